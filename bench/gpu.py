@@ -36,10 +36,10 @@ import torch
 from machine import machine, report
 from torch import Tensor
 
+from voicelab.engine.core.decoding import DecodingThread, Piece
 from voicelab.engine.core.scheduler import Scheduler
 from voicelab.engine.core.sequence import Sequence, Settings
-from voicelab.engine.core.threads import DecodingThread, Piece
-from voicelab.engine.dual.codec import CodecSizes, DualCodec, load_codec
+from voicelab.engine.dual.codec import CodecFile, CodecSizes, DualCodec, DualDecoding
 from voicelab.engine.dual.model import DualLM
 from voicelab.engine.dual.prompt import ChatPrompts, DualVoice, Reference
 from voicelab.engine.dual.runner import DualRunner, Turn
@@ -154,7 +154,7 @@ def first_audio(plan: Plan, model: DualLM, codec: DualCodec) -> dict[str, Any]:
     """Seconds from a request to its first samples, one frame of them: through scheduler, codec thread and copies."""
     prompts = ChatPrompts(LetterTokenizer(), model.begin, model.config.codebooks)
     scheduler = Scheduler(lambda: DualRunner(model, prompts, 2), 2)
-    decoding = DecodingThread(codec.decoding(16))
+    decoding = DecodingThread(DualDecoding(codec, 16))
     times: dict[str, list[float]] = {"cached": [], "fresh": []}
     seconds = 10 if plan.model != "tiny" else 1
     try:
@@ -419,7 +419,9 @@ def main() -> None:
 
     def weights() -> dict[str, Any]:
         made["model"] = dual.random_model(plan.model, plan.device, positions=plan.positions)
-        made["codec"] = load_codec(given.codec, plan.device) if given.codec else random_codec(plan.codec, plan.device)
+        made["codec"] = (
+            CodecFile.open(given.codec).load(plan.device) if given.codec else random_codec(plan.codec, plan.device)
+        )
         return {"codec": given.codec.name if given.codec else "random"}
 
     figures.part("weights", 60, weights)

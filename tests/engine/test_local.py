@@ -382,7 +382,7 @@ def test_a_codec_that_overflows_is_told_from_speech(tmp_path: Path) -> None:
     codec.decoder.up.bias.fill_(60_000)
     codec.decoder.enter.conv.weight.fill_(60_000)
     codec.decoder.norm.weight.fill_(60_000)
-    for block in codec.decoder.coarse.blocks:
+    for block in codec.decoder.coarse.get_submodule("blocks").children():
         for parameter in block.parameters():
             parameter.fill_(60_000)
     path = tmp_path / "loud.safetensors"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -154,8 +154,7 @@ def _difference(frames: _Floats, longest: int) -> _Floats:
     similar = np.fft.irfft(np.square(spectrum.real) + np.square(spectrum.imag))[:, : longest + 1]
     difference = 2.0 * (similar[:, :1] - similar[:, 1:]) - np.cumsum(np.square(frames), axis=1)[:, :longest]
     mean = np.cumsum(difference, axis=1) / np.arange(1, longest + 1)
-    normalized: _Floats = difference / (mean + np.finfo(np.float64).tiny)
-    return normalized
+    return cast("_Floats", difference / (mean + np.finfo(np.float64).tiny))
 
 
 def _periods(difference: _Floats, shortest: int) -> _Floats:
@@ -173,8 +172,7 @@ def _periods(difference: _Floats, shortest: int) -> _Floats:
     # The bottom of a parabola through three points; the middle one where there is none between them.
     inside = (np.abs(slope) < np.abs(curve)) & (middle == lag)
     shift = np.divide(-slope, curve, out=np.zeros(len(dips)), where=inside)
-    periods: _Floats = shortest + lag + shift
-    return periods
+    return cast("_Floats", shortest + lag + shift)
 
 
 def framed(samples: npt.NDArray[Any], frame: int, hop: int) -> npt.NDArray[Any]:
@@ -195,8 +193,7 @@ def _voiced(samples: _Floats, pitch: _Floats, frame: int, hop: int) -> npt.NDArr
         power[index] = here @ here
         similarity[index] = (here @ later) / math.sqrt(power[index] * (later @ later) + 1e-12)
     loud = power > power.max() * 10.0 ** (-_VOICED_RANGE_DB / 10.0)
-    voiced: npt.NDArray[np.bool_] = loud & (similarity >= _VOICED_SIMILARITY)
-    return voiced
+    return cast("npt.NDArray[np.bool_]", loud & (similarity >= _VOICED_SIMILARITY))
 
 
 def energy(clip: Sound, *, window_s: float = 0.025, hop_s: float = 0.01) -> Contour:
@@ -288,5 +285,4 @@ def _power(clip: Sound, window_s: float, hop_s: float) -> tuple[_Floats, int, in
 
 
 def _db(power: _Floats) -> _Floats:
-    level: _Floats = np.maximum(10.0 * np.log10(np.maximum(power, 1e-30)), _FLOOR_DB)
-    return level
+    return cast("_Floats", np.maximum(10.0 * np.log10(np.maximum(power, 1e-30)), _FLOOR_DB))

@@ -13,7 +13,7 @@ import numpy as np
 from av.packet import Packet
 
 from voicelab.audio.mp3 import frame_length, read_info
-from voicelab.audio.samples import SILENT, Resampler, Samples, check_rate, from_int16
+from voicelab.audio.samples import SILENT, OneUse, Resampler, Samples, check_rate, from_int16
 from voicelab.errors import AudioError
 from voicelab.schema import DEFAULT_RATES, FORMATS, AudioFormat
 
@@ -393,7 +393,7 @@ class _Opus:
         self.rate = _OPUS_RATE
 
 
-class StreamDecoder:
+class StreamDecoder(OneUse):
     """Decode a stream of bytes; samples come out while bytes still arrive.
 
     Args:
@@ -405,6 +405,8 @@ class StreamDecoder:
     of another kind, on damage, and from ``finish()`` when the stream was cut off.
     """
 
+    _name = "decoder"
+
     def __init__(self, format: AudioFormat, sample_rate: int | None = None) -> None:
         if format not in FORMATS:
             raise AudioError(f"format: {format!r} is not one of {', '.join(FORMATS)}")
@@ -412,7 +414,6 @@ class StreamDecoder:
         self.rate = DEFAULT_RATES[format] if sample_rate is None else check_rate(sample_rate, "sample_rate")
         self._codec = _codec(format, self.rate)
         self._resampler: Resampler | None = None
-        self._finished = False
 
     @property
     def source_rate(self) -> int | None:
@@ -421,7 +422,7 @@ class StreamDecoder:
 
     def feed(self, data: bytes) -> Samples:
         """Take bytes, return the samples that are ready, shape (n,), maybe none."""
-        self._check_open()
+        self._use()
         try:
             return self._at_rate(self._codec.feed(data))
         except av.FFmpegError as error:
@@ -429,8 +430,7 @@ class StreamDecoder:
 
     def finish(self) -> Samples:
         """Return the samples that were still held; the decoder is of no use afterwards."""
-        self._check_open()
-        self._finished = True
+        self._use(last=True)
         try:
             last = self._at_rate(self._codec.finish())
         except av.FFmpegError as error:
@@ -445,10 +445,6 @@ class StreamDecoder:
         if self._resampler is None:
             self._resampler = Resampler(self._codec.rate or self.rate, self.rate)
         return _bounded(self._resampler.feed(samples))
-
-    def _check_open(self) -> None:
-        if self._finished:
-            raise AudioError("the decoder was finished already")
 
 
 def _bounded(samples: Samples) -> Samples:

@@ -17,7 +17,7 @@ import numpy as np
 from av.packet import Packet
 
 from voicelab.audio.mp3 import MP3_DELAY, MP3_FRAME, info_frame
-from voicelab.audio.samples import SILENT, Resampler, Samples, as_samples, check_rate, to_int16
+from voicelab.audio.samples import SILENT, OneUse, Resampler, Samples, as_samples, check_rate, to_int16
 from voicelab.errors import AudioError
 from voicelab.schema import DEFAULT_RATES, FORMATS, MP3_BITRATES, OPUS_BITRATES, RATES, AudioFormat, TTSRequest
 
@@ -185,7 +185,7 @@ class _Opus:
         return head + pages
 
 
-class StreamEncoder:
+class StreamEncoder(OneUse):
     """Encode a stream of samples; the bytes do not depend on how the samples are cut up.
 
     Args:
@@ -202,6 +202,8 @@ class StreamEncoder:
 
     Raises AudioError, which names the argument.
     """
+
+    _name = "encoder"
 
     def __init__(
         self,
@@ -220,7 +222,6 @@ class StreamEncoder:
             raise AudioError(f"sample_rate: {format} can be {listed} Hz, not {self.rate}")
         self._resampler = Resampler(source_rate, self.rate)
         self._codec = _codec(format, self.rate, mp3_bitrate, opus_bitrate)
-        self._finished = False
         self.samples = 0
         """Samples at ``rate`` that were encoded so far."""
 
@@ -231,29 +232,20 @@ class StreamEncoder:
 
     def feed(self, samples: Samples) -> bytes:
         """Take samples of shape (n,), return the bytes that are ready, maybe none."""
-        self._check_open()
+        self._use()
         return self._encode(self._resampler.feed(as_samples(samples)))
 
     def finish(self) -> bytes:
         """Return the bytes that were still held; the encoder is of no use afterwards."""
-        self._check_open()
-        self._finished = True
-        head = self._encode(self._resampler.finish())
-        try:
-            return head + self._codec.finish()
-        except av.FFmpegError as error:
-            raise AudioError(f"{self.format}: the audio could not be encoded: {error}") from error
+        self._use(last=True)
+        return self._encode(self._resampler.finish(), last=True)
 
-    def _encode(self, samples: Samples) -> bytes:
+    def _encode(self, samples: Samples, *, last: bool = False) -> bytes:
         self.samples += samples.size
         try:
-            return self._codec.feed(samples)
+            return self._codec.feed(samples) + (self._codec.finish() if last else b"")
         except av.FFmpegError as error:
             raise AudioError(f"{self.format}: the audio could not be encoded: {error}") from error
-
-    def _check_open(self) -> None:
-        if self._finished:
-            raise AudioError("the encoder was finished already")
 
 
 def _codec(format: AudioFormat, rate: int, mp3_bitrate: int, opus_bitrate: int) -> _Pcm | _Mp3 | _Opus:

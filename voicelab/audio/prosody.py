@@ -12,9 +12,8 @@ import av
 import av.filter
 import numpy as np
 
-from voicelab.audio.samples import SILENT, Samples, as_samples, check_rate
+from voicelab.audio.samples import SILENT, OneUse, Samples, as_samples, check_rate
 from voicelab.audio.words import WordTime
-from voicelab.errors import AudioError
 from voicelab.schema import ProsodyControl, TTSRequest
 
 CEILING_DBFS = -0.1
@@ -148,7 +147,7 @@ class _Tempo:
         return ready
 
 
-class ProsodyProcessor:
+class ProsodyProcessor(OneUse):
     """Change the speed (0.5 to 2.0) and the volume (in dB) of a stream of samples at ``rate`` Hz.
 
     Speed keeps the pitch; ``n`` samples become ``round(n / speed)``. Volume above 0 dB goes through a
@@ -158,6 +157,8 @@ class ProsodyProcessor:
     values that ProsodyControl refuses.
     """
 
+    _name = "processor"
+
     def __init__(self, rate: int, speed: float = 1.0, volume: float = 0.0) -> None:
         control = ProsodyControl(speed=speed, volume=volume)
         self.rate = check_rate(rate)
@@ -166,7 +167,6 @@ class ProsodyProcessor:
         self._gain = np.float32(10.0 ** (control.volume / 20.0))
         self._tempo = None if control.speed == 1.0 else _Tempo(self.rate, control.speed)
         self._limiter = Limiter(self.rate) if control.volume > 0.0 else None
-        self._finished = False
 
     @classmethod
     def for_request(cls, request: TTSRequest, rate: int) -> Self:
@@ -184,14 +184,13 @@ class ProsodyProcessor:
 
     def feed(self, samples: Samples) -> Samples:
         """Take samples of shape (n,), return those that are ready, maybe none."""
-        self._check_open()
+        self._use()
         samples = as_samples(samples)
         return self._louder(samples if self._tempo is None else self._tempo.feed(samples))
 
     def finish(self) -> Samples:
         """Return the samples that were still held; the processor is of no use afterwards."""
-        self._check_open()
-        self._finished = True
+        self._use(last=True)
         last = SILENT if self._tempo is None else self._louder(self._tempo.finish())
         return last if self._limiter is None else np.concatenate((last, self._limiter.finish()))
 
@@ -199,10 +198,6 @@ class ProsodyProcessor:
         if self.volume != 0.0:
             samples = samples * self._gain
         return samples if self._limiter is None else self._limiter.feed(samples)
-
-    def _check_open(self) -> None:
-        if self._finished:
-            raise AudioError("the processor was finished already")
 
 
 def stretch_words(words: Iterable[WordTime], speed: float) -> tuple[WordTime, ...]:

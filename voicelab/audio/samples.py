@@ -6,7 +6,7 @@ Everywhere in voicelab sound is one channel of float32 in [-1, 1], shape (sample
 from __future__ import annotations
 
 import math
-from typing import Protocol, Self
+from typing import Protocol, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -82,8 +82,7 @@ def to_int16(samples: Samples) -> npt.NDArray[np.int16]:
 
     1.0 becomes 32767, the largest there is.
     """
-    steps: npt.NDArray[np.int16] = np.clip(np.rint(samples * np.float32(32768.0)), -32768, 32767).astype("<i2")
-    return steps
+    return cast("npt.NDArray[np.int16]", np.clip(np.rint(samples * np.float32(32768.0)), -32768, 32767).astype("<i2"))
 
 
 def from_int16(values: npt.NDArray[np.int16]) -> Samples:
@@ -97,6 +96,18 @@ def dbfs(samples: Samples) -> float:
         return -math.inf
     power = float(np.mean(np.square(samples, dtype=np.float64)))
     return 10.0 * math.log10(power) if power > 0.0 else -math.inf
+
+
+class OneUse:
+    """What is fed until it is finished, and of no use afterwards."""
+
+    _name: str
+    _finished = False
+
+    def _use(self, *, last: bool = False) -> None:
+        if self._finished:
+            raise AudioError(f"the {self._name} was finished already")
+        self._finished = last
 
 
 class Resampler:
@@ -117,15 +128,13 @@ class Resampler:
             return samples
         if samples.size == 0:
             return SILENT
-        ready: Samples = self._stream.resample_chunk(samples)
-        return ready
+        return cast("Samples", self._stream.resample_chunk(samples))
 
     def finish(self) -> Samples:
         """Return the samples still inside; the resampler is of no use afterwards."""
         if self._stream is None:
             return SILENT
-        rest: Samples = self._stream.resample_chunk(SILENT, last=True)
-        return rest
+        return cast("Samples", self._stream.resample_chunk(SILENT, last=True))
 
 
 def resample(samples: Samples, source_rate: int, rate: int) -> Samples:

@@ -23,7 +23,7 @@ from typer.core import TyperGroup
 from voicelab.call import bare_type, parse_value
 from voicelab.distribution import __version__
 from voicelab.errors import RequestInvalid, VoicelabError
-from voicelab.schema import ProsodyControl, TTSRequest, VoiceCreate, WireModel
+from voicelab.schema import ProsodyControl, TTSRequest, VoiceCreate
 
 EXIT_INVALID = 2
 EXIT_INTERRUPTED = 130
@@ -119,51 +119,41 @@ _ALSO = {
 _DEFAULTS = {"visibility": "private"}
 
 
-def request_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of a speech request; it must take ``fields`` as a keyword.
+REQUEST_FIELDS = {
+    name: field
+    for name, field in (TTSRequest.model_fields | ProsodyControl.model_fields).items()
+    if name not in _ELSEWHERE
+}
+VOICE_FIELDS = {name: field for name, field in VoiceCreate.model_fields.items() if name not in _GIVEN}
 
-    An option that cannot be converted raises RequestInvalid, which names the field.
+
+def options_of(schema_fields: Mapping[str, FieldInfo]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return what gives a command an option for each of these fields; it must take ``fields`` as a keyword.
+
+    An option that cannot be converted raises RequestInvalid, which names the field; a file that cannot be read OSError.
     """
-    plain = {name: field for name, field in TTSRequest.model_fields.items() if name not in _ELSEWHERE}
-    return _with_options(command, plain | ProsodyControl.model_fields, {})
+
+    def with_options(command: Callable[..., None]) -> Callable[..., None]:
+        own = [item for item in inspect.signature(command, eval_str=True).parameters.values() if item.name != "fields"]
+
+        @functools.wraps(command)
+        def run(**values: Any) -> None:
+            raw = {name: values.pop(name) for name in schema_fields}
+            given = {name: _value(name, text, schema_fields[name]) for name, text in raw.items() if text is not None}
+            prosody = {name: given.pop(name) for name in _PROSODY if name in given}
+            command(**values, fields=given | ({"prosody": prosody} if prosody else {}))
+
+        # typer reads the signature; wraps() would lead it past this one, back to the command's own.
+        signature = inspect.Signature([*own, *(_option(name, field) for name, field in schema_fields.items())])
+        del run.__wrapped__
+        run.__signature__ = signature  # type: ignore[attr-defined]
+        run.__annotations__ = {item.name: item.annotation for item in signature.parameters.values()}
+        return run
+
+    return with_options
 
 
-def voice_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of a voice to be made; it must take ``fields`` as a keyword.
-
-    A file that cannot be read raises OSError.
-    """
-    plain = {name: field for name, field in VoiceCreate.model_fields.items() if name not in _GIVEN}
-    return _with_options(command, plain, _DEFAULTS)
-
-
-def limit_options(model: type[WireModel]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return what gives a command the options of limits; it must take ``fields`` as a keyword, all words."""
-    return lambda command: _with_options(command, model.model_fields, {})
-
-
-def _with_options(
-    command: Callable[..., None], schema_fields: Mapping[str, FieldInfo], defaults: Mapping[str, str]
-) -> Callable[..., None]:
-    own = [item for item in inspect.signature(command, eval_str=True).parameters.values() if item.name != "fields"]
-    options = [_option(name, field, defaults.get(name, field.default)) for name, field in schema_fields.items()]
-
-    @functools.wraps(command)
-    def run(**values: Any) -> None:
-        raw = {name: values.pop(name) for name in schema_fields}
-        given = {name: _value(name, text, schema_fields[name]) for name, text in raw.items() if text is not None}
-        prosody = {name: given.pop(name) for name in _PROSODY if name in given}
-        command(**values, fields=given | ({"prosody": prosody} if prosody else {}))
-
-    # typer reads the signature; wraps() would lead it past this one, back to the command's own.
-    signature = inspect.Signature([*own, *options])
-    del run.__wrapped__
-    run.__signature__ = signature  # type: ignore[attr-defined]
-    run.__annotations__ = {item.name: item.annotation for item in signature.parameters.values()}
-    return run
-
-
-def whole_number(name: str, text: str | None, *, place: str = "body") -> int | None:
+def whole_number(name: str, text: str | None) -> int | None:
     """Read an option that is a whole number; None stays None. Raises RequestInvalid, which names it."""
     if text is None:
         return None
@@ -171,11 +161,11 @@ def whole_number(name: str, text: str | None, *, place: str = "body") -> int | N
         return int(text)
     except ValueError:
         message = f"should be a whole number, not {text!r}"
-        raise RequestInvalid.of(name, message, type="int_parsing", in_=place) from None
+        raise RequestInvalid.of(name, message, type="int_parsing") from None
 
 
-def _option(name: str, field: FieldInfo, default: Any) -> inspect.Parameter:
-    flag = "--" + name.replace("_", "-")
+def _option(name: str, field: FieldInfo) -> inspect.Parameter:
+    flag, default = "--" + name.replace("_", "-"), _DEFAULTS.get(name, field.default)
     description = field.description or ""
     if default is not None and default != ():
         shown = str(default).lower() if isinstance(default, bool) else default

@@ -17,7 +17,7 @@ import typer
 from voicelab.audio.decoders import StreamDecoder, wav_head
 from voicelab.backend import SpeechStream
 from voicelab.call import Call, Knob, parse_value
-from voicelab.cli.console import BackendAddress, Device, request_options, say_line, write_bytes
+from voicelab.cli.console import REQUEST_FIELDS, BackendAddress, Device, options_of, say_line, write_bytes
 from voicelab.errors import RequestInvalid
 from voicelab.lab import connect
 from voicelab.schema import AudioFormat, ReferenceAudio, TTSRequest
@@ -49,7 +49,7 @@ Output = Annotated[
 ]
 
 
-@request_options
+@options_of(REQUEST_FIELDS)
 def say(
     text: Annotated[
         str, typer.Argument(metavar="TEXT", help="What to say; - reads it from stdin.", show_default=False)

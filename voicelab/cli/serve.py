@@ -13,7 +13,7 @@ from typing import Annotated, Any, cast, get_args
 
 import typer
 
-from voicelab.cli.console import Device, limit_options, say_line, whole_number
+from voicelab.cli.console import Device, options_of, say_line, whole_number
 from voicelab.errors import RequestInvalid
 from voicelab.registry import open_backend, split_address
 from voicelab.service.keys import ApiKey, KeyStore, lifetime
@@ -24,7 +24,7 @@ from voicelab.service.run import serve as run
 from voicelab.voices.store import VoiceStore
 
 
-@limit_options(Limits)
+@options_of(Limits.model_fields)
 def serve(
     *,
     host: Annotated[str, typer.Option(help="Address to listen at; by default this machine alone can call.")] = LOOPBACK,
@@ -118,7 +118,7 @@ keys = typer.Typer(help="Make, list and revoke the keys of the service.", no_arg
 
 
 @keys.command()
-@limit_options(KeyLimits)
+@options_of(KeyLimits.model_fields)
 def create(
     name: Annotated[str, typer.Argument(help="Who uses the key.", show_default=False)],
     *,

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from voicelab.cli.console import BackendAddress, Device, say_line, voice_options
+from voicelab.cli.console import VOICE_FIELDS, BackendAddress, Device, options_of, say_line
 from voicelab.errors import MissingExtra
 from voicelab.lab import connect
 from voicelab.schema import VoiceCreate
@@ -20,7 +20,7 @@ voices = typer.Typer(
 
 
 @voices.command()
-@voice_options
+@options_of(VOICE_FIELDS)
 def create(
     title: Annotated[str, typer.Argument(metavar="TITLE", help="Name of the voice.", show_default=False)],
     files: Annotated[

@@ -151,10 +151,10 @@ class OpenAIBackend(ServiceBackend):
         }
         if call.request.prosody is not None and call.request.prosody.speed != 1.0:
             body["speed"] = call.request.prosody.speed
-        accept = "audio/*, application/json"
+        accept = wire.ACCEPT
         if self._stream_format != "audio":
             body["stream_format"], accept = self._stream_format, f"{wire.EVENT_STREAM}, {accept}"
-        return wire.json_call("/v1/audio/speech", body, accept)
+        return wire.sound_call("/v1/audio/speech", body, accept=accept)
 
     def _received(self, call: Call, chunks: Generator[bytes, None, None]) -> Iterator[bytes]:
         request = call.request

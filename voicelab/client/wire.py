@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 from urllib.parse import quote
 
 import httpx
@@ -75,6 +75,9 @@ _PLAIN = {"accept": "application/json", "user-agent": _AGENT}
 HEALTH = HttpCall("GET", "/health", _PLAIN, "undelivered")
 """What a service of ours declares about itself; others answer 404, which is fine."""
 
+ACCEPT: Final = "audio/*, application/json"
+"""What every call for speech takes: audio, or what went wrong."""
+
 EVENT_STREAM: Final = "text/event-stream"
 """The media type of server-sent events."""
 
@@ -92,24 +95,16 @@ def speech_call(call: Call) -> HttpCall:
     fields = {name: value for name, value in request.to_wire().items() if value is not None}
     if request.reference_id is not None or not fields.get("references"):
         fields.pop("references", None)  # ignored, or empty: not worth carrying
-    binary = "references" in fields
-    headers = {
-        "accept": "audio/*, application/json",
-        # Audio does not shrink, and a compressor on the way would hold chunks back.
-        "accept-encoding": "identity",
-        "content-type": "application/msgpack" if binary else "application/json",
-        "model": call.model,
-        "user-agent": _AGENT,
-    }
-    if call.seed is not None:
-        headers[_SEED_HEADER] = str(call.seed)
-    return HttpCall("POST", "/v1/tts", headers, "undelivered", _packed(fields) if binary else _json(fields))
+    seed = {} if call.seed is None else {_SEED_HEADER: str(call.seed)}
+    return sound_call("/v1/tts", fields, binary="references" in fields, model=call.model, **seed)
 
 
-def json_call(path: str, fields: Mapping[str, object], accept: str) -> HttpCall:
-    """Return a call for speech of another interface than ours: JSON in; audio out, or what ``accept`` names besides."""
-    headers = {**_PLAIN, "accept": accept, "accept-encoding": "identity", "content-type": "application/json"}
-    return HttpCall("POST", path, headers, "undelivered", _json(fields))
+def sound_call(path: str, fields: Mapping[str, object], *, binary: bool = False, **more: str) -> HttpCall:
+    """Return a call for speech: JSON in, or MessagePack; audio out, or what the header ``accept`` in ``more`` names."""
+    kind = "application/msgpack" if binary else "application/json"
+    # Audio does not shrink, and a compressor on the way would hold chunks back.
+    headers = {**_PLAIN, "accept": ACCEPT, "accept-encoding": "identity", "content-type": kind, **more}
+    return HttpCall("POST", path, headers, "undelivered", _packed(fields) if binary else _json(fields))
 
 
 def create_call(request: VoiceCreate, upload: Upload = "msgpack") -> HttpCall:
@@ -284,8 +279,7 @@ def _json(fields: Mapping[str, object]) -> bytes:
 
 
 def _packed(fields: Mapping[str, object]) -> bytes:
-    packed: bytes = msgpack.packb(fields, use_bin_type=True)
-    return packed
+    return cast("bytes", msgpack.packb(fields, use_bin_type=True))
 
 
 def _form(fields: Mapping[str, Any]) -> tuple[bytes, str]:

@@ -20,8 +20,8 @@ from voicelab.audio.samples import resample
 from voicelab.audio.sandbox import decode_apart
 from voicelab.call import Call, VoicePreset
 from voicelab.capabilities import SeedSupport
+from voicelab.engine.core.decoding import Decoding, DecodingThread, Memo, Result, Samples
 from voicelab.engine.core.scheduler import Runner, Scheduler
-from voicelab.engine.core.threads import Decoding, DecodingThread, Memo, Result, Samples
 from voicelab.errors import AudioError, RequestInvalid
 from voicelab.schema import Model, ReferenceAudio
 

@@ -21,8 +21,8 @@ from voicelab.audio.prosody import ProsodyProcessor, stretch_words
 from voicelab.backend import DEFAULT_MAX_TEXT, SpeechStream, StreamSummary
 from voicelab.call import Call
 from voicelab.capabilities import Capabilities, check_text_length
+from voicelab.engine.core.decoding import DecodingThread, Memo
 from voicelab.engine.core.scheduler import ROWS, Scheduler
-from voicelab.engine.core.threads import DecodingThread, Memo
 from voicelab.engine.family import EngineParts, Family
 from voicelab.engine.pointer.checkpoint import EMBEDDED
 from voicelab.engine.pointer.family import PointerFamily

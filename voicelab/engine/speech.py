@@ -15,8 +15,8 @@ from torch import Tensor
 
 from voicelab.audio.words import WordTime
 from voicelab.call import Call
+from voicelab.engine.core.decoding import Piece, Samples
 from voicelab.engine.core.sequence import Frame, Group, Sequence, Settings
-from voicelab.engine.core.threads import Piece, Samples
 from voicelab.engine.family import EngineParts, Segment
 from voicelab.errors import EngineError, RequestInvalid
 from voicelab.schema import Latency

@@ -36,9 +36,9 @@ from voicelab.service.openai import (
     MODELS,
     SPEECH,
     VOICES,
+    asks_for_events,
     models_answer,
     openai_call,
-    speech_events,
     voices_answer,
 )
 from voicelab.service.openapi import OPERATIONS, SEED_HEADER, document
@@ -101,7 +101,7 @@ class _Service:
         self._helpers = ThreadPoolExecutor(4, "voicelab-helper")
         # Taking in recordings is heavy work, which must not take all the threads that speak.
         self._intake = ThreadPoolExecutor(2, "voicelab-intake")
-        self._uploads = 0
+        self._uploads = asyncio.Semaphore(limits.uploads)
         self.queue = FairQueue(limits.active, limits.waiting, limits.waiting_seconds)
         self._admission = Admission(keys, self._helpers, self.queue, limits)
         self._voices = ThreadPoolExecutor(limits.active, "voicelab-voice")
@@ -154,7 +154,7 @@ class _Service:
 
     async def create(self, request: Request) -> Response:
         """Answer ``POST /model``: 201 and the record."""
-        if self._uploads >= self._limits.uploads:
+        if self._uploads.locked():
             raise HTTPException(503, _BUSY, {"retry-after": "5"})
         key = await self._admission.authenticate(bearer_secret(request))
         self._admission.count(key)
@@ -163,13 +163,10 @@ class _Service:
             raise HTTPException(415, "The content type must be multipart/form-data or application/msgpack")
         if not isinstance(self._backend, VoiceHost):
             raise HTTPException(501, "The voice behind this service keeps no voice models")
-        if self._uploads >= self._limits.uploads:
+        if self._uploads.locked():
             raise HTTPException(503, _BUSY, {"retry-after": "5"})
-        self._uploads += 1
-        try:
+        async with self._uploads:
             return await self._create(request, key, form=kind == "multipart/form-data")
-        finally:
-            self._uploads -= 1
 
     async def get(self, request: Request) -> Response:
         """Answer ``GET /model/{id}``."""
@@ -211,7 +208,7 @@ class _Service:
             partial(caller_of(self._backend, key).synthesize, call),
             arrival=arrival,
             settle=partial(self._settle, key, speech, counted),
-            events=speech_events(wire, call) if request.url.path == SPEECH else None,
+            events=request.url.path == SPEECH and asks_for_events(wire),
         )
 
     def _interface_call(self, request: Request, wire: object, kind: BodyKind, malformed: list[FieldError]) -> Call:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -63,35 +62,24 @@ def openai_call(wire: object, capabilities: Capabilities) -> Call:
     return Call.of(text, knobs=capabilities.knobs, format=wanted, **fields)
 
 
-@dataclass(frozen=True, slots=True)
-class SpeechEvents:
-    """Speech as server-sent events: a ``speech.audio.delta`` for each piece of audio, and ``speech.audio.done``.
+def asks_for_events(wire: object) -> bool:
+    """Whether a body asks for its audio as server-sent events."""
+    return isinstance(wire, Mapping) and wire.get("stream_format") == "sse"
 
-    Its usage counts ``characters`` of text, by which keys are charged, as tokens of the input.
-    """
 
-    characters: int
+def audio_event(audio: bytes) -> bytes:
+    """Return the event that carries a piece of audio."""
+    return _event({"type": "speech.audio.delta", "audio": base64.b64encode(audio).decode("ascii")})
 
-    media_type = "text/event-stream"
 
-    def delta(self, audio: bytes) -> bytes:
-        """Return the event that carries a piece of audio."""
-        return _event({"type": "speech.audio.delta", "audio": base64.b64encode(audio).decode("ascii")})
-
-    def done(self) -> bytes:
-        """Return the event after all audio."""
-        usage = {"input_tokens": self.characters, "output_tokens": 0, "total_tokens": self.characters}
-        return _event({"type": "speech.audio.done", "usage": usage})
+def last_event(characters: int) -> bytes:
+    """Return the event after all audio; its usage counts characters of text, by which keys are charged, as tokens."""
+    usage = {"input_tokens": characters, "output_tokens": 0, "total_tokens": characters}
+    return _event({"type": "speech.audio.done", "usage": usage})
 
 
 def _event(fields: Mapping[str, Any]) -> bytes:
     return b"data: " + json.dumps(fields, separators=(",", ":")).encode() + b"\n\n"
-
-
-def speech_events(wire: object, call: Call) -> SpeechEvents | None:
-    """Return what sends the audio of a call as events, where the body asks for that."""
-    asked = isinstance(wire, Mapping) and wire.get("stream_format") == "sse"
-    return SpeechEvents(len(call.request.text)) if asked else None
 
 
 def models_answer(capabilities: Capabilities, id: str | None = None) -> Response:

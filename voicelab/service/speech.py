@@ -18,7 +18,7 @@ from voicelab.schema import MEDIA_TYPES, OPUS_BITRATES, TTSRequest
 from voicelab.service.admission import BUSY
 from voicelab.service.concurrency import Arrival, FairQueue, QueueFull, ThreadBridge
 from voicelab.service.limits import Limits
-from voicelab.service.openai import SpeechEvents
+from voicelab.service.openai import audio_event, last_event
 from voicelab.service.record import RECORD
 from voicelab.service.responses import backend_failure, refusal
 
@@ -55,7 +55,7 @@ class SpeechResponse(Response):
         *,
         arrival: Arrival,
         settle: Callable[[int, bool], Coroutine[None, None, None]],
-        events: SpeechEvents | None = None,
+        events: bool = False,
     ) -> None:
         # Response's own constructor would set a body and its length.
         self.status_code = 200
@@ -130,7 +130,7 @@ class SpeechResponse(Response):
 
     async def _stream(self, bridge: ThreadBridge, audio: bytes | None, send: Send) -> None:
         events = self._events
-        media_type = MEDIA_TYPES[self._request.format] if events is None else events.media_type
+        media_type = "text/event-stream" if events else MEDIA_TYPES[self._request.format]
         headers = [(b"content-type", media_type.encode()), (b"cache-control", b"no-store")]
         if bridge.seed is not None:
             headers.append((b"x-voicelab-seed", str(bridge.seed).encode()))
@@ -144,14 +144,14 @@ class SpeechResponse(Response):
         patience = self._limits.lag_seconds
         while audio is not None:
             before, lasts = clock(), played_seconds(self._request, len(audio))
-            await _send_part(send, audio if events is None else events.delta(audio), patience + lasts)
+            await _send_part(send, audio_event(audio) if events else audio, patience + lasts)
             patience += lasts - (clock() - before)
             self._sent += len(audio)
             record.audio_s = self._sent / _bytes_per_second(self._request)
             audio = await bridge.read()
         record.rtf = bridge.busy_s / record.audio_s if record.audio_s else None
-        if events is not None:
-            await _send_part(send, events.done(), patience)
+        if events:
+            await _send_part(send, last_event(len(self._request.text)), patience)
         await _send_part(send, b"", patience)
         self._whole = True
 

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from voicelab.engine.core.threads import Memo
+from voicelab.engine.core.decoding import Memo
 
 
 def test_many_who_ask_at_once_wait_for_one() -> None:

@@ -17,8 +17,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from tests.engine.dual.tiny_codec import TINY, has_weight_norm, save_codec, tiny_tensors, twin
-from voicelab.engine.core.threads import Carry, Piece
-from voicelab.engine.dual.codec import CodecSizes, DualCodec, load_codec
+from voicelab.engine.core.decoding import Carry, Piece
+from voicelab.engine.dual.codec import CodecFile, CodecSizes, DualCodec, DualDecoding
 from voicelab.errors import WeightsError
 
 CPU = torch.device("cpu")
@@ -34,7 +34,7 @@ def tensors() -> dict[str, Tensor]:
 
 @pytest.fixture(scope="module")
 def codec(tensors: dict[str, Tensor], tmp_path_factory: pytest.TempPathFactory) -> DualCodec:
-    return load_codec(save_codec(tmp_path_factory.mktemp("codec") / "codec.pth", tensors), CPU)
+    return CodecFile.open(save_codec(tmp_path_factory.mktemp("codec") / "codec.pth", tensors)).load(CPU)
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +141,7 @@ OTHERS = [
 @pytest.mark.parametrize("sizes", OTHERS)
 def test_other_sizes_are_those_of_the_tensors(sizes: CodecSizes, tmp_path: Path) -> None:
     tensors = tiny_tensors(sizes)
-    codec = load_codec(save_codec(tmp_path / "codec.pth", tensors, sizes=sizes), CPU)
+    codec = CodecFile.open(save_codec(tmp_path / "codec.pth", tensors, sizes=sizes)).load(CPU)
     assert codec.sizes == sizes
     generator = torch.Generator().manual_seed(0)
     codes = torch.stack([torch.randint(n, (25,), generator=generator) for n in sizes.codebooks], -1)
@@ -171,7 +171,7 @@ def test_lengths(codec: DualCodec) -> None:
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cuts=st.lists(st.integers(0, FRAMES), max_size=6))
 def test_streamed_is_whole_for_any_pieces(codec: DualCodec, codes: Tensor, audio: Tensor, cuts: list[int]) -> None:
-    decoding, streamed = codec.decoding(4), []
+    decoding, streamed = DualDecoding(codec, 4), []
     stream = decoding.open(None)
     for begin, end in pairwise([0, *sorted(cuts), FRAMES]):
         (samples,) = decoding.feed([Piece(stream, codes[begin:end], last=end == FRAMES)])
@@ -182,7 +182,7 @@ def test_streamed_is_whole_for_any_pieces(codec: DualCodec, codes: Tensor, audio
 
 def test_streams_in_a_batch_are_as_alone(codec: DualCodec, codes: Tensor, audio: Tensor) -> None:
     """Three streams of other codes, which begin at other times and come in other pieces, some of them together."""
-    decoding = codec.decoding(3)
+    decoding = DualDecoding(codec, 3)
     streams = [decoding.open(None) for _ in range(3)]
     lines = [codes, codes.flip(0), codes.roll(5, 0)]
     heard: list[list[Tensor]] = [[], [], []]
@@ -201,7 +201,7 @@ def test_streams_in_a_batch_are_as_alone(codec: DualCodec, codes: Tensor, audio:
 
 
 def test_a_failed_piece_can_be_tried_again(codec: DualCodec, codes: Tensor, audio: Tensor) -> None:
-    decoding = codec.decoding(1)
+    decoding = DualDecoding(codec, 1)
     stream = decoding.open(None)
     first = decoding.feed([Piece(stream, codes[:7], last=False)])[0]
     with pytest.raises(IndexError):
@@ -215,7 +215,7 @@ def test_every_form_of_the_file_is_one_codec(
     codec: DualCodec, tensors: dict[str, Tensor], codes: Tensor, tmp_path: Path, form: str
 ) -> None:
     stored = {name: tensor.contiguous() for name, tensor in codec.state_dict().items()} if form == "folded" else tensors
-    other = load_codec(save_codec(tmp_path / "codec.pth", stored, form), CPU)
+    other = CodecFile.open(save_codec(tmp_path / "codec.pth", stored, form)).load(CPU)
     assert other.sizes == TINY
     assert torch.equal(other.decode(codes), codec.decode(codes))
 
@@ -240,7 +240,7 @@ def test_a_damaged_file_names_its_tensor(
 ) -> None:
     damaged = {name: tensor for name, tensor in (tensors | change).items() if tensor is not None}
     with pytest.raises(WeightsError, match=re.escape(error)):
-        load_codec(save_codec(tmp_path / "codec.pth", damaged), CPU)
+        CodecFile.open(save_codec(tmp_path / "codec.pth", damaged)).load(CPU)
 
 
 def test_the_published_file_has_these_parameters() -> None:
@@ -275,8 +275,8 @@ def test_a_cuda_device_decodes_and_encodes_as_the_twin(
     tensors: dict[str, Tensor], codes: Tensor, sound: Tensor, tmp_path: Path
 ) -> None:
     """In float32 throughout; streams in a batch, on a CUDA stream of their own."""
-    codec = load_codec(save_codec(tmp_path / "codec.pth", tensors), torch.device("cuda"))
-    decoding, heard = codec.decoding(2), [list[Tensor](), list[Tensor]()]
+    codec = CodecFile.open(save_codec(tmp_path / "codec.pth", tensors)).load(torch.device("cuda"))
+    decoding, heard = DualDecoding(codec, 2), [list[Tensor](), list[Tensor]()]
     lines = [(decoding.open(None), codes), (decoding.open(None), codes.flip(0))]
     for begin in range(0, FRAMES, 8):
         pieces = [Piece(stream, line[begin : begin + 8], last=begin + 8 == FRAMES) for stream, line in lines]
@@ -290,7 +290,7 @@ def test_a_cuda_device_decodes_and_encodes_as_the_twin(
 @pytest.mark.skipif("VOICELAB_OPEN_WEIGHTS_GOLDEN" not in os.environ, reason="names a folder of golden numbers")
 def test_it_is_the_reference() -> None:
     folder = Path(os.environ["VOICELAB_OPEN_WEIGHTS_GOLDEN"]) / "codec"
-    codec, golden = load_codec(folder / "codec.pth", CPU), load_file(folder / "golden.safetensors")
+    codec, golden = CodecFile.open(folder / "codec.pth").load(CPU), load_file(folder / "golden.safetensors")
     assert torch.equal(codec.encode(golden["audio"]).T, golden["codes"])
     assert _error(codec.decode(golden["given"].T), golden["decoded"]) < TOLERANCE
     assert _error(codec.decode(golden["codes"].T), golden["roundtrip"]) < TOLERANCE

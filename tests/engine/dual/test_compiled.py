@@ -19,9 +19,9 @@ from torch import Tensor
 
 from tests.engine.dual.tiny import CODEBOOKS, SPEECH, config_of, model_of, tensors_of
 from tests.engine.dual.tiny_codec import save_codec, tiny_tensors
+from voicelab.engine.core.decoding import Piece
 from voicelab.engine.core.fused import compile_frame
-from voicelab.engine.core.threads import Piece
-from voicelab.engine.dual.codec import load_codec
+from voicelab.engine.dual.codec import CodecFile, DualDecoding
 from voicelab.engine.dual.step import DualStep, RowInput, RowState
 from voicelab.errors import EngineUnavailable
 from voicelab.schema import Model
@@ -71,9 +71,9 @@ def test_a_compiled_codec_is_eager(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("VOICELAB_HOME", str(tmp_path))
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     path = save_codec(tmp_path / "codec.pth", tiny_tensors())
-    codec = load_codec(path, torch.device("cpu"))
+    codec = CodecFile.open(path).load(torch.device("cpu"))
     codes = torch.randint(0, 16, (16, 49, 3), generator=torch.Generator().manual_seed(1))
-    compiled = codec.decoding(16, compile=True)
+    compiled = DualDecoding(codec, 16, compile=True)
     compiled.prepare()
     with torch._dynamo.config.patch(error_on_recompile=True):
         for streams in (1, 2, 5, 16):

@@ -26,7 +26,17 @@ from tests.engine.dual.tiny import (
 )
 from tests.engine.dual.twin import draw
 from voicelab.engine.dual.config import DualConfig
-from voicelab.engine.dual.model import WINDOW, DualLM, Likeliest, choose, choose_main, common_name, shapes_of, uniform
+from voicelab.engine.dual.model import (
+    WINDOW,
+    DualLM,
+    Likeliest,
+    choose,
+    choose_main,
+    common_name,
+    model_tensors,
+    shapes_of,
+    uniform,
+)
 from voicelab.engine.dual.tower import Slots, rotary, rotate
 from voicelab.errors import WeightsError
 from voicelab.schema import Model
@@ -272,10 +282,15 @@ def test_rows_do_not_influence_each_other() -> None:
         assert (model.first_logits(together[row])[0] - slow(model, both[row])[0]).abs().max() < CLOSE
 
 
+def _loaded(folder: Path, config: DualConfig) -> DualLM:
+    files = model_tensors(folder, config)
+    return DualLM(config, lambda name, *_: files.read(name, CPU), SPEECH, 64)
+
+
 @pytest.mark.parametrize("name", ["s2-pro", "s1"])
 def test_a_folder_of_the_hubs_layout_is_the_same_model(name: Model, tmp_path: Path) -> None:
     config = DualConfig.read(write_model(tmp_path, name))
-    loaded = DualLM.load(tmp_path, config, SPEECH, CPU, 64)
+    loaded = _loaded(tmp_path, config)
     logits, _ = slow(loaded, columns())
     assert torch.equal(logits, slow(model_of(config, tensors_of(config)), columns())[0])
 
@@ -284,7 +299,7 @@ def test_a_pth_whose_names_have_a_prefix_is_the_same_model(tmp_path: Path) -> No
     config = DualConfig.read(write_model(tmp_path, "s1"))
     tensors = tensors_of(config)
     torch.save({"state_dict": {f"model.{name}": tensor for name, tensor in tensors.items()}}, tmp_path / "model.pth")
-    logits, _ = slow(DualLM.load(tmp_path, config, SPEECH, CPU, 64), columns())
+    logits, _ = slow(_loaded(tmp_path, config), columns())
     assert torch.equal(logits, slow(model_of(config, tensors), columns())[0])
 
 

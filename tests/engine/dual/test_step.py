@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.engine.dual.tiny import CODEBOOKS, SPEECH, config_of, model_of, tensors_of
 from tests.engine.dual.tiny_codec import TINY, save_codec, tiny_tensors
-from voicelab.engine.dual.codec import load_codec
+from voicelab.engine.dual.codec import CodecFile
 from voicelab.engine.dual.step import DualStep, RowFrame, RowInput, RowState
 
 CPU = torch.device("cpu")
@@ -66,7 +66,7 @@ def test_nothing_waits_for_the_host_or_needs_64_bits(step: DualStep, work: Calla
 
 
 def test_so_it_is_with_the_codec(tmp_path: Any) -> None:
-    codec = load_codec(save_codec(tmp_path / "codec.pth", tiny_tensors()), CPU)
+    codec = CodecFile.open(save_codec(tmp_path / "codec.pth", tiny_tensors())).load(CPU)
     with Watch() as watch:
         codec.decode_pieces(torch.zeros(2, 3, len(TINY.codebooks), dtype=torch.int64), [None, None])
         codec.encode(torch.ones(100))

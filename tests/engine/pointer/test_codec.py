@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from voicelab.engine.core.threads import Carry
+from voicelab.engine.core.decoding import Carry
 from voicelab.engine.pointer.codec import LAG, STEP, Codec, DecoderStream, Filters, Vocoder
 
 FRAMES = 12

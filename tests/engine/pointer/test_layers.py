@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from voicelab.engine.core.threads import Carry, State
-from voicelab.engine.pointer.codec import CausalConv, ConvBlock, ConvStack
+from voicelab.engine.core.decoding import Carry, Conv, LayerGroup, State
+from voicelab.engine.pointer.codec import ConvBlock
 
 LENGTH = 24
 
 
-def _stack() -> ConvStack:
+def _stack() -> LayerGroup:
     torch.manual_seed(3)
-    stack = ConvStack(6, 3)
+    stack = LayerGroup("blocks", [ConvBlock(6) for _ in range(3)])
     for name, parameter in stack.named_parameters():
         if name.endswith("scale"):
             torch.nn.init.ones_(parameter)  # at 0.1 a wrong past would hardly show
@@ -52,7 +52,7 @@ def test_the_future_changes_nothing_before_it() -> None:
 
 
 def test_a_causal_convolution_reaches_exactly_its_kernel_back() -> None:
-    conv = CausalConv(1, 1, kernel=5)
+    conv = Conv(1, 1, kernel=5)
     x = torch.zeros(1, 1, 12)
     bent = x.clone()
     bent[..., 3] = 1

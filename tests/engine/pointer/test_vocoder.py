@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from voicelab.engine.core.threads import Carry, State
+from voicelab.engine.core.decoding import Carry, State
 from voicelab.engine.pointer.codec import LAG, STEP, Vocoder
 
 RATE, BANDS = 44_100, 32

@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from voicelab.engine.core.decoding import use_threads
 from voicelab.engine.core.sequence import Ending, Frame, Sequence, Settings
-from voicelab.engine.core.threads import use_threads
 from voicelab.errors import EngineError, EngineUnavailable
 
 ROWS = 16

@@ -12,7 +12,7 @@ Layers are named as in the checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count, takewhile
 from math import prod
 from pathlib import Path
@@ -24,53 +24,14 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from voicelab.engine.core.decoding import Carry, Chain, Conv, LayerGroup, Piece, Samples, State
 from voicelab.engine.core.fused import compile_frame
-from voicelab.engine.core.threads import Carry, Piece, Samples, State
 from voicelab.engine.dual.config import STRICT, Count, HeadWidth, Width
 from voicelab.engine.dual.files import TensorFiles, naming, read_json
 from voicelab.engine.dual.tower import rotary, rotate
 from voicelab.errors import WeightsError
 
 _ROTARY_BASE = 10_000.0
-
-
-class Chain(nn.ModuleList):
-    """Layers one after the other."""
-
-    def forward(self, x: Tensor, carry: Carry) -> Tensor:
-        """The output of the last."""
-        for layer in self:
-            x = layer(x, carry)
-        return x
-
-
-class LayerGroup(nn.Module):
-    """Layers that the checkpoint has under a name of their own; ``residual`` adds them to their input."""
-
-    def __init__(self, name: str, layers: Iterable[nn.Module], residual: bool = False) -> None:
-        super().__init__()
-        self.add_module(name, Chain(layers))
-        self._name, self._residual = name, residual
-
-    def forward(self, x: Tensor, carry: Carry) -> Tensor:
-        """As `Chain`."""
-        y = cast("Tensor", self.get_submodule(self._name)(x, carry))
-        return x + y if self._residual else y
-
-
-class Conv(nn.Module):
-    """A convolution that ends with the step it is for; time must be a multiple of its stride."""
-
-    def __init__(
-        self, inputs: int, outputs: int, kernel: int, *, stride: int = 1, dilation: int = 1, groups: int = 1
-    ) -> None:
-        super().__init__()
-        self.conv = nn.Conv1d(inputs, outputs, kernel, stride, dilation=dilation, groups=groups)
-        self._left = (kernel - 1) * dilation + 1 - stride
-
-    def forward(self, x: Tensor, carry: Carry) -> Tensor:
-        """(batch, inputs, n · stride) → (batch, outputs, n)."""
-        return cast("Tensor", self.conv(carry.join(x, self._left)))
 
 
 class TransposedConv(nn.Module):
@@ -168,8 +129,7 @@ class _Layer(nn.Module):
         y = F.scaled_dot_product_attention(q, k, carry.join(v, self._past, dim=2), attn_mask=mask)
         x = x + self.attention_layer_scale.gamma * self.attention["wo"](y.transpose(1, 2).flatten(2))
         y, mlp = self.ffn_norm(x), self.feed_forward
-        out: Tensor = x + self.ffn_layer_scale.gamma * mlp["w2"](F.silu(mlp["w1"](y)) * mlp["w3"](y))
-        return out
+        return cast("Tensor", x + self.ffn_layer_scale.gamma * mlp["w2"](F.silu(mlp["w1"](y)) * mlp["w3"](y)))
 
 
 SAMPLE_RATE = 44_100
@@ -315,14 +275,12 @@ class _Codebook(nn.Module):
 
     def nearest(self, x: Tensor) -> Tensor:
         """(batch, latent, time) → (batch, time) the entry at the smallest angle."""
-        codes: Tensor = (self.in_proj(x).transpose(1, 2) @ F.normalize(self.codebook.weight).T).argmax(-1)
-        return codes
+        return cast("Tensor", (self.in_proj(x).transpose(1, 2) @ F.normalize(self.codebook.weight).T).argmax(-1))
 
     def entry(self, codes: Tensor) -> Tensor:
         """(batch, time) → (batch, latent, time); codes beyond the last entry take it."""
         entries: Tensor = self.codebook(codes.clamp(max=self.codebook.num_embeddings - 1))
-        out: Tensor = self.out_proj(entries.transpose(1, 2))
-        return out
+        return cast("Tensor", self.out_proj(entries.transpose(1, 2)))
 
 
 class DualQuantizer(nn.Module):
@@ -345,8 +303,7 @@ class DualQuantizer(nn.Module):
 
     def latents(self, x: Tensor, carry: Carry) -> Tensor:
         """(batch, latent, time) of the encoder → (batch, latent, frames)."""
-        y: Tensor = self.pre_module(self.downsample(x, carry), carry)
-        return y
+        return cast("Tensor", self.pre_module(self.downsample(x, carry), carry))
 
     def encode(self, x: Tensor, carry: Carry) -> Tensor:
         """(batch, latent, time) → (batch, frames, codebooks): each codebook takes what those before it left."""
@@ -360,8 +317,7 @@ class DualQuantizer(nn.Module):
     def decode(self, codes: Tensor, carry: Carry) -> Tensor:
         """(batch, frames, codebooks) → (batch, latent, time)."""
         x = sum(book.entry(column) for book, column in zip(self._codebooks(), codes.unbind(-1), strict=True))
-        y: Tensor = self.upsample(self.post_module(x, carry), carry)
-        return y
+        return cast("Tensor", self.upsample(self.post_module(x, carry), carry))
 
 
 class DualCodec(nn.Module):
@@ -427,10 +383,6 @@ class DualCodec(nn.Module):
         carry = Carry([tuple(pasts)])
         return self._audio(codes.transpose(1, 2), carry), *carry.after
 
-    def decoding(self, together: int, *, compile: bool | None = False) -> DualDecoding:
-        """The decoder at work, for so many streams at once; compile: see DualStep."""
-        return DualDecoding(self, together, compile=compile)
-
     def _audio(self, codes: Tensor, carry: Carry) -> Tensor:
         return torch.tanh(self.decoder(self.quantizer.decode(codes, carry), carry)[:, 0])
 
@@ -451,9 +403,12 @@ class _Stream:
 
 
 class DualDecoding:
-    """The codec's decoder, as `Decoding` says: pieces of one length are one batch, on a CUDA stream of its own."""
+    """The codec's decoder at work for so many streams at once, as `Decoding` says; compile: see DualStep.
 
-    def __init__(self, codec: DualCodec, together: int, *, compile: bool | None) -> None:
+    Pieces of one length are one batch, on a CUDA stream of its own.
+    """
+
+    def __init__(self, codec: DualCodec, together: int, *, compile: bool | None = False) -> None:
         self._codec, self.together = codec, together
         wanted = codec.device.type == "cuda" if compile is None else compile
         self._more = compile_frame(codec.decode_more, must=compile is True, **COMPILING) if wanted else None
@@ -497,11 +452,6 @@ class DualDecoding:
         for piece, state in zip(pieces, states, strict=True):
             piece.stream.state = state
         return list(samples)
-
-
-def load_codec(path: Path, device: torch.device) -> DualCodec:
-    """`CodecFile.open` and `CodecFile.load`."""
-    return CodecFile.open(path).load(device)
 
 
 class CodecFile(NamedTuple):

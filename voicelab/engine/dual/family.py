@@ -13,8 +13,8 @@ from torch import Tensor
 
 from voicelab.call import Call, VoicePreset
 from voicelab.capabilities import SeedSupport
-from voicelab.engine.core.threads import Samples
-from voicelab.engine.dual.codec import TOGETHER, CodecFile
+from voicelab.engine.core.decoding import Samples
+from voicelab.engine.dual.codec import TOGETHER, CodecFile, DualDecoding
 from voicelab.engine.dual.files import digests, naming
 from voicelab.engine.dual.folder import CODEC, MemoryPlan, ModelFolder, model_folders, require_accepted
 from voicelab.engine.dual.model import DualLM, model_tensors
@@ -89,7 +89,7 @@ class DualFamily:
         files = [path for one in folders for path in one.files]
         self.digests = (*digests(files), self.voice_digest, *(("int8 depth",) if int8_depth else ()))
         codec = file.load(device)
-        self.decoding, self._codebooks = codec.decoding(TOGETHER, compile=compile), sizes.codebooks
+        self.decoding, self._codebooks = DualDecoding(codec, TOGETHER, compile=compile), sizes.codebooks
         self._room, self._encode = min(one.positions for one in folders) // 2, codec.encode
         self._encoded = EncodedReferences(self._codes, self.decoding.sample_rate)
         title = "whoever the model makes up; another with every seed"
@@ -109,7 +109,8 @@ class DualFamily:
         """See engine.family.Family. Raises EngineError: the model does not fit into the memory that is left."""
         one = self._folders[model]
         MemoryPlan.of(one, rows).check(self._device)
-        lm = DualLM.load(one.folder, one.config, self._speech[model], self._device, one.positions)
+        files = model_tensors(one.folder, one.config)  # each is read straight onto the device
+        lm = DualLM(one.config, lambda name, *_: files.read(name, self._device), self._speech[model], one.positions)
         if self._int8_depth:
             lm = lm.with_int8_depth()
         form = ChatPrompts if model == "s2-pro" else InterleavedPrompts

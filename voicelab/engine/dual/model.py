@@ -195,18 +195,6 @@ class DualLM:
         self._tables = torch.arange(config.codebooks, device=device) * config.entries
         self._scale = math.sqrt(config.codebooks + 1) if config.scaled else 1.0
 
-    @classmethod
-    def load(
-        cls, folder: Path, config: DualConfig, speech: tuple[int, int, int], device: torch.device, positions: int
-    ) -> DualLM:
-        """Reads the tensors of a folder, each straight onto the device.
-
-        Raises:
-            WeightsError: one is missing, surplus, of another shape or type, cut off or not finite; the error names it.
-        """
-        files = model_tensors(folder, config)
-        return cls(config, lambda name, *_: files.read(name, device), speech, positions)
-
     def with_int8_depth(self) -> DualLM:
         """The same model with the fast transformer's matrices in 8 bits: half of what a frame reads is theirs."""
         other = copy.copy(self)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol, cast
 
 import msgpack  # type: ignore[import-untyped]  # it publishes no types
 import numpy as np
@@ -196,8 +196,7 @@ class DualVoice:
     def to_bytes(self) -> bytes:
         """As a stored voice keeps it."""
         items = [(one.text, one.codes.numpy().astype("<i2").tobytes()) for one in self.references]
-        packed: bytes = msgpack.packb([_FORM, *items])
-        return packed
+        return cast("bytes", msgpack.packb([_FORM, *items]))
 
     @classmethod
     def from_bytes(cls, packed: bytes, codebooks: Sequence[int]) -> DualVoice | None:

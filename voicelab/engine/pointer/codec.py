@@ -21,14 +21,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from voicelab.engine.core.threads import Carry, Piece, Samples, State
+from voicelab.engine.core.decoding import Carry, Conv, LayerGroup, Piece, Samples, State
 from voicelab.engine.pointer.config import CodecConfig
 
 STEP = 256
@@ -52,22 +52,6 @@ def _constants(module: nn.Module, **tensors: Tensor) -> None:
         module.register_buffer(name, tensor, persistent=False)
 
 
-class CausalConv(nn.Module):
-    """A convolution over time that sees only the past.
-
-    Shapes: (batch, channels_in, time) → (batch, channels_out, time).
-    """
-
-    def __init__(self, channels_in: int, channels_out: int, kernel: int, groups: int = 1) -> None:
-        super().__init__()
-        self.conv = nn.Conv1d(channels_in, channels_out, kernel, groups=groups)
-        self.left = kernel - 1
-
-    def forward(self, x: Tensor, carry: Carry) -> Tensor:
-        """Shapes as above."""
-        return cast("Tensor", self.conv(carry.join(x, self.left)))
-
-
 class ConvBlock(nn.Module):
     """A ConvNeXt block over time: depthwise convolution, then a pointwise MLP, added to the input.
 
@@ -76,7 +60,7 @@ class ConvBlock(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.depthwise = CausalConv(channels, channels, 7, groups=channels)
+        self.depthwise = Conv(channels, channels, 7, groups=channels)
         self.norm = nn.LayerNorm(channels)
         self.widen = nn.Linear(channels, 3 * channels)
         self.narrow = nn.Linear(3 * channels, channels)
@@ -88,20 +72,6 @@ class ConvBlock(nn.Module):
         y: Tensor = self.depthwise.conv(F.pad(x, (half, half))) if carry is None else self.depthwise(x, carry)
         y = self.narrow(F.gelu(self.widen(self.norm(y.transpose(1, 2)))))
         return x + (self.scale * y).transpose(1, 2)
-
-
-class ConvStack(nn.Module):
-    """Several causal blocks."""
-
-    def __init__(self, channels: int, blocks: int) -> None:
-        super().__init__()
-        self.blocks = nn.ModuleList(ConvBlock(channels) for _ in range(blocks))
-
-    def forward(self, x: Tensor, carry: Carry) -> Tensor:
-        """(batch, channels, time) → the same."""
-        for block in self.blocks:
-            x = block(x, carry)
-        return x
 
 
 class Vocoder(nn.Module):
@@ -254,8 +224,7 @@ class Encoder(nn.Module):
         x = self.enter(spectrum).transpose(1, 2)
         for block in self.blocks:
             x = block(x, None)
-        out: Tensor = self.leave(self.norm(x.transpose(1, 2)))
-        return out
+        return cast("Tensor", self.leave(self.norm(x.transpose(1, 2))))
 
 
 class Quantizer(nn.Module):
@@ -331,16 +300,16 @@ class Decoder(nn.Module):
         self.steps = config.hop // STEP
         self.fine_width = config.fine_width
         self.linear = nn.Linear(config.latent, self.steps * config.filter_bands)
-        self.enter = CausalConv(config.latent, config.width, 3)
-        self.coarse = ConvStack(config.width, config.depth)
+        self.enter = Conv(config.latent, config.width, 3)
+        self.coarse = LayerGroup("blocks", (ConvBlock(config.width) for _ in range(config.depth)))
         self.norm = nn.LayerNorm(config.width)
         self.up = nn.Linear(config.width, self.steps * config.fine_width)
-        self.fine = ConvStack(config.fine_width, config.depth - 1)
+        self.fine = LayerGroup("blocks", (ConvBlock(config.fine_width) for _ in range(config.depth - 1)))
         self.leave = nn.Linear(config.fine_width, 1 + 2 * config.filter_bands)
         self.vocoder = Vocoder(config.sample_rate, config.filter_bands)
 
-    def filters(self, latents: Tensor, carry: Carry) -> Filters:
-        """(batch, n, latent) → the vocoder's input for n frames."""
+    def filters(self, latents: Tensor, carry: Carry, gain: Tensor | None = None) -> Filters:
+        """(batch, n, latent) → the vocoder's input for n frames; `gain` is what a speaker adds."""
         x = self.coarse(self.enter(latents.transpose(1, 2), carry), carry)
         x = self.up(self.norm(x.transpose(1, 2)))
         x = x.reshape(x.shape[0], -1, self.fine_width).transpose(1, 2)
@@ -349,14 +318,11 @@ class Decoder(nn.Module):
         f0 = _F0_BASE * torch.exp2(torch.clamp(y[..., 0], -1.5, 2.5))
         envelope = torch.clamp(base + y[..., 1 : 1 + self.bands], _FAINTEST, _LOUDEST)
         voicing = torch.clamp(y[..., 1 + self.bands :], -12.0, 12.0)
-        return Filters(f0, envelope, voicing)
+        return Filters(f0, envelope, voicing, gain)
 
     def forward(self, latents: Tensor, carry: Carry, gain: Tensor | None = None) -> Tensor:
-        """(batch, n, latent) → (batch, n * hop) samples, behind the input by the vocoder's `LAG`.
-
-        `gain` is what a speaker adds: see `Filters`.
-        """
-        filters = replace(self.filters(latents, carry), gain=gain)
+        """(batch, n, latent) → (batch, n * hop) samples, behind the input by the vocoder's `LAG`; `gain` as in `filters`."""
+        filters = self.filters(latents, carry, gain)
         return cast("Tensor", self.vocoder(filters.f0, filters.harmonic, filters.noise, carry))
 
 
@@ -380,8 +346,7 @@ class Codec(nn.Module):
     def latents(self, samples: Tensor) -> Tensor:
         """Audio (batch, time) → what the quantizer is given, (batch, n, latent)."""
         samples = F.pad(samples, (0, -samples.shape[1] % self.config.hop))
-        out: Tensor = self.encoder(self.spectrum(samples))
-        return out
+        return cast("Tensor", self.encoder(self.spectrum(samples)))
 
     @torch.inference_mode()
     def decode(self, codes: Tensor, gain: Tensor | None = None) -> Tensor:
@@ -414,12 +379,11 @@ class DecoderStream:
         begin, carry = LAG if self._state is None else 0, Carry([self._state])
         samples = self._codec.decoder(latents, carry, self._gain)
         self._state, self._last = tuple(carry.after), latents[:, -1:]
-        completed: Tensor = samples[:, begin : codes.shape[1] * self._codec.config.hop + LAG if last else None]
-        return completed
+        return cast("Tensor", samples[:, begin : codes.shape[1] * self._codec.config.hop + LAG if last else None])
 
 
 class PointerDecoding:
-    """The codec's decoder, as `core.threads.Decoding` says: each stream by itself."""
+    """The codec's decoder, as `core.decoding.Decoding` says: each stream by itself."""
 
     together = 1
 

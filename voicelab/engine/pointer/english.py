@@ -36,6 +36,7 @@ LETTERS: Final = {letter: tuple(phones.split(" ")) for letter, phones in pairs("
 _EXCEPTIONS: Final = pairs("english/exceptions")
 _HOMOGRAPHS: Final = {word: (noun, verb) for word, noun, verb in rows("english/homographs")}
 _NEIGHBOURS: Final = word_lists("english/neighbours")
+_BY_NEIGHBOURS: Final = rows("english/by_neighbours")
 
 _VOWEL_LETTERS = frozenset("aeiouy")
 _SIBILANTS = frozenset(("s", "z", "sh", "zh", "ch", "jh"))
@@ -199,34 +200,19 @@ def homograph(word: str, before: str, after: str) -> tuple[str, ...] | None:
         before: the word before it in the same clause, "" at its beginning.
         after: the word after it in the same clause, "" at its end.
     """
-    said = _said(word, before, after)
+    if word in _HOMOGRAPHS:
+        said = _noun_or_verb(word, before, after)
+    else:
+        rows_of_it = (row for row in _BY_NEIGHBOURS if row[0] == word)
+        said = next((said for _, here, there, said in rows_of_it if _fits(before, here) and _fits(after, there)), None)
     return tuple(said.split(" ")) if said else None
 
 
-def _said(word: str, before: str, after: str) -> str | None:
-    near = _NEIGHBOURS
-    a_verb, a_noun, has_object = before in near["verb"], before in near["noun"], after in near["object"]
-    if word in _HOMOGRAPHS:
-        return _noun_or_verb(word, before, after)
-    if word == "read":
-        return "r iy1 d" if a_verb or (not before and has_object) else None
-    if word == "lead":
-        return "l eh1 d" if after in near["metal"] or before == "of" else "l iy1 d"
-    if word == "live":
-        shown = before in near["goes_live"] or (before in near["be"] and not after)
-        return "l ay1 v" if shown or (after in near["live_shows"] and not a_verb) else "l ih1 v"
-    if word == "lives":
-        of_someone = a_noun or before in near["saved"] or before.endswith("'s")
-        verb = before in near["who_lives"] or (after in near["place"] and not of_someone)
-        return "l ih1 v z" if verb else "l ay1 v z"
-    if word == "bass":
-        return "b ae1 s" if before in near["fish"] or after in near["fishing"] else "b ey1 s"
-    if word == "wind":
-        turned = after in ("up", "down", "back", "around", "through") or (before == "to" and has_object)
-        return "w ay1 n d" if turned else None
-    if word == "wound":
-        return "w aw1 n d" if after in ("up", "down", "around") else "w uw1 n d"
-    return None
+def _fits(word: str, where: str) -> bool:
+    """Whether a neighbour is what the table ``by_neighbours`` says."""
+    if where.startswith("!"):
+        return not _fits(word, where[1:])
+    return where == "-" or (word.endswith("'s") if where == "'s" else word in _NEIGHBOURS.get(where, ("",)))
 
 
 def _noun_or_verb(word: str, before: str, after: str) -> str | None:

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from voicelab.call import Call
 from voicelab.capabilities import SeedSupport
+from voicelab.engine.core.decoding import Memo
 from voicelab.engine.core.scheduler import RowStep
 from voicelab.engine.core.sequence import Settings
-from voicelab.engine.core.threads import Memo
 from voicelab.engine.family import EngineParts, SpeechPlan
 from voicelab.engine.pointer import checkpoint
 from voicelab.engine.pointer.codec import PointerDecoding

@@ -128,8 +128,7 @@ class Block(nn.Module):
         """Adds attention (batch, heads, time, head width) and the MLP to x."""
         x = x + self.join(attended.transpose(1, 2).flatten(2))
         gate, up = self.gate_up(self.norm_mlp(x)).chunk(2, dim=-1)
-        out: Tensor = x + self.down(F.silu(gate) * up)
-        return out
+        return cast("Tensor", x + self.down(F.silu(gate) * up))
 
 
 class Stack(nn.Module):
@@ -157,8 +156,7 @@ class Stack(nn.Module):
         for block in self.blocks:
             q, k, v = block.project(x, cos, sin)
             x = block.finish(x, F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=plain))
-        out: Tensor = self.norm(x)
-        return out
+        return cast("Tensor", self.norm(x))
 
     def extend(
         self, x: Tensor, cache: KVCache, rows: slice | Tensor, place: Tensor, offset: Tensor, seen: slice
@@ -186,8 +184,7 @@ class Stack(nn.Module):
             cache.values[i, index[:, None], :, place] = v.transpose(1, 2)
             keys, values = (store[i][rows][:, :, seen] for store in (cache.keys, cache.values))
             x = block.finish(x, F.scaled_dot_product_attention(q, keys, values, attn_mask=mask))
-        out: Tensor = self.norm(x)
-        return out
+        return cast("Tensor", self.norm(x))
 
 
 class LM(nn.Module):
@@ -219,13 +216,11 @@ class LM(nn.Module):
 
     def encode_text(self, phones: Tensor, flags: Tensor, valid: Tensor | None = None) -> Tensor:
         """(batch, phones) ids and places in the word → (batch, phones, slow width)."""
-        out: Tensor = self.read(self.text(self.phone(phones) + self.flag(flags), valid))
-        return out
+        return cast("Tensor", self.read(self.text(self.phone(phones) + self.flag(flags), valid)))
 
     def encode_speaker(self, statistics: Tensor) -> Tensor:
         """(batch, STATISTICS * latent) of a reference, as `speaker_statistics` says → (batch, slow width)."""
-        out: Tensor = self.speaker(statistics)
-        return out
+        return cast("Tensor", self.speaker(statistics))
 
     def encode_frames(self, codes: Tensor) -> Tensor:
         """Frames (…, codebooks) → (…, slow width)."""
@@ -236,8 +231,7 @@ class LM(nn.Module):
 
         All (batch, time, slow width) but `dwell` (batch, time); `speaker` may be one for all times (batch, 1, slow width).
         """
-        out: Tensor = frames + text + self.dwell(dwell.clamp(max=DWELL_STEPS - 1)) + speaker
-        return out
+        return cast("Tensor", frames + text + self.dwell(dwell.clamp(max=DWELL_STEPS - 1)) + speaker)
 
     def first_logits(self, hidden: Tensor) -> Tensor:
         """(…, slow width) → (…, advances, entries of the first codebook)."""

@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
+from voicelab.engine.core.decoding import Carry, DecodingThread, Memo, Samples
 from voicelab.engine.core.scheduler import Scheduler
 from voicelab.engine.core.sequence import Sequence as SpokenSequence
 from voicelab.engine.core.sequence import Settings
-from voicelab.engine.core.threads import Carry, DecodingThread, Memo, Samples
 from voicelab.engine.family import REMEMBERED, EncodedReferences
 from voicelab.engine.pointer.codec import LAG, STEP, WINDOW, Codec, Vocoder, mel_of
 from voicelab.engine.pointer.config import Phonemes

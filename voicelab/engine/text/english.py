@@ -145,15 +145,7 @@ def _shouted(m: Match) -> str:
 
 
 # Signs between numbers, and dashes between days: before amounts and dates, which would take the numbers away.
-_COMPARED: Final = {
-    "<": "less than",
-    ">": "greater than",
-    "<=": "less than or equal to",
-    ">=": "greater than or equal to",
-    "!=": "not equal to",
-    "=>": "to",
-    "->": "to",
-}
+_COMPARED: Final = {sign: said for sign, said, _ in rows("comparisons") if said != "-"}
 _OPERATOR = re.compile(r"[+*×÷=^]|(?<![A-Za-z])[b-hj-z](?![A-Za-z])")
 
 
@@ -572,14 +564,11 @@ _SAYS.update(
         "telephone": lambda m: ("plus " if m.group().startswith("+") else "") + _groups(m.group()),
         "per unit": lambda m: _PER[m["unit"]],
         "spaced thousands": lambda m: m.group().replace(" ", ","),
-        "rate": lambda m: f"{m['counted'] or ''} per ",
         "weekday": lambda m: WEEKDAYS[m["day"]],
         "month and year": lambda m: f"{_full(m['month'])} {year(int(m['year']))}",
-        "from hour to hour": lambda m: f"{m['half'] or ''} to ",
         "power of ten": lambda m: f"{decimal(m['num'])} times ten {_exponent(m['sign'], m['power'])}",
         "hexadecimal": lambda m: "zero x " + " ".join(digits(c) or _letters(c) for c in m["hex"]),
         "screen": lambda m: f"{paired(m['a'])} by {paired(m['b'])}",
-        "size": lambda m: f"{m['unit'] or m['unit2'] or ''} by ",
         "millions": lambda m: _amount(m["num"], m["scale"]),
         "times": lambda m: f"{_range(m['first'], decimal(m['num']))} times",
         "percent": lambda m: (
@@ -592,7 +581,6 @@ _SAYS.update(
         "before a number": lambda m: f"{BEFORE_NUMBER[m['word'].lower()]} ",
         "title": lambda m: TITLES[m["title"] or m["bare"]],
         "emphasis": lambda m: m.group().lower() if m["word"] or m.group() in LISTS["emphatic"] else m.group(),
-        "letter a": lambda m: f"{m['label'] or m['plain'] or ''}ay",
         "letters and digits": lambda m: " ay " if m["a"] else " ",
         "power": lambda m: f" {_exponent(m['sign'], m['power'])} ",
         "range": lambda m: f"{decimal(m['first'] or m['ratio'])} to ",

@@ -115,16 +115,7 @@ def _time(m: Match) -> str:
     return f"{spoken}{int(m['h'])}点{minutes}" + (f"{m['s']}秒" if m["s"] else "")
 
 
-_COMPARED: Final = {
-    ">=": "大于等于",
-    "≥": "大于等于",
-    "<=": "小于等于",
-    "≤": "小于等于",
-    ">": "大于",
-    "<": "小于",
-    "≈": "约",
-    "=": "等于",
-}
+_COMPARED: Final = {sign: said for sign, _, said in rows("comparisons") if said != "-"}
 _SCALES: Final = {"k": 10**3, "m": 10**6, "mn": 10**6, "b": 10**9, "bn": 10**9}
 
 
@@ -229,7 +220,6 @@ _SAYS.update(
     {
         "from year to year": lambda m: f"{digits(m['a'])}到{digits(m['b'])}",
         "era": lambda m: m["era"] + digits(m["y"]),
-        "score": lambda m: f"{m['cue']}{m['a']}比{m['b']}",
         "train": lambda m: f"{m['kind']} {telephone(m['num'])}",
         "number by its name": lambda m: f"{m['cue']}{m['gap']}{telephone(m['num'])}",
         "name of digits": lambda m: telephone(*m.group().split(" ")),

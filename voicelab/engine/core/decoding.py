@@ -1,4 +1,4 @@
-"""What codecs are fed and what they carry on; the engine's threads; results that several want are computed once."""
+"""Decoding: what codecs are fed, carry on and are built of, and the thread that does it; results that several want."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import heapq
 import itertools
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from voicelab.errors import EngineError
 
@@ -79,6 +79,45 @@ class Carry:
         return pasts[0] if len(pasts) == 1 else torch.cat(pasts)
 
 
+class Chain(nn.ModuleList):
+    """Layers one after the other."""
+
+    def forward(self, x: Tensor, carry: Carry) -> Tensor:
+        """The output of the last."""
+        for layer in self:
+            x = layer(x, carry)
+        return x
+
+
+class LayerGroup(nn.Module):
+    """Layers that the checkpoint has under a name of their own; ``residual`` adds them to their input."""
+
+    def __init__(self, name: str, layers: Iterable[nn.Module], residual: bool = False) -> None:
+        super().__init__()
+        self.add_module(name, Chain(layers))
+        self._name, self._residual = name, residual
+
+    def forward(self, x: Tensor, carry: Carry) -> Tensor:
+        """As `Chain`."""
+        y = cast("Tensor", self.get_submodule(self._name)(x, carry))
+        return x + y if self._residual else y
+
+
+class Conv(nn.Module):
+    """A convolution over time that ends with the step it is for: it sees only the past. Time is a multiple of its stride."""
+
+    def __init__(
+        self, inputs: int, outputs: int, kernel: int, *, stride: int = 1, dilation: int = 1, groups: int = 1
+    ) -> None:
+        super().__init__()
+        self.conv = nn.Conv1d(inputs, outputs, kernel, stride, dilation=dilation, groups=groups)
+        self.left = (kernel - 1) * dilation + 1 - stride
+
+    def forward(self, x: Tensor, carry: Carry) -> Tensor:
+        """(batch, inputs, n · stride) → (batch, outputs, n)."""
+        return cast("Tensor", self.conv(carry.join(x, self.left)))
+
+
 class Decoding(Protocol):
     """Codes become audio, piece by piece; the pieces of a stream together give what the whole would give."""
 
@@ -98,12 +137,8 @@ class Decoding(Protocol):
         """The samples that each piece completes; the pieces are of different streams."""
 
 
-@dataclass(order=True)
-class _Task:
-    size: int
-    number: int
-    work: Piece | Callable[[], Any] = field(compare=False)
-    result: Future[Any] = field(compare=False)
+_Task = tuple[int, int, Piece | Callable[[], Any], Future[Any]]
+"""Size, number, work, result; no two have the same number."""
 
 
 class DecodingThread:
@@ -122,8 +157,7 @@ class DecodingThread:
 
     def feed(self, piece: Piece) -> Samples:
         """The samples that a piece completes. Raises EngineError: the thread is closed."""
-        samples: Samples = self.do(piece, len(piece.codes))
-        return samples
+        return cast("Samples", self.do(piece, len(piece.codes)))
 
     def close(self) -> None:
         """Ends the thread when all tasks are done."""
@@ -131,33 +165,34 @@ class DecodingThread:
 
     def do(self, work: Piece | Callable[[], Any], size: int) -> Any:
         """What `work` returns or raises; `size` in frames. Raises EngineError: the thread is closed."""
-        task = _Task(size, next(self._numbers), work, Future())
+        result = Future[Any]()
         with self._lock:
-            heapq.heappush(self._waiting, task)
+            heapq.heappush(self._waiting, (size, next(self._numbers), work, result))
         try:
             self._pool.submit(self._next)
         except RuntimeError as error:
             raise EngineError("the engine is closed") from error
-        return task.result.result()
+        return result.result()
 
     def _next(self) -> None:
         with self._lock:
             tasks = self._take()
-        pieces = [task.work for task in tasks if isinstance(task.work, Piece)]
+        works, futures = [task[2] for task in tasks], [task[3] for task in tasks]
+        pieces = [work for work in works if isinstance(work, Piece)]
         try:
-            results = self.decoding.feed(pieces) if pieces else [task.work() for task in tasks if callable(task.work)]
+            results = self.decoding.feed(pieces) if pieces else [work() for work in works if callable(work)]
         except BaseException as error:  # noqa: BLE001 - it is raised in the threads that wait for it
-            for task in tasks:
-                task.result.set_exception(error)
+            for future in futures:
+                future.set_exception(error)
         else:
-            for task, result in zip(tasks, results, strict=True):
-                task.result.set_result(result)
+            for future, result in zip(futures, results, strict=True):
+                future.set_result(result)
 
     def _take(self) -> list[_Task]:
         """The next task; with a piece, the next of the pieces that wait. None if an earlier task took them along."""
         tasks: list[_Task] = []
         while self._waiting and len(tasks) < self.decoding.together:
-            if tasks and not (isinstance(tasks[0].work, Piece) and isinstance(self._waiting[0].work, Piece)):
+            if tasks and not (isinstance(tasks[0][2], Piece) and isinstance(self._waiting[0][2], Piece)):
                 break
             tasks.append(heapq.heappop(self._waiting))
         return tasks

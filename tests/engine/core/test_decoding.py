@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from voicelab.engine.core.threads import DecodingThread, Piece, Samples, use_threads
+from voicelab.engine.core.decoding import DecodingThread, Piece, Samples, use_threads
 from voicelab.errors import EngineError
 
 
