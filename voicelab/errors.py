@@ -50,6 +50,11 @@ def suggestion(typed: object, choices: Iterable[str]) -> str:
     return f"; did you mean {close[0]}?" if close and close[0] != word else ""
 
 
+def shortened(text: str, most: int) -> str:
+    """Return a text of ``most`` characters at most, with an ellipsis at its end where it was longer."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
 @dataclass(frozen=True, slots=True)
 class FieldError:
     """One item of a 422 body: which field is wrong, and why.

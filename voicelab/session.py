@@ -14,7 +14,7 @@ from voicelab.backend import Backend, SpeechStream, delete_voice, list_voices
 from voicelab.call import Call, Knob, Voice, Voices, completed, is_field, merged_defaults, short_name, voice_id
 from voicelab.capabilities import Capabilities, check_call
 from voicelab.clip import Clip
-from voicelab.errors import FieldError, RequestInvalid, suggestion
+from voicelab.errors import FieldError, RequestInvalid, shortened, suggestion
 from voicelab.registry import open_backend, split_address
 from voicelab.schema import MODELS, ReferenceAudio, TTSRequest, VoiceCreate, VoiceModel
 from voicelab.storage import Closing
@@ -268,7 +268,7 @@ class Session(Closing):
     def __repr__(self) -> str:
         capabilities = self.capabilities
         # References are audio: their names say enough.
-        defaults = "".join(f", {name}={_short(value)}" for name, value in self._defaults.items())
+        defaults = "".join(f", {name}={shortened(repr(value), 40)}" for name, value in self._defaults.items())
         backend = f"{capabilities.name} on {capabilities.device}, {len(capabilities.voices)} voices"
         return f"{type(self).__name__}({backend}{defaults})"
 
@@ -306,8 +306,3 @@ def _recording(item: str | Path | bytes | Clip, field: str) -> bytes:
         return Path(item).read_bytes()
     except OSError as error:
         raise RequestInvalid.of(field, f"{item} cannot be read: {error.strerror or error}") from error
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else text[:39] + "…"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from voicelab.cli.console import EXIT_INVALID, BackendAddress, Device, say_line
-from voicelab.errors import MissingExtra, RequestInvalid
+from voicelab.errors import MissingExtra, RequestInvalid, shortened
 from voicelab.experiments.runs.cache import Cache
 from voicelab.experiments.sweeps.spec import read_spec
 from voicelab.lab import connect
@@ -191,7 +191,7 @@ def _table(report: ReplayReport) -> Table:
     for number, item in enumerate(report.comparisons, start=1):
         take = item.before
         words = " ".join(take.request.text.split())
-        short = words if len(words) <= _LONGEST_TEXT else words[: _LONGEST_TEXT - 1] + "…"
+        short = shortened(words, _LONGEST_TEXT)
         seed = "" if take.seed is None else str(take.seed)
         # Text, because what people say may look like markup.
         cells = (str(number), short, seed, str(take.repeat), item.verdict, *_differences(item), item.reason)

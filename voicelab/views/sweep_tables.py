@@ -15,7 +15,7 @@ from typing import Final
 
 from voicelab.call import short_name
 from voicelab.clip import Clip
-from voicelab.errors import StoreError, VoicelabError
+from voicelab.errors import StoreError, VoicelabError, shortened
 from voicelab.experiments.metrics import METRICS, Metric, listener_note, measure_rows
 from voicelab.experiments.metrics.measure import resolve
 from voicelab.experiments.sweeps.result import SweepResult, row_of
@@ -40,6 +40,7 @@ SHOWN: Final = ("duration", "loudness", "word_rate")
 
 _ROWS: Final = 60
 _VALUES: Final = 8
+_LONGEST: Final = 60
 _PAGE_BITRATE: Final = 64
 _PAGE: Final = Path(__file__).parent / "static" / "page"
 
@@ -83,7 +84,7 @@ def result_bundle(result: SweepResult) -> dict[str, str]:
     heads += [f"{name}, {unit}".rstrip(", ") for name, unit in units.items()]
     rows = []
     for place, outcome in enumerate(outcomes):
-        row: list[object] = [_short(outcome.job.cell.labels[name]) for name in axes]
+        row: list[object] = [shortened(outcome.job.cell.labels[name], _LONGEST) for name in axes]
         row += [outcome.job.repeat + 1] if several else []
         if place in clips:
             data = audio[place]
@@ -100,12 +101,8 @@ def result_bundle(result: SweepResult) -> dict[str, str]:
 
 
 def _some(labels: Sequence[str]) -> str:
-    shown = " · ".join(_short(label) for label in labels[:_VALUES])
-    return shown if len(labels) <= _VALUES else f"{shown} · … · {_short(labels[-1])}"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 60 else text[:59] + "…"
+    shown = " · ".join(shortened(label, _LONGEST) for label in labels[:_VALUES])
+    return shown if len(labels) <= _VALUES else f"{shown} · … · {shortened(labels[-1], _LONGEST)}"
 
 
 def write_systems_page(systems: SystemComparison, path: str | Path, metrics: Iterable[str | Metric] = ()) -> Path:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from voicelab.clip import Clip
-from voicelab.errors import MissingExtra
+from voicelab.errors import MissingExtra, shortened
 from voicelab.experiments.metrics.level import activity
 from voicelab.experiments.metrics.metric import Subject, Tools, Undefined
 from voicelab.voices.transcripts import PocketRecognizer, Recognizer, default_recognizer
@@ -57,7 +57,7 @@ def other_words(first: Clip, second: Clip) -> str:
     texts = [clip.take.call.said for clip in (first, second) if clip.take is not None]
     if len(texts) < 2 or split_words(texts[0], None) == split_words(texts[1], None):
         return ""
-    one, other = (text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…" for text in texts)
+    one, other = (shortened(text, _SHOWN) for text in texts)
     return f"they say different texts, {one!r} and {other!r}"
 
 

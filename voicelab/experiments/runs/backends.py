@@ -23,7 +23,7 @@ from voicelab.backend import Backend, SpeechStream, StreamSummary, delete_voice,
 from voicelab.call import Call
 from voicelab.capabilities import Capabilities, check_call, check_text_length
 from voicelab.clip import Take, Timing, take_key
-from voicelab.errors import Cancelled, RequestInvalid, StoreError, VoicelabError
+from voicelab.errors import Cancelled, RequestInvalid, StoreError, VoicelabError, shortened
 from voicelab.experiments.runs.cache import Cache
 from voicelab.experiments.runs.failures import Failed, Failure
 from voicelab.experiments.runs.folder import RUN_FILE, RunFolder, check_older
@@ -372,7 +372,8 @@ def _describe_closest(run: RunFolder, call: Call) -> str:
     fields = [name for name in wanted if wanted[name] != best[name]]
     if not fields:
         return f"{start} by this backend; the same request to another one was recorded"
-    each = (f"{name} (recorded {_short(best[name])}, asked {_short(wanted[name])})" for name in fields)
+    before, asked = ({name: shortened(repr(one[name]), _LONGEST) for name in fields} for one in (best, wanted))
+    each = (f"{name} (recorded {before[name]}, asked {asked[name]})" for name in fields)
     return f"{start}; the nearest that was recorded differs in {', '.join(each)}"
 
 
@@ -385,8 +386,3 @@ def _distance(wanted: Mapping[str, Any], recorded: Mapping[str, Any]) -> float:
     # Another text is a difference like any other when it is quite another, and less when it is alike.
     matcher = difflib.SequenceMatcher(None, wanted["text"][:1000], recorded["text"][:1000], autojunk=False)
     return others + 2.0 * (1.0 - matcher.quick_ratio())
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
