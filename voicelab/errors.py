@@ -51,7 +51,7 @@ def suggestion(typed: object, choices: Iterable[str]) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """Return what a message repeats of a text: ``most`` characters, the last an ellipsis where more are left out."""
+    """Return a text of ``most`` characters at most, with an ellipsis at its end where it was longer."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 

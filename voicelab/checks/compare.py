@@ -228,38 +228,33 @@ class OutputComparison:
         changed = [(mime, a, b) for mime, a, b in texts if a != b]
         if changed:
             # What is plain comes first: the same figures stand in the HTML beside it.
-            mime, a, b = min(changed, key=lambda item: item[0] != "text/plain")
-            tolerable = all(self._tolerable(a, b) for _, a, b in changed)
+            explained = {mime: self._explained(a, b) for mime, a, b in changed}
+            mime = min(explained, key=lambda mime: mime != "text/plain")
             name = place if mime == place else f"{place} ({mime})"
-            yield OutputDifference(f"{name}: {self._explained(a, b)}", tolerable)
+            yield OutputDifference(f"{name}: {explained[mime]}", all(one.tolerable for one in explained.values()))
             return
         for mime, a, b in pairs if self.pictures else ():
             if mime in _PICTURES and (message := moved_picture(a, b)):
                 yield OutputDifference(f"{place} ({mime}): {message}")
 
-    def _tolerable(self, was: str, now: str) -> bool:
-        if _CLIP.sub("Clip(", was) != _CLIP.sub("Clip(", now):
-            return False
-        pairs = zip(digests_in(was), digests_in(now), strict=True)
-        return all(moved(a, b, self.tolerance).tolerable for a, b in pairs)
-
-    def _explained(self, was: str, now: str) -> str:
+    def _explained(self, was: str, now: str) -> OutputDifference:
         old, new = digests_in(was), digests_in(now)
         if old and len(old) == len(new) and old != new:
-            return "; ".join(
-                f"{f'clip {number}' if len(old) > 1 else 'the clip'} moved: {moved(a, b, self.tolerance)}"
-                for number, (a, b) in enumerate(zip(old, new, strict=True), start=1)
-                if a != b
-            )
+            pairs = enumerate(zip(old, new, strict=True), start=1)
+            moves = {number: moved(a, b, self.tolerance) for number, (a, b) in pairs if a != b}
+            clips = (f"clip {number}" if len(old) > 1 else "the clip" for number in moves)
+            words = "; ".join(f"{clip} moved: {move}" for clip, move in zip(clips, moves.values(), strict=True))
+            alike = _CLIP.sub("Clip(", was) == _CLIP.sub("Clip(", now)
+            return OutputDifference(words, alike and all(move.tolerable for move in moves.values()))
         if _ADDRESS.sub("", was) == _ADDRESS.sub("", now):
-            return "only addresses in memory differ: show something that has a name of its own"
+            return OutputDifference("only addresses in memory differ: show something that has a name of its own")
         lines, lines_now = was.splitlines(), now.splitlines()
         for line, line_now in zip(lines, lines_now, strict=False):
             if line != line_now:
-                return f"{_short(line_now, line)!r} where it was {_short(line, line_now)!r}"
+                return OutputDifference(f"{_short(line_now, line)!r} where it was {_short(line, line_now)!r}")
         if len(lines) == len(lines_now):
-            return "only the ends of lines differ"
-        return f"{len(lines_now)} lines where there were {len(lines)}"
+            return OutputDifference("only the ends of lines differ")
+        return OutputDifference(f"{len(lines_now)} lines where there were {len(lines)}")
 
 
 def _merged(outputs: list[Any]) -> dict[str, _Shown]:

@@ -70,10 +70,6 @@ class Message(anywidget.AnyWidget):
 
     value = traitlets.Unicode("").tag(sync=True)
 
-    def show(self, html: str) -> None:
-        """Show something else."""
-        self.value = html
-
 
 class ProgressLine(Message):
     """A bar and a few words beside it: ``status``. ``share`` is how far the work is, 0 to 1; ``tone`` how it went."""
@@ -86,7 +82,7 @@ class ProgressLine(Message):
         self.share = self.share if share is None else share
         self.tone = tone or self.tone
         bar = f'<progress max="1" value="{self.share:.3f}" aria-label="How far it is"></progress>'
-        self.show(
+        self.value = (
             f'<div class="voicelab-progress" data-tone="{self.tone}">{bar if self.tone == "info" else ""}'
             f'<span class="voicelab-status" role="status">{escape(self.status)}</span></div>'
         )
@@ -229,21 +225,19 @@ class Panel(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publishes no ty
 
     def say(self, text: str) -> None:
         """Say something to the user, and to a screen reader."""
-        self.message.show(f'<div role="status">{escape(text)}</div>')
+        self.message.value = f'<div role="status">{escape(text)}</div>'
 
     def show_error(self, error: Exception | None) -> None:
         """Say what went wrong; None takes away what was said."""
-        self.message.show("" if error is None else error_html(error))
+        self.message.value = "" if error is None else error_html(error)
 
-    def attempt(self, action: Callable[[], object]) -> bool:
-        """Call ``action``, say what went wrong, and return whether nothing did."""
+    def attempt(self, action: Callable[[], object]) -> None:
+        """Call ``action`` and say what went wrong."""
         self.show_error(None)
         try:
             action()
         except VoicelabError as error:
             self.show_error(error)
-            return False
-        return True
 
     def in_background(
         self, work: Callable[[], object], name: str, failed: Callable[[Exception], object] | None = None

@@ -40,6 +40,7 @@ SHOWN: Final = ("duration", "loudness", "word_rate")
 
 _ROWS: Final = 60
 _VALUES: Final = 8
+_LONGEST: Final = 60
 _PAGE_BITRATE: Final = 64
 _PAGE: Final = Path(__file__).parent / "static" / "page"
 
@@ -83,7 +84,7 @@ def result_bundle(result: SweepResult) -> dict[str, str]:
     heads += [f"{name}, {unit}".rstrip(", ") for name, unit in units.items()]
     rows = []
     for place, outcome in enumerate(outcomes):
-        row: list[object] = [shortened(outcome.job.cell.labels[name], 60) for name in axes]
+        row: list[object] = [shortened(outcome.job.cell.labels[name], _LONGEST) for name in axes]
         row += [outcome.job.repeat + 1] if several else []
         if place in clips:
             data = audio[place]
@@ -100,8 +101,8 @@ def result_bundle(result: SweepResult) -> dict[str, str]:
 
 
 def _some(labels: Sequence[str]) -> str:
-    shown = " · ".join(shortened(label, 60) for label in labels[:_VALUES])
-    return shown if len(labels) <= _VALUES else f"{shown} · … · {shortened(labels[-1], 60)}"
+    shown = " · ".join(shortened(label, _LONGEST) for label in labels[:_VALUES])
+    return shown if len(labels) <= _VALUES else f"{shown} · … · {shortened(labels[-1], _LONGEST)}"
 
 
 def write_systems_page(systems: SystemComparison, path: str | Path, metrics: Iterable[str | Metric] = ()) -> Path:

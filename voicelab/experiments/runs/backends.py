@@ -372,8 +372,8 @@ def _describe_closest(run: RunFolder, call: Call) -> str:
     fields = [name for name in wanted if wanted[name] != best[name]]
     if not fields:
         return f"{start} by this backend; the same request to another one was recorded"
-    was, now = ([shortened(repr(call[name]), _LONGEST) for name in fields] for call in (best, wanted))
-    each = (f"{name} (recorded {one}, asked {other})" for name, one, other in zip(fields, was, now, strict=True))
+    before, asked = ({name: shortened(repr(one[name]), _LONGEST) for name in fields} for one in (best, wanted))
+    each = (f"{name} (recorded {before[name]}, asked {asked[name]})" for name in fields)
     return f"{start}; the nearest that was recorded differs in {', '.join(each)}"
 
 
