@@ -184,16 +184,6 @@ class ListeningTest:
         return tuple(self._stimuli.values())
 
     @property
-    def stimuli(self) -> Mapping[str, Stimulus]:
-        """Every sound by its blind id, those of attention checks among them."""
-        sounds = list(self._stimuli.values())
-        if self.checks:
-            sounds += [self._spoiled(sound) for sound in self._clean()]
-        if self.kind in {"ABX", "MUSHRA"} or self.traps:
-            sounds += [self._again(sound) for sound in sounds]
-        return {stimulus.id: stimulus for stimulus in sounds}
-
-    @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
         """The pairs of systems that AB, ABX and CMOS compare: all of them."""
         return tuple(itertools.combinations(self.systems, 2))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from voicelab.errors import ArgumentError
-from voicelab.experiments.statistics.estimate import Estimate, between, holm, interval
+from voicelab.experiments.statistics.estimate import Estimate, between, interval
 from voicelab.experiments.statistics.reml import (
     AT_BOUND,
     Codes,
@@ -19,6 +19,7 @@ from voicelab.experiments.statistics.reml import (
     codes_of,
     count_of,
     indicators,
+    pairs_of,
 )
 
 if TYPE_CHECKING:
@@ -31,10 +32,10 @@ class MixedModel:
 
     ``scores`` has each system's mean with its interval; ``statistic`` is Wald's F of the hypothesis that all are equal,
     with ``df`` degrees of freedom, and ``p`` its p-value (NaN for one system). ``pairs`` has a row for each pair:
-    ``first``, ``second``, ``difference`` (first less second), ``low``, ``high``, ``p`` and ``p_holm``. ``sd`` has the
-    standard deviations, in the rating's unit: ``listener``, ``item``, ``listener x system`` (how much listeners differ in
-    what they like), ``item x system`` (how much a system's lead depends on the sentence) and ``residual``. ``notes`` say
-    what the reader should know.
+    ``first``, ``second``, ``difference`` (first less second), its ``error``, ``low``, ``high``, ``df``, ``p``, ``p_holm``.
+    ``sd`` has the standard deviations, in the rating's unit: ``listener``, ``item``, ``listener x system`` (how much
+    listeners differ in what they like), ``item x system`` (how much a system's lead depends on the sentence) and
+    ``residual``. ``notes`` say what the reader should know.
     """
 
     scores: dict[str, Estimate]
@@ -167,7 +168,6 @@ class _Fit:
 
     def result(self, confidence: float) -> MixedModel:
         """Return means, tests and what differs."""
-        import pandas as pd
         from scipy import stats
 
         count, tail = len(self.names), (1.0 + confidence) / 2.0
@@ -177,28 +177,12 @@ class _Fit:
             name: Estimate(float(mean), float(mean - half), float(mean + half), confidence, self.listeners)
             for name, mean, half in zip(self.names, self.mean, reach, strict=True)
         }
-        first, second = np.triu_indices(count, 1)
-        contrasts = np.eye(count)[first] - np.eye(count)[second]
-        apart = contrasts @ self.mean
-        error = np.sqrt(np.einsum("ij,jk,ik->i", contrasts, self.covariance, contrasts))
-        df = np.array([self.degrees(contrast) for contrast in contrasts])
-        p = 2.0 * stats.t.sf(np.abs(apart) / error, df)
-        half = stats.t.ppf(tail, df) * error
-        columns: dict[str, Iterable[Any]] = {
-            "first": [self.names[place] for place in first],
-            "second": [self.names[place] for place in second],
-            "difference": apart,
-            "low": apart - half,
-            "high": apart + half,
-            "df": df,
-            "p": p,
-            "p_holm": holm(p),
-        }
+        pairs = pairs_of(self.names, self.mean, self.covariance, self.degrees, confidence)
         statistic, overall, between_all = math.nan, math.nan, (count - 1, math.nan)
         if count > 1:
-            statistic, between_all = self._all_equal(contrasts[: count - 1])
+            statistic, between_all = self._all_equal(np.eye(count)[:1] - np.eye(count)[1:])
             overall = float(stats.f.sf(statistic, *between_all))
-        return MixedModel(scores, statistic, between_all, overall, pd.DataFrame(columns), self.sd, tuple(self.notes))
+        return MixedModel(scores, statistic, between_all, overall, pairs, self.sd, tuple(self.notes))
 
     def _all_equal(self, basis: Floats) -> tuple[float, tuple[int, float]]:
         """Return Wald's F that contrasts (contrasts, systems) are all 0, and its degrees of freedom.
