@@ -128,7 +128,18 @@ class _Fit:
             raise ArgumentError.of("frame", message)
         if len(self.names) > 1:
             groups |= self._own_preferences(groups, systems)
-        self.mean, self.covariance, self.sd = self._fitted(table["rating"].to_numpy(np.float64), systems, groups)
+        values = table["rating"].to_numpy(np.float64)
+        middle, parts = float(values.mean()), [indicators(code) for code in groups.values()]
+        likelihood = RestrictedLikelihood(parts, indicators(systems), values - middle)
+        ratios, settled = likelihood.maximum()
+        if not settled:
+            self.notes.append("The fit did not settle: take these figures with care.")
+        at_bound = [name for name, ratio in zip(groups, ratios, strict=True) if ratio < AT_BOUND]
+        self.notes += [f"Nothing is left for {name}: its sd is at the bound of 0." for name in at_bound]
+        fit, self.degrees = likelihood.at(ratios), likelihood.degrees(ratios)
+        self.mean, self.covariance = fit.mean + middle, fit.covariance
+        roots = map(math.sqrt, [*(ratios * fit.residual), fit.residual])
+        self.sd = dict(zip([*groups, "residual"], roots, strict=True))
 
     def _own_preferences(self, groups: Mapping[str, Codes], systems: Codes) -> dict[str, Codes]:
         """Return the interactions with systems that can be estimated."""
@@ -146,25 +157,6 @@ class _Fit:
             if left and count_of(cells) < cells.size:
                 interactions[f"{name} x system"] = cells
         return interactions
-
-    def _fitted(
-        self, values: Floats, systems: Codes, groups: Mapping[str, Codes]
-    ) -> tuple[Floats, Floats, dict[str, float]]:
-        middle = float(values.mean())
-        parts = [indicators(code) for code in groups.values()]
-        likelihood = RestrictedLikelihood(parts, indicators(systems), values - middle)
-        ratios, settled = likelihood.maximum()
-        if not settled:
-            self.notes.append("The fit did not settle: take these figures with care.")
-        fit = likelihood.at(ratios)
-        sd = {name: math.sqrt(ratio * fit.residual) for name, ratio in zip(groups, ratios, strict=True)}
-        self.notes += [
-            f"Nothing is left for {name}: its sd is at the bound of 0."
-            for name, ratio in zip(groups, ratios, strict=True)
-            if ratio < AT_BOUND
-        ]
-        self.degrees = likelihood.degrees(ratios)
-        return fit.mean + middle, fit.covariance, {**sd, "residual": math.sqrt(fit.residual)}
 
     def result(self, confidence: float) -> MixedModel:
         """Return means, tests and what differs."""
