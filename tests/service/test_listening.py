@@ -126,5 +126,5 @@ def test_a_listener_who_hangs_does_not_hold_the_page_open(ballot: Ballot) -> Non
 
 def test_a_vote_as_large_as_a_book(page: httpx.Client) -> None:
     page.post("/api/listeners", json={"name": "Eve"})
-    assert page.post("/api/listeners/0/votes", content=b" " * 100_000).status_code == 422
+    assert page.post("/api/listeners/0/votes", content=b" " * 100_000).status_code == 413
     assert page.post("/api/listeners/0/votes", content=b"[" * 50_000).status_code == 422

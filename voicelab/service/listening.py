@@ -23,11 +23,12 @@ from voicelab.errors import NotFound, RequestInvalid, StoreError, VoicelabError
 from voicelab.experiments.listening.study import BlindStudy, Study
 from voicelab.experiments.listening.votes import Ballot, BlindBallot
 from voicelab.service.limits import Limits
-from voicelab.service.requests import decode
+from voicelab.service.requests import decode, read_body
 from voicelab.service.responses import json_response
 from voicelab.service.run import LOOPBACK, ReadyServer, connections, in_thread, listen
 
 _LARGEST_VOTE: Final = 64 * 1024
+_BODY_SECONDS: Final = 60.0
 # For answers that are on their way when the page is closed; a browser that is gone takes for ever.
 _GRACE_SECONDS: Final = 3
 # A listener's browser has up to six connections; who comes when all are taken is answered 503, and the page tries again.
@@ -131,12 +132,7 @@ def serving(
 
 
 async def _body(request: Request) -> dict[str, Any]:
-    data = b""
-    async for chunk in request.stream():
-        data += chunk
-        if len(data) > _LARGEST_VOTE:
-            raise RequestInvalid.of("body", "a vote is no larger than 64 KiB", type="too_long")
-    body = decode(data, "json")
+    body = decode(await read_body(request, _LARGEST_VOTE, _BODY_SECONDS), "json")
     if not isinstance(body, dict):
         raise RequestInvalid.of("body", "Input should be a JSON object", type="model_type")
     return body

@@ -98,7 +98,6 @@ def test_a_trap_is_passed_by_who_does_what_it_says() -> None:
     assert sorted(trial.wanted or 0 for trial in traps) == [2, 4]
     assert all(trial.check and trial.passed(trial.wanted or 0) and not trial.passed(5) for trial in traps)
     assert test.to_record()["traps"] == [2, 4]
-    assert {trial.slots["A"].id for trial in traps} <= set(test.stimuli)
     pairs = [trial for trial in replace(listening_test("CMOS"), traps={-2: sound(9)}).trials(1) if trial.check]
     assert [trial.passed(-2) for trial in pairs] == [True]
     assert pairs[0].slots["A"].id != pairs[0].slots["B"].id

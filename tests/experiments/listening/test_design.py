@@ -52,12 +52,11 @@ def test_a_seed_decides_everything(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_practice_changes_no_trial_and_no_record_of_tests_without(kind: Kind) -> None:
+def test_practice_changes_no_trial(kind: Kind) -> None:
     plain = listening_test(kind, "abc")
     test = replace(plain, training=2, instructions="Sit down.")
     assert test.trials(3) == plain.trials(3)
     assert test.to_record() == {**plain.to_record(), "training": 2, "instructions": "Sit down."}
-    assert not {"training", "instructions"} & set(plain.to_record())
     assert plain.training_trials(0) == ()
     first, second = test.training_trials(3)
     assert (first.id, second.id) == ("3-training0", "3-training1")
@@ -162,7 +161,6 @@ def test_x_is_either_equally_often_and_its_id_does_not_tell() -> None:
     for trial in trials:
         assert len({slot.id for slot in trial.slots.values()}) == 3
         assert trial.slots["X"].clip is trial.slots[str(trial.answer)].clip
-        assert all(slot.id in test.stimuli for slot in trial.slots.values())
 
 
 def test_ids_say_nothing() -> None:
@@ -172,7 +170,6 @@ def test_ids_say_nothing() -> None:
         ids = [trial.reference.id, *(slot.id for slot in trial.slots.values())]
         assert len(set(ids)) == len(ids)
         assert not any(name in one for one in ids for name in ("ref", "anchor", "s0"))
-        assert set(ids) <= set(test.stimuli)
 
 
 @pytest.mark.parametrize("kind", ["AB", "ABX", "CMOS", "MOS"])
@@ -185,7 +182,6 @@ def test_checks_have_a_plain_answer(kind: Kind) -> None:
         assert not trials[0].check
         for trial in checks:
             assert SPOILED in {slot.system for slot in trial.slots.values()}
-            assert all(slot.id in test.stimuli for slot in trial.slots.values())
             if kind in {"AB", "ABX"}:
                 assert trial.passed(str(trial.answer))
                 assert not trial.passed("B" if trial.answer == "A" else "A")

@@ -36,6 +36,9 @@ SPOILED: Final = "buried in noise"
 SCALES: Final[Mapping[Kind, tuple[int, int]]] = {"MOS": (1, 5), "CMOS": (-3, 3), "MUSHRA": (0, 100)}
 """Lowest and highest rating: ITU-T P.800 annexes B and E, ITU-R BS.1534."""
 
+SETTINGS: Final = ("name", "kind", "question", "seed", "lufs", "checks", "instructions", "training", "per_listener")
+"""What a test is made with besides sounds."""
+
 _QUESTIONS: Final[Mapping[Kind, str]] = {
     "AB": "Which one do you prefer?",
     "ABX": "Is X the same as A or as B?",
@@ -184,16 +187,6 @@ class ListeningTest:
         return tuple(self._stimuli.values())
 
     @property
-    def stimuli(self) -> Mapping[str, Stimulus]:
-        """Every sound by its blind id, those of attention checks among them."""
-        sounds = list(self._stimuli.values())
-        if self.checks:
-            sounds += [self._spoiled(sound) for sound in self._clean()]
-        if self.kind in {"ABX", "MUSHRA"} or self.traps:
-            sounds += [self._again(sound) for sound in sounds]
-        return {stimulus.id: stimulus for stimulus in sounds}
-
-    @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
         """The pairs of systems that AB, ABX and CMOS compare: all of them."""
         return tuple(itertools.combinations(self.systems, 2))
@@ -238,21 +231,10 @@ class ListeningTest:
 
     def to_record(self) -> dict[str, Any]:
         """Return the design as a JSON-able object: what a paper has to tell, without the sounds."""
-        more: dict[str, Any] = {name: getattr(self, name) for name in ("instructions", "training", "per_listener")}
-        more["traps"] = sorted(self.traps)
-        return {
-            # Left out where there is none: designs and files of votes from before these were are still themselves.
-            **{name: value for name, value in more.items() if value},
-            "name": self.name,
-            "kind": self.kind,
-            "question": self.question,
-            "items": list(self.items),
-            "systems": list(self.systems),
-            "seed": self.seed,
-            "lufs": self.lufs,
-            "checks": self.checks,
-            "gains_db": {item: dict(gains) for item, gains in self.gains.items()},
-        }
+        gains = {item: dict(gains) for item, gains in self.gains.items()}
+        record: dict[str, Any] = {name: getattr(self, name) for name in SETTINGS}
+        record |= {"items": list(self.items), "systems": list(self.systems)}
+        return record | {"traps": sorted(self.traps), "gains_db": gains}
 
     @property
     def digest(self) -> str:

@@ -12,7 +12,7 @@ import itertools
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ from scipy import linalg, optimize, stats
 Row = tuple[str, str, str, float]
 NAMES = ("listener", "item", "system", "against", "chosen", "other")
 SCALES = {"MOS": (1.0, 5.0), "MUSHRA": (0.0, 100.0), "CMOS": (-3.0, 3.0)}
+# What no effect is, and what intervals cannot leave: of ratings, of choices.
+NULLS = ((0.0, (-math.inf, math.inf)), (0.5, (0.0, 1.0)))
 Array = np.ndarray[Any, Any]
 Ends = tuple[float, float, float]
 
@@ -119,9 +121,15 @@ def reach(df: float, confidence: float) -> float:
     return float(stats.t.ppf((1 + confidence) / 2, df))
 
 
-def interval(name: str, one: str, two: str, ends: Ends) -> Iterator[Row]:
-    """Name a value and its interval."""
-    yield from ((f"{name}{part}", one, two, end) for part, end in zip(("", ", low", ", high"), ends, strict=True))
+def named(figures: Mapping[str, float | Ends], one: str = "", two: str = "") -> Iterator[Row]:
+    """Yield figures of a system, of a pair, or of all; a value with its interval is three."""
+    for name, value in figures.items():
+        if isinstance(value, tuple):
+            yield from (
+                (f"{name}{part}", one, two, end) for part, end in zip(("", ", low", ", high"), value, strict=True)
+            )
+        else:
+            yield name, one, two, float(value)
 
 
 def within(value: float, half: float, scale: tuple[float, float] = (-math.inf, math.inf)) -> Ends:
@@ -211,20 +219,20 @@ def spreads(votes: pd.DataFrame) -> Iterator[Row]:
     """How many ratings each system has, and how they spread."""
     for system, rows in votes.groupby("system"):
         low, middle, high = np.percentile(rows["rating"], [25, 50, 75])
-        named = {"sd": rows["rating"].std(), "votes": len(rows), "q1": low, "median": middle, "q3": high}
-        yield from ((name, str(system), "", value) for name, value in named.items())
+        spread = {"sd": rows["rating"].std(), "votes": len(rows), "q1": low, "median": middle, "q3": high}
+        yield from named(spread, str(system))
 
 
 def ratings(votes: pd.DataFrame, kind: str, confidence: float) -> Iterator[Row]:
     """The figures of each system, and how far listeners agree."""
     for system, rows in votes.groupby("system"):
-        yield from interval("mean", str(system), "", score(rows.assign(value=rows["rating"]), SCALES[kind], confidence))
+        yield from named({"mean": score(rows.assign(value=rows["rating"]), SCALES[kind], confidence)}, str(system))
     yield from spreads(votes)
     targets = votes.pivot_table(index=["item", "system"], columns="listener", values="rating")
     if targets.notna().all(axis=None) and min(targets.shape) > 1:
         one, several = agreement(targets.to_numpy())
-        yield from (("icc(2,1)", "", "", one), ("icc(2,k)", "", "", several))
-    yield "alpha", "", "", alpha(targets.to_numpy().T, "ordinal" if kind == "MOS" else "interval")
+        yield from named({"icc(2,1)": one, "icc(2,k)": several})
+    yield from named({"alpha": alpha(targets.to_numpy().T, "ordinal" if kind == "MOS" else "interval")})
 
 
 def holm(pairs: dict[tuple[str, str], float]) -> dict[tuple[str, str], float]:
@@ -314,54 +322,51 @@ def comparisons(votes: pd.DataFrame, study: dict[str, Any], pairs: list[tuple[st
         rows, sd = values_of(votes, kind, one, two)
         if rows.empty:
             continue
+        ours: dict[str, float | Ends] = {}
         if kind == "CMOS":
             turned = rows.assign(value=-rows["value"])
-            yield from interval("mean", two, one, score(turned, SCALES[kind], confidence))
+            yield from named({"mean": score(turned, SCALES[kind], confidence)}, two, one)
         if can_cross(rows):
             choices = kind in {"AB", "ABX"}
             fit = (logistic if choices else crossed)(*(rows[name].to_numpy() for name in ("value", "listener", "item")))
             fits[one, two] = value, error, df = fit
-            null, scale = (0.5, (0.0, 1.0)) if choices else (0.0, (-math.inf, math.inf))
+            null, scale = NULLS[choices]
             t = (value - null) / error
             crossed_p[one, two] = p = float(stats.t.sf(t, df) if kind == "ABX" else 2 * stats.t.sf(abs(t), df))
-            yield from interval("crossed", one, two, within(value, reach(df, confidence) * error, scale))
-            parts = {"error": error, "df": df, "t": t, "p": p}
-            yield from ((f"crossed, {name}", one, two, part) for name, part in parts.items())
-            for name, size in sizes(rows, kind, fit, sd, confidence):
-                yield from interval(name, one, two, size)
+            ours |= {"crossed": within(value, reach(df, confidence) * error, scale), "crossed, error": error}
+            ours |= {"crossed, df": df, "crossed, t": t, "crossed, p": p}
+            ours |= dict(sizes(rows, kind, fit, sd, confidence))
         tested = of_these_sentences(votes, rows, study, one, two)
         if tested is not None:
             statistic, these_p[one, two], estimate = tested
-            listeners, by_votes = (
-                rows["listener"].nunique(),
-                kind == "ABX" or rows["listener"].nunique() in {1, len(rows)},
-            )
-            signs.append(0.0 if kind in {"AB", "ABX"} and by_votes else 2.0 ** (1 - listeners))
-            yield from interval("these sentences", one, two, estimate)
-            yield "these sentences, statistic", one, two, statistic
-            yield "these sentences, p", one, two, these_p[one, two]
+            listeners = rows["listener"].nunique()
+            by_votes = kind == "ABX" or (kind == "AB" and listeners in {1, len(rows)})
+            signs.append(0.0 if by_votes else 2.0 ** (1 - listeners))
+            ours |= {"these sentences": estimate, "these sentences, statistic": statistic}
+            ours["these sentences, p"] = these_p[one, two]
+        yield from named(ours, one, two)
     for name, corrected in (("crossed", holm(crossed_p)), ("these sentences", holm(these_p))):
         yield from ((f"{name}, p after Holm", one, two, p) for (one, two), p in corrected.items())
-    yield "least p of these sentences", "", "", min(1.0, max(signs, default=0.0) * sum(map(bool, signs)))
+    yield from named({"least p of these sentences": min(1.0, max(signs, default=0.0) * sum(map(bool, signs)))})
     if "plan" in study:
         yield from registered(study, fits)
 
 
 def registered(study: dict[str, Any], fits: dict[tuple[str, str], Ends]) -> Iterator[Row]:
     """The claim that was registered, the way round that it was."""
-    plan, choices = study["plan"], study["kind"] in {"AB", "ABX"}
-    null, scale = (0.5, (0.0, 1.0)) if choices else (0.0, (-math.inf, math.inf))
+    plan = study["plan"]
+    null, scale = NULLS[study["kind"] in {"AB", "ABX"}]
     one, two = plan["primary"]
     turned = (one, two) not in fits
     value, error, df = fits[two, one] if turned else fits[one, two]
     if turned and study["kind"] != "ABX":  # right answers have no direction
         value = 2 * null - value
-    yield from interval("registered", one, two, within(value, reach(df, study["confidence"]) * error, scale))
-    yield "registered, t", one, two, (value - null) / error
+    ends = within(value, reach(df, study["confidence"]) * error, scale)
     margin = plan["margin"] or 0.0
     above, below = (float(stats.t.sf((value - null + side) / error, df)) for side in (margin, -margin))
     claims = {"different": 2 * min(above, 1 - above), "equivalent": max(above, 1 - below)}
-    yield "registered, p", one, two, claims.get(plan["claim"], above)
+    p = claims.get(plan["claim"], above)
+    yield from named({"registered": ends, "registered, t": (value - null) / error, "registered, p": p}, one, two)
 
 
 def of_all(votes: pd.DataFrame, study: dict[str, Any], pairs: list[tuple[str, str]]) -> Iterator[Row]:
@@ -373,8 +378,8 @@ def of_all(votes: pd.DataFrame, study: dict[str, Any], pairs: list[tuple[str, st
         rated = votes[votes["system"].isin(systems)]
         table = rated.pivot_table(index="listener", columns="system", values="rating").dropna()
         test = stats.friedmanchisquare(*table.to_numpy().T)
-        yield from (("Friedman, chi squared", "", "", test.statistic), ("Friedman, p", "", "", test.pvalue))
-        yield from interval("Kendall's W", "", "", concordance(stats.rankdata(table, axis=1), confidence))
+        ranked = concordance(stats.rankdata(table, axis=1), confidence)
+        yield from named({"Friedman, chi squared": test.statistic, "Friedman, p": test.pvalue, "Kendall's W": ranked})
     if kind == "AB" and len(systems) > 2:
         design = pd.DataFrame(0.0, index=votes.index, columns=systems)
         for system in systems:
@@ -389,7 +394,8 @@ def of_all(votes: pd.DataFrame, study: dict[str, Any], pairs: list[tuple[str, st
             a, b = systems.index(one), systems.index(two)
             error = math.sqrt(covariance[a, a] + covariance[b, b] - 2 * covariance[a, b])
             logit, half = strength[one] - strength[two], float(stats.norm.ppf((1 + confidence) / 2)) * error
-            yield from interval("Bradley-Terry, odds", one, two, tuple(map(math.exp, within(logit, half))))  # type: ignore[arg-type]
+            low, middle, high = (math.exp(logit + side) for side in (-half, 0.0, half))
+            yield from named({"Bradley-Terry, odds": (middle, low, high)}, one, two)
 
 
 def concordance(ranks: Array, confidence: float) -> Ends:
@@ -415,50 +421,45 @@ def concordance(ranks: Array, confidence: float) -> Ends:
 
 def habits(votes: pd.DataFrame, kind: str) -> Iterator[Row]:
     """Position bias, and what changes from the first half of a sitting to the second."""
+    figures: dict[str, float] = {}
     if kind in {"AB", "ABX"} and "first" in votes:
         first = votes["first"].astype(bool)
-        yield "share of the first", "", "", first.mean()
-        yield "share of the first: p", "", "", stats.binomtest(int(first.sum()), len(first)).pvalue
+        p = stats.binomtest(int(first.sum()), len(first)).pvalue
+        figures |= {"share of the first": first.mean(), "share of the first: p": p}
     if kind == "CMOS":
         means = votes.groupby("listener")["rating"].mean()
-        yield "mean of the second over the first", "", "", means.mean()
+        figures["mean of the second over the first"] = means.mean()
         if len(means) > 1 and np.ptp(means):
-            yield "mean of the second over the first: p", "", "", stats.ttest_1samp(means, 0.0).pvalue
-    if "place" not in votes:
-        return
-    half = votes["place"] >= votes.groupby("listener")["place"].transform("median")
-    for name in ("seconds", "rating"):
+            figures["mean of the second over the first: p"] = stats.ttest_1samp(means, 0.0).pvalue
+    half = votes["place"] >= votes.groupby("listener")["place"].transform("median") if "place" in votes else None
+    for name in ("seconds", "rating") if half is not None else ():
         if name not in votes:
             continue
         both = votes.assign(half=half).pivot_table(index="listener", columns="half", values=name).dropna()
         if both.shape[1] < 2:
             continue
-        yield f"{name}, first half", "", "", both[False].mean()
-        yield f"{name}, second half", "", "", both[True].mean()
+        figures |= {f"{name}, first half": both[False].mean(), f"{name}, second half": both[True].mean()}
         if len(both) > 1 and np.ptp(both[True] - both[False]):
-            yield f"{name}, halves: p", "", "", stats.ttest_rel(both[True], both[False]).pvalue
-
-
-def votes_of_clips(votes: pd.DataFrame) -> pd.Series[int]:
-    """Return how many votes each clip has, or each pair of clips."""
-    systems = votes[[name for name in NAMES[2:] if name in votes]].apply(lambda row: tuple(sorted(row)), axis=1)
-    return votes.groupby([votes["item"], systems]).size()
+            figures[f"{name}, halves: p"] = stats.ttest_rel(both[True], both[False]).pvalue
+    yield from named(figures)
 
 
 def counts(everything: pd.DataFrame, votes: pd.DataFrame) -> Iterator[Row]:
     """How many listeners, sentences, votes and gold questions there are; ``votes`` are those that count."""
-    named: dict[str, float] = {"listeners who took part": everything["listener"].nunique()}
+    figures: dict[str, float] = {"listeners who took part": everything["listener"].nunique()}
     asked = everything.drop_duplicates(["listener", "trial"])
     gold = asked[asked["check"].astype(bool)]
-    named |= {"gold questions": len(gold), "gold questions, right": gold["passed"].astype(bool).sum()}
+    figures |= {"gold questions": len(gold), "gold questions, right": gold["passed"].astype(bool).sum()}
     if "plays" in everything and (everything["plays"] > 0).any():
-        named["answers without a sound"] = (asked["plays"] == 0).sum()
-    named |= {"listeners": votes["listener"].nunique(), "sentences": votes["item"].nunique(), "votes": len(votes)}
+        figures["answers without a sound"] = (asked["plays"] == 0).sum()
+    figures |= {"listeners": votes["listener"].nunique(), "sentences": votes["item"].nunique(), "votes": len(votes)}
     if not votes.empty:
-        clips = votes_of_clips(votes)
+        # Of each clip, or each pair of clips.
+        systems = votes[[name for name in NAMES[2:] if name in votes]].apply(lambda row: tuple(sorted(row)), axis=1)
+        clips = votes.groupby([votes["item"], systems]).size()
         ends = {"least": clips.min(), "most": clips.max(), "median": clips.median()}
-        named |= {f"votes of a clip, {name}": value for name, value in ends.items()}
-    yield from ((name, "", "", float(value)) for name, value in named.items())
+        figures |= {f"votes of a clip, {name}": value for name, value in ends.items()}
+    yield from named(figures)
 
 
 def figures(everything: pd.DataFrame, study: dict[str, Any]) -> Iterator[Row]:

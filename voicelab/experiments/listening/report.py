@@ -10,14 +10,14 @@ import math
 import platform
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from voicelab.distribution import __version__
+from voicelab.distribution import DISTRIBUTION, __version__
 from voicelab.errors import ArgumentError
 from voicelab.experiments.listening import recompute
 from voicelab.experiments.listening.design import ANCHORS, REFERENCE
@@ -107,7 +107,9 @@ def report_of(result: ListeningResult) -> ListeningReport:
     """Return the report of a result: what its ``report`` opens."""
     table = figures(result)
     votes = _placed(result.votes)
-    study = {**result.design, "versions": _versions(), "left_out": result.excluded}
+    versions = {"python": platform.python_version(), DISTRIBUTION: __version__}
+    versions |= {name: version(name) for name in ("numpy", "scipy", "pandas")}
+    study = {**result.design, "versions": versions, "left_out": result.excluded}
     tests = iter(result.tests.values())
     study["confidence"] = next((test.estimate.confidence for test in tests), 0.95)
     if result.outcome is not None:
@@ -128,16 +130,6 @@ def _placed(votes: pd.DataFrame) -> pd.DataFrame:
 def _csv(table: pd.DataFrame) -> bytes:
     text: str = table.to_csv(index=False, lineterminator="\n")
     return text.encode()
-
-
-def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for name in ("jupyter-voicelab", "numpy", "scipy", "pandas"):
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:  # run from its folder
-            versions[name] = __version__
-    return versions
 
 
 def _listeners(people: pd.DataFrame) -> pd.DataFrame:
@@ -172,10 +164,10 @@ def _paragraphs(
 ) -> Iterator[str]:
     of_all = dict(figures.loc[figures["first"] == "", ["figure", "value"]].itertuples(index=False, name=None))
     design = result.design
+    training, traps = design["training"], design["traps"]
     checks = f", and {design['checks']} attention checks" * bool(design["checks"])
-    checks += f", and {len(design.get('traps', []))} trapping questions" * bool(design.get("traps"))
-    part = f", of which each listener heard {design.get('per_listener')}" * bool(design.get("per_listener"))
-    training = design.get("training", 0)
+    checks += f", and {len(traps)} trapping questions" * bool(traps)
+    part = f", of which each listener heard {design['per_listener']}" * bool(design["per_listener"])
     if training:
         checks += f", after {training} trial{'s' * (training > 1)} of practice whose answers were not kept"
     yield (
@@ -302,20 +294,13 @@ def _page(text: str, figures: pd.DataFrame, listeners: pd.DataFrame, study: dict
     for part in text.split("\n\n"):
         head, _, rest = part.partition(". ")
         paragraphs.append(f"<p><b>{html.escape(head)}.</b> {html.escape(rest)}</p>")
-    asked = f"<h2>Listeners</h2>{_table(listeners)}" if len(listeners) else ""
-    title = html.escape(str(study["name"]))
+    asked = f"<h2>Listeners</h2>{listeners.to_html(index=False, border=0)}" if len(listeners) else ""
+    title, shown = html.escape(str(study["name"])), figures.to_html(index=False, border=0, float_format="{:.6g}".format)
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style></head>'
         f"<body><h1>{title}</h1>{''.join(paragraphs)}{asked}<h2>Figures</h2><p>recompute.py and recompute.R compute each of "
-        f"them from votes.csv.</p>{_table(figures)}</body></html>\n"
+        f"them from votes.csv.</p>{shown}</body></html>\n"
     )
-
-
-def _table(frame: pd.DataFrame) -> str:
-    """Return a table of texts and, last, numbers."""
-    shown = frame.assign(**{frame.columns[-1]: [f"{value:.6g}" for value in frame[frame.columns[-1]]]}).astype(str)
-    rows = "".join(f"<tr>{''.join(f'<td>{html.escape(text)}</td>' for text in row)}</tr>" for row in shown.to_numpy())
-    return f"<table><tr>{''.join(f'<th>{name}</th>' for name in frame)}</tr>{rows}</table>"
 
 
 # ---- every figure by its name
@@ -343,21 +328,19 @@ def _rows(result: ListeningResult) -> Iterator[recompute.Row]:
     compared = {f"{two} against {one}": (two, one) for one, two in itertools.combinations(result.design["systems"], 2)}
     for name, score in result.scores.items():
         one, two = compared[name] if result.kind == "CMOS" else (name, "")
-        yield from _estimate("mean", one, two, score)
+        yield from recompute.named({"mean": _ends(score)}, one, two)
     for pair in result.tests:
         yield from _pair(result, pair)
     yield from _all_systems(result)
     if result.outcome is not None and result.outcome.test is not None and result.outcome.p is not None:
         primary, test = result.outcome.plan.primary, result.outcome.test
-        yield from _estimate("registered", *primary, test.estimate)
-        yield "registered, t", *primary, test.statistic
-        yield "registered, p", *primary, result.outcome.p
+        yield from recompute.named({"registered": _ends(test.estimate)}, *primary)
+        yield from recompute.named({"registered, t": test.statistic, "registered, p": result.outcome.p}, *primary)
     yield from recompute.habits(_placed(votes), result.kind)
 
 
-def _estimate(name: str, one: str, two: str, estimate: Estimate) -> Iterator[recompute.Row]:
-    for part, value in (("", estimate.value), (", low", estimate.low), (", high", estimate.high)):
-        yield f"{name}{part}", one, two, value
+def _ends(estimate: Estimate) -> recompute.Ends:
+    return estimate.value, estimate.low, estimate.high
 
 
 def _ratings(result: ListeningResult) -> Iterator[recompute.Row]:
@@ -378,29 +361,27 @@ def _ratings(result: ListeningResult) -> Iterator[recompute.Row]:
 
 def _pair(result: ListeningResult, pair: tuple[str, str]) -> Iterator[recompute.Row]:
     """Of each pair the test in listeners and sentences, effect sizes, and the test on these sentences alone."""
+    figures: dict[str, float | recompute.Ends] = {}
     if pair in result.crossed:
         crossed = result.crossed[pair]
-        yield from _estimate("crossed", *pair, crossed.estimate)
-        parts = {"error": crossed.error, "df": crossed.df, "t": crossed.statistic, "p": crossed.p}
-        parts["p after Holm"] = result.crossed_p_holm[pair]
-        yield from ((f"crossed, {name}", *pair, part) for name, part in parts.items())
-        for name, size in result.sizes[pair].items():
-            yield from _estimate(name, *pair, size)
+        figures |= {"crossed": _ends(crossed.estimate), "crossed, error": crossed.error, "crossed, df": crossed.df}
+        figures |= {"crossed, t": crossed.statistic, "crossed, p": crossed.p}
+        figures["crossed, p after Holm"] = result.crossed_p_holm[pair]
+        figures |= {name: _ends(size) for name, size in result.sizes[pair].items()}
     test = result.tests[pair]
-    yield from _estimate("these sentences", *pair, test.estimate)
-    yield "these sentences, statistic", *pair, test.statistic
-    yield "these sentences, p", *pair, test.p
-    yield "these sentences, p after Holm", *pair, result.p_holm[pair]
+    figures |= {"these sentences": _ends(test.estimate), "these sentences, statistic": test.statistic}
+    figures |= {"these sentences, p": test.p, "these sentences, p after Holm": result.p_holm[pair]}
+    yield from recompute.named(figures, *pair)
 
 
 def _all_systems(result: ListeningResult) -> Iterator[recompute.Row]:
     if least := least_p(result.tests):
-        yield "least p of these sentences", "", "", least
-    if result.overall is not None:
-        yield "Friedman, chi squared", "", "", result.overall.statistic
-        yield "Friedman, p", "", "", result.overall.p
-        yield from _estimate("Kendall's W", "", "", result.overall.concordance)
+        yield from recompute.named({"least p of these sentences": least})
+    if (overall := result.overall) is not None:
+        figures = {"Friedman, chi squared": overall.statistic, "Friedman, p": overall.p}
+        yield from recompute.named({**figures, "Kendall's W": _ends(overall.concordance)})
     if result.ranking is not None:
         confidence = next(iter(result.tests.values())).estimate.confidence
         for one, two in itertools.combinations(result.ranking.frame()["system"], 2):
-            yield from _estimate("Bradley-Terry, odds", one, two, result.ranking.odds_ratio(one, two, confidence))
+            odds = _ends(result.ranking.odds_ratio(one, two, confidence))
+            yield from recompute.named({"Bradley-Terry, odds": odds}, one, two)

@@ -23,7 +23,7 @@ from voicelab.display import view
 from voicelab.errors import ArgumentError, NotFound, RequestInvalid, StoreError
 from voicelab.experiments.files import read_text
 from voicelab.experiments.listening.blocks import check_connected
-from voicelab.experiments.listening.design import ListeningTest, wav_bytes
+from voicelab.experiments.listening.design import SETTINGS, ListeningTest, wav_bytes
 from voicelab.experiments.listening.plan import Plan
 from voicelab.experiments.listening.results import analyse
 from voicelab.experiments.listening.votes import Ballot, BlindBallot, number_of, text_of
@@ -46,7 +46,6 @@ _ASKED: Final[Mapping[str, str]] = {
 }
 _LONGEST: Final = 5000
 _toml = partial(json.dumps, ensure_ascii=False)
-_SETTINGS: Final = ("name", "kind", "question", "seed", "lufs", "checks", "instructions", "training", "per_listener")
 _P808: Final[Mapping[str, str]] = {
     "MOS": "How do you rate the overall quality of the speech?",
     "CMOS": "How is the quality of the second compared with the quality of the first?",
@@ -192,7 +191,7 @@ class Study:
         folder, test = Path(folder), self.test
         own = [item.name for item in fields(self) if item.name not in {"test", "questions"}]
         lines = [f"{name} = {_toml(getattr(self, name))}" for name in own]
-        lines += ["", "[test]", *(f"{name} = {_toml(getattr(test, name))}" for name in _SETTINGS if name != "lufs")]
+        lines += ["", "[test]", *(f"{name} = {_toml(getattr(test, name))}" for name in SETTINGS if name != "lufs")]
         lines += [f"lufs = {test.lufs}"] * (test.lufs is not None)
         for question in self.questions:
             lines += ["", "[[questions]]", *(f"{name} = {_toml(value)}" for name, value in asdict(question).items())]
@@ -418,12 +417,12 @@ class BlindStudy(BlindBallot):
             "headphones": checks if "headphones" in left else [],
         }
 
-    def trial(self, listener: object) -> dict[str, Any] | None:
+    def trial(self, listener: int) -> dict[str, Any] | None:
         """Return what the listener is asked next, None at the end. Raises RequestInvalid before the steps that come first."""
         self._now(listener, "trials")
         return super().trial(listener)
 
-    def vote(self, listener: object, body: Mapping[str, Any]) -> dict[str, Any]:
+    def vote(self, listener: int, body: Mapping[str, Any]) -> dict[str, Any]:
         """Keep an answer, as of a test. Raises RequestInvalid before the steps that come first."""
         self._now(listener, "trials")
         return super().vote(listener, body)

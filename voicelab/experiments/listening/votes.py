@@ -7,7 +7,6 @@ import math
 import re
 import sqlite3
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -218,11 +217,10 @@ class Ballot(Closing):
         """
         import pandas as pd
 
-        votes = Counter(dict(self._read("SELECT listener, COUNT(*) FROM vote GROUP BY listener")))
-        blocks = self._read("SELECT block FROM listener ORDER BY number")
+        query = "SELECT block, COUNT(place) FROM listener LEFT JOIN vote ON listener = number GROUP BY number ORDER BY number"
         rows: list[dict[str, Any]] = [
-            {"listener": name, "block": block, "votes": votes[number]}
-            for number, (name, (block,)) in enumerate(zip(self.listeners, blocks, strict=True))
+            {"listener": name, "block": block, "votes": count}
+            for name, (block, count) in zip(self.listeners, self._read(query), strict=True)
         ]
         for number, step, answers, since in self._read("SELECT * FROM step ORDER BY rowid"):
             given = {f"{step}.{name}": value for name, value in json.loads(answers).items()}
@@ -247,7 +245,10 @@ class Ballot(Closing):
         Raises RequestInvalid for an answer that the trial has not, NotFound for a trial that the listener has not.
         """
         name, _ = self._fixed(listener)
-        place, question = self._trial(listener, trial)
+        places = {one.id: place for place, one in enumerate(self.trials(listener))}
+        if (place := places.get(trial)) is None:
+            raise NotFound(f"listener {listener} has no trial {trial!r}")
+        question = self.trials(listener)[place]
         given = checked(question, answers)
         seconds = number_of("seconds", seconds, 0, _MOST)
         plays = int(number_of("plays", plays, 0, _MOST, whole=True))
@@ -296,18 +297,14 @@ class Ballot(Closing):
 
     def _fixed(self, listener: int) -> tuple[str, int]:
         """Return the name and the block of a listener, which never change. Raises NotFound."""
+        if type(listener) is not int or not 0 <= listener < _MOST:
+            raise NotFound("no listener has this number; join first")
         if listener not in self._names:
             rows = self._read("SELECT name, block FROM listener WHERE number = ?", listener)
             if not rows:
                 raise NotFound(f"no listener has the number {listener}; join first")
             self._names[listener] = (str(rows[0][0]), int(rows[0][1]))
         return self._names[listener]
-
-    def _trial(self, listener: int, id: str) -> tuple[int, Trial]:
-        for place, trial in enumerate(self.trials(listener)):
-            if trial.id == id:
-                return place, trial
-        raise NotFound(f"listener {listener} has no trial {id!r}")
 
     def _read(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         with self._database.reading() as store:
@@ -453,7 +450,7 @@ class BlindBallot(BlindTest):
         self.ballot = ballot
         self._last = -1
 
-    def answer(self, call: object, listener: object, body: Mapping[str, Any]) -> Any:
+    def answer(self, call: object, listener: Any, body: Mapping[str, Any]) -> Any:
         """Return what a page is answered to a call, of a listener where it is one's.
 
         Raises RequestInvalid for a body that is none, NotFound for what is not there.
@@ -481,9 +478,9 @@ class BlindBallot(BlindTest):
         training = [] if begun else self.training(block)
         return {"listener": number, "volume": self.volume(block), "training": training}
 
-    def trial(self, listener: object) -> dict[str, Any] | None:
+    def trial(self, listener: int) -> dict[str, Any] | None:
         """Return what the listener is asked next, None at the end. Raises NotFound for an unknown number."""
-        trial = self.ballot.next_trial(_number(listener))
+        trial = self.ballot.next_trial(listener)
         return None if trial is None else self.shown(trial)
 
     def _has(self, block: int) -> bool:
@@ -491,7 +488,7 @@ class BlindBallot(BlindTest):
             self._last = self.ballot.last_block
         return block <= self._last
 
-    def vote(self, listener: object, body: Mapping[str, Any]) -> dict[str, Any]:
+    def vote(self, listener: int, body: Mapping[str, Any]) -> dict[str, Any]:
         """Keep an answer: ``{"trial": …, "answers": {…}, "seconds": …, "plays": …}``; return whether it was kept.
 
         A second one to a trial is not, and is no error: the page did not hear that the first was kept.
@@ -500,15 +497,9 @@ class BlindBallot(BlindTest):
         trial = text_of("trial", body.get("trial"), 1, 100)
         more = {name: body[name] for name in ("seconds", "plays") if name in body}
         try:
-            self.ballot.vote(_number(listener), trial, body.get("answers"), **more)
+            self.ballot.vote(listener, trial, body.get("answers"), **more)
         except RequestInvalid as error:
             if error.errors[0].type != "duplicate":
                 raise
             return {"kept": False}
         return {"kept": True}
-
-
-def _number(listener: object) -> int:
-    if type(listener) is not int or not 0 <= listener < _MOST:
-        raise NotFound("no listener has this number; join first")
-    return listener

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from voicelab.errors import ArgumentError
 from voicelab.experiments.statistics.crossed import ComparedPairs, CrossedTest
 from voicelab.experiments.statistics.effects import Effects
-from voicelab.experiments.statistics.estimate import between, holm, interval, one_of, percent
+from voicelab.experiments.statistics.estimate import Estimate, between, holm, interval, one_of, percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,82 +96,72 @@ def equivalence(
 
     one_of(claim, "claim", ("equivalent", "not worse"))
     between(alpha, "alpha", 0.0, 0.5)
-    rows, notes = _rows(result, margin, of)
-    for row in rows:
-        row.update(_tested(row, claim, lower_is_better, alpha))
+    compared, notes = _compared(result, margin, of)
+    claimed = "" if claim == "equivalent" else "upper" if lower_is_better else "lower"
+    rows = [{**names, **_tested(test, own, sided or claimed, alpha)} for names, test, own, sided in compared]
     corrected = holm([row["p"] for row in rows])
-    for row, p in zip(rows, corrected, strict=True):
-        row.update(p_holm=float(p), shown=bool(p <= alpha))
-    frame = pd.DataFrame(rows).drop(columns=["error", "df", "centre", "margin", "sided", "scale"])
+    frame = pd.DataFrame(rows).assign(p_holm=corrected, shown=corrected <= alpha)
     return Equivalence(frame, claim, alpha, tuple(notes))
 
 
-def _rows(
+# The names of what is compared, its test, the margin, and the one side that counts where the claim does not decide it.
+_Compared = list[tuple[dict[str, Any], CrossedTest, float, str]]
+
+
+def _compared(
     result: ComparedPairs | Effects | CrossedTest, margin: float | Mapping[str, float], of: str | None
-) -> tuple[list[dict[str, Any]], list[str]]:
+) -> tuple[_Compared, list[str]]:
     if isinstance(result, Effects):
         return _of_sweep(result, margin)
     if not isinstance(margin, int | float):
         raise ArgumentError.of("margin", "Input should be a number: a listening test has one scale")
     if isinstance(result, CrossedTest):
-        return [_crossed(result, ("first", "second"), float(margin), "")], []
+        return [({"first": "first", "second": "second"}, result, margin, "")], []
     if not result.crossed:
         raise ArgumentError.of("result", " ".join(["it has no analysis that generalises.", *result.notes]))
-    pairs = {pair: test for pair, test in result.crossed.items() if of is None or of in pair}
-    if not pairs:
+    abx, rows = result.kind == "ABX", _Compared()
+    for pair, test in result.crossed.items():
+        if of is None or of in pair:
+            first, second = pair[::-1] if pair[1] == of else pair
+            own = test.turned() if pair[1] == of and not abx else test  # right answers have no direction
+            rows.append(({"first": first, "second": second}, own, margin, "upper" * abx))
+    if not rows:
         raise ArgumentError.of("of", f"{of!r} is in no pair that was analysed")
     missing = [" against ".join(pair) for pair in result.tests if pair not in result.crossed]
-    rows = [_crossed(test, pair, float(margin), result.kind, turned=pair[1] == of) for pair, test in pairs.items()]
     return rows, [f"{pair}: not among these, since it cannot be generalised." for pair in missing]
 
 
-def _crossed(
-    test: CrossedTest, pair: tuple[str, str], margin: float, kind: str, turned: bool = False
-) -> dict[str, Any]:
-    centre, value = 0.5 if test.scale == (0.0, 1.0) else 0.0, test.estimate.value
-    if centre:
-        between(margin, "margin", 0.0, 0.5)
-    sided = "upper" if kind == "ABX" else ""
-    first, second = pair[::-1] if turned else pair
-    row = {"first": first, "second": second, "estimate": 2.0 * centre - value if turned and kind != "ABX" else value}
-    fixed = {"centre": centre, "margin": margin, "sided": sided, "scale": test.scale}
-    return {**row, "error": test.error, "df": test.df, **fixed}
-
-
-def _of_sweep(result: Effects, margin: float | Mapping[str, float]) -> tuple[list[dict[str, Any]], list[str]]:
-    rows, alone = [], False
+def _of_sweep(result: Effects, margin: float | Mapping[str, float]) -> tuple[_Compared, list[str]]:
+    rows, alone = _Compared(), False
     for contrast in result.contrasts.to_dict("records"):
         ending = "_texts" if math.isfinite(contrast.get("error_texts", math.nan)) else ""
         alone |= not ending
         own = margin.get(contrast["metric"]) if isinstance(margin, Mapping) else margin
         if own is None:
             continue
-        values = {name: contrast[f"{name}{ending}"] for name in ("estimate", "error", "df")}
+        value, error, df = (contrast[f"{name}{ending}"] for name in ("estimate", "error", "df"))
         names = {"metric": contrast["metric"], "axis": contrast["axis"]}
         names |= {"first": contrast["level"], "second": contrast["baseline"]}
-        rows.append({**names, **values, "centre": 0.0, "margin": own, "sided": "", "scale": (-math.inf, math.inf)})
+        estimate = Estimate(value, value, value, result.confidence, 0)
+        rows.append((names, CrossedTest("", math.nan, math.nan, estimate, error, df, (math.nan,) * 3), own, ""))
     if not rows:
         raise ArgumentError.of("margin", "there is none for any metric of these effects")
     return rows, ["This speaks of these texts alone."] * alone
 
 
-def _tested(row: Mapping[str, Any], claim: str, lower_is_better: bool, alpha: float) -> dict[str, Any]:
-    """Return the bounds, the interval and p of one row."""
-    from scipy.stats import t
-
-    margin, centre = row["margin"], row["centre"]
-    if not (math.isfinite(margin) and margin > 0.0):
-        raise ArgumentError.of("margin", "Input should be a number above 0")
-    sided = row["sided"] or ("" if claim == "equivalent" else "upper" if lower_is_better else "lower")
+def _tested(test: CrossedTest, margin: float, sided: str, alpha: float) -> dict[str, float]:
+    """Return the estimate, the interval, the bounds and p of one row."""
+    value, centre = test.estimate.value, 0.5 if test.scale == (0.0, 1.0) else 0.0
+    if not 0.0 < margin < (centre or math.inf):
+        raise ArgumentError.of("margin", f"Input should be {'between 0 and 0.5' if centre else 'a number above 0'}")
     lower = -math.inf if sided == "upper" else centre - margin
     upper = math.inf if sided == "lower" else centre + margin
-    value, error = row["estimate"], row["error"]
-    if error == 0.0:
-        return {"low": value, "high": value, "lower": lower, "upper": upper, "p": 0.0 if lower < value < upper else 1.0}
-    reach = float(t.isf(alpha, row["df"])) * error
-    p = max(float(t.sf((value - lower) / error, row["df"])), float(t.sf((upper - value) / error, row["df"])))
-    low, high = max(row["scale"][0], value - reach), min(row["scale"][1], value + reach)
-    return {"low": low, "high": high, "lower": lower, "upper": upper, "p": p}
+    low, high, p = value, value, 0.0 if lower < value < upper else 1.0
+    if test.error != 0.0:
+        ends = test.interval(1.0 - 2.0 * alpha)
+        low, high = ends.low, ends.high
+        p = max(test.p_above(lower), test.turned().p_above(2.0 * centre - upper))
+    return {"estimate": value, "low": low, "high": high, "lower": lower, "upper": upper, "p": p}
 
 
 def _name(row: Mapping[Any, Any]) -> str:

@@ -189,25 +189,16 @@ class Noise:
 
     ``residuals`` (takes, metrics), ``df`` their degrees of freedom, ``own`` (takes,) each take's share of them;
     ``repeats`` says whether the model is the cells themselves, or, where no cell has two takes, the sum of
-    the factors' effects, so that interactions count as noise.
+    the factors' effects, so that interactions count as noise. ``sum_sq`` (metrics,) is the sum of the residuals' squares, and
+    ``sd`` (metrics,) their standard deviation in the metric's unit, NaN without degrees of freedom.
     """
 
     residuals: _Floats
     df: int
     own: _Floats
     repeats: bool
-
-    @cached_property
-    def sum_sq(self) -> _Floats:
-        """Sum of the residuals' squares, (metrics,)."""
-        total: _Floats = np.square(self.residuals).sum(axis=0)
-        return total
-
-    @cached_property
-    def sd(self) -> _Floats:
-        """Standard deviation of ``residuals``, (metrics,), in the metric's unit; NaN without degrees of freedom."""
-        spread: _Floats = np.sqrt(self.sum_sq / self.df) if self.df > 0 else np.full(self.sum_sq.shape, np.nan)
-        return spread
+    sum_sq: _Floats
+    sd: _Floats
 
 
 def noise_of(design: Design, values: _Floats) -> Noise:
@@ -221,7 +212,9 @@ def noise_of(design: Design, values: _Floats) -> Noise:
         left, strength, _ = np.linalg.svd(design.dummies(design.factors), full_matrices=False)
         basis = left[:, strength > strength.max(initial=0.0) * _RANK]
     residuals = without_rounding(values - basis @ (basis.T @ values), values)
-    return Noise(residuals, design.takes - basis.shape[1], 1.0 - np.square(basis).sum(axis=1), repeats)
+    df, sum_sq = design.takes - basis.shape[1], np.square(residuals).sum(axis=0)
+    sd = np.sqrt(sum_sq / df) if df > 0 else np.full(sum_sq.shape, np.nan)
+    return Noise(residuals, df, 1.0 - np.square(basis).sum(axis=1), repeats, sum_sq, sd)
 
 
 @dataclass(frozen=True, eq=False)

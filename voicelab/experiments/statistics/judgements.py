@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from voicelab.errors import ArgumentError
 from voicelab.experiments.statistics.estimate import Estimate, Test, between, holm, numbers, odds, one_of, whole
+from voicelab.experiments.statistics.reml import codes_of, count_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -178,9 +179,14 @@ def mean_opinion_score(
     if ((values < scale[0]) | (values > scale[1])).any():
         raise ArgumentError.of("votes", f"there are votes outside {scale[0]:g} to {scale[1]:g}")
     between(confidence, "confidence", 0.0, 1.0)
-    mean = float(values.mean())
     if listeners is not None:
-        values, mean = _by_listener(values, listeners)
+        codes = codes_of(np.array([str(name) for name in listeners], object))
+        if codes.size != values.size:
+            raise ArgumentError.of("listeners", f"there are {codes.size} for {values.size} votes")
+        if count_of(codes) < 2:
+            raise ArgumentError.of("listeners", "one listener has no spread; two or more are needed")
+        values = np.bincount(codes, values) / np.bincount(codes)
+    mean = float(values.mean())
     one_of(interval, "interval", ("t", "bootstrap"))
     spread = float(values.std(ddof=1))
     if spread and interval == "bootstrap":
@@ -192,19 +198,6 @@ def mean_opinion_score(
     # No more than this share of others would vote otherwise (Clopper & Pearson's bound), one step away.
     reach = reach or 1.0 - ((1.0 - confidence) / 2.0) ** (1.0 / values.size)
     return Estimate(mean, max(scale[0], mean - reach), min(scale[1], mean + reach), confidence, values.size)
-
-
-def _by_listener(values: _Floats, listeners: Sequence[object]) -> tuple[_Floats, float]:
-    names = list(listeners)
-    if len(names) != values.size:
-        raise ArgumentError.of("listeners", f"there are {len(names)} for {values.size} votes")
-    groups: dict[object, list[float]] = {}
-    for name, vote in zip(names, values, strict=True):
-        groups.setdefault(name, []).append(float(vote))
-    if len(groups) < 2:
-        raise ArgumentError.of("listeners", "one listener has no spread; two or more are needed")
-    means = np.array([sum(group) / len(group) for group in groups.values()])
-    return means, float(means.mean())
 
 
 def wilcoxon(
@@ -243,16 +236,11 @@ def wilcoxon(
     if other.size > _EXACT_PAIRS:
         p = float(stats.wilcoxon(other, alternative=alternative, method="asymptotic").pvalue)
     else:
-        p = _signed_rank_p(ranks, positive, alternative)
+        # Ties have ranks with halves.
+        chances, place = _rank_sums(np.round(2.0 * ranks).astype(int)), round(2.0 * positive)
+        below, above = float(chances[: place + 1].sum()), float(chances[place:].sum())
+        p = min(1.0, {"less": below, "greater": above, "two-sided": 2.0 * min(below, above)}[alternative])
     return Test(f"Wilcoxon signed rank, {alternative}", positive, p, estimate)
-
-
-def _signed_rank_p(ranks: _Floats, positive: float, alternative: str) -> float:
-    """Return the share of all signs of these ranks whose positive ones have the sum ``positive``, or one further out."""
-    # Ties have ranks with halves.
-    chances, place = _rank_sums(np.round(2.0 * ranks).astype(int)), round(2.0 * positive)
-    below, above = float(chances[: place + 1].sum()), float(chances[place:].sum())
-    return min(1.0, {"less": below, "greater": above, "two-sided": 2.0 * min(below, above)}[alternative])
 
 
 def _signed_rank_quantile(count: int, tail: float) -> int:
@@ -402,20 +390,20 @@ def screen_mushra(
     without = sorted(str(name) for name in set(everyone) - set(hidden[listener]))
     if without:
         raise ArgumentError.of("reference", f"{', '.join(without)} never rated {reference!r}")
-    low = (hidden[rating] < 90.0).groupby(hidden[listener]).mean()
-    excluded = {
-        name: f"rated the hidden reference below 90 for {share:.0%} of the items"
-        for name, share in low[low > 0.15].items()
-    }
+    wrong = {"the hidden reference below 90": hidden.set_index(listener)[rating] < 90.0}
     if anchor is not None:
-        middle = frame[frame[stimulus] == anchor]
+        middle = frame[frame[stimulus] == anchor].set_index(listener)
         if middle.empty:
             raise ArgumentError.of("anchor", f"no listener rated {anchor!r}")
         high = middle[rating] > 90.0
-        fair = high.groupby(middle[item]).transform("mean") <= 0.25
-        shares = (high & fair).groupby(middle[listener]).mean()
+        wrong["the mid-range anchor above 90"] = high & (
+            high.groupby(middle[item].to_numpy()).transform("mean") <= 0.25
+        )
+    excluded: dict[Any, str] = {}
+    for what, ratings in wrong.items():
+        shares = ratings.groupby(level=0).mean()
         for name, share in shares[shares > 0.15].items():
-            excluded.setdefault(name, f"rated the mid-range anchor above 90 for {share:.0%} of the items")
+            excluded.setdefault(name, f"rated {what} for {share:.0%} of the items")
     kept = tuple(name for name in everyone if name not in excluded)
     return Screening(kept, excluded, frame[~frame[listener].isin(list(excluded))])
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from voicelab.errors import ArgumentError
-from voicelab.experiments.statistics.estimate import Estimate, between, holm, interval
+from voicelab.experiments.statistics.estimate import Estimate, between, interval
 from voicelab.experiments.statistics.reml import (
     AT_BOUND,
     Codes,
@@ -19,6 +19,7 @@ from voicelab.experiments.statistics.reml import (
     codes_of,
     count_of,
     indicators,
+    pairs_of,
 )
 
 if TYPE_CHECKING:
@@ -31,10 +32,10 @@ class MixedModel:
 
     ``scores`` has each system's mean with its interval; ``statistic`` is Wald's F of the hypothesis that all are equal,
     with ``df`` degrees of freedom, and ``p`` its p-value (NaN for one system). ``pairs`` has a row for each pair:
-    ``first``, ``second``, ``difference`` (first less second), ``low``, ``high``, ``p`` and ``p_holm``. ``sd`` has the
-    standard deviations, in the rating's unit: ``listener``, ``item``, ``listener x system`` (how much listeners differ in
-    what they like), ``item x system`` (how much a system's lead depends on the sentence) and ``residual``. ``notes`` say
-    what the reader should know.
+    ``first``, ``second``, ``difference`` (first less second), its ``error``, ``low``, ``high``, ``df``, ``p``, ``p_holm``.
+    ``sd`` has the standard deviations, in the rating's unit: ``listener``, ``item``, ``listener x system`` (how much
+    listeners differ in what they like), ``item x system`` (how much a system's lead depends on the sentence) and
+    ``residual``. ``notes`` say what the reader should know.
     """
 
     scores: dict[str, Estimate]
@@ -127,7 +128,18 @@ class _Fit:
             raise ArgumentError.of("frame", message)
         if len(self.names) > 1:
             groups |= self._own_preferences(groups, systems)
-        self.mean, self.covariance, self.sd = self._fitted(table["rating"].to_numpy(np.float64), systems, groups)
+        values = table["rating"].to_numpy(np.float64)
+        middle, parts = float(values.mean()), [indicators(code) for code in groups.values()]
+        likelihood = RestrictedLikelihood(parts, indicators(systems), values - middle)
+        ratios, settled = likelihood.maximum()
+        if not settled:
+            self.notes.append("The fit did not settle: take these figures with care.")
+        at_bound = [name for name, ratio in zip(groups, ratios, strict=True) if ratio < AT_BOUND]
+        self.notes += [f"Nothing is left for {name}: its sd is at the bound of 0." for name in at_bound]
+        fit, self.degrees = likelihood.at(ratios), likelihood.degrees(ratios)
+        self.mean, self.covariance = fit.mean + middle, fit.covariance
+        roots = map(math.sqrt, [*(ratios * fit.residual), fit.residual])
+        self.sd = dict(zip([*groups, "residual"], roots, strict=True))
 
     def _own_preferences(self, groups: Mapping[str, Codes], systems: Codes) -> dict[str, Codes]:
         """Return the interactions with systems that can be estimated."""
@@ -146,28 +158,8 @@ class _Fit:
                 interactions[f"{name} x system"] = cells
         return interactions
 
-    def _fitted(
-        self, values: Floats, systems: Codes, groups: Mapping[str, Codes]
-    ) -> tuple[Floats, Floats, dict[str, float]]:
-        middle = float(values.mean())
-        parts = [indicators(code) for code in groups.values()]
-        likelihood = RestrictedLikelihood(parts, indicators(systems), values - middle)
-        ratios, settled = likelihood.maximum()
-        if not settled:
-            self.notes.append("The fit did not settle: take these figures with care.")
-        fit = likelihood.at(ratios)
-        sd = {name: math.sqrt(ratio * fit.residual) for name, ratio in zip(groups, ratios, strict=True)}
-        self.notes += [
-            f"Nothing is left for {name}: its sd is at the bound of 0."
-            for name, ratio in zip(groups, ratios, strict=True)
-            if ratio < AT_BOUND
-        ]
-        self.degrees = likelihood.degrees(ratios)
-        return fit.mean + middle, fit.covariance, {**sd, "residual": math.sqrt(fit.residual)}
-
     def result(self, confidence: float) -> MixedModel:
         """Return means, tests and what differs."""
-        import pandas as pd
         from scipy import stats
 
         count, tail = len(self.names), (1.0 + confidence) / 2.0
@@ -177,28 +169,12 @@ class _Fit:
             name: Estimate(float(mean), float(mean - half), float(mean + half), confidence, self.listeners)
             for name, mean, half in zip(self.names, self.mean, reach, strict=True)
         }
-        first, second = np.triu_indices(count, 1)
-        contrasts = np.eye(count)[first] - np.eye(count)[second]
-        apart = contrasts @ self.mean
-        error = np.sqrt(np.einsum("ij,jk,ik->i", contrasts, self.covariance, contrasts))
-        df = np.array([self.degrees(contrast) for contrast in contrasts])
-        p = 2.0 * stats.t.sf(np.abs(apart) / error, df)
-        half = stats.t.ppf(tail, df) * error
-        columns: dict[str, Iterable[Any]] = {
-            "first": [self.names[place] for place in first],
-            "second": [self.names[place] for place in second],
-            "difference": apart,
-            "low": apart - half,
-            "high": apart + half,
-            "df": df,
-            "p": p,
-            "p_holm": holm(p),
-        }
+        pairs = pairs_of(self.names, self.mean, self.covariance, self.degrees, confidence)
         statistic, overall, between_all = math.nan, math.nan, (count - 1, math.nan)
         if count > 1:
-            statistic, between_all = self._all_equal(contrasts[: count - 1])
+            statistic, between_all = self._all_equal(np.eye(count)[:1] - np.eye(count)[1:])
             overall = float(stats.f.sf(statistic, *between_all))
-        return MixedModel(scores, statistic, between_all, overall, pd.DataFrame(columns), self.sd, tuple(self.notes))
+        return MixedModel(scores, statistic, between_all, overall, pairs, self.sd, tuple(self.notes))
 
     def _all_equal(self, basis: Floats) -> tuple[float, tuple[int, float]]:
         """Return Wald's F that contrasts (contrasts, systems) are all 0, and its degrees of freedom.

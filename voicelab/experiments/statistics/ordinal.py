@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voicelab.errors import ArgumentError
-from voicelab.experiments.statistics.estimate import between, holm, interval
-from voicelab.experiments.statistics.reml import Codes, Floats, codes_of, count_of, indicators
+from voicelab.experiments.statistics.estimate import between, interval
+from voicelab.experiments.statistics.reml import Codes, Floats, codes_of, count_of, indicators, pairs_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,9 +56,6 @@ def ordinal_model(frame: pd.DataFrame, *, interactions: bool = True, confidence:
 
     Raises ArgumentError for a missing column, one system, one category, or more than 20 of them.
     """
-    import pandas as pd
-    from scipy.stats import norm
-
     between(confidence, "confidence", 0.0, 1.0)
     for column in ("rating", "system", "listener", "item"):
         if column not in frame.columns:
@@ -81,14 +78,9 @@ def ordinal_model(frame: pd.DataFrame, *, interactions: bool = True, confidence:
     own = np.concatenate(([0.0], effects[categories.size - 1 :]))
     spread = np.zeros((len(names), len(names)))
     spread[1:, 1:] = covariance[categories.size - 1 :, categories.size - 1 :]
-    first, second = np.triu_indices(len(names), 1)
-    contrasts = np.eye(len(names))[first] - np.eye(len(names))[second]
-    apart, error = contrasts @ own, np.sqrt(np.einsum("ij,jk,ik->i", contrasts, spread, contrasts))
-    p, reach = 2.0 * norm.sf(np.abs(apart) / error), float(norm.ppf((1.0 + confidence) / 2.0)) * error
-    columns = {"first": [names[place] for place in first], "second": [names[place] for place in second]}
-    values = {"log_odds": apart, "error": error, "low": apart - reach, "high": apart + reach, "p": p, "p_holm": holm(p)}
+    pairs = pairs_of(names, own, spread, lambda _: math.inf, confidence, "log_odds")
     sd = dict(zip(groups, map(float, roots), strict=True))
-    return OrdinalModel(effects[: categories.size - 1], pd.DataFrame({**columns, **values}), sd, likelihood)
+    return OrdinalModel(effects[: categories.size - 1], pairs, sd, likelihood)
 
 
 class CumulativeLink:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from voicelab.errors import ArgumentError
+from voicelab.experiments.statistics.estimate import holm
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -182,3 +183,25 @@ def indicators(codes: Codes) -> Floats:
     """Return a column for each code, 1 where it is, shape (n, codes)."""
     columns: Floats = (codes[:, None] == np.arange(count_of(codes))[None]).astype(np.float64)
     return columns
+
+
+def pairs_of(
+    names: Sequence[str],
+    means: Floats,
+    covariance: Floats,
+    degrees: Callable[[Floats], float],
+    confidence: float,
+    column: str = "difference",
+) -> pd.DataFrame:
+    """Return a row for each pair of systems: how far ``first`` is above ``second``, by Student's t or, with inf df, by z."""
+    import pandas as pd
+    from scipy.stats import t
+
+    first, second = np.triu_indices(len(names), 1)
+    contrasts = np.eye(len(names))[first] - np.eye(len(names))[second]
+    apart, df = contrasts @ means, np.array([degrees(contrast) for contrast in contrasts])
+    error = np.sqrt(np.einsum("ij,jk,ik->i", contrasts, covariance, contrasts))
+    p, half = 2.0 * t.sf(np.abs(apart) / error, df), t.ppf((1.0 + confidence) / 2.0, df) * error
+    ends = {column: apart, "error": error, "low": apart - half, "high": apart + half}
+    named = {"first": np.array(names, object)[first], "second": np.array(names, object)[second]}
+    return pd.DataFrame({**named, **ends, "df": df, "p": p, "p_holm": holm(p)})
