@@ -135,6 +135,9 @@ the tone, 5 the neutral one; ``zh_rr`` is the r of erhua."""
 ALL_PHONES: Final = PHONES + MANDARIN_PHONES
 """The inventory of a voice that speaks both; position is id."""
 
+VOWELS: Final = frozenset(id for id, name in enumerate(ALL_PHONES) if name[-1:].isdigit())
+"""Ids of vowels and of Mandarin's finals: what a figure for stress or tone ends."""
+
 
 @dataclass(frozen=True)
 class Phonemes:
@@ -147,4 +150,4 @@ class Phonemes:
     pause_s: float = 0.0
     """Seconds of silence that a tag puts before it."""
     emphasised: frozenset[int] = frozenset()
-    """Phones of words that a tag asks to emphasise."""
+    """Places of the vowels of words that a tag asks to emphasise."""

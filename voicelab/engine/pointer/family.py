@@ -20,7 +20,7 @@ from voicelab.engine.core.sequence import Settings
 from voicelab.engine.family import EngineParts, SpeechPlan
 from voicelab.engine.pointer import checkpoint
 from voicelab.engine.pointer.codec import PointerDecoding
-from voicelab.engine.pointer.config import Phonemes
+from voicelab.engine.pointer.config import VOWELS, Phonemes
 from voicelab.engine.pointer.english import Lexicon, load_guess, word_of_arpabet
 from voicelab.engine.pointer.front import FrontEnd
 from voicelab.engine.pointer.lm import LM, KVCache, speaker_statistics
@@ -200,7 +200,8 @@ class PointerFamily:
             for part in segment(text, request.chunk_length, request.min_chunk_length):
                 for phonemes in self._read(request, part.text):
                     spans = [range(*at) for n, (_, *at) in enumerate(phonemes.words, words) if n in emphasised]
-                    yield replace(phonemes, pause_s=pause_s, emphasised=frozenset(chain(*spans)))
+                    vowels = frozenset(at for at in chain(*spans) if phonemes.phones[at] in VOWELS)
+                    yield replace(phonemes, pause_s=pause_s, emphasised=vowels)
                     pause_s, words = 0.0, words + len(phonemes.words)
 
     def _spelled(self, tag: Tag) -> str:
