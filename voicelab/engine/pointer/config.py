@@ -135,7 +135,7 @@ the tone, 5 the neutral one; ``zh_rr`` is the r of erhua."""
 ALL_PHONES: Final = PHONES + MANDARIN_PHONES
 """The inventory of a voice that speaks both; position is id."""
 
-VOWELS: Final = frozenset(id for id, name in enumerate(ALL_PHONES) if name[-1:].isdigit())
+VOWELS: Final = frozenset(number for number, name in enumerate(ALL_PHONES) if name[-1:].isdigit())
 """Ids of vowels and of Mandarin's finals: what a figure for stress or tone ends."""
 
 
