@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import soundfile  # type: ignore[import-untyped]
 
-from tests.audio.conftest import make_babble
+from tests.audio.sounds import babble
 from voicelab.audio.words import Words, WordTime
 from voicelab.call import Call
 from voicelab.clip import Clip, Take, Timing
@@ -41,7 +41,7 @@ TAKE = Take(
 
 @pytest.fixture
 def clip() -> Clip:
-    return Clip(make_babble(44100, 1.0), 44100, Words(WORDS), TAKE)
+    return Clip(babble(44100, 1.0), 44100, Words(WORDS), TAKE)
 
 
 def test_a_clip_knows_its_figures() -> None:

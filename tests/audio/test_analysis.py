@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.audio.sounds import vowel
 from voicelab.audio.analysis import Contour, Digest, digest, energy, f0, mel, spectrogram
 from voicelab.audio.samples import Samples, as_samples
 from voicelab.clip import Clip
@@ -23,14 +23,14 @@ def tone(frequency: float, rate: int = 44100, seconds: float = 1.0, peak: float 
 
 @pytest.mark.parametrize("pitch", [70.0, 110.0, 220.0, 400.0, 550.0])
 @pytest.mark.parametrize("rate", [16000, 44100])
-def test_the_pitch_of_a_vowel_is_found(pitch: float, rate: int, vowel: Callable[..., Samples]) -> None:
+def test_the_pitch_of_a_vowel_is_found(pitch: float, rate: int) -> None:
     contour = f0(sound(vowel(pitch, rate, 1.0), rate))
     assert abs(1200 * math.log2(contour.median / pitch)) < 5
     assert contour.share > 0.95
     assert contour.unit == "Hz"
 
 
-def test_silence_and_noise_are_unvoiced_and_voice_between_them_is_not(vowel: Callable[..., Samples]) -> None:
+def test_silence_and_noise_are_unvoiced_and_voice_between_them_is_not() -> None:
     rng = np.random.default_rng(0)
     quarter = 11025
     samples = np.concatenate(
@@ -54,7 +54,7 @@ def test_a_contour_follows_a_glide() -> None:
     assert np.abs(1200 * np.log2(contour.values[inner] / expected)).max() < 60
 
 
-def test_pyin_agrees_with_yin(vowel: Callable[..., Samples]) -> None:
+def test_pyin_agrees_with_yin() -> None:
     clip = sound(vowel(180, 16000, 0.5), 16000)
     assert f0(clip, method="pyin").median == pytest.approx(f0(clip).median, rel=0.01)
 
@@ -129,7 +129,7 @@ def test_measurements_cannot_be_changed() -> None:
     assert isinstance(contour, Contour)
 
 
-def test_a_digest_says_what_a_clip_is_like(vowel: Callable[..., Samples]) -> None:
+def test_a_digest_says_what_a_clip_is_like() -> None:
     result = digest(sound(vowel(140, 44100, 1.5), 44100))
     assert result.duration == 1.5
     assert result.f0 == pytest.approx(140, abs=0.5)
@@ -139,7 +139,7 @@ def test_a_digest_says_what_a_clip_is_like(vowel: Callable[..., Samples]) -> Non
     assert str(digest(sound(np.zeros(4410), 44100))).startswith("0.10 s, -inf dBFS, unvoiced, mel -120")
 
 
-def test_digests_agree_within_tolerances_only(vowel: Callable[..., Samples]) -> None:
+def test_digests_agree_within_tolerances_only() -> None:
     samples = vowel(140, 44100, 1.5)
     first = digest(sound(samples, 44100))
     noise = 1e-4 * np.random.default_rng(0).standard_normal(samples.size)
@@ -160,7 +160,7 @@ def test_digests_agree_within_tolerances_only(vowel: Callable[..., Samples]) -> 
 
 
 @pytest.mark.parametrize("rate", [16000, 44100])
-def test_figures_are_those_of_librosa(rate: int, vowel: Callable[..., Samples]) -> None:
+def test_figures_are_those_of_librosa(rate: int) -> None:
     import librosa
 
     noise = 0.02 * np.random.default_rng(0).standard_normal(rate // 2)

@@ -3,7 +3,6 @@ from __future__ import annotations
 import io
 import struct
 import tracemalloc
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,30 +11,20 @@ import soundfile  # type: ignore[import-untyped]
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.audio.sounds import babble, decoded, encoded, pieces, vowel
 from voicelab.audio.decoders import OggPage, OggReader, StreamDecoder
-from voicelab.audio.encoders import StreamEncoder
 from voicelab.audio.formats import encode
-from voicelab.audio.samples import SILENT, Samples, resample, to_int16
+from voicelab.audio.samples import SILENT, resample, to_int16
 from voicelab.errors import AudioError
 from voicelab.schema import FORMATS, RATES, AudioFormat
 
 ANY_RATE = [(kind, rate) for kind in FORMATS for rate in RATES[kind]]
 
 
-def encoded(samples: Samples, kind: AudioFormat, rate: int) -> bytes:
-    encoder = StreamEncoder(kind, rate, rate)
-    return encoder.feed(samples) + encoder.finish()
-
-
-def decoded(data: bytes, kind: AudioFormat, rate: int | None = None) -> Samples:
-    decoder = StreamDecoder(kind, rate)
-    return np.concatenate((decoder.feed(data), decoder.finish()))
-
-
 @pytest.mark.parametrize(("kind", "rate"), ANY_RATE)
-def test_what_was_encoded_comes_back(kind: AudioFormat, rate: int, vowel: Callable[..., Samples]) -> None:
+def test_what_was_encoded_comes_back(kind: AudioFormat, rate: int) -> None:
     samples = vowel(120, rate, 1.01)
-    heard = decoded(encoded(samples, kind, rate), kind, rate)
+    heard = decoded(encoded(samples, kind, rate, sample_rate=rate), kind, rate)
     assert heard.dtype == np.float32
     if kind in ("wav", "pcm"):
         assert np.array_equal(to_int16(heard), to_int16(samples))
@@ -48,13 +37,7 @@ def test_what_was_encoded_comes_back(kind: AudioFormat, rate: int, vowel: Callab
 @pytest.mark.parametrize("kind", FORMATS)
 @settings(deadline=None, max_examples=15)
 @given(seed=st.integers(0, 99), longest=st.integers(1, 3000))
-def test_streamed_equals_whole(
-    kind: AudioFormat,
-    seed: int,
-    longest: int,
-    babble: Callable[..., Samples],
-    pieces: Callable[..., Iterator[tuple[int, int]]],
-) -> None:
+def test_streamed_equals_whole(kind: AudioFormat, seed: int, longest: int) -> None:
     rate = 48000 if kind == "opus" else 44100
     data = encoded(babble(rate, 0.3, seed), kind, rate)
     decoder = StreamDecoder(kind)
@@ -63,8 +46,8 @@ def test_streamed_equals_whole(
 
 
 @pytest.mark.parametrize(("kind", "rate"), ANY_RATE)
-def test_samples_come_while_bytes_still_arrive(kind: AudioFormat, rate: int, babble: Callable[..., Samples]) -> None:
-    data = encoded(babble(rate, 2.0), kind, rate)
+def test_samples_come_while_bytes_still_arrive(kind: AudioFormat, rate: int) -> None:
+    data = encoded(babble(rate, 2.0), kind, rate, sample_rate=rate)
     decoder = StreamDecoder(kind, rate)
     heard = 0
     for at in range(0, len(data), 64):
@@ -74,7 +57,7 @@ def test_samples_come_while_bytes_still_arrive(kind: AudioFormat, rate: int, bab
     assert heard / rate > 1.9
 
 
-def test_a_wav_of_any_header_is_read(babble: Callable[..., Samples]) -> None:
+def test_a_wav_of_any_header_is_read() -> None:
     samples = babble(16000, 0.2)
     data = to_int16(samples).tobytes()
     form = struct.pack("<HHIIHH", 1, 1, 16000, 32000, 2, 16)
@@ -89,7 +72,7 @@ def test_a_wav_of_any_header_is_read(babble: Callable[..., Samples]) -> None:
 
 
 @pytest.mark.parametrize("file_size", [0, 36, 0xFFFFFFFF])
-def test_a_wav_that_says_its_size_is_zero_is_read_to_its_end(file_size: int, babble: Callable[..., Samples]) -> None:
+def test_a_wav_that_says_its_size_is_zero_is_read_to_its_end(file_size: int) -> None:
     samples = babble(16000, 0.2)
     head = b"RIFF" + struct.pack("<I", file_size) + b"WAVEfmt " + struct.pack("<IHHIIHH", 16, 1, 1, 16000, 32000, 2, 16)
     wav = head + b"data\0\0\0\0" + to_int16(samples).tobytes()
@@ -105,7 +88,7 @@ def test_chunks_after_no_samples_are_no_samples() -> None:
     assert decoded(b"RIFF" + struct.pack("<I", len(body)) + body, "wav", 16000).size == 0
 
 
-def test_two_channels_become_their_average(babble: Callable[..., Samples]) -> None:
+def test_two_channels_become_their_average() -> None:
     left, right = babble(44100, 0.3, 1), babble(44100, 0.3, 2)
     file = io.BytesIO()
     soundfile.write(file, np.stack((left, right), axis=1), 44100, format="WAV", subtype="PCM_16")
@@ -113,16 +96,16 @@ def test_two_channels_become_their_average(babble: Callable[..., Samples]) -> No
     assert np.abs(heard - (left + right) / 2).max() < 1.1 / 32768
 
 
-def test_another_rate_than_expected_is_resampled(vowel: Callable[..., Samples]) -> None:
+def test_another_rate_than_expected_is_resampled() -> None:
     samples = vowel(120, 16000, 0.5)
     decoder = StreamDecoder("wav", 44100)
-    heard = np.concatenate((decoder.feed(encoded(samples, "wav", 16000)), decoder.finish()))
+    heard = np.concatenate((decoder.feed(encoded(samples, "wav", 16000, sample_rate=16000)), decoder.finish()))
     assert decoder.source_rate == 16000
     assert np.abs(heard - resample(samples, 16000, 44100)).max() < 1e-4
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_tags_before_an_mp3_are_passed_over(count: int, vowel: Callable[..., Samples]) -> None:
+def test_tags_before_an_mp3_are_passed_over(count: int) -> None:
     samples = vowel(120, 44100, 0.5)
     data = encoded(samples, "mp3", 44100)
     picture = b"\xff\xfb\x90\xc4" * 100
@@ -148,7 +131,7 @@ def test_a_large_tag_is_passed_over_without_being_kept() -> None:
     assert np.array_equal(np.concatenate((decoder.feed(data), decoder.finish())), decoded(data, "mp3"))
 
 
-def test_an_mp3_without_information_stays_as_it_is(vowel: Callable[..., Samples]) -> None:
+def test_an_mp3_without_information_stays_as_it_is() -> None:
     samples = vowel(120, 44100, 0.5)
     data = encoded(samples, "mp3", 44100)[417:]
     heard = decoded(data, "mp3")
@@ -156,7 +139,7 @@ def test_an_mp3_without_information_stays_as_it_is(vowel: Callable[..., Samples]
     assert np.corrcoef(heard[1105 : 1105 + samples.size], samples)[0, 1] > 0.995
 
 
-def test_opus_of_another_encoder_is_read(vowel: Callable[..., Samples]) -> None:
+def test_opus_of_another_encoder_is_read() -> None:
     samples = vowel(120, 48000, 1.0)
     file = io.BytesIO()
     stereo = np.stack((samples, samples), axis=1)
@@ -175,7 +158,7 @@ def test_samples_stay_within_full_scale(kind: AudioFormat) -> None:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_a_stream_that_is_cut_off_is_an_error(kind: AudioFormat, babble: Callable[..., Samples]) -> None:
+def test_a_stream_that_is_cut_off_is_an_error(kind: AudioFormat) -> None:
     rate = 48000 if kind == "opus" else 44100
     data = encoded(babble(rate, 0.5), kind, rate)
     cuts = {"wav": [0, 10, 43, len(data) - 1], "pcm": [len(data) - 1], "opus": range(0, len(data), 97)}
@@ -230,7 +213,7 @@ def test_a_streamed_wav_of_other_samples_is_refused(kind: int, chunk: int) -> No
 
 @settings(deadline=None, max_examples=200)
 @given(data=st.data())
-def test_damage_gives_audio_or_an_audio_error(data: st.DataObject, babble: Callable[..., Samples]) -> None:
+def test_damage_gives_audio_or_an_audio_error(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(FORMATS))
     rate = 48000 if kind == "opus" else 44100
     audio = bytearray(encoded(babble(rate, 0.1), kind, rate))
@@ -270,7 +253,7 @@ def test_nothing_comes_of_nothing() -> None:
 
 
 @pytest.fixture(scope="module")
-def opus_data(babble: Callable[..., Samples]) -> bytes:
+def opus_data() -> bytes:
     return encode(babble(48000, 0.5), "opus", 48000)
 
 
@@ -281,9 +264,7 @@ def starts(data: bytes) -> list[int]:
     return found
 
 
-def test_pages_come_out_the_same_however_the_bytes_are_cut(
-    opus_data: bytes, pieces: Callable[..., Iterator[tuple[int, int]]]
-) -> None:
+def test_pages_come_out_the_same_however_the_bytes_are_cut(opus_data: bytes) -> None:
     whole = OggReader().feed(opus_data)
     for seed, longest in ((1, 1), (2, 50), (3, 5000)):
         reader = OggReader()

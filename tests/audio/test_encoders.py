@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,10 @@ import soundfile  # type: ignore[import-untyped]
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.audio.sounds import babble, encoded, pieces, vowel
 from voicelab.audio.decoders import OggReader
 from voicelab.audio.encoders import StreamEncoder, wav_header
-from voicelab.audio.samples import SILENT, Samples, resample
+from voicelab.audio.samples import SILENT, resample
 from voicelab.errors import AudioError
 from voicelab.schema import FORMATS, MP3_BITRATES, OPUS_BITRATES, RATES, AudioFormat, TTSRequest
 
@@ -21,11 +22,6 @@ ANY_RATE = [(kind, rate) for kind in FORMATS for rate in RATES[kind]]
 # Seconds of audio fed when the first bytes with audio in them may leave at the latest, without resampling.
 FIRST_S = {"wav": 0.02, "pcm": 0.02, "mp3": 0.08, "opus": 0.21}
 HEADER = {"wav": 44, "pcm": 0, "mp3": 0, "opus": 97}
-
-
-def encoded(samples: Samples, kind: AudioFormat, rate: int, **options: Any) -> bytes:
-    encoder = StreamEncoder(kind, rate, **options)
-    return encoder.feed(samples) + encoder.finish()
 
 
 def mp3_frames(data: bytes) -> Iterator[tuple[int, int, int]]:
@@ -42,7 +38,7 @@ def mp3_frames(data: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 @pytest.mark.parametrize(("kind", "rate"), ANY_RATE)
-def test_another_reader_hears_the_same(kind: AudioFormat, rate: int, vowel: Callable[..., Samples]) -> None:
+def test_another_reader_hears_the_same(kind: AudioFormat, rate: int) -> None:
     samples = vowel(120, 24000, 1.0)
     data = encoded(samples, kind, 24000, sample_rate=rate)
     expected = resample(samples, 24000, rate)
@@ -67,14 +63,7 @@ def test_another_reader_hears_the_same(kind: AudioFormat, rate: int, vowel: Call
 @pytest.mark.parametrize("kind", FORMATS)
 @settings(deadline=None, max_examples=15)
 @given(source=st.sampled_from([24000, 44100, 48000]), seed=st.integers(0, 99), longest=st.integers(1, 4000))
-def test_streamed_equals_whole(
-    kind: AudioFormat,
-    source: int,
-    seed: int,
-    longest: int,
-    babble: Callable[..., Samples],
-    pieces: Callable[..., Iterator[tuple[int, int]]],
-) -> None:
+def test_streamed_equals_whole(kind: AudioFormat, source: int, seed: int, longest: int) -> None:
     samples = babble(source, 0.3, seed)
     encoder = StreamEncoder(kind, source)
     parts = [encoder.feed(samples[begin:end]) for begin, end in pieces(samples.size, seed, longest)]
@@ -82,9 +71,7 @@ def test_streamed_equals_whole(
 
 
 @pytest.mark.parametrize(("kind", "rate"), ANY_RATE)
-def test_the_first_bytes_leave_with_the_first_audio(
-    kind: AudioFormat, rate: int, babble: Callable[..., Samples]
-) -> None:
+def test_the_first_bytes_leave_with_the_first_audio(kind: AudioFormat, rate: int) -> None:
     samples = babble(rate, 1.0)
     step = rate // 100
     encoder = StreamEncoder(kind, rate, rate)
@@ -103,9 +90,7 @@ def test_the_first_bytes_leave_with_the_first_audio(
 @pytest.mark.parametrize(
     ("kind", "source", "most"), [("opus", 44100, 0.25), ("wav", 24000, 0.08), ("mp3", 24000, 0.13)]
 )
-def test_resampling_delays_the_first_bytes_little(
-    kind: AudioFormat, source: int, most: float, babble: Callable[..., Samples]
-) -> None:
+def test_resampling_delays_the_first_bytes_little(kind: AudioFormat, source: int, most: float) -> None:
     samples = babble(source, 1.0)
     encoder = StreamEncoder(kind, source)
     step = source // 100
@@ -130,7 +115,7 @@ def test_a_wav_header_of_known_size() -> None:
 
 @pytest.mark.parametrize("rate", RATES["mp3"])
 @pytest.mark.parametrize("bitrate", MP3_BITRATES)
-def test_every_mp3_frame_has_the_bitrate_asked_for(rate: int, bitrate: int, babble: Callable[..., Samples]) -> None:
+def test_every_mp3_frame_has_the_bitrate_asked_for(rate: int, bitrate: int) -> None:
     data = encoded(babble(rate, 1.0), "mp3", rate, sample_rate=rate, mp3_bitrate=bitrate)
     frames = list(mp3_frames(data))
     assert len(frames) > rate // 1152
@@ -146,7 +131,7 @@ def test_opus_keeps_near_its_bitrate(bitrate: int) -> None:
 
 
 @pytest.mark.parametrize("bitrate", [24, 32, 48, 64])
-def test_opus_keeps_near_its_bitrate_with_a_voice(bitrate: int, vowel: Callable[..., Samples]) -> None:
+def test_opus_keeps_near_its_bitrate_with_a_voice(bitrate: int) -> None:
     # A voice is pitched, and libopus spends more on that than it was given unless it is held to it.
     data = encoded(vowel(140.0, 48000, 4.0), "opus", 48000, opus_bitrate=bitrate)
     assert len(data) * 8 / 4 / 1000 == pytest.approx(bitrate, rel=0.2)
@@ -166,7 +151,7 @@ def test_opus_pages_are_short_and_one_voice() -> None:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_equal_audio_is_equal_bytes(kind: AudioFormat, babble: Callable[..., Samples]) -> None:
+def test_equal_audio_is_equal_bytes(kind: AudioFormat) -> None:
     assert encoded(babble(44100, 0.3), kind, 44100) == encoded(babble(44100, 0.3), kind, 44100)
 
 
@@ -196,7 +181,7 @@ def test_loud_samples_clip_instead_of_wrapping() -> None:
 
 @pytest.mark.parametrize("rate", RATES["mp3"])
 @pytest.mark.parametrize("bitrate", MP3_BITRATES)
-def test_an_mp3_is_as_loud_as_what_was_fed(rate: int, bitrate: int, vowel: Callable[..., Samples]) -> None:
+def test_an_mp3_is_as_loud_as_what_was_fed(rate: int, bitrate: int) -> None:
     samples = vowel(120, rate, 1.0)
     heard, _ = soundfile.read(io.BytesIO(encoded(samples, "mp3", rate, sample_rate=rate, mp3_bitrate=bitrate)))
     gain = float(heard[1105:][: samples.size] @ samples) / float(samples @ samples)

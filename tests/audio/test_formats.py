@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,9 @@ import soundfile  # type: ignore[import-untyped]
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from voicelab.audio.decoders import StreamDecoder
-from voicelab.audio.encoders import StreamEncoder
+from tests.audio.sounds import babble, decoded, encoded, vowel
 from voicelab.audio.formats import decode, encode, sniff
-from voicelab.audio.samples import SILENT, Samples, resample
+from voicelab.audio.samples import SILENT, resample
 from voicelab.errors import AudioError
 from voicelab.schema import FORMATS, AudioFormat
 
@@ -42,9 +40,7 @@ def written(samples: np.ndarray[tuple[int, ...], np.dtype[np.floating]], rate: i
     ],
 )
 @pytest.mark.parametrize("rate", [8000, 44100, 96000])
-def test_files_of_another_writer_are_read(
-    kind: str, subtype: str, tolerance: float, rate: int, babble: Callable[..., Samples]
-) -> None:
+def test_files_of_another_writer_are_read(kind: str, subtype: str, tolerance: float, rate: int) -> None:
     samples = babble(rate, 0.3)
     heard, heard_rate = decode(written(samples, rate, kind, subtype))
     assert heard_rate == rate
@@ -54,9 +50,7 @@ def test_files_of_another_writer_are_read(
 
 @pytest.mark.parametrize(("kind", "subtype"), [("MP3", "MPEG_LAYER_III"), ("OGG", "VORBIS"), ("OGG", "OPUS")])
 @pytest.mark.parametrize("channels", [1, 2])
-def test_lossy_files_of_another_writer_are_read(
-    kind: str, subtype: str, channels: int, vowel: Callable[..., Samples]
-) -> None:
+def test_lossy_files_of_another_writer_are_read(kind: str, subtype: str, channels: int) -> None:
     samples = vowel(120, 48000, 1.0)
     data = written(np.stack((samples,) * channels, axis=1), 48000, kind, subtype)
     heard, rate = decode(data)
@@ -70,18 +64,17 @@ def test_lossy_files_of_another_writer_are_read(
 
 @pytest.mark.parametrize("kind", ["WAV", "FLAC"])
 @pytest.mark.parametrize("channels", [2, 3, 6])
-def test_channels_are_averaged(kind: str, channels: int, babble: Callable[..., Samples]) -> None:
+def test_channels_are_averaged(kind: str, channels: int) -> None:
     samples = np.stack([babble(44100, 0.2, seed) for seed in range(channels)], axis=1)
     heard, _ = decode(written(samples, 44100, kind, "PCM_24"))
     assert np.abs(heard - samples.mean(axis=1)).max() < 1e-6
 
 
 @pytest.mark.parametrize("kind", ["wav", "mp3", "opus"])
-def test_a_stream_of_ours_is_read_as_a_file(kind: AudioFormat, vowel: Callable[..., Samples]) -> None:
+def test_a_stream_of_ours_is_read_as_a_file(kind: AudioFormat) -> None:
     rate = 48000 if kind == "opus" else 44100
     samples = vowel(120, rate, 0.5)
-    encoder = StreamEncoder(kind, rate)
-    heard, heard_rate = decode(encoder.feed(samples) + encoder.finish(), kind)
+    heard, heard_rate = decode(encoded(samples, kind, rate), kind)
     assert heard_rate == rate
     assert 0 <= heard.size - samples.size < 1152
 
@@ -107,7 +100,7 @@ def test_the_content_decides_and_the_name_must_agree() -> None:
             decode(data, named)  # type: ignore[arg-type]
 
 
-def test_a_script_that_names_another_file_is_refused(tmp_path: Path, vowel: Callable[..., Samples]) -> None:
+def test_a_script_that_names_another_file_is_refused(tmp_path: Path) -> None:
     canary = tmp_path / "canary.wav"
     canary.write_bytes(encode(vowel(120, 44100, 0.1), "wav", 44100))
     scripts = [
@@ -128,7 +121,7 @@ def test_a_script_that_names_another_file_is_refused(tmp_path: Path, vowel: Call
                 decode(head + script.encode())
 
 
-def test_no_demuxer_is_ever_guessed(monkeypatch: pytest.MonkeyPatch, babble: Callable[..., Samples]) -> None:
+def test_no_demuxer_is_ever_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Any] = []
     really = av.open
 
@@ -143,7 +136,7 @@ def test_no_demuxer_is_ever_guessed(monkeypatch: pytest.MonkeyPatch, babble: Cal
     assert opened == ["wav", "flac", "ogg"]
 
 
-def test_a_flac_that_is_cut_off_anywhere_is_an_error(babble: Callable[..., Samples]) -> None:
+def test_a_flac_that_is_cut_off_anywhere_is_an_error() -> None:
     data = written(babble(16000, 1.0), 16000, "FLAC", "PCM_16")
     for cut in range(0, len(data), 61):
         with pytest.raises(AudioError):
@@ -151,7 +144,7 @@ def test_a_flac_that_is_cut_off_anywhere_is_an_error(babble: Callable[..., Sampl
 
 
 @pytest.mark.parametrize("kind", ["WAV", "FLAC", "OGG", "MP3"])
-def test_a_file_that_is_cut_off_is_an_error(kind: str, babble: Callable[..., Samples]) -> None:
+def test_a_file_that_is_cut_off_is_an_error(kind: str) -> None:
     subtypes = {"OGG": "OPUS", "MP3": "MPEG_LAYER_III"}
     data = written(babble(48000, 0.5), 48000, kind, subtypes.get(kind, "PCM_16"))
     for share in (0.0, 0.01, 0.3, 0.6, 0.95):
@@ -209,20 +202,13 @@ def test_samples_beyond_full_scale_are_clipped() -> None:
     assert heard.tolist() == [0.5, 1.0, -1.0]
 
 
-def test_tags_after_an_mp3_are_left_out(vowel: Callable[..., Samples]) -> None:
-    data = encode(vowel(120, 44100, 0.3), "mp3", 44100)
-    ape = b"APETAGEX" + struct.pack("<IIII", 2000, 32 + 10, 1, 0) + bytes(8)
-    expected = decode(data)[0]
-    for tail in (b"TAG" + bytes(125), bytes(10) + ape, bytes(10) + ape + b"TAG" + bytes(125)):
-        assert np.array_equal(decode(data + tail)[0], expected)
-
-
-def test_what_tools_leave_after_an_mp3_is_left_out_and_other_bytes_are_damage(vowel: Callable[..., Samples]) -> None:
+def test_what_tools_leave_after_an_mp3_is_left_out_and_other_bytes_are_damage() -> None:
     data = encode(vowel(120, 44100, 0.3), "mp3", 44100)
     expected = decode(data)[0]
-    lyrics = b"LYRICSBEGININD0000200" + b"000021LYRICS200"
-    for tail in (b"\0", bytes(3000), b"\r\n", bytes(100) + b"TAG" + bytes(125), lyrics, b"3DI\4" + bytes(6)):
-        assert np.array_equal(decode(data + tail)[0], expected)
+    tag, lyrics = b"TAG" + bytes(125), b"LYRICSBEGININD0000200" + b"000021LYRICS200"
+    ape = bytes(10) + b"APETAGEX" + struct.pack("<IIII", 2000, 32 + 10, 1, 0) + bytes(8)
+    for tail in (tag, ape, ape + tag, b"\0", bytes(3000), b"\r\n", bytes(100) + tag, lyrics, b"3DI\4" + bytes(6)):
+        assert np.array_equal(decode(data + tail)[0], expected), tail
     for cut in range(1500, len(data) - 500, 97):  # as a download that was broken off leaves it
         with pytest.raises(AudioError, match="cut off"):
             decode(data[:cut] + bytes(len(data) - cut))
@@ -240,7 +226,7 @@ def test_an_unknown_codec_is_an_error() -> None:
 
 @settings(deadline=None, max_examples=300)
 @given(data=st.data())
-def test_damage_gives_audio_or_an_audio_error(data: st.DataObject, babble: Callable[..., Samples]) -> None:
+def test_damage_gives_audio_or_an_audio_error(data: st.DataObject) -> None:
     kind, subtype = data.draw(
         st.sampled_from([("WAV", "PCM_24"), ("FLAC", "PCM_16"), ("OGG", "VORBIS"), ("MP3", "MPEG_LAYER_III")])
     )
@@ -261,7 +247,7 @@ def test_damage_gives_audio_or_an_audio_error(data: st.DataObject, babble: Calla
 
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("source", [24000, 44100, 48000])
-def test_a_file_is_as_long_as_its_samples(kind: AudioFormat, source: int, babble: Callable[..., Samples]) -> None:
+def test_a_file_is_as_long_as_its_samples(kind: AudioFormat, source: int) -> None:
     samples = babble(source, 0.51)
     data = encode(samples, kind, source)
     heard, rate = decode(data, kind)
@@ -269,12 +255,9 @@ def test_a_file_is_as_long_as_its_samples(kind: AudioFormat, source: int, babble
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_a_file_sounds_like_the_stream(kind: AudioFormat, babble: Callable[..., Samples]) -> None:
+def test_a_file_sounds_like_the_stream(kind: AudioFormat) -> None:
     samples = babble(44100, 0.5)
-    encoder = StreamEncoder(kind, 44100)
-    stream = encoder.feed(samples) + encoder.finish()
-    decoder = StreamDecoder(kind)
-    streamed = np.concatenate((decoder.feed(stream), decoder.finish()))
+    streamed = decoded(encoded(samples, kind, 44100), kind)
     heard, _ = decode(encode(samples, kind, 44100), kind)
     assert np.array_equal(streamed[: heard.size], heard)
 

@@ -1,14 +1,13 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 
 import av
 import numpy as np
 import pytest
 import soundfile  # type: ignore[import-untyped]
 
-from voicelab.audio.encoders import StreamEncoder
+from tests.audio.sounds import encoded, vowel
 from voicelab.audio.formats import encode
 from voicelab.audio.mp3 import MP3_DELAY, Mp3Info, frame_length, info_frame, read_info, with_exact_info
 from voicelab.audio.samples import Samples
@@ -23,9 +22,7 @@ def ffmpeg_reads(data: bytes) -> Samples:
 
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("bitrate", [64, 192])
-def test_other_readers_give_a_file_its_length_and_place(
-    length: int, bitrate: int, vowel: Callable[..., Samples]
-) -> None:
+def test_other_readers_give_a_file_its_length_and_place(length: int, bitrate: int) -> None:
     samples = vowel(130, 44100, 2.0)[:length]
     data = encode(samples, "mp3", 44100, mp3_bitrate=bitrate)
     for heard in (soundfile.read(io.BytesIO(data))[0], ffmpeg_reads(data)):
@@ -34,8 +31,7 @@ def test_other_readers_give_a_file_its_length_and_place(
 
 
 def test_a_stream_tells_its_delay_and_a_file_its_length_too() -> None:
-    encoder = StreamEncoder("mp3", 44100)
-    data = encoder.feed(np.zeros(10_000, np.float32)) + encoder.finish()
+    data = encoded(np.zeros(10_000, np.float32), "mp3", 44100)
     assert read_info(data[:417]) == Mp3Info(skip=MP3_DELAY, length=None)
     assert read_info(with_exact_info(data, 10_000)[:417]) == Mp3Info(skip=MP3_DELAY, length=10_000)
     assert len(with_exact_info(data, 10_000)) == len(data)
@@ -44,8 +40,7 @@ def test_a_stream_tells_its_delay_and_a_file_its_length_too() -> None:
 
 
 def test_the_information_frame_is_one_of_its_stream() -> None:
-    encoder = StreamEncoder("mp3", 32000, 32000, mp3_bitrate=64)
-    data = encoder.feed(np.zeros(10_000, np.float32)) + encoder.finish()
+    data = encoded(np.zeros(10_000, np.float32), "mp3", 32000, sample_rate=32000, mp3_bitrate=64)
     frame = info_frame(data[288:])
     assert data[:288] == frame
     assert len(frame) == 144000 * 64 // 32000

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
 
 import librosa
 import numpy as np
@@ -9,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.audio.sounds import babble, pieces, vowel
 from voicelab.audio.prosody import CEILING_DBFS, Limiter, ProsodyProcessor, stretch_words
 from voicelab.audio.samples import SILENT, Samples
 from voicelab.audio.words import WordTime
@@ -19,9 +19,12 @@ RATE = 44100
 CEILING = 10 ** (CEILING_DBFS / 20)
 
 
-def processed(samples: Samples, speed: float = 1.0, volume: float = 0.0, rate: int = RATE) -> Samples:
-    processor = ProsodyProcessor(rate, speed, volume)
+def through(processor: ProsodyProcessor | Limiter, samples: Samples) -> Samples:
     return np.concatenate((processor.feed(samples), processor.finish()))
+
+
+def processed(samples: Samples, speed: float = 1.0, volume: float = 0.0, rate: int = RATE) -> Samples:
+    return through(ProsodyProcessor(rate, speed, volume), samples)
 
 
 def pitch(samples: Samples, rate: int) -> float:
@@ -30,9 +33,7 @@ def pitch(samples: Samples, rate: int) -> float:
 
 @pytest.mark.parametrize("speed", [0.5, 0.75, 0.9, 1.1, 1.5, 2.0])
 @pytest.mark.parametrize(("f0", "rate"), [(110.0, 44100), (220.0, 44100), (160.0, 16000)])
-def test_speed_changes_the_duration_and_not_the_pitch(
-    speed: float, f0: float, rate: int, vowel: Callable[..., Samples]
-) -> None:
+def test_speed_changes_the_duration_and_not_the_pitch(speed: float, f0: float, rate: int) -> None:
     samples = vowel(f0, rate, 3.0)
     heard = processed(samples, speed, rate=rate)
     assert heard.size == round(samples.size / speed)
@@ -44,7 +45,7 @@ def test_speed_changes_the_duration_and_not_the_pitch(
 
 
 @pytest.mark.parametrize("speed", [0.5, 0.8, 1.25, 2.0])
-def test_events_stay_where_the_speed_puts_them(speed: float, vowel: Callable[..., Samples]) -> None:
+def test_events_stay_where_the_speed_puts_them(speed: float) -> None:
     samples = np.zeros(RATE * 3, np.float32)
     samples[RATE : RATE + RATE // 2] = vowel(150, RATE, 0.5)
     heard = processed(samples, speed)
@@ -53,7 +54,7 @@ def test_events_stay_where_the_speed_puts_them(speed: float, vowel: Callable[...
     assert sounding[-1] / RATE == pytest.approx(1.5 / speed, abs=0.04)
 
 
-def test_neutral_prosody_is_bit_exact_and_immediate(babble: Callable[..., Samples]) -> None:
+def test_neutral_prosody_is_bit_exact_and_immediate() -> None:
     samples = babble(RATE, 0.5)
     processor = ProsodyProcessor(RATE)
     assert np.array_equal(processor.feed(samples), samples)
@@ -62,19 +63,16 @@ def test_neutral_prosody_is_bit_exact_and_immediate(babble: Callable[..., Sample
 
 
 @pytest.mark.parametrize("volume", [-100.0, -20.0, -6.0, 3.0])
-def test_volume_that_needs_no_limiting_is_an_exact_gain(volume: float, vowel: Callable[..., Samples]) -> None:
-    samples = vowel(120, RATE, 0.5, peak=0.5)
-    processor = ProsodyProcessor(RATE, 1.0, volume)
-    heard = np.concatenate((processor.feed(samples), processor.finish()))
-    assert np.array_equal(heard, samples * np.float32(10 ** (volume / 20)))
+def test_volume_that_needs_no_limiting_is_an_exact_gain(volume: float) -> None:
+    samples, processor = vowel(120, RATE, 0.5, peak=0.5), ProsodyProcessor(RATE, 1.0, volume)
+    assert np.array_equal(through(processor, samples), samples * np.float32(10 ** (volume / 20)))
     assert processor.notes == ()
 
 
 @pytest.mark.parametrize("volume", [6.5, 12.0, 40.0, 100.0])
-def test_loud_volume_is_limited_and_says_so(volume: float, babble: Callable[..., Samples]) -> None:
-    samples = babble(RATE, 2.0)
-    processor = ProsodyProcessor(RATE, 1.0, volume)
-    heard = np.concatenate((processor.feed(samples), processor.finish()))
+def test_loud_volume_is_limited_and_says_so(volume: float) -> None:
+    samples, processor = babble(RATE, 2.0), ProsodyProcessor(RATE, 1.0, volume)
+    heard = through(processor, samples)
     assert heard.size == samples.size
     peak = np.abs(heard).max()
     assert peak <= CEILING + 1e-6
@@ -91,7 +89,7 @@ def test_the_limiter_turns_down_smoothly_instead_of_cutting() -> None:
     bump = np.where((times > 0.33) & (times < 0.5), 1.9, 0.5)
     samples = (tone * bump).astype(np.float32)
     limiter = Limiter(RATE)
-    heard = np.concatenate((limiter.feed(samples), limiter.finish()))
+    heard = through(limiter, samples)
     assert limiter.reduction_db == pytest.approx(20 * np.log10(1.9 / CEILING), abs=0.05)
     cut = np.clip(samples, -CEILING, CEILING)
 
@@ -111,8 +109,7 @@ def test_the_limiter_turns_down_smoothly_instead_of_cutting() -> None:
 def test_the_limiter_looks_ahead_and_recovers_slowly() -> None:
     samples = np.full(RATE, 0.4, np.float32)
     samples[RATE // 2] = 4.0
-    limiter = Limiter(RATE)
-    gain = np.concatenate((limiter.feed(samples), limiter.finish())) / samples
+    gain = through(Limiter(RATE), samples) / samples
     at = {ms: float(gain[RATE // 2 + round(ms * RATE / 1000)]) for ms in (-20, -7, -3, 0, 20, 80, 450)}
     assert at[-20] == at[-7] == 1.0
     assert at[0] < at[-3] < 0.9
@@ -134,8 +131,7 @@ def test_no_peak_gets_through(peaks: list[tuple[int, float]], rate: int) -> None
     samples = np.full(4000, 0.1, np.float32)
     for at, value in peaks:
         samples[at] = value
-    limiter = Limiter(rate)
-    heard = np.concatenate((limiter.feed(samples), limiter.finish()))
+    heard = through(Limiter(rate), samples)
     assert heard.size == samples.size
     assert np.abs(heard).max() <= CEILING + 1e-6
     assert np.all(heard * samples >= 0), "the sign of a sample was turned"
@@ -148,17 +144,10 @@ def test_no_peak_gets_through(peaks: list[tuple[int, float]], rate: int) -> None
     seed=st.integers(0, 99),
     longest=st.integers(1, 5000),
 )
-def test_streamed_equals_whole(
-    speed: float,
-    volume: float,
-    seed: int,
-    longest: int,
-    babble: Callable[..., Samples],
-    pieces: Callable[..., Iterator[tuple[int, int]]],
-) -> None:
+def test_streamed_equals_whole(speed: float, volume: float, seed: int, longest: int) -> None:
     samples = babble(RATE, 0.4, seed)
     whole = ProsodyProcessor(RATE, speed, volume)
-    expected = np.concatenate((whole.feed(samples), whole.finish()))
+    expected = through(whole, samples)
     processor = ProsodyProcessor(RATE, speed, volume)
     parts = [processor.feed(samples[begin:end]) for begin, end in pieces(samples.size, seed, longest)]
     assert np.array_equal(np.concatenate([*parts, processor.finish()]), expected)
@@ -168,9 +157,7 @@ def test_streamed_equals_whole(
 @pytest.mark.parametrize(
     ("speed", "volume", "most"), [(1.0, 0.0, 0.01), (1.0, 12.0, 0.02), (0.5, 0.0, 0.15), (2.0, 6.0, 0.16)]
 )
-def test_samples_are_not_held_back_long(
-    speed: float, volume: float, most: float, babble: Callable[..., Samples]
-) -> None:
+def test_samples_are_not_held_back_long(speed: float, volume: float, most: float) -> None:
     samples = babble(RATE, 2.0)
     processor = ProsodyProcessor(RATE, speed, volume)
     out = 0
@@ -181,7 +168,7 @@ def test_samples_are_not_held_back_long(
 
 @pytest.mark.parametrize("speed", [0.5, 1.0, 2.0])
 @pytest.mark.parametrize("length", [0, 1, 10, 500, 3000])
-def test_short_audio_keeps_its_length(speed: float, length: int, vowel: Callable[..., Samples]) -> None:
+def test_short_audio_keeps_its_length(speed: float, length: int) -> None:
     assert processed(vowel(200, RATE, 1.0)[:length], speed, 12.0).size == round(length / speed)
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -9,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.audio.sounds import babble, pieces
 from voicelab.audio.samples import (
     SILENT,
     Resampler,
-    Samples,
     as_samples,
     check_rate,
     dbfs,
@@ -95,14 +94,7 @@ def test_resampling_keeps_a_tone_and_the_duration(source: int, rate: int) -> Non
 @given(
     source=st.sampled_from(RATES), rate=st.sampled_from(RATES), seed=st.integers(0, 1000), longest=st.integers(1, 5000)
 )
-def test_streamed_resampling_equals_the_whole(
-    source: int,
-    rate: int,
-    seed: int,
-    longest: int,
-    babble: Callable[..., Samples],
-    pieces: Callable[..., Iterator[tuple[int, int]]],
-) -> None:
+def test_streamed_resampling_equals_the_whole(source: int, rate: int, seed: int, longest: int) -> None:
     samples = babble(source, 0.2, seed)
     resampler = Resampler(source, rate)
     parts = [resampler.feed(samples[begin:end]) for begin, end in pieces(samples.size, seed, longest)]

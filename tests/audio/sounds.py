@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
-import pytest
 
+from voicelab.audio.decoders import StreamDecoder
+from voicelab.audio.encoders import StreamEncoder
 from voicelab.audio.samples import Samples
+from voicelab.schema import AudioFormat
 
 _FORMANTS = ((700.0, 150.0), (1200.0, 200.0), (2600.0, 300.0))
 
 
-def make_vowel(f0: float, rate: int, seconds: float, peak: float = 0.5) -> Samples:
+def vowel(f0: float, rate: int, seconds: float, peak: float = 0.5) -> Samples:
     """Return harmonics of ``f0`` under three formants."""
     times = np.arange(round(rate * seconds)) / rate
     tone = np.zeros(times.size)
@@ -26,7 +29,7 @@ def make_vowel(f0: float, rate: int, seconds: float, peak: float = 0.5) -> Sampl
     return samples
 
 
-def make_babble(rate: int, seconds: float, seed: int = 0) -> Samples:
+def babble(rate: int, seconds: float, seed: int = 0) -> Samples:
     """Return syllables of noise and tone with pauses, whose every stretch is unlike the others."""
     rng = np.random.default_rng(seed)
     samples = np.zeros(round(rate * seconds))
@@ -38,31 +41,28 @@ def make_babble(rate: int, seconds: float, seed: int = 0) -> Samples:
         if kind == 0:
             samples[begin:end] = 0.1 * rng.standard_normal(end - begin)
         elif kind == 1:
-            samples[begin:end] = make_vowel(float(rng.uniform(90, 250)), rate, (end - begin) / rate)[: end - begin]
+            samples[begin:end] = vowel(float(rng.uniform(90, 250)), rate, (end - begin) / rate)[: end - begin]
         begin = end
     return np.clip(samples, -1.0, 1.0).astype(np.float32)
 
 
-@pytest.fixture(scope="session")
-def vowel() -> Callable[..., Samples]:
-    return make_vowel
-
-
-@pytest.fixture(scope="session")
-def babble() -> Callable[..., Samples]:
-    return make_babble
-
-
-@pytest.fixture(scope="session")
-def pieces() -> Callable[..., Iterator[tuple[int, int]]]:
+def pieces(length: int, seed: int, longest: int) -> Iterator[tuple[int, int]]:
     """Cut a length at random places; the same seed cuts alike."""
+    rng = np.random.default_rng(seed)
+    begin = 0
+    while begin < length:
+        end = min(length, begin + int(rng.integers(0, longest + 1)))
+        yield begin, end
+        begin = end
 
-    def cut(length: int, seed: int, longest: int) -> Iterator[tuple[int, int]]:
-        rng = np.random.default_rng(seed)
-        begin = 0
-        while begin < length:
-            end = min(length, begin + int(rng.integers(0, longest + 1)))
-            yield begin, end
-            begin = end
 
-    return cut
+def encoded(samples: Samples, kind: AudioFormat, source_rate: int, **options: Any) -> bytes:
+    """Return a whole stream."""
+    encoder = StreamEncoder(kind, source_rate, **options)
+    return encoder.feed(samples) + encoder.finish()
+
+
+def decoded(data: bytes, kind: AudioFormat, sample_rate: int | None = None) -> Samples:
+    """Return what a whole stream holds."""
+    decoder = StreamDecoder(kind, sample_rate)
+    return np.concatenate((decoder.feed(data), decoder.finish()))
