@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count, product
@@ -29,7 +29,7 @@ from tests.engine.dual.tiny import (
 )
 from voicelab.engine.core import sequence as sequence_module
 from voicelab.engine.core.scheduler import RowStep, Scheduler
-from voicelab.engine.core.sequence import Sequence, Settings
+from voicelab.engine.core.sequence import Frame, Sequence, Settings
 from voicelab.engine.dual import runner as runner_module
 from voicelab.engine.dual.config import DualConfig
 from voicelab.engine.dual.model import DualLM, uniform
@@ -109,9 +109,18 @@ def sequence(
     return made
 
 
+def codes_of(frames: Iterable[Frame | RowStep]) -> list[list[int]]:
+    return [frame.codes.tolist() for frame in frames if frame.codes is not None]
+
+
 def say(scheduler: Scheduler, *sequences: Sequence) -> list[list[list[int]]]:
     scheduler.submit(*sequences)
-    return [[frame.codes.tolist() for frame in one.frames() if frame.codes is not None] for one in sequences]
+    return [codes_of(one.frames()) for one in sequences]
+
+
+def begin(runner: DualRunner, row: int, voice: DualVoice = NOBODY, seed: int = 0, text: str = "Hello.") -> None:
+    runner.admit(row, voice, SETTINGS, seed)
+    runner.more(row, Turn(text, ""))
 
 
 def said(runner: DualRunner, row: int, *others: int) -> RowStep:
@@ -209,12 +218,9 @@ def test_prompts_read_in_pieces(
 def test_a_long_prompt_stalls_nobody(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner_module, "PREFILL", 8)
     runner = parts.runner(2)
-    runner.admit(0, NOBODY, SETTINGS, 0)
-    runner.more(0, Turn("Hello.", ""))
-    while runner.step([0])[0].codes is None:
-        pass
-    runner.admit(1, reference(frames=60), SETTINGS, 1)
-    runner.more(1, Turn("And I?", ""))
+    begin(runner, 0)
+    said(runner, 0)
+    begin(runner, 1, reference(frames=60), 1, "And I?")
     waited = 0
     while (steps := runner.step([0, 1]))[1].codes is None:
         assert steps[0].codes is not None
@@ -225,23 +231,18 @@ def test_a_long_prompt_stalls_nobody(parts: Parts, monkeypatch: pytest.MonkeyPat
 def test_parked_and_resumed_says_the_same(parts: Parts) -> None:
     def run(*parked_after: int) -> list[RowStep]:
         runner, row, steps = parts.runner(3), 0, []
-        runner.admit(row, reference(), SETTINGS, 9)
-        runner.more(row, Turn("Hello.", ""))
+        begin(runner, row, reference(), 9)
         for number in range(12):
             if number in parked_after:
                 held = runner.park(row)
-                runner.admit(row, reference(1), SETTINGS, 1)  # somebody else has the row meanwhile
-                runner.more(row, Turn("Other.", ""))
+                begin(runner, row, reference(1), 1, "Other.")  # somebody else has the row meanwhile
                 runner.step([row])
                 row = (row + 1) % 3
                 runner.resume(row, held)
             steps += runner.step([row])
         return steps
 
-    whole, pieces = run(), run(0, 3, 8)
-    assert [step.codes.tolist() for step in whole if step.codes is not None] == [
-        step.codes.tolist() for step in pieces if step.codes is not None
-    ]
+    assert codes_of(run()) == codes_of(run(0, 3, 8))
 
 
 def test_references_are_read_once(parts: Parts) -> None:
@@ -250,9 +251,8 @@ def test_references_are_read_once(parts: Parts) -> None:
     runner._step.prefill = prefill  # type: ignore[method-assign]
     spoken = []
     for row in (0, 1):
-        runner.admit(row, reference(), SETTINGS, 4)
-        runner.more(row, Turn("Hello.", ""))
-        spoken.append([step.codes.tolist() for _ in range(6) for step in runner.step([row]) if step.codes is not None])
+        begin(runner, row, reference(), 4)
+        spoken.append(codes_of(step for _ in range(6) for step in runner.step([row])))
     start = len(parts.prompts.start(_tagged(parts.prompts, reference())))
     read = [len(given.args[1]) for given in prefill.call_args_list]
     assert read[0] == start
@@ -275,8 +275,7 @@ def test_references_of_one_voice_are_of_one_speaker(parts: Parts) -> None:
 
 def test_the_next_frame_is_launched_before_this_one_is_read(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     runner, calls = parts.runner(1), Mock()
-    runner.admit(0, NOBODY, SETTINGS, 0)
-    runner.more(0, Turn("Hello.", ""))
+    begin(runner, 0)
     said(runner, 0)
     for name in ("launch", "read"):
         work = Mock(side_effect=getattr(runner._step, name))
@@ -291,8 +290,7 @@ def test_the_next_frame_is_launched_before_this_one_is_read(parts: Parts, monkey
 def test_no_more_references_are_kept_than_one_slot_holds(parts: Parts) -> None:
     runner = parts.runner(1)
     for number in range(9):
-        runner.admit(0, reference(number, frames=80), SETTINGS, 0)
-        runner.more(0, Turn("Hello.", ""))
+        begin(runner, 0, reference(number, frames=80))
         runner.step([0])
     assert 2 <= len(runner._prefixes) < 9
     assert sum(held.shape[3] for held in runner._prefixes.values()) <= runner.model.positions
@@ -303,8 +301,7 @@ def test_rows_beside_are_left_alone(parts: Parts) -> None:
     """A row that is not stepped keeps what it holds, though the batch computes something in its place."""
     runner = parts.runner(3)
     for row in range(3):
-        runner.admit(row, reference(row), SETTINGS, row)
-        runner.more(row, Turn("Hello.", ""))
+        begin(runner, row, reference(row), row)
     runner.step([0, 1, 2])
     place = runner._position(1)
     held = runner.slots.take(1, place)
@@ -328,8 +325,7 @@ def test_what_was_said_is_forgotten_where_there_is_no_room(parts: Parts) -> None
 
 def test_a_full_slot_cuts_the_speech_off(parts: Parts) -> None:
     runner = parts.runner(1)
-    runner.admit(0, NOBODY, SETTINGS, 2)
-    runner.more(0, Turn("Hello.", ""))
+    begin(runner, 0, seed=2)
     said(runner, 0)
     runner.resume(0, held := runner.park(0))
     held.ready.clear()
@@ -363,74 +359,62 @@ def test_cancelled_while_its_prompt_is_read(
     assert say(scheduler, sequence(seed=8)) == expected  # in the slot that was left half read
 
 
-def _fails(error: Exception, where: str) -> Callable[[DualRunner], None]:
-    """What goes wrong for the voice with 7 frames of reference."""
+def _harms(where: str, error: Exception | None) -> Callable[[DualRunner], None]:
+    """Raises the error for the voice with 7 frames of reference; without one, spoils its numbers."""
 
     def change(runner: DualRunner) -> None:
         step = getattr(runner._step, where)
 
-        def failing(*arguments: Any) -> Any:
-            rows = arguments[0] if isinstance(arguments[0], dict) else [arguments[0]]
-            if any(_is_victim(runner.rows[row].voice) for row in rows):
-                raise error
+        def harmful(*arguments: Any) -> Any:
+            for row in arguments[0] if isinstance(arguments[0], dict) else [arguments[0]]:
+                references = runner.rows[row].voice.references
+                if not references or len(references[0].codes) != 7:
+                    continue
+                if error is not None:
+                    raise error
+                runner.slots.layers[0][0, row, :, 0] = torch.nan
             return step(*arguments)
 
-        setattr(runner._step, where, failing)
+        setattr(runner._step, where, harmful)
 
     return change
 
 
-def _is_victim(voice: DualVoice) -> bool:
-    return bool(voice.references) and len(voice.references[0].codes) == 7
+MEMORY, BUG = torch.OutOfMemoryError("CUDA out of memory"), KeyError("bug")
 
 
-@pytest.mark.parametrize("where", ["prefill", "launch"])
 @pytest.mark.parametrize(
-    ("error", "kind"),
-    [(torch.OutOfMemoryError("CUDA out of memory"), EngineUnavailable), (KeyError("bug"), EngineError)],
+    ("where", "error", "kind", "what"),
+    [
+        ("prefill", MEMORY, EngineUnavailable, "memory"),
+        ("launch", MEMORY, EngineUnavailable, "memory"),
+        ("prefill", BUG, EngineError, "bug"),
+        ("launch", BUG, EngineError, "bug"),
+        ("launch", None, EngineError, "not finite"),
+    ],
 )
 def test_one_that_fails_fails_alone(
-    parts: Parts, running: Callable[..., Scheduler], error: Exception, kind: type[EngineError], where: str
+    parts: Parts,
+    running: Callable[..., Scheduler],
+    where: str,
+    error: Exception | None,
+    kind: type[EngineError],
+    what: str,
 ) -> None:
     expected = say(running(), sequence(seed=1), sequence("Other.", seed=2))
-    scheduler = running(4, _fails(error, where))
+    scheduler = running(4, _harms(where, error))
     victim, others = sequence(voice=reference(frames=7)), (sequence(seed=1), sequence("Other.", seed=2))
     scheduler.submit(others[0], victim, others[1])
-    with pytest.raises(kind):
+    with pytest.raises(kind, match=what):
         list(victim.frames())
-    spoken = [[frame.codes.tolist() for frame in one.frames() if frame.codes is not None] for one in others]
-    assert spoken == expected
-    assert say(scheduler, sequence(seed=1)) == expected[:1]
-
-
-def test_numbers_of_one_that_are_not_finite_fail_it_alone(parts: Parts, running: Callable[..., Scheduler]) -> None:
-    expected = say(running(), sequence(seed=1), sequence("Other.", seed=2))
-
-    def poison(runner: DualRunner) -> None:
-        launch = runner._step.launch
-
-        def poisoned(inputs: Any, idle: Any) -> None:
-            for row in inputs:
-                if _is_victim(runner.rows[row].voice):
-                    runner.slots.layers[0][0, row, :, 0] = torch.nan
-            launch(inputs, idle)
-
-        runner._step.launch = poisoned  # type: ignore[method-assign]
-
-    scheduler = running(4, poison)
-    victim, others = sequence(voice=reference(frames=7)), (sequence(seed=1), sequence("Other.", seed=2))
-    scheduler.submit(others[0], victim, others[1])
-    with pytest.raises(EngineError, match="not finite"):
-        list(victim.frames())
-    assert [[frame.codes.tolist() for frame in one.frames() if frame.codes is not None] for one in others] == expected
+    assert [codes_of(one.frames()) for one in others] == expected
     assert say(scheduler, sequence(seed=1), sequence("Other.", seed=2), sequence(seed=1)) == [*expected, expected[0]]
 
 
 def test_numbers_that_are_not_finite_are_an_error(parts: Parts) -> None:
     runner = parts.runner(2)
     for row in (0, 1):
-        runner.admit(row, NOBODY, SETTINGS, row)
-        runner.more(row, Turn("Hello.", ""))
+        begin(runner, row, seed=row)
     first = said(runner, 0, 1)
     runner.slots.layers[0][1, 0, :, 3] = torch.nan
     for others in ((1,), ()):
@@ -438,12 +422,9 @@ def test_numbers_that_are_not_finite_are_an_error(parts: Parts) -> None:
             [said(runner, 0, *others) for _ in range(3)]
     runner.discard(0)
     assert said(runner, 1).codes is not None
-    runner.admit(0, NOBODY, SETTINGS, 0)
-    runner.more(0, Turn("Hello.", ""))
-    again = said(runner, 0)
-    assert again.codes is not None
-    assert first.codes is not None
-    assert torch.equal(again.codes, first.codes)
+    begin(runner, 0)
+    assert len(codes_of([first])) == 1
+    assert codes_of([said(runner, 0)]) == codes_of([first])
 
 
 def _mixed(number: int) -> Sequence:
@@ -478,7 +459,7 @@ def test_whatever_happens_beside_it_a_sequence_says_the_same(
         made, codes = _mixed(number), list[list[int]]()
         together.submit(made)
         for frame in made.frames():
-            codes += [frame.codes.tolist()] if frame.codes is not None else []
+            codes += codes_of([frame])
             if len(codes) == 9:
                 time.sleep(0.02 * (number % 4))
         return codes
@@ -521,23 +502,26 @@ def test_a_row_without_text_cannot_speak(parts: Parts) -> None:
         runner.step([0])
 
 
+def _on_device(folder: Path) -> tuple[DualLM, Prompts]:
+    model, prompts, _ = _parts("s2-pro", folder)
+    tensors = _lasting(model.config)
+    return DualLM(model.config, lambda name, *_: tensors[name].cuda(), SPEECH, model.positions), prompts
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_graph_says_what_the_twin_says(tmp_path: Path) -> None:
     """And so do frames that are launched before the ones before them are read."""
-    model, prompts, _ = _parts("s2-pro", tmp_path)
-    tensors = _lasting(model.config)
-    on_device = DualLM(model.config, lambda name, *_: tensors[name].cuda(), SPEECH, model.positions)
+    on_device, prompts = _on_device(tmp_path)
     spoken = []
     for graphs, ahead in product((True, False), repeat=2):
         runner = DualRunner(on_device, prompts, 4, graphs=graphs, ahead=ahead)
         for row in range(3):
-            runner.admit(row, reference(row), SETTINGS, row)
-            runner.more(row, Turn("Hello.", ""))
+            begin(runner, row, reference(row), row)
         lines: list[list[list[int]]] = [[], [], []]
         while min(map(len, lines)) < 12:
             for line, step in zip(lines, runner.step([0, 1, 2]), strict=True):
-                line.extend([] if step.codes is None else [step.codes.tolist()])
+                line.extend(codes_of([step]))
         spoken.append([line[:12] for line in lines])
     assert all(one == spoken[0] for one in spoken)
 
@@ -545,14 +529,11 @@ def test_a_graph_says_what_the_twin_says(tmp_path: Path) -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_runners_of_two_threads_are_captured_one_after_the_other(tmp_path: Path) -> None:
-    model, prompts, _ = _parts("s2-pro", tmp_path)
-    tensors = _lasting(model.config)
-    on_device = DualLM(model.config, lambda name, *_: tensors[name].cuda(), SPEECH, model.positions)
+    on_device, prompts = _on_device(tmp_path)
     with ThreadPoolExecutor() as pool:
         runners = list(pool.map(lambda _: DualRunner(on_device, prompts, 2, graphs=True), range(4)))
     lines = []
     for runner in runners:
-        runner.admit(0, NOBODY, SETTINGS, 1)
-        runner.more(0, Turn("Hello.", ""))
+        begin(runner, 0, seed=1)
         lines.append([said(runner, 0).codes for _ in range(4)])
     assert all(str(one) == str(lines[0]) for one in lines)
