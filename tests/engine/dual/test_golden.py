@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from tests.engine.dual.twin import Twin
+from tests.engine.dual.tiny import twin_of
 from voicelab.engine.dual.config import DualConfig
 from voicelab.engine.dual.files import TensorFiles
 from voicelab.engine.dual.model import WINDOW, DualLM, Likeliest, choose, common_name, model_file, shapes_of
@@ -66,18 +66,6 @@ class Loop:
         return columns
 
 
-def _twin(loop: Loop) -> Twin:
-    config = loop.config
-    values: dict[str, object] = {"eps": config.slow.eps, "rope_base": config.slow.rope_base}
-    values |= {name: getattr(config, name) for name in ("codebooks", "entries", "tied", "norm_state", "scaled")}
-    values |= dict(zip(("begin", "end", "stop"), loop.speech, strict=True))
-    for prefix, tower in (("", config.slow), ("fast_", config.fast)):
-        values |= {
-            prefix + name: getattr(tower, name) for name in ("layers", "heads", "kv_heads", "head_width", "qk_norm")
-        }
-    return Twin({name: loop.files.read(name, CPU) for name in loop.files.entries}, values)
-
-
 @BOTH
 def test_logits_and_states(name: str) -> None:
     loop = Loop(name)
@@ -97,7 +85,8 @@ def test_logits_and_states(name: str) -> None:
 @BOTH
 def test_the_twin(name: str) -> None:
     loop = Loop(name)
-    logits, given = _twin(loop).slow(loop.golden["prompt"].T.numpy())
+    tensors = {name: loop.files.read(name, CPU) for name in loop.files.entries}
+    logits, given = twin_of(loop.config, tensors, speech=loop.speech).slow(loop.golden["prompt"].T.numpy())
     assert (torch.from_numpy(logits) - loop.golden["logits_all"]).abs().max() < 1e-5
     assert (torch.from_numpy(given[-1]) - loop.golden["hidden_last_projected"]).abs().max() < 1e-5
 

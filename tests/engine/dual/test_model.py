@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,15 @@ def columns(count: int = 24, seed: int = 1, config: DualConfig | None = None) ->
     return torch.where((torch.arange(count) % 3 == 0)[:, None], text, frames)
 
 
+@cache
+def tiny(name: Model) -> tuple[DualConfig, dict[str, Tensor], DualLM, Tensor, Tensor]:
+    """A model's configuration and tensors, the model, and its logits and states of `columns`."""
+    config = config_of(name)
+    tensors = tensors_of(config)
+    model = model_of(config, tensors)
+    return config, tensors, model, *slow(model, columns())
+
+
 def slow(model: DualLM, given: Tensor, pieces: tuple[int, ...] = ()) -> tuple[Tensor, Tensor]:
     """Logits and states of all positions, read in pieces."""
     slots, start, states = Slots(model.config.slow, 1, 64, model.embeddings), 0, []
@@ -134,9 +144,7 @@ def test_logits_states_and_codes_are_the_twins(name: Model, changes: dict[str, A
 
 
 def test_read_in_pieces_is_read_at_once() -> None:
-    config = config_of("s2-pro")
-    model = model_of(config, tensors_of(config))
-    whole, _ = slow(model, columns())
+    *_, model, whole, _ = tiny("s2-pro")
     for pieces in ((1,) * 24, (5, 1, 18), (23, 1)):
         assert (slow(model, columns(), pieces)[0] - whole).abs().max() < CLOSE
 
@@ -145,8 +153,7 @@ def test_read_in_pieces_is_read_at_once() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("name", ["s2-pro", "s1"])
 def test_on_a_cuda_device_it_is_the_twin(name: Model) -> None:
-    config = config_of(name)
-    tensors = tensors_of(config)
+    config, tensors, *_ = tiny(name)
     model = model_of(config, {name: tensor.cuda() for name, tensor in tensors.items()})
     slots, at = Slots(config.slow, 1, 64, model.embeddings), torch.arange(24, device="cuda")[None]
     states = model.slow(model.embed(columns().cuda())[None], slots, slice(1), at, 24)
@@ -191,9 +198,7 @@ TURNED = [
 @pytest.mark.parametrize("name", ["s2-pro", "s1"])
 def test_a_fact_turned_round_shows_in_the_logits(name: Model, fact: str, least: float) -> None:
     """The table in float32 shows here only: not one code of a greedy run is another."""
-    config = config_of(name)
-    tensors = tensors_of(config)
-    logits, _ = slow(model_of(config, tensors), columns())
+    config, tensors, _, logits, _ = tiny(name)
     twin = twin_of(config, tensors, fact)
     error = worst(logits, twin.slow(columns().numpy())[0][:, twin.speech()])
     assert error > max(least, 10 * CLOSE)
@@ -201,9 +206,7 @@ def test_a_fact_turned_round_shows_in_the_logits(name: Model, fact: str, least: 
 
 @pytest.mark.parametrize("name", ["s2-pro", "s1"])
 def test_the_fast_transformer_gets_the_right_state(name: Model) -> None:
-    config = config_of(name)
-    tensors = tensors_of(config)
-    _, state = slow(model_of(config, tensors), columns())
+    config, tensors, *_, state = tiny(name)
     assert worst(state, twin_of(config, tensors, "the other state").slow(columns().numpy())[1]) > 0.1
 
 
@@ -250,8 +253,8 @@ def test_a_rotation_in_bf16_is_computed_in_float32() -> None:
 
 
 def test_the_norm_is_rounded_before_its_weight() -> None:
-    config = config_of("s2-pro")
-    model = model_of(config, tensors_of(config), torch.bfloat16)
+    config, tensors, *_ = tiny("s2-pro")
+    model = model_of(config, tensors, torch.bfloat16)
     x = torch.randn(1000, 32, generator=torch.Generator().manual_seed(0)).bfloat16()
     weight = model.slow.norm_weight
     wide = x.float() * torch.rsqrt(x.float().square().mean(-1, keepdim=True) + config.slow.eps)
@@ -261,8 +264,7 @@ def test_the_norm_is_rounded_before_its_weight() -> None:
 
 @pytest.mark.parametrize("name", ["s2-pro", "s1"])
 def test_bf16_is_near(name: Model) -> None:
-    config = config_of(name)
-    tensors = tensors_of(config)
+    config, tensors, *_ = tiny(name)
     logits, _ = slow(model_of(config, tensors, torch.bfloat16), columns())
     twin = twin_of(config, tensors)
     of_twin = twin.slow(columns().numpy())[0][:, twin.speech()]
@@ -270,8 +272,7 @@ def test_bf16_is_near(name: Model) -> None:
 
 
 def test_rows_do_not_influence_each_other() -> None:
-    config = config_of("s1")
-    model = model_of(config, tensors_of(config))
+    config, _, model, *_ = tiny("s1")
     both = torch.stack((columns(seed=1), columns(seed=2)))
     at = torch.arange(24).expand(2, -1)
     slots = Slots(config.slow, 2, 64, model.embeddings)
@@ -292,15 +293,13 @@ def test_a_folder_of_the_hubs_layout_is_the_same_model(name: Model, tmp_path: Pa
     config = DualConfig.read(write_model(tmp_path, name))
     loaded = _loaded(tmp_path, config)
     logits, _ = slow(loaded, columns())
-    assert torch.equal(logits, slow(model_of(config, tensors_of(config)), columns())[0])
+    assert torch.equal(logits, tiny(name)[3])
 
 
 def test_a_pth_whose_names_have_a_prefix_is_the_same_model(tmp_path: Path) -> None:
-    config = DualConfig.read(write_model(tmp_path, "s1"))
-    tensors = tensors_of(config)
+    config, tensors, _, logits, _ = tiny("s1")
     torch.save({"state_dict": {f"model.{name}": tensor for name, tensor in tensors.items()}}, tmp_path / "model.pth")
-    logits, _ = slow(_loaded(tmp_path, config), columns())
-    assert torch.equal(logits, slow(model_of(config, tensors), columns())[0])
+    assert torch.equal(slow(_loaded(tmp_path, config), columns())[0], logits)
 
 
 def test_names_of_both_files_are_one() -> None:
@@ -392,25 +391,20 @@ def _uniform(rows: int = 200, size: int = 150) -> Tensor:
     return torch.rand(rows, size, generator=torch.Generator().manual_seed(1))
 
 
-def _all(logits: Tensor, temperature: float, top_p: float, top_k: int) -> list[int]:
-    rows = torch.ones(len(logits))
-    top = Likeliest.of(logits, top_k)
-    return choose(top, temperature * rows, top_p * rows, _uniform(*logits.shape)).tolist()
+FACTS = ["the one that crosses stays", "temperature first", "no top k"]
 
 
-def _twins(logits: Tensor, temperature: float, top_p: float, top_k: int, turned: str = "") -> list[int]:
-    pairs = zip(logits.double().numpy(), _uniform(*logits.shape).double().numpy(), strict=True)
-    return [draw(of, u, temperature, top_p, top_k, turned) for of, u in pairs]
-
-
-@pytest.mark.parametrize(("temperature", "top_p", "top_k"), SETTINGS)
-def test_every_draw_is_the_twins(temperature: float, top_p: float, top_k: int) -> None:
-    assert _all(_logits(), temperature, top_p, top_k) == _twins(_logits(), temperature, top_p, top_k)
-
-
-@pytest.mark.parametrize("fact", ["the one that crosses stays", "temperature first", "no top k"])
-def test_a_rule_turned_round_shows_in_the_draws(fact: str) -> None:
-    assert _all(_logits(), 0.7, 0.7, 5) != _twins(_logits(), 0.7, 0.7, 5, fact)
+@pytest.mark.parametrize(
+    ("temperature", "top_p", "top_k", "turned"), [*((*one, "") for one in SETTINGS), *((0.7, 0.7, 5, f) for f in FACTS)]
+)
+def test_every_draw_is_the_twins_and_a_rule_turned_round_shows(
+    temperature: float, top_p: float, top_k: int, turned: str
+) -> None:
+    logits, u, rows = _logits(), _uniform(), torch.ones(200)
+    ours = choose(Likeliest.of(logits, top_k), temperature * rows, top_p * rows, u).tolist()
+    pairs = zip(logits.double().numpy(), u.double().numpy(), strict=True)
+    theirs = [draw(of, one, temperature, top_p, top_k, turned) for of, one in pairs]
+    assert ours == theirs if not turned else ours != theirs
 
 
 def test_rows_have_settings_of_their_own() -> None:

@@ -89,13 +89,15 @@ def speech_of(config: DualConfig) -> tuple[int, int, int]:
     return config.speech or (SPEECH[0], SPEECH[0] + config.entries - 1, SPEECH[2])
 
 
-def twin_of(config: DualConfig, tensors: Mapping[str, Tensor], turned: str = "") -> Twin:
-    """The twin over the same tensors."""
+def twin_of(
+    config: DualConfig, tensors: Mapping[str, Tensor], turned: str = "", speech: tuple[int, int, int] | None = None
+) -> Twin:
+    """The twin over the same tensors; `speech` where ids are not those of `config_json`."""
     values: dict[str, Any] = {
         "eps": config.slow.eps,
         "rope_base": config.slow.rope_base,
         **{name: getattr(config, name) for name in ("codebooks", "entries", "tied", "norm_state", "scaled")},
-        **dict(zip(("begin", "end", "stop"), speech_of(config), strict=True)),
+        **dict(zip(("begin", "end", "stop"), speech or speech_of(config), strict=True)),
     }
     for prefix, tower in (("", config.slow), ("fast_", config.fast)):
         values |= {
