@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import wave
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.engine.tiny import CODEC, LANGUAGE, make_codec, make_lm, speaker
+from tests.engine.tiny import CODEC, LANGUAGE, make_codec, make_lm, speaker, until
 from voicelab.backend import Backend, SpeechStream
 from voicelab.call import Call, VoicePreset
 from voicelab.clip import Clip
@@ -60,19 +60,12 @@ def _bytes(stream: SpeechStream) -> bytes:
     return b"".join(stream)
 
 
-def _until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.005)
-
-
 def _scheduler(backend: LocalBackend) -> Scheduler:
     return backend._models.parts("s2-pro").scheduler
 
 
 def _idle(backend: LocalBackend) -> None:
-    _until(lambda: _scheduler(backend).load == (0, 0))
+    until(lambda: _scheduler(backend).load == (0, 0))
 
 
 def _tone() -> bytes:
@@ -310,7 +303,7 @@ def test_leaving_the_stream_frees_the_engine(backend: LocalBackend) -> None:
     worker = _scheduler(backend)._worker
     assert worker is not None
     (speaking,) = worker._active
-    _until(lambda: not speaking.speaking)  # all of the first segments is spoken: the engine waits for the reader
+    until(lambda: not speaking.speaking)  # all of the first segments is spoken: the engine waits for the reader
     paused.close()
     _idle(backend)
     forgotten = backend.synthesize(Call(_request(text)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -57,6 +59,13 @@ def make_lm(seed: int = 2, config: LMConfig = LANGUAGE) -> LM:
     """A language model that says nonsense."""
     torch.manual_seed(seed)
     return LM(config).eval().requires_grad_(False)
+
+
+def until(true: Callable[[], object], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.002)
 
 
 def sampler_of(settings: list[Settings]) -> Sampler:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-import time
 import weakref
-from collections.abc import Iterator
 from collections.abc import Sequence as Rows
 from functools import partial
 from typing import Any
@@ -14,7 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.engine.tiny import CODEBOOKS, LANGUAGE, LIVELY, make_lm, phonemes, sequence, spoken, voice
+from tests.engine.core.conftest import Begin
+from tests.engine.tiny import CODEBOOKS, LANGUAGE, LIVELY, make_lm, phonemes, sequence, spoken, until, voice
 from tests.engine.tiny import scheduler as scheduler_of
 from voicelab.engine.core.scheduler import RowStep, Scheduler
 from voicelab.engine.core.sequence import Frame, Group, Sequence, Settings
@@ -27,13 +26,6 @@ from voicelab.errors import Cancelled, EngineError
 
 PATIENCE = 30.0
 """Seconds after which a test says that something hangs."""
-
-
-@pytest.fixture
-def scheduler(lm: LM) -> Iterator[Scheduler]:
-    made = scheduler_of(lm, rows=3)
-    yield made
-    made.close()
 
 
 class Reading:
@@ -73,13 +65,6 @@ def _endless() -> Sequence:
     return sequence(*[phonemes(500, i) for i in range(2000)])
 
 
-def _until(true: object, seconds: float = PATIENCE) -> None:
-    end = time.monotonic() + seconds
-    while not true():  # type: ignore[operator]
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.002)
-
-
 def test_a_text_is_spoken_to_its_end(scheduler: Scheduler) -> None:
     (frames,) = _say(scheduler, sequence(phonemes(20)))
     assert frames[-1] == Frame(0, None, ending="text")
@@ -93,15 +78,11 @@ def test_a_text_is_spoken_to_its_end(scheduler: Scheduler) -> None:
     assert max(phones.count(p) for p in phones) <= LANGUAGE.dwell
 
 
-def test_the_same_seed_says_the_same_alone_and_among_others(lm: LM) -> None:
+def test_the_same_seed_says_the_same_alone_and_among_others(begin: Begin) -> None:
     alone = []
     for seed in range(7):
-        scheduler = scheduler_of(lm, rows=1)
-        alone.extend(_say(scheduler, sequence(phonemes(30, seed), seed=seed, speaker_seed=seed)))
-        scheduler.close()
-    crowd = scheduler_of(lm, rows=3)
-    together = _say(crowd, *[sequence(phonemes(30, s), seed=s, speaker_seed=s) for s in range(7)])
-    crowd.close()
+        alone.extend(_say(begin(1), sequence(phonemes(30, seed), seed=seed, speaker_seed=seed)))
+    together = _say(begin(3), *[sequence(phonemes(30, s), seed=s, speaker_seed=s) for s in range(7)])
     assert [spoken(frames) for frames in together] == [spoken(frames) for frames in alone]
     assert len({tuple(spoken(frames)) for frames in together}) == 7
 
@@ -111,7 +92,7 @@ def test_more_than_there_are_rows_all_finish(scheduler: Scheduler) -> None:
     made = [sequence(phonemes(3 + 5 * (i % 4), i), seed=i) for i in range(20)]
     for frames in _say(scheduler, *made):
         assert frames[-1].ending == "text"
-    _until(lambda: scheduler.load == (0, 0))
+    until(lambda: scheduler.load == (0, 0))
 
 
 def test_one_that_ends_does_not_stall_the_one_beside_it(scheduler: Scheduler) -> None:
@@ -138,10 +119,10 @@ def test_text_may_come_later(scheduler: Scheduler) -> None:
     made.add(phonemes(5, 1))
     scheduler.submit(made)
     reading = Reading(made)
-    _until(lambda: made.segment == 0 and not made.speaking)
+    until(lambda: made.segment == 0 and not made.speaking)
     made.add(phonemes(6, 2))
     scheduler.poke()
-    _until(lambda: made.segment == 1 and not made.speaking)
+    until(lambda: made.segment == 1 and not made.speaking)
     assert scheduler.load == (1, 0)
     made.finish()
     scheduler.poke()
@@ -156,8 +137,8 @@ def test_too_many_frames_end_a_segment_and_the_next_begins(scheduler: Scheduler)
     assert [sum(f.segment == s and f.codes is not None for f in frames) for s in (0, 1)] == [7, 7]
 
 
-def test_a_cancelled_sequence_frees_its_row_at_once(lm: LM) -> None:
-    scheduler = scheduler_of(lm, rows=1)
+def test_a_cancelled_sequence_frees_its_row_at_once(begin: Begin) -> None:
+    scheduler = begin(1)
     endless = _endless()
     scheduler.submit(endless)
     next(endless.frames())
@@ -171,11 +152,10 @@ def test_a_cancelled_sequence_frees_its_row_at_once(lm: LM) -> None:
     assert endless.spoken < spoken_by_then + 2000
     with pytest.raises(Cancelled):
         Reading(endless).frames()
-    scheduler.close()
 
 
-def test_what_is_cancelled_before_its_turn_never_speaks(lm: LM) -> None:
-    scheduler = scheduler_of(lm, rows=1)
+def test_what_is_cancelled_before_its_turn_never_speaks(begin: Begin) -> None:
+    scheduler = begin(1)
     first, second, third = (sequence(phonemes(60, i)) for i in range(3))
     second.cancel()
     scheduler.submit(first, second, third)
@@ -184,23 +164,22 @@ def test_what_is_cancelled_before_its_turn_never_speaks(lm: LM) -> None:
     assert second.spoken == 0
     with pytest.raises(Cancelled):
         Reading(second).frames()
-    scheduler.close()
 
 
 def test_a_sequence_that_waits_for_text_can_be_cancelled(scheduler: Scheduler) -> None:
     made = Sequence(voice(), LIVELY, 0, 100)
     scheduler.submit(made)
-    _until(lambda: scheduler.load == (1, 0))
+    until(lambda: scheduler.load == (1, 0))
     made.cancel()
     scheduler.poke()
-    _until(lambda: scheduler.load == (0, 0))
+    until(lambda: scheduler.load == (0, 0))
 
 
 # Weights that NumpyStep does not copy, so that they heal under it.
 @pytest.mark.parametrize("name", ["slow.blocks.0.join.weight", "depth.blocks.0.down.weight", "speaker.0.weight"])
-def test_a_failure_comes_out_and_the_next_sequence_is_served(name: str) -> None:
+def test_a_failure_comes_out_and_the_next_sequence_is_served(name: str, begin: Begin) -> None:
     lm = make_lm()
-    scheduler = scheduler_of(lm, rows=2)
+    scheduler = begin(2, lm)
     healthy = dict(lm.named_parameters())[name].clone()
     dict(lm.named_parameters())[name].fill_(torch.nan)
     made = [sequence(phonemes(10, i)) for i in range(3)]
@@ -215,8 +194,7 @@ def test_a_failure_comes_out_and_the_next_sequence_is_served(name: str) -> None:
         assert frames[-1].ending == "text"
     late = _say(scheduler, sequence(phonemes(80, 3)), sequence(phonemes(5, 4)), sequence(phonemes(5, 5)))
     assert all(frames[-1].ending == "text" for frames in late)
-    _until(lambda: scheduler.load == (0, 0))
-    scheduler.close()
+    until(lambda: scheduler.load == (0, 0))
 
 
 @pytest.mark.parametrize("step", [NumpyStep, TorchStep])
@@ -227,7 +205,7 @@ def test_rows_that_failed_are_clean_for_who_comes_later(step: Any) -> None:
     first, ill, weight = _endless(), _endless(), dict(lm.named_parameters())["slow.blocks.0.join.weight"]
     scheduler.submit(first)
     scheduler.submit(ill)
-    _until(lambda: ill.spoken > 8)
+    until(lambda: ill.spoken > 8)
     healthy = weight.clone()
     weight.fill_(torch.nan)
     for failing in (first, ill):
@@ -236,7 +214,7 @@ def test_rows_that_failed_are_clean_for_who_comes_later(step: Any) -> None:
     weight.copy_(healthy)
     beside, found = _endless(), sequence(phonemes(20, 1), seed=1)
     scheduler.submit(beside)
-    _until(lambda: beside.spoken > 40)
+    until(lambda: beside.spoken > 40)
     scheduler.submit(found)
     assert Reading(found).frames()[-1].ending == "text"
     assert (ill.row, beside.row, found.row) == (1, 0, 1)
@@ -256,7 +234,7 @@ def test_a_text_that_cannot_be_read_fails_alone(scheduler: Scheduler) -> None:
             Reading(bad).frames()
     for one in good:
         assert Reading(one).frames()[-1].ending == "text"
-    _until(lambda: scheduler.load == (0, 0))
+    until(lambda: scheduler.load == (0, 0))
 
 
 class Numbers:
@@ -334,13 +312,13 @@ def test_a_step_has_the_threads_that_it_is_given_and_what_finds_no_room_is_cut(t
     scheduler.close()
 
 
-def test_closing_while_speaking_raises_instead_of_hanging(lm: LM) -> None:
-    scheduler = scheduler_of(lm, rows=1)
+def test_closing_while_speaking_raises_instead_of_hanging(begin: Begin) -> None:
+    scheduler = begin(1)
     speaking, waiting = _endless(), _endless()
     hungry = Sequence(voice(), LIVELY, 0, 100)
     scheduler.submit(speaking, waiting, hungry)
     reading = [Reading(one) for one in (speaking, waiting, hungry)]
-    _until(lambda: speaking.spoken > 3)
+    until(lambda: speaking.spoken > 3)
     worker = scheduler._worker
     assert worker is not None
     scheduler.close()
@@ -363,20 +341,19 @@ def test_who_is_forgotten_speaks_to_the_end_and_then_ends_its_thread(lm: LM) -> 
     assert known() is not None
     assert Reading(made).frames()[-1].ending == "text"
     del made
-    _until(lambda: known() is None)
-    _until(lambda: not worker.alive)
+    until(lambda: known() is None)
+    until(lambda: not worker.alive)
 
 
-def test_closing_what_never_spoke(lm: LM) -> None:
-    scheduler = scheduler_of(lm, rows=1)
+def test_closing_what_never_spoke(scheduler: Scheduler) -> None:
     scheduler.close()
     with pytest.raises(EngineError, match="closed"):
         scheduler.submit(sequence(phonemes(3)))
 
 
 @pytest.mark.parametrize("threshold", [0.0, 0.5, 0.75])
-def test_the_rest_of_a_group_is_stopped_early(threshold: float, lm: LM) -> None:
-    scheduler = scheduler_of(lm, rows=4)
+def test_the_rest_of_a_group_is_stopped_early(threshold: float, begin: Begin) -> None:
+    scheduler = begin(4)
     group = Group(4, threshold)
     lengths = (4, 40, 200, 1000)
     made = [sequence(phonemes(n, n), group=group) for n in lengths]
@@ -387,17 +364,14 @@ def test_the_rest_of_a_group_is_stopped_early(threshold: float, lm: LM) -> None:
     last = len(spoken(found[ended - 1]))
     for frames in found[ended:]:
         assert last <= len(spoken(frames)) <= last + 1
-    scheduler.close()
 
 
-def test_early_stop_is_the_same_every_time(lm: LM) -> None:
+def test_early_stop_is_the_same_every_time(begin: Begin) -> None:
     """The members begin together, so the same seeds are cut at the same frames."""
 
     def lengths() -> list[int]:
-        scheduler = scheduler_of(lm, rows=4)
         group = Group(4, 0.25)
-        found = _say(scheduler, *[sequence(phonemes(n, n), seed=n, group=group) for n in (30, 60, 90, 120)])
-        scheduler.close()
+        found = _say(begin(4), *[sequence(phonemes(n, n), seed=n, group=group) for n in (30, 60, 90, 120)])
         return [len(spoken(frames)) for frames in found]
 
     first = lengths()
@@ -432,4 +406,4 @@ def test_many_threads_submit_and_cancel_at_once(scheduler: Scheduler) -> None:
     for thread in threads:
         thread.join(PATIENCE)
     assert results == {i: "text" if i % 3 else "cancelled" for i in range(24)}
-    _until(lambda: scheduler.load == (0, 0))
+    until(lambda: scheduler.load == (0, 0))

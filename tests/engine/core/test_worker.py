@@ -12,9 +12,9 @@ from functools import partial
 import pytest
 import torch
 
+from tests.engine.core.conftest import Begin
 from tests.engine.core.test_scheduler import Reading
-from tests.engine.tiny import phonemes, sequence, spoken
-from tests.engine.tiny import scheduler as scheduler_of
+from tests.engine.tiny import phonemes, sequence, spoken, until
 from voicelab.engine.core.scheduler import RowStep, Scheduler
 from voicelab.engine.core.sequence import UNREAD, Group, Sequence
 from voicelab.engine.pointer.family import PointerRunner
@@ -26,26 +26,9 @@ from voicelab.errors import EngineError, EngineUnavailable
 PATIENCE = 30.0
 
 
-def _until(true: object) -> None:
-    end = time.monotonic() + PATIENCE
-    while not true():  # type: ignore[operator]
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.002)
-
-
-@pytest.fixture
-def scheduler(lm: LM) -> Iterator[Scheduler]:
-    made = scheduler_of(lm, rows=3)
-    yield made
-    made.close()
-
-
-def _alone(lm: LM, made: Sequence) -> list[tuple[int, ...]]:
-    scheduler = scheduler_of(lm, rows=1)
-    scheduler.submit(made)
-    frames = spoken(Reading(made).frames())
-    scheduler.close()
-    return frames
+def _alone(begin: Begin, made: Sequence) -> list[tuple[int, ...]]:
+    begin(1).submit(made)
+    return spoken(Reading(made).frames())
 
 
 class Failing(PointerRunner):
@@ -82,10 +65,10 @@ def failing(lm: LM) -> Iterator[tuple[Scheduler, Failing]]:
 
 
 @pytest.mark.parametrize("at", [0, 1, 5, 23])
-def test_one_that_fails_at_a_step_fails_alone(lm: LM, failing: tuple[Scheduler, Failing], at: int) -> None:
+def test_one_that_fails_at_a_step_fails_alone(begin: Begin, failing: tuple[Scheduler, Failing], at: int) -> None:
     """The others are spoken as if nothing had been, to the code."""
     scheduler, runner = failing
-    wanted = [_alone(lm, sequence(phonemes(40, i), seed=i)) for i in (1, 2)]
+    wanted = [_alone(begin, sequence(phonemes(40, i), seed=i)) for i in (1, 2)]
     made = [sequence(phonemes(40, 1), seed=1), sequence(phonemes(80, 0), seed=0), sequence(phonemes(40, 2), seed=2)]
     runner.ill, runner.error, runner.at = made[1], ValueError("planted"), at
     scheduler.submit(*made)
@@ -95,22 +78,22 @@ def test_one_that_fails_at_a_step_fails_alone(lm: LM, failing: tuple[Scheduler, 
     assert [spoken(readings[i].frames()) for i in (0, 2)] == wanted
     assert max(runner.batches) == 3
     assert runner.batches.count(1) >= 3
-    _until(lambda: scheduler.load == (0, 0))
+    until(lambda: scheduler.load == (0, 0))
     runner.ill = None
     again = sequence(phonemes(40, 1), seed=1)
     scheduler.submit(again)
     assert spoken(Reading(again).frames()) == wanted[0]
 
 
-def test_numbers_of_one_that_are_not_finite_fail_it_alone(lm: LM, scheduler: Scheduler) -> None:
-    wanted = [_alone(lm, sequence(phonemes(40, i), seed=i)) for i in (1, 2)]
+def test_numbers_of_one_that_are_not_finite_fail_it_alone(begin: Begin, scheduler: Scheduler) -> None:
+    wanted = [_alone(begin, sequence(phonemes(40, i), seed=i)) for i in (1, 2)]
     ill = sequence(*[phonemes(500, i) for i in range(50)])
     scheduler.submit(ill)
-    _until(lambda: ill.spoken > 3)
+    until(lambda: ill.spoken > 3)
     healthy = [sequence(phonemes(40, i), seed=i) for i in (1, 2)]
     scheduler.submit(*healthy)
     readings = [Reading(one) for one in (ill, *healthy)]
-    _until(lambda: healthy[0].spoken > 3)
+    until(lambda: healthy[0].spoken > 3)
     assert scheduler._worker is not None
     runner = scheduler._worker._runner
     assert isinstance(runner, PointerRunner)
@@ -144,11 +127,11 @@ def test_too_little_memory_says_try_again_and_the_next_succeeds(
 
 
 def test_a_dead_thread_fails_what_it_spoke_and_another_takes_over(
-    lm: LM, scheduler: Scheduler, caplog: pytest.LogCaptureFixture
+    scheduler: Scheduler, caplog: pytest.LogCaptureFixture
 ) -> None:
     speaking, waiting = sequence(*[phonemes(500, i) for i in range(50)]), sequence(phonemes(500))
     scheduler.submit(speaking, waiting, *[sequence(phonemes(500, i)) for i in range(3)])
-    _until(lambda: speaking.spoken > 3)
+    until(lambda: speaking.spoken > 3)
     worker = scheduler._worker
     assert worker is not None
     with caplog.at_level(logging.CRITICAL, "voicelab.engine"):
@@ -156,7 +139,7 @@ def test_a_dead_thread_fails_what_it_spoke_and_another_takes_over(
         for one in (speaking, waiting):
             with pytest.raises(EngineUnavailable, match="anew"):
                 Reading(one).frames()
-        _until(lambda: not worker.alive)
+        until(lambda: not worker.alive)
     health = [scheduler.healthy]
     assert caplog.records[0].exc_info is not None
     after = sequence(phonemes(10))
@@ -190,7 +173,7 @@ def test_a_thread_that_hangs_is_given_up_and_the_log_says_where(lm: LM, caplog: 
     assert Reading(after).frames()[-1].ending == "text"
     assert given_up is not None
     release.set()  # what comes back now disturbs nobody
-    _until(lambda: not given_up.alive)
+    until(lambda: not given_up.alive)
     assert scheduler.healthy
     scheduler.close()
 
@@ -200,7 +183,7 @@ def test_a_stream_that_nobody_reads_is_not_spoken_ahead_for_ever(scheduler: Sche
     scheduler.submit(unread)
     frames = unread.frames()
     next(frames)
-    _until(unread.held)
+    until(unread.held)
     time.sleep(0.1)
     assert unread._out.qsize() <= UNREAD + 1
     for _ in range(3 * UNREAD):  # when it is read it goes on
@@ -209,68 +192,64 @@ def test_a_stream_that_nobody_reads_is_not_spoken_ahead_for_ever(scheduler: Sche
     scheduler.poke()
 
 
-def test_streams_that_nobody_reads_keep_nobody_waiting(lm: LM) -> None:
+def test_streams_that_nobody_reads_keep_nobody_waiting(begin: Begin) -> None:
     """They give their rows to others, and go on later as if they had kept them."""
     texts = [[phonemes(500, 10 * i + j) for j in range(3)] for i in range(2)]
-    wanted = [_alone(lm, sequence(*text, seed=i)) for i, text in enumerate(texts)]
+    wanted = [_alone(begin, sequence(*text, seed=i)) for i, text in enumerate(texts)]
     assert min(map(len, wanted)) > 1.5 * UNREAD
-    scheduler = scheduler_of(lm, rows=2)
+    scheduler = begin(2)
     unread = [sequence(*text, seed=i) for i, text in enumerate(texts)]
     scheduler.submit(*unread)
-    _until(lambda: all(one.held() for one in unread))
+    until(lambda: all(one.held() for one in unread))
     others = [sequence(phonemes(30, i), seed=i) for i in range(5)]
     scheduler.submit(*others)
     for reading in [Reading(one) for one in others]:
         assert reading.frames()[-1].ending == "text"
     assert sum(scheduler.load) == 2
     assert [spoken(reading.frames()) for reading in [Reading(one) for one in unread]] == wanted
-    _until(lambda: scheduler.load == (0, 0))
-    scheduler.close()
+    until(lambda: scheduler.load == (0, 0))
 
 
-def test_one_that_waits_for_text_gives_its_row_away(lm: LM) -> None:
-    scheduler = scheduler_of(lm, rows=1)
+def test_one_that_waits_for_text_gives_its_row_away(begin: Begin) -> None:
+    scheduler = begin(1)
     made = sequence(phonemes(5, 1))
     hungry = Sequence(made.voice, made.settings, 0, 100)
     hungry.add(phonemes(5, 1))
     scheduler.submit(hungry)
-    _until(lambda: hungry.segment == 0 and not hungry.speaking)
+    until(lambda: hungry.segment == 0 and not hungry.speaking)
     scheduler.submit(made)
     assert Reading(made).frames()[-1].ending == "text"
     hungry.add(phonemes(6, 2))
     hungry.finish()
     scheduler.poke()
-    whole = _alone(lm, sequence(phonemes(5, 1), phonemes(6, 2), max_frames=100))
+    whole = _alone(begin, sequence(phonemes(5, 1), phonemes(6, 2), max_frames=100))
     assert spoken(Reading(hungry).frames()) == whole
-    scheduler.close()
 
 
-def test_a_parked_stream_can_be_left(lm: LM) -> None:
-    scheduler = scheduler_of(lm, rows=1)
+def test_a_parked_stream_can_be_left(begin: Begin) -> None:
+    scheduler = begin(1)
     unread = sequence(*[phonemes(500, i) for i in range(50)])
     scheduler.submit(unread)
-    _until(unread.held)
+    until(unread.held)
     other = sequence(phonemes(3))
     scheduler.submit(other)
     assert Reading(other).frames()
     unread.cancel()
     scheduler.poke()
-    _until(lambda: scheduler.load == (0, 0))
-    scheduler.close()
+    until(lambda: scheduler.load == (0, 0))
 
 
-def test_a_group_that_goes_in_step_begins_together(lm: LM) -> None:
+def test_a_group_that_goes_in_step_begins_together(begin: Begin) -> None:
     """However many rows are taken when it comes: it waits, and is cut where it would have been cut alone."""
 
     def lengths(busy: int) -> list[int]:
-        scheduler = scheduler_of(lm, rows=4)
+        scheduler = begin(4)
         before = [sequence(phonemes(40 + 20 * i, 90 + i)) for i in range(busy)]
         group = Group(4, 0.5)
         made = [sequence(phonemes(n, n), seed=n, group=group) for n in (30, 60, 90, 120)]
         scheduler.submit(*before)
         scheduler.submit(*made)
         found = [len(spoken(reading.frames())) for reading in [Reading(one) for one in (*before, *made)]]
-        scheduler.close()
         return found[busy:]
 
     alone = lengths(0)
