@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import io
 import sys
-import threading
 import time
 import wave
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -316,40 +316,25 @@ def test_closing_the_backend_ends_its_streams(weights: Path) -> None:
     backend = LocalBackend("cpu", weights=weights)
     stream = backend.synthesize(Call(_request("One dog barks at the moon tonight. " * 400, latency="low")))
     next(stream)
-    errors: list[BaseException] = []
-
-    def read() -> None:
-        try:
-            for _ in stream:
-                pass
-        except EngineError as error:
-            errors.append(error)
-
-    reader = threading.Thread(target=read, daemon=True)
-    reader.start()
-    backend.close()
-    backend.close()
-    reader.join(PATIENCE)
-    assert len(errors) == 1
-    assert "closed" in str(errors[0])
+    with ThreadPoolExecutor() as pool:
+        reading = pool.submit(_bytes, stream)
+        backend.close()
+        backend.close()
+        with pytest.raises(EngineError, match="closed"):
+            reading.result(PATIENCE)
     with pytest.raises(EngineError, match="closed"):
         backend.synthesize(Call(_request()))
 
 
 def test_several_threads_hear_what_each_would_hear_alone(backend: LocalBackend) -> None:
     texts = [f"{name} runs down the hill with {count} dogs." for count, name in enumerate(("Tom", "Ann", "Eve", "Joe"))]
-    alone = [len(_bytes(backend.synthesize(Call(_request(text), seed=i)))) for i, text in enumerate(texts * 3)]
-    found: dict[int, int] = {}
 
-    def speak(i: int) -> None:
-        found[i] = len(_bytes(backend.synthesize(Call(_request(texts[i % 4]), seed=i))))
+    def speak(i: int) -> int:
+        return len(_bytes(backend.synthesize(Call(_request(texts[i % 4]), seed=i))))
 
-    threads = [threading.Thread(target=speak, args=(i,), daemon=True) for i in range(12)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
-    assert found == dict(enumerate(alone))
+    alone = [speak(i) for i in range(12)]
+    with ThreadPoolExecutor(12) as pool:
+        assert list(pool.map(speak, range(12))) == alone
     _idle(backend)
 
 

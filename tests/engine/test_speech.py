@@ -48,8 +48,7 @@ def test_frames_that_end_early_are_an_error(
 
     monkeypatch.setattr(Sequence, "put", without_a_reason)
     with pytest.raises(EngineError, match="broke off"):
-        for _ in _speech(backend, condition_on_previous_chunks=conditioned, latency="low").audio():
-            pass
+        list(_speech(backend, condition_on_previous_chunks=conditioned, latency="low").audio())
 
 
 def test_less_audio_than_frames_is_an_error(backend: LocalBackend, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,8 +59,7 @@ def test_less_audio_than_frames_is_an_error(backend: LocalBackend, monkeypatch: 
 
     monkeypatch.setattr(DecoderStream, "feed", shorter)
     with pytest.raises(EngineError, match="more or less"):
-        for _ in _speech(backend).audio():
-            pass
+        list(_speech(backend).audio())
 
 
 @pytest.mark.parametrize("latency", LATENCIES)
@@ -83,8 +81,7 @@ def test_segments_apart_are_given_to_the_engine_a_batch_at_a_time(backend: Local
     audio = speech.audio()
     next(audio)
     assert len(speech._sequences) == 4
-    for _ in audio:
-        pass
+    list(audio)
     assert len(speech._sequences) == 6
 
 
@@ -98,8 +95,7 @@ def test_what_is_cancelled_gives_the_engine_no_more(backend: LocalBackend, monke
 
     monkeypatch.setattr("voicelab.engine.speech.Settings", meanwhile)
     with pytest.raises(Cancelled):
-        for _ in speech.audio():
-            pass
+        list(speech.audio())
     assert len(speech._sequences) == 4
     assert all(sequence.cancelled for sequence in speech._sequences)
 

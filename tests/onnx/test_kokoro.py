@@ -14,17 +14,7 @@ from voicelab.call import Call
 from voicelab.clip import Clip
 from voicelab.errors import Cancelled, EngineError, NotFound, RequestInvalid, WeightsError
 from voicelab.onnx.backend import GraphSession, reading
-from voicelab.onnx.kokoro import (
-    FRAME,
-    LATE,
-    LONGEST,
-    RATE,
-    ROWS,
-    STYLE,
-    KokoroBackend,
-    blend_parts,
-    voice_tables,
-)  # fmt: skip
+from voicelab.onnx.kokoro import FRAME, LATE, LONGEST, RATE, ROWS, STYLE, KokoroBackend, blend_parts, voice_tables
 from voicelab.onnx.phonemes import pieces
 from voicelab.schema import ReferenceAudio, TTSRequest, VoiceCreate
 

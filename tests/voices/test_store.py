@@ -5,9 +5,9 @@ import sqlite3
 import stat
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -203,16 +203,8 @@ def test_only_its_owner_may_read_it(store: VoiceStore, make: Make) -> None:
 
 def test_syntheses_are_counted_from_every_thread(store: VoiceStore, make: Make) -> None:
     made = make()
-
-    def count() -> None:
-        for _ in range(10):
-            store.count(made.id)
-
-    threads = [threading.Thread(target=count) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(store.count, [made.id] * 40))
     assert store.get(made.id, "ann").task_count == 40
 
 

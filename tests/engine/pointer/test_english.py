@@ -39,31 +39,78 @@ def _said(lexicon: Lexicon, word: str, after: str = "") -> str:
     return " ".join(lexicon.pronounce(word, after))
 
 
+WORDS = {
+    "contractions": {
+        "I'm": "ay1 m",
+        "I'M": "ay1 m",
+        "I've": "ay1 v",
+        "I'd": "ay1 d",
+        "I'll": "ay1 l",
+        "don't": "d ow1 n t",
+        "DON'T": "d ow1 n t",
+        "can't": "k ae1 n t",
+        "won't": "w ow0 n t",
+        "couldn't": "k uh1 d ax0 n t",
+        "it's": "ih0 t s",
+        "that's": "dh ae0 t s",
+        "she's": "sh iy1 z",
+        "let's": "l eh1 t s",
+        "who's": "hh uw1 z",
+        "we're": "w ih0 r",
+        "you're": "y uh0 r",
+        "they've": "dh ey0 v",
+        "o'clock": "ax0 k l aa1 k",
+    },
+    "letters by name": {
+        "US": "y uw1 eh1 s",
+        "BBC": "b iy1 b iy1 s iy1",
+        "HTML": "ey1 ch t iy1 eh1 m eh1 l",
+        "TVs": "t iy1 v iy1 z",
+        "UK's": "y uw1 k ey1 z",
+        "US's": "y uw1 eh1 s ax0 z",
+        "tv": "t iy1 v iy1",
+        "pdf": "p iy1 d iy1 eh1 f",
+        "FBI": "eh1 f b iy1 ay1",
+        "UCLA": "y uw1 s iy1 eh1 l ey1",
+        "ESPN": "iy1 eh1 s p iy1 eh1 n",
+        "ADHD": "ey1 d iy1 ey1 ch d iy1",
+        "PhD": "p iy1 ey1 ch d iy1",
+        "PhDs": "p iy1 ey1 ch d iy1 z",
+        "MPs": "eh1 m p iy1 z",
+        "mRNA": "eh1 m aa1 r eh1 n ey1",
+        "iOS": "ay1 ow1 eh1 s",
+        "pH": "p iy1 ey1 ch",
+        "X": "eh1 k s",
+        "x": "eh1 k s",
+        "I": "ay1",
+    },
+    "acronyms that are said as words": {
+        "RAM": "r ae1 m",
+        "PIN": "p ih1 n",
+        "GIF": "g ih1 f",
+        "JPEG": "jh ey1 p eh1 g",
+        "NAFTA": "n ae1 f t ax0",
+        "NATO": "n ey1 t ow0",
+        "GitHub": "g ih1 t hh ah1 b",
+        "JSON": "jh ey1 s ax0 n",
+        "YAML": "y ae1 m ax0 l",
+        "GANs": "g ae1 n z",
+        "WAV": "w ey1 v",
+        "CUDA": "k uw1 d ax0",
+        "NVIDIA": "ih0 n v ih1 d iy0 ax0",
+        "NumPy": "n ah1 m p ay0",
+        "Hz": "hh er1 t s",
+        "kHz": "k ih1 l ax0 hh er1 t s",
+        "MHz": "m eh1 g ax0 hh er1 t s",
+    },
+}
+
+
 @pytest.mark.parametrize(
     ("word", "phones"),
-    [
-        ("I'm", "ay1 m"),
-        ("I'M", "ay1 m"),
-        ("I've", "ay1 v"),
-        ("I'd", "ay1 d"),
-        ("I'll", "ay1 l"),
-        ("don't", "d ow1 n t"),
-        ("DON'T", "d ow1 n t"),
-        ("can't", "k ae1 n t"),
-        ("won't", "w ow0 n t"),
-        ("couldn't", "k uh1 d ax0 n t"),
-        ("it's", "ih0 t s"),
-        ("that's", "dh ae0 t s"),
-        ("she's", "sh iy1 z"),
-        ("let's", "l eh1 t s"),
-        ("who's", "hh uw1 z"),
-        ("we're", "w ih0 r"),
-        ("you're", "y uh0 r"),
-        ("they've", "dh ey0 v"),
-        ("o'clock", "ax0 k l aa1 k"),
-    ],
+    [pytest.param(w, p, id=f"{group}-{w}") for group, rows in WORDS.items() for w, p in rows.items()],
 )
-def test_contractions(lexicon: Lexicon, word: str, phones: str) -> None:
+def test_table(lexicon: Lexicon, word: str, phones: str) -> None:
     assert _said(lexicon, word) == phones
 
 
@@ -106,66 +153,10 @@ def test_a_is_the_article_unless_it_stands_alone_as_a_capital(lexicon: Lexicon) 
     assert _said(lexicon, "A") == "ey1"
 
 
-@pytest.mark.parametrize(
-    ("word", "phones"),
-    [
-        ("US", "y uw1 eh1 s"),
-        ("BBC", "b iy1 b iy1 s iy1"),
-        ("HTML", "ey1 ch t iy1 eh1 m eh1 l"),
-        ("TVs", "t iy1 v iy1 z"),
-        ("UK's", "y uw1 k ey1 z"),
-        ("US's", "y uw1 eh1 s ax0 z"),
-        ("tv", "t iy1 v iy1"),
-        ("pdf", "p iy1 d iy1 eh1 f"),
-        ("FBI", "eh1 f b iy1 ay1"),
-        ("UCLA", "y uw1 s iy1 eh1 l ey1"),
-        ("ESPN", "iy1 eh1 s p iy1 eh1 n"),
-        ("ADHD", "ey1 d iy1 ey1 ch d iy1"),
-        ("PhD", "p iy1 ey1 ch d iy1"),
-        ("PhDs", "p iy1 ey1 ch d iy1 z"),
-        ("MPs", "eh1 m p iy1 z"),
-        ("mRNA", "eh1 m aa1 r eh1 n ey1"),
-        ("iOS", "ay1 ow1 eh1 s"),
-        ("pH", "p iy1 ey1 ch"),
-        ("X", "eh1 k s"),
-        ("x", "eh1 k s"),
-        ("I", "ay1"),
-    ],
-)
-def test_letters_by_name(lexicon: Lexicon, word: str, phones: str) -> None:
-    assert _said(lexicon, word) == phones
-
-
 def test_acronyms_that_are_words_are_said_as_words(lexicon: Lexicon) -> None:
     assert lexicon.pronounce("NASA") == lexicon.pronounce("nasa")
     assert lexicon.pronounce("NASA's") == (*lexicon.pronounce("nasa"), "z")
     assert lexicon.pronounce("us") != lexicon.pronounce("US")
-
-
-@pytest.mark.parametrize(
-    ("word", "phones"),
-    [
-        ("RAM", "r ae1 m"),
-        ("PIN", "p ih1 n"),
-        ("GIF", "g ih1 f"),
-        ("JPEG", "jh ey1 p eh1 g"),
-        ("NAFTA", "n ae1 f t ax0"),
-        ("NATO", "n ey1 t ow0"),
-        ("GitHub", "g ih1 t hh ah1 b"),
-        ("JSON", "jh ey1 s ax0 n"),
-        ("YAML", "y ae1 m ax0 l"),
-        ("GANs", "g ae1 n z"),
-        ("WAV", "w ey1 v"),
-        ("CUDA", "k uw1 d ax0"),
-        ("NVIDIA", "ih0 n v ih1 d iy0 ax0"),
-        ("NumPy", "n ah1 m p ay0"),
-        ("Hz", "hh er1 t s"),
-        ("kHz", "k ih1 l ax0 hh er1 t s"),
-        ("MHz", "m eh1 g ax0 hh er1 t s"),
-    ],
-)
-def test_acronyms_that_are_said_as_words(lexicon: Lexicon, word: str, phones: str) -> None:
-    assert _said(lexicon, word) == phones
 
 
 @pytest.mark.parametrize(
