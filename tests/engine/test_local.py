@@ -11,6 +11,7 @@ import time
 import wave
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from voicelab.engine import local
 from voicelab.engine.core.scheduler import Scheduler
 from voicelab.engine.local import LocalBackend, _fingerprint
 from voicelab.engine.pointer import checkpoint
+from voicelab.engine.pointer.codec import Codec
 from voicelab.engine.pointer.config import ALL_PHONES
 from voicelab.engine.speech import BATCH
 from voicelab.errors import Cancelled, EngineError, MissingExtra, RequestInvalid, WeightsError
@@ -54,6 +56,10 @@ def backend(weights: Path) -> Iterator[LocalBackend]:
 
 def _request(text: str = TEXT, **fields: object) -> TTSRequest:
     return TTSRequest.build(text=text, **{"format": "pcm", "sample_rate": 44100, **fields})
+
+
+def _clip(backend: LocalBackend, text: str = TEXT, seed: int = 1, **fields: object) -> Clip:
+    return backend.synthesize(Call(_request(text, **fields), seed=seed)).clip()
 
 
 def _bytes(stream: SpeechStream) -> bytes:
@@ -114,7 +120,7 @@ def test_chinese_without_its_readings_is_refused_before_anything_is_said(
 
 def test_streamed_bytes_are_the_clip(backend: LocalBackend) -> None:
     streamed = _bytes(backend.synthesize(Call(_request(), seed=5)))
-    clip = backend.synthesize(Call(_request(), seed=5)).clip()
+    clip = _clip(backend, seed=5)
     assert len(streamed) == 2 * len(clip)
     assert np.array_equal(np.frombuffer(streamed, "<i2"), np.round(clip.samples * 32768).astype("<i2"))
     assert len(clip) % CODEC.hop == 0
@@ -127,7 +133,7 @@ def test_streamed_bytes_are_the_clip(backend: LocalBackend) -> None:
 def test_every_format_holds_the_same_speech(backend: LocalBackend, format: str) -> None:
     request = TTSRequest.build(text=TEXT, format=format)
     clip = backend.synthesize(Call(request, seed=1)).clip()
-    wanted = backend.synthesize(Call(_request(), seed=1)).clip()
+    wanted = _clip(backend, seed=1)
     assert clip.rate == request.rate
     assert clip.duration == pytest.approx(wanted.duration, abs=0.08)
     assert clip.words == wanted.words
@@ -158,9 +164,7 @@ def test_temperature_zero_repeats_whatever_the_seed(backend: LocalBackend) -> No
 def test_latency_changes_when_and_not_what(backend: LocalBackend, conditioned: bool) -> None:
     text = "One dog barks at night, and the cats of this long street answer it. " * 4
     clips = {
-        latency: backend.synthesize(
-            Call(_request(text, latency=latency, condition_on_previous_chunks=conditioned), seed=3)
-        ).clip()
+        latency: _clip(backend, text, seed=3, latency=latency, condition_on_previous_chunks=conditioned)
         for latency in ("low", "balanced", "normal")
     }
     whole = clips["normal"]
@@ -175,7 +179,7 @@ def test_latency_changes_when_and_not_what(backend: LocalBackend, conditioned: b
 
 
 def test_words_are_those_of_the_text_in_order(backend: LocalBackend) -> None:
-    clip = backend.synthesize(Call(_request("Dogs bark, loudly. Cats sleep.", temperature=0.7), seed=4)).clip()
+    clip = _clip(backend, "Dogs bark, loudly. Cats sleep.", temperature=0.7, seed=4)
     texts = [word.text for word in clip.words]
     wanted = iter(["Dogs", "bark", "loudly", "Cats", "sleep"])
     assert texts
@@ -186,8 +190,8 @@ def test_words_are_those_of_the_text_in_order(backend: LocalBackend) -> None:
 
 
 def test_speed_stretches_words_too(backend: LocalBackend) -> None:
-    plain = backend.synthesize(Call(_request(), seed=2)).clip()
-    fast = backend.synthesize(Call(_request(prosody={"speed": 2.0}), seed=2)).clip()
+    plain = _clip(backend, seed=2)
+    fast = _clip(backend, prosody={"speed": 2.0}, seed=2)
     assert fast.duration == pytest.approx(plain.duration / 2, rel=0.1)
     assert fast.words[-1].end == pytest.approx(plain.words[-1].end / 2, rel=0.1)
 
@@ -242,7 +246,7 @@ def test_what_cannot_be_spoken_is_refused(backend: LocalBackend, text: str, norm
 
 
 def test_what_is_left_out_is_noted(backend: LocalBackend) -> None:
-    assert any("😀" in note for note in backend.synthesize(Call(_request("Hello 😀 there"), seed=1)).clip().notes)
+    assert any("😀" in note for note in _clip(backend, "Hello 😀 there", seed=1).notes)
 
 
 @pytest.mark.parametrize(
@@ -264,8 +268,8 @@ def test_many_segments_apart_are_stopped_early(backend: LocalBackend) -> None:
     sentence = "One dog barks at the moon tonight and the cats of this long street answer. "
     text = "Dogs bark at cats in the street, and nobody knows just why. " + sentence * 12
     fields = {"condition_on_previous_chunks": False, "chunk_length": 100}
-    plain = backend.synthesize(Call(_request(text, **fields), seed=1)).clip()
-    early = backend.synthesize(Call(_request(text, **fields, early_stop_threshold=0.1), seed=1)).clip()
+    plain = _clip(backend, text, **fields, seed=1)
+    early = _clip(backend, text, **fields, early_stop_threshold=0.1, seed=1)
     assert not plain.notes
     assert any("early_stop_threshold=0.1" in note for note in early.notes)
     assert early.duration < plain.duration
@@ -282,7 +286,7 @@ def test_early_stop_leaves_sequences_in_one_row_alone(backend: LocalBackend) -> 
 @pytest.mark.parametrize("tokens", [1, 5])
 def test_a_segment_that_is_cut_off_is_noted(backend: LocalBackend, tokens: int) -> None:
     text = "One dog barks at the moon tonight and the cats of this long street answer. " * 3
-    clip = backend.synthesize(Call(_request(text, max_new_tokens=tokens, chunk_length=100), seed=1)).clip()
+    clip = _clip(backend, text, max_new_tokens=tokens, chunk_length=100, seed=1)
     assert clip.notes == tuple(f"segment {i + 1} was cut off by max_new_tokens={tokens}" for i in range(3))
     assert len(clip) == 3 * tokens * CODEC.hop
 
@@ -338,37 +342,31 @@ def test_several_threads_hear_what_each_would_hear_alone(backend: LocalBackend) 
     _idle(backend)
 
 
+@contextmanager
+def _speaking(codec: Codec, folder: Path) -> Iterator[LocalBackend]:
+    checkpoint.save(folder / "ill.safetensors", codec, make_lm(), {VoicePreset("ada", "Ada"): speaker()}, {})
+    with LocalBackend("cpu", weights=folder / "ill.safetensors") as backend:
+        yield backend
+
+
 def test_silence_is_never_passed_off_as_speech(tmp_path: Path) -> None:
     codec = make_codec()
     codec.decoder.leave.weight.zero_()
     codec.decoder.leave.bias[1:].fill_(-100)
-    path = tmp_path / "mute.safetensors"
-    checkpoint.save(path, codec, make_lm(), {VoicePreset("ada", "Ada"): speaker()}, {})
-    backend = LocalBackend("cpu", weights=path)
-    with pytest.raises(EngineError, match="silence"):
-        backend.synthesize(Call(_request())).clip()
-    cut = backend.synthesize(
-        Call(_request("One dog barks.", max_new_tokens=1))
-    ).clip()  # that is no failure of the voice
-    assert cut.notes
-    backend.close()
+    with _speaking(codec, tmp_path) as backend:
+        with pytest.raises(EngineError, match="silence"):
+            _clip(backend)
+        assert _clip(backend, "One dog barks.", max_new_tokens=1).notes  # that is no failure of the voice
 
 
 def test_a_codec_that_overflows_is_told_from_speech(tmp_path: Path) -> None:
     codec = make_codec()
-    codec.decoder.up.weight.fill_(60_000)
-    codec.decoder.up.bias.fill_(60_000)
-    codec.decoder.enter.conv.weight.fill_(60_000)
-    codec.decoder.norm.weight.fill_(60_000)
-    for block in codec.decoder.coarse.get_submodule("blocks").children():
-        for parameter in block.parameters():
-            parameter.fill_(60_000)
-    path = tmp_path / "loud.safetensors"
-    checkpoint.save(path, codec, make_lm(), {VoicePreset("ada", "Ada"): speaker()}, {})
-    backend = LocalBackend("cpu", weights=path)
-    with pytest.raises(EngineError, match="finite"):
-        backend.synthesize(Call(_request())).clip()
-    backend.close()
+    decoder = codec.decoder
+    up, enter, norm = decoder.up, decoder.enter.conv, decoder.norm
+    for parameter in (up.weight, up.bias, enter.weight, norm.weight, *decoder.coarse.parameters()):
+        parameter.fill_(60_000)
+    with _speaking(codec, tmp_path) as backend, pytest.raises(EngineError, match="finite"):
+        _clip(backend)
 
 
 @pytest.mark.parametrize("device", ["cuda:99", "nonsense"])

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
+from tests.engine.tiny import until
 from voicelab.engine.core.decoding import DecodingThread, Piece, Samples, use_threads
 from voicelab.errors import EngineError
 
@@ -43,13 +44,27 @@ def _piece(stream: int, frames: int) -> Piece:
     return Piece(stream, torch.zeros(frames, 2, dtype=torch.int64), last=False)
 
 
+@contextmanager
+def _busy(thread: DecodingThread) -> Iterator[ThreadPoolExecutor]:
+    """Where four who ask have to wait until all of them have."""
+    begun, may_go_on = threading.Event(), threading.Event()
+
+    def first() -> None:
+        begun.set()
+        may_go_on.wait(30)
+
+    with ThreadPoolExecutor() as asking:
+        asking.submit(thread.do, first, 0)
+        begun.wait(30)
+        yield asking
+        until(lambda: len(thread._waiting) == 4)
+        may_go_on.set()
+
+
 def _elsewhere() -> int:
     """Threads that torch would use in a thread that begins now."""
-    found: list[int] = []
-    thread = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
-    thread.start()
-    thread.join()
-    return found[0]
+    with ThreadPoolExecutor() as pool:
+        return pool.submit(torch.get_num_threads).result()
 
 
 def test_one_thread_is_a_threads_own_affair() -> None:
@@ -77,20 +92,10 @@ def test_what_fails_on_the_thread_fails_for_who_asked() -> None:
 
 
 def test_what_is_short_goes_first() -> None:
-    thread, begun, may_go_on, done = _thread(), threading.Event(), threading.Event(), list[int]()
-
-    def first() -> None:
-        begun.set()
-        may_go_on.wait(30)
-
-    with ThreadPoolExecutor() as asking:
-        asking.submit(thread.do, first, 0)
-        begun.wait(30)
+    thread, done = _thread(), list[int]()
+    with _busy(thread) as asking:
         for size in (48, 24, 1, 24):
             asking.submit(thread.do, partial(done.append, size), size)
-        while len(thread._waiting) < 4:
-            time.sleep(0.001)
-        may_go_on.set()
     assert done == [1, 24, 24, 48]
     thread.close()
 
@@ -101,22 +106,10 @@ def test_what_is_short_goes_first() -> None:
 def test_pieces_that_wait_are_decoded_together(together: int, batches: list[list[int]]) -> None:
     """As many streams as the codec takes, the shortest first, and each caller gets the samples of its own."""
     codec = Counting(together)
-    thread, begun, may_go_on = DecodingThread(codec), threading.Event(), threading.Event()
-
-    def first() -> None:
-        begun.set()
-        may_go_on.wait(30)
-
-    with ThreadPoolExecutor() as asking:
-        asking.submit(thread.do, first, 0)
-        begun.wait(30)
-        fed = [
-            asking.submit(thread.feed, _piece(stream, frames)) for stream, frames in ((1, 8), (2, 2), (3, 4), (4, 1))
-        ]
-        while len(thread._waiting) < 4:
-            time.sleep(0.001)
-        may_go_on.set()
-        assert [one.result(30).tolist() for one in fed] == [[1.0] * 8, [2.0] * 2, [3.0] * 4, [4.0]]
+    thread = DecodingThread(codec)
+    with _busy(thread) as asking:
+        fed = [asking.submit(thread.feed, _piece(*of)) for of in ((1, 8), (2, 2), (3, 4), (4, 1))]
+    assert [one.result(30).tolist() for one in fed] == [[1.0] * 8, [2.0] * 2, [3.0] * 4, [4.0]]
     assert codec.batches == batches
     with pytest.raises(EngineError, match="planted"):
         thread.feed(_piece(1, 9))

@@ -101,12 +101,13 @@ def _config(part: str = "", **values: object) -> Spoil:
     return spoil
 
 
-def _pth(name: str, change: Callable[[dict[Any, Any]], object]) -> Spoil:
-    """Changes what a ``.pth`` holds, whose names are as in the file."""
+def _pth(name: str, change: Callable[[dict[Any, Any]], object] | dict[Any, object]) -> Spoil:
+    """Changes what a ``.pth`` holds, whose names are as in the file, or puts more into it."""
 
     def spoil(folder: Path) -> None:
         stored = torch.load(folder / name)
-        change(stored.get("state_dict", stored))
+        tensors = stored.get("state_dict", stored)
+        change(tensors) if callable(change) else tensors.update(change)
         torch.save(stored, folder / name)
 
     return spoil
@@ -191,11 +192,7 @@ FAULTS: dict[str, tuple[str, Spoil, str]] = {
         _write("special_tokens.json", "[]"),
         r"special_tokens\.json: JSON: Input should be an object",
     ),
-    "whole numbers as names": (
-        "pth",
-        _pth("model.pth", lambda tensors: tensors.update({5: torch.ones(1)})),
-        r"model\.pth: 5 is no named",
-    ),
+    "whole numbers as names": ("pth", _pth("model.pth", {5: torch.ones(1)}), r"model\.pth: 5 is no named"),
     "a stride of 0": ("pth", _pth("codec.pth", _narrow_stride), r"codec\.pth: encoder_strides\.0: "),
     "a window of 0": ("pth", _write("sizes.json", '{"window": 0}'), r"sizes\.json: window: "),
     "heads of no width": ("pth", _write("sizes.json", '{"head_dim": -64}'), r"sizes\.json: head_dim: "),
@@ -225,14 +222,10 @@ FAULTS: dict[str, tuple[str, Spoil, str]] = {
         "complex64",
     ),
     "a shard that is damaged": ("shards", _flip_shard, r"/model-00002-of-00002\.safetensors: "),
-    "a pickle that does something": (
-        "pth",
-        _pth("model.pth", lambda tensors: tensors.update({"x": Planted()})),
-        "more than plain tensors",
-    ),
+    "a pickle that does something": ("pth", _pth("model.pth", {"x": Planted()}), "more than plain tensors"),
     "a pickle that fills the memory": (
         "pth",
-        _pth("model.pth", lambda tensors: tensors.update({"x": bytearray(10)})),
+        _pth("model.pth", {"x": bytearray(10)}),
         r"model\.pth: it holds more than plain tensors \(\S* bytearray\)",
     ),
     "ids that the model lacks": ("pth", _config(vocab_size=VOCABULARY - 1), "the highest id is .*, the model has"),
