@@ -22,6 +22,13 @@ from voicelab.voices.store import Sample, VoiceStore
 REQUEST = VoiceCreate(title="Ada", voices=(b"a",), visibility="private")
 
 
+ROUTES = ("get", "samples", "cover", "embedding")
+
+
+def _read(store: VoiceStore, route: str, voice: str, caller: str) -> object:
+    return getattr(store, route)(voice, caller, *(("weights-1",) if route == "embedding" else ()))  # type: ignore[no-any-return]
+
+
 def _files(folder: Path) -> set[str]:
     return {path.name for path in (folder / "files").iterdir()}
 
@@ -103,18 +110,12 @@ def test_one_that_is_damaged_can_be_removed(store: VoiceStore, make: Make) -> No
 
 def test_nothing_is_seen_before_it_is_trained(store: VoiceStore) -> None:
     voice = store.begin(REQUEST, SAMPLES, "ann")
-    calls: tuple[Callable[[str, str], object], ...] = (
-        store.get,
-        store.samples,
-        store.cover,
-        lambda name, owner: store.embedding(name, owner, "w"),
-    )
     for state in ("created", "training"):
         if state == "training":
             store.train(voice)
-        for call in calls:
+        for route in ROUTES:
             with pytest.raises(NotFound):
-                call(voice, "ann")
+                _read(store, route, voice, "ann")
     store.finish(voice, "w", b"s")
     assert store.get(voice, "ann").state == "trained"
 
@@ -136,21 +137,19 @@ def test_states_follow_their_order(store: VoiceStore) -> None:
 
 @pytest.mark.parametrize("visibility", ["private", "unlist", "public"])
 @pytest.mark.parametrize("caller", ["ann", "ben", ""])
-@pytest.mark.parametrize("route", ["get", "samples", "cover", "embedding"])
+@pytest.mark.parametrize("route", ROUTES)
 def test_private_voices_are_unknown_to_all_but_their_creator(
     store: VoiceStore, make: Make, visibility: str, caller: str, route: str
 ) -> None:
     made = make("ann", visibility=visibility, cover_image=COVER)
-    call = getattr(store, route)
-    more = ("weights-1",) if route == "embedding" else ()
     if visibility != "private" or caller == "ann":
-        assert call(made.id, caller, *more)
+        assert _read(store, route, made.id, caller)
         return
     with pytest.raises(NotFound) as hidden:
-        call(made.id, caller, *more)
+        _read(store, route, made.id, caller)
     unknown_id = "0" * 32
     with pytest.raises(NotFound) as unknown:
-        call(unknown_id, caller, *more)
+        _read(store, route, unknown_id, caller)
     assert str(hidden.value) == str(unknown.value).replace(unknown_id, made.id)
     assert hidden.value.status == unknown.value.status == 404
 
@@ -273,15 +272,14 @@ def test_a_flipped_database_never_says_something_else(store: VoiceStore, make: M
 
 
 @pytest.mark.parametrize("change", ["visibility = 'public'", "owner = 'ben'", "told = '{}'", "cover = NULL"])
-@pytest.mark.parametrize("route", ["get", "samples", "cover", "embedding"])
+@pytest.mark.parametrize("route", ROUTES)
 def test_a_changed_row_lets_nobody_in(store: VoiceStore, make: Make, change: str, route: str) -> None:
     made = make("ann", cover_image=COVER)
     with store._database.writing() as db:
         db.execute(f"UPDATE voices SET {change}")  # noqa: S608 - a constant
-    more = ("weights-1",) if route == "embedding" else ()
     for caller in ("ann", "ben"):
         with pytest.raises((StoreError, NotFound)) as caught:
-            getattr(store, route)(made.id, caller, *more)
+            _read(store, route, made.id, caller)
         if caller == ("ben" if "public" in change or "ben" in change else "ann"):
             assert "damaged" in str(caught.value)
 
