@@ -3,7 +3,7 @@ from __future__ import annotations
 import io
 import struct
 from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 
 import av
 import numpy as np
@@ -122,18 +122,12 @@ def test_a_script_that_names_another_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_no_demuxer_is_ever_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[Any] = []
-    really = av.open
-
-    def watched(*args: Any, **options: Any) -> Any:
-        opened.append(options.get("format"))
-        return really(*args, **options)
-
-    monkeypatch.setattr("voicelab.audio.formats.av.open", watched)
+    opened = Mock(side_effect=av.open)
+    monkeypatch.setattr("voicelab.audio.formats.av.open", opened)
     samples = babble(44100, 0.1)
     for kind, subtype in (("WAV", "PCM_16"), ("FLAC", "PCM_16"), ("OGG", "VORBIS")):
         decode(written(samples, 44100, kind, subtype))
-    assert opened == ["wav", "flac", "ogg"]
+    assert [one.kwargs.get("format") for one in opened.call_args_list] == ["wav", "flac", "ogg"]
 
 
 def test_a_flac_that_is_cut_off_anywhere_is_an_error() -> None:

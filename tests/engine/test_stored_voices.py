@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -182,11 +183,8 @@ def test_what_is_no_speech_leaves_nothing(start: Open, home: Path, bad: bytes) -
 
 def test_what_the_engine_cannot_make_is_left_failed(start: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = start()
-
-    def fail(_: object) -> None:
-        raise RequestInvalid.of("references.0.audio", "the reference has less than 0.5 s of sound")
-
-    monkeypatch.setattr(backend._family, "speaker", fail)
+    short = RequestInvalid.of("references.0.audio", "the reference has less than 0.5 s of sound")
+    monkeypatch.setattr(backend._family, "speaker", Mock(side_effect=short))
     with pytest.raises(RequestInvalid) as caught:
         _create(backend)
     assert caught.value.errors[0].loc == ("body", "voices")

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -26,7 +27,7 @@ ROUTES = ("get", "samples", "cover", "embedding")
 
 
 def _read(store: VoiceStore, route: str, voice: str, caller: str) -> object:
-    return getattr(store, route)(voice, caller, *(("weights-1",) if route == "embedding" else ()))  # type: ignore[no-any-return]
+    return getattr(store, route)(voice, caller, *(("weights-1",) if route == "embedding" else ()))
 
 
 def _files(folder: Path) -> set[str]:
@@ -344,12 +345,8 @@ def test_what_was_never_finished_is_removed_once_it_is_old(store: VoiceStore, ma
 
 def test_a_full_disk_acknowledges_nothing(store: VoiceStore, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     made = make()
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
+        patch.setattr(os, "fsync", Mock(side_effect=OSError(28, "No space left on device")))
         with pytest.raises(StoreError, match="no room left"):
             store.begin(REQUEST, (Sample(b"more", "", ""),), "ann")
     assert len(_files(store.folder)) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -12,7 +13,6 @@ from torch import Tensor
 
 from voicelab.audio.samples import resample
 from voicelab.call import Call
-from voicelab.engine.core.sequence import Sequence
 from voicelab.engine.family import EngineParts
 from voicelab.engine.local import LocalBackend
 from voicelab.engine.pointer import speakers
@@ -109,10 +109,7 @@ def _apart(family: PointerFamily, one: Tensor, other: Tensor) -> float:
 
 @pytest.mark.thorough
 def test_what_is_said_comes_nearer_to_the_reference(
-    backend: LocalBackend,
-    family: PointerFamily,
-    fitter: SpeakerFitter,
-    parts: EngineParts,
+    backend: LocalBackend, family: PointerFamily, fitter: SpeakerFitter, parts: EngineParts
 ) -> None:
     """On the mean of four voices, each higher and lower than any that the model knows."""
     plain = fitted = 0.0
@@ -174,21 +171,16 @@ def test_a_clone_has_the_long_term_spectrum_of_its_recording(
 def test_it_is_fitted_once_and_always_alike(
     family: PointerFamily, parts: EngineParts, speaker: SpeakerProfile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[Sequence] = []
-    submit = parts.scheduler.submit
-
-    def count(*sequences: Sequence) -> None:
-        said.extend(sequences)
-        submit(*sequences)
-
-    monkeypatch.setattr(parts.scheduler, "submit", count)
+    submit = Mock(side_effect=parts.scheduler.submit)
+    monkeypatch.setattr(parts.scheduler, "submit", submit)
     monkeypatch.setattr(speakers, "SENTENCES", SENTENCES[:2])
     fitter = _fitter(family)
-    first = fitter.fit(speaker, parts.scheduler, parts.decoding).conditioning
-    assert len(said) == 2
+    first = _fit(fitter, speaker, parts).conditioning
+    assert sum(len(call.args) for call in submit.call_args_list) == 2
+    submit.reset_mock()
     same = SpeakerProfile(speaker.statistics.clone(), speaker.powers)
-    assert torch.equal(fitter.fit(same, parts.scheduler, parts.decoding).conditioning, first)
-    assert len(said) == 2
+    assert torch.equal(_fit(fitter, same, parts).conditioning, first)
+    submit.assert_not_called()
     assert torch.equal(_fit(_fitter(family), speaker, parts).conditioning, first)
 
 
