@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import soundfile  # type: ignore[import-untyped]
 
 from tests.speechlike import RATE, speech_file, speechlike
 from tests.voices.conftest import Spoken
@@ -50,13 +51,8 @@ def _heard(sample: Sample) -> Clip:
 
 
 def _stereo() -> bytes:
-    buffer = io.BytesIO()
-    left = (speechlike(2) * 32767).astype("<i2")
-    with wave.open(buffer, "wb") as file:
-        file.setnchannels(2)
-        file.setsampwidth(2)
-        file.setframerate(RATE)
-        file.writeframes(np.stack((left, np.zeros_like(left)), axis=1).tobytes())
+    buffer, left = io.BytesIO(), speechlike(2)
+    soundfile.write(buffer, np.stack((left, np.zeros_like(left)), axis=1), RATE, format="WAV", subtype="PCM_16")
     return buffer.getvalue()
 
 

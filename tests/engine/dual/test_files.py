@@ -31,14 +31,13 @@ def _sharded(folder: Path) -> Path:
     return folder / INDEX
 
 
-def _pth(folder: Path) -> Path:
-    torch.save(TENSORS, folder / "model.pth")
+def _pth(folder: Path, stored: object = TENSORS) -> Path:
+    torch.save(stored, folder / "model.pth")
     return folder / "model.pth"
 
 
 def _state_dict(folder: Path) -> Path:
-    torch.save({"state_dict": TENSORS}, folder / "model.pth")
-    return folder / "model.pth"
+    return _pth(folder, {"state_dict": TENSORS})
 
 
 @pytest.mark.parametrize("write", [_single, _sharded, _pth, _state_dict])
@@ -142,9 +141,8 @@ class Planted:
 @pytest.mark.parametrize("stored", [{"a": Planted()}, {"a": 3}, [TENSORS["a"]], TENSORS["a"]])
 def test_only_named_tensors_are_loaded(stored: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    torch.save(stored, tmp_path / "model.pth")
     with pytest.raises(WeightsError, match=r"model\.pth"):
-        TensorFiles.open(tmp_path / "model.pth")
+        TensorFiles.open(_pth(tmp_path, stored))
     assert not (tmp_path / "planted").exists()
 
 

@@ -27,18 +27,9 @@ REFERRING = SYSTEM + " reference to the following:\n\nText:\n"
 SPEAK = "<|im_end|>\n<|im_start|>assistant\n<|voice|>"
 
 
-@pytest.fixture(scope="module")
-def chat(tmp_path_factory: pytest.TempPathFactory) -> ChatPrompts:
-    return ChatPrompts(
-        load_tokenizer(write_model(tmp_path_factory.mktemp("s2"), "s2-pro"), VOCABULARY), SPEECH[0], CODEBOOKS
-    )
-
-
-@pytest.fixture(scope="module")
-def interleaved(tmp_path_factory: pytest.TempPathFactory) -> InterleavedPrompts:
-    return InterleavedPrompts(
-        load_tokenizer(write_model(tmp_path_factory.mktemp("s1"), "s1"), VOCABULARY), SPEECH[0], CODEBOOKS
-    )
+@pytest.fixture
+def chat(tmp_path: Path) -> ChatPrompts:
+    return ChatPrompts(load_tokenizer(write_model(tmp_path, "s2-pro"), VOCABULARY), SPEECH[0], CODEBOOKS)
 
 
 def shown(columns: Tensor) -> str:
@@ -71,7 +62,9 @@ def test_references_are_in_the_system_message(chat: ChatPrompts) -> None:
     )
 
 
-def test_text_and_speech_in_turn(interleaved: InterleavedPrompts) -> None:
+def test_text_and_speech_in_turn(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(write_model(tmp_path, "s1"), VOCABULARY)
+    interleaved = InterleavedPrompts(tokenizer, SPEECH[0], CODEBOOKS)
     assert shown(interleaved.start(())) == "<|interleave|>"
     whole = torch.cat((interleaved.start([Reference("One.", CODES)]), interleaved.turn("Hello.")))
     assert shown(whole) == "<|interleave|><|speaker:0|>One.{3,1,2}{4,5,6}<|im_end|><|speaker:0|>Hello."
