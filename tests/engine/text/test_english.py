@@ -1,13 +1,15 @@
-"""What people write in English and what is said, row by row: numbers, dates, money, addresses, names."""
+"""What people write in English and what is said, row by row, beyond the rules' own examples (test_normalize.py)."""
 
 from __future__ import annotations
 
 import re
+from itertools import chain
 
 import pytest
 
 from voicelab.engine.pointer.english import Lexicon
 from voicelab.engine.text import as_written, normalize
+from voicelab.engine.text.english import RULES
 
 TABLE = {
     "money": {
@@ -42,10 +44,8 @@ TABLE = {
         "3/5/2024": "March fifth, twenty twenty-four",
         "25/12/1999": "December twenty-fifth, nineteen ninety-nine",
         "12.03.2024": "March twelfth, twenty twenty-four",
-        "5 March 2024": "the fifth of March, twenty twenty-four",
         "the 5th of March": "the fifth of March",
         "Mar. 5": "March fifth",
-        "due 3/5": "due March fifth",
         "March 2024": "March twenty twenty-four",
         "May 5-7": "May fifth to seventh",
         "You may 5 times": "You may five times",
@@ -53,7 +53,6 @@ TABLE = {
         "in 1984, 1905, 2005, 1900": "in nineteen eighty-four, nineteen oh five, two thousand five, nineteen hundred",
         "in 2000": "in two thousand",
         "the 80s, the 1900s": "the eighties, the nineteen hundreds",
-        "1250 grams": "one thousand two hundred fifty grams",
         "the 1984 elections": "the nineteen eighty-four elections",
         "Pompey (106-48 BC)": "Pompey, one hundred six to forty-eight B C",
         "a dramatist (1928-)": "a dramatist, nineteen twenty-eight",
@@ -90,7 +89,6 @@ TABLE = {
         "7.30pm": "seven thirty P M",
         "10:30 A.M.": "ten thirty ay M.",
         "7:30pm EST": "seven thirty P M EST",
-        "2h30m": "two hours thirty minutes",
     },
     "units": {
         "5 km/h": "five kilometers per hour",
@@ -101,8 +99,6 @@ TABLE = {
         "1 kg": "one kilogram",
         "30 m²": "thirty square meters",
         "2.5 m/s^2": "two point five meters per square second",
-        "6'2\"": "six feet two inches",
-        "a 5-km run": "a five kilometer run",
         "10x faster": "ten times faster",
         "5 µm, 3 kΩ": "five micrometers, three kilo ohms",
         "5 in. wide": "five inches wide",
@@ -110,10 +106,8 @@ TABLE = {
         "5 MB/s": "five megabytes per second",
         "10 °C": "ten degrees Celsius",
         "5 ft 3 in": "five feet three inches",
-        "6 ft. tall": "six feet tall",
         "5 lbs. of flour": "five pounds of flour",
         "8 in. x 10 in.": "eight inches by ten inches",
-        "1920×1080": "nineteen twenty by ten eighty",
         "30°N": "thirty degrees north",
         "72°": "seventy-two degrees",
         "a 12V battery": "a twelve volt battery",
@@ -121,7 +115,6 @@ TABLE = {
         "min. 5, max. 10": "minimum five, maximum ten",
         "120/80 mmHg": "one hundred twenty over eighty millimeters of mercury",
         "3000 mAh": "three thousand milliamp hours",
-        "8.5 x 11": "eight point five by eleven",
     },
     "ordinals": {
         "1st, 22nd, 3rd, 101st": "first, twenty-second, third, one hundred first",
@@ -130,11 +123,8 @@ TABLE = {
         "5th, 8th, 9th, 12th, 20th": "fifth, eighth, ninth, twelfth, twentieth",
     },
     "telephone": {
-        "(555) 123-4567": "five five five, one two three, four five six seven",
         "555-123-4567": "five five five, one two three, four five six seven",
         "+44 20 7946 0958": "plus four four, two zero, seven nine four six, zero nine five eight",
-        "555-1234": "five five five, one two three four",
-        "Call 911": "Call nine one one",
     },
     "numbers": {
         "3.14159": "three point one four one five nine",
@@ -149,7 +139,6 @@ TABLE = {
         "192.168.0.1": "one hundred ninety-two dot one hundred sixty-eight dot zero dot one",
         "6.02×10^23": "six point zero two times ten to the power of twenty-three",
         "10⁶ and x²": "ten to the power of six and x squared",
-        "1.5M users": "one point five million users",
         "٣ or １２": "three or twelve",
     },
     "fractions": {
@@ -165,7 +154,6 @@ TABLE = {
         "1/2 mi": "one half mile",
         "3-1/2": "three and a half",
         "10/10": "ten out of ten",
-        "4.5/5": "four point five out of five",
         "50/50": "fifty fifty",
         "20/20 vision": "twenty twenty vision",
         "22/7": "twenty-two over seven",
@@ -174,7 +162,6 @@ TABLE = {
     "ranges": {
         "10-20": "ten to twenty",
         "10–20 people": "ten to twenty people",
-        "pp. 10-12": "pages ten to twelve",
         "10-20-30": "ten twenty thirty",
         "3:1, 16:9": "three to one, sixteen to nine",
         "They won 3-2.": "They won three to two.",
@@ -196,7 +183,6 @@ TABLE = {
         "Part I liked": "Part I liked",
         "Malcolm X takes Vitamin C": "Malcolm X takes Vitamin C",
         "the XIX century": "the nineteenth century",
-        "John Smith III": "John Smith the third",
         "MIX the CD": "MIX the CD",
     },
     "abbreviations": {
@@ -216,12 +202,9 @@ TABLE = {
         "w/o salt, w/ cheese": "without salt, with cheese",
         "Acme Co. Ltd.": "Acme Company Limited.",
         "She has a Ph.D. in it": "She has a P H D in it",
-        "in Feb. and": "in February and",
         "It is on the co. line": "It is on the co. line",
     },
     "symbols": {
-        "AT&T, R&D": "ay T and T, R and D",
-        "Fish & Chips": "Fish and Chips",
         "2 + 2 = 4": "two plus two equals four",
         "5 - 3 = 2, 5-3=2": "five minus three equals two, five minus three equals two",
         "#1 fan, #fun": "number one fan, hashtag fun",
@@ -302,7 +285,6 @@ TABLE = {
         "US-101": "U S one oh one",
         "I-95": "I ninety-five",
         "abc123": "abc one hundred twenty-three",
-        "0x1F": "zero x one F",
         "v2.0.1": "version two point zero point one",
         "Python 3.11": "Python three point eleven",
         "version 1.0": "version one point zero",
@@ -310,7 +292,6 @@ TABLE = {
         "HTTP/2": "HTTP two",
     },
     "numbered": {
-        "Room 204": "Room two oh four",
         "Room 200": "Room two hundred",
         "room 12B": "room twelve B",
         "Suite 1200": "Suite twelve hundred",
@@ -324,7 +305,6 @@ TABLE = {
         "Type II diabetes": "Type two diabetes",
         "Type I and Type II": "Type one and Type two",
         "World War II, WWII and WW1": "World War two, World War two and World War one",
-        "World Wars I and II": "World Wars one and two",
         "I, II and III": "one, two and three",
         "Chapters IV and V": "Chapters four and five",
         "Rocky IV": "Rocky four",
@@ -349,7 +329,6 @@ TABLE = {
         "1960s and 70s": "nineteen sixties and seventies",
         "80s music": "eighties music",
         "FY2024 and Q3 2024": "FY twenty twenty-four and Q three twenty twenty-four",
-        "(b. 1950)": "born nineteen fifty",
         "1500 people": "one thousand five hundred people",
         "the 2023/24 season": "the twenty twenty-three to twenty-four season",
         "2023/2024": "twenty twenty-three to twenty twenty-four",
@@ -365,13 +344,11 @@ TABLE = {
         "3 × 4": "three times four",
         "3 × 4 m": "three by four meters",
         "12 ÷ 4": "twelve divided by four",
-        "1/x": "one over x",
         "x>5": "x greater than five",
         "π ≈ 3.14": "pi about three point one four",
         "√2 and ∞": "square root of two and infinity",
         "± 3": "plus or minus three",
         "a^2+b^2": "a squared plus b squared",
-        "UTC-5": "UTC minus five",
     },
     "places": {
         "12 Main St.": "twelve Main Street.",
@@ -384,8 +361,6 @@ TABLE = {
         "Chapter 3 Meet Dr. Smith": "Chapter three Meet Doctor Smith",
         "Apt. 5B, Ste. 200, Hwy. 61": "Apartment five B, Suite two hundred, Highway sixty-one",
         "123 Main St. Apt 4B": "one hundred twenty-three Main Street Apartment four B",
-        "E. 42nd St.": "East forty-second Street.",
-        "5th Ave": "fifth Avenue",
         "Sunset Blvd, LA": "Sunset Boulevard, LA",
         "with St. John": "with Saint John",
         "St. Patrick's Day": "Saint Patrick's Day",
@@ -419,7 +394,6 @@ TABLE = {
         "[1] cites": "one, cites",
         "1) first": "one, first",
         "Great 👍 job": "Great job",
-        "1 000 000": "one million",
         'a 27" monitor, a 12" pizza': "a twenty-seven inch monitor, a twelve inch pizza",
         'a 1/4" bolt, a 3 1/2" disk': "a one quarter inch bolt, a three and a half inch disk",
         'It is 27" and big, 10" tall': "It is twenty-seven inches and big, ten inches tall",
@@ -489,7 +463,6 @@ TABLE = {
     "codes": {
         "Your verification code is 839201.": "Your verification code is eight three nine two zero one.",
         "Your code is 839201 and expires.": "Your code is eight three nine two zero one and expires.",
-        "PIN is 4821": "PIN is four eight two one",
         "PIN: 4821": "PIN: four eight two one",
         "ZIP code 94105": "ZIP code nine four one zero five",
         "my account number 12345678": "my account number one two three four five six seven eight",
@@ -535,7 +508,6 @@ TABLE = {
         "Paris–London train": "Paris London train",
     },
     "a range": {
-        "10 - 15 people": "ten to fifteen people",
         "1,000 - 2,000 people": "one thousand to two thousand people",
         "Lakers 102 - 99 Celtics": "Lakers one hundred two to ninety-nine Celtics",
         "we won 3 - 0 on Sunday": "we won three to zero on Sunday",
@@ -546,7 +518,6 @@ TABLE = {
         "20 Hz–20 kHz": "twenty hertz to twenty kilohertz",
         "20 Hz-20 kHz": "twenty hertz to twenty kilohertz",
         "10 ms - 2 s": "ten milliseconds to two seconds",
-        "5 km - 10 km": "five to ten kilometers",
         "5°C–10°C": "five to ten degrees Celsius",
         "-5°C - 10°C": "minus five to ten degrees Celsius",
         "Mon–Fri 9am–5pm": "Monday to Friday nine ay M to five P M",
@@ -651,8 +622,8 @@ def _words(text: str) -> set[str]:
 
 def test_every_word_that_is_added_is_in_the_lexicon() -> None:
     lexicon = Lexicon(lambda _: ())
-    for rows in TABLE.values():
-        for written, said in rows.items():
-            added = _words(said) - _words(as_written(written).text) - set(re.findall("[a-z]+", written.lower()))
-            for word in added:
-                assert lexicon.pronounce(word), (written, word)
+    examples = {rule.example: rule.spoken for rule in RULES}
+    for written, said in chain(examples.items(), *(rows.items() for rows in TABLE.values())):
+        added = _words(said) - _words(as_written(written).text) - set(re.findall("[a-z]+", written.lower()))
+        for word in added:
+            assert lexicon.pronounce(word), (written, word)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from voicelab.engine import text
 from voicelab.engine.text import as_written, normalize
-from voicelab.engine.text.clean import Rule, Rules, speakable
+from voicelab.engine.text.clean import HAN, Rule, Rules, speakable
 from voicelab.engine.text.english import LAYOUT
 from voicelab.engine.text.english import RULES as ENGLISH
 from voicelab.engine.text.mandarin import LINES
@@ -39,6 +39,9 @@ def test_each_rule_says_its_example_and_no_other_rule_does(
     rules: Rules, languages: tuple[str, ...], rule: Rule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert normalize(rule.example, languages).text == rule.spoken
+    if languages == ("en",) or re.search(f"[{HAN}]", rule.example):  # figures alone are English to a voice of both
+        assert normalize(rule.example, BOTH).text == rule.spoken
+    assert languages == ("zh",) or normalize(rule.spoken).text == rule.spoken, "what is said is its own normal form"
     apply = Rules.apply
     monkeypatch.setattr(Rules, "apply", lambda self, text: apply(self, text, rule.name if self is rules else ""))
     assert normalize(rule.example, languages).text != rule.spoken
