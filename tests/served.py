@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import json
+import re
 import socket
+import sqlite3
 import ssl
+import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, ParamSpec
@@ -17,17 +23,21 @@ from typing import Any, Final, ParamSpec
 import httpx
 
 from tests.engine.tiny import make_codec, make_lm, speaker
+from tests.interface import wire
 from tests.tones import ToneBackend
 from voicelab.backend import Backend
 from voicelab.call import VoicePreset
 from voicelab.engine.local import LocalBackend
 from voicelab.engine.pointer.checkpoint import save
+from voicelab.errors import EngineError
 from voicelab.service.keys import KeyStore
 from voicelab.service.limits import Limits
 from voicelab.service.run import running
 from voicelab.voices.store import VoiceStore
 
 P = ParamSpec("P")
+
+VOICELAB: Final = str(Path(sys.executable).with_name("voicelab"))
 
 NOTE_BYTES: Final = 2400
 """Of a note of ToneBackend as pcm of 24 kHz, which ``call`` asks for."""
@@ -94,17 +104,8 @@ def fields(answer: httpx.Response) -> list[str]:
     """Check that an answer is a 422 to the letter of part 7, and return the fields that it names."""
     assert answer.status_code == 422, answer.text
     assert answer.headers["content-type"] == "application/json"
-    items = answer.json()
-    assert isinstance(items, list)
-    assert items
-    for item in items:
-        assert {"loc", "type", "msg"} <= set(item) <= {"loc", "type", "msg", "ctx", "in"}
-        assert all(isinstance(part, str) for part in item["loc"])
-        assert isinstance(item["type"], str)
-        assert isinstance(item["msg"], str)
-        assert isinstance(item.get("ctx", ""), str)
-        assert item.get("in", "body") in {"path", "query", "header", "cookie", "body"}
-    return [".".join(item["loc"]) for item in items]
+    named = wire.fields(wire.Answer(answer.status_code, dict(answer.headers), answer.content))
+    return [".".join(loc) for loc in named]
 
 
 def message(answer: httpx.Response, status: int) -> str:
@@ -160,12 +161,67 @@ def head(
     ).encode()
 
 
-def call(service: Service, text: str = "hello", secret: str | None = None, rate: int = 24_000) -> socket.socket:
-    """Send a request for pcm of 24 kHz (2400 bytes a character) and return the raw connection."""
-    body = f'{{"text": "{text}", "format": "pcm", "sample_rate": {rate}}}'.encode()
-    raw = socket.create_connection(("127.0.0.1", service.port), timeout=20)
+def call(
+    service: Service,
+    text: str = "hello",
+    secret: str | None = None,
+    rate: int | None = 24_000,
+    *,
+    kind: str = "pcm",
+    small: bool = False,
+) -> socket.socket:
+    """Send a request for pcm of 24 kHz (2400 bytes a character) and return the raw connection.
+
+    With ``small`` the connection holds little that was not read yet.
+    """
+    body = json.dumps({"text": text, "format": kind, "sample_rate": rate}).encode()
+    raw = socket.socket()
+    raw.settimeout(20)
+    if small:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    raw.connect(("127.0.0.1", service.port))
     raw.sendall(head(service, len(body), secret=secret) + body)
     return raw
+
+
+def reset_when_closed(raw: socket.socket) -> None:
+    """Let a connection end with a reset, not politely."""
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+@contextmanager
+def accepting(serve: Callable[[socket.socket], object]) -> Iterator[str]:
+    """Listen on loopback; every connection is served in a thread of its own, and closed after it."""
+    threads: list[threading.Thread] = []
+
+    def one(connection: socket.socket) -> None:
+        with connection:
+            serve(connection)
+
+    def accept() -> None:
+        with suppress(OSError):  # when the listener is shut down
+            while True:
+                threads.append(threading.Thread(target=one, args=listener.accept()[:1], daemon=True))
+                threads[-1].start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        accepter = threading.Thread(target=accept, daemon=True)
+        accepter.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            for thread in (accepter, *threads):
+                thread.join(5)
+
+
+@contextmanager
+def locked(database: Path) -> Iterator[None]:
+    """Hold a database as another program may: nobody can read it."""
+    with closing(sqlite3.connect(database, isolation_level=None)) as holder:
+        holder.execute("BEGIN EXCLUSIVE")
+        yield
+        holder.execute("ROLLBACK")
 
 
 def read(raw: socket.socket, size: int | None = None) -> bytes:
@@ -177,6 +233,30 @@ def read(raw: socket.socket, size: int | None = None) -> bytes:
             break
         got += part
     return got
+
+
+@contextmanager
+def program(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Run a command of voicelab that serves, and give the program and its address; it is killed in the end."""
+    with subprocess.Popen([VOICELAB, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            addresses = (re.search(r"http://127\.0\.0\.1:\d+", line) for line in process.stderr)
+            yield process, next(match[0] for match in addresses if match)
+        finally:
+            process.kill()
+
+
+def breaks(
+    note: int | None = None, error: Callable[[], BaseException] = lambda: EngineError("broke")
+) -> Callable[[int], None]:
+    """Return a step that fails at a note, or at every one."""
+
+    def step(number: int) -> None:
+        if note in {None, number}:
+            raise error()
+
+    return step
 
 
 class Held:

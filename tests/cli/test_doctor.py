@@ -35,8 +35,7 @@ def _report(run: Any) -> dict[str, dict[str, str]]:
 
 
 def test_it_says_what_is_there(run: Any, tmp_path: Path) -> None:
-    done = run("doctor")
-    assert done.exit_code == 0, done.output
+    done = run.well("doctor")
     report = _report(run)
     names = ("python", "extra local", "encoders", "ffmpeg", "device", "weights", "weights files", "voices", "kernel")
     for name in (*names, "ipywidgets", "anywidget", "VOICELAB_HOME"):

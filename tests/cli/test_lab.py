@@ -21,10 +21,9 @@ import nbformat
 import numpy as np
 import pytest
 
+from tests.served import VOICELAB
 from voicelab.cli.lab import _execute, _jupyterlab, is_interactive
 from voicelab.errors import EngineError
-
-VOICELAB = str(Path(sys.executable).with_name("voicelab"))
 
 
 def _notebook(path: Path, *cells: str) -> None:
@@ -33,23 +32,13 @@ def _notebook(path: Path, *cells: str) -> None:
     nbformat.write(notebook, path)
 
 
-def _run(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [VOICELAB, "lab", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-        env={**os.environ, **environment},
-    )
-
-
 @pytest.mark.thorough
 def test_headless_it_speaks_executes_the_notebook_and_says_where(tmp_path: Path) -> None:
     _notebook(tmp_path / "a.ipynb", "print(6 * 7, 'is the answer')")
     # As make does it: begun 100 s ago, or a little more.
-    done = _run(tmp_path, "a.ipynb", f"--since={time.time() - 100:.0f}", HEADLESS="1")
+    command = [VOICELAB, "lab", "a.ipynb", f"--since={time.time() - 100:.0f}"]
+    environment = {**os.environ, "HEADLESS": "1"}
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     report, written = done.stdout.splitlines()
     match = re.fullmatch(r"(\S+): (\d+\.\d\d) s of audio in \d+\.\d\d s on \S.*", report)
@@ -72,10 +61,7 @@ def test_a_notebook_that_fails_is_a_failure(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_without_the_notebook_it_says_so(run: Any) -> None:
-    done = run("lab")
-    assert done.exit_code == 2
-    (line,) = done.stderr.splitlines()
-    assert "notebooks/01_quickstart.ipynb is not here" in line
+    assert "notebooks/01_quickstart.ipynb is not here" in run.refused("lab")
 
 
 @pytest.mark.thorough

@@ -7,7 +7,6 @@ import signal
 import stat
 import struct
 import subprocess
-import sys
 import time
 import wave
 from pathlib import Path
@@ -16,20 +15,17 @@ from typing import Any
 import pytest
 
 from tests.onnx.test_piper import voice as piper_voice
+from tests.served import VOICELAB, serving, until
 from tests.tones import ToneBackend
 from voicelab.audio.formats import decode
 from voicelab.cli.say import complete_wav
 from voicelab.schema import AudioFormat, ReferenceAudio
-from voicelab.service.keys import KeyStore
-from voicelab.service.run import running
 
-VOICELAB = str(Path(sys.executable).with_name("voicelab"))
 REPORT = re.compile(r"(\S+): (\d+\.\d\d) s of audio in (\d+\.\d\d) s on (.+)")
 
 
 def test_a_file_is_written_and_reported(run: Any, service: str) -> None:
-    done = run("say", "one two three", "-o", "a.wav", "--base-url", service)
-    assert done.exit_code == 0, done.stderr
+    done = run.well("say", "one two three", "-o", "a.wav", "--base-url", service)
     match = REPORT.fullmatch(done.stdout.strip())
     assert match is not None
     assert (match[1], match[2], match[4]) == ("a.wav", "0.65", "remote")
@@ -46,8 +42,7 @@ def test_a_file_is_written_and_reported(run: Any, service: str) -> None:
 def test_the_suffix_chooses_the_format(
     run: Any, service: str, tones: Any, name: str, audio_format: AudioFormat
 ) -> None:
-    done = run("say", "ten chars!", "-o", name, "--base-url", service)
-    assert done.exit_code == 0, done.stderr
+    run.well("say", "ten chars!", "-o", name, "--base-url", service)
     assert tones.asked[0][0].format == audio_format
     if audio_format != "pcm":
         samples, rate = decode(Path(name).read_bytes())
@@ -58,8 +53,7 @@ def test_the_suffix_chooses_the_format(
 def test_an_own_knob_of_the_backend_is_said_by_name(run: Any, tmp_path: Path) -> None:
     backend = f"piper:{piper_voice(tmp_path)}"
     for name in ("one", "two"):
-        done = run("say", "hello", "-o", f"{name}.wav", "--backend", backend, "--knob", "noise-scale=0")
-        assert done.exit_code == 0, done.stderr
+        run.well("say", "hello", "-o", f"{name}.wav", "--backend", backend, "--knob", "noise-scale=0")
     assert Path("one.wav").read_bytes() == Path("two.wav").read_bytes(), "without noise"
     for typed, message in (
         ("pep=1", "knob: the backend has no knob 'pep'; its own knobs are noise_scale, noise_w"),
@@ -80,56 +74,50 @@ def test_without_a_file_the_interfaces_default_format_names_it(run: Any, service
 
 @pytest.mark.parametrize(("name", "chosen"), [("a.wav", "mp3"), ("a.flac", None)])
 def test_a_suffix_that_does_not_fit_is_refused(run: Any, name: str, chosen: str | None) -> None:
-    done = run("say", "one", "-o", name, *(("--format", chosen) if chosen else ()))
-    assert done.exit_code == 2
-    assert "format: " in done.stderr
+    assert "format: " in run.refused("say", "one", "-o", name, *(("--format", chosen) if chosen else ()))
     assert not Path(name).exists()
 
 
 def test_a_name_without_a_known_suffix_takes_format(run: Any, service: str) -> None:
-    assert run("say", "one", "-o", "take.2", "--format", "wav", "--base-url", service).exit_code == 0
+    run.well("say", "one", "-o", "take.2", "--format", "wav", "--base-url", service)
     assert Path("take.2").read_bytes()[:4] == b"RIFF"
 
 
 def test_the_text_comes_from_stdin(run: Any, service: str, tones: Any) -> None:
-    assert run("say", "-", "--base-url", service, stdin="from a pipe").exit_code == 0
+    run.well("say", "-", "--base-url", service, stdin="from a pipe")
     assert tones.asked[0][0].text == "from a pipe"
-    assert run("say", "-", "--base-url", service, stdin=b"\xef\xbb\xbfcaf\xc3\xa9").exit_code == 0
+    run.well("say", "-", "--base-url", service, stdin=b"\xef\xbb\xbfcaf\xc3\xa9")
     assert tones.asked[1][0].text == "café"
-    assert run("say", "-", "--base-url", service, stdin=b"one\r\ntwo\rthree\n").exit_code == 0
+    run.well("say", "-", "--base-url", service, stdin=b"one\r\ntwo\rthree\n")
     assert tones.asked[2][0].text == "one\ntwo\nthree\n"
 
 
 def test_a_text_that_is_no_utf_8_is_refused(run: Any) -> None:
-    done = run("say", "-", stdin=b"caf\xe9")
-    assert done.exit_code == 2
-    assert "text: " in done.stderr
-    assert "byte 3" in done.stderr
-    assert "byte 6" in run("say", "-", stdin=b"\xef\xbb\xbfcaf\xe9").stderr
+    for start, place in ((b"", "3"), (b"\xef\xbb\xbf", "6")):
+        line = run.refused("say", "-", stdin=start + b"caf\xe9")
+        assert "text: " in line
+        assert f"byte {place}" in line
 
 
 def test_stdout_carries_audio_and_nothing_else(run: Any, service: str) -> None:
-    done = run("say", "one two", "-o", "-", "--format", "pcm", "--base-url", service)
-    assert done.exit_code == 0, done.stderr
+    done = run.well("say", "one two", "-o", "-", "--format", "pcm", "--base-url", service)
     assert len(done.stdout_bytes) == 7 * 2205 * 2
     assert REPORT.fullmatch(done.stderr.strip())
 
 
 def test_seed_model_and_voice_reach_the_backend(run: Any, service: str, tones: Any) -> None:
-    done = run("say", "one", "--seed", "7", "--model", "s1", "--voice", "ada", "--base-url", service)
-    assert done.exit_code == 0, done.stderr
+    run.well("say", "one", "--seed", "7", "--model", "s1", "--voice", "ada", "--base-url", service)
     ((request, model, seed),) = tones.asked
     assert (request.reference_id, model, seed) == ("ada", "s1", 7)
 
 
 def test_references_reach_the_backend_with_their_transcripts(run: Any, service: str, tones: Any) -> None:
     for name, words in (("a.wav", "one two"), ("b.wav", "three")):
-        assert run("say", words, "-o", name, "--base-url", service).exit_code == 0
-    done = run(
+        run.well("say", words, "-o", name, "--base-url", service)
+    run.well(
         *("say", "four", "--base-url", service),
         *("--reference", "a.wav", "--reference-text", "one two", "--reference", "b.wav", "--reference-text", "three"),
     )
-    assert done.exit_code == 0, done.stderr
     assert tones.asked[-1][0].references == (
         ReferenceAudio(audio=Path("a.wav").read_bytes(), text="one two"),
         ReferenceAudio(audio=Path("b.wav").read_bytes(), text="three"),
@@ -149,26 +137,18 @@ def test_references_reach_the_backend_with_their_transcripts(run: Any, service: 
     ],
 )
 def test_what_is_wrong_is_one_line_and_no_file(run: Any, service: str, arguments: tuple[str, ...], said: str) -> None:
-    done = run("say", *arguments, "--base-url", service)
-    assert done.exit_code == 2
-    (line,) = done.stderr.splitlines()
-    assert said in line
+    assert said in run.refused("say", *arguments, "--base-url", service)
     assert not list(Path().rglob("*.wav"))
 
 
 def test_a_wrong_key_is_one_line_without_the_key(run: Any, service: str, monkeypatch: pytest.MonkeyPatch) -> None:
     planted = "vl_" + "Zz" * 24 + "9"
     monkeypatch.setenv("VOICELAB_API_KEY", planted)
-    done = run("say", "one", "--base-url", service)
-    assert done.exit_code == 2
-    assert len(done.stderr.splitlines()) == 1
-    assert planted not in done.output
+    assert planted not in run.refused("say", "one", "--base-url", service)
 
 
 def test_a_service_that_is_not_there_is_one_line(run: Any) -> None:
-    done = run("say", "one", "--base-url", "http://127.0.0.1:9")
-    assert done.exit_code == 2
-    (line,) = done.stderr.splitlines()
+    line = run.refused("say", "one", "--base-url", "http://127.0.0.1:9")
     assert line.startswith("voicelab: ")
     assert not Path("speech.mp3").exists()
 
@@ -183,23 +163,15 @@ def test_a_failed_run_leaves_an_older_file_as_it_was(run: Any) -> None:
 def test_the_file_has_the_permissions_of_any_other(run: Any, service: str) -> None:
     before = os.umask(0o027)
     try:
-        assert run("say", "one", "-o", "a.wav", "--base-url", service).exit_code == 0
+        run.well("say", "one", "-o", "a.wav", "--base-url", service)
     finally:
         os.umask(before)
     assert stat.S_IMODE(Path("a.wav").stat().st_mode) == 0o640
 
 
 @pytest.mark.parametrize(("flag", "shown"), [("--progress", True), ("--no-progress", False)])
-def test_the_progress_bar_is_on_stderr(service: str, tmp_path: Path, flag: str, shown: bool) -> None:
-    done = subprocess.run(
-        [VOICELAB, "say", "word " * 200, "-o", "a.wav", flag, "--base-url", service],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
+def test_the_progress_bar_is_on_stderr(run: Any, service: str, flag: str, shown: bool) -> None:
+    done = run.well("say", "word " * 200, "-o", "a.wav", flag, "--base-url", service)
     assert REPORT.fullmatch(done.stdout.strip())
     assert ("s of audio" in done.stderr) is shown
 
@@ -218,22 +190,18 @@ def test_a_reader_who_leaves_ends_it_quietly(service: str, tmp_path: Path) -> No
 
 def test_ctrl_c_stops_it_and_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = ToneBackend(step=lambda _: time.sleep(0.1))
-    with KeyStore(tmp_path / "keys.sqlite3") as keys, running(slow, keys=keys) as address:
-        monkeypatch.setenv("VOICELAB_API_KEY", keys.create("cli").secret)
+    with serving(tmp_path, slow) as service:
+        monkeypatch.setenv("VOICELAB_API_KEY", service.secret)
         (tmp_path / "out").mkdir()
-        command = [VOICELAB, "say", "many words " * 40, "-o", "out/a.wav", "--base-url", address]
+        command = [VOICELAB, "say", "many words " * 40, "-o", "out/a.wav", "--base-url", service.url]
         with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
-            deadline = time.monotonic() + 60
             # Audio has begun to arrive once the unfinished file holds some.
-            while time.monotonic() < deadline and not any(path.stat().st_size for path in (tmp_path / "out").iterdir()):
-                time.sleep(0.05)
+            until(lambda: any(path.stat().st_size for path in (tmp_path / "out").iterdir()), 60)
             process.send_signal(signal.SIGINT)
             _, complaint = process.communicate(timeout=60)
         assert (process.returncode, complaint.splitlines()) == (130, ["voicelab: stopped"])
         assert list((tmp_path / "out").iterdir()) == []
-        while time.monotonic() < deadline and slow.open:
-            time.sleep(0.05)
-        assert slow.open == 0
+        until(lambda: slow.open == 0)
 
 
 AUDIO = bytes(range(10))

@@ -38,8 +38,7 @@ def test_a_license_is_shown_accepted_once_and_written_into_what_is_made(
     assert refused.exit_code == 1
     with pytest.raises(vl.LicenseRequired):
         vl.connect(f"local:{folder}")
-    done = run("weights", "accept", str(folder), stdin="y\n")
-    assert done.exit_code == 0, done.output
+    done = run.well("weights", "accept", str(folder), stdin="y\n")
     assert "research and non-commercial use" in done.stdout
     assert str(folder / "s2-pro" / "LICENSE.md") in done.stdout
     with vl.connect(f"local:{folder}") as lab:
@@ -55,5 +54,5 @@ def test_a_license_is_shown_accepted_once_and_written_into_what_is_made(
 
 def test_accepting_needs_no_terminal(run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("VOICELAB_ACCEPT_LICENSE", raising=False)
-    assert run("weights", "accept", "--yes", str(folder)).exit_code == 0
+    run.well("weights", "accept", "--yes", str(folder))
     vl.connect(f"local:{folder}").close()

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
+import re
 import socket
-import struct
-import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 import pytest
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from tests.served import accepting, reset_when_closed
 from tests.service.conftest import closers, start  # noqa: F401 - fixtures of ours too
 from voicelab.call import Call
 from voicelab.capabilities import Capabilities
@@ -35,30 +36,27 @@ class Script:
 
     acts: list[Act] = field(default_factory=list)
     asked: list[bytes] = field(default_factory=list)
-    probes: int = 0
+    probes: list[bytes] = field(default_factory=list)
+    connections: int = 0
     url: str = ""
     health: bytes = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 
     def serve(self, connection: socket.socket) -> None:
-        with connection:
-            while True:
-                request = _request(connection)
-                if request is None:
-                    return
-                if request.startswith(b"GET /health"):
-                    self.probes += 1
-                    connection.sendall(self.health)
-                    continue
-                self.asked.append(request)
-                act = self.acts.pop(0) if self.acts else hang_up
-                act(connection)
-                if connection.fileno() < 0:
-                    return
+        self.connections += 1
+        while connection.fileno() >= 0 and (request := message(connection)) is not None:
+            if request.startswith(b"GET /health"):
+                self.probes.append(request)
+                connection.sendall(self.health)
+                continue
+            self.asked.append(request)
+            act = self.acts.pop(0) if self.acts else hang_up
+            act(connection)
 
 
-def _request(connection: socket.socket) -> bytes | None:
-    got = b""
-    while b"\r\n\r\n" not in got:
+def message(connection: socket.socket) -> bytes | None:
+    """Read a request whose length is in its head; None when there is none, or not all of it."""
+    got, length = b"", None
+    while length is None or len(got) < length:
         try:
             part = connection.recv(65536)
         except OSError:
@@ -66,19 +64,31 @@ def _request(connection: socket.socket) -> bytes | None:
         if not part:
             return None
         got += part
-    head, _, body = got.partition(b"\r\n\r\n")
-    for line in head.split(b"\r\n"):
-        name, _, value = line.partition(b":")
-        if name.lower() == b"content-length":
-            while len(body) < int(value):
-                body += connection.recv(65536)
-    return head + b"\r\n\r\n" + body
+        if length is None and b"\r\n\r\n" in got:
+            head = got.index(b"\r\n\r\n") + 4
+            told = re.search(rb"(?i)\r\ncontent-length: *(\d+)", got[:head])
+            length = head + (int(told[1]) if told else 0)
+    return got
 
 
 def reply(status: int, body: bytes = b"", **headers: str) -> Act:
     lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
     message = f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\n{lines}\r\n".encode() + body
     return lambda connection: connection.sendall(message)
+
+
+def says(answer: bytes, then: Act | None = None) -> Act:
+    """Send some bytes, and hang up or do what is given."""
+
+    def act(connection: socket.socket) -> None:
+        connection.sendall(answer)
+        (then or hang_up)(connection)
+
+    return act
+
+
+def silent(connection: socket.socket) -> None:
+    connection.recv(1)  # until the client has had enough
 
 
 def chunked(*chunks: bytes, end: bool = True, kind: str = "audio/pcm") -> Act:
@@ -102,104 +112,68 @@ def hang_up(connection: socket.socket) -> None:
 
 
 def reset(connection: socket.socket) -> None:
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    reset_when_closed(connection)
     connection.close()
 
 
 @pytest.fixture
 def script() -> Iterator[Script]:
     made = Script()
-    listener = socket.create_server(("127.0.0.1", 0))
-    made.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    threads: list[threading.Thread] = []
-
-    def accept() -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            thread = threading.Thread(target=made.serve, args=(connection,), daemon=True)
-            thread.start()
-            threads.append(thread)
-
-    accepting = threading.Thread(target=accept, daemon=True)
-    accepting.start()
-    yield made
-    listener.shutdown(socket.SHUT_RDWR)
-    listener.close()
-    accepting.join(5)
-    for thread in threads:
-        thread.join(5)
+    with accepting(lambda connection: made.serve(connection)) as made.url:  # noqa: PLW0108 - tests put in another
+        yield made
 
 
 class OnLoop:
     """AsyncServiceBackend with the face of ServiceBackend: what it awaits, a loop in another thread runs."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        try:
+        with ExitStack() as stack:
+            self._portal = stack.enter_context(start_blocking_portal())
             self._backend = AsyncServiceBackend(*arguments, **options)
-        except BaseException:
-            self._stop()
-            raise
+            stack.callback(self.close)
+            self._stack = stack.pop_all()
         self.base_url = self._backend.base_url
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-        self._stop()
+        self._stack.close()
 
     def __repr__(self) -> str:
         return repr(self._backend)
 
-    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
-
-    def _stop(self) -> None:
-        if self._loop.is_running():
-            self.run(self._loop.shutdown_asyncgens())
-            self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-        self._loop.close()
-
     def close(self) -> None:
-        self.run(self._backend.aclose())
+        self._portal.call(self._backend.aclose)
 
     @property
     def capabilities(self) -> Capabilities:
-        return self.run(self._backend.capabilities())  # type: ignore[no-any-return]
+        return self._portal.call(self._backend.capabilities)
 
     def synthesize(self, call: Call) -> StreamOnLoop:
-        return StreamOnLoop(self, self.run(self._backend.synthesize(call)))
+        return StreamOnLoop(self._portal, self._portal.call(self._backend.synthesize, call))
 
     def create_voice(self, request: VoiceCreate) -> Any:
-        return self.run(self._backend.create_voice(request))
+        return self._portal.call(self._backend.create_voice, request)
 
     def get_voice(self, id: str) -> Any:
-        return self.run(self._backend.get_voice(id))
+        return self._portal.call(self._backend.get_voice, id)
 
 
 class StreamOnLoop:
-    def __init__(self, owner: OnLoop, stream: AsyncSpeechStream) -> None:
-        self._owner = owner
+    def __init__(self, portal: BlockingPortal, stream: AsyncSpeechStream) -> None:
+        self._portal = portal
         self.stream = stream
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> bytes:
-        async def chunk() -> bytes | None:
-            return await anext(self.stream, None)
-
-        got: bytes | None = self._owner.run(chunk())
-        if got is None:
-            raise StopIteration
-        return got
+        try:
+            got: bytes = self._portal.call(anext, self.stream)
+            return got
+        except StopAsyncIteration:
+            raise StopIteration from None
 
     def __enter__(self) -> Self:
         return self
@@ -211,10 +185,10 @@ class StreamOnLoop:
         return getattr(self.stream, name)
 
     def close(self) -> None:
-        self._owner.run(self.stream.aclose())
+        self._portal.call(self.stream.aclose)
 
     def clip(self) -> Any:
-        return self._owner.run(self.stream.clip())
+        return self._portal.call(self.stream.clip)
 
 
 WAYS: dict[str, Callable[..., Any]] = {"blocking": ServiceBackend, "event loop": OnLoop}

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.client.conftest import QUICK, REQUEST, Script, chunked, hang_up, reply
-from tests.served import until
+from tests.served import breaks, until
 from tests.service.conftest import Start
 from tests.tones import ToneBackend
 from voicelab.backend import Backend
@@ -27,7 +27,6 @@ from voicelab.client.transport import BlockingTransport
 from voicelab.errors import (
     AuthenticationError,
     Cancelled,
-    EngineError,
     NotFound,
     PaymentRequired,
     RequestInvalid,
@@ -100,35 +99,24 @@ def test_closing_the_stream_cancels_the_work(served: Serve) -> None:
         assert len(voice.asked) == 1
 
 
-def test_another_thread_can_close_a_stream_that_waits_for_audio(served: Serve) -> None:
+@pytest.mark.parametrize("notes", [0, 1], ids=["an answer", "audio"])
+def test_another_thread_can_close_a_stream_that_waits_for(served: Serve, notes: int) -> None:
     go = threading.Event()
-    voice = ToneBackend(lambda number: number < 1 or go.wait(10))
-    with served(voice) as backend:
-        stream = backend.synthesize(Call(REQUEST))
-        next(stream)
-        threading.Timer(0.1, stream.close).start()
-        before = time.monotonic()
-        with pytest.raises(Cancelled):
-            list(stream)
-        assert time.monotonic() - before < 2
-        go.set()
-        # The pool is none the worse for it.
-        assert len(b"".join(backend.synthesize(Call(REQUEST)))) == 5 * 2400
-
-
-def test_another_thread_can_close_a_stream_that_waits_for_an_answer(served: Serve) -> None:
-    go = threading.Event()
-    voice = ToneBackend(lambda _: go.wait(10))
+    voice = ToneBackend(lambda number: number < notes or go.wait(10))
     with served(voice) as backend, ThreadPoolExecutor(1) as pool:
         stream = backend.synthesize(Call(REQUEST))  # the connection is that of the first question, and no new one
+        for _ in range(notes):
+            next(stream)
         reading = pool.submit(list, stream)
         until(lambda: voice.open == 1)
+        time.sleep(0.1 * notes)
         before = time.monotonic()
         stream.close()
         with pytest.raises(Cancelled):
             reading.result(20)
         assert time.monotonic() - before < 2
         go.set()
+        # The pool is none the worse for it.
         assert len(b"".join(backend.synthesize(Call(REQUEST)))) == 5 * 2400
         until(lambda: voice.open == 0)
         until(lambda: not any(thread.name == "voicelab-head" for thread in threading.enumerate()))
@@ -192,11 +180,7 @@ def test_errors_of_the_service_arrive_as_what_they_are(start: Start, connect: Co
 
 
 def test_an_engine_that_breaks_in_mid_audio_is_a_truncation(served: Serve) -> None:
-    def step(number: int) -> None:
-        if number == 3:
-            raise EngineError("broke")
-
-    with served(ToneBackend(step)) as backend:
+    with served(ToneBackend(breaks(3))) as backend:
         with pytest.raises(StreamTruncated) as caught:
             backend.synthesize(Call(REQUEST)).clip()
         assert len(caught.value.partial) == 3 * 2400
@@ -296,11 +280,11 @@ def test_a_key_that_no_header_can_carry_is_refused_without_repeating_it(key: str
 
 
 def test_a_closed_backend_says_so(script: Script, connect: Connect) -> None:
-    backend = connect(script.url)
-    backend.close()
-    backend.close()
-    with pytest.raises(ServiceError, match="closed"):
-        list(backend.synthesize(Call(REQUEST)))
+    with connect(script.url) as backend:
+        backend.close()
+        backend.close()
+        with pytest.raises(ServiceError, match="closed"):
+            list(backend.synthesize(Call(REQUEST)))
 
 
 def test_the_key_is_shown_nowhere(script: Script, caplog: pytest.LogCaptureFixture, connect: Connect) -> None:

@@ -6,12 +6,12 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from tests.client.conftest import CREATE, QUICK, RECORD, REQUEST, Script, chunked, hang_up, reply, reset
+from tests.client.conftest import CREATE, QUICK, RECORD, REQUEST, Script, chunked, hang_up, reply, reset, says, silent
 from voicelab.call import Call
 from voicelab.client import RetryPolicy, ServiceBackend, Timeouts
 from voicelab.errors import (
@@ -39,6 +39,24 @@ def speak(script: Script) -> Speak:
     return call
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait 0.3 s for what a service says of itself, not 3."""
+    short = Timeouts(connect=0.3, send=0.3, first_audio=0.3, stall=0.3)
+    monkeypatch.setattr("voicelab.client.caller._SHORT", short)
+
+
+@pytest.fixture
+def deaf() -> Iterator[str]:
+    """An address that takes no more calls, and says nothing to those who try."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener, contextlib.ExitStack() as waiting:
+        for _ in range(4):  # Linux drops what comes when the queue is full
+            one = waiting.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(listener.getsockname())
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
 def test_any_service_of_the_interface_will_do(script: Script, speak: Speak) -> None:
     script.acts = [chunked(b"ab", b"cd")]
     assert speak() == b"abcd"
@@ -58,18 +76,10 @@ def test_a_service_that_declares_nothing_takes_no_seed(script: Script, connect: 
 
 
 def test_the_key_is_not_sent_where_it_is_not_needed(script: Script, connect: Connect) -> None:
-    seen: list[bytes] = []
-    serve = script.serve
-
-    def listen(connection: socket.socket) -> None:
-        seen.append(connection.recv(65536, socket.MSG_PEEK))
-        serve(connection)
-
-    script.serve = listen  # type: ignore[method-assign]
     with connect(script.url, "key-1") as backend:
         assert backend.capabilities.seed == "none"
-    assert seen
-    assert b"key-1" not in b"".join(seen)
+    assert script.probes
+    assert b"key-1" not in b"".join(script.probes)
 
 
 def test_a_seed_that_the_service_drew_is_kept(script: Script, connect: Connect) -> None:
@@ -81,53 +91,47 @@ def test_a_seed_that_the_service_drew_is_kept(script: Script, connect: Connect) 
     assert [take.seed for take in found if take is not None] == [123, None, None, None]
 
 
-def test_a_service_that_is_not_there_yet_is_asked_again(script: Script, connect: Connect) -> None:
+@pytest.mark.parametrize("status", [None, 429, 502, 503, 504])
+def test_a_service_that_could_not_say_what_it_is_is_asked_again(
+    script: Script, connect: Connect, status: int | None
+) -> None:
     healthy = b'{"backend":{"seed":"exact"}}'
+    serve = script.serve
+    if status is None:
+        script.serve = lambda connection: connection.close()  # type: ignore[method-assign]
+    else:
+        script.health = b"HTTP/1.1 %d X\r\nContent-Length: 0\r\n\r\n" % status
     with connect(script.url) as backend:
-        script.health = b""  # no answer: the connection is closed
-        script.serve, serve = (lambda connection: connection.close()), script.serve  # type: ignore[method-assign]
-        first = backend.capabilities
-        assert first.seed == "unknown"
+        assert backend.capabilities.seed == "unknown"
         script.serve = serve  # type: ignore[method-assign]
         script.health = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(healthy), healthy)
         assert backend.capabilities.seed == "exact"
 
 
-def test_a_health_page_that_hangs_is_waited_for_once(
-    script: Script, connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("voicelab.client.caller._PROBE_SECONDS", 0.3)
+@pytest.mark.usefixtures("impatient")
+def test_a_health_page_that_hangs_is_waited_for_once(script: Script, connect: Connect) -> None:
     script.health = b""  # no answer, and no end
     script.acts = [chunked(b"ab"), chunked(b"cd")]
     with connect(script.url) as backend:
         assert b"".join(backend.synthesize(Call(REQUEST))) == b"ab"
         assert b"".join(backend.synthesize(Call(REQUEST))) == b"cd"
-    assert script.probes == 1
+    assert len(script.probes) == 1
 
 
-def test_an_address_that_swallows_calls_is_not_waited_for_at_each_look(
-    connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("voicelab.client.caller._PROBE_SECONDS", 0.3)
-    with socket.socket() as deaf, contextlib.ExitStack() as waiting:
-        deaf.bind(("127.0.0.1", 0))
-        deaf.listen(0)
-        for _ in range(4):  # Linux drops what comes when the queue is full
-            one = waiting.enter_context(socket.socket())
-            one.setblocking(False)
-            one.connect_ex(deaf.getsockname())
-        with connect(f"http://127.0.0.1:{deaf.getsockname()[1]}") as backend:
-            before = time.monotonic()
-            assert backend.capabilities.seed == "unknown"
-            first = time.monotonic() - before
-            assert backend.capabilities.seed == "unknown"
-            assert time.monotonic() - before - first < 0.1 < first
+@pytest.mark.usefixtures("impatient")
+def test_an_address_that_swallows_calls_is_not_waited_for_at_each_look(connect: Connect, deaf: str) -> None:
+    with connect(deaf) as backend:
+        before = time.monotonic()
+        assert backend.capabilities.seed == "unknown"
+        first = time.monotonic() - before
+        assert backend.capabilities.seed == "unknown"
+        assert time.monotonic() - before - first < 0.1 < first
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_seed_for_a_service_that_could_not_be_asked_is_sent_and_not_taken_for_used(
-    script: Script, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    script: Script, connect: Connect
 ) -> None:
-    monkeypatch.setattr("voicelab.client.caller._PROBE_SECONDS", 0.3)
     script.health = b""  # no answer, and no end
     script.acts = [reply(200, b"ab"), reply(200, b"ab", x_voicelab_seed="7")]
     with connect(script.url) as backend:
@@ -138,31 +142,24 @@ def test_a_seed_for_a_service_that_could_not_be_asked_is_sent_and_not_taken_for_
     assert (told.take.seed, any("seed" in note for note in told.notes)) == (7, False)
 
 
-def test_a_seed_does_not_hide_that_a_service_is_not_there(connect: Connect) -> None:
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda backend: list(backend.synthesize(Call(REQUEST))),
+        lambda backend: backend.synthesize(Call(REQUEST, seed=1)).clip(),
+        lambda backend: backend.create_voice(CREATE),
+    ],
+    ids=["speech", "speech with a seed", "a voice"],
+)
+def test_a_refused_connection_is_unavailability(connect: Connect, ask: Callable[[Any], object]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
-    with connect(nobody) as backend, pytest.raises(ServiceUnavailable, match="cannot be reached"):
-        backend.synthesize(Call(REQUEST, seed=1)).clip()
-
-
-@pytest.mark.parametrize("status", [429, 502, 503, 504])
-def test_a_service_that_is_busy_is_asked_what_it_is_the_next_time(
-    script: Script, connect: Connect, status: int
-) -> None:
-    script.health = b"HTTP/1.1 %d X\r\nContent-Length: 0\r\n\r\n" % status
-    told = b'{"backend":{"seed":"exact"}}'
-    with connect(script.url) as backend:
-        assert backend.capabilities.seed == "unknown"
-        script.health = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(told), told)
-        assert backend.capabilities.seed == "exact"
+    with connect(nobody, retry=QUICK) as backend, pytest.raises(ServiceUnavailable, match="cannot be reached"):
+        ask(backend)
 
 
 def test_an_answer_without_an_end_is_said_to_be_so(script: Script, connect: Connect) -> None:
-    def act(connection: socket.socket) -> None:
-        connection.sendall(b"HTTP/1.1 200 OK\r\n\r\nabcd")
-        hang_up(connection)
-
-    script.acts = [act, chunked(b"abcd")]
+    script.acts = [says(b"HTTP/1.1 200 OK\r\n\r\nabcd"), chunked(b"abcd")]
     with connect(script.url) as backend:
         unframed, framed = backend.synthesize(Call(REQUEST)).clip(), backend.synthesize(Call(REQUEST)).clip()
     assert framed.notes == ()
@@ -171,11 +168,7 @@ def test_an_answer_without_an_end_is_said_to_be_so(script: Script, connect: Conn
 
 
 def test_a_body_shorter_than_its_length_is_truncated(script: Script, speak: Speak) -> None:
-    def act(connection: socket.socket) -> None:
-        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc")
-        hang_up(connection)
-
-    script.acts = [act]
+    script.acts = [says(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc")]
     with pytest.raises(StreamTruncated) as caught:
         speak()
     assert caught.value.partial == b"abc"
@@ -226,10 +219,6 @@ def test_a_closed_stream_does_not_try_again(script: Script, connect: Connect) ->
     assert len(script.asked) == 1
 
 
-def silent(connection: socket.socket) -> None:
-    connection.recv(1)  # until the client has had enough
-
-
 def test_no_answer_in_time_is_a_timeout_and_not_tried_again(script: Script, speak: Speak) -> None:
     script.acts = [silent, chunked(b"ab")]
     with pytest.raises(ServiceTimeout):
@@ -240,8 +229,7 @@ def test_no_answer_in_time_is_a_timeout_and_not_tried_again(script: Script, spea
 def test_a_stall_in_mid_audio_is_a_timeout(script: Script, connect: Connect) -> None:
     def act(connection: socket.socket) -> None:
         time.sleep(0.5)  # longer than the stall: the first audio may take its time
-        connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
-        connection.recv(1)  # until the client has had enough
+        says(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", silent)(connection)
 
     script.acts = [act]
     with connect(script.url, timeout=Timeouts(first_audio=10, stall=0.2)) as backend:
@@ -251,13 +239,6 @@ def test_a_stall_in_mid_audio_is_a_timeout(script: Script, connect: Connect) -> 
         with pytest.raises(ServiceTimeout, match=r"0\.2 s"):
             next(stream)
         assert time.monotonic() - before < 5
-
-
-def test_a_refused_connection_is_unavailability(connect: Connect) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        url = f"http://127.0.0.1:{free.getsockname()[1]}"
-    with connect(url, retry=QUICK) as backend, pytest.raises(ServiceUnavailable, match="cannot be reached"):
-        list(backend.synthesize(Call(REQUEST)))
 
 
 @pytest.mark.parametrize(
@@ -276,24 +257,12 @@ def test_an_answer_without_audio_is_an_error(script: Script, answer: object, spe
 
 
 def test_rubbish_instead_of_http_is_an_error(script: Script, speak: Speak) -> None:
-    def act(connection: socket.socket) -> None:
-        connection.sendall(b"\x00\xff rubbish\r\n\r\n")
-        hang_up(connection)
-
-    script.acts = [act] * 3
+    script.acts = [says(b"\x00\xff rubbish\r\n\r\n")] * 3
     with pytest.raises(ServiceUnavailable):
         speak()
 
 
 def test_the_connection_is_used_again(script: Script, connect: Connect) -> None:
-    connections: list[socket.socket] = []
-    serve = script.serve
-
-    def count(connection: socket.socket) -> None:
-        connections.append(connection)
-        serve(connection)
-
-    script.serve = count  # type: ignore[method-assign]
     script.acts = [chunked(b"ab"), reply(200, b"cd"), reply(404), reply(422, b"[]"), reply(200, RECORD), chunked(b"ef")]
     with connect(script.url, retry=RetryPolicy(attempts=1)) as backend:
         for expected in (b"ab", b"cd"):
@@ -304,34 +273,22 @@ def test_the_connection_is_used_again(script: Script, connect: Connect) -> None:
             backend.create_voice(CREATE)
         backend.get_voice("v1")
         assert list(backend.synthesize(Call(REQUEST))) == [b"ef"]
-    assert len(connections) == 1
+    assert script.connections == 1
 
 
-def test_an_address_where_nobody_answers_is_given_up_in_time(connect: Connect) -> None:
-    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
-        # Whoever comes when the queue is full is not answered at all.
-        waiting = [socket.socket() for _ in range(4)]
-        for caller in waiting:
-            caller.setblocking(False)
-            caller.connect_ex(listener.getsockname())
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        before = time.monotonic()
-        with (
-            connect(url, timeout=Timeouts(connect=0.3), retry=RetryPolicy(attempts=1)) as backend,
-            pytest.raises(ServiceTimeout, match="cannot be reached in time"),
-        ):
-            backend.get_voice("v1")
-        assert time.monotonic() - before < 5
-        for caller in waiting:
-            caller.close()
+def test_an_address_where_nobody_answers_is_given_up_in_time(connect: Connect, deaf: str) -> None:
+    before = time.monotonic()
+    with (
+        connect(deaf, timeout=Timeouts(connect=0.3), retry=RetryPolicy(attempts=1)) as backend,
+        pytest.raises(ServiceTimeout, match="cannot be reached in time"),
+    ):
+        backend.get_voice("v1")
+    assert time.monotonic() - before < 5
 
 
 def test_an_idle_connection_that_the_service_closed_is_replaced(script: Script, connect: Connect) -> None:
-    def last(connection: socket.socket) -> None:
-        chunked(b"ab")(connection)
-        hang_up(connection)
-
-    script.acts = [last, chunked(b"cd")]
+    last = b"HTTP/1.1 200 OK\r\nContent-Type: audio/pcm\r\nContent-Length: 2\r\n\r\nab"
+    script.acts = [says(last), chunked(b"cd")]
     with connect(script.url, retry=QUICK) as backend:
         assert b"".join(backend.synthesize(Call(REQUEST))) == b"ab"
         assert b"".join(backend.synthesize(Call(REQUEST))) == b"cd"

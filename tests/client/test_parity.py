@@ -8,7 +8,20 @@ from typing import Any
 
 import pytest
 
-from tests.client.conftest import QUICK, RECORD, REQUEST, WAYS, Act, Script, chunked, hang_up, reply, reset
+from tests.client.conftest import (
+    QUICK,
+    RECORD,
+    REQUEST,
+    WAYS,
+    Act,
+    Script,
+    chunked,
+    hang_up,
+    reply,
+    reset,
+    says,
+    silent,
+)
 from voicelab.backend import SpeechStream
 from voicelab.call import Call
 from voicelab.client import AsyncServiceBackend, AsyncSpeechStream, ServiceBackend, Timeouts
@@ -41,48 +54,21 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 
 
 def _slices(connection: Any) -> None:
-    message = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nabcd\r\n2\r\nef\r\n0\r\n\r\n"
+    message = CHUNKS + b"4\r\nabcd\r\n2\r\nef\r\n0\r\n\r\n"
     for number in range(len(message)):
         connection.sendall(message[number : number + 1])
 
 
-def _unframed(connection: Any) -> None:
-    connection.sendall(b"HTTP/1.1 200 OK\r\n\r\nabcd")
-    hang_up(connection)
-
-
-def _short(connection: Any) -> None:
-    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabcd")
-    hang_up(connection)
-
-
-def _rubbish(connection: Any) -> None:
-    connection.sendall(b"\x00\xff rubbish\r\n\r\n")
-    hang_up(connection)
-
-
-def _silent_after_head(connection: Any) -> None:
-    connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-    connection.recv(1)
-
-
-def _silent(connection: Any) -> None:
-    connection.recv(1)
-
-
-def _stalls(connection: Any) -> None:
-    connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nabcd\r\n")
-    connection.recv(1)
-
-
+OK = b"HTTP/1.1 200 OK\r\n"
+CHUNKS = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 AUDIO = chunked(b"abcd", b"ef")
 ANSWERS: dict[str, list[Act]] = {
     "audio": [AUDIO],
     "audio of one byte a packet": [_slices],
     "audio with a seed": [reply(200, b"abcd", x_voicelab_seed="9")],
-    "audio without an end": [_unframed],
+    "audio without an end": [says(OK + b"\r\nabcd")],
     "cut in mid-chunk": [chunked(b"abcd", end=False), AUDIO],
-    "shorter than its length": [_short, AUDIO],
+    "shorter than its length": [says(OK + b"Content-Length: 100\r\n\r\nabcd"), AUDIO],
     "cut before audio": [chunked(end=False), AUDIO],
     "no audio": [chunked()],
     "a page": [reply(200, b"<html>", content_type="text/html")],
@@ -100,10 +86,10 @@ ANSWERS: dict[str, list[Act]] = {
     "429, then gone": [reply(429), hang_up, reply(201, RECORD)],
     "reset": [reset, AUDIO],
     "redirected": [reply(307, Location="/elsewhere"), AUDIO],
-    "rubbish": [_rubbish] * 3,
-    "silence": [_silent],
-    "silence after the head": [_silent_after_head],
-    "a stall": [_stalls],
+    "rubbish": [says(b"\x00\xff rubbish\r\n\r\n")] * 3,
+    "silence": [silent],
+    "silence after the head": [says(CHUNKS, silent)],
+    "a stall": [says(CHUNKS + b"4\r\nabcd\r\n", silent)],
 }
 WAITED_FOR = {"silence", "silence after the head", "a stall"}
 

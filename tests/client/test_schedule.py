@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import socket
 import struct
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,8 +12,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tests.client.conftest import WAYS
+from tests.client.conftest import WAYS, message
 from tests.interface.foreign import KEY, Foreign, record, serving
+from tests.served import accepting, reset_when_closed
 from voicelab.call import Call
 from voicelab.client import RetryPolicy
 from voicelab.errors import ServiceError, ServiceTimeout, ServiceUnavailable, StreamTruncated, VoicelabError
@@ -61,15 +60,14 @@ class Proxy:
     url: str = ""
 
     def serve(self, connection: socket.socket) -> None:
-        with connection:
-            connection.settimeout(20)
-            while (request := _message(connection)) is not None:
-                if request.startswith(b"GET /health"):
-                    connection.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
-                    continue
-                self.asked += 1
-                if not self._do(connection, request, self.schedule.pop(0) if self.schedule else PASS):
-                    return
+        connection.settimeout(20)
+        while (request := message(connection)) is not None:
+            if request.startswith(b"GET /health"):
+                connection.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+                continue
+            self.asked += 1
+            if not self._do(connection, request, self.schedule.pop(0) if self.schedule else PASS):
+                return
 
     def _do(self, connection: socket.socket, request: bytes, fault: Fault) -> bool:
         """Return whether the connection goes on."""
@@ -83,7 +81,7 @@ class Proxy:
         if len(cut) == len(answer) and fault.forwarded:
             return True
         if fault.reset:
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            reset_when_closed(connection)
         else:
             connection.shutdown(socket.SHUT_RDWR)
         return False
@@ -97,44 +95,14 @@ class Proxy:
         return answer
 
 
-def _message(connection: socket.socket) -> bytes | None:
-    got = b""
-    length = None
-    while length is None or len(got) < length:
-        try:
-            part = connection.recv(65536)
-        except OSError:
-            return None
-        if not part:
-            return None
-        got += part
-        if length is None and b"\r\n\r\n" in got:
-            head = got.index(b"\r\n\r\n") + 4
-            told = re.search(rb"(?i)\r\ncontent-length: *(\d+)", got[:head])
-            length = head + (int(told[1]) if told else 0)
-    return got
-
-
 @pytest.fixture(scope="module")
 def proxy() -> Iterator[Proxy]:
-    with serving() as served, socket.create_server(("127.0.0.1", 0)) as listener:
+    with serving() as served:
         served.audio["pcm"] = AUDIO
         served.records["v7"] = record(_id="v7")
-        made = Proxy(served, url=f"http://127.0.0.1:{listener.getsockname()[1]}")
-
-        def accept() -> None:
-            while True:
-                try:
-                    connection, _ = listener.accept()
-                except OSError:
-                    return
-                threading.Thread(target=made.serve, args=(connection,), daemon=True).start()
-
-        accepting = threading.Thread(target=accept, daemon=True)
-        accepting.start()
-        yield made
-        listener.shutdown(socket.SHUT_RDWR)
-        accepting.join(5)
+        made = Proxy(served)
+        with accepting(made.serve) as made.url:
+            yield made
 
 
 def _call(proxy: Proxy, way: str, call: str, schedule: list[Fault]) -> Any:

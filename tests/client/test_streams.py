@@ -32,9 +32,18 @@ def stream(chunks: AsyncIterator[bytes], kind: AudioFormat = "pcm", **options: A
     return AsyncSpeechStream(chunks, call=Call(request, "s1"), backend=TONES, **options)
 
 
-async def given(*chunks: bytes) -> AsyncIterator[bytes]:
-    for chunk in chunks:
-        yield chunk
+async def given(
+    *chunks: bytes, ended: list[bool] | None = None, error: Exception | None = None, wait: float = 0
+) -> AsyncIterator[bytes]:
+    try:
+        for chunk in chunks:
+            yield chunk
+        await asyncio.sleep(wait)
+        if error is not None:
+            raise error
+    finally:
+        if ended is not None:
+            ended.append(True)
 
 
 # The stream by itself
@@ -82,15 +91,7 @@ async def test_it_is_read_once_and_from_its_beginning() -> None:
 @on_loop
 async def test_errors_of_the_source_pass_unchanged_and_close_it(error: Exception) -> None:
     ended: list[bool] = []
-
-    async def failing() -> AsyncIterator[bytes]:
-        try:
-            yield b"ab"
-            raise error
-        finally:
-            ended.append(True)
-
-    speech = stream(failing())
+    speech = stream(given(b"ab", ended=ended, error=error))
     with pytest.raises(type(error)) as caught:
         await speech.clip()
     assert caught.value is error
@@ -101,15 +102,7 @@ async def test_errors_of_the_source_pass_unchanged_and_close_it(error: Exception
 @on_loop
 async def test_another_task_ends_what_the_reader_waits_for() -> None:
     ended: list[bool] = []
-
-    async def endless() -> AsyncIterator[bytes]:
-        try:
-            yield b"ab"
-            await asyncio.sleep(60)
-        finally:
-            ended.append(True)
-
-    speech = stream(endless())
+    speech = stream(given(b"ab", ended=ended, wait=60))
     reader = asyncio.create_task(speech.clip())
     await asyncio.sleep(0.05)
     await speech.aclose()
@@ -125,20 +118,12 @@ async def test_another_task_ends_what_the_reader_waits_for() -> None:
 @on_loop
 async def test_leaving_the_block_closes_and_a_closed_stream_is_not_read() -> None:
     ended: list[bool] = []
-
-    async def source() -> AsyncIterator[bytes]:
-        try:
-            yield b"ab"
-            yield b"cd"
-        finally:
-            ended.append(True)
-
-    async with stream(source()) as speech:
+    async with stream(given(b"ab", b"cd", ended=ended)) as speech:
         await anext(speech)
     assert ended == [True]
     with pytest.raises(Cancelled):
         await anext(speech)
-    unread = stream(source())
+    unread = stream(given(b"ab", b"cd"))
     await unread.aclose()
     for reading in (unread.clip(), anext(unread)):
         with pytest.raises(Cancelled):
@@ -175,21 +160,6 @@ async def test_a_clip_is_what_the_voice_said(hall: Hall, kind: AudioFormat) -> N
     np.testing.assert_array_equal(np.concatenate(parts), direct.samples)
     assert clip.take is not None
     assert clip.take.seed == 5
-
-
-@on_loop
-async def test_audio_arrives_while_it_is_made(hall: Hall) -> None:
-    go = threading.Event()
-
-    async with hall(ToneBackend(lambda number: number < 2 or go.wait(10))) as backend:
-        speech = await backend.synthesize(Call(REQUEST))
-        got = len(await anext(speech))
-        while got < 2 * 2400:
-            got += len(await anext(speech))
-        assert not go.is_set()
-        go.set()
-        rest = [len(chunk) async for chunk in speech]
-        assert got + sum(rest) == 5 * 2400
 
 
 @pytest.mark.parametrize("notes", [0, 1], ids=["before the answer", "in mid-audio"])
@@ -246,15 +216,3 @@ async def test_a_stream_that_nobody_holds_ends(hall: Hall) -> None:
         del speech
         gc.collect()
         await until_async(lambda: voice.open == 0)
-
-
-@on_loop
-async def test_many_tasks_share_one_backend(hall: Hall) -> None:
-    texts = [f"text {number}" for number in range(12)]
-
-    async def said(backend: AsyncServiceBackend, text: str) -> bytes:
-        return b"".join([chunk async for chunk in await backend.synthesize(Call(TTSRequest(text=text)))])
-
-    async with hall(ToneBackend()) as backend:
-        together = await asyncio.gather(*(said(backend, text) for text in texts))
-    assert together == [b"".join(ToneBackend().synthesize(Call(TTSRequest(text=text)))) for text in texts]

@@ -6,6 +6,7 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped]  # it publishes no types
 import pytest
 
+from tests.client.conftest import RECORD
 from voicelab.call import Call, VoicePreset
 from voicelab.capabilities import Capabilities, FieldSupport, Price
 from voicelab.client import wire
@@ -22,16 +23,6 @@ from voicelab.errors import (
 from voicelab.schema import ReferenceAudio, TTSRequest
 
 REFERENCE = ReferenceAudio(audio=b"\x00\xff", text="hé")
-RECORD = {
-    "_id": "v1",
-    "type": "tts",
-    "title": "Ada",
-    "state": "trained",
-    "created_at": "2026-01-01T00:00:00Z",
-    "updated_at": "2026-01-01T00:00:00Z",
-    "visibility": "private",
-    "author": {"_id": "a", "nickname": "n", "avatar": ""},
-}
 
 
 def answer(status: int, body: object, **headers: str) -> Answer:
@@ -261,18 +252,7 @@ RUBBISH: list[Any] = [None, 7, "x", [], {}, [[]], {"a": 1}, True, -1, 1.5]
 
 @pytest.mark.parametrize("value", RUBBISH)
 def test_whatever_health_says_there_are_capabilities(value: object) -> None:
-    names = (
-        "name",
-        "models",
-        "seed",
-        "fingerprint",
-        "languages",
-        "voices",
-        "max_text",
-        "prices",
-        "fields",
-        "one_model",
-    )
+    names = "name models seed fingerprint languages voices max_text prices fields one_model".split()
     for body in (value, {"backend": value}, *({"backend": {name: value}} for name in names)):
         found = wire.capabilities_of(answer(200, body), "http://h")
         assert found.device == "remote"

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.interface.foreign import Foreign, serving
 from tests.interface.sound import file
 from tests.interface.uploads import SAID
 from tests.interface.wire import JSON, KINDS, Answer, Caller
 from tests.tones import ToneBackend
+from voicelab.backend import Backend
 from voicelab.engine.local import LocalBackend
 from voicelab.schema import TTSRequest
 from voicelab.service.keys import KeyStore
+from voicelab.service.limits import Limits
 from voicelab.service.run import running
 from voicelab.voices.store import VoiceStore
 
@@ -66,17 +68,21 @@ class Voice:
         return self.said[key]
 
 
+@contextmanager
+def calling(backend: Backend, folder: Path, limits: Limits | None = None) -> Iterator[tuple[KeyStore, Caller]]:
+    """Serve a backend, with its keys in a folder; give the keys, and somebody who has one."""
+    with KeyStore(folder / "keys.sqlite3") as keys, running(backend, keys=keys, limits=limits or Limits()) as url:
+        caller = Caller(url, keys.create("ada").secret)
+        yield keys, caller
+        caller.close()
+
+
 @pytest.fixture(scope="session")
 def wire(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wire]:
     step: list[Callable[[int], object]] = []
     backend = ToneBackend(lambda number: [look(number) for look in step])
-    with (
-        KeyStore(tmp_path_factory.mktemp("wire") / "keys.sqlite3") as keys,
-        running(backend, keys=keys) as url,
-    ):
-        caller = Caller(url, keys.create("wire").secret)
+    with calling(backend, tmp_path_factory.mktemp("wire")) as (keys, caller):
         yield Wire(backend, keys, caller, step)
-        caller.close()
 
 
 @pytest.fixture(scope="session")
@@ -84,13 +90,9 @@ def voice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Voice]:
     folder = tmp_path_factory.mktemp("voice")
     store = VoiceStore(folder / "voices", exclusive=True)
     backend = LocalBackend("cpu", voices=store)
-    with (
-        KeyStore(folder / "keys.sqlite3") as keys,
-        running(backend, keys=keys) as url,
-    ):
-        ada, ben = (Caller(url, keys.create(name).secret) for name in ("ada", "ben"))
+    with calling(backend, folder) as (keys, ada):
+        ben = Caller(ada.url, keys.create("ben").secret)
         yield Voice(backend, folder / "voices", keys, ada, ben)
-        ada.close()
         ben.close()
     backend.close()
     store.close()
@@ -106,13 +108,6 @@ def speech(voice: Voice) -> bytes:
 def other_speech(voice: Voice) -> bytes:
     """Speech that is somebody else's, and has another length."""
     return file(voice.say(SAID + " " + SAID, reference_id="clara"), "WAV")
-
-
-@pytest.fixture
-def foreign() -> Iterator[Foreign]:
-    """A service of somebody else, who wrote it from the interface document."""
-    with serving() as service:
-        yield service
 
 
 @pytest.fixture(params=KINDS, ids=["json", "msgpack"])

@@ -79,27 +79,18 @@ RULES: dict[str, str] = {name: _DOCUMENT[name] for name in _in_order(_DOCUMENT)}
 
 def proves(*names: str) -> Callable[[Test], Test]:
     """Mark a test as the proof of sentences, by their names."""
-
-    def mark(test: Test) -> Test:
-        unknown = [name for name in names if name not in RULES]
-        if unknown:
-            pytest.fail(f"the document has no sentences named {unknown}")
-        test.__dict__.setdefault("proofs", {}).update(dict.fromkeys(names, ""))
-        return test
-
-    return mark
+    return lambda test: _mark(test, dict.fromkeys(names, ""))
 
 
 def each(template: str, rows: Collection[object]) -> Callable[[Test], Test]:
     """Run a test once for every row, as argument ``row``; each time it proves the sentence ``template`` with that row."""
+    parametrize: Callable[[Test], Test] = pytest.mark.parametrize("row", rows, ids=str)
+    return lambda test: parametrize(_mark(test, {template.format(row): f"[{row}]" for row in rows}))
 
-    def mark(test: Test) -> Test:
-        names = {template.format(row): f"[{row}]" for row in rows}
-        unknown = [name for name in names if name not in RULES]
-        if unknown:
-            pytest.fail(f"the document has no sentences named {unknown}")
-        test.__dict__.setdefault("proofs", {}).update(names)
-        marked: Test = pytest.mark.parametrize("row", rows, ids=str)(test)
-        return marked
 
-    return mark
+def _mark(test: Test, names: dict[str, str]) -> Test:
+    unknown = [name for name in names if name not in RULES]
+    if unknown:
+        pytest.fail(f"the document has no sentences named {unknown}")
+    test.__dict__.setdefault("proofs", {}).update(names)
+    return test

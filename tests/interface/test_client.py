@@ -11,7 +11,7 @@ import pytest
 
 import voicelab as vl
 from tests.interface import tables
-from tests.interface.foreign import KEY, Foreign, record
+from tests.interface.foreign import KEY, Foreign, record, serving
 from tests.interface.rules import each, proves
 from tests.interface.sound import file
 from tests.interface.test_fields import OF_TYPE
@@ -28,9 +28,11 @@ AUDIO = {"pcm": PCM, **{kind.lower(): file(PCM, kind, 44100) for kind in ("WAV",
 
 
 @pytest.fixture
-def service(foreign: Foreign) -> Foreign:
-    foreign.audio = AUDIO
-    return foreign
+def service() -> Iterator[Foreign]:
+    """A service of somebody else, who wrote it from the interface document."""
+    with serving() as service:
+        service.audio = AUDIO
+        yield service
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.interface import tables
 from tests.interface.conftest import Wire
-from tests.interface.wire import JSON, KINDS, MSGPACK, fields
+from tests.interface.wire import JSON, MSGPACK, fields
 
 REQUEST = tables.TTS_REQUEST
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12).map(lambda text: f"a{text}")
@@ -145,17 +145,12 @@ def repr_of(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=["json", "msgpack"])
-def test_what_the_document_allows_is_taken(wire: Wire, kind: str) -> None:
-    @_several(60)
-    @given(st.fixed_dictionaries({}, optional=VALID))
-    def check(value: dict[str, Any]) -> None:
-        _takes(wire, value, kind)
-
-    check()
+@_several(60)
+@given(value=st.fixed_dictionaries({}, optional=VALID))
+def test_what_the_document_allows_is_taken(wire: Wire, kind: str, value: dict[str, Any]) -> None:
+    _takes(wire, value, kind)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=["json", "msgpack"])
 @pytest.mark.parametrize("name", INVALID)
 def test_what_it_does_not_allow_is_a_422_of_that_field(wire: Wire, name: str, kind: str) -> None:
     @_several(15, phases=(Phase.explicit, Phase.generate, Phase.shrink))
@@ -167,13 +162,10 @@ def test_what_it_does_not_allow_is_a_422_of_that_field(wire: Wire, name: str, ki
 
 
 @pytest.mark.parametrize("name", [name for name, field in REQUEST.items() if field.type in {"integer", "number"}])
-def test_numbers_too_large_for_anything_are_a_422(wire: Wire, name: str) -> None:
-    @_several(10)
-    @given(HUGE | HUGE.map(lambda number: -number))
-    def check(wrong: int) -> None:
-        _refuses(wire, name, wrong, JSON)
-
-    check()
+@_several(10)
+@given(wrong=HUGE | HUGE.map(lambda number: -number))
+def test_numbers_too_large_for_anything_are_a_422(wire: Wire, name: str, wrong: int) -> None:
+    _refuses(wire, name, wrong, JSON)
 
 
 ANYTHING = st.recursive(
@@ -184,39 +176,33 @@ ANYTHING = st.recursive(
 ANY_BODY = st.dictionaries(st.sampled_from(list(REQUEST)) | st.text(max_size=6), ANYTHING, max_size=5) | ANYTHING
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=["json", "msgpack"])
-def test_no_body_at_all_is_a_500(wire: Wire, kind: str) -> None:
-    @_several(100)
-    @given(ANY_BODY)
-    def check(value: Any) -> None:
-        answer = wire.caller.tts(value, kind)
-        if answer.status != 200:
-            fields(answer)
-
-    check()
+@_several(100)
+@given(value=ANY_BODY)
+def test_no_body_at_all_is_a_500(wire: Wire, kind: str, value: Any) -> None:
+    answer = wire.caller.tts(value, kind)
+    assert answer.status == 200 or fields(answer)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=["json", "msgpack"])
-def test_no_bytes_at_all_are_a_500(wire: Wire, kind: str) -> None:
-    @_several(100)
-    @given(st.binary(max_size=60))
-    def check(body: bytes) -> None:
-        answer = wire.caller.tts(body, kind)
-        assert answer.status == 200 or fields(answer)
-
-    check()
+@_several(100)
+@given(body=st.binary(max_size=60))
+def test_no_bytes_at_all_are_a_500(wire: Wire, kind: str, body: bytes) -> None:
+    answer = wire.caller.tts(body, kind)
+    assert answer.status == 200 or fields(answer)
 
 
 @pytest.mark.thorough
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kind", KINDS, ids=["json", "msgpack"])
-def test_thousands_of_bodies(wire: Wire, kind: str) -> None:
-    @_several(1000)
-    @given(st.fixed_dictionaries({}, optional=VALID), st.sampled_from(list(INVALID)), st.data(), ANY_BODY)
-    def check(value: dict[str, Any], name: str, data: st.DataObject, anything: Any) -> None:
-        _takes(wire, value, kind)
-        _refuses(wire, name, data.draw(INVALID[name]), kind)
-        answer = wire.caller.tts(anything, kind)
-        assert answer.status == 200 or fields(answer)
-
-    check()
+@_several(1000)
+@given(
+    value=st.fixed_dictionaries({}, optional=VALID),
+    name=st.sampled_from(list(INVALID)),
+    data=st.data(),
+    anything=ANY_BODY,
+)
+def test_thousands_of_bodies(
+    wire: Wire, kind: str, value: dict[str, Any], name: str, data: st.DataObject, anything: Any
+) -> None:
+    _takes(wire, value, kind)
+    _refuses(wire, name, data.draw(INVALID[name]), kind)
+    answer = wire.caller.tts(anything, kind)
+    assert answer.status == 200 or fields(answer)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from tests.interface import tables
-from tests.interface.conftest import Voice, Wire
+from tests.interface.conftest import Voice, Wire, calling
 from tests.interface.containers import chunks
 from tests.interface.rules import each, proves
 from tests.interface.wire import JSON, KINDS, MSGPACK, Caller, encode, fields, refusal
 from tests.tones import ToneBackend
-from voicelab.service.keys import KeyStore
 from voicelab.service.limits import Limits
-from voicelab.service.run import running
 
 FORMATS = tables.TTS_REQUEST["format"].values
 
@@ -108,24 +108,6 @@ def test_audio_leaves_while_the_rest_is_still_being_made(wire: Wire) -> None:
         assert waited == [True], name
 
 
-def test_an_error_after_the_first_byte_leaves_the_body_without_its_end(wire: Wire) -> None:
-    def fail(number: int) -> None:
-        if number == 10:
-            raise RuntimeError("planted")
-
-    wire.step.append(fail)
-    try:
-        with wire.caller.open() as line:
-            line.sendall(wire.caller.raw({"text": "x" * 40, "format": "pcm"}))
-            received = b""
-            while piece := line.recv(65536):
-                received += piece
-        assert received.startswith(b"HTTP/1.1 200")
-        assert not received.endswith(b"\r\n0\r\n\r\n")
-    finally:
-        wire.step.clear()
-
-
 @each("4.1/model={}", tables.MODELS)
 def test_model(wire: Wire, row: str) -> None:
     for kind in KINDS:
@@ -203,24 +185,16 @@ def test_models_have_no_version_prefix(voice: Voice) -> None:
         assert voice.caller.call(method, path).body != unknown.body
 
 
-def test_the_audio_is_whole_when_the_caller_asks_by_another_method(wire: Wire) -> None:
-    for method in ("GET", "PUT", "DELETE"):
-        refusal(wire.caller.call(method, "/v1/tts"), 405)
-        refusal(wire.caller.call(method, "/model"), 405)
-    refusal(wire.caller.call("DELETE", "/model/nobody"), 405)
-
-
 @proves("D-19")
-def test_a_full_queue_is_503_with_retry_after(tmp_path: object) -> None:
+def test_a_full_queue_is_503_with_retry_after(tmp_path: Path) -> None:
     hold = threading.Event()
     backend = ToneBackend(lambda _: hold.wait(60))
     limits = Limits(active=1, waiting=1)
-    with KeyStore(f"{tmp_path}/keys.sqlite3") as keys, running(backend, keys=keys, limits=limits) as url:
-        key = keys.create("overload").secret
-        callers = [Caller(url, key) for _ in range(6)]
+    with calling(backend, tmp_path, limits) as (_, one), ThreadPoolExecutor(6) as pool:
         statuses: list[int] = []
 
-        def ask(caller: Caller) -> None:
+        def ask(_: int) -> None:
+            caller = Caller(one.url, one.key)
             answer = caller.tts({"text": "Hi", "format": "pcm"})
             statuses.append(answer.status)
             if answer.status == 503:
@@ -230,12 +204,7 @@ def test_a_full_queue_is_503_with_retry_after(tmp_path: object) -> None:
                 hold.set()
             caller.close()
 
-        threads = [threading.Thread(target=ask, args=[caller]) for caller in callers]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-        hold.set()
+        list(pool.map(ask, range(6)))
     assert sorted(statuses) == [200, 200, 503, 503, 503, 503]
 
 
@@ -252,13 +221,10 @@ def test_a_seed_in_the_header_repeats_the_audio(wire: Wire) -> None:
 
 
 @proves("D-20")
-def test_a_backend_without_seeds_refuses_one(tmp_path: object) -> None:
-    backend = ToneBackend(seed="none")
-    with KeyStore(f"{tmp_path}/keys.sqlite3") as keys, running(backend, keys=keys) as url:
-        caller = Caller(url, keys.create("seeds").secret)
+def test_a_backend_without_seeds_refuses_one(tmp_path: Path) -> None:
+    with calling(ToneBackend(seed="none"), tmp_path) as (_, caller):
         assert caller.tts({"text": "Hi"}).status == 200
         assert fields(caller.tts({"text": "Hi"}, x_voicelab_seed="7"))
-        caller.close()
 
 
 @pytest.mark.parametrize("name", ["Model", "MODEL", "model"])

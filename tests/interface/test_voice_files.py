@@ -7,8 +7,8 @@ import pytest
 from tests.interface.conftest import Voice
 from tests.interface.rules import proves
 from tests.interface.sound import file
-from tests.interface.uploads import SAID, body, parts, png
-from tests.interface.wire import Caller, File, encode, fields, refusal
+from tests.interface.uploads import COVER, SAID, body, parts
+from tests.interface.wire import Caller, File, fields, refusal
 
 
 @proves("4.2/title:meaning", "4.2/title:required")
@@ -119,8 +119,7 @@ def _uses(voice: Voice, caller: Caller, id: str) -> tuple[int, int]:
 
 @proves("2.4-1")
 def test_a_public_model_is_open_to_all(voice: Voice, speech: bytes) -> None:
-    cover = File(png(), "c.png", "image/png")
-    made = voice.caller.create(parts(speech, visibility="public", cover_image=cover)).json()["_id"]
+    made = voice.caller.create(parts(speech, visibility="public", cover_image=COVER)).json()["_id"]
     assert _uses(voice, voice.caller, made) == _uses(voice, voice.other, made) == (200, 200)
 
 
@@ -182,9 +181,3 @@ def test_what_is_no_speech_is_no_voice(voice: Voice) -> None:
     for data in (b"no audio", file(bytes(64_000), "WAV"), b"ffconcat version 1.0\nfile 'secret.wav'\n", b"RIFF"):
         locs = fields(voice.caller.create(parts(data)))
         assert all(loc[:2] == ["body", "voices"] for loc in locs)
-
-
-def test_voice_models_are_made_by_messagepack_with_unknown_keys(voice: Voice, speech: bytes) -> None:
-    packed = encode({**body(speech), "seed": 1, "languages": ["en"]}, "application/msgpack")
-    answer = voice.caller.call("POST", "/model", packed, Content_Type="application/msgpack")
-    assert answer.status == 201

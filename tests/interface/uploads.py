@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import struct
-import zlib
 from typing import Any
 
 from tests.interface.wire import File
+from tests.voices.test_cover import picture
 
 # Said in the recordings.
 SAID = "The birch canoe slid on the smooth planks."
 
 
-def png() -> bytes:
-    """A picture of 2 by 2 grey points."""
-
-    def chunk(name: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-
-    head = chunk(b"IHDR", struct.pack(">IIBBBBB", 2, 2, 8, 0, 0, 0, 0))
-    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(b"\0\x80\x90\0\xa0\xb0")) + chunk(b"IEND", b"")
-
-
+COVER = File(picture("png", 2, 2), "c.png", "image/png")
 Parts = list[tuple[str, Any]]
 
 

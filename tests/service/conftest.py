@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.served import Service, serving
+from tests.service.host import ToneHost
 
 Start = Callable[..., Service]
 
@@ -44,3 +45,11 @@ def start_shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
 def service(start_shared: Start) -> Service:
     """The service that tests share which do not look at its state."""
     return start_shared()
+
+
+@pytest.fixture(scope="module")
+def host(start_shared: Start, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service that keeps voices, and says at most 60 characters."""
+    backend = ToneHost(tmp_path_factory.mktemp("voices"), max_text=60)
+    yield start_shared(backend)
+    backend.close()

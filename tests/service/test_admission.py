@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import sqlite3
 import time
 from contextlib import ExitStack
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.served import Held, Service, call, head, message, read, until
+from tests.served import Held, Service, call, head, locked, message, read, until
 from tests.service.conftest import Start
 from tests.tones import ToneBackend
 from voicelab.service.keys import KeyStore
@@ -103,30 +102,20 @@ def test_openais_callers_learn_of_limits_as_openai_says_it(start: Start) -> None
     assert {"retry-after", "ratelimit", "ratelimit-policy"} <= set(answer.headers)
 
 
-def _filled(stack: ExitStack, service: Service) -> list[socket.socket]:
-    inside = [stack.enter_context(call(service)) for _ in range(2)]
-    until(lambda: service.backend.open == 1)
-    time.sleep(0.1)
-    return inside
-
-
 def test_a_full_service_refuses_by_the_head_alone_without_a_look_at_the_store(start: Start) -> None:
     held = Held(0)
     service = start(ToneBackend(held), active=1, waiting=1)
     with ExitStack() as stack:
-        _filled(stack, service)
-        # Nobody can read the store now: whoever looks at it waits for two seconds.
-        holder = sqlite3.connect(service.keys.path, isolation_level=None)
-        holder.execute("BEGIN EXCLUSIVE")
-        began = time.monotonic()
-        with service.connect() as raw:
+        for _ in range(2):
+            stack.enter_context(call(service))
+        until(lambda: service.backend.open == 1)
+        time.sleep(0.1)
+        # Whoever looks at the store now waits for two seconds.
+        with locked(service.keys.path), service.connect() as raw:
+            began = time.monotonic()
             raw.sendall(head(service, 10_000_000))  # and none of the body
-            answer = read(raw, 12)
-        took = time.monotonic() - began
-        holder.execute("ROLLBACK")
-        holder.close()
-        assert answer.startswith(b"HTTP/1.1 503 ")
-        assert took < 1
+            assert read(raw, 12).startswith(b"HTTP/1.1 503 ")
+            assert time.monotonic() - began < 1
         held.release()
 
 

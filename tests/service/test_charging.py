@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import socket
-import sqlite3
-import struct
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.served import NOTE_BYTES, Held, call, read, until
+from tests.served import NOTE_BYTES, Held, breaks, call, locked, read, reset_when_closed, until
 from tests.service.conftest import Start
 from tests.tones import ToneBackend
-from voicelab.errors import EngineError
 from voicelab.schema import TTSRequest
 from voicelab.service.speech import cost, delivered_cost
 
@@ -55,11 +51,7 @@ def test_what_was_delivered_costs_the_characters_that_fit_its_time(
 
 @pytest.mark.parametrize("notes", [0, 1, 40, 99])
 def test_a_synthesis_that_fails_costs_what_was_delivered(start: Start, notes: int) -> None:
-    def step(number: int) -> None:
-        if number == notes:
-            raise EngineError("broke")
-
-    service = start(ToneBackend(step), credit=1000)
+    service = start(ToneBackend(breaks(notes)), credit=1000)
     with call(service, "x" * 100) as raw:
         got = read(raw, None if notes else 12)  # a 500 leaves the connection open
     assert got.startswith(b"HTTP/1.1 500 " if notes == 0 else b"HTTP/1.1 200 ")
@@ -73,7 +65,7 @@ def test_a_client_that_leaves_pays_no_more_than_was_sent(start: Start) -> None:
     with call(service, "x" * 500) as raw:
         read(raw, 20 * NOTE_BYTES)
         assert service.credit == 500  # all is reserved, so that nobody spends it twice
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        reset_when_closed(raw)
     held.release()
     until(lambda: service.credit > 500)
     assert 1000 - 30 <= service.credit <= 1000 - 12  # a second was sent, and some notes until the leaving was seen
@@ -81,14 +73,7 @@ def test_a_client_that_leaves_pays_no_more_than_was_sent(start: Start) -> None:
 
 def test_a_reader_who_takes_nothing_pays_for_what_the_sockets_took_alone(start: Start) -> None:
     service = start(ToneBackend(), credit=20_000, buffer=20_000, lag_seconds=0.3, linger_seconds=0.1)
-    with socket.socket() as raw:
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        raw.connect(("127.0.0.1", service.port))
-        body = '{"text": "' + "x" * 20_000 + '", "format": "wav"}'
-        raw.sendall(
-            f"POST /v1/tts HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {service.secret}\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
-        )
+    with call(service, "x" * 20_000, rate=None, kind="wav", small=True):
         until(lambda: service.backend.open == 1)
         until(lambda: service.backend.open == 0, 20)
     until(lambda: service.credit > 0)
@@ -111,10 +96,7 @@ def test_one_credit_is_never_spent_twice(start: Start) -> None:
 
 
 def test_concurrent_failures_give_back_all_of_it(start: Start) -> None:
-    def step(_: int) -> None:
-        raise EngineError("broke")
-
-    service = start(ToneBackend(step), credit=50)
+    service = start(ToneBackend(breaks()), credit=50)
     with ThreadPoolExecutor(8) as pool:
         codes = set(pool.map(lambda _: service.http.post("/v1/tts", json={"text": "x" * 10}).status_code, range(24)))
     assert codes <= {500, 402}
@@ -143,17 +125,13 @@ def test_credit_comes_back_though_the_store_was_busy(start: Start) -> None:
 
     def step(number: int) -> None:
         held(number)
-        if number == 1:
-            raise EngineError("broke")
+        breaks(1)(number)
 
     service = start(ToneBackend(step), credit=100, busy_s=0.5)
     with call(service, "x" * 50) as raw:
         read(raw, NOTE_BYTES)
-        holder = sqlite3.connect(service.keys.path, isolation_level=None)
-        holder.execute("BEGIN EXCLUSIVE")
-        held.release()
-        time.sleep(0.8)  # the first attempt has failed
-        holder.execute("ROLLBACK")
-        holder.close()
+        with locked(service.keys.path):
+            held.release()
+            time.sleep(0.8)  # the first attempt has failed
         read(raw)
     until(lambda: service.credit == 99)

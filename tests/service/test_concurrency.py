@@ -25,16 +25,31 @@ def stream(chunks: Iterator[bytes], closed: Callable[[], None] | None = None) ->
     )
 
 
-@on_loop
-async def test_everything_arrives_in_order() -> None:
-    parts = [bytes([number % 256]) * (number % 97 + 1) for number in range(500)]
-    bridge = ThreadBridge(lambda: stream(iter(parts)), 1000)
-    thread = asyncio.get_running_loop().run_in_executor(None, bridge.run)
-    got = []
+def running(bridge: ThreadBridge) -> asyncio.Future[None]:
+    return asyncio.get_running_loop().run_in_executor(None, bridge.run)
+
+
+async def all_of(bridge: ThreadBridge) -> list[bytes]:
+    parts = []
     while (audio := await bridge.read()) is not None:
-        got.append(audio)
+        parts.append(audio)
+    return parts
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [bytes([number % 256]) * (number % 97 + 1) for number in range(500)],
+        [b"a" * 5000, b"b" * 10, b"c" * 7000],  # one chunk may be larger than the buffer
+    ],
+    ids=["small chunks", "large chunks"],
+)
+@on_loop
+async def test_everything_arrives_in_order(parts: list[bytes]) -> None:
+    bridge = ThreadBridge(lambda: stream(iter(parts)), 1000)
+    thread = running(bridge)
+    assert b"".join(await all_of(bridge)) == b"".join(parts)
     await thread
-    assert b"".join(got) == b"".join(parts)
     assert await bridge.read() is None
 
 
@@ -49,27 +64,14 @@ async def test_a_slow_reader_holds_up_the_voice_not_memory() -> None:
             yield bytes(100)
 
     bridge = ThreadBridge(lambda: stream(chunks()), 1000)
-    thread = asyncio.get_running_loop().run_in_executor(None, bridge.run)
+    thread = running(bridge)
     await until_async(lambda: made == 11)
     await asyncio.sleep(0.05)
     assert made == 11  # ten held, one in the voice's hand
-    total = 0
-    while (audio := await bridge.read()) is not None:
-        assert len(audio) <= 1000
-        total += len(audio)
+    sizes = [len(audio) for audio in await all_of(bridge)]
     await thread
-    assert total == 100_000
-
-
-@on_loop
-async def test_one_chunk_may_be_larger_than_the_buffer() -> None:
-    bridge = ThreadBridge(lambda: stream(iter([bytes(5000), bytes(10), bytes(7000)])), 1000)
-    thread = asyncio.get_running_loop().run_in_executor(None, bridge.run)
-    total = 0
-    while (audio := await bridge.read()) is not None:
-        total += len(audio)
-    await thread
-    assert total == 12_010
+    assert max(sizes) <= 1000
+    assert sum(sizes) == 100_000
 
 
 @on_loop
@@ -79,7 +81,7 @@ async def test_an_error_comes_after_the_audio_before_it() -> None:
         raise EngineError("broke")
 
     bridge = ThreadBridge(lambda: stream(chunks()), 1000)
-    await asyncio.get_running_loop().run_in_executor(None, bridge.run)
+    await running(bridge)
     assert await bridge.read() == b"one"
     with pytest.raises(EngineError, match="broke"):
         await bridge.read()
@@ -91,7 +93,7 @@ async def test_an_error_at_the_start_arrives() -> None:
         raise MemoryError
 
     bridge = ThreadBridge(begin, 1000)
-    await asyncio.get_running_loop().run_in_executor(None, bridge.run)
+    await running(bridge)
     with pytest.raises(MemoryError):
         await bridge.read()
 
@@ -101,7 +103,7 @@ async def test_an_error_at_the_start_arrives() -> None:
 async def test_a_stopped_voice_that_waits_for_room_ends(how: str) -> None:
     closed = threading.Event()
     bridge = ThreadBridge(lambda: stream(iter([bytes(900)] * 5), closed.set), 1000)
-    thread = asyncio.get_running_loop().run_in_executor(None, bridge.run)
+    thread = running(bridge)
     await bridge.read()
     await asyncio.sleep(0.02)
     getattr(bridge, how)()
@@ -119,7 +121,7 @@ async def test_closing_cancels_work_that_is_in_the_middle_of_a_chunk() -> None:
         yield b"two"
 
     bridge = ThreadBridge(lambda: stream(chunks(), cancel.set), 1000)
-    thread = asyncio.get_running_loop().run_in_executor(None, bridge.run)
+    thread = running(bridge)
     assert await bridge.read() == b"one"
     before = time.perf_counter()
     bridge.close()
@@ -137,7 +139,7 @@ async def test_a_voice_stopped_before_it_began_never_begins() -> None:
 
     bridge = ThreadBridge(begin, 1000)
     bridge.stop()
-    await asyncio.get_running_loop().run_in_executor(None, bridge.run)
+    await running(bridge)
     assert not begun.is_set()
 
 
@@ -147,6 +149,12 @@ async def test_a_voice_stopped_before_it_began_never_begins() -> None:
 async def _settle() -> None:
     for _ in range(5):
         await asyncio.sleep(0)
+
+
+async def _waiting(queue: FairQueue, *owners: str) -> list[asyncio.Task[None]]:
+    turns = [asyncio.create_task(queue.enter(owner)) for owner in owners]
+    await _settle()
+    return turns
 
 
 @on_loop
@@ -172,8 +180,7 @@ async def test_only_so_many_are_in_at_once() -> None:
 async def test_a_full_queue_refuses_at_once() -> None:
     queue = FairQueue(1, 2, 5)
     await queue.enter("a")
-    waiting = [asyncio.ensure_future(queue.enter("a")) for _ in range(2)]
-    await _settle()
+    waiting = await _waiting(queue, "a", "a")
     before = time.perf_counter()
     with pytest.raises(QueueFull):
         await queue.enter("a")
@@ -220,10 +227,8 @@ async def test_owners_take_turns() -> None:
 async def test_who_fills_the_queue_makes_room_for_who_does_not() -> None:
     queue = FairQueue(1, 4, 5)
     await queue.enter("flood")
-    flood = [asyncio.ensure_future(queue.enter("flood")) for _ in range(4)]
-    await _settle()
-    others = [asyncio.ensure_future(queue.enter("other")) for _ in range(2)]
-    await _settle()
+    flood = await _waiting(queue, *["flood"] * 4)
+    others = await _waiting(queue, "other", "other")
     # The last two of the flood have given way, and the shares are even now.
     assert [turn.done() for turn in flood] == [False, False, True, True]
     assert isinstance(flood[3].exception(), QueueFull)
@@ -239,9 +244,7 @@ async def test_who_fills_the_queue_makes_room_for_who_does_not() -> None:
 async def test_who_leaves_the_queue_is_never_let_in() -> None:
     queue = FairQueue(1, 5, 5)
     await queue.enter("a")
-    gone = asyncio.ensure_future(queue.enter("b"))
-    stays = asyncio.ensure_future(queue.enter("b"))
-    await _settle()
+    gone, stays = await _waiting(queue, "b", "b")
     gone.cancel()
     await _settle()
     assert queue.waiting == 1
@@ -254,9 +257,7 @@ async def test_who_leaves_the_queue_is_never_let_in() -> None:
 async def test_a_turn_that_comes_with_the_cancellation_is_the_next_ones() -> None:
     queue = FairQueue(1, 5, 5)
     await queue.enter("a")
-    gone = asyncio.ensure_future(queue.enter("b"))
-    stays = asyncio.ensure_future(queue.enter("c"))
-    await _settle()
+    gone, stays = await _waiting(queue, "b", "c")
     queue.leave()  # b's turn, but before b runs …
     gone.cancel()
     await asyncio.wait_for(stays, 1)

@@ -6,14 +6,13 @@ import gc
 import json
 import select
 import socket
-import struct
 import time
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.served import Held, Service, call, head, read, until
+from tests.served import Held, Service, call, head, read, reset_when_closed, until
 from tests.service.conftest import Start
 from tests.service.host import ToneHost
 from tests.tones import ToneBackend
@@ -130,11 +129,7 @@ def test_readers_who_take_nothing_do_not_keep_the_others_waiting(start: Start) -
     service = start(ToneBackend(), active=8, buffer=20_000, lag_seconds=1, linger_seconds=0.2)
     with ExitStack() as stack:
         for _ in range(8):
-            raw = stack.enter_context(socket.socket())
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            raw.connect(("127.0.0.1", service.port))
-            body = json.dumps({"text": "x" * 20_000, "format": "wav"}).encode()
-            raw.sendall(head(service, len(body)) + body)
+            stack.enter_context(call(service, "x" * 20_000, rate=None, kind="wav", small=True))
         until(lambda: service.backend.open == 8)
         began = time.monotonic()
         assert service.speak("hello").status_code == 200
@@ -144,11 +139,7 @@ def test_readers_who_take_nothing_do_not_keep_the_others_waiting(start: Start) -
 
 def test_a_reader_of_a_byte_a_second_is_given_up(start: Start) -> None:
     service = start(ToneBackend(), buffer=20_000, lag_seconds=1, linger_seconds=0.2)
-    with socket.socket() as raw:
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        raw.connect(("127.0.0.1", service.port))
-        body = json.dumps({"text": "x" * 20_000, "format": "wav"}).encode()
-        raw.sendall(head(service, len(body)) + body)
+    with call(service, "x" * 20_000, rate=None, kind="wav", small=True) as raw:
         until(lambda: service.backend.open == 1)
         began = time.monotonic()
         while service.backend.open:
@@ -163,11 +154,7 @@ def test_a_reader_of_a_byte_a_second_is_given_up(start: Start) -> None:
 def test_a_reader_as_fast_as_the_audio_plays_is_never_given_up(start: Start) -> None:
     service = start(ToneBackend(), buffer=4_000, lag_seconds=0.5)
     seconds = 2
-    with socket.socket() as raw:
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        raw.connect(("127.0.0.1", service.port))
-        body = json.dumps({"text": "x" * (20 * seconds), "format": "pcm"}).encode()
-        raw.sendall(head(service, len(body)) + body)
+    with call(service, "x" * (20 * seconds), rate=None, small=True) as raw:
         got, began = b"", time.monotonic()
         while not got.endswith(b"\r\n0\r\n\r\n"):
             # Half a second of audio, when it is due.
@@ -226,5 +213,5 @@ def test_a_connection_that_is_reset_after_its_answer_is_let_go(start: Start) -> 
         with call(service, "a") as raw:
             while not read(raw, 1).endswith(b"0\r\n\r\n"):
                 pass
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            reset_when_closed(raw)
     until(lambda: kept() <= before + 1)

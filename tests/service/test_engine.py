@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import socket
-import struct
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.served import Service, call, read, tiny_engine, until
+from tests.served import Service, call, read, reset_when_closed, tiny_engine, until
 from tests.service.conftest import Start
 from voicelab.call import Call
 from voicelab.client import ServiceBackend
@@ -31,7 +29,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBackend]:
 def _leave_early(service: Service, after: int) -> None:
     with call(service, LONG, rate=44100) as raw:
         read(raw, after)
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        reset_when_closed(raw)
 
 
 def test_callers_that_leave_free_their_places_and_change_nobodys_bytes(engine: LocalBackend, start: Start) -> None:

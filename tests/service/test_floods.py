@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import random
 import socket
-import sqlite3
-import struct
 import threading
 import time
 import tracemalloc
@@ -14,13 +12,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import httpx
 import msgpack  # type: ignore[import-untyped]  # it publishes no types
 import pytest
 
-from tests.served import PLAIN, Service, call, fields, message, read, until
+from tests.served import PLAIN, Service, accepting, call, fields, locked, message, read, reset_when_closed, until
 from tests.service.conftest import Start
 from tests.service.host import ToneHost
 from tests.speechlike import speech_file
@@ -35,30 +33,26 @@ JSON = {"content-type": "application/json"}
 FIELDS: dict[str, Any] = {"type": "tts", "title": "Ada", "train_mode": "fast", "visibility": "private", "texts": "said"}
 
 
-class Loop:
-    """Asks for ``/health`` all the time, and keeps the longest that it took: the event loop's longest stall, and more."""
+@contextmanager
+def watched(service: Service) -> Iterator[list[float]]:
+    """Ask for ``/health`` all the time, and keep how long each took: the event loop's longest stall, and more."""
+    over, took = threading.Event(), [0.0]
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-        self.longest = 0.0
-
-    def _watch(self) -> None:
-        with httpx.Client(base_url=self._service.url, **PLAIN, timeout=20) as http:
+    def watch() -> None:
+        with httpx.Client(base_url=service.url, **PLAIN, timeout=20) as http:
             http.get("/health")
-            while not self._over.is_set():
+            while not over.is_set():
                 began = time.perf_counter()
                 http.get("/health")
-                self.longest = max(self.longest, time.perf_counter() - began)
+                took.append(time.perf_counter() - began)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
+    with ThreadPoolExecutor(1) as pool:
+        watching = pool.submit(watch)
+        try:
+            yield took
+        finally:
+            over.set()
+        watching.result()
 
 
 # Texts
@@ -124,10 +118,8 @@ def test_marks_inside_a_text_are_no_values(service: Service) -> None:
     assert fields(service.http.post("/v1/tts", json=wire)) == ["body.temperature"]
 
 
-def _part(name: str, data: bytes, boundary: bytes = b"x") -> bytes:
-    return (
-        b"--" + boundary + b'\r\nContent-Disposition: form-data; name="' + name.encode() + b'"\r\n\r\n' + data + b"\r\n"
-    )
+def _part(name: str, data: bytes) -> bytes:
+    return b'--x\r\nContent-Disposition: form-data; name="%s"\r\n\r\n%s\r\n' % (name.encode(), data)
 
 
 FORMS = {
@@ -148,44 +140,18 @@ FORMS = {
 def test_a_hostile_form_is_refused_soon_and_holds_up_nobody(start: Start, tmp_path: Path, name: str) -> None:
     service = start(ToneHost(tmp_path / "voices"))
     kind = {"content-type": "multipart/form-data; boundary=x"}
-    with Loop(service) as loop:
+    with watched(service) as waits:
         began = time.perf_counter()
         answer = service.http.post("/model", content=FORMS[name], headers=kind)
         took = time.perf_counter() - began
     assert 400 <= answer.status_code < 500, answer.text
     # A second and a tenth on a quiet machine; this one may be busy.
     assert took < 3
-    assert loop.longest < 0.5
+    assert max(waits) < 0.5
     assert not (tmp_path / "voices" / "files").exists()
 
 
 # Addresses where files belong
-
-
-@contextmanager
-def canary() -> Iterator[tuple[str, list[bytes]]]:
-    """A server on loopback that nobody should call."""
-    heard: list[bytes] = []
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(0.05)
-        over = threading.Event()
-
-        def listen() -> None:
-            while not over.is_set():
-                try:
-                    connection, _ = listener.accept()
-                except TimeoutError:
-                    continue
-                with connection:
-                    heard.append(connection.recv(1000))
-
-        thread = threading.Thread(target=listen)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}/secret.wav", heard
-        finally:
-            over.set()
-            thread.join()
 
 
 def _lists(address: str) -> list[bytes]:
@@ -203,8 +169,10 @@ def _lists(address: str) -> list[bytes]:
 
 def test_an_address_where_a_file_belongs_is_never_fetched(start: Start, tmp_path: Path) -> None:
     service = start(ToneHost(tmp_path / "voices"))
-    with canary() as (address, heard):
-        with socket.create_connection(("127.0.0.1", int(address.split(":")[2].split("/")[0]))) as raw:
+    heard: list[bytes] = []
+    with accepting(lambda connection: heard.append(connection.recv(1000))) as url:  # that nobody should call
+        address = f"{url}/secret.wav"
+        with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as raw:
             raw.sendall(b"it hears")
         until(lambda: heard == [b"it hears"])  # the canary lives
         for data in _lists(address):
@@ -222,39 +190,30 @@ def test_an_address_where_a_file_belongs_is_never_fetched(start: Start, tmp_path
 def test_a_store_that_another_program_holds_is_503_after_a_bounded_wait(start: Start, tmp_path: Path) -> None:
     backend = ToneHost(tmp_path / "voices", busy_s=0.3)
     service = start(backend, credit=100, busy_s=0.3)
-    made = service.http.post("/model", content=msgpack.packb({**FIELDS, "voices": [WAV]}), headers=PACKED)
+
+    def create() -> httpx.Response:
+        return service.http.post("/model", content=msgpack.packb({**FIELDS, "voices": [WAV]}), headers=PACKED)
+
+    def get() -> httpx.Response:
+        return service.http.get(f"/model/{made.json()['_id']}")
+
+    made = create()
     assert made.status_code == 201, made.text
-
-    def ask(_: int) -> httpx.Response:
-        return service.speak()
-
     for path, calls in (
-        (service.keys.path, [ask] * 8),
-        (
-            tmp_path / "voices" / "voices.sqlite3",
-            [lambda _: service.http.get(f"/model/{made.json()['_id']}")] * 2
-            + [
-                lambda _: service.http.post(
-                    "/model", content=msgpack.packb({**FIELDS, "voices": [WAV]}), headers=PACKED
-                )
-            ],
-        ),
+        (service.keys.path, [service.speak] * 8),
+        (tmp_path / "voices" / "voices.sqlite3", [get, get, create]),
     ):
-        holder = sqlite3.connect(path, isolation_level=None)
-        holder.execute("BEGIN EXCLUSIVE")
-        began = time.monotonic()
-        with ThreadPoolExecutor(20) as pool:
-            answers = list(pool.map(lambda each: each(0), calls))
-        took = time.monotonic() - began
-        holder.execute("ROLLBACK")
-        holder.close()
+        with locked(path), ThreadPoolExecutor(20) as pool:
+            began = time.monotonic()
+            answers = list(pool.map(lambda each: each(), calls))
+            took = time.monotonic() - began
         assert [answer.status_code for answer in answers] == [503] * len(calls)
         for answer in answers:
             message(answer, 503)
             assert int(answer.headers["retry-after"]) > 0
         assert took < 4
-    assert ask(0).status_code == 200
-    assert service.http.get(f"/model/{made.json()['_id']}").status_code == 200
+    assert service.speak().status_code == 200
+    assert get().status_code == 200
 
 
 # Callers who leave, very often
@@ -282,7 +241,7 @@ def test_a_thousand_resets_at_any_byte_disturb_nobody(start: Start) -> None:
         with call(service, "x" * 100) as raw:
             if after:
                 read(raw, after)
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            reset_when_closed(raw)
 
     with ThreadPoolExecutor(8) as pool:
         staying = [pool.submit(stay) for _ in range(2)]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.served import Service
+from tests.served import Service, fields, message
 from voicelab.schema import TTSRequest
 
 # The service is shared and keeps nothing of a request. Real sockets are too slow for many examples.
@@ -39,13 +39,10 @@ def check(answer: httpx.Response) -> None:
         assert answer.content
         return
     assert answer.status_code in {401, 413, 415, 422}
-    body = answer.json()
     if answer.status_code == 422:
-        assert body
-        assert all(isinstance(part, str) for item in body for part in item["loc"])
-        assert all({"loc", "type", "msg"} <= set(item) for item in body)
+        fields(answer)
     else:
-        assert set(body) == {"status", "message"}
+        message(answer, answer.status_code)
 
 
 def post(service: Service, content: bytes, kind: str) -> httpx.Response:
@@ -84,24 +81,7 @@ def test_damaged_bodies(service: Service, body: dict[str, Any], data: st.DataObj
 
 
 GRAMMAR = st.recursive(
-    st.sampled_from(
-        [
-            "1",
-            "-0",
-            "1e999",
-            "1E-999",
-            "NaN",
-            "-Infinity",
-            "null",
-            "tru",
-            '"\\ud800"',
-            '"\\udc00\\ud800"',
-            '"\\u0000"',
-            '""',
-            "01",
-            "1.",
-        ]
-    ),
+    st.sampled_from(r"""1 -0 1e999 1E-999 NaN -Infinity null tru "\ud800" "\udc00\ud800" "\u0000" "" 01 1.""".split()),
     lambda inner: (
         st.lists(inner, max_size=3).map(lambda items: "[" + ",".join(items) + "]")
         | st.lists(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -11,8 +10,6 @@ import msgpack  # type: ignore[import-untyped]  # it publishes no types
 import pytest
 
 from tests.served import Service
-from tests.service.conftest import Start
-from tests.service.host import ToneHost
 from tests.speechlike import speech_file
 from tests.voices.test_cover import picture
 
@@ -27,13 +24,6 @@ RECORD = {
     "shared_count": int, "task_count": int, "author": dict, "train_mode": str, "samples": list, "languages": list,
     "lock_visibility": bool, "unliked": bool, "liked": bool, "marked": bool,
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def host(start_shared: Start, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    backend = ToneHost(tmp_path_factory.mktemp("habits"))
-    yield start_shared(backend)
-    backend.close()
 
 
 Parts = list[tuple[str, tuple[str | None, Any] | tuple[str | None, Any, str]]]
@@ -168,11 +158,7 @@ def test_speech(host: Service, name: str, kind: str) -> None:
 def test_a_file_read_in_pieces_of_unknown_length_is_taken(host: Service) -> None:
     request = httpx.Request("POST", host.url + "/model", files=FORMS["as the document has it"])
     body = request.read()
-
-    def pieces() -> Iterator[bytes]:
-        for start in range(0, len(body), 10_000):
-            yield body[start : start + 10_000]
-
+    pieces = (body[start : start + 10_000] for start in range(0, len(body), 10_000))
     headers = {"content-type": request.headers["content-type"]}
-    answer = host.http.post("/model", content=pieces(), headers=headers)
+    answer = host.http.post("/model", content=pieces, headers=headers)
     assert answer.status_code == 201, answer.text

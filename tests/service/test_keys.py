@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.served import locked
 from voicelab.errors import (
     AuthenticationError,
     NotFound,
@@ -207,14 +208,11 @@ def test_two_programs_share_a_store(tmp_path: Path) -> None:
 
 
 def test_a_store_that_is_locked_is_waited_for_only_so_long(store: KeyStore) -> None:
-    other = sqlite3.connect(store.path, isolation_level=None)
-    other.execute("BEGIN EXCLUSIVE")
-    before = time.monotonic()
-    with pytest.raises(StoreError, match="locked"):
-        store.create("a")
-    assert 0.1 < time.monotonic() - before < 3
-    other.execute("ROLLBACK")
-    other.close()
+    with locked(store.path):
+        before = time.monotonic()
+        with pytest.raises(StoreError, match="locked"):
+            store.create("a")
+        assert 0.1 < time.monotonic() - before < 3
     assert store.create("a").key.name == "a"
 
 

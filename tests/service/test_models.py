@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import base64
 import socket
-import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,28 +15,20 @@ import httpx
 import msgpack  # type: ignore[import-untyped]  # it publishes no types
 import pytest
 
-from tests.served import PLAIN, fields, head, message, serving, tiny_engine
+from tests.served import PLAIN, fields, head, message, serving, tiny_engine, until
 from tests.served import Service as ToneService
 from tests.service.conftest import Start
 from tests.service.host import ToneHost
+from tests.service.test_habits import RECORD
 from tests.speechlike import speech_file
 from tests.voices.test_cover import picture
 from voicelab.audio.formats import decode
-from voicelab.call import Call
-from voicelab.client import ServiceBackend
-from voicelab.errors import NotFound, RequestInvalid
-from voicelab.schema import TTSRequest, VoiceCreate
 from voicelab.service.app import owner_of
 from voicelab.service.keys import KeyStore
 from voicelab.voices.store import VoiceStore
 
 WAV = speech_file(2)
 FIELDS: dict[str, Any] = {"type": "tts", "title": "Ada", "train_mode": "fast", "visibility": "private", "texts": "said"}
-RECORD = {
-    "_id", "type", "title", "description", "cover_image", "state", "tags", "created_at", "updated_at", "visibility",
-    "like_count", "mark_count", "shared_count", "task_count", "author", "train_mode", "samples", "languages",
-    "lock_visibility", "unliked", "liked", "marked",
-}  # fmt: skip
 PACKED = {"content-type": "application/msgpack"}
 
 
@@ -104,12 +95,10 @@ def test_a_voice_is_made_found_and_spoken_with(service: Service, how: str) -> No
     )  # fmt: skip
     assert answer.status_code == 201, answer.text
     record = answer.json()
-    assert set(record) == RECORD
+    assert set(record) == set(RECORD)
     assert (record["state"], record["type"], record["train_mode"]) == ("trained", "tts", "fast")
     assert (record["title"], record["description"], record["tags"]) == ("Ada", "deep", ["calm", "low"])
     assert [sample["text"] for sample in record["samples"]] == ["one", "two"]
-    assert all(set(sample) == {"title", "text", "task_id", "audio"} for sample in record["samples"])
-    assert datetime.fromisoformat(record["created_at"]).tzinfo is not None
     assert service.ann.get(f"/model/{record['_id']}").json() == record
     image = service.ann.get(record["cover_image"])
     assert (image.content, image.headers["content-type"]) == (cover, "image/jpeg")
@@ -162,17 +151,6 @@ def test_a_key_that_is_made_anew_inherits_nothing(service: Service, tmp_path: Pa
         assert first.prefix not in owner_of(first)
 
 
-def test_the_client_makes_and_finds_voices(service: Service) -> None:
-    with ServiceBackend(service.served.url, service.served.secret) as backend:
-        made = backend.create_voice(VoiceCreate(title="Ada", voices=(WAV,), texts=("said",), visibility="private"))
-        assert backend.get_voice(made.id) == made
-        assert backend.synthesize(Call(TTSRequest(text="One dog.", reference_id=made.id), seed=1)).clip().duration > 0
-        with pytest.raises(NotFound):
-            backend.get_voice("0" * 32)
-        with pytest.raises(RequestInvalid, match="voices"):
-            backend.create_voice(VoiceCreate(title="Ada", voices=(b"no audio",), visibility="private"))
-
-
 @pytest.mark.parametrize("secret", [None, "Bearer nonsense", "Basic x"])
 @pytest.mark.parametrize(
     "route", ["/model/" + "0" * 32, "/model/" + "0" * 32 + "/cover", "/model/" + "0" * 32 + "/samples/0", "/model"]
@@ -208,11 +186,6 @@ def test_what_is_wrong_is_named_and_nothing_is_kept(
     before = service.rows(), service.files()
     assert field in fields(_send(service.ann, how, **changes))
     assert (service.rows(), service.files()) == before
-
-
-def test_no_voices_at_all(service: Service) -> None:
-    assert "body.voices" in fields(service.ann.post("/model", content=msgpack.packb(FIELDS), headers=PACKED))
-    assert "body.voices" in fields(service.ann.post("/model", data=FIELDS, files={"other": b"x"}))
 
 
 @pytest.mark.parametrize("body", [b"", b"\xc1", b"[1]", msgpack.packb([1]), msgpack.packb({"voices": {"a": 1}})])
@@ -274,23 +247,13 @@ def test_too_many_uploads_at_once_are_told_to_wait(small: Service) -> None:
             assert time.monotonic() < end
         assert message(answer, 503)
         assert int(answer.headers["retry-after"]) > 0
-    end = time.monotonic() + 10
-    while _send(small.ben, "msgpack").status_code != 201:
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    until(lambda: _send(small.ben, "msgpack").status_code == 201)
 
 
 def test_several_at_once_are_all_made(service: Service) -> None:
-    made: list[str] = []
-    threads = [
-        threading.Thread(target=lambda n=n: made.append(_send(service.ann, "msgpack", title=f"{n}").json()["_id"]))
-        for n in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(service.ann.get(f"/model/{voice}").json()["title"] for voice in made) == ["0", "1", "2", "3"]
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(lambda title: _send(service.ann, "msgpack", title=title).json()["_id"], "0123"))
+    assert [service.ann.get(f"/model/{voice}").json()["title"] for voice in made] == ["0", "1", "2", "3"]
 
 
 def test_a_store_that_is_gone_is_unavailable(small: Service) -> None:

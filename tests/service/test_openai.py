@@ -13,7 +13,7 @@ import numpy as np
 import openai
 import pytest
 
-from tests.served import Service, until
+from tests.served import Service, breaks, until
 from tests.service.conftest import Start
 from tests.tones import ToneBackend
 from voicelab.audio.formats import read
@@ -131,20 +131,11 @@ def test_server_sent_events_carry_the_same_audio_as_it_is_made(start: Start) -> 
 
 
 def test_events_that_break_off_are_not_passed_off_as_done(start: Start) -> None:
-    def fail(number: int) -> None:
-        if number == 3:
-            raise RuntimeError("broken")
-
-    broken = start(ToneBackend(fail), openai=True, credit=100)
+    broken = start(ToneBackend(breaks(3, RuntimeError)), openai=True, credit=100)
     body = {"model": "s1", "voice": "ada", "input": "Hello there.", "stream_format": "sse", "response_format": "pcm"}
     came: list[bytes] = []
-
-    def read(answer: httpx.Response) -> None:
-        for chunk in answer.iter_bytes():
-            came.append(chunk)  # noqa: PERF402 - what comes before it breaks off is kept
-
     with broken.http.stream("POST", "/v1/audio/speech", json=body) as answer, pytest.raises(httpx.RemoteProtocolError):
-        read(answer)
+        came.extend(answer.iter_bytes())  # which keeps what comes before it breaks off
     assert b"speech.audio.delta" in b"".join(came)
     assert b"speech.audio.done" not in b"".join(came)
     until(lambda: broken.credit < 100)
@@ -158,11 +149,7 @@ def test_errors_are_the_packages_own_classes(start: Start, service: Service) -> 
     ):
         stranger.models.list()
     assert raised.value.code == "invalid_api_key"
-
-    def fail(_: int) -> None:
-        raise RuntimeError("broken")
-
-    poor, broken = start(credit=3, openai=True), start(ToneBackend(fail), openai=True)
+    poor, broken = start(credit=3, openai=True), start(ToneBackend(breaks(error=RuntimeError)), openai=True)
     for one, status, code in ((poor, 402, "insufficient_quota"), (broken, 500, None)):
         with (
             openai.OpenAI(api_key=one.secret, base_url=one.url + "/v1", max_retries=0) as client,

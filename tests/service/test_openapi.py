@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -21,8 +20,6 @@ from schemathesis.specs.openapi.schemas import OpenApiSchema
 from schemathesis.transport.serialization import contains_binary
 
 from tests.served import PLAIN, Service
-from tests.service.conftest import Start
-from tests.service.host import ToneHost
 from tests.speechlike import speech_file
 from tests.tones import ToneBackend
 from tests.voices.test_cover import picture
@@ -32,13 +29,6 @@ from voicelab.service.openapi import OPERATIONS, document
 WAV = speech_file(1.2)
 PNG = picture("png")
 WHOLE = {"chunk_length", "min_chunk_length", "max_new_tokens", "sample_rate", "mp3_bitrate", "opus_bitrate"}
-
-
-@pytest.fixture(scope="module")
-def host(start_shared: Start, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    backend = ToneHost(tmp_path_factory.mktemp("voices"), max_text=60)
-    yield start_shared(backend)
-    backend.close()
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -55,19 +56,15 @@ class Program:
         assert match, self.first
         self.url = match[0]
 
-    def begin(self, secret: str, notes: int) -> tuple[httpx.Client, httpx.Response, Iterator[bytes], int]:
-        client = httpx.Client(**PLAIN, timeout=20)
-        request = client.build_request(
-            "POST",
-            self.url + "/v1/tts",
-            json={"text": "x" * notes, "format": "pcm", "sample_rate": 24000},
-            headers={"authorization": f"Bearer {secret}"},
-        )
-        response = client.send(request, stream=True)
-        assert response.status_code == 200
-        chunks = response.iter_raw()
-        # How much comes at once depends on how busy the machine is.
-        return client, response, chunks, len(next(chunks))
+    @contextmanager
+    def speech(self, secret: str, notes: int) -> Iterator[tuple[Iterator[bytes], int]]:
+        """Begin a speech; give what is to come of it, and how much came at once."""
+        body = {"text": "x" * notes, "format": "pcm", "sample_rate": 24000}
+        headers = {"authorization": f"Bearer {secret}"}
+        with httpx.stream("POST", self.url + "/v1/tts", json=body, headers=headers, timeout=20, **PLAIN) as response:
+            assert response.status_code == 200
+            chunks = response.iter_raw()
+            yield chunks, len(next(chunks))
 
     def end(self) -> tuple[int, str, str]:
         try:
@@ -88,52 +85,42 @@ def secret(tmp_path: Path) -> str:
 def test_sigterm_lets_running_speech_finish(tmp_path: Path, secret: str) -> None:
     program = Program(tmp_path, 20)
     assert "tones is ready at" in program.first
-    client, response, chunks, first = program.begin(secret, 60)
-    program.process.send_signal(signal.SIGTERM)
-    body = {"text": "hello"}
-    headers = {"authorization": f"Bearer {secret}"}
-    end = time.monotonic() + 10
-    while (answer := httpx.post(program.url + "/v1/tts", json=body, headers=headers, **PLAIN)).is_success:
-        assert time.monotonic() < end  # the signal had not arrived yet
-    assert answer.status_code == 503
-    assert set(answer.json()) == {"status", "message"}
-    assert int(answer.headers["retry-after"]) > 0
-    assert httpx.get(program.url + "/health", **PLAIN).status_code == 503
-    assert first + len(b"".join(chunks)) == 60 * 2400
-    response.close()
-    client.close()
+    with program.speech(secret, 60) as (chunks, first):
+        program.process.send_signal(signal.SIGTERM)
+        body = {"text": "hello"}
+        headers = {"authorization": f"Bearer {secret}"}
+        end = time.monotonic() + 10
+        while (answer := httpx.post(program.url + "/v1/tts", json=body, headers=headers, **PLAIN)).is_success:
+            assert time.monotonic() < end  # the signal had not arrived yet
+        assert answer.status_code == 503
+        assert set(answer.json()) == {"status", "message"}
+        assert int(answer.headers["retry-after"]) > 0
+        assert httpx.get(program.url + "/health", **PLAIN).status_code == 503
+        assert first + len(b"".join(chunks)) == 60 * 2400
     code, out, err = program.end()
     assert code == 0, err
     assert out.endswith("ended 0\n")
     assert "Traceback" not in err
 
 
-def test_a_second_signal_breaks_speech_off(tmp_path: Path, secret: str) -> None:
-    program = Program(tmp_path, 20)
-    client, response, chunks, _ = program.begin(secret, 2000)
-    program.process.send_signal(signal.SIGINT)
-    time.sleep(0.5)
-    program.process.send_signal(signal.SIGINT)
-    before = time.monotonic()
-    with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError)):
-        list(chunks)
-    response.close()
-    client.close()
+@pytest.mark.parametrize(
+    ("signals", "grace"),
+    [((signal.SIGINT, signal.SIGINT), 20), ((signal.SIGTERM,), 1)],
+    ids=["a second signal", "the end of the grace"],
+)
+def test_speech_is_broken_off_by(tmp_path: Path, secret: str, signals: tuple[signal.Signals, ...], grace: int) -> None:
+    program = Program(tmp_path, grace)
+    with program.speech(secret, 2000) as (chunks, _):
+        for number, one in enumerate(signals):
+            time.sleep(0.5 * number)
+            program.process.send_signal(one)
+        before = time.monotonic()
+        with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError)):
+            list(chunks)
     code, out, _ = program.end()
-    assert time.monotonic() - before < 15  # the grace is 20
+    assert time.monotonic() - before < 15
     assert code == 0
     assert out.endswith("ended 0\n")
-
-
-def test_speech_that_outlasts_the_grace_is_broken_off(tmp_path: Path, secret: str) -> None:
-    program = Program(tmp_path, 1)
-    client, response, chunks, _ = program.begin(secret, 2000)
-    program.process.send_signal(signal.SIGTERM)
-    with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError)):
-        list(chunks)
-    response.close()
-    client.close()
-    assert program.end()[0] == 0
 
 
 def test_a_service_that_nobody_can_call_says_how_to_make_a_key(tmp_path: Path) -> None:

@@ -8,22 +8,17 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.served import PLAIN
+from tests.served import PLAIN, breaks
 from tests.service.conftest import Start
 from tests.service.test_run import Program
 from tests.tones import ToneBackend
-from voicelab.errors import AuthenticationError, EngineError
+from voicelab.errors import AuthenticationError
 from voicelab.service.keys import KeyStore
 
 
 def test_a_secret_is_in_no_answer_and_no_log(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(1)
-
-    def step(number: int) -> None:
-        if number == 2:
-            raise EngineError("broke")
-
-    service = start(ToneBackend(step))
+    service = start(ToneBackend(breaks(2)))
     answers = [
         service.speak(),
         service.speak(""),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import struct
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from tests.served import NOTE_BYTES, Held, call, read, until
+from tests.served import NOTE_BYTES, Held, breaks, call, fields, message, read, reset_when_closed, until
 from tests.service.conftest import Start
 from tests.tones import ToneBackend
 from voicelab.errors import (
@@ -52,17 +51,14 @@ def test_the_status_waits_for_the_first_audio(start: Start) -> None:
     ],
 )
 def test_an_error_before_any_audio_has_its_status(start: Start, error: Callable[[], Exception], status: int) -> None:
-    def step(_: int) -> None:
-        raise error()
-
-    service = start(ToneBackend(step))
+    service = start(ToneBackend(breaks(error=error)))
     answer = service.speak("hello")
     assert answer.status_code == status
     assert "insides" not in answer.text
     if status == 422:
-        assert isinstance(answer.json(), list)
+        fields(answer)
     else:
-        assert set(answer.json()) == {"status", "message"}
+        message(answer, status)
     assert ("retry-after" in answer.headers) == (status == 503)
     until(lambda: service.backend.open == 0)
 
@@ -78,11 +74,7 @@ def test_a_voice_that_gives_nothing_is_an_error(start: Start) -> None:
 
 @pytest.mark.parametrize("note", [1, 4])
 def test_an_error_in_mid_audio_ends_without_the_final_chunk(start: Start, note: int) -> None:
-    def step(number: int) -> None:
-        if number == note:
-            raise EngineError("broke")
-
-    service = start(ToneBackend(step))
+    service = start(ToneBackend(breaks(note)))
     with call(service) as raw:
         got = read(raw)
     assert got.startswith(b"HTTP/1.1 200 ")
@@ -94,11 +86,7 @@ def test_an_error_in_mid_audio_ends_without_the_final_chunk(start: Start, note: 
 
 
 def test_one_that_fails_leaves_the_others_alone(start: Start) -> None:
-    def step(number: int) -> None:
-        if number == 7:
-            raise EngineError("broke")
-
-    service = start(ToneBackend(step))
+    service = start(ToneBackend(breaks(7)))
     whole = service.http.post("/v1/tts", json={"text": "hello", "format": "wav"}).content
 
     def one(number: int) -> bytes | None:
@@ -120,7 +108,7 @@ def test_a_caller_that_leaves_cancels_the_work(start: Start) -> None:
     with call(service, "x" * 1000) as raw:
         read(raw, 3 * NOTE_BYTES)
         # A reset, not a polite end.
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        reset_when_closed(raw)
     until(lambda: service.backend.open == 0)
     said = held.said
     assert said < 900
@@ -164,7 +152,7 @@ def test_resets_at_any_moment_leave_no_work_behind(start: Start) -> None:
         with call(service, "x" * 200) as raw:
             if number % 3:
                 read(raw, number * 300)
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            reset_when_closed(raw)
     until(lambda: service.backend.open == 0)
     assert service.http.post("/v1/tts", json={"text": "hello", "format": "wav"}).content == whole
 

@@ -9,11 +9,9 @@ import random
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,13 +21,11 @@ import pytest
 
 from tests.experiments.listening.test_design import listening_test
 from tests.experiments.listening.test_study import FIRST, QUESTIONS, SECRET
-from tests.served import PLAIN
+from tests.served import PLAIN, program
 from voicelab.experiments.listening.results import analyse
 from voicelab.experiments.listening.study import Study, check_answer
 from voicelab.experiments.listening.votes import Ballot
 from voicelab.views.listening import listening_page
-
-VOICELAB = str(Path(sys.executable).with_name("voicelab"))
 
 
 def a_study(listeners: int, items: int = 6, per_listener: int = 3, **fields: Any) -> Study:
@@ -178,17 +174,8 @@ def test_nobody_answers_for_another(tmp_path: Path) -> None:
             assert client.post("/api/listeners", json=bad).status_code == 422
 
 
-@contextmanager
-def served(folder: Path, port: int = 0) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    command = [VOICELAB, "listen", str(folder), "--port", str(port)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        try:
-            match = re.search(r"http://127\.0\.0\.1:(\d+)", process.stderr.readline())
-            assert match is not None
-            yield process, match[0]
-        finally:
-            process.kill()
+def served(folder: Path, port: int = 0) -> AbstractContextManager[tuple[subprocess.Popen[str], str]]:
+    return program("listen", str(folder), "--port", str(port))
 
 
 def test_the_command_serves_a_study_and_goes_on_with_it(tmp_path: Path) -> None:
