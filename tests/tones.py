@@ -6,6 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from voicelab.backend import SpeechStream
 from voicelab.call import Call, VoicePreset
 from voicelab.capabilities import Capabilities, check_seed_support, check_text_length
 from voicelab.errors import NotFound, RequestInvalid
-from voicelab.schema import TTSRequest, VoiceCreate, VoiceModel
+from voicelab.schema import Author, TTSRequest, VoiceCreate, VoiceModel
 
 RATE = 24_000
 NOTE = 1_200  # samples: 50 ms
@@ -29,6 +30,20 @@ def until(true: Callable[[], object], seconds: float = 10) -> None:
     while not true():
         assert time.monotonic() < end, "it never came"
         time.sleep(0.002)
+
+
+def kept_voice(id: str, request: VoiceCreate) -> VoiceModel:
+    """What a backend that keeps voices answers to ``request``."""
+    now = datetime.now(UTC)
+    return VoiceModel(
+        id=id,
+        title=request.title,
+        state="trained",
+        created_at=now,
+        updated_at=now,
+        visibility=request.visibility,
+        author=Author(id="me"),
+    )
 
 
 class ToneBackend:
