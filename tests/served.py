@@ -25,6 +25,7 @@ import httpx
 from tests.engine.tiny import make_codec, make_lm, speaker
 from tests.interface import wire
 from tests.tones import ToneBackend
+from tests.tones import until as until  # noqa: PLC0414 (tests of servers have it from here)
 from voicelab.backend import Backend
 from voicelab.call import VoicePreset
 from voicelab.engine.local import LocalBackend
@@ -43,14 +44,6 @@ NOTE_BYTES: Final = 2400
 """Of a note of ToneBackend as pcm of 24 kHz, which ``call`` asks for."""
 PLAIN: Final[dict[str, Any]] = {"trust_env": False, "verify": ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)}
 """For httpx: no proxy, and no certificates, which take 60 ms to load."""
-
-
-def until(true: Callable[[], object], seconds: float = 10) -> None:
-    """Wait for something to become true."""
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.002)
 
 
 async def until_async(true: Callable[[], object], seconds: float = 10) -> None:

@@ -3,21 +3,20 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from IPython.core.completer import provisionalcompleter
 
-from tests.tones import ToneBackend
+from tests.tones import ToneBackend, kept_voice
 from voicelab.call import VoicePreset
 from voicelab.client import ServiceBackend
 from voicelab.clip import Clip
 from voicelab.distribution import install_command
 from voicelab.errors import ArgumentError, MissingExtra, NotFound, RequestInvalid
 from voicelab.lab import Lab, connect
-from voicelab.schema import Author, ProsodyControl, ReferenceAudio, VoiceCreate, VoiceModel
+from voicelab.schema import ProsodyControl, ReferenceAudio, VoiceCreate, VoiceModel
 
 
 class Recorder(ToneBackend):
@@ -28,16 +27,7 @@ class Recorder(ToneBackend):
 
     def create_voice(self, request: VoiceCreate) -> VoiceModel:
         self.created = request
-        now = datetime.now(UTC)
-        return VoiceModel(
-            id="ben",
-            title=request.title,
-            state="trained",
-            created_at=now,
-            updated_at=now,
-            visibility=request.visibility,
-            author=Author(id="me"),
-        )
+        return kept_voice("ben", request)
 
     def close(self) -> None:
         self.closed += 1

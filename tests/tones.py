@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 
 import numpy as np
 
@@ -13,13 +15,35 @@ from voicelab.backend import SpeechStream
 from voicelab.call import Call, VoicePreset
 from voicelab.capabilities import Capabilities, check_seed_support, check_text_length
 from voicelab.errors import NotFound, RequestInvalid
-from voicelab.schema import TTSRequest, VoiceCreate, VoiceModel
+from voicelab.schema import Author, TTSRequest, VoiceCreate, VoiceModel
 
 RATE = 24_000
 NOTE = 1_200  # samples: 50 ms
 VOICES = (VoicePreset("ada", "Ada", "low and calm"), VoicePreset("ben", "Ben"))
 DECLARED = (*VOICES, VoicePreset("nobody", "Nobody"))
 """For a backend that declares a voice and then refuses it."""
+
+
+def until(true: Callable[[], object], seconds: float = 10) -> None:
+    """Wait for something to become true."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.002)
+
+
+def kept_voice(id: str, request: VoiceCreate) -> VoiceModel:
+    """What a backend that keeps voices answers to ``request``."""
+    now = datetime.now(UTC)
+    return VoiceModel(
+        id=id,
+        title=request.title,
+        state="trained",
+        created_at=now,
+        updated_at=now,
+        visibility=request.visibility,
+        author=Author(id="me"),
+    )
 
 
 class ToneBackend:
@@ -73,10 +97,10 @@ class ToneBackend:
             request.format, RATE, request.rate, mp3_bitrate=request.mp3_bitrate, opus_bitrate=request.opus_bitrate
         )
         identity = json.dumps([request.canonical(), call.model, call.seed], sort_keys=True)
-        time = np.arange(NOTE) / RATE
+        at = np.arange(NOTE) / RATE
         for number in range(len(request.text)):
             self.step(number)
             digest = hashlib.sha256(f"{identity}{number}".encode()).digest()
             pitch = 110 + digest[0] * 2
-            yield encoder.feed((0.3 * np.sin(2 * np.pi * pitch * time)).astype(np.float32))
+            yield encoder.feed((0.3 * np.sin(2 * np.pi * pitch * at)).astype(np.float32))
         yield encoder.finish()

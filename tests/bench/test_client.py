@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from client import compare, median_ratio
 
-BENCH = Path(__file__).resolve().parents[2] / "bench"
+from tests.bench.conftest import last_line
 
 
 def test_a_ratio_of_medians_and_its_interval() -> None:
@@ -30,10 +25,7 @@ def test_an_answer_that_is_not_the_whole_clip_stops_it() -> None:
 
 @pytest.mark.thorough
 def test_the_command_compares_and_ends() -> None:
-    command = [sys.executable, str(BENCH / "client.py"), "--rounds", "4"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr
-    figures = json.loads(done.stdout.splitlines()[-1])
+    figures = last_line("client.py", "--rounds", "4")
     cases = [(case["way"], case["clip_s"], case["rounds"]) for case in figures["client"]]
     assert cases == [(way, clip_s, 4) for clip_s in (1, 60) for way in ("blocking", "event loop")]
     for case in figures["client"]:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 from service import milliseconds
 
-BENCH = Path(__file__).resolve().parents[2] / "bench"
+from tests.bench.conftest import last_line
 
 
 def test_medians() -> None:
@@ -19,9 +14,6 @@ def test_medians() -> None:
 
 @pytest.mark.thorough
 def test_the_command_measures_and_ends() -> None:
-    command = [sys.executable, str(BENCH / "service.py"), "--seconds", "0.3", "--callers", "2"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr
-    figures = json.loads(done.stdout.splitlines()[-1])
+    figures = last_line("service.py", "--seconds", "0.3", "--callers", "2")
     assert figures["service"]["requests"] > 5
     assert figures["machine"]["cores"] >= 1

@@ -6,13 +6,12 @@ import base64
 import hashlib
 import re
 import threading
-import time
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.tones import ToneBackend
+from tests.tones import ToneBackend, until
 from voicelab.clip import Clip
 from voicelab.experiments.comparison import Comparison, compare
 from voicelab.experiments.metrics.level import loudness
@@ -33,10 +32,7 @@ def open_page(panel: ComparePanel, monkeypatch: pytest.MonkeyPatch, messages: in
     sent: list[tuple[dict[str, Any], Any]] = []
     monkeypatch.setattr(panel, "send", lambda *message: sent.append(message))
     panel._on_message(panel, {"kind": "ready"}, [])
-    deadline = time.monotonic() + 60
-    while len(sent) < messages:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: len(sent) >= messages, 60)
     return sent
 
 

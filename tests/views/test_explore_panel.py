@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ipywidgets.widgets import widget as registry
 
-from tests.tones import ToneBackend
+from tests.tones import ToneBackend, until
 from voicelab.backend import SpeechStream
 from voicelab.call import Call, Knob
 from voicelab.capabilities import FieldSupport
@@ -54,13 +54,6 @@ def fields_of(panel: ExplorePanel) -> dict[str, Any]:
 
 def press(panel: ExplorePanel, name: str) -> None:
     panel.controls._on_message(None, {"kind": name}, [])
-
-
-def until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_every_field_of_the_schema_has_a_control_with_its_bounds(explore: Callable[..., ExplorePanel]) -> None:

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from ipywidgets.widgets import widget as registry
 
-from tests.tones import DECLARED, ToneBackend
+from tests.tones import DECLARED, ToneBackend, until
 from voicelab.capabilities import Price
 from voicelab.errors import ArgumentError, StoreError
 from voicelab.experiments.listening.results import analyse
@@ -40,13 +40,6 @@ def panels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
     yield make
     for panel in made:
         panel.close()
-
-
-def until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def typed(panel: SweepPanel, place: int, text: str) -> Any:

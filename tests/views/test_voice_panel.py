@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import threading
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +8,13 @@ import numpy as np
 import pytest
 
 from tests.speechlike import RATE, speech_file, speechlike
-from tests.tones import VOICES, ToneBackend
+from tests.tones import VOICES, ToneBackend, kept_voice
 from voicelab.backend import SpeechStream
 from voicelab.call import Call
 from voicelab.clip import Clip
 from voicelab.errors import RequestInvalid
 from voicelab.lab import Lab
-from voicelab.schema import Author, VoiceCreate, VoiceModel
+from voicelab.schema import VoiceCreate, VoiceModel
 from voicelab.views.voice_panel import Recorder, VoiceDraft, VoicePanel
 from voicelab.voices.intake import MAX_FILES
 
@@ -33,11 +32,7 @@ class Keeper(ToneBackend):
 
     def create_voice(self, request: VoiceCreate) -> VoiceModel:
         self.created = request
-        now = datetime.now(UTC)
-        about: dict[str, Any] = {"title": request.title, "visibility": request.visibility, "author": Author(id="me")}
-        self.made.insert(
-            0, VoiceModel(id=f"{len(self.made):032x}", state="trained", created_at=now, updated_at=now, **about)
-        )
+        self.made.insert(0, kept_voice(f"{len(self.made):032x}", request))
         return self.made[0]
 
     def list_voices(self) -> tuple[VoiceModel, ...]:

@@ -4,14 +4,13 @@ import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.experiments.conftest import ask, spoil
-from tests.tones import ToneBackend
+from tests.tones import ToneBackend, kept_voice
 from voicelab.backend import Backend, SpeechStream, StreamSummary
 from voicelab.call import Call
 from voicelab.clip import take_key
@@ -19,7 +18,7 @@ from voicelab.errors import Cancelled, NotFound, RequestInvalid, ServiceUnavaila
 from voicelab.experiments.runs.backends import CachedBackend, RecordingBackend, ReplayBackend, ReplayTiming
 from voicelab.experiments.runs.cache import Cache
 from voicelab.experiments.runs.run import Journal, load
-from voicelab.schema import Author, ReferenceAudio, TTSRequest, VoiceCreate, VoiceModel
+from voicelab.schema import ReferenceAudio, TTSRequest, VoiceCreate, VoiceModel
 
 
 class Voices(ToneBackend):
@@ -32,16 +31,7 @@ class Voices(ToneBackend):
     def create_voice(self, request: VoiceCreate) -> VoiceModel:
         if request.voices[0] == b"noise":
             raise RequestInvalid.of("voices", "There is no speech in it")
-        now = datetime.now(UTC)
-        record = VoiceModel(
-            id=f"v{len(self.kept)}",
-            title=request.title,
-            state="trained",
-            created_at=now,
-            updated_at=now,
-            visibility=request.visibility,
-            author=Author(id="me"),
-        )
+        record = kept_voice(f"v{len(self.kept)}", request)
         self.kept[record.id] = record
         return record
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.experiments.sweeps.test_sweep import sweep
-from tests.tones import ToneBackend
+from tests.tones import ToneBackend, until
 from voicelab.experiments.runs.cache import Cache
 
 
@@ -47,8 +47,7 @@ def test_a_worker_that_is_lost_in_the_middle(client: Any, tmp_path: Path) -> Non
     pids = list(client.run(os.getpid).values())
     work = sweep(ToneBackend(), repeats=10, factories={"lab": SlowTones}, cache=Cache(tmp_path)).start(executor=client)
     killer = threading.Timer(0.0, os.kill, (pids[0], signal.SIGKILL))
-    while work.progress.rendered < 5:
-        time.sleep(0.01)
+    until(lambda: work.progress.rendered >= 5, 60)
     killer.start()
     assert work.wait(60)
     assert (work.state, work.progress.rendered, work.progress.failed) == ("done", 60, 0)

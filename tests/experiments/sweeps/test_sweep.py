@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.tones import ToneBackend
+from tests.tones import ToneBackend, until
 from voicelab.backend import SpeechStream
 from voicelab.call import Call
 from voicelab.errors import AudioError, NotFound, RequestInvalid
@@ -33,11 +33,6 @@ def sweep_over(backend: ToneBackend, base: Call, axes: Mapping[str, object], **o
     return Sweep(
         base, tuple(Axis.of(name, values, knobs) for name, values in axes.items()), {"lab": backend}, **options
     )
-
-
-@pytest.fixture
-def cache(tmp_path: Path) -> Cache:
-    return Cache(tmp_path / "cache")
 
 
 def sweep(backend: ToneBackend, axes: dict[str, object] | None = None, **options: Any) -> Sweep:
@@ -155,8 +150,7 @@ def slowly(seconds: float) -> Callable[[int], None]:
 def test_cancel_breaks_off_and_keeps_what_is_made(cache: Cache) -> None:
     backend = ToneBackend(slowly(0.05))
     work = sweep(backend, repeats=10, cache=cache).start(concurrency=4)
-    while work.progress.rendered < 4:
-        time.sleep(0.01)
+    until(lambda: work.progress.rendered >= 4)
     begun = time.monotonic()
     work.cancel()
     assert work.wait(5)
@@ -202,8 +196,7 @@ def test_cancel_stops_looking_for_what_is_kept_too(cache: Cache) -> None:
 def test_a_pause_is_no_time_at_work(cache: Cache) -> None:
     go = threading.Event()
     work = sweep(ToneBackend(lambda _: go.wait(10)), cache=cache).start(concurrency=2)
-    while len(work.running) < 2:
-        time.sleep(0.01)
+    until(lambda: len(work.running) >= 2)
     assert {job.cell.index for job in work.running} == {0, 1}
     work.pause()
     at_pause = work.progress.elapsed_s
@@ -220,12 +213,10 @@ def test_a_pause_is_no_time_at_work(cache: Cache) -> None:
 def test_pause_starts_nothing_more(cache: Cache) -> None:
     backend = ToneBackend(slowly(0.02))
     work = sweep(backend, repeats=5, cache=cache).start(concurrency=2)
-    while work.progress.rendered < 2:
-        time.sleep(0.01)
+    until(lambda: work.progress.rendered >= 2)
     work.pause()
     assert work.state == "paused"
-    while work.progress.running:
-        time.sleep(0.01)
+    until(lambda: not work.progress.running)
     asked = len(backend.asked)
     time.sleep(0.3)
     assert len(backend.asked) == asked < 30
