@@ -184,10 +184,11 @@ class PointerFamily:
             raise RequestInvalid.of("text", "<|phoneme_start|> is never closed: <|phoneme_end|> ends a phoneme span")
         self.front.check(tagged.said)
         written = () if request.normalize else as_written(tagged.said, self.languages).notes
-        unread = [tag for tag in tagged.tags if tag.kind == "phonemes" and not self._spelled(tag)]
-        notes = (*speakable(tagged.said, self.languages), *written, *ignored(tagged, _ACTING, unread))
+        idle = [tag for tag in tagged.tags if tag.kind == "phonemes" and not self._spelled(tag)]
+        idle += [tag for tag in tagged.tags if tag.kind == "emphasis" and not _speaks(tagged.said[tag.at :])]
+        notes = (*speakable(tagged.said, self.languages), *written, *ignored(tagged, _ACTING, idle))
         *parts, last = _between_pauses(tagged)
-        ends = not any(map(str.isalnum, last[1]))
+        ends = not _speaks(last[1])
         segments = self._segments(request, parts if ends else [*parts, last], self._emphasised(request, tagged))
         return SpeechPlan(segments, notes, last[0] if ends else 0.0)
 
@@ -249,6 +250,10 @@ class PointerFamily:
     def doubts(self, references: Sequence[ReferenceAudio]) -> tuple[str, ...]:
         """See engine.family.Family."""
         return self.references.doubts(references)
+
+
+def _speaks(text: str) -> bool:
+    return any(map(str.isalnum, text))
 
 
 def _between_pauses(text: TaggedText) -> Iterator[tuple[float, str]]:
