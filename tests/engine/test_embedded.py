@@ -80,8 +80,8 @@ def test_a_word_is_lengthened_where_a_tag_emphasises_it(embedded: LocalBackend) 
     assert emphasised["never"] > 1.25 * plain["never"]
     assert emphasised["that"] < 1.25 * plain["that"]
     assert said("", "[emphasis] ")["that"] > 1.15 * plain["that"]
-    nothing = embedded.synthesize(Call(TTSRequest(text="Never.[emphasis]"))).take().notes
-    assert nothing == ("[emphasis] did nothing: this voice acts on pauses, phoneme spans, emphasis",)
+    late = embedded.synthesize(Call(TTSRequest(text="[emphasis]Never.[emphasis]"))).take().notes
+    assert late == ("[emphasis] did nothing: no word follows it",)
 
 
 def test_pinyin_says_how_a_syllable_sounds(embedded: LocalBackend) -> None:

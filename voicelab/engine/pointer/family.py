@@ -184,9 +184,10 @@ class PointerFamily:
             raise RequestInvalid.of("text", "<|phoneme_start|> is never closed: <|phoneme_end|> ends a phoneme span")
         self.front.check(tagged.said)
         written = () if request.normalize else as_written(tagged.said, self.languages).notes
-        idle = [tag for tag in tagged.tags if tag.kind == "phonemes" and not self._spelled(tag)]
-        idle += [tag for tag in tagged.tags if tag.kind == "emphasis" and not _speaks(tagged.said[tag.at :])]
-        notes = (*speakable(tagged.said, self.languages), *written, *ignored(tagged, _ACTING, idle))
+        unread = [tag for tag in tagged.tags if tag.kind == "phonemes" and not self._spelled(tag)]
+        late = [tag.text for tag in tagged.tags if tag.kind == "emphasis" and not _speaks(tagged.said[tag.at :])]
+        lost = (f"{tag} did nothing: no word follows it" for tag in late)
+        notes = (*speakable(tagged.said, self.languages), *written, *ignored(tagged, _ACTING, unread), *lost)
         *parts, last = _between_pauses(tagged)
         ends = not _speaks(last[1])
         segments = self._segments(request, parts if ends else [*parts, last], self._emphasised(request, tagged))
