@@ -183,8 +183,11 @@ def test_tables_and_contours_and_nothing_of_them_blind(scratch: Scratch, tmp_pat
     page.wait_for_function(f"() => document.querySelector('{PANEL}').innerText.includes('speed')")
 
 
-def switched(page: Page) -> list[float]:
-    """Switch ten times while it plays; return the milliseconds from each key to the sound of the other clip alone."""
+def switched(page: Page, within: float = 0.06) -> list[float]:
+    """Switch ten times while it plays, each time to the same word `within` seconds of the other clip.
+
+    Return the milliseconds from each key to the sound of the other clip alone.
+    """
     recording(page)
     page.get_by_label("Loudness").select_option("raw")
     page.focus(PANEL)
@@ -209,7 +212,7 @@ def switched(page: Page) -> list[float]:
         # The same word: twice as far in the slow one, and back.
         there = 2 * (before - 0.05) / 0.1 if key == "2" else (before - 0.5) / 0.05 / 2
         moment = (after - 0.5) / 0.05 if key == "2" else (after - 0.05) / 0.1
-        assert moment == pytest.approx(there + passed * (2 if key == "2" else 1), abs=0.06)
+        assert moment == pytest.approx(there + passed * (2 if key == "2" else 1), abs=within)
     return took
 
 
@@ -224,7 +227,8 @@ def test_a_page_that_is_busy_in_the_middle_of_a_switch_leaves_no_gap_either(scra
     record(scratch.page)
     page = opened(scratch, TELLING, "first")
     page.evaluate(BUSY)
-    took = switched(page)
+    # What a page orders late begins late: by as much as two workers on two cores hold it up.
+    took = switched(page, within=0.15)
     assert np.median(took) > SWITCHED_MS  # it was busy
 
 
