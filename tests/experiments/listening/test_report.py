@@ -6,7 +6,9 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -28,9 +30,10 @@ from voicelab.experiments.statistics import crossed_mean
 LEVEL = {"a": 0.8, "b": 0.2, "c": 0.0, REFERENCE: 2.0, "anchor35": -2.0, "anchor70": -1.0}
 
 
-def study(folder: Path, kind: Kind, systems: str = "abc", listeners: int = 6, items: int = 5) -> ListeningResult:
-    """Votes of people who differ, on sentences that differ; one of the listeners may be left out."""
-    test = listening_test(kind, systems, items=items)
+@cache
+def study(kind: Kind, systems: str = "abc") -> ListeningResult:
+    """Votes of six people who differ, on five sentences that differ; one of the listeners may be left out."""
+    test = listening_test(kind, systems, items=5)
     draw = np.random.default_rng(7)
     own = {item: {name: draw.normal(0, 0.6) for name in LEVEL} for item in test.items}
 
@@ -53,15 +56,15 @@ def study(folder: Path, kind: Kind, systems: str = "abc", listeners: int = 6, it
             return {"choice": trial.answer if draw.random() < 0.8 else "A"}
         return {"choice": "A" if heard["A"] > heard["B"] else "B"}
 
-    with Ballot(test, folder / "votes.sqlite3") as ballot:
-        for number in range(listeners):
+    with TemporaryDirectory() as folder, Ballot(test, Path(folder) / "votes.sqlite3") as ballot:
+        for number in range(6):
             vote_all(ballot, f"listener {number}", vote)
         return analyse(test, ballot)
 
 
 @pytest.mark.parametrize("kind", ["MOS", "MUSHRA", "CMOS", "AB", "ABX"])
 def test_every_figure_is_computed_anew_from_the_votes(tmp_path: Path, kind: Kind) -> None:
-    report = study(tmp_path, kind).report()
+    report = study(kind).report()
     folder = report.save(tmp_path / "report")
     lines: list[str] = []
     assert recompute.main(folder, lines.append) == 0, "".join(lines)
@@ -77,8 +80,8 @@ def test_every_figure_is_computed_anew_from_the_votes(tmp_path: Path, kind: Kind
 
 @pytest.mark.parametrize("kind", ["MOS", "MUSHRA", "CMOS", "AB", "ABX"])
 @pytest.mark.parametrize("systems", ["ab", "abc"])
-def test_every_number_of_the_text_is_a_figure(tmp_path: Path, kind: Kind, systems: str) -> None:
-    report = study(tmp_path, kind, systems).report()
+def test_every_number_of_the_text_is_a_figure(kind: Kind, systems: str) -> None:
+    report = study(kind, systems).report()
     values = [f"{value:{form}}" for value in report.figures["value"] for form in (".2f", ".3g", ".4g", "g", ".0f")]
     told = report.text.partition("\n\n")[2].partition("Software and data")[0]
     for words in (
@@ -98,7 +101,7 @@ def test_every_number_of_the_text_is_a_figure(tmp_path: Path, kind: Kind, system
     ("kind", "primary"), [("MOS", ("b", "a")), ("AB", ("b", "a")), ("ABX", ("b", "a")), ("CMOS", ("a", "b"))]
 )
 def test_what_was_registered_is_computed_anew(tmp_path: Path, kind: Kind, primary: tuple[str, str]) -> None:
-    votes = study(tmp_path, kind).votes.drop(columns="counts")
+    votes = study(kind).votes.drop(columns="counts")
     plan = Plan("as good", primary, listeners=6, claim="not worse", margin=0.2)
     report = analyse(listening_test(kind, "abc", items=5), votes, plan=plan).report()
     folder = report.save(tmp_path / "report")
@@ -127,7 +130,7 @@ def test_the_programs_mixed_model_is_ours_where_votes_are_missing_too() -> None:
 
 
 def test_the_program_beside_the_votes_needs_no_voicelab(tmp_path: Path) -> None:
-    folder = study(tmp_path, "MOS", "ab").report().save(tmp_path / "report")
+    folder = study("MOS", "ab").report().save(tmp_path / "report")
     program = [sys.executable, "-P", "-W", "ignore", str(folder / "recompute.py")]
     done = subprocess.run(program, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -140,7 +143,7 @@ def test_r_computes_the_same(tmp_path: Path, kind: Kind) -> None:
     program = shutil.which("Rscript")
     if program is None:
         pytest.skip("R is not installed")
-    folder = study(tmp_path, kind).report().save(tmp_path / "report")
+    folder = study(kind).report().save(tmp_path / "report")
     done = subprocess.run(
         [program, "recompute.R"], capture_output=True, text=True, check=False, cwd=folder, timeout=300
     )
@@ -148,7 +151,7 @@ def test_r_computes_the_same(tmp_path: Path, kind: Kind) -> None:
 
 
 def test_the_text_has_what_the_standards_ask_for(tmp_path: Path) -> None:
-    result = study(tmp_path, "MUSHRA")
+    result = study("MUSHRA")
     report = result.report()
     assert isinstance(report, ListeningReport)
     for wanted in ("BS.1534-3", "median", "IQR", "ICC(2,1)", "Krippendorff's alpha (interval)", "(1 | listener)", "seed 0",
@@ -209,8 +212,8 @@ def test_answers_of_listeners_and_their_headphones_are_counted(tmp_path: Path) -
     assert again["tongue", "English"] == (4, 4 - left)
 
 
-def test_a_ranking_has_odds_ratios_with_intervals(tmp_path: Path) -> None:
-    result = study(tmp_path, "AB")
+def test_a_ranking_has_odds_ratios_with_intervals() -> None:
+    result = study("AB")
     assert result.ranking is not None
     assert (
         f"a over b after Bradley and Terry, all votes taken for independent: odds ratio {result.ranking.odds_ratio('a', 'b')}"
@@ -247,8 +250,8 @@ def test_what_p808_asks_of_listeners_is_stated_or_named_as_not_collected(tmp_pat
         ("ABX", "no gold or trapping questions; each pair of clips has 6 to 6 votes"),
     ],
 )
-def test_votes_of_a_clip_or_a_pair_are_counted(tmp_path: Path, kind: Kind, said: str) -> None:
-    assert said in study(tmp_path, kind).report().text
+def test_votes_of_a_clip_or_a_pair_are_counted(kind: Kind, said: str) -> None:
+    assert said in study(kind).report().text
 
 
 def test_names_are_text_in_the_page(tmp_path: Path) -> None:
