@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from torch import nn
 
 import voicelab
 from tests.engine.tiny import CODEC, LANGUAGE, make_codec, make_lm, speaker
@@ -44,13 +45,21 @@ def _rewrite(path: Path, meta: Any = None, **changes: torch.Tensor | None) -> Pa
     return out
 
 
+def _is_nearly(found: nn.Module, model: nn.Module, rounded: str = "") -> None:
+    """Half precision, and matrices within half a step of the 127 between 0 and the largest of their row."""
+    for name, value in model.state_dict().items():
+        if value.dim() == 2 and name.startswith(rounded):
+            assert ((found.state_dict()[name] - value).abs() <= 0.502 * value.abs().amax(1, keepdim=True) / 127).all()
+        else:
+            torch.testing.assert_close(found.state_dict()[name], value.half().float())
+
+
 def test_what_is_saved_is_loaded(saved: Path) -> None:
     found = checkpoint.load(saved)
     assert (found.codec.config, found.lm.config) == (CODEC, LANGUAGE)
     assert found.presets == (ADA, BEN)
-    for mine, theirs in ((make_codec(), found.codec), (make_lm(), found.lm)):
-        for name, value in mine.state_dict().items():
-            torch.testing.assert_close(theirs.state_dict()[name], value.half().float())
+    _is_nearly(found.codec, make_codec(), rounded="encoder.")
+    _is_nearly(found.lm, make_lm())
     torch.testing.assert_close(found.speakers["ben"], speaker(2).half().float())
     assert not any(p.requires_grad for p in (*found.codec.parameters(), *found.lm.parameters()))
     assert not found.lm.training
@@ -219,8 +228,7 @@ def test_a_folder_holds_two_models_on_one_codec(folder: Path) -> None:
     assert found.lm.config == LARGER
     small = checkpoint.load_small(found)
     assert small.config == LANGUAGE
-    for name, value in make_lm().state_dict().items():
-        torch.testing.assert_close(small.state_dict()[name], value.half().float())
+    _is_nearly(small, make_lm())
     with pytest.raises(WeightsError, match=r"no s1\.safetensors"):
         checkpoint.load_small(alone)
 
