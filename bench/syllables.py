@@ -31,6 +31,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--systems", default=",".join(SYSTEMS), help=f"of {', '.join(systems.NAMES)}, and s1:PRESET")
+    parser.add_argument("--texts", type=Path, help="sentences in place of the held-out ones, one a line")
     parser.add_argument("--sentences", type=int, default=60)
     parser.add_argument("--jobs", type=int, default=1, help="processes that share the work")
     parser.add_argument("--keep", type=Path, help="keep the verdicts here and go on from there (lines of JSON)")
@@ -38,7 +39,7 @@ def main() -> None:
     systems.add_old(parser)
     options = parser.parse_args()
     systems.use(options)
-    texts, began = systems.sentences(options.sentences, "zh"), time.perf_counter()
+    texts, began = systems.sentences(options.sentences, "zh", options.texts), time.perf_counter()
     rows = table(dict.fromkeys(options.systems.split(","), texts), Verdicts(options.keep, jobs=options.jobs))
     at_home = [row["whisper"]["value"] for name, row in rows.items() if name in ("voice:mei", "voice:wei")]
     report(

@@ -57,9 +57,10 @@ def use(options: argparse.Namespace) -> None:
             os.environ[variable] = str(path.resolve())
 
 
-def sentences(count: int, language: str = "en") -> list[str]:
-    """Return the first `count` sentences that were kept out of training."""
-    text = (teaching.ROOT / "training" / "data" / _HELD_OUT[language]).read_text(encoding="utf-8")
+def sentences(count: int, language: str = "en", path: Path | None = None) -> list[str]:
+    """Return the first `count` lines of a file; without one, of the sentences that were kept out of training."""
+    path = path or teaching.ROOT / "training" / "data" / _HELD_OUT[language]
+    text = path.read_text(encoding="utf-8")
     return [line.strip() for line in text.splitlines() if line.strip()][:count]
 
 

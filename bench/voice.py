@@ -154,6 +154,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--systems", help=f"of {', '.join(systems.NAMES)}; default: teacher, codec, voice, s1")
     parser.add_argument("--full", action="store_true", help="also every preset, other programs, and a thousand takes")
+    parser.add_argument("--texts", type=Path, help="sentences in place of the held-out ones, one a line")
     parser.add_argument("--sentences", type=int, default=300)
     parser.add_argument("--besides", type=int, default=60, help="sentences for presets and others that --full adds")
     parser.add_argument("--takes", type=int, default=1000, help="how many, with --full")
@@ -172,7 +173,8 @@ def _options() -> argparse.Namespace:
 def main() -> None:
     """Measure and print."""
     options, began = _options(), time.perf_counter()
-    texts, fewer = systems.sentences(options.sentences), systems.sentences(min(options.besides, options.sentences))
+    texts = systems.sentences(options.sentences, path=options.texts)
+    fewer = texts[: options.besides]
     asked = options.systems.split(",") if options.systems else [teacher_of("voice"), "codec", "voice", "s1"]
     if options.against:
         asked += ["old:codec", "old:voice", "old:s1"]
