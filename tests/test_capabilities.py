@@ -35,6 +35,7 @@ OWN = Capabilities(
 
 
 def test_a_call_without_knobs_has_the_key_and_the_record_that_it_had_before_there_were_any() -> None:
+    # A change of this value makes every cache and recording of before worthless: raise _KEY_VERSION knowingly.
     call = Call(TTSRequest(text="Hello.", format="wav"), "s1", 3)
     assert take_key(call, "f", 1) == "0c5a22525131b5e980d89b11eddffcccc09147de37426429a1354be3c34c8726"
     assert list(call_record(call)) == ["request", "model", "seed"]

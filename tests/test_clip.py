@@ -7,8 +7,6 @@ import io
 import math
 import pickle
 import resource
-import subprocess
-import sys
 import wave
 from pathlib import Path
 from typing import Any
@@ -256,18 +254,3 @@ def test_views_show_a_clip(clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plots, "plot_clips", lambda value, **options: (value, options))
     assert clip._repr_mimebundle_() == {"text/html": f"<b>{clip!r}</b>"}
     assert clip.plot(dpi=50) == (clip, {"dpi": 50})
-
-
-def test_a_clip_needs_neither_views_nor_analysis_nor_torch() -> None:
-    code = (
-        "import sys, voicelab.clip, voicelab.audio.prosody, voicelab.backend\n"
-        "heavy = {'torch', 'librosa', 'matplotlib', 'IPython', 'ipywidgets', 'httpx', 'starlette', 'numba', 'scipy'}\n"
-        "print(sorted(heavy & set(sys.modules)), [m for m in sys.modules if m.startswith('voicelab.views')])"
-    )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert out.strip() == "[] []"
-
-
-def test_saved_bytes_are_read_by_the_standard_library(clip: Clip) -> None:
-    with wave.open(io.BytesIO(clip.to_bytes("wav", sample_rate=16000))) as file:
-        assert file.getnframes() == 16000

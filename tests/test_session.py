@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,8 +11,7 @@ from tests.tones import ToneBackend, kept_voice
 from voicelab.call import VoicePreset
 from voicelab.client import ServiceBackend
 from voicelab.clip import Clip
-from voicelab.distribution import install_command
-from voicelab.errors import ArgumentError, MissingExtra, NotFound, RequestInvalid
+from voicelab.errors import ArgumentError, NotFound, RequestInvalid
 from voicelab.lab import Lab, connect
 from voicelab.schema import ProsodyControl, ReferenceAudio, VoiceCreate, VoiceModel
 
@@ -69,22 +66,16 @@ def test_speak_asks_for_wav_and_otherwise_for_the_interfaces_defaults(lab: Lab, 
     assert len(clip) == 5 * 1200 * 44100 // 24000
 
 
-def test_stream_gives_the_audio_that_speak_collects(lab: Lab) -> None:
-    with lab.stream("Hello", seed=3, format="pcm") as stream:
-        data = b"".join(stream)
-    assert len(data) == 2 * len(lab.speak("Hello", seed=3, format="pcm"))
-
-
 def test_a_field_overrides_a_default_and_defaults_pile_up(backend: Recorder) -> None:
     base = Lab(backend, temperature=0.2, seed=5, model="s1")
     base.with_defaults(top_p=0.3, voice="ada").speak("a", temperature=0.9)
     ((request, model, seed),) = backend.asked
     assert (request.temperature, request.top_p, request.reference_id, model, seed) == (0.9, 0.3, "ada", "s1", 5)
     assert "top_p" not in base.defaults
-
-
-def test_with_defaults_none_takes_a_default_away(backend: Recorder) -> None:
-    assert Lab(backend, temperature=0.2).with_defaults(temperature=None).request("a").temperature == 0.7
+    assert base.with_defaults(temperature=None).request("a").temperature == 0.7
+    # None in a call is the default for what stands beside the request.
+    beside = base.with_defaults(voice="ada").call("a", seed=None, model=None, voice=None)
+    assert (beside.seed, beside.model, beside.request.reference_id) == (5, "s1", "ada")
 
 
 def test_speed_and_volume_are_those_of_prosody(backend: Recorder) -> None:
@@ -282,32 +273,3 @@ def test_connect_refuses_what_does_not_fit(
     monkeypatch.delenv("VOICELAB_BASE_URL", raising=False)
     with pytest.raises(RequestInvalid, match=field):
         connect(**arguments)
-
-
-_WITHOUT_TORCH = """
-import sys
-sys.modules["torch"] = None  # what the import system keeps for a module that is not there
-import voicelab
-try:
-    voicelab.connect()
-except voicelab.MissingExtra as error:
-    print(error.extra, error)
-"""
-
-
-def test_without_torch_connect_says_what_to_install() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _WITHOUT_TORCH], capture_output=True, text=True, check=True, timeout=120
-    )
-    assert done.stdout.startswith("local ")
-    assert install_command("local") in done.stdout
-
-
-def test_missing_extra_is_also_an_import_error() -> None:
-    assert issubclass(MissingExtra, ImportError)
-
-
-def test_importing_the_lab_loads_neither_torch_nor_widgets() -> None:
-    code = "import sys, voicelab.lab; print({'torch', 'ipywidgets', 'httpx', 'matplotlib'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
-    assert done.stdout.strip() == "set()"

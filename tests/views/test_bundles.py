@@ -33,7 +33,7 @@ from voicelab.errors import (
 from voicelab.experiments.statistics import effects
 from voicelab.lab import Lab
 from voicelab.schema import Author, SampleEntity, TTSRequest, VoiceModel
-from voicelab.views.bundles import BUDGET, caption, clip_bundle, clip_picture, clip_text, effects_bundle, embedded_audio
+from voicelab.views.bundles import caption, clip_bundle, clip_picture, clip_text, effects_bundle, embedded_audio
 
 RATE = 24_000
 
@@ -179,10 +179,6 @@ def test_it_leaves_no_figure_open() -> None:
     assert plt.get_fignums() == others
 
 
-def test_the_budget_is_a_mebibyte() -> None:
-    assert BUDGET == 1 << 20
-
-
 SECRET = "this-is-the-account's-key"
 
 
@@ -286,15 +282,6 @@ def test_no_body_of_an_answer_is_shown() -> None:
     ]
     for error in errors:
         assert SECRET not in json.dumps(error._repr_mimebundle_())
-
-
-def test_showing_an_error_loads_no_view_before_it_is_shown() -> None:
-    code = (
-        "import sys; from voicelab.errors import EngineError; e = EngineError('x')\n"
-        "print([m for m in sys.modules if m.startswith('voicelab.views')]); print('text/html' in e._repr_mimebundle_())"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.split() == ["[]", "True"]
 
 
 def test_effects_are_a_table_with_a_picture_of_what_can_be_told() -> None:

@@ -16,7 +16,7 @@ import pytest
 from tests.speechlike import RATE, speechlike
 from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, MissingExtra
-from voicelab.experiments.metrics import BASIC, METRICS, Metric, Subject, Tools, Undefined, available, measure
+from voicelab.experiments.metrics import BASIC, METRICS, Metric, Subject, Undefined, available, measure
 
 Figure = Callable[..., tuple[float, str]]
 
@@ -272,20 +272,6 @@ def test_a_missing_recognizer_says_what_to_install(clips: list[Clip]) -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
     assert "[recognition]'" in done.stdout, done.stderr
-
-
-def test_measuring_loads_no_torch_and_importing_nothing_heavy() -> None:
-    script = (
-        "import sys, voicelab.experiments.metrics, voicelab.experiments.statistics\n"
-        "heavy = {'torch', 'pandas', 'scipy', 'librosa', 'matplotlib', 'jiwer', 'pystoi', 'numba'} & set(sys.modules)\n"
-        "assert not heavy, heavy\n"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 0, done.stderr
-
-
-def test_tools_are_plain_values() -> None:
-    assert Tools() == Tools()
 
 
 def test_a_page_says_of_every_metric_what_it_is_good_for() -> None:
