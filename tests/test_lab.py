@@ -36,7 +36,7 @@ def test_lists_ranges_and_mappings_are_axes_and_the_rest_is_fixed(tmp_path: Path
         format="pcm",
         cache=Cache(tmp_path),
     )
-    assert [axis.name for axis in sweep.axes] == ["text", "temperature", "seed", "reference_id"]
+    assert [axis.name for axis in sweep.axes] == ["text", "temperature", "reference_id", "seed"]
     assert (len(sweep), sweep.base.model) == (24, "s1")
     request = sweep.base.request
     assert (request.top_p, request.format, request.prosody) == (0.9, "pcm", ProsodyControl(speed=1.5))

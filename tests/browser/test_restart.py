@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from tests.browser.conftest import AUDIO, LONG, Scratch, in_kernel
+from tests.browser.conftest import AUDIO, LONG, Scratch, drag, in_kernel
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -64,12 +64,7 @@ def test_a_kernel_that_is_restarted_in_the_middle_of_everything_leaves_nothing(s
     page.wait_for_selector(".voicelab-hear[data-state=running]", timeout=LONG)
     # A comparison that would go round for ever, and speech that still arrives.
     page.wait_for_selector(".voicelab-compare[data-current=first]", timeout=LONG)
-    box = page.locator(".voicelab-compare canvas").first.bounding_box()
-    assert box is not None
-    page.mouse.move(box["x"] + 0.2 * box["width"], box["y"] + 20)
-    page.mouse.down()
-    page.mouse.move(box["x"] + 0.4 * box["width"], box["y"] + 20, steps=4)
-    page.mouse.up()
+    drag(page, page.locator(".voicelab-compare canvas").first, 0.2, 0.4)
     page.wait_for_selector(".voicelab-compare[data-playing=true]", timeout=LONG)
     page.locator(".voicelab-panel button.voicelab-speak").click()
     page.wait_for_function(

@@ -238,6 +238,9 @@ def test_a_notebook_is_told_seldom_and_keeps_the_count_alone() -> None:
     assert len(texts) < 20
     assert "<progress" in caught.outputs[0].data["text/html"]
     assert "<progress" not in caught.outputs[-1].data["text/html"]
+    with capture_output() as caught:  # what has no length is counted
+        assert sum(vl.progress(n for n in range(5))) == 10
+    assert shown(caught.outputs)[-1] == "5"
 
 
 @pytest.mark.usefixtures("notebook")
@@ -251,13 +254,6 @@ def test_it_tells_what_is_left_and_where_it_was_left() -> None:
     assert any("s left" in text for text in texts)
     assert texts[-1] == "<b>: 4 of 40"
     assert "<b>" not in caught.outputs[-1].data["text/html"]
-
-
-@pytest.mark.usefixtures("notebook")
-def test_what_has_no_length_is_counted() -> None:
-    with capture_output() as caught:
-        assert sum(vl.progress(n for n in range(5))) == 10
-    assert shown(caught.outputs)[-1] == "5"
 
 
 def test_a_terminal_has_a_line_and_a_file_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -394,9 +394,3 @@ def test_mushra_leaves_out_who_does_not_hear_the_reference(tmp_path: Path) -> No
         REFERENCE: 100.0,
         **dict(zip(ANCHORS, (20.0, 50.0), strict=True)),
     }
-
-
-def test_no_votes(tmp_path: Path) -> None:
-    test: ListeningTest = listening_test("AB")
-    with Ballot(test, tmp_path / "votes") as ballot, pytest.raises(ArgumentError, match="there are no votes yet"):
-        analyse(test, ballot)

@@ -228,18 +228,6 @@ def test_abx_results(tmp_path: Path) -> None:
     assert found.tests["b", "c"].estimate.value == 0.0
 
 
-def test_mos_results(tmp_path: Path) -> None:
-    test = listening_test("MOS", items=2)
-    rows: list[list[object]] = [
-        ["trial", name, item, rating, system, 700]
-        for name in ("Ada", "Ben")
-        for item in test.items
-        for system, rating in (("a", 4), ("b", 2))
-    ]
-    found = analyse(test, read_results(test, write(tmp_path / "lss.csv", LIKERT, rows)))
-    assert found.scores["a"].value == 4.0
-
-
 @pytest.mark.parametrize(
     "row",
     [

@@ -36,23 +36,6 @@ def test_a_take_is_made_once(cache: Cache, tones: ToneBackend) -> None:
     assert (stats.entries, stats.hits, stats.misses, stats.damaged) == (1, 1, 1, 0)
 
 
-def test_another_seed_repeat_model_or_field_is_another_take(cache: Cache, tones: ToneBackend) -> None:
-    cache.get_or_render(tones, Call(ask(), seed=3))
-    cache.get_or_render(tones, Call(ask(), seed=4))
-    cache.get_or_render(tones, Call(ask(), seed=3), repeat=1)
-    cache.get_or_render(tones, Call(ask(), seed=3, model="s1"))
-    cache.get_or_render(tones, Call(ask(top_p=0.1), seed=3))
-    cache.get_or_render(tones, Call(ask(), seed=None))
-    cache.get_or_render(ToneBackend(fingerprint="tones-2"), Call(ask(), seed=3))
-    assert len(cache) == 7
-    assert not any(take.cached and take.digest == "" for take in cache)
-
-
-def test_what_cannot_be_asked_is_no_key(cache: Cache) -> None:
-    with pytest.raises(RequestInvalid, match="seed"):
-        cache.get_or_render(ToneBackend(seed="none"), Call(ask(), seed=3))
-
-
 def test_takes_are_iterated_without_their_audio(cache: Cache, tones: ToneBackend) -> None:
     made = [cache.get_or_render(tones, Call(ask(), seed=seed)) for seed in range(3)]
     found = sorted(cache, key=lambda take: take.seed or 0)

@@ -153,28 +153,6 @@ def test_failures_are_written_down_and_tried_again(tmp_path: Path) -> None:
     assert (made.failures, load(tmp_path / "m").failures) == ((), ())
 
 
-def test_a_full_disk_keeps_what_is_made(tmp_path: Path) -> None:
-    program = """
-import resource, signal, sys
-from pathlib import Path
-from tests.experiments.sweeps.test_sweep import sweep
-from tests.tones import ToneBackend
-from voicelab.experiments.runs.cache import Cache
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-cache = Cache(sys.argv[1])
-sweep(ToneBackend(), {"text": ["Oh."]}, cache=cache).run()
-resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
-made = sweep(ToneBackend(), {"text": ["Oh.", "Hello."]}, cache=cache).run()
-print(made.state, len(made.takes), [len(take.audio) for take in made.takes], made.takes[1].notes)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True, cwd=Path.cwd()
-    )
-    assert done.stdout.startswith("done 2 [")
-    assert "could not be kept" in done.stdout
-    assert len(Cache(tmp_path)) == 1
-
-
 def test_a_run_on_a_full_disk_keeps_what_is_written_and_goes_on(tmp_path: Path) -> None:
     program = """
 import resource, signal, sys
