@@ -21,7 +21,6 @@ from voicelab.call import Call
 from voicelab.clip import Clip, Take, Timing
 from voicelab.errors import AudioError
 from voicelab.schema import TTSRequest
-from voicelab.views import bundles, plots
 
 WORDS = (WordTime("a", 0.0, 0.4), WordTime("b", 0.5, 0.9))
 TAKE = Take(
@@ -247,10 +246,3 @@ def test_loading_refuses_what_is_no_audio(tmp_path: Path) -> None:
 def test_timing_gives_the_real_time_factor() -> None:
     assert TAKE.timing.rtf(2.0) == 0.25
     assert TAKE.timing.rtf(0.0) == math.inf
-
-
-def test_views_show_a_clip(clip: Clip, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bundles, "clip_bundle", lambda value: {"text/html": f"<b>{value!r}</b>"})
-    monkeypatch.setattr(plots, "plot_clips", lambda value, **options: (value, options))
-    assert clip._repr_mimebundle_() == {"text/html": f"<b>{clip!r}</b>"}
-    assert clip.plot(dpi=50) == (clip, {"dpi": 50})

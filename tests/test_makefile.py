@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.tones import there
+
 ROOT = Path(__file__).parents[1]
 MAKE = shutil.which("make")
 TEXT = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -62,8 +64,7 @@ def _program(path: Path, script: str) -> Path:
 
 def _link_tools(folder: Path) -> None:
     for tool in TOOLS:
-        found = shutil.which(tool)
-        assert found is not None
+        found = there(shutil.which(tool))
         (folder / tool).symlink_to(found)
 
 

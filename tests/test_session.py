@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from IPython.core.completer import provisionalcompleter
 
-from tests.tones import ToneBackend, kept_voice
+from tests.tones import ToneBackend, kept_voice, there
 from voicelab.call import VoicePreset
 from voicelab.client import ServiceBackend
 from voicelab.clip import Clip
@@ -43,8 +43,7 @@ def lab(backend: Recorder) -> Lab:
 def test_references_are_paths_and_clips_too(lab: Lab, tmp_path: Path) -> None:
     clip = lab.speak("[angry] Yes.")
     file = clip.save(tmp_path / "yes.wav")
-    kept = lab.request("a", references=[file, clip]).references
-    assert kept is not None
+    kept = there(lab.request("a", references=[file, clip]).references)
     assert [one.text for one in kept] == ["", "Yes."]
     assert Clip.load(tmp_path / "yes.wav").duration == pytest.approx(clip.duration, abs=0.01)
     assert kept[0].audio == (tmp_path / "yes.wav").read_bytes()
@@ -61,8 +60,7 @@ def test_speak_asks_for_wav_and_otherwise_for_the_interfaces_defaults(lab: Lab, 
     clip = lab.speak("Hello", seed=3)
     (request, model, seed), *_ = backend.asked
     assert (request.format, request.temperature, request.latency, model, seed) == ("wav", 0.7, "normal", "s2-pro", 3)
-    assert clip.take is not None
-    assert clip.take.seed == 3
+    assert there(clip.take).seed == 3
     assert len(clip) == 5 * 1200 * 44100 // 24000
 
 

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from typing import TypeVar
 
 import numpy as np
 
@@ -22,6 +23,15 @@ NOTE = 1_200  # samples: 50 ms
 VOICES = (VoicePreset("ada", "Ada", "low and calm"), VoicePreset("ben", "Ben"))
 DECLARED = (*VOICES, VoicePreset("nobody", "Nobody"))
 """For a backend that declares a voice and then refuses it."""
+
+
+T = TypeVar("T")
+
+
+def there(value: T | None) -> T:
+    """Return what must be there."""
+    assert value is not None
+    return value
 
 
 def until(true: Callable[[], object], seconds: float = 10) -> None:

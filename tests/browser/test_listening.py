@@ -112,30 +112,6 @@ def test_keys_choose_sounds_and_a_vote_needs_all_of_them(page: Page, address: tu
     assert all(vote.seconds > 0 for vote in votes)
 
 
-@pytest.mark.parametrize("address", ["MOS"], indirect=True)
-def test_a_click_is_not_heard_and_parts_that_cover_a_sound_are(page: Page, address: tuple[str, Ballot]) -> None:
-    url, _ = address
-    page.goto(url)
-    begin(page, "Ada")
-    ready(page)
-    page.check(f"{TEST} input[value='4']")
-    heard = f"() => +{PLAYS}[0].dataset.heard"
-    page.evaluate(f"() => {{ {PLAYS}[0].click(); {PLAYS}[0].click(); }}")
-    assert page.evaluate(heard) < 0.1
-    assert page.is_disabled(".voicelab-next")
-    # Played in three parts: it goes on where it was paused.
-    for share in (0.3, 0.6):
-        page.keyboard.press("1")
-        page.wait_for_function(f"(share) => +{PLAYS}[0].dataset.heard > share", arg=share)
-        page.keyboard.press("1")
-        page.wait_for_selector(f"{TEST}[data-playing='']")
-        assert page.is_disabled(".voicelab-next")
-        assert page.evaluate(heard) < 1
-    page.keyboard.press("1")
-    page.wait_for_selector(".voicelab-next:enabled")
-    assert page.evaluate(heard) == 1
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_practice_comes_first_and_is_not_kept(page: Page, tmp_path: Path, kind: Kind) -> None:
     test = replace(listening_test(kind, items=1), training=2 if kind == "MOS" else 1, instructions="Sit down.\nListen.")

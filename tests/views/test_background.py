@@ -1,72 +1,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-import numpy as np
 import pytest
 
-from tests.tones import ToneBackend
-from voicelab.audio.samples import Samples
-from voicelab.backend import SpeechStream
-from voicelab.clip import Clip
-from voicelab.lab import Lab
-from voicelab.views.background import Arrival, Debouncer, SpeechTask, Task
-
-TEXT = "Twelve notes"
-
-
-class Log(SpeechTask):
-    """Keeps what a task reports, and in which thread."""
-
-    def __init__(self, stream: Callable[[], SpeechStream]) -> None:
-        super().__init__(stream)
-        self.rate = 0
-        self.parts: list[Samples] = []
-        self.arrivals: list[Arrival] = []
-        self.clip: Clip | None = None
-        self.error: Exception | None = None
-        self.threads: set[int] = set()
-        self.heard = threading.Event()
-
-    def began(self, rate: int) -> None:
-        self.rate = rate
-
-    def arrived(self, samples: Samples, arrivals: Sequence[Arrival]) -> None:
-        self.threads.add(threading.get_ident())
-        self.parts.append(samples)
-        self.arrivals += arrivals
-        self.heard.set()
-
-    def finished(self, clip: Clip) -> None:
-        self.clip = clip
-
-    def failed(self, error: Exception) -> None:
-        self.error = error
-
-
-def done(stream: Callable[[], SpeechStream]) -> Log:
-    log = Log(stream).start()
-    assert log.wait(20)
-    return log
-
-
-def test_what_arrives_is_the_clip_and_comes_from_another_thread() -> None:
-    lab = Lab(ToneBackend())
-    log = done(lambda: lab.stream(TEXT, seed=1))
-    whole = lab.speak(TEXT, seed=1)
-    assert log.clip == whole
-    assert np.array_equal(np.concatenate(log.parts), whole.samples)
-    assert log.rate == whole.rate
-    assert sum(count for _, count in log.arrivals) == len(whole)
-    assert [seconds for seconds, _ in log.arrivals] == sorted(seconds for seconds, _ in log.arrivals)
-    assert threading.get_ident() not in log.threads
-    assert log.clip is not None
-    take = log.clip.take
-    assert take is not None
-    assert whole.take is not None
-    assert (take.request, take.seed) == (whole.take.request, 1)
-    assert 0 < take.timing.first_audio_s <= take.timing.total_s
+from voicelab.views.background import Debouncer, Task
 
 
 def test_a_task_reports_its_error_and_is_waited_for() -> None:

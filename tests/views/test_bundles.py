@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from tests.tones import ToneBackend
+from tests.tones import ToneBackend, there
 from voicelab.call import Knob, VoicePreset
 from voicelab.capabilities import Capabilities, FieldSupport, Price
 from voicelab.clip import Clip
@@ -123,8 +123,7 @@ def test_the_budget_is_told_and_a_long_clip_is_cut_to_it() -> None:
     assert "only" not in said
     audio, said = embedded_audio(tone(20.0), 50_000)
     assert 45_000 < len(audio) <= 50_000
-    seconds = re.search(r"only the first (\d+\.\d) s of 20\.0 s fit", said)
-    assert seconds is not None
+    seconds = there(re.search(r"only the first (\d+\.\d) s of 20\.0 s fit", said))
     assert Clip.load(base64.b64decode(audio)).duration == pytest.approx(float(seconds[1]), abs=0.15)
     with pytest.raises(RequestInvalid, match="budget"):
         embedded_audio(tone(), 100)
@@ -211,8 +210,7 @@ def out_of_breath() -> None:
 
 
 def test_a_take_says_where_it_comes_from() -> None:
-    take = Lab(ToneBackend()).speak("Hello <you>.", voice="ada", temperature=0.3, seed=9, speed=1.2).take
-    assert take is not None
+    take = there(Lab(ToneBackend()).speak("Hello <you>.", voice="ada", temperature=0.3, seed=9, speed=1.2).take)
     said = html(take)
     for part in ("Hello &lt;you&gt;.", "<td>0.3", "<td>9<", "ada", "1.2", "tones-1", take.digest, "first audio, s"):
         assert part in said.replace('<td style="text-align:left;vertical-align:top">', "<td>"), part

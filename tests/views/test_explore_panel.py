@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.tones import ToneBackend, until
+from tests.tones import ToneBackend, there, until
 from voicelab.backend import SpeechStream
 from voicelab.call import Call, Knob
 from voicelab.capabilities import FieldSupport
 from voicelab.errors import ServiceUnavailable
 from voicelab.lab import Lab
-from voicelab.schema import ProsodyControl, TTSRequest
+from voicelab.schema import TTSRequest
 from voicelab.views.controls import FIELDS, MAIN, field_help, field_label, voice_choices
 from voicelab.views.explore_panel import ExplorePanel
 from voicelab.views.takes import TakesView
@@ -45,6 +45,12 @@ def takes_of(panel: ExplorePanel) -> TakesView:
 
 def turn(panel: ExplorePanel, name: str, value: object) -> None:
     panel.controls.set(**{name: value})
+
+
+def say(panel: ExplorePanel, name: str, value: object) -> None:
+    """Turn a knob, and wait until what it asks for is said."""
+    turn(panel, name, value)
+    assert panel.wait()
 
 
 def fields_of(panel: ExplorePanel) -> dict[str, Any]:
@@ -92,8 +98,7 @@ def test_what_a_backend_declares_makes_its_controls(explore: Callable[..., Explo
         ["calm", "bright"],
     )
     assert panel.code == f"lab.speak({TEXT!r})"
-    turn(panel, "warmth", 0.75)
-    assert panel.wait()
+    say(panel, "warmth", 0.75)
     assert panel.code == f"lab.speak({TEXT!r}, warmth=0.75)"
     turn(panel, "warmth", 2.0)
     assert list(panel.controls.problems) == ["warmth"]
@@ -114,18 +119,12 @@ def test_controls_that_would_do_nothing_are_off_with_the_reason(explore: Callabl
     assert not any(field.get("disabled") for field in fields_of(explore()).values())
 
 
-def test_a_panel_asks_with_latency_low_unless_the_lab_says_otherwise(explore: Callable[..., ExplorePanel]) -> None:
-    assert explore().code == f"lab.speak({TEXT!r}, latency='low')"
-    assert explore(latency="balanced").code == f"lab.speak({TEXT!r})"
-
-
 def test_the_seed_is_held_until_the_dice_are_thrown(explore: Callable[..., ExplorePanel]) -> None:
     backend = ToneBackend()
     panel = explore(backend, seed=None)
     first = panel.controls.values["seed"]
     assert panel.code.endswith(f"seed={first})")
-    turn(panel, "temperature", 0.9)
-    assert panel.wait()
+    say(panel, "temperature", 0.9)
     press(panel, "speak")
     assert panel.wait()
     assert [str(seed) for _, _, seed in backend.asked] == [first, first]
@@ -143,18 +142,31 @@ def test_the_seed_is_held_until_the_dice_are_thrown(explore: Callable[..., Explo
         assert row.clip() == eval(row.code, {"lab": Lab(ToneBackend())})  # noqa: S307 (the code is what is tested)
 
 
-def test_an_empty_seed_is_the_labs_own(explore: Callable[..., ExplorePanel]) -> None:
-    panel = explore(latency="low")
-    turn(panel, "seed", "")
-    assert panel.code == f"lab.speak({TEXT!r})"
-    turn(panel, "seed", "3")
-    assert panel.code == f"lab.speak({TEXT!r}, seed=3)"
+@pytest.mark.parametrize(
+    ("defaults", "name", "value", "said"),
+    [
+        # A panel asks with latency low unless the lab says otherwise.
+        ({}, "top_p", 0.5, ", top_p=0.5, latency='low'"),
+        ({"latency": "balanced"}, "top_p", 0.5, ", top_p=0.5"),
+        # An empty seed is the lab's own, and the lab's own prosody and voice can be taken back.
+        ({"latency": "low"}, "seed", "", ""),
+        ({"latency": "low"}, "seed", "3", ", seed=3"),
+        ({"latency": "low", "prosody": {"speed": 1.5}}, "prosody.speed", 1.0, ", speed=1.0"),
+        ({"latency": "low", "voice": "ben"}, "voice", "", ", reference_id=None"),
+    ],
+)
+def test_the_code_says_what_differs_from_the_lab(
+    explore: Callable[..., ExplorePanel], defaults: dict[str, Any], name: str, value: object, said: str
+) -> None:
+    panel = explore(**defaults)
+    say(panel, name, value)
+    assert panel.code == f"lab.speak({TEXT!r}{said})"
+    assert panel.clip == eval(panel.code, {"lab": Lab(ToneBackend(), **{"seed": 1, **defaults})})  # noqa: S307
 
 
 def test_letting_go_speaks_what_the_code_says(explore: Callable[..., ExplorePanel]) -> None:
     panel = explore()
-    turn(panel, "temperature", 0.9)
-    assert panel.wait()
+    say(panel, "temperature", 0.9)
     assert panel.code == f"lab.speak({TEXT!r}, temperature=0.9, latency='low')"
     lab = Lab(ToneBackend(), seed=1)
     assert panel.clip == lab.speak(TEXT, temperature=0.9, latency="low")
@@ -165,25 +177,16 @@ def test_letting_go_speaks_what_the_code_says(explore: Callable[..., ExplorePane
         ("model", "s1"),
         ("seed", "7"),
     ):
-        turn(panel, name, value)
-    assert panel.wait()
+        say(panel, name, value)
     assert panel.code == (
         f"lab.speak({TEXT!r}, voice='ada', model='s1', temperature=0.9, latency='balanced', speed=1.2, seed=7)"
     )
     assert panel.clip == eval(panel.code, {"lab": lab})  # noqa: S307 (the code is what is tested)
     assert panel.foot.code == panel.code
-    turn(panel, "text", 'She said "don\'t".')
-    assert panel.wait()
+    assert panel.player.clip == panel.clip, "what was played as it came is what was said"
+    assert there(there(panel.clip).take).seed == 7
+    say(panel, "text", 'She said "don\'t".')
     assert panel.clip == eval(panel.code, {"lab": lab})  # noqa: S307
-
-
-def test_a_labs_own_prosody_can_be_taken_back(explore: Callable[..., ExplorePanel]) -> None:
-    backend = ToneBackend()
-    panel = explore(backend, prosody={"speed": 1.5}, latency="low")
-    turn(panel, "prosody.speed", 1.0)
-    assert panel.wait()
-    assert panel.code == f"lab.speak({TEXT!r}, speed=1.0)"
-    assert backend.asked[0][0].prosody == ProsodyControl()
 
 
 def test_the_newest_release_breaks_off_the_take_before(explore: Callable[..., ExplorePanel]) -> None:
@@ -208,18 +211,15 @@ def test_many_turns_at_once_are_one_take(explore: Callable[..., ExplorePanel]) -
     backend = ToneBackend()
     panel = explore(backend)
     for value in (0.1, 0.2, 0.3, 0.4):
-        turn(panel, "temperature", value)
-    assert panel.wait()
+        say(panel, "temperature", value)
     assert [request.temperature for request, _, _ in backend.asked] == [0.4]
 
 
 def test_takes_stay_are_compared_and_called_back(explore: Callable[..., ExplorePanel]) -> None:
     panel = explore()
     for value in (0.1, 0.5, 0.9):
-        turn(panel, "temperature", value)
-        assert panel.wait()
-    turn(panel, "text", "Other words.")
-    assert panel.wait()
+        say(panel, "temperature", value)
+    say(panel, "text", "Other words.")
     rows = takes_of(panel).grid.work.rows
     assert [row.name for row in rows] == [
         "take=1, temperature=0.1, seed=1",
@@ -251,8 +251,7 @@ def test_a_wrong_seed_is_named_and_nothing_is_spoken(explore: Callable[..., Expl
     panel.speak()
     assert panel.wait()
     assert backend.asked == []
-    turn(panel, name, "3")
-    assert panel.wait()
+    say(panel, name, "3")
     assert (panel.controls.problems, panel.controls.ready, len(backend.asked)) == ({}, True, 1)
 
 
@@ -264,8 +263,7 @@ def test_an_empty_text_and_a_failing_backend_are_said(explore: Callable[..., Exp
     panel = explore(ToneBackend(fail))
     turn(panel, "text", " ")
     assert "text" in panel.controls.problems
-    turn(panel, "text", TEXT + "!")
-    assert panel.wait()
+    say(panel, "text", TEXT + "!")
     until(lambda: "the service is away" in panel.controls.problems.get("", ""))
     assert "failed" in panel.status
 
@@ -299,22 +297,11 @@ def test_without_speaking_at_once_only_the_button_speaks(explore: Callable[..., 
     backend = ToneBackend()
     panel = explore(backend)
     panel.controls.speak_on_change = False
-    turn(panel, "top_p", 0.2)
-    assert panel.wait()
+    say(panel, "top_p", 0.2)
     assert backend.asked == []
     panel.speak()
     assert panel.wait()
     assert [request.top_p for request, _, _ in backend.asked] == [0.2]
-
-
-def test_the_default_speaker_can_be_chosen_over_the_labs_own_voice(explore: Callable[..., ExplorePanel]) -> None:
-    backend = ToneBackend()
-    panel = explore(backend, voice="ben", latency="low")
-    turn(panel, "voice", "")
-    assert panel.wait()
-    assert backend.asked[0][0].reference_id is None
-    assert panel.code == f"lab.speak({TEXT!r}, reference_id=None)"
-    assert panel.clip == eval(panel.code, {"lab": Lab(ToneBackend(), seed=1, voice="ben", latency="low")})  # noqa: S307
 
 
 def test_the_compact_form_speaks_when_it_is_told_to_and_keeps_one_take(explore: Callable[..., ExplorePanel]) -> None:
@@ -323,8 +310,7 @@ def test_the_compact_form_speaks_when_it_is_told_to_and_keeps_one_take(explore: 
     assert panel.takes is None
     turn(panel, "temperature", 0.55)
     turn(panel, "voice", "ada")
-    turn(panel, "seed", "7")
-    assert panel.wait()
+    say(panel, "seed", "7")
     assert backend.asked == []
     panel.speak()
     assert panel.wait()

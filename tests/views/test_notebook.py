@@ -16,7 +16,7 @@ from IPython.utils.capture import capture_output
 
 import voicelab
 import voicelab as vl
-from tests.tones import DECLARED, ToneBackend
+from tests.tones import DECLARED, ToneBackend, there
 from voicelab.call import Knob
 from voicelab.capabilities import FieldSupport
 from voicelab.clip import Clip
@@ -85,8 +85,7 @@ def test_the_line_is_said_with_the_options_before_it(shell: InteractiveShell) ->
     assert request.text == "It's 5 o'clock."
     assert (request.temperature, request.latency, request.reference_id) == (0.4, "low", "ada")
     assert (request.normalize, model, seed) == (False, "s1", 7)
-    assert request.prosody is not None
-    assert request.prosody.speed == 1.5
+    assert there(request.prosody).speed == 1.5
 
 
 def test_a_cell_is_said_whole_and_kept_in_a_variable(shell: InteractiveShell) -> None:

@@ -9,6 +9,7 @@ import pytest
 from tests.experiments.listening.test_design import listening_test
 from tests.experiments.listening.test_report import study
 from tests.experiments.listening.test_votes import vote_all
+from tests.tones import there
 from voicelab.errors import ArgumentError, StoreError
 from voicelab.experiments.listening.plan import Plan
 from voicelab.experiments.listening.results import analyse
@@ -53,9 +54,8 @@ def test_a_plan_that_was_changed_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_plans_that_make_no_sense(tmp_path: Path, fields: dict[str, Any], field: str) -> None:
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(ArgumentError, match=f"^{field}: "):
         listening_test("MOS").register(tmp_path / "plan.toml", **{**FIELDS, **fields})
-    assert caught.value.argument == field
     assert not (tmp_path / "plan.toml").exists()
 
 
@@ -64,8 +64,7 @@ def test_the_planned_test_is_kept_apart_and_departures_are_named(tmp_path: Path)
     plan = test.register(tmp_path / "plan.toml", **FIELDS)
     votes = study(tmp_path, "MOS")
     result = analyse(test, votes.votes.drop(columns="counts"), plan=tmp_path / "plan.toml")
-    outcome = result.outcome
-    assert outcome is not None
+    outcome = there(result.outcome)
     assert outcome.departures == ()
     # One-sided, of the pair that was named alone: no correction for the others.
     assert outcome.p == pytest.approx(result.crossed["a", "b"].p / 2)
@@ -95,8 +94,7 @@ def test_claims_in_either_direction(tmp_path: Path, kind: Any) -> None:
     null = 0.5 if kind == "AB" else 0.0
 
     def p(**fields: Any) -> float:
-        outcome = analyse(test, votes, plan=Plan(**{**FIELDS, **fields})).outcome
-        assert outcome is not None
+        outcome = there(analyse(test, votes, plan=Plan(**{**FIELDS, **fields})).outcome)
         assert outcome.p is not None
         return outcome.p
 
@@ -110,8 +108,7 @@ def test_claims_in_either_direction(tmp_path: Path, kind: Any) -> None:
     both = max(crossed.p_above(null - 0.3), 1 - crossed.p_above(null + 0.3))
     assert p(claim="equivalent", margin=0.3) == pytest.approx(both)
     assert p(claim="equivalent", margin=0.3, primary=("b", "a")) == pytest.approx(both)
-    turned = analyse(test, votes, plan=Plan(**{**FIELDS, "primary": ("b", "a")})).outcome
-    assert turned is not None
+    turned = there(analyse(test, votes, plan=Plan(**{**FIELDS, "primary": ("b", "a")})).outcome)
     assert turned.test is not None
     assert turned.test.estimate.value == pytest.approx(2 * null - crossed.estimate.value)
     assert turned.test.estimate.low == pytest.approx(2 * null - crossed.estimate.high)

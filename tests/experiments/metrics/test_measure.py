@@ -210,14 +210,6 @@ def test_several_processes_measure_the_same(clips: list[Clip]) -> None:
     pd.testing.assert_frame_equal(one, two)
 
 
-@pytest.mark.thorough
-def test_several_processes_measure_slow_metrics_the_same(clips: list[Clip]) -> None:
-    metrics = ["f0_median", "mfcc_distance", "log_f0_rmse", "jitter", "stoi"]
-    pd.testing.assert_frame_equal(
-        measure(clips * 5, metrics, reference=clips[0]), measure(clips * 5, metrics, reference=clips[0], jobs=2)
-    )
-
-
 @pytest.mark.parametrize(
     ("options", "field"),
     [
@@ -237,9 +229,8 @@ def test_several_processes_measure_slow_metrics_the_same(clips: list[Clip]) -> N
     ],
 )
 def test_what_cannot_be_measured_is_refused(options: dict[str, Any], field: str, clips: list[Clip]) -> None:
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(ArgumentError, match=f"^{field}: "):
         measure(**{"clips": clips, "metrics": BASIC, **options})
-    assert caught.value.argument == field
 
 
 def test_a_name_that_changed_says_what_it_is_called_now() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.experiments.conftest import ask, spoil
-from tests.tones import ToneBackend
+from tests.tones import ToneBackend, there
 from voicelab.call import Call
 from voicelab.errors import RequestInvalid, StoreError
 from voicelab.experiments.runs.backends import CachedBackend
@@ -49,8 +49,7 @@ def test_takes_are_iterated_without_their_audio(cache: Cache, tones: ToneBackend
 def test_references_come_back(cache: Cache, tones: ToneBackend) -> None:
     request = ask(references=(ReferenceAudio(audio=b"RIFF" * 1000, text="Hi"),))
     made = cache.get_or_render(tones, Call(request, seed=3))
-    kept = Cache(cache.folder).get(made.key)
-    assert kept is not None
+    kept = there(Cache(cache.folder).get(made.key))
     assert kept.request == request
     assert cache.stats().bytes > 4000 + len(made.audio)
     # Without the reference the take cannot say what was asked; it counts as missing, and is made anew.
@@ -216,18 +215,14 @@ def test_the_default_folder_is_in_voicelabs_data() -> None:
 # Several writers; kills are in tests/week.
 
 
-def _write(*arguments: object) -> list[tuple[str, int, str]]:
-    command = [sys.executable, str(WRITER), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=True)
-    return [(name, int(repeat), digest) for name, repeat, digest in map(str.split, done.stdout.splitlines())]
-
-
 def test_eight_writers_of_one_key_end_with_one_valid_entry_and_all_get_it(tmp_path: Path) -> None:
-    said = _write(tmp_path, 8)
+    command = [sys.executable, str(WRITER), str(tmp_path), "8"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=True)
+    said = [(int(repeat), digest) for repeat, digest in map(str.split, done.stdout.splitlines())]
     assert len(said) == 160
     kept = {take.repeat: take.digest for take in Cache(tmp_path)}
     assert len(kept) == 20
-    assert {(repeat, digest) for _, repeat, digest in said} == set(kept.items())
+    assert set(said) == set(kept.items())
     assert all(take.clip().duration > 0 for take in Cache(tmp_path))
     assert len(list((tmp_path / "takes").iterdir())) == 20
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.jsonl", "takes"]  # nothing unfinished or set aside
