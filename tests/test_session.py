@@ -7,24 +7,19 @@ from typing import Any
 import pytest
 from IPython.core.completer import provisionalcompleter
 
-from tests.tones import ToneBackend, kept_voice, there
+from tests.tones import Keeper, ToneBackend, there
 from voicelab.call import VoicePreset
 from voicelab.client import ServiceBackend
 from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, NotFound, RequestInvalid
 from voicelab.lab import Lab, connect
-from voicelab.schema import ProsodyControl, ReferenceAudio, VoiceCreate, VoiceModel
+from voicelab.schema import ProsodyControl, ReferenceAudio
 
 
-class Recorder(ToneBackend):
-    """Also keeps voices, so that what create_voice passes on can be seen."""
+class Recorder(Keeper):
+    """Also counts how often it was closed."""
 
-    created: VoiceCreate | None = None
     closed = 0
-
-    def create_voice(self, request: VoiceCreate) -> VoiceModel:
-        self.created = request
-        return kept_voice("ben", request)
 
     def close(self) -> None:
         self.closed += 1
@@ -137,7 +132,7 @@ def test_the_fields_are_completed_and_voices_are_had_by_name() -> None:
 def test_a_voice_by_id_or_by_itself(lab: Lab, backend: Recorder, voice: str | VoicePreset) -> None:
     lab.speak("a", voice=voice)
     lab.speak("a", voice=lab.create_voice("Ben", b"RIFF"))
-    assert [request.reference_id for request, _, _ in backend.asked] == ["ben", "ben"]
+    assert [request.reference_id for request, _, _ in backend.asked] == ["ben", backend.made[0].id]
 
 
 def test_who_speaks_in_the_call_replaces_who_speaks_by_default(backend: Recorder) -> None:

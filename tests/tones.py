@@ -42,20 +42,6 @@ def until(true: Callable[[], object], seconds: float = 10) -> None:
         time.sleep(0.002)
 
 
-def kept_voice(id: str, request: VoiceCreate) -> VoiceModel:
-    """What a backend that keeps voices answers to ``request``."""
-    now = datetime.now(UTC)
-    return VoiceModel(
-        id=id,
-        title=request.title,
-        state="trained",
-        created_at=now,
-        updated_at=now,
-        visibility=request.visibility,
-        author=Author(id="me"),
-    )
-
-
 class ToneBackend:
     """Says a note for every character. ``step`` is called before each note with its number, and may raise or wait."""
 
@@ -114,3 +100,32 @@ class ToneBackend:
             pitch = 110 + digest[0] * 2
             yield encoder.feed((0.3 * np.sin(2 * np.pi * pitch * at)).astype(np.float32))
         yield encoder.finish()
+
+
+class Keeper(ToneBackend):
+    """Tones that also keep voices: what was asked for last, and all that were made, the newest first."""
+
+    def __init__(self, step: Callable[[int], object] = lambda _: None, **declared: object) -> None:
+        super().__init__(step, **declared)
+        self.created: VoiceCreate | None = None
+        self.made: list[VoiceModel] = []
+
+    def synthesize(self, call: Call) -> SpeechStream:
+        if call.request.reference_id not in {voice.id for voice in self.made}:
+            return super().synthesize(call)
+        stream = super().synthesize(call.replace(reference_id=VOICES[0].id))
+        self.asked[-1] = (call.request, call.model, call.seed)
+        return stream
+
+    def create_voice(self, request: VoiceCreate) -> VoiceModel:
+        self.created, now = request, datetime.now(UTC)
+        times = {"created_at": now, "updated_at": now}
+        made = {"id": f"{len(self.made):032x}", "title": request.title, "visibility": request.visibility}
+        self.made.insert(0, VoiceModel(**made, **times, state="trained", author=Author(id="me")))  # type: ignore[arg-type]
+        return self.made[0]
+
+    def get_voice(self, id: str) -> VoiceModel:
+        for voice in self.made:
+            if voice.id == id:
+                return voice
+        raise NotFound(f"no voice {id}", status=404)

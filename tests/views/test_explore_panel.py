@@ -177,7 +177,8 @@ def test_letting_go_speaks_what_the_code_says(explore: Callable[..., ExplorePane
         ("model", "s1"),
         ("seed", "7"),
     ):
-        say(panel, name, value)
+        turn(panel, name, value)
+    assert panel.wait()
     assert panel.code == (
         f"lab.speak({TEXT!r}, voice='ada', model='s1', temperature=0.9, latency='balanced', speed=1.2, seed=7)"
     )
@@ -211,7 +212,8 @@ def test_many_turns_at_once_are_one_take(explore: Callable[..., ExplorePanel]) -
     backend = ToneBackend()
     panel = explore(backend)
     for value in (0.1, 0.2, 0.3, 0.4):
-        say(panel, "temperature", value)
+        turn(panel, "temperature", value)
+    assert panel.wait()
     assert [request.temperature for request, _, _ in backend.asked] == [0.4]
 
 

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 from tests.speechlike import RATE, speech_file, speechlike
-from tests.tones import VOICES, ToneBackend, kept_voice, there
-from voicelab.backend import SpeechStream
-from voicelab.call import Call
+from tests.tones import Keeper, ToneBackend, there
 from voicelab.clip import Clip
 from voicelab.errors import RequestInvalid
 from voicelab.lab import Lab
@@ -21,29 +19,11 @@ from voicelab.voices.intake import MAX_FILES
 SPEECH = speech_file(2)
 
 
-class Keeper(ToneBackend):
-    """Tones that also keep voices, and say which."""
-
-    created: VoiceCreate | None = None
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.made: list[VoiceModel] = []
-
-    def create_voice(self, request: VoiceCreate) -> VoiceModel:
-        self.created = request
-        self.made.insert(0, kept_voice(f"{len(self.made):032x}", request))
-        return self.made[0]
+class Listing(Keeper):
+    """Tones that also say which voices they keep."""
 
     def list_voices(self) -> tuple[VoiceModel, ...]:
         return tuple(self.made)
-
-    def synthesize(self, call: Call) -> SpeechStream:
-        if call.request.reference_id in {voice.id for voice in self.made}:
-            stream = super().synthesize(call.replace(reference_id=VOICES[0].id))
-            self.asked[-1] = (call.request, call.model, call.seed)
-            return stream
-        return super().synthesize(call)
 
 
 @pytest.fixture(autouse=True)
@@ -57,8 +37,8 @@ def changed_ids() -> list[int]:
 
 
 @pytest.fixture
-def keeper() -> Keeper:
-    return Keeper()
+def keeper() -> Listing:
+    return Listing()
 
 
 @pytest.fixture
@@ -193,7 +173,7 @@ def press(panel: VoicePanel) -> None:
 
 
 def test_a_clip_becomes_a_voice_that_can_be_tried_at_once() -> None:
-    backend = Keeper()
+    backend = Listing()
     lab = Lab(backend)
     clip = Clip.load(SPEECH)
     panel = lab.voice_panel(clip)
@@ -223,7 +203,7 @@ def test_a_clip_becomes_a_voice_that_can_be_tried_at_once() -> None:
 
 
 def test_a_blank_title_and_what_is_no_speech_are_named_and_nothing_can_be_made() -> None:
-    panel = opened(Keeper(), Clip.load(SPEECH))
+    panel = opened(Listing(), Clip.load(SPEECH))
     panel.title.value = " "
     assert panel.make_button.disabled
     assert "title" in panel.message.value
@@ -243,7 +223,7 @@ def test_a_blank_title_and_what_is_no_speech_are_named_and_nothing_can_be_made()
 
 
 def test_a_bad_file_between_good_ones_neither_names_nor_spoils_the_voice(tmp_path: Path) -> None:
-    backend = Keeper()
+    backend = Listing()
     panel = Lab(backend).voice_panel()
     files = {"notaudio.txt": b"not a sound", "ben.wav": SPEECH, "broken.wav": SPEECH[:60], "ben 2.wav": SPEECH}
     for name, data in files.items():
@@ -272,7 +252,7 @@ def test_an_error_of_the_backend_is_shown_whole_and_nothing_is_lost() -> None:
 
 def test_a_file_names_the_voice_and_a_variable_holds_a_clip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "ben.wav").write_bytes(SPEECH)
-    panel = opened(Keeper(), tmp_path / "ben.wav")
+    panel = opened(Listing(), tmp_path / "ben.wav")
     assert panel.title.value == "ben"
     monkeypatch.setattr("voicelab.views.voice_panel._clips", lambda: {"mine": Clip.load(SPEECH)})
     for typed, said in (("yours", "yours"), ("", "name of a variable")):
@@ -288,7 +268,7 @@ def test_a_file_names_the_voice_and_a_variable_holds_a_clip(tmp_path: Path, monk
 
 
 def test_the_voices_of_the_lab_are_listed_also_without_a_kernel() -> None:
-    backend = Keeper()
+    backend = Listing()
     lab = Lab(backend)
     made = lab.create_voice("<Ada>", SPEECH)
     panel = lab.voice_panel()
@@ -307,7 +287,7 @@ def test_the_voices_of_the_lab_are_listed_also_without_a_kernel() -> None:
 
 
 def test_noise_is_taken_away_when_it_is_asked_for() -> None:
-    backend = Keeper()
+    backend = Listing()
     sound = speechlike(3)
     noisy = (0.8 * sound + np.random.default_rng(1).normal(0, 0.02, sound.size)).clip(-1, 1).astype(np.float32)
     panel = opened(backend, Clip(noisy, RATE))
@@ -324,7 +304,7 @@ def test_noise_is_taken_away_when_it_is_asked_for() -> None:
 
 
 def test_what_is_added_while_a_voice_is_made_is_not_lost() -> None:
-    class Slow(Keeper):
+    class Slow(Listing):
         """Makes a voice once it may."""
 
         may = threading.Event()

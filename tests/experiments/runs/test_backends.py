@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.experiments.conftest import ask, spoil
-from tests.tones import ToneBackend, kept_voice
+from tests.tones import Keeper, ToneBackend
 from voicelab.backend import Backend, SpeechStream, StreamSummary
 from voicelab.call import Call
 from voicelab.clip import take_key
@@ -21,24 +21,13 @@ from voicelab.experiments.runs.run import Journal, load
 from voicelab.schema import ReferenceAudio, TTSRequest, VoiceCreate, VoiceModel
 
 
-class Voices(ToneBackend):
-    """Tones that also keep voices."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.kept: dict[str, VoiceModel] = {}
+class Voices(Keeper):
+    """Refuses noise."""
 
     def create_voice(self, request: VoiceCreate) -> VoiceModel:
         if request.voices[0] == b"noise":
             raise RequestInvalid.of("voices", "There is no speech in it")
-        record = kept_voice(f"v{len(self.kept)}", request)
-        self.kept[record.id] = record
-        return record
-
-    def get_voice(self, id: str) -> VoiceModel:
-        if id not in self.kept:
-            raise NotFound(f"no voice {id}", status=404)
-        return self.kept[id]
+        return super().create_voice(request)
 
 
 @pytest.fixture
@@ -191,21 +180,21 @@ def test_voices(folder: Path) -> None:
     recorder = RecordingBackend(Voices(), folder)
     create = VoiceCreate(title="Ada", voices=(b"speech",), visibility="private")
     made = [recorder.create_voice(create), recorder.create_voice(create)]
-    got = recorder.get_voice("v0")
+    got = recorder.get_voice(made[0].id)
     with pytest.raises(NotFound):
         recorder.get_voice("nobody")
     with pytest.raises(RequestInvalid):
         recorder.create_voice(create.replace(voices=(b"noise",)))
     player = ReplayBackend(folder)
     assert [player.create_voice(create), player.create_voice(create)] == made
-    assert player.get_voice("v0") == got
+    assert player.get_voice(made[0].id) == got
     with pytest.raises(NotFound) as caught:
         player.get_voice("nobody")
     assert caught.value.status == 404
     with pytest.raises(RequestInvalid, match="no speech"):
         player.create_voice(create.replace(voices=(b"noise",)))
-    with pytest.raises(StoreError, match="'v1'"):
-        player.get_voice("v1")
+    with pytest.raises(StoreError, match=made[1].id):
+        player.get_voice(made[1].id)
     with pytest.raises(StoreError, match="'Ben'"):
         player.create_voice(create.replace(title="Ben"))
 

@@ -158,9 +158,3 @@ def test_references_are_kept_once_and_checked(run: RunFolder) -> None:
     for name in ("../x", KEY):
         with pytest.raises(StoreError):
             run.reference(name)
-
-
-def test_a_folder_that_cannot_be_is_a_named_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(StoreError, match="file"):
-        RunFolder(tmp_path / "file" / "run").add(take())
