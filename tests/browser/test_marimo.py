@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.conftest import LONG, ROOT, answering, drag, free_port
+from tests.browser.conftest import LONG, ROOT, answering, drag, free_port, until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -65,15 +65,10 @@ def test_panels_speak_play_and_give_back_what_was_marked(page: Page, marimo: tup
     speak.wait_for(timeout=2 * LONG)
     page.locator("audio").first.wait_for(timeout=LONG)  # the clip, without a widget
     page.get_by_text("needs JupyterLab").wait_for(timeout=LONG)  # the voice panel has boxes of ipywidgets
-    player = page.locator(".voicelab-player").first
     page.locator(".voicelab-controls textarea").first.fill("Six notes.")
     speak.click()
-    page.wait_for_function("(node) => +node.dataset.heard > 0.05", arg=player.element_handle(), timeout=LONG)
-    page.wait_for_function(
-        "(node) => node.dataset.state === 'ready' && node.dataset.spectrogram",
-        arg=player.element_handle(),
-        timeout=LONG,
-    )
+    until(page, "+d.heard > 0.05")
+    until(page, "d.state === 'ready' && d.spectrogram")
     assert "lab.speak('Six notes.'" in page.locator(".voicelab-code").first.inner_text()
     page.locator(".voicelab-take").first.wait_for(timeout=LONG)
 

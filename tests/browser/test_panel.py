@@ -41,9 +41,7 @@ def test_the_first_click_after_an_error_speaks(scratch: Scratch) -> None:
     page.mouse.down()
     page.wait_for_timeout(1_000)  # a slow hand: the kernel's judgement arrives while the button is held down
     page.mouse.up()
-    page.wait_for_function(
-        "() => document.querySelector('.voicelab-status').innerText.startsWith('0.2 s')", timeout=LONG
-    )
+    page.wait_for_selector(".voicelab-status:has-text('0.2 s')", timeout=LONG)
     assert page.locator(".voicelab-code code").inner_text().startswith("lab.speak('Four'")
     # Nothing to say is judged at once.
     text.fill(" ")

@@ -155,24 +155,6 @@ def test_there_and_back(tmp_path: Path, kind: Kind) -> None:
             assert np.abs(got.samples[length + 1 :]).max(initial=0) <= 1 / 32767
 
 
-def test_an_abx_of_two_comes_back(tmp_path: Path) -> None:
-    config = {
-        "testname": "Mono",
-        "testId": "mono",
-        "pages": [
-            {"type": "generic", "id": "first", "content": ""},
-            {"type": "paired_comparison", "id": "i", "reference": "r.wav", "stimuli": {"C1": "c.wav"}},
-            {"type": "finish"},
-        ],
-    }
-    sounds = listening_test("AB", items=1).items["s0"]
-    sounds["a"].save(tmp_path / "r.wav")
-    sounds["b"].save(tmp_path / "c.wav")
-    (tmp_path / "mono.yaml").write_text(yaml.safe_dump(config))
-    test = import_webmushra(tmp_path / "mono.yaml", tmp_path)
-    assert (test.kind, test.systems) == ("ABX", (REFERENCE, "C1"))
-
-
 def write(path: Path, header: list[str], rows: list[list[object]]) -> Path:
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([header, *rows])
@@ -268,12 +250,14 @@ pages:
         reference: r.wav
         stimuli:
             C1: c.wav
+    - {type: paired_comparison, id: always_last, reference: r.wav, stimuli: {C1: c.wav}}
 """
     )
     sounds = listening_test("AB", items=1).items["s0"]
     sounds["a"].save(tmp_path / "r.wav")
     sounds["b"].save(tmp_path / "c.wav")
     test = import_webmushra(tmp_path / "abx.yaml", tmp_path)
+    assert (test.kind, test.systems, len(test.items)) == ("ABX", (REFERENCE, "C1"), 2)
     answers = ["correct", "correct", "incorrect", "undecided", "unknown"]
     rows: list[list[object]] = [
         ["abx_noloop", f"listener {number}", "trial1", "reference", "C1", answer, 900, ""]
