@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.browser.conftest import AUDIO, LONG, Scratch, box_of, drag, in_kernel, shoot, themed, until
-from tests.tones import ToneBackend
+from tests.tones import NOTE, ToneBackend
 from voicelab.clip import Clip
 from voicelab.lab import Lab
 
@@ -106,6 +106,42 @@ def test_sound_begins_at_once_and_never_runs_dry(scratch: Scratch) -> None:
     lane.hover(position={"x": 200, "y": 10})
     page.wait_for_function("() => document.querySelector('.voicelab-arrivals').title.includes('after the call')")
     assert "RTF" in str(lane.get_attribute("aria-label"))
+
+
+def test_cancel_stops_the_work(scratch: Scratch) -> None:
+    page = scratch.run(STREAM.replace("0.01", "0.2"))
+    page.locator(".voicelab-panel textarea").fill(TEXT)
+    page.locator("button.voicelab-speak").click()
+    until(page, "+d.samples > 0")
+    page.locator("button.voicelab-cancel").click()
+    page.wait_for_function("() => document.querySelector('.voicelab-status').innerText.startsWith('cancelled')")
+    until(page, f"+d.samples < {len(TEXT) * NOTE}")
+    assert page.locator("button.voicelab-speak").is_enabled()
+
+
+def test_the_first_click_after_an_error_speaks(scratch: Scratch) -> None:
+    page = scratch.run(STREAM)
+    text, button = page.locator(".voicelab-panel textarea"), page.locator("button.voicelab-speak")
+    text.fill("")
+    text.blur()
+    page.wait_for_selector(".voicelab-controls .voicelab-problem:not(:empty)")
+    assert button.is_disabled()
+    text.focus()
+    page.keyboard.type("Four")
+    assert button.is_enabled(), "what is typed counts before its field is left"
+    box = box_of(button)
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.wait_for_timeout(1_000)  # a slow hand: the kernel's judgement arrives while the button is held down
+    page.mouse.up()
+    page.wait_for_selector(".voicelab-status:has-text('0.2 s')", timeout=LONG)
+    assert page.locator(".voicelab-code code").inner_text().startswith("lab.speak('Four'")
+    # Nothing to say is judged at once.
+    text.fill(" ")
+    text.blur()
+    page.wait_for_selector(".voicelab-controls .voicelab-problem:not(:empty)")
+    text.press_sequentially("  ")
+    assert button.is_disabled()
 
 
 def test_a_drag_repeats_a_part_and_keys_do_the_rest(scratch: Scratch) -> None:

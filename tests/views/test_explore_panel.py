@@ -271,7 +271,8 @@ def test_an_empty_text_and_a_failing_backend_are_said(explore: Callable[..., Exp
 
 
 def test_cancel_and_a_page_that_has_gone_stop_the_take(explore: Callable[..., ExplorePanel]) -> None:
-    backend = ToneBackend(lambda _: time.sleep(0.05))
+    notes: list[int] = []
+    backend = ToneBackend(lambda number: (notes.append(number), time.sleep(0.05)))
     panel = explore(backend)
     stops: tuple[Callable[[], object], ...] = (
         panel.cancel,
@@ -283,6 +284,7 @@ def test_cancel_and_a_page_that_has_gone_stop_the_take(explore: Callable[..., Ex
         stop()
         until(lambda: backend.open == 0)
         until(lambda: "cancelled" in panel.status)
+    assert len(notes) < len(TEXT), "nothing more is said"
     assert takes_of(panel).grid.work.rows == ()
 
 

@@ -108,23 +108,28 @@ def test_a_metric_of_ones_own_is_given_or_registered(clips: list[Clip], sounds: 
     assert frame.undefined.tolist() == ["", "brightest: silence has no line"]
 
 
+def install(folder: Path, name: str, source: str, registered: str) -> None:
+    """Leave a package as an installer does: a module, and beside it what it registers."""
+    (folder / f"{name}.py").write_text(source)
+    info = folder / f"{name}-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(registered)
+
+
 def test_packages_register_metrics_encoders_and_predictors(tmp_path: Path) -> None:
-    # A package as an installer leaves it: a module, and beside it what it registers.
-    (tmp_path / "mypack.py").write_text(
+    install(
+        tmp_path,
+        "mypack",
         "import numpy as np\n"
         "from voicelab.experiments.metrics import Metric\n"
         "METRICS = [Metric('halves', 's', lambda subject: subject.clip.duration / 2), Metric('ones', '', lambda _: 1)]\n"
         "class Encoder:\n"
         "    def embed(self, samples, rate): return np.ones(3)\n"
         "class Predictor:\n"
-        "    def predict(self, samples, rate): return 4.5\n"
-    )
-    info = tmp_path / "mypack-1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mypack\nVersion: 1\n")
-    (info / "entry_points.txt").write_text(
+        "    def predict(self, samples, rate): return 4.5\n",
         "[voicelab.metrics]\nmine = mypack:METRICS\n"
-        "[voicelab.speaker_encoders]\nflat = mypack:Encoder\n[voicelab.mos_predictors]\nkind = mypack:Predictor\n"
+        "[voicelab.speaker_encoders]\nflat = mypack:Encoder\n[voicelab.mos_predictors]\nkind = mypack:Predictor\n",
     )
     script = (
         "import numpy as np\n"
@@ -153,11 +158,8 @@ def test_a_package_that_registers_nonsense_is_named(
     registered: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = f"badpack{abs(hash(registered))}"
-    (tmp_path / f"{module}.py").write_text(f"from voicelab.experiments.metrics import Metric\n{registered}\n")
-    info = tmp_path / f"{module}-1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1\n")
-    (info / "entry_points.txt").write_text(f"[voicelab.metrics]\nbad = {module}:METRIC\n")
+    source = f"from voicelab.experiments.metrics import Metric\n{registered}\n"
+    install(tmp_path, module, source, f"[voicelab.metrics]\nbad = {module}:METRIC\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ArgumentError, match=why) as caught:
         available()

@@ -176,6 +176,14 @@ def test_what_was_not_recorded_names_the_nearest_and_where_it_differs(folder: Pa
         player.synthesize(Call(ask("The birch canoe slid.", temperature=0.3, references=references), seed=3))
 
 
+def test_what_the_backend_would_refuse_is_refused(folder: Path) -> None:
+    RecordingBackend(ToneBackend(max_text=10, seed="none"), folder)
+    with pytest.raises(RequestInvalid, match="at most 10"):
+        ReplayBackend(folder).synthesize(Call(ask("x" * 11)))
+    with pytest.raises(RequestInvalid, match="seed"):
+        ReplayBackend(folder).synthesize(Call(ask(), seed=1))
+
+
 def test_voices(folder: Path) -> None:
     recorder = RecordingBackend(Voices(), folder)
     create = VoiceCreate(title="Ada", voices=(b"speech",), visibility="private")
@@ -315,4 +323,6 @@ def test_a_damaged_take_is_spoken_anew_with_a_note(cache: Cache, tones: ToneBack
     again = backend.synthesize(Call(ask(), seed=3)).clip()
     assert again == clip
     assert "made anew" in again.notes[0]
-    assert "kept take, made" in backend.synthesize(Call(ask(), seed=3)).clip().notes[-1]
+    kept = backend.synthesize(Call(ask(), seed=3))
+    assert "kept take, made" in kept.clip().notes[-1]
+    assert "kept take, made" in kept.summary.notes[-1], "whoever hands the stream on tells it too"
