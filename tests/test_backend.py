@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -35,14 +36,6 @@ def encoded(request: TTSRequest, samples: Samples, step: int = 4410) -> Generato
 
 def stream(chunks: Iterator[bytes], kind: AudioFormat = "wav", **options: Any) -> SpeechStream:
     return SpeechStream(chunks, call=Call(TTSRequest(text="a", format=kind), "s1"), backend=TONES, **options)
-
-
-class Counter:
-    def __init__(self) -> None:
-        self.calls = 0
-
-    def __call__(self) -> None:
-        self.calls += 1
 
 
 def test_chunks_come_as_they_are_with_their_times() -> None:
@@ -93,11 +86,11 @@ def test_a_wav_header_is_not_audio_yet() -> None:
 @pytest.mark.parametrize("size", [7, 100_000])
 def test_audio_of_another_rate_than_asked_for_is_refused(kind: AudioFormat, rate: int, message: str, size: int) -> None:
     data = encode(tone(), kind, 44100, rate)
-    closed = Counter()
+    closed = Mock()
     speech = stream(iter([data[at : at + size] for at in range(0, len(data), size)]), kind, on_close=closed)
     with pytest.raises(AudioError, match=message):
         speech.take()
-    assert closed.calls == 1
+    assert closed.call_count == 1
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -171,7 +164,7 @@ def test_the_end_is_announced_once_and_after_the_summary() -> None:
 
 
 def test_closing_early_cancels_the_work_and_is_idempotent() -> None:
-    closed, ended = Counter(), Counter()
+    closed, ended = Mock(), Mock()
 
     def endless() -> Generator[bytes, None, None]:
         try:
@@ -184,7 +177,7 @@ def test_closing_early_cancels_the_work_and_is_idempotent() -> None:
     with speech:
         next(speech)
     speech.close()
-    assert (closed.calls, ended.calls) == (1, 1)
+    assert (closed.call_count, ended.call_count) == (1, 1)
     assert not speech.complete
     with pytest.raises(Cancelled):
         next(speech)
@@ -193,37 +186,37 @@ def test_closing_early_cancels_the_work_and_is_idempotent() -> None:
 
 
 def test_a_stream_that_is_closed_unread_is_cancelled() -> None:
-    closed = Counter()
+    closed = Mock()
     speech = stream(iter([b"ab"]), "pcm", on_close=closed)
     speech.close()
-    assert closed.calls == 1
+    assert closed.call_count == 1
     for read in (lambda: next(speech), speech.clip, lambda: list(speech.pcm())):
         with pytest.raises(Cancelled):
             read()
 
 
 def test_leaving_pcm_early_cancels_the_work() -> None:
-    closed = Counter()
+    closed = Mock()
     speech = stream(encoded(TTSRequest(text="a", format="wav"), tone(5.0)), on_close=closed)
     parts = speech.pcm()
     next(parts)
     assert isinstance(parts, Generator)
     parts.close()
-    assert closed.calls == 1
+    assert closed.call_count == 1
     assert len(speech.arrivals) < 5
 
 
 def test_a_stream_that_nobody_holds_frees_its_work() -> None:
-    closed = Counter()
+    closed = Mock()
     speech = stream(iter([b"ab"]), "pcm", on_close=closed)
     del speech
-    assert closed.calls == 1
+    assert closed.call_count == 1
 
 
 @pytest.mark.parametrize("error", [EngineError("no memory"), RequestInvalid.of("text", "no"), KeyboardInterrupt()])
 @pytest.mark.parametrize("read", [list, SpeechStream.clip, lambda speech: list(speech.pcm())])
 def test_errors_of_the_source_pass_unchanged(error: BaseException, read: Callable[[SpeechStream], Any]) -> None:
-    closed = Counter()
+    closed = Mock()
 
     def failing() -> Generator[bytes, None, None]:
         yield bytes(100)
@@ -233,12 +226,12 @@ def test_errors_of_the_source_pass_unchanged(error: BaseException, read: Callabl
     with pytest.raises(type(error)) as caught:
         read(speech)
     assert caught.value is error
-    assert closed.calls == 1
+    assert closed.call_count == 1
     assert not speech.complete
 
 
 def test_closing_from_another_thread_stops_the_reader() -> None:
-    waiting, go_on, ended = threading.Event(), threading.Event(), Counter()
+    waiting, go_on, ended = threading.Event(), threading.Event(), Mock()
 
     def blocked() -> Generator[bytes, None, None]:
         try:
@@ -256,7 +249,7 @@ def test_closing_from_another_thread_stops_the_reader() -> None:
         assert waiting.wait(10)
         speech.close()
         assert isinstance(reading.exception(10), Cancelled)
-    assert ended.calls == 1
+    assert ended.call_count == 1
 
 
 class Source:

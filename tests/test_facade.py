@@ -14,18 +14,15 @@ SLOW = "sympy torch._dynamo torch._inductor torch.onnx librosa numba scipy panda
 SPEAK = "import voicelab; clip = voicelab.connect().speak('Hi.', seed=1)"
 
 
-def test_all_is_sorted() -> None:
+def test_all_is_sorted_and_listed() -> None:
     assert voicelab.__all__ == sorted(voicelab.__all__)
+    assert set(voicelab.__all__) <= set(dir(voicelab))
 
 
 @pytest.mark.parametrize("name", voicelab.__all__)
 def test_a_public_name_resolves(name: str) -> None:
     value = getattr(voicelab, name)
     assert getattr(value, "__name__", name) == name
-
-
-def test_dir_lists_the_public_names() -> None:
-    assert set(voicelab.__all__) <= set(dir(voicelab))
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

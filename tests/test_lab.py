@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from tests.served import serving
 from tests.tones import ToneBackend
 from voicelab.call import Knob
 from voicelab.capabilities import FieldSupport
@@ -20,8 +21,6 @@ from voicelab.experiments.runs.run import load
 from voicelab.experiments.sweeps.spec import axes_for, retyped, typed_axes
 from voicelab.lab import Lab, connect
 from voicelab.schema import ProsodyControl, ReferenceAudio
-from voicelab.service.keys import KeyStore
-from voicelab.service.run import running
 from voicelab.session import BackendFactory
 
 
@@ -141,12 +140,11 @@ def test_a_knob_is_an_axis_where_the_backend_has_it(tmp_path: Path) -> None:
 
 
 def test_other_processes_open_the_service_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with KeyStore(tmp_path / "keys.sqlite3") as keys, running(ToneBackend(), keys=keys) as url:
-        secret = keys.create("sweep").secret
-        monkeypatch.setenv("VOICELAB_API_KEY", secret)
-        with connect(url) as lab, ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            assert lab.factory == BackendFactory(url)
-            assert secret.encode() not in pickle.dumps(lab.factory)
+    with serving(tmp_path) as service:
+        monkeypatch.setenv("VOICELAB_API_KEY", service.secret)
+        with connect(service.url) as lab, ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            assert lab.factory == BackendFactory(service.url)
+            assert service.secret.encode() not in pickle.dumps(lab.factory)
             sweep = lab.sweep("One.", temperature=[0, 1], cache=Cache(tmp_path / "cache"))
             made = sweep.run(executor=pool)
             assert (made.state, len(made.takes)) == ("done", 2), made.failures

@@ -163,15 +163,8 @@ def write(path: Path, header: list[str], rows: list[list[object]]) -> Path:
 
 # The columns are those that service/write.php of webMUSHRA writes.
 MUSHRA = ["session_test_id", "name", "session_uuid", "trial_id", "rating_stimulus", "rating_score", "rating_time"]
-PAIRED = [
-    "session_test_id",
-    "name",
-    "trial_id",
-    "choice_reference",
-    "choice_non_reference",
-    "choice_answer",
-    "choice_time",
-]
+CHOICE = ["choice_reference", "choice_non_reference", "choice_answer", "choice_time"]
+PAIRED = ["session_test_id", "name", "trial_id", *CHOICE]
 LIKERT = ["session_test_id", "name", "trial_id", "stimuli_rating", "stimuli", "rating_time"]
 
 

@@ -5,7 +5,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -315,12 +314,6 @@ def test_takes_that_cannot_be_kept_are_there_all_the_same(tmp_path: Path) -> Non
     assert all("could not be kept" in take.notes[-1] for take in made.takes)
 
 
-@pytest.fixture(scope="module")
-def processes() -> Iterator[ProcessPoolExecutor]:
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        yield pool
-
-
 def test_somebodys_own_threads(cache: Cache) -> None:
     with ThreadPoolExecutor(2) as pool:
         made = sweep(ToneBackend(), cache=cache).run(executor=pool)
@@ -344,8 +337,8 @@ def test_what_cannot_work(cache: Cache, options: dict[str, Any], field: str) -> 
         sweep(ToneBackend(), cache=cache).run(**options)
 
 
-def test_processes_need_a_factory(cache: Cache, processes: ProcessPoolExecutor) -> None:
-    with pytest.raises(RequestInvalid, match="factory"):
+def test_processes_need_a_factory(cache: Cache) -> None:
+    with ProcessPoolExecutor(1) as processes, pytest.raises(RequestInvalid, match="factory"):
         sweep(ToneBackend(), cache=cache).run(executor=processes)
 
 
