@@ -66,6 +66,8 @@ def test_a_field_overrides_a_default_and_defaults_pile_up(backend: Recorder) -> 
     assert (request.temperature, request.top_p, request.reference_id, model, seed) == (0.9, 0.3, "ada", "s1", 5)
     assert "top_p" not in base.defaults
     assert base.with_defaults(temperature=None).request("a").temperature == 0.7
+    with pytest.raises(RequestInvalid, match="text"):
+        base.with_defaults(text="a")
     # None in a call is the default for what stands beside the request.
     beside = base.with_defaults(voice="ada").call("a", seed=None, model=None, voice=None)
     assert (beside.seed, beside.model, beside.request.reference_id) == (5, "s1", "ada")
@@ -176,11 +178,6 @@ def test_a_bad_field_is_named_before_anything_runs(
     with pytest.raises(RequestInvalid, match=field):
         lab.with_defaults(**fields)
     assert backend.asked == []
-
-
-def test_the_text_has_no_default(lab: Lab) -> None:
-    with pytest.raises(RequestInvalid, match="text"):
-        lab.with_defaults(text="a")
 
 
 def test_a_backend_without_seeds_refuses_one() -> None:
