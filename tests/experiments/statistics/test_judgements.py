@@ -361,7 +361,7 @@ def test_agreement_is_one_chance_is_zero_and_sameness_is_neither() -> None:
         (lambda: mean_opinion_score([3, 6]), "votes"),
         (lambda: mean_opinion_score([0, 5]), "votes"),
         (lambda: mean_opinion_score([3, math.nan]), "votes"),
-        (lambda: mean_opinion_score(["good", "bad"]), "votes"),  # type: ignore[list-item]
+        (lambda: mean_opinion_score(["good", "bad"]), "votes"),
         (lambda: mean_opinion_score([3, 4], listeners=["a"]), "listeners"),
         (lambda: mean_opinion_score([3, 4], listeners=["a", "a"]), "listeners"),
         (lambda: mean_opinion_score([3, 4], interval="z"), "interval"),  # type: ignore[arg-type]
@@ -371,7 +371,7 @@ def test_agreement_is_one_chance_is_zero_and_sameness_is_neither() -> None:
         (lambda: friedman([[1, 2]]), "ratings"),
         (lambda: friedman([[1, 2, 3]]), "ratings"),
         (lambda: friedman([[1, 2], [3, 4]]), "ratings"),
-        (lambda: friedman([[1, 2, math.nan], [1, 2, 3]]), "ratings"),
+        (lambda: friedman([[1, 2, math.nan], [1, 2, 3]]), "ratings"),  # type: ignore[arg-type]
         (lambda: screen_mushra(panel(ann=GOOD).drop(columns="rating"), reference="reference"), "rating"),
         (lambda: screen_mushra(panel(ann=GOOD).assign(rating=120.0), reference="reference"), "0 to 100"),
         (lambda: screen_mushra(panel(ann=GOOD), reference="ref"), "never rated 'ref'"),
@@ -389,7 +389,7 @@ def test_agreement_is_one_chance_is_zero_and_sameness_is_neither() -> None:
         (lambda: bradley_terry([[0, -1], [1, 0]]), "counts"),
         (lambda: bradley_terry([[1, 1], [1, 0]]), "diagonal"),
         (lambda: bradley_terry([[0, 1, 1], [1, 0, 1]]), "shape"),
-        (lambda: bradley_terry([[0, math.nan], [1, 0]]), "counts"),
+        (lambda: bradley_terry([[0, math.nan], [1, 0]]), "counts"),  # type: ignore[arg-type]
         (lambda: krippendorff_alpha([[1, _], [_, 2]]), "two ratings"),
         (lambda: krippendorff_alpha([[-1, 2], [1, 2]], level="ratio"), "ratio"),
         (lambda: krippendorff_alpha([[1, 2], [1, 2]], level="cardinal"), "level"),  # type: ignore[arg-type]
