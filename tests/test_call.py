@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from voicelab.call import MAX_SEED, Call, Knob, VoicePreset, field_name, merged_defaults, short_name, value_kind
+from voicelab.call import MAX_SEED, Call, Knob, VoicePreset, field_name, short_name, value_kind
 from voicelab.errors import RequestInvalid
 from voicelab.schema import ProsodyControl, ReferenceAudio, TTSRequest
 
@@ -52,34 +52,6 @@ def test_what_is_no_name_of_a_model_is_refused(model: object) -> None:
         Call.of("a", model=model)
 
 
-def test_fields_come_over_defaults_and_none_is_the_default_for_what_stands_beside_the_request() -> None:
-    defaults = {"temperature": 0.2, "seed": 5, "model": "s1", "voice": "ada", "speed": 1.5}
-    call = Call.of("a", defaults, temperature=0.9, volume=-3, seed=None, model=None, voice=None)
-    assert (call.model, call.seed, call.request.format) == ("s1", 5, "wav")
-    assert (call.request.temperature, call.request.reference_id) == (0.9, "ada")
-    assert call.request.prosody == ProsodyControl(speed=1.5, volume=-3)
-    assert Call.of("a", defaults, reference_id=None).request.reference_id is None
-    assert Call.of("a", defaults, references=[REFERENCE]).request.reference_id is None
-    assert Call.of("a", voice=VoicePreset("ben", "Ben")).request.reference_id == "ben"
-
-
-@pytest.mark.parametrize(
-    ("fields", "field"),
-    [
-        ({"voice": "ada", "reference_id": "ben"}, "reference_id"),
-        ({"voice": 3}, "voice"),
-        ({"speed": 1, "prosody": {"volume": 2}}, "speed"),
-        ({"speed": 9}, "prosody.speed"),
-        ({"sped": 1}, "sped"),
-    ],
-)
-def test_what_no_call_can_have_is_named(fields: dict[str, Any], field: str) -> None:
-    for make in (lambda: Call.of("a", **fields), lambda: merged_defaults({}, fields)):
-        with pytest.raises(RequestInvalid) as caught:
-            make()
-        assert [item.field for item in caught.value.errors] == [field]
-
-
 def test_a_change_of_a_call_takes_the_same_names() -> None:
     call = Call(REQUEST.replace(references=(REFERENCE,), prosody=ProsodyControl(speed=2)))
     assert call.replace(voice="ada").request.references is None
@@ -87,15 +59,6 @@ def test_a_change_of_a_call_takes_the_same_names() -> None:
     assert call.replace(**{"prosody.volume": 3}).request.prosody == ProsodyControl(speed=2, volume=3)
     assert call.replace(seed=3, model="s1") == Call(call.request, "s1", 3)
     assert call.replace() == call
-
-
-def test_none_takes_a_default_away() -> None:
-    assert merged_defaults({"voice": "ada", "seed": 3}, {"seed": None, "top_p": 0.5}) == {
-        "reference_id": "ada",
-        "top_p": 0.5,
-    }
-    with pytest.raises(RequestInvalid, match="no default"):
-        merged_defaults({}, {"text": "a"})
 
 
 @pytest.mark.parametrize(

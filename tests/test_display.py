@@ -32,7 +32,3 @@ def test_a_value_is_shown_by_the_view_of_its_class_or_of_the_nearest_base(monkey
     register({"Base": "nowhere:none"})
     again: object = Derived()._repr_mimebundle_()
     assert again == "a Derived"
-
-
-def test_the_registry_is_full_before_any_view_is_loaded() -> None:
-    assert {"Clip", "Take", "VoicelabError", "Sweep.panel"} <= set(_views)

@@ -79,6 +79,13 @@ class Pair:
         """What the backend says by itself; it is asked once."""
         return b"".join(self.chunks(case))
 
+    def alike(self, call: Call) -> bytes:
+        """Check that all three say the same, and return it."""
+        direct = _bytes(self.direct.synthesize(call))
+        assert _bytes(self.served.synthesize(call)) == direct
+        assert _bytes(self.replayed.synthesize(call)) == direct
+        return direct
+
     def chunks(self, case: str) -> list[bytes]:
         # Without seeds two cases are one call: said twice, it would come in other chunks.
         call = self.case(case)
@@ -169,10 +176,7 @@ def test_the_cases_differ(pair: Pair) -> None:
 @own
 @pytest.mark.parametrize("model", ["s1", "s2-pro"])
 def test_models(pair: Pair, model: Any) -> None:
-    call = replace(pair.call(3, format="pcm"), model=model)
-    direct = _bytes(pair.direct.synthesize(call))
-    assert _bytes(pair.served.synthesize(call)) == direct
-    assert _bytes(pair.replayed.synthesize(call)) == direct
+    pair.alike(replace(pair.call(3, format="pcm"), model=model))
 
 
 def test_clips(pair: Pair) -> None:
@@ -197,13 +201,7 @@ def test_preset_voices(pair: Pair) -> None:
     voices = [voice.id for voice in pair.direct.capabilities.voices]
     assert [voice.id for voice in pair.served.capabilities.voices] == voices
     assert pair.replayed.capabilities == pair.direct.capabilities
-    said = set()
-    for voice in voices[:3]:
-        call = pair.call(format="pcm", reference_id=voice)
-        direct = _bytes(pair.direct.synthesize(call))
-        assert _bytes(pair.served.synthesize(call)) == direct
-        assert _bytes(pair.replayed.synthesize(call)) == direct
-        said.add(direct)
+    said = {pair.alike(pair.call(format="pcm", reference_id=voice)) for voice in voices[:3]}
     assert len(said) == len(voices[:3]) > 1
 
 
@@ -215,25 +213,21 @@ def test_references(pair: Pair) -> None:
     kinds: tuple[AudioFormat, ...] = ("wav", "mp3")
     for kind in kinds:
         reference = ReferenceAudio(audio=own.to_bytes(kind), text=f"{TEXT} {TEXT}")
-        call = pair.call(format="pcm", text="Hello there.", references=(reference,))
-        direct = _bytes(pair.direct.synthesize(call))
-        assert _bytes(pair.served.synthesize(call)) == direct
-        assert _bytes(pair.replayed.synthesize(call)) == direct
-        said.add(direct)
+        said.add(pair.alike(pair.call(format="pcm", text="Hello there.", references=(reference,))))
     assert _bytes(pair.served.synthesize(pair.call(format="pcm", text="Hello there."))) not in said
 
 
 def test_refusals(pair: Pair) -> None:
     for fields in ({"reference_id": "nobody"}, {"text": "x" * 20_001}):
         call = pair.call(None, **fields)
-        with pytest.raises(RequestInvalid) as direct:
-            _bytes(pair.direct.synthesize(call))
-        with pytest.raises(RequestInvalid) as served:
-            _bytes(pair.served.synthesize(call))
-        with pytest.raises(RequestInvalid) as replayed:
-            _bytes(pair.replayed.synthesize(call))
-        assert [error.loc for error in served.value.errors] == [error.loc for error in direct.value.errors]
-        assert replayed.value.errors == direct.value.errors
+        refused = []
+        for one in ("direct", "served", "replayed"):
+            with pytest.raises(RequestInvalid) as caught:
+                _bytes(getattr(pair, one).synthesize(call))
+            refused.append(caught.value.errors)
+        direct, served, replayed = refused
+        assert [error.loc for error in served] == [error.loc for error in direct]
+        assert replayed == direct
 
 
 def test_what_is_ignored_is_noted_alike(pair: Pair) -> None:

@@ -59,17 +59,13 @@ def test_request_invalid_names_every_field() -> None:
         )
     )
     assert str(error) == "prosody.speed: must be 2.0 or less; model: must be s1 or s2-pro"
+    assert (error.status, error.body, error.request_id) == (None, None, None), "it never left, so there is no answer"
 
 
 def test_an_argument_is_named_and_is_no_field_of_a_request() -> None:
     error = errors.ArgumentError.of("p_values", "there are none")
     assert (str(error), error.argument) == ("p_values: there are none", "p_values")
     assert not isinstance(error, errors.RequestInvalid)
-
-
-def test_a_refusal_that_never_left_has_no_answer() -> None:
-    error = errors.RequestInvalid.of("text", "is empty")
-    assert (error.status, error.body, error.request_id) == (None, None, None)
 
 
 def test_a_field_error_on_the_wire() -> None:

@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from tests.served import serving
 from tests.tones import ToneBackend
 from voicelab.call import Knob
 from voicelab.capabilities import FieldSupport
@@ -20,8 +21,6 @@ from voicelab.experiments.runs.run import load
 from voicelab.experiments.sweeps.spec import axes_for, retyped, typed_axes
 from voicelab.lab import Lab, connect
 from voicelab.schema import ProsodyControl, ReferenceAudio
-from voicelab.service.keys import KeyStore
-from voicelab.service.run import running
 from voicelab.session import BackendFactory
 
 
@@ -30,17 +29,18 @@ def test_lists_ranges_and_mappings_are_axes_and_the_rest_is_fixed(tmp_path: Path
     sweep = lab.sweep(
         ["One.", "Two."],
         temperature="0..1 step 0.5",
-        latency=["low", "normal"],
+        seed=[3, 5],
         voice={"her": "ada", "him": "ben"},
         speed=1.5,
         format="pcm",
         cache=Cache(tmp_path),
     )
-    assert [axis.name for axis in sweep.axes] == ["text", "temperature", "latency", "reference_id"]
+    assert [axis.name for axis in sweep.axes] == ["text", "temperature", "reference_id", "seed"]
     assert (len(sweep), sweep.base.model) == (24, "s1")
     request = sweep.base.request
     assert (request.top_p, request.format, request.prosody) == (0.9, "pcm", ProsodyControl(speed=1.5))
     assert {cell.call.request.reference_id for cell in sweep.grid.cells} == {"ada", "ben"}
+    assert {job.seed for job in sweep.jobs()} == {3, 5}
     assert len(sweep.run().takes) == 24
 
 
@@ -81,11 +81,6 @@ def test_a_voice_that_the_backend_has_not_is_named_before_anything_runs(voice: o
     Lab(ToneBackend(voices=())).sweep("One.", voice=voice)  # it has no list and no records: it is asked when it speaks
 
 
-def test_a_list_of_seeds_is_an_axis() -> None:
-    sweep = Lab(ToneBackend()).sweep("One.", seed=[3, 5])
-    assert [job.seed for job in sweep.jobs()] == [3, 5]
-
-
 def test_numbers_of_numpy_are_numbers() -> None:
     lab, number, numbers = Lab(ToneBackend()), cast(Any, np.int64), cast(Any, np.arange)
     sweep = lab.sweep("One.", seed=numbers(3, 6), temperature=np.linspace(0, 1, 3), chunk_length=np.array([100, 200]))
@@ -110,6 +105,7 @@ def test_each_lab_of_an_axis_speaks_with_its_own_voice_model_and_knobs(tmp_path:
     made = Lab(one).sweep("One.", lab=labs, temperature=[0, 1], cache=Cache(tmp_path)).run()
     spoken = {(take.fingerprint, take.request.reference_id, take.model, take.call.knobs) for take in made.takes}
     assert spoken == {("tones-1", "ada", "s2-pro", ()), ("tones-2", "ben", "tones", (("pep", 0.75),))}
+    assert (set(made.frame()["backend"]), len(one.asked), len(two.asked)) == ({"one", "two"}, 2, 2)
     with pytest.raises(RequestInvalid, match="pep: the backend 'tones' has no knob 'pep'"):
         Lab(one).sweep("One.", lab=labs, pep=[0.1, 0.9])
 
@@ -143,24 +139,12 @@ def test_a_knob_is_an_axis_where_the_backend_has_it(tmp_path: Path) -> None:
     assert len(backend.asked) == 6, "nothing is asked for what is refused"
 
 
-def test_several_labs(tmp_path: Path) -> None:
-    one, two = ToneBackend(), ToneBackend(fingerprint="tones-2")
-    made = (
-        Lab(one)
-        .sweep("One.", lab={"lab": Lab(one), "other": Lab(two)}, temperature=[0, 1], cache=Cache(tmp_path))
-        .run()
-    )
-    assert set(made.frame()["backend"]) == {"lab", "other"}
-    assert (len(one.asked), len(two.asked)) == (2, 2)
-
-
 def test_other_processes_open_the_service_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with KeyStore(tmp_path / "keys.sqlite3") as keys, running(ToneBackend(), keys=keys) as url:
-        secret = keys.create("sweep").secret
-        monkeypatch.setenv("VOICELAB_API_KEY", secret)
-        with connect(url) as lab, ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            assert lab.factory == BackendFactory(url)
-            assert secret.encode() not in pickle.dumps(lab.factory)
+    with serving(tmp_path) as service:
+        monkeypatch.setenv("VOICELAB_API_KEY", service.secret)
+        with connect(service.url) as lab, ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            assert lab.factory == BackendFactory(service.url)
+            assert service.secret.encode() not in pickle.dumps(lab.factory)
             sweep = lab.sweep("One.", temperature=[0, 1], cache=Cache(tmp_path / "cache"))
             made = sweep.run(executor=pool)
             assert (made.state, len(made.takes)) == ("done", 2), made.failures

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.tones import there
+
 ROOT = Path(__file__).parents[1]
 MAKE = shutil.which("make")
 TEXT = (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -60,31 +62,25 @@ def _program(path: Path, script: str) -> Path:
     return path
 
 
-def _link_tools(folder: Path) -> None:
+def _tools(folder: Path) -> Path:
+    """Make a PATH with a python3 that does not run, as a version manager's shim without a version, and no other."""
+    folder.mkdir()
+    _program(folder / "python3", "exit 1")
     for tool in TOOLS:
-        found = shutil.which(tool)
-        assert found is not None
-        (folder / tool).symlink_to(found)
+        (folder / tool).symlink_to(there(shutil.which(tool)))
+    return folder
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A PATH with a python3 that does not run, as a version manager's shim without a version, and no other."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    _link_tools(folder)
-    _program(folder / "python3", "exit 1")
-    return folder
+    return _tools(tmp_path / "bin")
 
 
 @pytest.fixture(scope="module")
 def attempt(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
     """A folder with an environment that was made, and what make said, which found no packages."""
     folder = tmp_path_factory.mktemp("attempt")
-    tools = folder / "bin"
-    tools.mkdir()
-    _link_tools(tools)
-    _program(tools / "python3", "exit 1")
+    tools = _tools(folder / "bin")
     # Not a link, which would make this interpreter look for its library beside it.
     _program(tools / "python3.13", f'exec "{sys.executable}" "$@"')
     venv = folder / "venv"

@@ -187,13 +187,6 @@ def test_every_flipped_byte_is_noticed_set_aside_and_repaired_by_the_next_put(bl
     assert blobs.get(blobs.put(data)) == data
 
 
-def test_a_missing_file_is_named(blobs: BlobFolder) -> None:
-    digest = blobs.put(b"sound")
-    blobs.remove([digest, digest])
-    with pytest.raises(StoreError, match=digest):
-        blobs.get(digest)
-
-
 def test_what_is_old_and_unused_is_removed(blobs: BlobFolder) -> None:
     kept, old, young = blobs.put(b"kept"), blobs.put(b"old"), blobs.put(b"young")
     half = blobs.folder / "unfinished-0"

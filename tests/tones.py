@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from typing import TypeVar
 
 import numpy as np
 
@@ -24,26 +25,21 @@ DECLARED = (*VOICES, VoicePreset("nobody", "Nobody"))
 """For a backend that declares a voice and then refuses it."""
 
 
+T = TypeVar("T")
+
+
+def there(value: T | None) -> T:
+    """Return what must be there."""
+    assert value is not None
+    return value
+
+
 def until(true: Callable[[], object], seconds: float = 10) -> None:
     """Wait for something to become true."""
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, "it never came"
         time.sleep(0.002)
-
-
-def kept_voice(id: str, request: VoiceCreate) -> VoiceModel:
-    """What a backend that keeps voices answers to ``request``."""
-    now = datetime.now(UTC)
-    return VoiceModel(
-        id=id,
-        title=request.title,
-        state="trained",
-        created_at=now,
-        updated_at=now,
-        visibility=request.visibility,
-        author=Author(id="me"),
-    )
 
 
 class ToneBackend:
@@ -104,3 +100,32 @@ class ToneBackend:
             pitch = 110 + digest[0] * 2
             yield encoder.feed((0.3 * np.sin(2 * np.pi * pitch * at)).astype(np.float32))
         yield encoder.finish()
+
+
+class Keeper(ToneBackend):
+    """Tones that also keep voices: what was asked for last, and all that were made, the newest first."""
+
+    def __init__(self, step: Callable[[int], object] = lambda _: None, **declared: object) -> None:
+        super().__init__(step, **declared)
+        self.created: VoiceCreate | None = None
+        self.made: list[VoiceModel] = []
+
+    def synthesize(self, call: Call) -> SpeechStream:
+        if call.request.reference_id not in {voice.id for voice in self.made}:
+            return super().synthesize(call)
+        stream = super().synthesize(call.replace(reference_id=VOICES[0].id))
+        self.asked[-1] = (call.request, call.model, call.seed)
+        return stream
+
+    def create_voice(self, request: VoiceCreate) -> VoiceModel:
+        self.created, now = request, datetime.now(UTC)
+        times = {"created_at": now, "updated_at": now}
+        made = {"id": f"{len(self.made):032x}", "title": request.title, "visibility": request.visibility}
+        self.made.insert(0, VoiceModel(**made, **times, state="trained", author=Author(id="me")))  # type: ignore[arg-type]
+        return self.made[0]
+
+    def get_voice(self, id: str) -> VoiceModel:
+        for voice in self.made:
+            if voice.id == id:
+                return voice
+        raise NotFound(f"no voice {id}", status=404)

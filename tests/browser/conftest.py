@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,14 +18,14 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
+from playwright.sync_api import Browser, FloatRect, Locator, Page, ViewportSize, sync_playwright
 
 from tests.speechlike import speech_file
 
 ROOT = Path(__file__).parents[2]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 START_S = 120
-LONG = 60_000
+LONG = 90_000
 """Milliseconds for what takes two seconds on a quiet machine."""
 VIEWPORT: ViewportSize = {"width": 1200, "height": 1000}
 AUDIO = "[...(globalThis[Symbol.for('voicelab.contexts')]?.values() ?? [])]"
@@ -94,22 +93,23 @@ def jupyter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jupyter]:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
         url = f"http://127.0.0.1:{port}"
         try:
-            _wait(process, url, home / "log.txt")
+            answering(process, f"{url}/api", home / "log.txt")
             yield Jupyter(url, folder)
         finally:
             os.killpg(process.pid, signal.SIGTERM)
             process.wait(timeout=30)
 
 
-def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+def answering(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    """Wait until a server answers there; fails with the end of its log where it does not."""
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline and process.poll() is None:
         try:
-            with urllib.request.urlopen(f"{url}/api", timeout=2):  # noqa: S310 (our own server, on loopback)
+            with urllib.request.urlopen(url, timeout=2):  # noqa: S310 (our own server, on loopback)
                 return
-        except (urllib.error.URLError, ConnectionError, TimeoutError):
+        except OSError:
             time.sleep(0.3)
-    pytest.fail(f"JupyterLab did not start:\n{log.read_text(errors='replace')[-3000:]}")
+    pytest.fail(f"{url} did not answer:\n{log.read_text(errors='replace')[-3000:]}")
 
 
 @pytest.fixture(scope="module")
@@ -216,6 +216,28 @@ def open_and_run(page: Page, url: str) -> None:
     page.wait_for_function(IDLE, timeout=120_000)
     page.evaluate("() => jupyterapp.shell.currentWidget.context.sessionContext.ready")
     page.evaluate("() => jupyterapp.commands.execute('notebook:run-all-cells')")
+
+
+def until(page: Page, condition: str, selector: str = ".voicelab-player") -> None:
+    """Wait until ``condition`` holds on ``d``, the figures that a panel tells in its data."""
+    script = f"() => {{ const d = document.querySelector('{selector}')?.dataset; return d && ({condition}) }}"
+    page.wait_for_function(script, timeout=LONG)
+
+
+def box_of(where: Locator) -> FloatRect:
+    """Return where something is on the page."""
+    box = where.bounding_box()
+    assert box is not None
+    return box
+
+
+def drag(page: Page, over: Locator, first: float, last: float) -> None:
+    """Drag over something, from and to a share of its width."""
+    box = box_of(over)
+    page.mouse.move(box["x"] + first * box["width"], box["y"] + 20)
+    page.mouse.down()
+    page.mouse.move(box["x"] + last * box["width"], box["y"] + 25, steps=4)
+    page.mouse.up()
 
 
 def themed(page: Page, theme: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.browser.conftest import LONG, Jupyter, Scratch
+from tests.browser.conftest import IDLE, LONG, Jupyter, Scratch, until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -141,16 +141,11 @@ def plain(browser: Browser) -> Iterator[Page]:
 def test_in_notebook_7_it_plays_and_the_panels_live(saved: Any, plain: Page, jupyter: Jupyter) -> None:
     plain.goto(f"{jupyter.url}/notebooks/{opened(jupyter, 'seven.ipynb', saved, from_='afar')}")
     check(plain)
-    plain.wait_for_function(
-        "() => jupyterapp.shell.currentWidget.context.sessionContext.session?.kernel?.status === 'idle'",
-        timeout=120_000,
-    )
+    plain.wait_for_function(IDLE, timeout=120_000)
     plain.evaluate("() => jupyterapp.commands.execute('notebook:run-all-cells')")
     panel = plain.locator(".voicelab-panel").first
     panel.locator("button.voicelab-speak").click(timeout=LONG)
-    plain.wait_for_function(
-        "() => +document.querySelector('.voicelab-panel .voicelab-player').dataset.heard > 0.1", timeout=LONG
-    )
+    until(plain, "+d.heard > 0.1", ".voicelab-panel .voicelab-player")
     plain.locator(".voicelab-voices .voicelab-recorder").wait_for(timeout=LONG)
     check(plain, live=True)
 

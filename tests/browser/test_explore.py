@@ -51,9 +51,7 @@ def test_let_go_heard_and_compared(scratch: Scratch, tmp_path: Path) -> None:
     seed = page.locator(".voicelab-field-seed [type=text]")
     seed.fill("seven")
     seed.blur()
-    page.wait_for_function(
-        "() => document.querySelector('.voicelab-field-seed .voicelab-problem').innerText.includes('whole number')"
-    )
+    page.wait_for_selector(".voicelab-field-seed .voicelab-problem:has-text('whole number')")
     assert page.locator(".voicelab-explore button.voicelab-speak").is_disabled()
     assert seed.get_attribute("aria-invalid") == "true"
     seed.fill("2")

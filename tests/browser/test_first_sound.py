@@ -54,9 +54,7 @@ def test_the_first_sound_follows_the_first_bytes(scratch: Scratch) -> None:
         speak.click()
         heard = sounded(page)
         page.wait_for_selector(".voicelab-player[data-state=ready]", timeout=LONG)
-        page.wait_for_function(
-            "() => document.querySelector('.voicelab-status').innerText.includes('RTF')", timeout=LONG
-        )
+        page.wait_for_selector(".voicelab-status:has-text('RTF')", timeout=LONG)
         in_kernel(page, TOLD)
         left, before = json.loads((scratch.folder / "told.json").read_text(encoding="utf-8"))
         took.append(1000 * (heard - before - left))

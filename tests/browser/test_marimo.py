@@ -6,14 +6,13 @@ import os
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.conftest import LONG, ROOT, START_S, free_port
+from tests.browser.conftest import LONG, ROOT, answering, drag, free_port, until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -30,7 +29,6 @@ CELLS = (
     "vl.compare(a=clip, b=lab.speak('Eight other notes.', seed=2)).panel()",
     "lab.voice_panel()",
 )
-ANSWERS_S = 0.3
 
 
 @pytest.fixture(scope="module")
@@ -52,22 +50,11 @@ def marimo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
         process = subprocess.Popen([*command, "--host=127.0.0.1"], cwd=folder, env=environment, stdout=log, stderr=log)
         try:
             url = f"http://127.0.0.1:{port}"
-            _wait(process, f"{url}/health", folder / "log.txt")
+            answering(process, f"{url}/health", folder / "log.txt")
             yield url, folder
         finally:
             process.terminate()
             process.wait(timeout=30)
-
-
-def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            with urllib.request.urlopen(url, timeout=2):  # noqa: S310 (our own server, on loopback)
-                return
-        except OSError:
-            time.sleep(ANSWERS_S)
-    pytest.fail(f"marimo did not start:\n{log.read_text(errors='replace')[-3000:]}")
 
 
 def test_panels_speak_play_and_give_back_what_was_marked(page: Page, marimo: tuple[str, Path]) -> None:
@@ -78,27 +65,17 @@ def test_panels_speak_play_and_give_back_what_was_marked(page: Page, marimo: tup
     speak.wait_for(timeout=2 * LONG)
     page.locator("audio").first.wait_for(timeout=LONG)  # the clip, without a widget
     page.get_by_text("needs JupyterLab").wait_for(timeout=LONG)  # the voice panel has boxes of ipywidgets
-    player = page.locator(".voicelab-player").first
     page.locator(".voicelab-controls textarea").first.fill("Six notes.")
     speak.click()
-    page.wait_for_function("(node) => +node.dataset.heard > 0.05", arg=player.element_handle(), timeout=LONG)
-    page.wait_for_function(
-        "(node) => node.dataset.state === 'ready' && node.dataset.spectrogram",
-        arg=player.element_handle(),
-        timeout=LONG,
-    )
+    until(page, "+d.heard > 0.05")
+    until(page, "d.state === 'ready' && d.spectrogram")
     assert "lab.speak('Six notes.'" in page.locator(".voicelab-code").first.inner_text()
     page.locator(".voicelab-take").first.wait_for(timeout=LONG)
 
     marked = page.locator(".voicelab-player[aria-label=marked]")
     wave = marked.locator(".voicelab-wave")
     wave.scroll_into_view_if_needed()
-    box = wave.bounding_box()
-    assert box is not None
-    page.mouse.move(box["x"] + 0.25 * box["width"], box["y"] + 20)
-    page.mouse.down()
-    page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 20, steps=4)
-    page.mouse.up()
+    drag(page, wave, 0.25, 0.5)
     marked.get_by_role("button", name="Mark the part").click()
     marked.locator(".voicelab-regions button").wait_for(timeout=LONG)
     deadline = time.monotonic() + 10

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.browser.conftest import AUDIO, Scratch, in_kernel, shoot, themed
-from tests.tones import ToneBackend
+from tests.browser.conftest import AUDIO, LONG, Scratch, box_of, drag, in_kernel, shoot, themed, until
+from tests.tones import NOTE, ToneBackend
 from voicelab.clip import Clip
 from voicelab.lab import Lab
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import FloatRect, Page
 
 # A note of 50 ms takes 10 ms: RTF 0.2.
 STREAM = """\
@@ -33,33 +33,25 @@ TEXT = "Eight notes, then some more, to hear for three seconds or so."
 # Milliseconds from the first bytes in the browser to the first sound: 40 are the scheduler's own, the rest is the load.
 DELAY_MS = 100
 PLAYER = "document.querySelector('.voicelab-player').dataset"
-LAZY = 90_000
 
 
 def data(page: Page, name: str) -> str:
     return str(page.evaluate(f"() => {PLAYER}.{name}"))
 
 
-def until(page: Page, condition: str) -> None:
-    """Wait until ``condition`` on ``d``, the player's figures, holds."""
-    page.wait_for_function(f"() => {{ const d = {PLAYER}; return {condition} }}", timeout=LAZY)
+def held(page: Page) -> FloatRect:
+    """Wait for a player that has all its sound, focus it, and return where its waveform is."""
+    page.wait_for_selector(".voicelab-player[data-state=ready]", timeout=LONG)
+    page.focus(".voicelab-wave")
+    return box_of(page.locator(".voicelab-wave"))
 
 
 def moment(page: Page, condition: str) -> tuple[float, float]:
     """Wait like ``until``; returns the sample that sounds then, and the seconds on the clock of the sound."""
     found = page.wait_for_function(
-        f"() => {{ const d = {PLAYER}; return {condition} && [+d.position, +d.time] }}", timeout=LAZY
+        f"() => {{ const d = {PLAYER}; return {condition} && [+d.position, +d.time] }}", timeout=LONG
     ).json_value()
     return found[0], found[1]
-
-
-def held(page: Page) -> dict[str, float]:
-    """Wait for a player that has all its sound, focus it, and return where its waveform is."""
-    page.wait_for_selector(".voicelab-player[data-state=ready]", timeout=LAZY)
-    page.focus(".voicelab-wave")
-    box = page.locator(".voicelab-wave").bounding_box()
-    assert box is not None
-    return {"x": box["x"], "y": box["y"], "width": box["width"]}
 
 
 def cursor(page: Page, lane: str) -> int:
@@ -96,6 +88,11 @@ def test_sound_begins_at_once_and_never_runs_dry(scratch: Scratch) -> None:
         if data(page, "underruns") == "0" and float(data(page, "delay")) <= DELAY_MS:
             break
     assert early < int(data(page, "samples")), "it sounded only once all was there"
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="Download as WAV").click()
+    whole = eval(page.locator(".voicelab-code code").inner_text(), {"lab": Lab(ToneBackend())})  # noqa: S307
+    assert Clip.load(Path(waiting.value.path()).read_bytes()) == whole, "it has every sample that came"
+    assert "RTF" in page.locator(".voicelab-status").inner_text()
     assert float(data(page, "delay")) <= DELAY_MS
     assert data(page, "underruns") == "0"
     # A chunk for each note; the encoder may keep the last bytes for a chunk of their own.
@@ -111,14 +108,47 @@ def test_sound_begins_at_once_and_never_runs_dry(scratch: Scratch) -> None:
     assert "RTF" in str(lane.get_attribute("aria-label"))
 
 
+def test_cancel_stops_the_work(scratch: Scratch) -> None:
+    page = scratch.run(STREAM.replace("0.01", "0.2"))
+    page.locator(".voicelab-panel textarea").fill(TEXT)
+    page.locator("button.voicelab-speak").click()
+    until(page, "+d.samples > 0")
+    page.locator("button.voicelab-cancel").click()
+    page.wait_for_function("() => document.querySelector('.voicelab-status').innerText.startsWith('cancelled')")
+    until(page, f"+d.samples < {len(TEXT) * NOTE}")
+    assert page.locator("button.voicelab-speak").is_enabled()
+
+
+def test_the_first_click_after_an_error_speaks(scratch: Scratch) -> None:
+    page = scratch.run(STREAM)
+    text, button = page.locator(".voicelab-panel textarea"), page.locator("button.voicelab-speak")
+    text.fill("")
+    text.blur()
+    page.wait_for_selector(".voicelab-controls .voicelab-problem:not(:empty)")
+    assert button.is_disabled()
+    text.focus()
+    page.keyboard.type("Four")
+    assert button.is_enabled(), "what is typed counts before its field is left"
+    box = box_of(button)
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.wait_for_timeout(1_000)  # a slow hand: the kernel's judgement arrives while the button is held down
+    page.mouse.up()
+    page.wait_for_selector(".voicelab-status:has-text('0.2 s')", timeout=LONG)
+    assert page.locator(".voicelab-code code").inner_text().startswith("lab.speak('Four'")
+    # Nothing to say is judged at once.
+    text.fill(" ")
+    text.blur()
+    page.wait_for_selector(".voicelab-controls .voicelab-problem:not(:empty)")
+    text.press_sequentially("  ")
+    assert button.is_disabled()
+
+
 def test_a_drag_repeats_a_part_and_keys_do_the_rest(scratch: Scratch) -> None:
     page = scratch.run(HELD)
-    box = held(page)
+    held(page)
     length = int(data(page, "samples"))
-    page.mouse.move(box["x"] + 0.2 * box["width"], box["y"] + 20)
-    page.mouse.down()
-    page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 25, steps=4)
-    page.mouse.up()
+    drag(page, page.locator(".voicelab-wave"), 0.2, 0.3)
     until(page, "d.region")
     first, last = map(int, data(page, "region").split())
     assert abs(first / length - 0.2) < 0.01
@@ -197,7 +227,7 @@ def test_every_format_comes_down_and_decodes(scratch: Scratch) -> None:
     got: dict[str, Any] = {}
     for name in ("wav", "mp3", "opus", "pcm"):
         page.get_by_label("Format of the download").select_option(name)
-        with page.expect_download(timeout=LAZY) as waiting:
+        with page.expect_download(timeout=LONG) as waiting:
             page.get_by_role("button", name=f"Download as {name.upper()}").click()
         assert waiting.value.suggested_filename == f"speech.{name}"
         got[name] = Path(waiting.value.path()).read_bytes()
@@ -230,22 +260,8 @@ def test_a_player_that_is_closed_leaves_nothing_running(scratch: Scratch) -> Non
     until(page, "d.state === 'playing' && +d.heard > 0.1")
     assert page.evaluate(f"() => {AUDIO}.some((entry) => entry.audio.state === 'running')")
     in_kernel(page, "player.close()")
-    page.wait_for_selector(".voicelab-player", state="detached", timeout=LAZY)
+    page.wait_for_selector(".voicelab-player", state="detached", timeout=LONG)
     page.wait_for_function(f"() => {AUDIO}.every((entry) => entry.audio.state !== 'running' && !entry.users.size)")
-
-
-def test_a_kernel_that_is_restarted_leaves_nothing_running(scratch: Scratch) -> None:
-    page = scratch.run(HELD)
-    held(page)
-    page.keyboard.press("l")
-    page.keyboard.press("Space")
-    until(page, "d.state === 'playing' && +d.heard > 0.1")
-    page.evaluate("() => jupyterapp.shell.currentWidget.context.sessionContext.session.kernel.restart()")
-    until(page, "d.state === 'ready'")
-    # What had come is still in the page, and plays when somebody asks.
-    page.focus(".voicelab-wave")
-    page.keyboard.press("Space")
-    until(page, "d.state === 'playing'")
 
 
 # A sentence of the embedded voice; the lane of arrivals is that of a real stream.
@@ -261,13 +277,12 @@ def test_how_it_looks(scratch: Scratch, tmp_path: Path) -> None:
     page = scratch.run(SPOKEN)
     # As it looks on a machine that has time for it, as far as this one has.
     for take in range(1, 6):
-        page.locator("button.voicelab-speak:enabled").click(timeout=LAZY)
+        page.locator("button.voicelab-speak:enabled").click(timeout=LONG)
         until(page, f"+d.take === {take} && +d.samples > 44100 && d.state === 'ready' && d.spectrogram")
         told = page.locator(".voicelab-figures").inner_text()
         if "0 underruns" in told and float(told.split("RTF ")[1].split()[0]) < 0.3:
             break
-    box = page.locator(".voicelab-wave").bounding_box()
-    assert box is not None
+    box = box_of(page.locator(".voicelab-wave"))
     page.mouse.click(box["x"] + 0.45 * box["width"], box["y"] + 20)
     until(page, "+d.position > 0")
     page.mouse.move(5, 5)
@@ -317,17 +332,17 @@ def test_a_view_that_was_hidden_is_drawn_when_it_appears(scratch: Scratch) -> No
         HELD.removesuffix("player") + "import ipywidgets as w\nbox = w.VBox([player])\nbox.layout.display = 'none'\nbox"
     )
     page = scratch.run(hidden)
-    page.wait_for_selector(".voicelab-player", state="attached", timeout=LAZY)
+    page.wait_for_selector(".voicelab-player", state="attached", timeout=LONG)
     # Longer than a player waits for a size: all has been drawn, on nothing.
     until(page, "d.state === 'ready' && d.spectrogram.startsWith('mel 96 ')")
     page.evaluate("async () => { for (let n = 0; n < 90; n++) await new Promise(requestAnimationFrame) }")
     assert page.evaluate("() => document.querySelector('.voicelab-wave').clientWidth") == 0
     in_kernel(page, "box.layout.display = None")
-    page.locator(".voicelab-wave").wait_for(timeout=LAZY)
+    page.locator(".voicelab-wave").wait_for(timeout=LONG)
     colours = """(name) => {
       const canvas = document.querySelector('.voicelab-' + name);
       const data = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
       return new Set(new Uint32Array(data.buffer)).size;
     }"""
     for lane, least in (("wave", 4), ("spectrum", 40), ("arrivals", 2)):
-        page.wait_for_function(f"(least) => ({colours})('{lane}') >= least", arg=least, timeout=LAZY)
+        page.wait_for_function(f"(least) => ({colours})('{lane}') >= least", arg=least, timeout=LONG)

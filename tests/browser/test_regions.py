@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.browser.conftest import LONG, Scratch, in_kernel, shoot, themed
+from tests.browser.conftest import LONG, Scratch, box_of, drag, in_kernel, shoot, themed, until
 from voicelab.audio.words import Words
 
 if TYPE_CHECKING:
@@ -17,23 +17,7 @@ from voicelab.views.player import Player
 player = Player(vl.connect().speak("Glue the sheet to the dark blue background.", seed=1))
 player"""
 REGIONS = ".voicelab-regions button"
-
-
-def until(page: Page, condition: str) -> None:
-    """Wait until ``condition`` on ``d``, the player's figures, holds."""
-    page.wait_for_function(
-        f"() => {{ const d = document.querySelector('.voicelab-player').dataset; return {condition} }}", timeout=LONG
-    )
-
-
-def drag(page: Page, first: float, last: float, lane: str = "wave") -> None:
-    """Drag over a lane, from and to a share of its width."""
-    box = page.locator(f".voicelab-{lane}").bounding_box()
-    assert box is not None
-    page.mouse.move(box["x"] + first * box["width"], box["y"] + 15)
-    page.mouse.down()
-    page.mouse.move(box["x"] + last * box["width"], box["y"] + 15, steps=4)
-    page.mouse.up()
+WAVE = ".voicelab-wave"
 
 
 def in_python(page: Page, folder: Path) -> Words:
@@ -45,19 +29,19 @@ def test_parts_are_marked_named_heard_exported_and_cut(scratch: Scratch) -> None
     page = scratch.run(SPOKEN)
     until(page, "d.state === 'ready' && d.spectrogram")
     assert page.get_by_role("button", name="Mark the part").is_disabled()
-    drag(page, 0.2, 0.4)
+    drag(page, page.locator(WAVE), 0.2, 0.4)
     page.keyboard.press("m")
-    drag(page, 0.3, 0.6)
+    drag(page, page.locator(WAVE), 0.3, 0.6)
     page.get_by_role("button", name="Mark the part").click()
     page.locator(REGIONS).nth(1).dblclick()
     page.keyboard.type("vowel")
     page.keyboard.press("Enter")
     page.wait_for_function(f"() => document.querySelectorAll('{REGIONS}')[1]?.textContent === 'vowel'", timeout=LONG)
     assert page.locator(REGIONS).all_inner_texts() == ["1", "vowel"]
-    tops = [box["y"] for box in (page.locator(REGIONS).nth(n).bounding_box() for n in range(2)) if box]
+    tops = [box_of(region)["y"] for region in page.locator(REGIONS).all()]
     assert tops[1] - tops[0] > 15, "regions that overlap hide each other"
     first, vowel = in_python(page, scratch.folder)
-    whole = float(page.locator(".voicelab-wave").get_attribute("aria-valuemax") or 0)
+    whole = float(page.locator(WAVE).get_attribute("aria-valuemax") or 0)
     assert [first.text, vowel.text] == ["1", "vowel"]
     assert abs(vowel.start / whole - 0.3) < 0.02
     assert abs(vowel.end / whole - 0.6) < 0.02
@@ -65,7 +49,7 @@ def test_parts_are_marked_named_heard_exported_and_cut(scratch: Scratch) -> None
     assert abs(float((scratch.folder / "cut.txt").read_text()) - (vowel.end - vowel.start)) < 0.002
     page.locator(REGIONS).first.click()
     until(page, "d.state === 'playing' && +d.heard > 0.01")
-    page.locator(".voicelab-wave").focus()
+    page.locator(WAVE).focus()
     page.keyboard.press("Space")
     page.get_by_label("Format of the download").select_option("textgrid")
     with page.expect_download(timeout=LONG) as waiting:
@@ -87,21 +71,20 @@ def test_what_is_zoomed_in_to_is_made_anew_and_found_on_the_small_picture(scratc
     until(page, "d.state === 'ready' && d.spectrogram")
     small = page.locator(".voicelab-minimap")
     assert small.is_hidden()
-    page.locator(".voicelab-wave").focus()
+    page.locator(WAVE).focus()
     for _ in range(3):
         page.keyboard.press("+")
     until(page, "d.detail && d.detail.split(' ')[2] < 0.002")
     assert small.is_visible()
-    box = page.locator(".voicelab-spectrum").bounding_box()
-    assert box is not None
+    box = box_of(page.locator(".voicelab-spectrum"))
     page.mouse.move(box["x"] + 50, box["y"] + 50)
     page.wait_for_selector(".voicelab-readout:has-text('window 7 ms'), .voicelab-readout:has-text('window 6 ms')")
     for theme in ("Dark", "Light"):
         themed(page, theme)
-        drag(page, 0.2, 0.5)
+        drag(page, page.locator(WAVE), 0.2, 0.5)
         page.keyboard.press("m")
         shoot(page, ".voicelab-player", tmp_path, f"player-zoomed-{theme.lower()}.png")
-    drag(page, 0.1, 0.5, lane="minimap")
+    drag(page, small, 0.1, 0.5)
     until(page, "Math.abs((+d.first + d.shown / 2) / d.samples - 0.5) < 0.02")
     until(page, "Math.abs(d.detail.split(' ')[0] * 44100 - d.first) < 100")
     page.keyboard.press("0")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from tests.browser.conftest import AUDIO, LONG, Scratch, in_kernel
+from tests.browser.conftest import AUDIO, LONG, Scratch, drag, in_kernel, until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -64,19 +64,10 @@ def test_a_kernel_that_is_restarted_in_the_middle_of_everything_leaves_nothing(s
     page.wait_for_selector(".voicelab-hear[data-state=running]", timeout=LONG)
     # A comparison that would go round for ever, and speech that still arrives.
     page.wait_for_selector(".voicelab-compare[data-current=first]", timeout=LONG)
-    box = page.locator(".voicelab-compare canvas").first.bounding_box()
-    assert box is not None
-    page.mouse.move(box["x"] + 0.2 * box["width"], box["y"] + 20)
-    page.mouse.down()
-    page.mouse.move(box["x"] + 0.4 * box["width"], box["y"] + 20, steps=4)
-    page.mouse.up()
+    drag(page, page.locator(".voicelab-compare canvas").first, 0.2, 0.4)
     page.wait_for_selector(".voicelab-compare[data-playing=true]", timeout=LONG)
     page.locator(".voicelab-panel button.voicelab-speak").click()
-    page.wait_for_function(
-        "() => { const d = document.querySelector('.voicelab-panel .voicelab-player').dataset;"
-        " return d.state === 'playing' && +d.heard > 0.1 && +d.samples > 22050 }",
-        timeout=LONG,
-    )
+    until(page, "d.state === 'playing' && +d.heard > 0.1 && +d.samples > 22050", ".voicelab-panel .voicelab-player")
 
     restart(page)
     page.wait_for_selector(".voicelab-panel .voicelab-player[data-state=ready]", timeout=LONG)
@@ -156,10 +147,7 @@ def test_a_service_that_dies_during_a_sweep_fails_what_is_left_which_can_be_made
     in_kernel(page, "Path('go').touch(); service, url = start(int(url.rpartition(':')[2]))")
     page.locator("button.voicelab-run").click()
     there = f"{21 - failed} were there already"
-    page.wait_for_function(
-        f"() => document.querySelector('.voicelab-sweep-panel .voicelab-status').textContent.includes('{there}')",
-        timeout=LONG,
-    )
+    page.wait_for_selector(f".voicelab-sweep-panel .voicelab-status:has-text('{there}')", timeout=LONG)
     page.wait_for_function("() => document.querySelector('button.voicelab-run:enabled')?.innerText.trim() === 'Run'")
     page.wait_for_selector(".voicelab-takes[data-shown='21']", timeout=LONG)
     assert page.locator(".voicelab-take[data-state=failed]").count() == 0

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.conftest import LONG, Scratch, in_kernel, shoot, themed
+from tests.browser.conftest import LONG, Scratch, in_kernel, shoot, themed, until
 from tests.browser.figures import figure
+from tests.tones import ToneBackend
+from voicelab.experiments.runs.cache import Cache
+from voicelab.lab import Lab
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
 SETUP = """\
 from tests.tones import ToneBackend
@@ -25,11 +29,8 @@ OPENED_MS = 5_000
 """Milliseconds in which 100 takes are there: 2,000 on a quiet machine, and more where others work too."""
 
 
-def wait(page: Page, condition: str) -> None:
-    """Wait until ``condition`` on ``d``, the grid's figures, holds."""
-    page.wait_for_function(
-        f"() => {{ const d = document.querySelector('{GRID}')?.dataset; return d && ({condition}) }}", timeout=LONG
-    )
+wait = partial(until, selector=GRID)
+"""Waits until a condition on ``d``, the grid's figures, holds."""
 
 
 def says(page: Page, words: str, selector: str = PANEL) -> None:
@@ -187,39 +188,21 @@ def test_sorted_filtered_and_pinned(scratch: Scratch) -> None:
     assert page.locator(".voicelab-take-odd").get_attribute("data-id") in {"2", "3"}
 
 
-def test_exported_as_a_folder_a_table_and_a_page_that_needs_nothing_else(scratch: Scratch, browser: Browser) -> None:
-    page = scratch.run(MADE)
-    listed(page)
-    wait(page, "+d.all === 6 && +d.drawn === 6")
-    for number in (0, 3, 4):
-        page.locator(f".voicelab-take[data-id='{number}'] input[type=checkbox]").check()
-    says(page, "3 selected", ".voicelab-takes-view")
-    tab(page, "Export")
-    page.locator(".widget-text", has=page.get_by_text("Folder", exact=True)).locator("input").fill("exported")
-    page.locator("button.voicelab-export").click()
-    says(page, "3 takes are in exported", ".voicelab-takes-view")
-    folder = scratch.folder / "exported"
-    assert len(list((folder / "audio").glob("*.wav"))) == 3
-    assert len((folder / "takes.csv").read_text(encoding="utf-8").splitlines()) == 4
-    tab(page, "Table")
-    table = page.locator(".voicelab-table table")
-    table.wait_for(timeout=LONG)
-    assert table.locator("tbody tr").count() == 6
-    assert {"text", "voice", "duration_s", "loudness"} <= set(table.locator("th").all_inner_texts())
-
-    context = browser.new_context(offline=True)
-    alone = context.new_page()
+def test_a_page_of_a_sweep_sorts_and_plays_and_asks_nobody(page: Page, tmp_path: Path) -> None:
+    texts = ["Eight notes.", "No more than twelve notes.", "Three"]
+    result = Lab(ToneBackend()).sweep(texts, cache=Cache(tmp_path / "cache")).run()
     asked: list[str] = []
-    alone.on("request", lambda request: asked.append(request.url.partition(":")[0]))
-    alone.goto((folder / "takes.html").as_uri())
-    column = alone.locator("tbody tr td:first-child")
-    assert column.all_inner_texts() == ["Eight notes.", "No more than twelve notes.", "Three"]
-    heading = alone.get_by_role("button", name="duration s")
+    page.context.set_offline(True)
+    page.on("request", lambda request: asked.append(request.url.partition(":")[0]))
+    page.goto(result.page(tmp_path / "takes.html").as_uri())
+    column = page.locator("tbody tr td:first-child")
+    assert column.all_inner_texts() == texts
+    heading = page.get_by_role("button", name="duration s")
     heading.click()
     assert column.all_inner_texts() == ["Three", "Eight notes.", "No more than twelve notes."]
     heading.click()
     assert column.all_inner_texts() == ["No more than twelve notes.", "Eight notes.", "Three"]
-    seconds = alone.locator("audio").first.evaluate(
+    seconds = page.locator("audio").first.evaluate(
         """async (audio) => {
           audio.muted = true; // no hand has touched the page
           await audio.play();
@@ -229,7 +212,6 @@ def test_exported_as_a_folder_a_table_and_a_page_that_needs_nothing_else(scratch
     )
     assert abs(seconds - 26 * 0.05) < 0.1
     assert set(asked) <= {"file", "data"}, "it asks nobody for anything"
-    context.close()
 
 
 READY = SETUP + (
@@ -423,10 +405,6 @@ def test_a_take_is_opened_with_its_words(scratch: Scratch) -> None:
     assert words.all_inner_texts() == ["The", "birch", "canoe", "slid", "on", "the", "smooth", "planks"]
     words.nth(2).click()
     page.wait_for_selector(".voicelab-player[data-state=playing]", timeout=LONG)
-    words.nth(3).dblclick()
-    page.wait_for_function(
-        "() => document.querySelector('.voicelab-player').dataset.region?.includes(' ')", timeout=LONG
-    )
 
 
 VOICE = """\

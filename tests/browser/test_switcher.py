@@ -63,23 +63,6 @@ def test_another_sound_takes_over_at_the_same_moment_without_a_gap(page: Page) -
     assert told["current"] == "high"
 
 
-def test_a_warp_says_where_the_same_word_is(page: Page) -> None:
-    sound, _ = render(
-        page,
-        """
-        const player = new Switcher(audio, { warp: (from, to, seconds) => (to === "slow" ? 2 * seconds : seconds / 2) });
-        player.add("low", ramp(0.1, 2));
-        player.add("slow", ramp(0.1, 4));
-        player.play(0);
-        at(0.5, () => player.select("slow"));
-        const rendered = await audio.startRendering();
-        return { sound: Array.from(rendered.getChannelData(0)) };
-        """,
-    )
-    # At 1 s it is 0.5 s after the switch, so 1.5 s into the slow one.
-    assert sound[RATE] == pytest.approx(0.1 + 0.2 * 1.5, abs=0.01)
-
-
 def test_a_loop_comes_back(page: Page) -> None:
     sound, told = render(
         page,

@@ -142,22 +142,6 @@ def test_pieces_that_come_twice_or_too_early(page: Page) -> None:
     assert np.array_equal(np.array(data, np.float32), sent.astype(np.float32) / 32768)
 
 
-def test_playing_goes_on_from_where_it_was_sought(page: Page) -> None:
-    body = f"""
-    const audio = new OfflineAudioContext(1, {RATE}, {RATE});
-    const samples = new Samples({RATE});
-    samples.add(0, pcm);
-    const transport = new Transport(samples, audio);
-    transport.seek(4000);
-    transport.play();
-    const rendered = await audio.startRendering();
-    return {{ start: transport.anchor.frame, sound: Array.from(rendered.getChannelData(0)) }};
-    """
-    sent = noise(6_000)
-    result = run(page, body, sent)
-    assert same(np.array(result["sound"], np.float32)[int(result["start"]) :][:2_000], sent[4_000:])
-
-
 @pytest.mark.parametrize("start", [0, 3_000, 2_345])
 def test_a_region_repeats_to_the_sample(page: Page, start: int) -> None:
     body = f"""

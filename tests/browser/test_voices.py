@@ -6,7 +6,7 @@ import base64
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.browser.conftest import LONG, Scratch, shoot, themed
+from tests.browser.conftest import LONG, Scratch, shoot, themed, until
 from tests.speechlike import RATE, speechlike
 from voicelab.clip import Clip
 
@@ -54,13 +54,6 @@ WATCH = """() => {
 }"""
 
 
-def heard(page: Page, player: str, least: float = 0.02) -> None:
-    page.wait_for_function(
-        f"() => +document.querySelector('{player}')?.dataset.heard > {least}",
-        timeout=LONG,
-    )
-
-
 def remove(page: Page) -> None:
     page.locator(f"{PANEL} button.voicelab-remove").first.click()
     page.wait_for_selector(".voicelab-recording", state="detached", timeout=LONG)
@@ -98,24 +91,21 @@ def test_files_are_dropped_and_the_microphone_is_recorded(scratch: Scratch) -> N
     # The microphone hears a file.
     record = page.locator("button.voicelab-record")
     record.click()
-    page.wait_for_function("() => +document.querySelector('.voicelab-recorder').dataset.recorded > 1", timeout=LONG)
-    page.wait_for_function("() => +document.querySelector('.voicelab-recorder').dataset.level > 0.01", timeout=LONG)
+    until(page, "+d.recorded > 1", ".voicelab-recorder")
+    until(page, "+d.level > 0.01", ".voicelab-recorder")
     record.click()
     page.wait_for_selector(".voicelab-intake [role=note]", timeout=LONG)
     assert "Recording 1" in row.inner_text()
     assert "shorter than the 10 to 30 s" in row.inner_text()
     row.get_by_role("button", name="Play").click()
-    heard(page, ".voicelab-recording .voicelab-player")
+    until(page, "+d.heard > 0.02", ".voicelab-recording .voicelab-player")
 
     # Nobody may be allowed to listen; the panel says so, and works again once somebody is.
     page.context.clear_permissions()
     page.context.grant_permissions(["geolocation"])  # and nothing else
     record.click()
-    page.wait_for_function(
-        "() => document.querySelector('.voicelab-recorder [role=alert]').innerText"
-        " === 'The browser did not allow the microphone.'",
-        timeout=LONG,
-    )
+    refused = ":has-text('The browser did not allow the microphone.')"
+    page.wait_for_selector(f".voicelab-recorder [role=alert]{refused}", timeout=LONG)
     assert record.is_enabled()
     assert record.inner_text() == "● Record"
     page.context.grant_permissions(["microphone"])
@@ -123,7 +113,7 @@ def test_files_are_dropped_and_the_microphone_is_recorded(scratch: Scratch) -> N
     # A kernel that goes takes the microphone with it.
     page.evaluate(WATCH)
     record.click()
-    page.wait_for_function("() => +document.querySelector('.voicelab-recorder').dataset.recorded > 0.1", timeout=LONG)
+    until(page, "+d.recorded > 0.1", ".voicelab-recorder")
     assert page.evaluate("() => tracks.map((track) => track.readyState)") == ["live"]
     page.evaluate("() => jupyterapp.shell.currentWidget.context.sessionContext.session.kernel.restart()")
     page.wait_for_function("() => tracks.every((track) => track.readyState === 'ended')", timeout=LONG)
@@ -138,12 +128,12 @@ def test_a_microphone_that_is_muted_or_closed_says_so(scratch: Scratch) -> None:
     page.evaluate(WATCH)
     page.evaluate("() => (globalThis.mute = true)")
     record.click()
-    page.wait_for_function("() => +document.querySelector('.voicelab-recorder').dataset.recorded > 0.1", timeout=LONG)
+    until(page, "+d.recorded > 0.1", ".voicelab-recorder")
     record.click()
     page.wait_for_selector(".voicelab-recorder [role=alert]:has-text('Nothing was heard')", timeout=LONG)
     page.evaluate("() => (globalThis.mute = false)")
     record.click()
-    page.wait_for_function("() => +document.querySelector('.voicelab-recorder').dataset.recorded > 1", timeout=LONG)
+    until(page, "+d.recorded > 1", ".voicelab-recorder")
     page.evaluate("() => { tracks.at(-1).stop(); tracks.at(-1).dispatchEvent(new Event('ended')); }")
     page.wait_for_selector(".voicelab-recorder [role=alert]:has-text('The microphone was closed')", timeout=LONG)
     page.wait_for_selector(".voicelab-recording:has-text('Recording 1')", timeout=LONG)
@@ -162,9 +152,7 @@ def test_a_clip_is_corrected_made_a_voice_and_heard(scratch: Scratch, tmp_path: 
     page.wait_for_selector(".voicelab-intake [role=note]:has-text('does not match')", timeout=LONG)
     page.wait_for_selector("button.voicelab-make-voice:enabled", timeout=LONG)
     page.locator("button.voicelab-make-voice").click()
-    page.wait_for_function(
-        "() => document.querySelector('.voicelab-making').innerText === 'Two sentences: trained'", timeout=LONG
-    )
+    page.wait_for_selector(".voicelab-making:has-text('Two sentences: trained')", timeout=LONG)
     record = page.locator(".voicelab-record-of-voice")
     record.locator("summary").wait_for(timeout=LONG)
     assert "Two sentences: trained, private, 1 recording" in record.inner_text()
@@ -172,7 +160,7 @@ def test_a_clip_is_corrected_made_a_voice_and_heard(scratch: Scratch, tmp_path: 
     assert "does not match" in record.inner_text(), "what was noticed stands in the record"
     record.locator("summary").click()
     page.locator(f"{PANEL} button.voicelab-speak").click()
-    heard(page, f"{PANEL} .voicelab-player")
+    until(page, "+d.heard > 0.02", f"{PANEL} .voicelab-player")
 
     # As it looks with a second voice on its way.
     add_clip(page)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from jupyter_client.manager import start_new_async_kernel
 
-from tests.browser.conftest import LONG, ROOT
+from tests.browser.conftest import LONG, ROOT, until
 
 if TYPE_CHECKING:
     from jupyter_client.asynchronous.client import AsyncKernelClient
@@ -125,11 +125,7 @@ def test_a_panel_speaks_plays_and_is_shown_once(run: Run, page: Page) -> None:
     page.locator("button.voicelab-speak").wait_for(timeout=LONG)
     page.locator(".voicelab-controls textarea").fill("Six notes.")
     page.locator("button.voicelab-speak").click()
-    page.wait_for_function(
-        "() => { const d = document.querySelector('.voicelab-player')?.dataset;"
-        " return d && +d.heard > 0.05 && d.state === 'ready' && d.spectrogram }",
-        timeout=LONG,
-    )
+    until(page, "+d.heard > 0.05 && d.state === 'ready' && d.spectrogram")
     page.locator(".voicelab-take").first.wait_for(timeout=LONG)
     assert "lab.speak('Six notes.'" in page.locator(".voicelab-code").inner_text()
     # What a saved notebook keeps of it comes a second later, and would be a second player on the page.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from tests.browser.conftest import LONG, Scratch
+from tests.browser.conftest import LONG, Scratch, box_of, until
 from voicelab.audio.words import Words, WordTime
 from voicelab.clip import Clip
 from voicelab.experiments.comparison import compare
@@ -30,36 +30,28 @@ def spoken(pace):
 """
 
 
-def until(page: Page, selector: str, condition: str) -> None:
-    page.wait_for_function(
-        f"() => {{ const d = document.querySelector('{selector}').dataset; return {condition} }}", timeout=LONG
-    )
-
-
 def test_a_click_plays_from_a_word_and_a_double_click_repeats_it(scratch: Scratch) -> None:
     page = scratch.run(SETUP, "Player(spoken(1))")
     words = page.locator(".voicelab-player .voicelab-words button")
     words.first.wait_for(timeout=LONG)
     assert words.all_inner_texts() == ["one", "two", "three"]
-    wave, two = page.locator(".voicelab-wave").bounding_box(), words.nth(1).bounding_box()
-    assert wave is not None
-    assert two is not None
+    wave, two = box_of(page.locator(".voicelab-wave")), box_of(words.nth(1))
     assert abs((two["x"] - wave["x"]) / wave["width"] - 0.7 / 2) < 0.01, "it does not stand where it is heard"
     words.nth(1).click()
-    until(page, ".voicelab-player", "d.state === 'playing' && +d.position > 0.7 * 24000 && +d.heard > 0.1")
+    until(page, "d.state === 'playing' && +d.position > 0.7 * 24000 && +d.heard > 0.1")
     words.nth(2).dblclick()
     page.wait_for_selector(".voicelab-words button.voicelab-lit:has-text('three')", timeout=LONG)
     words.nth(0).dblclick()
-    until(page, ".voicelab-player", "d.region === '2400 12000' && d.state === 'playing'")
+    until(page, "d.region === '2400 12000' && d.state === 'playing'")
     # It goes round: the position falls while it plays, and stays inside of the word.
-    until(page, ".voicelab-player", "(window.before ?? 0) > (window.before = +d.position) && window.before < 12000")
-    until(page, ".voicelab-player", "d.state === 'playing'")
+    until(page, "(window.before ?? 0) > (window.before = +d.position) && window.before < 12000")
+    until(page, "d.state === 'playing'")
     page.locator(".voicelab-wave").focus()
     page.keyboard.press("Escape")
     page.keyboard.press("Space")
     page.keyboard.press("]")
     page.keyboard.press("]")
-    until(page, ".voicelab-player", "Math.abs(+d.position - 1.3 * 24000) < 10")
+    until(page, "Math.abs(+d.position - 1.3 * 24000) < 10")
 
 
 def test_a_word_too_narrow_for_its_letters_shows_them_when_it_has_the_focus(scratch: Scratch) -> None:
@@ -77,14 +69,14 @@ def test_a_word_too_narrow_for_its_letters_shows_them_when_it_has_the_focus(scra
     assert narrow.evaluate("(node) => node === document.activeElement")
     assert narrow.evaluate(letters) == [words.last.evaluate("(node) => getComputedStyle(node).color"), True]
     page.keyboard.press("Enter")
-    until(page, ".voicelab-player", "d.state === 'playing' && +d.position >= 0.5 * 24000")
+    until(page, "d.state === 'playing' && +d.position >= 0.5 * 24000")
 
 
 def test_in_a_comparison_the_word_is_lit_in_every_row(scratch: Scratch) -> None:
     page = scratch.run(SETUP, "vl.compare(fast=spoken(1), slow=spoken(2)).panel()")
     rows = page.locator(".voicelab-compare-row")
     rows.nth(1).locator(".voicelab-words button").nth(1).dblclick()
-    until(page, ".voicelab-compare", "d.current === 'slow' && d.playing === 'true' && +d.heard > 0.1")
+    until(page, "d.current === 'slow' && d.playing === 'true' && +d.heard > 0.1", ".voicelab-compare")
     page.wait_for_function(
         "() => [...document.querySelectorAll('.voicelab-compare-row')].every((row) =>"
         " row.querySelector('.voicelab-lit')?.textContent === 'two')",
@@ -103,8 +95,7 @@ def test_pitch_is_drawn_and_what_is_under_the_cursor_is_read(scratch: Scratch) -
     page.wait_for_function(
         "(before) => document.querySelector('.voicelab-spectrum').toDataURL() !== before", arg=before, timeout=LONG
     )
-    box = spectrum.bounding_box()
-    assert box is not None
+    box = box_of(spectrum)
     page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 0.9 * box["height"])
     page.wait_for_function("() => document.querySelector('.voicelab-readout').textContent.includes('F0')", timeout=LONG)
     time, frequency, level, pitch = page.locator(".voicelab-readout").inner_text().split(" · ")

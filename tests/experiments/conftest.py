@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.tones import ToneBackend
+from tests.tones import ToneBackend, there
 from voicelab.experiments.runs.cache import Cache
 from voicelab.experiments.runs.folder import RunFolder
 from voicelab.schema import TTSRequest
@@ -27,8 +27,7 @@ def ask(text: str = "Hello", **fields: Any) -> TTSRequest:
 
 def spoil(run: RunFolder, key: str) -> None:
     """Change a bit of the kept audio of a take."""
-    record = run.record(key)
-    assert record is not None
+    record = there(run.record(key))
     path = run.takes.folder / record["sound"]
     data = bytearray(path.read_bytes())
     data[-10] ^= 4

@@ -130,13 +130,6 @@ def test_features_find_the_words(lab: Lab) -> None:
     assert np.mean(errors) < 0.5 * np.mean(in_step)
 
 
-def test_the_voices_own_words_are_used(lab: Lab) -> None:
-    one, two = lab.speak(TEXT, seed=1), lab.speak(TEXT, seed=2, prosody={"speed": 0.8})
-    found = align(one, two)
-    assert found.method == "words"
-    assert all(to_second(found, a) == pytest.approx(b, abs=2e-3) for a, b in moments(one, two))
-
-
 def test_there_and_back_it_rises(lab: Lab) -> None:
     one, two = lab.speak(TEXT, seed=1), lab.speak(TEXT, seed=3)
     for found in (align(one, two), align(without_words(one), without_words(two))):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.served import serving
 from tests.tones import ToneBackend
 from voicelab.call import Call
 from voicelab.errors import AuthenticationError, RequestInvalid, ServiceUnavailable, StoreError
@@ -16,17 +17,12 @@ from voicelab.experiments.runs.cache import Cache
 from voicelab.experiments.runs.run import Journal, load
 from voicelab.lab import Lab, connect
 from voicelab.schema import TTSRequest
-from voicelab.service.keys import KeyStore
-from voicelab.service.run import running
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    with (
-        KeyStore(tmp_path_factory.mktemp("keys") / "keys.sqlite3") as keys,
-        running(ToneBackend(), keys=keys) as url,
-    ):
-        yield url, keys.create("planted").secret
+    with serving(tmp_path_factory.mktemp("keys")) as service:
+        yield service.url, service.secret
 
 
 def test_a_recording_is_one_argument_and_so_is_its_replay(service: tuple[str, str], tmp_path: Path) -> None:
@@ -132,9 +128,8 @@ def test_a_recording_can_stand_behind_the_service(tmp_path: Path) -> None:
     recorder = RecordingBackend(ToneBackend(), tmp_path / "take")
     said = [recorder.synthesize(Call(TTSRequest(text="Hello", format="pcm"), seed=seed)).clip() for seed in (1, None)]
     with (
-        KeyStore(tmp_path / "keys.sqlite3") as keys,
-        running(ReplayBackend(tmp_path / "take", "at once"), keys=keys) as url,
-        connect(url, api_key=keys.create("replay").secret, format="pcm") as lab,
+        serving(tmp_path, ReplayBackend(tmp_path / "take", "at once")) as service,
+        connect(service.url, api_key=service.secret, format="pcm") as lab,
     ):
         assert [lab.speak("Hello", seed=seed) for seed in (1, None)] == said
         # What the recording lacks is the service's trouble, not the caller's; its log says what.

@@ -59,12 +59,6 @@ def test_one_text_said_once_has_means_alone(tmp_path: Path) -> None:
         _ = once.effects
 
 
-def test_a_blind_test_is_one_call(systems: vl.SystemComparison) -> None:
-    test = systems.listening_test("AB", seed=4)
-    assert len(test.items) == len(TEXTS) * 2
-    assert {name for clips in test.items.values() for name in clips} == {"plain", "quiet"}
-
-
 def test_what_is_no_comparison_is_refused(tmp_path: Path) -> None:
     lab = vl.Lab(ToneBackend())
     with pytest.raises(ArgumentError, match="at least two systems"):

@@ -1,131 +1,11 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-import numpy as np
 import pytest
 
-from tests.tones import ToneBackend
-from voicelab.audio.samples import Samples
-from voicelab.backend import SpeechStream
-from voicelab.clip import Clip
-from voicelab.errors import Cancelled, RequestInvalid
-from voicelab.lab import Lab
-from voicelab.views.background import Arrival, Debouncer, SpeechTask, Task
-
-TEXT = "Twelve notes"
-
-
-class Log(SpeechTask):
-    """Keeps what a task reports, and in which thread."""
-
-    def __init__(self, stream: Callable[[], SpeechStream]) -> None:
-        super().__init__(stream)
-        self.rate = 0
-        self.parts: list[Samples] = []
-        self.arrivals: list[Arrival] = []
-        self.clip: Clip | None = None
-        self.error: Exception | None = None
-        self.threads: set[int] = set()
-        self.heard = threading.Event()
-
-    def began(self, rate: int) -> None:
-        self.rate = rate
-
-    def arrived(self, samples: Samples, arrivals: Sequence[Arrival]) -> None:
-        self.threads.add(threading.get_ident())
-        self.parts.append(samples)
-        self.arrivals += arrivals
-        self.heard.set()
-
-    def finished(self, clip: Clip) -> None:
-        self.clip = clip
-
-    def failed(self, error: Exception) -> None:
-        self.error = error
-
-
-def done(stream: Callable[[], SpeechStream]) -> Log:
-    log = Log(stream).start()
-    assert log.wait(20)
-    return log
-
-
-def test_what_arrives_is_the_clip_and_comes_from_another_thread() -> None:
-    lab = Lab(ToneBackend())
-    log = done(lambda: lab.stream(TEXT, seed=1))
-    whole = lab.speak(TEXT, seed=1)
-    assert log.clip == whole
-    assert np.array_equal(np.concatenate(log.parts), whole.samples)
-    assert log.rate == whole.rate
-    assert sum(count for _, count in log.arrivals) == len(whole)
-    assert [seconds for seconds, _ in log.arrivals] == sorted(seconds for seconds, _ in log.arrivals)
-    assert threading.get_ident() not in log.threads
-    assert log.clip is not None
-    take = log.clip.take
-    assert take is not None
-    assert whole.take is not None
-    assert (take.request, take.seed) == (whole.take.request, 1)
-    assert 0 < take.timing.first_audio_s <= take.timing.total_s
-
-
-def test_the_first_audio_comes_at_once_and_the_rest_at_most_20_times_a_second() -> None:
-    started = time.monotonic()
-    lab = Lab(ToneBackend(lambda _: time.sleep(0.01)))
-    log = Log(lambda: lab.stream("x" * 60)).start()
-    assert log.heard.wait(10)
-    assert log.running
-    assert log.wait(20)
-    took = time.monotonic() - started
-    assert 3 < len(log.parts) <= took * 20 + 4
-
-
-def test_cancel_stops_the_backend() -> None:
-    gate = threading.Event()
-    backend = ToneBackend(lambda number: gate.wait(20) if number == 3 else None)
-    log = Log(lambda: Lab(backend).stream(TEXT)).start()
-    assert log.heard.wait(10)
-    log.cancel()
-    gate.set()
-    assert log.wait(20)
-    assert isinstance(log.error, Cancelled)
-    assert log.clip is None
-    assert backend.open == 0
-    log.cancel()
-
-
-def test_cancel_before_the_stream_is_there() -> None:
-    entered, gate = threading.Event(), threading.Event()
-    backend = ToneBackend()
-
-    def start() -> SpeechStream:
-        entered.set()
-        gate.wait(20)
-        return Lab(backend).stream(TEXT)
-
-    log = Log(start).start()
-    assert entered.wait(10)
-    log.cancel()
-    gate.set()
-    assert log.wait(20)
-    assert isinstance(log.error, Cancelled)
-    assert (log.parts, backend.open) == ([], 0)
-
-
-def test_an_error_before_or_in_mid_speech_is_reported() -> None:
-    class BrokenError(Exception):
-        pass
-
-    def step(number: int) -> None:
-        if number == 4:
-            raise BrokenError
-
-    log = done(lambda: Lab(ToneBackend(step)).stream(TEXT))
-    assert isinstance(log.error, BrokenError)
-    assert log.clip is None
-    assert isinstance(done(lambda: Lab(ToneBackend()).stream(" ")).error, RequestInvalid)
+from voicelab.views.background import Debouncer, Task
 
 
 def test_a_task_reports_its_error_and_is_waited_for() -> None:
@@ -137,18 +17,6 @@ def test_a_task_reports_its_error_and_is_waited_for() -> None:
     assert (task.running, task.wait(0.01)) == (True, False)
     go.set()
     assert task.wait(5)
-
-
-def test_many_calls_are_one() -> None:
-    calls: list[bool] = []
-    debouncer = Debouncer(lambda wanted: calls.append(wanted()), delay=0.05)
-    for _ in range(20):
-        debouncer.ask()
-    assert debouncer.settled(5)
-    assert calls == [True]
-    debouncer.ask()
-    assert debouncer.settled(5)
-    assert calls == [True, True]
 
 
 def test_a_call_during_the_work_makes_it_unwanted_and_is_done_after() -> None:
@@ -196,15 +64,3 @@ def test_a_closed_debouncer_leaves_nothing_running() -> None:
             assert not thread.is_alive()
     debouncer.ask()
     assert calls == []
-
-
-def test_what_was_cancelled_in_time_is_not_done() -> None:
-    calls: list[bool] = []
-    debouncer = Debouncer(lambda wanted: calls.append(wanted()), delay=0.01)
-    debouncer.ask()
-    debouncer.cancel()
-    assert debouncer.settled(5)
-    assert calls == []
-    debouncer.ask()
-    assert debouncer.settled(5)
-    assert calls == [True]

@@ -6,17 +6,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
-from ipywidgets.widgets import widget as registry
 
-from tests.tones import ToneBackend, until
+from tests.tones import ToneBackend, there, until
 from voicelab.backend import SpeechStream
 from voicelab.call import Call, Knob
 from voicelab.capabilities import FieldSupport
 from voicelab.errors import ServiceUnavailable
 from voicelab.lab import Lab
-from voicelab.schema import ProsodyControl, TTSRequest
+from voicelab.schema import TTSRequest
 from voicelab.views.controls import FIELDS, MAIN, field_help, field_label, voice_choices
 from voicelab.views.explore_panel import ExplorePanel
 from voicelab.views.takes import TakesView
@@ -46,6 +46,12 @@ def takes_of(panel: ExplorePanel) -> TakesView:
 
 def turn(panel: ExplorePanel, name: str, value: object) -> None:
     panel.controls.set(**{name: value})
+
+
+def say(panel: ExplorePanel, name: str, value: object) -> None:
+    """Turn a knob, and wait until what it asks for is said."""
+    turn(panel, name, value)
+    assert panel.wait()
 
 
 def fields_of(panel: ExplorePanel) -> dict[str, Any]:
@@ -93,8 +99,7 @@ def test_what_a_backend_declares_makes_its_controls(explore: Callable[..., Explo
         ["calm", "bright"],
     )
     assert panel.code == f"lab.speak({TEXT!r})"
-    turn(panel, "warmth", 0.75)
-    assert panel.wait()
+    say(panel, "warmth", 0.75)
     assert panel.code == f"lab.speak({TEXT!r}, warmth=0.75)"
     turn(panel, "warmth", 2.0)
     assert list(panel.controls.problems) == ["warmth"]
@@ -102,7 +107,9 @@ def test_what_a_backend_declares_makes_its_controls(explore: Callable[..., Explo
 
 def test_controls_that_would_do_nothing_are_off_with_the_reason(explore: Callable[..., ExplorePanel]) -> None:
     voiceless = FieldSupport("reference_id", ignored="it has one voice")
-    shown = fields_of(explore(ToneBackend(fields=(voiceless,), models=("own",), seed="none", voices=()), seed=None))
+    panel = explore(ToneBackend(fields=(voiceless,), models=("own",), seed="none", voices=()), seed=None)
+    shown = fields_of(panel)
+    assert "seed" not in panel.code
     assert {name: field["help"] for name, field in shown.items() if field.get("disabled")} == {
         "reference_id": "It does nothing here: it has one voice.",
         "model": "It does nothing here: there is one model only.",
@@ -113,18 +120,12 @@ def test_controls_that_would_do_nothing_are_off_with_the_reason(explore: Callabl
     assert not any(field.get("disabled") for field in fields_of(explore()).values())
 
 
-def test_a_panel_asks_with_latency_low_unless_the_lab_says_otherwise(explore: Callable[..., ExplorePanel]) -> None:
-    assert explore().code == f"lab.speak({TEXT!r}, latency='low')"
-    assert explore(latency="balanced").code == f"lab.speak({TEXT!r})"
-
-
 def test_the_seed_is_held_until_the_dice_are_thrown(explore: Callable[..., ExplorePanel]) -> None:
     backend = ToneBackend()
     panel = explore(backend, seed=None)
     first = panel.controls.values["seed"]
     assert panel.code.endswith(f"seed={first})")
-    turn(panel, "temperature", 0.9)
-    assert panel.wait()
+    say(panel, "temperature", 0.9)
     press(panel, "speak")
     assert panel.wait()
     assert [str(seed) for _, _, seed in backend.asked] == [first, first]
@@ -142,18 +143,31 @@ def test_the_seed_is_held_until_the_dice_are_thrown(explore: Callable[..., Explo
         assert row.clip() == eval(row.code, {"lab": Lab(ToneBackend())})  # noqa: S307 (the code is what is tested)
 
 
-def test_an_empty_seed_is_the_labs_own(explore: Callable[..., ExplorePanel]) -> None:
-    panel = explore(latency="low")
-    turn(panel, "seed", "")
-    assert panel.code == f"lab.speak({TEXT!r})"
-    turn(panel, "seed", "3")
-    assert panel.code == f"lab.speak({TEXT!r}, seed=3)"
+@pytest.mark.parametrize(
+    ("defaults", "name", "value", "said"),
+    [
+        # A panel asks with latency low unless the lab says otherwise.
+        ({}, "top_p", 0.5, ", top_p=0.5, latency='low'"),
+        ({"latency": "balanced"}, "top_p", 0.5, ", top_p=0.5"),
+        # An empty seed is the lab's own, and the lab's own prosody and voice can be taken back.
+        ({"latency": "low"}, "seed", "", ""),
+        ({"latency": "low"}, "seed", "3", ", seed=3"),
+        ({"latency": "low", "prosody": {"speed": 1.5}}, "prosody.speed", 1.0, ", speed=1.0"),
+        ({"latency": "low", "voice": "ben"}, "voice", "", ", reference_id=None"),
+    ],
+)
+def test_the_code_says_what_differs_from_the_lab(
+    explore: Callable[..., ExplorePanel], defaults: dict[str, Any], name: str, value: object, said: str
+) -> None:
+    panel = explore(**defaults)
+    say(panel, name, value)
+    assert panel.code == f"lab.speak({TEXT!r}{said})"
+    assert panel.clip == eval(panel.code, {"lab": Lab(ToneBackend(), **{"seed": 1, **defaults})})  # noqa: S307
 
 
 def test_letting_go_speaks_what_the_code_says(explore: Callable[..., ExplorePanel]) -> None:
     panel = explore()
-    turn(panel, "temperature", 0.9)
-    assert panel.wait()
+    say(panel, "temperature", 0.9)
     assert panel.code == f"lab.speak({TEXT!r}, temperature=0.9, latency='low')"
     lab = Lab(ToneBackend(), seed=1)
     assert panel.clip == lab.speak(TEXT, temperature=0.9, latency="low")
@@ -171,18 +185,10 @@ def test_letting_go_speaks_what_the_code_says(explore: Callable[..., ExplorePane
     )
     assert panel.clip == eval(panel.code, {"lab": lab})  # noqa: S307 (the code is what is tested)
     assert panel.foot.code == panel.code
-    turn(panel, "text", 'She said "don\'t".')
-    assert panel.wait()
+    assert panel.player.clip == panel.clip, "what was played as it came is what was said"
+    assert there(there(panel.clip).take).seed == 7
+    say(panel, "text", 'She said "don\'t".')
     assert panel.clip == eval(panel.code, {"lab": lab})  # noqa: S307
-
-
-def test_a_labs_own_prosody_can_be_taken_back(explore: Callable[..., ExplorePanel]) -> None:
-    backend = ToneBackend()
-    panel = explore(backend, prosody={"speed": 1.5}, latency="low")
-    turn(panel, "prosody.speed", 1.0)
-    assert panel.wait()
-    assert panel.code == f"lab.speak({TEXT!r}, speed=1.0)"
-    assert backend.asked[0][0].prosody == ProsodyControl()
 
 
 def test_the_newest_release_breaks_off_the_take_before(explore: Callable[..., ExplorePanel]) -> None:
@@ -215,10 +221,8 @@ def test_many_turns_at_once_are_one_take(explore: Callable[..., ExplorePanel]) -
 def test_takes_stay_are_compared_and_called_back(explore: Callable[..., ExplorePanel]) -> None:
     panel = explore()
     for value in (0.1, 0.5, 0.9):
-        turn(panel, "temperature", value)
-        assert panel.wait()
-    turn(panel, "text", "Other words.")
-    assert panel.wait()
+        say(panel, "temperature", value)
+    say(panel, "text", "Other words.")
     rows = takes_of(panel).grid.work.rows
     assert [row.name for row in rows] == [
         "take=1, temperature=0.1, seed=1",
@@ -250,26 +254,26 @@ def test_a_wrong_seed_is_named_and_nothing_is_spoken(explore: Callable[..., Expl
     panel.speak()
     assert panel.wait()
     assert backend.asked == []
-    turn(panel, name, "3")
-    assert panel.wait()
+    say(panel, name, "3")
     assert (panel.controls.problems, panel.controls.ready, len(backend.asked)) == ({}, True, 1)
 
 
 def test_an_empty_text_and_a_failing_backend_are_said(explore: Callable[..., ExplorePanel]) -> None:
-    def fail(_: int) -> None:
-        raise ServiceUnavailable("the service is away")
+    def fail(number: int) -> None:
+        if number == 4:
+            raise ServiceUnavailable("the service is away")
 
     panel = explore(ToneBackend(fail))
     turn(panel, "text", " ")
     assert "text" in panel.controls.problems
-    turn(panel, "text", TEXT + "!")
-    assert panel.wait()
+    say(panel, "text", TEXT + "!")
     until(lambda: "the service is away" in panel.controls.problems.get("", ""))
     assert "failed" in panel.status
 
 
 def test_cancel_and_a_page_that_has_gone_stop_the_take(explore: Callable[..., ExplorePanel]) -> None:
-    backend = ToneBackend(lambda _: time.sleep(0.05))
+    step = Mock(side_effect=lambda _: time.sleep(0.05))
+    backend = ToneBackend(step)
     panel = explore(backend)
     stops: tuple[Callable[[], object], ...] = (
         panel.cancel,
@@ -281,6 +285,7 @@ def test_cancel_and_a_page_that_has_gone_stop_the_take(explore: Callable[..., Ex
         stop()
         until(lambda: backend.open == 0)
         until(lambda: "cancelled" in panel.status)
+    assert step.call_count < len(TEXT), "nothing more is said"
     assert takes_of(panel).grid.work.rows == ()
 
 
@@ -293,39 +298,15 @@ def test_cancel_takes_back_what_has_not_begun(explore: Callable[..., ExplorePane
     assert backend.asked == []
 
 
-def test_closing_leaves_nothing_running(explore: Callable[..., ExplorePanel]) -> None:
-    before = set(registry._instances)
-    backend = ToneBackend(lambda _: time.sleep(0.05))
-    panel = explore(backend)
-    panel.speak()
-    until(lambda: backend.open == 1)
-    panel.close()
-    assert [type(one).__name__ for name, one in registry._instances.items() if name not in before] == ["Layout"]
-    until(lambda: backend.open == 0)
-    names = ("voicelab-speech", "voicelab-takes", "voicelab-debouncer")
-    until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith(names)])
-
-
 def test_without_speaking_at_once_only_the_button_speaks(explore: Callable[..., ExplorePanel]) -> None:
     backend = ToneBackend()
     panel = explore(backend)
     panel.controls.speak_on_change = False
-    turn(panel, "top_p", 0.2)
-    assert panel.wait()
+    say(panel, "top_p", 0.2)
     assert backend.asked == []
     panel.speak()
     assert panel.wait()
     assert [request.top_p for request, _, _ in backend.asked] == [0.2]
-
-
-def test_the_default_speaker_can_be_chosen_over_the_labs_own_voice(explore: Callable[..., ExplorePanel]) -> None:
-    backend = ToneBackend()
-    panel = explore(backend, voice="ben", latency="low")
-    turn(panel, "voice", "")
-    assert panel.wait()
-    assert backend.asked[0][0].reference_id is None
-    assert panel.code == f"lab.speak({TEXT!r}, reference_id=None)"
-    assert panel.clip == eval(panel.code, {"lab": Lab(ToneBackend(), seed=1, voice="ben", latency="low")})  # noqa: S307
 
 
 def test_the_compact_form_speaks_when_it_is_told_to_and_keeps_one_take(explore: Callable[..., ExplorePanel]) -> None:
@@ -334,8 +315,7 @@ def test_the_compact_form_speaks_when_it_is_told_to_and_keeps_one_take(explore: 
     assert panel.takes is None
     turn(panel, "temperature", 0.55)
     turn(panel, "voice", "ada")
-    turn(panel, "seed", "7")
-    assert panel.wait()
+    say(panel, "seed", "7")
     assert backend.asked == []
     panel.speak()
     assert panel.wait()
@@ -359,7 +339,7 @@ def test_what_was_cancelled_before_it_was_accepted_has_said_nothing(explore: Cal
             assert gate.wait(20)
             return super().synthesize(call)
 
-    panel = explore(Late(), compact=True)
+    panel = explore(backend := Late(), compact=True)
     panel.speak()
     assert panel.wait()
     assert panel.player.duration > 0
@@ -369,6 +349,7 @@ def test_what_was_cancelled_before_it_was_accepted_has_said_nothing(explore: Cal
     gate.set()
     assert panel.wait()
     assert panel.status == "cancelled after 0.0 s"
+    assert backend.open == 0
 
 
 def test_a_form_that_went_wrong_meanwhile_stays_off(explore: Callable[..., ExplorePanel]) -> None:
@@ -381,12 +362,6 @@ def test_a_form_that_went_wrong_meanwhile_stays_off(explore: Callable[..., Explo
     assert panel.clip is not None
     assert not panel.controls.ready
     assert "seed" in panel.controls.problems
-
-
-def test_without_seeds_the_field_is_off(explore: Callable[..., ExplorePanel]) -> None:
-    panel = explore(ToneBackend(seed="none"), seed=None)
-    assert fields_of(panel)["seed"]["disabled"]
-    assert "seed" not in panel.code
 
 
 def test_the_texts_of_the_output_are_stable_and_hold_no_ids(explore: Callable[..., ExplorePanel]) -> None:

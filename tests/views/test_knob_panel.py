@@ -38,7 +38,7 @@ def test_it_offers_what_there_is_and_shows_what_was_measured(panels: Callable[..
     assert panel.choices["top_p"].description == "Top-p (declared: does nothing)"
     assert panel.choices["top_p"].tooltip == "top_p: tones are not sampled"
     assert panel.saved_output() == {}
-    panel.run()
+    panel.run_button.click()
     assert panel.wait(30)
     assert panel.check is not None
     # Tones are other tones for every other request: only the knob, which is no part of one, does nothing.
@@ -62,14 +62,14 @@ def test_it_is_cancelled_before_the_next_take_and_goes_on_after_an_error(panels:
         assert going.wait(10)
 
     panel = panels(step=step)
-    panel.run()
-    panel.cancel()
+    panel.run_button.click()
+    panel.cancel_button.click()
     going.set()
     assert panel.wait(30)
     assert panel.progress.status == "cancelled"
     assert panel.check is None
     broken.set()
-    panel.run()
+    panel.run_button.click()
     assert panel.wait(30)
     assert "no more tones" in panel.message.value
     panel.choices = dict.fromkeys(panel.choices, _off())

@@ -16,7 +16,7 @@ from IPython.utils.capture import capture_output
 
 import voicelab
 import voicelab as vl
-from tests.tones import DECLARED, ToneBackend
+from tests.tones import DECLARED, ToneBackend, there
 from voicelab.call import Knob
 from voicelab.capabilities import FieldSupport
 from voicelab.clip import Clip
@@ -85,8 +85,7 @@ def test_the_line_is_said_with_the_options_before_it(shell: InteractiveShell) ->
     assert request.text == "It's 5 o'clock."
     assert (request.temperature, request.latency, request.reference_id) == (0.4, "low", "ada")
     assert (request.normalize, model, seed) == (False, "s1", 7)
-    assert request.prosody is not None
-    assert request.prosody.speed == 1.5
+    assert there(request.prosody).speed == 1.5
 
 
 def test_a_cell_is_said_whole_and_kept_in_a_variable(shell: InteractiveShell) -> None:
@@ -238,6 +237,9 @@ def test_a_notebook_is_told_seldom_and_keeps_the_count_alone() -> None:
     assert len(texts) < 20
     assert "<progress" in caught.outputs[0].data["text/html"]
     assert "<progress" not in caught.outputs[-1].data["text/html"]
+    with capture_output() as caught:  # what has no length is counted
+        assert sum(vl.progress(n for n in range(5))) == 10
+    assert shown(caught.outputs)[-1] == "5"
 
 
 @pytest.mark.usefixtures("notebook")
@@ -251,13 +253,6 @@ def test_it_tells_what_is_left_and_where_it_was_left() -> None:
     assert any("s left" in text for text in texts)
     assert texts[-1] == "<b>: 4 of 40"
     assert "<b>" not in caught.outputs[-1].data["text/html"]
-
-
-@pytest.mark.usefixtures("notebook")
-def test_what_has_no_length_is_counted() -> None:
-    with capture_output() as caught:
-        assert sum(vl.progress(n for n in range(5))) == 10
-    assert shown(caught.outputs)[-1] == "5"
 
 
 def test_a_terminal_has_a_line_and_a_file_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

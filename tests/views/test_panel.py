@@ -130,7 +130,7 @@ def _at_work(before: set[threading.Thread]) -> list[str]:
     return [thread.name for thread in new if thread.is_alive()]
 
 
-@pytest.mark.parametrize("kind", ["panel", "voice_panel"])
+@pytest.mark.parametrize("kind", ["panel", "explore", "voice_panel"])
 def test_a_panel_that_is_closed_in_mid_speech_leaves_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VOICELAB_RECOGNIZER", "none")
     before, threads = set(registry._instances), set(threading.enumerate())
@@ -143,8 +143,8 @@ def test_a_panel_that_is_closed_in_mid_speech_leaves_nothing(kind: str, monkeypa
 
     backend = ToneBackend(step)
     lab = Lab(backend)
-    panel: Any = lab.panel() if kind == "panel" else lab.voice_panel(Clip.load(speech_file(1)))
-    speaking = panel if kind == "panel" else panel.trial
+    panel: Any = lab.voice_panel(Clip.load(speech_file(1))) if kind == "voice_panel" else getattr(lab, kind)()
+    speaking = getattr(panel, "trial", panel)
     speaking.speak()
     assert entered.wait(20)
     assert len(set(registry._instances) - before) > 5

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import voicelab.views
-from tests.tones import ToneBackend
+from tests.tones import ToneBackend, there
 from voicelab.audio.words import Words, WordTime
 from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, AudioError
@@ -79,8 +79,7 @@ def test_a_view_that_opens_in_mid_speech_joins_in() -> None:
 
 def test_the_header_of_a_wav_is_no_sound() -> None:
     pcm, wav = (Lab(ToneBackend()).speak("Three.", format=name) for name in ("pcm", "wav"))
-    assert pcm.take is not None
-    samples = [size // 2 for _, size in pcm.take.timing.arrivals]
+    samples = [size // 2 for _, size in there(pcm.take).timing.arrivals]
     assert [count for _, count in clip_arrivals(wav)] == samples
     assert [count for _, count in clip_arrivals(pcm)] == samples
 

@@ -14,7 +14,7 @@ from voicelab.clip import Clip
 from voicelab.errors import RequestInvalid, StoreError
 from voicelab.experiments.metrics import Metric
 from voicelab.experiments.sweeps.result import Row
-from voicelab.views.takes import COLUMNS, TakeRows, TakesView, outline
+from voicelab.views.takes import COLUMNS, TakeRows, outline
 
 
 def tone(seconds: float) -> Clip:
@@ -255,14 +255,3 @@ def test_what_is_in_sight_is_drawn_before_anything_is_measured(page: Page, make:
     work.put(rows(4))
     assert work.settled(10)
     assert measured[1:] == [4, 4, 4], "the page has all pictures while the first take is measured"
-
-
-def test_a_tab_of_a_subclass_is_made_when_it_is_opened() -> None:
-    view, filled = TakesView(), list[str]()
-    try:
-        view.add_tab("More", make=lambda: filled.append("More"))
-        view.tabs.selected_index = 2
-        view.tabs.selected_index = 0
-        assert filled == ["More"]
-    finally:
-        view.close()

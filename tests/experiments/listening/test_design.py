@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.tones import there
 from voicelab.clip import Clip
 from voicelab.errors import ArgumentError
 from voicelab.experiments.listening.design import (
@@ -125,14 +126,18 @@ def test_a_listener_hears_each_pair_either_way_round(systems: str) -> None:
         assert len(first) == 2 * len(test.pairs)
 
 
-@pytest.mark.parametrize(("systems", "items"), [("abcd", 5), ("abc", 4), ("abcde", 2), ("ab", 3)])
+@pytest.mark.parametrize(
+    ("systems", "items"), [("abcd", 5), ("abcd", 2), ("abc", 4), ("abc", 2), ("abcde", 2), ("ab", 3)]
+)
 def test_systems_of_mos_follow_each_other_equally_often(systems: str, items: int) -> None:
     test = listening_test("MOS", systems, items=items)
     size = len(systems)
     places, pairs = Counter[tuple[int, str]](), Counter[tuple[str, str]]()
     for listener in range(2 * size):
         order = [trial.slots["A"].system for trial in test.trials(listener)]
-        assert Counter(trial.item for trial in test.trials(listener)) == Counter(dict.fromkeys(test.items, size))
+        said = [trial.item for trial in test.trials(listener)]
+        assert Counter(said) == Counter(dict.fromkeys(test.items, size))
+        assert len(systems) == 2 or all(one != two for one, two in itertools.pairwise(said)), "twice in a row"
         for block in zip(*[iter(order)] * size, strict=True):
             assert sorted(block) == sorted(systems)
             places.update(enumerate(block))
@@ -141,14 +146,6 @@ def test_systems_of_mos_follow_each_other_equally_often(systems: str, items: int
     assert len(pairs) == size * (size - 1)
     if items > 2:  # of two, the rows that a listener hears are chosen so that no sentence comes twice in a row
         assert set(pairs.values()) == {2 * items}
-
-
-def test_mos_never_says_a_sentence_twice_in_a_row() -> None:
-    for systems, count in (("abcd", 4), ("abcd", 2), ("abc", 2), ("abcde", 3)):
-        test = listening_test("MOS", systems, items=count)
-        for listener in range(20):
-            items = [trial.item for trial in test.trials(listener)]
-            assert all(one != two for one, two in itertools.pairwise(items))
 
 
 def test_x_is_either_equally_often_and_its_id_does_not_tell() -> None:
@@ -166,8 +163,7 @@ def test_x_is_either_equally_often_and_its_id_does_not_tell() -> None:
 def test_ids_say_nothing() -> None:
     test = listening_test("MUSHRA", "ab")
     for trial in test.trials(0):
-        assert trial.reference is not None
-        ids = [trial.reference.id, *(slot.id for slot in trial.slots.values())]
+        ids = [there(trial.reference).id, *(slot.id for slot in trial.slots.values())]
         assert len(set(ids)) == len(ids)
         assert not any(name in one for one in ids for name in ("ref", "anchor", "s0"))
 
@@ -256,9 +252,8 @@ def clips(*systems: str) -> dict[str, Clip]:
     ],
 )
 def test_what_no_test_can_be(options: dict[str, object], field: str) -> None:
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(ArgumentError, match=f"^{field}: "):
         ListeningTest("t", **options)  # type: ignore[arg-type]
-    assert caught.value.argument == field
 
 
 def test_nobody_has_a_negative_number(tmp_path: Path) -> None:

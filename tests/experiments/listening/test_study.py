@@ -15,6 +15,7 @@ from scipy.io import wavfile
 
 from tests.experiments.listening.test_design import listening_test, sound
 from tests.experiments.listening.test_votes import anything
+from tests.tones import there
 from voicelab.errors import ArgumentError, NotFound, RequestInvalid, StoreError
 from voicelab.experiments.listening.design import KINDS, Kind
 from voicelab.experiments.listening.plan import Plan
@@ -124,8 +125,7 @@ def test_steps_come_in_order_and_a_step_again_changes_nothing(tmp_path: Path) ->
         with pytest.raises(RequestInvalid, match="trials left"):
             page.step(number, "trials", {})
         # An answer whose acknowledgement was lost comes twice; the second is no error and changes nothing.
-        trial = page.trial(number)
-        assert trial is not None
+        trial = there(page.trial(number))
         assert vote_on(page, number, trial) == {"kept": True}
         assert page.vote(number, {"trial": trial["id"], "answers": {"choice": "B"}}) == {"kept": False}
         assert [vote.answers for vote in ballot.votes()] == [{"choice": "A"}]
@@ -217,8 +217,7 @@ def test_trials_of_who_has_gone_are_handed_on(tmp_path: Path, monkeypatch: pytes
         page = BlindStudy(study, ballot)
         gone = reach(page, page.enter(SECRET, "gone"), "trials")
         reach(page, page.enter(SECRET, "finished"))
-        trial = page.trial(gone["listener"])
-        assert trial is not None
+        trial = there(page.trial(gone["listener"]))
         vote_on(page, gone["listener"], trial)
         clock[0] += 29 * 60
         assert page.enter(SECRET, "soon")["volume"].startswith("2-")

@@ -10,6 +10,7 @@ import wave
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,10 @@ import pandas as pd
 import pytest
 
 from tests.experiments.listening.test_design import listening_test
+from tests.tones import there
 from voicelab.errors import ArgumentError, NotFound, RequestInvalid, StoreError
 from voicelab.experiments.listening.design import ANCHORS, KINDS, REFERENCE, SCALES, Kind, ListeningTest, Trial
-from voicelab.experiments.listening.results import analyse
+from voicelab.experiments.listening.results import ListeningResult, analyse
 from voicelab.experiments.listening.votes import Ballot, BlindBallot
 from voicelab.experiments.statistics import binomial, wilcoxon
 
@@ -38,6 +40,14 @@ def vote_all(ballot: Ballot, name: str, voter: Voter = anything) -> None:
     number = ballot.join(name)
     while (trial := ballot.next_trial(number)) is not None:
         ballot.vote(number, trial.id, voter(trial), seconds=2.5, plays=2)
+
+
+def judged(folder: Path, test: ListeningTest, *voters: Voter) -> ListeningResult:
+    """Return what the votes of these listeners say."""
+    with Ballot(test, folder / "votes") as ballot:
+        for number, voter in enumerate(voters):
+            vote_all(ballot, f"listener {number}", voter)
+        return analyse(test, ballot)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -78,8 +88,7 @@ def test_votes_are_kept_and_a_listener_goes_on_where_they_were(tmp_path: Path, k
 def test_an_answer_that_is_none(tmp_path: Path, kind: Kind, answers: dict[str, Any], field: str) -> None:
     with Ballot(listening_test(kind), tmp_path / "votes") as ballot:
         number = ballot.join("Ada")
-        trial = ballot.next_trial(number)
-        assert trial is not None
+        trial = there(ballot.next_trial(number))
         with pytest.raises(RequestInvalid) as caught:
             ballot.vote(number, trial.id, answers)
         assert caught.value.errors[0].field == field
@@ -89,8 +98,7 @@ def test_an_answer_that_is_none(tmp_path: Path, kind: Kind, answers: dict[str, A
 def test_what_is_not_theirs(tmp_path: Path) -> None:
     with Ballot(listening_test("AB"), tmp_path / "votes") as ballot:
         number = ballot.join("Ada")
-        trial = ballot.next_trial(number)
-        assert trial is not None
+        trial = there(ballot.next_trial(number))
         ballot.vote(number, trial.id, {"choice": "A"})
         with pytest.raises(RequestInvalid, match="answered before"):
             ballot.vote(number, trial.id, {"choice": "B"})
@@ -185,8 +193,7 @@ def on_the_wire(session: BlindBallot, test: ListeningTest, listener: int, plain:
     That is the X of ABX, or else the hidden reference; ``plain`` sends the sounds as they are.
     """
     for place, trial in enumerate(test.trials(listener)):
-        guessed = trial.slots["X"] if trial.kind == "ABX" else trial.reference
-        assert guessed is not None
+        guessed = there(trial.slots["X"] if trial.kind == "ABX" else trial.reference)
         sounds = {letter: trial.slots[letter] for letter in trial.slots if letter != "X"} | {"": guessed}
         last = "X" if trial.kind == "ABX" else "reference"
         sent = [
@@ -263,10 +270,7 @@ def prefers(system: str, share: float, seed: int) -> Voter:
 
 def test_preferences(tmp_path: Path) -> None:
     test = listening_test("AB", items=10, checks=2)
-    with Ballot(test, tmp_path / "votes") as ballot:
-        for number in range(6):
-            vote_all(ballot, f"listener {number}", prefers("a", 0.9, number))
-        found = analyse(test, ballot)
+    found = judged(tmp_path, test, *(prefers("a", 0.9, number) for number in range(6)))
     assert (found.listeners, found.excluded) == (6, {})
     # All six prefer a, whatever the order in which they heard it.
     assert found.tests["a", "b"].p == 2 / 2**6
@@ -275,37 +279,28 @@ def test_preferences(tmp_path: Path) -> None:
 
 
 def test_who_does_not_listen_is_left_out(tmp_path: Path) -> None:
-    test = listening_test("AB", items=6, checks=3)
-    with Ballot(test, tmp_path / "votes") as ballot:
-        vote_all(ballot, "Ada", prefers("a", 1.0, 0))
-        vote_all(ballot, "deaf", lambda trial: {"choice": {"A": "B", "B": "A", None: "A"}[trial.answer]})
-        found = analyse(test, ballot)
-    assert found.excluded == {"deaf": "failed 3 of 3 attention checks"}
+    def deaf(trial: Trial) -> dict[str, Any]:
+        return {"choice": {"A": "B", "B": "A", None: "A"}[trial.answer]}
+
+    found = judged(tmp_path, listening_test("AB", items=6, checks=3), prefers("a", 1.0, 0), deaf)
+    assert found.excluded == {"listener 1": "failed 3 of 3 attention checks"}
     assert found.tests["a", "b"] == binomial(6, 6)
 
 
 def test_right_answers_are_tested_against_chance(tmp_path: Path) -> None:
     test = listening_test("ABX", items=8)
-    with Ballot(test, tmp_path / "votes") as ballot:
-        vote_all(ballot, "Ada", lambda trial: {"choice": trial.answer})
-        vote_all(ballot, "Ben", lambda _: {"choice": "A"})
-        right = 8 + sum(trial.answer == "A" for trial in test.trials(1))
-        assert analyse(test, ballot).tests["a", "b"] == binomial(right, 16, alternative="greater")
+    found = judged(tmp_path, test, lambda trial: {"choice": trial.answer}, lambda _: {"choice": "A"})
+    right = 8 + sum(trial.answer == "A" for trial in test.trials(1))
+    assert found.tests["a", "b"] == binomial(right, 16, alternative="greater")
 
 
 def test_ranking_of_three(tmp_path: Path) -> None:
-    test = listening_test("AB", "abc", items=8)
-    order = {"a": 3, "b": 2, "c": 1}
-    with Ballot(test, tmp_path / "votes") as ballot:
-        for number in range(4):
-            draw = np.random.default_rng(number)
+    def voter(trial: Trial, draw: np.random.Generator) -> dict[str, Any]:
+        better = min("AB", key=lambda letter: trial.slots[letter].system)
+        return {"choice": better if draw.random() < 0.85 else {"A": "B", "B": "A"}[better]}
 
-            def voter(trial: Trial, draw: np.random.Generator = draw) -> dict[str, Any]:
-                better = max("AB", key=lambda letter: order[trial.slots[letter].system])
-                return {"choice": better if draw.random() < 0.85 else {"A": "B", "B": "A"}[better]}
-
-            vote_all(ballot, str(number), voter)
-        found = analyse(test, ballot)
+    voters = (partial(voter, draw=np.random.default_rng(number)) for number in range(4))
+    found = judged(tmp_path, listening_test("AB", "abc", items=8), *voters)
     assert found.ranking is not None
     assert list(found.ranking.strength) == sorted(found.ranking.strength, reverse=True)
     assert len(found.p_holm) == 3
@@ -313,28 +308,19 @@ def test_ranking_of_three(tmp_path: Path) -> None:
 
 
 def test_mean_opinions(tmp_path: Path) -> None:
-    test = listening_test("MOS", "abc", items=4)
-    level = {"a": 4, "b": 3, "c": 2}
-    with Ballot(test, tmp_path / "votes") as ballot:
-        for number in range(6):
-            draw = np.random.default_rng(number)
-            vote_all(
-                ballot,
-                str(number),
-                lambda trial, draw=draw: {  # type: ignore[misc]
-                    "A": int(np.clip(level[trial.slots["A"].system] + draw.integers(-1, 2), 1, 5))
-                },
-            )
-        found = analyse(test, ballot)
-        frame = ballot.frame()
+    def voter(trial: Trial, draw: np.random.Generator) -> dict[str, Any]:
+        return {"A": int({"a": 4, "b": 3, "c": 2}[trial.slots["A"].system] + draw.integers(-1, 2))}
+
+    voters = (partial(voter, draw=np.random.default_rng(number)) for number in range(6))
+    found = judged(tmp_path, listening_test("MOS", "abc", items=4), *voters)
+    frame = found.votes
     for system, score in found.scores.items():
         rows = frame[frame["system"] == system]
         assert score.value == pytest.approx(rows["rating"].mean())
         assert score.low < score.value < score.high
     means = frame.pivot_table(index="listener", columns="system", values="rating")
     assert found.tests["a", "c"] == wilcoxon(list(means["a"]), list(means["c"]))
-    assert found.overall is not None
-    assert found.overall.p < 0.05
+    assert there(found.overall).p < 0.05
     mixed = found.mixed_model()
     assert {name: score.value for name, score in mixed.scores.items()} == pytest.approx(
         {name: score.value for name, score in found.scores.items()}, abs=1e-6
@@ -344,12 +330,11 @@ def test_mean_opinions(tmp_path: Path) -> None:
 
 
 def test_comparisons_are_turned_the_same_way_round(tmp_path: Path) -> None:
-    test = listening_test("CMOS", items=6)
-    with Ballot(test, tmp_path / "votes") as ballot:
-        for number in range(4):
-            # b is always better by 2, whichever comes first.
-            vote_all(ballot, str(number), lambda trial: {"B": 2 if trial.slots["B"].system == "b" else -2})
-        found = analyse(test, ballot)
+    def voter(trial: Trial) -> dict[str, Any]:
+        # b is always better by 2, whichever comes first.
+        return {"B": 2 if trial.slots["B"].system == "b" else -2}
+
+    found = judged(tmp_path, listening_test("CMOS", items=6), *[voter] * 4)
     with pytest.raises(ArgumentError, match="CMOS has no ratings of single systems"):
         found.mixed_model()
     assert found.scores["b against a"].value == 2.0
@@ -380,13 +365,8 @@ def mushra(reference: int) -> Voter:
 
 
 def test_mushra_leaves_out_who_does_not_hear_the_reference(tmp_path: Path) -> None:
-    test = listening_test("MUSHRA", items=5)
-    with Ballot(test, tmp_path / "votes") as ballot:
-        for name in ("Ada", "Ben", "Cy"):
-            vote_all(ballot, name, mushra(100))
-        vote_all(ballot, "deaf", mushra(40))
-        found = analyse(test, ballot)
-    assert list(found.excluded) == ["deaf"]
+    found = judged(tmp_path, listening_test("MUSHRA", items=5), *[mushra(100)] * 3, mushra(40))
+    assert list(found.excluded) == ["listener 3"]
     assert found.listeners == 3
     assert {name: score.value for name, score in found.scores.items()} == {
         "a": 80.0,
@@ -394,9 +374,3 @@ def test_mushra_leaves_out_who_does_not_hear_the_reference(tmp_path: Path) -> No
         REFERENCE: 100.0,
         **dict(zip(ANCHORS, (20.0, 50.0), strict=True)),
     }
-
-
-def test_no_votes(tmp_path: Path) -> None:
-    test: ListeningTest = listening_test("AB")
-    with Ballot(test, tmp_path / "votes") as ballot, pytest.raises(ArgumentError, match="there are no votes yet"):
-        analyse(test, ballot)

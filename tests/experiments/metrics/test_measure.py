@@ -16,7 +16,7 @@ import pytest
 from tests.speechlike import RATE, speechlike
 from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, MissingExtra
-from voicelab.experiments.metrics import BASIC, METRICS, Metric, Subject, Tools, Undefined, available, measure
+from voicelab.experiments.metrics import BASIC, METRICS, Metric, Subject, Undefined, available, measure
 
 Figure = Callable[..., tuple[float, str]]
 
@@ -108,23 +108,28 @@ def test_a_metric_of_ones_own_is_given_or_registered(clips: list[Clip], sounds: 
     assert frame.undefined.tolist() == ["", "brightest: silence has no line"]
 
 
+def install(folder: Path, name: str, source: str, registered: str) -> None:
+    """Leave a package as an installer does: a module, and beside it what it registers."""
+    (folder / f"{name}.py").write_text(source)
+    info = folder / f"{name}-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(registered)
+
+
 def test_packages_register_metrics_encoders_and_predictors(tmp_path: Path) -> None:
-    # A package as an installer leaves it: a module, and beside it what it registers.
-    (tmp_path / "mypack.py").write_text(
+    install(
+        tmp_path,
+        "mypack",
         "import numpy as np\n"
         "from voicelab.experiments.metrics import Metric\n"
         "METRICS = [Metric('halves', 's', lambda subject: subject.clip.duration / 2), Metric('ones', '', lambda _: 1)]\n"
         "class Encoder:\n"
         "    def embed(self, samples, rate): return np.ones(3)\n"
         "class Predictor:\n"
-        "    def predict(self, samples, rate): return 4.5\n"
-    )
-    info = tmp_path / "mypack-1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mypack\nVersion: 1\n")
-    (info / "entry_points.txt").write_text(
+        "    def predict(self, samples, rate): return 4.5\n",
         "[voicelab.metrics]\nmine = mypack:METRICS\n"
-        "[voicelab.speaker_encoders]\nflat = mypack:Encoder\n[voicelab.mos_predictors]\nkind = mypack:Predictor\n"
+        "[voicelab.speaker_encoders]\nflat = mypack:Encoder\n[voicelab.mos_predictors]\nkind = mypack:Predictor\n",
     )
     script = (
         "import numpy as np\n"
@@ -153,11 +158,8 @@ def test_a_package_that_registers_nonsense_is_named(
     registered: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = f"badpack{abs(hash(registered))}"
-    (tmp_path / f"{module}.py").write_text(f"from voicelab.experiments.metrics import Metric\n{registered}\n")
-    info = tmp_path / f"{module}-1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1\n")
-    (info / "entry_points.txt").write_text(f"[voicelab.metrics]\nbad = {module}:METRIC\n")
+    source = f"from voicelab.experiments.metrics import Metric\n{registered}\n"
+    install(tmp_path, module, source, f"[voicelab.metrics]\nbad = {module}:METRIC\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ArgumentError, match=why) as caught:
         available()
@@ -210,14 +212,6 @@ def test_several_processes_measure_the_same(clips: list[Clip]) -> None:
     pd.testing.assert_frame_equal(one, two)
 
 
-@pytest.mark.thorough
-def test_several_processes_measure_slow_metrics_the_same(clips: list[Clip]) -> None:
-    metrics = ["f0_median", "mfcc_distance", "log_f0_rmse", "jitter", "stoi"]
-    pd.testing.assert_frame_equal(
-        measure(clips * 5, metrics, reference=clips[0]), measure(clips * 5, metrics, reference=clips[0], jobs=2)
-    )
-
-
 @pytest.mark.parametrize(
     ("options", "field"),
     [
@@ -237,9 +231,8 @@ def test_several_processes_measure_slow_metrics_the_same(clips: list[Clip]) -> N
     ],
 )
 def test_what_cannot_be_measured_is_refused(options: dict[str, Any], field: str, clips: list[Clip]) -> None:
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(ArgumentError, match=f"^{field}: "):
         measure(**{"clips": clips, "metrics": BASIC, **options})
-    assert caught.value.argument == field
 
 
 def test_a_name_that_changed_says_what_it_is_called_now() -> None:
@@ -272,20 +265,6 @@ def test_a_missing_recognizer_says_what_to_install(clips: list[Clip]) -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
     assert "[recognition]'" in done.stdout, done.stderr
-
-
-def test_measuring_loads_no_torch_and_importing_nothing_heavy() -> None:
-    script = (
-        "import sys, voicelab.experiments.metrics, voicelab.experiments.statistics\n"
-        "heavy = {'torch', 'pandas', 'scipy', 'librosa', 'matplotlib', 'jiwer', 'pystoi', 'numba'} & set(sys.modules)\n"
-        "assert not heavy, heavy\n"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 0, done.stderr
-
-
-def test_tools_are_plain_values() -> None:
-    assert Tools() == Tools()
 
 
 def test_a_page_says_of_every_metric_what_it_is_good_for() -> None:

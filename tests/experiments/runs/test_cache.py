@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.experiments.conftest import ask, spoil
-from tests.tones import ToneBackend
+from tests.tones import ToneBackend, there
 from voicelab.call import Call
 from voicelab.errors import RequestInvalid, StoreError
 from voicelab.experiments.runs.backends import CachedBackend
@@ -36,23 +36,6 @@ def test_a_take_is_made_once(cache: Cache, tones: ToneBackend) -> None:
     assert (stats.entries, stats.hits, stats.misses, stats.damaged) == (1, 1, 1, 0)
 
 
-def test_another_seed_repeat_model_or_field_is_another_take(cache: Cache, tones: ToneBackend) -> None:
-    cache.get_or_render(tones, Call(ask(), seed=3))
-    cache.get_or_render(tones, Call(ask(), seed=4))
-    cache.get_or_render(tones, Call(ask(), seed=3), repeat=1)
-    cache.get_or_render(tones, Call(ask(), seed=3, model="s1"))
-    cache.get_or_render(tones, Call(ask(top_p=0.1), seed=3))
-    cache.get_or_render(tones, Call(ask(), seed=None))
-    cache.get_or_render(ToneBackend(fingerprint="tones-2"), Call(ask(), seed=3))
-    assert len(cache) == 7
-    assert not any(take.cached and take.digest == "" for take in cache)
-
-
-def test_what_cannot_be_asked_is_no_key(cache: Cache) -> None:
-    with pytest.raises(RequestInvalid, match="seed"):
-        cache.get_or_render(ToneBackend(seed="none"), Call(ask(), seed=3))
-
-
 def test_takes_are_iterated_without_their_audio(cache: Cache, tones: ToneBackend) -> None:
     made = [cache.get_or_render(tones, Call(ask(), seed=seed)) for seed in range(3)]
     found = sorted(cache, key=lambda take: take.seed or 0)
@@ -66,8 +49,7 @@ def test_takes_are_iterated_without_their_audio(cache: Cache, tones: ToneBackend
 def test_references_come_back(cache: Cache, tones: ToneBackend) -> None:
     request = ask(references=(ReferenceAudio(audio=b"RIFF" * 1000, text="Hi"),))
     made = cache.get_or_render(tones, Call(request, seed=3))
-    kept = Cache(cache.folder).get(made.key)
-    assert kept is not None
+    kept = there(Cache(cache.folder).get(made.key))
     assert kept.request == request
     assert cache.stats().bytes > 4000 + len(made.audio)
     # Without the reference the take cannot say what was asked; it counts as missing, and is made anew.
@@ -233,18 +215,14 @@ def test_the_default_folder_is_in_voicelabs_data() -> None:
 # Several writers; kills are in tests/week.
 
 
-def _write(*arguments: object) -> list[tuple[str, int, str]]:
-    command = [sys.executable, str(WRITER), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=True)
-    return [(name, int(repeat), digest) for name, repeat, digest in map(str.split, done.stdout.splitlines())]
-
-
 def test_eight_writers_of_one_key_end_with_one_valid_entry_and_all_get_it(tmp_path: Path) -> None:
-    said = _write(tmp_path, 8)
+    command = [sys.executable, str(WRITER), str(tmp_path), "8"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=True)
+    said = [(int(repeat), digest) for repeat, digest in map(str.split, done.stdout.splitlines())]
     assert len(said) == 160
     kept = {take.repeat: take.digest for take in Cache(tmp_path)}
     assert len(kept) == 20
-    assert {(repeat, digest) for _, repeat, digest in said} == set(kept.items())
+    assert set(said) == set(kept.items())
     assert all(take.clip().duration > 0 for take in Cache(tmp_path))
     assert len(list((tmp_path / "takes").iterdir())) == 20
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.jsonl", "takes"]  # nothing unfinished or set aside

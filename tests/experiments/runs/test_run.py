@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import random
 import shutil
 import time
 from dataclasses import replace
@@ -132,20 +131,6 @@ def test_a_failure_that_was_had_later_is_none(folder: Path, tones: ToneBackend) 
     assert [item.call.seed for item in load(folder).failures] == [5]
 
 
-@pytest.mark.parametrize("cut", [1, 30, 200, 400])
-def test_a_torn_last_line_is_reported_and_the_run_goes_on(folder: Path, tones: ToneBackend, cut: int) -> None:
-    takes = _takes(tones)
-    _write(folder, tones, takes)
-    (folder / RUN_FILE).write_bytes((folder / RUN_FILE).read_bytes()[:-cut])
-    torn = load(folder)
-    assert list(torn) == takes[:2]
-    assert "torn off" in torn.notes[0]
-    with Journal(folder, [tones.capabilities]) as journal:
-        journal.add(takes[2])
-    assert list(load(folder)) == takes
-    assert load(folder).notes == ()
-
-
 def test_a_torn_header_is_begun_anew(folder: Path, tones: ToneBackend) -> None:
     _write(folder, tones, [])
     whole = (folder / RUN_FILE).read_bytes()
@@ -213,20 +198,6 @@ def test_a_changed_line_is_left_out_and_reported(folder: Path, tones: ToneBacken
         found = load(folder)
         assert list(found) == [takes[0], takes[2]], name
         assert found.notes == ("Line 3 of run.jsonl is damaged; it is left out.",), name
-
-
-def test_a_flipped_bit_never_changes_a_take_unnoticed(folder: Path, tones: ToneBackend) -> None:
-    take = tones.synthesize(Call(ask("Hi"), seed=3)).take()
-    _write(folder, tones, [take])
-    whole = (folder / RUN_FILE).read_bytes()
-    rng = random.Random(3)
-    start = whole.index(b"\n") + 1
-    for _ in range(150):
-        place = rng.randrange(start, len(whole))
-        (folder / RUN_FILE).write_bytes(
-            whole[:place] + bytes([whole[place] ^ 1 << rng.randrange(8)]) + whole[place + 1 :]
-        )
-        assert not load(folder).takes
 
 
 def test_missing_reference_audio_is_a_named_error(folder: Path, tones: ToneBackend) -> None:

@@ -1,7 +1,7 @@
 """Processes that write to a cache at once: FOLDER WRITERS. A fork is quicker than an interpreter.
 
 20 times, all at once write a take of the same key, each of other audio. Prints a line for every take once it is kept: its
-process, repeat and digest.
+repeat and digest.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from voicelab.schema import TTSRequest
 REQUEST = TTSRequest(text="Hello", format="pcm")
 
 
-def put(cache: Cache, name: int, number: int, repeat: int) -> None:
+def put(cache: Cache, number: int) -> None:
     # Random, and the same for nobody else.
     audio = random.Random(f"{os.getpid()} {number}").randbytes(16_000)
     timing = Timing(0.1, 0.2, ((0.1, len(audio)),))
-    take = cache.put(Take(Call(REQUEST, "s1"), audio, timing, "writer", "f", repeat=repeat))
+    take = cache.put(Take(Call(REQUEST, "s1"), audio, timing, "writer", "f", repeat=number))
     # One call of write(2): lines of several processes never mix.
-    os.write(1, f"{name} {repeat} {take.digest}\n".encode())
+    os.write(1, f"{number} {take.digest}\n".encode())
 
 
 def same(folder: Path, writers: int) -> int:
     begin, go = os.pipe()
     children = []
-    for name in range(writers):
+    for _ in range(writers):
         child = os.fork()
         if child == 0:
             os.close(go)
             os.read(begin, 1)  # until the parent closes it for all
             for number in range(20):
                 time.sleep(0.02 - time.time() % 0.02)  # all of them at the same tick
-                put(Cache(folder), name, number, number)
+                put(Cache(folder), number)
             os._exit(0)
         children.append(child)
     os.close(go)

@@ -338,9 +338,8 @@ def test_the_plot_draws_into_the_axes_given() -> None:
 )
 def test_what_cannot_be_compared_is_refused(change: dict[str, Any], field: str) -> None:
     frame = grid(0).assign(repeat0=0)
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(ArgumentError, match=f"^{field}: "):
         effects(frame, **{"axes": "temperature", "metrics": "f0", **change})
-    assert caught.value.argument == field
 
 
 def sentences(seed: int, texts: int = 4, own: float = 1.0) -> pd.DataFrame:
@@ -350,13 +349,6 @@ def sentences(seed: int, texts: int = 4, own: float = 1.0) -> pd.DataFrame:
     level = frame.temperature.map({0.2: 0, 0.7: 1, 1.0: 2})
     frame["f0"] += [lead[int(text.split()[1])][place] for text, place in zip(frame.text, level, strict=True)]
     return frame
-
-
-def test_new_texts_do_not_overturn_what_is_said_first() -> None:
-    found = [effects(sentences(seed), ["temperature"], "f0", blocks=["text", "latency"]).frame for seed in range(60)]
-    # A test at 0.05 exceeds 8 of 60 once in 400 times; of these texts alone there is something in most tables.
-    assert sum(frame.p_texts[0] < 0.05 for frame in found) <= 8
-    assert sum(frame.p[0] < 0.05 for frame in found) > 20
 
 
 def test_texts_are_tested_as_repeated_measures() -> None:
@@ -396,36 +388,19 @@ def test_a_metric_without_values_is_refused() -> None:
         effects(grid(0).assign(f0=np.nan), "temperature", "f0")
 
 
-def _p_values(tables: int, mean: Mean, sd: Mean, drop: int) -> list[float]:
-    found = []
-    for seed in range(tables):
-        frame = grid(1000 + seed, mean, sd, repeats=3, texts=3)
-        frame = frame.sample(len(frame) - drop, random_state=seed)
-        result = effects(frame, "temperature", "f0", blocks=["text", "latency"], permutations=399)
-        found.append(result.frame.p[0])
-    return found
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize("drop", [0, 12])
 def test_where_nothing_is_p_is_uniform(drop: int) -> None:
     # Latency does something and texts differ; temperature does nothing.
-    found = _p_values(800, lambda row: 2.0 * (row["latency"] == "low"), lambda _: 1.0, drop)
+    found, blocks = [], ["text", "latency"]
+    for seed in range(800):
+        frame = grid(1000 + seed, lambda row: 2.0 * (row["latency"] == "low"), repeats=3, texts=3)
+        frame = frame.sample(len(frame) - drop, random_state=seed)
+        found.append(effects(frame, "temperature", "f0", blocks=blocks, permutations=399).frame.p[0])
     assert stats.kstest(found, "uniform").pvalue > 0.01
     for alpha in (0.01, 0.05, 0.1):
         share = np.mean(np.array(found) <= alpha)
         assert stats.binomtest(int(share * 800), 800, alpha).pvalue > 0.005
-
-
-@pytest.mark.thorough
-def test_power_is_what_the_f_test_has() -> None:
-    # Means 0, 0.5, 0.8 with sd 1: the noncentral F of the analysis of variance with these strata.
-    found = _p_values(400, lambda row: row["temperature"], lambda _: 1.0, 0)
-    means = np.array([0.2, 0.7, 1.0])
-    away = 18 * float(np.square(means - means.mean()).sum())
-    limit = stats.f.isf(0.05, 2, 46)
-    expected = float(stats.ncf.sf(limit, 2, 46, away))
-    assert np.mean(np.array(found) <= 0.05) == pytest.approx(expected, abs=0.07)
 
 
 @pytest.mark.thorough

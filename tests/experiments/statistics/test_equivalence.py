@@ -127,9 +127,8 @@ def test_sweeps_speak_of_texts_where_these_are_a_block() -> None:
 )
 def test_a_claim_that_is_none_is_refused(change: dict[str, Any], field: str) -> None:
     result = analyse(listening_test("MOS", "ab"), noisy("MOS", {"a": 3.0, "b": 3.0}))
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(ArgumentError, match=f"^{field}: "):
         equivalence(result, **{"margin": 0.3, **change})
-    assert caught.value.argument == field
 
 
 def test_one_sentence_has_no_claim() -> None:

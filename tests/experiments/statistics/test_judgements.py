@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
@@ -87,25 +88,6 @@ def test_agreement_is_no_certainty_and_no_interval_leaves_the_scale() -> None:
     assert mean_opinion_score([1, 1, 2]).low == 1.0
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"votes": [3]},
-        {"votes": [3, 6]},
-        {"votes": [0, 5]},
-        {"votes": [3, math.nan]},
-        {"votes": ["good", "bad"]},
-        {"votes": [3, 4], "listeners": ["a"]},
-        {"votes": [3, 4], "listeners": ["a", "a"]},
-        {"votes": [3, 4], "interval": "z"},
-        {"votes": [3, 4], "confidence": 1.0},
-    ],
-)
-def test_impossible_votes_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ArgumentError):
-        mean_opinion_score(**wrong)
-
-
 def test_hollander_and_wolfes_patients() -> None:
     # Printed there: the sum of ranks 40, P = 0.019 one-sided, an estimate of 0.46, an interval from 0.010 to 0.786.
     found = wilcoxon(BEFORE, AFTER, alternative="greater")
@@ -151,13 +133,6 @@ def test_the_interval_of_many_pairs_goes_on_where_the_exact_one_ends() -> None:
     ours, theirs = rng.normal(0.5, 1, 61), rng.normal(0, 1, 61)
     many, fewer = wilcoxon(ours, theirs).estimate, wilcoxon(ours[:60], theirs[:60]).estimate
     assert (many.low, many.high) == pytest.approx((fewer.low, fewer.high), abs=0.06)
-
-
-def test_wilcoxon_refuses_what_is_not_paired() -> None:
-    with pytest.raises(ArgumentError, match="second"):
-        wilcoxon([1, 2, 3], [1, 2])
-    with pytest.raises(ArgumentError, match="alternative"):
-        wilcoxon([1, 2, 3], [1, 2, 4], alternative="bigger")  # type: ignore[arg-type]
 
 
 def test_demsars_classifiers() -> None:
@@ -226,12 +201,6 @@ def test_friedman_without_differences_finds_none() -> None:
     assert (found.pairs.p_nemenyi > 0.99).all()
 
 
-@pytest.mark.parametrize("ratings", [[[1, 2]], [[1, 2, 3]], [[1, 2], [3, 4]], [[1, 2, math.nan], [1, 2, 3]]])
-def test_friedman_refuses_too_few(ratings: Any) -> None:
-    with pytest.raises(ArgumentError, match="ratings"):
-        friedman(ratings)
-
-
 def panel(**scores: list[tuple[float, float]]) -> pd.DataFrame:
     """Return ratings of ten items: for each listener (reference, mid-range anchor) of each item."""
     return pd.DataFrame(
@@ -268,18 +237,6 @@ def test_an_anchor_rated_high_excludes_unless_the_item_hides_it() -> None:
     assert screen_mushra(panel(**listeners), reference="reference").excluded == {}
 
 
-def test_screening_refuses_a_table_that_is_none() -> None:
-    table = panel(ann=GOOD)
-    with pytest.raises(ArgumentError, match="rating"):
-        screen_mushra(table.drop(columns="rating"), reference="reference")
-    with pytest.raises(ArgumentError, match="0 to 100"):
-        screen_mushra(table.assign(rating=120.0), reference="reference")
-    with pytest.raises(ArgumentError, match="never rated 'ref'"):
-        screen_mushra(table, reference="ref")
-    with pytest.raises(ArgumentError, match="anchor"):
-        screen_mushra(table, reference="reference", anchor="low")
-
-
 # A. Agresti, "Categorical Data Analysis" (2002), table 10.10: the American League's eastern division in 1987, who won
 # how often against whom; the strengths that he prints are against Baltimore.
 TEAMS = ("Milwaukee", "Detroit", "Toronto", "New York", "Boston", "Cleveland", "Baltimore")
@@ -311,24 +268,6 @@ def test_twelve_of_sixteen_is_the_classic_abx_result() -> None:
 def test_intervals_agree_with_statsmodels(successes: int, trials: int, interval: Any, theirs: str) -> None:
     found = binomial(successes, trials, interval=interval, alternative="greater", confidence=0.9).estimate
     assert (found.low, found.high) == pytest.approx(proportion_confint(successes, trials, 0.1, theirs), abs=1e-9)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"successes": 5, "trials": 4},
-        {"successes": -1, "trials": 4},
-        {"successes": 1, "trials": 0},
-        {"successes": 1.5, "trials": 4},
-        {"successes": 1, "trials": 4, "chance": 0.0},
-        {"successes": 1, "trials": 4, "alternative": "more"},
-        {"successes": 1, "trials": 4, "interval": "wald"},
-        {"successes": 1, "trials": 4, "confidence": 95},
-    ],
-)
-def test_impossible_choices_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ArgumentError):
-        binomial(**wrong)
 
 
 def test_strengths_are_those_that_agresti_prints() -> None:
@@ -365,35 +304,6 @@ def test_the_table_is_on_elos_scale_and_sorted() -> None:
     assert table.elo.mean() == pytest.approx(1500.0)
     assert (table.low < table.elo).all()
     assert (table.elo < table.high).all()
-
-
-@pytest.mark.parametrize(
-    ("wins", "why"),
-    [
-        ([[0, 3], [0, 0]], "never lose"),
-        ([[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0]], "never lose"),
-        ([[0, -1], [1, 0]], "counts"),
-        ([[1, 1], [1, 0]], "diagonal"),
-        ([[0, 1, 1], [1, 0, 1]], "shape"),
-        ([[0, math.nan], [1, 0]], "counts"),
-    ],
-)
-def test_wins_without_finite_strengths_are_refused(wins: Any, why: str) -> None:
-    with pytest.raises(ArgumentError, match=why):
-        bradley_terry(wins)
-
-
-@pytest.mark.thorough
-def test_intervals_of_strengths_cover_the_truth() -> None:
-    rng = np.random.default_rng(7)
-    truth = np.array([0.8, 0.3, -0.2, -0.9])
-    chance = 1 / (1 + np.exp(truth[None] - truth[:, None]))
-    covered = 0
-    for _ in range(600):
-        upper = np.triu(rng.binomial(25, chance), 1)
-        found = bradley_terry(upper + np.triu(25 - upper, 1).T, "abcd").difference("a", "c")
-        covered += found.low <= 400 / math.log(10) * 1.0 <= found.high
-    assert 0.92 <= covered / 600 <= 0.98
 
 
 # P. E. Shrout & J. L. Fleiss, Psychological Bulletin 86 (1979), table 2: six targets, four judges; results in table 4.
@@ -444,14 +354,49 @@ def test_agreement_is_one_chance_is_zero_and_sameness_is_neither() -> None:
     assert math.isnan(intraclass_correlation(np.full((5, 4), 0.7)))
 
 
-def test_raters_that_cannot_be_compared_are_refused() -> None:
-    with pytest.raises(ArgumentError, match="two ratings"):
-        krippendorff_alpha([[1, _], [_, 2]])
-    with pytest.raises(ArgumentError, match="ratio"):
-        krippendorff_alpha([[-1, 2], [1, 2]], level="ratio")
-    with pytest.raises(ArgumentError, match="level"):
-        krippendorff_alpha([[1, 2], [1, 2]], level="cardinal")  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="ratings"):
-        intraclass_correlation(np.array([[1, _], [1, 2]]))
-    with pytest.raises(ArgumentError, match="raters"):
-        intraclass_correlation(JUDGES, raters="some")  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda: mean_opinion_score([3]), "votes"),
+        (lambda: mean_opinion_score([3, 6]), "votes"),
+        (lambda: mean_opinion_score([0, 5]), "votes"),
+        (lambda: mean_opinion_score([3, math.nan]), "votes"),
+        (lambda: mean_opinion_score(["good", "bad"]), "votes"),
+        (lambda: mean_opinion_score([3, 4], listeners=["a"]), "listeners"),
+        (lambda: mean_opinion_score([3, 4], listeners=["a", "a"]), "listeners"),
+        (lambda: mean_opinion_score([3, 4], interval="z"), "interval"),  # type: ignore[arg-type]
+        (lambda: mean_opinion_score([3, 4], confidence=1.0), "confidence"),
+        (lambda: wilcoxon([1, 2, 3], [1, 2]), "second"),
+        (lambda: wilcoxon([1, 2, 3], [1, 2, 4], alternative="bigger"), "alternative"),  # type: ignore[arg-type]
+        (lambda: friedman([[1, 2]]), "ratings"),
+        (lambda: friedman([[1, 2, 3]]), "ratings"),
+        (lambda: friedman([[1, 2], [3, 4]]), "ratings"),
+        (lambda: friedman([[1, 2, math.nan], [1, 2, 3]]), "ratings"),  # type: ignore[arg-type]
+        (lambda: screen_mushra(panel(ann=GOOD).drop(columns="rating"), reference="reference"), "rating"),
+        (lambda: screen_mushra(panel(ann=GOOD).assign(rating=120.0), reference="reference"), "0 to 100"),
+        (lambda: screen_mushra(panel(ann=GOOD), reference="ref"), "never rated 'ref'"),
+        (lambda: screen_mushra(panel(ann=GOOD), reference="reference", anchor="low"), "anchor"),
+        (lambda: binomial(5, 4), "successes"),
+        (lambda: binomial(-1, 4), "successes"),
+        (lambda: binomial(1, 0), "trials"),
+        (lambda: binomial(1.5, 4), "successes"),  # type: ignore[arg-type]
+        (lambda: binomial(1, 4, chance=0.0), "chance"),
+        (lambda: binomial(1, 4, alternative="more"), "alternative"),  # type: ignore[arg-type]
+        (lambda: binomial(1, 4, interval="wald"), "interval"),  # type: ignore[arg-type]
+        (lambda: binomial(1, 4, confidence=95), "confidence"),
+        (lambda: bradley_terry([[0, 3], [0, 0]]), "never lose"),
+        (lambda: bradley_terry([[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0]]), "never lose"),
+        (lambda: bradley_terry([[0, -1], [1, 0]]), "counts"),
+        (lambda: bradley_terry([[1, 1], [1, 0]]), "diagonal"),
+        (lambda: bradley_terry([[0, 1, 1], [1, 0, 1]]), "shape"),
+        (lambda: bradley_terry([[0, math.nan], [1, 0]]), "counts"),  # type: ignore[arg-type]
+        (lambda: krippendorff_alpha([[1, _], [_, 2]]), "two ratings"),
+        (lambda: krippendorff_alpha([[-1, 2], [1, 2]], level="ratio"), "ratio"),
+        (lambda: krippendorff_alpha([[1, 2], [1, 2]], level="cardinal"), "level"),  # type: ignore[arg-type]
+        (lambda: intraclass_correlation(np.array([[1, _], [1, 2]])), "ratings"),
+        (lambda: intraclass_correlation(JUDGES, raters="some"), "raters"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_judgement_is_refused(call: Callable[[], object], match: str) -> None:
+    with pytest.raises(ArgumentError, match=match):
+        call()

@@ -164,15 +164,6 @@ def test_systems_are_judged_by_listeners_and_by_items(listeners: int, items: int
     assert found.sd == {name: pytest.approx(math.sqrt(value), rel=1e-4) for name, value in expected.items()}
 
 
-def test_equal_systems_seldom_seem_to_differ() -> None:
-    # Four sentences, each of which suits one system or the other. A test at 0.05 exceeds 6 of 40 once in 300 times;
-    # without item x system it found 14 of these.
-    found = [
-        mixed_model(ratings(seed, 20, 4, own=0.2, lead=0.3, better=(0, 0)), **NAMES).p < 0.05 for seed in range(40)
-    ]
-    assert sum(found) <= 6
-
-
 def test_gaps_are_taken() -> None:
     table = ratings(4, own=0.4, lead=0.3)
     some = table.sample(frac=0.6, random_state=0)
@@ -237,9 +228,8 @@ def test_what_is_not_there_is_told() -> None:
     ],
 )
 def test_a_table_that_is_none_is_refused(change: dict[str, Any], field: str) -> None:
-    with pytest.raises(ArgumentError) as caught:
+    with pytest.raises(ArgumentError, match=f"^{field}: "):
         mixed_model(ratings(0), **{**NAMES, **change})
-    assert caught.value.argument == field
 
 
 def test_too_little_is_refused() -> None:

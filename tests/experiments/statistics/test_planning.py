@@ -21,11 +21,6 @@ def test_power_is_the_chance_of_a_significant_binomial_test(trials: int, alterna
     )
 
 
-def test_the_abx_test_of_sixteen_trials() -> None:
-    # 12 right answers are needed: 1 - P(K <= 11) for 16 trials at 0.75.
-    assert choice_power(16, 0.75, alternative="greater") == pytest.approx(binom.sf(11, 16, 0.75))
-
-
 @pytest.mark.parametrize("alternative", ["greater", "two-sided"])
 @pytest.mark.parametrize("share", [0.6, 0.75, 0.95])
 def test_enough_trials_stay_enough(share: float, alternative: Any) -> None:

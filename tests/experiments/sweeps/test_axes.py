@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from tests.tones import there
 from voicelab.call import Call, VoicePreset
 from voicelab.capabilities import Capabilities, Price
 from voicelab.errors import RequestInvalid
@@ -76,9 +78,8 @@ def test_ranges_that_lead_nowhere(text: str) -> None:
     if text == "0..1":
         assert parse_values("temperature", text) == (0, 1)
         return
-    with pytest.raises(RequestInvalid) as caught:
+    with pytest.raises(RequestInvalid, match=r"^temperature: "):
         parse_values("temperature", text)
-    assert caught.value.errors[0].field == "temperature"
 
 
 @given(st.integers(0, 50), st.integers(1, 40), st.integers(1, 60))
@@ -129,9 +130,8 @@ def test_numbers_words_voices_and_labels() -> None:
     ],
 )
 def test_what_no_axis_can_be(name: str, values: object, field: str) -> None:
-    with pytest.raises(RequestInvalid) as caught:
+    with pytest.raises(RequestInvalid, match=f"^{field}: "):
         Axis.of(name, values)
-    assert caught.value.errors[0].field == field
 
 
 def test_an_unknown_axis_is_told_its_likely_name() -> None:
@@ -164,20 +164,13 @@ def test_audio_is_not_written() -> None:
     assert written(Axis.of("references", [[ReferenceAudio(audio=b"1", text="")]])) is None
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=6, unique_by=lambda value: f"{value:g}"))
-def test_what_is_written_is_read_as_the_same_numbers(values: list[float]) -> None:
-    axis = Axis.of("temperature", values)
-    text = written(axis)
-    assert text is not None
-    assert Axis.of("temperature", text) == axis
+NUMBERS = st.lists(st.floats(0, 1), min_size=1, max_size=6, unique_by=lambda value: f"{value:g}")
+WORDS = st.lists(st.text(min_size=1), min_size=1, max_size=4, unique=True)
 
 
-@given(st.lists(st.text(min_size=1), min_size=1, max_size=4, unique=True))
-def test_what_is_written_is_read_as_the_same_words(values: list[str]) -> None:
-    axis = Axis.of("voice", values)
-    text = written(axis)
-    assert text is not None
-    assert Axis.of("voice", text) == axis
+@given(st.one_of(NUMBERS.map(partial(Axis.of, "temperature")), WORDS.map(partial(Axis.of, "voice"))))
+def test_what_is_written_is_read_as_the_same(axis: Axis) -> None:
+    assert Axis.of(axis.name, there(written(axis))) == axis
 
 
 BASE = TTSRequest(text="One.", format="wav", prosody=ProsodyControl(volume=-3))
@@ -254,9 +247,8 @@ def test_an_axis_of_seeds() -> None:
 
 @pytest.mark.parametrize("repeats", [0, -1, True, 1.0, "2"])
 def test_repeats_are_counted(repeats: int) -> None:
-    with pytest.raises(RequestInvalid) as caught:
+    with pytest.raises(RequestInvalid, match=r"^repeats: "):
         grid(repeats=repeats)
-    assert caught.value.errors[0].field == "repeats"
 
 
 def test_what_no_request_can_have_is_told_at_once() -> None:

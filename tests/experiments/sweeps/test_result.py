@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from tests.experiments.sweeps.test_sweep import sweep
-from tests.tones import DECLARED, ToneBackend
+from tests.tones import DECLARED, ToneBackend, there
 from voicelab.call import Call
 from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, NotFound, RequestInvalid
@@ -234,16 +234,14 @@ def test_rows_are_sorted_by_numbers_with_the_undefined_last_and_pins_first() -> 
 
 def test_the_odd_one_out_is_the_farthest_from_the_median() -> None:
     rows = [Row(number, {}, figures={"f0": value}) for number, value in enumerate([100.0, 102, 98, 101, 150, math.nan])]
-    found = odd_one_out(rows, "f0")
-    assert found is not None
+    found = there(odd_one_out(rows, "f0"))
     # The median is 101, the deviations are 1, 1, 3, 0 and 49, their median is 1.
     assert found[0].id == 4
     assert found[1] == pytest.approx(0.6745 * 49 / 1.0)
     assert odd_one_out(rows[:2], "f0") is None
     assert odd_one_out([Row(number, {}, figures={"f0": 1.0}) for number in range(5)], "f0") is None
     most_equal = [Row(number, {}, figures={"f0": value}) for number, value in enumerate([1.0, 1, 1, 1, 0.5])]
-    found = odd_one_out(most_equal, "f0")
-    assert found is not None
+    found = there(odd_one_out(most_equal, "f0"))
     assert (found[0].id, found[1] < 0) == (4, True)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from tests.tones import ToneBackend
+from tests.tones import ToneBackend, there
 from voicelab.errors import RequestInvalid, StoreError
 from voicelab.experiments.sweeps.spec import retyped, texts_of, typed_axes
 from voicelab.lab import Lab
@@ -100,8 +100,7 @@ def test_a_file_of_rows(lab: Lab, tmp_path: Path) -> None:
     file = tmp_path / "texts.csv"
     file.write_text('text,speed,normalize,seed\n"One, two.",1.5,off,\nThree.,,,7\n')
     first, second = lab.sweep(rows=file).grid.cells
-    assert first.call.request.prosody is not None
-    assert (first.call.request.text, first.call.request.prosody.speed) == ("One, two.", 1.5)
+    assert (first.call.request.text, there(first.call.request.prosody).speed) == ("One, two.", 1.5)
     assert (first.call.request.normalize, second.call.request.normalize, second.call.seed) == (False, True, 7)
     file.write_text("text,seed\nOne.,x\n")
     assert refusal(lab, rows=file) == "seed: row 1: should be a whole number, not 'x'"

@@ -141,10 +141,3 @@ def test_a_file_says_who_speaks_by_the_same_addresses_as_everywhere(tmp_path: Pa
     path.write_text('text = "Hello."\nbackend = 3\n')
     with pytest.raises(RequestInvalid, match="backend: write addresses in quotes"):
         read_spec(path)
-
-
-def test_the_texts_of_rows_are_changed_where_the_rows_come_from(tmp_path: Path) -> None:
-    given = Lab(ToneBackend()).sweep(rows=[{"text": "A"}, {"text": "B"}], cache=tmp_path)
-    assert retyped(given, texts_of(given), []) == given
-    with pytest.raises(RequestInvalid, match="these are the texts of rows"):
-        retyped(given, "A\nC", [])

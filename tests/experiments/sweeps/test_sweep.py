@@ -5,14 +5,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.tones import ToneBackend, until
+from tests.tones import ToneBackend, there, until
 from voicelab.backend import SpeechStream
 from voicelab.call import Call
 from voicelab.errors import AudioError, NotFound, RequestInvalid
@@ -50,8 +49,7 @@ def test_every_take_is_made_once_and_is_what_the_backend_says(cache: Cache) -> N
     assert set(counted(backend).values()) == {1}
     assert backend.open == 0
     for outcome in made.outcomes:
-        take = outcome.take
-        assert take is not None
+        take = there(outcome.take)
         direct = b"".join(ToneBackend().synthesize(outcome.job.call))
         assert take.audio == direct
     assert repr(made) == "SweepResult(temperature: 3, latency: 2; 12 of 12 takes; done)"
@@ -145,23 +143,6 @@ def test_several_backends(cache: Cache) -> None:
 
 def slowly(seconds: float) -> Callable[[int], None]:
     return lambda _: time.sleep(seconds)
-
-
-def test_cancel_breaks_off_and_keeps_what_is_made(cache: Cache) -> None:
-    backend = ToneBackend(slowly(0.05))
-    work = sweep(backend, repeats=10, cache=cache).start(concurrency=4)
-    until(lambda: work.progress.rendered >= 4)
-    begun = time.monotonic()
-    work.cancel()
-    assert work.wait(5)
-    assert time.monotonic() - begun < 1.0
-    assert (work.state, backend.open) == ("cancelled", 0)
-    made = sweep(backend, repeats=10).result(work)
-    assert 4 <= len(made.takes) < 60
-    assert not made.failures
-    rest = ToneBackend()
-    assert sweep(rest, repeats=10, cache=cache).run().state == "done"
-    assert len(rest.asked) == 60 - len(made.takes)
 
 
 @pytest.mark.parametrize(("told", "under_way"), [((4,), 6), ((1,), 1), ((None,), 8), ((16, None), 8), ((16, 4), 6)])
@@ -269,8 +250,7 @@ def test_the_listener_hears_everything_once_and_after_it_is_kept(cache: Cache) -
     heard: list[Outcome] = []
 
     def listen(outcome: Outcome) -> None:
-        assert outcome.take is not None
-        assert outcome.take.key in cache
+        assert there(outcome.take).key in cache
         heard.append(outcome)
 
     made = sweep(ToneBackend(), cache=cache).run(listener=listen)
@@ -324,24 +304,14 @@ def test_a_damaged_take_is_made_anew(cache: Cache) -> None:
     assert len(backend.asked) == 1
     assert [take.digest for take in again.takes] == [take.digest for take in first.takes]
     (anew,) = (outcome for outcome in again.outcomes if not outcome.cached)
-    assert anew.take is not None
-    assert "damaged" in " ".join(anew.take.notes)
+    assert "damaged" in " ".join(there(anew.take).notes)
 
 
-@pytest.fixture(scope="module")
-def processes() -> Iterator[ProcessPoolExecutor]:
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        yield pool
-
-
-def test_other_processes(cache: Cache, processes: ProcessPoolExecutor, tmp_path: Path) -> None:
-    here = sweep(ToneBackend(), repeats=2, cache=cache).run()
-    backend = ToneBackend()
-    there = sweep(backend, repeats=2, factories={"lab": ToneBackend}, cache=Cache(tmp_path / "other")).run(
-        executor=processes
-    )
-    assert [take.digest for take in there.takes] == [take.digest for take in here.takes]
-    assert backend.asked == []
+def test_takes_that_cannot_be_kept_are_there_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    made = sweep(ToneBackend(), cache=Cache(tmp_path / "file" / "cache")).run()
+    assert (made.state, len(made.takes)) == ("done", 6)
+    assert all("could not be kept" in take.notes[-1] for take in made.takes)
 
 
 def test_somebodys_own_threads(cache: Cache) -> None:
@@ -363,13 +333,12 @@ def test_somebodys_own_threads(cache: Cache) -> None:
     ],
 )
 def test_what_cannot_work(cache: Cache, options: dict[str, Any], field: str) -> None:
-    with pytest.raises(RequestInvalid) as caught:
+    with pytest.raises(RequestInvalid, match=f"^{field}: "):
         sweep(ToneBackend(), cache=cache).run(**options)
-    assert caught.value.errors[0].field == field
 
 
-def test_processes_need_a_factory(cache: Cache, processes: ProcessPoolExecutor) -> None:
-    with pytest.raises(RequestInvalid, match="factory"):
+def test_processes_need_a_factory(cache: Cache) -> None:
+    with ProcessPoolExecutor(1) as processes, pytest.raises(RequestInvalid, match="factory"):
         sweep(ToneBackend(), cache=cache).run(executor=processes)
 
 
