@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import http.server
 import json
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.browser.conftest import CUT, serious
+from tests.browser.conftest import CHROMIUM, CUT, serious
 from tests.browser.test_listening import TEST, go_on, hear_all
 from tests.experiments.listening.test_design import listening_test
 from tests.experiments.listening.test_study import QUESTIONS
@@ -249,3 +250,46 @@ def test_a_study_without_a_server(browser: Browser, tmp_path: Path, by: str) -> 
             (tmp_path / "wrong.json").write_text(wrong)
             with pytest.raises(Exception, match="cannot be read as a listener's answers"):
                 study.collect(ballot, tmp_path / "wrong.json")
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(900)
+def test_eight_listeners_at_once(tmp_path: Path) -> None:
+    from playwright.async_api import async_playwright
+
+    study = a_study(listeners=8, comment="", questions=(), consent="")
+
+    async def listen(context: Any, address: str) -> None:
+        page = await context.new_page()
+        await page.goto(address)
+        await page.locator(f"{TEST} button[type=submit]").tap()
+        while True:
+            await page.wait_for_selector(
+                f"{TEST}:is([data-state=volume], [data-state=ready], [data-state=pause], [data-state=done])"
+            )
+            now = await page.locator(TEST).get_attribute("data-state")
+            if now == "done":
+                return
+            title = await page.text_content("h2")
+            for number in range(await page.locator(".voicelab-play").count()):
+                await page.locator(".voicelab-play").nth(number).tap()
+                heard = "(n) => +document.querySelectorAll('.voicelab-play')[n].dataset.heard === 1"
+                await page.wait_for_function(heard, arg=number)
+                await page.wait_for_selector(f"{TEST}[data-playing='']")
+            if await page.locator("input[type=radio]").count():
+                await page.locator(".voicelab-option").last.tap()
+            await page.locator(".voicelab-next").tap()
+            await page.wait_for_function("(old) => document.querySelector('h2')?.textContent !== old", arg=title)
+
+    async def all_of_them(address: str) -> None:
+        async with async_playwright() as playwright:
+            browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+            contexts = [await browser.new_context(**SMALL) for _ in range(8)]
+            await asyncio.gather(*(listen(context, address) for context in contexts))
+            await browser.close()
+
+    with Ballot(study.test, tmp_path / "votes") as ballot, listening_page(ballot, study) as address:
+        asyncio.run(all_of_them(address))
+        assert len(study.finished(ballot)) == 8
+        votes = [vote.trial.id for vote in ballot.votes()]
+        assert sorted(votes) == sorted(trial.id for number in range(8) for trial in study.test.trials(number))
