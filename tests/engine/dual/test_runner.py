@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import Mock
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -130,14 +129,18 @@ def said(runner: DualRunner, row: int, *others: int) -> RowStep:
     return step
 
 
-def twins(parts: Parts, prompt: Tensor, seed: int = 0, first: int = 0, settings: Settings = SETTINGS) -> np.ndarray:
+def twins(
+    parts: Parts, prompt: Tensor, seed: int = 0, first: int = 0, settings: Settings = SETTINGS
+) -> list[list[int]]:
     model = parts.model
-    sampled = settings.temperature, settings.top_p
+    sampled, twice = (settings.temperature, settings.top_p), settings.repetition_penalty > 1
 
-    def randomness(frame: int) -> np.ndarray:
-        return uniform(torch.tensor([seed]), torch.tensor([first + frame]), model.draws())[0].double().numpy()
+    def randomness(frame: int) -> Tensor:
+        return uniform(torch.tensor([seed]), torch.tensor([first + frame]), model.draws())[0].double()
 
-    return twin_of(model.config, _lasting(model.config)).frames(prompt.numpy(), FRAMES, sampled, randomness)
+    twin = twin_of(model.config, _lasting(model.config))
+    frames: list[list[int]] = twin.frames(prompt, FRAMES, sampled, randomness, twice=twice).tolist()
+    return frames
 
 
 @pytest.mark.parametrize("temperature", [0.8, 0.0])
@@ -146,29 +149,14 @@ def test_a_run_is_the_twins_code_for_code(parts: Parts, running: Callable[..., S
     voice = reference()
     prompts = parts.prompts
     prompt = torch.cat((prompts.start(_tagged(prompts, voice)), prompts.turn("Hello.")))
-    expected = twins(parts, prompt, 3, settings=settings) if temperature else _greedy(parts, prompt)
     (codes,) = say(running(), sequence(seed=3, voice=voice, settings=settings))
-    assert codes == expected.tolist()
+    assert codes == twins(parts, prompt, 3, settings=settings)
     assert len(codes) > 5
 
 
 def _tagged(prompts: Prompts, voice: DualVoice) -> tuple[Reference, ...]:
     tag = "<|speaker:0|>" if prompts.tagged else ""
     return tuple(Reference(tag + one.text, one.codes) for one in voice.references)
-
-
-def _greedy(parts: Parts, prompt: Tensor) -> np.ndarray:
-    """The likeliest of everything, and never drawn again: the twin with a window that forgets."""
-    model, config = parts.model, parts.model.config
-    twin, columns = twin_of(config, _lasting(config)), prompt.numpy()
-    for _ in range(FRAMES):
-        logits, given = twin.slow(columns)
-        main = int(logits[-1][twin.speech()].argmax())
-        if main == ENTRIES:
-            break
-        codes = twin.codes(given[-1], main, lambda of: int(of.argmax()))
-        columns = np.concatenate((columns, [[model.begin + main, *codes]]))
-    return columns[len(prompt) :, 1:]
 
 
 def test_turns_follow_each_other_as_one_conversation(parts: Parts, running: Callable[..., Scheduler]) -> None:
@@ -182,7 +170,7 @@ def test_turns_follow_each_other_as_one_conversation(parts: Parts, running: Call
     spoken = torch.cat((first[:, :1] + SPEECH[0], first), 1)
     before = torch.cat((prompts.start(()), prompts.turn("First."), spoken, prompts.end(), prompts.turn("Second.")))
     steps = len(first) + (len(first) < 12)  # the end of speech took a step, too
-    assert second.tolist() == twins(parts, before, 5, first=steps)[:12].tolist()
+    assert second.tolist() == twins(parts, before, 5, first=steps)[:12]
 
 
 def test_together_is_as_alone(parts: Parts, running: Callable[..., Scheduler]) -> None:

@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from tokenizers import decoders, models, pre_tokenizers
 from torch import Tensor
 
+from tests.engine.dual import twin
 from tests.engine.dual.twin import Twin
 from voicelab.engine.dual.config import DualConfig
 from voicelab.engine.dual.model import DualLM, shapes_of
@@ -90,20 +91,11 @@ def speech_of(config: DualConfig) -> tuple[int, int, int]:
 
 
 def twin_of(
-    config: DualConfig, tensors: Mapping[str, Tensor], turned: str = "", speech: tuple[int, int, int] | None = None
+    config: DualConfig, tensors: Mapping[str, Tensor], of: Any = twin, speech: tuple[int, int, int] | None = None
 ) -> Twin:
-    """The twin over the same tensors; `speech` where ids are not those of `config_json`."""
-    values: dict[str, Any] = {
-        "eps": config.slow.eps,
-        "rope_base": config.slow.rope_base,
-        **{name: getattr(config, name) for name in ("codebooks", "entries", "tied", "norm_state", "scaled")},
-        **dict(zip(("begin", "end", "stop"), speech or speech_of(config), strict=True)),
-    }
-    for prefix, tower in (("", config.slow), ("fast_", config.fast)):
-        values |= {
-            prefix + name: getattr(tower, name) for name in ("layers", "heads", "kv_heads", "head_width", "qk_norm")
-        }
-    return Twin(tensors, values, turned)
+    """The twin over the same tensors, `of` a module of twins; `speech` where ids are not those of `config_json`."""
+    made: Twin = of.Twin(config, tensors, speech or speech_of(config))
+    return made
 
 
 def write_model(folder: Path, model: Model, seed: int = 0, dtype: torch.dtype = torch.float32, **changes: Any) -> Path:
