@@ -31,30 +31,8 @@ from voicelab.engine.local import LocalBackend
 from voicelab.errors import VoicelabError
 from voicelab.voices.store import VoiceStore
 
-HOSTILE: tuple[Any, ...] = (
-    *(
-        None,
-        True,
-        -1,
-        0,
-        1,
-        3,
-        10**9,
-        -(10**30),
-        10**30,
-        0.5,
-        1e999,
-        float("nan"),
-        "",
-        "x",
-        "7",
-        "../x",
-        [],
-        {},
-        [0],
-        {"a": 1},
-    ),
-)
+HOSTILE: list[Any] = [None, True, -1, 0, 1, 3, 10**9, -(10**30), 10**30, 0.5, 1e999, float("nan"), "", "x", "7", "../x"]
+HOSTILE += [[], {}, [0], {"a": 1}]
 STATUS = Path("/proc/self/status")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,6 @@ from voicelab.engine.dual.model import (
     uniform,
 )
 from voicelab.engine.dual.tower import Slots, rotary, rotate
-from voicelab.errors import WeightsError
 from voicelab.schema import Model
 
 CLOSE = 1e-5
@@ -319,30 +317,6 @@ def test_names_of_both_files_are_one() -> None:
     assert common_name("audio_decoder.project_in.bias") == "fast_project_in.bias"
     assert common_name("model.norm.weight") == "norm.weight"
     assert common_name("model.audio_projector.weight") is None
-
-
-@pytest.mark.parametrize(
-    ("values", "what"),
-    [
-        ({"model_type": "other"}, "model_type 'other'"),
-        ({"attention_qkv_bias": True}, "attention_qkv_bias"),
-        ({"n_local_heads": 3}, "4 heads for 3"),
-        ({"dim": "32"}, r"config\.json: width: Input should be"),
-    ],
-)
-def test_a_configuration_that_is_not_known_is_refused(values: dict[str, object], what: str, tmp_path: Path) -> None:
-    write_model(tmp_path, "s1")
-    (tmp_path / "config.json").write_text(json.dumps(config_json("s1") | values))
-    with pytest.raises(WeightsError, match=what):
-        DualConfig.read(tmp_path)
-
-
-def test_a_missing_field_is_named(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"model_type": "dual_ar", "attention_qk_norm": true}')
-    with pytest.raises(WeightsError, match=r"/config\.json: there is no field 'dim'"):
-        DualConfig.read(tmp_path)
-    with pytest.raises(WeightsError, match="cannot be read"):
-        DualConfig.read(tmp_path / "none")
 
 
 def test_what_is_left_out_of_a_flat_configuration_is_as_in_the_reference() -> None:
