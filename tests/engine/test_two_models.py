@@ -15,7 +15,6 @@ from voicelab.call import Call, VoicePreset
 from voicelab.engine.local import LocalBackend
 from voicelab.engine.pointer import checkpoint
 from voicelab.errors import EngineError
-from voicelab.lab import Lab
 from voicelab.schema import TTSRequest, VoiceCreate
 
 ADA = VoicePreset("ada", "Ada")
@@ -85,11 +84,3 @@ def test_a_stored_voice_serves_both_models(two: LocalBackend) -> None:
     ]
     assert said[0] != said[1]
     assert said[0] != _bytes(two.synthesize(Call(_request(), model="s1", seed=1)))
-
-
-def test_a_lab_of_the_small_model_asks_for_it(two: LocalBackend) -> None:
-    lab = Lab(two, model="s1")
-    clip = lab.speak(TEXT, seed=3, sample_rate=44100)
-    assert clip.take is not None
-    assert clip.take.model == "s1"
-    assert clip == two.synthesize(Call(_request(format="wav"), model="s1", seed=3)).clip()

@@ -352,19 +352,6 @@ def test_the_rest_of_a_group_is_stopped_early(threshold: float, begin: Begin) ->
         assert last <= len(spoken(frames)) <= last + 1
 
 
-def test_early_stop_is_the_same_every_time(begin: Begin) -> None:
-    """The members begin together, so the same seeds are cut at the same frames."""
-
-    def lengths() -> list[int]:
-        group = Group(4, 0.25)
-        found = _say(begin(4), *[sequence(phonemes(n, n), seed=n, group=group) for n in (30, 60, 90, 120)])
-        return [len(spoken(frames)) for frames in found]
-
-    first = lengths()
-    for _ in range(5):
-        assert lengths() == first
-
-
 def test_many_threads_submit_and_cancel_at_once(scheduler: Scheduler) -> None:
 
     def one(number: int) -> str | None:
