@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.engine.tiny import CODEC, LANGUAGE, make_codec, make_lm, speaker, until
+from tests.engine.tiny import CODEC, LANGUAGE, make_codec, make_lm, speaker, until, write_weights
 from voicelab.backend import Backend, SpeechStream
 from voicelab.call import Call, VoicePreset
 from voicelab.clip import Clip
@@ -40,9 +40,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("weights") / "tiny.safetensors"
     codec = make_codec()
     codec.decoder.leave.bias[1:].sub_(3)  # at a level that speech has, so that no limiter hides a difference
-    voices = {VoicePreset("ada", "Ada"): speaker(1), VoicePreset("ben", "Ben"): speaker(2)}
-    checkpoint.save(path, codec, make_lm(), voices, {})
-    return path
+    return write_weights(path, codec, "ada", "ben")
 
 
 @pytest.fixture(scope="module")
@@ -265,8 +263,7 @@ def test_closing_the_backend_ends_its_streams(weights: Path) -> None:
 
 @contextmanager
 def _speaking(codec: Codec, folder: Path) -> Iterator[LocalBackend]:
-    checkpoint.save(folder / "ill.safetensors", codec, make_lm(), {VoicePreset("ada", "Ada"): speaker()}, {})
-    with LocalBackend("cpu", weights=folder / "ill.safetensors") as backend:
+    with LocalBackend("cpu", weights=write_weights(folder / "ill.safetensors", codec)) as backend:
         yield backend
 
 

@@ -10,14 +10,13 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from tests.engine.tiny import make_codec, make_lm, speaker
+from tests.engine.tiny import make_codec, write_weights
 from tests.speechlike import RATE, speech_file, speechlike
 from tests.voices.test_cover import picture
 from voicelab.backend import Backend
-from voicelab.call import Call, VoicePreset
+from voicelab.call import Call
 from voicelab.clip import Clip
 from voicelab.engine.local import LocalBackend
-from voicelab.engine.pointer import checkpoint
 from voicelab.errors import NotFound, RequestInvalid, StoreError
 from voicelab.experiments.runs.backends import CachedBackend, RecordingBackend
 from voicelab.experiments.runs.cache import Cache
@@ -28,15 +27,9 @@ from voicelab.voices.store import VoiceStore
 Open = Callable[..., LocalBackend]
 
 
-def _weights(path: Path, seed: int = 1) -> Path:
-    voices = {VoicePreset("ada", "Ada"): speaker(1)}
-    checkpoint.save(path, make_codec(seed), make_lm(), voices, {})
-    return path
-
-
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return _weights(tmp_path_factory.mktemp("weights") / "tiny.safetensors")
+    return write_weights(tmp_path_factory.mktemp("weights") / "tiny.safetensors")
 
 
 @pytest.fixture
@@ -110,7 +103,7 @@ def test_it_is_kept_that_it_came_over_a_telephone(start: Open, home: Path) -> No
 
 def test_other_weights_encode_the_recordings_anew_and_once(start: Open, home: Path, tmp_path: Path) -> None:
     voice = _create(start())
-    path = _weights(tmp_path / "other.safetensors", seed=9)
+    path = write_weights(tmp_path / "other.safetensors", make_codec(9))
     said = _said(start(path), reference_id=voice)
     shutil.rmtree(home / "voices" / "files")
     assert _said(start(path), reference_id=voice) == said
@@ -120,7 +113,7 @@ def test_recordings_that_are_gone_are_told_to_other_weights(start: Open, home: P
     voice = _create(start())
     shutil.rmtree(home / "voices" / "files")
     with pytest.raises(StoreError, match="missing"):
-        _said(start(_weights(tmp_path / "other.safetensors", seed=9)), reference_id=voice)
+        _said(start(write_weights(tmp_path / "other.safetensors", make_codec(9))), reference_id=voice)
 
 
 def test_syntheses_that_are_delivered_are_counted(start: Open) -> None:

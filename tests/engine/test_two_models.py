@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.tiny import LANGUAGE, make_codec, make_lm, speaker
+from tests.engine.tiny import LANGUAGE, make_codec, make_lm, speaker, write_weights
 from tests.speechlike import speech_file
 from voicelab.backend import SpeechStream
 from voicelab.call import Call, VoicePreset
@@ -50,8 +50,7 @@ def test_two_models_speak_each_its_own_way_with_the_same_voices(two: LocalBacken
     assert (large.notes, small.notes) == ((), ())
     again = two.synthesize(Call(_request(reference_id="ada"), model="s1", seed=3)).clip()
     assert again == small
-    path = tmp_path / "alone.safetensors"
-    checkpoint.save(path, checkpoint.load(tmp_path).codec, make_lm(), {ADA: speaker(1)}, {})
+    path = write_weights(tmp_path / "alone.safetensors", checkpoint.load(tmp_path).codec)
     alone = LocalBackend("cpu", weights=path)
     assert alone.synthesize(Call(_request(), seed=3)).clip() == small
     assert alone.capabilities.one_model is True

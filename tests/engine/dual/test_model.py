@@ -98,14 +98,10 @@ def tiny(name: Model) -> tuple[DualConfig, dict[str, Tensor], DualLM, Tensor, Te
     return config, tensors, model, *slow(model, columns())
 
 
-def slow(model: DualLM, given: Tensor, pieces: tuple[int, ...] = ()) -> tuple[Tensor, Tensor]:
-    """Logits and states of all positions, read in pieces."""
-    slots, start, states = Slots(model.config.slow, 1, 64, model.embeddings), 0, []
-    for piece in given.split(pieces or (len(given),)):
-        at = torch.arange(start, start + len(piece))[None]
-        states.append(model.slow(model.embed(piece)[None], slots, slice(1), at, start + len(piece)))
-        start += len(piece)
-    logits, state = model.first_logits(torch.cat(states, 1)[0])
+def slow(model: DualLM, given: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits and states of all positions."""
+    slots, at = Slots(model.config.slow, 1, 64, model.embeddings), torch.arange(len(given), device=given.device)[None]
+    logits, state = model.first_logits(model.slow(model.embed(given)[None], slots, slice(1), at, len(given))[0])
     return logits, state
 
 
@@ -140,21 +136,13 @@ def test_logits_states_and_codes_are_the_twins(name: Model, changes: dict[str, A
     assert max(worst(a, b) for a, b in zip(seen, theirs, strict=True)) < CLOSE
 
 
-def test_read_in_pieces_is_read_at_once() -> None:
-    *_, model, whole, _ = tiny("s2-pro")
-    for pieces in ((1,) * 24, (5, 1, 18), (23, 1)):
-        assert (slow(model, columns(), pieces)[0] - whole).abs().max() < CLOSE
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("name", ["s2-pro", "s1"])
 def test_on_a_cuda_device_it_is_the_twin(name: Model) -> None:
     config, tensors, *_ = tiny(name)
     model = model_of(config, {name: tensor.cuda() for name, tensor in tensors.items()})
-    slots, at = Slots(config.slow, 1, 64, model.embeddings), torch.arange(24, device="cuda")[None]
-    states = model.slow(model.embed(columns().cuda())[None], slots, slice(1), at, 24)
-    logits, given = model.first_logits(states[0])
+    logits, given = slow(model, columns().cuda())
     twin = twin_of(config, tensors)
     of_twin, of_state = twin.slow(columns())
     assert worst(logits.cpu(), of_twin[:, twin.speech]) < CLOSE
@@ -278,18 +266,6 @@ def test_bf16_is_near(name: Model) -> None:
     twin = twin_of(config, tensors)
     of_twin = twin.slow(columns())[0][:, twin.speech]
     assert worst(logits, of_twin) < 0.1 * of_twin.std()  # of the published tiny models at most 0.09
-
-
-def test_rows_do_not_influence_each_other() -> None:
-    config, _, model, *_ = tiny("s1")
-    both = torch.stack((columns(seed=1), columns(seed=2)))
-    at = torch.arange(24).expand(2, -1)
-    slots = Slots(config.slow, 2, 64, model.embeddings)
-    for one in slots.layers:
-        one[:, 1] = 7.0  # what was there before
-    together = model.slow(model.embed(both), slots, slice(2), at, 24)
-    for row in range(2):
-        assert (model.first_logits(together[row])[0] - slow(model, both[row])[0]).abs().max() < CLOSE
 
 
 def _loaded(folder: Path, config: DualConfig) -> DualLM:
