@@ -154,20 +154,12 @@ def test_latency_changes_when_and_not_what(backend: LocalBackend, conditioned: b
     stream.close()
 
 
-def test_words_are_those_of_the_text_in_order(backend: LocalBackend) -> None:
-    clip = _clip(backend, "Dogs bark, loudly. Cats sleep.", temperature=0.7, seed=4)
-    texts = [word.text for word in clip.words]
-    wanted = iter(["Dogs", "bark", "loudly", "Cats", "sleep"])
-    assert texts
-    assert all(any(text == w for w in wanted) for text in texts)  # in order; the pointer may step over a short one
-    edges = [edge for word in clip.words for edge in (word.start, word.end)]
-    assert edges == sorted(edges)
-    assert edges[-1] <= clip.duration + 1e-6
-
-
 def test_speed_stretches_words_too(backend: LocalBackend) -> None:
     plain = _clip(backend, seed=2)
     fast = _clip(backend, prosody={"speed": 2.0}, seed=2)
+    edges = [edge for word in plain.words for edge in (word.start, word.end)]
+    assert edges == sorted(edges)
+    assert edges[-1] <= plain.duration + 1e-6
     assert fast.duration == pytest.approx(plain.duration / 2, rel=0.1)
     assert fast.words[-1].end == pytest.approx(plain.words[-1].end / 2, rel=0.1)
 

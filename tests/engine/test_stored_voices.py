@@ -69,7 +69,7 @@ def test_a_stored_voice_speaks_as_its_recordings_do_inline(start: Open) -> None:
     assert inline != _said(backend)
 
 
-def test_it_is_there_after_a_restart(start: Open) -> None:
+def test_it_is_there_after_a_restart_and_not_encoded_again(start: Open, home: Path) -> None:
     first = start()
     voice = _create(first, description="low", tags=("calm",))
     record, said = first.get_voice(voice), _said(first, reference_id=voice)
@@ -77,15 +77,8 @@ def test_it_is_there_after_a_restart(start: Open) -> None:
     again = start()
     assert again.get_voice(voice).task_count == 1
     assert again.get_voice(voice).model_copy(update={"task_count": 0}) == record
-    assert _said(again, reference_id=voice) == said
-
-
-def test_a_stored_voice_is_not_encoded_again(start: Open, home: Path) -> None:
-    first = start()
-    voice = _create(first)
-    said = _said(first, reference_id=voice)
     shutil.rmtree(home / "voices" / "files")  # the recordings are only for other weights
-    assert _said(start(), reference_id=voice) == said
+    assert _said(again, reference_id=voice) == said
 
 
 def test_it_is_kept_that_it_came_over_a_telephone(start: Open, home: Path) -> None:

@@ -33,6 +33,7 @@ from voicelab.voices.store import VoiceStore
 
 HOSTILE: list[Any] = [None, True, -1, 0, 1, 3, 10**9, -(10**30), 10**30, 0.5, 1e999, float("nan"), "", "x", "7", "../x"]
 HOSTILE += [[], {}, [0], {"a": 1}]
+SIZES = (1, 8, 512, 8192)
 STATUS = Path("/proc/self/status")
 
 
@@ -54,7 +55,7 @@ def damage(folder: Path, chance: random.Random) -> str:
     path = chance.choice(sorted(folder.iterdir()))
     data = path.read_bytes()
     path.unlink()
-    kinds: list[Callable[[Path, bytes, random.Random], object]] = [_flip, _flip, _cut, _zero, _double, _another_thing]
+    kinds: list[Callable[[Path, bytes, random.Random], object]] = [*[_bytes] * 5, _another_thing]
     if path.suffix == ".json":
         kinds += [_json, _json, _json, _json, _nest]
     elif path.suffix == ".safetensors":
@@ -71,25 +72,23 @@ def _place(data: bytes, chance: random.Random) -> int:
     return chance.choice([chance.randrange(len(data)), chance.randrange(near), len(data) - 1 - chance.randrange(near)])
 
 
-def _flip(path: Path, data: bytes, chance: random.Random) -> None:
+def _bytes(path: Path, data: bytes, chance: random.Random) -> str:
+    """Flips bits of it, or cuts it, or makes a piece of it zeros, or repeats one."""
+    kind, start, size = (
+        chance.choice(["flip", "flip", "cut", "zero", "double"]),
+        _place(data, chance),
+        chance.choice(SIZES),
+    )
     spoilt = bytearray(data)
-    for _ in range(chance.choice([1, 1, 4, 64])):
-        spoilt[_place(data, chance)] ^= 1 << chance.randrange(8)
+    if kind == "flip":
+        for _ in range(chance.choice([1, 1, 4, 64])):
+            spoilt[_place(data, chance)] ^= 1 << chance.randrange(8)
+    elif kind == "zero":
+        spoilt[start : start + size] = bytes(min(size, len(data) - start))
+    else:
+        spoilt[start:] = b"" if kind == "cut" else data[start : start + size] + data[start:]
     path.write_bytes(spoilt)
-
-
-def _cut(path: Path, data: bytes, chance: random.Random) -> None:
-    path.write_bytes(data[: _place(data, chance)])
-
-
-def _zero(path: Path, data: bytes, chance: random.Random) -> None:
-    start, size = _place(data, chance), chance.choice([1, 8, 512, 8192])
-    path.write_bytes((data[:start] + bytes(size) + data[start + size :])[: len(data)])
-
-
-def _double(path: Path, data: bytes, chance: random.Random) -> None:
-    start, size = _place(data, chance), chance.choice([1, 8, 512, 8192])
-    path.write_bytes(data[: start + size] + data[start:])
+    return kind
 
 
 def _another_thing(path: Path, data: bytes, chance: random.Random) -> str:
