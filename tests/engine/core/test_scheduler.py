@@ -82,14 +82,6 @@ def test_the_same_seed_says_the_same_alone_and_among_others(begin: Begin) -> Non
     assert len({tuple(spoken(frames)) for frames in together}) == 7
 
 
-def test_more_than_there_are_rows_all_finish(scheduler: Scheduler) -> None:
-    """Of different lengths, so that some end while those beside them go on; nobody wakes the scheduler after that."""
-    made = [sequence(phonemes(3 + 5 * (i % 4), i), seed=i) for i in range(20)]
-    for frames in say(scheduler, *made):
-        assert frames[-1].ending == "text"
-    until(lambda: scheduler.load == (0, 0))
-
-
 def test_segments_go_on_in_one_sequence(scheduler: Scheduler) -> None:
     (frames,) = say(scheduler, sequence(phonemes(10, 1), phonemes(12, 2), phonemes(4, 3)))
     ends = [i for i, frame in enumerate(frames) if frame.codes is None]

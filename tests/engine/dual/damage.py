@@ -165,18 +165,13 @@ def _pth(path: Path, data: bytes, chance: random.Random) -> str:
     name = chance.choice(list(tensors))
     tensor = tensors[name]
     changes: dict[str, Callable[[], object]] = {
-        "float64": tensor.double,
-        "int32": tensor.int,
+        **{name: getattr(tensor, name) for name in ("double", "int", "bfloat16", "bool", "to_sparse", "flatten")},
         "complex64": lambda: tensor.to(torch.complex64),
-        "bfloat16": tensor.bfloat16,
-        "bool": tensor.bool,
-        "sparse": tensor.to_sparse,
         "meta": lambda: tensor.to("meta"),
         "expanded": lambda: torch.zeros(1).expand(10**9, 10**3),
         "scalar": lambda: torch.zeros(()),
         "none": lambda: torch.zeros(10**6, 0),
         "longer": lambda: torch.cat((tensor, tensor)),
-        "flat": tensor.flatten,
         "nan": lambda: tensor.float() * torch.nan,
         "large": lambda: tensor.float() * 1e30,
         "zeros": lambda: torch.zeros_like(tensor),

@@ -42,38 +42,26 @@ from voicelab.schema import Model
 CLOSE = 1e-5
 """Of logits in float32; a rotary table in float32 instead of bf16 moves them by more than a hundred times as much."""
 CPU = torch.device("cpu")
-NARROW = {"fast_dim": 24}
-"""The fast transformer narrower than the slow one: its input is projected."""
-MANY = {"vocab_size": 1500, "codebook_size": 1100, "num_codebooks": 2}
+
+
+def _s2(text: dict[str, Any], audio: dict[str, Any], **whole: int) -> tuple[Model, dict[str, Any]]:
+    return "s2-pro", {"text_config": text, "audio_decoder_config": audio, **whole}
+
+
 CASES: list[tuple[Model, dict[str, Any]]] = [
-    ("s2-pro", {}),
+    _s2({}, {}),
+    _s2({"n_local_heads": 4}, {"n_local_heads": 1, "head_dim": 6}),
+    _s2({"attention_qk_norm": False}, {"attention_qk_norm": True, "n_layer": 3}),
+    _s2({"tie_word_embeddings": False, "n_layer": 1}, {"dim": 24}),
+    _s2({"rope_base": 1e4, "norm_eps": 1e-4}, {"rope_base": 7.0, "norm_eps": 0.5}),
+    _s2({"vocab_size": 400}, {}, semantic_start_token_id=300, semantic_end_token_id=363),
+    _s2({}, {"num_codebooks": 10}, eos_token_id=3),
     ("s1", {}),
-    ("s1", NARROW),
+    ("s1", {"fast_dim": 24}),  # narrower than the slow transformer: its input is projected
     ("s1", {"norm_fastlayer_input": True, "tie_word_embeddings": True}),
-    ("s2-pro", {"text_config": {"n_local_heads": 4}, "audio_decoder_config": {"n_local_heads": 1, "head_dim": 6}}),
-    (
-        "s2-pro",
-        {
-            "text_config": {"attention_qk_norm": False},
-            "audio_decoder_config": {"attention_qk_norm": True, "n_layer": 3},
-        },
-    ),
-    ("s2-pro", {"text_config": {"tie_word_embeddings": False, "n_layer": 1}, "audio_decoder_config": {"dim": 24}}),
-    (
-        "s2-pro",
-        {
-            "text_config": {"rope_base": 1e4, "norm_eps": 1e-4},
-            "audio_decoder_config": {"rope_base": 7.0, "norm_eps": 0.5},
-        },
-    ),
-    ("s2-pro", {"text_config": {"vocab_size": 400}, "semantic_start_token_id": 300, "semantic_end_token_id": 363}),
-    ("s2-pro", {"audio_decoder_config": {"num_codebooks": 10}, "eos_token_id": 3}),
-    ("s1", MANY),
+    ("s1", {"vocab_size": 1500, "codebook_size": 1100, "num_codebooks": 2}),
     ("s1", {"fast_attention_qk_norm": True, "attention_qk_norm": False, "scale_codebook_embeddings": False}),
-    (
-        "s1",
-        {"fast_dim": None, "fast_head_dim": None, "fast_n_local_heads": None, "n_local_heads": -1, "head_dim": None},
-    ),
+    ("s1", {**dict.fromkeys(("fast_dim", "fast_head_dim", "fast_n_local_heads", "head_dim")), "n_local_heads": -1}),
 ]
 
 

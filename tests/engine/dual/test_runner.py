@@ -379,22 +379,6 @@ def test_one_that_fails_fails_alone(
     assert say(scheduler, sequence(seed=1), sequence("Other.", seed=2), sequence(seed=1)) == [*expected, expected[0]]
 
 
-def test_numbers_that_are_not_finite_are_an_error(parts: Parts) -> None:
-    runner = parts.runner(2)
-    for row in (0, 1):
-        begin(runner, row, seed=row)
-    first = said(runner, 0, 1)
-    runner.slots.layers[0][1, 0, :, 3] = torch.nan
-    for others in ((1,), ()):
-        with pytest.raises(EngineError, match="not finite"):
-            [said(runner, 0, *others) for _ in range(3)]
-    runner.discard(0)
-    assert said(runner, 1).codes is not None
-    begin(runner, 0)
-    assert len(codes_of([first])) == 1
-    assert codes_of([said(runner, 0)]) == codes_of([first])
-
-
 def _mixed(number: int) -> Sequence:
     """One, two or three turns, cut early or not, of a voice or none."""
     texts = [f"Text {number}, {'and so on ' * i}." for i in range(1 + number % 3)]
