@@ -8,6 +8,7 @@ is always the same.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import random
@@ -35,6 +36,8 @@ HOSTILE: list[Any] = [None, True, -1, 0, 1, 3, 10**9, -(10**30), 10**30, 0.5, 1e
 HOSTILE += [[], {}, [0], {"a": 1}]
 SIZES = (1, 8, 512, 8192)
 STATUS = Path("/proc/self/status")
+HEALTHY_S, HANGS_S = 120.0, 20.0
+"""After which it ends, and says where it hangs: for the imports and the first speech on a busy machine, and for a damage."""
 
 
 def write_folders(home: Path) -> None:
@@ -231,7 +234,9 @@ def outcomes(home: Path, first: int, count: int) -> Iterator[dict[str, Any]]:
             with suppress(OSError):
                 Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
             before, began = _memory("VmRSS"), time.monotonic()
+            faulthandler.dump_traceback_later(HEALTHY_S if healthy else HANGS_S, exit=True)
             came = use(folder, store, check=number % 4 == 0)
+            faulthandler.cancel_dump_traceback_later()
             seconds, memory = time.monotonic() - began, _memory("VmHWM") - before
             yield {"number": number, "damage": how, "came": came, "seconds": seconds, "mb": memory, "healthy": healthy}
 

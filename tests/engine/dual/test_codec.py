@@ -110,22 +110,16 @@ OF_QUANTIZER = {
 
 
 @pytest.mark.parametrize("fact", [*sorted(OF_BOTH), *OF_DECODER])
-def test_no_fact_of_the_decoder_can_be_turned_round(
-    tensors: dict[str, Tensor], codes: Tensor, audio: Tensor, fact: str
+def test_no_fact_of_decoder_and_encoder_can_be_turned_round(
+    tensors: dict[str, Tensor], codes: Tensor, audio: Tensor, sound: Tensor, latents: Tensor, fact: str
 ) -> None:
     if fact == "codebooks backwards":
         codes = codes % min(TINY.codebooks)
         audio = CodecTwin(tensors, TINY).decode(codes)
     turned = turned_round(*{**OF_BOTH, **OF_DECODER}[fact]).CodecTwin(tensors, TINY)
     assert _error(audio, turned.decode(codes)) > 5 * TOLERANCE
-
-
-@pytest.mark.parametrize("fact", sorted(OF_BOTH))
-def test_no_fact_of_the_encoder_can_be_turned_round(
-    tensors: dict[str, Tensor], sound: Tensor, latents: Tensor, fact: str
-) -> None:
-    turned = turned_round(*OF_BOTH[fact]).CodecTwin(tensors, TINY)
-    assert _error(latents, turned.latents(sound)) > 5 * TOLERANCE
+    if fact in OF_BOTH:
+        assert _error(latents, turned.latents(sound)) > 5 * TOLERANCE
 
 
 @pytest.mark.parametrize("fact", OF_QUANTIZER)

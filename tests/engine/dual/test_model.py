@@ -319,7 +319,8 @@ COLDER = ("p = logits", "logits, temperature = logits / max(temperature, 1e-5), 
 def test_every_draw_is_the_twins_and_a_rule_turned_round_shows(top_k: int, old: str, new: str) -> None:
     """Rows have settings of their own."""
     logits, u, settings = _logits(), _uniform(), [SETTINGS[i % len(SETTINGS)] for i in range(200)]
-    ours = choose(Likeliest.of(logits, top_k), *torch.tensor(settings).T, u).tolist()
+    temperature, top_p = torch.tensor(settings).T
+    ours = choose(Likeliest.of(logits, top_k), temperature, top_p, u).tolist()
     draw = turned_round(old, new).draw
     theirs = [draw(*of, *given, top_k) for *of, given in zip(logits.double(), u.double(), settings, strict=True)]
     assert (ours == theirs) == (old == new)

@@ -173,7 +173,7 @@ class Twin:
 def draw(logits: Tensor, u: Tensor, temperature: float, top_p: float, top_k: int = 30) -> int:
     """One draw, entry by entry."""
     p = logits.softmax(0)
-    kept, total = [], 0.0
+    kept, total = list[int](), 0.0
     for rank, entry in enumerate(logits.argsort(descending=True, stable=True).tolist()):
         inside = top_p >= 1 or total + float(p[entry]) <= top_p
         total += float(p[entry])
