@@ -64,6 +64,9 @@ def test_one_line_of_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     assert printed.count("\n") == 1
     figures = json.loads(printed)
     assert figures["layers"] == [1, 1]
+    assert figures["machine"]["cpu"]
+    assert figures["machine"]["cores"] >= 1
+    assert figures["machine"]["python"].startswith("3.")
     assert set(figures["rows"]) == {"1", "2"}
     assert figures["rows"]["1"]["frames_s"] > 0
 

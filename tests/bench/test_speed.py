@@ -1,11 +1,7 @@
-"""The arithmetic of bench/speed.py, and the machine that every figure names."""
+"""The arithmetic of bench/speed.py."""
 
 from __future__ import annotations
 
-import json
-
-import pytest
-from machine import machine, report
 from speed import MODES, Turns, peak_mib, spread
 
 
@@ -31,17 +27,3 @@ def test_peak_memory_grows_with_what_is_held() -> None:
     assert len(held) > 0
     assert peak_mib() >= before
     assert 10 < peak_mib() < 100_000
-
-
-def test_the_machine_is_named() -> None:
-    found = machine()
-    assert found["cpu"]
-    assert found["cores"] >= 1
-    assert found["python"].startswith("3.")
-
-
-def test_a_report_is_one_line_of_json(capsys: pytest.CaptureFixture[str]) -> None:
-    report({"figure": "µ", "value": 1.5})
-    printed = capsys.readouterr().out
-    assert printed.count("\n") == 1
-    assert json.loads(printed) == {"figure": "µ", "value": 1.5}

@@ -5,10 +5,8 @@ It says nonsense, but in real time, through the real front end, scheduler, codec
 
 from __future__ import annotations
 
-import io
 import sys
 import time
-import wave
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.engine.tiny import CODEC, LANGUAGE, make_codec, make_lm, speaker, until
+from tests.engine.tiny import CODEC, LANGUAGE, make_codec, make_lm, speaker, until, write_weights
 from voicelab.backend import Backend, SpeechStream
 from voicelab.call import Call, VoicePreset
 from voicelab.clip import Clip
@@ -31,7 +29,7 @@ from voicelab.engine.pointer.codec import Codec
 from voicelab.engine.pointer.config import ALL_PHONES
 from voicelab.engine.speech import BATCH
 from voicelab.errors import Cancelled, EngineError, MissingExtra, RequestInvalid, WeightsError
-from voicelab.schema import ReferenceAudio, TTSRequest
+from voicelab.schema import TTSRequest
 
 PATIENCE = 60.0
 TEXT = "The birch canoe slid on the smooth planks. It's 3 o'clock, says the UK's Dr. Smith!"
@@ -42,9 +40,7 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("weights") / "tiny.safetensors"
     codec = make_codec()
     codec.decoder.leave.bias[1:].sub_(3)  # at a level that speech has, so that no limiter hides a difference
-    voices = {VoicePreset("ada", "Ada"): speaker(1), VoicePreset("ben", "Ben"): speaker(2)}
-    checkpoint.save(path, codec, make_lm(), voices, {})
-    return path
+    return write_weights(path, codec, "ada", "ben")
 
 
 @pytest.fixture(scope="module")
@@ -72,11 +68,6 @@ def _scheduler(backend: LocalBackend) -> Scheduler:
 
 def _idle(backend: LocalBackend) -> None:
     until(lambda: _scheduler(backend).load == (0, 0))
-
-
-def _tone() -> bytes:
-    time_ = np.arange(16_000) / 16_000
-    return Clip((0.3 * np.sin(2 * np.pi * 170 * time_)).astype(np.float32), 16_000).to_bytes("wav", sample_rate=16_000)
 
 
 def test_it_is_a_backend_that_says_what_it_is(backend: LocalBackend) -> None:
@@ -129,16 +120,6 @@ def test_streamed_bytes_are_the_clip(backend: LocalBackend) -> None:
     assert clip.take.fingerprint == backend.capabilities.fingerprint
 
 
-@pytest.mark.parametrize("format", ["wav", "mp3", "opus", "pcm"])
-def test_every_format_holds_the_same_speech(backend: LocalBackend, format: str) -> None:
-    request = TTSRequest.build(text=TEXT, format=format)
-    clip = backend.synthesize(Call(request, seed=1)).clip()
-    wanted = _clip(backend, seed=1)
-    assert clip.rate == request.rate
-    assert clip.duration == pytest.approx(wanted.duration, abs=0.08)
-    assert clip.words == wanted.words
-
-
 def test_the_same_seed_says_the_same_bytes_and_another_says_others(weights: Path, backend: LocalBackend) -> None:
     first = _bytes(backend.synthesize(Call(_request(), seed=7)))
     assert _bytes(backend.synthesize(Call(_request(), seed=7))) == first
@@ -153,11 +134,6 @@ def test_the_drawn_seed_is_told_and_repeats(backend: LocalBackend) -> None:
     assert stream.seed is not None
     assert _bytes(backend.synthesize(Call(_request(), seed=stream.seed))) == _bytes(stream)
     assert backend.synthesize(Call(_request())).seed != stream.seed
-
-
-def test_temperature_zero_repeats_whatever_the_seed(backend: LocalBackend) -> None:
-    cold = _request(temperature=0.0)
-    assert _bytes(backend.synthesize(Call(cold, seed=1))) == _bytes(backend.synthesize(Call(cold, seed=2)))
 
 
 @pytest.mark.parametrize("conditioned", [True, False])
@@ -178,20 +154,12 @@ def test_latency_changes_when_and_not_what(backend: LocalBackend, conditioned: b
     stream.close()
 
 
-def test_words_are_those_of_the_text_in_order(backend: LocalBackend) -> None:
-    clip = _clip(backend, "Dogs bark, loudly. Cats sleep.", temperature=0.7, seed=4)
-    texts = [word.text for word in clip.words]
-    wanted = iter(["Dogs", "bark", "loudly", "Cats", "sleep"])
-    assert texts
-    assert all(any(text == w for w in wanted) for text in texts)  # in order; the pointer may step over a short one
-    edges = [edge for word in clip.words for edge in (word.start, word.end)]
-    assert edges == sorted(edges)
-    assert edges[-1] <= clip.duration + 1e-6
-
-
 def test_speed_stretches_words_too(backend: LocalBackend) -> None:
     plain = _clip(backend, seed=2)
     fast = _clip(backend, prosody={"speed": 2.0}, seed=2)
+    edges = [edge for word in plain.words for edge in (word.start, word.end)]
+    assert edges == sorted(edges)
+    assert edges[-1] <= plain.duration + 1e-6
     assert fast.duration == pytest.approx(plain.duration / 2, rel=0.1)
     assert fast.words[-1].end == pytest.approx(plain.words[-1].end / 2, rel=0.1)
 
@@ -202,38 +170,15 @@ def test_voices_differ_and_the_first_is_the_default(backend: LocalBackend) -> No
     assert _bytes(backend.synthesize(Call(_request(reference_id="ben"), seed=1))) != default
 
 
-def test_references_make_a_speaker(backend: LocalBackend) -> None:
-    reference = ReferenceAudio(audio=_tone(), text="a tone")
-    cloned = _bytes(backend.synthesize(Call(_request(references=(reference,)), seed=1)))
-    assert cloned != _bytes(backend.synthesize(Call(_request(), seed=1)))
-
-
-def test_another_revision_has_another_fingerprint(backend: LocalBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = _fingerprint(backend._family.digests, torch.device("cpu"), BATCH)
-    monkeypatch.setattr(local, "REVISION", local.REVISION + 1)
-    assert _fingerprint(backend._family.digests, torch.device("cpu"), BATCH) != before
-
-
-def test_another_kind_of_device_or_few_rows_have_another_fingerprint(backend: LocalBackend) -> None:
+def test_another_revision_kind_of_device_or_few_rows_have_another_fingerprint(
+    backend: LocalBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cases = [("cpu", 24), ("cuda", 24), ("mps", 24), ("cpu", 4), ("cpu", 8)]
     of = [_fingerprint(backend._family.digests, torch.device(name), rows) for name, rows in cases]
     assert (len(set(of)), of[4]) == (4, of[0])
     assert of[3] == backend.capabilities.fingerprint
-
-
-@pytest.mark.parametrize("voice", ["eve", ""])
-def test_an_unknown_voice_is_refused_by_field(backend: LocalBackend, voice: str) -> None:
-    with pytest.raises(RequestInvalid) as caught:
-        backend.synthesize(Call(_request(reference_id=voice, references=(ReferenceAudio(audio=_tone(), text=""),))))
-    assert caught.value.errors[0].loc == ("body", "reference_id")
-    assert "ada" in str(caught.value)
-
-
-def test_references_that_are_no_audio_are_refused_by_position(backend: LocalBackend) -> None:
-    good, bad = ReferenceAudio(audio=_tone(), text=""), ReferenceAudio(audio=b"RIFF nothing", text="")
-    with pytest.raises(RequestInvalid) as caught:
-        backend.synthesize(Call(_request(references=(good, bad))))
-    assert caught.value.errors[0].loc == ("body", "references", "1", "audio")
+    monkeypatch.setattr(local, "REVISION", local.REVISION + 1)
+    assert _fingerprint(backend._family.digests, torch.device("cpu"), BATCH) not in of
 
 
 @pytest.mark.parametrize("text", ["!!! ... ???", "😀 🎉", "\u200b\u200b", "***", "你好，世界", "Привет, как дела?"])
@@ -264,31 +209,10 @@ def test_twenty_thousand_characters_begin_at_once_and_end_when_told(backend: Loc
         backend.synthesize(Call(_request("a" * 20_001)))
 
 
-def test_many_segments_apart_are_stopped_early(backend: LocalBackend) -> None:
-    sentence = "One dog barks at the moon tonight and the cats of this long street answer. "
-    text = "Dogs bark at cats in the street, and nobody knows just why. " + sentence * 12
-    fields = {"condition_on_previous_chunks": False, "chunk_length": 100}
-    plain = _clip(backend, text, **fields, seed=1)
-    early = _clip(backend, text, **fields, early_stop_threshold=0.1, seed=1)
-    assert not plain.notes
-    assert any("early_stop_threshold=0.1" in note for note in early.notes)
-    assert early.duration < plain.duration
-    assert len(early) % CODEC.hop == 0
-    _idle(backend)
-
-
 def test_early_stop_leaves_sequences_in_one_row_alone(backend: LocalBackend) -> None:
     text = "One dog barks at the moon tonight and the cats of this long street answer. " * 5
     plain = _bytes(backend.synthesize(Call(_request(text), seed=1)))
     assert _bytes(backend.synthesize(Call(_request(text, early_stop_threshold=0.0), seed=1))) == plain
-
-
-@pytest.mark.parametrize("tokens", [1, 5])
-def test_a_segment_that_is_cut_off_is_noted(backend: LocalBackend, tokens: int) -> None:
-    text = "One dog barks at the moon tonight and the cats of this long street answer. " * 3
-    clip = _clip(backend, text, max_new_tokens=tokens, chunk_length=100, seed=1)
-    assert clip.notes == tuple(f"segment {i + 1} was cut off by max_new_tokens={tokens}" for i in range(3))
-    assert len(clip) == 3 * tokens * CODEC.hop
 
 
 def test_leaving_the_stream_frees_the_engine(backend: LocalBackend) -> None:
@@ -317,12 +241,11 @@ def test_leaving_the_stream_frees_the_engine(backend: LocalBackend) -> None:
 
 
 def test_closing_the_backend_ends_its_streams(weights: Path) -> None:
-    backend = LocalBackend("cpu", weights=weights)
-    stream = backend.synthesize(Call(_request("One dog barks at the moon tonight. " * 400, latency="low")))
-    next(stream)
     with ThreadPoolExecutor() as pool:
-        reading = pool.submit(_bytes, stream)
-        backend.close()
+        with LocalBackend("cpu", weights=weights) as backend:
+            stream = backend.synthesize(Call(_request("One dog barks at the moon tonight. " * 400, latency="low")))
+            next(stream)
+            reading = pool.submit(_bytes, stream)
         backend.close()
         with pytest.raises(EngineError, match="closed"):
             reading.result(PATIENCE)
@@ -330,22 +253,9 @@ def test_closing_the_backend_ends_its_streams(weights: Path) -> None:
         backend.synthesize(Call(_request()))
 
 
-def test_several_threads_hear_what_each_would_hear_alone(backend: LocalBackend) -> None:
-    texts = [f"{name} runs down the hill with {count} dogs." for count, name in enumerate(("Tom", "Ann", "Eve", "Joe"))]
-
-    def speak(i: int) -> int:
-        return len(_bytes(backend.synthesize(Call(_request(texts[i % 4]), seed=i))))
-
-    alone = [speak(i) for i in range(12)]
-    with ThreadPoolExecutor(12) as pool:
-        assert list(pool.map(speak, range(12))) == alone
-    _idle(backend)
-
-
 @contextmanager
 def _speaking(codec: Codec, folder: Path) -> Iterator[LocalBackend]:
-    checkpoint.save(folder / "ill.safetensors", codec, make_lm(), {VoicePreset("ada", "Ada"): speaker()}, {})
-    with LocalBackend("cpu", weights=folder / "ill.safetensors") as backend:
+    with LocalBackend("cpu", weights=write_weights(folder / "ill.safetensors", codec)) as backend:
         yield backend
 
 
@@ -378,16 +288,3 @@ def test_a_device_that_is_not_there(weights: Path, device: str) -> None:
 def test_weights_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=r"none\.safetensors"):
         LocalBackend("cpu", weights=tmp_path / "none.safetensors")
-
-
-def test_a_streamed_wav_can_be_read_by_others(backend: LocalBackend) -> None:
-    data = _bytes(backend.synthesize(Call(_request(format="wav"), seed=1)))
-    with wave.open(io.BytesIO(data)) as file:
-        assert (file.getnchannels(), file.getframerate(), file.getsampwidth()) == (1, 44_100, 2)
-
-
-def test_leaving_its_block_closes_it(weights: Path) -> None:
-    with LocalBackend("cpu", weights=weights) as backend:
-        assert _bytes(backend.synthesize(Call(_request("One dog."), seed=1)))
-    with pytest.raises(EngineError, match="closed"):
-        backend.synthesize(Call(_request()))

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from torch import Tensor
 
-from tests.engine.tiny import make_codec, make_lm, speaker, voice
-from voicelab.call import Call, VoicePreset
+from tests.engine.tiny import voice, write_weights
+from voicelab.call import Call
 from voicelab.engine.core.sequence import Frame, Sequence, Settings
 from voicelab.engine.local import LocalBackend
-from voicelab.engine.pointer import checkpoint
 from voicelab.engine.pointer.codec import LAG, DecoderStream
 from voicelab.engine.pointer.family import pieces
 from voicelab.engine.speech import PIECES, Speech
@@ -25,11 +24,8 @@ TEXT = "One dog barks at the moon tonight and the cats of this long street answe
 
 @pytest.fixture
 def backend(tmp_path: Path) -> Iterator[LocalBackend]:
-    path = tmp_path / "tiny.safetensors"
-    checkpoint.save(path, make_codec(), make_lm(), {VoicePreset("ada", "Ada"): speaker(1)}, {})
-    made = LocalBackend("cpu", weights=path, rows=2)
-    yield made
-    made.close()
+    with LocalBackend("cpu", weights=write_weights(tmp_path / "tiny.safetensors"), rows=2) as made:
+        yield made
 
 
 def _speech(backend: LocalBackend, **fields: object) -> Speech:

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.tiny import LANGUAGE, make_codec, make_lm, speaker
+from tests.engine.tiny import LANGUAGE, make_codec, make_lm, speaker, write_weights
 from tests.speechlike import speech_file
 from voicelab.backend import SpeechStream
 from voicelab.call import Call, VoicePreset
 from voicelab.engine.local import LocalBackend
 from voicelab.engine.pointer import checkpoint
 from voicelab.errors import EngineError
-from voicelab.lab import Lab
 from voicelab.schema import TTSRequest, VoiceCreate
 
 ADA = VoicePreset("ada", "Ada")
@@ -51,8 +50,7 @@ def test_two_models_speak_each_its_own_way_with_the_same_voices(two: LocalBacken
     assert (large.notes, small.notes) == ((), ())
     again = two.synthesize(Call(_request(reference_id="ada"), model="s1", seed=3)).clip()
     assert again == small
-    path = tmp_path / "alone.safetensors"
-    checkpoint.save(path, checkpoint.load(tmp_path).codec, make_lm(), {ADA: speaker(1)}, {})
+    path = write_weights(tmp_path / "alone.safetensors", checkpoint.load(tmp_path).codec)
     alone = LocalBackend("cpu", weights=path)
     assert alone.synthesize(Call(_request(), seed=3)).clip() == small
     assert alone.capabilities.one_model is True
@@ -85,11 +83,3 @@ def test_a_stored_voice_serves_both_models(two: LocalBackend) -> None:
     ]
     assert said[0] != said[1]
     assert said[0] != _bytes(two.synthesize(Call(_request(), model="s1", seed=1)))
-
-
-def test_a_lab_of_the_small_model_asks_for_it(two: LocalBackend) -> None:
-    lab = Lab(two, model="s1")
-    clip = lab.speak(TEXT, seed=3, sample_rate=44100)
-    assert clip.take is not None
-    assert clip.take.model == "s1"
-    assert clip == two.synthesize(Call(_request(format="wav"), model="s1", seed=3)).clip()

@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from voicelab.call import VoicePreset
 from voicelab.engine.core.scheduler import HANGS_S, Scheduler
 from voicelab.engine.core.sequence import Frame, Group, Sequence, Settings
+from voicelab.engine.pointer import checkpoint
 from voicelab.engine.pointer.codec import Codec
 from voicelab.engine.pointer.config import PHONES, CodecConfig, LMConfig, Phonemes, StackConfig
 from voicelab.engine.pointer.family import PointerRunner
@@ -59,6 +62,13 @@ def make_lm(seed: int = 2, config: LMConfig = LANGUAGE) -> LM:
     """A language model that says nonsense."""
     torch.manual_seed(seed)
     return LM(config).eval().requires_grad_(False)
+
+
+def write_weights(path: Path, codec: Codec | None = None, *names: str) -> Path:
+    """A checkpoint of a tiny model whose presets have these names."""
+    voices = {VoicePreset(name, name.title()): speaker(i) for i, name in enumerate(names or ("ada",), 1)}
+    checkpoint.save(path, codec or make_codec(), make_lm(), voices, {})
+    return path
 
 
 def until(true: Callable[[], object], seconds: float = 60) -> None:

@@ -9,45 +9,21 @@ import torch
 from torch import nn
 
 from training import common
-from training.common import Average, Run, load_run, rate, read_meta, save_run, set_rate
+from training.common import Run, rate, read_meta, set_rate
 
 
-def one_step(model: nn.Module, optimizers: list[torch.optim.Optimizer], value: float) -> None:
-    loss = (model(torch.full((1, 4), value)) ** 2).sum()
-    for optimizer in optimizers:
-        optimizer.zero_grad()
-    loss.backward()
-    for optimizer in optimizers:
-        optimizer.step()
-
-
-def fresh() -> tuple[nn.Linear, Average, list[torch.optim.Optimizer]]:
+def fresh() -> tuple[nn.Linear, list[torch.optim.Optimizer]]:
     torch.manual_seed(0)
     model = nn.Linear(4, 3)
     both: list[torch.optim.Optimizer] = [
         torch.optim.AdamW([model.weight], lr=0.1),
         torch.optim.AdamW([model.bias], lr=0.2),
     ]
-    return model, Average(model), both
-
-
-def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
-    model, average, optimizers = fresh()
-    for value in (1.0, 2.0):
-        one_step(model, optimizers, value)
-        average.update(model)
-    save_run(tmp_path / "run.safetensors", model, average, optimizers, {"step": 2})
-    one_step(model, optimizers, 3.0)
-
-    again, its_average, its_optimizers = fresh()
-    assert load_run(tmp_path / "run.safetensors", again, its_average, its_optimizers)["step"] == 2
-    one_step(again, its_optimizers, 3.0)
-    assert torch.equal(again.weight, model.weight)
-    assert torch.equal(again.bias, model.bias)
+    return model, both
 
 
 def test_the_rate_is_a_share_of_what_each_group_began_with() -> None:
-    _, _, optimizers = fresh()
+    _, optimizers = fresh()
     set_rate(optimizers, 0.5)
     set_rate(optimizers, 0.5)
     assert [o.param_groups[0]["lr"] for o in optimizers] == [0.05, 0.1]
@@ -60,7 +36,7 @@ def test_the_rate_rises_holds_and_falls() -> None:
 
 
 def run_of(path: Path, steps: int) -> Run:
-    model, _, optimizers = fresh()
+    model, optimizers = fresh()
     return Run(path, steps, model, optimizers, decay=0.9, warm=3, hold=0.5, about={"seed": 7})
 
 

@@ -22,13 +22,6 @@ def test_a_group_is_over_once_the_share_has_ended(size: int, threshold: float, e
     assert group.over
 
 
-def test_a_threshold_of_one_waits_for_all() -> None:
-    group = Group(2, 1.0)
-    group.end_one()
-    group.end_one()
-    assert not group.over
-
-
 def test_frames_come_until_the_end() -> None:
     made = sequence()
     made.put(Frame(0, None, ending="text"))

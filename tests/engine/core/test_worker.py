@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tests.engine.core.conftest import Begin
-from tests.engine.core.test_scheduler import Reading
+from tests.engine.core.test_scheduler import PATIENCE, Reading, read, say
 from tests.engine.tiny import phonemes, sequence, spoken, until
 from voicelab.engine.core.scheduler import RowStep, Scheduler
 from voicelab.engine.core.sequence import UNREAD, Group, Sequence
@@ -23,12 +23,9 @@ from voicelab.engine.pointer.numpy_step import NumpyStep
 from voicelab.engine.pointer.step import PointerRow, Step
 from voicelab.errors import EngineError, EngineUnavailable
 
-PATIENCE = 30.0
-
 
 def _alone(begin: Begin, made: Sequence) -> list[tuple[int, ...]]:
-    begin(1).submit(made)
-    return spoken(Reading(made).frames())
+    return spoken(say(begin(1), made)[0])
 
 
 class Failing(PointerRunner):
@@ -80,9 +77,7 @@ def test_one_that_fails_at_a_step_fails_alone(begin: Begin, failing: tuple[Sched
     assert runner.batches.count(1) >= 3
     until(lambda: scheduler.load == (0, 0))
     runner.ill = None
-    again = sequence(phonemes(40, 1), seed=1)
-    scheduler.submit(again)
-    assert spoken(Reading(again).frames()) == wanted[0]
+    assert spoken(say(scheduler, sequence(phonemes(40, 1), seed=1))[0]) == wanted[0]
 
 
 def test_numbers_of_one_that_are_not_finite_fail_it_alone(begin: Begin, scheduler: Scheduler) -> None:
@@ -117,13 +112,10 @@ def test_too_little_memory_says_try_again_and_the_next_succeeds(
     scheduler, runner = failing
     made = sequence(phonemes(20, 1), seed=1)
     runner.ill, runner.error = made, error
-    scheduler.submit(made)
     with pytest.raises(EngineUnavailable, match="memory"):
-        Reading(made).frames()
+        say(scheduler, made)
     runner.error = None
-    after = sequence(phonemes(20, 1), seed=1)
-    scheduler.submit(after)
-    assert Reading(after).frames()[-1].ending == "text"
+    assert say(scheduler, sequence(phonemes(20, 1), seed=1))[0][-1].ending == "text"
 
 
 def test_a_dead_thread_fails_what_it_spoke_and_another_takes_over(
@@ -142,10 +134,8 @@ def test_a_dead_thread_fails_what_it_spoke_and_another_takes_over(
         until(lambda: not worker.alive)
     health = [scheduler.healthy]
     assert caplog.records[0].exc_info is not None
-    after = sequence(phonemes(10))
-    scheduler.submit(after)
+    assert say(scheduler, sequence(phonemes(10)))[0][-1].ending == "text"
     assert [*health, scheduler.healthy] == [False, True]
-    assert Reading(after).frames()[-1].ending == "text"
 
 
 def test_a_thread_that_hangs_is_given_up_and_the_log_says_where(lm: LM, caplog: pytest.LogCaptureFixture) -> None:
@@ -168,9 +158,7 @@ def test_a_thread_that_hangs_is_given_up_and_the_log_says_where(lm: LM, caplog: 
             with pytest.raises(EngineUnavailable, match="anew"):
                 reading.frames()
     assert "release.wait(PATIENCE)" in caplog.text
-    after = sequence(phonemes(10))
-    scheduler.submit(after)
-    assert Reading(after).frames()[-1].ending == "text"
+    assert say(scheduler, sequence(phonemes(10)))[0][-1].ending == "text"
     assert given_up is not None
     release.set()  # what comes back now disturbs nobody
     until(lambda: not given_up.alive)
@@ -201,12 +189,10 @@ def test_streams_that_nobody_reads_keep_nobody_waiting(begin: Begin) -> None:
     unread = [sequence(*text, seed=i) for i, text in enumerate(texts)]
     scheduler.submit(*unread)
     until(lambda: all(one.held() for one in unread))
-    others = [sequence(phonemes(30, i), seed=i) for i in range(5)]
-    scheduler.submit(*others)
-    for reading in [Reading(one) for one in others]:
-        assert reading.frames()[-1].ending == "text"
+    for frames in say(scheduler, *[sequence(phonemes(30, i), seed=i) for i in range(5)]):
+        assert frames[-1].ending == "text"
     assert sum(scheduler.load) == 2
-    assert [spoken(reading.frames()) for reading in [Reading(one) for one in unread]] == wanted
+    assert [spoken(frames) for frames in read(unread)] == wanted
     until(lambda: scheduler.load == (0, 0))
 
 
@@ -217,8 +203,7 @@ def test_one_that_waits_for_text_gives_its_row_away(begin: Begin) -> None:
     hungry.add(phonemes(5, 1))
     scheduler.submit(hungry)
     until(lambda: hungry.segment == 0 and not hungry.speaking)
-    scheduler.submit(made)
-    assert Reading(made).frames()[-1].ending == "text"
+    assert say(scheduler, made)[0][-1].ending == "text"
     hungry.add(phonemes(6, 2))
     hungry.finish()
     scheduler.poke()
@@ -231,9 +216,7 @@ def test_a_parked_stream_can_be_left(begin: Begin) -> None:
     unread = sequence(*[phonemes(500, i) for i in range(50)])
     scheduler.submit(unread)
     until(unread.held)
-    other = sequence(phonemes(3))
-    scheduler.submit(other)
-    assert Reading(other).frames()
+    assert say(scheduler, sequence(phonemes(3)))[0]
     unread.cancel()
     scheduler.poke()
     until(lambda: scheduler.load == (0, 0))
@@ -249,8 +232,7 @@ def test_a_group_that_goes_in_step_begins_together(begin: Begin) -> None:
         made = [sequence(phonemes(n, n), seed=n, group=group) for n in (30, 60, 90, 120)]
         scheduler.submit(*before)
         scheduler.submit(*made)
-        found = [len(spoken(reading.frames())) for reading in [Reading(one) for one in (*before, *made)]]
-        return found[busy:]
+        return [len(spoken(frames)) for frames in read([*before, *made])][busy:]
 
     alone = lengths(0)
     assert all(lengths(busy) == alone for busy in (1, 3, 6))

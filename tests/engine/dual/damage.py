@@ -8,6 +8,7 @@ is always the same.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import random
@@ -31,31 +32,12 @@ from voicelab.engine.local import LocalBackend
 from voicelab.errors import VoicelabError
 from voicelab.voices.store import VoiceStore
 
-HOSTILE: tuple[Any, ...] = (
-    *(
-        None,
-        True,
-        -1,
-        0,
-        1,
-        3,
-        10**9,
-        -(10**30),
-        10**30,
-        0.5,
-        1e999,
-        float("nan"),
-        "",
-        "x",
-        "7",
-        "../x",
-        [],
-        {},
-        [0],
-        {"a": 1},
-    ),
-)
+HOSTILE: list[Any] = [None, True, -1, 0, 1, 3, 10**9, -(10**30), 10**30, 0.5, 1e999, float("nan"), "", "x", "7", "../x"]
+HOSTILE += [[], {}, [0], {"a": 1}]
+SIZES = (1, 8, 512, 8192)
 STATUS = Path("/proc/self/status")
+HEALTHY_S, HANGS_S = 120.0, 20.0
+"""After which it ends, and says where it hangs: for the imports and the first speech on a busy machine, and for a damage."""
 
 
 def write_folders(home: Path) -> None:
@@ -76,7 +58,7 @@ def damage(folder: Path, chance: random.Random) -> str:
     path = chance.choice(sorted(folder.iterdir()))
     data = path.read_bytes()
     path.unlink()
-    kinds: list[Callable[[Path, bytes, random.Random], object]] = [_flip, _flip, _cut, _zero, _double, _another_thing]
+    kinds: list[Callable[[Path, bytes, random.Random], object]] = [*[_bytes] * 5, _another_thing]
     if path.suffix == ".json":
         kinds += [_json, _json, _json, _json, _nest]
     elif path.suffix == ".safetensors":
@@ -93,25 +75,23 @@ def _place(data: bytes, chance: random.Random) -> int:
     return chance.choice([chance.randrange(len(data)), chance.randrange(near), len(data) - 1 - chance.randrange(near)])
 
 
-def _flip(path: Path, data: bytes, chance: random.Random) -> None:
+def _bytes(path: Path, data: bytes, chance: random.Random) -> str:
+    """Flips bits of it, or cuts it, or makes a piece of it zeros, or repeats one."""
+    kind, start, size = (
+        chance.choice(["flip", "flip", "cut", "zero", "double"]),
+        _place(data, chance),
+        chance.choice(SIZES),
+    )
     spoilt = bytearray(data)
-    for _ in range(chance.choice([1, 1, 4, 64])):
-        spoilt[_place(data, chance)] ^= 1 << chance.randrange(8)
+    if kind == "flip":
+        for _ in range(chance.choice([1, 1, 4, 64])):
+            spoilt[_place(data, chance)] ^= 1 << chance.randrange(8)
+    elif kind == "zero":
+        spoilt[start : start + size] = bytes(min(size, len(data) - start))
+    else:
+        spoilt[start:] = b"" if kind == "cut" else data[start : start + size] + data[start:]
     path.write_bytes(spoilt)
-
-
-def _cut(path: Path, data: bytes, chance: random.Random) -> None:
-    path.write_bytes(data[: _place(data, chance)])
-
-
-def _zero(path: Path, data: bytes, chance: random.Random) -> None:
-    start, size = _place(data, chance), chance.choice([1, 8, 512, 8192])
-    path.write_bytes((data[:start] + bytes(size) + data[start + size :])[: len(data)])
-
-
-def _double(path: Path, data: bytes, chance: random.Random) -> None:
-    start, size = _place(data, chance), chance.choice([1, 8, 512, 8192])
-    path.write_bytes(data[: start + size] + data[start:])
+    return kind
 
 
 def _another_thing(path: Path, data: bytes, chance: random.Random) -> str:
@@ -188,18 +168,13 @@ def _pth(path: Path, data: bytes, chance: random.Random) -> str:
     name = chance.choice(list(tensors))
     tensor = tensors[name]
     changes: dict[str, Callable[[], object]] = {
-        "float64": tensor.double,
-        "int32": tensor.int,
+        **{name: getattr(tensor, name) for name in ("double", "int", "bfloat16", "bool", "to_sparse", "flatten")},
         "complex64": lambda: tensor.to(torch.complex64),
-        "bfloat16": tensor.bfloat16,
-        "bool": tensor.bool,
-        "sparse": tensor.to_sparse,
         "meta": lambda: tensor.to("meta"),
         "expanded": lambda: torch.zeros(1).expand(10**9, 10**3),
         "scalar": lambda: torch.zeros(()),
         "none": lambda: torch.zeros(10**6, 0),
         "longer": lambda: torch.cat((tensor, tensor)),
-        "flat": tensor.flatten,
         "nan": lambda: tensor.float() * torch.nan,
         "large": lambda: tensor.float() * 1e30,
         "zeros": lambda: torch.zeros_like(tensor),
@@ -259,7 +234,9 @@ def outcomes(home: Path, first: int, count: int) -> Iterator[dict[str, Any]]:
             with suppress(OSError):
                 Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
             before, began = _memory("VmRSS"), time.monotonic()
+            faulthandler.dump_traceback_later(HEALTHY_S if healthy else HANGS_S, exit=True)
             came = use(folder, store, check=number % 4 == 0)
+            faulthandler.cancel_dump_traceback_later()
             seconds, memory = time.monotonic() - began, _memory("VmHWM") - before
             yield {"number": number, "damage": how, "came": came, "seconds": seconds, "mb": memory, "healthy": healthy}
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import queue
 import shutil
 import subprocess
 import sys
-import threading
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pytest
 import torch
@@ -20,62 +18,38 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tests.engine.dual.damage import write_folders
-from tests.engine.dual.tiny import VOCABULARY, config_json
+from tests.engine.dual.tiny import VOCABULARY, write_model
+from tests.engine.dual.tiny_codec import save_codec, tiny_tensors
+from voicelab.engine.dual.files import INDEX
 from voicelab.engine.local import LocalBackend
 from voicelab.errors import WeightsError
 
 HUNG_S, HUNGER_MB = 5.0, 500.0
-_BEGIN_S = 120.0
-"""For the imports and the first speech on a busy machine."""
 ROOT = Path(__file__).parents[3]
 
 
-def _tried(home: Path, first: int, last: int) -> list[dict[str, Any]]:
-    """What came of the damages until one hangs, or kills the process: that one with nothing but its number."""
-    command = [sys.executable, "-m", "tests.engine.dual.damage", str(home), str(first), str(last - first)]
+def _try(home: Path, count: int) -> None:
+    command = [sys.executable, "-m", "tests.engine.dual.damage", str(home), "0", str(count)]
     environment = os.environ | {"VOICELAB_HOME": str(home), "VOICELAB_ACCEPT_LICENSE": "1", "OMP_NUM_THREADS": "1"}
-    outcomes, lines = list[dict[str, Any]](), queue.SimpleQueue[str]()
-    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        reader = threading.Thread(target=_put, args=(process.stdout, lines))
-        reader.start()
-        try:
-            while line := lines.get(timeout=_BEGIN_S if not outcomes else 4 * HUNG_S):
-                outcomes.append(json.loads(line))
-        except queue.Empty:
-            process.kill()
-        reader.join()
-    assert all(one["came"] == "speech" for one in outcomes if one["healthy"])
+    done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    outcomes = [json.loads(line) for line in done.stdout.splitlines()]
     damaged = [one for one in outcomes if not one["healthy"]]
-    assert damaged, "it did not begin"
-    return damaged if len(damaged) == last - first else [*damaged, {"number": first + len(damaged)}]
-
-
-def _put(out: IO[str], lines: queue.SimpleQueue[str]) -> None:
-    for line in out:
-        lines.put(line)
-    lines.put("")
-
-
-def _try(home: Path, first: int, last: int) -> None:
-    outcomes = list[dict[str, Any]]()
-    while first < last:
-        outcomes += _tried(home, first, last)
-        first = outcomes[-1]["number"] + 1
-    raw = [one for one in outcomes if not one.get("came", "RAW").startswith(("speech", "error"))]
-    hung = [one for one in outcomes if one.get("seconds", 0.0) > HUNG_S]
-    hungry = [one for one in outcomes if one.get("mb", 0.0) > HUNGER_MB]
+    assert all(one["came"] == "speech" for one in outcomes if one["healthy"])
+    raw = [one for one in damaged if not one["came"].startswith(("speech", "error"))]
+    hung = [one for one in damaged if one["seconds"] > HUNG_S]
+    hungry = [one for one in damaged if one["mb"] > HUNGER_MB]
     assert (raw, hung, hungry) == ([], [], [])
-    assert sum(one["came"].startswith("error") for one in outcomes) > len(outcomes) / 2  # the others are harmless
+    assert len(damaged) == count, f"damage {len(damaged)} ended the process, or hung"
+    assert sum(one["came"].startswith("error") for one in damaged) > count / 2  # the others are harmless
 
 
 def test_two_hundred_damages(tmp_path: Path) -> None:
-    _try(tmp_path, 0, 200)
+    _try(tmp_path, 200)
 
 
 @pytest.mark.thorough
 def test_two_thousand_damages(tmp_path: Path) -> None:
-    _try(tmp_path, 0, 2000)
+    _try(tmp_path, 2000)
 
 
 Spoil = Callable[[Path], object]
@@ -85,6 +59,8 @@ Spoil = Callable[[Path], object]
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("healthy")
     write_folders(folder)
+    for name in ("shards", "pth"):
+        shutil.copytree(folder / name, folder / "both" / name)
     return folder
 
 
@@ -92,25 +68,44 @@ def _write(name: str, text: str) -> Spoil:
     return lambda folder: (folder / name).write_text(text)
 
 
-def _config(part: str = "", **values: object) -> Spoil:
+def _json(name: str, change: Callable[[dict[str, Any]], object]) -> Spoil:
     def spoil(folder: Path) -> None:
-        whole = json.loads((folder / "config.json").read_text())
-        (whole[part] if part else whole).update(values)
-        (folder / "config.json").write_text(json.dumps(whole))
+        value = json.loads((folder / name).read_text())
+        change(value)
+        (folder / name).write_text(json.dumps(value))
 
     return spoil
 
 
-def _pth(name: str, change: Callable[[dict[Any, Any]], object] | dict[Any, object]) -> Spoil:
-    """Changes what a ``.pth`` holds, whose names are as in the file, or puts more into it."""
+def _config(part: str = "", **values: object) -> Spoil:
+    return _json("config.json", lambda whole: (whole[part] if part else whole).update(values))
+
+
+def _index(change: Callable[[dict[str, str]], object]) -> Spoil:
+    """Changes which file each tensor is said to be in."""
+    return _json(INDEX, lambda value: change(value["weight_map"]))
+
+
+def _pth(name: str, change: Callable[[dict[Any, Any]], object]) -> Spoil:
+    """Changes what a ``.pth`` holds, whose names are as in the file."""
 
     def spoil(folder: Path) -> None:
         stored = torch.load(folder / name)
-        tensors = stored.get("state_dict", stored)
-        change(tensors) if callable(change) else tensors.update(change)
+        change(stored.get("state_dict", stored))
         torch.save(stored, folder / name)
 
     return spoil
+
+
+def _codec(name: str, tensor: Tensor | None) -> Spoil:
+    """Puts a tensor into the codec's file, or takes it out."""
+
+    def change(tensors: dict[str, Tensor]) -> None:
+        tensors.pop(f"generator.{name}", None)
+        if tensor is not None:
+            tensors[f"generator.{name}"] = tensor
+
+    return _pth("codec.pth", change)
 
 
 def _tensor(name: str, change: Callable[[Tensor], Tensor]) -> Spoil:
@@ -124,7 +119,7 @@ def _tensor(name: str, change: Callable[[Tensor], Tensor]) -> Spoil:
     return spoil
 
 
-def _instead(name: str, put: Spoil) -> Spoil:
+def _instead(name: str, put: Spoil = lambda _: None) -> Spoil:
     def spoil(folder: Path) -> None:
         (folder / name).unlink()
         put(folder / name)
@@ -139,7 +134,7 @@ def _bomb(folder: Path) -> None:
 
 
 def _flip_shard(folder: Path) -> None:
-    path = folder / "model-00002-of-00002.safetensors"
+    path = folder / SHARDS[1]
     data = bytearray(path.read_bytes())
     data[20] ^= 0xFF
     path.write_bytes(data)
@@ -150,98 +145,103 @@ def _narrow_stride(tensors: dict[str, Tensor]) -> None:
         tensors[name] = tensors[name][..., :1].clone()
 
 
-class Planted:
-    def __reduce__(self) -> tuple[Callable[..., object], tuple[str]]:
-        return os.system, ("exit 1",)
+def _no_codec(folder: Path) -> None:
+    for path in folder.rglob("codec.pth"):
+        path.unlink()
 
 
-def _older(folder: Path) -> None:
-    """fish-speech 1.5: no norms of queries and keys, no scaled frames; its codec is another one, or lies beside."""
-    old = {"attention_qk_norm": False, "fast_attention_qk_norm": False, "scale_codebook_embeddings": False}
-    (folder / "config.json").write_text(json.dumps(config_json("s1", **old)))
+def _all(*spoils: Spoil) -> Spoil:
+    return lambda folder: [spoil(folder) for spoil in spoils]
 
 
-def _older_without_codec(folder: Path) -> None:
-    _older(folder)
-    (folder / "codec.pth").unlink()
-
-
-FAULTS: dict[str, tuple[str, Spoil, str]] = {
-    "an index of nothing": (
-        "shards",
-        _write("model.safetensors.index.json", '{"weight_map":{}}'),
-        r"index\.json: weight_map",
-    ),
-    "a tensor is missing": (
-        "pth",
-        _pth("model.pth", lambda tensors: tensors.pop("embeddings.weight")),
-        r"model\.pth: .*embeddings",
-    ),
-    "no heads": ("shards", _config("text_config", n_head=0), r"config\.json: heads: "),
-    "a size that is no whole number": ("pth", _config(dim=32.0), r"config\.json: width: "),
-    "a size as text": ("pth", _config(n_layer="2"), r"config\.json: layers: "),
-    "a number as text": ("shards", _config("text_config", rope_base="1e6"), r"config\.json: rope_base: "),
-    "a billion layers": ("shards", _config("audio_decoder_config", n_layer=10**9), r"config\.json: layers: "),
-    "lists in lists": (
-        "pth",
-        _write("config.json", '{"model_type":' + "[" * 10**5),
-        r"config\.json: JSON: .*recursion",
-    ),
-    "special tokens as a list": (
-        "pth",
-        _write("special_tokens.json", "[]"),
-        r"special_tokens\.json: JSON: Input should be an object",
-    ),
-    "whole numbers as names": ("pth", _pth("model.pth", {5: torch.ones(1)}), r"model\.pth: 5 is no named"),
-    "a stride of 0": ("pth", _pth("codec.pth", _narrow_stride), r"codec\.pth: encoder_strides\.0: "),
-    "a window of 0": ("pth", _write("sizes.json", '{"window": 0}'), r"sizes\.json: window: "),
-    "heads of no width": ("pth", _write("sizes.json", '{"head_dim": -64}'), r"sizes\.json: head_dim: "),
-    "a window of a billion": (
-        "pth",
-        _write("sizes.json", '{"encoder_window": 1000000000}'),
-        r"sizes\.json: encoder_window: ",
-    ),
-    "a bomb": ("pth", _bomb, r"model\.pth: it is packed"),
-    "a link to a device": (
-        "pth",
-        _instead("codec.pth", lambda at: at.symlink_to("/dev/zero")),
-        r"codec\.pth: it is no regular",
-    ),
-    "a pipe": ("single", _instead("model.safetensors", os.mkfifo), r"model\.safetensors: it is no regular"),
-    "a folder": ("single", _instead("tokenizer.json", Path.mkdir), r"tokenizer\.json: it is no regular"),
-    "numbers of 64 bits": (
-        "single",
-        _tensor("", Tensor.double),
-        r"model\.safetensors: the tensor .* is of the type F64",
-    ),
-    "whole numbers": ("single", _tensor("wo.weight", Tensor.int), r"the tensor .*wo\.weight is of the type I32"),
-    "mixed types": ("single", _tensor("wo.weight", Tensor.half), "is of the type float16, not float32"),
-    "complex numbers": (
-        "pth",
-        _pth("codec.pth", lambda tensors: tensors.update({name: tensors[name] * 1j for name in [*tensors][:1]})),
-        "complex64",
-    ),
-    "a shard that is damaged": ("shards", _flip_shard, r"/model-00002-of-00002\.safetensors: "),
-    "a pickle that does something": ("pth", _pth("model.pth", {"x": Planted()}), "more than plain tensors"),
-    "a pickle that fills the memory": (
-        "pth",
-        _pth("model.pth", {"x": bytearray(10)}),
-        r"model\.pth: it holds more than plain tensors \(\S* bytearray\)",
-    ),
-    "ids that the model lacks": ("pth", _config(vocab_size=VOCABULARY - 1), "the highest id is .*, the model has"),
-    "codes that the model lacks": (
-        "shards",
-        _config("audio_decoder_config", vocab_size=32),
-        r"of 32 codes, codec\.pth \(64",
-    ),
-    "fish-speech 1.5": ("pth", _older, r"config\.json: it is of fish-speech 1\.5 or older, which is not supported"),
-    "fish-speech 1.5, no codec": ("pth", _older_without_codec, r"fish-speech 1\.5 or older, which is not supported"),
+SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
+SPECIAL = "special_tokens.json"
+GAIN = "decoder.model.0.conv.parametrizations.weight.original0"
+OLD = "config.json: it is of fish-speech 1.5 or older, which is not supported"
+OLDER: dict[str, Any] = {
+    "attention_qk_norm": False,
+    "fast_attention_qk_norm": False,
+    "scale_codebook_embeddings": False,
 }
+"""fish-speech 1.5: no norms of queries and keys, no scaled frames; its codec is another one, or lies beside."""
+FAULTS: list[tuple[str, Spoil, str]] = [
+    # The configuration.
+    ("pth", _config(model_type="other"), "model_type 'other'"),
+    ("pth", _config(attention_qkv_bias=True), "attention_qkv_bias"),
+    ("pth", _config(n_local_heads=3), "4 heads for 3"),
+    ("pth", _config(dim=32.0), "config.json: width: "),
+    ("pth", _config(n_layer="2"), "config.json: layers: Input should be"),
+    ("pth", _json("config.json", lambda whole: whole.pop("dim")), "/config.json: there is no field 'dim'"),
+    ("pth", _write("config.json", '{"model_type":' + "[" * 10**5), "config.json: JSON: .*recursion"),
+    ("pth", _config(**OLDER), OLD),
+    ("pth", _all(_config(**OLDER), _no_codec), OLD),
+    ("shards", _config("text_config", n_head=0), "config.json: heads: "),
+    ("shards", _config("text_config", rope_base="1e6"), "config.json: rope_base: "),
+    ("shards", _config("audio_decoder_config", n_layer=10**9), "config.json: layers: "),
+    # The tokenizer.
+    ("pth", _config(vocab_size=VOCABULARY - 1), f"tiktoken: the highest id is {VOCABULARY - 1}, the model has"),
+    ("pth", _write(SPECIAL, "[]"), "special_tokens.json: JSON: Input should be an object"),
+    ("pth", _json(SPECIAL, lambda ids: ids.pop("<|semantic:63|>")), "no token <.semantic:63"),
+    ("pth", _json(SPECIAL, lambda ids: ids.update({"<|semantic:0|>": 261})), "are not the 64 of the first codebook"),
+    ("shards", _config(eos_token_id=5), "the tokenizer has the speech tokens"),
+    ("shards", _instead("tokenizer.json"), "no tokenizer.json, nor tokenizer.tiktoken"),
+    ("shards", _write("tokenizer.json", "{"), "/tokenizer.json: it is damaged"),
+    ("single", _instead("tokenizer.json", Path.mkdir), "tokenizer.json: it is no regular"),
+    # The index, and files of tensors.
+    ("shards", _write(INDEX, "{}"), "index.json: weight_map: Field required"),
+    ("shards", _index(dict.clear), "index.json: weight_map"),
+    ("shards", _index(dict.popitem), "of model-0000.-of-00002.safetensors is not in the index"),
+    ("shards", _index(lambda places: places.update(d=SHARDS[0])), "the tensor d is missing in model-00001"),
+    ("shards", _index(lambda places: places.update(a="../" + SHARDS[0])), "weight_map.a: String should match"),
+    ("shards", _index(lambda places: places.update(a="three.safetensors")), "three.safetensors.*cannot be read"),
+    ("shards", _flip_shard, "/model-00002-of-00002.safetensors: "),
+    ("shards", lambda folder: os.truncate(folder / SHARDS[0], 5000), "cut off"),
+    ("single", _instead("model.safetensors", os.mkfifo), "model.safetensors: it is no regular"),
+    ("single", _tensor("", Tensor.double), "model.safetensors: the tensor .* is of the type F64"),
+    ("single", _tensor("wo.weight", Tensor.int), "the tensor .*wo.weight is of the type I32"),
+    ("single", _tensor("wo.weight", Tensor.half), "is of the type float16, not float32"),
+    ("pth", _pth("model.pth", lambda tensors: tensors.pop("embeddings.weight")), "model.pth: .*embeddings"),
+    ("pth", _pth("model.pth", lambda tensors: tensors.update({5: torch.ones(1)})), "model.pth: 5 is no named"),
+    (
+        "pth",
+        _pth("model.pth", lambda tensors: tensors.update(x=bytearray(10))),
+        r"model.pth: it holds more than plain tensors \(\S* bytearray\)",
+    ),
+    ("pth", _bomb, "model.pth: it is packed"),
+    # The codec.
+    ("pth", _no_codec, "there is no codec.pth"),
+    ("pth", _instead("codec.pth", lambda at: at.symlink_to("/dev/zero")), "codec.pth: it is no regular"),
+    ("pth", _pth("codec.pth", _narrow_stride), "codec.pth: encoder_strides.0: "),
+    ("pth", _write("sizes.json", '{"window": 0}'), "sizes.json: window: "),
+    ("pth", _write("sizes.json", '{"head_dim": -64}'), "sizes.json: head_dim: "),
+    ("pth", _write("sizes.json", '{"encoder_window": 1000000000}'), "sizes.json: encoder_window: "),
+    ("pth", _codec("decoder.model.0.conv.bias", torch.ones(24) * 1j), "complex64"),
+    ("pth", _codec("decoder.model.2.alpha", None), "the tensor decoder.model.2.alpha is missing"),
+    (
+        "pth",
+        _codec("decoder.model.2.alpha", torch.full((1, 12, 1), torch.nan)),
+        "2.alpha: it holds numbers that are not",
+    ),
+    ("pth", _codec("decoder.model.0.conv.bias", torch.zeros(25)), r"conv.bias has the shape \(25,\), not \(24,\)"),
+    ("pth", _codec(GAIN, None), "the tensor decoder.model.0.conv.weight_g is missing"),
+    ("pth", _codec(GAIN, torch.ones(24, 1)), r"conv.weight_g has the shape \(24, 1\), not \(24, 1, 1\)"),
+    ("pth", _codec("decoder.model.7.alpha", torch.ones(1)), "does not know the tensor decoder.model.7.alpha"),
+    (
+        "pth",
+        _codec("quantizer.semantic_quantizer.quantizers.0.codebook.weight", None),
+        "no tensor 'quantizer.semantic_quantizer",
+    ),
+    ("shards", _config("audio_decoder_config", vocab_size=32), r"of 32 codes, codec.pth \(64"),
+    # Models and codec that do not fit together.
+    ("both", _instead("pth/codec.pth", lambda at: save_codec(at, tiny_tensors())), "codec.pth of s2-pro and s1 differ"),
+    ("both", lambda folder: shutil.copytree(folder / "pth", folder / "again"), "again and pth are both s1"),
+    ("both", lambda folder: [*map(shutil.rmtree, folder.iterdir())], "there is no model in the folder"),
+    ("both", lambda folder: write_model(folder / "pth", "s1", num_codebooks=5), "pth has 5 codebooks"),
+]
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_named(fault: str, home: Path, tmp_path: Path) -> None:
-    base, spoil, what = FAULTS[fault]
+@pytest.mark.parametrize(("base", "spoil", "what"), FAULTS, ids=[what for *_, what in FAULTS])
+def test_a_fault_is_named(base: str, spoil: Spoil, what: str, home: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(home / base, tmp_path / "weights"))
     spoil(folder)
     with pytest.raises(WeightsError, match=what) as caught:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -25,7 +24,7 @@ from voicelab.engine.dual.folder import POSITIONS, MemoryPlan, free_memory, mode
 from voicelab.engine.dual.prompt import DualVoice, Reference
 from voicelab.engine.dual.tower import bytes_of
 from voicelab.engine.local import LocalBackend
-from voicelab.errors import EngineError, RequestInvalid, WeightsError
+from voicelab.errors import EngineError, RequestInvalid
 from voicelab.lab import Lab
 from voicelab.schema import Model, ReferenceAudio, TTSRequest, VoiceCreate
 from voicelab.service.keys import KeyStore
@@ -96,19 +95,6 @@ def test_both_models_speak_and_differ(backend: LocalBackend) -> None:
     assert not np.array_equal(one, other)
 
 
-def test_a_seed_repeats_and_another_does_not(backend: LocalBackend) -> None:
-    assert np.array_equal(samples(backend, seed=3), samples(backend, seed=3))
-    assert not np.array_equal(samples(backend, seed=3), samples(backend, seed=4))
-
-
-@pytest.mark.parametrize("latency", ["low", "balanced"])
-def test_latency_changes_when_not_what(backend: LocalBackend, latency: str) -> None:
-    low = samples(backend, seed=3, latency=latency, max_new_tokens=1000)
-    normal = samples(backend, seed=3, latency="normal", max_new_tokens=1000)
-    assert low.size > 24 * 24
-    assert np.abs(low - normal).max() < 1e-4
-
-
 @pytest.mark.parametrize("latency", ["low", "balanced", "normal"])
 @pytest.mark.parametrize("frames", [8, 24])
 def test_a_cut_at_the_end_of_a_piece_fades(backend: LocalBackend, latency: str, frames: int) -> None:
@@ -126,42 +112,6 @@ def test_a_model_without_more_positions_cuts_the_speech_off_and_says_so(both: Pa
     cut = [one for one in clips if "".join(one.notes).startswith(why)]
     assert cut
     assert all(abs(one.samples[-1]) < 1e-6 for one in cut)
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"temperature": 0.0},
-        {"top_p": 0.2},
-        {"max_new_tokens": 3},
-        {"repetition_penalty": 1.0, "temperature": 0.3},
-        {"prosody": {"speed": 2.0}},
-    ],
-)
-def test_a_field_acts(backend: LocalBackend, fields: dict[str, Any]) -> None:
-    base = {"temperature": 0.3} if "repetition_penalty" in fields else {}
-    assert any(
-        not np.array_equal(samples(backend, seed=s, **base), samples(backend, seed=s, **fields)) for s in range(4)
-    )
-
-
-def test_temperature_0_always_repeats(backend: LocalBackend) -> None:
-    assert np.array_equal(samples(backend, seed=1, temperature=0.0), samples(backend, seed=2, temperature=0.0))
-
-
-LONG = "This is the first of three sentences. " * 3 + "Here the second part goes on with a few more words. " * 3
-
-
-def test_segments_follow_each_other_or_run_side_by_side(backend: LocalBackend) -> None:
-    fields: dict[str, Any] = {"chunk_length": 100, "max_new_tokens": 10}
-    following = backend.synthesize(call(LONG, condition_on_previous_chunks=True, **fields)).clip()
-    apart = backend.synthesize(call(LONG, condition_on_previous_chunks=False, **fields)).clip()
-    assert following.samples.size > 24 * 10  # more than one segment
-    assert not np.array_equal(following.samples, apart.samples)
-    early = backend.synthesize(
-        call(LONG, condition_on_previous_chunks=False, early_stop_threshold=0.01, chunk_length=100, max_new_tokens=200)
-    ).clip()
-    assert any("early_stop_threshold" in note for note in early.notes)
 
 
 def test_a_reference_is_followed_and_encoded_once(backend: LocalBackend, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,9 +160,10 @@ def test_voices_are_packed_and_unpacked() -> None:
 
 @pytest.mark.parametrize("audio", [b"no audio", Clip(np.zeros(4410, np.float32), 44_100).to_bytes("wav")])
 def test_a_bad_reference_is_named(backend: LocalBackend, audio: bytes) -> None:
+    references = [ReferenceAudio(audio=one, text="One.") for one in (recording(), audio)]
     with pytest.raises(RequestInvalid) as caught:
-        samples(backend, references=[ReferenceAudio(audio=audio, text="One.")])
-    assert caught.value.errors[0].field == "references.0.audio"
+        samples(backend, references=references)
+    assert caught.value.errors[0].field == "references.1.audio"
 
 
 def test_references_that_leave_no_room(backend: LocalBackend) -> None:
@@ -311,44 +262,10 @@ def test_other_weights_another_fingerprint(both: Path, backend: LocalBackend, tm
         assert other.capabilities.fingerprint != backend.capabilities.fingerprint
 
 
-def _without_codec(folder: Path) -> None:
-    for path in folder.rglob("codec.pth"):
-        path.unlink()
-
-
-def _empty(folder: Path) -> None:
-    shutil.rmtree(folder)
-    folder.mkdir()
-
-
-@pytest.mark.parametrize(
-    ("spoil", "what"),
-    [
-        (_without_codec, r"there is no codec\.pth"),
-        (
-            lambda folder: save_codec(folder / "s2-pro" / "codec.pth", tiny_tensors(seed=1)),
-            r"the codec\.pth of s2-pro and s1 differ",
-        ),
-        (lambda folder: shutil.copytree(folder / "s2-pro", folder / "again"), "again and s2-pro are both s2-pro"),
-        (_empty, "there is no model in the folder"),
-        (
-            lambda folder: write_model(folder / "openaudio-s1-mini", "s1", num_codebooks=5),
-            "openaudio-s1-mini has 5 codebooks",
-        ),
-        (lambda folder: (folder / "s2-pro" / "tokenizer.json").unlink(), "no tokenizer"),
-        (lambda folder: os.truncate(folder / "s2-pro" / "model-00001-of-00002.safetensors", 5000), "cut off"),
-    ],
-)
-def test_a_folder_that_cannot_be_used(both: Path, spoil: Callable[[Path], object], what: str, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(both, tmp_path / "copy"))
-    spoil(folder)
-    with pytest.raises(WeightsError, match=what):
-        LocalBackend("cpu", weights=folder)
-
-
 def test_a_codec_of_both_in_the_folder_above(both: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(both, tmp_path / "copy"))
-    _without_codec(folder)
+    for path in folder.rglob("codec.pth"):
+        path.unlink()
     save_codec(folder / "codec.pth", tiny_tensors())
     assert {one.codec for one in model_folders(folder)} == {folder / "codec.pth"}
     with LocalBackend("cpu", weights=folder) as backend:

@@ -59,19 +59,6 @@ def test_renaming_leaves_out_and_refuses_two_of_one_name(tmp_path: Path) -> None
         files.renamed(lambda _: "x")
 
 
-@pytest.mark.parametrize(
-    ("shapes", "what"),
-    [
-        ({"a": (2, 3), "b": (4,), "c": (3,), "d": (1,)}, "the tensor d is missing"),
-        ({"a": (2, 3), "b": (4,)}, "does not know the tensor c"),
-        ({"a": (3, 2), "b": (4,), "c": (3,)}, r"a has the shape \(2, 3\), not \(3, 2\)"),
-    ],
-)
-def test_what_is_not_as_it_should_be_is_named(shapes: dict[str, tuple[int, ...]], what: str, tmp_path: Path) -> None:
-    with pytest.raises(WeightsError, match=what):
-        TensorFiles.open(_single(tmp_path)).check(shapes)
-
-
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_numbers_that_are_not_finite_are_named(bad: float, dtype: torch.dtype, tmp_path: Path) -> None:
@@ -110,27 +97,6 @@ def test_a_truncated_pth_names_the_tensor(write: Callable[[Path], Path], tmp_pat
     assert named == ["a", "b", "c"]
     first = next(iter(messages))
     assert "of another kind than torch.save writes today" in first
-
-
-def _rewrite(places: dict[str, str]) -> Callable[[Path], object]:
-    return lambda index: index.write_text(json.dumps({"weight_map": places}))
-
-
-@pytest.mark.parametrize(
-    ("spoil", "what"),
-    [
-        (_rewrite({"a": "one.safetensors", "b": "two.safetensors"}), "c of two.safetensors is not in the index"),
-        (_rewrite({"a": "one.safetensors", "d": "two.safetensors"}), "the tensor d is missing in two"),
-        (_rewrite({"a": "../one.safetensors"}), "weight_map.a: String should match"),
-        (_rewrite({"a": "three.safetensors"}), "cannot be read"),
-        (lambda index: index.write_text("{}"), "weight_map: Field required"),
-    ],
-)
-def test_an_index_that_does_not_fit_its_files(spoil: Callable[[Path], object], what: str, tmp_path: Path) -> None:
-    index = _sharded(tmp_path)
-    spoil(index)
-    with pytest.raises(WeightsError, match=what):
-        TensorFiles.open(index)
 
 
 class Planted:

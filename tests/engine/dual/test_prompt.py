@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.engine.dual.tiny import CODEBOOKS, ENTRIES, IDS, SPEECH, VOCABULARY, config_of, write_model, write_table
+from tests.engine.dual.tiny import CODEBOOKS, IDS, SPEECH, VOCABULARY, config_of, write_model, write_table
 from voicelab.engine.dual.prompt import (
     ChatPrompts,
     InterleavedPrompts,
@@ -19,7 +18,7 @@ from voicelab.engine.dual.prompt import (
     load_tokenizer,
     speech_ids,
 )
-from voicelab.errors import MissingExtra, WeightsError
+from voicelab.errors import MissingExtra
 
 CODES = torch.tensor([[3, 1, 2], [4, 5, 6]])
 SYSTEM = "<|im_start|>system\nconvert the provided text to speech"
@@ -106,30 +105,10 @@ def test_speech_tokens_are_those_of_the_files(tmp_path: Path) -> None:
     for name in ("s2-pro", "s1"):
         tokenizer = load_tokenizer(write_model(tmp_path / name, name), VOCABULARY)
         assert speech_ids(config_of(name), tokenizer) == SPEECH
-    with pytest.raises(WeightsError, match="the tokenizer has the speech tokens"):
-        speech_ids(config_of("s2-pro", eos_token_id=5), tokenizer)
-    (tmp_path / "s1" / "special_tokens.json").write_text(json.dumps({"<|semantic:0|>": 1}))
-    with pytest.raises(WeightsError, match=f"no token <.semantic:{ENTRIES - 1}"):
-        speech_ids(config_of("s1"), load_tokenizer(tmp_path / "s1", VOCABULARY))
 
 
-def test_ids_that_do_not_fit_the_model_are_refused(tmp_path: Path) -> None:
-    folder = write_model(tmp_path / "s1", "s1")
-    with pytest.raises(
-        WeightsError, match=rf"tokenizer\.tiktoken: the highest id is {VOCABULARY - 1}, the model has 300"
-    ):
-        load_tokenizer(folder, 300)
-    (folder / "special_tokens.json").write_text(json.dumps(IDS | {"<|semantic:0|>": SPEECH[0] + 1}))
-    with pytest.raises(WeightsError, match=f"are not the {ENTRIES} of the first codebook"):
-        speech_ids(config_of("s1"), load_tokenizer(folder, VOCABULARY))
-
-
-def test_a_tokenizer_that_is_missing_or_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(WeightsError, match=r"no tokenizer\.json, nor tokenizer\.tiktoken"):
-        load_tokenizer(tmp_path, VOCABULARY)
-    (tmp_path / "tokenizer.json").write_text("{")
-    with pytest.raises(WeightsError, match=r"/tokenizer\.json: it is damaged"):
-        load_tokenizer(tmp_path, VOCABULARY)
+def test_without_its_library_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_model(tmp_path, "s2-pro")
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(MissingExtra, match="open-weights"):
         load_tokenizer(tmp_path, VOCABULARY)

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.engine.dual.tiny import CODEBOOKS, SPEECH, config_of, model_of, tensors_of
 from tests.engine.dual.tiny_codec import TINY, save_codec, tiny_tensors
 from voicelab.engine.dual.codec import CodecFile
-from voicelab.engine.dual.step import DualStep, RowFrame, RowInput, RowState
+from voicelab.engine.dual.step import DualStep, RowInput, RowState
 
 CPU = torch.device("cpu")
 HOST_READS = {"aten::_local_scalar_dense", "aten::item", "aten::nonzero", "aten::equal", "aten::masked_select"}
@@ -72,28 +72,6 @@ def test_so_it_is_with_the_codec(tmp_path: Any) -> None:
         codec.encode(torch.ones(100))
     assert not watch.names & HOST_READS
     assert torch.float64 not in watch.types
-
-
-@torch.inference_mode()
-def test_a_frame_that_was_not_read_is_gone_on_from(step: DualStep) -> None:
-    """On the device as from the host, in a slot of its own, to the last number."""
-
-    def run(host: bool) -> list[RowFrame]:
-        made, state = [], START
-        for position in range(6):
-            step.launch({1: given(state if host or not position else None, position)}, {})
-            if host:
-                made.append(step.read()[1])
-                state = made[-1].state
-            elif position:
-                made.append(step.read()[1])
-        return made if host else [*made, step.read()[1]]
-
-    ahead, read = run(False), run(True)
-    assert ahead == read
-    assert [one.state.position for one in read] == [1, 2, 3, 4, 5, 6]
-    assert len({one.state.column for one in read}) > 3
-    assert read[4].state.recent[-4:] == tuple(one.state.column[1] for one in read[1:5])
 
 
 @torch.inference_mode()

@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from tokenizers import decoders, models, pre_tokenizers
 from torch import Tensor
 
+from tests.engine.dual import twin
 from tests.engine.dual.twin import Twin
 from voicelab.engine.dual.config import DualConfig
 from voicelab.engine.dual.model import DualLM, shapes_of
@@ -25,13 +26,8 @@ IDS = {token: 256 + i for i, token in enumerate(SPECIAL)}
 SPEECH = IDS["<|semantic:0|>"], IDS[f"<|semantic:{ENTRIES - 1}|>"], IDS["<|im_end|>"]
 VOCABULARY = 256 + len(SPECIAL)
 POSITIONS = 512
-_SHARED: dict[str, Any] = {
-    "rope_base": 1e6,
-    "norm_eps": 1e-6,
-    "attention_qkv_bias": False,
-    "attention_o_bias": False,
-    "dropout": 0.0,
-}
+_SHARED: dict[str, Any] = {"rope_base": 1e6, "norm_eps": 1e-6, "dropout": 0.0}
+_SHARED |= {"attention_qkv_bias": False, "attention_o_bias": False}
 _SLOW = {"n_layer": 2, "n_head": 4, "n_local_heads": 2, "dim": 32, "head_dim": 16, "intermediate_size": 48}
 _FAST = {"n_layer": 2, "n_head": 4, "n_local_heads": 2, "dim": 32, "head_dim": 8, "intermediate_size": 40}
 
@@ -51,14 +47,8 @@ def config_json(model: Model, **changes: Any) -> dict[str, Any]:
             name: {**whole[name], **value} if isinstance(value, dict) else value for name, value in changes.items()
         }
     fast = {f"fast_{name}": value for name, value in _FAST.items() if name != "n_layer"}
-    flat: dict[str, Any] = {
-        **_SHARED,
-        **_SLOW,
-        **fast,
-        "n_fast_layer": 2,
-        "fast_attention_qk_norm": False,
-        "attention_qk_norm": True,
-    }
+    flat: dict[str, Any] = {**_SHARED, **_SLOW, **fast, "n_fast_layer": 2}
+    flat |= {"fast_attention_qk_norm": False, "attention_qk_norm": True}
     flat |= {"vocab_size": VOCABULARY, "max_seq_len": POSITIONS, "codebook_size": ENTRIES, "num_codebooks": CODEBOOKS}
     flat |= {"tie_word_embeddings": False, "scale_codebook_embeddings": True, "model_type": "dual_ar"}
     return {**flat, **changes}
@@ -90,20 +80,11 @@ def speech_of(config: DualConfig) -> tuple[int, int, int]:
 
 
 def twin_of(
-    config: DualConfig, tensors: Mapping[str, Tensor], turned: str = "", speech: tuple[int, int, int] | None = None
+    config: DualConfig, tensors: Mapping[str, Tensor], of: Any = twin, speech: tuple[int, int, int] | None = None
 ) -> Twin:
-    """The twin over the same tensors; `speech` where ids are not those of `config_json`."""
-    values: dict[str, Any] = {
-        "eps": config.slow.eps,
-        "rope_base": config.slow.rope_base,
-        **{name: getattr(config, name) for name in ("codebooks", "entries", "tied", "norm_state", "scaled")},
-        **dict(zip(("begin", "end", "stop"), speech or speech_of(config), strict=True)),
-    }
-    for prefix, tower in (("", config.slow), ("fast_", config.fast)):
-        values |= {
-            prefix + name: getattr(tower, name) for name in ("layers", "heads", "kv_heads", "head_width", "qk_norm")
-        }
-    return Twin(tensors, values, turned)
+    """The twin over the same tensors, `of` a module of twins; `speech` where ids are not those of `config_json`."""
+    made: Twin = of.Twin(config, tensors, speech or speech_of(config))
+    return made
 
 
 def write_model(folder: Path, model: Model, seed: int = 0, dtype: torch.dtype = torch.float32, **changes: Any) -> Path:

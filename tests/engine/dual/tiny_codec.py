@@ -11,7 +11,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from tests.engine.dual.codec_twin import CodecTwin
 from voicelab.engine.dual.codec import CodecSizes, DualCodec
 
 TINY = CodecSizes(
@@ -85,16 +84,3 @@ def save_codec(path: Path, tensors: Mapping[str, Tensor], form: str = "hub", siz
         stored = {"state_dict": {f"generator.{name}": tensor for name, tensor in {**tensors, **buffers}.items()}}
     torch.save(stored, path)
     return path
-
-
-def twin(tensors: Mapping[str, Tensor], sizes: CodecSizes = TINY, turned: str = "") -> CodecTwin:
-    """The codec's twin over the same tensors."""
-    return CodecTwin(
-        tensors,
-        sizes.encoder_strides,
-        sizes.decoder_strides,
-        sizes.window,
-        sizes.encoder_window,
-        turned,
-        sizes.head_width,
-    )

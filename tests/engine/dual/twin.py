@@ -1,201 +1,279 @@
-"""The language model written down once more, plainly, slowly, in float64: what the quick one is compared with.
+"""Language model and codec written down once more, plainly, slowly, in float64: what the quick ones are compared with.
 
-`turned` names a fact that is turned round on purpose: a comparison that does not notice it would prove nothing.
+Written from the facts alone, without state or modules, and for whole signals only. `turned_round` states one of the facts
+wrongly: a comparison that does not notice it would prove nothing.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from functools import partial
+from types import ModuleType
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
 
-Array = NDArray[np.float64]
-Pick = Callable[[Array], int]
+from voicelab.engine.dual.codec import CodecSizes
+from voicelab.engine.dual.config import DualConfig, TowerConfig
+
+
+def turned_round(old: str, new: str) -> Any:
+    """This module with a piece of its source replaced wherever it stands."""
+    source, made = inspect.getsource(sys.modules[__name__]), ModuleType(__name__)
+    assert old in source
+    exec(source.replace(old, new), made.__dict__)  # noqa: S102 - the source is ours
+    return made
+
+
+class Heads(NamedTuple):
+    """What `layer` has to know of a transformer of the codec; the language model's configuration has the same names."""
+
+    heads: int
+    kv_heads: int
+    head_width: int
+    rope_base: float = 1e4
+    eps: float = 1e-5
+    qk_norm: bool = False
+
+
+Weights = Mapping[str, Tensor]
+Tower = TowerConfig | Heads
+
+
+def norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    return x / ((x * x).mean(-1, keepdim=True) + eps).sqrt() * weight
+
+
+def rotate(x: Tensor, base: float) -> Tensor:
+    """Of (positions, heads, width)."""
+    powers = torch.arange(0, x.shape[-1], 2).float() / x.shape[-1]
+    angles = torch.arange(len(x)).float()[:, None] * (1 / base**powers)
+    cos, sin = (one.bfloat16().double()[:, None] for one in (angles.cos(), angles.sin()))
+    a, b = x[..., 0::2], x[..., 1::2]
+    return torch.stack((a * cos - b * sin, b * cos + a * sin), -1).flatten(-2)
+
+
+def attention(x: Tensor, w: Weights, at: str, tower: Tower, window: int) -> Tensor:
+    heads, kv, width = tower.heads, tower.kv_heads, tower.head_width
+    rows = x @ w[f"{at}.wqkv.weight"].T
+    q, k, v = rows.reshape(len(x), -1, width).split([heads, kv, kv], 1)
+
+    def normed(x: Tensor, name: str) -> Tensor:
+        return norm(x, w[f"{at}.{name}_norm.weight"], tower.eps) if tower.qk_norm else x
+
+    q, k = (rotate(normed(one, name), tower.rope_base) for one, name in ((q, "q"), (k, "k")))
+    ahead = torch.arange(len(x)) - torch.arange(len(x))[:, None]
+    unseen, out = (ahead > 0) | (ahead <= -window), []
+    for head in range(heads):
+        group = head // (heads // kv)
+        scores = q[:, head] @ k[:, group].T / math.sqrt(width)
+        out.append(scores.masked_fill(unseen, -math.inf).softmax(1) @ v[:, group])
+    return torch.cat(out, 1) @ w[f"{at}.wo.weight"].T
+
+
+def layer(x: Tensor, w: Weights, at: str, tower: Tower, window: int = 1 << 30) -> Tensor:
+    before, between = (
+        partial(norm, weight=w[f"{at}.{name}_norm.weight"], eps=tower.eps) for name in ("attention", "ffn")
+    )
+    attend = partial(attention, w=w, at=f"{at}.attention", tower=tower, window=window)
+    z = x + attend(before(x)) * w.get(f"{at}.attention_layer_scale.gamma", 1.0)
+    y = between(z)
+    gate, through = (y @ w[f"{at}.feed_forward.{name}.weight"].T for name in ("w1", "w3"))
+    y = (gate / (1 + torch.exp(-gate)) * through) @ w[f"{at}.feed_forward.w2.weight"].T
+    return z + y * w.get(f"{at}.ffn_layer_scale.gamma", 1.0)
 
 
 class Twin:
-    """A checkpoint by the common names of its tensors.
-
-    Args:
-        tensors: by name.
-        config: plain values: layers, heads, kv_heads, head_width, qk_norm of both transformers (`fast_…` for the fast one),
-            eps, rope_base, codebooks, entries, tied, norm_state, scaled, and the ids begin, end, stop.
-        turned: the fact that is turned round.
+    """A language model by the common names of its tensors; `speech` are the ids of the first and the last speech token,
+    and of the end.
     """
 
-    def __init__(self, tensors: Mapping[str, torch.Tensor], config: Mapping[str, Any], turned: str = "") -> None:
-        self.w: dict[str, Array] = {name: tensor.double().numpy() for name, tensor in tensors.items()}
-        self.c, self.turned = config, turned
+    def __init__(self, config: DualConfig, tensors: Weights, speech: tuple[int, int, int]) -> None:
+        self.w, self.c = {name: tensor.double() for name, tensor in tensors.items()}, config
+        self.begin, self.end, self.stop = speech
+        self.speech = [*range(self.begin, self.end + 1), self.stop]
+        """Ids that may be chosen first: speech, and the end of it."""
 
-    def embed(self, column: NDArray[np.int64]) -> Array:
-        token, codes = int(column[0]), column[1:]
-        x: Array = self.w["embeddings.weight"][token].copy()
-        if self.c["begin"] <= token <= self.c["end"] or self.turned == "codes added to text":
+    def embed(self, column: Tensor) -> Tensor:
+        token, *codes = column.tolist()
+        x = self.w["embeddings.weight"][token]
+        if self.begin <= token <= self.end:
             for i, code in enumerate(codes):
-                place = (
-                    code * self.c["codebooks"] + i
-                    if self.turned == "tables interleaved"
-                    else code + self.c["entries"] * i
-                )
-                x += self.w["codebook_embeddings.weight"][place]
-            if self.c["scaled"] and self.turned != "no division":
-                x /= math.sqrt(self.c["codebooks"] + (self.turned != "division without the token"))
+                x = x + self.w["codebook_embeddings.weight"][code + self.c.entries * i]
+            if self.c.scaled:
+                x = x / math.sqrt(self.c.codebooks + 1)
         return x
 
-    def norm(self, x: Array, name: str) -> Array:
-        eps = 1e-3 if self.turned == "another eps" else self.c["eps"]
-        y: Array = x / np.sqrt((x**2).mean(-1, keepdims=True) + eps) * self.w[name]
-        return y
-
-    def rotate(self, x: Array) -> Array:
-        """Of (positions, heads, width)."""
-        width = x.shape[-1]
-        steps = torch.arange(0, width, 2, dtype=torch.float32) / width
-        base, first = (
-            (500.0 if self.turned == "another base" else self.c["rope_base"]),
-            self.turned == "positions from 1",
-        )
-        angles = torch.outer(torch.arange(len(x), dtype=torch.float32) + first, 1 / base**steps)
-        table = [angles.cos(), angles.sin()]
-        if self.turned != "table in float32":
-            table = [one.bfloat16() for one in table]
-        cos, sin = (one.double().numpy()[:, None] for one in table)
-        if self.turned == "rotated the other way":
-            sin = -sin
-        out = np.empty_like(x)
-        if self.turned == "halves rotated":
-            a, b = x[..., : width // 2], x[..., width // 2 :]
-            out[..., : width // 2], out[..., width // 2 :] = a * cos - b * sin, b * cos + a * sin
-        else:
-            a, b = x[..., 0::2], x[..., 1::2]
-            out[..., 0::2], out[..., 1::2] = a * cos - b * sin, b * cos + a * sin
-        return out
-
-    def attention(self, x: Array, at: str, fast: str) -> Array:
-        heads, kv, width = (self.c[fast + name] for name in ("heads", "kv_heads", "head_width"))
-        rows = x @ self.w[f"{at}.wqkv.weight"].T
-        parts = rows.reshape(len(x), -1, width)
-        if self.turned == "heads inside the width":
-            parts = rows.reshape(len(x), width, -1).transpose(0, 2, 1)
-        q, k, v = np.split(parts, [heads, heads + kv], axis=1)
-        if self.turned == "keys before queries":
-            k, q, v = np.split(parts, [kv, kv + heads], axis=1)
-        if self.turned == "keys and values swapped":
-            k, v = v, k
-        if self.turned == "norm after rotation":
-            q, k = self.rotate(q), self.rotate(k)
-        if self.c[fast + "qk_norm"] and self.turned != "no norm of queries and keys":
-            q, k = self.norm(q, f"{at}.q_norm.weight"), self.norm(k, f"{at}.k_norm.weight")
-        if self.turned != "norm after rotation":
-            q, k = self.rotate(q), self.rotate(k)
-        out = np.zeros((len(x), heads, width))
-        for head in range(heads):
-            group = head % kv if self.turned == "key heads tiled" else head // (heads // kv)
-            for position in range(len(x)):
-                last = len(x) if self.turned == "not causal" else position + 1
-                scores = k[:last, group] @ q[position, head]
-                scores /= width if self.turned == "scale without root" else math.sqrt(width)
-                weights = np.exp(scores - scores.max())
-                out[position, head] = weights @ v[:last, group] / weights.sum()
-        given: Array = out.reshape(len(x), -1) @ self.w[f"{at}.wo.weight"].T
-        return given
-
-    def tower(self, x: Array, prefix: str, fast: str = "") -> Array:
-        for i in range(self.c[fast + "layers"]):
-            at = f"{prefix}.{i}"
-            y = x if self.turned == "no norm before attention" else self.norm(x, f"{at}.attention_norm.weight")
-            attended = self.attention(y, f"{at}.attention", fast)
-            if self.turned == "norm after attention":
-                attended = self.norm(self.attention(x, f"{at}.attention", fast), f"{at}.attention_norm.weight")
-            beside = x
-            x = attended + (0 if self.turned == "nothing added to attention" else x)
-            y = self.norm(beside if self.turned == "branches side by side" else x, f"{at}.ffn_norm.weight")
-            gate, through = (y @ self.w[f"{at}.feed_forward.{name}.weight"].T for name in ("w1", "w3"))
-            if self.turned == "gate and value swapped":
-                gate, through = through, gate
-            opened = (1 if self.turned == "gate without itself" else gate) / (1 + np.exp(-gate))
-            x = x + (opened * through) @ self.w[f"{at}.feed_forward.w2.weight"].T
-        return x
-
-    def slow(self, columns: NDArray[np.int64]) -> tuple[Array, Array]:
+    def slow(self, columns: Tensor) -> tuple[Tensor, Tensor]:
         """Columns (n, 1 + codebooks) → logits (n, vocabulary) and what the fast transformer is given (n, width)."""
-        state = self.tower(np.stack([self.embed(column) for column in columns]), "layers")
-        normed = self.norm(state, "norm.weight")
-        head = self.w["embeddings.weight" if self.c["tied"] else "output.weight"]
-        given = normed if self.c["norm_state"] != (self.turned == "the other state") else state
+        state = torch.stack([self.embed(column) for column in columns])
+        for i in range(self.c.slow.layers):
+            state = layer(state, self.w, f"layers.{i}", self.c.slow)
+        normed = norm(state, self.w["norm.weight"], self.c.slow.eps)
+        head = self.w["embeddings.weight" if self.c.tied else "output.weight"]
+        given = normed if self.c.norm_state else state
         if "fast_project_in.weight" in self.w:
             given = given @ self.w["fast_project_in.weight"].T + self.w["fast_project_in.bias"]
         return normed @ head.T, given
 
-    def codes(self, given: Array, first: int, pick: Pick) -> list[int]:
-        """All codes of a frame, in ten passes of their own: nothing is kept from one to the next."""
+    def codes(self, given: Tensor, first: int, pick: Callable[[Tensor], int]) -> list[int]:
+        """All codes of a frame, in passes of their own: nothing is kept from one to the next."""
         x, codes = [given], [first]
-        if self.turned == "a frame before it":
-            x = [given, given]
-        if self.turned == "no state":
-            x = []
-        for _ in range(1, self.c["codebooks"]):
+        for _ in range(1, self.c.codebooks):
             x.append(self.w["fast_embeddings.weight"][codes[-1]])
-            if self.turned == "only the last code":
-                x = [given, x[-1]]
-            state = self.tower(np.stack(x), "fast_layers", "fast_")[-1]
-            codes.append(pick(self.w["fast_output.weight"] @ self.norm(state, "fast_norm.weight")))
+            state = torch.stack(x)
+            for i in range(self.c.fast.layers):
+                state = layer(state, self.w, f"fast_layers.{i}", self.c.fast)
+            normed = norm(state[-1], self.w["fast_norm.weight"], self.c.fast.eps)
+            codes.append(pick(self.w["fast_output.weight"] @ normed))
         return codes
 
-    def speech(self) -> list[int]:
-        """Ids that may be chosen first: speech, and the end of it."""
-        return [*range(self.c["begin"], self.c["end"] + 1), self.c["stop"]]
-
     def frames(
-        self, prompt: NDArray[np.int64], count: int, settings: tuple[float, float], randomness: Any
-    ) -> NDArray[np.int64]:
+        self,
+        prompt: Tensor,
+        count: int,
+        settings: tuple[float, float],
+        randomness: Callable[[int], Tensor],
+        *,
+        twice: bool,
+    ) -> Tensor:
         """The first `count` frames (n, codebooks) after a prompt; fewer where speech ends.
 
         `settings` are temperature and top_p; `randomness(frame)` gives the uniform numbers of a frame: two for each id of
-        `speech`, one for each code to choose from.
+        `speech`, one for each code to choose from. `twice`: whether what repeats is drawn once more.
         """
         columns, window = prompt, [-1] * 10
-        size, entries = len(self.speech()), self.c["entries"]
+        size, entries = len(self.speech), self.c.entries
         for frame in range(count):
             u = randomness(frame)
             logits, given = self.slow(columns)
-            of_speech = logits[-1][self.speech()]
+            of_speech = logits[-1][self.speech]
             main = draw(of_speech, u[:size], *settings)
-            again = draw(of_speech, u[size : 2 * size], 1.0, 0.9)
-            if frame > 0 and main in window and main < entries:
-                main = again
+            if twice and frame > 0 and main in window and main < entries:
+                main = draw(of_speech, u[size : 2 * size], 1.0, 0.9)
             if main == entries:
                 break
             if frame > 0:
                 window = [*window[1:], main]
             parts = iter(u[2 * size :].reshape(-1, entries))
 
-            def pick(of: Array, parts: Iterator[Array] = parts) -> int:
+            def pick(of: Tensor, parts: Iterator[Tensor] = parts) -> int:
                 return draw(of, next(parts), *settings)
 
             codes = self.codes(given[-1], main, pick)
-            columns = np.concatenate((columns, [[self.c["begin"] + main, *codes]]))
+            columns = torch.cat((columns, torch.tensor([[self.begin + main, *codes]])))
         return columns[len(prompt) :, 1:]
 
 
-def draw(logits: Array, u: Array, temperature: float, top_p: float, top_k: int = 30, turned: str = "") -> int:
+def draw(logits: Tensor, u: Tensor, temperature: float, top_p: float, top_k: int = 30) -> int:
     """One draw, entry by entry."""
-    if turned == "temperature first":
-        logits, temperature = logits / max(temperature, 1e-5), 1.0
-    p = np.exp(logits - logits.max())
-    p /= p.sum()
-    kept, total = [], 0.0
-    for rank, entry in enumerate(np.argsort(-logits, kind="stable")):
-        inside = top_p >= 1 or (total if turned == "the one that crosses stays" else total + p[entry]) <= top_p
-        total += p[entry]
-        if rank == 0 or (inside and (rank < top_k or turned == "no top k")):
-            kept.append(int(entry))
+    p = logits.softmax(0)
+    kept, total = list[int](), 0.0
+    for rank, entry in enumerate(logits.argsort(descending=True, stable=True).tolist()):
+        inside = top_p >= 1 or total + float(p[entry]) <= top_p
+        total += float(p[entry])
+        if rank == 0 or (inside and rank < top_k):
+            kept.append(entry)
     if temperature == 0:
         return kept[0]
-    scaled = logits[kept] / max(temperature, 1e-5)
-    weights = np.exp(scaled - scaled.max())
-    return kept[int(np.argmax(weights / -np.log(u[kept])))]
+    weights = (logits[kept] / max(temperature, 1e-5)).softmax(0)
+    return kept[int((weights / -u[kept].log()).argmax())]
+
+
+class CodecTwin:
+    """A codec by its tensors' plain names, weight norms not folded."""
+
+    def __init__(self, tensors: Weights, sizes: CodecSizes) -> None:
+        self.w, self.sizes = {name: tensor.double() for name, tensor in tensors.items()}, sizes
+        others = sum(name.endswith("codebook.weight") for name in tensors) - 1
+        first = "quantizer.semantic_quantizer.quantizers.0"
+        self.codebooks = [first, *(f"quantizer.quantizer.quantizers.{i}" for i in range(others))]
+
+    def latents(self, samples: Tensor) -> Tensor:
+        """(time,) → (latent, frames), what the quantizer is given."""
+        strides = self.sizes.encoder_strides
+        x = F.pad(samples.double(), (0, -len(samples) % (math.prod(strides) * 4)))[None]
+        x = self.conv("encoder.block.0", x)
+        for i, stride in enumerate(strides, 1):
+            for j, dilation in enumerate((1, 3, 9)):
+                x = self.residual(f"encoder.block.{i}.block.{j}", x, dilation)
+            x = self.conv(f"encoder.block.{i}.block.4", self.snake(f"encoder.block.{i}.block.3", x), stride=stride)
+        x = self.transformer(f"encoder.block.{i}.block.5", x, self.sizes.encoder_window)
+        x = self.conv(f"encoder.block.{i + 2}", self.snake(f"encoder.block.{i + 1}", x))
+        for i in (0, 1):
+            x = self.conv(f"quantizer.downsample.{i}.0", x, stride=2)
+            x = self.convnext(f"quantizer.downsample.{i}.1", x)
+        return self.transformer("quantizer.pre_module", x, self.sizes.window)
+
+    def encode(self, samples: Tensor) -> Tensor:
+        """(time,) → (frames, codebooks)."""
+        rest, codes = self.latents(samples), []
+        for name in self.codebooks:
+            table, query = self.w[f"{name}.codebook.weight"], self.conv(f"{name}.in_proj", rest, of="").T
+            codes.append((F.normalize(query) @ F.normalize(table).T).argmax(1))
+            rest = rest - self.entry(name, codes[-1])
+        return torch.stack(codes, 1)
+
+    def decode(self, codes: Tensor) -> Tensor:
+        """(frames, codebooks) → (time,)."""
+        entries = [self.entry(name, column) for name, column in zip(self.codebooks, codes.T, strict=True)]
+        x = self.transformer("quantizer.post_module", torch.stack(entries).sum(0), self.sizes.window)
+        for i in (0, 1):
+            x = self.convnext(f"quantizer.upsample.{i}.1", self.transposed(f"quantizer.upsample.{i}.0", x, 2))
+        x = self.conv("decoder.model.0", x)
+        for i, stride in enumerate(self.sizes.decoder_strides, 1):
+            x = self.transposed(f"decoder.model.{i}.block.1", self.snake(f"decoder.model.{i}.block.0", x), stride)
+            for j, dilation in enumerate((1, 3, 9), 2):
+                x = self.residual(f"decoder.model.{i}.block.{j}", x, dilation)
+        x = self.conv(f"decoder.model.{i + 2}", self.snake(f"decoder.model.{i + 1}", x))
+        return torch.tanh(x[0])
+
+    def weight(self, name: str) -> Tensor:
+        forms = (".weight_v", ".weight_g"), (".parametrizations.weight.original1", ".parametrizations.weight.original0")
+        for v_name, g_name in forms:
+            if name + v_name in self.w:
+                v = self.w[name + v_name]
+                return self.w[name + g_name] * v / v.square().sum((1, 2), keepdim=True).sqrt()
+        return self.w[name + ".weight"]
+
+    def conv(self, name: str, x: Tensor, *, stride: int = 1, dilation: int = 1, of: str = ".conv") -> Tensor:
+        weight = self.weight(name + of)
+        left = (weight.shape[-1] - 1) * dilation + 1 - stride
+        groups = x.shape[0] if weight.shape[1] == 1 and name.endswith("dwconv") else 1
+        x = F.pad(x, (left, 0))
+        return F.conv1d(x, weight, self.w[f"{name}{of}.bias"], stride, dilation=dilation, groups=groups)
+
+    def transposed(self, name: str, x: Tensor, stride: int) -> Tensor:
+        y = F.conv_transpose1d(x, self.weight(name + ".conv"), self.w[name + ".conv.bias"], stride)
+        return y[:, : x.shape[-1] * stride]
+
+    def snake(self, name: str, x: Tensor) -> Tensor:
+        alpha = self.w[name + ".alpha"][0]
+        return x + torch.sin(alpha * x) ** 2 / (alpha + 1e-9)
+
+    def residual(self, name: str, x: Tensor, dilation: int) -> Tensor:
+        y = self.conv(f"{name}.block.1", self.snake(f"{name}.block.0", x), dilation=dilation)
+        return x + self.conv(f"{name}.block.3", self.snake(f"{name}.block.2", y))
+
+    def convnext(self, name: str, x: Tensor) -> Tensor:
+        y = self.conv(name + ".dwconv", x).T
+        y = F.layer_norm(y, y.shape[-1:], self.w[name + ".norm.weight"], self.w[name + ".norm.bias"], 1e-6)
+        y = F.gelu(F.linear(y, self.w[name + ".pwconv1.weight"], self.w[name + ".pwconv1.bias"]))
+        y = F.linear(y, self.w[name + ".pwconv2.weight"], self.w[name + ".pwconv2.bias"])
+        return x + (self.w[name + ".gamma"] * y).T
+
+    def entry(self, name: str, codes: Tensor) -> Tensor:
+        table = self.w[f"{name}.codebook.weight"]
+        return self.conv(f"{name}.out_proj", table[codes.clamp(max=len(table) - 1)].T, of="")
+
+    def transformer(self, name: str, x: Tensor, window: int) -> Tensor:
+        heads, x, i = x.shape[0] // self.sizes.head_width, x.T, 0
+        while f"{name}.layers.{i}.attention.wo.weight" in self.w:
+            at, tower = f"{name}.layers.{i}", Heads(heads, heads, self.sizes.head_width)
+            x, i = layer(x, self.w, at, tower, window), i + 1
+        return norm(x, self.w[f"{name}.norm.weight"], 1e-5).T
