@@ -9,29 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.client.conftest import CREATE, QUICK, RECORD, Script, hang_up, reply, reset
+from tests.client.conftest import CREATE, QUICK, RECORD, Script, reply, reset
 from tests.served import accepting
 from voicelab.client import RetryPolicy, Timeouts
 from voicelab.errors import ServiceTimeout, ServiceUnavailable
 
 Connect = Callable[..., Any]
-
-
-def test_voices_are_made_and_found(script: Script, connect: Connect) -> None:
-    script.acts = [reply(201, RECORD), reply(200, RECORD)]
-    with connect(script.url, "key-1") as backend:
-        assert backend.create_voice(CREATE).id == "v1"
-        assert backend.get_voice("a/b").title == "Ada"
-    assert script.asked[0].startswith(b"POST /model HTTP/1.1")
-    assert script.asked[1].startswith(b"GET /model/a%2Fb HTTP/1.1")
-
-
-@pytest.mark.parametrize("failure", [reply(503), reply(502), hang_up, reset, reply(429)])
-def test_a_voice_is_never_made_twice(script: Script, failure: object, connect: Connect) -> None:
-    script.acts = [failure, reply(201, RECORD)]  # type: ignore[list-item]
-    with connect(script.url, retry=QUICK) as backend, pytest.raises(ServiceUnavailable):
-        backend.create_voice(CREATE)
-    assert len(script.asked) == 1
 
 
 @pytest.mark.parametrize("upload", ["msgpack", "multipart"])
@@ -74,12 +57,6 @@ def test_a_voice_is_sent_again_when_nobody_took_the_call(script: Script, connect
         assert backend.create_voice(CREATE).id == "v1"
     opening.join(5)
     assert len(script.asked) == 1
-
-
-def test_a_voice_is_looked_up_again(script: Script, connect: Connect) -> None:
-    script.acts = [reply(503), hang_up, reply(200, RECORD)]
-    with connect(script.url, retry=QUICK) as backend:
-        assert backend.get_voice("v1").id == "v1"
 
 
 def test_a_service_that_takes_no_more_is_given_up_in_time(connect: Connect) -> None:

@@ -11,32 +11,18 @@ from typing import Any
 
 import pytest
 
-from tests.client.conftest import CREATE, QUICK, RECORD, REQUEST, Script, chunked, hang_up, reply, reset, says, silent
+from tests.client.conftest import CREATE, QUICK, RECORD, REQUEST, Script, chunked, reply, says, silent
 from voicelab.call import Call
-from voicelab.client import RetryPolicy, ServiceBackend, Timeouts
+from voicelab.client import RetryPolicy, Timeouts
 from voicelab.errors import (
     Cancelled,
     RequestInvalid,
-    ServiceError,
     ServiceTimeout,
     ServiceUnavailable,
-    StreamTruncated,
-    VoicelabError,
 )
 
 Connect = Callable[..., Any]
 Speak = Callable[..., bytes]
-
-
-@pytest.fixture
-def speak(script: Script) -> Speak:
-    """Speak by the blocking client; test_parity shows that both come to the same."""
-
-    def call(retry: RetryPolicy = QUICK, timeout: Timeouts | float | None = 5.0) -> bytes:
-        with ServiceBackend(script.url, "key-1", retry=retry, timeout=timeout) as backend:
-            return b"".join(backend.synthesize(Call(REQUEST)))
-
-    return call
 
 
 @pytest.fixture
@@ -55,24 +41,6 @@ def deaf() -> Iterator[str]:
             one.setblocking(False)
             one.connect_ex(listener.getsockname())
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-
-
-def test_any_service_of_the_interface_will_do(script: Script, speak: Speak) -> None:
-    script.acts = [chunked(b"ab", b"cd")]
-    assert speak() == b"abcd"
-    head = script.asked[0].split(b"\r\n\r\n")[0].lower()
-    assert b"authorization: bearer key-1" in head
-    assert b"model: s2-pro" in head
-    assert b"x-voicelab" not in head
-
-
-def test_a_service_that_declares_nothing_takes_no_seed(script: Script, connect: Connect) -> None:
-    with connect(script.url) as backend:
-        assert backend.capabilities.seed == "none"
-        assert backend.capabilities.fingerprint == script.url
-        with pytest.raises(RequestInvalid, match="seed"):
-            backend.synthesize(Call(REQUEST, seed=1))
-    assert script.asked == []
 
 
 def test_the_key_is_not_sent_where_it_is_not_needed(script: Script, connect: Connect) -> None:
@@ -158,53 +126,11 @@ def test_a_refused_connection_is_unavailability(connect: Connect, ask: Callable[
         ask(backend)
 
 
-def test_an_answer_without_an_end_is_said_to_be_so(script: Script, connect: Connect) -> None:
-    script.acts = [says(b"HTTP/1.1 200 OK\r\n\r\nabcd"), chunked(b"abcd")]
-    with connect(script.url) as backend:
-        unframed, framed = backend.synthesize(Call(REQUEST)).clip(), backend.synthesize(Call(REQUEST)).clip()
-    assert framed.notes == ()
-    (note,) = unframed.notes
-    assert "where the audio ends" in note
-
-
-def test_a_body_shorter_than_its_length_is_truncated(script: Script, speak: Speak) -> None:
-    script.acts = [says(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc")]
-    with pytest.raises(StreamTruncated) as caught:
-        speak()
-    assert caught.value.partial == b"abc"
-
-
-@pytest.mark.parametrize(
-    "failure", [reply(503), reply(429), reply(502), reply(504), hang_up, reset, chunked(end=False)]
-)
-def test_what_delivered_nothing_is_tried_again(script: Script, failure: object, speak: Speak) -> None:
-    script.acts = [failure, failure, chunked(b"ab")]  # type: ignore[list-item]
-    assert speak() == b"ab"
-    assert len(script.asked) == 3
-    assert len(set(script.asked)) == 1
-
-
-@pytest.mark.parametrize("status", [400, 401, 402, 404, 413, 415, 422, 500])
-def test_what_will_not_change_is_not_tried_again(script: Script, status: int, speak: Speak) -> None:
-    script.acts = [reply(status, b"{}"), chunked(b"ab")]
-    with pytest.raises(VoicelabError):
-        speak()
-    assert len(script.asked) == 1
-
-
 def test_the_service_says_when_to_come_back(script: Script, speak: Speak) -> None:
     script.acts = [reply(503, Retry_After="1"), chunked(b"ab")]
     before = time.monotonic()
     assert speak() == b"ab"
     assert 1.0 <= time.monotonic() - before < 4
-
-
-def test_who_is_told_to_wait_too_long_gives_up_at_once(script: Script, speak: Speak) -> None:
-    script.acts = [reply(503, Retry_After="3600"), chunked(b"ab")]
-    before = time.monotonic()
-    with pytest.raises(ServiceUnavailable):
-        speak()
-    assert time.monotonic() - before < 1
 
 
 def test_a_closed_stream_does_not_try_again(script: Script, connect: Connect) -> None:
@@ -216,13 +142,6 @@ def test_a_closed_stream_does_not_try_again(script: Script, connect: Connect) ->
         with pytest.raises(Cancelled):
             list(stream)
     assert time.monotonic() - before < 3
-    assert len(script.asked) == 1
-
-
-def test_no_answer_in_time_is_a_timeout_and_not_tried_again(script: Script, speak: Speak) -> None:
-    script.acts = [silent, chunked(b"ab")]
-    with pytest.raises(ServiceTimeout):
-        speak(timeout=Timeouts(first_audio=0.2))
     assert len(script.asked) == 1
 
 
@@ -239,27 +158,6 @@ def test_a_stall_in_mid_audio_is_a_timeout(script: Script, connect: Connect) -> 
         with pytest.raises(ServiceTimeout, match=r"0\.2 s"):
             next(stream)
         assert time.monotonic() - before < 5
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        chunked(),
-        reply(200, b""),
-        reply(200, b"<html>", content_type="text/html"),
-        reply(200, b"{}", content_type="application/json"),
-    ],
-)
-def test_an_answer_without_audio_is_an_error(script: Script, answer: object, speak: Speak) -> None:
-    script.acts = [answer]  # type: ignore[list-item]
-    with pytest.raises(ServiceError):
-        speak()
-
-
-def test_rubbish_instead_of_http_is_an_error(script: Script, speak: Speak) -> None:
-    script.acts = [says(b"\x00\xff rubbish\r\n\r\n")] * 3
-    with pytest.raises(ServiceUnavailable):
-        speak()
 
 
 def test_the_connection_is_used_again(script: Script, connect: Connect) -> None:

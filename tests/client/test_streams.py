@@ -16,7 +16,6 @@ from tests.client.conftest import QUICK, REQUEST
 from tests.served import on_loop, until_async
 from tests.service.conftest import Start
 from tests.tones import ToneBackend
-from voicelab.audio.formats import encode
 from voicelab.backend import StreamSummary
 from voicelab.call import Call
 from voicelab.capabilities import Capabilities
@@ -47,13 +46,6 @@ async def given(
 
 
 # The stream by itself
-
-
-@on_loop
-async def test_audio_of_another_rate_than_asked_for_is_refused() -> None:
-    wav = encode(np.zeros(2400, np.float32), "wav", 24000, 24000)
-    with pytest.raises(AudioError, match="its audio has 24000 Hz"):
-        await stream(given(wav[:20], wav[20:]), "wav").take()
 
 
 @on_loop
@@ -97,22 +89,6 @@ async def test_errors_of_the_source_pass_unchanged_and_close_it(error: Exception
     assert caught.value is error
     assert not speech.complete
     assert ended == [True]
-
-
-@on_loop
-async def test_another_task_ends_what_the_reader_waits_for() -> None:
-    ended: list[bool] = []
-    speech = stream(given(b"ab", ended=ended, wait=60))
-    reader = asyncio.create_task(speech.clip())
-    await asyncio.sleep(0.05)
-    await speech.aclose()
-    await speech.aclose()
-    with pytest.raises(Cancelled):
-        await reader
-    assert ended == [True]
-    with pytest.raises(Cancelled):
-        await anext(speech)
-    assert not reader.cancelled()
 
 
 @on_loop
@@ -192,17 +168,6 @@ async def test_cancelling_the_task_ends_the_work_at_once(hall: Hall, read: str, 
         await until_async(lambda: voice.open == 0)
         # The backend is none the worse for it.
         assert len((await (await backend.synthesize(Call(REQUEST))).clip()).samples) == 5 * 1200
-
-
-@on_loop
-async def test_a_timeout_around_a_call_ends_it(hall: Hall) -> None:
-    go = threading.Event()
-
-    async with hall(ToneBackend(lambda _: go.wait(20))) as backend:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.2):
-                await (await backend.synthesize(Call(REQUEST))).clip()
-        go.set()
 
 
 @on_loop
