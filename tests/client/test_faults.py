@@ -6,23 +6,18 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.client.conftest import CREATE, QUICK, RECORD, REQUEST, Script, chunked, reply, says, silent
+from tests.client.conftest import CREATE, QUICK, RECORD, REQUEST, Script, chunked, reply, reset, says, silent
+from tests.served import accepting
 from voicelab.call import Call
 from voicelab.client import RetryPolicy, Timeouts
-from voicelab.errors import (
-    Cancelled,
-    RequestInvalid,
-    ServiceTimeout,
-    ServiceUnavailable,
-)
+from voicelab.errors import Cancelled, RequestInvalid, ServiceTimeout, ServiceUnavailable
 
 Connect = Callable[..., Any]
-Speak = Callable[..., bytes]
 
 
 @pytest.fixture
@@ -30,17 +25,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait 0.3 s for what a service says of itself, not 3."""
     short = Timeouts(connect=0.3, send=0.3, first_audio=0.3, stall=0.3)
     monkeypatch.setattr("voicelab.client.caller._SHORT", short)
-
-
-@pytest.fixture
-def deaf() -> Iterator[str]:
-    """An address that takes no more calls, and says nothing to those who try."""
-    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener, contextlib.ExitStack() as waiting:
-        for _ in range(4):  # Linux drops what comes when the queue is full
-            one = waiting.enter_context(socket.socket())
-            one.setblocking(False)
-            one.connect_ex(listener.getsockname())
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
 def test_the_key_is_not_sent_where_it_is_not_needed(script: Script, connect: Connect) -> None:
@@ -77,26 +61,6 @@ def test_a_service_that_could_not_say_what_it_is_is_asked_again(
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_health_page_that_hangs_is_waited_for_once(script: Script, connect: Connect) -> None:
-    script.health = b""  # no answer, and no end
-    script.acts = [chunked(b"ab"), chunked(b"cd")]
-    with connect(script.url) as backend:
-        assert b"".join(backend.synthesize(Call(REQUEST))) == b"ab"
-        assert b"".join(backend.synthesize(Call(REQUEST))) == b"cd"
-    assert len(script.probes) == 1
-
-
-@pytest.mark.usefixtures("impatient")
-def test_an_address_that_swallows_calls_is_not_waited_for_at_each_look(connect: Connect, deaf: str) -> None:
-    with connect(deaf) as backend:
-        before = time.monotonic()
-        assert backend.capabilities.seed == "unknown"
-        first = time.monotonic() - before
-        assert backend.capabilities.seed == "unknown"
-        assert time.monotonic() - before - first < 0.1 < first
-
-
-@pytest.mark.usefixtures("impatient")
 def test_a_seed_for_a_service_that_could_not_be_asked_is_sent_and_not_taken_for_used(
     script: Script, connect: Connect
 ) -> None:
@@ -104,32 +68,52 @@ def test_a_seed_for_a_service_that_could_not_be_asked_is_sent_and_not_taken_for_
     script.acts = [reply(200, b"ab"), reply(200, b"ab", x_voicelab_seed="7")]
     with connect(script.url) as backend:
         silent, told = (backend.synthesize(Call(REQUEST, seed=7)).clip() for _ in range(2))
+    assert len(script.probes) == 1
     assert all(b"x-voicelab-seed: 7" in head.lower() for head in script.asked)
     assert silent.take.seed is None
     assert any("whether it takes a seed" in note for note in silent.notes)
     assert (told.take.seed, any("seed" in note for note in told.notes)) == (7, False)
 
 
-@pytest.mark.parametrize(
-    "ask",
-    [
-        lambda backend: list(backend.synthesize(Call(REQUEST))),
-        lambda backend: backend.synthesize(Call(REQUEST, seed=1)).clip(),
-        lambda backend: backend.create_voice(CREATE),
-    ],
-    ids=["speech", "speech with a seed", "a voice"],
-)
-def test_a_refused_connection_is_unavailability(connect: Connect, ask: Callable[[Any], object]) -> None:
+@pytest.mark.usefixtures("impatient")
+def test_an_address_that_swallows_calls_is_given_up_in_time_and_not_waited_for_at_each_look(connect: Connect) -> None:
+    def waited(look: Callable[[], object]) -> float:
+        before = time.monotonic()
+        look()
+        return time.monotonic() - before
+
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener, contextlib.ExitStack() as waiting:
+        for _ in range(4):  # Linux drops what comes when the queue is full
+            one = waiting.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(listener.getsockname())
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with connect(url, timeout=Timeouts(connect=0.3), retry=RetryPolicy(attempts=1)) as backend:
+            first, second = (waited(lambda: backend.capabilities) for _ in range(2))
+            assert second < 0.1 < first
+            assert backend.capabilities.seed == "unknown"
+            with pytest.raises(ServiceTimeout, match="cannot be reached in time"):
+                backend.get_voice("v1")
+
+
+def test_a_refused_connection_is_unavailability(connect: Connect) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
-    with connect(nobody, retry=QUICK) as backend, pytest.raises(ServiceUnavailable, match="cannot be reached"):
-        ask(backend)
+    with connect(nobody, retry=QUICK) as backend:
+        for ask in (
+            lambda: list(backend.synthesize(Call(REQUEST))),
+            lambda: backend.synthesize(Call(REQUEST, seed=1)).clip(),
+            lambda: backend.create_voice(CREATE),
+        ):
+            with pytest.raises(ServiceUnavailable, match="cannot be reached"):
+                ask()
 
 
-def test_the_service_says_when_to_come_back(script: Script, speak: Speak) -> None:
+def test_the_service_says_when_to_come_back(script: Script, connect: Connect) -> None:
     script.acts = [reply(503, Retry_After="1"), chunked(b"ab")]
     before = time.monotonic()
-    assert speak() == b"ab"
+    with connect(script.url, retry=QUICK) as backend:
+        assert b"".join(backend.synthesize(Call(REQUEST))) == b"ab"
     assert 1.0 <= time.monotonic() - before < 4
 
 
@@ -174,19 +158,68 @@ def test_the_connection_is_used_again(script: Script, connect: Connect) -> None:
     assert script.connections == 1
 
 
-def test_an_address_where_nobody_answers_is_given_up_in_time(connect: Connect, deaf: str) -> None:
-    before = time.monotonic()
-    with (
-        connect(deaf, timeout=Timeouts(connect=0.3), retry=RetryPolicy(attempts=1)) as backend,
-        pytest.raises(ServiceTimeout, match="cannot be reached in time"),
-    ):
-        backend.get_voice("v1")
-    assert time.monotonic() - before < 5
-
-
 def test_an_idle_connection_that_the_service_closed_is_replaced(script: Script, connect: Connect) -> None:
     last = b"HTTP/1.1 200 OK\r\nContent-Type: audio/pcm\r\nContent-Length: 2\r\n\r\nab"
     script.acts = [says(last), chunked(b"cd")]
     with connect(script.url, retry=QUICK) as backend:
         assert b"".join(backend.synthesize(Call(REQUEST))) == b"ab"
         assert b"".join(backend.synthesize(Call(REQUEST))) == b"cd"
+
+
+# Voices are made once, whatever a service does
+
+
+@pytest.mark.parametrize("upload", ["msgpack", "multipart"])
+def test_an_upload_that_is_cut_off_is_not_sent_again(connect: Connect, upload: str) -> None:
+    large = CREATE.replace(voices=(bytes(8_000_000),))
+    got: list[int] = []
+
+    def serve(connection: socket.socket) -> None:
+        got.append(len(connection.recv(100_000)))
+        reset(connection)
+
+    with (
+        accepting(serve) as url,
+        connect(url, retry=QUICK, upload=upload) as backend,
+        pytest.raises(ServiceUnavailable),
+    ):
+        backend.create_voice(large)
+    assert len(got) == 1
+    assert got[0] > 0
+
+
+def test_a_voice_is_sent_again_when_nobody_took_the_call(script: Script, connect: Connect) -> None:
+    # Bound, but not listening yet: connections are refused.
+    later = socket.socket()
+    later.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    later.bind(("127.0.0.1", 0))
+    script.acts = [reply(201, RECORD), reply(201, RECORD)]
+
+    def serve() -> None:
+        with later:
+            later.listen()
+            connection, _ = later.accept()
+            with connection:
+                script.serve(connection)
+
+    opening = threading.Timer(0.3, serve)
+    opening.start()
+    url = f"http://127.0.0.1:{later.getsockname()[1]}"
+    with connect(url, retry=RetryPolicy(attempts=40, base_s=0.1, longest_s=0.1)) as backend:
+        assert backend.create_voice(CREATE).id == "v1"
+    opening.join(5)
+    assert len(script.asked) == 1
+
+
+def test_a_service_that_takes_no_more_is_given_up_in_time(connect: Connect) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        large = CREATE.replace(voices=(bytes(30_000_000),))
+        backend = connect(url, timeout=Timeouts(send=0.3), retry=QUICK)
+        with backend, pytest.raises(ServiceTimeout, match="did not answer in time"):
+            backend.create_voice(large)
+        listener.setblocking(False)
+        connection, _ = listener.accept()
+        connection.close()
+        with pytest.raises(BlockingIOError):
+            listener.accept()

@@ -102,6 +102,7 @@ def test_references_go_out_in_messagepack_and_the_rest_in_json(lab: vl.Lab, serv
     assert service.last.kind == JSON
     lab.speak("Hi", references=[REFERENCE])
     assert service.last.kind == MSGPACK
+    ignored: dict[str, Any]
     for ignored in ({"references": [REFERENCE], "reference_id": "v"}, {"references": []}):
         lab.speak("Hi", **ignored)
         assert service.last.kind == JSON
