@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,6 @@ class Voice:
 
     backend: LocalBackend
     folder: Path
-    keys: KeyStore
     caller: Caller
     other: Caller
     said: dict[str, bytes] = field(default_factory=dict)
@@ -72,9 +71,7 @@ class Voice:
 def calling(backend: Backend, folder: Path, limits: Limits | None = None) -> Iterator[tuple[KeyStore, Caller]]:
     """Serve a backend, with its keys in a folder; give the keys, and somebody who has one."""
     with KeyStore(folder / "keys.sqlite3") as keys, running(backend, keys=keys, limits=limits or Limits()) as url:
-        caller = Caller(url, keys.create("ada").secret)
-        yield keys, caller
-        caller.close()
+        yield keys, Caller(url, keys.create("ada").secret)
 
 
 @pytest.fixture(scope="session")
@@ -88,14 +85,12 @@ def wire(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wire]:
 @pytest.fixture(scope="session")
 def voice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Voice]:
     folder = tmp_path_factory.mktemp("voice")
-    store = VoiceStore(folder / "voices", exclusive=True)
-    backend = LocalBackend("cpu", voices=store)
-    with calling(backend, folder) as (keys, ada):
-        ben = Caller(ada.url, keys.create("ben").secret)
-        yield Voice(backend, folder / "voices", keys, ada, ben)
-        ben.close()
-    backend.close()
-    store.close()
+    with (
+        VoiceStore(folder / "voices", exclusive=True) as store,
+        closing(LocalBackend("cpu", voices=store)) as backend,
+        calling(backend, folder) as (keys, ada),
+    ):
+        yield Voice(backend, folder / "voices", ada, Caller(ada.url, keys.create("ben").secret))
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,6 @@ def test_without_credit_there_is_402(wire: Wire, kind: str) -> None:
     refusal(caller.tts({"text": "12345678"}, kind), 402)
     assert caller.tts({"text": "12"}, kind).status == 200
     refusal(caller.tts({"text": "1"}, kind), 402)
-    caller.close()
 
 
 @proves("7.1/422:meaning", "7.1/422:body", "7.1/422:loc", "7.1/422:type", "7.1/422:msg", "7.1/422:ctx", "7.1/422:in")

@@ -202,7 +202,6 @@ def test_a_full_queue_is_503_with_retry_after(tmp_path: Path) -> None:
                 assert int(answer.headers["retry-after"]) >= 0
             if len(statuses) == 4:  # two must wait; all others have been told
                 hold.set()
-            caller.close()
 
         list(pool.map(ask, range(6)))
     assert sorted(statuses) == [200, 200, 503, 503, 503, 503]
