@@ -104,36 +104,16 @@ def test_a_page_is_no_audio(kind: str) -> None:
 
 def test_a_service_declares_itself() -> None:
     told = {
-        "name": "local",
-        "models": ["s2-pro", "s9"],
-        "device": "cuda:0",
-        "seed": "exact",
-        "fingerprint": "sha256:1",
-        "languages": ["en"],
-        "voices": [{"id": "ada", "title": "Ada"}, {"id": ""}, 3],
-        "max_text": 20000,
-        "prices": [{"amount": 15, "currency": "", "unit": "bytes", "per": 1000000, "model": ""}],
-        "fields": [
-            {"field": "temperature", "ignored": "", "bounds": [0, 0.5], "values": []},
-            {"field": "no such"},
-            3,
-        ],
-        "one_model": False,
-        "later": "fields",
-    }
+        "name": "local", "models": ["s2-pro", "s9"], "device": "cuda:0", "seed": "exact", "fingerprint": "sha256:1",
+        "languages": ["en"], "voices": [{"id": "ada", "title": "Ada"}, {"id": ""}, 3], "max_text": 20000, "one_model": False,
+        "prices": [{"amount": 15, "currency": "", "unit": "bytes", "per": 1000000, "model": ""}], "later": "fields",
+        "fields": [{"field": "temperature", "ignored": "", "bounds": [0, 0.5], "values": []}, {"field": "no such"}, 3],
+    }  # fmt: skip
     assert wire.capabilities_of(answer(200, {"status": "ready", "backend": told}), "http://h") == Capabilities(
-        name="local",
-        models=("s2-pro",),
-        device="remote",
-        seed="exact",
-        fingerprint="sha256:1",
-        languages=("en",),
-        voices=(VoicePreset("ada", "Ada"),),
-        max_text=20000,
-        prices=(Price(15.0),),
-        one_model=False,
+        "local", ("s2-pro",), "remote", "exact", "sha256:1", languages=("en",), voices=(VoicePreset("ada", "Ada"),),
+        max_text=20000, prices=(Price(15.0),), one_model=False,
         fields=(FieldSupport("temperature", bounds=(0.0, 0.5)),),
-    )
+    )  # fmt: skip
 
 
 RUBBISH: list[Any] = [None, 7, "x", [], {}, [[]], {"a": 1}, True, -1, 1.5]

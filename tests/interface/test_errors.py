@@ -44,16 +44,8 @@ def test_in_header(wire: Wire) -> None:
 
 NO_OBJECT = [b"", b"{", b"null", b"[]", b"1", b'"text"', b"\xff", b'{"text": "a", "text": "b"}', b"[" * 5000]
 NO_MAP = [
-    b"\x81\x01\x01",
-    b"\x81\xc4\x04text\xa2Hi",
-    b"",
-    b"\xc1",
-    b"\xc0",
-    b"\x90",
-    b"\x01",
-    b"\x82\xa4text",
-    b"\x81\xa4text\xa2Hi\x00",
-    b"\x91" * 5000,
+    *(b"", b"\xc1", b"\xc0", b"\x90", b"\x01", b"\x82\xa4text", b"\x81\xa4text\xa2Hi\x00", b"\x91" * 5000),
+    *(b"\x81\x01\x01", b"\x81\xc4\x04text\xa2Hi", b"\x81\xa4text\xc4\x02Hi"),  # bytes and numbers as strings
 ]
 
 

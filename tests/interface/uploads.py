@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.interface.wire import File
+from tests.interface.wire import Answer, Caller, File
 from tests.voices.test_cover import picture
 
 # Said in the recordings.
@@ -17,13 +17,7 @@ Parts = list[tuple[str, Any]]
 
 def parts(speech: bytes, **fields: Any) -> Parts:
     """The fields that are required, private, with a transcript; a field given as None is left out."""
-    given: dict[str, Any] = {
-        "type": "tts",
-        "title": "Ada",
-        "train_mode": "fast",
-        "voices": File(speech),
-        "visibility": "private",
-    }
+    given = {"type": "tts", "title": "Ada", "train_mode": "fast", "voices": File(speech), "visibility": "private"}
     given |= {"texts": SAID, **fields}
     return [(name, value) for name, value in given.items() if value is not None]
 
@@ -31,3 +25,8 @@ def parts(speech: bytes, **fields: Any) -> Parts:
 def body(speech: bytes, **fields: Any) -> dict[str, Any]:
     """The same as a MessagePack body."""
     return {name: value.data if isinstance(value, File) else value for name, value in parts(speech, **fields)}
+
+
+def both(caller: Caller, speech: bytes, **fields: Any) -> list[Answer]:
+    """The answers to both of them."""
+    return [caller.create(parts(speech, **fields)), caller.create(body(speech, **fields))]
