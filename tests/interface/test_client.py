@@ -233,8 +233,8 @@ def test_in_of_a_422(backend: ServiceBackend, service: Foreign, row: str) -> Non
 def test_field_of_a_foreign_record(backend: ServiceBackend, service: Foreign, row: str) -> None:
     full = record(
         description="d", cover_image="https://x/c.png", tags=["a"], like_count=1, mark_count=2, shared_count=3, task_count=4,
-        train_mode="fast", samples=[{"title": "t", "text": "x", "task_id": "i", "audio": "u", "kind": 1}, {}], languages=["en"],
-        lock_visibility=True, unliked=True, liked=True, marked=True,
+        train_mode="fast", samples=[{"title": "t", "text": "x", "task_id": "i", "audio": "u", "kind": 1}, {}],
+        languages=["en"], lock_visibility=True, unliked=True, liked=True, marked=True,
         author={"_id": "1", "nickname": "n", "avatar": "", "x": 1}, default_text="more than the document shows",
     )  # fmt: skip
     service.records |= {"full": full, "some": {name: value for name, value in record().items() if name != row}}

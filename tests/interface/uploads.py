@@ -17,8 +17,8 @@ Parts = list[tuple[str, Any]]
 
 def parts(speech: bytes, **fields: Any) -> Parts:
     """The fields that are required, private, with a transcript; a field given as None is left out."""
-    given = {"type": "tts", "title": "Ada", "train_mode": "fast", "voices": File(speech), "visibility": "private"}
-    given |= {"texts": SAID, **fields}
+    given: dict[str, Any] = {"type": "tts", "title": "Ada", "train_mode": "fast", "voices": File(speech)}
+    given |= {"visibility": "private", "texts": SAID, **fields}
     return [(name, value) for name, value in given.items() if value is not None]
 
 
