@@ -93,17 +93,9 @@ def silent(connection: socket.socket) -> None:
 
 def chunked(*chunks: bytes, end: bool = True, kind: str = "audio/pcm") -> Act:
     """Send audio in chunks; without ``end`` the connection closes in the middle of the body."""
-
-    def act(connection: socket.socket) -> None:
-        connection.sendall(f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
-        for chunk in chunks:
-            connection.sendall(f"{len(chunk):x}\r\n".encode() + chunk + b"\r\n")
-        if end:
-            connection.sendall(b"0\r\n\r\n")
-        else:
-            hang_up(connection)
-
-    return act
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    body = b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks)
+    return (lambda connection: connection.sendall(head + body + b"0\r\n\r\n")) if end else says(head + body)
 
 
 def hang_up(connection: socket.socket) -> None:

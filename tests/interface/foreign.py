@@ -74,23 +74,12 @@ class Foreign:
 def record(**fields: Any) -> dict[str, Any]:
     """A voice model record with the fields that are required, and those given."""
     return {
-        "_id": "802e3bc2b27e49c2995d23ef70e6ac89",
-        "type": "tts",
-        "title": "Ada",
-        "description": "",
-        "cover_image": "",
-        "state": "trained",
-        "tags": [],
-        "created_at": "2026-01-02T03:04:05.678901Z",
-        "updated_at": "2026-01-02T03:04:05.678901Z",
-        "visibility": "public",
-        "like_count": 0,
-        "mark_count": 0,
-        "shared_count": 0,
-        "task_count": 0,
-        "author": {"_id": "1", "nickname": "n", "avatar": ""},
-        **fields,
-    }
+        "_id": "802e3bc2b27e49c2995d23ef70e6ac89", "type": "tts", "title": "Ada", "description": "", "cover_image": "",
+        "state": "trained", "tags": [], "visibility": "public",
+        "created_at": "2026-01-02T03:04:05.678901Z", "updated_at": "2026-01-02T03:04:05.678901Z",
+        "like_count": 0, "mark_count": 0, "shared_count": 0, "task_count": 0,
+        "author": {"_id": "1", "nickname": "n", "avatar": ""}, **fields,
+    }  # fmt: skip
 
 
 def _faults(call: Call) -> list[str]:

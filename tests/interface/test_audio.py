@@ -181,19 +181,20 @@ def test_ogg_opus_is_a_whole_stream(voice: Voice) -> None:
     assert 0 <= decoded - granules[-1] < 960 * 2  # the end of the last packet is cut off
 
 
+def _matters_only_to(kind: str, voice: Voice, **field: int) -> None:
+    for name in tables.RATES:
+        plain, changed = (voice.say(format=name, sample_rate=None, **more) for more in ({}, field))
+        assert (plain != changed) == (name == kind)
+
+
 @proves("2.1/mp3_bitrate:applies")
 def test_mp3_bitrate_matters_to_mp3_only(voice: Voice) -> None:
-    for name in ("wav", "pcm", "opus"):
-        rate = None if name == "opus" else 16000
-        assert voice.say(format=name, sample_rate=rate, mp3_bitrate=64) == voice.say(format=name, sample_rate=rate)
-    assert voice.say(format="mp3", sample_rate=None, mp3_bitrate=64) != voice.say(format="mp3", sample_rate=None)
+    _matters_only_to("mp3", voice, mp3_bitrate=64)
 
 
 @proves("2.1/opus_bitrate:applies")
 def test_opus_bitrate_matters_to_opus_only(voice: Voice) -> None:
-    for name in ("wav", "pcm", "mp3"):
-        rate = None if name == "mp3" else 16000
-        assert voice.say(format=name, sample_rate=rate, opus_bitrate=64) == voice.say(format=name, sample_rate=rate)
+    _matters_only_to("opus", voice, opus_bitrate=64)
 
 
 @proves("4.1-7", "1-3")

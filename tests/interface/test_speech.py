@@ -11,9 +11,9 @@ from tests.interface import tables
 from tests.interface.conftest import Voice, Wire, calling
 from tests.interface.containers import chunks
 from tests.interface.rules import each, proves
-from tests.interface.wire import JSON, KINDS, MSGPACK, Caller, encode, fields, refusal
+from tests.interface.wire import JSON, KINDS, MSGPACK, encode, fields, refusal
+from tests.served import Held
 from tests.tones import ToneBackend
-from voicelab.service.limits import Limits
 
 FORMATS = tables.TTS_REQUEST["format"].values
 
@@ -76,28 +76,18 @@ def test_success_is_200_and_chunked(wire: Wire) -> None:
 
 
 @proves("1-2")
-def test_audio_leaves_while_the_rest_is_still_being_made(wire: Wire) -> None:
-    """The voice waits after its tenth note until its first audio has been received at the other end."""
+def test_audio_leaves_while_the_rest_is_still_being_made(tmp_path: Path) -> None:
+    """The voice waits after its twentieth note until its first audio has been received at the other end."""
     for name in FORMATS:
-        received = threading.Event()
-        waited: list[bool] = []
-
-        def wait(number: int, received: threading.Event = received, waited: list[bool] = waited) -> None:
-            if number == 20:
-                waited.append(received.wait(20))
-
-        wire.step.append(wait)
-        try:
-            with wire.caller.open() as line:
-                line.sendall(wire.caller.raw({"text": "x" * 40, "format": name}))
-                answer = _until(line, b"\r\n\r\n")
-                while len(answer.partition(b"\r\n\r\n")[2]) < 600:
-                    answer += line.recv(65536)
-                received.set()
-                assert chunks(_until(line, b"\r\n0\r\n\r\n", answer).partition(b"\r\n\r\n")[2])[1] == b""
-        finally:
-            wire.step.clear()
-        assert waited == [True], name
+        held = Held(20)
+        with calling(ToneBackend(held), tmp_path / name) as (_, caller), caller.open() as line:
+            line.sendall(caller.raw({"text": "x" * 40, "format": name}))
+            answer = _until(line, b"\r\n\r\n")
+            while len(answer.partition(b"\r\n\r\n")[2]) < 600:
+                answer += line.recv(65536)
+            assert held.said <= 20, name
+            held.release()
+            assert chunks(_until(line, b"\r\n0\r\n\r\n", answer).partition(b"\r\n\r\n")[2])[1] == b""
 
 
 @each("4.1/model={}", tables.MODELS)
@@ -183,13 +173,11 @@ def test_models_have_no_version_prefix(voice: Voice) -> None:
 def test_a_full_queue_is_503_with_retry_after(tmp_path: Path) -> None:
     hold = threading.Event()
     backend = ToneBackend(lambda _: hold.wait(60))
-    limits = Limits(active=1, waiting=1)
-    with calling(backend, tmp_path, limits) as (_, one), ThreadPoolExecutor(6) as pool:
+    with calling(backend, tmp_path, active=1, waiting=1) as (_, one), ThreadPoolExecutor(6) as pool:
         statuses: list[int] = []
 
         def ask(_: int) -> None:
-            caller = Caller(one.url, one.key)
-            answer = caller.tts({"text": "Hi", "format": "pcm"})
+            answer = one.tts({"text": "Hi", "format": "pcm"})
             statuses.append(answer.status)
             if answer.status == 503:
                 refusal(answer, 503)
