@@ -8,9 +8,8 @@ import ssl
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
@@ -26,18 +25,16 @@ from voicelab.client.transport import BlockingTransport
 from voicelab.errors import Cancelled, RequestInvalid, ServiceError, StreamTruncated, VoicelabError
 
 Connect = Callable[..., Any]
-Serve = Callable[[ToneBackend], AbstractContextManager[Any]]
+Serve = Callable[[ToneBackend], Any]
 
 
 @pytest.fixture
 def served(start: Start, connect: Connect) -> Serve:
-    """A service in which a voice speaks, and a client of it with a key."""
+    """Serve a voice, and return a client of it with a key."""
 
-    @contextmanager
-    def serve(voice: ToneBackend) -> Iterator[Any]:
+    def serve(voice: ToneBackend) -> Any:
         service = start(voice)
-        with connect(service.url, service.secret) as backend:
-            yield backend
+        return connect(service.url, service.secret)
 
     return serve
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import voicelab as vl
 from tests.client.conftest import (
     QUICK,
     RECORD,
@@ -25,17 +26,6 @@ from tests.client.conftest import (
 from voicelab.backend import SpeechStream
 from voicelab.call import Call
 from voicelab.client import AsyncServiceBackend, AsyncSpeechStream, ServiceBackend, Timeouts
-from voicelab.errors import (
-    AuthenticationError,
-    NotFound,
-    PaymentRequired,
-    RequestInvalid,
-    ServiceError,
-    ServiceTimeout,
-    ServiceUnavailable,
-    StreamTruncated,
-    VoicelabError,
-)
 from voicelab.schema import ReferenceAudio, VoiceCreate
 
 CREATE = VoiceCreate(title="Ada", voices=(b"RIFF", b"fLaC"), texts=("one", "two"), visibility="private")
@@ -78,35 +68,35 @@ ANSWERS: dict[str, tuple[list[Act], bytes | type, int]] = {
     "audio of one byte a packet": ([_slices], b"abcdef", 1),
     "audio with a seed": ([reply(200, b"abcd", x_voicelab_seed="9")], b"abcd", 1),
     "audio without an end": ([says(OK + b"\r\nabcd")], b"abcd", 1),
-    "cut in mid-chunk": ([chunked(b"abcd", end=False), AUDIO], StreamTruncated, 1),
-    "shorter than its length": ([says(OK + b"Content-Length: 100\r\n\r\nabcd"), AUDIO], StreamTruncated, 1),
+    "cut in mid-chunk": ([chunked(b"abcd", end=False), AUDIO], vl.StreamTruncated, 1),
+    "shorter than its length": ([says(OK + b"Content-Length: 100\r\n\r\nabcd"), AUDIO], vl.StreamTruncated, 1),
     "cut before audio": ([chunked(end=False), AUDIO], b"abcdef", 2),
-    "no audio": ([chunked(), AUDIO], ServiceError, 1),
-    "nothing": ([reply(200), AUDIO], ServiceError, 1),
-    "a page": ([reply(200, b"<html>", content_type="text/html"), AUDIO], ServiceError, 1),
+    "no audio": ([chunked(), AUDIO], vl.ServiceError, 1),
+    "nothing": ([reply(200), AUDIO], vl.ServiceError, 1),
+    "a page": ([reply(200, b"<html>", content_type="text/html"), AUDIO], vl.ServiceError, 1),
     "a record": ([reply(201, RECORD)], RECORD, 1),
     "half a record": ([reply(200, RECORD[:50])], RECORD[:50], 1),
-    "400": ([reply(400), AUDIO], ServiceError, 1),
-    "401": ([reply(401, b'{"status":401,"message":"no key-1"}', x_request_id="r1"), AUDIO], AuthenticationError, 1),
-    "402": ([reply(402, b'{"status":402,"message":"pay"}', cf_ray="r2"), AUDIO], PaymentRequired, 1),
-    "404": ([reply(404, b"nothing here"), AUDIO], NotFound, 1),
-    "413": ([reply(413), AUDIO], ServiceError, 1),
-    "415": ([reply(415), AUDIO], ServiceError, 1),
-    "422": ([reply(422, FIELDS, X_Request_Id="r3"), AUDIO], RequestInvalid, 1),
-    "422 in words": ([reply(422, b"<h1>no</h1>"), AUDIO], RequestInvalid, 1),
-    "500": ([reply(500, b"oh"), AUDIO], ServiceUnavailable, 1),
+    "400": ([reply(400), AUDIO], vl.ServiceError, 1),
+    "401": ([reply(401, b'{"status":401,"message":"no key-1"}', x_request_id="r1"), AUDIO], vl.AuthenticationError, 1),
+    "402": ([reply(402, b'{"status":402,"message":"pay"}', cf_ray="r2"), AUDIO], vl.PaymentRequired, 1),
+    "404": ([reply(404, b"nothing here"), AUDIO], vl.NotFound, 1),
+    "413": ([reply(413), AUDIO], vl.ServiceError, 1),
+    "415": ([reply(415), AUDIO], vl.ServiceError, 1),
+    "422": ([reply(422, FIELDS, X_Request_Id="r3"), AUDIO], vl.RequestInvalid, 1),
+    "422 in words": ([reply(422, b"<h1>no</h1>"), AUDIO], vl.RequestInvalid, 1),
+    "500": ([reply(500, b"oh"), AUDIO], vl.ServiceUnavailable, 1),
     "502, then 504": ([reply(502), reply(504), AUDIO], b"abcdef", 3),
     "503 twice": ([reply(503), reply(503, Retry_After="0"), AUDIO], b"abcdef", 3),
-    "503 for ever": ([reply(503)] * 5, ServiceUnavailable, 3),
-    "503 for an hour": ([reply(503, Retry_After="3600"), AUDIO], ServiceUnavailable, 1),
+    "503 for ever": ([reply(503)] * 5, vl.ServiceUnavailable, 3),
+    "503 for an hour": ([reply(503, Retry_After="3600"), AUDIO], vl.ServiceUnavailable, 1),
     "429, then gone": ([reply(429), hang_up, reply(201, RECORD)], RECORD, 3),
     "gone": ([hang_up, AUDIO], b"abcdef", 2),
     "reset": ([reset, AUDIO], b"abcdef", 2),
-    "redirected": ([reply(307, Location="/elsewhere"), AUDIO], ServiceError, 1),
-    "rubbish": ([says(b"\x00\xff rubbish\r\n\r\n")] * 3, ServiceUnavailable, 3),
-    "silence": ([silent, AUDIO], ServiceTimeout, 1),
-    "silence after the head": ([says(CHUNKS, silent)], ServiceTimeout, 1),
-    "a stall": ([says(CHUNKS + b"4\r\nabcd\r\n", silent)], ServiceTimeout, 1),
+    "redirected": ([reply(307, Location="/elsewhere"), AUDIO], vl.ServiceError, 1),
+    "rubbish": ([says(b"\x00\xff rubbish\r\n\r\n")] * 3, vl.ServiceUnavailable, 3),
+    "silence": ([silent, AUDIO], vl.ServiceTimeout, 1),
+    "silence after the head": ([says(CHUNKS, silent)], vl.ServiceTimeout, 1),
+    "a stall": ([says(CHUNKS + b"4\r\nabcd\r\n", silent)], vl.ServiceTimeout, 1),
 }
 WAITED_FOR = {"silence", "silence after the head", "a stall"}
 
@@ -117,9 +107,9 @@ def _outcome(script: Script, way: str, call: str, answers: str) -> tuple[Any, li
     with WAYS[way](script.url, "key-1", retry=QUICK, timeout=timeout) as backend:
         try:
             came: Any = CALLS[call](backend)
-        except VoicelabError as error:
-            came = (type(error), str(error), error.args if isinstance(error, RequestInvalid) else None)
-            if isinstance(error, RequestInvalid | ServiceError):
+        except vl.VoicelabError as error:
+            came = (type(error), str(error), error.args if isinstance(error, vl.RequestInvalid) else None)
+            if isinstance(error, vl.RequestInvalid | vl.ServiceError):
                 came += (error.status, error.body, error.request_id, getattr(error, "partial", None))
     return came, list(script.asked)
 
@@ -140,7 +130,7 @@ def test_both_ways_come_to_the_same(script: Script, call: str, answers: str) -> 
         assert len(asked) == tries
     if call == "speak":
         assert outcome in (came, came[0])
-        assert outcome is not StreamTruncated or came[-1] == b"abcd"
+        assert outcome is not vl.StreamTruncated or came[-1] == b"abcd"
     if call == "clip" and isinstance(came[0], bytes):
         assert ("where the audio ends" in str(came[2])) == (answers == "audio without an end")
 

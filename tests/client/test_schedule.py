@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.client.conftest import CREATE, RECORD, WAYS, Act, Script, hang_up, reply, reset
@@ -140,27 +140,21 @@ def _get(script: Script, schedule: list[Fault]) -> None:
 
 
 PROPERTIES = {"speak": _speak, "create": _create, "get": _get}
-QUICK = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-LONG = settings(QUICK, max_examples=300)
+MANY = pytest.param(300, marks=[pytest.mark.thorough, pytest.mark.timeout(600)])
 
 
+@pytest.mark.parametrize("examples", [25, MANY])
 @pytest.mark.parametrize("call", PROPERTIES)
-@QUICK
-@given(schedule=SCHEDULES)
-@example(schedule=[Fault(answer=0), Fault(answer=1200)])
-@example(schedule=[Fault(status=503)] * 3)
-@example(schedule=[Fault(answer=150), Fault(slices=1)])
-def test_any_schedule(script: Script, call: str, schedule: list[Fault]) -> None:
-    PROPERTIES[call](script, schedule)
+def test_any_schedule(script: Script, call: str, examples: int) -> None:
+    @settings(max_examples=examples, deadline=None)
+    @given(schedule=SCHEDULES)
+    @example(schedule=[Fault(answer=0), Fault(answer=1200)])
+    @example(schedule=[Fault(status=503)] * 3)
+    @example(schedule=[Fault(answer=150), Fault(slices=1)])
+    def check(schedule: list[Fault]) -> None:
+        PROPERTIES[call](script, schedule)
 
-
-@pytest.mark.thorough
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("call", PROPERTIES)
-@LONG
-@given(schedule=SCHEDULES)
-def test_very_many_schedules(script: Script, call: str, schedule: list[Fault]) -> None:
-    PROPERTIES[call](script, schedule)
+    check()
 
 
 @pytest.mark.thorough

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,7 +23,13 @@ from voicelab.client import RetryPolicy, ServiceBackend
 
 PCM = (8000 * np.sin(np.arange(44100 // 2) / 20)).astype("<i2").tobytes()
 REFERENCE = vl.ReferenceAudio(audio=b"bytes", text="A transcript.")
-CALLS = ("POST /v1/tts", "POST /model", "GET /model")
+CALLS: dict[str, Callable[[ServiceBackend], Any]] = {
+    "POST /v1/tts": lambda backend: b"".join(backend.synthesize(Call(vl.TTSRequest(text="Hi")))),
+    "POST /model": lambda backend: backend.create_voice(
+        vl.VoiceCreate(title="Ada", voices=(b"x",), visibility="private")
+    ),
+    "GET /model": lambda backend: backend.get_voice("x"),
+}
 STATUSES: dict[int, type[vl.ServiceError]] = {
     **dict.fromkeys((307, 400, 413, 415, 418), vl.ServiceError),
     **dict.fromkeys((401, 403), vl.AuthenticationError),
@@ -176,7 +182,7 @@ def test_status_and_message_become_an_error(backend: ServiceBackend, service: Fo
     ):
         service.answer(status, body)
         with pytest.raises(STATUSES[status]) as caught:
-            _call(backend, call)
+            CALLS[call](backend)
         assert type(caught.value) is STATUSES[status]
         assert caught.value.status == status
         assert str(status) in str(caught.value)
@@ -184,12 +190,11 @@ def test_status_and_message_become_an_error(backend: ServiceBackend, service: Fo
         assert ("Said by the service" in str(caught.value)) == said
 
 
-def _call(backend: ServiceBackend, call: str) -> object:
-    if call == "POST /v1/tts":
-        return b"".join(backend.synthesize(Call(vl.TTSRequest(text="Hi"))))
-    if call == "POST /model":
-        return backend.create_voice(vl.VoiceCreate(title="Ada", voices=(b"x",), visibility="private"))
-    return backend.get_voice("x")
+def _refused(backend: ServiceBackend, service: Foreign, items: object, call: str = "POST /v1/tts") -> vl.RequestInvalid:
+    service.answer(422, items)
+    with pytest.raises(vl.RequestInvalid) as caught:
+        CALLS[call](backend)
+    return caught.value
 
 
 @proves("7.1/422:body", "7.1/422:loc", "7.1/422:type", "7.1/422:msg")
@@ -198,35 +203,29 @@ def test_a_422_becomes_an_error_with_its_fields(backend: ServiceBackend, service
         {"loc": ["body", "prosody", "speed"], "type": "less_than_equal", "msg": "Too fast"},
         {"loc": ["body", "references", "0", "audio"], "type": "audio", "msg": "No audio", "ctx": "mp3", "in": "body"},
     ]
-    for call in CALLS[:2]:
-        service.answer(422, items)
-        with pytest.raises(vl.RequestInvalid) as caught:
-            _call(backend, call)
-        found = [(list(error.loc), error.type, error.msg) for error in caught.value.errors]
+    for call in ("POST /v1/tts", "POST /model"):
+        error = _refused(backend, service, items, call)
+        found = [(list(one.loc), one.type, one.msg) for one in error.errors]
         assert found == [(item["loc"], item["type"], item["msg"]) for item in items]
-        assert (caught.value.status, json.loads(caught.value.body or b"")) == (422, items)
-        assert "Too fast" in str(caught.value)
-        assert "No audio" in str(caught.value)
+        assert (error.status, json.loads(error.body or b"")) == (422, items)
+        assert "Too fast" in str(error)
+        assert "No audio" in str(error)
 
 
 @proves("7.1/422:ctx")
 def test_ctx_of_a_422_is_optional(backend: ServiceBackend, service: Foreign) -> None:
     plain = {"loc": ["body", "text"], "type": "t", "msg": "m"}
-    service.answer(422, [plain, {**plain, "ctx": "some context"}])
-    with pytest.raises(vl.RequestInvalid) as caught:
-        _call(backend, CALLS[0])
-    assert [error.ctx for error in caught.value.errors] == [None, "some context"]
+    refused = _refused(backend, service, [plain, {**plain, "ctx": "some context"}])
+    assert [error.ctx for error in refused.errors] == [None, "some context"]
 
 
 @each("7.1/422:in={}", tables.ERROR_PLACES)
 @proves("7.1/422:in")
 def test_in_of_a_422(backend: ServiceBackend, service: Foreign, row: str) -> None:
     plain = {"loc": [row, "x"], "type": "t", "msg": "m"}
-    service.answer(422, [plain, {**plain, "in": row}])
-    with pytest.raises(vl.RequestInvalid) as caught:
-        _call(backend, CALLS[0])
-    assert caught.value.errors[1].in_ == row
-    assert [error.loc for error in caught.value.errors] == [(row, "x")] * 2
+    refused = _refused(backend, service, [plain, {**plain, "in": row}])
+    assert refused.errors[1].in_ == row
+    assert [error.loc for error in refused.errors] == [(row, "x")] * 2
 
 
 @each("2.4/{}:required", tables.VOICE_MODEL)
@@ -291,8 +290,7 @@ def test_field_of_a_voice_is_sent_as_named(service: Foreign, row: str) -> None:
 def test_any_success_of_a_creation_is_one(backend: ServiceBackend, service: Foreign) -> None:
     for status in (200, 201):
         service.answer(status, record(title=f"after {status}"))
-        made = backend.create_voice(vl.VoiceCreate(title="Ada", voices=(b"x",), visibility="private"))
-        assert made.title == f"after {status}"
+        assert CALLS["POST /model"](backend).title == f"after {status}"
 
 
 @proves("4.3-2", "4.3-4", "1-8")

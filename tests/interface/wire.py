@@ -120,10 +120,7 @@ def fields(answer: Answer) -> list[list[str]]:
         assert isinstance(item["loc"], list)
         assert item["loc"]
         assert all(isinstance(part, str) for part in item["loc"])
-        assert isinstance(item["type"], str)
-        assert isinstance(item["msg"], str)
-        assert item["type"]
-        assert item["msg"]
+        assert all(isinstance(item[name], str) and item[name] for name in ("type", "msg"))
         assert isinstance(item.get("ctx", ""), str)
         assert item.get("in", "body") in {"path", "query", "header", "cookie", "body"}
     return [item["loc"] for item in items]
@@ -133,9 +130,8 @@ def refusal(answer: Answer, status: int) -> str:
     """The message of a ``{status, message}`` body, whose shape (part 7) is checked."""
     assert answer.status == status, (answer.status, answer.body[:300])
     body = answer.json()
-    assert set(body) == {"status", "message"}
+    message = str(body["message"])
+    assert body == {"status": status, "message": message}
     assert type(body["status"]) is int
-    assert body["status"] == status
-    assert isinstance(body["message"], str)
-    assert body["message"]
-    return str(body["message"])
+    assert message
+    return message
