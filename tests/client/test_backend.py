@@ -207,6 +207,8 @@ def test_the_key_is_shown_nowhere(script: Script, caplog: pytest.LogCaptureFixtu
     assert len(shown) > 15
     assert any("truncat" in text.lower() for text in shown)
     assert b"Bearer " + canary.encode() in script.asked[0]
+    assert script.probes
+    assert canary.encode() not in b"".join(script.probes)  # everybody may ask that
     for text in (*shown, caplog.text):
         assert canary not in text
 

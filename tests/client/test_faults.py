@@ -27,13 +27,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("voicelab.client.caller._SHORT", short)
 
 
-def test_the_key_is_not_sent_where_it_is_not_needed(script: Script, connect: Connect) -> None:
-    with connect(script.url, "key-1") as backend:
-        assert backend.capabilities.seed == "none"
-    assert script.probes
-    assert b"key-1" not in b"".join(script.probes)
-
-
 def test_a_seed_that_the_service_drew_is_kept(script: Script, connect: Connect) -> None:
     seeds = ["123", "x", "-1", "9" * 50]
     for seed in seeds:

@@ -44,8 +44,7 @@ def test_another_content_type_is_415(wire: Wire) -> None:
         None,
         "json",
     ):
-        answer = wire.caller.call("POST", "/v1/tts", body, Content_Type=kind, model="s1")
-        refusal(answer, 415)
+        refusal(wire.caller.call("POST", "/v1/tts", body, Content_Type=kind, model="s1"), 415)
     refusal(wire.caller.call("POST", "/model", body, Content_Type="text/plain"), 415)
 
 

@@ -20,13 +20,13 @@ def test_the_title_is_kept(voice: Voice, speech: bytes) -> None:
 
 @proves("4.2/voices:meaning")
 def test_one_or_more_files_make_a_voice(voice: Voice, speech: bytes, other_speech: bytes) -> None:
-    both = [speech, other_speech]
+    files = [speech, other_speech]
     sent = parts(speech, voices=None, texts=None)
     assert fields(voice.caller.create(sent)) == [["body", "voices"]]
     texts = [("texts", "a"), ("texts", "b")]
     one = voice.caller.create([*sent, ("voices", File(speech)), *texts[:1]]).json()
-    two = voice.caller.create([*sent, *(("voices", File(data)) for data in both), *texts]).json()
-    three = voice.caller.create({**body(speech, texts=["a", "b", "c"]), "voices": [*both, speech]}).json()
+    two = voice.caller.create([*sent, *(("voices", File(data)) for data in files), *texts]).json()
+    three = voice.caller.create({**body(speech, texts=["a", "b", "c"]), "voices": [*files, speech]}).json()
     assert [len(record["samples"]) for record in (one, two, three)] == [1, 2, 3]
     for kind in ("MP3", "FLAC"):
         answer = voice.caller.create(parts(file(voice.say(SAID), kind)))
