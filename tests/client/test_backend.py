@@ -145,12 +145,9 @@ def test_an_address_is_tidied(given: str, used: str, connect: Connect) -> None:
         "http://h#f",
     ],
 )
-def test_what_is_no_address_is_refused(url: str, connect: Connect) -> None:
+def test_what_is_no_address_or_upload_is_refused(url: str, connect: Connect) -> None:
     with pytest.raises(RequestInvalid, match="base_url"):
         connect(url)
-
-
-def test_another_upload_is_refused(connect: Connect) -> None:
     with pytest.raises(RequestInvalid, match="upload: Input should be msgpack or multipart"):
         connect("http://127.0.0.1:9", upload="carrier pigeon")
 

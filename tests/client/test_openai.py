@@ -138,10 +138,8 @@ def test_server_sent_events_are_the_same_speech(script: Script, body: bytes, siz
 )
 def test_events_that_go_wrong_are_a_named_error(script: Script, act: Act, error: type[Exception], message: str) -> None:
     script.acts += [*LISTS, act]
-    with (
-        OpenAIBackend(script.url, retry=QUICK, timeout=5, stream_format="sse") as backend,
-        pytest.raises(error, match=message),
-    ):
+    backend = OpenAIBackend(script.url, retry=QUICK, timeout=5, stream_format="sse")
+    with backend, pytest.raises(error, match=message):
         backend.synthesize(call(backend)).take()
 
 

@@ -21,9 +21,7 @@ def answer(status: int, body: object, **headers: str) -> Answer:
 def test_what_is_no_record_is_an_error_with_the_answer(body: bytes) -> None:
     with pytest.raises(ServiceError) as caught:
         wire.voice_of(answer(200, body, x_request_id="r1"))
-    assert caught.value.status == 200
-    assert caught.value.body == body
-    assert caught.value.request_id == "r1"
+    assert (caught.value.status, caught.value.body, caught.value.request_id) == (200, body, "r1")
 
 
 @pytest.mark.parametrize(
@@ -93,7 +91,7 @@ def test_a_message_is_short_and_harmless(body: bytes) -> None:
     assert len(str(error)) < 400
 
 
-@pytest.mark.parametrize("kind", ["text/html; charset=utf-8", "application/json", "TEXT/plain"])
+@pytest.mark.parametrize("kind", ["text/html; charset=utf-8", "application/json; charset=utf-8", "TEXT/plain"])
 def test_a_page_is_no_audio(kind: str) -> None:
     page = answer(200, b"<html>", content_type=kind, x_request_id="r1")
     assert not wire.is_audio(page)

@@ -11,8 +11,6 @@ from tests.interface.conftest import Voice, Wire
 from tests.interface.rules import proves
 from tests.interface.wire import JSON, Answer, Caller, fields, refusal
 
-ENDPOINTS = (("POST", "/v1/tts"), ("POST", "/model"), ("GET", "/model/some-id"))
-
 
 def _asked(caller: Caller, method: str, path: str, authorization: str | None) -> Answer:
     body = b'{"text": "Hi"}' if method == "POST" else None
@@ -21,7 +19,7 @@ def _asked(caller: Caller, method: str, path: str, authorization: str | None) ->
 
 @proves("5-1", "4.2-2", "4.3-3")
 def test_all_three_endpoints_want_a_bearer_key(voice: Voice) -> None:
-    for method, path in ENDPOINTS:
+    for method, path in (("POST", "/v1/tts"), ("POST", "/model"), ("GET", "/model/some-id")):
         refusal(_asked(voice.caller, method, path, None), 401)
         assert _asked(voice.caller, method, path, f"Bearer {voice.caller.key}").status != 401
 

@@ -28,8 +28,7 @@ def _number(low: float, high: float) -> st.SearchStrategy[Any]:
 def _valid_of(name: str, field: tables.Field) -> st.SearchStrategy[Any]:
     if field.values:
         return st.sampled_from(field.values)
-    low, high = (field.low, field.high) if field.low is not None else UNBOUNDED.get(name, (0, 1))
-    assert high is not None
+    low, high = (field.low, field.high or 0) if field.low is not None else UNBOUNDED.get(name, (0, 1))
     return {
         "string": TEXTS,
         "boolean": st.booleans(),

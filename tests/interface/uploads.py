@@ -12,10 +12,9 @@ SAID = "The birch canoe slid on the smooth planks."
 
 
 COVER = File(picture("png", 2, 2), "c.png", "image/png")
-Parts = list[tuple[str, Any]]
 
 
-def parts(speech: bytes, **fields: Any) -> Parts:
+def parts(speech: bytes, **fields: Any) -> list[tuple[str, Any]]:
     """The fields that are required, private, with a transcript; a field given as None is left out."""
     given: dict[str, Any] = {"type": "tts", "title": "Ada", "train_mode": "fast", "voices": File(speech)}
     given |= {"visibility": "private", "texts": SAID, **fields}
