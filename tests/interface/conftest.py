@@ -66,7 +66,7 @@ class Voice:
 
 
 @contextmanager
-def calling(backend: Backend, folder: Path, **limits: int) -> Iterator[tuple[KeyStore, Caller]]:
+def calling(backend: Backend, folder: Path, **limits: Any) -> Iterator[tuple[KeyStore, Caller]]:
     """Serve a backend, with its keys in a folder; give the keys, and somebody who has one."""
     with serving(folder, backend, **limits) as service:
         yield service.keys, Caller(service.url, service.secret)

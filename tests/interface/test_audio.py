@@ -179,7 +179,7 @@ def test_ogg_opus_is_a_whole_stream(voice: Voice) -> None:
     assert 0 <= decoded - granules[-1] < 960 * 2  # the end of the last packet is cut off
 
 
-def _matters_only_to(kind: str, voice: Voice, **field: int) -> None:
+def _matters_only_to(kind: str, voice: Voice, **field: Any) -> None:
     for name in tables.RATES:
         plain, changed = (voice.say(format=name, sample_rate=None, **more) for more in ({}, field))
         assert (plain != changed) == (name == kind)
