@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Self
 
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from tests.interface.foreign import record
 from tests.served import accepting, reset_when_closed
 from tests.service.conftest import closers, start  # noqa: F401 - fixtures of ours too
 from voicelab.call import Call
@@ -22,10 +25,7 @@ from voicelab.schema import TTSRequest, VoiceCreate
 REQUEST = TTSRequest(text="hello", format="pcm", sample_rate=24000)
 QUICK = RetryPolicy(attempts=3, base_s=0.001)
 CREATE = VoiceCreate(title="Ada", voices=(b"RIFF",), visibility="private")
-RECORD = (
-    b'{"_id":"v1","type":"tts","title":"Ada","state":"trained","created_at":"2026-01-01T00:00:00Z",'
-    b'"updated_at":"2026-01-01T00:00:00Z","visibility":"private","author":{"_id":"a"}}'
-)
+RECORD = json.dumps(record(_id="v1", visibility="private")).encode()
 
 Act = Callable[[socket.socket], None]
 
@@ -93,17 +93,9 @@ def silent(connection: socket.socket) -> None:
 
 def chunked(*chunks: bytes, end: bool = True, kind: str = "audio/pcm") -> Act:
     """Send audio in chunks; without ``end`` the connection closes in the middle of the body."""
-
-    def act(connection: socket.socket) -> None:
-        connection.sendall(f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
-        for chunk in chunks:
-            connection.sendall(f"{len(chunk):x}\r\n".encode() + chunk + b"\r\n")
-        if end:
-            connection.sendall(b"0\r\n\r\n")
-        else:
-            hang_up(connection)
-
-    return act
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    body = b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks)
+    return (lambda connection: connection.sendall(head + body + b"0\r\n\r\n")) if end else says(head + body)
 
 
 def hang_up(connection: socket.socket) -> None:
@@ -153,42 +145,30 @@ class OnLoop:
     def synthesize(self, call: Call) -> StreamOnLoop:
         return StreamOnLoop(self._portal, self._portal.call(self._backend.synthesize, call))
 
-    def create_voice(self, request: VoiceCreate) -> Any:
-        return self._portal.call(self._backend.create_voice, request)
-
-    def get_voice(self, id: str) -> Any:
-        return self._portal.call(self._backend.get_voice, id)
+    def __getattr__(self, name: str) -> Any:
+        return partial(self._portal.call, getattr(self._backend, name))
 
 
+@dataclass
 class StreamOnLoop:
-    def __init__(self, portal: BlockingPortal, stream: AsyncSpeechStream) -> None:
-        self._portal = portal
-        self.stream = stream
+    portal: BlockingPortal
+    stream: AsyncSpeechStream
 
-    def __iter__(self) -> Self:
+    def __iter__(self) -> Iterator[bytes]:
         return self
 
     def __next__(self) -> bytes:
         try:
-            got: bytes = self._portal.call(anext, self.stream)
+            got: bytes = self.portal.call(anext, self.stream)
             return got
         except StopAsyncIteration:
             raise StopIteration from None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.stream, name)
-
     def close(self) -> None:
-        self._portal.call(self.stream.aclose)
+        self.portal.call(self.stream.aclose)
 
     def clip(self) -> Any:
-        return self._portal.call(self.stream.clip)
+        return self.portal.call(self.stream.clip)
 
 
 WAYS: dict[str, Callable[..., Any]] = {"blocking": ServiceBackend, "event loop": OnLoop}

@@ -3,26 +3,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import msgpack  # type: ignore[import-untyped]  # it publishes no types
 import pytest
 
-from tests.client.conftest import RECORD
-from voicelab.call import Call, VoicePreset
+from voicelab.call import VoicePreset
 from voicelab.capabilities import Capabilities, FieldSupport, Price
 from voicelab.client import wire
 from voicelab.client.wire import Answer
-from voicelab.errors import (
-    AuthenticationError,
-    NotFound,
-    PaymentRequired,
-    RequestInvalid,
-    ServiceError,
-    ServiceTimeout,
-    ServiceUnavailable,
-)
-from voicelab.schema import ReferenceAudio, TTSRequest
-
-REFERENCE = ReferenceAudio(audio=b"\x00\xff", text="hé")
+from voicelab.errors import RequestInvalid, ServiceError
 
 
 def answer(status: int, body: object, **headers: str) -> Answer:
@@ -30,101 +17,11 @@ def answer(status: int, body: object, **headers: str) -> Answer:
     return Answer(status, {name.replace("_", "-"): value for name, value in headers.items()}, content)
 
 
-def test_references_go_in_msgpack() -> None:
-    request = TTSRequest(text="a", references=(REFERENCE, REFERENCE))
-    call = wire.speech_call(Call(request, seed=7))
-    assert call.headers["content-type"] == "application/msgpack"
-    assert call.headers["x-voicelab-seed"] == "7"
-    assert TTSRequest.from_wire(msgpack.unpackb(call.content), binary=True) == request
-
-
-def test_references_that_would_be_ignored_are_not_carried() -> None:
-    for request in (
-        TTSRequest(text="a", references=(REFERENCE,), reference_id="v"),
-        TTSRequest(text="a", references=()),
-    ):
-        call = wire.speech_call(Call(request))
-        assert call.headers["content-type"] == "application/json"
-        assert "references" not in json.loads(call.content or b"")
-
-
-@pytest.mark.parametrize(
-    ("id", "path"),
-    [("abc", "/model/abc"), ("a/b?c#d", "/model/a%2Fb%3Fc%23d"), ("ż", "/model/%C5%BC"), ("..a", "/model/..a")],
-)
-def test_an_id_stays_one_part_of_the_path(id: str, path: str) -> None:
-    assert wire.get_call(id).path == path
-
-
-@pytest.mark.parametrize("id", ["", ".", "..", "\ud800"])
-def test_an_id_that_no_path_can_carry_is_refused(id: str) -> None:
-    with pytest.raises(RequestInvalid) as caught:
-        wire.get_call(id)
-    assert caught.value.errors[0].in_ == "path"
-
-
-def test_a_record_is_read() -> None:
-    assert wire.voice_of(answer(201, RECORD)).id == "v1"
-
-
 @pytest.mark.parametrize("body", [b"", b"\xff", b"[]", b'{"_id": 1}', b"<html>", b"[" * 100_000])
 def test_what_is_no_record_is_an_error_with_the_answer(body: bytes) -> None:
     with pytest.raises(ServiceError) as caught:
         wire.voice_of(answer(200, body, x_request_id="r1"))
-    assert caught.value.status == 200
-    assert caught.value.body == body
-    assert caught.value.request_id == "r1"
-
-
-@pytest.mark.parametrize(
-    ("status", "kind"),
-    [
-        (400, ServiceError),
-        (401, AuthenticationError),
-        (402, PaymentRequired),
-        (403, AuthenticationError),
-        (404, NotFound),
-        (408, ServiceTimeout),
-        (413, ServiceError),
-        (415, ServiceError),
-        (429, ServiceUnavailable),
-        (500, ServiceUnavailable),
-        (502, ServiceUnavailable),
-        (503, ServiceUnavailable),
-        (504, ServiceTimeout),
-        (307, ServiceError),
-    ],
-)
-def test_a_status_becomes_its_error(status: int, kind: type[ServiceError]) -> None:
-    error = wire.failure(answer(status, {"status": status, "message": "because"}, x_request_id="r9"))
-    assert type(error) is kind
-    assert isinstance(error, ServiceError)
-    assert (error.status, error.request_id) == (status, "r9")
-    assert error.body == b'{"status": %d, "message": "because"}' % status
-    assert "because" in str(error)
-    assert str(status) in str(error)
-
-
-def test_a_422_keeps_the_fields_of_the_service() -> None:
-    items = [
-        {
-            "loc": ["body", "prosody", "speed"],
-            "type": "less_than_equal",
-            "msg": "too fast",
-            "ctx": "le: 2",
-            "in": "body",
-        },
-        {"loc": ["model"], "type": "enum", "msg": "no"},
-        {"loc": ["body", "references", 0], "type": "t", "msg": "m", "ctx": {"limit": 3}, "in": "elsewhere"},
-    ]
-    error = wire.failure(answer(422, items, x_request_id="r2"))
-    assert isinstance(error, RequestInvalid)
-    assert (error.status, error.request_id) == (422, "r2")
-    assert json.loads(error.body or b"") == items
-    first, second, third = error.errors
-    assert first.to_wire() == items[0]
-    assert (second.loc, second.in_, second.ctx) == (("model",), None, None)
-    assert (third.loc, third.in_, third.ctx) == (("body", "references", "0"), None, '{"limit": 3}')
+    assert (caught.value.status, caught.value.body, caught.value.request_id) == (200, body, "r1")
 
 
 @pytest.mark.parametrize(
@@ -133,16 +30,12 @@ def test_a_422_keeps_the_fields_of_the_service() -> None:
         ({"status": 422, "message": "no such voice"}, "no such voice"),
         ({"detail": [{"loc": ["body"]}]}, "loc"),
         ([], ""),
-        ([{"loc": "body"}], "loc"),
-        ([1], "1"),
-        (b"plain words", "plain words"),
+        ([{"loc": "body"}, 1], "loc"),
         (b"", ""),
         (b"\xff\xfe", ""),
         (b"<!doctype html><h1>Unprocessable</h1>", "Unprocessable"),
         (b'"a string"', "a string"),
-        (b"null", "null"),
-        (b"[[]]", ""),
-        ([{"loc": []}], "loc"),
+        ([{"loc": []}, []], "loc"),
         ([{"loc": ["body", "text"]}, "x"], "loc"),
         ({"message": {"text": "deep"}}, "deep"),
         (b"[" * 50_000, "["),
@@ -162,7 +55,7 @@ def test_a_422_of_another_shape_is_for_the_whole_body(body: object, said: str) -
 @pytest.mark.parametrize(
     "item",
     [
-        {"loc": ["body", "text"]},
+        {"loc": ["body", "text"], "in": "elsewhere"},
         {"loc": ["body", 3, None, True, ["x"]], "type": 7, "msg": None, "ctx": [1], "in": ["body"]},
         {"loc": ["text"], "type": "t", "msg": "m", "ctx": {"a": {"b": 1}}, "in": {}},
     ],
@@ -174,7 +67,7 @@ def test_a_422_with_odd_values_still_names_its_fields(item: dict[str, Any]) -> N
     assert found.loc == tuple(map(str, item["loc"]))
     assert isinstance(found.msg, str)
     assert isinstance(found.type, str)
-    assert found.ctx is None or isinstance(found.ctx, str)
+    assert found.ctx == (json.dumps(item["ctx"]) if "ctx" in item else None)
     assert found.in_ is None
 
 
@@ -198,7 +91,7 @@ def test_a_message_is_short_and_harmless(body: bytes) -> None:
     assert len(str(error)) < 400
 
 
-@pytest.mark.parametrize("kind", ["text/html; charset=utf-8", "application/json", "TEXT/plain"])
+@pytest.mark.parametrize("kind", ["text/html; charset=utf-8", "application/json; charset=utf-8", "TEXT/plain"])
 def test_a_page_is_no_audio(kind: str) -> None:
     page = answer(200, b"<html>", content_type=kind, x_request_id="r1")
     assert not wire.is_audio(page)
@@ -207,44 +100,18 @@ def test_a_page_is_no_audio(kind: str) -> None:
     assert (error.status, error.body, error.request_id) == (200, b"<html>", "r1")
 
 
-@pytest.mark.parametrize("kind", ["audio/mpeg", "application/octet-stream", "audio/x-whatever"])
-def test_any_media_type_of_audio_is_taken(kind: str) -> None:
-    assert wire.is_audio(answer(200, b"", content_type=kind))
-    assert wire.is_audio(answer(200, b""))
-
-
 def test_a_service_declares_itself() -> None:
     told = {
-        "name": "local",
-        "models": ["s2-pro", "s9"],
-        "device": "cuda:0",
-        "seed": "exact",
-        "fingerprint": "sha256:1",
-        "languages": ["en"],
-        "voices": [{"id": "ada", "title": "Ada"}, {"id": ""}, 3],
-        "max_text": 20000,
-        "prices": [{"amount": 15, "currency": "", "unit": "bytes", "per": 1000000, "model": ""}],
-        "fields": [
-            {"field": "temperature", "ignored": "", "bounds": [0, 0.5], "values": []},
-            {"field": "no such"},
-            3,
-        ],
-        "one_model": False,
-        "later": "fields",
-    }
+        "name": "local", "models": ["s2-pro", "s9"], "device": "cuda:0", "seed": "exact", "fingerprint": "sha256:1",
+        "languages": ["en"], "voices": [{"id": "ada", "title": "Ada"}, {"id": ""}, 3], "max_text": 20000, "one_model": False,
+        "prices": [{"amount": 15, "currency": "", "unit": "bytes", "per": 1000000, "model": ""}], "later": "fields",
+        "fields": [{"field": "temperature", "ignored": "", "bounds": [0, 0.5], "values": []}, {"field": "no such"}, 3],
+    }  # fmt: skip
     assert wire.capabilities_of(answer(200, {"status": "ready", "backend": told}), "http://h") == Capabilities(
-        name="local",
-        models=("s2-pro",),
-        device="remote",
-        seed="exact",
-        fingerprint="sha256:1",
-        languages=("en",),
-        voices=(VoicePreset("ada", "Ada"),),
-        max_text=20000,
-        prices=(Price(15.0),),
-        one_model=False,
+        "local", ("s2-pro",), "remote", "exact", "sha256:1", languages=("en",), voices=(VoicePreset("ada", "Ada"),),
+        max_text=20000, prices=(Price(15.0),), one_model=False,
         fields=(FieldSupport("temperature", bounds=(0.0, 0.5)),),
-    )
+    )  # fmt: skip
 
 
 RUBBISH: list[Any] = [None, 7, "x", [], {}, [[]], {"a": 1}, True, -1, 1.5]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,12 @@ import pytest
 from tests.interface.sound import file
 from tests.interface.uploads import SAID
 from tests.interface.wire import JSON, KINDS, Answer, Caller
+from tests.served import serving
 from tests.tones import ToneBackend
 from voicelab.backend import Backend
 from voicelab.engine.local import LocalBackend
 from voicelab.schema import TTSRequest
 from voicelab.service.keys import KeyStore
-from voicelab.service.limits import Limits
-from voicelab.service.run import running
 from voicelab.voices.store import VoiceStore
 
 SENTENCE = "Four hours of work."
@@ -32,7 +31,6 @@ class Wire:
     backend: ToneBackend
     keys: KeyStore
     caller: Caller
-    step: list[Callable[[int], object]]
 
     def arrived(self, kind: str = JSON, **fields: Any) -> TTSRequest:
         """Send a body and return what the backend was asked."""
@@ -53,7 +51,6 @@ class Voice:
 
     backend: LocalBackend
     folder: Path
-    keys: KeyStore
     caller: Caller
     other: Caller
     said: dict[str, bytes] = field(default_factory=dict)
@@ -69,33 +66,28 @@ class Voice:
 
 
 @contextmanager
-def calling(backend: Backend, folder: Path, limits: Limits | None = None) -> Iterator[tuple[KeyStore, Caller]]:
+def calling(backend: Backend, folder: Path, **limits: Any) -> Iterator[tuple[KeyStore, Caller]]:
     """Serve a backend, with its keys in a folder; give the keys, and somebody who has one."""
-    with KeyStore(folder / "keys.sqlite3") as keys, running(backend, keys=keys, limits=limits or Limits()) as url:
-        caller = Caller(url, keys.create("ada").secret)
-        yield keys, caller
-        caller.close()
+    with serving(folder, backend, **limits) as service:
+        yield service.keys, Caller(service.url, service.secret)
 
 
 @pytest.fixture(scope="session")
 def wire(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wire]:
-    step: list[Callable[[int], object]] = []
-    backend = ToneBackend(lambda number: [look(number) for look in step])
+    backend = ToneBackend()
     with calling(backend, tmp_path_factory.mktemp("wire")) as (keys, caller):
-        yield Wire(backend, keys, caller, step)
+        yield Wire(backend, keys, caller)
 
 
 @pytest.fixture(scope="session")
 def voice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Voice]:
     folder = tmp_path_factory.mktemp("voice")
-    store = VoiceStore(folder / "voices", exclusive=True)
-    backend = LocalBackend("cpu", voices=store)
-    with calling(backend, folder) as (keys, ada):
-        ben = Caller(ada.url, keys.create("ben").secret)
-        yield Voice(backend, folder / "voices", keys, ada, ben)
-        ben.close()
-    backend.close()
-    store.close()
+    with (
+        VoiceStore(folder / "voices", exclusive=True) as store,
+        closing(LocalBackend("cpu", voices=store)) as backend,
+        calling(backend, folder) as (keys, ada),
+    ):
+        yield Voice(backend, folder / "voices", ada, Caller(ada.url, keys.create("ben").secret))
 
 
 @pytest.fixture(scope="session")

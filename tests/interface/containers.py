@@ -65,19 +65,6 @@ class Page(NamedTuple):
     packets: list[bytes]
 
 
-def _crc_table() -> list[int]:
-    table = []
-    for number in range(256):
-        value = number << 24
-        for _ in range(8):
-            value = (value << 1 ^ 0x04C11DB7 if value & 0x80000000 else value << 1) & 0xFFFFFFFF
-        table.append(value)
-    return table
-
-
-_CRC = _crc_table()
-
-
 def ogg(raw: bytes) -> list[Page]:
     """All pages (RFC 3533), each with its checksum verified; packets must not span pages."""
     at, pages = 0, []
@@ -89,7 +76,9 @@ def ogg(raw: bytes) -> list[Page]:
         assert end <= len(raw), "the last page is cut"
         value = 0
         for byte in raw[at : at + 22] + bytes(4) + raw[at + 26 : end]:
-            value = (value << 8 & 0xFFFFFFFF) ^ _CRC[value >> 24 ^ byte]
+            value ^= byte << 24
+            for _ in range(8):
+                value = (value << 1 ^ 0x04C11DB7 if value >> 31 else value << 1) & 0xFFFFFFFF
         assert value == crc, f"page {sequence} is damaged"
         packets, packet, place = [], b"", at + 27 + count
         for size in lacing:

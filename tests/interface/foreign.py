@@ -21,10 +21,9 @@ import msgpack  # type: ignore[import-untyped]
 from tests.interface import tables
 
 KEY = "a-key-of-the-foreign-service"
-HEADERS = {
-    "host", "accept", "accept-encoding", "connection", "user-agent", "content-length", "content-type", "transfer-encoding",
-    "authorization", "model",
-}  # fmt: skip
+HEADERS = set(
+    "host accept accept-encoding connection user-agent content-length content-type authorization model".split()
+)
 FIELDS = {"/v1/tts": set(tables.TTS_REQUEST), "/model": set(tables.VOICE_FORM)}
 
 
@@ -47,14 +46,10 @@ class Call:
     def parts(self) -> list[tuple[str, str | None, bytes]]:
         """(name, file name, content) of every part of a form."""
         head = f"Content-Type: {self.headers['content-type']}\r\n\r\n".encode()
-        whole: Any = BytesParser().parsebytes(head + self.body)
+        parts: list[Any] = BytesParser().parsebytes(head + self.body).get_payload()  # type: ignore[assignment]
+        names = [str(part.get_param("name", header="content-disposition")) for part in parts]
         return [
-            (
-                str(part.get_param("name", header="content-disposition")),
-                part.get_filename(),
-                part.get_payload(decode=True),
-            )
-            for part in whole.get_payload()
+            (name, part.get_filename(), part.get_payload(decode=True)) for name, part in zip(names, parts, strict=True)
         ]
 
 
@@ -79,23 +74,12 @@ class Foreign:
 def record(**fields: Any) -> dict[str, Any]:
     """A voice model record with the fields that are required, and those given."""
     return {
-        "_id": "802e3bc2b27e49c2995d23ef70e6ac89",
-        "type": "tts",
-        "title": "Ada",
-        "description": "",
-        "cover_image": "",
-        "state": "trained",
-        "tags": [],
-        "created_at": "2026-01-02T03:04:05.678901Z",
-        "updated_at": "2026-01-02T03:04:05.678901Z",
-        "visibility": "public",
-        "like_count": 0,
-        "mark_count": 0,
-        "shared_count": 0,
-        "task_count": 0,
-        "author": {"_id": "1", "nickname": "n", "avatar": ""},
-        **fields,
-    }
+        "_id": "802e3bc2b27e49c2995d23ef70e6ac89", "type": "tts", "title": "Ada", "description": "", "cover_image": "",
+        "state": "trained", "tags": [], "visibility": "public",
+        "created_at": "2026-01-02T03:04:05.678901Z", "updated_at": "2026-01-02T03:04:05.678901Z",
+        "like_count": 0, "mark_count": 0, "shared_count": 0, "task_count": 0,
+        "author": {"_id": "1", "nickname": "n", "avatar": ""}, **fields,
+    }  # fmt: skip
 
 
 def _faults(call: Call) -> list[str]:
@@ -133,14 +117,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\nX-Trailer: yes\r\n\r\n")
 
     def _handle(self) -> None:
-        if self.headers.get("transfer-encoding", "").lower() == "chunked":
-            body = b""
-            while size := int(self.rfile.readline(), 16):
-                body += self.rfile.read(size)
-                self.rfile.readline()
-            self.rfile.readline()
-        else:
-            body = self.rfile.read(int(self.headers.get("content-length", 0)))
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
         call = Call(self.command, self.path, self.headers, body)
         if not self.path.endswith(("/v1/tts", "/model")) and "/model/" not in self.path:
             # No such thing in the document; what a client of ours asks besides is not what is looked at here.

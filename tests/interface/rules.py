@@ -21,7 +21,7 @@ Test = TypeVar("Test", bound=Callable[..., Any])
 def _cells() -> dict[str, str]:
     """The cells of the tables of fields that say a type, a default, a bound or a value."""
     found: dict[str, str] = {}
-    for part, table in (
+    for number, table in (
         ("2.1", tables.TTS_REQUEST),
         ("2.2", tables.REFERENCE_AUDIO),
         ("2.3", tables.PROSODY_CONTROL),
@@ -29,9 +29,9 @@ def _cells() -> dict[str, str]:
         ("4.2", tables.VOICE_FORM),
     ):
         for name, field in table.items():
-            row = f"{part}/{name}"
+            row = f"{number}/{name}"
             found[f"{row}:type"] = f"{name}: {field.type}{' or null' if field.null else ''}"
-            if part != "2.3":
+            if number != "2.3":
                 found[f"{row}:required"] = f"{name}: required: {'yes' if field.required else 'no'}"
             if field.default is not tables.MISSING:
                 found[f"{row}:default"] = f"{name}: default: {_spelled(field.default)}"
@@ -62,10 +62,13 @@ def _in_order(names: Collection[str]) -> list[str]:
     rows: dict[str, int] = {}
     for name in names:
         rows.setdefault(_row(name), len(rows))
-    return sorted(names, key=lambda name: ([int(part) for part in re.findall(r"\d+", _part(name))], rows[_row(name)]))
+    return sorted(
+        names, key=lambda name: ([int(digits) for digits in re.findall(r"\d+", part(name))], rows[_row(name)])
+    )
 
 
-def _part(name: str) -> str:
+def part(name: str) -> str:
+    """Return the part of the document that a sentence is in."""
     return re.split("[/-]", name)[0]
 
 

@@ -17,7 +17,7 @@ PAGE = ROOT / "docs" / "interface.md"
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
-from tests.interface.rules import RULES  # noqa: E402 - run as a command, the root must be found first
+from tests.interface.rules import RULES, part  # noqa: E402 - run as a command, the root must be found first
 from tests.interface.sentences import SILENT  # noqa: E402
 from tests.interface.where import home  # noqa: E402
 
@@ -59,11 +59,6 @@ def proofs() -> dict[str, list[str]]:
                 for rule, row in getattr(test, "proofs", {}).items():
                     found[rule].append(f"{path.name}::{name}{row}")
     return found
-
-
-def part(rule: str) -> str:
-    """Return the part of the document that a sentence is in."""
-    return rule.split("/", maxsplit=1)[0].split("-", maxsplit=1)[0]
 
 
 def _cell(text: str) -> str:

@@ -11,7 +11,6 @@ from tests.interface import tables
 from tests.interface.conftest import Wire
 from tests.interface.rules import each, proves
 from tests.interface.wire import JSON, KINDS, MSGPACK, fields
-from voicelab.schema import ProsodyControl
 
 REQUEST = tables.TTS_REQUEST
 REFERENCE = {"audio": b"anything", "text": "A transcript."}
@@ -70,17 +69,11 @@ def test_type(wire: Wire, row: str) -> None:
             assert fields(wire.refused(kind, **{row: None})) == [["body", row]]
 
 
-@pytest.mark.parametrize("name", [name for name, field in REQUEST.items() if field.type == "number"])
-def test_a_number_may_be_written_as_a_whole_one(wire: Wire, name: str, kind: str) -> None:
-    assert getattr(wire.arrived(kind, **{name: 1}), name) == 1
-
-
 @each("2.1/{}:required", REQUEST)
 def test_required(wire: Wire, row: str) -> None:
     for kind in KINDS:
         left_out = {"references", row, *(["sample_rate"] if row == "format" else [])}
-        value = {name: value for name, value in OF_TYPE.items() if name not in left_out}
-        answer = wire.caller.tts(value, kind)
+        answer = wire.caller.tts({name: OF_TYPE[name] for name in OF_TYPE.keys() - left_out}, kind)
         if REQUEST[row].required:
             assert fields(answer) == [["body", row]]
         else:
@@ -96,32 +89,31 @@ def test_default(wire: Wire, row: str) -> None:
         assert isinstance(got, bool) == isinstance(REQUEST[row].default, bool)
 
 
-def _bounds(wire: Wire, name: str, low: float, high: float, whole: bool, *path: str) -> None:
-    def value(number: float) -> dict[str, Any]:
-        return {path[0]: {name: number}} if path else {name: number}
-
-    step = 1 if whole else 1e-6
+def _bounds(wire: Wire, path: str) -> tuple[float, float]:
+    """Try a number at its bounds and beyond them, and return them."""
+    of, _, name = path.rpartition(".")
+    field = tables.PROSODY_CONTROL[name] if of else REQUEST[name]
+    low, high, whole = field.low or 0, field.high or 0, field.type == "integer"
+    step, lowest, highest = (1, -(2**63), 2**63 - 1) if whole else (1e-6, -1e308, 1e308)
     for kind in KINDS:
-        for number in (low, low + step, (low + high) / 2 if not whole else (low + high) // 2, high - step, high):
-            request = wire.arrived(kind, **value(number))
-            assert getattr(getattr(request, path[0]) if path else request, name) == number
-        for number in (low - step, high + step, -1e308 if not whole else -(2**63), 1e308 if not whole else 2**63 - 1):
-            assert fields(wire.refused(kind, **value(number))) == [["body", *path, name]]
+        for number in (low, low + step, (low + high) // 2 if whole else (low + high) / 2, high - step, high):
+            request: Any = wire.arrived(kind, **({of: {name: number}} if of else {name: number}))
+            assert getattr(request.prosody if of else request, name) == number
+        for number in (low - step, high + step, lowest, highest):
+            answer = wire.refused(kind, **({of: {name: number}} if of else {name: number}))
+            assert fields(answer) == [["body", *path.split(".")]]
+    return low, high
 
 
 @each("2.1/{}:bounds", BOUNDED)
 def test_bounds(wire: Wire, row: str) -> None:
-    field = REQUEST[row]
-    assert field.low is not None
-    assert field.high is not None
-    _bounds(wire, row, field.low, field.high, field.type == "integer")
+    _bounds(wire, row)
 
 
 @each("8/{}", ["temperature", "top_p", "early_stop_threshold", "chunk_length", "min_chunk_length", "prosody.speed"])
 def test_limits(wire: Wire, row: str) -> None:
-    low, high = {"chunk_length": (100, 300), "min_chunk_length": (0, 100), "prosody.speed": (0.5, 2.0)}.get(row, (0, 1))
-    *path, name = row.split(".")
-    _bounds(wire, name, low, high, name.endswith("length"), *path)
+    limits = {"chunk_length": (100, 300), "min_chunk_length": (0, 100), "prosody.speed": (0.5, 2.0)}
+    assert _bounds(wire, row) == limits.get(row, (0, 1))
 
 
 @each("2.1/{}", ENUMS)
@@ -129,8 +121,7 @@ def test_value(wire: Wire, row: str) -> None:
     name, _, text = row.partition("=")
     (value,) = (value for value in REQUEST[name].values if str(value) == text)
     for kind in KINDS:
-        assert wire.caller.tts({"text": "Hi", name: value}, kind).status == 200
-        assert getattr(wire.backend.asked[-1][0], name) == value
+        assert getattr(wire.arrived(kind, **{name: value}), name) == value
 
 
 @pytest.mark.parametrize(
@@ -162,13 +153,11 @@ def test_max_new_tokens_has_no_maximum(wire: Wire, kind: str) -> None:
 
 @each("2.2/{}:type", tables.REFERENCE_AUDIO)
 def test_type_in_references(wire: Wire, row: str) -> None:
-    valid: dict[str, list[Any]] = {"audio": [b"\x00\xff", b"x" * 100_000], "text": ["Grüße, 東京", "It's."]}
-    for good in valid[row]:
-        got = wire.arrived(MSGPACK, references=[{**REFERENCE, row: good}]).references
-        assert got is not None
-        assert getattr(got[0], row) == good
-    invalid: list[Any] = ["text" if row == "audio" else b"raw", 1, None, True, [], {}]
-    for wrong in invalid:
+    for good in (b"\x00\xff", b"x" * 100_000) if row == "audio" else ("Grüße, 東京", "It's."):
+        (got,) = wire.arrived(MSGPACK, references=[{**REFERENCE, row: good}]).references or ()
+        assert getattr(got, row) == good
+    wrong: Any
+    for wrong in ("text" if row == "audio" else b"raw", 1, None, True, [], {}):
         answer = wire.refused(MSGPACK, references=[REFERENCE, {**REFERENCE, row: wrong}])
         assert fields(answer) == [["body", "references", "1", row]]
 
@@ -181,25 +170,18 @@ def test_required_in_references(wire: Wire, row: str) -> None:
 
 @proves("2.1/references:msgpack", "4.1-5", "D-6")
 def test_references_need_messagepack(wire: Wire) -> None:
-    some: list[list[Any]] = [[{"audio": "UklGRg==", "text": "x"}], [{}], [1]]
-    for value in some:
+    value: Any
+    for value in ([{"audio": "UklGRg==", "text": "x"}], [{}], [1]):
         assert all(loc[:2] == ["body", "references"] for loc in fields(wire.refused(JSON, references=value)))
     assert not wire.arrived(JSON, references=None).references
     assert not wire.arrived(JSON, references=[]).references
     assert wire.arrived(MSGPACK, references=[REFERENCE]).references
 
 
-def test_several_references(wire: Wire) -> None:
-    several = [{"audio": b"1", "text": "one"}, {"audio": b"2", "text": "two"}, {"audio": b"3", "text": "three"}]
-    got = wire.arrived(MSGPACK, references=several).references
-    assert got is not None
-    assert [(one.audio, one.text) for one in got] == [(b"1", "one"), (b"2", "two"), (b"3", "three")]
-
-
 @each("2.3/{}:type", tables.PROSODY_CONTROL)
 def test_type_in_prosody(wire: Wire, row: str) -> None:
     for kind in KINDS:
-        for number in (1, 1.25):
+        for number in (1, 1.25, *((-40, -0.5, 0, 20) if row == "volume" else ())):
             assert getattr(wire.arrived(kind, prosody={row: number}).prosody, row) == number
         for wrong in [*WRONG["number"], None]:
             assert fields(wire.refused(kind, prosody={row: wrong})) == [["body", "prosody", row]]
@@ -213,9 +195,4 @@ def test_default_in_prosody(wire: Wire, row: str) -> None:
 
 @proves("2.3/speed:bounds")
 def test_speed_is_0_5_to_2(wire: Wire) -> None:
-    _bounds(wire, "speed", 0.5, 2.0, False, "prosody")
-
-
-def test_volume_may_be_negative(wire: Wire, kind: str) -> None:
-    for number in (-40, -0.5, 0, 20):
-        assert wire.arrived(kind, prosody={"volume": number}).prosody == ProsodyControl(volume=number)
+    assert _bounds(wire, "prosody.speed") == (0.5, 2.0)

@@ -28,8 +28,7 @@ def _number(low: float, high: float) -> st.SearchStrategy[Any]:
 def _valid_of(name: str, field: tables.Field) -> st.SearchStrategy[Any]:
     if field.values:
         return st.sampled_from(field.values)
-    low, high = (field.low, field.high) if field.low is not None else UNBOUNDED.get(name, (0, 1))
-    assert high is not None
+    low, high = (field.low, field.high or 0) if field.low is not None else UNBOUNDED.get(name, (0, 1))
     return {
         "string": TEXTS,
         "boolean": st.booleans(),
@@ -65,7 +64,6 @@ NO_STRING: st.SearchStrategy[Any] = st.one_of(
     st.lists(TEXTS, max_size=2),
     st.sampled_from([SURROGATE, f"a{SURROGATE}b", {}]),
 )
-HUGE = st.integers(2**64, 2**70) | st.integers(10**300, 10**310)
 
 
 def _outside(low: float, high: float, whole: bool) -> st.SearchStrategy[Any]:
@@ -135,14 +133,9 @@ def _refuses(wire: Wire, name: str, wrong: Any, kind: str) -> None:
     value = {path[0]: {path[1]: wrong}} if len(path) > 1 else {name: wrong}
     answer = wire.caller.tts({"text": "Hi", **value}, kind)
     locs = fields(answer)
-    if kind == MSGPACK and SURROGATE in repr_of(wrong):  # bytes that are no UTF-8: the whole body cannot be read
-        assert all(loc[0] == "body" for loc in locs)
-    else:
-        assert all(loc[: 1 + len(path)] == ["body", *path] for loc in locs), locs
-
-
-def repr_of(value: Any) -> str:
-    return value if isinstance(value, str) else ""
+    # Of bytes that are no UTF-8 the whole body cannot be read.
+    named = 0 if kind == MSGPACK and isinstance(wrong, str) and SURROGATE in wrong else len(path)
+    assert all(loc[: 1 + named] == ["body", *path[:named]] for loc in locs), locs
 
 
 @_several(60)
@@ -161,13 +154,6 @@ def test_what_it_does_not_allow_is_a_422_of_that_field(wire: Wire, name: str, ki
     check()
 
 
-@pytest.mark.parametrize("name", [name for name, field in REQUEST.items() if field.type in {"integer", "number"}])
-@_several(10)
-@given(wrong=HUGE | HUGE.map(lambda number: -number))
-def test_numbers_too_large_for_anything_are_a_422(wire: Wire, name: str, wrong: int) -> None:
-    _refuses(wire, name, wrong, JSON)
-
-
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats() | st.text(max_size=8) | st.just(SURROGATE),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
@@ -176,33 +162,23 @@ ANYTHING = st.recursive(
 ANY_BODY = st.dictionaries(st.sampled_from(list(REQUEST)) | st.text(max_size=6), ANYTHING, max_size=5) | ANYTHING
 
 
-@_several(100)
-@given(value=ANY_BODY)
-def test_no_body_at_all_is_a_500(wire: Wire, kind: str, value: Any) -> None:
+def _answers(wire: Wire, value: Any, kind: str) -> None:
     answer = wire.caller.tts(value, kind)
     assert answer.status == 200 or fields(answer)
 
 
 @_several(100)
-@given(body=st.binary(max_size=60))
-def test_no_bytes_at_all_are_a_500(wire: Wire, kind: str, body: bytes) -> None:
-    answer = wire.caller.tts(body, kind)
-    assert answer.status == 200 or fields(answer)
+@given(value=ANY_BODY, some_bytes=st.binary(max_size=60))
+def test_no_body_at_all_is_a_500(wire: Wire, kind: str, value: Any, some_bytes: bytes) -> None:
+    _answers(wire, value, kind)
+    _answers(wire, some_bytes, kind)
 
 
 @pytest.mark.thorough
 @pytest.mark.timeout(600)
 @_several(1000)
-@given(
-    value=st.fixed_dictionaries({}, optional=VALID),
-    name=st.sampled_from(list(INVALID)),
-    data=st.data(),
-    anything=ANY_BODY,
-)
-def test_thousands_of_bodies(
-    wire: Wire, kind: str, value: dict[str, Any], name: str, data: st.DataObject, anything: Any
-) -> None:
-    _takes(wire, value, kind)
+@given(name=st.sampled_from(list(INVALID)), data=st.data())
+def test_thousands_of_bodies(wire: Wire, kind: str, name: str, data: st.DataObject) -> None:
+    _takes(wire, data.draw(st.fixed_dictionaries({}, optional=VALID)), kind)
     _refuses(wire, name, data.draw(INVALID[name]), kind)
-    answer = wire.caller.tts(anything, kind)
-    assert answer.status == 200 or fields(answer)
+    _answers(wire, data.draw(ANY_BODY), kind)

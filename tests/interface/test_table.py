@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.interface import table
-from tests.interface.rules import RULES, each, proves
+from tests.interface.rules import RULES, each, part, proves
 from tests.interface.where import WHERE, home
 
 PACKAGE = table.ROOT / "voicelab"
@@ -25,7 +25,7 @@ def test_every_module_that_is_named_is_there() -> None:
 
 
 def test_every_part_has_its_table() -> None:
-    assert {table.part(rule) for rule in RULES} == set(table.PARTS)
+    assert {part(rule) for rule in RULES} == set(table.PARTS)
 
 
 def test_the_page_is_up_to_date() -> None:

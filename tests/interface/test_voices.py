@@ -11,7 +11,7 @@ from tests.interface import tables
 from tests.interface.conftest import Voice
 from tests.interface.rules import each, proves
 from tests.interface.sound import pitch
-from tests.interface.uploads import COVER, SAID, body, parts
+from tests.interface.uploads import COVER, SAID, body, both, parts
 from tests.interface.wire import BOUNDARY, JSON, File, encode, fields, form, refusal
 
 FORM = tables.VOICE_FORM
@@ -29,16 +29,8 @@ TYPES: dict[str, type] = {
 @pytest.fixture(scope="session")
 def made(voice: Voice, speech: bytes) -> dict[str, Any]:
     """A record as POST /model answered it, with everything given."""
-    answer = voice.caller.create(
-        parts(
-            speech,
-            title="Ada of the tests",
-            description="Clear.",
-            visibility="public",
-            tags="calm",
-            cover_image=COVER,
-        )
-    )
+    given = {"title": "Ada of the tests", "description": "Clear.", "visibility": "public", "tags": "calm"}
+    answer = voice.caller.create(parts(speech, cover_image=COVER, **given))
     assert answer.status == 201, answer.body
     record: dict[str, Any] = answer.json()
     return record
@@ -69,11 +61,8 @@ def test_type_of_record(made: dict[str, Any], got: dict[str, Any], row: str) -> 
 
 
 @each("2.4/{}:required", tables.VOICE_MODEL)
-def test_field_of_record_is_there(
-    voice: Voice, speech: bytes, made: dict[str, Any], got: dict[str, Any], row: str
-) -> None:
-    for record in (made, got):
-        assert row in record  # also those that need not be
+def test_field_of_record_is_there(made: dict[str, Any], got: dict[str, Any], row: str) -> None:
+    assert row in made.keys() & got.keys()  # also those that need not be
 
 
 @proves("2.4/author:_id", "2.4/author:nickname", "2.4/author:avatar")
@@ -89,7 +78,6 @@ def test_get_returns_the_record_by_its_identifier(voice: Voice, made: dict[str, 
     assert answer.status == 200
     assert answer.headers["content-type"].split(";")[0] == JSON
     assert answer.json() == made
-    assert voice.caller.get(made["_id"]).json() == made
 
 
 @proves("4.3-2")
@@ -175,11 +163,7 @@ def test_json_is_not_accepted(voice: Voice) -> None:
 
 @each("4.2/{}:required", FORM)
 def test_required_in_form(voice: Voice, speech: bytes, row: str) -> None:
-    missing = parts(speech, **{row: None})
-    if row == "visibility":
-        missing.append(("cover_image", COVER))
-    for sent in (missing, {name: value.data if isinstance(value, File) else value for name, value in missing}):
-        answer = voice.caller.create(sent)
+    for answer in both(voice.caller, speech, **{"cover_image": COVER if row == "visibility" else None, row: None}):
         if FORM[row].required:
             assert fields(answer) == [["body", row]]
         else:
@@ -213,44 +197,34 @@ def test_type_in_form(voice: Voice, speech: bytes, row: str) -> None:
 def test_value_in_form(voice: Voice, speech: bytes, row: str) -> None:
     name, _, value = row.partition("=")
     given = {name: value, "cover_image": COVER if value == "public" else None}
-    for sent in (parts(speech, **given), body(speech, **given)):
-        answer = voice.caller.create(sent)
+    for answer in both(voice.caller, speech, **given):
         assert answer.status == 201, answer.body
         assert answer.json()[name] == value
 
 
 def test_no_other_value_in_form(voice: Voice, speech: bytes) -> None:
-    for name, values in (
-        ("type", ("svc", "TTS", "")),
-        ("train_mode", ("full", "Fast", "")),
-        ("visibility", ("secret", "Public", "unlisted")),
-    ):
-        for value in values:
-            for sent in (parts(speech, **{name: value}), body(speech, **{name: value})):
-                assert fields(voice.caller.create(sent)) == [["body", name]]
+    wrong = {"type": ("svc", "TTS", ""), "train_mode": ("full", "Fast", ""), "visibility": ("x", "Public", "unlisted")}
+    for name, value in ((name, value) for name, values in wrong.items() for value in values):
+        for answer in both(voice.caller, speech, **{name: value}):
+            assert fields(answer) == [["body", name]]
 
 
 @proves("4.2/visibility:default", "4.2/cover_image:conditional")
 def test_a_public_model_needs_a_cover_and_public_is_the_default(voice: Voice, speech: bytes) -> None:
     for visibility in (None, "public"):
-        for sent in (parts(speech, visibility=visibility), body(speech, visibility=visibility)):
-            assert fields(voice.caller.create(sent)) == [["body", "cover_image"]]
-        given = {"visibility": visibility, "cover_image": COVER}
-        for sent in (parts(speech, **given), body(speech, **given)):
-            assert voice.caller.create(sent).json()["visibility"] == "public"
-    for visibility in ("unlist", "private"):
-        assert voice.caller.create(parts(speech, visibility=visibility)).status == 201
+        for answer in both(voice.caller, speech, visibility=visibility):
+            assert fields(answer) == [["body", "cover_image"]]
+        for answer in both(voice.caller, speech, visibility=visibility, cover_image=COVER):
+            assert answer.json()["visibility"] == "public"
 
 
 @each("4.2/{}:default", ["description", "cover_image", "enhance_audio_quality"])
 def test_default_in_form(voice: Voice, speech: bytes, row: str) -> None:
     spelled = {"description": "", "cover_image": "", "enhance_audio_quality": "false"}[row]
-    left_out = voice.caller.create(parts(speech)).json()
     given = voice.caller.create(parts(speech, **{} if row == "cover_image" else {row: spelled})).json()
-    varying = {"_id", "created_at", "updated_at", "samples", "author"}
-    assert {k: v for k, v in left_out.items() if k not in varying} == {
-        k: v for k, v in given.items() if k not in varying
-    }
+    left_out = voice.caller.create(parts(speech)).json()
+    varying = {name: given[name] for name in ("_id", "created_at", "updated_at", "samples", "author")}
+    assert {**left_out, **varying} == given
     if row != "enhance_audio_quality":
         assert left_out[row] == ""
 

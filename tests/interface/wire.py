@@ -5,7 +5,8 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -53,41 +54,22 @@ def form(parts: list[tuple[str, str | File]]) -> bytes:
     return out + f"--{BOUNDARY}--\r\n".encode()
 
 
-@dataclass
+@dataclass(frozen=True)
 class Caller:
-    """Somebody with a key. One connection, kept open."""
+    """Somebody with a key, or without one."""
 
     url: str
     key: str | None
-    _line: http.client.HTTPConnection | None = field(default=None, repr=False)
 
     def call(self, method: str, path: str, body: bytes | None = None, **headers: str | None) -> Answer:
         """Underscores in the names of headers are hyphens; None sends none."""
         sent = {name.replace("_", "-"): value for name, value in headers.items() if value is not None}
         if self.key is not None:
             sent.setdefault("Authorization", f"Bearer {self.key}")
-        try:
-            response = self._request(method, path, body, sent)
-            answer = Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
-        except BaseException:
-            self.close()
-            raise
-        if answer.headers.get("connection") == "close":
-            self.close()
-        return answer
-
-    def _request(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> http.client.HTTPResponse:
-        kept = self._line is not None
-        line = self._line = self._line or http.client.HTTPConnection(self.host, self.port, timeout=120)
-        try:
-            line.request(method, path, body, headers)
-            return line.getresponse()
-        except (ConnectionError, http.client.RemoteDisconnected):
-            if not kept:
-                raise
-        # A service may close a connection that was idle for long.
-        self.close()
-        return self._request(method, path, body, headers)
+        with closing(http.client.HTTPConnection(self.host, self.port, timeout=120)) as line:
+            line.request(method, path, body, sent)
+            response = line.getresponse()
+            return Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
 
     def tts(self, value: Any, kind: str = JSON, model: str | None = "s2-pro", **headers: str | None) -> Answer:
         """POST /v1/tts with a value in an encoding; bytes are sent as they are."""
@@ -124,11 +106,6 @@ class Caller:
     def port(self) -> int:
         return urlsplit(self.url).port or 80
 
-    def close(self) -> None:
-        if self._line is not None:
-            self._line.close()
-            self._line = None
-
 
 def fields(answer: Answer) -> list[list[str]]:
     """The ``loc`` of every item of a 422 answer, whose shape (part 7) is checked on the way."""
@@ -143,10 +120,7 @@ def fields(answer: Answer) -> list[list[str]]:
         assert isinstance(item["loc"], list)
         assert item["loc"]
         assert all(isinstance(part, str) for part in item["loc"])
-        assert isinstance(item["type"], str)
-        assert isinstance(item["msg"], str)
-        assert item["type"]
-        assert item["msg"]
+        assert all(isinstance(item[name], str) and item[name] for name in ("type", "msg"))
         assert isinstance(item.get("ctx", ""), str)
         assert item.get("in", "body") in {"path", "query", "header", "cookie", "body"}
     return [item["loc"] for item in items]
@@ -156,9 +130,8 @@ def refusal(answer: Answer, status: int) -> str:
     """The message of a ``{status, message}`` body, whose shape (part 7) is checked."""
     assert answer.status == status, (answer.status, answer.body[:300])
     body = answer.json()
-    assert set(body) == {"status", "message"}
+    message = str(body["message"])
+    assert body == {"status": status, "message": message}
     assert type(body["status"]) is int
-    assert body["status"] == status
-    assert isinstance(body["message"], str)
-    assert body["message"]
-    return str(body["message"])
+    assert message
+    return message
