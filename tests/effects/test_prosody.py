@@ -45,11 +45,3 @@ def test_what_would_clip_is_limited_and_noted(voice: Voice, volume: float) -> No
     # Turned down, not cut off: no run of samples lies at the ceiling.
     at_ceiling = np.abs(clip.samples) > ceiling * 0.9999
     assert not (at_ceiling[:-3] & at_ceiling[1:-2] & at_ceiling[2:-1] & at_ceiling[3:]).any()
-
-
-def test_both_at_once(voice: Voice) -> None:
-    plain = voice.kept()
-    clip = voice.say(prosody={"speed": 1.5, "volume": -6.0})
-    assert len(clip) == round(len(plain) / 1.5)
-    assert rms_db(clip.samples) - rms_db(plain.samples) == pytest.approx(-6, abs=1.5)
-    assert abs(cents(plain, clip)) < 20

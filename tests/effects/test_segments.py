@@ -9,11 +9,9 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.effects.measure import HOP, Voice, said
-from voicelab.engine.text.segments import segment
 
 N = 16
 STORY = (
@@ -84,13 +82,3 @@ _TOKENS = st.lists(
     min_size=1,
     max_size=80,
 ).map(" ".join)
-
-
-@settings(max_examples=200, deadline=None)
-@given(text=_TOKENS, chunk_length=st.integers(100, 300), min_chunk_length=st.integers(0, 100))
-def test_no_cut_inside_what_is_read_as_one(text: str, chunk_length: int, min_chunk_length: int) -> None:
-    """Within the interface's bounds: tokens come out whole, and titles keep their names."""
-    for piece in segment(text, chunk_length, min_chunk_length)[:-1]:
-        assert text[piece.end] == " "
-        assert not piece.text.endswith(("Dr.", "Mr.", "Jan.", "no.")), piece.text
-        assert not re.search(r"\b(5|10:30)$", piece.text), piece.text

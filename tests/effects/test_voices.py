@@ -72,13 +72,6 @@ def test_an_inline_reference_is_followed(voice: Voice, reference: Callable[[str]
     assert abs(pitch(cloned) - pitch(reference(name))) < abs(pitch(cloned) - pitch(reference(DEFAULT)))
 
 
-@pytest.mark.parametrize("format", ["mp3", "wav"])
-def test_however_it_is_packed(voice: Voice, reference: Callable[[str], Clip], format: str) -> None:
-    """The recording counts, not its file."""
-    cloned = voice.say(references=[audio_of(reference("clara"), format)])
-    assert abs(pitch(cloned) - pitch(reference("clara"))) < 2.5
-
-
 def test_several_references_are_one_speaker(voice: Voice, reference: Callable[[str], Clip]) -> None:
     """Two halves of one recording make the speaker that the whole makes; two speakers make one between them."""
     whole = reference("clara")
