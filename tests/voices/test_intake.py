@@ -10,7 +10,6 @@ import soundfile  # type: ignore[import-untyped]
 
 from tests.speechlike import RATE, speech_file, speechlike
 from tests.voices.conftest import Spoken
-from tests.voices.test_cover import picture
 from voicelab.audio.samples import Samples, dbfs
 from voicelab.clip import Clip
 from voicelab.errors import RequestInvalid
@@ -192,14 +191,3 @@ def test_a_text_that_is_not_heard_is_noted_and_kept(spoken: tuple[Spoken, ...]) 
 def test_without_an_aligner_nothing_is_said_of_texts() -> None:
     (sample,) = prepare_samples(_request(speech_file(12), texts="this is no word of it"), _never, lambda: None)
     assert "text" not in sample.title
-
-
-def test_too_many_files_are_refused() -> None:
-    with pytest.raises(RequestInvalid, match="21 voice files"):
-        prepare_samples(_request(*[b"x"] * 21), _never)
-
-
-def test_a_cover_that_is_no_picture_is_refused() -> None:
-    with pytest.raises(RequestInvalid, match="cover_image"):
-        prepare_samples(_request(speech_file(2), cover_image=b"no picture"), _never)
-    prepare_samples(_request(speech_file(2), texts="x", cover_image=picture()), _never)
