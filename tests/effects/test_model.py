@@ -1,4 +1,4 @@
-"""The seed, and the model header: two models, one speaker."""
+"""The model header: two models, one speaker."""
 
 from __future__ import annotations
 

@@ -246,8 +246,7 @@ TABLE = {
         "AIDS, FBI, CPU, ADD, ICU, MAD": "AIDS, FBI, CPU, ADD, ICU, MAD",
     },
     "the letter": {
-        "an A/B test, an A/C unit, N/A": "an ay B test, an ay C unit, N ay",
-        "an A in math": "an ay in math",
+        "an A/B test, an A/C unit, N/A, an A in math": "an ay B test, an ay C unit, N ay, an ay in math",
         "the A-team, an A-list star": "the ay-team, an ay-list star",
         "from A to Z, A or B?": "from ay to Z, ay or B?",
         "an A+ grade": "an ay plus grade",
