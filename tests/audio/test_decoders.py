@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import io
 import struct
 import tracemalloc
 from itertools import permutations
@@ -8,11 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import soundfile  # type: ignore[import-untyped]
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.audio.sounds import babble, decoded, encoded, pieces, vowel
+from tests.audio.sounds import babble, decoded, encoded, pieces, vowel, written
 from voicelab.audio.decoders import OggReader, StreamDecoder
 from voicelab.audio.formats import encode
 from voicelab.audio.samples import SILENT, resample, to_int16
@@ -106,9 +104,7 @@ def test_chunks_after_no_samples_are_no_samples() -> None:
 
 def test_two_channels_become_their_average() -> None:
     left, right = babble(44100, 0.3, 1), babble(44100, 0.3, 2)
-    file = io.BytesIO()
-    soundfile.write(file, np.stack((left, right), axis=1), 44100, format="WAV", subtype="PCM_16")
-    heard = decoded(file.getvalue(), "wav")
+    heard = decoded(written(np.stack((left, right), axis=1), 44100), "wav")
     assert np.abs(heard - (left + right) / 2).max() < 1.1 / 32768
 
 
@@ -174,11 +170,10 @@ def test_a_stream_that_is_cut_off_is_an_error(kind: AudioFormat) -> None:
 
 
 def test_a_wav_of_known_length_that_is_cut_off_is_an_error() -> None:
-    file = io.BytesIO()
-    soundfile.write(file, np.zeros(1000), 44100, format="WAV", subtype="PCM_16")
+    data = written(np.zeros(1000), 44100)
     for cut in range(0, 2044, 100):
         with pytest.raises(AudioError, match="cut off"):
-            decoded(file.getvalue()[:cut], "wav")
+            decoded(data[:cut], "wav")
 
 
 @pytest.mark.parametrize("kind", ["wav", "mp3", "opus"])

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.audio.sounds import babble, encoded, pieces, vowel
+from tests.interface.containers import mpeg
 from voicelab.audio.decoders import OggReader
 from voicelab.audio.encoders import StreamEncoder, wav_header
 from voicelab.audio.samples import SILENT, resample
@@ -22,19 +22,6 @@ ANY_RATE = [(kind, rate) for kind in FORMATS for rate in RATES[kind]]
 # Seconds of audio fed when the first bytes with audio in them may leave at the latest, without resampling.
 FIRST_S = {"wav": 0.02, "pcm": 0.02, "mp3": 0.08, "opus": 0.21}
 HEADER = {"wav": 44, "pcm": 0, "mp3": 0, "opus": 97}
-
-
-def mp3_frames(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """Yield (kbit/s, Hz, channel mode) of each frame, read from the headers alone."""
-    bitrates = (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)
-    at = 0
-    while at < len(data):
-        assert data[at] == 0xFF, f"no frame at byte {at}"
-        assert data[at + 1] == 0xFB, "MPEG-1 layer III without checksum"
-        bitrate = bitrates[data[at + 2] >> 4]
-        rate = (44100, 48000, 32000)[data[at + 2] >> 2 & 3]
-        yield bitrate, rate, data[at + 3] >> 6
-        at += 144000 * bitrate // rate + (data[at + 2] >> 1 & 1)
 
 
 @pytest.mark.parametrize(("kind", "rate"), ANY_RATE)
@@ -105,9 +92,9 @@ def test_a_wav_header_of_known_size() -> None:
 def test_every_mp3_frame_has_the_bitrate_asked_for_and_is_as_loud_as_what_was_fed(rate: int, bitrate: int) -> None:
     samples = vowel(120, rate, 1.0)
     data = encoded(samples, "mp3", rate, sample_rate=rate, mp3_bitrate=bitrate)
-    frames = list(mp3_frames(data))
+    frames = mpeg(data)
     assert len(frames) > rate // 1152
-    assert set(frames) == {(bitrate, rate, 3)}
+    assert set(frames) == {(bitrate, rate, True)}
     heard, _ = soundfile.read(io.BytesIO(data))
     gain = float(heard[1105:][: samples.size] @ samples) / float(samples @ samples)
     assert abs(20 * np.log10(gain)) < 0.05
@@ -146,7 +133,7 @@ def test_lengths_are_kept(kind: AudioFormat, length: int) -> None:
         pages = OggReader().feed(data)
         assert pages[-1].granule - 312 == max(1, length)
     else:
-        frames = len(list(mp3_frames(data))) - 1
+        frames = len(mpeg(data)) - 1
         assert 0 <= frames * 1152 - 1105 - length < 1152
 
 

@@ -12,17 +12,11 @@ import soundfile  # type: ignore[import-untyped]
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.audio.sounds import babble, decoded, encoded, vowel
+from tests.audio.sounds import babble, decoded, encoded, vowel, written
 from voicelab.audio.formats import decode, encode, sniff
 from voicelab.audio.samples import SILENT, resample
 from voicelab.errors import AudioError
 from voicelab.schema import FORMATS, AudioFormat
-
-
-def written(samples: np.ndarray[tuple[int, ...], np.dtype[np.floating]], rate: int, kind: str, subtype: str) -> bytes:
-    file = io.BytesIO()
-    soundfile.write(file, samples, rate, format=kind, subtype=subtype)
-    return file.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-import soundfile  # type: ignore[import-untyped]
 
+from tests.audio.sounds import written
 from tests.speechlike import RATE, speech_file, speechlike
 from tests.voices.conftest import Spoken
 from voicelab.audio.samples import Samples, dbfs
@@ -49,15 +49,14 @@ def _heard(sample: Sample) -> Clip:
     return Clip.load(sample.audio)
 
 
-def _stereo() -> bytes:
-    buffer, left = io.BytesIO(), speechlike(2)
-    soundfile.write(buffer, np.stack((left, np.zeros_like(left)), axis=1), RATE, format="WAV", subtype="PCM_16")
-    return buffer.getvalue()
-
-
 @pytest.mark.parametrize(
     "data",
-    [speech_file(2), speech_file(2, format="mp3"), speech_file(2, format="opus"), _stereo()],
+    [
+        speech_file(2),
+        speech_file(2, format="mp3"),
+        speech_file(2, format="opus"),
+        written(np.stack((speechlike(2), np.zeros(2 * RATE)), axis=1), RATE),
+    ],
     ids=["wav", "mp3", "opus", "stereo"],
 )
 def test_recordings_are_kept_as_mono_wav_at_one_rate(data: bytes) -> None:
