@@ -41,19 +41,6 @@ def starts(voice: Voice, chunk_length: int, min_chunk_length: int) -> tuple[int,
     return count, [next(w.text for w in clip.words if w.start >= i * step - 1e-6) for i in range(count)]
 
 
-def test_shorter_segments_are_more_of_them(voice: Voice) -> None:
-    counts = {length: starts(voice, length, 100)[0] for length in (100, 200, 300)}
-    assert counts[100] > counts[200] >= counts[300] >= 2
-
-
-def test_a_higher_minimum_joins_short_sentences(voice: Voice) -> None:
-    alone, few = starts(voice, 300, 0), starts(voice, 300, 100)
-    assert alone[0] > few[0]
-    it = alone[1].index("It")
-    assert alone[1][it + 1] == "The"  # "It rained." stands alone
-    assert "The" not in few[1]
-
-
 @pytest.mark.parametrize(("chunk_length", "min_chunk_length"), [(100, 0), (100, 50), (300, 0)])
 def test_segments_begin_where_a_sentence_or_a_clause_does(
     voice: Voice, chunk_length: int, min_chunk_length: int

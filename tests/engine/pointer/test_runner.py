@@ -48,15 +48,6 @@ def test_batched_is_single(lm: LM, settings: Settings, step: Arithmetic) -> None
         assert frames == _frames(lm, seed, len(frames), settings, step)
 
 
-def test_seeds_differ_and_repeat(lm: LM) -> None:
-    first = _frames(lm, 1, 20)
-    assert first == _frames(lm, 1, 20)
-    runner = PointerRunner(lm, 1)
-    runner.admit(0, voice(1), LIVELY, 99)
-    runner.more(0, phonemes(400, 1))
-    assert [stepped(runner, [0])[0] for _ in range(20)] != first
-
-
 def test_the_pointer_moves_on_after_the_longest_dwell(step: Arithmetic) -> None:
     lm = make_lm()
     lm.first.weight.zero_()  # all symbols alike: greedy takes the first of them, which rests

@@ -86,15 +86,6 @@ def test_a_row_that_is_reset_remembers_nothing() -> None:
     torch.testing.assert_close(torch.cat(again)[None], stack(x[1:, :4]), atol=2e-5, rtol=1e-4)
 
 
-def test_a_later_position_changes_no_earlier_one() -> None:
-    stack, x = _stack(), _given(1, 14)
-    later = x.clone()
-    later[:, 8] += 1
-    before, after = stack(x), stack(later)
-    torch.testing.assert_close(before[:, :8], after[:, :8])
-    assert not torch.allclose(before[:, 8], after[:, 8])
-
-
 @pytest.mark.parametrize("causal", [True, False])
 def test_a_layer_sees_its_window_and_no_more(causal: bool) -> None:
     stack, x = _stack(causal, layers=1), _given(1, 20)
