@@ -227,14 +227,6 @@ def test_damage_gives_audio_or_an_audio_error(data: st.DataObject) -> None:
         assert np.abs(heard).max(initial=0) <= 1.0
 
 
-def test_a_finished_decoder_takes_no_more() -> None:
-    decoder = StreamDecoder("pcm")
-    decoder.finish()
-    for again in (decoder.finish, lambda: decoder.feed(b"")):
-        with pytest.raises(AudioError, match="finished"):
-            again()
-
-
 @pytest.mark.parametrize(("options", "named"), [({"format": "flac"}, "format"), ({"sample_rate": 0}, "sample_rate")])
 def test_wrong_arguments_are_named(options: dict[str, Any], named: str) -> None:
     with pytest.raises(AudioError, match=f"^{named}: "):

@@ -14,7 +14,7 @@ from tests.audio.sounds import babble, encoded, pieces, vowel
 from tests.interface.containers import mpeg
 from voicelab.audio.decoders import OggReader
 from voicelab.audio.encoders import StreamEncoder, wav_header
-from voicelab.audio.samples import SILENT, resample
+from voicelab.audio.samples import resample
 from voicelab.errors import AudioError
 from voicelab.schema import FORMATS, MP3_BITRATES, OPUS_BITRATES, RATES, AudioFormat
 
@@ -173,11 +173,3 @@ def test_wrong_samples_are_refused_and_do_no_harm(kind: AudioFormat) -> None:
             encoder.feed(wrong)
     samples = np.zeros(5000, np.float32)
     assert encoder.feed(samples) + encoder.finish() == encoded(samples, kind, rate)
-
-
-def test_a_finished_encoder_takes_no_more() -> None:
-    encoder = StreamEncoder("pcm", 44100)
-    encoder.finish()
-    for again in (encoder.finish, lambda: encoder.feed(SILENT)):
-        with pytest.raises(AudioError, match="finished"):
-            again()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.audio.sounds import babble, pieces, vowel
 from voicelab.audio.prosody import CEILING_DBFS, Limiter, ProsodyProcessor
-from voicelab.audio.samples import SILENT, Samples
+from voicelab.audio.samples import Samples
 from voicelab.errors import AudioError, RequestInvalid
 
 RATE = 44100
@@ -58,6 +58,8 @@ def test_neutral_prosody_is_bit_exact_and_immediate() -> None:
     assert np.array_equal(processor.feed(samples), samples)
     assert processor.finish().size == 0
     assert processor.notes == ()
+    with pytest.raises(AudioError, match="finite"):
+        ProsodyProcessor(RATE).feed(np.array([np.nan], np.float32))
 
 
 @pytest.mark.parametrize("volume", [-100.0, -20.0, -6.0, 3.0])
@@ -174,13 +176,3 @@ def test_short_audio_keeps_its_length(speed: float, length: int) -> None:
 def test_values_beyond_the_bounds_are_named(speed: float, volume: float, named: str) -> None:
     with pytest.raises(RequestInvalid, match=named):
         ProsodyProcessor(RATE, speed, volume)
-
-
-def test_a_finished_processor_takes_no_more() -> None:
-    processor = ProsodyProcessor(RATE)
-    processor.finish()
-    for again in (processor.finish, lambda: processor.feed(SILENT)):
-        with pytest.raises(AudioError, match="finished"):
-            again()
-    with pytest.raises(AudioError, match="finite"):
-        ProsodyProcessor(RATE).feed(np.array([np.nan], np.float32))
