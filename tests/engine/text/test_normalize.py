@@ -21,7 +21,7 @@ from voicelab.errors import RequestInvalid
 
 BOTH = ("en", "zh")
 _MARKS = " ,.?!;:—'-"
-ALPHABET = {
+ALPHABET: dict[tuple[str, ...], re.Pattern[str]] = {
     languages: re.compile(rf"[A-Za-z{HAN if 'zh' in languages else ''}{_MARKS}]*\Z")
     for languages in (("en",), ("zh",), BOTH)
 }
