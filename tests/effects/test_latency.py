@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.effects.measure import HOP, Voice
+from tests.effects.measure import HOP, SENTENCE, Voice
 from voicelab.audio.encoders import StreamEncoder
 from voicelab.call import Call
 from voicelab.schema import AudioFormat, Latency
@@ -40,3 +40,10 @@ def test_streamed_is_whole(voice: Voice, latency: Latency) -> None:
     streamed = b"".join(voice.backend.synthesize(Call(voice.request("Rice is served.", latency=latency), seed=2)))
     whole = voice.say("Rice is served.", latency=latency, seed=2)
     assert np.array_equal(np.frombuffer(streamed, "<i2"), np.round(whole.samples * 32768).astype("<i2"))
+
+
+def test_what_is_said_does_not_depend_on_it(voice: Voice) -> None:
+    clips = [voice.say(SENTENCE, latency=latency, seed=3) for latency in ORDER]
+    for clip in clips[1:]:
+        assert clip.words == clips[0].words
+        assert np.abs(clip.samples - clips[0].samples).max() < 0.01
