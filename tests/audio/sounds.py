@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import soundfile  # type: ignore[import-untyped]
 
 from voicelab.audio.decoders import StreamDecoder
 from voicelab.audio.encoders import StreamEncoder
@@ -54,6 +57,13 @@ def pieces(length: int, seed: int, longest: int) -> Iterator[tuple[int, int]]:
         end = min(length, begin + int(rng.integers(0, longest + 1)))
         yield begin, end
         begin = end
+
+
+def written(samples: npt.NDArray[Any], rate: int, kind: str = "WAV", subtype: str = "PCM_16") -> bytes:
+    """Return a file by libsndfile, of one channel or (samples, channels)."""
+    file = io.BytesIO()
+    soundfile.write(file, samples, rate, format=kind, subtype=subtype)
+    return file.getvalue()
 
 
 def encoded(samples: Samples, kind: AudioFormat, source_rate: int, **options: Any) -> bytes:

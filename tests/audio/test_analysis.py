@@ -43,17 +43,6 @@ def test_silence_and_noise_are_unvoiced_and_voice_between_them_is_not() -> None:
     assert contour.median == pytest.approx(150, rel=0.01)
 
 
-def test_a_contour_follows_a_glide() -> None:
-    rate = 16000
-    times = np.arange(2 * rate) / rate
-    phase = 2 * np.pi * (120 * times + 40 * times**2)
-    glide = sum(np.sin(k * phase) / k for k in range(1, 8))
-    contour = f0(sound(0.3 * glide, rate))
-    inner = (contour.times > 0.1) & (contour.times < 1.9)
-    expected = 120 + 80 * contour.times[inner]
-    assert np.abs(1200 * np.log2(contour.values[inner] / expected)).max() < 60
-
-
 def test_pyin_agrees_with_yin() -> None:
     clip = sound(vowel(180, 16000, 0.5), 16000)
     assert f0(clip, method="pyin").median == pytest.approx(f0(clip).median, rel=0.01)

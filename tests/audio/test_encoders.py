@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,29 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.audio.sounds import babble, encoded, pieces, vowel
+from tests.interface.containers import mpeg
 from voicelab.audio.decoders import OggReader
 from voicelab.audio.encoders import StreamEncoder, wav_header
-from voicelab.audio.samples import SILENT, resample
+from voicelab.audio.samples import resample
 from voicelab.errors import AudioError
-from voicelab.schema import FORMATS, MP3_BITRATES, OPUS_BITRATES, RATES, AudioFormat, TTSRequest
+from voicelab.schema import FORMATS, MP3_BITRATES, OPUS_BITRATES, RATES, AudioFormat
 
 ANY_RATE = [(kind, rate) for kind in FORMATS for rate in RATES[kind]]
 # Seconds of audio fed when the first bytes with audio in them may leave at the latest, without resampling.
 FIRST_S = {"wav": 0.02, "pcm": 0.02, "mp3": 0.08, "opus": 0.21}
 HEADER = {"wav": 44, "pcm": 0, "mp3": 0, "opus": 97}
-
-
-def mp3_frames(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """Yield (kbit/s, Hz, channel mode) of each frame, read from the headers alone."""
-    bitrates = (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320)
-    at = 0
-    while at < len(data):
-        assert data[at] == 0xFF, f"no frame at byte {at}"
-        assert data[at + 1] == 0xFB, "MPEG-1 layer III without checksum"
-        bitrate = bitrates[data[at + 2] >> 4]
-        rate = (44100, 48000, 32000)[data[at + 2] >> 2 & 3]
-        yield bitrate, rate, data[at + 3] >> 6
-        at += 144000 * bitrate // rate + (data[at + 2] >> 1 & 1)
 
 
 @pytest.mark.parametrize(("kind", "rate"), ANY_RATE)
@@ -93,14 +80,6 @@ def test_resampling_delays_the_first_bytes_little(kind: AudioFormat, source: int
     assert fed / source <= most
 
 
-@pytest.mark.parametrize("rate", RATES["wav"])
-def test_a_streamed_wav_has_44_bytes_of_header_and_open_sizes(rate: int) -> None:
-    data = encoded(np.zeros(100, np.float32), "wav", rate, sample_rate=rate)
-    assert len(data) == 44 + 200
-    fields = struct.unpack("<4sI4s4sIHHIIHH4sI", data[:44])
-    assert fields == ((b"RIFF", 0xFFFFFFFF, b"WAVE", b"fmt ", 16, 1, 1, rate, 2 * rate, 2, 16, b"data", 0xFFFFFFFF))
-
-
 def test_a_wav_header_of_known_size() -> None:
     assert struct.unpack("<I", wav_header(8000, 200)[4:8]) == (236,)
     assert struct.unpack("<I", wav_header(8000, 200)[40:44]) == (200,)
@@ -110,26 +89,24 @@ def test_a_wav_header_of_known_size() -> None:
 
 @pytest.mark.parametrize("rate", RATES["mp3"])
 @pytest.mark.parametrize("bitrate", MP3_BITRATES)
-def test_every_mp3_frame_has_the_bitrate_asked_for(rate: int, bitrate: int) -> None:
-    data = encoded(babble(rate, 1.0), "mp3", rate, sample_rate=rate, mp3_bitrate=bitrate)
-    frames = list(mp3_frames(data))
+def test_every_mp3_frame_has_the_bitrate_asked_for_and_is_as_loud_as_what_was_fed(rate: int, bitrate: int) -> None:
+    samples = vowel(120, rate, 1.0)
+    data = encoded(samples, "mp3", rate, sample_rate=rate, mp3_bitrate=bitrate)
+    frames = mpeg(data)
     assert len(frames) > rate // 1152
-    assert set(frames) == {(bitrate, rate, 3)}
+    assert set(frames) == {(bitrate, rate, True)}
+    heard, _ = soundfile.read(io.BytesIO(data))
+    gain = float(heard[1105:][: samples.size] @ samples) / float(samples @ samples)
+    assert abs(20 * np.log10(gain)) < 0.05
 
 
 @pytest.mark.parametrize("bitrate", OPUS_BITRATES)
 def test_opus_keeps_near_its_bitrate(bitrate: int) -> None:
     noise = (0.1 * np.random.default_rng(0).standard_normal(48000 * 5)).astype(np.float32)
-    data = encoded(noise, "opus", 48000, opus_bitrate=bitrate)
-    kbits = len(data) * 8 / 5 / 1000
-    assert kbits == pytest.approx(51 if bitrate < 0 else bitrate, rel=0.15)
-
-
-@pytest.mark.parametrize("bitrate", [24, 32, 48, 64])
-def test_opus_keeps_near_its_bitrate_with_a_voice(bitrate: int) -> None:
     # A voice is pitched, and libopus spends more on that than it was given unless it is held to it.
-    data = encoded(vowel(140.0, 48000, 4.0), "opus", 48000, opus_bitrate=bitrate)
-    assert len(data) * 8 / 4 / 1000 == pytest.approx(bitrate, rel=0.2)
+    for samples, near in ((noise, 0.15), *([(vowel(140.0, 48000, 4.0), 0.2)] if bitrate > 0 else [])):
+        kbits = len(encoded(samples, "opus", 48000, opus_bitrate=bitrate)) * 8 / (samples.size / 48)
+        assert kbits == pytest.approx(51 if bitrate < 0 else bitrate, rel=near)
 
 
 def test_opus_pages_are_short_and_one_voice() -> None:
@@ -146,11 +123,6 @@ def test_opus_pages_are_short_and_one_voice() -> None:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_equal_audio_is_equal_bytes(kind: AudioFormat) -> None:
-    assert encoded(babble(44100, 0.3), kind, 44100) == encoded(babble(44100, 0.3), kind, 44100)
-
-
-@pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("length", [0, 1, 46, 47, 48, 959, 960, 1152, 2305])
 def test_lengths_are_kept(kind: AudioFormat, length: int) -> None:
     rate = 48000 if kind == "opus" else 44100
@@ -161,7 +133,7 @@ def test_lengths_are_kept(kind: AudioFormat, length: int) -> None:
         pages = OggReader().feed(data)
         assert pages[-1].granule - 312 == max(1, length)
     else:
-        frames = len(list(mp3_frames(data))) - 1
+        frames = len(mpeg(data)) - 1
         assert 0 <= frames * 1152 - 1105 - length < 1152
 
 
@@ -172,15 +144,6 @@ def test_loud_samples_clip_instead_of_wrapping() -> None:
         rate = 48000 if kind == "opus" else 44100
         square = np.where(np.arange(rate // 2) // 100 % 2, 1.0, -1.0).astype(np.float32)
         assert encoded(4 * square, kind, rate) == encoded(square, kind, rate)
-
-
-@pytest.mark.parametrize("rate", RATES["mp3"])
-@pytest.mark.parametrize("bitrate", MP3_BITRATES)
-def test_an_mp3_is_as_loud_as_what_was_fed(rate: int, bitrate: int) -> None:
-    samples = vowel(120, rate, 1.0)
-    heard, _ = soundfile.read(io.BytesIO(encoded(samples, "mp3", rate, sample_rate=rate, mp3_bitrate=bitrate)))
-    gain = float(heard[1105:][: samples.size] @ samples) / float(samples @ samples)
-    assert abs(20 * np.log10(gain)) < 0.05
 
 
 @pytest.mark.parametrize(
@@ -210,19 +173,3 @@ def test_wrong_samples_are_refused_and_do_no_harm(kind: AudioFormat) -> None:
             encoder.feed(wrong)
     samples = np.zeros(5000, np.float32)
     assert encoder.feed(samples) + encoder.finish() == encoded(samples, kind, rate)
-
-
-def test_a_finished_encoder_takes_no_more() -> None:
-    encoder = StreamEncoder("pcm", 44100)
-    encoder.finish()
-    for again in (encoder.finish, lambda: encoder.feed(SILENT)):
-        with pytest.raises(AudioError, match="finished"):
-            again()
-
-
-def test_the_encoder_of_a_request() -> None:
-    request = TTSRequest(text="a", format="mp3", sample_rate=32000, mp3_bitrate=64)
-    encoder = StreamEncoder.for_request(request, 24000)
-    data = encoder.feed(np.zeros(24000, np.float32)) + encoder.finish()
-    assert set(mp3_frames(data)) == {(64, 32000, 3)}
-    assert encoder.samples == 32000

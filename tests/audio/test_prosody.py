@@ -9,11 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.audio.sounds import babble, pieces, vowel
-from voicelab.audio.prosody import CEILING_DBFS, Limiter, ProsodyProcessor, stretch_words
-from voicelab.audio.samples import SILENT, Samples
-from voicelab.audio.words import WordTime
+from voicelab.audio.prosody import CEILING_DBFS, Limiter, ProsodyProcessor
+from voicelab.audio.samples import Samples
 from voicelab.errors import AudioError, RequestInvalid
-from voicelab.schema import ProsodyControl, TTSRequest
 
 RATE = 44100
 CEILING = 10 ** (CEILING_DBFS / 20)
@@ -60,6 +58,8 @@ def test_neutral_prosody_is_bit_exact_and_immediate() -> None:
     assert np.array_equal(processor.feed(samples), samples)
     assert processor.finish().size == 0
     assert processor.notes == ()
+    with pytest.raises(AudioError, match="finite"):
+        ProsodyProcessor(RATE).feed(np.array([np.nan], np.float32))
 
 
 @pytest.mark.parametrize("volume", [-100.0, -20.0, -6.0, 3.0])
@@ -172,28 +172,7 @@ def test_short_audio_keeps_its_length(speed: float, length: int) -> None:
     assert processed(vowel(200, RATE, 1.0)[:length], speed, 12.0).size == round(length / speed)
 
 
-def test_the_processor_of_a_request() -> None:
-    processor = ProsodyProcessor.for_request(TTSRequest(text="a", prosody=ProsodyControl(speed=2, volume=-3)), 8000)
-    assert (processor.rate, processor.speed, processor.volume) == (8000, 2.0, -3.0)
-    neutral = ProsodyProcessor.for_request(TTSRequest(text="a"), 8000)
-    assert (neutral.speed, neutral.volume) == (1.0, 0.0)
-
-
 @pytest.mark.parametrize(("speed", "volume", "named"), [(0.4, 0, "speed"), (2.1, 0, "speed"), (1, 1000, "volume")])
 def test_values_beyond_the_bounds_are_named(speed: float, volume: float, named: str) -> None:
     with pytest.raises(RequestInvalid, match=named):
         ProsodyProcessor(RATE, speed, volume)
-
-
-def test_a_finished_processor_takes_no_more() -> None:
-    processor = ProsodyProcessor(RATE)
-    processor.finish()
-    for again in (processor.finish, lambda: processor.feed(SILENT)):
-        with pytest.raises(AudioError, match="finished"):
-            again()
-    with pytest.raises(AudioError, match="finite"):
-        ProsodyProcessor(RATE).feed(np.array([np.nan], np.float32))
-
-
-def test_words_go_with_the_speed() -> None:
-    assert stretch_words([WordTime("a", 1.0, 2.0)], 2.0) == (WordTime("a", 0.5, 1.0),)

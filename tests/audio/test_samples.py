@@ -9,6 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.audio.sounds import babble, pieces
+from voicelab.audio.decoders import StreamDecoder
+from voicelab.audio.encoders import StreamEncoder
+from voicelab.audio.prosody import ProsodyProcessor
 from voicelab.audio.samples import (
     SILENT,
     Resampler,
@@ -105,3 +108,15 @@ def test_equal_rates_pass_untouched() -> None:
     samples = np.array([0.1, 0.2], np.float32)
     assert Resampler(44100, 44100).feed(samples) is samples
     assert resample(SILENT, 44100, 48000).size == 0
+
+
+@pytest.mark.parametrize(
+    "one",
+    [StreamDecoder("pcm"), StreamEncoder("pcm", 44100), ProsodyProcessor(44100)],
+    ids=lambda one: type(one).__name__,
+)
+def test_what_is_finished_takes_no_more(one: Any) -> None:
+    one.finish()
+    for again in (one.finish, lambda: one.feed(b"" if isinstance(one, StreamDecoder) else SILENT)):
+        with pytest.raises(AudioError, match="finished"):
+            again()

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 
 from tests.effects.measure import HOP, Voice
-from voicelab.call import Call
 
 # Four segments of very different lengths: the first to end are told from the last by far.
 TEXT = (
@@ -34,12 +31,6 @@ def test_the_rest_is_stopped_once_enough_have_ended(voice: Voice, threshold: flo
     assert len(clip.notes) == len(stopped)
 
 
-def test_the_lower_the_sooner_it_is_over(voice: Voice) -> None:
-    seconds = [voice.kept(TEXT, early_stop_threshold=x, **FIELDS).duration for x in (0.0, 0.5, 0.75, 1.0)]
-    assert seconds == sorted(seconds)
-    assert all(later > sooner + 0.5 for sooner, later in pairwise(seconds))
-
-
 def test_what_ended_by_itself_is_untouched(voice: Voice) -> None:
     whole, early = (voice.kept(TEXT, early_stop_threshold=x, **FIELDS) for x in (1.0, 0.0))
     first = next(word for word in whole.words if word.text == "bark").end
@@ -49,17 +40,6 @@ def test_what_ended_by_itself_is_untouched(voice: Voice) -> None:
     assert len(frames) == 3
     steps = np.diff([word.start for word in frames]) * 44100 / HOP
     assert np.ptp(steps) <= 2.5
-
-
-def test_where_it_cuts_does_not_depend_on_what_else_is_spoken(voice: Voice) -> None:
-    alone = voice.kept(TEXT, early_stop_threshold=0.5, **FIELDS)
-    request = voice.request("The smooth planks of the birch canoe, again and again. " * 2)
-    beside = [voice.backend.synthesize(Call(request, seed=seed)) for seed in range(6)]
-    crowded = voice.say(TEXT, early_stop_threshold=0.5, **FIELDS)
-    for stream in beside:
-        stream.close()
-    assert len(crowded) == len(alone)
-    assert np.allclose(crowded.samples, alone.samples, atol=1e-3)
 
 
 def test_where_nothing_is_made_together_it_says_that_it_had_no_effect(voice: Voice) -> None:

@@ -3,23 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from tests.effects.measure import HOP, SENTENCE, Voice
-
-TEXT = (
-    "The birch canoe slid on the smooth planks, and nobody on the shore had seen it go. "
-    "Glue the sheet to the dark blue background, then press it down with both of your hands. "
-    "Four hours of steady work faced us, so we took the tools and went out to the garden."
-)
-
-
-@pytest.mark.parametrize("tokens", [1, 7, 20])
-@pytest.mark.parametrize("conditioned", [True, False])
-def test_every_segment_has_so_many_frames(voice: Voice, tokens: int, conditioned: bool) -> None:
-    clip = voice.say(TEXT, max_new_tokens=tokens, chunk_length=100, condition_on_previous_chunks=conditioned)
-    assert len(clip) == 3 * tokens * HOP
-    assert clip.notes == tuple(f"segment {i} was cut off by max_new_tokens={tokens}" for i in (1, 2, 3))
 
 
 def test_what_is_shorter_is_left_alone(voice: Voice) -> None:

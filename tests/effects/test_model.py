@@ -1,4 +1,4 @@
-"""The seed, and the model header: two models, one speaker."""
+"""The model header: two models, one speaker."""
 
 from __future__ import annotations
 
@@ -14,22 +14,6 @@ pytestmark = pytest.mark.thorough
 
 MODELS: tuple[Model, ...] = ("s1", "s2-pro")
 TEXT = "Rice is often served in round bowls."
-
-
-def test_the_same_seed_is_the_same_speech_and_another_is_not(voice: Voice) -> None:
-    first, again, other = (voice.say(TEXT, seed=seed) for seed in (5, 5, 6))
-    assert np.array_equal(first.samples, again.samples)
-    assert len(first) != len(other) or not np.array_equal(first.samples, other.samples)
-
-
-def test_without_a_seed_takes_differ_and_each_can_be_had_again(voice: Voice) -> None:
-    streams = [voice.backend.synthesize(Call(voice.request(TEXT))) for _ in range(3)]
-    clips = [stream.clip() for stream in streams]
-    seeds = [clip.take.seed for clip in clips if clip.take is not None]
-    assert len(set(seeds)) == 3
-    assert seeds[0] is not None
-    assert np.array_equal(voice.say(TEXT, seed=seeds[0]).samples, clips[0].samples)
-    assert not np.array_equal(clips[0].samples, clips[1].samples)
 
 
 def test_the_two_models_are_one_speaker_and_read_differently(voice: Voice) -> None:

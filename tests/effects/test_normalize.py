@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from tests.effects.measure import Voice, said
@@ -32,8 +31,3 @@ def test_what_is_left_out_because_it_is_off_is_noted(voice: Voice) -> None:
     assert "$" in note
     assert "normalize" in note
     assert voice.say("It costs $5.20.").notes == ()
-
-
-def test_plain_words_are_the_same_either_way(voice: Voice) -> None:
-    on, off = (voice.say(normalize=normalize) for normalize in (True, False))
-    assert np.array_equal(on.samples, off.samples)

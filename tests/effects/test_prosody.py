@@ -23,14 +23,6 @@ def test_speed_scales_the_duration_and_keeps_the_pitch(voice: Voice, speed: floa
     assert rms_db(clip.samples) == pytest.approx(rms_db(plain.samples), abs=1.5)
 
 
-@pytest.mark.parametrize("volume", [-30.0, -12.0, -3.0, 0.5])
-def test_volume_changes_the_level_by_so_many_decibels(voice: Voice, volume: float) -> None:
-    plain = voice.kept()
-    clip = voice.say(prosody={"volume": volume})
-    assert clip.notes == (), "nothing needed limiting"
-    assert rms_db(clip.samples) - rms_db(plain.samples) == pytest.approx(volume, abs=0.1)
-
-
 @pytest.mark.parametrize("volume", [20.0, 40.0])
 def test_what_would_clip_is_limited_and_noted(voice: Voice, volume: float) -> None:
     plain = voice.kept()
@@ -45,11 +37,3 @@ def test_what_would_clip_is_limited_and_noted(voice: Voice, volume: float) -> No
     # Turned down, not cut off: no run of samples lies at the ceiling.
     at_ceiling = np.abs(clip.samples) > ceiling * 0.9999
     assert not (at_ceiling[:-3] & at_ceiling[1:-2] & at_ceiling[2:-1] & at_ceiling[3:]).any()
-
-
-def test_both_at_once(voice: Voice) -> None:
-    plain = voice.kept()
-    clip = voice.say(prosody={"speed": 1.5, "volume": -6.0})
-    assert len(clip) == round(len(plain) / 1.5)
-    assert rms_db(clip.samples) - rms_db(plain.samples) == pytest.approx(-6, abs=1.5)
-    assert abs(cents(plain, clip)) < 20

@@ -64,21 +64,6 @@ def test_the_voices_here_are_told_apart(voice: Voice, reference: Callable[[str],
         assert abs(pitch(again) - pitch(reference(name))) < abs(pitch(again) - pitch(reference(DEFAULT)))
 
 
-@pytest.mark.parametrize("name", OTHERS)
-def test_an_inline_reference_is_followed(voice: Voice, reference: Callable[[str], Clip], name: str) -> None:
-    cloned = voice.say(references=[audio_of(reference(name))])
-    assert apart(cloned, reference(name)) < apart(cloned, reference(DEFAULT))
-    assert abs(pitch(cloned) - pitch(reference(name))) < 2.5
-    assert abs(pitch(cloned) - pitch(reference(name))) < abs(pitch(cloned) - pitch(reference(DEFAULT)))
-
-
-@pytest.mark.parametrize("format", ["mp3", "wav"])
-def test_however_it_is_packed(voice: Voice, reference: Callable[[str], Clip], format: str) -> None:
-    """The recording counts, not its file."""
-    cloned = voice.say(references=[audio_of(reference("clara"), format)])
-    assert abs(pitch(cloned) - pitch(reference("clara"))) < 2.5
-
-
 def test_several_references_are_one_speaker(voice: Voice, reference: Callable[[str], Clip]) -> None:
     """Two halves of one recording make the speaker that the whole makes; two speakers make one between them."""
     whole = reference("clara")

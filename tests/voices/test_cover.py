@@ -22,16 +22,15 @@ def picture(kind: str = "png", width: int = 40, height: int = 30, **options: Any
     return buffer.getvalue()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_pictures_are_known_by_their_content(kind: str) -> None:
-    assert check_cover(picture(kind)) == kind
-
-
-@pytest.mark.parametrize("options", [{"lossless": True}, {"lossless": False}, {"exif": b"Exif\x00\x00MM"}], ids=str)
-def test_every_kind_of_webp_is_taken(options: dict[str, Any]) -> None:
-    assert check_cover(picture("webp", **options)) == "webp"
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [("png", {}), ("jpeg", {}), *(("webp", one) for one in ({"lossless": True}, {}, {"exif": b"Exif\x00\x00MM"}))],
+    ids=str,
+)
+def test_pictures_are_known_by_their_content(kind: str, options: dict[str, Any]) -> None:
+    assert check_cover(picture(kind, **options)) == kind
     with pytest.raises(RequestInvalid, match="wide and high"):
-        check_cover(picture("webp", 9000, 2, **options))
+        check_cover(picture(kind, 9000, 2, **options))
 
 
 def _bomb(width: int, height: int) -> bytes:
@@ -79,7 +78,3 @@ def test_no_mutation_of_a_picture_raises_anything_else() -> None:
                 assert check_cover(bytes(data)) == image_kind(bytes(data))
             except RequestInvalid:
                 continue
-
-
-def test_a_picture_is_no_playlist_of_others() -> None:
-    assert image_kind(io.BytesIO(b"#EXTM3U\n/etc/passwd\n").read()) is None

@@ -6,11 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-import soundfile  # type: ignore[import-untyped]
 
+from tests.audio.sounds import written
 from tests.speechlike import RATE, speech_file, speechlike
 from tests.voices.conftest import Spoken
-from tests.voices.test_cover import picture
 from voicelab.audio.samples import Samples, dbfs
 from voicelab.clip import Clip
 from voicelab.errors import RequestInvalid
@@ -50,15 +49,14 @@ def _heard(sample: Sample) -> Clip:
     return Clip.load(sample.audio)
 
 
-def _stereo() -> bytes:
-    buffer, left = io.BytesIO(), speechlike(2)
-    soundfile.write(buffer, np.stack((left, np.zeros_like(left)), axis=1), RATE, format="WAV", subtype="PCM_16")
-    return buffer.getvalue()
-
-
 @pytest.mark.parametrize(
     "data",
-    [speech_file(2), speech_file(2, format="mp3"), speech_file(2, format="opus"), _stereo()],
+    [
+        speech_file(2),
+        speech_file(2, format="mp3"),
+        speech_file(2, format="opus"),
+        written(np.stack((speechlike(2), np.zeros(2 * RATE)), axis=1), RATE),
+    ],
     ids=["wav", "mp3", "opus", "stereo"],
 )
 def test_recordings_are_kept_as_mono_wav_at_one_rate(data: bytes) -> None:
@@ -192,14 +190,3 @@ def test_a_text_that_is_not_heard_is_noted_and_kept(spoken: tuple[Spoken, ...]) 
 def test_without_an_aligner_nothing_is_said_of_texts() -> None:
     (sample,) = prepare_samples(_request(speech_file(12), texts="this is no word of it"), _never, lambda: None)
     assert "text" not in sample.title
-
-
-def test_too_many_files_are_refused() -> None:
-    with pytest.raises(RequestInvalid, match="21 voice files"):
-        prepare_samples(_request(*[b"x"] * 21), _never)
-
-
-def test_a_cover_that_is_no_picture_is_refused() -> None:
-    with pytest.raises(RequestInvalid, match="cover_image"):
-        prepare_samples(_request(speech_file(2), cover_image=b"no picture"), _never)
-    prepare_samples(_request(speech_file(2), texts="x", cover_image=picture()), _never)

@@ -50,15 +50,6 @@ def test_a_record_holds_all_that_was_given(store: VoiceStore, make: Make) -> Non
     assert store.embedding(made.id, "ann", "weights-2") is None
 
 
-def test_it_survives_being_closed(store: VoiceStore, make: Make) -> None:
-    made = make()
-    store.close()
-    store.close()
-    with VoiceStore(store.folder) as again:
-        assert again.get(made.id, "ann") == made
-        assert again.samples(made.id, "ann") == SAMPLES
-
-
 def test_an_owner_s_voices_are_listed_and_a_damaged_one_hides_no_other(
     store: VoiceStore, make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -134,25 +125,6 @@ def test_states_follow_their_order(store: VoiceStore) -> None:
         store.finish(voice, "w", b"")
     with pytest.raises(NotFound):  # it cannot speak
         store.embedding(voice, "ann", "w")
-
-
-@pytest.mark.parametrize("visibility", ["private", "unlist", "public"])
-@pytest.mark.parametrize("caller", ["ann", "ben", ""])
-@pytest.mark.parametrize("route", ROUTES)
-def test_private_voices_are_unknown_to_all_but_their_creator(
-    store: VoiceStore, make: Make, visibility: str, caller: str, route: str
-) -> None:
-    made = make("ann", visibility=visibility, cover_image=COVER)
-    if visibility != "private" or caller == "ann":
-        assert _read(store, route, made.id, caller)
-        return
-    with pytest.raises(NotFound) as hidden:
-        _read(store, route, made.id, caller)
-    unknown_id = "0" * 32
-    with pytest.raises(NotFound) as unknown:
-        _read(store, route, unknown_id, caller)
-    assert str(hidden.value) == str(unknown.value).replace(unknown_id, made.id)
-    assert hidden.value.status == unknown.value.status == 404
 
 
 def test_reading_makes_no_folder(tmp_path: Path) -> None:

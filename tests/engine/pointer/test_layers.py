@@ -42,15 +42,6 @@ def test_pieces_give_what_the_whole_gives(cuts: list[int]) -> None:
         torch.testing.assert_close(mine, theirs)
 
 
-def test_the_future_changes_nothing_before_it() -> None:
-    stack, x = _stack(), torch.randn(1, 6, LENGTH)
-    later = x.clone()
-    later[..., 10:] += 1
-    before, after = stack(x, Carry([None])), stack(later, Carry([None]))
-    assert torch.equal(before[..., :10], after[..., :10])
-    assert not torch.allclose(before[..., 10], after[..., 10])
-
-
 def test_a_causal_convolution_reaches_exactly_its_kernel_back() -> None:
     conv = Conv(1, 1, kernel=5)
     x = torch.zeros(1, 1, 12)
@@ -58,16 +49,6 @@ def test_a_causal_convolution_reaches_exactly_its_kernel_back() -> None:
     bent[..., 3] = 1
     moved = (conv(bent, Carry([None])) - conv(x, Carry([None])))[0, 0].abs() > 1e-6
     assert moved.nonzero().flatten().tolist() == [3, 4, 5, 6, 7]
-
-
-def test_streams_of_one_module_do_not_touch_each_other() -> None:
-    stack = _stack()
-    a, b = torch.randn(1, 6, 8), torch.randn(1, 6, 8)
-    begun = Carry([None])
-    stack(a[..., :4], begun)
-    stack(b, Carry([None]))  # another stream in between
-    rest = stack(a[..., 4:], Carry(begun.states()))
-    torch.testing.assert_close(rest, stack(a, Carry([None]))[..., 4:])
 
 
 def test_the_encoders_blocks_keep_the_length_and_look_both_ways() -> None:

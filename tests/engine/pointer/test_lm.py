@@ -57,18 +57,6 @@ def test_a_codebooks_logits_do_not_know_its_own_code_nor_later_ones(lm: LM) -> N
     assert not torch.allclose(depth_logits(lm, hidden, codes)[0], second)
 
 
-def test_shapes(lm: LM) -> None:
-    assert lm.first_logits(torch.randn(2, 5, 32)).shape == (2, 5, LANGUAGE.advances, LANGUAGE.codebooks[0])
-    assert lm.encode_frames(torch.zeros(2, 5, 3, dtype=torch.int64)).shape == (2, 5, 32)
-    assert lm.encode_text(torch.ones(2, 9, dtype=torch.int64), torch.zeros(2, 9, dtype=torch.int64)).shape == (2, 9, 32)
-
-
-def test_the_first_symbol_is_advance_times_codes_plus_code(lm: LM) -> None:
-    hidden = torch.randn(1, 32)
-    flat = lm.first(hidden)[0]
-    assert float(lm.first_logits(hidden)[0, 2, 5]) == float(flat[2 * LANGUAGE.codebooks[0] + 5])
-
-
 def test_a_very_long_dwell_is_told_as_the_longest_that_is_known(lm: LM) -> None:
     frames, voice = torch.zeros(1, 1, 32), torch.zeros(1, 1, 32)
     longest, longer = (

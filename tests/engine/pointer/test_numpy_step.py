@@ -58,27 +58,6 @@ def test_attention_to_the_past_does_not_see_who_else_is_there(data: st.DataObjec
         np.testing.assert_allclose(made[i], attend(query[i], keys[row, :, seen], values[row, :, seen]), atol=1e-5)
 
 
-def test_rows_of_different_ages_say_what_they_say_alone(lm: LM) -> None:
-    """They begin a few frames apart, beside rows that leave: past the window, and past the room of the cache."""
-    frames = 4 * lm.config.slow.window
-
-    def said(numbers: tuple[int, ...], later: int) -> dict[int, list[list[int]]]:
-        runner, rows = PointerRunner(lm, 4), dict[int, int]()
-        told: dict[int, list[list[int]]] = {n: [] for n in numbers}
-        for frame in range(frames + later * (len(numbers) - 1)):
-            if frame % max(later, 1) == 0 and len(rows) < len(numbers):
-                number = numbers[len(rows)]
-                rows[number] = (3 * len(rows) + 3) % 4
-                begun(runner, rows[number], phonemes(400, number), number)
-            speaking = [n for n in rows if len(told[n]) < frames]
-            for n, codes in zip(speaking, stepped(runner, [rows[n] for n in speaking]), strict=True):
-                told[n].append(codes)
-        return told
-
-    together = said((0, 1, 2, 3), 7)
-    assert all(together[n] == said((n,), 0)[n] for n in range(4))
-
-
 @settings(max_examples=150, deadline=None)
 @given(
     st.integers(0, 10_000),

@@ -39,23 +39,25 @@ def test_temperature_zero_takes_the_likeliest_whatever_the_draw(seed: int, draw:
 
 
 @pytest.mark.parametrize(
-    ("temperature", "top_p"), [(1.0, 1.0), (0.7, 0.7), (1.0, 0.3), (0.4, 0.95), (0.05, 0.9), (1.0, 0.0)]
+    ("temperature", "top_p"),
+    [
+        *((1.0, 1.0), (0.7, 0.7), (1.0, 0.3), (0.4, 0.95), (0.05, 0.9)),
+        *((1.0, top_p) for top_p in (0.0, 0.39, 0.41, 0.69, 0.71, 0.89, 0.91)),
+    ],
 )
-def test_the_nucleus_is_the_one_of_the_definition(temperature: float, top_p: float) -> None:
-    rng = np.random.default_rng(8)
-    logits = rng.normal(size=12) * 1.5
-    draws = 40_000
+@pytest.mark.parametrize(
+    "logits", [np.random.default_rng(8).normal(size=12) * 1.5, np.log([0.1, 0.4, 0.2, 0.3])], ids=len
+)
+def test_the_nucleus_is_the_one_of_the_definition(
+    temperature: float, top_p: float, logits: NDArray[np.float64]
+) -> None:
+    draws = 999
     sampler = sampler_of([Settings(temperature, top_p)] * draws)
-    uniform = torch.rand(draws, generator=torch.Generator().manual_seed(9))
-    picked = sampler.pick(torch.tensor(logits, dtype=torch.float32).expand(draws, -1), uniform)
-    counts = np.bincount(picked.numpy(), minlength=12)
+    picked = sampler.pick(torch.tensor(logits, dtype=torch.float32).expand(draws, -1), torch.arange(draws) / draws)
+    counts = np.bincount(picked.numpy(), minlength=logits.size)
     wanted = _nucleus(logits, temperature, top_p)
     assert set(np.flatnonzero(counts)) <= set(np.flatnonzero(wanted))
-    expected = wanted * draws
-    likely = expected > 5
-    deviations = (counts[likely] - expected[likely]) / np.sqrt(expected[likely])
-    # Chi squared: the mean is its degrees of freedom, here at most 11; 40 is beyond one in ten thousand.
-    assert float(np.square(deviations).sum()) < 40
+    np.testing.assert_allclose(counts, wanted * draws, atol=2)
 
 
 def test_draws_at_the_edges_take_the_first_and_the_last_of_the_nucleus() -> None:
@@ -64,15 +66,6 @@ def test_draws_at_the_edges_take_the_first_and_the_last_of_the_nucleus() -> None
     assert int(sampler_of([full]).pick(logits, torch.tensor([0.0]))) == 1
     assert int(sampler_of([full]).pick(logits, torch.tensor([ALMOST_ONE]))) == 0
     assert int(sampler_of([most]).pick(logits, torch.tensor([ALMOST_ONE]))) == 3
-
-
-@pytest.mark.parametrize(
-    ("top_p", "size"), [(0.0, 1), (0.39, 1), (0.41, 2), (0.69, 2), (0.71, 3), (0.89, 3), (0.91, 4), (1.0, 4)]
-)
-def test_the_nucleus_ends_where_the_share_is_reached(top_p: float, size: int) -> None:
-    logits = torch.tensor([0.1, 0.4, 0.2, 0.3]).log().expand(999, -1)
-    picked = sampler_of([Settings(1.0, top_p)] * 999).pick(logits, torch.arange(999) / 999)
-    assert set(picked.tolist()) == set([1, 3, 2, 0][:size])
 
 
 @settings(max_examples=100, deadline=None)
@@ -85,12 +78,6 @@ def test_what_is_impossible_is_never_picked(seed: int, temperature: float, top_p
     logits[0, impossible] = -torch.inf
     picked = int(sampler_of([Settings(temperature, top_p)]).pick(logits, torch.tensor([draw])))
     assert not impossible[picked]
-
-
-def test_rows_have_settings_and_draws_of_their_own() -> None:
-    logits = torch.tensor([0.1, 0.4, 0.2, 0.3]).log().expand(3, -1)
-    sampler = sampler_of([Settings(1.0, 1.0), Settings(0.0, 1.0), Settings(1.0, 1.0)])
-    assert sampler.pick(logits, torch.tensor([0.999, 0.999, 0.0])).tolist() == [0, 1, 1]
 
 
 def _penalized(penalty: float, logits: Tensor, recent: list[int]) -> Tensor:

@@ -42,24 +42,19 @@ def test_what_the_codes_hold_is_kept() -> None:
     assert share_kept(torch.ones(3, 4), torch.ones(3, 4)) == 0.0
 
 
-def test_good_speech_raises_no_doubt() -> None:
+@pytest.mark.parametrize(
+    ("seconds", "kept", "narrow", "told"),
+    [
+        (2.0, 0.99, False, "2.0 s"),
+        (4.0, FOLLOWED - 0.01, False, "87%"),
+        (4.0, -3.0, False, "0%"),
+        (4.0, 0.99, True, "telephone"),
+    ],
+)
+def test_what_is_doubtful_is_told(seconds: float, kept: float, narrow: bool, told: str) -> None:
+    (doubt,) = doubts(seconds, kept, narrow=narrow)
+    assert told in doubt
     assert doubts(3.0, FOLLOWED, narrow=False) == ()
-
-
-def test_a_short_one_is_told_with_its_length() -> None:
-    (doubt,) = doubts(2.0, 0.99, narrow=False)
-    assert "2.0 s" in doubt
-
-
-def test_what_the_voice_does_not_keep_is_told_with_the_share() -> None:
-    (doubt,) = doubts(4.0, FOLLOWED - 0.01, narrow=False)
-    assert "87%" in doubt
-    assert "0%" in doubts(4.0, -3.0, narrow=False)[0]
-
-
-def test_a_telephone_is_told() -> None:
-    (doubt,) = doubts(4.0, 0.99, narrow=True)
-    assert "telephone" in doubt
 
 
 def test_references_are_doubted_by_number() -> None:

@@ -49,23 +49,19 @@ def test_the_pitch_is_the_one_asked_for(vocoder: Vocoder, f0: float) -> None:
         assert peak == pytest.approx(harmonic * f0, abs=0.6)
 
 
-@pytest.mark.parametrize("f0", [80.0, 150.0, 300.0, 600.0])
-def test_pulses_have_unit_power_at_any_pitch(vocoder: Vocoder, f0: float) -> None:
-    assert float(_render(vocoder, f0, 0.0, QUIET)[2048:].square().mean()) == pytest.approx(1.0, rel=0.06)
-
-
-def test_noise_has_unit_power_and_no_pitch(vocoder: Vocoder) -> None:
+def test_noise_has_no_pitch(vocoder: Vocoder) -> None:
     noise = _render(vocoder, 120.0, QUIET, 0.0)[2048:]
-    assert float(noise.square().mean()) == pytest.approx(1.0, rel=0.05)
     flat = torch.fft.rfft(noise[: 1 << 15]).abs().square()[1:16_129].reshape(16, -1).mean(1)
     assert float(flat.max() / flat.min()) < 1.4
 
 
-@pytest.mark.parametrize("gain", [-3.0, -1.0, 1.0])
-def test_a_log_gain_is_a_level(vocoder: Vocoder, gain: float) -> None:
+@pytest.mark.parametrize(
+    ("f0", "gain"), [*((f0, 0.0) for f0 in (80.0, 150.0, 300.0, 600.0)), *((130.0, gain) for gain in (-3.0, -1.0, 1.0))]
+)
+def test_a_log_gain_is_a_level_at_any_pitch(vocoder: Vocoder, f0: float, gain: float) -> None:
     for harmonic, noise in ((gain, QUIET), (QUIET, gain)):
-        rms = float(_render(vocoder, 130.0, harmonic, noise)[2048:].square().mean().sqrt())
-        assert math.log(rms) == pytest.approx(gain, abs=0.05)
+        rms = float(_render(vocoder, f0, harmonic, noise)[2048:].square().mean().sqrt())
+        assert math.log(rms) == pytest.approx(gain, abs=0.03)
 
 
 def test_a_filter_shapes_the_spectrum(vocoder: Vocoder) -> None:

@@ -62,11 +62,11 @@ def test_a_long_sentence_is_cut_at_its_last_clause_end_that_fits() -> None:
 
 
 def test_a_clause_too_long_is_cut_between_words_but_not_inside_a_name_or_measure() -> None:
-    text = "the committee asked Dr. Smith to walk 5 km on March 5 with King Henry VIII and a flag of the nation"
+    text = "the committee asked Dr. Smith to walk 5 km on Jan. 5 with no. 7 of King Henry VIII and a flag of it"
     for chunk_length in range(12, 60):
         for piece in segment(text, chunk_length, 0)[:-1]:
             assert piece.ends_with == "word"
-            assert not re.search(r"(?:Dr\.|\b5|March|Henry)\Z", piece.text), (chunk_length, piece.text)
+            assert not re.search(r"(?:Dr\.|\b5|Jan\.|no\.|Henry)\Z", piece.text), (chunk_length, piece.text)
             assert piece.end - piece.start <= chunk_length
 
 
@@ -154,10 +154,6 @@ def test_chinese_without_marks_is_cut_between_characters_but_not_inside_a_number
         assert all(len(piece) <= chunk_length for piece in pieces)
         for piece in pieces[:-1]:
             assert piece[-1] not in "第一二三五百零千十", (chunk_length, piece)
-
-
-def test_both_lengths_change_where_the_text_is_cut() -> None:
-    assert len(segment(STORY, 100, 0)) > len(segment(STORY, 300, 0)) > len(segment(STORY, 300, 100))
 
 
 _SAMPLES = (
