@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import socket
 import time
 from collections.abc import Iterator
@@ -19,7 +18,6 @@ from tests.served import PLAIN, fields, head, message, serving, tiny_engine, unt
 from tests.served import Service as ToneService
 from tests.service.conftest import Start
 from tests.service.host import ToneHost
-from tests.service.test_habits import RECORD
 from tests.speechlike import speech_file
 from tests.voices.test_cover import picture
 from voicelab.audio.formats import decode
@@ -83,23 +81,12 @@ def _send(client: httpx.Client, how: str, **changes: Any) -> httpx.Response:
     return client.post("/model", data=data, files=parts)
 
 
-HOW = pytest.mark.parametrize("how", ["multipart", "msgpack"])
-
-
-@HOW
-def test_a_voice_is_made_found_and_spoken_with(service: Service, how: str) -> None:
+def test_a_voice_is_made_found_and_spoken_with(service: Service) -> None:
     cover = picture("jpeg")
-    answer = _send(
-        service.ann, how, voices=[WAV, speech_file(2, 200)], texts=["one", "two"], tags=["calm", "low"],
-        description="deep", visibility="public", cover_image=cover, enhance_audio_quality=False,
-    )  # fmt: skip
-    assert answer.status_code == 201, answer.text
-    record = answer.json()
-    assert set(record) == set(RECORD)
-    assert (record["state"], record["type"], record["train_mode"]) == ("trained", "tts", "fast")
-    assert (record["title"], record["description"], record["tags"]) == ("Ada", "deep", ["calm", "low"])
-    assert [sample["text"] for sample in record["samples"]] == ["one", "two"]
-    assert service.ann.get(f"/model/{record['_id']}").json() == record
+    record = _send(
+        service.ann, "multipart", voices=[WAV, speech_file(2, 200)], texts=["one", "two"], visibility="public",
+        cover_image=cover,
+    ).json()  # fmt: skip
     image = service.ann.get(record["cover_image"])
     assert (image.content, image.headers["content-type"]) == (cover, "image/jpeg")
     heard = [service.ann.get(sample["audio"]) for sample in record["samples"]]
@@ -111,38 +98,25 @@ def test_a_voice_is_made_found_and_spoken_with(service: Service, how: str) -> No
     assert heard[0].content != heard[1].content
     for number in ("2", "-1", "00", "x", "1e0", "%31%00", "9" * 30):
         message(service.ann.get(f"/model/{record['_id']}/samples/{number}"), 404)
-    body = {"text": "One dog.", "format": "pcm", "reference_id": record["_id"]}
-    plain = service.ann.post("/v1/tts", json={**body, "reference_id": "ada"}, headers={"x-voicelab-seed": "1"})
-    spoken = service.ann.post("/v1/tts", json=body, headers={"x-voicelab-seed": "1"})
-    assert spoken.status_code == 200
-    assert spoken.content != plain.content
+    assert service.ann.post("/v1/tts", json={"text": "One dog.", "reference_id": record["_id"]}).status_code == 200
     assert service.ann.get(f"/model/{record['_id']}").json()["task_count"] == 1
 
 
 @pytest.mark.parametrize("visibility", ["private", "unlist", "public"])
-@pytest.mark.parametrize("caller", ["ann", "ben"])
-def test_visibility_on_every_route(service: Service, visibility: str, caller: str) -> None:
+def test_files_of_a_voice_are_for_whom_the_voice_is(service: Service, visibility: str) -> None:
     made = _send(service.ann, "multipart", visibility=visibility, cover_image=picture()).json()["_id"]
-    client: httpx.Client = getattr(service, caller)
 
-    def answers(voice: str) -> list[tuple[int, str]]:
-        found = [
-            client.get(f"/model/{voice}"),
-            client.get(f"/model/{voice}/cover"),
-            client.get(f"/model/{voice}/samples/0"),
-            client.post("/v1/tts", json={"text": "One dog.", "reference_id": voice}),
-        ]
+    def answers(client: httpx.Client, voice: str) -> list[tuple[int, str]]:
+        found = [client.get(f"/model/{voice}/{file}") for file in ("cover", "samples/0")]
         return [(one.status_code, "" if one.status_code == 200 else one.text.replace(voice, "ID")) for one in found]
 
-    seen = answers(made)
-    if visibility != "private" or caller == "ann":
-        assert [status for status, _ in seen] == [200, 200, 200, 200]
-    else:
-        assert [status for status, _ in seen] == [404, 404, 404, 422]
-        assert seen == answers("0" * 32)
+    assert [status for status, _ in answers(service.ann, made)] == [200, 200]
+    seen = answers(service.ben, made)
+    assert [status for status, _ in seen] == ([404, 404] if visibility == "private" else [200, 200])
+    assert visibility != "private" or seen == answers(service.ben, "0" * 32)
 
 
-def test_a_key_that_is_made_anew_inherits_nothing(service: Service, tmp_path: Path) -> None:
+def test_a_key_that_is_made_anew_inherits_nothing(tmp_path: Path) -> None:
     with KeyStore(tmp_path / "a") as one, KeyStore(tmp_path / "b") as two:
         first, second = one.create("x").key, two.create("x").key
         assert first.id == second.id
@@ -151,58 +125,29 @@ def test_a_key_that_is_made_anew_inherits_nothing(service: Service, tmp_path: Pa
         assert first.prefix not in owner_of(first)
 
 
-@pytest.mark.parametrize("secret", [None, "Bearer nonsense", "Basic x"])
-@pytest.mark.parametrize(
-    "route", ["/model/" + "0" * 32, "/model/" + "0" * 32 + "/cover", "/model/" + "0" * 32 + "/samples/0", "/model"]
-)
-def test_without_a_key_nothing_else_is_looked_at(service: Service, secret: str | None, route: str) -> None:
-    headers = {"authorization": secret} if secret else {}
-    with httpx.Client(base_url=service.served.url, **PLAIN) as client:
-        answer = client.post(route, content=b"rubbish", headers=headers) if route == "/model" else client.get(
-            route, headers=headers
-        )  # fmt: skip
-    assert "key" in message(answer, 401) or "Authorization" in message(answer, 401)
-    assert answer.headers["www-authenticate"] == "Bearer"
-
-
-@HOW
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
-        ({"title": " "}, "body.title"),
         ({"title": "x" * 1001}, "body.title"),
         ({"visibility": "public", "cover_image": b"GIF89a"}, "body.cover_image"),
-        ({"cover_image": b"https://127.0.0.1/cover.png"}, "body.cover_image"),
-        ({"texts": ["a", "b"]}, "body.texts"),
         ({"tags": ["x" * 101]}, "body.tags"),
         ({"voices": [WAV, b"no audio"], "texts": ["a", "b"]}, "body.voices"),
-        ({"voices": [b"ffconcat version 1.0\nfile 'secret.wav'"]}, "body.voices"),
+        ({"voices": {"a": 1}}, "body.voices"),
     ],
     ids=str,
 )
-def test_what_is_wrong_is_named_and_nothing_is_kept(
-    service: Service, how: str, changes: dict[str, Any], field: str
-) -> None:
+def test_what_is_wrong_is_named_and_nothing_is_kept(service: Service, changes: dict[str, Any], field: str) -> None:
     before = service.rows(), service.files()
-    assert field in fields(_send(service.ann, how, **changes))
+    assert field in fields(_send(service.ann, "msgpack", **changes))
     assert (service.rows(), service.files()) == before
 
 
-@pytest.mark.parametrize("body", [b"", b"\xc1", b"[1]", msgpack.packb([1]), msgpack.packb({"voices": {"a": 1}})])
+@pytest.mark.parametrize("body", [b"", b"\xc1", b"[1]", msgpack.packb([1])])
 def test_rubbish_in_msgpack(service: Service, body: bytes) -> None:
     fields(service.ann.post("/model", content=body, headers=PACKED))
 
 
-def test_a_base64_file_is_no_file(service: Service) -> None:
-    assert "body.voices.0" in fields(_send(service.ann, "msgpack", voices=[base64.b64encode(WAV).decode()]))
-
-
-@pytest.mark.parametrize("id", ["nobody", "..", "%2e%2e", "a%00b", "%F0%9F%98%80", "x" * 3000, "';--"])
-def test_strange_ids_are_not_found(service: Service, id: str) -> None:
-    assert message(service.ann.get(f"/model/{id}"), 404)
-
-
-@HOW
+@pytest.mark.parametrize("how", ["multipart", "msgpack"])
 def test_large_uploads_are_refused(small: Service, how: str) -> None:
     assert "200000" in message(_send(small.ann, how, voices=[WAV + bytes(200_000)]), 413)
     assert "400000" in message(_send(small.ann, how, voices=[WAV] * 5, texts=None), 413)
@@ -214,12 +159,6 @@ def _raw(service: Service, kind: str, body: bytes, length: int | None = None) ->
     raw = socket.create_connection(("127.0.0.1", service.served.port), timeout=20)
     raw.sendall(head(service.served, len(body) if length is None else length, "/model", kind=kind) + body)
     return raw
-
-
-def test_a_length_that_is_too_large_is_refused_before_the_body(small: Service) -> None:
-    for kind in ("application/msgpack", "multipart/form-data; boundary=x"):
-        with _raw(small, kind, b"", 400_001) as raw:
-            assert raw.recv(65536).startswith(b"HTTP/1.1 413")
 
 
 def test_an_upload_that_is_cut_off_anywhere_leaves_nothing(small: Service) -> None:

@@ -131,6 +131,28 @@ def test_a_service_that_nobody_can_call_says_how_to_make_a_key(tmp_path: Path) -
     assert "voicelab keys create" in out
 
 
+def test_a_secret_is_in_no_answer_no_file_and_no_output(tmp_path: Path) -> None:
+    with KeyStore(tmp_path / "keys.sqlite3") as keys:
+        secret = keys.create("canary").secret
+    program = Program(tmp_path, 5)  # it logs everything
+    with httpx.Client(base_url=program.url, headers={"authorization": f"Bearer {secret}"}, **PLAIN) as http:
+        answers = [
+            http.post("/v1/tts", json={"text": "a"}),
+            http.post("/v1/tts", json={"text": secret, "top_p": 2}),
+            http.post("/v1/tts", content=b"{", headers={"content-type": "application/json"}),
+            http.post("/v1/tts", headers={"authorization": f"Basic {secret}"}),
+            http.post("/v1/tts", headers={"authorization": f"Bearer {secret}x"}),
+        ]
+        assert http.get(f"/model/{secret}", params={"key": secret}).status_code == 404
+    program.process.send_signal(signal.SIGTERM)
+    code, out, err = program.end()
+    assert [code, *(answer.status_code for answer in answers)] == [0, 200, 422, 422, 401, 401]
+    assert "status 200" in err  # it did log
+    said = [what for answer in answers for what in (answer.text, repr(answer.headers))]
+    for what in (out, err, *said, *(path.read_bytes().decode("latin-1") for path in tmp_path.iterdir())):
+        assert secret[11:] not in what
+
+
 def test_a_port_in_use_is_told(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other, KeyStore(tmp_path / "k") as keys:
         port = other.getsockname()[1]
