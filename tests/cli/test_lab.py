@@ -122,31 +122,27 @@ def _wait_for(address: str, process: subprocess.Popen[str]) -> dict[str, Any]:
     pytest.fail(f"JupyterLab did not answer; exit status {process.poll()}")
 
 
-@pytest.mark.parametrize(("value", "looks_on"), [("1", False), ("true", False), ("0", True), ("", True)])
-def test_headless_in_the_environment(monkeypatch: pytest.MonkeyPatch, value: str, looks_on: bool) -> None:
-    monkeypatch.setenv("HEADLESS", value)
-    monkeypatch.setenv("DISPLAY", ":0")
+@pytest.mark.parametrize(
+    ("headless", "display", "terminal", "interactive"),
+    [
+        ("1", "DISPLAY", True, False),
+        ("true", "DISPLAY", True, False),
+        ("0", "DISPLAY", True, True),
+        ("", "DISPLAY", True, True),
+        ("", "WAYLAND_DISPLAY", True, True),
+        ("", "DISPLAY", False, False),
+        ("", "", True, sys.platform in {"darwin", "win32"}),  # these always have a display
+    ],
+)
+def test_who_looks_on(
+    monkeypatch: pytest.MonkeyPatch, headless: str, display: str, terminal: bool, interactive: bool
+) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.setenv(name, ":0" if name == display else "")
+    monkeypatch.setenv("HEADLESS", headless)
     master, slave = os.openpty()
-    with os.fdopen(master), os.fdopen(slave) as terminal:
-        monkeypatch.setattr(sys, "stdin", terminal)
-        monkeypatch.setattr(sys, "stdout", terminal)
-        assert is_interactive() is looks_on
-
-
-@pytest.mark.skipif(sys.platform in {"darwin", "win32"}, reason="these always have a display")
-def test_a_terminal_without_a_display_is_headless(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HEADLESS", "DISPLAY", "WAYLAND_DISPLAY"):
-        monkeypatch.delenv(name, raising=False)
-    master, slave = os.openpty()
-    with os.fdopen(master), os.fdopen(slave) as terminal:
-        monkeypatch.setattr(sys, "stdin", terminal)
-        monkeypatch.setattr(sys, "stdout", terminal)
-        assert is_interactive() is False
-        monkeypatch.setenv("WAYLAND_DISPLAY", "wayland-0")
-        assert is_interactive() is True
-
-
-def test_no_terminal_is_headless(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("HEADLESS", raising=False)
-    monkeypatch.setenv("DISPLAY", ":0")
-    assert is_interactive() is False
+    with os.fdopen(master), os.fdopen(slave) as opened:
+        if terminal:
+            monkeypatch.setattr(sys, "stdin", opened)
+            monkeypatch.setattr(sys, "stdout", opened)
+        assert is_interactive() is interactive

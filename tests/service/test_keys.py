@@ -47,14 +47,6 @@ def test_any_mistyped_character_is_recognised_without_the_store(store: KeyStore)
     assert not well_formed(secret + "\n")
 
 
-def test_all_of_256_bits_fit_the_43_digits() -> None:
-    digits = module._base62(2**256 - 1, module._RANDOM_DIGITS)
-    value = 0
-    for digit in digits:
-        value = value * 62 + module._DIGITS.index(digit)
-    assert value == 2**256 - 1
-
-
 def test_a_key_is_found_by_its_secret(store: KeyStore) -> None:
     first, second = store.create("first"), store.create("second", credit=12)
     assert store.authenticate(first.secret) == first.key

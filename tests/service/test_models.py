@@ -147,6 +147,38 @@ def test_rubbish_in_msgpack(service: Service, body: bytes) -> None:
     fields(service.ann.post("/model", content=body, headers=PACKED))
 
 
+# Beyond what the interface's document shows, clients of the public service send this.
+BESIDES: dict[str, dict[str, Any]] = {
+    "nulls": dict.fromkeys(("texts", "tags", "description", "cover_image", "enhance_audio_quality")),
+    "empty lists": {"texts": [], "tags": []},
+    "no visibility": {"visibility": None, "cover_image": picture("png")},
+    "keys that are not listed": {"generate_sample": False, "lock_visibility": True, "a": {"b": [1]}},
+}
+
+
+@pytest.mark.parametrize("name", BESIDES)
+def test_messagepack_of_clients_of_the_public_service_is_taken(host: ToneService, name: str) -> None:
+    body = msgpack.packb({**FIELDS, "voices": [WAV], **BESIDES[name]})
+    assert host.http.post("/model", content=body, headers=PACKED).status_code == 201
+
+
+def test_a_form_with_odd_parts_in_pieces_of_unknown_length_is_taken(host: ToneService) -> None:
+    odd: list[tuple[str, Any]] = [
+        *((name, (None, "")) for name in ("description", "texts", "tags")),
+        ("cover_image", ("", b"", "application/octet-stream")),
+        ("enhance_audio_quality", ("upload", b"False")),
+        *(("not listed", (None, text)) for text in ("a", "b")),
+        ("voices", ("../../x.exe", WAV, "image/png")),
+    ]
+    fields = {name: value for name, value in FIELDS.items() if name != "texts"}
+    request = httpx.Request("POST", host.url + "/model", data=fields, files=odd)
+    body = request.read()
+    pieces = (body[start : start + 10_000] for start in range(0, len(body), 10_000))
+    headers = {"content-type": request.headers["content-type"]}
+    answer = host.http.post("/model", content=pieces, headers=headers)
+    assert (answer.status_code, answer.json()["cover_image"]) == (201, "")
+
+
 @pytest.mark.parametrize("how", ["multipart", "msgpack"])
 def test_large_uploads_are_refused(small: Service, how: str) -> None:
     assert "200000" in message(_send(small.ann, how, voices=[WAV + bytes(200_000)]), 413)
