@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from tests.served import NOTE_BYTES, Held, breaks, call, locked, read, until
 from tests.service.conftest import Start
 from tests.tones import ToneBackend
 from voicelab.schema import TTSRequest
-from voicelab.service.speech import cost, delivered_cost
+from voicelab.service.speech import cost, delivered_cost, played_seconds
 
 
 @pytest.mark.parametrize(
@@ -32,21 +33,25 @@ def test_a_text_costs_its_characters(wire: object, characters: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_", "sent", "characters"),
+    ("fields", "sent", "characters", "seconds"),
     [
-        (TTSRequest(text="x" * 100, format="pcm"), 0, 0),
-        (TTSRequest(text="x" * 100, format="pcm"), 88_200, 12),
-        (TTSRequest(text="x" * 100, format="pcm", sample_rate=8000), 16_000, 12),
-        (TTSRequest(text="x" * 100, format="mp3", mp3_bitrate=64), 8_000, 12),
-        (TTSRequest(text="x" * 100, format="opus", opus_bitrate=24), 3_000, 12),
-        (TTSRequest.build(text="x" * 100, format="pcm", prosody={"speed": 2.0}), 88_200, 24),
-        (TTSRequest(text="x" * 100, format="pcm"), 10**9, 100),
+        ({"format": "pcm"}, 0, 0, 0.0),
+        ({"format": "pcm"}, 88_200, 12, 1.0),
+        ({"format": "wav", "sample_rate": 8000}, 16_000, 12, 1.0),
+        ({"format": "mp3", "mp3_bitrate": 64}, 8_000, 12, 1.0),
+        ({"format": "opus", "opus_bitrate": 24}, 3_000, 12, 2.0),  # which may be half of what was asked for
+        ({"format": "opus", "opus_bitrate": 32}, 4_000, 12, 2.0),
+        ({"format": "opus"}, 3_000, 6, 2.0),
+        ({"format": "pcm", "prosody": {"speed": 2.0}}, 88_200, 24, 1.0),
+        ({"format": "pcm"}, 882_000, 100, 10.0),
     ],
 )
 def test_what_was_delivered_costs_the_characters_that_fit_its_time(
-    request_: TTSRequest, sent: int, characters: int
+    fields: dict[str, Any], sent: int, characters: int, seconds: float
 ) -> None:
-    assert delivered_cost(request_, sent) == characters
+    asked = TTSRequest.build(text="x" * 100, **fields)
+    assert delivered_cost(asked, sent) == characters
+    assert played_seconds(asked, sent) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("notes", [0, 1, 40, 99])

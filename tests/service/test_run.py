@@ -182,20 +182,14 @@ def test_a_service_can_run_beside_other_work_and_leaves_no_thread(tmp_path: Path
 def test_small_answers_do_not_wait_for_acknowledgements() -> None:
     # With Nagle's algorithm on, every short answer takes 40 ms or more.
     async def accepted() -> int:
-        found: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-
-        class Look(asyncio.Protocol):
-            def connection_made(self, transport: asyncio.BaseTransport) -> None:
-                connection = transport.get_extra_info("socket")
-                found.set_result(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
-
-        listener = listen("127.0.0.1", 0)
-        async with await asyncio.get_running_loop().create_server(Look, sock=listener):
-            _, writer = await asyncio.open_connection(*listener.getsockname())
-            try:
-                return await asyncio.wait_for(found, 10)
-            finally:
-                writer.close()
-                await writer.wait_closed()
+        listener, found = listen("127.0.0.1", 0), asyncio.get_running_loop().create_future()
+        async with await asyncio.start_server(lambda _, writer: found.set_result(writer), sock=listener):
+            _, caller = await asyncio.open_connection(*listener.getsockname())
+            connection = await asyncio.wait_for(found, 10)
+            waits = connection.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            for end in (caller, connection):
+                end.close()
+                await end.wait_closed()
+            return int(waits)
 
     assert asyncio.run(accepted()) == 1
