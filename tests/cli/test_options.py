@@ -27,11 +27,6 @@ def test_every_field_is_an_option_described_by_the_schema(model: type[WireModel]
         assert f"(default: {shown})" in option.help
 
 
-def test_the_help_names_every_option(run: Any) -> None:
-    text = run("say", "--help").stdout
-    assert [name for name in SAY if name not in text] == []
-
-
 # A value that the field takes and that is not its default, as it is written and as the request has it; and a bad one.
 VALUES = {
     "temperature": ("0.25", 0.25, "1.1"),

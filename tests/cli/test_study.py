@@ -97,18 +97,15 @@ def test_the_status_of_knobs_says_whether_they_do_what_is_declared(
     assert (contradicts.exit_code, contradicts.stdout.startswith("temperature: contradicts")) == (1, True)
 
 
-def test_an_estimate_makes_nothing(run: Any, service: str, spec: str, tones: ToneBackend) -> None:
-    done = run("sweep", spec, "--estimate", "--base-url", service)
-    assert (done.exit_code, tones.asked) == (0, [])
-    assert "12 requests" in done.stdout
-    assert not Path("study").exists()
-
-
-def test_a_budget_that_is_too_small(run: Any, service: str, spec: str, tones: ToneBackend) -> None:
+def test_an_estimate_and_a_budget_that_is_too_small_make_nothing(
+    run: Any, service: str, spec: str, tones: ToneBackend
+) -> None:
+    assert "12 requests" in run.well("sweep", spec, "--estimate", "--base-url", service).stdout
     Path(spec).write_text(SPEC + "[budget]\nrequests = 11\n")
     done = run("sweep", spec, "--base-url", service)
     assert (done.exit_code, tones.asked) == (2, [])
     assert "budget.requests" in done.stderr
+    assert not Path("study").exists()
 
 
 def test_a_failure_is_told_and_is_no_success(run: Any, service: str, spec: str, tones: ToneBackend) -> None:

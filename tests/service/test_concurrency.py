@@ -78,19 +78,6 @@ async def test_a_slow_reader_holds_up_the_voice_not_memory() -> None:
     assert sum(sizes) == 100_000
 
 
-@pytest.mark.parametrize("how", ["stop", "close"])
-@on_loop
-async def test_a_stopped_voice_that_waits_for_room_ends(how: str) -> None:
-    closed = threading.Event()
-    bridge = ThreadBridge(lambda: stream(iter([bytes(900)] * 5), closed.set), 1000)
-    thread = running(bridge)
-    await bridge.read()
-    await asyncio.sleep(0.02)
-    getattr(bridge, how)()
-    await asyncio.wait_for(thread, 2)
-    assert closed.is_set()
-
-
 @on_loop
 async def test_closing_cancels_work_that_is_in_the_middle_of_a_chunk() -> None:
     cancel = threading.Event()

@@ -153,15 +153,6 @@ def test_a_secret_is_in_no_answer_no_file_and_no_output(tmp_path: Path) -> None:
         assert secret[11:] not in what
 
 
-def test_a_port_in_use_is_told(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other, KeyStore(tmp_path / "k") as keys:
-        port = other.getsockname()[1]
-        with pytest.raises(RequestInvalid, match=f"port {port}"):
-            serve(ToneBackend(), port=port, keys=keys)
-        with pytest.raises(RequestInvalid), running(ToneBackend(), keys=keys, port=port):
-            pytest.fail("it cannot run")
-
-
 @pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70_000), ("no host", 0), ("1.2.3.4.5", 0)])
 def test_an_address_that_cannot_be_is_told(tmp_path: Path, host: str, port: int) -> None:
     with KeyStore(tmp_path / "k") as keys, pytest.raises(RequestInvalid, match="address"):
