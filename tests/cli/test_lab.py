@@ -17,24 +17,18 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import nbformat
 import numpy as np
 import pytest
 
+from tests.checks.conftest import notebook
 from tests.served import VOICELAB
 from voicelab.cli.lab import _execute, _jupyterlab, is_interactive
 from voicelab.errors import EngineError
 
 
-def _notebook(path: Path, *cells: str) -> None:
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    nbformat.write(notebook, path)
-
-
 @pytest.mark.thorough
 def test_headless_it_speaks_executes_the_notebook_and_says_where(tmp_path: Path) -> None:
-    _notebook(tmp_path / "a.ipynb", "print(6 * 7, 'is the answer')")
+    notebook(tmp_path / "a.ipynb", ("print(6 * 7, 'is the answer')",))
     # As make does it: begun 100 s ago, or a little more.
     command = [VOICELAB, "lab", "a.ipynb", f"--since={time.time() - 100:.0f}"]
     environment = {**os.environ, "HEADLESS": "1"}
@@ -54,7 +48,7 @@ def test_headless_it_speaks_executes_the_notebook_and_says_where(tmp_path: Path)
 
 
 def test_a_notebook_that_fails_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _notebook(tmp_path / "a.ipynb", "1 / 0")
+    notebook(tmp_path / "a.ipynb", ("1 / 0",))
     with pytest.raises(EngineError, match=r"a\.ipynb failed; its last lines are above"):
         _execute(tmp_path / "a.ipynb", tmp_path)
     assert "ZeroDivisionError" in capsys.readouterr().err
@@ -66,7 +60,7 @@ def test_without_the_notebook_it_says_so(run: Any) -> None:
 
 @pytest.mark.thorough
 def test_otherwise_jupyterlab_opens_on_the_notebook(tmp_path: Path) -> None:
-    _notebook(tmp_path / "a.ipynb", "1 + 1")
+    notebook(tmp_path / "a.ipynb", ("1 + 1",))
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     passed_on = ["--no-browser", f"--ServerApp.port={port}", "--IdentityProvider.token=t", "--allow-root"]
@@ -94,7 +88,7 @@ def test_otherwise_jupyterlab_opens_on_the_notebook(tmp_path: Path) -> None:
 
 
 def test_without_a_free_port_it_says_what_to_do(tmp_path: Path) -> None:
-    _notebook(tmp_path / "a.ipynb", "1 + 1")
+    notebook(tmp_path / "a.ipynb", ("1 + 1",))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         passed_on = [f"--ServerApp.port={taken.getsockname()[1]}", "--ServerApp.port_retries=0", "--allow-root"]
         with pytest.raises(EngineError, match=r"ended with status 1 before it answered; .* --jupyter=--port="):

@@ -90,18 +90,15 @@ def test_what_has_no_one_meaning_is_refused(parts: list[bytes], why: str) -> Non
     [
         (b"", None),
         (b"no form at all", None),
-        (b"preamble\r\n" + _form(_part("title", b"a")), None),
         (_form(_part("title", b"a"))[:-6], None),
-        (_part("title", b"a"), None),
         (b"----x\r\n\r\nno headers\r\n----x--\r\n", None),
         (b"----x\r\nContent-Disposition: form-data\r\n\r\nno name\r\n----x--\r\n", None),
-        (b"----x\r\n" + b"A: b\r\n" * 10_000 + b"\r\nx\r\n----x--\r\n", None),
         (b"----x\r\nA: " + b"b" * 10**5 + b"\r\n\r\nx\r\n----x--\r\n", None),
         (_form(*[_part("tags", b"x")] * (MAX_PARTS + 1)), None),
         (_form(_part("title", b"a")), b"multipart/form-data"),
         (_form(_part("title", b"a")), b"multipart/form-data; boundary=" + b"x" * 300),
     ],
-    ids="empty rubbish preamble cut unended headerless nameless headers header parts boundless boundary".split(),
+    ids="empty rubbish cut headerless nameless header parts boundless boundary".split(),
 )
 def test_what_is_no_form_is_refused(body: bytes, content_type: bytes | None) -> None:
     with pytest.raises(RequestInvalid) as caught:
