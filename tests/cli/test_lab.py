@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import re
 import signal
@@ -21,7 +20,7 @@ import numpy as np
 import pytest
 
 from tests.checks.conftest import notebook
-from tests.served import VOICELAB
+from tests.served import VOICELAB, until
 from voicelab.cli.lab import _execute, _jupyterlab, is_interactive
 from voicelab.errors import EngineError
 
@@ -71,8 +70,7 @@ def test_otherwise_jupyterlab_opens_on_the_notebook(tmp_path: Path) -> None:
         command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
     ) as process:
         try:
-            status = _wait_for(f"http://127.0.0.1:{port}/api/status?token=t", process)
-            assert "kernels" in status
+            until(lambda: process.poll() is not None or _answers(f"http://127.0.0.1:{port}/api/status?token=t"), 120)
             page = httpx.get(f"http://127.0.0.1:{port}/lab/tree/a.ipynb?token=t", timeout=30, follow_redirects=True)
             assert page.status_code == 200
             assert "JupyterLab" in page.text
@@ -104,16 +102,11 @@ def _signals() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def _wait_for(address: str, process: subprocess.Popen[str]) -> dict[str, Any]:
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            answer: dict[str, Any] = json.loads(httpx.get(address, timeout=5).raise_for_status().content)
-        except (httpx.HTTPError, ValueError):
-            time.sleep(0.3)
-        else:
-            return answer
-    pytest.fail(f"JupyterLab did not answer; exit status {process.poll()}")
+def _answers(address: str) -> bool:
+    try:
+        return "kernels" in httpx.get(address, timeout=5).raise_for_status().json()
+    except (httpx.HTTPError, ValueError):
+        return False
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.main
 
 from tests.served import serving, tiny_engine
 from tests.speechlike import speech_file
 from tests.voices.test_cover import picture
-from voicelab.cli import app
 from voicelab.schema import VoiceCreate
 from voicelab.voices.store import LOCAL_OWNER, Sample, VoiceStore
 
@@ -62,16 +60,6 @@ def test_what_is_wrong_is_one_line_that_names_the_field(run: Any, host: str, rec
     ):
         assert said in run.refused("voices", "create", *arguments, "--base-url", host)
     assert "404" in run.refused("voices", "show", "nobody", "--base-url", host)
-
-
-def test_every_field_is_an_option_described_by_the_schema() -> None:
-    group: Any = typer.main.get_command(app)
-    options = {name: option for option in group.commands["voices"].commands["create"].params for name in option.opts}
-    for name, field in VoiceCreate.model_fields.items():
-        if name not in {"title", "voices", "type", "train_mode"}:
-            assert options["--" + name.replace("_", "-")].help.startswith(field.description)
-    for short in ("--text", "--tag", "--cover", "--enhance"):
-        assert short in options
 
 
 def test_the_embedded_voice_keeps_it_and_speaks_with_it(run: Any, tmp_path: Path) -> None:

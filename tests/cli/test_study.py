@@ -158,12 +158,6 @@ def kept(run: Any, tones: ToneBackend) -> Path:
     return path
 
 
-def _add_another(path: Path, tones: ToneBackend) -> None:
-    take = tones.synthesize(Call(TTSRequest(text="Changed", format="pcm", sample_rate=8000), seed=4)).take()
-    with Journal(path, [tones.capabilities]) as journal:
-        journal.add(replace(take, sound=bytes(len(take.audio)), digest=""))
-
-
 def test_a_run_that_repeats_ends_with_0(run: Any, kept: Path, service: str, tones: ToneBackend) -> None:
     done = run.well("replay", str(kept), "--base-url", service, "--check-seeds")
     lines = done.stdout.splitlines()
@@ -179,7 +173,9 @@ def test_a_run_that_repeats_ends_with_0(run: Any, kept: Path, service: str, tone
 def test_a_take_that_differs_ends_with_1_and_says_by_how_much(
     run: Any, kept: Path, service: str, tones: ToneBackend
 ) -> None:
-    _add_another(kept, tones)
+    take = tones.synthesize(Call(TTSRequest(text="Changed", format="pcm", sample_rate=8000), seed=4)).take()
+    with Journal(kept, [tones.capabilities]) as journal:
+        journal.add(replace(take, sound=bytes(len(take.audio)), digest=""))
     done = run("replay", str(kept), "--base-url", service)
     assert done.exit_code == 1, done.stderr
     assert "2 identical, 1 different" in done.stdout.splitlines()[-1]

@@ -40,23 +40,6 @@ async def all_of(bridge: ThreadBridge) -> list[bytes]:
     return parts
 
 
-@pytest.mark.parametrize(
-    "parts",
-    [
-        [bytes([number % 256]) * (number % 97 + 1) for number in range(500)],
-        [b"a" * 5000, b"b" * 10, b"c" * 7000],  # one chunk may be larger than the buffer
-    ],
-    ids=["small chunks", "large chunks"],
-)
-@on_loop
-async def test_everything_arrives_in_order(parts: list[bytes]) -> None:
-    bridge = ThreadBridge(lambda: stream(iter(parts)), 1000)
-    thread = running(bridge)
-    assert b"".join(await all_of(bridge)) == b"".join(parts)
-    await thread
-    assert await bridge.read() is None
-
-
 @on_loop
 async def test_a_slow_reader_holds_up_the_voice_not_memory() -> None:
     made = 0
