@@ -12,8 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.served import Held, Service, call, head, message, read, reset_when_closed, until
-from tests.service.conftest import Start
+from tests.served import Service, call, head, message, read, reset_when_closed, until
+from tests.service.conftest import Start, filled
 from tests.service.host import ToneHost
 from tests.tones import ToneBackend
 from voicelab.service.run import _Connection
@@ -164,12 +164,7 @@ def test_a_reader_as_fast_as_the_audio_plays_is_never_given_up(start: Start) -> 
 
 
 def test_eightfold_overload_is_answered_at_once(start: Start) -> None:
-    held = Held(0)
-    service = start(ToneBackend(held), active=2, waiting=2)
-    with ExitStack() as stack:
-        inside = [stack.enter_context(call(service, str(number))) for number in range(4)]
-        until(lambda: service.backend.open == 2)
-        time.sleep(0.1)
+    with filled(start, 4, active=2, waiting=2) as (service, held, inside):
         took = []
         for _ in range(28):
             began = time.perf_counter()

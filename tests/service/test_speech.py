@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.served import NOTE_BYTES, Held, breaks, call, fields, message, read, reset_when_closed, until
-from tests.service.conftest import Start
+from tests.service.conftest import Start, filled
 from tests.tones import ToneBackend
 from voicelab.errors import (
     AudioError,
@@ -196,26 +196,16 @@ def test_a_slow_reader_holds_up_its_own_voice_only(start: Start) -> None:
 
 
 def test_waiting_in_the_queue_has_an_end(start: Start) -> None:
-    held = Held(0)
-    service = start(ToneBackend(held), active=1, waiting=5, waiting_seconds=0.1)
-    with call(service):
-        until(lambda: service.backend.open == 1)
+    with filled(start, 1, active=1, waiting=5, waiting_seconds=0.1) as (service, _, _):
         assert service.speak("hi").status_code == 503
-        held.release()
 
 
 def test_a_key_that_floods_does_not_shut_out_another(start: Start) -> None:
-    held = Held(0)
-    service = start(ToneBackend(held), active=1, waiting=10)
-    other = service.keys.create("other").secret
-    flood = [call(service, str(number)) for number in range(11)]
-    until(lambda: service.backend.open == 1)
-    time.sleep(0.2)
-    with call(service, "other", other) as raw:
+    with (
+        filled(start, 11, active=1, waiting=10) as (service, held, _),
+        call(service, "other", service.keys.create("other").secret) as raw,
+    ):
         time.sleep(0.2)
         held.release()
         assert read(raw, 12).startswith(b"HTTP/1.1 200")
-    for connection in flood:
-        connection.close()
-    order = [request.text for request, _, _ in service.backend.asked]
-    assert order.index("other") <= 2
+    assert [request.text for request, _, _ in service.backend.asked].index("other") <= 2
