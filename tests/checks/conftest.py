@@ -29,19 +29,19 @@ def printed(text: str) -> Any:
     return new_output("stream", name="stdout", text=text)
 
 
+def notebook(path: Path, *cells: tuple[Any, ...], **metadata: Any) -> Path:
+    """Write a notebook of (source, output, …) cells, executed from the first to the last; return its path."""
+    made = [
+        new_code_cell(source, execution_count=count, outputs=list(outputs), id=f"c{count}")
+        for count, (source, *outputs) in enumerate(cells, start=1)
+    ]
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    path.parent.mkdir(exist_ok=True)
+    nbformat.write(new_notebook(cells=made, metadata={"kernelspec": kernel, **metadata}), path)
+    return path
+
+
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Write a notebook of (source, output, …) cells, executed from the first to the last; return its path."""
-
-    def writing(*cells: tuple[Any, ...], name: str = "n.ipynb", **changes: Any) -> Path:
-        made = [
-            new_code_cell(source, execution_count=count, outputs=list(outputs), id=f"c{count}")
-            for count, (source, *outputs) in enumerate(cells, start=1)
-        ]
-        kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-        notebook = new_notebook(cells=made, metadata={"kernelspec": kernel, **changes})
-        path = tmp_path / name
-        nbformat.write(notebook, path)
-        return path
-
-    return writing
+    """Write a notebook into the test's own folder."""
+    return lambda *cells, name="n.ipynb", **metadata: notebook(tmp_path / name, *cells, **metadata)

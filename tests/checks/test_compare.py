@@ -115,15 +115,29 @@ def test_figures_are_left_out_and_words_are_not(was: str, now: str, same: bool) 
     assert (masks(was) == masks(now)) is same
 
 
-def test_a_notebook_from_another_processor_is_held_to_its_words_alone(write: Write) -> None:
+def test_what_update_writes_is_checked_value_by_value_and_from_another_processor_by_its_words_alone(
+    write: Write,
+) -> None:
     path = write(("print(1.5, 'dB')",), ("'p 0.02'",))
-    assert update(path).findings == ()
     notebook = json.loads(path.read_text(encoding="utf-8"))
+    notebook["cells"][1]["metadata"] = {"execution": {"iopub.status.idle": "2026-01-01T00:00:00Z"}, "tags": ["kept"]}
+    path.write_text(json.dumps(notebook), encoding="utf-8")
+    report = update(path)
+    assert report.findings == check(path).findings == ()
+    assert report.memory is not None
+    assert 30 * 2**20 < report.memory < 4 * 2**30
+
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    assert notebook["cells"][1]["metadata"] == {"tags": ["kept"]}
+    assert [cell["execution_count"] for cell in notebook["cells"]] == [1, 2]
     assert notebook["metadata"]["voicelab"]["processor"] == processor()
     notebook["cells"][0]["outputs"] = [printed("2.75 dB\n")]
     notebook["cells"][1]["outputs"] = [shown("'q 0.02'")]
     path.write_text(json.dumps(notebook), encoding="utf-8")
-    assert [finding.cell for finding in check(path).findings] == [1, 2]
+    assert [(finding.cell, finding.kind, finding.message) for finding in check(path).findings] == [
+        (1, "difference", "stdout: '1.5 dB' where it was '2.75 dB'"),
+        (2, "difference", "output 1 (text/plain): \"'p 0.02'\" where it was \"'q 0.02'\""),
+    ]
     notebook["metadata"]["voicelab"]["processor"] = "riscv64 Nobody 01234567"
     path.write_text(json.dumps(notebook), encoding="utf-8")
     report = check(path)

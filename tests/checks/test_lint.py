@@ -6,6 +6,8 @@ import base64
 import json
 import re
 import struct
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -86,43 +88,54 @@ def test_what_stands_for_a_secret_is_none(write: Write) -> None:
     assert look(write((source, shown("x", f"<audio src='{sound}'>")))) == []
 
 
-def test_sizes(write: Write) -> None:
-    path = write(("1", shown("x" * 3000)), ("2", shown("y" * 500)))
-    assert only(path, output_bytes=2000).cell == 1
-    assert "at most 0.00 MiB" in only(path, output_bytes=2000).message
-    assert only(path, notebook_bytes=3000).cell is None
+def counted(notebook: Any, *counts: int | None) -> None:
+    for cell, count in zip(notebook["cells"][:3], counts, strict=True):
+        cell["execution_count"] = count
+
+
+def said(text: str) -> Callable[[Any], None]:
+    return lambda notebook: notebook["cells"][0]["outputs"][0]["data"].update({"text/plain": text})
+
+
+def in_two_pieces(notebook: Any) -> None:
+    notebook["cells"][0]["outputs"] = [printed(KEY[:20]), printed(KEY[20:])]
+
+
+def never_executed(notebook: Any) -> None:
+    notebook["cells"][2].update(execution_count=None, outputs=[])
+
+
+STORED = {"execution": {"iopub.execute_input": "2026-01-01T00:00:00Z"}}
+PATHS = ["/home/ada/x.wav", "/tmp/tmpab12/x", "/Users/ada/x", "C:\\Users\\ada\\x", f"{sys.prefix}/x"]  # noqa: S108
 
 
 @pytest.mark.parametrize(
-    ("counts", "cell", "what"),
+    ("change", "limits", "cell", "kind", "words"),
     [
-        ((1, None, 2), 2, "changed or cleared"),
-        ((1, 3, 4), 2, "as number 3 where 2"),
-        ((2, 3, 4), 1, "as number 2 where 1"),
+        (said("x" * 3000), {"output_bytes": 2000}, 1, "size", "at most 0.00 MiB"),
+        (said("x" * 3000), {"notebook_bytes": 3000}, None, "size", "at most 0.00 MiB"),
+        (lambda notebook: counted(notebook, 1, None, 2), {}, 2, "stale", "changed or cleared"),
+        (lambda notebook: counted(notebook, 1, 3, 4), {}, 2, "stale", "as number 3 where 2"),
+        (lambda notebook: counted(notebook, 2, 3, 4), {}, 1, "stale", "as number 2 where 1"),
+        (never_executed, {}, 3, "stale", "was not executed"),
+        (lambda notebook: notebook["cells"][1].update(source="1 + 1"), {}, 2, "stale", "source was changed"),
+        (lambda notebook: notebook["cells"][2]["metadata"].update(STORED), {}, 3, "times", ""),
+        (in_two_pieces, {}, 1, "secret", ""),
+        *((said(f"PosixPath('{path}')"), {}, 1, "path", "") for path in PATHS),
     ],
 )
-def test_outputs_of_another_run(write: Write, counts: tuple[Any, ...], cell: int, what: str) -> None:
-    path = write(("1", shown("1")), ("2", shown("2")), ("3", shown("3")))
-
-    def change(notebook: Any) -> None:
-        for place, count in enumerate(counts):
-            notebook["cells"][place]["execution_count"] = count
-
-    edit(path, change)
-    finding = only(path)
-    assert (finding.cell, finding.kind) == (cell, "stale")
-    assert what in finding.message
-
-
-def test_a_source_that_was_changed_under_its_outputs(write: Write) -> None:
-    path = write(("1", shown("1")), ("2", shown("2")))
+def test_each_thing_is_found(
+    write: Write, change: Callable[[Any], None], limits: dict[str, int], cell: int | None, kind: str, words: str
+) -> None:
+    path = write(("1", shown("1")), ("2", shown("2")), ("3", shown("3")), ("",))
     sources = [source_digest(cell) for cell in nbformat.read(path, as_version=4).cells]
     edit(path, lambda notebook: notebook["metadata"].update(voicelab={"sources": sources}))
+    edit(path, lambda notebook: notebook["cells"][3].update(execution_count=None))  # there is nothing to execute
     assert look(path) == []
-    edit(path, lambda notebook: notebook["cells"][1].update(source="1 + 1"))
-    finding = only(path)
-    assert (finding.cell, finding.kind) == (2, "stale")
-    assert "source was changed" in finding.message
+    edit(path, change)
+    finding = only(path, **limits)
+    assert (finding.cell, finding.kind) == (cell, kind)
+    assert words in finding.message
 
 
 def test_the_value_of_a_secret_variable(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,40 +145,8 @@ def test_the_value_of_a_secret_variable(write: Write, monkeypatch: pytest.Monkey
     assert "the value of MY_SERVICE_TOKEN" in only(path).message
 
 
-def test_a_key_in_two_pieces_of_a_stream(write: Write) -> None:
-    assert only(write(("1", printed(KEY[:20]), printed(KEY[20:])))).kind == "secret"
-
-
-def test_a_cell_that_was_not_executed_and_empty_cells(write: Write) -> None:
-    path = write(("x = 1",), ("",))
-    assert look(path) == []
-
-    def forget(notebook: Any) -> None:
-        notebook["cells"][0]["execution_count"] = None
-
-    edit(path, forget)
-    assert "was not executed" in only(path).message
-
-
-@pytest.mark.parametrize("name", ["/home/ada/x.wav", "/tmp/tmpab12/x", "/Users/ada/x", "C:\\\\Users\\\\ada\\\\x"])  # noqa: S108
-def test_paths_of_the_machine(write: Write, name: str) -> None:
-    finding = only(write(("1", shown(f"PosixPath('{name}')"))))
-    assert (finding.cell, finding.kind) == (1, "path")
-
-
-def test_paths_of_this_very_machine(write: Write, tmp_path: Path) -> None:
-    assert only(write(("1", printed(f"saved to {tmp_path}/x.wav")))).kind == "path"
-
-
 def test_what_looks_like_a_path_and_is_none(write: Write) -> None:
     assert look(write(("1", shown("see https://voice.example/home/ada, and/or/tmp/x, and takes/1.wav")))) == []
-
-
-def test_stored_times(write: Write) -> None:
-    path = write(("1", shown("1")))
-    stored = {"execution": {"iopub.execute_input": "2026-01-01T00:00:00Z"}}
-    edit(path, lambda notebook: notebook["cells"][0]["metadata"].update(stored))
-    assert only(path).kind == "times"
 
 
 def test_a_widget_needs_its_state_or_something_beside_it(write: Write) -> None:
@@ -248,17 +229,14 @@ class TestCommitted:
             else:
                 assert _text(data, "text/plain")
 
-    def test_its_pictures_are_pictures_that_fit_a_page(self, path: Path) -> None:
+    def test_its_pictures_fit_a_page_and_nothing_is_fetched_from_elsewhere(self, path: Path) -> None:
         for number, data in _outputs(path):
-            pictures = re.findall(r'src="data:image/png;base64,([^"]+)"', _text(data, "text/html"))
+            page = _text(data, "text/html")
+            assert re.findall(r"""(?:src|href)=["']?(?:https?:)?//[^"' >]+|url\(\s*["']?https?:""", page) == [], number
+            pictures = re.findall(r'src="data:image/png;base64,([^"]+)"', page)
             for picture in (*pictures, *([_text(data, "image/png")] if "image/png" in data else [])):
                 png = base64.b64decode(picture)
                 assert png[:8] == b"\x89PNG\r\n\x1a\n"
                 width, height = struct.unpack(">II", png[16:24])
                 assert 200 <= width <= 1600, number
                 assert 80 <= height <= 1600, number
-
-    def test_nothing_is_fetched_from_elsewhere(self, path: Path) -> None:
-        for number, data in _outputs(path):
-            page = _text(data, "text/html")
-            assert re.findall(r"""(?:src|href)=["']?(?:https?:)?//[^"' >]+|url\(\s*["']?https?:""", page) == [], number

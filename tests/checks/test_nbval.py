@@ -7,10 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook, new_output
 
+from tests.checks.conftest import notebook, printed
 from voicelab.checks import processor
 
 CONFTEST = Path(__file__).parents[2] / "notebooks" / "conftest.py"
@@ -25,17 +24,9 @@ CONFTEST = Path(__file__).parents[2] / "notebooks" / "conftest.py"
 )
 def test_figures_count_where_they_were_made(tmp_path: Path, elsewhere: bool, verdicts: dict[str, str]) -> None:
     """``verdicts`` has what is committed, each of a cell that prints "level -24.3 dB"."""
-    cells = [
-        new_code_cell(
-            'print("level -24.3 dB")',
-            execution_count=number,
-            outputs=[new_output("stream", name="stdout", text=f"{shown}\n")],
-        )
-        for number, shown in enumerate(verdicts, 1)
-    ]
+    cells = [('print("level -24.3 dB")', printed(f"{said}\n")) for said in verdicts]
     made_on = "of another kind" if elsewhere else processor()
-    notebook = new_notebook(cells=cells, metadata={"voicelab": {"processor": made_on}})
-    nbformat.write(notebook, tmp_path / "levels.ipynb")
+    notebook(tmp_path / "levels.ipynb", *cells, voicelab={"processor": made_on})
     shutil.copy(CONFTEST, tmp_path)
     options = ["--nbval", "-q", "-rA", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]
     command = [sys.executable, "-m", "pytest", *options]

@@ -5,18 +5,13 @@ import re
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook, new_output
+
+from tests.checks.conftest import notebook, shown
 
 
 def _write(name: str, text: str) -> Path:
-    output = new_output("execute_result", {"text/plain": text}, execution_count=1)
-    cell = new_code_cell("6 * 7", execution_count=1, outputs=[output])
-    path = Path(name)
-    path.parent.mkdir(exist_ok=True)
-    nbformat.write(new_notebook(cells=[cell]), path)
-    return path
+    return notebook(Path(name), ("6 * 7", shown(text)))
 
 
 def test_one_line_for_each_finding_a_summary_and_the_exit_status(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:

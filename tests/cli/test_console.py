@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import voicelab
 from tests.served import VOICELAB
-from voicelab.cli.console import HouseGroup, complain
+from voicelab.cli.console import HouseGroup
 from voicelab.errors import EngineError, FieldError, RequestInvalid
 
 
@@ -56,11 +56,6 @@ def test_a_defect_keeps_its_traceback() -> None:
 
 def test_version(run: Any) -> None:
     assert run("--version").stdout.strip() == voicelab.__version__
-
-
-def test_complaints_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    complain("a\n  b")
-    assert capsys.readouterr() == ("", "voicelab: a b\n")
 
 
 def test_the_script_runs_and_help_needs_no_engine() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import re
 import signal
@@ -17,24 +16,18 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import nbformat
 import numpy as np
 import pytest
 
-from tests.served import VOICELAB
+from tests.checks.conftest import notebook
+from tests.served import VOICELAB, until
 from voicelab.cli.lab import _execute, _jupyterlab, is_interactive
 from voicelab.errors import EngineError
 
 
-def _notebook(path: Path, *cells: str) -> None:
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-    notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    nbformat.write(notebook, path)
-
-
 @pytest.mark.thorough
 def test_headless_it_speaks_executes_the_notebook_and_says_where(tmp_path: Path) -> None:
-    _notebook(tmp_path / "a.ipynb", "print(6 * 7, 'is the answer')")
+    notebook(tmp_path / "a.ipynb", ("print(6 * 7, 'is the answer')",))
     # As make does it: begun 100 s ago, or a little more.
     command = [VOICELAB, "lab", "a.ipynb", f"--since={time.time() - 100:.0f}"]
     environment = {**os.environ, "HEADLESS": "1"}
@@ -54,7 +47,7 @@ def test_headless_it_speaks_executes_the_notebook_and_says_where(tmp_path: Path)
 
 
 def test_a_notebook_that_fails_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _notebook(tmp_path / "a.ipynb", "1 / 0")
+    notebook(tmp_path / "a.ipynb", ("1 / 0",))
     with pytest.raises(EngineError, match=r"a\.ipynb failed; its last lines are above"):
         _execute(tmp_path / "a.ipynb", tmp_path)
     assert "ZeroDivisionError" in capsys.readouterr().err
@@ -66,7 +59,7 @@ def test_without_the_notebook_it_says_so(run: Any) -> None:
 
 @pytest.mark.thorough
 def test_otherwise_jupyterlab_opens_on_the_notebook(tmp_path: Path) -> None:
-    _notebook(tmp_path / "a.ipynb", "1 + 1")
+    notebook(tmp_path / "a.ipynb", ("1 + 1",))
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     passed_on = ["--no-browser", f"--ServerApp.port={port}", "--IdentityProvider.token=t", "--allow-root"]
@@ -77,8 +70,7 @@ def test_otherwise_jupyterlab_opens_on_the_notebook(tmp_path: Path) -> None:
         command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
     ) as process:
         try:
-            status = _wait_for(f"http://127.0.0.1:{port}/api/status?token=t", process)
-            assert "kernels" in status
+            until(lambda: process.poll() is not None or _answers(f"http://127.0.0.1:{port}/api/status?token=t"), 120)
             page = httpx.get(f"http://127.0.0.1:{port}/lab/tree/a.ipynb?token=t", timeout=30, follow_redirects=True)
             assert page.status_code == 200
             assert "JupyterLab" in page.text
@@ -94,7 +86,7 @@ def test_otherwise_jupyterlab_opens_on_the_notebook(tmp_path: Path) -> None:
 
 
 def test_without_a_free_port_it_says_what_to_do(tmp_path: Path) -> None:
-    _notebook(tmp_path / "a.ipynb", "1 + 1")
+    notebook(tmp_path / "a.ipynb", ("1 + 1",))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         passed_on = [f"--ServerApp.port={taken.getsockname()[1]}", "--ServerApp.port_retries=0", "--allow-root"]
         with pytest.raises(EngineError, match=r"ended with status 1 before it answered; .* --jupyter=--port="):
@@ -110,43 +102,34 @@ def _signals() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def _wait_for(address: str, process: subprocess.Popen[str]) -> dict[str, Any]:
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            answer: dict[str, Any] = json.loads(httpx.get(address, timeout=5).raise_for_status().content)
-        except (httpx.HTTPError, ValueError):
-            time.sleep(0.3)
-        else:
-            return answer
-    pytest.fail(f"JupyterLab did not answer; exit status {process.poll()}")
+def _answers(address: str) -> bool:
+    try:
+        return "kernels" in httpx.get(address, timeout=5).raise_for_status().json()
+    except (httpx.HTTPError, ValueError):
+        return False
 
 
-@pytest.mark.parametrize(("value", "looks_on"), [("1", False), ("true", False), ("0", True), ("", True)])
-def test_headless_in_the_environment(monkeypatch: pytest.MonkeyPatch, value: str, looks_on: bool) -> None:
-    monkeypatch.setenv("HEADLESS", value)
-    monkeypatch.setenv("DISPLAY", ":0")
+@pytest.mark.parametrize(
+    ("headless", "display", "terminal", "interactive"),
+    [
+        ("1", "DISPLAY", True, False),
+        ("true", "DISPLAY", True, False),
+        ("0", "DISPLAY", True, True),
+        ("", "DISPLAY", True, True),
+        ("", "WAYLAND_DISPLAY", True, True),
+        ("", "DISPLAY", False, False),
+        ("", "", True, sys.platform in {"darwin", "win32"}),  # these always have a display
+    ],
+)
+def test_who_looks_on(
+    monkeypatch: pytest.MonkeyPatch, headless: str, display: str, terminal: bool, interactive: bool
+) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.setenv(name, ":0" if name == display else "")
+    monkeypatch.setenv("HEADLESS", headless)
     master, slave = os.openpty()
-    with os.fdopen(master), os.fdopen(slave) as terminal:
-        monkeypatch.setattr(sys, "stdin", terminal)
-        monkeypatch.setattr(sys, "stdout", terminal)
-        assert is_interactive() is looks_on
-
-
-@pytest.mark.skipif(sys.platform in {"darwin", "win32"}, reason="these always have a display")
-def test_a_terminal_without_a_display_is_headless(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HEADLESS", "DISPLAY", "WAYLAND_DISPLAY"):
-        monkeypatch.delenv(name, raising=False)
-    master, slave = os.openpty()
-    with os.fdopen(master), os.fdopen(slave) as terminal:
-        monkeypatch.setattr(sys, "stdin", terminal)
-        monkeypatch.setattr(sys, "stdout", terminal)
-        assert is_interactive() is False
-        monkeypatch.setenv("WAYLAND_DISPLAY", "wayland-0")
-        assert is_interactive() is True
-
-
-def test_no_terminal_is_headless(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("HEADLESS", raising=False)
-    monkeypatch.setenv("DISPLAY", ":0")
-    assert is_interactive() is False
+    with os.fdopen(master), os.fdopen(slave) as opened:
+        if terminal:
+            monkeypatch.setattr(sys, "stdin", opened)
+            monkeypatch.setattr(sys, "stdout", opened)
+        assert is_interactive() is interactive

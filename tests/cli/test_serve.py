@@ -107,22 +107,15 @@ def test_create_prints_the_secret_once_and_last_on_stdout(run: Run, tmp_path: Pa
     assert (key.expires_at - key.created_at).days == 30
 
 
-def test_list_shows_no_secret(run: Run) -> None:
+def test_keys_are_made_listed_without_their_secrets_and_revoked(run: Run, tmp_path: Path) -> None:
+    none = run.well("keys", "list")
+    assert none.stdout == ""
+    assert "voicelab keys create" in none.stderr
     secret = run("keys", "create", "ada").stdout.strip()
-    done = run("keys", "list")
-    assert "ada" in done.stdout
-    assert secret[:11] in done.stdout
-    assert secret[:20] not in done.stdout
-
-
-def test_list_without_keys_says_how_to_make_one(run: Run) -> None:
-    done = run("keys", "list")
-    assert (done.exit_code, done.stdout) == (0, "")
-    assert "voicelab keys create" in done.stderr
-
-
-def test_revoke_refuses_the_key_from_then_on(run: Run, tmp_path: Path) -> None:
-    secret = run("keys", "create", "ada").stdout.strip()
+    listed = run("keys", "list").stdout
+    assert "ada" in listed
+    assert secret[:11] in listed
+    assert secret[:20] not in listed
     assert "revoked" in run("keys", "revoke", "ada").stdout
     with KeyStore(tmp_path / "home" / "keys.sqlite3") as store, pytest.raises(AuthenticationError):
         store.authenticate(secret)

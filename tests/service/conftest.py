@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.served import Service, serving
+from tests.served import Held, Service, call, serving, until
 from tests.service.host import ToneHost
+from tests.tones import ToneBackend
 
 Start = Callable[..., Service]
 
@@ -53,3 +56,16 @@ def host(start_shared: Start, tmp_path_factory: pytest.TempPathFactory) -> Itera
     backend = ToneHost(tmp_path_factory.mktemp("voices"), max_text=60)
     yield start_shared(backend)
     backend.close()
+
+
+@contextmanager
+def filled(start: Start, callers: int, **limits: float) -> Iterator[tuple[Service, Held, list[socket.socket]]]:
+    """Start a service in which nobody is answered before ``release``, and let some call it: more than may speak."""
+    held = Held(0)
+    service = start(ToneBackend(held), **limits)
+    with ExitStack() as stack:
+        calls = [stack.enter_context(call(service, str(number))) for number in range(callers)]
+        until(lambda: service.backend.open == limits["active"])
+        time.sleep(0.1)  # for those who wait
+        yield service, held, calls
+        held.release()

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.served import Held, Service, call, head, locked, message, read, until
-from tests.service.conftest import Start
+from tests.service.conftest import Start, filled
 from tests.tones import ToneBackend
 from voicelab.service.keys import KeyStore
 from voicelab.service.limits import KeyLimits
@@ -103,39 +103,28 @@ def test_openais_callers_learn_of_limits_as_openai_says_it(start: Start) -> None
 
 
 def test_a_full_service_refuses_by_the_head_alone_without_a_look_at_the_store(start: Start) -> None:
-    held = Held(0)
-    service = start(ToneBackend(held), active=1, waiting=1)
-    with ExitStack() as stack:
-        for _ in range(2):
-            stack.enter_context(call(service))
-        until(lambda: service.backend.open == 1)
-        time.sleep(0.1)
-        # Whoever looks at the store now waits for two seconds.
-        with locked(service.keys.path), service.connect() as raw:
-            began = time.monotonic()
-            raw.sendall(head(service, 10_000_000))  # and none of the body
-            assert read(raw, 12).startswith(b"HTTP/1.1 503 ")
-            assert time.monotonic() - began < 1
-        held.release()
+    with (
+        filled(start, 2, active=1, waiting=1) as (service, _, _),
+        locked(service.keys.path),  # whoever looks at the store now waits for two seconds
+        service.connect() as raw,
+    ):
+        began = time.monotonic()
+        raw.sendall(head(service, 10_000_000))  # and none of the body
+        assert read(raw, 12).startswith(b"HTTP/1.1 503 ")
+        assert time.monotonic() - began < 1
 
 
 def test_a_full_service_still_lets_in_another_key_and_refuses_one_that_is_none(start: Start) -> None:
-    held = Held(0)
-    service = start(ToneBackend(held), active=1, waiting=3)
-    other = service.keys.create("other").secret
-    wrong = service.keys.create("gone").secret
-    service.keys.revoke("gone")
-    with ExitStack() as stack:
-        waiting = [stack.enter_context(call(service)) for _ in range(4)]
-        until(lambda: service.backend.open == 1)
-        time.sleep(0.1)
+    with filled(start, 4, active=1, waiting=3) as (service, held, waiting):
         message(service.speak(), 503)
+        wrong = service.keys.create("gone").secret
+        service.keys.revoke("gone")
         assert ask(service, wrong).status_code == 401
-        fair = stack.enter_context(call(service, "hello", other))
-        # The last of those who fill the queue gives way.
-        until(lambda: any(_refused(raw) for raw in waiting))
-        held.release()
-        assert read(fair, 12).startswith(b"HTTP/1.1 200")
+        with call(service, "hello", service.keys.create("other").secret) as fair:
+            # The last of those who fill the queue gives way.
+            until(lambda: any(_refused(raw) for raw in waiting))
+            held.release()
+            assert read(fair, 12).startswith(b"HTTP/1.1 200")
 
 
 def _refused(raw: socket.socket) -> bool:

@@ -1,3 +1,8 @@
+"""What the sockets do not show of queues and bridges: in which order, how many bytes, at which very moment.
+
+What callers see of turns is tested in test_speech.py, test_admission.py and test_deadlines.py.
+"""
+
 from __future__ import annotations
 
 import asyncio
@@ -11,7 +16,6 @@ from tests.served import on_loop, until_async
 from tests.tones import ToneBackend
 from voicelab.backend import SpeechStream
 from voicelab.call import Call
-from voicelab.errors import EngineError
 from voicelab.schema import TTSRequest
 from voicelab.service.concurrency import FairQueue, QueueFull, ThreadBridge
 
@@ -36,23 +40,6 @@ async def all_of(bridge: ThreadBridge) -> list[bytes]:
     return parts
 
 
-@pytest.mark.parametrize(
-    "parts",
-    [
-        [bytes([number % 256]) * (number % 97 + 1) for number in range(500)],
-        [b"a" * 5000, b"b" * 10, b"c" * 7000],  # one chunk may be larger than the buffer
-    ],
-    ids=["small chunks", "large chunks"],
-)
-@on_loop
-async def test_everything_arrives_in_order(parts: list[bytes]) -> None:
-    bridge = ThreadBridge(lambda: stream(iter(parts)), 1000)
-    thread = running(bridge)
-    assert b"".join(await all_of(bridge)) == b"".join(parts)
-    await thread
-    assert await bridge.read() is None
-
-
 @on_loop
 async def test_a_slow_reader_holds_up_the_voice_not_memory() -> None:
     made = 0
@@ -72,43 +59,6 @@ async def test_a_slow_reader_holds_up_the_voice_not_memory() -> None:
     await thread
     assert max(sizes) <= 1000
     assert sum(sizes) == 100_000
-
-
-@on_loop
-async def test_an_error_comes_after_the_audio_before_it() -> None:
-    def chunks() -> Iterator[bytes]:
-        yield b"one"
-        raise EngineError("broke")
-
-    bridge = ThreadBridge(lambda: stream(chunks()), 1000)
-    await running(bridge)
-    assert await bridge.read() == b"one"
-    with pytest.raises(EngineError, match="broke"):
-        await bridge.read()
-
-
-@on_loop
-async def test_an_error_at_the_start_arrives() -> None:
-    def begin() -> SpeechStream:
-        raise MemoryError
-
-    bridge = ThreadBridge(begin, 1000)
-    await running(bridge)
-    with pytest.raises(MemoryError):
-        await bridge.read()
-
-
-@pytest.mark.parametrize("how", ["stop", "close"])
-@on_loop
-async def test_a_stopped_voice_that_waits_for_room_ends(how: str) -> None:
-    closed = threading.Event()
-    bridge = ThreadBridge(lambda: stream(iter([bytes(900)] * 5), closed.set), 1000)
-    thread = running(bridge)
-    await bridge.read()
-    await asyncio.sleep(0.02)
-    getattr(bridge, how)()
-    await asyncio.wait_for(thread, 2)
-    assert closed.is_set()
 
 
 @on_loop
@@ -158,40 +108,6 @@ async def _waiting(queue: FairQueue, *owners: str) -> list[asyncio.Task[None]]:
 
 
 @on_loop
-async def test_only_so_many_are_in_at_once() -> None:
-    queue = FairQueue(2, 10, 5)
-    inside = most = 0
-
-    async def visit(owner: int) -> None:
-        nonlocal inside, most
-        await queue.enter(owner)
-        inside += 1
-        most = max(most, inside)
-        await asyncio.sleep(0.001)
-        inside -= 1
-        queue.leave()
-
-    await asyncio.gather(*(visit(number % 3) for number in range(12)))
-    assert most == 2
-    assert queue.waiting == 0
-
-
-@on_loop
-async def test_a_full_queue_refuses_at_once() -> None:
-    queue = FairQueue(1, 2, 5)
-    await queue.enter("a")
-    waiting = await _waiting(queue, "a", "a")
-    before = time.perf_counter()
-    with pytest.raises(QueueFull):
-        await queue.enter("a")
-    assert time.perf_counter() - before < 0.05
-    assert queue.waiting == 2
-    for turn in waiting:
-        queue.leave()
-        await turn
-
-
-@on_loop
 async def test_waiting_has_an_end() -> None:
     queue = FairQueue(1, 5, 0.02)
     await queue.enter("a")
@@ -200,27 +116,6 @@ async def test_waiting_has_an_end() -> None:
     assert queue.waiting == 0
     queue.leave()
     await queue.enter("c")
-
-
-@on_loop
-async def test_owners_take_turns() -> None:
-    queue = FairQueue(1, 200, 5)
-    await queue.enter("flood")
-    order: list[str] = []
-
-    async def visit(owner: str) -> None:
-        await queue.enter(owner)
-        order.append(owner)
-
-    tasks = [asyncio.ensure_future(visit("flood")) for _ in range(100)]
-    await _settle()
-    tasks.append(asyncio.ensure_future(visit("other")))
-    await _settle()
-    for _ in tasks:
-        queue.leave()
-        await _settle()
-    await asyncio.gather(*tasks)
-    assert order.index("other") <= 1
 
 
 @on_loop

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import gc
-import json
 import select
 import socket
 import time
 from contextlib import ExitStack
 from pathlib import Path
 
+import httpx
 import pytest
 
-from tests.served import Held, Service, call, head, read, reset_when_closed, until
-from tests.service.conftest import Start
+from tests.served import Service, call, head, message, read, reset_when_closed, until
+from tests.service.conftest import Start, filled
 from tests.service.host import ToneHost
 from tests.tones import ToneBackend
-from voicelab.schema import TTSRequest
 from voicelab.service.run import _Connection
-from voicelab.service.speech import played_seconds
 
 
 def drip(raw: socket.socket, data: bytes, pause: float = 0.02) -> tuple[float, bytes]:
@@ -39,17 +37,24 @@ def drip(raw: socket.socket, data: bytes, pause: float = 0.02) -> tuple[float, b
 
 
 def refusal(answer: bytes, status: int) -> None:
-    begin, _, body = answer.partition(b"\r\n\r\n")
-    assert begin.startswith(f"HTTP/1.1 {status} ".encode()), answer
-    assert b"content-type: application/json" in begin.lower()
-    assert json.loads(body)["status"] == status
-    assert set(json.loads(body)) == {"status", "message"}
+    """Check that an answer is ``{status, message}``."""
+    begin, _, body = answer.decode("latin-1").partition("\r\n\r\n")
+    line, *lines = begin.split("\r\n")
+    headers = dict(one.split(": ", 1) for one in lines)
+    message(httpx.Response(int(line.split()[1]), headers=headers, content=body.encode()), status)
 
 
-def test_a_head_that_is_dripped_is_408_at_the_deadline(start: Start) -> None:
+@pytest.mark.parametrize("before", [0, 1])
+def test_a_head_that_is_dripped_is_408_at_the_deadline(start: Start, before: int) -> None:
     service = start(head_seconds=0.5)
     with service.connect() as raw:
-        took, answer = drip(raw, head(service, 10))
+        for _ in range(before):
+            raw.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert read(raw, 10).startswith(b"HTTP/1.1 200")
+            time.sleep(0.8)  # between requests a connection may rest
+            while select.select([raw], [], [], 0)[0]:
+                assert raw.recv(65_536)  # what was left of the answer, which may come in several pieces
+        took, answer = drip(raw, b"GET /health HTTP/1.1\r\nHost: " + b"x" * 1000)
         assert 0.4 < took < 3
         refusal(answer, 408)
     assert service.speak().status_code == 200
@@ -59,19 +64,6 @@ def test_a_connection_that_says_nothing_is_closed(start: Start) -> None:
     service = start(head_seconds=0.3)
     with service.connect() as raw:
         assert read(raw) == b""  # not an answer to what was never asked
-
-
-def test_a_second_head_that_is_dripped_is_408_too(start: Start) -> None:
-    service = start(head_seconds=0.5)
-    with service.connect() as raw:
-        raw.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert read(raw, 10).startswith(b"HTTP/1.1 200")
-        time.sleep(0.8)  # between requests a connection may rest
-        while select.select([raw], [], [], 0)[0]:
-            assert raw.recv(65_536)  # what was left of the answer, which may come in several pieces
-        took, answer = drip(raw, b"GET /health HTTP/1.1\r\nHost: " + b"x" * 1000)
-        assert 0.4 < took < 3
-        refusal(answer, 408)
 
 
 @pytest.mark.parametrize("path", ["/v1/tts", "/model"])
@@ -126,7 +118,7 @@ def test_a_body_whose_chunks_are_none_ends_the_request(start: Start) -> None:
 
 
 def test_readers_who_take_nothing_do_not_keep_the_others_waiting(start: Start) -> None:
-    service = start(ToneBackend(), active=8, buffer=20_000, lag_seconds=1, linger_seconds=0.2)
+    service = start(ToneBackend(), credit=200_000, active=8, buffer=20_000, lag_seconds=1, linger_seconds=0.2)
     with ExitStack() as stack:
         for _ in range(8):
             stack.enter_context(call(service, "x" * 20_000, rate=None, kind="wav", small=True))
@@ -135,6 +127,8 @@ def test_readers_who_take_nothing_do_not_keep_the_others_waiting(start: Start) -
         assert service.speak("hello").status_code == 200
         assert time.monotonic() - began < 8
         until(lambda: service.backend.open == 0)
+    # At 88 kB a second: the kernel's and the server's buffers hold a few seconds, of 1000 that were asked for.
+    until(lambda: 200_000 - service.credit < 8 * 12 * 10)
 
 
 def test_a_reader_of_a_byte_a_second_is_given_up(start: Start) -> None:
@@ -166,30 +160,11 @@ def test_a_reader_as_fast_as_the_audio_plays_is_never_given_up(start: Start) -> 
         assert time.monotonic() - began > seconds - 1
 
 
-@pytest.mark.parametrize(
-    ("request_", "sent", "seconds"),
-    [
-        (TTSRequest(text="a", format="pcm"), 88_200, 1.0),
-        (TTSRequest(text="a", format="wav", sample_rate=8000), 16_000, 1.0),
-        (TTSRequest(text="a", format="mp3", mp3_bitrate=64), 8_000, 1.0),
-        (TTSRequest(text="a", format="opus", opus_bitrate=32), 4_000, 2.0),
-        (TTSRequest(text="a", format="opus"), 3_000, 2.0),
-    ],
-)
-def test_how_long_audio_plays(request_: TTSRequest, sent: int, seconds: float) -> None:
-    assert played_seconds(request_, sent) == pytest.approx(seconds)
-
-
 # Overload
 
 
 def test_eightfold_overload_is_answered_at_once(start: Start) -> None:
-    held = Held(0)
-    service = start(ToneBackend(held), active=2, waiting=2)
-    with ExitStack() as stack:
-        inside = [stack.enter_context(call(service, str(number))) for number in range(4)]
-        until(lambda: service.backend.open == 2)
-        time.sleep(0.1)
+    with filled(start, 4, active=2, waiting=2) as (service, held, inside):
         took = []
         for _ in range(28):
             began = time.perf_counter()
@@ -197,6 +172,7 @@ def test_eightfold_overload_is_answered_at_once(start: Start) -> None:
             took.append(time.perf_counter() - began)
             assert answer.status_code == 503
             assert int(answer.headers["retry-after"]) > 0
+        assert service.backend.open == 2
         assert sorted(took)[len(took) // 2] < 0.05, took
         held.release()
         for raw in inside:

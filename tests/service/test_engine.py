@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,7 +12,6 @@ from tests.service.conftest import Start
 from voicelab.call import Call
 from voicelab.client import ServiceBackend
 from voicelab.engine.local import LocalBackend
-from voicelab.errors import Cancelled
 from voicelab.schema import TTSRequest
 
 REQUEST = TTSRequest(text="The birch canoe slid on the smooth planks.", format="pcm", sample_rate=8000)
@@ -43,14 +41,3 @@ def test_callers_that_leave_free_their_places_and_change_nobodys_bytes(engine: L
         assert [done.result() for done in staying] == [alone] * 6
         until(lambda: engine._models.parts("s2-pro").scheduler.load == (0, 0), 20)
         assert b"".join(backend.synthesize(Call(REQUEST, seed=1))) == alone
-
-
-def test_a_client_that_closes_its_stream_stops_the_engine(engine: LocalBackend, start: Start) -> None:
-    service = start(engine)
-    with ServiceBackend(service.url, service.secret) as backend:
-        stream = backend.synthesize(Call(TTSRequest(text=LONG, format="pcm")))
-        next(stream)
-        threading.Timer(0.05, stream.close).start()
-        with pytest.raises(Cancelled):
-            list(stream)
-        until(lambda: engine._models.parts("s2-pro").scheduler.load == (0, 0), 20)

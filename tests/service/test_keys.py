@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-import stat
-import time
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
@@ -22,7 +21,6 @@ from voicelab.errors import (
 from voicelab.service import keys as module
 from voicelab.service.keys import KeyStore, lifetime, well_formed
 from voicelab.service.limits import KeyLimits
-from voicelab.storage import data_home
 
 
 @pytest.fixture
@@ -48,40 +46,6 @@ def test_any_mistyped_character_is_recognised_without_the_store(store: KeyStore)
     assert not well_formed(secret + "\n")
 
 
-def test_all_of_256_bits_fit_the_43_digits() -> None:
-    digits = module._base62(2**256 - 1, module._RANDOM_DIGITS)
-    value = 0
-    for digit in digits:
-        value = value * 62 + module._DIGITS.index(digit)
-    assert value == 2**256 - 1
-
-
-def test_a_key_is_found_by_its_secret(store: KeyStore) -> None:
-    first, second = store.create("first"), store.create("second", credit=12)
-    assert store.authenticate(first.secret) == first.key
-    assert store.authenticate(second.secret).credit == 12
-    assert second.secret.startswith(second.key.prefix)
-    assert len(second.key.prefix) == 11
-
-
-def test_the_secret_is_in_no_file_and_no_repr(tmp_path: Path) -> None:
-    with KeyStore(tmp_path / "keys.sqlite3") as store:
-        made = store.create("a", credit=3)
-        store.reserve(made.key, 2)
-        shown = f"{made!r} {made} {store!r} {store.list()!r}"
-    beyond_prefix = made.secret[len(made.key.prefix) :]
-    assert beyond_prefix not in shown
-    for file in tmp_path.iterdir():
-        assert beyond_prefix.encode() not in file.read_bytes()
-
-
-def test_the_file_is_for_its_owner_alone(tmp_path: Path) -> None:
-    path = tmp_path / "home" / "keys.sqlite3"
-    KeyStore(path).close()
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-
-
 def test_a_wrong_secret_is_refused(store: KeyStore) -> None:
     made = store.create("a")
     stranger = module._new_secret()
@@ -95,21 +59,23 @@ def test_a_wrong_secret_is_refused(store: KeyStore) -> None:
         assert not wrong or wrong not in str(caught.value)
 
 
-@pytest.mark.parametrize(("after", "state"), [(-1.0, "active"), (-0.001, "active"), (0.0, "expired"), (1.0, "expired")])
-def test_a_key_expires_at_its_very_second(
-    store: KeyStore, monkeypatch: pytest.MonkeyPatch, after: float, state: str
+def test_a_key_expires_at_its_very_second_and_comes_back_while_a_clock_is_set_back(
+    store: KeyStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    created = store.create("a", expires_in=timedelta(days=30))
+    created, lasting = (
+        store.create("a", expires_in=timedelta(days=30)),
+        store.create("b", expires_in=timedelta(days=31)),
+    )
     assert created.key.expires_at is not None
-    now = created.key.expires_at + timedelta(seconds=after)
-    monkeypatch.setattr(module, "_now", lambda: now)
-    assert created.key.state(now) == state
-    assert store.usable() == (state == "active")
-    if state == "active":
-        assert store.authenticate(created.secret) == created.key
-    else:
-        with pytest.raises(AuthenticationError, match="expired"):
-            store.authenticate(created.secret)
+    for after in (-1.0, -0.001, 0.0, 1.0, -3600.0, 1.0):
+        now = created.key.expires_at + timedelta(seconds=after)
+        monkeypatch.setattr(module, "_now", lambda now=now: now)
+        assert created.key.state(now) == ("active" if after < 0 else "expired")
+        assert store.authenticate(lasting.secret) == lasting.key
+        with nullcontext() if after < 0 else pytest.raises(AuthenticationError, match="expired"):
+            assert store.authenticate(created.secret) == created.key
+    monkeypatch.setattr(module, "_now", lambda: now + timedelta(days=2))
+    assert not store.usable()
 
 
 @pytest.mark.parametrize("how", ["name", "prefix", "secret"])
@@ -119,9 +85,12 @@ def test_a_revoked_key_is_refused(store: KeyStore, how: str) -> None:
     which = {"name": "laptop", "prefix": made.key.prefix, "secret": made.secret}[how]
     revoked = store.revoke(which)
     assert revoked.revoked_at is not None
-    with pytest.raises(AuthenticationError, match="revoked"):
+    with pytest.raises(AuthenticationError, match="revoked") as caught:
         store.authenticate(made.secret)
+    for shown in ("".join(traceback.format_exception(caught.value)), repr(vars(caught.value))):
+        assert made.secret[11:] not in shown
     assert store.revoke(which) == revoked
+    assert store.usable()
     assert store.authenticate(kept.secret) == kept.key
 
 
@@ -174,7 +143,8 @@ def test_credit_is_taken_whole_or_not_at_all(store: KeyStore) -> None:
     with pytest.raises(PaymentRequired):
         store.reserve(made.key, 4)
     assert store.list()[0].credit == 3
-    store.give_back(made.key, 5)
+    with KeyStore(store.path, busy_s=0.1) as other:  # which a transaction that was left open would lock out
+        other.give_back(made.key, 5)
     store.reserve(made.key, 8)
     assert store.list()[0].credit == 0
 
@@ -198,68 +168,14 @@ def test_credit_is_never_taken_twice(store: KeyStore) -> None:
     assert store.list()[0].credit == 0
 
 
-def test_two_programs_share_a_store(tmp_path: Path) -> None:
-    with KeyStore(tmp_path / "k") as one, KeyStore(tmp_path / "k") as two:
-        made = one.create("a")
-        assert two.authenticate(made.secret) == made.key
-        two.revoke("a")
-        with pytest.raises(AuthenticationError):
-            one.authenticate(made.secret)
-
-
-def test_a_store_that_is_locked_is_waited_for_only_so_long(store: KeyStore) -> None:
-    with locked(store.path):
-        before = time.monotonic()
-        with pytest.raises(StoreError, match="locked"):
-            store.create("a")
-        assert 0.1 < time.monotonic() - before < 3
-    assert store.create("a").key.name == "a"
-
-
-def test_a_failed_write_leaves_nothing_and_locks_nobody(store: KeyStore) -> None:
-    made = store.create("a", credit=1)
-    with pytest.raises(PaymentRequired):
-        store.reserve(made.key, 2)
-    with KeyStore(store.path, busy_s=0.1) as other:
-        other.create("b")
-    assert [key.name for key in store.list()] == ["a", "b"]
-
-
-def test_a_damaged_store_is_told(tmp_path: Path) -> None:
-    path = tmp_path / "keys.sqlite3"
-    path.write_bytes(b"this is no database, but long enough to look at" * 20)
-    with pytest.raises(StoreError, match=re.escape(str(path))):
-        KeyStore(path)
-
-
-def test_a_folder_in_its_place_is_told(tmp_path: Path) -> None:
-    with pytest.raises(StoreError):
-        KeyStore(tmp_path)
-
-
-def test_a_store_of_a_later_version_is_left_alone(store: KeyStore) -> None:
+def test_a_store_that_cannot_be_used_is_told(store: KeyStore) -> None:
     store.create("a")
-    store.close()
-    later = sqlite3.connect(store.path)
-    later.execute("PRAGMA user_version = 99")
-    later.close()
-    with pytest.raises(StoreError, match="newer voicelab"):
+    with locked(store.path), pytest.raises(StoreError, match="locked"):
+        store.create("b")
+    assert [key.name for key in store.list()] == ["a"]
+    store.path.write_bytes(b"this is no database, but long enough to look at" * 20)
+    with pytest.raises(StoreError, match=re.escape(str(store.path))):
         KeyStore(store.path)
-
-
-def test_a_closed_store_opens_again_when_it_is_needed(store: KeyStore) -> None:
-    made = store.create("a")
-    store.close()
-    store.close()
-    assert store.list() == (made.key,)
-
-
-def test_the_store_is_in_the_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VOICELAB_HOME", str(tmp_path / "data"))
-    with KeyStore() as store:
-        assert store.path == tmp_path / "data" / "keys.sqlite3"
-    monkeypatch.delenv("VOICELAB_HOME")
-    assert data_home().name == "voicelab"
 
 
 def test_a_store_of_before_limits_is_migrated(tmp_path: Path) -> None:
@@ -273,11 +189,6 @@ def test_a_store_of_before_limits_is_migrated(tmp_path: Path) -> None:
     (key,) = KeyStore(path).list()
     assert (key.credit, key.limits) == (5, KeyLimits())
     assert KeyStore(path).reserve(key, 5, daily=5)
-
-
-def test_a_key_keeps_its_own_limits(store: KeyStore) -> None:
-    limits = KeyLimits(rate="60/min", active=4, daily=1000)
-    assert store.authenticate(store.create("a", limits=limits).secret).limits == limits
 
 
 def test_a_day_begins_anew_and_a_clock_set_back_begins_none(store: KeyStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,15 +212,3 @@ def test_credit_and_the_day_are_spent_together_or_not_at_all(store: KeyStore) ->
         store.reserve(key, 11, 100)
     assert store.reserve(key, 5, 5)
     assert store.list()[0].credit == 5
-
-
-def test_a_clock_set_back_an_hour_brings_expired_keys_back_for_that_hour_alone(
-    store: KeyStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun = datetime.now(UTC)
-    lasting, short = (store.create(name, expires_in=timedelta(hours=hours)) for name, hours in (("a", 9), ("b", 1)))
-    for hours, accepted in ((0.5, True), (1.5, False), (0.5, True), (1.5, False)):
-        monkeypatch.setattr(module, "_now", lambda hours=hours: begun + timedelta(hours=hours))
-        assert store.authenticate(lasting.secret).name == "a"
-        with nullcontext() if accepted else pytest.raises(AuthenticationError, match="expired"):
-            store.authenticate(short.secret)

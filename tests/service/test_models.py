@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import socket
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,60 +12,44 @@ import httpx
 import msgpack  # type: ignore[import-untyped]  # it publishes no types
 import pytest
 
-from tests.served import PLAIN, fields, head, message, serving, tiny_engine, until
-from tests.served import Service as ToneService
+from tests.served import Service, fields, head, message, serving, tiny_engine, until
 from tests.service.conftest import Start
 from tests.service.host import ToneHost
-from tests.service.test_habits import RECORD
 from tests.speechlike import speech_file
 from tests.voices.test_cover import picture
 from voicelab.audio.formats import decode
 from voicelab.service.app import owner_of
 from voicelab.service.keys import KeyStore
-from voicelab.voices.store import VoiceStore
 
 WAV = speech_file(2)
 FIELDS: dict[str, Any] = {"type": "tts", "title": "Ada", "train_mode": "fast", "visibility": "private", "texts": "said"}
 PACKED = {"content-type": "application/msgpack"}
 
 
-@dataclass(frozen=True)
-class Service:
-    served: ToneService
-    folder: Path
-    ann: httpx.Client
-    ben: httpx.Client
-
-    def rows(self) -> int:
-        if not (self.folder / "voices.sqlite3").exists():
-            return 0
-        with VoiceStore(self.folder) as store, store._database.reading() as db:
-            return int(db.execute("SELECT COUNT(*) FROM voices").fetchone()[0])
-
-    def files(self) -> int:
-        return len(list((self.folder / "files").glob("*")))
-
-
-def _served(folder: Path, service: ToneService) -> Service:
-    other = service.keys.create("ben").secret
-    ben = httpx.Client(base_url=service.url, headers={"authorization": f"Bearer {other}"}, timeout=60, **PLAIN)
-    return Service(service, folder / "voices", service.http, ben)
+@pytest.fixture(scope="module")
+def voices(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("models")
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    folder = tmp_path_factory.mktemp("models")
-    with tiny_engine(folder) as engine, serving(folder, engine) as service:
-        both = _served(folder, service)
-        yield both
-        both.ben.close()
+def service(voices: Path) -> Iterator[Service]:
+    with tiny_engine(voices) as engine, serving(voices, engine) as service:
+        yield service
 
 
 @pytest.fixture
-def small(tmp_path: Path, start: Start) -> Iterator[Service]:
-    both = _served(tmp_path, start(ToneHost(tmp_path / "voices"), upload=400_000, upload_file=200_000, uploads=1))
-    yield both
-    both.ben.close()
+def small(tmp_path: Path, start: Start) -> Service:
+    return start(ToneHost(tmp_path / "voices"), upload=400_000, upload_file=200_000, uploads=1)
+
+
+def _kept(folder: Path) -> dict[Path, bytes]:
+    """What a store of voices holds, to the byte."""
+    return {path: path.read_bytes() for path in (folder / "voices").rglob("*") if path.is_file()}
+
+
+def _other(service: Service) -> dict[str, str]:
+    """The header of another caller."""
+    return {"authorization": f"Bearer {service.keys.create('other').secret}"}
 
 
 def _send(client: httpx.Client, how: str, **changes: Any) -> httpx.Response:
@@ -83,26 +64,15 @@ def _send(client: httpx.Client, how: str, **changes: Any) -> httpx.Response:
     return client.post("/model", data=data, files=parts)
 
 
-HOW = pytest.mark.parametrize("how", ["multipart", "msgpack"])
-
-
-@HOW
-def test_a_voice_is_made_found_and_spoken_with(service: Service, how: str) -> None:
+def test_a_voice_is_made_found_and_spoken_with(service: Service) -> None:
     cover = picture("jpeg")
-    answer = _send(
-        service.ann, how, voices=[WAV, speech_file(2, 200)], texts=["one", "two"], tags=["calm", "low"],
-        description="deep", visibility="public", cover_image=cover, enhance_audio_quality=False,
-    )  # fmt: skip
-    assert answer.status_code == 201, answer.text
-    record = answer.json()
-    assert set(record) == set(RECORD)
-    assert (record["state"], record["type"], record["train_mode"]) == ("trained", "tts", "fast")
-    assert (record["title"], record["description"], record["tags"]) == ("Ada", "deep", ["calm", "low"])
-    assert [sample["text"] for sample in record["samples"]] == ["one", "two"]
-    assert service.ann.get(f"/model/{record['_id']}").json() == record
-    image = service.ann.get(record["cover_image"])
+    record = _send(
+        service.http, "multipart", voices=[WAV, speech_file(2, 200)], texts=["one", "two"], visibility="public",
+        cover_image=cover,
+    ).json()  # fmt: skip
+    image = service.http.get(record["cover_image"])
     assert (image.content, image.headers["content-type"]) == (cover, "image/jpeg")
-    heard = [service.ann.get(sample["audio"]) for sample in record["samples"]]
+    heard = [service.http.get(sample["audio"]) for sample in record["samples"]]
     for audio in heard:
         assert audio.headers["content-type"] == "audio/wav"
         assert int(audio.headers["content-length"]) == len(audio.content)
@@ -110,39 +80,28 @@ def test_a_voice_is_made_found_and_spoken_with(service: Service, how: str) -> No
         assert abs(len(samples) / rate - 2) < 0.5
     assert heard[0].content != heard[1].content
     for number in ("2", "-1", "00", "x", "1e0", "%31%00", "9" * 30):
-        message(service.ann.get(f"/model/{record['_id']}/samples/{number}"), 404)
-    body = {"text": "One dog.", "format": "pcm", "reference_id": record["_id"]}
-    plain = service.ann.post("/v1/tts", json={**body, "reference_id": "ada"}, headers={"x-voicelab-seed": "1"})
-    spoken = service.ann.post("/v1/tts", json=body, headers={"x-voicelab-seed": "1"})
-    assert spoken.status_code == 200
-    assert spoken.content != plain.content
-    assert service.ann.get(f"/model/{record['_id']}").json()["task_count"] == 1
+        message(service.http.get(f"/model/{record['_id']}/samples/{number}"), 404)
+    assert service.http.post("/v1/tts", json={"text": "One dog.", "reference_id": record["_id"]}).status_code == 200
+    assert service.http.get(f"/model/{record['_id']}").json()["task_count"] == 1
 
 
 @pytest.mark.parametrize("visibility", ["private", "unlist", "public"])
-@pytest.mark.parametrize("caller", ["ann", "ben"])
-def test_visibility_on_every_route(service: Service, visibility: str, caller: str) -> None:
-    made = _send(service.ann, "multipart", visibility=visibility, cover_image=picture()).json()["_id"]
-    client: httpx.Client = getattr(service, caller)
+def test_files_of_a_voice_are_for_whom_the_voice_is(service: Service, visibility: str) -> None:
+    made = _send(service.http, "multipart", visibility=visibility, cover_image=picture()).json()["_id"]
 
-    def answers(voice: str) -> list[tuple[int, str]]:
-        found = [
-            client.get(f"/model/{voice}"),
-            client.get(f"/model/{voice}/cover"),
-            client.get(f"/model/{voice}/samples/0"),
-            client.post("/v1/tts", json={"text": "One dog.", "reference_id": voice}),
-        ]
+    other = _other(service)
+
+    def answers(voice: str, headers: dict[str, str] | None) -> list[tuple[int, str]]:
+        found = [service.http.get(f"/model/{voice}/{file}", headers=headers) for file in ("cover", "samples/0")]
         return [(one.status_code, "" if one.status_code == 200 else one.text.replace(voice, "ID")) for one in found]
 
-    seen = answers(made)
-    if visibility != "private" or caller == "ann":
-        assert [status for status, _ in seen] == [200, 200, 200, 200]
-    else:
-        assert [status for status, _ in seen] == [404, 404, 404, 422]
-        assert seen == answers("0" * 32)
+    assert [status for status, _ in answers(made, None)] == [200, 200]
+    seen = answers(made, other)
+    assert [status for status, _ in seen] == ([404, 404] if visibility == "private" else [200, 200])
+    assert visibility != "private" or seen == answers("0" * 32, other)
 
 
-def test_a_key_that_is_made_anew_inherits_nothing(service: Service, tmp_path: Path) -> None:
+def test_a_key_that_is_made_anew_inherits_nothing(tmp_path: Path) -> None:
     with KeyStore(tmp_path / "a") as one, KeyStore(tmp_path / "b") as two:
         first, second = one.create("x").key, two.create("x").key
         assert first.id == second.id
@@ -151,79 +110,77 @@ def test_a_key_that_is_made_anew_inherits_nothing(service: Service, tmp_path: Pa
         assert first.prefix not in owner_of(first)
 
 
-@pytest.mark.parametrize("secret", [None, "Bearer nonsense", "Basic x"])
-@pytest.mark.parametrize(
-    "route", ["/model/" + "0" * 32, "/model/" + "0" * 32 + "/cover", "/model/" + "0" * 32 + "/samples/0", "/model"]
-)
-def test_without_a_key_nothing_else_is_looked_at(service: Service, secret: str | None, route: str) -> None:
-    headers = {"authorization": secret} if secret else {}
-    with httpx.Client(base_url=service.served.url, **PLAIN) as client:
-        answer = client.post(route, content=b"rubbish", headers=headers) if route == "/model" else client.get(
-            route, headers=headers
-        )  # fmt: skip
-    assert "key" in message(answer, 401) or "Authorization" in message(answer, 401)
-    assert answer.headers["www-authenticate"] == "Bearer"
-
-
-@HOW
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
-        ({"title": " "}, "body.title"),
         ({"title": "x" * 1001}, "body.title"),
         ({"visibility": "public", "cover_image": b"GIF89a"}, "body.cover_image"),
-        ({"cover_image": b"https://127.0.0.1/cover.png"}, "body.cover_image"),
-        ({"texts": ["a", "b"]}, "body.texts"),
         ({"tags": ["x" * 101]}, "body.tags"),
         ({"voices": [WAV, b"no audio"], "texts": ["a", "b"]}, "body.voices"),
-        ({"voices": [b"ffconcat version 1.0\nfile 'secret.wav'"]}, "body.voices"),
+        ({"voices": {"a": 1}}, "body.voices"),
     ],
     ids=str,
 )
 def test_what_is_wrong_is_named_and_nothing_is_kept(
-    service: Service, how: str, changes: dict[str, Any], field: str
+    service: Service, voices: Path, changes: dict[str, Any], field: str
 ) -> None:
-    before = service.rows(), service.files()
-    assert field in fields(_send(service.ann, how, **changes))
-    assert (service.rows(), service.files()) == before
+    before = _kept(voices)
+    assert field in fields(_send(service.http, "msgpack", **changes))
+    assert _kept(voices) == before
 
 
-@pytest.mark.parametrize("body", [b"", b"\xc1", b"[1]", msgpack.packb([1]), msgpack.packb({"voices": {"a": 1}})])
+@pytest.mark.parametrize("body", [b"", b"\xc1", b"[1]", msgpack.packb([1])])
 def test_rubbish_in_msgpack(service: Service, body: bytes) -> None:
-    fields(service.ann.post("/model", content=body, headers=PACKED))
+    fields(service.http.post("/model", content=body, headers=PACKED))
 
 
-def test_a_base64_file_is_no_file(service: Service) -> None:
-    assert "body.voices.0" in fields(_send(service.ann, "msgpack", voices=[base64.b64encode(WAV).decode()]))
+# Beyond what the interface's document shows, clients of the public service send this.
+BESIDES: dict[str, dict[str, Any]] = {
+    "nulls": dict.fromkeys(("texts", "tags", "description", "cover_image", "enhance_audio_quality")),
+    "empty lists": {"texts": [], "tags": []},
+    "no visibility": {"visibility": None, "cover_image": picture("png")},
+    "keys that are not listed": {"generate_sample": False, "lock_visibility": True, "a": {"b": [1]}},
+}
 
 
-@pytest.mark.parametrize("id", ["nobody", "..", "%2e%2e", "a%00b", "%F0%9F%98%80", "x" * 3000, "';--"])
-def test_strange_ids_are_not_found(service: Service, id: str) -> None:
-    assert message(service.ann.get(f"/model/{id}"), 404)
+@pytest.mark.parametrize("name", BESIDES)
+def test_messagepack_of_clients_of_the_public_service_is_taken(host: Service, name: str) -> None:
+    body = msgpack.packb({**FIELDS, "voices": [WAV], **BESIDES[name]})
+    assert host.http.post("/model", content=body, headers=PACKED).status_code == 201
 
 
-@HOW
-def test_large_uploads_are_refused(small: Service, how: str) -> None:
-    assert "200000" in message(_send(small.ann, how, voices=[WAV + bytes(200_000)]), 413)
-    assert "400000" in message(_send(small.ann, how, voices=[WAV] * 5, texts=None), 413)
-    assert small.rows() == 0
-    assert not small.folder.joinpath("files").exists()
+def test_a_form_with_odd_parts_in_pieces_of_unknown_length_is_taken(host: Service) -> None:
+    odd: list[tuple[str, Any]] = [
+        *((name, (None, "")) for name in ("description", "texts", "tags")),
+        ("cover_image", ("", b"", "application/octet-stream")),
+        ("enhance_audio_quality", ("upload", b"False")),
+        *(("not listed", (None, text)) for text in ("a", "b")),
+        ("voices", ("../../x.exe", WAV, "image/png")),
+    ]
+    fields = {name: value for name, value in FIELDS.items() if name != "texts"}
+    request = httpx.Request("POST", host.url + "/model", data=fields, files=odd)
+    body = request.read()
+    pieces = (body[start : start + 10_000] for start in range(0, len(body), 10_000))
+    headers = {"content-type": request.headers["content-type"]}
+    answer = host.http.post("/model", content=pieces, headers=headers)
+    assert (answer.status_code, answer.json()["cover_image"]) == (201, "")
+
+
+@pytest.mark.parametrize("how", ["multipart", "msgpack"])
+def test_large_uploads_are_refused(small: Service, tmp_path: Path, how: str) -> None:
+    assert "200000" in message(_send(small.http, how, voices=[WAV + bytes(200_000)]), 413)
+    assert "400000" in message(_send(small.http, how, voices=[WAV] * 5, texts=None), 413)
+    assert _kept(tmp_path) == {}
 
 
 def _raw(service: Service, kind: str, body: bytes, length: int | None = None) -> socket.socket:
-    raw = socket.create_connection(("127.0.0.1", service.served.port), timeout=20)
-    raw.sendall(head(service.served, len(body) if length is None else length, "/model", kind=kind) + body)
+    raw = socket.create_connection(("127.0.0.1", service.port), timeout=20)
+    raw.sendall(head(service, len(body) if length is None else length, "/model", kind=kind) + body)
     return raw
 
 
-def test_a_length_that_is_too_large_is_refused_before_the_body(small: Service) -> None:
-    for kind in ("application/msgpack", "multipart/form-data; boundary=x"):
-        with _raw(small, kind, b"", 400_001) as raw:
-            assert raw.recv(65536).startswith(b"HTTP/1.1 413")
-
-
-def test_an_upload_that_is_cut_off_anywhere_leaves_nothing(small: Service) -> None:
-    request = small.ann.build_request("POST", "/model", data=FIELDS, files=[("voices", ("a", WAV))])
+def test_an_upload_that_is_cut_off_anywhere_leaves_nothing(small: Service, tmp_path: Path) -> None:
+    request = small.http.build_request("POST", "/model", data=FIELDS, files=[("voices", ("a", WAV))])
     whole = request.read()
     packed = msgpack.packb({**FIELDS, "voices": [WAV]})
     for kind, body in ((request.headers["content-type"], whole), ("application/msgpack", packed)):
@@ -235,43 +192,41 @@ def test_an_upload_that_is_cut_off_anywhere_leaves_nothing(small: Service) -> No
     for kind, body in ((request.headers["content-type"], whole[:-4]), ("application/msgpack", packed[:-1])):
         with _raw(small, kind, body) as raw:  # a length that lies
             assert raw.recv(65536).startswith(b"HTTP/1.1 422")
-    assert small.rows() == 0
-    assert not small.folder.joinpath("files").exists()
-    assert _send(small.ann, "multipart").status_code == 201  # no place is lost either
+    assert _kept(tmp_path) == {}
+    assert _send(small.http, "multipart").status_code == 201  # no place is lost either
 
 
 def test_too_many_uploads_at_once_are_told_to_wait(small: Service) -> None:
     with _raw(small, "application/msgpack", b"\x81", 1000):
-        end = time.monotonic() + 10
-        while (answer := _send(small.ben, "msgpack")).status_code != 503:
-            assert time.monotonic() < end
+        until(lambda: _send(small.http, "msgpack").status_code == 503)
+        answer = _send(small.http, "msgpack")
         assert message(answer, 503)
         assert int(answer.headers["retry-after"]) > 0
-    until(lambda: _send(small.ben, "msgpack").status_code == 201)
+    until(lambda: _send(small.http, "msgpack").status_code == 201)
 
 
 def test_several_at_once_are_all_made(service: Service) -> None:
     with ThreadPoolExecutor(4) as pool:
-        made = list(pool.map(lambda title: _send(service.ann, "msgpack", title=title).json()["_id"], "0123"))
-    assert [service.ann.get(f"/model/{voice}").json()["title"] for voice in made] == ["0", "1", "2", "3"]
+        made = list(pool.map(lambda title: _send(service.http, "msgpack", title=title).json()["_id"], "0123"))
+    assert [service.http.get(f"/model/{voice}").json()["title"] for voice in made] == ["0", "1", "2", "3"]
 
 
-def test_a_store_that_is_gone_is_unavailable(small: Service) -> None:
-    made = _send(small.ann, "msgpack").json()["_id"]
-    (small.folder / "voices.sqlite3").unlink()
+def test_a_store_that_is_gone_is_unavailable(small: Service, tmp_path: Path) -> None:
+    made = _send(small.http, "msgpack").json()["_id"]
+    (tmp_path / "voices" / "voices.sqlite3").unlink()
     for answer in (
-        small.ann.get(f"/model/{made}"),
-        small.ann.get(f"/model/{made}/cover"),
-        small.ann.post("/v1/tts", json={"text": "One dog.", "reference_id": made}),
-        _send(small.ann, "msgpack"),
+        small.http.get(f"/model/{made}"),
+        small.http.get(f"/model/{made}/cover"),
+        small.http.post("/v1/tts", json={"text": "One dog.", "reference_id": made}),
+        _send(small.http, "msgpack"),
     ):
         assert "available" in message(answer, 503)
-        assert str(small.folder) not in answer.text
-    assert small.ann.post("/v1/tts", json={"text": "One dog."}).status_code == 200
+        assert str(tmp_path) not in answer.text
+    assert small.http.post("/v1/tts", json={"text": "One dog."}).status_code == 200
 
 
-def test_a_backend_that_hosts_no_voices_says_so(start_shared: Any) -> None:
-    tones: ToneService = start_shared()
+def test_a_backend_that_hosts_no_voices_says_so(start: Start) -> None:
+    tones = start()
     assert message(_send(tones.http, "multipart"), 501)
     assert message(tones.http.get("/model/ada"), 404)
     assert message(tones.http.get("/model/ada/cover"), 404)

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
 import tracemalloc
 from collections.abc import Iterator
-from typing import Any
 
 import msgpack  # type: ignore[import-untyped]  # it publishes no types
 import pytest
@@ -92,18 +90,15 @@ def test_what_has_no_one_meaning_is_refused(parts: list[bytes], why: str) -> Non
     [
         (b"", None),
         (b"no form at all", None),
-        (b"preamble\r\n" + _form(_part("title", b"a")), None),
         (_form(_part("title", b"a"))[:-6], None),
-        (_part("title", b"a"), None),
         (b"----x\r\n\r\nno headers\r\n----x--\r\n", None),
         (b"----x\r\nContent-Disposition: form-data\r\n\r\nno name\r\n----x--\r\n", None),
-        (b"----x\r\n" + b"A: b\r\n" * 10_000 + b"\r\nx\r\n----x--\r\n", None),
         (b"----x\r\nA: " + b"b" * 10**5 + b"\r\n\r\nx\r\n----x--\r\n", None),
         (_form(*[_part("tags", b"x")] * (MAX_PARTS + 1)), None),
         (_form(_part("title", b"a")), b"multipart/form-data"),
         (_form(_part("title", b"a")), b"multipart/form-data; boundary=" + b"x" * 300),
     ],
-    ids="empty rubbish preamble cut unended headerless nameless headers header parts boundless boundary".split(),
+    ids="empty rubbish cut headerless nameless header parts boundless boundary".split(),
 )
 def test_what_is_no_form_is_refused(body: bytes, content_type: bytes | None) -> None:
     with pytest.raises(RequestInvalid) as caught:
@@ -122,14 +117,6 @@ def test_what_is_too_large_is_refused_before_it_is_all_there(parts: list[bytes])
     assert caught.value.status_code == 413
 
 
-def test_a_hundred_thousand_parts_take_no_time() -> None:
-    body = _form(*[_part("tags", b"")] * 100_000)
-    started = time.perf_counter()
-    with pytest.raises(RequestInvalid, match="128 parts"):
-        _read(body, limit=10**8, piece=65536)
-    assert time.perf_counter() - started < 1
-
-
 # JSON and MessagePack
 
 
@@ -142,6 +129,8 @@ def test_a_hundred_thousand_parts_take_no_time() -> None:
         (b'{"text": "\\ud83d\\ude00"}', {"text": "😀"}),
         (b"null", None),
         (b"[1]", [1]),
+        # Marks inside a text are no values.
+        (b'{"text": "' + b"[{,:" * 5_000 + b'"}', {"text": "[{,:" * 5_000}),
     ],
 )
 def test_json_is_read(body: bytes, value: object) -> None:
@@ -153,54 +142,48 @@ def test_msgpack_is_read() -> None:
     assert decode(msgpack.packb(value), "msgpack") == value
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"{",
-        b"{'text': 1}",
-        b'{"text": nan}',
-        b'{"text": +Infinity}',
-        b'{"text": "a", "text": "b"}',
-        b'{"prosody": {"speed": 1, "speed": 2}}',
-        b'{"text": "\xff"}',
-        b'{"text": "\xed\xa0\x80"}',
-        '{"text": "hi"}'.encode("utf-16"),
-        b'{"top_p": ' + b"1" * 5000 + b"}",
-        b"[" * 100_000,
-        b'{"a":' * 100_000,
-    ],
-)
-def test_json_that_no_request_can_be_is_refused(body: bytes) -> None:
-    _refused(body, "json")
+NO_JSON = [
+    b"",
+    b"{",
+    b"{'text': 1}",
+    b'{"text": nan}',
+    b'{"text": +Infinity}',
+    b'{"text": "a", "text": "b"}',
+    b'{"prosody": {"speed": 1, "speed": 2}}',
+    b'{"text": "\xff"}',
+    b'{"text": "\xed\xa0\x80"}',
+    '{"text": "hi"}'.encode("utf-16"),
+    b'{"top_p": ' + b"1" * 5000 + b"}",
+    b"[" * 100_000,
+    b'{"a":' * 100_000,
+]
+NO_MSGPACK = [
+    b"",
+    b"\x81",
+    b"\xc1",
+    b"\x80\x80",
+    b"\x81\xa4text",
+    b"\x81\xa4text\xa2\xff\xff",  # not UTF-8
+    b"\x81\xa4text\xa3\xed\xa0\x80",  # half a surrogate pair
+    b"\x82\xa1a\x01\xa1a\x02",  # the same key twice
+    b"\x81\x91\x01\x01",  # an array as a key
+    b"\x81\x01\x01",  # a number as a key
+    b"\xd6\xff\x00\x00\x00\x01",  # a timestamp
+    b"\xd4\x01\x01",  # an extension
+    b"\xdd\xff\xff\xff\xff",  # lengths that lie
+    b"\xdf\xff\xff\xff\xff",
+    b"\xdb\xff\xff\xff\xff",
+    b"\xc6\xff\xff\xff\xff",
+    b"\x91" * 100_000,  # deep
+    b"\x81\xa1a" * 100_000,
+    b"\xdc\x00\x41" + b"\xc0" * 65,  # long
+]
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"\x81",
-        b"\xc1",
-        b"\x80\x80",
-        b"\x81\xa4text",
-        b"\x81\xa4text\xa2\xff\xff",  # not UTF-8
-        b"\x81\xa4text\xa3\xed\xa0\x80",  # half a surrogate pair
-        b"\x82\xa1a\x01\xa1a\x02",  # the same key twice
-        b"\x81\x91\x01\x01",  # an array as a key
-        b"\x81\x01\x01",  # a number as a key
-        b"\xd6\xff\x00\x00\x00\x01",  # a timestamp
-        b"\xd4\x01\x01",  # an extension
-        b"\xdd\xff\xff\xff\xff",  # lengths that lie
-        b"\xdf\xff\xff\xff\xff",
-        b"\xdb\xff\xff\xff\xff",
-        b"\xc6\xff\xff\xff\xff",
-        b"\x91" * 100_000,  # deep
-        b"\x81\xa1a" * 100_000,
-        b"\xdc\x00\x41" + b"\xc0" * 65,  # long
-    ],
-)
-def test_msgpack_that_no_request_can_be_is_refused(body: bytes) -> None:
-    _refused(body, "msgpack")
+@pytest.mark.parametrize(("kind", "bodies"), [("json", NO_JSON), ("msgpack", NO_MSGPACK)])
+def test_what_no_request_can_be_is_refused(kind: BodyKind, bodies: list[bytes]) -> None:
+    for body in bodies:
+        _refused(body, kind)
 
 
 def _flood(leaf: bytes, depth: int) -> bytes:
@@ -211,19 +194,24 @@ def _flood(leaf: bytes, depth: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "body",
+    ("kind", "body"),
     [
-        b"\xdd" + (10_000_000).to_bytes(4, "big") + b"\x80" * 10_000_000,
+        ("json", b"[" + b"[]," * 3_000_000 + b"0]"),
+        ("json", b'{"text": [' + b"0.1," * 2_000_000 + b"0]}"),
+        ("json", b'{"a":' * 300_000 + b"1" + b"}" * 300_000),
+        ("json", b"[" + b'"a",' * 2_000_000 + b"0]"),
+        ("json", b"{" + b",".join(b'"%d":1' % number for number in range(300_000)) + b"}"),
+        ("msgpack", b"\xdd" + (10_000_000).to_bytes(4, "big") + b"\x80" * 10_000_000),
         # No container is long, but there are 16 million.
-        _flood(b"\x80", 4),
-        _flood(b"\x90", 4),
+        ("msgpack", _flood(b"\x80", 4)),
+        ("msgpack", _flood(b"\x90", 4)),
     ],
-    ids=["long", "nested maps", "nested arrays"],
+    ids=["arrays", "numbers", "depth", "strings", "keys", "long", "nested maps", "nested arrays"],
 )
-def test_a_flood_of_containers_is_refused_before_it_takes_memory(body: bytes) -> None:
+def test_a_flood_of_values_is_refused_before_it_takes_memory(kind: BodyKind, body: bytes) -> None:
     tracemalloc.start()
     try:
-        _refused(body, "msgpack")
+        _refused(body, kind)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -235,10 +223,9 @@ def test_the_answer_repeats_no_long_input() -> None:
     assert len(str(error)) < 300
 
 
-def _refused(body: bytes, kind: Any) -> RequestInvalid:
-    checked: BodyKind = kind
+def _refused(body: bytes, kind: BodyKind) -> RequestInvalid:
     with pytest.raises(RequestInvalid) as caught:
-        decode(body, checked)
+        decode(body, kind)
     (item,) = caught.value.errors
     assert item.loc == ("body",)
     assert item.type == f"{kind}_invalid"

@@ -131,13 +131,26 @@ def test_a_service_that_nobody_can_call_says_how_to_make_a_key(tmp_path: Path) -
     assert "voicelab keys create" in out
 
 
-def test_a_port_in_use_is_told(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other, KeyStore(tmp_path / "k") as keys:
-        port = other.getsockname()[1]
-        with pytest.raises(RequestInvalid, match=f"port {port}"):
-            serve(ToneBackend(), port=port, keys=keys)
-        with pytest.raises(RequestInvalid), running(ToneBackend(), keys=keys, port=port):
-            pytest.fail("it cannot run")
+def test_a_secret_is_in_no_answer_no_file_and_no_output(tmp_path: Path) -> None:
+    with KeyStore(tmp_path / "keys.sqlite3") as keys:
+        secret = keys.create("canary").secret
+    program = Program(tmp_path, 5)  # it logs everything
+    with httpx.Client(base_url=program.url, headers={"authorization": f"Bearer {secret}"}, **PLAIN) as http:
+        answers = [
+            http.post("/v1/tts", json={"text": "a"}),
+            http.post("/v1/tts", json={"text": secret, "top_p": 2}),
+            http.post("/v1/tts", content=b"{", headers={"content-type": "application/json"}),
+            http.post("/v1/tts", headers={"authorization": f"Basic {secret}"}),
+            http.post("/v1/tts", headers={"authorization": f"Bearer {secret}x"}),
+        ]
+        assert http.get(f"/model/{secret}", params={"key": secret}).status_code == 404
+    program.process.send_signal(signal.SIGTERM)
+    code, out, err = program.end()
+    assert [code, *(answer.status_code for answer in answers)] == [0, 200, 422, 422, 401, 401]
+    assert "status 200" in err  # it did log
+    said = [what for answer in answers for what in (answer.text, repr(answer.headers))]
+    for what in (out, err, *said, *(path.read_bytes().decode("latin-1") for path in tmp_path.iterdir())):
+        assert secret[11:] not in what
 
 
 @pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70_000), ("no host", 0), ("1.2.3.4.5", 0)])
@@ -160,20 +173,14 @@ def test_a_service_can_run_beside_other_work_and_leaves_no_thread(tmp_path: Path
 def test_small_answers_do_not_wait_for_acknowledgements() -> None:
     # With Nagle's algorithm on, every short answer takes 40 ms or more.
     async def accepted() -> int:
-        found: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-
-        class Look(asyncio.Protocol):
-            def connection_made(self, transport: asyncio.BaseTransport) -> None:
-                connection = transport.get_extra_info("socket")
-                found.set_result(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
-
-        listener = listen("127.0.0.1", 0)
-        async with await asyncio.get_running_loop().create_server(Look, sock=listener):
-            _, writer = await asyncio.open_connection(*listener.getsockname())
-            try:
-                return await asyncio.wait_for(found, 10)
-            finally:
-                writer.close()
-                await writer.wait_closed()
+        listener, found = listen("127.0.0.1", 0), asyncio.get_running_loop().create_future()
+        async with await asyncio.start_server(lambda _, writer: found.set_result(writer), sock=listener):
+            _, caller = await asyncio.open_connection(*listener.getsockname())
+            connection = await asyncio.wait_for(found, 10)
+            waits = connection.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            for end in (caller, connection):
+                end.close()
+                await end.wait_closed()
+            return int(waits)
 
     assert asyncio.run(accepted()) == 1

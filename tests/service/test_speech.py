@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import socket
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +13,7 @@ import httpx
 import pytest
 
 from tests.served import NOTE_BYTES, Held, breaks, call, fields, message, read, reset_when_closed, until
-from tests.service.conftest import Start
+from tests.service.conftest import Start, filled
 from tests.tones import ToneBackend
 from voicelab.errors import (
     AudioError,
@@ -102,19 +104,22 @@ def test_one_that_fails_leaves_the_others_alone(start: Start) -> None:
     assert {result for result in results if result is not None} == {whole}
 
 
-def test_a_caller_that_leaves_cancels_the_work(start: Start) -> None:
-    held = Held(1000, seconds=0.005)
+def test_a_caller_that_leaves_cancels_the_work_and_pays_no_more_than_was_sent(start: Start) -> None:
+    held = Held(20)
     service = start(ToneBackend(held), credit=2000)
     with call(service, "x" * 1000) as raw:
-        read(raw, 3 * NOTE_BYTES)
-        # A reset, not a polite end.
+        read(raw, 20 * NOTE_BYTES)
+        assert service.credit == 1000  # all is reserved, so that nobody spends it twice
         reset_when_closed(raw)
+    held.seconds = 0.005
+    held.release()
     until(lambda: service.backend.open == 0)
     said = held.said
     assert said < 900
     time.sleep(0.1)
     assert held.said <= said + 1  # the note that was in its mouth
-    until(lambda: (service.credit or 0) > 1000)
+    until(lambda: service.credit > 1000)
+    assert 2000 - 30 <= service.credit <= 2000 - 12  # a second was sent, and some notes until the leaving was seen
 
 
 def test_a_caller_that_leaves_before_the_first_audio_cancels_the_work(start: Start) -> None:
@@ -145,16 +150,33 @@ def test_a_caller_that_leaves_while_queued_is_never_begun(start: Start) -> None:
     assert [request.text for request, _, _ in service.backend.asked] == ["first", "third"]
 
 
-def test_resets_at_any_moment_leave_no_work_behind(start: Start) -> None:
-    service = start(ToneBackend(lambda _: time.sleep(0.0005)), active=4, waiting=100)
-    whole = service.http.post("/v1/tts", json={"text": "hello", "format": "wav"}).content
-    for number in range(60):
-        with call(service, "x" * 200) as raw:
-            if number % 3:
-                read(raw, number * 300)
+@pytest.mark.parametrize("resets", [60, pytest.param(1000, marks=pytest.mark.thorough)])
+def test_resets_at_any_moment_leave_no_work_behind_and_disturb_nobody(start: Start, resets: int) -> None:
+    service = start(ToneBackend(lambda _: time.sleep(0.0005)), active=8, waiting=200, credit=10**7)
+    draw, over = random.Random(1), threading.Event()
+
+    def whole() -> bytes:
+        return service.http.post("/v1/tts", json={"text": "hello there", "format": "wav"}).content
+
+    def stay() -> set[bytes]:
+        said = {whole()}
+        while not over.is_set():
+            said.add(whole())
+        return said
+
+    def leave(after: int) -> None:
+        with call(service, "x" * 100) as raw:
+            if after:
+                read(raw, after)
             reset_when_closed(raw)
+
+    with ThreadPoolExecutor(8) as pool:
+        staying = [pool.submit(stay) for _ in range(2)]
+        list(pool.map(leave, [draw.choice([0, draw.randrange(1, 230_000)]) for _ in range(resets)]))
+        over.set()
+        assert set.union(*(done.result() for done in staying)) == {whole()}
     until(lambda: service.backend.open == 0)
-    assert service.http.post("/v1/tts", json={"text": "hello", "format": "wav"}).content == whole
+    assert len(whole()) > 1000
 
 
 def test_a_slow_reader_holds_up_its_own_voice_only(start: Start) -> None:
@@ -174,26 +196,16 @@ def test_a_slow_reader_holds_up_its_own_voice_only(start: Start) -> None:
 
 
 def test_waiting_in_the_queue_has_an_end(start: Start) -> None:
-    held = Held(0)
-    service = start(ToneBackend(held), active=1, waiting=5, waiting_seconds=0.1)
-    with call(service):
-        until(lambda: service.backend.open == 1)
+    with filled(start, 1, active=1, waiting=5, waiting_seconds=0.1) as (service, _, _):
         assert service.speak("hi").status_code == 503
-        held.release()
 
 
 def test_a_key_that_floods_does_not_shut_out_another(start: Start) -> None:
-    held = Held(0)
-    service = start(ToneBackend(held), active=1, waiting=10)
-    other = service.keys.create("other").secret
-    flood = [call(service, str(number)) for number in range(11)]
-    until(lambda: service.backend.open == 1)
-    time.sleep(0.2)
-    with call(service, "other", other) as raw:
+    with (
+        filled(start, 11, active=1, waiting=10) as (service, held, _),
+        call(service, "other", service.keys.create("other").secret) as raw,
+    ):
         time.sleep(0.2)
         held.release()
         assert read(raw, 12).startswith(b"HTTP/1.1 200")
-    for connection in flood:
-        connection.close()
-    order = [request.text for request, _, _ in service.backend.asked]
-    assert order.index("other") <= 2
+    assert [request.text for request, _, _ in service.backend.asked].index("other") <= 2

@@ -193,26 +193,19 @@ def test_the_command_serves_a_study_and_goes_on_with_it(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.timeout(900)
-def test_two_hundred_listeners_at_once(tmp_path: Path) -> None:
-    study = a_study(200, items=12, per_listener=6, headphones="huggins")
+@pytest.mark.parametrize(("count", "seconds", "patience"), [(200, 5.0, 60.0), (2000, 20.0, 300.0)])
+def test_hundreds_and_thousands_of_listeners_at_once(
+    tmp_path: Path, count: int, seconds: float, patience: float
+) -> None:
+    study = a_study(count, items=12, per_listener=6, headphones="huggins") if count == 200 else a_study(count)
     study.save(tmp_path / "study")
     with served(tmp_path / "study") as (_, address):
-        listeners = asyncio.run(together(address, 200, seconds=5.0))
+        listeners = asyncio.run(together(address, count, seconds=seconds, patience=patience))
     check_kept(study, tmp_path / "study" / "votes.sqlite3", listeners)
     waits = sorted(wait for one in listeners for wait in one.waits)
     p95 = waits[int(0.95 * len(waits))]
     spread = f"p50 {1000 * waits[len(waits) // 2]:.0f} ms, p95 {1000 * p95:.0f} ms, longest {waits[-1]:.2f} s"
-    assert p95 <= 0.150, f"{len(waits)} answers: {spread}"
-
-
-@pytest.mark.thorough
-@pytest.mark.timeout(900)
-def test_two_thousand_listeners_at_once(tmp_path: Path) -> None:
-    study = a_study(2000)
-    study.save(tmp_path / "study")
-    with served(tmp_path / "study") as (_, address):
-        listeners = asyncio.run(together(address, 2000, seconds=20.0, patience=300.0))
-    check_kept(study, tmp_path / "study" / "votes.sqlite3", listeners)
+    assert p95 <= 0.150 or count > 200, f"{len(waits)} answers: {spread}"
 
 
 @pytest.mark.thorough
