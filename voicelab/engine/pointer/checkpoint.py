@@ -183,7 +183,7 @@ def _write(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -
     path.parent.mkdir(parents=True, exist_ok=True)
     written: dict[str, Tensor] = {}
     for name, tensor in ((name, tensor.detach()) for name, tensor in tensors.items()):
-        if name.startswith(_ROUNDED) and tensor.dim() == 2:  # noqa: PLR2004
+        if name.startswith(_ROUNDED) and tensor.dim() == 2:
             scales = (tensor.abs().amax(1).clamp_min(1e-3) / 127).to(torch.float16)
             written[name] = (tensor / scales.float()[:, None]).round().clamp(-127, 127).to(torch.int8)
             written[name + _SCALES] = scales
