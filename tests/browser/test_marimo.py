@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.conftest import LONG, ROOT, answering, drag, free_port, until
+from tests.browser.conftest import LONG, ROOT, answering, drag, free_port
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -67,8 +67,10 @@ def test_panels_speak_play_and_give_back_what_was_marked(page: Page, marimo: tup
     page.get_by_text("needs JupyterLab").wait_for(timeout=LONG)  # the voice panel has boxes of ipywidgets
     page.locator(".voicelab-controls textarea").first.fill("Six notes.")
     speak.click()
-    until(page, "+d.heard > 0.05")
-    until(page, "d.state === 'ready' && d.spectrogram")
+    # Inside a shadow tree, where a selector of the document does not look.
+    player = page.locator(".voicelab-player").first.element_handle()
+    page.wait_for_function("(node) => +node.dataset.heard > 0.05", arg=player, timeout=LONG)
+    page.wait_for_function("({ dataset: d }) => d.state === 'ready' && d.spectrogram", arg=player, timeout=LONG)
     assert "lab.speak('Six notes.'" in page.locator(".voicelab-code").first.inner_text()
     page.locator(".voicelab-take").first.wait_for(timeout=LONG)
 
