@@ -21,7 +21,7 @@ from torch.nn.utils import parametrize
 from training import common
 from training.codes import Encoded
 from voicelab.engine.pointer.config import ALL_PHONES, CodecConfig, LMConfig, StackConfig
-from voicelab.engine.pointer.lm import LM, STATISTICS
+from voicelab.engine.pointer.lm import LM, STATISTICS, Block
 
 SIZES: dict[str, dict[str, Any]] = {
     "s1": {
@@ -41,6 +41,8 @@ HELD = 20
 WORTH_COMPILING = 400
 """Steps that save what compiling takes."""
 HISTORY_DROPOUT = 0.25
+DROPOUT = 0.1
+"""Share of what attention and MLPs add that is left out: ten hours are learned by heart else."""
 DEPTH_SHARE = 0.5
 OWN_SHARE = 0.25
 """How often the speaker's statistics are those of the row itself, which tell its moods: else pitch would follow loosely."""
@@ -281,6 +283,18 @@ def unscaled(state: dict[str, Tensor]) -> dict[str, Tensor]:
     return {k: v for k, v in state.items() if not k.startswith(held)} | {"speaker.0.weight": weight}
 
 
+def leave_out(model: LM, share: float = DROPOUT) -> None:
+    """Leaves out a `share` of what every layer adds, while the model trains."""
+
+    def hook(part: nn.Module, _: object, added: Tensor) -> Tensor:
+        return F.dropout(added, share, part.training)
+
+    for block in model.modules():
+        if isinstance(block, Block):
+            block.join.register_forward_hook(hook)
+            block.down.register_forward_hook(hook)
+
+
 _PEAK = 2e-3
 _TABLES = ("phone", "flag", "dwell", "frame", "codes", "first", "others")
 
@@ -322,8 +336,9 @@ def train(
     if start is not None:
         model.load_state_dict(start.state_dict())
     bring_to_scale(model, Streams(said, config, seed).statistics(1024), fresh=start is None)
+    leave_out(model)
     model.to(common.DEVICE)
-    optimizers = optimizers_for(model, _PEAK if start is None else _PEAK / 2)
+    optimizers = optimizers_for(model, _PEAK if start is None else _PEAK * 0.75)
     about = {"seed": seed, "config": dataclasses.asdict(config)}
     path = folder / f"{name}-run.safetensors"
     run = common.Run(path, steps, model, optimizers, decay=0.998, warm=100, hold=0.45, about=about, minutes=minutes)
@@ -338,6 +353,8 @@ def train(
             loss, parts = losses(model, rows, generator, work)
         run.descend(loss, **parts)
         if kept and step % 50 == 49:
+            model.eval()
             with torch.no_grad(), torch.autocast(common.DEVICE.type, dtype=torch.bfloat16):
-                print("held", round(float(losses(model, kept, generator, work)[0]), 2), flush=True)
+                print("held", round(float(losses(model, kept, generator, Work())[0]), 2), flush=True)
+            model.train()
     return path

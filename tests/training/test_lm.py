@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.engine.tiny import LANGUAGE as TINY
 from training.codes import Encoded
-from training.lm import FRAMES, Rows, Streams, Work, bring_to_scale, losses, pointer_path, unscaled
+from training.lm import FRAMES, Rows, Streams, Work, bring_to_scale, leave_out, losses, pointer_path, unscaled
 from voicelab.engine.pointer.lm import LM, STATISTICS
 
 
@@ -73,6 +73,15 @@ def test_a_model_that_goes_on_says_what_it_said_before_it_was_brought_to_scale()
     torch.testing.assert_close(model.encode_speaker(statistics), before)
     plain = unscaled(model.state_dict())["speaker.0.weight"]
     assert model.state_dict()["speaker.0.parametrizations.weight.original"].abs().mean() < plain.abs().mean()
+
+
+def test_layers_leave_something_out_while_the_model_trains_and_nothing_when_it_speaks() -> None:
+    model, given = LM(TINY), torch.randn(2, 5, TINY.slow.width)
+    whole, before = model.slow(given), list(model.state_dict())
+    leave_out(model, 0.5)
+    assert not torch.allclose(model.slow(given), model.slow(given))
+    assert torch.equal(model.eval().slow(given), whole)
+    assert list(model.state_dict()) == before
 
 
 def test_a_step_teaches_every_weight_and_forgets_no_codebook() -> None:
