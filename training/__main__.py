@@ -21,7 +21,7 @@ from pathlib import Path
 
 import torch
 
-from training import ears, export, guess, kept, lexicon, listen, lm, mandarin_text, render, understood
+from training import decoder, ears, export, guess, kept, lexicon, listen, lm, mandarin_text, render, understood
 from training.codes import Encoded
 from training.plan import Request
 from voicelab.engine.pointer import checkpoint
@@ -30,7 +30,7 @@ from voicelab.engine.pointer.english import load_lexicon
 from voicelab.engine.pointer.lm import LM
 
 BENCH = Path(__file__).parent.parent / "bench"
-STAGES = ("render", "understood", "keep", "lexicon", "guess", "s2-pro", "s1", "listen", "export", "evaluate")
+STAGES = ("render", "understood", "keep", "lexicon", "guess", "decoder", "s2-pro", "s1", "listen", "export", "evaluate")
 
 
 @dataclass(frozen=True)
@@ -115,6 +115,7 @@ def _asked() -> argparse.Namespace:
     )
     parser.add_argument("--judges", type=Path, help="the interpreter of the judges' environment: see training/ears.py")
     parser.add_argument("--guess-steps", type=int, default=1000, help="of the letter-to-sound model")
+    parser.add_argument("--decoder-steps", type=int, default=2400, help="of the decoder, on what is rendered")
     parser.add_argument("--listen-steps", type=int, default=1000, help="of the encoder over telephones")
     parser.add_argument("--s1-steps", type=int, default=3000, help="of the small language model")
     parser.add_argument("--s2-steps", type=int, default=3000, help="of the large one")
@@ -167,6 +168,7 @@ def _models(stage: Stage, options: argparse.Namespace, start: Start) -> None:
         stage(name, lambda: lm.train(folder, said(), codec.config, model, name, steps, minutes))
 
     stage("guess", lambda: guess.train(folder, start.guess, options.guess_steps))
+    stage("decoder", lambda: decoder.train(folder, codec, options.decoder_steps, minutes))
     with beside(folder, ("s1", "listen")) if options.jobs > 1 and not options.stages else nullcontext():
         language_model("s2-pro", start.large, options.s2_steps)
     language_model("s1", start.small, options.s1_steps)

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from training import common, kept, listen
+from training import common, decoder, kept, listen
 from training.codes import PEOPLE, Encoded
 from training.lm import unscaled
 from voicelab.call import VoicePreset
@@ -82,7 +82,8 @@ def _about(run: Path) -> dict[str, object]:
 def export(folder: Path, said: Sequence[Encoded], codec: Codec, out: Path = OUT) -> Path:
     """Writes what was made in `folder`: ``out/voice.safetensors`` (s2-pro), ``s1.safetensors``, lexicon, guess, digests.
 
-    `said` is the corpus, from which presets are, and `codec` the frozen one; its encoder may have listened since.
+    `said` is the corpus, from which presets are, and `codec` the one whose codes are frozen; its encoder may
+    have listened since, and its decoder learned.
     """
     out.mkdir(parents=True, exist_ok=True)
     large, small = (folder / f"{name}-run.safetensors" for name in ("s2-pro", "s1"))
@@ -91,7 +92,7 @@ def export(folder: Path, said: Sequence[Encoded], codec: Codec, out: Path = OUT)
     main = large if large.exists() else small
     languages = ("en", "zh") if any(encoded.phones.max() >= len(PHONES) for encoded in said) else ("en",)
     presets = preset_statistics(said, codec)
-    listening = listen.with_encoder(folder, codec).eval()
+    listening = listen.with_encoder(folder, decoder.with_decoder(folder, codec)).eval()
     checkpoint.save(path, listening, load_lm(main), presets, {**about, "lm": _about(main)}, languages)
     if large.exists() and small.exists():
         beside = checkpoint.load(path)
