@@ -13,8 +13,9 @@ from voicelab.clip import Clip
 from voicelab.errors import RequestInvalid
 from voicelab.lab import Lab
 from voicelab.schema import VoiceCreate, VoiceModel
+from voicelab.views import voice_panel
 from voicelab.views.voice_panel import Recorder, VoiceDraft, VoicePanel
-from voicelab.voices.intake import MAX_FILES
+from voicelab.voices.intake import MAX_FILES, prepare_samples
 
 SPEECH = speech_file(2)
 
@@ -172,18 +173,28 @@ def press(panel: VoicePanel) -> None:
     assert work.wait(60)
 
 
-def test_a_clip_becomes_a_voice_that_can_be_tried_at_once() -> None:
+def test_a_clip_becomes_a_voice_that_can_be_tried_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    may = threading.Event()
+
+    def held(*given: Any) -> Any:
+        assert may.wait(20)
+        return prepare_samples(*given)
+
+    monkeypatch.setattr(voice_panel, "prepare_samples", held)
     backend = Listing()
     lab = Lab(backend)
     clip = Clip.load(SPEECH)
     panel = lab.voice_panel(clip)
     assert panel.make_button.disabled, "before it has been listened to there is nothing to make a voice of"
+    may.set()
     assert panel.draft.wait()
     (row,) = panel.list.children
     assert f"{row.player.clip.duration:.1f} s" in row.name.value
     assert row.player.clip.duration == pytest.approx(clip.duration, abs=1)
+    may.clear()
     row.text.value = "As I say it."
     assert panel.make_button.disabled, "what was written has not been compared with the sound"
+    may.set()
     assert panel.draft.wait()
     assert not panel.make_button.disabled
     panel.title.value = "Ada"
