@@ -107,7 +107,8 @@ class Crops:
         """(BATCH, FRAMES, latent); the last frame goes on where an utterance is too short."""
         rows = []
         for _ in range(BATCH):
-            pool = self.of[bool(self.of[True]) and self.rng.random() < MANDARIN]
+            wanted = self.rng.random() < MANDARIN
+            pool = self.of[wanted] or self.of[not wanted]
             latents = pool[int(self.rng.integers(len(pool)))]
             first = int(self.rng.integers(0, max(1, len(latents) - FRAMES + 1)))
             rows.append(latents[np.minimum(np.arange(first, first + FRAMES), len(latents) - 1)])
@@ -124,7 +125,9 @@ def _latents(folder: Path, shard: Path, codec: Codec) -> list[tuple[bool, NDArra
             audio = said_by(rendering, codec).samples.astype(np.float32) / np.float32(32768)
             latents = codec.latents(torch.from_numpy(audio)[None])[0].numpy().astype(np.float16)
             rows[f"{rendering.request.language}{rendering.request.number}"] = latents
-        save_file(rows, path)
+        part = path.with_suffix(".part")
+        save_file(rows, part)
+        part.rename(path)
     return [(name.startswith("zh"), latents) for name, latents in load_numpy(path).items()]
 
 
@@ -133,8 +136,6 @@ def train(folder: Path, codec: Codec, steps: int, minutes: float | None = None, 
 
     Where nothing is rendered the decoder stays, and a line says so.
     """
-    if not any((folder / "speech").glob("?????.npz")):
-        return f"nothing is rendered in {folder / 'speech'}: the decoder stays"
     torch.manual_seed(seed)
     teacher = copy.deepcopy(codec).to(common.DEVICE).requires_grad_(False)
     pair = Pair(copy.deepcopy(teacher.decoder).requires_grad_(True)).to(common.DEVICE)
@@ -145,6 +146,8 @@ def train(folder: Path, codec: Codec, steps: int, minutes: float | None = None, 
     path, about = folder / "decoder-run.safetensors", {"seed": seed}
     run = common.Run(path, steps, pair, optimizers, decay=0.995, warm=50, hold=0.5, about=about, minutes=minutes)
     crops, edge = Crops(folder, codec, seed + run.step), EDGE * teacher.decoder.steps
+    if not any(crops.of.values()):
+        return f"nothing in {folder / 'speech'} was rendered and understood: the decoder stays"
     for step in run:
         latents = crops.batch()
         with torch.autocast(common.DEVICE.type, dtype=torch.bfloat16):

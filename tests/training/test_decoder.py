@@ -37,7 +37,7 @@ def test_who_says_what_the_teacher_says_does_nothing_wrong_but_being_found_out()
 
 
 def test_without_renderings_the_decoder_stays(tmp_path: Path) -> None:
-    assert "nothing is rendered" in str(decoder.train(tmp_path, small_codec(), 2))
+    assert "was rendered and understood: the decoder stays" in str(decoder.train(tmp_path, small_codec(), 2))
     assert list(tmp_path.iterdir()) == []
 
 
