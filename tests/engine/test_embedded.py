@@ -62,7 +62,7 @@ def test_pauses_and_phoneme_spans_act_and_other_tags_are_named(embedded: LocalBa
 
 
 def test_a_word_is_lengthened_where_a_tag_emphasises_it(embedded: LocalBackend) -> None:
-    text = "They paid $25. We {}never agreed<break/> to {}that."
+    text = "They paid $25. We {}never agreed<break/> to {}green tables."
 
     def said(first: str, second: str) -> Any:
         clips = [
@@ -70,7 +70,7 @@ def test_a_word_is_lengthened_where_a_tag_emphasises_it(embedded: LocalBackend) 
             for seed in range(3)
         ]
         assert {clip.notes for clip in clips} == {()}
-        durations: dict[str, list[float]] = {word: [] for word in ("never", "that")}
+        durations: dict[str, list[float]] = {word: [] for word in ("never", "green")}
         for clip in clips:
             for word in clip.words:
                 durations.get(word.text, []).append(word.end - word.start)
@@ -78,8 +78,8 @@ def test_a_word_is_lengthened_where_a_tag_emphasises_it(embedded: LocalBackend) 
 
     plain, emphasised = said("", ""), said("[emphasis]", "")
     assert emphasised["never"] > 1.25 * plain["never"]
-    assert emphasised["that"] < 1.25 * plain["that"]
-    assert said("", "[emphasis] ")["that"] > 1.15 * plain["that"]
+    assert emphasised["green"] < 1.25 * plain["green"]
+    assert said("", "[emphasis] ")["green"] > 1.15 * plain["green"]
     late = embedded.synthesize(Call(TTSRequest(text="[emphasis]Never.[emphasis]"))).take().notes
     assert late == ("[emphasis] did nothing: no word follows it",)
 

@@ -62,11 +62,11 @@ def test_a_long_sentence_is_cut_at_its_last_clause_end_that_fits() -> None:
 
 
 def test_a_clause_too_long_is_cut_between_words_but_not_inside_a_name_or_measure() -> None:
-    text = "the committee asked Dr. Smith to walk 5 km on Jan. 5 with no. 7 of King Henry VIII and a flag of it"
+    text = "the committee asked Dr. Smith to walk 5 km on Jan. 5, 2024 with no. 7 of King Henry VIII and a flag"
     for chunk_length in range(12, 60):
         for piece in segment(text, chunk_length, 0)[:-1]:
             assert piece.ends_with == "word"
-            assert not re.search(r"(?:Dr\.|\b5|Jan\.|no\.|Henry)\Z", piece.text), (chunk_length, piece.text)
+            assert not re.search(r"(?:Dr\.|\b5,?|Jan\.|no\.|Henry)\Z", piece.text), (chunk_length, piece.text)
             assert piece.end - piece.start <= chunk_length
 
 

@@ -134,7 +134,7 @@ class PointerRunner:
         return state.draws
 
 
-_EMPHASIS = 0.375
+_EMPHASIS = 0.16
 """What a frame counts for in the rest on a phone, in a word that is to be emphasised: it is said half as long again."""
 _LONGEST_READ = 600
 """Characters of normalized text that are read at once; said, they fit the default max_new_tokens."""

@@ -55,7 +55,8 @@ _SENTENCE = re.compile(
 )
 _LIST_ITEM = re.compile(r"(?<=\S)(?=[^\S\n]*\n[ \t]*(?:[-*•]|\d{1,3}[.)])[ \t])")
 _CLAUSE = re.compile(
-    rf"[;:,][{_CLOSING}]*(?=\s)|\s--?(?=\s)|\s[–—](?=\s)|—+|(?<=[{HAN}])…+|"
+    # Not in "March 5, 2024".
+    rf"(?:[;:]|,(?!(?<=\d,)\s\d{{4}}\b))[{_CLOSING}]*(?=\s)|\s--?(?=\s)|\s[–—](?=\s)|—+|(?<=[{HAN}])…+|"
     rf"(?:(?<!\d)[，、；：]|[，、；：](?!\d))[{_CLOSING}]*|(?<=[{HAN}])[,;:](?=[{HAN}])"
 )
 _SPACE = re.compile(r"\s+")
