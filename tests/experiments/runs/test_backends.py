@@ -304,6 +304,15 @@ def test_other_speech_is_new_at_every_call_unless_a_repeat_says_which(cache: Cac
     assert (len(rough.asked), len(cache)) == (2, 3)
 
 
+def test_a_recorded_take_is_kept_as_the_repeat_that_it_was_asked_for_as(
+    folder: Path, cache: Cache, tones: ToneBackend
+) -> None:
+    _chunks(RecordingBackend(tones, folder), ask(), seed=3)
+    CachedBackend(ReplayBackend(folder), cache).synthesize(Call(ask(), seed=3), repeat=1).clip()
+    assert [take.repeat for take in cache] == [1]
+    assert cache.look(take_key(Call(ask(), seed=3), "tones-1", 1))[0] is not None
+
+
 def test_a_reader_who_leaves_keeps_nothing_and_frees_the_voice(cache: Cache, tones: ToneBackend) -> None:
     with CachedBackend(tones, cache).synthesize(Call(ask(), seed=3)) as stream:
         next(stream)

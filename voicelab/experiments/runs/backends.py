@@ -302,9 +302,9 @@ class _RecordedStream(SpeechStream):
         """When the audio came when it was made."""
         return self._take.timing
 
-    def take_of(self, audio: bytes, repeat: int = 0) -> Take:  # noqa: ARG002 - the take has its own
-        """Return the take that is played."""
-        return self._take
+    def take_of(self, audio: bytes, repeat: int = 0) -> Take:  # noqa: ARG002 - the take has its audio
+        """Return the take that is played, as the take of the call that it was asked for as."""
+        return replace(self._take, repeat=repeat)
 
     def _played(self, started: float | None) -> Iterator[bytes]:
         timing = self._take.timing
