@@ -161,6 +161,7 @@ def launches(written: list[str], config: DualConfig, speech: tuple[int, int, int
         model = DualLM(config, lambda _, *shape: torch.empty(shape, dtype=torch.bfloat16, device=device), speech, 4096)
         step = object.__new__(DualStep)  # without what it has on the host
         step.model, step._widths = model, (1 + config.codebooks, 1, 1, 1, WINDOW)
+        step._draw_steps = torch.empty(model.draws(), dtype=torch.int64, device=device)
         step.slots = Slots(config.slow, rows, 4096, model.embeddings)
         step._fast_slots = Slots(config.fast, rows, config.codebooks, model.embeddings)
         state = torch.empty(rows, sum(step._widths), dtype=torch.int64, device=device)

@@ -39,11 +39,11 @@ class Average:
         """Moves towards the model; faster in the first steps."""
         self.steps += 1
         decay = min(self.decay, (1 + self.steps) / (10 + self.steps))
-        for name, value in model.state_dict().items():
-            if value.is_floating_point():
-                self.values[name].lerp_(value, 1 - decay)
-            else:
-                self.values[name].copy_(value)
+        now = model.state_dict()
+        floats = [name for name, value in now.items() if value.is_floating_point()]
+        torch._foreach_lerp_([self.values[k] for k in floats], [now[k] for k in floats], 1 - decay)
+        for name in now.keys() - set(floats):
+            self.values[name].copy_(now[name])
 
 
 def save(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:

@@ -59,9 +59,9 @@ class LocalBackend(Closing):
         rows: most utterances of a model spoken at once; more wait.
         voices: where voices are kept; by default in VOICELAB_HOME.
         int8_depth: whether the fast transformer of open weights, which is half of what a frame reads, is rounded to 8 bits.
-        compile: whether torch's compiler makes few kernels of a frame of open weights; by default on a CUDA device that has
-            one. The first sentence waits for it, unless ``voicelab weights compile`` was run before. True where there
-            is no compiler is an EngineUnavailable.
+        compile: whether torch's compiler makes few kernels of a frame of open weights; by default on a CUDA device where
+            ``voicelab weights compile`` was run before. With True the first sentence waits for it, for minutes; where there
+            is no compiler, it is an EngineUnavailable.
 
     Raises:
         WeightsError: the checkpoint cannot be read.

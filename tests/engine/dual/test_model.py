@@ -33,6 +33,7 @@ from voicelab.engine.dual.model import (
     choose,
     choose_main,
     common_name,
+    draw_steps,
     model_tensors,
     uniform,
 )
@@ -367,4 +368,4 @@ def test_randomness_is_splitmix64_of_seed_and_frame() -> None:
     for row, (seed, frame) in enumerate(zip(seeds.tolist(), frames.tolist(), strict=True)):
         state = _mix((_mix(seed) + frame) & MASK)
         bits = [_mix((state + i * 0x9E3779B97F4A7C15) & MASK) >> 41 for i in range(50)]
-        assert uniform(seeds, frames, 50)[row].tolist() == [(b + 0.5) / 2**23 for b in bits]
+        assert uniform(seeds, frames, draw_steps(50, seeds.device))[row].tolist() == [(b + 0.5) / 2**23 for b in bits]

@@ -31,7 +31,7 @@ from voicelab.engine.core.scheduler import RowStep, Scheduler
 from voicelab.engine.core.sequence import Frame, Sequence, Settings
 from voicelab.engine.dual import runner as runner_module
 from voicelab.engine.dual.config import DualConfig
-from voicelab.engine.dual.model import DualLM, uniform
+from voicelab.engine.dual.model import DualLM, draw_steps, uniform
 from voicelab.engine.dual.prompt import ChatPrompts, DualVoice, InterleavedPrompts, Prompts, Reference, load_tokenizer
 from voicelab.engine.dual.runner import DualRunner, Turn
 from voicelab.errors import Cancelled, EngineError, EngineUnavailable
@@ -136,7 +136,8 @@ def twins(
     twice = settings.repetition_penalty > 1 and settings.temperature > 0
 
     def randomness(frame: int) -> Tensor:
-        return uniform(torch.tensor([seed]), torch.tensor([first + frame]), model.draws())[0].double()
+        steps = draw_steps(model.draws(), model.device)
+        return uniform(torch.tensor([seed]), torch.tensor([first + frame]), steps)[0].double()
 
     twin = twin_of(model.config, _lasting(model.config))
     frames: list[list[int]] = twin.frames(prompt, FRAMES, sampled, randomness, twice=twice).tolist()

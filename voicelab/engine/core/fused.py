@@ -65,15 +65,13 @@ def compile_frame(frame: Callable[..., _Made], *, must: bool, **options: bool) -
             except dynamo.exc.BackendCompilerFailed as error:
                 # A process that was killed, or had a full disk, leaves half a library, which torch does not make anew.
                 # Somebody else's folder is left alone.
-                if (
-                    not isinstance(error.inner_exception, ImportError | OSError)
-                    or Path(os.environ[_FOLDER]) != _folder()
-                ):
+                broken = isinstance(error.inner_exception, ImportError | OSError)
+                if not broken or Path(os.environ[_FOLDER]) != _folder():
                     raise
                 shutil.rmtree(_folder(), ignore_errors=True)
                 after = fused(*tensors)
         except dynamo.exc.TorchDynamoException as error:
-            why = " ".join(str(error).split()[:40])
+            why = " ".join(str(error).split("Set TORCHDYNAMO")[0].split()[-40:])  # the fault comes last
             reason = f"frames cannot be compiled; torch needs g++ on a CPU, triton on CUDA: {why}"
             if must:
                 raise EngineUnavailable(reason) from error
@@ -85,6 +83,11 @@ def compile_frame(frame: Callable[..., _Made], *, must: bool, **options: bool) -
         return after
 
     return run
+
+
+def was_compiled(device: torch.device) -> bool:
+    """Whether code for a CUDA device may be kept: making it takes minutes, for which only those wait who ask."""
+    return device.type == "cuda" and _folder().exists()
 
 
 def _folder() -> Path:

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from voicelab.engine.core.decoding import Carry, Chain, Conv, LayerGroup, Piece, Samples, State
-from voicelab.engine.core.fused import compile_frame
+from voicelab.engine.core.fused import compile_frame, was_compiled
 from voicelab.engine.dual.config import STRICT, Count, HeadWidth, Width
 from voicelab.engine.dual.files import TensorFiles, naming, read_json
 from voicelab.engine.dual.tower import rotary, rotate
@@ -410,7 +410,7 @@ class DualDecoding:
 
     def __init__(self, codec: DualCodec, together: int, *, compile: bool | None = False) -> None:
         self._codec, self.together = codec, together
-        wanted = codec.device.type == "cuda" if compile is None else compile
+        wanted = was_compiled(codec.device) if compile is None else compile
         self._more = compile_frame(codec.decode_more, must=compile is True, **COMPILING) if wanted else None
         self.sample_rate, self.hop, self.codebooks = codec.sample_rate, codec.hop, len(codec.sizes.codebooks)
         self._stream = side_stream(codec.device)
@@ -444,9 +444,8 @@ class DualDecoding:
             if self._more is None or None in before or codes.shape[1] == 1:
                 audio, states = self._codec.decode_pieces(codes, before)
             else:
-                audio, *after = self._more(
-                    *map(torch.cat, zip(*before, strict=True)), codes.transpose(1, 2).contiguous()
-                )
+                pasts = map(torch.cat, zip(*before, strict=True))
+                audio, *after = self._more(*pasts, codes.transpose(1, 2).contiguous())
                 states = list(zip(*(one.split(1) for one in after), strict=True))
             samples = audio.cpu().numpy()  # waits for this stream alone
         for piece, state in zip(pieces, states, strict=True):

@@ -34,13 +34,14 @@ _BITS = 23
 """So that the largest number is still below 1 in float32."""
 
 
-def uniform(seeds: Tensor, frames: Tensor, size: int) -> Tensor:
-    """(rows, size) float32 in (0, 1): of each seed (rows,) and frame number (rows,), both int64, numbers of their own.
+def draw_steps(size: int, device: torch.device) -> Tensor:
+    """(size,) int64: what each number of `uniform` adds to its state; Triton multiplies no index by so large a number."""
+    return torch.arange(size, device=device) * _GOLDEN
 
-    splitmix64 (Steele, Lea, Flood, 2014), with the entry's number as its state's step.
-    """
-    entries = torch.arange(size, device=seeds.device)
-    state = _mix(_mix(seeds) + frames)[:, None] + entries * _GOLDEN
+
+def uniform(seeds: Tensor, frames: Tensor, steps: Tensor) -> Tensor:
+    """(rows, size) float32 in (0, 1) of seeds and frame numbers (rows,), int64: splitmix64 (Steele, Lea, Flood, 2014)."""
+    state = _mix(_mix(seeds) + frames)[:, None] + steps
     bits = _shift(_mix(state), 64 - _BITS)
     return (bits.float() + 0.5) * 0.5**_BITS
 
@@ -91,7 +92,8 @@ def choose(top: Likeliest, temperature: Tensor, top_p: Tensor, u: Tensor) -> Ten
     kept[:, 0] = True
     likely = (top.logits / temperature.clamp_min(_COLDEST)[:, None]).masked_fill(~kept, -torch.inf).softmax(-1)
     winner = (likely / -u.gather(-1, top.order).log()).argmax(-1, keepdim=True)
-    return top.order.gather(-1, winner)[:, 0]
+    # A sum, for what is looked up by what was looked up becomes code that Triton does not compile (torch 2.13).
+    return (top.order * (torch.arange(top.order.shape[-1], device=winner.device) == winner)).sum(-1)
 
 
 def choose_main(

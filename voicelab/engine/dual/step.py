@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from voicelab.engine.core.fused import FrameGraphs, compile_frame, power_of_two
-from voicelab.engine.dual.model import WINDOW, DualLM, uniform
+from voicelab.engine.core.fused import FrameGraphs, compile_frame, power_of_two, was_compiled
+from voicelab.engine.dual.model import WINDOW, DualLM, draw_steps, uniform
 from voicelab.engine.dual.tower import Slots
 
 _SHORTEST = 256
@@ -101,16 +101,17 @@ class DualStep:
         model: it must not change from now on.
         rows: most rows.
         graphs: whether frames run as CUDA graphs; by default where the device can.
-        compile: whether torch's compiler makes one function of few kernels of a frame; by default on a CUDA device, if it is
-            there. On a CPU that takes minutes the first time.
+        compile: whether torch's compiler makes one function of few kernels of a frame; by default on a CUDA device where
+            that was done before. It takes minutes the first time.
     """
 
     def __init__(self, model: DualLM, rows: int, *, graphs: bool | None = None, compile: bool | None = None) -> None:
         self.model, device, codebooks = model, model.device, model.config.codebooks
         self.slots = Slots(model.config.slow, rows, model.positions, model.embeddings)
         self._fast_slots = Slots(model.config.fast, rows, codebooks, model.embeddings)
+        self._draw_steps = draw_steps(model.draws(), device)
         self._cuda = device.type == "cuda"
-        self._compiled = self._cuda if compile is None else compile
+        self._compiled = was_compiled(device) if compile is None else compile
         self._speak = compile_frame(self._after_frame, must=compile is True) if self._compiled else self._after_frame
         self._graphs = FrameGraphs(device, self._frame) if (self._cuda if graphs is None else graphs) else None
         self._widths = (1 + codebooks, 1, 1, 1, WINDOW)
@@ -217,7 +218,7 @@ class DualStep:
         state = torch.where(table[:, :1] > 0, table[:, 2:], self._before[:rows])
         draws = table[:, 1]
         if not self._cuda:  # where torch's compiler makes, of products of 64 bits, code that crashes
-            draws = uniform(draws, state[:, -WINDOW - 2], self.model.draws())
+            draws = uniform(draws, state[:, -WINDOW - 2], self._draw_steps)
         # Once for all layers, in each of which a compiler would write it anew.
         mask = self.model.slow.mask(state[:, -WINDOW - 3, None], length, self.model.embeddings.dtype)
         self._after[:rows] = self._speak(state, self._on_device[1][:rows], draws, mask)
@@ -227,7 +228,7 @@ class DualStep:
         model, rows = self.model, slice(len(state))
         temperature, top_p, again = settings.unbind(1)
         column, position, frame, spoken, recent = state.split(self._widths, 1)
-        u = draws if draws.ndim > 1 else uniform(draws, frame[:, 0], model.draws())
+        u = draws if draws.ndim > 1 else uniform(draws, frame[:, 0], self._draw_steps)
         hidden = model.slow(model.embed(column[:, None]), self.slots, rows, position, mask.shape[-1], mask=mask)[:, -1]
         twice = (again > 0) & (spoken[:, 0] > 0)
         entries, finite = model.frame(hidden, temperature, top_p, u, recent, twice, self._fast_slots)
