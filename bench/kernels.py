@@ -6,7 +6,8 @@
 The compiler is made to believe in an H100 and writes its code, which is not run. Models of one and of two layers of each
 transformer are compiled, for one row or more; what a layer adds is the same for each, so the figures of the whole are exact.
 What is counted are launches: compiled kernels, products of matrices and attention of libraries, two for each selection of the
-likeliest (gather, sort), and the mask made before. Libraries may split a product into two launches.
+likeliest (gather, sort), and the mask made before. Libraries may split a product into two launches. `refused` names the
+kernels that Triton, asked to compile them for an H100, does not: there should be none.
 """
 
 # mypy: disable-error-code="assignment, attr-defined, method-assign, no-untyped-call, misc, import-not-found, arg-type"
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -204,6 +206,25 @@ def of_codec(written: list[str], streams: int) -> int:
     return _calls(written[0])
 
 
+def refused(code: str) -> list[str]:
+    """The kernels of `code` that Triton does not compile, each with why."""
+    from torch._inductor.runtime import triton_helpers
+
+    triton_helpers.set_driver_to_gpu = lambda: None
+    faults = []
+    with tempfile.TemporaryDirectory() as folder:
+        found = re.findall(r"async_compile\.triton\('(\w+)', '''(.*?)''', device_str", code, re.DOTALL)
+        for number, (name, source) in enumerate(found):
+            path = Path(folder) / f"{number}.py"
+            path.write_text(source, encoding="utf-8")
+            kernel = runpy.run_path(str(path))[name]
+            try:
+                kernel._precompile_config(kernel.configs[0])  # noqa: SLF001 - what the compiler itself calls
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is what is asked for
+                faults.append(f"{name}: {str(error).splitlines()[-1]}")
+    return faults
+
+
 def _calls(code: str) -> int:
     body = code[code.index("def call(") :]
     lines = [line.strip() for line in body.splitlines() if not line.strip().startswith(("#", "assert_"))]
@@ -224,11 +245,12 @@ def counts(name: str, rows: int) -> dict[str, Any]:
     tower = Tower(config.slow, [], torch.zeros(1), 1)
     with _Launches() as before:
         tower.mask(torch.zeros(rows, 1, dtype=torch.int64), 512, torch.float32)
-    base = of(1, 1)
+    base, faults = of(1, 1), refused(written[0])
     slow, fast = of(2, 1) - base, of(1, 2) - base
     layers = slow * config.slow.layers, fast * config.fast.layers
     rest = base - slow - fast
     piece = of_codec(written, rows)
+    faults += refused(written[0])
     total = sum(layers) + rest + before.count + piece / PIECE
     return {
         "slow_layer": slow,
@@ -240,6 +262,7 @@ def counts(name: str, rows: int) -> dict[str, Any]:
         "codec_of_a_piece": piece,
         "codec": piece / PIECE,
         "all": total,
+        "refused": faults,
     }
 
 
