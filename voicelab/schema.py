@@ -359,9 +359,7 @@ class TTSRequest(WireModel):
         """Return the request as a JSON-able object, all fields as given; reference audio is named by its sha256."""
         wire = self.to_wire()
         if self.references is not None:
-            wire["references"] = [
-                {"audio_sha256": digest_of(item.audio), "text": item.text} for item in self.references
-            ]
+            wire["references"] = [{"audio_sha256": digest_of(one.audio), "text": one.text} for one in self.references]
         return wire
 
     def canonical(self) -> dict[str, Any]:
@@ -575,9 +573,7 @@ class VoiceCreate(WireModel):
             if isinstance(flag, str):
                 fields["enhance_audio_quality"] = _BOOLEANS.get(flag.lower(), flag)
         absent = [name for name in ("type", "train_mode") if name not in fields]
-        return _validated(
-            cls, fields, tuple(FieldError(("body", name), "missing", "Field required") for name in absent)
-        )
+        return _validated(cls, fields, tuple(FieldError(("body", one), "missing", "Field required") for one in absent))
 
     def to_wire(self) -> dict[str, Any]:
         """Return the full body; files are bytes, lists are lists."""

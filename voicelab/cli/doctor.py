@@ -293,7 +293,7 @@ def doctor(
     wrong = [item.name for item in report if item.problem]
     if as_json:
         rows = {
-            item.name: {k: v for k, v in asdict(item).items() if k == "value" or (v and k != "name")} for item in report
+            one.name: {k: v for k, v in asdict(one).items() if k == "value" or (v and k != "name")} for one in report
         }
         say_line(json.dumps(rows))
     else:

@@ -201,9 +201,7 @@ def _table(report: ReplayReport) -> Table:
 
 def _differences(item: TakeComparison) -> tuple[str, ...]:
     values = ((item.duration, 3), (item.level, 1), (item.f0, 0), (item.mel, 1))
-    return tuple(
-        "" if value is None or item.verdict == "identical" else f"{value:+.{digits}f}" for value, digits in values
-    )
+    return tuple("" if one is None or item.verdict == "identical" else f"{one:+.{digits}f}" for one, digits in values)
 
 
 Metrics = Annotated[

@@ -59,9 +59,7 @@ class _SystemsForm(TextsForm):
     @property
     def labs(self) -> dict[str, Session]:
         """The systems that are chosen, by name."""
-        return {
-            name: self._labs[name] for name, box in zip(self._labs, self.systems.children, strict=True) if box.value
-        }
+        return {one: self._labs[one] for one, box in zip(self._labs, self.systems.children, strict=True) if box.value}
 
     def add(self) -> Task:
         """Open what stands in the address, in a thread, and choose it."""

@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from voicelab.engine.pointer import checkpoint
 from voicelab.engine.pointer import numpy_step as module
+from voicelab.engine.pointer.checkpoint import row_scales
+from voicelab.engine.pointer.family import PointerRunner
 from voicelab.engine.pointer.numpy_step import Floats, linear, packed
 
 SHAPES = [(768, 256), (256, 704), (7, 3_000), (131, 97), (1, 5), (2048, 256)]
@@ -21,12 +24,17 @@ def _rows(count: int, width: int, seed: int = 0) -> Floats:
     return np.random.default_rng(seed).normal(size=(count, width)).astype(np.float32)
 
 
-@pytest.mark.parametrize("half", [False, True])
+def _in_8_bits(weight: torch.Tensor) -> torch.Tensor:
+    """As a checkpoint writes it, and it is read."""
+    scales = row_scales(weight)[:, None]
+    return (weight / scales).round() * scales
+
+
+@pytest.mark.parametrize("bits", [8, 16, 32])
 @pytest.mark.parametrize(("out", "width"), SHAPES)
-def test_a_product_is_the_product_and_each_row_is_by_itself(out: int, width: int, half: bool) -> None:
+def test_a_product_is_the_product_and_each_row_is_by_itself(out: int, width: int, bits: int) -> None:
     weight, x, bias = _weight(out, width), _rows(19, width, 1), _rows(1, out, 2)[0]
-    if not half:
-        weight = weight * 1.001
+    weight = {8: _in_8_bits(weight), 16: weight, 32: weight * 1.001}[bits]
     multiply = linear(weight, torch.from_numpy(bias))
     made = multiply(x)
     np.testing.assert_allclose(
@@ -41,7 +49,17 @@ def test_only_what_loses_nothing_is_packed(monkeypatch: pytest.MonkeyPatch) -> N
     weight = _weight(6, 4)
     if hasattr(torch, module._HALF) and "fbgemm" in torch.backends.quantized.supported_engines:
         assert packed(weight) is not None
+        assert packed(_in_8_bits(weight)) is not None
     assert packed(weight * 1.001) is None
     assert packed(weight * 1e6) is None
     monkeypatch.setattr(module, "_HALF", "a_function_that_a_later_torch_does_not_have")
     assert packed(weight) is None
+
+
+@pytest.mark.skipif("fbgemm" not in torch.backends.quantized.supported_engines, reason="no CUDA, and no FBGEMM either")
+def test_all_matrices_of_the_package_are_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In pieces the voice takes half as long again."""
+    monkeypatch.delattr(module, "pieces")
+    weights = checkpoint.load()
+    for model in (weights.lm, checkpoint.load_small(weights)):
+        PointerRunner(model, 1, module.NumpyStep)

@@ -179,14 +179,19 @@ def save_small(path: Path, lm: LM, beside: Checkpoint, about: Mapping[str, Any])
     _write(path, {f"lm.{k}": v for k, v in lm.state_dict().items()}, meta)
 
 
+def row_scales(matrix: Tensor) -> Tensor:
+    """What 1 stands for in each row of 8 bits, as half precision holds it; also of a matrix that was written so and read."""
+    return (matrix.abs().amax(1).clamp_min(1e-3) / 127).half().float()
+
+
 def _write(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     written: dict[str, Tensor] = {}
     for name, tensor in ((name, tensor.detach()) for name, tensor in tensors.items()):
         if name.startswith(_ROUNDED) and tensor.dim() == 2:
-            scales = (tensor.abs().amax(1).clamp_min(1e-3) / 127).to(torch.float16)
-            written[name] = (tensor / scales.float()[:, None]).round().clamp(-127, 127).to(torch.int8)
-            written[name + _SCALES] = scales
+            scales = row_scales(tensor)
+            written[name] = (tensor / scales[:, None]).round().clamp(-127, 127).to(torch.int8)
+            written[name + _SCALES] = scales.to(torch.float16)
         else:
             written[name] = tensor.to(torch.float16).contiguous()
     save_file(written, path, metadata={_METADATA: json.dumps(meta, sort_keys=True)})

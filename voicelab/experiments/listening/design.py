@@ -311,9 +311,8 @@ class ListeningTest:
         drawn: list[int] | None = None
         # Of few sentences, some rows after one another would say a sentence twice in a row: then others follow.
         for stride, _ in itertools.product(range(1, len(square) + 1), range(_TRIES)):
-            rows = [
-                system for block in range(len(names)) for system in square[(listener + block * stride) % len(square)]
-            ]
+            turns = [(listener + block * stride) % len(square) for block in range(len(names))]
+            rows = [system for turn in turns for system in square[turn]]
             drawn = _sentences(rows, len(names), draw)
             if drawn is not None:
                 break

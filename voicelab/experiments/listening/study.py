@@ -387,9 +387,8 @@ class BlindStudy(BlindBallot):
         for number, block in store.execute("SELECT number, block FROM listener").fetchall():
             busy = self._active.get(number, self._began) > late if number not in ended else ended[number] != "left"
             held[block] = held.get(block, False) or busy
-        return self.ballot.add(
-            store, name, session, min((block for block in held if not held[block]), default=len(held))
-        )
+        free = min((block for block in held if not held[block]), default=len(held))
+        return self.ballot.add(store, name, session, free)
 
     def check(self, listener: int, session: object) -> None:
         """Raise NotFound unless the listener goes on in the browser with this secret."""
@@ -465,9 +464,7 @@ class BlindStudy(BlindBallot):
             if not isinstance(answers, list) or len(answers) != _SIX:
                 raise RequestInvalid.of("answers", f"Input should be a list of {_SIX}")
             trials = range(_SIX * again, _SIX * (1 + again))
-            right = sum(
-                one == check_answer(listener % _SETS, number) for one, number in zip(answers, trials, strict=True)
-            )
+            right = sum(one == check_answer(listener % _SETS, n) for one, n in zip(answers, trials, strict=True))
             kept = {"right": right, "again": again}
             if right < RIGHT[self.study.headphones]:
                 name, kept, reason = f"headphones {1 + again}", {"right": right}, "headphones" * again
