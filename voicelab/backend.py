@@ -359,11 +359,9 @@ class SpeechStream(Closing, StreamBase[Iterator[bytes]]):
     def _decoded(self, decoder: StreamDecoder) -> Iterator[Samples]:
         with self:
             for chunk in self:
-                samples = decoder.feed(chunk)
-                if samples.size:
+                if (samples := decoder.feed(chunk)).size:
                     yield samples
-            samples = decoder.finish()
-            if samples.size:
+            if (samples := decoder.finish()).size:
                 yield samples
 
     def _check_open(self) -> None:

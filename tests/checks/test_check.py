@@ -127,6 +127,15 @@ def test_a_cell_that_does_not_end_and_a_kernel_that_dies(write: Write) -> None:
     assert "kernel died" in finding.message
 
 
+def test_an_answer_is_not_missed_beside_what_is_sent_for_a_widget(write: Write) -> None:
+    """What nbclient sends goes over the socket that it waits at: one answer in some hundred was seen when the time was up."""
+    path = write(("from ipywidgets import Output",), *(("with Output():\n    print(1)",) for _ in range(300)))
+    report = check(path, limits=NotebookLimits(timeout_s=60))
+    assert report.findings == ()
+    assert report.seconds is not None
+    assert report.seconds < 60
+
+
 def test_sound_and_pictures_are_masked_and_their_figures_are_not() -> None:
     page = '<audio src="data:audio/mpeg;base64,{}"><img src="data:image/png;base64,{}"><p>{}</p>'
     assert words_of(page.format("AAAA", "BBBB", CLIP), page.format("CCCC", "DDDD", CLIP)) == []

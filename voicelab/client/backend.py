@@ -339,11 +339,9 @@ class AsyncSpeechStream(StreamBase[AsyncIterator[bytes]]):
     async def _decoded(self, decoder: StreamDecoder) -> AsyncIterator[Samples]:
         async with self:
             async for chunk in self:
-                samples = decoder.feed(chunk)
-                if samples.size:
+                if (samples := decoder.feed(chunk)).size:
                     yield samples
-            samples = decoder.finish()
-            if samples.size:
+            if (samples := decoder.finish()).size:
                 yield samples
 
     async def _next(self) -> bytes | None:

@@ -35,7 +35,7 @@ from voicelab.voices.store import LOCAL_OWNER, Sample, VoiceStore
 from voicelab.voices.transcripts import Recognizer, default_recognizer
 
 _LOG = logging.getLogger("voicelab.engine")
-REVISION = 13
+REVISION = 14
 """To be raised whenever the same weights, request and seed give other samples than before: caches then ask anew."""
 _ONE_VOICE = "model {}: this voice is one model, which speaks the same as s1 and as s2-pro"
 

@@ -46,10 +46,10 @@ def _rewrite(path: Path, meta: Any = None, **changes: torch.Tensor | None) -> Pa
 
 
 def _is_nearly(found: nn.Module, model: nn.Module, rounded: str = "") -> None:
-    """Half precision, and matrices within half a step of the 127 between 0 and the largest of their row."""
+    """Half precision, and matrices within half a step (and 16 bits) of the 127 between 0 and the largest of their row."""
     for name, value in model.state_dict().items():
         if value.dim() == 2 and name.startswith(rounded):
-            assert ((found.state_dict()[name] - value).abs() <= 0.502 * value.abs().amax(1, keepdim=True) / 127).all()
+            assert ((found.state_dict()[name] - value).abs() <= 0.565 * value.abs().amax(1, keepdim=True) / 127).all()
         else:
             torch.testing.assert_close(found.state_dict()[name], value.half().float())
 

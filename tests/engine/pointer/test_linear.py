@@ -8,7 +8,6 @@ import torch
 
 from voicelab.engine.pointer import checkpoint
 from voicelab.engine.pointer import numpy_step as module
-from voicelab.engine.pointer.checkpoint import row_scales
 from voicelab.engine.pointer.family import PointerRunner
 from voicelab.engine.pointer.numpy_step import Floats, linear, packed
 
@@ -24,17 +23,11 @@ def _rows(count: int, width: int, seed: int = 0) -> Floats:
     return np.random.default_rng(seed).normal(size=(count, width)).astype(np.float32)
 
 
-def _in_8_bits(weight: torch.Tensor) -> torch.Tensor:
-    """As a checkpoint writes it, and it is read."""
-    scales = row_scales(weight)[:, None]
-    return (weight / scales).round() * scales
-
-
-@pytest.mark.parametrize("bits", [8, 16, 32])
+@pytest.mark.parametrize("bits", [16, 32])
 @pytest.mark.parametrize(("out", "width"), SHAPES)
 def test_a_product_is_the_product_and_each_row_is_by_itself(out: int, width: int, bits: int) -> None:
     weight, x, bias = _weight(out, width), _rows(19, width, 1), _rows(1, out, 2)[0]
-    weight = {8: _in_8_bits(weight), 16: weight, 32: weight * 1.001}[bits]
+    weight = {16: weight, 32: weight * 1.001}[bits]
     multiply = linear(weight, torch.from_numpy(bias))
     made = multiply(x)
     np.testing.assert_allclose(
@@ -49,7 +42,6 @@ def test_only_what_loses_nothing_is_packed(monkeypatch: pytest.MonkeyPatch) -> N
     weight = _weight(6, 4)
     if hasattr(torch, module._HALF) and "fbgemm" in torch.backends.quantized.supported_engines:
         assert packed(weight) is not None
-        assert packed(_in_8_bits(weight)) is not None
     assert packed(weight * 1.001) is None
     assert packed(weight * 1e6) is None
     monkeypatch.setattr(module, "_HALF", "a_function_that_a_later_torch_does_not_have")

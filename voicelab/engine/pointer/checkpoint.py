@@ -179,17 +179,13 @@ def save_small(path: Path, lm: LM, beside: Checkpoint, about: Mapping[str, Any])
     _write(path, {f"lm.{k}": v for k, v in lm.state_dict().items()}, meta)
 
 
-def row_scales(matrix: Tensor) -> Tensor:
-    """What 1 stands for in each row of 8 bits, as half precision holds it; also of a matrix that was written so and read."""
-    return (matrix.abs().amax(1).clamp_min(1e-3) / 127).half().float()
-
-
 def _write(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     written: dict[str, Tensor] = {}
     for name, tensor in ((name, tensor.detach()) for name, tensor in tensors.items()):
         if name.startswith(_ROUNDED) and tensor.dim() == 2:
-            scales = row_scales(tensor)
+            # What 1 stands for in each row, as half precision holds it.
+            scales = (tensor.abs().amax(1).clamp_min(1e-3) / 127).half().float()
             written[name] = (tensor / scales[:, None]).round().clamp(-127, 127).to(torch.int8)
             written[name + _SCALES] = scales.to(torch.float16)
         else:
@@ -201,7 +197,9 @@ def _fill(model: M, tensors: Mapping[str, Tensor], prefix: str) -> M:
     own = {k[len(prefix) :]: v.float() for k, v in tensors.items() if k.startswith(prefix)}
     for name in [name for name in own if name.endswith(_SCALES)]:
         scales = own.pop(name)
-        own[name.removesuffix(_SCALES)] *= scales[:, None]
+        matrix = name.removesuffix(_SCALES)
+        # Rounded to 16 bits, which the quick product of a CPU takes.
+        own[matrix] = (own[matrix] * scales[:, None]).half().float()
     for name, tensor in own.items():
         if not torch.isfinite(tensor).all():
             raise WeightsError(f"{prefix}{name} holds numbers that are not finite")

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from voicelab.engine.core.sequence import Settings
-from voicelab.engine.pointer.checkpoint import row_scales
 from voicelab.engine.pointer.lm import DWELL_STEPS, GRAIN, LM, Block, KVCache, Stack
 from voicelab.engine.pointer.step import PointerRow
 from voicelab.errors import EngineError
@@ -52,27 +51,21 @@ def linear(weight: Tensor, bias: Tensor | None = None) -> Multiply:
 def packed(weight: Tensor) -> Multiply | None:
     """16-bit weights in the order the kernel reads them (FBGEMM; Khudia et al., 2021): two to four times as fast as pieces.
 
-    Only weights that 16 bits hold are packed, as those of a checkpoint are, or its 8 bits, whose rows are scaled afterwards;
-    inputs and sums have 32 bits. It uses one thread. None for others, and where torch has the kernel not, or no longer.
+    Only weights that 16 bits hold are packed, as those of a checkpoint are; inputs and sums have 32 bits. It uses one thread.
+    None for others, and where torch has the kernel not, or no longer.
     """
-    exact = torch.equal(weight.half().float(), weight)
-    scales = row_scales(weight)[:, None]
-    whole = weight if exact else (weight / scales).round()
-    if not hasattr(torch, _HALF) or not (exact or torch.equal(whole * scales, weight)):
+    if not hasattr(torch, _HALF) or not torch.equal(weight.half().float(), weight):
         return None
     multiply = getattr(torch, _HALF)
     try:
         with warnings.catch_warnings():
             # It is deprecated; without it pieces take its place.
             warnings.filterwarnings("ignore", "fbgemm_.* is deprecated", UserWarning)
-            held = torch.fbgemm_pack_gemm_matrix_fp16(whole)
+            held = torch.fbgemm_pack_gemm_matrix_fp16(weight)
             multiply(weight.new_zeros(1, weight.shape[1]), held, None)
     except (RuntimeError, TypeError):  # an earlier torch wants a bias
         return None
-    if exact:
-        return lambda x: multiply(torch.from_numpy(x), held, None).numpy()
-    by = scales.numpy().ravel()
-    return lambda x: np.multiply(out := multiply(torch.from_numpy(x), held, None).numpy(), by, out=out)
+    return lambda x: multiply(torch.from_numpy(x), held, None).numpy()
 
 
 def pieces(weight: Tensor) -> Multiply:
