@@ -66,7 +66,7 @@ def sentences(count: int, language: str = "en", path: Path | None = None) -> lis
 
 def taught_by(name: str) -> str | None:
     """Return the teacher's voice that a system repeats, or is; None where there is none, or that is not known."""
-    kind, _, which = name.partition(":")
+    kind, _, which = name.removeprefix("old:").partition(":")
     if kind in ("voice", "s1"):
         return teaching.teachers()[which or next(iter(teaching.teachers()))]
     if kind == "codec" and not which:

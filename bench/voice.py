@@ -6,14 +6,15 @@ training: words by Whisper base, opinions by DistillMOS and DNSMOS, likeness to 
     python bench/voice.py --full --jobs 2 --keep build/verdicts.jsonl
     python bench/voice.py --full --jobs 2 --keep build/verdicts.jsonl --against build/old/weights
 
-`--full` adds every preset, on fewer sentences flite, every teacher, other voices of the teacher and Mandarin presets, and
-a thousand takes; `--keep` goes on where it was cut off, and `--against` adds older weights to the table. All means and rates
-have their 95 % interval over sentences. `behind` is by how much DistillMOS puts a system below the preset's own teacher in
-the same sentences; below that of the default preset for what has none here. `likeness` is the cosine to the teacher who
-says other sentences, `likeness_others` that to the other presets' teachers, `nearest` how often one's own is the nearest.
-`length` compares the seconds from the first sound to the last with the teacher's: `outside` counts sentences that ran away
-or came out short. `takes` counts over the sentences, with one seed after the other at temperature .7, lengths out of
-bounds, words that were not said, and silences of more than `LONGEST_SILENCE` seconds.
+`--full` adds, on fewer sentences, the presets that `--systems` does not name, flite, every teacher, other voices of the
+teacher and Mandarin presets, and a thousand takes; `--keep` goes on where it was cut off, and `--against` adds older
+weights to the table, with `--full` their presets. All means and rates have their 95 % interval over sentences. `behind` is
+by how much DistillMOS puts a system below the preset's own teacher in the same sentences; below that of the default preset
+for what has none here. `likeness` is the cosine to the teacher who says other sentences, `likeness_others` that to the
+other presets' teachers, `nearest` how often one's own is the nearest. `length` compares the seconds from the first sound to
+the last with the teacher's: `outside` counts sentences that ran away or came out short. `takes` counts over the sentences,
+with one seed after the other at temperature .7, lengths out of bounds, words that were not said, and silences of more than
+`LONGEST_SILENCE` seconds.
 The judges need environments of their own: training/ears.py, training/README.md.
 """
 
@@ -192,9 +193,12 @@ def main() -> None:
     names = dict.fromkeys(asked, texts)
     if options.full:
         presets = [f"voice:{preset.id}" for preset in systems.lab().voices][1:]
-        names |= dict.fromkeys([name for name in presets if at_home(name)], fewer)
+        english = [name for name in presets if at_home(name)]
+        if options.against:
+            english += [f"old:{name}" for name in english]
         rest = (*FLITE, *presets, *[teacher_of(name) for name in presets], *MORE)
-        names |= {name: fewer[: max(1, options.besides // 5)] for name in rest if name not in names}
+        for name in (*english, *rest):
+            names.setdefault(name, fewer if name in english else fewer[: max(1, options.besides // 5)])
     rows = table(names, Verdicts(options.keep, older=options.older, jobs=options.jobs))
     counted = takes(texts, options.takes, options.jobs) if options.full else None
     report(

@@ -18,7 +18,7 @@ import teaching
         ("codec:bf_emma", "bf_emma"),
         ("kokoro:af_heart", "af_heart"),
         ("flite:rms", None),
-        ("old:voice:clara", None),
+        ("old:voice:clara", "af_kore"),
         ("lab:kokoro:", None),
     ],
 )
