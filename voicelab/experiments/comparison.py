@@ -209,8 +209,7 @@ def align(first: Clip, second: Clip) -> Alignment:
     over mel-cepstra that ``mfcc_distance`` describes. Clips that cannot be aligned (silence, too long) run in step, and the
     result says so. Raises ArgumentError, which names ``second``, for clips that were asked to say different words.
     """
-    reason = other_words(first, second)
-    if reason:
+    if reason := other_words(first, second):
         raise ArgumentError.of("second", f"clips are compared word by word, and {reason}")
     ends = (first.duration, second.duration)
     said = [[word.text.casefold() for word in clip.words] for clip in (first, second)]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
 
 from tests.engine.tiny import LANGUAGE, LIVELY, begun, make_lm, phonemes, stepped, voice
 from voicelab.engine.core.sequence import Settings
+from voicelab.engine.pointer.config import PHONES, Phonemes
 from voicelab.engine.pointer.family import KEPT_PHONES, PointerRunner
 from voicelab.engine.pointer.lm import GRAIN, LM, KVCache
 from voicelab.engine.pointer.numpy_step import NumpyStep
@@ -59,6 +61,17 @@ def test_the_pointer_moves_on_after_the_longest_dwell(step: Arithmetic) -> None:
         assert runner.step([0])[0].position == rests[-1]
     assert [rests.count(p) for p in dict.fromkeys(rests)] == [LANGUAGE.dwell] * 3
     assert slow.pointer > rests[-1]
+
+
+def test_the_first_sound_after_a_silence_lasts_two_frames(step: Arithmetic) -> None:
+    """Also where the model would move on at once; its beginning may still be silent."""
+    lm = make_lm(config=replace(LANGUAGE, dwell=1))
+    lm.first.weight.zero_()  # all symbols alike, and none may rest: greedy moves by one
+    runner = PointerRunner(lm, 1, step)
+    silence, sound = PHONES.index("^"), len(PHONES) - 1
+    phones = (silence, sound, sound, PHONES.index("."), silence, sound, sound)
+    begun(runner, 0, Phonemes(phones, (0,) * 7, ()), settings=Settings(temperature=0.0))
+    assert [runner.step([0])[0].position for _ in range(9)] == [0, 1, 1, 2, 3, 4, 5, 5, 6]
 
 
 def test_speech_ends_when_the_pointer_leaves_the_segment(lm: LM, step: Arithmetic) -> None:

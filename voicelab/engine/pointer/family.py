@@ -20,7 +20,7 @@ from voicelab.engine.core.sequence import Settings
 from voicelab.engine.family import EngineParts, SpeechPlan
 from voicelab.engine.pointer import checkpoint
 from voicelab.engine.pointer.codec import PointerDecoding
-from voicelab.engine.pointer.config import VOWELS, Phonemes
+from voicelab.engine.pointer.config import PHONES, VOWELS, Phonemes
 from voicelab.engine.pointer.english import Lexicon, load_guess, word_of_arpabet
 from voicelab.engine.pointer.front import FrontEnd
 from voicelab.engine.pointer.lm import LM, KVCache, speaker_statistics
@@ -119,14 +119,15 @@ class PointerRunner:
             torch.cuda.empty_cache()
 
     def _advance(self, state: PointerRow, frame: Tensor, move: int) -> RowStep:
-        position = state.pointer - state.kept
+        phones, position = state.segment.phones if state.segment else (), state.pointer - state.kept
+        if phones[position - 1 : position] == _SILENCE and not state.dwell:
+            move = 0
         state.before, state.draws = frame, None
         state.recent = [*state.recent[1:], int(frame[0])]
         state.pointer += move
         slowly = state.segment is not None and state.pointer - state.kept in state.segment.emphasised
         state.dwell = 0 if move else state.dwell + (_EMPHASIS if slowly else 1)
-        length = len(state.segment.phones) if state.segment else 0
-        return RowStep(frame, position, ended=state.pointer >= state.kept + length)
+        return RowStep(frame, position, ended=state.pointer >= state.kept + len(phones))
 
     def _draws(self, state: PointerRow) -> Tensor:
         if state.draws is None:
@@ -134,6 +135,8 @@ class PointerRunner:
         return state.draws
 
 
+_SILENCE = (PHONES.index("^"),)
+"""Before speech. What follows lasts two frames at least: as voices have learned it, its beginning may still be silent."""
 _EMPHASIS = 0.16
 """What a frame counts for in the rest on a phone, in a word that is to be emphasised: it is said half as long again."""
 _LONGEST_READ = 600

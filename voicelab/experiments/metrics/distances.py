@@ -64,8 +64,7 @@ def dtw_distance(subject: Subject, ours: _Floats, theirs: _Floats) -> float:
 def _warped(subject: Subject, ours: _Floats, theirs: _Floats) -> _Path:
     import librosa
 
-    reason = other_words(subject.clip, subject.other.clip)
-    if reason:
+    if reason := other_words(subject.clip, subject.other.clip):
         raise Undefined(f"what is said cannot be aligned: {reason}")
     if ours.shape[1] * theirs.shape[1] > _MOST_PAIRS:
         raise Undefined("the clips are too long to be aligned; 50 s each is the most")

@@ -71,8 +71,7 @@ def read_spec(path: str | Path) -> SweepSpec:
     text = said.get("text", None if "rows" in said else "")
     if isinstance(text, list):
         text = tuple(text)
-    both = sorted(set(tables["fields"]) & set(tables["axes"]))
-    if both:
+    if both := sorted(set(tables["fields"]) & set(tables["axes"])):
         raise RequestInvalid.of(both[0], "it is in [fields] and in [axes]; it can be one of them", type="duplicate")
     asked: Any = {name: said[name] for name in ("repeats", "seed", "model") if name in said}
     if "rows" in said:

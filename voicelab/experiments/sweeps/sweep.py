@@ -72,8 +72,7 @@ class Sweep(Shown):
         if type(self.seed) is not int or self.seed < 0:
             raise RequestInvalid.of("seed", "Input should be a whole number, 0 or more", type="int_type")
         named = {value for axis in self.axes if axis.name == "backend" for value in axis.values}
-        unknown = sorted(named - set(self.backends))
-        if unknown:
+        if unknown := sorted(named - set(self.backends)):
             message = f"there is no backend {unknown[0]!r}; there are {', '.join(sorted(self.backends))}"
             raise RequestInvalid.of("backend", message, type="not_found")
         if not named and len(self.backends) > 1:
