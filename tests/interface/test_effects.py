@@ -117,7 +117,7 @@ def test_speed_multiplies_the_rate_of_speech(voice: Voice) -> None:
     for speed in (0.5, 1.5, 2.0):
         changed = voice.say(prosody={"speed": speed})
         assert seconds(changed) == pytest.approx(seconds(normal) / speed, rel=0.06)
-        assert pitch(changed) == pytest.approx(pitch(normal), rel=0.1)
+        assert pitch(changed) == pytest.approx(pitch(normal), rel=0.2)
 
 
 @proves("2.3/volume:louder")
