@@ -52,9 +52,9 @@ def packed(weight: Tensor) -> Multiply | None:
     """16-bit weights in the order the kernel reads them (FBGEMM; Khudia et al., 2021): two to four times as fast as pieces.
 
     Only weights that 16 bits hold are packed, as those of a checkpoint are; inputs and sums have 32 bits. It uses one thread.
-    None for others, and where torch has the kernel not, or no longer.
+    None for other weights, and where torch was built without the kernel, or no longer has it.
     """
-    if not hasattr(torch, _HALF) or not torch.equal(weight.half().float(), weight):
+    if not torch.equal(weight.half().float(), weight) or not hasattr(torch, _HALF):
         return None
     multiply = getattr(torch, _HALF)
     try:
