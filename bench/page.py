@@ -41,7 +41,8 @@ speech that is cut fade; the 300 sentences measured here are read into the same 
 2026-11-23, and has learned from five times as much since 2026-11-26: what has an earlier date and depends on how it sounds
 tells of the one before. Revision 11 has another vocoder, which older weights are heard through too where they stand beside
 it; revision 12 changes clones alone, revision 13 where long texts are cut, revision 14 how weights in 8 bits
-are rounded, and how long the first sound of a sentence lasts at least.
+are rounded, and how long the first sound of a sentence lasts at least. Speed was
+measured before that last rule, and clones with revision 13.
 Speed of 2026-11-24 and of days before cannot be compared, only what was measured in one run: that machine was 2.4 times
 slower.
 """

@@ -136,7 +136,7 @@ class PointerRunner:
 
 
 _SILENCE = (PHONES.index("^"),)
-"""Before speech. What follows, unless skipped, lasts two frames: its beginning may still be silent."""
+"""Before speech. What follows, unless skipped, lasts two frames or more: its beginning may still be silent."""
 _EMPHASIS = 0.16
 """What a frame counts for in the rest on a phone, in a word that is to be emphasised: it is said half as long again."""
 _LONGEST_READ = 600
