@@ -17,7 +17,7 @@ import numpy as np
 
 from voicelab.audio.decoders import StreamDecoder
 from voicelab.audio.formats import encode, read
-from voicelab.audio.samples import SILENT, Samples, as_samples, check_rate, dbfs, resample
+from voicelab.audio.samples import NO_SAMPLES, Samples, as_samples, check_rate, dbfs, resample
 from voicelab.audio.words import Words, WordTime
 from voicelab.call import Call, call_knobs, call_of, call_record
 from voicelab.display import Shown, view
@@ -75,7 +75,7 @@ class Clip(Shown):
             raise AudioError(f"samples: the peak is {peak:.3g}, beyond ±1; make it quieter, or limit it")
         # A view of bytes can never be made writeable again, an array's own memory can. Adding zero
         # makes -0.0 and 0.0 one, so that equal samples are equal bytes.
-        held = np.frombuffer((samples + np.float32(0.0)).tobytes(), np.float32) if samples.size else SILENT
+        held = np.frombuffer((samples + np.float32(0.0)).tobytes(), np.float32) if samples.size else NO_SAMPLES
         object.__setattr__(self, "samples", held)
         object.__setattr__(self, "rate", check_rate(self.rate))
         object.__setattr__(self, "words", Words(self.words, self.duration))
@@ -267,6 +267,7 @@ class Take(Shown):
         source: of sound that was not made here, the file that it was read from, "talk.flac", or the part of it,
             "talk.flac#t=1.5,3.2" (seconds, W3C Media Fragments); its audio then is a file of any format, and the
             request has the words alone, ``UNKNOWN_TEXT`` where they are not known.
+        host: name of the machine on which a process of a sweep's ``executor`` made it; "" where this process did.
         digest: sha256 of the audio; computed when ``sound`` is bytes and none is given.
         cached: whether it was not made for this call, but kept from an earlier one.
 
@@ -286,6 +287,7 @@ class Take(Shown):
     similarity: float | None = None
     created: datetime = field(default_factory=lambda: datetime.now(UTC))
     source: str = ""
+    host: str = ""
     digest: str = ""
     cached: bool = field(default=False, compare=False)
 
@@ -365,7 +367,7 @@ class Take(Shown):
             "notes": list(self.notes),
             "similarity": self.similarity,
             "created": self.created.isoformat(),
-            **({"source": self.source} if self.source else {}),
+            **{name: value for name in ("source", "host") if (value := getattr(self, name))},
         }
 
     @classmethod
@@ -386,7 +388,7 @@ class Take(Shown):
                 notes=tuple(record["notes"]),
                 similarity=record.get("similarity"),  # takes of before it was kept have none
                 created=datetime.fromisoformat(record["created"]),
-                source=record.get("source", ""),
+                **{name: record.get(name, "") for name in ("source", "host")},
             )
         except (KeyError, TypeError, ValueError) as error:
             raise NoRecord(f"this is no record of a take: {type(error).__name__}: {error}") from error

@@ -1,4 +1,4 @@
-"""Sounds whose properties are known, made from formulas."""
+"""Synthetic test signals with known properties."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FORMANTS = ((700.0, 150.0), (1200.0, 200.0), (2600.0, 300.0))
 
 
 def vowel(f0: float, rate: int, seconds: float, peak: float = 0.5) -> Samples:
-    """Return harmonics of ``f0`` under three formants."""
+    """Synthesize harmonics of ``f0`` under three formants."""
     times = np.arange(round(rate * seconds)) / rate
     tone = np.zeros(times.size)
     for harmonic in range(1, 30):
@@ -33,7 +33,7 @@ def vowel(f0: float, rate: int, seconds: float, peak: float = 0.5) -> Samples:
 
 
 def babble(rate: int, seconds: float, seed: int = 0) -> Samples:
-    """Return syllables of noise and tone with pauses, whose every stretch is unlike the others."""
+    """Synthesize syllables of noise and tone with pauses, without repetition."""
     rng = np.random.default_rng(seed)
     samples = np.zeros(round(rate * seconds))
     begin = 0
@@ -49,30 +49,30 @@ def babble(rate: int, seconds: float, seed: int = 0) -> Samples:
     return np.clip(samples, -1.0, 1.0).astype(np.float32)
 
 
-def pieces(length: int, seed: int, longest: int) -> Iterator[tuple[int, int]]:
-    """Cut a length at random places; the same seed cuts alike."""
+def random_chunks(length: int, seed: int, max_size: int) -> Iterator[tuple[int, int]]:
+    """Split a length into chunks of random size; deterministic by seed."""
     rng = np.random.default_rng(seed)
     begin = 0
     while begin < length:
-        end = min(length, begin + int(rng.integers(0, longest + 1)))
+        end = min(length, begin + int(rng.integers(0, max_size + 1)))
         yield begin, end
         begin = end
 
 
-def written(samples: npt.NDArray[Any], rate: int, kind: str = "WAV", subtype: str = "PCM_16") -> bytes:
-    """Return a file by libsndfile, of one channel or (samples, channels)."""
+def libsndfile_bytes(samples: npt.NDArray[Any], rate: int, kind: str = "WAV", subtype: str = "PCM_16") -> bytes:
+    """Encode a file with libsndfile from samples of shape (n,) or (n, channels)."""
     file = io.BytesIO()
     soundfile.write(file, samples, rate, format=kind, subtype=subtype)
     return file.getvalue()
 
 
 def encoded(samples: Samples, kind: AudioFormat, source_rate: int, **options: Any) -> bytes:
-    """Return a whole stream."""
+    """Encode a complete stream."""
     encoder = StreamEncoder(kind, source_rate, **options)
     return encoder.feed(samples) + encoder.finish()
 
 
 def decoded(data: bytes, kind: AudioFormat, sample_rate: int | None = None) -> Samples:
-    """Return what a whole stream holds."""
+    """Decode a complete stream."""
     decoder = StreamDecoder(kind, sample_rate)
     return np.concatenate((decoder.feed(data), decoder.finish()))

@@ -23,14 +23,14 @@ def tone(frequency: float, rate: int = 44100, seconds: float = 1.0, peak: float 
 
 @pytest.mark.parametrize("pitch", [70.0, 110.0, 220.0, 400.0, 550.0])
 @pytest.mark.parametrize("rate", [16000, 44100])
-def test_the_pitch_of_a_vowel_is_found(pitch: float, rate: int) -> None:
+def test_f0_of_a_vowel_is_within_5_cents(pitch: float, rate: int) -> None:
     contour = f0(sound(vowel(pitch, rate, 1.0), rate))
     assert abs(1200 * math.log2(contour.median / pitch)) < 5
     assert contour.share > 0.95
     assert contour.unit == "Hz"
 
 
-def test_silence_and_noise_are_unvoiced_and_voice_between_them_is_not() -> None:
+def test_only_the_vowel_between_silence_and_noise_is_voiced() -> None:
     rng = np.random.default_rng(0)
     quarter = 11025
     samples = np.concatenate(
@@ -49,7 +49,7 @@ def test_pyin_agrees_with_yin() -> None:
 
 
 @pytest.mark.parametrize("samples", [np.zeros(0), np.zeros(1), np.zeros(20000), np.full(3, 0.1)])
-def test_nothing_voiced_has_no_pitch(samples: Samples) -> None:
+def test_f0_of_unvoiced_audio_is_nan(samples: Samples) -> None:
     contour = f0(sound(samples, 44100))
     assert math.isnan(contour.median)
     assert contour.share == 0.0
@@ -59,12 +59,12 @@ def test_nothing_voiced_has_no_pitch(samples: Samples) -> None:
 @pytest.mark.parametrize(
     "options", [{"fmin": 5.0}, {"fmin": 300.0, "fmax": 200.0}, {"fmax": 9000.0}, {"hop_s": 0.0}, {"method": "swipe"}]
 )
-def test_an_impossible_search_is_refused(options: dict[str, Any]) -> None:
+def test_invalid_f0_arguments_are_rejected(options: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError):
         f0(tone(100), **options)
 
 
-def test_energy_is_the_level_over_time() -> None:
+def test_energy_is_the_rms_level_per_frame() -> None:
     samples = np.concatenate((tone(1000, peak=0.5).samples, np.zeros(44100)))
     contour = energy(sound(samples, 44100))
     assert contour.values.size == 200
@@ -74,18 +74,18 @@ def test_energy_is_the_level_over_time() -> None:
 
 
 @pytest.mark.parametrize("frequency", [200.0, 1000.0, 8000.0])
-def test_a_full_scale_sine_is_a_line_at_0_db(frequency: float) -> None:
+def test_spectrogram_of_a_full_scale_sine_peaks_at_0_db(frequency: float) -> None:
     spectrum = spectrogram(tone(frequency))
     middle = spectrum.db[:, spectrum.times.size // 2]
     assert middle.max() == pytest.approx(0.0, abs=0.2)
     assert spectrum.frequencies[middle.argmax()] == pytest.approx(frequency, abs=25)
     assert spectrum.db.shape == (spectrum.frequencies.size, spectrum.times.size)
     assert spectrum.times[-1] == pytest.approx(1.0, abs=0.01)
-    # What is far from the line is far below it.
+    # Frequencies far from the tone are below -60 dB.
     assert np.median(middle) < -60
 
 
-def test_mel_bands_hold_what_is_in_them() -> None:
+def test_mel_peak_is_at_the_frequency_of_the_tone() -> None:
     spectrum = mel(tone(1000), bands=40, fmax=8000)
     assert spectrum.db.shape[0] == spectrum.frequencies.size == 40
     strongest = spectrum.frequencies[spectrum.db[:, 50].argmax()]
@@ -96,14 +96,14 @@ def test_mel_bands_hold_what_is_in_them() -> None:
 @pytest.mark.parametrize(
     "options", [{"bands": 0}, {"fmin": 30000.0}, {"fmin": -1.0}, {"window_s": 0.0}, {"hop_s": 2.0}]
 )
-def test_impossible_bands_are_refused(options: dict[str, Any]) -> None:
+def test_invalid_mel_arguments_are_rejected(options: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError):
         mel(tone(1000), **options)
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, 3000])
 @pytest.mark.parametrize("rate", [8000, 44100])
-def test_the_shortest_clips_have_pictures(size: int, rate: int) -> None:
+def test_spectrograms_of_very_short_clips_are_finite(size: int, rate: int) -> None:
     clip = sound(0.1 * np.ones(size), rate)
     for spectrum in (mel(clip), spectrogram(clip)):
         assert spectrum.db.size
@@ -111,14 +111,14 @@ def test_the_shortest_clips_have_pictures(size: int, rate: int) -> None:
         assert repr(spectrum)
 
 
-def test_measurements_cannot_be_changed() -> None:
+def test_contours_are_read_only() -> None:
     contour = energy(tone(100))
     with pytest.raises(ValueError, match="read-only"):
         contour.values[0] = 1
     assert isinstance(contour, Contour)
 
 
-def test_a_digest_says_what_a_clip_is_like() -> None:
+def test_digest_of_a_vowel_and_of_silence() -> None:
     result = digest(sound(vowel(140, 44100, 1.5), 44100))
     assert result.duration == 1.5
     assert result.f0 == pytest.approx(140, abs=0.5)
@@ -128,28 +128,28 @@ def test_a_digest_says_what_a_clip_is_like() -> None:
     assert str(digest(sound(np.zeros(4410), 44100))).startswith("0.10 s, -inf dBFS, unvoiced, mel -120")
 
 
-def test_digests_agree_within_tolerances_only() -> None:
+def test_close_to_accepts_noise_and_rejects_real_changes() -> None:
     samples = vowel(140, 44100, 1.5)
-    first = digest(sound(samples, 44100))
+    reference = digest(sound(samples, 44100))
     noise = 1e-4 * np.random.default_rng(0).standard_normal(samples.size)
-    assert first.close_to(digest(sound(samples + noise, 44100)))
-    assert first.close_to(digest(Clip.load(sound(samples, 44100).to_bytes("mp3"))))
-    others = [
+    assert reference.close_to(digest(sound(samples + noise, 44100)))
+    assert reference.close_to(digest(Clip.load(sound(samples, 44100).to_bytes("mp3"))))
+    different = [
         sound(0.5 * samples, 44100),
         sound(samples[:-8820], 44100),
         sound(vowel(150, 44100, 1.5), 44100),
         sound(np.zeros(samples.size), 44100),
         sound(0.1 * np.random.default_rng(0).standard_normal(samples.size), 44100),
     ]
-    for other in others:
-        assert not first.close_to(digest(other))
-        assert not digest(other).close_to(first)
+    for clip in different:
+        assert not reference.close_to(digest(clip))
+        assert not digest(clip).close_to(reference)
     silence = Digest(1.0, -math.inf, None, (-120.0,) * 8)
     assert silence.close_to(silence)
 
 
 @pytest.mark.parametrize("rate", [16000, 44100])
-def test_figures_are_those_of_librosa(rate: int) -> None:
+def test_values_equal_librosa(rate: int) -> None:
     import librosa
 
     noise = 0.02 * np.random.default_rng(0).standard_normal(rate // 2)
@@ -164,8 +164,8 @@ def test_figures_are_those_of_librosa(rate: int) -> None:
     window, hop = round(0.025 * rate), round(0.005 * rate)
     lines = librosa.stft(clip.samples, n_fft=window, hop_length=hop, pad_mode="constant")
     level = 20.0 * np.log10(np.maximum(np.abs(lines).astype(np.float64) / (window / 4), 1e-6))
-    shown = spectrogram(clip)
-    np.testing.assert_allclose(shown.db, level, atol=0.01)
-    np.testing.assert_allclose(shown.frequencies, librosa.fft_frequencies(sr=rate, n_fft=window))
+    spectrum = spectrogram(clip)
+    np.testing.assert_allclose(spectrum.db, level, atol=0.01)
+    np.testing.assert_allclose(spectrum.frequencies, librosa.fft_frequencies(sr=rate, n_fft=window))
     middles = librosa.mel_frequencies(n_mels=42, fmin=50, fmax=7000)[1:-1]
     np.testing.assert_allclose(mel(clip, bands=40, fmin=50, fmax=7000).frequencies, middles)

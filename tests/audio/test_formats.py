@@ -12,9 +12,9 @@ import soundfile  # type: ignore[import-untyped]
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.audio.sounds import babble, decoded, encoded, vowel, written
+from tests.audio.sounds import babble, decoded, encoded, libsndfile_bytes, vowel
 from voicelab.audio.formats import decode, encode, sniff
-from voicelab.audio.samples import SILENT, resample
+from voicelab.audio.samples import NO_SAMPLES, resample
 from voicelab.errors import AudioError
 from voicelab.schema import FORMATS, AudioFormat
 
@@ -34,67 +34,67 @@ from voicelab.schema import FORMATS, AudioFormat
     ],
 )
 @pytest.mark.parametrize("rate", [8000, 44100, 96000])
-def test_files_of_another_writer_are_read(kind: str, subtype: str, tolerance: float, rate: int) -> None:
+def test_lossless_files_by_libsndfile_are_decoded(kind: str, subtype: str, tolerance: float, rate: int) -> None:
     samples = babble(rate, 0.3)
-    heard, heard_rate = decode(written(samples, rate, kind, subtype))
-    assert heard_rate == rate
-    assert heard.shape == samples.shape
-    assert np.abs(heard - samples).max() <= tolerance
+    output, output_rate = decode(libsndfile_bytes(samples, rate, kind, subtype))
+    assert output_rate == rate
+    assert output.shape == samples.shape
+    assert np.abs(output - samples).max() <= tolerance
 
 
 @pytest.mark.parametrize(("kind", "subtype"), [("MP3", "MPEG_LAYER_III"), ("OGG", "VORBIS"), ("OGG", "OPUS")])
 @pytest.mark.parametrize("channels", [1, 2])
-def test_lossy_files_of_another_writer_are_read(kind: str, subtype: str, channels: int) -> None:
+def test_lossy_files_by_libsndfile_are_decoded(kind: str, subtype: str, channels: int) -> None:
     samples = vowel(120, 48000, 1.0)
-    data = written(np.stack((samples,) * channels, axis=1), 48000, kind, subtype)
-    heard, rate = decode(data)
+    data = libsndfile_bytes(np.stack((samples,) * channels, axis=1), 48000, kind, subtype)
+    output, rate = decode(data)
     assert rate == 48000
     expected, _ = soundfile.read(io.BytesIO(data))
     expected = expected if channels == 1 else expected.mean(axis=1)
-    assert abs(heard.size - expected.size) <= 1152
-    size = min(heard.size, expected.size)
-    assert np.corrcoef(heard[:size], expected[:size])[0, 1] > 0.98
+    assert abs(output.size - expected.size) <= 1152
+    size = min(output.size, expected.size)
+    assert np.corrcoef(output[:size], expected[:size])[0, 1] > 0.98
 
 
 @pytest.mark.parametrize("kind", ["WAV", "FLAC"])
 @pytest.mark.parametrize("channels", [2, 3, 6])
 def test_channels_are_averaged(kind: str, channels: int) -> None:
     samples = np.stack([babble(44100, 0.2, seed) for seed in range(channels)], axis=1)
-    heard, _ = decode(written(samples, 44100, kind, "PCM_24"))
-    assert np.abs(heard - samples.mean(axis=1)).max() < 1e-6
+    output, _ = decode(libsndfile_bytes(samples, 44100, kind, "PCM_24"))
+    assert np.abs(output - samples.mean(axis=1)).max() < 1e-6
 
 
 @pytest.mark.parametrize("kind", ["wav", "mp3", "opus"])
-def test_a_stream_of_ours_is_read_as_a_file(kind: AudioFormat) -> None:
+def test_encoded_streams_are_decoded_as_files(kind: AudioFormat) -> None:
     rate = 48000 if kind == "opus" else 44100
     samples = vowel(120, rate, 0.5)
-    heard, heard_rate = decode(encoded(samples, kind, rate), kind)
-    assert heard_rate == rate
-    assert 0 <= heard.size - samples.size < 1152
+    output, output_rate = decode(encoded(samples, kind, rate), kind)
+    assert output_rate == rate
+    assert 0 <= output.size - samples.size < 1152
 
 
-def test_pcm_must_be_named() -> None:
+def test_pcm_requires_the_format_argument() -> None:
     data = np.array([0, 16384], "<i2").tobytes()
     assert decode(data, "pcm")[1] == 44100
-    heard, rate = decode(data, "pcm", sample_rate=8000)
-    assert (heard.tolist(), rate) == ([0.0, 0.5], 8000)
+    output, rate = decode(data, "pcm", sample_rate=8000)
+    assert (output.tolist(), rate) == ([0.0, 0.5], 8000)
     with pytest.raises(AudioError):
         decode(data)
 
 
-def test_the_content_decides_and_the_name_must_agree() -> None:
+def test_format_argument_must_match_the_signature() -> None:
     wav = encode(np.zeros(100, np.float32), "wav", 44100)
     mp3 = encode(np.zeros(5000, np.float32), "mp3", 44100)
     opus = encode(np.zeros(5000, np.float32), "opus", 48000)
-    flac = written(np.zeros(100), 44100, "FLAC", "PCM_16")
+    flac = libsndfile_bytes(np.zeros(100), 44100, "FLAC", "PCM_16")
     assert [sniff(data) for data in (wav, mp3, opus, flac)] == ["wav", "mp3", "ogg", "flac"]
     assert sniff(b"ID3\4\0\0\0\0\0\0" + mp3) == "mp3"
-    for named, data in (("mp3", wav), ("wav", mp3), ("opus", flac), ("wav", opus)):
-        with pytest.raises(AudioError, match=f"expected {named}"):
-            decode(data, named)  # type: ignore[arg-type]
+    for kind, data in (("mp3", wav), ("wav", mp3), ("opus", flac), ("wav", opus)):
+        with pytest.raises(AudioError, match=f"must be {kind}"):
+            decode(data, kind)  # type: ignore[arg-type]
 
 
-def test_a_script_that_names_another_file_is_refused(tmp_path: Path) -> None:
+def test_scripts_that_reference_files_are_rejected(tmp_path: Path) -> None:
     canary = tmp_path / "canary.wav"
     canary.write_bytes(encode(vowel(120, 44100, 0.1), "wav", 44100))
     scripts = [
@@ -109,41 +109,41 @@ def test_a_script_that_names_another_file_is_refused(tmp_path: Path) -> None:
         for kind in (None, "wav", "mp3", "opus"):
             with pytest.raises(AudioError):
                 decode(script.encode(), kind)
-        # … nor behind the beginning of something else.
+        # A signature before the script does not help.
         for head in (b"RIFF\0\0\0\0WAVE", b"fLaC", b"OggS", b"ID3\4\0\0\0\0\0\0", b"\xff\xfb\x90\xc4"):
             with pytest.raises(AudioError):
                 decode(head + script.encode())
 
 
-def test_no_demuxer_is_ever_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demuxer_is_always_given_to_ffmpeg(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = Mock(side_effect=av.open)
     monkeypatch.setattr("voicelab.audio.formats.av.open", opened)
     samples = babble(44100, 0.1)
     for kind, subtype in (("WAV", "PCM_16"), ("FLAC", "PCM_16"), ("OGG", "VORBIS")):
-        decode(written(samples, 44100, kind, subtype))
-    assert [one.kwargs.get("format") for one in opened.call_args_list] == ["wav", "flac", "ogg"]
+        decode(libsndfile_bytes(samples, 44100, kind, subtype))
+    assert [call.kwargs.get("format") for call in opened.call_args_list] == ["wav", "flac", "ogg"]
 
 
-def test_a_flac_that_is_cut_off_anywhere_is_an_error() -> None:
-    data = written(babble(16000, 1.0), 16000, "FLAC", "PCM_16")
+def test_truncated_flac_raises() -> None:
+    data = libsndfile_bytes(babble(16000, 1.0), 16000, "FLAC", "PCM_16")
     for cut in range(0, len(data), 61):
         with pytest.raises(AudioError):
             decode(data[:cut])
 
 
 @pytest.mark.parametrize("kind", ["WAV", "FLAC", "OGG", "MP3"])
-def test_a_file_that_is_cut_off_is_an_error(kind: str) -> None:
+def test_truncated_file_raises(kind: str) -> None:
     subtypes = {"OGG": "OPUS", "MP3": "MPEG_LAYER_III"}
-    data = written(babble(48000, 0.5), 48000, kind, subtypes.get(kind, "PCM_16"))
+    data = libsndfile_bytes(babble(48000, 0.5), 48000, kind, subtypes.get(kind, "PCM_16"))
     for share in (0.0, 0.01, 0.3, 0.6, 0.95):
-        # Not at a frame's end, where an MP3 cannot tell.
+        # An odd offset is not a frame boundary, where truncation of an MP3 is undetectable.
         cut = int(len(data) * share) | 1
         with pytest.raises(AudioError):
             decode(data[:cut])
 
 
-def test_silence_that_unpacks_into_too_much_is_refused_before_it_has() -> None:
-    bomb = written(np.zeros(48000 * 400), 48000, "FLAC", "PCM_16")
+def test_decompression_bomb_is_rejected() -> None:
+    bomb = libsndfile_bytes(np.zeros(48000 * 400), 48000, "FLAC", "PCM_16")
     assert len(bomb) < 300_000
     with pytest.raises(AudioError, match="300 seconds"):
         decode(bomb)
@@ -153,7 +153,7 @@ def test_silence_that_unpacks_into_too_much_is_refused_before_it_has() -> None:
         decode(bomb, max_seconds=399)
 
 
-def test_the_limit_holds_for_every_format() -> None:
+def test_max_seconds_applies_to_every_format() -> None:
     second = np.zeros(48000, np.float32)
     for kind in ("wav", "mp3", "opus"):
         data = encode(np.tile(second, 3), kind, 48000)
@@ -164,7 +164,7 @@ def test_the_limit_holds_for_every_format() -> None:
         decode(bytes(6 * 44100), "pcm", max_seconds=2)
 
 
-def test_a_forged_rate_does_not_stretch_the_limit() -> None:
+def test_forged_rate_does_not_extend_max_seconds() -> None:
     data = bytearray(encode(np.zeros(96_000 * 3, np.float32), "wav", 48000, 48000))
     data[24:28] = struct.pack("<I", 700_000)
     with pytest.raises(AudioError, match="2 seconds"):
@@ -174,30 +174,30 @@ def test_a_forged_rate_does_not_stretch_the_limit() -> None:
         decode(bytes(data))
 
 
-def test_large_files_are_refused_unread() -> None:
+def test_files_above_max_bytes_are_rejected() -> None:
     with pytest.raises(AudioError, match="at most 10"):
         decode(b"RIFF" + bytes(20), max_bytes=10)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_samples_that_are_not_finite_are_refused(value: float) -> None:
+def test_non_finite_samples_are_rejected(value: float) -> None:
     with pytest.raises(AudioError, match="finite"):
-        decode(written(np.array([0.0, value, 0.0]), 44100, "WAV", "FLOAT"))
+        decode(libsndfile_bytes(np.array([0.0, value, 0.0]), 44100, "WAV", "FLOAT"))
 
 
 def test_samples_beyond_full_scale_are_clipped() -> None:
-    heard, _ = decode(written(np.array([0.5, 3.0, -3.0]), 44100, "WAV", "FLOAT"))
-    assert heard.tolist() == [0.5, 1.0, -1.0]
+    output, _ = decode(libsndfile_bytes(np.array([0.5, 3.0, -3.0]), 44100, "WAV", "FLOAT"))
+    assert output.tolist() == [0.5, 1.0, -1.0]
 
 
-def test_what_tools_leave_after_an_mp3_is_left_out_and_other_bytes_are_damage() -> None:
+def test_tags_and_padding_after_an_mp3_are_ignored_and_other_bytes_raise() -> None:
     data = encode(vowel(120, 44100, 0.3), "mp3", 44100)
     expected = decode(data)[0]
     tag, lyrics = b"TAG" + bytes(125), b"LYRICSBEGININD0000200" + b"000021LYRICS200"
     ape = bytes(10) + b"APETAGEX" + struct.pack("<IIII", 2000, 32 + 10, 1, 0) + bytes(8)
     for tail in (tag, ape, ape + tag, b"\0", bytes(3000), b"\r\n", bytes(100) + tag, lyrics, b"3DI\4" + bytes(6)):
         assert np.array_equal(decode(data + tail)[0], expected), tail
-    for cut in range(1500, len(data) - 500, 97):  # as a download that was broken off leaves it
+    for cut in range(1500, len(data) - 500, 97):  # zero-filled like an interrupted download
         with pytest.raises(AudioError, match="cut off"):
             decode(data[:cut] + bytes(len(data) - cut))
     for tail in (b"and a sentence", bytes(range(1, 255)), data[500:700], data[:3]):
@@ -205,8 +205,8 @@ def test_what_tools_leave_after_an_mp3_is_left_out_and_other_bytes_are_damage() 
             decode(data + tail)
 
 
-def test_an_unknown_codec_is_an_error() -> None:
-    data = bytearray(written(np.zeros(1000), 16000, "WAV", "PCM_24"))
+def test_unknown_codec_raises() -> None:
+    data = bytearray(libsndfile_bytes(np.zeros(1000), 16000, "WAV", "PCM_24"))
     data[34] = 0
     with pytest.raises(AudioError, match="wav: "):
         decode(bytes(data))
@@ -214,44 +214,44 @@ def test_an_unknown_codec_is_an_error() -> None:
 
 @settings(deadline=None, max_examples=300)
 @given(data=st.data())
-def test_damage_gives_audio_or_an_audio_error(data: st.DataObject) -> None:
+def test_damaged_data_give_finite_audio_or_audio_error(data: st.DataObject) -> None:
     kind, subtype = data.draw(
         st.sampled_from([("WAV", "PCM_24"), ("FLAC", "PCM_16"), ("OGG", "VORBIS"), ("MP3", "MPEG_LAYER_III")])
     )
-    audio = bytearray(written(babble(16000, 0.1), 16000, kind, subtype))
-    # Headers are where damage does most.
-    places = st.integers(0, min(200, len(audio) - 1)) | st.integers(0, len(audio) - 1)
-    for at, value in data.draw(st.lists(st.tuples(places, st.integers(0, 255)), max_size=8)):
+    audio = bytearray(libsndfile_bytes(babble(16000, 0.1), 16000, kind, subtype))
+    # Prefer the headers.
+    offsets = st.integers(0, min(200, len(audio) - 1)) | st.integers(0, len(audio) - 1)
+    for at, value in data.draw(st.lists(st.tuples(offsets, st.integers(0, 255)), max_size=8)):
         audio[at] = value
     try:
-        heard, rate = decode(bytes(audio))
+        output, rate = decode(bytes(audio))
     except AudioError as error:
         str(error).encode()
     else:
         assert rate > 0
-        assert np.isfinite(heard).all()
-        assert np.abs(heard).max(initial=0) <= 1.0
+        assert np.isfinite(output).all()
+        assert np.abs(output).max(initial=0) <= 1.0
 
 
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("source", [24000, 44100, 48000])
-def test_a_file_is_as_long_as_its_samples(kind: AudioFormat, source: int) -> None:
+def test_file_has_the_length_of_its_samples(kind: AudioFormat, source: int) -> None:
     samples = babble(source, 0.51)
     data = encode(samples, kind, source)
-    heard, rate = decode(data, kind)
-    assert heard.size == resample(samples, source, rate).size
+    output, rate = decode(data, kind)
+    assert output.size == resample(samples, source, rate).size
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_a_file_sounds_like_the_stream(kind: AudioFormat) -> None:
+def test_file_and_stream_decode_to_equal_samples(kind: AudioFormat) -> None:
     samples = babble(44100, 0.5)
     streamed = decoded(encoded(samples, kind, 44100), kind)
-    heard, _ = decode(encode(samples, kind, 44100), kind)
-    assert np.array_equal(streamed[: heard.size], heard)
+    output, _ = decode(encode(samples, kind, 44100), kind)
+    assert np.array_equal(streamed[: output.size], output)
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_no_samples_are_a_file_too(kind: AudioFormat) -> None:
-    heard, _ = decode(encode(SILENT, kind, 48000), kind)
-    # Ogg cannot tell an empty stream from one that was cut off, so it holds one sample of silence.
-    assert heard.size == (kind == "opus")
+def test_empty_audio_is_a_valid_file(kind: AudioFormat) -> None:
+    output, _ = decode(encode(NO_SAMPLES, kind, 48000), kind)
+    # An empty Ogg stream is indistinguishable from a truncated one, so the file has one sample of silence.
+    assert output.size == (kind == "opus")

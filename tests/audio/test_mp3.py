@@ -15,36 +15,36 @@ from voicelab.audio.samples import Samples
 LENGTHS = [5000, 44100, 44147, 44148]
 
 
-def ffmpeg_reads(data: bytes) -> Samples:
+def decode_with_ffmpeg(data: bytes) -> Samples:
     with av.open(io.BytesIO(data), "r", format="mp3") as source:
         return np.concatenate([frame.to_ndarray()[0] for frame in source.decode(audio=0)])
 
 
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("bitrate", [64, 192])
-def test_other_readers_give_a_file_its_length_and_place(length: int, bitrate: int) -> None:
+def test_other_decoders_remove_delay_and_padding(length: int, bitrate: int) -> None:
     samples = vowel(130, 44100, 2.0)[:length]
     data = encode(samples, "mp3", 44100, mp3_bitrate=bitrate)
-    for heard in (soundfile.read(io.BytesIO(data))[0], ffmpeg_reads(data)):
-        assert heard.size == length
-        assert np.corrcoef(heard, samples)[0, 1] > 0.99
+    for output in (soundfile.read(io.BytesIO(data))[0], decode_with_ffmpeg(data)):
+        assert output.size == length
+        assert np.corrcoef(output, samples)[0, 1] > 0.99
 
 
-def test_a_stream_tells_its_delay_and_a_file_its_length_too() -> None:
+def test_information_frame_of_stream_and_file() -> None:
     data = encoded(np.zeros(10_000, np.float32), "mp3", 44100)
     assert read_info(data[:417]) == Mp3Info(skip=MP3_DELAY, length=None)
     assert read_info(with_exact_info(data, 10_000)[:417]) == Mp3Info(skip=MP3_DELAY, length=10_000)
     assert len(with_exact_info(data, 10_000)) == len(data)
-    # The frame after it is audio.
+    # The next frame is audio.
     assert read_info(data[417:834]) is None
 
 
-def test_the_information_frame_is_one_of_its_stream() -> None:
+def test_information_frame_matches_its_stream() -> None:
     data = encoded(np.zeros(10_000, np.float32), "mp3", 32000, sample_rate=32000, mp3_bitrate=64)
     frame = info_frame(data[288:])
     assert data[:288] == frame
     assert len(frame) == 144000 * 64 // 32000
-    # LAME's checksum is a CRC-16 (polynomial 0x8005, reflected) over all before it.
+    # LAME's checksum is a CRC-16 (polynomial 0x8005, reflected) of the preceding bytes.
     end = frame.index(b"LAME") + 34
     value = 0
     for byte in frame[:end]:
@@ -55,11 +55,11 @@ def test_the_information_frame_is_one_of_its_stream() -> None:
 
 
 @pytest.mark.parametrize("frame", [b"", b"\xff\xfb", b"\xff\xfb\x90\xc4" + bytes(17) + b"Info", bytes(400)])
-def test_a_short_or_silent_frame_tells_nothing(frame: bytes) -> None:
+def test_frame_without_tag_has_no_info(frame: bytes) -> None:
     assert read_info(frame) is None
 
 
-def test_a_tag_without_figures_says_only_that_the_frame_is_no_audio() -> None:
+def test_xing_tag_without_lame_fields() -> None:
     bare = b"\xff\xfb\x90\xc4" + bytes(17) + b"Xing" + bytes(300)
     assert read_info(bare) == Mp3Info(skip=0, length=None)
 
@@ -81,5 +81,5 @@ def test_a_tag_without_figures_says_only_that_the_frame_is_no_audio() -> None:
         ("fffb90", None),
     ],
 )
-def test_frame_lengths_by_the_standard(header: str, length: int | None) -> None:
+def test_frame_lengths(header: str, length: int | None) -> None:
     assert frame_length(bytes.fromhex(header)) == length

@@ -32,45 +32,45 @@ def make() -> Iterator[Make]:
         return made[-1]
 
     yield begin
-    for one in made:
-        one.close()
+    for box in made:
+        box.close()
 
 
-def test_an_answer_comes_back_whole(make: Make) -> None:
+def test_large_answer_is_returned(make: Make) -> None:
     box = make(untrusted.echo)
     data = os.urandom(3_000_000)
     assert box.call(data, times=2) == data * 2
     assert box.call(b"") == b""
 
 
-def test_a_process_is_used_again_and_a_lost_one_replaced(make: Make) -> None:
+def test_worker_is_reused_and_replaced_after_a_kill(make: Make) -> None:
     box = make(untrusted.tell)
-    first = box.call(b"").split()[0]
-    assert box.call(b"").split()[0] == first
-    os.kill(int(first), 9)
+    worker_pid = box.call(b"").split()[0]
+    assert box.call(b"").split()[0] == worker_pid
+    os.kill(int(worker_pid), 9)
     box._idle[0].wait()
-    assert box.call(b"").split()[0] != first
+    assert box.call(b"").split()[0] != worker_pid
 
 
-def test_a_refusal_keeps_its_reason_and_the_process(make: Make) -> None:
+def test_rejection_keeps_message_and_worker(make: Make) -> None:
     box = make(untrusted.refuse)
-    for reason in ("one", "two"):
+    for reason in ("first", "second"):
         with pytest.raises(AudioError, match=f"no: {reason}"):
             box.call(reason.encode())
     assert len(box._idle) == 1
 
 
-@pytest.mark.parametrize("what", [untrusted.crash, untrusted.fail], ids=["crash", "bug"])
-def test_a_crash_is_an_audio_error(make: Make, what: Callable[..., bytes]) -> None:
+@pytest.mark.parametrize("function", [untrusted.crash, untrusted.fail], ids=["crash", "bug"])
+def test_crash_raises_audio_error(make: Make, function: Callable[..., bytes]) -> None:
     with pytest.raises(AudioError, match=r"decoder (was ended by signal|stopped)"):
-        make(what).call(b"x")
+        make(function).call(b"x")
 
 
-@pytest.mark.parametrize("what", [untrusted.hang, untrusted.spin], ids=["sleeps", "spins"])
-def test_what_hangs_is_ended(make: Make, what: Callable[..., bytes]) -> None:
+@pytest.mark.parametrize("function", [untrusted.hang, untrusted.spin], ids=["sleeps", "spins"])
+def test_hanging_worker_is_killed(make: Make, function: Callable[..., bytes]) -> None:
     began = time.monotonic()
     with pytest.raises(AudioError, match="longer than 2 s"):
-        make(what, seconds=2).call(b"x")
+        make(function, seconds=2).call(b"x")
     assert time.monotonic() - began < 20
 
 
@@ -80,30 +80,30 @@ def test_memory_is_limited(make: Make) -> None:
         make(untrusted.eat, memory=2**30).call(b"x")
 
 
-def test_what_it_prints_is_no_answer(make: Make) -> None:
+def test_output_of_the_function_is_not_an_answer(make: Make) -> None:
     box = make(untrusted.chatter)
     assert [box.call(b"a"), box.call(b"b")] == [b"a", b"b"]
 
 
-def test_an_answer_that_is_too_long_is_refused(make: Make) -> None:
-    with pytest.raises(AudioError, match="more than it should"):
-        make(untrusted.echo, most=10).call(b"x" * 11)
+def test_answer_above_the_limit_is_rejected(make: Make) -> None:
+    with pytest.raises(AudioError, match="more data than allowed"):
+        make(untrusted.echo, max_answer_size=10).call(b"x" * 11)
 
 
-def test_no_key_of_ours_is_in_its_environment(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_of_the_worker_has_no_secrets(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VOICELAB_API_KEY", "canary")
-    told = make(untrusted.tell).call(b"").decode()
-    assert "VOICELAB" not in told
-    assert "PYTHONPATH" in told
+    output = make(untrusted.tell).call(b"").decode()
+    assert "VOICELAB" not in output
+    assert "PYTHONPATH" in output
 
 
 @posix
-def test_it_opens_no_file_and_no_connection(make: Make, tmp_path: Path) -> None:
+def test_worker_cannot_open_files_or_connections(make: Make, tmp_path: Path) -> None:
     canary = tmp_path / "canary"
     canary.write_bytes(b"secret")
-    for what, data in ((untrusted.read_file, str(canary).encode()), (untrusted.write_file, b"x")):
+    for function, data in ((untrusted.read_file, str(canary).encode()), (untrusted.write_file, b"x")):
         with pytest.raises(AudioError, match="stopped"):
-            make(what).call(data)
+            make(function).call(data)
     assert not list(Path().glob("left-behind"))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         with pytest.raises(AudioError, match="stopped"):
@@ -113,25 +113,25 @@ def test_it_opens_no_file_and_no_connection(make: Make, tmp_path: Path) -> None:
             listener.accept()
 
 
-def test_several_calls_at_once(make: Make) -> None:
+def test_concurrent_calls(make: Make) -> None:
     box = make(untrusted.echo)
-    asked = [bytes([number]) * 100_000 for number in range(5)]
+    requests = [bytes([number]) * 100_000 for number in range(5)]
     with ThreadPoolExecutor(5) as pool:
-        assert list(pool.map(box.call, asked)) == asked
+        assert list(pool.map(box.call, requests)) == requests
     assert len(box._idle) <= 2
 
 
-def test_closing_ends_its_processes(make: Make) -> None:
+def test_close_stops_workers(make: Make) -> None:
     box = make(untrusted.tell)
-    process = int(box.call(b"").split()[0])
+    worker_pid = int(box.call(b"").split()[0])
     box.close()
     if sys.platform == "linux":
-        assert not Path(f"/proc/{process}").exists()
+        assert not Path(f"/proc/{worker_pid}").exists()
     assert box.call(b"")
 
 
 @pytest.mark.parametrize("format", ["wav", "mp3", "opus"])
-def test_audio_is_the_same_as_decoded_here(format: str) -> None:
+def test_sandboxed_audio_equals_direct_decoding(format: str) -> None:
     data = speech_file(2, format=format)
     samples, rate = decode_apart(data)
     expected, expected_rate = decode(data)
@@ -139,11 +139,11 @@ def test_audio_is_the_same_as_decoded_here(format: str) -> None:
     assert np.array_equal(samples, expected)
 
 
-def test_its_refusals_are_those_of_the_decoder() -> None:
-    for data, why in ((b"nothing", "no WAV"), (speech_file(2)[:-9], "cut off"), (bytes(200), "no WAV")):
-        with pytest.raises(AudioError, match=why):
+def test_sandboxed_errors_equal_those_of_decode() -> None:
+    for data, reason in ((b"nothing", "must be WAV"), (speech_file(2)[:-9], "cut off"), (bytes(200), "must be WAV")):
+        with pytest.raises(AudioError, match=reason):
             decode_apart(data)
-    with pytest.raises(AudioError, match="longer than 1 seconds"):
+    with pytest.raises(AudioError, match="at most 1 seconds"):
         decode_apart(speech_file(2), max_seconds=1)
     with pytest.raises(AudioError, match="at most 100"):
         decode_apart(speech_file(2), max_bytes=100)
@@ -154,9 +154,9 @@ def test_its_refusals_are_those_of_the_decoder() -> None:
     [b"", b"\x40\x1f\x00", struct.pack("<If", 8000, np.nan), struct.pack("<If", 8000, 7.0), struct.pack("<If", 0, 0.5)],
     ids=["nothing", "cut", "NaN", "loud", "no rate"],
 )
-def test_an_answer_that_is_no_audio_is_not_believed(answer: bytes, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    liar = make(untrusted.echo)
-    monkeypatch.setattr(liar, "call", lambda data, **_: Sandbox.call(liar, answer))
-    monkeypatch.setattr(sandbox, "_AUDIO", liar)
+def test_invalid_audio_from_the_worker_is_rejected(answer: bytes, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    box = make(untrusted.echo)
+    monkeypatch.setattr(box, "call", lambda data, **_: Sandbox.call(box, answer))
+    monkeypatch.setattr(sandbox, "_AUDIO", box)
     with pytest.raises(AudioError):
         decode_apart(b"x")

@@ -1,4 +1,4 @@
-"""What a decoder does that has been taken over, or has a bug; run in the sandbox by test_sandbox.py."""
+"""Malicious and faulty decoders, run in the sandbox by test_sandbox.py."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def eat(data: bytes) -> bytes:
 
 
 def chatter(data: bytes) -> bytes:
-    sys.stdout.write("this is no answer")
+    sys.stdout.write("not an answer")
     sys.stdout.flush()
-    os.write(1, b"nor is this")
+    os.write(1, b"not an answer either")
     return data
 
 

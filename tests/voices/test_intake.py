@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.audio.sounds import written
+from tests.audio.sounds import libsndfile_bytes
 from tests.speechlike import RATE, speech_file, speechlike
 from tests.voices.conftest import Spoken
 from voicelab.audio.samples import Samples, dbfs
@@ -55,7 +55,7 @@ def _heard(sample: Sample) -> Clip:
         speech_file(2),
         speech_file(2, format="mp3"),
         speech_file(2, format="opus"),
-        written(np.stack((speechlike(2), np.zeros(2 * RATE)), axis=1), RATE),
+        libsndfile_bytes(np.stack((speechlike(2), np.zeros(2 * RATE)), axis=1), RATE),
     ],
     ids=["wav", "mp3", "opus", "stereo"],
 )
@@ -129,14 +129,14 @@ def test_noise_is_noted() -> None:
 @pytest.mark.parametrize(
     ("bad", "why"),
     [
-        (b"nothing", "no WAV"),
+        (b"nothing", "must be WAV"),
         (b"RIFF\x10\x00\x00\x00WAVEfmt ", "cut off"),
         (_file(np.zeros(RATE, np.float32)), "silent"),
         (_file((0.3 * np.sin(np.arange(RATE))).astype(np.float32)), "no speech"),
-        (b"ffconcat version 1.0\nfile 'secret.wav'", "no WAV"),
-        (b"#EXTM3U\nhttp://127.0.0.1:1/canary.wav", "no WAV"),
-        (b"https://example.org/voice.wav", "no WAV"),
-        (_file(np.zeros(301 * RATE, np.float32)), "longer than 300"),
+        (b"ffconcat version 1.0\nfile 'secret.wav'", "must be WAV"),
+        (b"#EXTM3U\nhttp://127.0.0.1:1/canary.wav", "must be WAV"),
+        (b"https://example.org/voice.wav", "must be WAV"),
+        (_file(np.zeros(301 * RATE, np.float32)), "at most 300 seconds"),
         (b"RIFF\x00\x00\x00\x00WAVE" + bytes(50 * 2**20), "at most 52428800"),
     ],
     ids=["rubbish", "cut", "silence", "tone", "concat", "playlist", "url", "long", "large"],

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.audio.sounds import written
+from tests.audio.sounds import libsndfile_bytes
 from tests.speechlike import RATE, speech_file, speechlike
 from tests.voices.conftest import SAMPLES
 from tests.voices.test_cover import picture
@@ -28,7 +28,7 @@ def _take(voice: bytes, cover: bytes | None = None) -> tuple[Sample, ...]:
 
 
 def _flac_bomb() -> bytes:
-    return written(np.zeros(48_000 * 310, np.int16), 48_000, "FLAC")
+    return libsndfile_bytes(np.zeros(48_000 * 310, np.int16), 48_000, "FLAC")
 
 
 def _forged_rate() -> bytes:
@@ -50,7 +50,7 @@ def test_bombs_and_forged_rates_are_refused(make: object) -> None:
 @pytest.fixture(scope="module")
 def wholes() -> list[bytes]:
     kinds = (("WAV", "PCM_16"), ("WAV", "FLOAT"), ("FLAC", "PCM_16"), ("OGG", "VORBIS"))
-    rated = [written(speechlike(0.9), RATE, *kind) for kind in kinds]
+    rated = [libsndfile_bytes(speechlike(0.9), RATE, *kind) for kind in kinds]
     return [*rated, speech_file(0.9, format="mp3"), speech_file(0.9, format="opus")]
 
 

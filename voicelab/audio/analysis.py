@@ -1,7 +1,7 @@
-"""What speech researchers measure in a clip: pitch, energy, spectrogram, mel spectrogram, and a digest.
+"""Acoustic analysis of a clip: pitch, energy, spectrogram, mel spectrogram, and a digest.
 
-What every picture of a clip needs is numpy alone, by librosa's definitions and to its figures: importing librosa, which
-compiles functions as it is imported, takes longer than making the sound. Only pYIN asks for it.
+Definitions and values are those of librosa, implemented in numpy because importing librosa takes longer than synthesis.
+Only pYIN uses librosa itself.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from voicelab.audio.samples import Sound
 from voicelab.errors import ArgumentError
 
 _FLOOR_DB = -120.0
-# Pitch is looked for in audio of this rate: enough for 600 Hz to the cent, and quick.
+# Sample rate in Hz of the pitch tracker: resolves 600 Hz to the cent, and is fast.
 _F0_RATE = 16_000
-# A frame is voiced when it resembles itself one period later at least this much, and is not much
-# fainter than the loudest.
+# A frame is voiced if its normalized autocorrelation at one period reaches this value, and its level is within
+# this range of the loudest frame.
 _VOICED_SIMILARITY, _VOICED_RANGE_DB = 0.6, 40.0
 
-# Below this a dip of YIN's difference function is a period (its authors' absolute threshold).
+# YIN's absolute threshold on the normalized difference function.
 _YIN_THRESHOLD = 0.1
-_FRAMES_AT_ONCE = 1024
+_FRAMES_PER_BLOCK = 1024
 
 _Floats = npt.NDArray[np.float64]
 
@@ -46,13 +46,13 @@ class Contour:
 
     @property
     def median(self) -> float:
-        """Median of the values that are numbers; NaN when there is none."""
+        """Median of the finite values; NaN without any."""
         finite = self.values[np.isfinite(self.values)]
         return float(np.median(finite)) if finite.size else math.nan
 
     @property
     def share(self) -> float:
-        """Share of the frames that have a value, 0 to 1; of a pitch contour, the voiced share."""
+        """Fraction of the frames with a finite value, 0 to 1; of a pitch contour, the voiced fraction."""
         return float(np.isfinite(self.values).mean()) if self.values.size else 0.0
 
     def __repr__(self) -> str:
@@ -78,10 +78,10 @@ class Spectrum:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """A clip in a few figures that stay the same, within tolerances, on every machine.
+    """Acoustic summary of a clip, reproducible across machines within tolerances.
 
-    ``duration`` in seconds, ``level`` in dBFS (-inf for silence), ``f0`` the median pitch in Hz (None when
-    nothing is voiced), ``mel`` the mean levels in dB of eight mel bands between 80 Hz and 8 kHz.
+    ``duration`` in seconds, ``level`` in dBFS (-inf for silence), ``f0`` the median pitch in Hz (None if
+    unvoiced), ``mel`` the mean levels in dB of eight mel bands between 80 Hz and 8 kHz.
     """
 
     duration: float
@@ -96,14 +96,14 @@ class Digest:
     def close_to(
         self, other: Digest, *, seconds: float = 0.05, db: float = 1.5, cents: float = 50.0, mel_db: float = 3.0
     ) -> bool:
-        """Tell whether two digests agree within these tolerances; two silences do."""
+        """Tell whether two digests agree within tolerances; two silent clips do."""
         if abs(self.duration - other.duration) > seconds or (self.f0 is None) != (other.f0 is None):
             return False
         if self.level != other.level and not abs(self.level - other.level) <= db:
             return False
         if self.f0 is not None and other.f0 is not None and abs(1200.0 * math.log2(self.f0 / other.f0)) > cents:
             return False
-        return all(abs(mine - theirs) <= mel_db for mine, theirs in zip(self.mel, other.mel, strict=True))
+        return all(abs(a - b) <= mel_db for a, b in zip(self.mel, other.mel, strict=True))
 
 
 def f0(
@@ -114,17 +114,20 @@ def f0(
     hop_s: float = 0.01,
     method: Literal["yin", "pyin"] = "yin",
 ) -> Contour:
-    """Return the pitch in Hz, NaN where nothing is voiced.
+    """Estimate the pitch contour in Hz, NaN in unvoiced frames.
 
-    ``yin`` (de Cheveigné & Kawahara 2002) takes milliseconds, its voicing comes from the similarity of
-    neighbouring periods; ``pyin`` (Mauch & Dixon 2014) smooths and decides voicing by a hidden Markov
-    model, takes a second for a few seconds of speech, and many more at first use. Raises ArgumentError for
-    impossible bounds.
+    ``yin`` (de Cheveigné & Kawahara 2002) takes milliseconds and decides voicing by the similarity of
+    adjacent periods; ``pyin`` (Mauch & Dixon 2014) smooths and decides voicing by a hidden Markov
+    model, and takes a second for a few seconds of speech, many more at first use. Raises ArgumentError for
+    invalid bounds.
     """
     if not 20.0 <= fmin < fmax <= _F0_RATE / 4 or not 0.001 <= hop_s <= 1.0:
-        raise ArgumentError.of("f0", f"{fmin} to {fmax} Hz every {hop_s} s cannot be searched")
+        raise ArgumentError.of(
+            "f0",
+            f"must be 20 <= fmin < fmax <= {_F0_RATE // 4} Hz and 0.001 <= hop_s <= 1, got {fmin} to {fmax} Hz, {hop_s} s",
+        )
     if method not in ("yin", "pyin"):
-        raise ArgumentError.of("method", f"{method!r} is not 'yin' or 'pyin'")
+        raise ArgumentError.of("method", f"must be 'yin' or 'pyin', got {method!r}")
     frame = 2 ** math.ceil(math.log2(3.0 * _F0_RATE / fmin))
     hop = round(hop_s * _F0_RATE)
     samples = clip.resample(_F0_RATE).samples.astype(np.float64)
@@ -141,25 +144,25 @@ def f0(
 
 
 def _yin(samples: _Floats, fmin: float, fmax: float, frame: int, hop: int) -> _Floats:
-    """Return the pitch of every frame (de Cheveigné & Kawahara 2002), as ``librosa.yin`` has it."""
+    """Estimate the pitch of every frame by YIN (de Cheveigné & Kawahara 2002), equal to ``librosa.yin``."""
     frames = framed(np.pad(samples, frame // 2), frame, hop)
-    shortest, longest = int(_F0_RATE / fmax), min(math.ceil(_F0_RATE / fmin), frame - 1)
-    blocks = (frames[first : first + _FRAMES_AT_ONCE] for first in range(0, len(frames), _FRAMES_AT_ONCE))
-    return _F0_RATE / np.concatenate([_periods(_difference(block, longest), shortest) for block in blocks])
+    min_lag, max_lag = int(_F0_RATE / fmax), min(math.ceil(_F0_RATE / fmin), frame - 1)
+    blocks = (frames[start : start + _FRAMES_PER_BLOCK] for start in range(0, len(frames), _FRAMES_PER_BLOCK))
+    return _F0_RATE / np.concatenate([_periods(_difference(block, max_lag), min_lag) for block in blocks])
 
 
-def _difference(frames: _Floats, longest: int) -> _Floats:
-    """Return YIN's cumulative mean normalized difference (its equation 8) at lags of 1 to ``longest`` samples."""
+def _difference(frames: _Floats, max_lag: int) -> _Floats:
+    """Compute YIN's cumulative mean normalized difference (equation 8) at lags of 1 to ``max_lag`` samples."""
     spectrum = np.fft.rfft(frames, 2 * frames.shape[1])
-    similar = np.fft.irfft(np.square(spectrum.real) + np.square(spectrum.imag))[:, : longest + 1]
-    difference = 2.0 * (similar[:, :1] - similar[:, 1:]) - np.cumsum(np.square(frames), axis=1)[:, :longest]
-    mean = np.cumsum(difference, axis=1) / np.arange(1, longest + 1)
+    similar = np.fft.irfft(np.square(spectrum.real) + np.square(spectrum.imag))[:, : max_lag + 1]
+    difference = 2.0 * (similar[:, :1] - similar[:, 1:]) - np.cumsum(np.square(frames), axis=1)[:, :max_lag]
+    mean = np.cumsum(difference, axis=1) / np.arange(1, max_lag + 1)
     return cast("_Floats", difference / (mean + np.finfo(np.float64).tiny))
 
 
-def _periods(difference: _Floats, shortest: int) -> _Floats:
-    """Return the period of every frame in samples: its first deep dip, or else its deepest, between samples."""
-    dips = difference[:, shortest - 1 :]
+def _periods(difference: _Floats, min_lag: int) -> _Floats:
+    """Estimate the period of every frame in samples: the first dip below the threshold, else the minimum, interpolated."""
+    dips = difference[:, min_lag - 1 :]
     rows = np.arange(len(dips))
     trough = np.zeros(dips.shape, np.bool_)
     trough[:, 1:-1] = (dips[:, 1:-1] < dips[:, :-2]) & (dips[:, 1:-1] <= dips[:, 2:])
@@ -169,14 +172,14 @@ def _periods(difference: _Floats, shortest: int) -> _Floats:
     middle = np.clip(lag, 1, dips.shape[1] - 2)
     before, here, after = (dips[rows, middle + step] for step in (-1, 0, 1))
     curve, slope = after + before - 2.0 * here, (after - before) / 2.0
-    # The bottom of a parabola through three points; the middle one where there is none between them.
+    # Parabolic interpolation; no shift where the minimum is not between the neighbors.
     inside = (np.abs(slope) < np.abs(curve)) & (middle == lag)
     shift = np.divide(-slope, curve, out=np.zeros(len(dips)), where=inside)
-    return cast("_Floats", shortest + lag + shift)
+    return cast("_Floats", min_lag + lag + shift)
 
 
 def framed(samples: npt.NDArray[Any], frame: int, hop: int) -> npt.NDArray[Any]:
-    """Return a view of the samples by frames, (frames, frame)."""
+    """Return a view of the samples as overlapping frames, shape (frames, frame)."""
     return np.lib.stride_tricks.sliding_window_view(samples, frame)[::hop]
 
 
@@ -197,7 +200,7 @@ def _voiced(samples: _Floats, pitch: _Floats, frame: int, hop: int) -> npt.NDArr
 
 
 def energy(clip: Sound, *, window_s: float = 0.025, hop_s: float = 0.01) -> Contour:
-    """Return the root-mean-square level in dBFS of a window around each frame, -120 at the least."""
+    """Compute the RMS level in dBFS in a window around each frame, with a floor of -120."""
     window, hop = _frame_sizes(clip, window_s, hop_s)
     padded = np.pad(clip.samples.astype(np.float64), (window // 2, window))
     power = np.concatenate(([0.0], np.cumsum(np.square(padded))))
@@ -208,7 +211,7 @@ def energy(clip: Sound, *, window_s: float = 0.025, hop_s: float = 0.01) -> Cont
 
 
 def spectrogram(clip: Sound, *, window_s: float = 0.025, hop_s: float = 0.005) -> Spectrum:
-    """Return the short-time spectrum in dB under a Hann window: (frequencies to half the rate, frames)."""
+    """Compute the short-time spectrum in dB with a Hann window, shape (frequencies, frames)."""
     power, window, hop = _power(clip, window_s, hop_s)
     frequencies = np.fft.rfftfreq(window, 1.0 / clip.rate)
     return Spectrum(_frozen(np.arange(power.shape[1]) * hop / clip.rate), _frozen(frequencies), _frozen(_db(power)))
@@ -223,20 +226,22 @@ def mel(
     window_s: float = 0.04,
     hop_s: float = 0.01,
 ) -> Spectrum:
-    """Return the mel spectrogram in dB (Slaney's scale): (bands, frames).
+    """Compute the mel spectrogram in dB (Slaney's scale), shape (bands, frames).
 
-    ``fmax`` in Hz is half the rate when None. Raises ArgumentError for impossible bounds.
+    ``fmax`` is in Hz, None for half the sample rate. Raises ArgumentError for invalid bounds.
     """
     top = clip.rate / 2 if fmax is None else min(fmax, clip.rate / 2)
     if bands < 1 or not 0.0 <= fmin < top:
-        raise ArgumentError.of("mel", f"there are no {bands} bands from {fmin} to {top} Hz")
+        raise ArgumentError.of(
+            "mel", f"must be bands >= 1 and 0 <= fmin < fmax, got {bands} bands from {fmin} to {top} Hz"
+        )
     power, window, hop = _power(clip, window_s, hop_s)
     edges = _hertz(np.linspace(_mels(fmin), _mels(top), bands + 2))
     frequencies = np.fft.rfftfreq(window, 1.0 / clip.rate)
     rise = (frequencies[None] - edges[:-2, None]) / np.diff(edges)[:-1, None]
     fall = (edges[2:, None] - frequencies[None]) / np.diff(edges)[1:, None]
     weights = np.maximum(0.0, np.minimum(rise, fall))
-    # Low bands may be narrower than the spacing of the spectrum; they then take its nearest line.
+    # Low bands may be narrower than the bin spacing of the spectrum; they use the nearest bin.
     for band in np.flatnonzero(weights.sum(axis=1) == 0.0):
         weights[band, np.argmin(np.abs(frequencies - edges[band + 1]))] = 1.0
     times = np.arange(power.shape[1]) * hop / clip.rate
@@ -244,7 +249,7 @@ def mel(
 
 
 def _mels(hertz: float) -> float:
-    """Slaney's scale (Auditory Toolbox, 1998): linear to 1000 Hz, which is 15, and logarithmic above."""
+    """Convert Hz to mels by Slaney's scale (Auditory Toolbox, 1998): linear to 1000 Hz (15 mels), logarithmic above."""
     return hertz * 3.0 / 200.0 if hertz < 1000.0 else 15.0 + math.log(hertz / 1000.0) * 27.0 / math.log(6.4)
 
 
@@ -253,7 +258,7 @@ def _hertz(mels: _Floats) -> _Floats:
 
 
 def digest(clip: Sound) -> Digest:
-    """Return the figures by which notebooks are compared. Takes some 30 ms for 3 s of audio."""
+    """Compute the digest by which notebooks are compared. Takes about 30 ms for 3 s of audio."""
     pitch = f0(clip).median
     bands = np.power(10.0, mel(clip, bands=8, fmin=80.0, fmax=8000.0).db / 10.0).mean(axis=1)
     return Digest(
@@ -266,21 +271,21 @@ def digest(clip: Sound) -> Digest:
 
 def _frame_sizes(clip: Sound, window_s: float, hop_s: float) -> tuple[int, int]:
     if not 0.001 <= hop_s <= 1.0 or not 0.001 <= window_s <= 1.0:
-        raise ArgumentError.of("window_s, hop_s", f"a window of {window_s} s every {hop_s} s is not within 1 ms to 1 s")
+        raise ArgumentError.of("window_s, hop_s", f"must be between 0.001 and 1 s, got {window_s} and {hop_s}")
     return max(2, round(window_s * clip.rate)), max(1, round(hop_s * clip.rate))
 
 
 def _power(clip: Sound, window_s: float, hop_s: float) -> tuple[_Floats, int, int]:
     window, hop = _frame_sizes(clip, window_s, hop_s)
-    # Zeros around it instead of reflections: what is not in the clip is silence.
+    # Zero padding: outside the clip is silence.
     samples = np.pad(clip.samples, (window // 2, window // 2 + max(0, window - len(clip))))
     hann = 0.5 - 0.5 * np.cos(2.0 * np.pi * np.arange(window) / window)
     frames = framed(samples, window, hop)
     power: _Floats = np.empty((window // 2 + 1, len(frames)))
-    for first in range(0, len(frames), _FRAMES_AT_ONCE):
-        spectrum = np.fft.rfft(hann * frames[first : first + _FRAMES_AT_ONCE])
-        # A sine of amplitude 1 has a line of half the window's sum, which for Hann is a quarter of its length.
-        power[:, first : first + len(spectrum)] = np.square(np.abs(spectrum.T) / (window / 4.0))
+    for start in range(0, len(frames), _FRAMES_PER_BLOCK):
+        spectrum = np.fft.rfft(hann * frames[start : start + _FRAMES_PER_BLOCK])
+        # The peak magnitude of a full-scale sine is half the window's sum: for Hann, a quarter of its length.
+        power[:, start : start + len(spectrum)] = np.square(np.abs(spectrum.T) / (window / 4.0))
     return power, window, hop
 
 

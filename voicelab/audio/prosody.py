@@ -1,4 +1,4 @@
-"""Speed without a change of pitch, and volume without clipping, on a stream of samples."""
+"""Streaming time stretching at constant pitch, and gain with a limiter."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ import av
 import av.filter
 import numpy as np
 
-from voicelab.audio.samples import SILENT, OneUse, Samples, as_samples, check_rate
+from voicelab.audio.samples import NO_SAMPLES, OneUse, Samples, as_samples, check_rate
 from voicelab.audio.words import WordTime
 from voicelab.schema import ProsodyControl, TTSRequest
 
 CEILING_DBFS = -0.1
-"""Peak level in dBFS that limited audio does not exceed."""
+"""Maximum peak level of limited audio in dBFS."""
 
-# The limiter begins to turn down this long before a peak and recovers with this time constant.
+# Look-ahead before a peak, and time constant of the release.
 _LOOK_AHEAD_S, _RELEASE_S = 0.005, 0.08
 _BLOCK_S = 0.001
-# A gain this near to 1 is 1 (0.01 dB), so that what needs no limiting is left exactly as it was.
-_RECOVERED = 0.999
-# FFmpeg is always fed frames of this many samples, so that its output cannot depend on the caller's.
-_TEMPO_FRAME = 1024
+# Gains above this (-0.01 dB) are set to 1, so that samples below the ceiling stay bit-exact.
+_UNITY_THRESHOLD = 0.999
+# In samples. Frames of a fixed size make FFmpeg's output independent of the caller's block sizes.
+_TEMPO_FRAME_SIZE = 1024
 
 
 class Limiter:
-    """A look-ahead peak limiter for a stream: turns peaks down instead of cutting them off.
+    """Streaming look-ahead peak limiter.
 
-    The gain is decided once a millisecond and runs in a straight line between; it comes down over the
-    5 ms before a peak and recovers in about 80 ms. Samples that need no limiting pass unchanged. The
-    output has as many samples as the input and does not depend on how the input is cut up.
+    The gain is set every millisecond and interpolated linearly; attack 5 ms before a peak, release time
+    constant 80 ms. Samples below the ceiling are unchanged. The output has as many samples as the input
+    and does not depend on block sizes.
     """
 
     def __init__(self, rate: int) -> None:
@@ -41,55 +41,55 @@ class Limiter:
         self._block = max(1, round(check_rate(rate) * _BLOCK_S))
         self._ahead = round(_LOOK_AHEAD_S / _BLOCK_S)
         self._recovery = 1.0 - math.exp(-_BLOCK_S / _RELEASE_S)
-        self._waiting = SILENT
-        # Gains needed by the block before the waiting ones and by each of them.
-        self._needed: list[float] = [1.0]
-        # The gain at the boundary before the waiting samples.
+        self._pending = NO_SAMPLES
+        # Maximum gains for the block before the pending ones, and for each pending block.
+        self._gain_limits: list[float] = [1.0]
+        # Gain at the start of the pending samples.
         self._gain: float | None = None
-        self._lowest = 1.0
+        self._min_gain = 1.0
 
     @property
     def reduction_db(self) -> float:
-        """The most by which a peak was turned down so far, in dB, 0 or more."""
-        return -20.0 * math.log10(self._lowest)
+        """Maximum gain reduction so far in dB, at least 0."""
+        return -20.0 * math.log10(self._min_gain)
 
     def feed(self, samples: Samples) -> Samples:
-        """Take samples, return those that are ready (about 6 ms later)."""
-        self._waiting = np.concatenate((self._waiting, samples))
-        measured = len(self._needed) - 1
-        whole = self._waiting.size // self._block
-        fresh = self._waiting[measured * self._block : whole * self._block].reshape(-1, self._block)
+        """Add samples; return those that are ready (delay: about 6 ms)."""
+        self._pending = np.concatenate((self._pending, samples))
+        measured = len(self._gain_limits) - 1
+        block_count = self._pending.size // self._block
+        fresh = self._pending[measured * self._block : block_count * self._block].reshape(-1, self._block)
         peaks = np.abs(fresh).max(axis=1, initial=0.0)
-        self._needed.extend(min(1.0, self._ceiling / float(peak)) if peak else 1.0 for peak in peaks)
-        return self._run(whole - self._ahead - 1)
+        self._gain_limits.extend(min(1.0, self._ceiling / float(peak)) if peak else 1.0 for peak in peaks)
+        return self._run(block_count - self._ahead - 1)
 
     def finish(self) -> Samples:
-        """Return the samples that were still held."""
-        left = self._waiting.size
+        """Return the remaining samples."""
+        remaining = self._pending.size
         padding = np.zeros((self._ahead + 2) * self._block, np.float32)
-        return self.feed(padding)[:left] if left else SILENT
+        return self.feed(padding)[:remaining] if remaining else NO_SAMPLES
 
-    def _near(self, end: int) -> float:
-        """Return the most that the gain may be at the boundary before waiting block ``end``."""
-        # A straight line down to each gain that is needed soon; behind the boundary lies block end-1.
+    def _max_gain(self, end: int) -> float:
+        """Return the maximum gain at the start of pending block ``end``."""
+        # The minimum over linear ramps down to each upcoming limit; distance -1 is block end - 1.
         return min(
-            needed + (1.0 - needed) * max(0, distance) / (self._ahead + 1)
-            for distance, needed in enumerate(self._needed[end : end + self._ahead + 2], start=-1)
+            limit + (1.0 - limit) * max(0, distance) / (self._ahead + 1)
+            for distance, limit in enumerate(self._gain_limits[end : end + self._ahead + 2], start=-1)
         )
 
     def _run(self, blocks: int) -> Samples:
-        """Put out the first ``blocks`` waiting blocks; the gain at both ends of each suits it."""
+        """Apply the gain to the first ``blocks`` pending blocks and return them."""
         if blocks <= 0:
-            return SILENT
-        gains = [self._near(0) if self._gain is None else self._gain]
+            return NO_SAMPLES
+        gains = [self._max_gain(0) if self._gain is None else self._gain]
         for end in range(1, blocks + 1):
             recovered = gains[-1] + (1.0 - gains[-1]) * self._recovery
-            gains.append(min(self._near(end), 1.0 if recovered > _RECOVERED else recovered))
+            gains.append(min(self._max_gain(end), 1.0 if recovered > _UNITY_THRESHOLD else recovered))
         self._gain = gains[-1]
-        self._lowest = min(self._lowest, *gains)
+        self._min_gain = min(self._min_gain, *gains)
         count = blocks * self._block
-        ready, self._waiting = self._waiting[:count], self._waiting[count:]
-        del self._needed[:blocks]
+        ready, self._pending = self._pending[:count], self._pending[count:]
+        del self._gain_limits[:blocks]
         if min(gains) == 1.0:
             return ready
         steps = np.arange(self._block) / self._block
@@ -98,35 +98,35 @@ class Limiter:
 
 
 class _Tempo:
-    """FFmpeg's atempo (overlap-add of similar waveforms): another duration, the same pitch."""
+    """Time stretching at constant pitch by FFmpeg's atempo (WSOLA)."""
 
     def __init__(self, rate: int, speed: float) -> None:
         self._rate = rate
         self._speed = speed
         self._graph = graph = av.filter.Graph()
-        beat = Fraction(1, rate)
-        source = graph.add_abuffer(format="fltp", sample_rate=rate, layout="mono", time_base=beat, name="source")
+        time_base = Fraction(1, rate)
+        source = graph.add_abuffer(format="fltp", sample_rate=rate, layout="mono", time_base=time_base, name="source")
         graph.link_nodes(source, graph.add("atempo", f"{speed:.9f}"), graph.add("abuffersink")).configure()
-        self._rest = SILENT
+        self._remainder = NO_SAMPLES
         self._fed = 0
-        self._given = 0
+        self._returned = 0
 
     def feed(self, samples: Samples) -> Samples:
-        waiting = np.concatenate((self._rest, samples))
-        whole = waiting.size - waiting.size % _TEMPO_FRAME
-        self._rest = waiting[whole:]
-        parts = [self._push(waiting[start : start + _TEMPO_FRAME]) for start in range(0, whole, _TEMPO_FRAME)]
-        return np.concatenate(parts) if parts else SILENT
+        pending = np.concatenate((self._remainder, samples))
+        end = pending.size - pending.size % _TEMPO_FRAME_SIZE
+        self._remainder = pending[end:]
+        blocks = [self._push(pending[start : start + _TEMPO_FRAME_SIZE]) for start in range(0, end, _TEMPO_FRAME_SIZE)]
+        return np.concatenate(blocks) if blocks else NO_SAMPLES
 
     def finish(self) -> Samples:
-        parts = [self._push(self._rest)] if self._rest.size else []
+        blocks = [self._push(self._remainder)] if self._remainder.size else []
         if self._fed:
             self._graph.push(None)
-            parts.append(self._pull())
-        rest = np.concatenate(parts) if parts else SILENT
-        # The filter ends a few samples early or late; the duration is what the speed says.
-        left = round(self._fed / self._speed) - (self._given - rest.size)
-        return np.concatenate((rest, np.zeros(max(0, left - rest.size), np.float32)))[: max(0, left)]
+            blocks.append(self._pull())
+        tail = np.concatenate(blocks) if blocks else NO_SAMPLES
+        # The filter ends a few samples early or late; pad or trim to the exact duration.
+        remaining = round(self._fed / self._speed) - (self._returned - tail.size)
+        return np.concatenate((tail, np.zeros(max(0, remaining - tail.size), np.float32)))[: max(0, remaining)]
 
     def _push(self, samples: Samples) -> Samples:
         frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(samples)[None], format="fltp", layout="mono")
@@ -138,23 +138,22 @@ class _Tempo:
         return self._pull()
 
     def _pull(self) -> Samples:
-        parts: list[Samples] = []
+        blocks: list[Samples] = []
         with suppress(av.BlockingIOError, av.EOFError):
             while isinstance(frame := self._graph.pull(), av.AudioFrame):
-                parts.append(frame.to_ndarray()[0])
-        ready = np.concatenate(parts) if parts else SILENT
-        self._given += ready.size
+                blocks.append(frame.to_ndarray()[0])
+        ready = np.concatenate(blocks) if blocks else NO_SAMPLES
+        self._returned += ready.size
         return ready
 
 
 class ProsodyProcessor(OneUse):
     """Change the speed (0.5 to 2.0) and the volume (in dB) of a stream of samples at ``rate`` Hz.
 
-    Speed keeps the pitch; ``n`` samples become ``round(n / speed)``. Volume above 0 dB goes through a
-    limiter at -0.1 dBFS, and ``notes`` says by how much. Speed 1 with volume 0 passes samples through
-    untouched and at once; a speed holds them back for about 0.1 s, a volume above 0 for 6 ms. The
-    output does not depend on how the input is cut up. Raises RequestInvalid, which names the field, for
-    values that ProsodyControl refuses.
+    Speed preserves the pitch; ``n`` samples become ``round(n / speed)``. A volume above 0 dB is limited at
+    -0.1 dBFS, and ``notes`` states the gain reduction. Delay: 0 at speed 1 and volume 0 (samples unchanged),
+    about 0.1 s at other speeds, 6 ms at volumes above 0. The output does not depend on block sizes. Raises
+    RequestInvalid, which names the field, for values that ProsodyControl rejects.
     """
 
     _name = "processor"
@@ -170,36 +169,36 @@ class ProsodyProcessor(OneUse):
 
     @classmethod
     def for_request(cls, request: TTSRequest, rate: int) -> Self:
-        """Make the processor that ``request`` asks for, for samples of ``rate`` Hz."""
+        """Create the processor with the prosody of ``request`` for samples at ``rate`` Hz."""
         control = request.prosody or ProsodyControl()
         return cls(rate, control.speed, control.volume)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the listener should know, in sentences; complete after ``finish()``."""
+        """Notes for the user, as sentences; complete after ``finish()``."""
         reduction = 0.0 if self._limiter is None else self._limiter.reduction_db
         if reduction < 0.05:
             return ()
-        return (f"The volume of {self.volume:+g} dB was limited by up to {reduction:.1f} dB, so as not to clip.",)
+        return (f"The volume of {self.volume:+g} dB was limited by up to {reduction:.1f} dB to avoid clipping.",)
 
     def feed(self, samples: Samples) -> Samples:
-        """Take samples of shape (n,), return those that are ready, maybe none."""
+        """Add samples of shape (n,); return those that are ready, which may be empty."""
         self._use()
         samples = as_samples(samples)
-        return self._louder(samples if self._tempo is None else self._tempo.feed(samples))
+        return self._apply_volume(samples if self._tempo is None else self._tempo.feed(samples))
 
     def finish(self) -> Samples:
-        """Return the samples that were still held; the processor is of no use afterwards."""
-        self._use(last=True)
-        last = SILENT if self._tempo is None else self._louder(self._tempo.finish())
-        return last if self._limiter is None else np.concatenate((last, self._limiter.finish()))
+        """Return the remaining samples and close the processor."""
+        self._use(final=True)
+        tail = NO_SAMPLES if self._tempo is None else self._apply_volume(self._tempo.finish())
+        return tail if self._limiter is None else np.concatenate((tail, self._limiter.finish()))
 
-    def _louder(self, samples: Samples) -> Samples:
+    def _apply_volume(self, samples: Samples) -> Samples:
         if self.volume != 0.0:
             samples = samples * self._gain
         return samples if self._limiter is None else self._limiter.feed(samples)
 
 
 def stretch_words(words: Iterable[WordTime], speed: float) -> tuple[WordTime, ...]:
-    """Return when the words are said once the audio goes ``speed`` times as fast."""
+    """Scale word times to audio played at ``speed``."""
     return tuple(WordTime(word.text, word.start / speed, word.end / speed) for word in words)

@@ -1,6 +1,6 @@
-"""Plain arrays of samples: checks, 16-bit conversion, levels and resampling.
+"""Arrays of audio samples: validation, 16-bit conversion, level and resampling.
 
-Everywhere in voicelab sound is one channel of float32 in [-1, 1], shape (samples,).
+All audio in voicelab is mono float32 in [-1, 1], shape (n,).
 """
 
 from __future__ import annotations
@@ -15,83 +15,80 @@ import soxr
 from voicelab.errors import AudioError
 
 Samples = npt.NDArray[np.float32]
-"""float32, shape (samples,), nominally in [-1, 1]."""
+"""float32, shape (n,), nominally in [-1, 1]."""
 
 
 class Sound(Protocol):
-    """Samples with their rate in Hz, as a Clip is: what can be analysed."""
+    """Protocol for audio with a sample rate, such as Clip."""
 
     @property
     def samples(self) -> Samples:
-        """float32, shape (n,)."""
+        """Samples, float32 of shape (n,)."""
 
     @property
     def rate(self) -> int:
-        """In Hz."""
+        """Sample rate in Hz."""
 
     @property
     def duration(self) -> float:
-        """In seconds."""
+        """Duration in seconds."""
 
     @property
     def level(self) -> float:
-        """In dBFS."""
+        """RMS level in dBFS."""
 
     def __len__(self) -> int: ...
     def resample(self, rate: int, /) -> Self:
-        """Return it at another rate in Hz."""
+        """Resample to another rate in Hz."""
 
 
-SILENT: Samples = np.zeros(0, np.float32)
-"""No samples at all."""
-SILENT.flags.writeable = False
+NO_SAMPLES: Samples = np.zeros(0, np.float32)
+"""Empty, read-only array of samples."""
+NO_SAMPLES.flags.writeable = False
 
-# Beyond these no speech is recorded; within them every length in samples fits 32 bits for hours.
-_LOWEST_RATE, _HIGHEST_RATE = 1, 768_000
+# In Hz. Within these limits, hours of audio have a sample count that fits 32 bits.
+_MIN_RATE, _MAX_RATE = 1, 768_000
 
 
 def as_samples(value: object, name: str = "samples") -> Samples:
-    """Return ``value`` as contiguous float32 samples.
+    """Convert an array to contiguous float32 samples.
 
-    Raises AudioError, which names ``name``, unless it is one-dimensional, of a floating type and finite.
+    Raises AudioError, which names the argument as ``name``, unless it is one-dimensional, floating-point and finite.
     """
     array = np.asarray(value)
     if array.ndim != 1:
-        raise AudioError(f"{name}: expected one channel of shape (samples,), got shape {array.shape}")
+        raise AudioError(f"{name} must be one channel of shape (n,), got shape {array.shape}")
     if array.size == 0:
-        return SILENT
+        return NO_SAMPLES
     if array.dtype.kind != "f":
-        raise AudioError(f"{name}: expected floating-point numbers in [-1, 1], got {array.dtype}")
+        raise AudioError(f"{name} must be floating-point numbers in [-1, 1], got {array.dtype}")
     samples = np.ascontiguousarray(array, dtype=np.float32)
     if not np.isfinite(samples).all():
-        raise AudioError(f"{name}: there are values that are not finite (NaN or infinity)")
+        raise AudioError(f"{name} must be finite, got NaN or infinity")
     return samples
 
 
 def check_rate(rate: object, name: str = "rate") -> int:
-    """Return ``rate`` as an int in Hz; raises AudioError, which names ``name``, when it is none."""
+    """Validate a sample rate in Hz and return it as int. Raises AudioError, which names the argument as ``name``."""
     if isinstance(rate, bool) or not isinstance(rate, int | np.integer):
-        raise AudioError(f"{name}: expected a whole number of Hz, got {type(rate).__name__}")
-    if not _LOWEST_RATE <= rate <= _HIGHEST_RATE:
-        raise AudioError(f"{name}: {rate} Hz is not within {_LOWEST_RATE} to {_HIGHEST_RATE} Hz")
+        raise AudioError(f"{name} must be an integer in Hz, got {type(rate).__name__}")
+    if not _MIN_RATE <= rate <= _MAX_RATE:
+        raise AudioError(f"{name} must be between {_MIN_RATE} and {_MAX_RATE} Hz, got {rate}")
     return int(rate)
 
 
 def to_int16(samples: Samples) -> npt.NDArray[np.int16]:
-    """Round to the nearest of 65,536 steps, without dither; ``from_int16`` and this are exact inverses.
-
-    1.0 becomes 32767, the largest there is.
-    """
+    """Round samples to 16 bits without dither; the exact inverse of ``from_int16``. 1.0 becomes 32767."""
     return cast("npt.NDArray[np.int16]", np.clip(np.rint(samples * np.float32(32768.0)), -32768, 32767).astype("<i2"))
 
 
 def from_int16(values: npt.NDArray[np.int16]) -> Samples:
-    """Scale 16-bit integers to [-1, 1): 32768 steps to 1."""
+    """Convert 16-bit integers to samples in [-1, 1); 32768 corresponds to 1."""
     return (values.astype(np.float32) / np.float32(32768.0)).astype(np.float32)
 
 
 def dbfs(samples: Samples) -> float:
-    """Root-mean-square level in dB relative to full scale (a square wave of ±1 is 0); -inf for silence."""
+    """Compute the RMS level in dB relative to full scale (0 for a square wave of ±1); -inf for silence."""
     if samples.size == 0:
         return -math.inf
     power = float(np.mean(np.square(samples, dtype=np.float64)))
@@ -99,22 +96,22 @@ def dbfs(samples: Samples) -> float:
 
 
 class OneUse:
-    """What is fed until it is finished, and of no use afterwards."""
+    """Base of stream processors that raise AudioError after ``finish()``."""
 
     _name: str
     _finished = False
 
-    def _use(self, *, last: bool = False) -> None:
+    def _use(self, *, final: bool = False) -> None:
         if self._finished:
-            raise AudioError(f"the {self._name} was finished already")
-        self._finished = last
+            raise AudioError(f"the {self._name} is already finished; create another one")
+        self._finished = final
 
 
 class Resampler:
     """Change the sample rate of a stream (soxr, high quality).
 
-    The output does not depend on how the input is cut up, and is as long as the input lasts to within
-    a sample. Equal rates pass through untouched. Overshoot beyond ±1 is left in.
+    The output does not depend on block sizes, and its duration is that of the input to within one sample.
+    At equal rates the samples are unchanged. Overshoot beyond ±1 is not clipped.
     """
 
     def __init__(self, source_rate: int, rate: int) -> None:
@@ -123,21 +120,21 @@ class Resampler:
         self._stream = None if source_rate == rate else soxr.ResampleStream(source_rate, rate, 1, dtype="float32")
 
     def feed(self, samples: Samples) -> Samples:
-        """Take samples at ``source_rate``, return those at ``rate`` that are ready (tens of ms later)."""
+        """Add samples at ``source_rate``; return the resampled ones that are ready (delay: tens of ms)."""
         if self._stream is None:
             return samples
         if samples.size == 0:
-            return SILENT
+            return NO_SAMPLES
         return cast("Samples", self._stream.resample_chunk(samples))
 
     def finish(self) -> Samples:
-        """Return the samples still inside; the resampler is of no use afterwards."""
+        """Return the remaining samples and close the resampler."""
         if self._stream is None:
-            return SILENT
-        return cast("Samples", self._stream.resample_chunk(SILENT, last=True))
+            return NO_SAMPLES
+        return cast("Samples", self._stream.resample_chunk(NO_SAMPLES, last=True))
 
 
 def resample(samples: Samples, source_rate: int, rate: int) -> Samples:
-    """Return the whole of ``samples`` at another rate, equal to what a Resampler streams."""
+    """Resample a complete signal; equal to the output of a Resampler."""
     resampler = Resampler(source_rate, rate)
     return np.concatenate((resampler.feed(samples), resampler.finish()))

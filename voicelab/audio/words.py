@@ -1,4 +1,4 @@
-"""Words with their times, and the files that other tools keep them in: Praat's TextGrid, SRT and WebVTT."""
+"""Word timestamps, and their file formats: Praat TextGrid, SRT and WebVTT."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from voicelab.storage import open_atomic
 
 _NUMBER: Final = r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"
 _TOKENS: Final = re.compile(rf'"((?:[^"]|"")*)"|({_NUMBER})')
-_MARK: Final = r"(?:(\d+):)?(\d+):(\d+)[.,](\d{3})"
-_CUE: Final = re.compile(rf"{_MARK}\s*-->\s*{_MARK}[^\n]*\n(.*?)(?:\n\s*\n|\Z)", re.DOTALL)
+_TIMESTAMP: Final = r"(?:(\d+):)?(\d+):(\d+)[.,](\d{3})"
+_CUE: Final = re.compile(rf"{_TIMESTAMP}\s*-->\s*{_TIMESTAMP}[^\n]*\n(.*?)(?:\n\s*\n|\Z)", re.DOTALL)
 _TAG: Final = re.compile(r"<[^>]*>")
 _BOMS: Final = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"), (b"\xef\xbb\xbf", "utf-8-sig"))
 
 
 @dataclass(frozen=True, slots=True)
 class WordTime:
-    """A word of the text and when it is said, in seconds from the beginning of the clip."""
+    """A word with its start and end in seconds from the start of the clip."""
 
     text: str
     start: float
@@ -31,34 +31,36 @@ class WordTime:
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.start) and math.isfinite(self.end) and 0.0 <= self.start <= self.end):
-            raise AudioError(f"words: {self.text!r} lasts from {self.start} to {self.end} s, which is no time span")
+            raise AudioError(
+                f"words: times must satisfy 0 <= start <= end, got {self.start} to {self.end} s for {self.text!r}"
+            )
 
 
 class Words(Shown, tuple[WordTime, ...]):  # noqa: SLOT001 (a tuple takes no slots but empty ones)
-    """The words of a clip in the order in which they are said; a tuple that can be saved and loaded.
+    """Word timestamps of a clip, in order; a tuple with ``save`` and ``load``.
 
-    ``duration`` is that of the clip in seconds, which a TextGrid states. ``likelihood`` is how well forced alignment
-    thinks that they fit, the median of its words (natural logarithm for each 10 ms: about -1 for what is said, -5 for what
-    is not); None where the times are not from one.
+    ``duration`` is that of the clip in seconds, which a TextGrid states. ``likelihood`` is the log-likelihood of the
+    forced alignment: the median over words of the mean natural logarithm per 10 ms frame, about -1 for spoken and -5 for
+    absent words; None for times from another source.
     """
 
     duration: float
     likelihood: float | None
 
     def __new__(cls, words: Iterable[WordTime] = (), duration: float = 0.0, likelihood: float | None = None) -> Self:
-        """Hold ``words``; the duration is never less than where the last one ends."""
-        held = super().__new__(cls, words)
-        held.likelihood = getattr(words, "likelihood", None) if likelihood is None else likelihood
-        held.duration = max(duration, *(word.end for word in held), 0.0)
-        return held
+        """Create from an iterable of words; the duration is at least the end of the last word."""
+        instance = super().__new__(cls, words)
+        instance.likelihood = getattr(words, "likelihood", None) if likelihood is None else likelihood
+        instance.duration = max(duration, *(word.end for word in instance), 0.0)
+        return instance
 
     def __getnewargs__(self) -> tuple[Any, ...]:
         return tuple(self), self.duration, self.likelihood
 
     def save(self, path: str | Path) -> Path:
-        """Write the words, each with its times; the suffix says how: .TextGrid, .srt or .vtt.
+        """Write the words to a .TextGrid, .srt or .vtt file and return its path.
 
-        Returns the path. Raises AudioError for another suffix and OSError when it cannot be written.
+        Raises AudioError for any other suffix, and OSError if the file cannot be written.
         """
         target = Path(path)
         writer, _ = _format_of(target)
@@ -69,9 +71,9 @@ class Words(Shown, tuple[WordTime, ...]):  # noqa: SLOT001 (a tuple takes no slo
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a .TextGrid (its tier "words", else the first one with intervals), .srt or .vtt file; a cue is one entry.
+        """Read a .TextGrid (its tier "words", else the first interval tier), .srt or .vtt file (one entry per cue).
 
-        Raises AudioError when it is none of these, and OSError when it cannot be read.
+        Raises AudioError for invalid content or any other suffix, and OSError if the file cannot be read.
         """
         source = Path(path)
         _, reader = _format_of(source)
@@ -80,22 +82,25 @@ class Words(Shown, tuple[WordTime, ...]):  # noqa: SLOT001 (a tuple takes no slo
         try:
             return cls(reader(data.decode(encoding).replace("\r\n", "\n")))
         except (AudioError, ValueError) as error:
-            raise AudioError(f"words: {source.name!r} is no {source.suffix.lstrip('.')} file: {error}") from error
+            raise AudioError(
+                f"words: {source.name!r} is not a valid {source.suffix.lstrip('.')} file: {error}"
+            ) from error
 
 
 def textgrid(tiers: Mapping[str, Words]) -> str:
-    """Return a TextGrid in its long form, with these tiers of intervals.
+    """Format interval tiers as a TextGrid in the long format.
 
-    What lies between words is an interval without text, as Praat wants it; of words that overlap the later begins where the
-    earlier ends.
+    Gaps become intervals with an empty label, as Praat requires; a word that overlaps the previous one begins at its end.
     """
     duration = max((words.duration for words in tiers.values()), default=0.0)
-    whole = f"xmin = 0\nxmax = {duration:.6f}\n"
+    bounds = f"xmin = 0\nxmax = {duration:.6f}\n"
     text = 'File type = "ooTextFile"\nObject class = "TextGrid"\n\n'
-    text += f"{whole}tiers? <exists>\nsize = {len(tiers)}\nitem []:\n"
-    for place, (name, words) in enumerate(tiers.items(), start=1):
+    text += f"{bounds}tiers? <exists>\nsize = {len(tiers)}\nitem []:\n"
+    for index, (name, words) in enumerate(tiers.items(), start=1):
         intervals = _intervals(words, duration)
-        text += f'item [{place}]:\nclass = "IntervalTier"\nname = "{name}"\n{whole}intervals: size = {len(intervals)}\n'
+        text += (
+            f'item [{index}]:\nclass = "IntervalTier"\nname = "{name}"\n{bounds}intervals: size = {len(intervals)}\n'
+        )
         for number, (start, end, label) in enumerate(intervals, start=1):
             quoted = label.replace('"', '""')
             text += f'intervals [{number}]:\nxmin = {start:.6f}\nxmax = {end:.6f}\ntext = "{quoted}"\n'
@@ -104,20 +109,20 @@ def textgrid(tiers: Mapping[str, Words]) -> str:
 
 def _intervals(words: Words, duration: float) -> list[tuple[float, float, str]]:
     intervals: list[tuple[float, float, str]] = []
-    at = 0.0
+    previous_end = 0.0
     for word in sorted(words, key=lambda word: word.start):
-        if word.start > at:
-            intervals.append((at, word.start, ""))
-        if word.end > max(at, word.start):
-            intervals.append((max(at, word.start), word.end, word.text))
-            at = word.end
-    if duration > at or not intervals:
-        intervals.append((at, duration, ""))
+        if word.start > previous_end:
+            intervals.append((previous_end, word.start, ""))
+        if word.end > max(previous_end, word.start):
+            intervals.append((max(previous_end, word.start), word.end, word.text))
+            previous_end = word.end
+    if duration > previous_end or not intervals:
+        intervals.append((previous_end, duration, ""))
     return intervals
 
 
-def _of_textgrid(text: str) -> list[WordTime]:
-    """Read the long form or the short one: both have the same strings and numbers in the same order."""
+def _parse_textgrid(text: str) -> list[WordTime]:
+    """Parse a TextGrid; the long and the short format have the same strings and numbers in the same order."""
     tokens = iter(
         quoted.replace('""', '"') if number == "" else float(number)
         for quoted, number in _TOKENS.findall(re.sub(r"\[\d*\]", "", text))
@@ -126,11 +131,11 @@ def _of_textgrid(text: str) -> list[WordTime]:
     def take(kind: type[Any]) -> Any:
         value = next(tokens, None)
         if not isinstance(value, kind):
-            raise AudioError(f"{kind.__name__} expected, not {value!r}")
+            raise AudioError(f"expected {kind.__name__}, got {value!r}")
         return value
 
     if (take(str), take(str)) != ("ooTextFile", "TextGrid"):
-        raise AudioError("it does not begin as one")
+        raise AudioError("the header must be ooTextFile, TextGrid")
     take(float), take(float)
     tiers: dict[str, list[WordTime]] = {}
     for _ in range(int(take(float))):
@@ -142,25 +147,25 @@ def _of_textgrid(text: str) -> list[WordTime]:
         rows = [(take(float), take(float), take(str)) for _ in range(count)]
         tiers[name] = [WordTime(word.strip(), start, end) for start, end, word in rows if word.strip()]
     if not tiers:
-        raise AudioError("it has no tier of intervals")
+        raise AudioError("it has no interval tier")
     return tiers.get("words", next(iter(tiers.values())))
 
 
 def _clock(seconds: float, point: str) -> str:
-    whole = round(seconds * 1000)
-    return f"{whole // 3_600_000:02}:{whole // 60_000 % 60:02}:{whole // 1000 % 60:02}{point}{whole % 1000:03}"
+    ms = round(seconds * 1000)
+    return f"{ms // 3_600_000:02}:{ms // 60_000 % 60:02}:{ms // 1000 % 60:02}{point}{ms % 1000:03}"
 
 
-def _cues(words: Words, point: str) -> list[str]:
-    return [f"{_clock(one.start, point)} --> {_clock(one.end, point)}\n{one.text}\n\n" for one in words]
+def _format_cues(words: Words, point: str) -> list[str]:
+    return [f"{_clock(word.start, point)} --> {_clock(word.end, point)}\n{word.text}\n\n" for word in words]
 
 
-def _of_cues(text: str) -> list[WordTime]:
+def _parse_cues(text: str) -> list[WordTime]:
     cues = _CUE.findall(text)
     if text.strip() not in {"", "WEBVTT"} and not cues:
         raise AudioError("it has no cues")
     return [
-        WordTime(" ".join(_TAG.sub("", said).split()), _seconds(*mark[:4]), _seconds(*mark[4:])) for *mark, said in cues
+        WordTime(" ".join(_TAG.sub("", text).split()), _seconds(*mark[:4]), _seconds(*mark[4:])) for *mark, text in cues
     ]
 
 
@@ -170,14 +175,17 @@ def _seconds(hours: str, minutes: str, seconds: str, milliseconds: str) -> float
 
 _Format = tuple[Callable[[Words], str], Callable[[str], list[WordTime]]]
 _FORMATS: Final[dict[str, _Format]] = {
-    ".textgrid": (lambda words: textgrid({"words": words}), _of_textgrid),
-    ".srt": (lambda words: "".join(f"{n}\n{cue}" for n, cue in enumerate(_cues(words, ","), start=1)), _of_cues),
-    ".vtt": (lambda words: "".join(["WEBVTT\n\n", *_cues(words, ".")]), _of_cues),
+    ".textgrid": (lambda words: textgrid({"words": words}), _parse_textgrid),
+    ".srt": (
+        lambda words: "".join(f"{n}\n{cue}" for n, cue in enumerate(_format_cues(words, ","), start=1)),
+        _parse_cues,
+    ),
+    ".vtt": (lambda words: "".join(["WEBVTT\n\n", *_format_cues(words, ".")]), _parse_cues),
 }
 
 
 def _format_of(path: Path) -> _Format:
-    chosen = _FORMATS.get(path.suffix.lower())
-    if chosen is None:
-        raise AudioError(f"words: {path.name!r} does not end in one of .TextGrid, .srt, .vtt")
-    return chosen
+    words_format = _FORMATS.get(path.suffix.lower())
+    if words_format is None:
+        raise AudioError(f"words: the file suffix must be .TextGrid, .srt or .vtt, got {path.name!r}")
+    return words_format

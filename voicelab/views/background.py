@@ -12,7 +12,7 @@ from typing import Final, Self
 
 import numpy as np
 
-from voicelab.audio.samples import SILENT, Samples
+from voicelab.audio.samples import NO_SAMPLES, Samples
 from voicelab.audio.words import Words
 from voicelab.backend import SpeechStream
 from voicelab.clip import Clip
@@ -189,4 +189,4 @@ class SpeechTask(Task):
             raise Cancelled("cancelled as the last audio came")
         if sent < len(parts):
             self.arrived(np.concatenate(parts[sent:]), arrivals[sent:])
-        return np.concatenate(parts) if parts else SILENT
+        return np.concatenate(parts) if parts else NO_SAMPLES

@@ -209,4 +209,4 @@ def _refused(message: str) -> RequestInvalid:
     return RequestInvalid.of("cover_image", message, type="image_invalid")
 
 
-_PICTURES = Sandbox(picture_problem, most=200)
+_PICTURES = Sandbox(picture_problem, max_answer_size=200)
