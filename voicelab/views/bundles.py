@@ -33,7 +33,7 @@ from voicelab.experiments.runs.failures import error_message
 from voicelab.experiments.statistics.effects import ACTS, NOTHING, Effects, figure, p_value
 from voicelab.experiments.systems import SystemComparison
 from voicelab.schema import VoiceModel
-from voicelab.views.plots import INK, SMALL, STYLES, plot_clips, plot_style, png
+from voicelab.views.plots import INK, LABEL_SIZE, plot_clips, png, use_ink
 
 BUDGET: Final = 1024 * 1024
 """Bytes of base64 that the audio of one output may take."""
@@ -171,10 +171,10 @@ def clip_picture(clip: Clip) -> str:
     from matplotlib.figure import Figure
 
     edges = {"left": _LEFT, "right": _LEFT + _WIDTH, "bottom": 0.17, "top": 0.93}
-    with plot_style(SMALL):
-        figure = Figure(figsize=_SIZE, dpi=_DPI)
-        plot_clips(clip, axes=figure.subplots(2, 1, sharex=True, gridspec_kw=edges))
-        return png(figure)
+    figure = Figure(figsize=_SIZE, dpi=_DPI, facecolor="none")
+    axes = plot_clips(clip, axes=figure.subplots(2, 1, sharex=True, gridspec_kw=edges))
+    use_ink(*axes, label_size=LABEL_SIZE)
+    return png(figure)
 
 
 def embedded_audio(clip: Clip, budget: int) -> tuple[str, str]:
@@ -421,17 +421,17 @@ def effects_bundle(effects: Effects) -> dict[str, str]:
     outputs = {"text/plain": str(effects)}
     image = ""
     if len(shown):
-        with plot_style(STYLES["notebook"]):
-            drawing = Figure(dpi=_DPI, layout="constrained")
-            axes = drawing.subplots()
-            axes.tick_params(labelsize=8)
-            replace(effects, frame=shown.head(_DRAWN)).plot(axes)
-            drawing.set_size_inches(4.2, 1.3 + 0.3 * len(axes.get_yticks()))
-            # Centred below all of it: below the axes alone it would be cut.
-            lines = [textwrap.fill(line, 68) for line in axes.get_xlabel().split("\n")]
-            drawing.supxlabel("\n".join(lines), fontsize=8, color=INK)
-            axes.set_xlabel("")
-            outputs["image/png"] = picture = png(drawing)
+        drawing = Figure(dpi=_DPI, layout="constrained", facecolor="none")
+        axes = drawing.subplots()
+        axes.tick_params(labelsize=8)
+        replace(effects, frame=shown.head(_DRAWN)).plot(axes)
+        drawing.set_size_inches(4.2, 1.3 + 0.3 * len(axes.get_yticks()))
+        # Centred below all of it: below the axes alone it would be cut.
+        lines = [textwrap.fill(line, 68) for line in axes.get_xlabel().split("\n")]
+        drawing.supxlabel("\n".join(lines), fontsize=8, color=INK)
+        axes.set_xlabel("")
+        use_ink(axes)
+        outputs["image/png"] = picture = png(drawing)
         what = "Each difference with its interval; the table says the same"
         image = f'<img alt="{what}" style="max-width:100%" src="data:image/png;base64,{picture}">'
     beside = f'<div style="flex:1 1 400px">{_effects_table(effects)}</div>{image}'

@@ -31,7 +31,7 @@ from voicelab.views.bundles import (
     table,
 )
 from voicelab.views.panel import SavedOutput, inlined, styled
-from voicelab.views.plots import COLOURS, INK, SMALL, plot_clips, plot_style, png
+from voicelab.views.plots import COLOURS, INK, LABEL_SIZE, plot_clips, png, use_ink
 
 _RATE: Final = 44_100
 _BANDS: Final = 64
@@ -213,10 +213,9 @@ def comparison_bundle(comparison: Comparison) -> dict[str, str]:
 def _contours(comparison: Comparison) -> str:
     from matplotlib.figure import Figure
 
-    with plot_style(SMALL):
-        drawn = Figure(figsize=(6.4, 4.8), dpi=100, layout="constrained")
-        axes = drawn.subplots(4, 1, sharex=True)
-        plot_clips(*comparison.clips.values(), kind=("f0", "energy"), axes=axes[:2], labels=list(comparison.names))
+    drawn = Figure(figsize=(6.4, 4.8), dpi=100, layout="constrained", facecolor="none")
+    axes = drawn.subplots(4, 1, sharex=True)
+    plot_clips(*comparison.clips.values(), kind=("f0", "energy"), axes=axes[:2], labels=list(comparison.names))
     for number, contour in enumerate(comparison.contours.values(), start=1):
         for ax, values in zip(axes[2:], (contour.f0, contour.energy), strict=True):
             ax.plot(contour.times, values, color=COLOURS[number % len(COLOURS)], linewidth=1.0)
@@ -225,4 +224,5 @@ def _contours(comparison: Comparison) -> str:
         ax.set_ylabel(f"{label}\nabove {comparison.names[0]}", parse_math=False)
     axes[1].set_xlabel("")
     axes[3].set_xlabel("time (s), of the first clip where it is a difference")
+    use_ink(*axes, label_size=LABEL_SIZE)
     return png(drawn)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
@@ -35,27 +36,16 @@ MAP: Final = "cividis"
 
 INK: Final = "#767676"
 """Grey of text and axes that is read on white and on JupyterLab's dark pages alike: contrast 4.5 and 4.2 to 1."""
-STYLES: Final[Mapping[str, Mapping[str, Any]]] = {
-    "notebook": {
-        **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK),
-        **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor", "legend.facecolor"), "none"),
-        "figure.figsize": (7.0, 4.0),
-    },
-    "paper": {
-        "figure.figsize": (3.5, 2.5),
-        "figure.dpi": 150,
-        "font.size": 8,
-        **dict.fromkeys(("axes.labelsize", "legend.fontsize", "xtick.labelsize", "ytick.labelsize"), 7),
-        "axes.linewidth": 0.6,
-    },
+LABEL_SIZE: Final = 7
+"""Points of the labels in the pictures of outputs."""
+PAPER: Final[Mapping[str, Any]] = {
+    "figure.figsize": (3.5, 2.5),
+    "figure.dpi": 150,
+    "font.size": 8,
+    **dict.fromkeys(("axes.labelsize", "legend.fontsize", "xtick.labelsize", "ytick.labelsize"), 7),
+    "axes.linewidth": 0.6,
 }
-"""Styles beside matplotlib's own: "notebook" is readable on light and dark pages; "paper" is as wide as a column."""
-
-SMALL: Final[Mapping[str, Any]] = {
-    **STYLES["notebook"],
-    **dict.fromkeys(("axes.labelsize", "xtick.labelsize", "ytick.labelsize"), 7),
-}
-"""The style of the pictures in outputs."""
+"""The rcParams of the style "paper", which is as wide as a column."""
 
 _KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 # Pictures cannot lie on one another, lines can: these take one axes for each clip.
@@ -66,6 +56,7 @@ _VOICED_S: Final = 0.05
 _JUMP: Final = 1.2
 _WORD_SIZE: Final = 7  # points
 _ROW_INCHES: Final = 1.6
+_WIDTH_INCHES: Final = 7.0  # of a new figure in a notebook
 _PALETTE: Final = 128  # colours
 # More columns than a screen has pixels show nothing more.
 _COLUMNS: Final = 1_500
@@ -75,6 +66,9 @@ _CHINESE: Final = (
     *("Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "WenQuanYi Micro Hei", "WenQuanYi Zen Hei"),
     *("PingFang SC", "Hiragino Sans GB", "Microsoft YaHei", "SimHei", "Droid Sans Fallback", "Arial Unicode MS"),
 )
+
+# rcParams are saved and restored as a whole: two threads at it would restore each other's.
+_RC_LOCK: Final = threading.RLock()
 
 
 def plot_clips(
@@ -105,8 +99,9 @@ def plot_clips(
     kinds, names = _checked(clips, kind, labels)
     alone, together = [(number,) for number in range(len(clips))], [range(len(clips))]
     rows = [(name, group) for name in kinds for group in (alone if name in _PICTURES else together)]
-    with plot_style("notebook" if style is None and axes is None else style):
-        drawn = _axes(axes, len(rows))
+    light = style == "notebook" or (style is None and axes is None)
+    with plot_style(style, activate=axes is None):
+        drawn = _axes(axes, len(rows), _WIDTH_INCHES if light else None)
         written = words and any(word.text for word in clips[0].words)
         for place, (ax, (name, group)) in enumerate(zip(drawn, rows, strict=True)):
             _DRAW[name](ax, [clips[number] for number in group])
@@ -123,6 +118,8 @@ def plot_clips(
         drawn[-1].set_xlabel("time (s)")
         if words:
             _write_words(drawn[0], clips[0])
+    if light:
+        use_ink(*drawn)
     return drawn
 
 
@@ -140,7 +137,7 @@ def save_figure(axes: Axes | Iterable[Axes], path: str | Path) -> None:
         message = f"{Path(path).name!r} does not end in one of {', '.join(f'.{each}' for each in suffixes)}"
         raise RequestInvalid.of("path", message, in_="query")
     data = io.BytesIO()
-    with rc_context({"pdf.fonttype": 42, "ps.fonttype": 42, "svg.fonttype": "none"}):
+    with _RC_LOCK, rc_context({"pdf.fonttype": 42, "ps.fonttype": 42, "svg.fonttype": "none"}):
         figure.savefig(data, format=suffix)
     write_atomic(Path(path), data.getvalue())
 
@@ -159,23 +156,52 @@ def png(figure: Figure) -> str:
     return base64.b64encode(data.getvalue()).decode("ascii")
 
 
-def plot_style(style: str | Mapping[str, Any] | None) -> AbstractContextManager[Any]:
-    """Draw in a style of ours or of matplotlib's, or by rcParams; None changes nothing. Raises RequestInvalid."""
+def use_ink(*axes: Axes, label_size: float | None = None) -> None:
+    """Color axes, and what is drawn in them so far, for light and dark pages: grey text and lines, no background.
+
+    It sets the artists' own properties: rcParams belong to the whole process, where a thread of a panel must not change them.
+    """
+    from matplotlib.text import Text
+
+    size: dict[str, Any] = {} if label_size is None else {"labelsize": label_size}
+    for ax in axes:
+        ax.set_facecolor("none")
+        ax.tick_params(which="both", colors=INK, **size)
+        for line in ax.spines.values():
+            line.set_edgecolor(INK)
+        for text in (*ax.findobj(Text), ax.xaxis.label, ax.yaxis.label):
+            text.set(color=INK)
+        for label in (ax.xaxis.label, ax.yaxis.label) if label_size is not None else ():
+            label.set_fontsize(label_size)
+
+
+@contextmanager
+def plot_style(style: str | Mapping[str, Any] | None, *, activate: bool) -> Iterator[None]:
+    """Draw in "paper", a style of matplotlib's, or by rcParams; None and "notebook" set none. Raises RequestInvalid.
+
+    With ``activate``, the backend starts before rcParams change: it sets some of its own (Jupyter's "interactive", without
+    which no figure is shown), and they would be restored with the others.
+    """
     from matplotlib import style as styles
 
-    if style is None:
-        return nullcontext()
-    if isinstance(style, str) and style not in STYLES and style != "default" and style not in styles.library:
-        choices = [*STYLES, "default", *styles.available]
+    if style is None or style == "notebook":
+        yield
+        return
+    if isinstance(style, str) and style not in ("paper", "default") and style not in styles.library:
+        choices = ["notebook", "paper", "default", *styles.available]
         hint = suggestion(style, choices) or f"; choose from {', '.join(choices)}"
         raise RequestInvalid.of("style", f"there is no style {style!r}{hint}", in_="query")
-    rules: Any = STYLES.get(style, style) if isinstance(style, str) else style
-    try:
-        with styles.context(rules):
-            pass
-    except (KeyError, ValueError) as error:
-        raise RequestInvalid.of("style", str(error).strip("'\""), in_="query") from error
-    return styles.context(rules)
+    rules: Any = PAPER if style == "paper" else style
+    if activate:
+        from matplotlib import pyplot as plt
+
+        plt.draw_if_interactive()  # of all that needs a backend, the function that does least
+    with _RC_LOCK, ExitStack() as stack:
+        try:
+            stack.enter_context(styles.context(rules))
+        except (KeyError, ValueError) as error:
+            raise RequestInvalid.of("style", str(error).strip("'\""), in_="query") from error
+        yield
 
 
 def _checked(
@@ -193,14 +219,16 @@ def _checked(
     return kinds, labels or [str(number + 1) for number in range(len(clips))]
 
 
-def _axes(given: Axes | Iterable[Axes] | None, needed: int) -> tuple[Axes, ...]:
+def _axes(given: Axes | Iterable[Axes] | None, needed: int, wide: float | None) -> tuple[Axes, ...]:
     if given is None:
         # pyplot, so that a notebook shows the figure as it shows any other.
         from matplotlib import pyplot as plt
 
-        width = plt.rcParams["figure.figsize"][0]
+        width = wide or plt.rcParams["figure.figsize"][0]
         size = (width, _ROW_INCHES * min(1.0, width / 5.0) * needed + 0.4)
-        _, grid = plt.subplots(needed, 1, sharex=True, squeeze=False, figsize=size, layout="constrained")
+        figure, grid = plt.subplots(needed, 1, sharex=True, squeeze=False, figsize=size, layout="constrained")
+        if wide:
+            figure.set_facecolor("none")
         return tuple(grid[:, 0])
     several: tuple[Axes, ...] = tuple(np.ravel(np.asarray(given, dtype=object)))
     if len(several) != needed:
