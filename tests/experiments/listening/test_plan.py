@@ -8,6 +8,7 @@ import pytest
 
 from tests.experiments.listening.test_design import listening_test
 from tests.experiments.listening.test_report import study
+from tests.experiments.listening.test_results import unanimous
 from tests.experiments.listening.test_votes import vote_all
 from tests.tones import there
 from voicelab.errors import ArgumentError, StoreError
@@ -79,10 +80,38 @@ def test_the_planned_test_is_kept_apart_and_departures_are_named(tmp_path: Path)
         departures = there(analyse(other, ballot, plan=late).outcome)
     said = " | ".join(departures.departures)
     for wanted in ("seed was 0 and is 3", "6 listeners were to count, and 2 do", "before the plan was registered",
-                   "cannot be made of these votes"):  # fmt: skip
+                   "an exact test replaces the crossed model"):  # fmt: skip
         assert wanted in said
-    assert departures.p is None
+    assert departures.p == 1.0
     assert not departures.holds
+    lone = votes.votes.drop(columns="counts").query("item == 's1'")
+    untested = there(analyse(test, lone, plan=plan).outcome)
+    assert untested.p is None
+    assert not untested.holds
+    assert "the crossed analysis cannot be made of these votes, so nothing is confirmed" in str(untested)
+
+
+@pytest.mark.parametrize("kind", ["AB", "CMOS", "MOS", "MUSHRA", "ABX"])
+def test_unanimous_answers_are_tested_exactly_as_registered(kind: Any) -> None:
+    result = unanimous(kind, 24, 12)
+    test, votes = listening_test(kind, "ab", items=12), result.votes.drop(columns="counts")
+
+    def outcome(**fields: Any) -> Any:
+        plan = Plan(**{**FIELDS, "listeners": 24, "design": test.to_record(), **fields})
+        return there(analyse(test, votes, plan=plan).outcome)
+
+    exact = 0.5 ** (288 if kind == "ABX" else 12)
+    better = outcome()
+    assert better.p == pytest.approx(exact)
+    assert better.holds
+    assert "shown at 0.05" in str(better)
+    assert better.departures == ("the answers have no residual variance, so an exact test replaces the crossed model",)
+    assert outcome(primary=("b", "a")).p == pytest.approx(exact if kind == "ABX" else 1.0)
+    if kind != "ABX":
+        assert outcome(claim="different").p == pytest.approx(2 * exact)
+        assert outcome(claim="not worse", margin=0.1).p == pytest.approx(exact)
+        assert outcome(claim="not worse", margin=0.1, primary=("b", "a")).p == 1.0
+    assert not outcome(claim="equivalent", margin=0.3).holds
 
 
 @pytest.mark.parametrize("kind", ["MOS", "AB", "CMOS"])

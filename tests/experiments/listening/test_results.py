@@ -11,8 +11,8 @@ from scipy import stats
 
 from tests.experiments.listening.test_design import listening_test
 from tests.tones import there
-from voicelab.experiments.listening.design import ANCHORS, REFERENCE
-from voicelab.experiments.listening.results import analyse
+from voicelab.experiments.listening.design import ANCHORS, REFERENCE, Kind
+from voicelab.experiments.listening.results import ListeningResult, analyse
 from voicelab.experiments.statistics import binomial
 
 
@@ -44,6 +44,91 @@ def rated(kind: str, levels: Mapping[str, Sequence[float]], items: int = 3) -> p
             for item in range(items)
         ],
     )
+
+
+def unanimous(kind: Kind, listeners: int, items: int, *, ahead: bool = True, against: int = 0) -> ListeningResult:
+    """Return the analysis of a test in which all answers are the same, a ahead of b or level, but for some ``against``."""
+    test = listening_test(kind, "ab", items=items)
+    if kind in {"AB", "ABX"}:
+        chosen = np.arange(listeners * items).reshape(listeners, items) >= against
+        table = choices(chosen).assign(kind=kind)
+        table["right"] = table["chosen"] == "a"
+        return analyse(test, table)
+    levels = {"a": 5.0, "b": 2.0 if ahead else 5.0, REFERENCE: 100.0, "anchor35": 1.0, "anchor70": 2.0}
+    if kind == "CMOS":
+        table = rated(kind, {"a": [2.0 * ahead] * listeners}, items).assign(against="b")
+    else:
+        shown = levels if kind == "MUSHRA" else {"a": levels["a"], "b": levels["b"]}
+        table = rated(kind, {name: [level] * listeners for name, level in shown.items()}, items)
+    table.loc[: against - 1, "rating"] -= 5.0 if kind == "MOS" else 4.0
+    return analyse(test, table)
+
+
+@pytest.mark.parametrize("kind", ["AB", "CMOS", "MOS", "MUSHRA"])
+@pytest.mark.parametrize(("listeners", "items"), [(24, 12), (8, 8), (12, 4), (2, 12), (60, 6)])
+def test_unanimous_answers_have_exact_sign_tests(kind: Any, listeners: int, items: int) -> None:
+    result = unanimous(kind, listeners, items)
+    found = result.crossed["a", "b"]
+    both = [stats.binomtest(count, count).pvalue for count in (listeners, items)]
+    assert found.p == pytest.approx(max(both))
+    assert (found.p < 0.05) == (min(listeners, items) > 5)
+    value, null = (1.0, 0.5) if kind == "AB" else (3.0 if kind != "CMOS" else 2.0, 0.0)
+    assert found.estimate.value == value if kind != "MUSHRA" else found.estimate.value == 3.0
+    # p and interval agree, also at other confidences.
+    for confidence in (0.5, 0.8, 0.95, 0.999):
+        assert (found.interval(confidence).low > null) == (found.p < 1.0 - confidence)
+    if kind == "AB":
+        exact = stats.binomtest(min(listeners, items), min(listeners, items)).proportion_ci(0.95)
+        assert (found.estimate.low, found.estimate.high) == pytest.approx((exact.low, exact.high))
+    turned = found.turned()
+    assert (turned.p, turned.p_below(null)) == (found.p, found.p_above(null))
+    assert turned.estimate.value == 2 * null - value
+    assert "exact sign tests" in str(result)
+    assert any("no residual variance, so an exact test replaces the model" in note for note in result.notes)
+    assert ("its p is at least" in " ".join(result.notes)) == (min(listeners, items) < 6)
+    assert "nan" not in str(result)
+    assert "nan" not in result.report().text
+
+
+def test_right_answers_throughout_are_exactly_binomial() -> None:
+    for listeners, items in ((3, 10), (24, 12)):
+        found = unanimous("ABX", listeners, items).crossed["a", "b"]
+        count = listeners * items
+        assert found.p == pytest.approx(stats.binomtest(count, count, alternative="greater").pvalue)
+        assert found.estimate.low == pytest.approx(stats.binomtest(listeners, listeners).proportion_ci().low, abs=0.5)
+    wrong = analyse(listening_test("ABX"), choices(np.zeros((6, 6), bool)).assign(right=False)).crossed["a", "b"]
+    assert wrong.p == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("constant", ["listener", "item"])
+@pytest.mark.parametrize("gaps", [False, True])
+def test_answers_constant_by_listener_or_by_item_are_tested(constant: str, gaps: bool) -> None:
+    against = {f"{constant} 3", f"{constant} 7"} if constant == "listener" else {"s3"}
+    table = choices(np.ones((14, 12), bool))
+    lost = table[constant].isin(against)
+    table.loc[lost, ["chosen", "other"]] = ["b", "a"]
+    table = table[~((table.index % 13 == 5) & gaps)]
+    found = analyse(listening_test("AB", items=12), table).crossed["a", "b"]
+    groups = [(table.chosen == "a").groupby(table[name]).mean() > 0.5 for name in ("listener", "item")]
+    exact = max(stats.binomtest(int(own.sum()), len(own)).pvalue for own in groups)
+    assert found.name.startswith("exact sign tests") == gaps
+    assert found.p == pytest.approx(exact) if gaps else 0.0 < found.p < 0.05
+    assert 0.0 < found.estimate.low < found.estimate.value < found.estimate.high <= 1.0
+
+
+def test_one_answer_against_all_others_is_significant_too() -> None:
+    for kind in ("AB", "ABX", "CMOS", "MOS"):
+        both = [unanimous(kind, 24, 12, against=count).crossed["a", "b"].p for count in (0, 1)]
+        assert max(both) < 0.001
+
+
+def test_of_sets_without_a_preference_few_are_significant_however_listeners_and_items_lean() -> None:
+    rng, hits = np.random.default_rng(0), 0
+    for _ in range(300):
+        leans = rng.normal(0, 8, (7, 1)) + rng.normal(0, 8, (1, 6))
+        table = choices(rng.random((7, 6)) < 1 / (1 + np.exp(-leans)))
+        hits += analyse(listening_test("AB", items=6), table).crossed["a", "b"].p <= 0.05
+    assert hits / 300 < 0.08
 
 
 def test_shares_of_listeners_are_tested_against_one_half() -> None:

@@ -13,7 +13,7 @@ from statsmodels.formula.api import ols
 from statsmodels.stats.anova import AnovaRM, anova_lm
 
 from voicelab.errors import ArgumentError
-from voicelab.experiments.statistics import Effects, Estimate, benjamini_hochberg, effects, holm
+from voicelab.experiments.statistics import Effects, Estimate, benjamini_hochberg, effects, equivalence, holm
 
 Mean = Callable[[dict[str, Any]], float]
 
@@ -215,7 +215,8 @@ def test_a_metric_that_never_changes_shows_nothing() -> None:
     assert found.frame[["p", "p_holm", "eta_sq"]].isna().all(axis=None)
     assert found.frame.verdict[0] == "no difference"
     assert found.contrasts.p.isna().all()
-    assert not found.contrasts[["estimate", "low", "high"]].to_numpy().any()
+    assert not found.contrasts["estimate"].any()
+    assert found.contrasts[["low", "high"]].isna().all(axis=None)
     assert "nan" not in str(found)
     assert "pauses is the same in all" in str(found)
     # One take of each of two levels: an estimate, and nothing to tell its spread by.
@@ -226,11 +227,48 @@ def test_a_metric_that_never_changes_shows_nothing() -> None:
     assert "repeats=17 on" in shown.notes[-1]  # what statsmodels' TTestIndPower().solve_power(1, power=0.8) says
 
 
-def test_a_greedy_voice_has_effects_without_noise() -> None:
-    # temperature 0: repeats are the same samples, so a difference is a difference.
+TWICE, SPEEDS = [1, 1, 2, 2], [1.0, 1.0, 1.2, 1.2]
+NO_VARIANCE = {
+    "two pairs": ({"x": SPEEDS}, ()),
+    "rounding": ({"x": [1.0, 1.0 + 2e-16, 1.2, 1.2 - 2e-16]}, ()),
+    "large numbers": ({"x": [1e9, 1e9 + 1e-7, 1e9 + 3, 1e9 + 3]}, ()),
+    "eight takes, Welch": ({"v": [1] * 8 + [2] * 8, "x": [1.0] * 8 + [1.2] * 8}, ()),
+    "two of three levels": ({"v": [1] * 6 + [2] * 6 + [3] * 6, "x": [1.0] * 6 + [1.2] * 6 + [1.0, 2, 1, 3, 1, 2]}, ()),
+    "additive": ({"v": TWICE, "seed": [1, 2, 1, 2], "x": [1.0, 3.0, 1.2, 3.2]}, "seed"),
+    "texts alike": ({"v": TWICE * 2, "text": [*"aaaabbbb"], "x": [1.1, 1.3, 2.1, 2.3, 5.1, 5.3, 6.1, 6.3]}, "text"),
+    "one difference in all texts": ({"v": TWICE, "text": [*"abab"], "x": [1000.1, 7.3, 1000.4, 7.6]}, "text"),
+}
+
+
+@pytest.mark.parametrize(("columns", "blocks"), NO_VARIANCE.values(), ids=NO_VARIANCE.keys())
+def test_without_residual_variance_there_is_no_p_and_no_claim(columns: dict[str, Any], blocks: Any) -> None:
+    found = effects(pd.DataFrame({"v": TWICE, **columns} if "v" not in columns else columns), "v", "x", blocks=blocks)
+    row, contrast = found.frame.iloc[0], found.contrasts.iloc[0]
+    assert row.verdict == "no residual variance"
+    ending = "_texts" if "text" in blocks else ""
+    assert math.isnan(row[f"p{ending}"])
+    assert contrast[f"error{ending}"] == 0.0
+    assert contrast[[f"{name}{ending}" for name in ("low", "high", "p")]].isna().all()
+    assert contrast.estimate != 0.0
+    assert "x by v: " in str(found)
+    assert "so there is no variance to test by" in str(found)
+    assert "[no variance]" in str(found)
+    for claim in ("equivalent", "not worse"):
+        claimed = equivalence(found, 5.0, claim=claim)
+        assert not claimed.frame.shown.iloc[0]
+        assert math.isnan(claimed.frame.p.iloc[0])
+        assert claimed.frame.reason.iloc[0] == "no residual variance"
+        assert str(claimed).startswith("It cannot be tested whether x at v 2 is")
+    for axes in (found.plot(), claimed.plot()):
+        marks = [line for line in axes.lines if line.get_marker() == "o"]
+        assert all(line.get_markerfacecolor() == "white" for line in marks[:1])
+    plt.close("all")
+
+
+def test_a_greedy_voice_has_a_difference_and_no_p() -> None:
     frame = pd.DataFrame({"speed": [1.0, 1.0, 2.0, 2.0], "duration": [4.0, 4.0, 2.0, 2.0]})
     row = effects(frame, "speed").contrasts.iloc[0]
-    assert (row.estimate, row.low, row.high) == pytest.approx((-2.0, -2.0, -2.0))
+    assert row.estimate == pytest.approx(-2.0)
     assert math.isnan(row.in_sd)
     # Beside a level with noise it keeps none of its own.
     noisy = pd.DataFrame({"temperature": [0.0] * 4 + [1.0] * 4, "level": [0.1] * 4 + [1.0, 2.0, 3.0, 1.5]})
@@ -283,7 +321,7 @@ def test_zero_is_written_0() -> None:
     for axis in ("a", "b"):
         shown = str(effects(frame, axis, "x", blocks={"a": "b", "b": "a"}[axis]))
         assert "e-1" not in shown
-    assert "1 → 2   0 [0, 0]" in str(effects(frame, "a", "x", blocks="b"))
+    assert "1 → 2   0 [no variance]" in str(effects(frame, "a", "x", blocks="b"))
 
 
 def test_no_p_and_no_confidence_is_rounded_to_what_it_cannot_be() -> None:

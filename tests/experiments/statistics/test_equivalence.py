@@ -10,7 +10,7 @@ import pytest
 from statsmodels.stats.weightstats import ttost_ind, ttost_paired
 
 from tests.experiments.listening.test_design import listening_test
-from tests.experiments.listening.test_results import choices, comparisons, rated
+from tests.experiments.listening.test_results import choices, comparisons, rated, unanimous
 from voicelab.errors import ArgumentError
 from voicelab.experiments.listening.results import analyse
 from voicelab.experiments.statistics import CrossedTest, Estimate, crossed_mean, effects, equivalence, holm
@@ -136,6 +136,32 @@ def test_one_sentence_has_no_claim() -> None:
         equivalence(analyse(listening_test("MOS", "ab", items=1), noisy("MOS", {"a": 3.0, "b": 3.0}, items=1)), 0.3)
 
 
-def test_a_difference_without_error_lies_within_the_margin_or_does_not() -> None:
+def test_a_difference_without_error_shows_nothing() -> None:
     exact = CrossedTest("exact", 0.0, 0.0, Estimate(0.25, 0.25, 0.25, 0.95, 4), 0.0, 3.0, (0.0, 0.0, 0.0))
-    assert [equivalence(exact, margin).frame.p.item() for margin in (0.25, 0.5)] == [1.0, 0.0]
+    for margin in (0.25, 0.5):
+        claimed = equivalence(exact, margin)
+        assert math.isnan(claimed.frame.p.item())
+        assert not claimed.frame.shown.item()
+
+
+@pytest.mark.parametrize("count", [2, 4, 400])
+@pytest.mark.parametrize("value", [1.0, 0.0, 0.1 + 0.2, [0.3, 0.1 + 0.2]])
+def test_a_metric_that_is_always_the_same_is_not_equivalent(count: int, value: Any) -> None:
+    frame = pd.DataFrame(
+        {"v": [1, 2] * count, "text": np.repeat(np.arange(count), 2), "wer": np.resize(value, 2 * count)}
+    )
+    for blocks in ((), "text"):
+        claimed = equivalence(effects(frame, "v", "wer", blocks=blocks), 0.05)
+        assert not claimed.frame.shown.any()
+        assert claimed.frame.p.isna().all()
+        assert str(claimed).startswith("It cannot be tested whether wer at v 2 is as at 1: 0, no residual variance.")
+
+
+@pytest.mark.parametrize("kind", ["MOS", "MUSHRA", "CMOS", "AB", "ABX"])
+def test_constant_answers_are_never_equivalent(kind: Any) -> None:
+    result = unanimous(kind, 12, 8, ahead=False)
+    claimed = equivalence(result, 0.3)
+    assert not claimed.frame.shown.any()
+    # Of ABX one side counts, which signs can tell.
+    assert ("It cannot be tested whether a is as good as b" in str(claimed)) == (kind != "ABX")
+    assert equivalence(unanimous(kind, 12, 8), 0.3, claim="not worse").frame.shown.all() == (kind != "ABX")

@@ -40,6 +40,34 @@ def test_power_is_the_share_of_studies_that_analyse_finds() -> None:
     assert plan.frame.power[0] == pytest.approx(hits / 150, abs=0.12)
 
 
+@pytest.mark.parametrize("kind", ["AB", "ABX"])
+@pytest.mark.parametrize(("listeners", "items"), [(24, 12), (12, 6), (6, 6)])
+def test_power_never_falls_as_choices_become_unanimous(kind: Any, listeners: int, items: int) -> None:
+    shares = (0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999, 0.99999)
+    design: dict[str, Any] = {"listeners": (listeners,), "items": (items,), "sd": (0.5, 0.5, 0.0)}
+    power = [plan_test(kind, share, **design).frame.power[0] for share in shares]
+    assert np.diff(power).min() > -0.01
+    assert power[-2] > 0.99
+    # Of the plan's own analysis, as `analyse` makes it.
+    all_one = choices(np.ones((listeners, items), bool))
+    found = analyse(listening_test("AB", items=items), all_one).crossed["a", "b"]
+    assert found.p <= 0.05
+
+
+def test_a_plan_says_where_unanimous_choices_cannot_be_significant() -> None:
+    few = plan_test("AB", 0.999, listeners=(12,), items=(4,), sd=(0.5, 0.5, 0.0))
+    assert few.notes == ("With fewer than 6 listeners or items unanimous choices are not significant: see sign_test.",)
+    assert few.notes[0] in str(few)
+    assert plan_test("AB", 0.8, listeners=(12,), items=(6,), sd=(0.5, 0.5, 0.0)).notes == ()
+    three = plan_test("AB", 0.8, listeners=(12,), items=(6,), sd=(0.5, 0.5, 0.0), systems=3)
+    assert three.notes[0].startswith("With fewer than 7 ")
+    same = plan_test("MOS", 1.0, listeners=(2, 12), items=(6,), sd=(0.0, 0.0, 0.0)).frame
+    assert same.power.tolist() == [0.0, 1.0]
+    unanimous = analyse(listening_test("AB"), choices(np.ones((9, 9), bool)))
+    with pytest.raises(ArgumentError, match=r"^pilot: "):
+        plan_test("AB", 0.6, pilot=unanimous)
+
+
 def test_more_of_everything_is_more_power_and_more_tests_are_less() -> None:
     spread = (0.3, 0.3, 1.0)
     plan = plan_test("MOS", 0.3, listeners=(6, 24), items=(6, 24), repeats=(1, 3), sd=spread)

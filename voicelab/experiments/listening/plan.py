@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self, get_args
 
 from voicelab.errors import ArgumentError, StoreError
-from voicelab.experiments.statistics import CrossedTest, Test
+from voicelab.experiments.statistics import CrossedTest, SignTest, Test
 from voicelab.experiments.statistics.estimate import between, one_of, whole
 from voicelab.storage import write_atomic
 
@@ -131,21 +131,19 @@ def outcome(
 
     ``begun`` is the time of the first vote, None where that is unknown.
     """
-    null = 0.5 if design["kind"] in {"AB", "ABX"} else 0.0
     test, reverse = crossed.get(plan.primary), crossed.get(plan.primary[::-1])
     if test is None and reverse is not None:
         test = reverse if design["kind"] == "ABX" else reverse.turned()  # right answers have no direction
-    p = None if test is None else _p(plan, test, null)
+    p = None if test is None else _p(plan, test)
     return PlannedOutcome(plan, test, p, tuple(_departures(plan, design, test, listeners, begun)))
 
 
-def _p(plan: Plan, test: CrossedTest, null: float) -> float:
-    margin, above = plan.margin or 0.0, test.p_above
+def _p(plan: Plan, test: CrossedTest) -> float:
+    margin, null = plan.margin or 0.0, test.null
+    above, below = test.p_above(null - margin), test.p_below(null + margin)
     if plan.claim == "different":
-        return 2.0 * min(above(null), 1.0 - above(null))
-    if plan.claim == "equivalent":
-        return max(above(null - margin), 1.0 - above(null + margin))
-    return above(null - margin)
+        return min(1.0, 2.0 * min(above, below))
+    return max(above, below) if plan.claim == "equivalent" else above
 
 
 def _departures(
@@ -161,5 +159,7 @@ def _departures(
         yield f"{plan.listeners} listeners were to count, and {listeners} do"
     if begun is not None and begun < plan.registered:
         yield f"the first vote was given {begun}, before the plan was registered"
+    if isinstance(test, SignTest):
+        yield "the answers have no residual variance, so an exact test replaces the crossed model"
     if test is None:
         yield "the crossed analysis cannot be made of these votes, so nothing is confirmed"

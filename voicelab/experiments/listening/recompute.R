@@ -81,7 +81,7 @@ crossed <- function(rows) {
 }
 
 # A logistic model of rows$value by restricted pseudo-likelihood (Wolfinger and O'Connell 1993): the share in all listeners and
-# sentences, its error and Satterthwaite's degrees of freedom. Where its logits have no end, of the choices themselves.
+# sentences, its error and Satterthwaite's degrees of freedom. NULL where its logits are not finite.
 logistic <- function(rows) {
   groups <- Filter(function(g) levels_of(rows[[g]]) < nrow(rows), c("listener", "item"))
   alike <- lapply(groups, function(g) outer(rows[[g]], rows[[g]], "==") * 1)
@@ -132,14 +132,45 @@ logistic <- function(rows) {
     }
     before <- fit$mean
   }
-  crossed(rows)
+  NULL
 }
 
-can_cross <- function(rows) levels_of(rows$listener) > 1 && levels_of(rows$item) > 1 && levels_of(rows$value) > 1
+can_cross <- function(rows) levels_of(rows$listener) > 1 && levels_of(rows$item) > 1
+
+# Whether there is no residual variance: all values are equal or, with gaps, listeners and sentences explain them.
+explained <- function(rows) {
+  if (levels_of(rows$value) < 2) return(TRUE)
+  if (nrow(rows) == levels_of(rows$listener) * levels_of(rows$item) && !anyDuplicated(rows[c("listener", "item")])) return(FALSE)
+  names <- Filter(function(g) levels_of(rows[[g]]) < nrow(rows), c("listener", "item"))
+  fit <- lm(reformulate(c("1", names), "value"), data = transform(rows, listener = factor(listener), item = factor(item)))
+  fit$rank < nrow(rows) && sum(resid(fit)^2) < 1e-9 * sum((rows$value - mean(rows$value))^2)
+}
+
+# Of answers without residual variance: the estimate, and p above and below no effect, by exact sign tests.
+sign_test <- function(rows) {
+  null <- 0.5 * choices
+  value <- mean(rows$value)
+  units <- list(tapply(rows$value, rows$listener, mean) - null, tapply(rows$value, rows$item, mean) - null)
+  few <- min(lengths(units))
+  if (choices) {
+    ends <- c(value, if (value > 0) qbeta(tail_share, value * few, few - value * few + 1) else 0,
+              if (value < 1) qbeta(1 - tail_share, value * few + 1, few - value * few) else 1)
+  } else {
+    halves <- unlist(lapply(units, function(own) if (diff(range(own)) > 0) reach(length(own) - 1) * sd(own) / sqrt(length(own))))
+    half <- if (length(halves)) max(halves) else (1 - tail_share^(1 / few)) * max(2 * abs(value), 1)
+    ends <- within_scale(value, half)
+  }
+  if (kind == "ABX") units <- list(rows$value - null)
+  p <- function(side) max(sapply(units, function(own) {
+    own <- side * round(own, 12)
+    pbinom(sum(own > 0) - 1, sum(own != 0), 0.5, lower.tail = FALSE)
+  }))
+  list(ends = ends, above = p(1), below = p(-1))
+}
 
 # A mean with its interval over listeners and sentences, or over listeners, or votes, alone.
 score <- function(rows, scale) {
-  if (can_cross(rows)) {
+  if (can_cross(rows) && !explained(rows)) {
     fit <- crossed(rows)
     return(within_scale(fit[1], reach(fit[3]) * fit[2], scale))
   }
@@ -156,18 +187,20 @@ shift_of <- function(t, df, share) {
                    tol = 1e-9)$root, error = function(e) t - qnorm(share) * sqrt(1 + t^2 / (2 * df)))
 }
 
-sizes <- function(rows, fit, sd, one, two) {
+sizes <- function(rows, share, fit, sd, one, two) {
   if (choices) {
-    share <- within_scale(fit[1], reach(fit[3]) * fit[2], c(0, 1))
     add_interval("odds ratio", ifelse(share < 1, share / (1 - share), Inf), one, two)
     add_interval("probability of superiority", share, one, two)
     return(invisible())
   }
-  t <- fit[1] / fit[2]
-  ends <- suppressWarnings(sapply(c(1 - tail_share, tail_share), function(share) shift_of(t, fit[3], share)))
-  add_interval("standardised difference", c(fit[1], ends * fit[2]) / sd, one, two)
+  if (!is.null(fit)) {
+    t <- fit[1] / fit[2]
+    ends <- suppressWarnings(sapply(c(1 - tail_share, tail_share), function(share) shift_of(t, fit[3], share)))
+    add_interval("standardised difference", c(fit[1], ends * fit[2]) / sd, one, two)
+  }
   signs <- transform(rows, value = sign(value))
-  delta <- if (levels_of(signs$value) > 1) score(signs, c(-1, 1))
+  delta <- if (levels_of(signs$value) > 1 && is.null(fit)) pmin(1, pmax(-1, sign_test(signs)$ends))
+           else if (levels_of(signs$value) > 1) score(signs, c(-1, 1))
            else within_scale(signs$value[1], 2 * (1 - tail_share^(1 / levels_of(rows$listener))), c(-1, 1))
   add_interval("Cliff's delta", delta, one, two)
   add_interval("probability of superiority", (1 + delta) / 2, one, two)
@@ -234,7 +267,7 @@ if (kind %in% c("MOS", "MUSHRA")) {
   }
 }
 
-fits <- list()
+fits <- exact <- list()
 crossed_p <- these_p <- signs <- numeric()
 for (pair in combn(study$systems, 2, simplify = FALSE)) {
   one <- pair[1]; two <- pair[2]; key <- paste(one, two, sep = "\r"); spread <- NA
@@ -256,19 +289,28 @@ for (pair in combn(study$systems, 2, simplify = FALSE)) {
     apart <- tapply(rows$value, rows$listener, mean) - 0.5
   }
   if (!nrow(rows)) next
-  if (can_cross(rows)) {
-    fit <- fits[[key]] <- if (choices) logistic(rows) else crossed(rows)
+  fit <- if (can_cross(rows) && choices && levels_of(rows$value) > 1) logistic(rows)
+  if (can_cross(rows) && is.null(fit) && !explained(rows)) fit <- crossed(rows)
+  if (!is.null(fit)) {
+    fits[[key]] <- fit
     t <- (fit[1] - 0.5 * choices) / fit[2]
     crossed_p[key] <- if (kind == "ABX") pt(t, fit[3], lower.tail = FALSE) else 2 * pt(-abs(t), fit[3])
     ends <- within_scale(fit[1], reach(fit[3]) * fit[2], if (choices) c(0, 1) else c(-Inf, Inf))
     add_interval("crossed", ends, one, two)
     for (part in list(list("error", fit[2]), list("df", fit[3]), list("t", t), list("p", crossed_p[[key]])))
       add(paste("crossed,", part[[1]]), part[[2]], one, two)
-    sizes(rows, fit, spread, one, two)
+    sizes(rows, ends, fit, spread, one, two)
     if (choices) {
       cat(sprintf("%s against %s: the logistic model by lme4's glmer, to be seen beside the text:\n", one, two))
       print(summary(glmer(value ~ 1 + (1 | listener) + (1 | item), data = rows, family = binomial))$coefficients)
     }
+  }
+  if (can_cross(rows) && is.null(fit)) {
+    signs_of <- exact[[key]] <- sign_test(rows)
+    crossed_p[key] <- if (kind == "ABX") signs_of$above else min(1, 2 * min(signs_of$above, signs_of$below))
+    add_interval("crossed", signs_of$ends, one, two)
+    add("crossed, p", crossed_p[[key]], one, two)
+    sizes(rows, signs_of$ends, NULL, spread, one, two)
   }
   by_votes <- choices && (kind == "ABX" || length(apart) %in% c(1, nrow(rows)))
   if (choices) {
@@ -295,8 +337,16 @@ for (pair in combn(study$systems, 2, simplify = FALSE)) {
 for (key in names(crossed_p)) anew[[paste("crossed, p after Holm", key, sep = "\r")]] <- p.adjust(crossed_p)[[key]]
 for (key in names(these_p)) anew[[paste("these sentences, p after Holm", key, sep = "\r")]] <- p.adjust(these_p)[[key]]
 add("least p of these sentences", min(1, max(0, signs) * sum(signs > 0)))
-if (!is.null(study$plan)) {
-  primary <- study$plan$primary
+primary <- study$plan$primary
+keys <- c(paste(primary, collapse = "\r"), paste(rev(primary), collapse = "\r"))
+if (!is.null(primary) && any(keys %in% names(exact))) {
+  signs_of <- exact[[intersect(keys, names(exact))[1]]]
+  if (!keys[1] %in% names(exact) && kind != "ABX")
+    signs_of <- list(ends = choices - signs_of$ends[c(1, 3, 2)], above = signs_of$below, below = signs_of$above)
+  p <- switch(study$plan$claim, different = min(1, 2 * min(signs_of$above, signs_of$below)), equivalent = 1, signs_of$above)
+  add_interval("registered", signs_of$ends, primary[1], primary[2])
+  add("registered, p", p, primary[1], primary[2])
+} else if (!is.null(primary)) {
   ahead <- fits[[paste(primary, collapse = "\r")]]
   turned <- is.null(ahead)
   if (turned) ahead <- fits[[paste(rev(primary), collapse = "\r")]]

@@ -88,10 +88,10 @@ def crossed(values: Array, who: Array, what: Array) -> Ends:
     return spread * mean, spread * math.sqrt(square), work.degrees(variances)
 
 
-def logistic(chosen: Array, who: Array, what: Array) -> Ends:
+def logistic(chosen: Array, who: Array, what: Array) -> Ends | None:
     """Return the share in all listeners and sentences, its error and degrees of freedom: a logistic mixed model.
 
-    By restricted pseudo-likelihood (Wolfinger and O'Connell 1993). Where its logits have no end, of the choices themselves.
+    By restricted pseudo-likelihood (Wolfinger and O'Connell 1993). None where its logits are not finite.
     """
     groups = [codes for codes in (who, what) if len(np.unique(codes)) < len(chosen)]
     logits: Array = np.full(len(chosen), math.log(chosen.mean() / (1 - chosen.mean())))
@@ -113,7 +113,7 @@ def logistic(chosen: Array, who: Array, what: Array) -> Ends:
             share = 1 / (1 + math.exp(-shrink * mean))
             return share, share * (1 - share) * shrink * math.sqrt(square), work.degrees(variances)
         before = mean
-    return crossed(chosen, who, what)
+    return None
 
 
 def reach(df: float, confidence: float) -> float:
@@ -140,12 +140,48 @@ def within(value: float, half: float, scale: tuple[float, float] = (-math.inf, m
 
 def can_cross(rows: pd.DataFrame) -> bool:
     """Tell whether listeners and sentences can both be random."""
-    return bool(rows["listener"].nunique() > 1 and rows["item"].nunique() > 1 and np.ptp(rows["value"]))
+    return bool(rows["listener"].nunique() > 1 and rows["item"].nunique() > 1)
+
+
+def explained(rows: pd.DataFrame) -> bool:
+    """Tell whether residual variance is 0: all values are equal or, with gaps, listeners and sentences explain them."""
+    if np.ptp(rows["value"]) == 0:
+        return True
+    cells = rows["listener"].nunique() * rows["item"].nunique()
+    if len(rows) == cells and not rows.duplicated(["listener", "item"]).any():
+        return False
+    names = [name for name in ("listener", "item") if rows[name].nunique() < len(rows)]
+    design = pd.get_dummies(rows[names].astype(str), dtype=float).assign(one=1.0).to_numpy()
+    centred = (rows["value"] - rows["value"].mean()).to_numpy()
+    solution, _, rank, _ = np.linalg.lstsq(design, centred)
+    left = ((centred - design @ solution) ** 2).sum()
+    return bool(rank < len(rows) and left < 1e-9 * (centred**2).sum())
+
+
+def sign_test(rows: pd.DataFrame, kind: str, confidence: float) -> tuple[Ends, float, float]:
+    """Return the estimate, and p above and below no effect, of answers without residual variance: exact sign tests."""
+    choices = kind in {"AB", "ABX"}
+    null, value, tail = 0.5 * choices, float(rows["value"].mean()), (1 - confidence) / 2
+    units = [rows.groupby(name)["value"].mean().to_numpy() - null for name in ("listener", "item")]
+    few = min(map(len, units))
+    if choices:
+        low = stats.beta.ppf(tail, value * few, few - value * few + 1) if value > 0 else 0.0
+        high = stats.beta.isf(tail, value * few + 1, few - value * few) if value < 1 else 1.0
+    else:
+        halves = [reach(len(own) - 1, confidence) * own.std(ddof=1) / len(own) ** 0.5 for own in units if np.ptp(own)]
+        half = max(halves, default=(1 - tail ** (1 / few)) * max(2 * abs(value), 1.0))
+        low, high = value - half, value + half
+    signs = [np.sign(np.round(own, 12)) for own in ([rows["value"] - null] if kind == "ABX" else units)]
+    above, below = (
+        max(float(stats.binom.sf((side * own > 0).sum() - 1, (own != 0).sum(), 0.5)) for own in signs)
+        for side in (1, -1)
+    )
+    return (value, float(low), float(high)), above, below
 
 
 def score(rows: pd.DataFrame, scale: tuple[float, float], confidence: float) -> Ends:
     """Return a mean rating with its interval over listeners and sentences, or over listeners, or votes, alone."""
-    if can_cross(rows):
+    if can_cross(rows) and not explained(rows):
         mean, error, df = crossed(*(rows[name].to_numpy() for name in ("value", "listener", "item")))
         return within(mean, reach(df, confidence) * error, scale)
     means = rows["value"] if rows["listener"].nunique() == 1 else rows.groupby("listener")["value"].mean()
@@ -270,19 +306,24 @@ def shift_of(t: float, df: float, tail: float) -> float:
     return float(optimize.brentq(beyond, t - wide, t + wide))
 
 
-def sizes(rows: pd.DataFrame, kind: str, fit: Ends, sd: float, confidence: float) -> Iterator[tuple[str, Ends]]:
+def sizes(
+    rows: pd.DataFrame, kind: str, share: Ends, fit: Ends | None, sd: float, confidence: float
+) -> Iterator[tuple[str, Ends]]:
     """Effect sizes: of choices as odds, of ratings in units of their spread and by how often one is above the other."""
-    value, error, df = fit
     if kind in {"AB", "ABX"}:
-        share = within(value, reach(df, confidence) * error, (0.0, 1.0))
         yield "odds ratio", tuple(end / (1 - end) if end < 1 else math.inf for end in share)  # type: ignore[misc]
         yield "probability of superiority", share
         return
-    t, tails = value / error, ((1 + confidence) / 2, (1 - confidence) / 2)
-    low, high = (shift_of(t, df, tail) for tail in tails)
-    yield "standardised difference", (value / sd, low * error / sd, high * error / sd)
+    if fit is not None:
+        value, error, df = fit
+        t, tails = value / error, ((1 + confidence) / 2, (1 - confidence) / 2)
+        low, high = (shift_of(t, df, tail) for tail in tails)
+        yield "standardised difference", (value / sd, low * error / sd, high * error / sd)
     signs = rows.assign(value=np.sign(rows["value"]))
-    if np.ptp(signs["value"]):
+    if np.ptp(signs["value"]) and fit is None:
+        value, low, high = sign_test(signs, kind, confidence)[0]
+        delta = value, max(-1.0, low), min(1.0, high)
+    elif np.ptp(signs["value"]):
         delta = score(signs, (-1.0, 1.0), confidence)
     else:
         bound = 2 * (1 - ((1 - confidence) / 2) ** (1 / rows["listener"].nunique()))
@@ -317,7 +358,9 @@ def of_these_sentences(
 def comparisons(votes: pd.DataFrame, study: dict[str, Any], pairs: list[tuple[str, str]]) -> Iterator[Row]:
     """The tests of each pair, and what was registered."""
     kind, confidence = study["kind"], study["confidence"]
-    fits, crossed_p, these_p, signs = {}, {}, {}, []
+    fits: dict[tuple[str, str], Ends] = {}
+    exact: dict[tuple[str, str], tuple[Ends, float, float]] = {}
+    crossed_p, these_p, signs = {}, {}, []
     for one, two in pairs:
         rows, sd = values_of(votes, kind, one, two)
         if rows.empty:
@@ -326,16 +369,24 @@ def comparisons(votes: pd.DataFrame, study: dict[str, Any], pairs: list[tuple[st
         if kind == "CMOS":
             turned = rows.assign(value=-rows["value"])
             yield from named({"mean": score(turned, SCALES[kind], confidence)}, two, one)
-        if can_cross(rows):
-            choices = kind in {"AB", "ABX"}
-            fit = (logistic if choices else crossed)(*(rows[name].to_numpy() for name in ("value", "listener", "item")))
+        choices, fit = kind in {"AB", "ABX"}, None
+        columns = [rows[name].to_numpy() for name in ("value", "listener", "item")]
+        if can_cross(rows) and choices and np.ptp(rows["value"]):
+            fit = logistic(*columns)
+        if can_cross(rows) and fit is None and not explained(rows):
+            fit = crossed(*columns)
+        if fit is not None:
             fits[one, two] = value, error, df = fit
             null, scale = NULLS[choices]
             t = (value - null) / error
             crossed_p[one, two] = p = float(stats.t.sf(t, df) if kind == "ABX" else 2 * stats.t.sf(abs(t), df))
-            ours |= {"crossed": within(value, reach(df, confidence) * error, scale), "crossed, error": error}
-            ours |= {"crossed, df": df, "crossed, t": t, "crossed, p": p}
-            ours |= dict(sizes(rows, kind, fit, sd, confidence))
+            ends = within(value, reach(df, confidence) * error, scale)
+            ours |= {"crossed": ends, "crossed, error": error, "crossed, df": df, "crossed, t": t, "crossed, p": p}
+            ours |= dict(sizes(rows, kind, ends, fit, sd, confidence))
+        elif can_cross(rows):
+            exact[one, two] = ends, above, below = sign_test(rows, kind, confidence)
+            crossed_p[one, two] = p = above if kind == "ABX" else min(1.0, 2 * min(above, below))
+            ours |= {"crossed": ends, "crossed, p": p, **dict(sizes(rows, kind, ends, None, sd, confidence))}
         tested = of_these_sentences(votes, rows, study, one, two)
         if tested is not None:
             statistic, these_p[one, two], estimate = tested
@@ -349,14 +400,28 @@ def comparisons(votes: pd.DataFrame, study: dict[str, Any], pairs: list[tuple[st
         yield from ((f"{name}, p after Holm", one, two, p) for (one, two), p in corrected.items())
     yield from named({"least p of these sentences": min(1.0, max(signs, default=0.0) * sum(map(bool, signs)))})
     if "plan" in study:
-        yield from registered(study, fits)
+        yield from registered(study, fits, exact)
 
 
-def registered(study: dict[str, Any], fits: dict[tuple[str, str], Ends]) -> Iterator[Row]:
+def registered(
+    study: dict[str, Any],
+    fits: dict[tuple[str, str], Ends],
+    exact: dict[tuple[str, str], tuple[Ends, float, float]],
+) -> Iterator[Row]:
     """The claim that was registered, the way round that it was."""
     plan = study["plan"]
     null, scale = NULLS[study["kind"] in {"AB", "ABX"}]
     one, two = plan["primary"]
+    for pair in ((one, two), (two, one)):
+        if pair in exact:
+            ends, above, below = exact[pair]
+            if pair != (one, two) and study["kind"] != "ABX":
+                ends, above, below = (2 * null - ends[0], 2 * null - ends[2], 2 * null - ends[1]), below, above
+            different = min(1.0, 2 * min(above, below))
+            # Signs cannot show a bound beyond no effect.
+            p = {"different": different, "equivalent": 1.0}.get(plan["claim"], above)
+            yield from named({"registered": ends, "registered, p": p}, one, two)
+            return
     turned = (one, two) not in fits
     value, error, df = fits[two, one] if turned else fits[one, two]
     if turned and study["kind"] != "ABX":  # right answers have no direction

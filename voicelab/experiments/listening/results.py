@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from voicelab.experiments.statistics import (
     Friedman,
     MixedModel,
     OrdinalModel,
+    SignTest,
     Test,
     binomial,
     bradley_terry,
@@ -35,6 +37,7 @@ from voicelab.experiments.statistics import (
     mixed_model,
     ordinal_model,
     screen_mushra,
+    sign_test,
     standardised_difference,
     superiority,
     wilcoxon,
@@ -163,9 +166,10 @@ def analyse(
     Left out are listeners who failed more than a quarter of their attention checks, and of MUSHRA those whom
     Recommendation ITU-R BS.1534-3 leaves out. Then, for each pair of systems, a test by crossed random effects of
     listeners and sentences, whose result holds for others like both: of the differences of ratings (MOS, MUSHRA), of the
-    ratings (CMOS; ``crossed_mean``), of the choices against one half by a logistic model (AB, ABX; ``crossed_share``). A
-    note says where it cannot be made, as with
-    one sentence. Beside it, a test of other listeners on these sentences alone, which new sentences may overturn:
+    ratings (CMOS; ``crossed_mean``), of the choices against one half by a logistic model (AB, ABX; ``crossed_share``).
+    Answers without residual variance, such as unanimous ones, have an exact test in its place (``sign_test``), and a note.
+    With one sentence there is none. Beside it, a test of other listeners on these sentences alone, which new sentences may
+    overturn:
 
     - MOS and MUSHRA: Wilcoxon's test of the listeners' means; CMOS: of the listeners' mean ratings against 0.
     - AB: Wilcoxon's test of the listeners' shares against one half, since votes of one listener are not independent.
@@ -257,16 +261,20 @@ def _sizes(
     tested: CrossedTest, values: npt.NDArray[np.float64], who: list[str], what: list[str], sd: float
 ) -> dict[str, Estimate]:
     """Return effect sizes: of choices, or of differences where single ratings spread by ``sd``."""
-    if tested.scale == (0.0, 1.0):
+    if tested.null:
         return {"odds ratio": odds(tested.estimate), "probability of superiority": tested.estimate}
     estimate, signs = tested.estimate, np.sign(values)
     confidence = estimate.confidence
     if np.ptp(signs):
-        delta = crossed_mean(signs, who, what, scale=(-1.0, 1.0), confidence=confidence).estimate
+        testing = sign_test if isinstance(tested, SignTest) else crossed_mean
+        delta = testing(signs, who, what, scale=(-1.0, 1.0), confidence=confidence).estimate
     else:
         delta = mean_delta([float(signs[0])] * len(set(who)), confidence)
+    ordinal = {"Cliff's delta": delta, "probability of superiority": superiority(delta)}
+    if isinstance(tested, SignTest):
+        return ordinal
     size = standardised_difference(estimate.value, tested.error, tested.df, sd, n=estimate.n, confidence=confidence)
-    return {"standardised difference": size, "Cliff's delta": delta, "probability of superiority": superiority(delta)}
+    return {"standardised difference": size, **ordinal}
 
 
 def _inattentive(frame: pd.DataFrame) -> dict[str, str]:
@@ -372,8 +380,11 @@ class _Work:
         """Test the first of the pair over its second in listeners and sentences like these, or say why that cannot be."""
         if rows["listener"].nunique() < 2:
             return  # noted by the test of these sentences
+        name = f"{pair[0]} against {pair[1]}"
+        if rows["item"].nunique() < 2:
+            self.notes.append(f"{name}: one sentence, so the result speaks of these sentences alone.")
+            return
         given = (rows["value"].to_numpy(float), list(rows["listener"]), list(rows["item"]))
-        reason = "one sentence" if rows["item"].nunique() < 2 else "answers do not differ between sentences"
         side: Literal["two-sided", "greater"] = "greater" if self.test.kind == "ABX" else "two-sided"
         try:
             if self.test.kind in {"AB", "ABX"}:
@@ -381,8 +392,14 @@ class _Work:
             else:
                 tested = crossed_mean(*given, confidence=self.confidence)
         except ArgumentError:
-            self.notes.append(f"{pair[0]} against {pair[1]}: {reason}, so the result speaks of these sentences alone.")
-            return
+            scale = (0.0, 1.0) if self.test.kind in {"AB", "ABX"} else (-math.inf, math.inf)
+            tested = sign_test(*given, scale=scale, alternative=side, confidence=self.confidence)
+            least = 2.0 ** (1 - tested.estimate.n)
+            limited = least > _ALPHA and side != "greater"
+            few = f"; with so few listeners or sentences its p is at least {least:.3g}" * limited
+            self.notes.append(
+                f"{name}: the answers have no residual variance, so an exact test replaces the model{few}."
+            )
         self.crossed[pair], self.sizes[pair] = tested, _sizes(tested, *given, sd)
 
     def _score(self, name: str, rows: pd.DataFrame) -> None:

@@ -1,6 +1,6 @@
 """Statistics of experiments: effects beside sampling noise, and what listening tests need."""
 
-from voicelab.experiments.statistics.crossed import CrossedTest, crossed_mean, crossed_share
+from voicelab.experiments.statistics.crossed import CrossedTest, SignTest, crossed_mean, crossed_share, sign_test
 from voicelab.experiments.statistics.effects import Effects, effects
 from voicelab.experiments.statistics.equivalence import Equivalence, equivalence
 from voicelab.experiments.statistics.estimate import (
@@ -49,6 +49,7 @@ __all__ = [
     "OrdinalModel",
     "PowerPlan",
     "Screening",
+    "SignTest",
     "Sprt",
     "Test",
     "benjamini_hochberg",
@@ -72,6 +73,7 @@ __all__ = [
     "rating_power",
     "ratings_needed",
     "screen_mushra",
+    "sign_test",
     "standardised_difference",
     "superiority",
     "trials_needed",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from voicelab.errors import ArgumentError
-from voicelab.experiments.statistics.estimate import Estimate, Test, between, numbers
+from voicelab.experiments.statistics.estimate import Estimate, Test, between, numbers, varies
 from voicelab.experiments.statistics.reml import (
     AT_BOUND,
     Codes,
@@ -66,11 +66,15 @@ class CrossedTest(Test):
     def __str__(self) -> str:
         return f"{self.name}: t({self.df:.3g}) {self.statistic:.4g}, p {self.p:.4g}; {self.estimate}"
 
+    @property
+    def null(self) -> float:
+        """The value without an effect: one half of a share, 0 of a difference."""
+        return 0.5 if self.scale == (0.0, 1.0) else 0.0
+
     def turned(self) -> CrossedTest:
         """Return the same of the second over the first: of a share, that of the other choice."""
-        middle = 0.5 if self.scale == (0.0, 1.0) else 0.0
         old = self.estimate
-        value, low, high = (2.0 * middle - end for end in (old.value, old.high, old.low))
+        value, low, high = (2.0 * self.null - end for end in (old.value, old.high, old.low))
         estimate = Estimate(value, low, high, old.confidence, old.n)
         return replace(self, statistic=-self.statistic, estimate=estimate)
 
@@ -89,6 +93,61 @@ class CrossedTest(Test):
 
         return float(t.sf((self.estimate.value - bound) / self.error, self.df))
 
+    def p_below(self, bound: float) -> float:
+        """Return p of the hypothesis that the true value is ``bound`` or more, against its being below."""
+        return self.turned().p_above(2.0 * self.null - bound)
+
+
+@dataclass(frozen=True, slots=True)
+class SignTest(CrossedTest):
+    """A ``CrossedTest`` by exact sign tests, for answers without residual variance, to which no model can be fitted.
+
+    ``units`` are the mean answers by listener and by item. Each unit counts as one sign, and p is that of the group with
+    the larger one; in ABX that of single answers, since a guesser is right with probability 0.5 in every trial. ``error``,
+    ``df``, ``sd`` and ``statistic`` are NaN. Signs only tell a direction: p of a bound beyond ``null`` is 1.
+    """
+
+    units: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
+
+    def __str__(self) -> str:
+        return f"{self.name}: p {self.p:.4g}; {self.estimate}"
+
+    def turned(self) -> CrossedTest:
+        """Return the same of the second over the first."""
+        units = tuple(tuple(2.0 * self.null - mean for mean in means) for means in self.units)
+        return replace(CrossedTest.turned(self), units=units)  # type: ignore[call-arg]
+
+    def interval(self, confidence: float) -> Estimate:
+        """Return the estimate with its interval at another confidence.
+
+        Of shares Clopper and Pearson's, with the fewer units for trials; of equal differences their bound on the share of
+        units that differ by as much the other way (by one step where the difference is 0); else the wider t interval of
+        the units' means.
+        """
+        from scipy.stats import beta, t
+
+        value, n = self.estimate.value, self.estimate.n
+        tail = (1.0 - between(confidence, "confidence", 0.0, 1.0)) / 2.0
+        if self.null:
+            low = float(beta.ppf(tail, value * n, n - value * n + 1.0)) if value > 0.0 else 0.0
+            high = float(beta.isf(tail, value * n + 1.0, n - value * n)) if value < 1.0 else 1.0
+            return Estimate(value, low, high, confidence, n)
+        reach = (1.0 - tail ** (1.0 / n)) * max(2.0 * abs(value), 1.0)
+        spread = [means for means in self.units if varies(means)]
+        if spread:
+            reach = max(t.isf(tail, len(own) - 1) * np.std(own, ddof=1) / math.sqrt(len(own)) for own in spread)
+        low, high = max(self.scale[0], value - reach), min(self.scale[1], value + reach)
+        return Estimate(value, float(low), float(high), confidence, n)
+
+    def p_above(self, bound: float) -> float:
+        """Return p of the hypothesis that the true value is ``bound`` or less, against its being above."""
+        from scipy.stats import binom
+
+        if math.isinf(bound) or bound > self.null:
+            return float(bound > 0.0)
+        signs = [np.sign(np.round(np.subtract(means, self.null), 12)) for means in self.units]
+        return max(float(binom.sf((own > 0.0).sum() - 1, np.count_nonzero(own), 0.5)) for own in signs)
+
 
 def crossed_mean(
     values: npt.ArrayLike,
@@ -105,7 +164,7 @@ def crossed_mean(
     the ``items``: a mean with crossed random effects, by REML, its t and interval with Satterthwaite's degrees of freedom.
     Where every listener has one value of every item that is in closed form. ``scale`` is what the interval cannot leave.
     Raises ArgumentError with fewer than two listeners or items, and when all values are equal, or, in a table with gaps,
-    listeners and items explain them without rest.
+    listeners and items explain them without residual variance: ``sign_test`` takes these.
     """
     array, (who, what) = _checked(values, listeners, items)
     shape = count_of(who), count_of(what)
@@ -146,6 +205,36 @@ def crossed_share(
     return _tested(fitted, shape, 0.5, scale, confidence, name, alternative)
 
 
+def sign_test(
+    values: npt.ArrayLike,
+    listeners: Labels,
+    items: Labels,
+    *,
+    scale: tuple[float, float] = (-math.inf, math.inf),
+    alternative: Literal["two-sided", "greater"] = "two-sided",
+    confidence: float = 0.95,
+) -> SignTest:
+    """Test answers without residual variance by exact sign tests over listeners and over items; the larger p counts.
+
+    ``values`` (n,) as ``crossed_mean``'s, or, with a ``scale`` of (0, 1), choices as ``crossed_share``'s: unanimous ones,
+    for example. Both groups are random, so that neither few listeners nor few items can give a small p: six unanimous ones
+    of both give 0.031. With the alternative "greater", as of right answers in ABX, p is the exact binomial of all
+    answers. Raises ArgumentError with fewer than two listeners or items.
+    """
+    array, codes = _coded(values, listeners, items)
+    shape = count_of(codes[0]), count_of(codes[1])
+    units = tuple(tuple(np.bincount(code, array) / np.bincount(code)) for code in codes)
+    name = f"exact sign tests of {shape[0]} listeners and of {shape[1]} items, the larger p"
+    if alternative == "greater":
+        units, name = (tuple(array),), f"exact binomial test of {array.size} answers"
+    value, unknown = float(array.mean()), math.nan
+    point = Estimate(value, value, value, confidence, min(shape))
+    test = SignTest(name, unknown, unknown, point, unknown, unknown, (unknown,) * 3, scale, units)
+    above, below = test.p_above(test.null), test.p_below(test.null)
+    p = above if alternative == "greater" else min(1.0, 2.0 * min(above, below))
+    return replace(test, p=p, estimate=test.interval(confidence))
+
+
 _Fitted = tuple[float, float, float, tuple[float, float, float]]
 
 
@@ -169,15 +258,20 @@ def _tested(
 
 
 def _checked(values: npt.ArrayLike, listeners: Labels, items: Labels) -> tuple[Floats, tuple[Codes, Codes]]:
-    array = numbers(values, "values", 3)
+    array, codes = _coded(values, listeners, items)
+    if not varies(numbers(array, "values", 3)):
+        raise ArgumentError.of("values", "all are equal: there is no variance to test by; sign_test needs none")
+    return array, codes
+
+
+def _coded(values: npt.ArrayLike, listeners: Labels, items: Labels) -> tuple[Floats, tuple[Codes, Codes]]:
+    array = numbers(values, "values", 2)
     who, what = (codes_of(np.asarray(list(map(str, names)), object)) for names in (listeners, items))
     for name, code in (("listeners", who), ("items", what)):
         if code.size != array.size:
             raise ArgumentError.of(name, f"there are {code.size} for {array.size} values")
         if count_of(code) < 2:
             raise ArgumentError.of(name, "one is no sample; two or more are needed")
-    if not np.ptp(array):
-        raise ArgumentError.of("values", "all are equal: there is no chance to weigh them by")
     return array, (who, what)
 
 

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 _ALWAYS_THERE = ("first_audio_s", "rtf")
 
 ACTS, NOT_TOLD, TOO_FEW = "acts", "not told from noise", "too few takes to tell"
-NOTHING, CONFOUNDED = "no difference", "not separable"
-VERDICTS = (ACTS, NOT_TOLD, TOO_FEW, CONFOUNDED, NOTHING)
+NOTHING, CONFOUNDED, NO_VARIANCE = "no difference", "not separable", "no residual variance"
+VERDICTS = (ACTS, NOT_TOLD, NO_VARIANCE, TOO_FEW, CONFOUNDED, NOTHING)
 """What is said of an axis and a metric, in the order in which tables have it."""
 
 # Where intervals reach this many sd to each side, takes are too few: two single ones would show what is found.
@@ -71,7 +71,7 @@ class Effects(Shown):
     hypothesis that the axis does nothing in these texts, by ``test``: "F", with one variance for all levels, where nothing
     repeats or takes are few, else "Welch", with one for each level; ``p_holm`` and ``p_bh`` corrected for all rows. Where
     texts are a block, ``p_texts`` of the hypothesis that it does nothing in texts of which these ``texts`` are a sample, and
-    ``p_texts_holm``; new texts may overturn what ``p`` says. p is NaN where nothing varies, or takes are too few.
+    ``p_texts_holm``; new texts may overturn what ``p`` says. p is NaN where takes are too few, or the residual variance is 0.
     ``p_permutation`` where it was asked for. ``eta_sq`` and ``omega_sq`` the axis' share of the variance, ``levels``,
     ``takes``.
 
@@ -81,7 +81,8 @@ class Effects(Shown):
     noise, the ``sd`` of ``variance``, and ``delta`` Cliff's: how much more often a take is above one of the baseline than
     below, each with its interval (``_low``, ``_high``). Where texts are a block, ``low_texts`` to ``high_texts``
     is the interval in texts like these, around the mean of the texts, ``estimate_texts``. They are NaN where no takes
-    separate the level's difference from that of another axis or of the blocks; a note says so.
+    separate the level's difference from that of another axis or of the blocks; a note says so. Where the residual variance
+    is 0, ``error`` is 0 and there is neither an interval nor p.
 
     ``variance``: where each metric's variance comes from: a row for each axis, ``blocks``, ``interactions`` and
     ``sampling`` (repeats of one cell), with ``df``, ``sum_sq``, ``eta_sq`` and ``omega_sq``; ``sd`` of sampling in
@@ -253,19 +254,26 @@ def figure(value: float, scale: float = 0.0, form: str = "+.3g") -> str:
     return "–" if not math.isfinite(value) else "0" if abs(value) <= _FLOAT32 * scale else f"{value:{form}}"
 
 
+def _ending(contrast: Mapping[Any, Any]) -> str:
+    """Return the ending of the columns that a contrast is read from: those over texts where there are some."""
+    return "_texts" if math.isfinite(contrast.get("error_texts", math.nan)) else ""
+
+
 def _difference(contrast: dict[Any, Any]) -> str:
-    ending = "_texts" if math.isfinite(contrast.get("low_texts", math.nan)) else ""
+    ending = _ending(contrast)
     value, low, high = (contrast[f"{part}{ending}"] for part in ("estimate", "low", "high"))
     if math.isnan(value):
         return "cannot be estimated"
-    size = max(abs(low), abs(high))
-    within = f"{figure(low, size)}, {figure(high, size)}" if math.isfinite(low + high) else "too few takes"
+    size = max(abs(low), abs(high)) if math.isfinite(low + high) else 0.0
+    missing = "too few takes" if contrast[f"error{ending}"] else "no variance"
+    within = f"{figure(low, size)}, {figure(high, size)}" if math.isfinite(low + high) else missing
     return f"{figure(value, size)} [{within}]"
 
 
 def _corrected(frame: pd.DataFrame) -> pd.Series[float]:
-    """Return the p that the verdict goes by: in texts like these where there is one."""
-    return frame["p_texts_holm"].fillna(frame["p_holm"]) if "p_texts_holm" in frame else frame["p_holm"]
+    """Return the p of the verdict: over texts where they are a block."""
+    over = "p_texts_holm" in frame
+    return frame["p_texts_holm"].where(frame["texts"].notna(), frame["p_holm"]) if over else frame["p_holm"]
 
 
 class _Tables:
@@ -335,6 +343,13 @@ def _one_design(tables: _Tables, design: Design, values: _Floats, metrics: Seque
             part = {name: shares[place][number][name] for name in ("eta_sq", "omega_sq")}
             row = {"metric": metric, "axis": axis, "verdict": verdicts[place], "p": contrasts.p[place]}
             row |= {"test": contrasts.test, **part, "levels": present.size, "takes": design.takes}
+            if verdicts[place] == NO_VARIANCE:
+                equal = (
+                    "its differences do not vary" if over is None else f"its difference is equal in all {over[0]} texts"
+                )
+                tables.notes.append(
+                    f"{metric} by {axis}: {equal}, so there is no variance to test by: no p, no interval."
+                )
             if over is not None:
                 row |= {"p_texts": over[1].p[place], "texts": over[0]}
             if tables.permutations:
@@ -413,18 +428,19 @@ def _contrast_rows(
     # Of texts the spread is that of their differences.
     unit = contrasts.error * np.sqrt(contrasts.df + 1.0) if ending else noise.sd
     return [
-        _otherwise(contrasts.estimate[:, place], parts[f"high{ending}"][:, place], unit[..., place])
+        _otherwise(*(part[..., place] for part in (contrasts.estimate, reach, contrasts.error, unit, contrasts.p)))
         for place in range(len(metrics))
     ]
 
 
-def _otherwise(estimate: _Floats, high: _Floats, unit: _Floats) -> str:
-    """Return what is said of an axis that p does not say acts."""
+def _otherwise(estimate: _Floats, reach: _Floats, error: _Floats, unit: _Floats, p: _Floats) -> str:
+    """Return the verdict on an axis that is not significant."""
     if np.isnan(estimate).all():
         return CONFOUNDED
-    reach = high - estimate
-    if not (estimate.any() or reach.any()):
+    if not (estimate.any() or error.any()):
         return NOTHING
+    if np.isnan(p) and (error == 0.0).any():
+        return NO_VARIANCE
     return NOT_TOLD if (reach <= _FAR * unit).any() else TOO_FEW
 
 
@@ -521,7 +537,7 @@ def _draw(result: Effects, axes: Axes | None, alpha: float) -> Axes:
     for place, row in enumerate(table.to_dict("records")):
         if not row["unit"] > 0.0:
             continue
-        ending = "_texts" if math.isfinite(row.get("low_texts", math.nan)) else ""
+        ending = _ending(row)
         low, middle, high = np.array([row[f"{part}{ending}"] for part in ("low", "estimate", "high")]) / row["unit"]
         # An axis may do something while this level does not.
         sure = row[f"p{ending}_holm"] <= alpha and (low > 0.0 or high < 0.0)

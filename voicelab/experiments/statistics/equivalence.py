@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from voicelab.errors import ArgumentError
-from voicelab.experiments.statistics.crossed import ComparedPairs, CrossedTest
+from voicelab.experiments.statistics.crossed import ComparedPairs, CrossedTest, SignTest
 from voicelab.experiments.statistics.effects import Effects
 from voicelab.experiments.statistics.estimate import Estimate, between, holm, interval, one_of, percent
 
@@ -26,7 +26,7 @@ class Equivalence:
     ``frame``: ``first`` and ``second``, of a sweep also ``metric`` and ``axis``; ``estimate`` of the first less the second
     (of choices the first's share) with ``low`` and ``high``, the interval at a confidence of 1 - 2 ``alpha``; ``lower`` and
     ``upper`` what it must lie between; ``p`` of the hypothesis that it does not, ``p_holm`` corrected for all rows, and
-    whether the claim is ``shown``.
+    whether the claim is ``shown``. Where p is NaN, ``reason`` says why: without residual variance nothing is shown.
     """
 
     frame: pd.DataFrame = field(repr=False)
@@ -47,7 +47,8 @@ class Equivalence:
             import matplotlib.pyplot as plt
 
             _, axes = plt.subplots(figsize=(7.0, 1.2 + 0.45 * len(rows)), layout="constrained")
-        ends = [row[name] for row in rows for name in ("low", "high", "lower", "upper") if math.isfinite(row[name])]
+        named = ("estimate", "low", "high", "lower", "upper")
+        ends = [row[name] for row in rows for name in named if math.isfinite(row[name])]
         room = 0.15 * (max(ends) - min(ends))
         least, most = min(ends) - room, max(ends) + room
         for place, row in enumerate(rows):
@@ -101,6 +102,7 @@ def equivalence(
     rows = [{**names, **_tested(test, own, sided or claimed, alpha)} for names, test, own, sided in compared]
     corrected = holm([row["p"] for row in rows])
     frame = pd.DataFrame(rows).assign(p_holm=corrected, shown=corrected <= alpha)
+    frame["reason"] = frame.pop("reason")
     return Equivalence(frame, claim, alpha, tuple(notes))
 
 
@@ -149,19 +151,20 @@ def _of_sweep(result: Effects, margin: float | Mapping[str, float]) -> tuple[_Co
     return rows, ["This speaks of these texts alone."] * alone
 
 
-def _tested(test: CrossedTest, margin: float, sided: str, alpha: float) -> dict[str, float]:
-    """Return the estimate, the interval, the bounds and p of one row."""
-    value, centre = test.estimate.value, 0.5 if test.scale == (0.0, 1.0) else 0.0
+def _tested(test: CrossedTest, margin: float, sided: str, alpha: float) -> dict[str, float | str]:
+    """Return the estimate, the interval, the bounds and p of one row, or the reason why there is no p."""
+    value, centre, signs = test.estimate.value, test.null, isinstance(test, SignTest)
     if not 0.0 < margin < (centre or math.inf):
         raise ArgumentError.of("margin", f"Input should be {'between 0 and 0.5' if centre else 'a number above 0'}")
     lower = -math.inf if sided == "upper" else centre - margin
     upper = math.inf if sided == "lower" else centre + margin
-    low, high, p = value, value, 0.0 if lower < value < upper else 1.0
-    if test.error != 0.0:
+    low, high, p, reason = math.nan, math.nan, math.nan, ""
+    if test.error > 0.0 or (signs and sided):
         ends = test.interval(1.0 - 2.0 * alpha)
-        low, high = ends.low, ends.high
-        p = max(test.p_above(lower), test.turned().p_above(2.0 * centre - upper))
-    return {"estimate": value, "low": low, "high": high, "lower": lower, "upper": upper, "p": p}
+        low, high, p = ends.low, ends.high, max(test.p_above(lower), test.p_below(upper))
+    else:
+        reason = "no residual variance" if signs or test.error == 0.0 else "too few takes"
+    return {"estimate": value, "low": low, "high": high, "lower": lower, "upper": upper, "p": p, "reason": reason}
 
 
 def _name(row: Mapping[Any, Any]) -> str:
@@ -180,5 +183,7 @@ def _sentence(row: Mapping[Any, Any], claim: str, alpha: float) -> str:
         subject += f" {'as' if claim == 'equivalent' else 'not worse than'} at {row['second']}"
     else:
         subject = f"{row['first']} is {'as good as' if claim == 'equivalent' else 'not worse than'} {row['second']}"
+    if row["reason"]:
+        return f"It cannot be tested whether {subject}: {row['estimate']:.3g}, {row['reason']}."
     shown, lies = (subject, "lies") if row["shown"] else (f"It is not shown that {subject}", "does not lie")
     return f"{shown}: {row['estimate']:.3g} {within} {lies} {place}, p {row['p_holm']:.4g}."

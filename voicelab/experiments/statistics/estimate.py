@@ -104,6 +104,12 @@ def numbers(values: Iterable[float] | npt.ArrayLike, name: str, least: int) -> _
     return array
 
 
+def varies(values: npt.ArrayLike) -> bool:
+    """Return whether values differ by more than floating-point rounding."""
+    array = np.asarray(values, np.float64)
+    return bool(np.ptp(array) > 1e-12 * np.abs(array).max())
+
+
 def whole(value: object, name: str, least: int) -> int:
     """Return ``value``; raises ArgumentError, which names it, unless it is a whole number from ``least``."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:

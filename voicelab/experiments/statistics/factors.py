@@ -76,6 +76,7 @@ class Design:
         count = np.unique(self.codes[axis]).size
         model = self.dummies([axis, *(other for other in self.factors if other != axis)])
         weights = np.asarray(np.linalg.pinv(model, rcond=_RANK)[1:count], np.float64)
+        weights = np.where(np.abs(weights) > _RANK * np.abs(weights).max(), weights, 0.0)
         # Where factors are confounded, the shortest of the least squares' solutions estimates something else.
         return weights, np.einsum("ij,ji->i", weights, model[:, 1:count]) > 1.0 - _ROUNDING
 
@@ -221,9 +222,9 @@ def noise_of(design: Design, values: _Floats) -> Noise:
 class Contrasts:
     """Differences of an axis' levels from its first, (levels - 1, metrics): ``estimate``, its standard ``error`` and ``df``.
 
-    NaN where the design cannot tell a level's difference from that of another factor, or has no noise to judge it by; an
-    error of 0 where takes never differ. ``p`` (metrics,) is of the hypothesis that all are 0, NaN where they are and nothing
-    varies. ``test`` says which it is of.
+    NaN where the design cannot tell a level's difference from that of another factor, or has no noise to judge it by.
+    ``p`` (metrics,) is of the hypothesis that all are 0. Without residual variance the error is 0, and p and the interval
+    are NaN. ``test`` says which it is of.
     """
 
     estimate: _Floats
@@ -236,7 +237,7 @@ class Contrasts:
         """Return how far the intervals reach to each side, by Student's t."""
         from scipy.stats import t
 
-        far: _Floats = np.where(self.error > 0.0, t.ppf((1.0 + confidence) / 2.0, self.df), 0.0) * self.error
+        far: _Floats = t.ppf((1.0 + confidence) / 2.0, self.df) * _above_0(self.error)
         return far
 
     @property
@@ -244,9 +245,13 @@ class Contrasts:
         """P of each being 0, at most 1 less the confidence just where the interval leaves out 0."""
         from scipy.stats import t
 
-        with np.errstate(divide="ignore", invalid="ignore"):
-            p: _Floats = 2.0 * t.sf(np.abs(self.estimate) / self.error, self.df)  # 0 / 0 is undefined, and stays so
+        p: _Floats = 2.0 * t.sf(np.abs(self.estimate) / _above_0(self.error), self.df)
         return p
+
+
+def _above_0(values: _Floats) -> _Floats:
+    """Return errors or variances with NaN for 0, by which nothing can be tested."""
+    return np.where(values > 0.0, values, np.nan)
 
 
 def free_needed(takes: _Floats) -> int:
@@ -303,21 +308,22 @@ def _f_test(estimate: _Floats, variance: _Floats, shape: _Floats, df: int) -> _F
 
     count = len(estimate)
     square = (estimate * np.linalg.solve(shape, estimate)).sum(axis=0) / count
-    with np.errstate(divide="ignore", invalid="ignore"):
-        p: _Floats = f.sf(square / variance, count, df)  # 0 / 0 is undefined, and stays so
+    p: _Floats = f.sf(square / _above_0(variance), count, df)
     return p
 
 
 def _johansen(estimate: _Floats, variances: _Floats, shares: _Floats, free: _Floats) -> float:
-    """Return Johansen's p that contrasts are 0; ``variances`` (levels,) are those of each level's own takes."""
+    """Return Johansen's p that contrasts are 0; ``variances`` (levels,) are those of each level's own takes.
+
+    NaN where some contrast has no variance.
+    """
     from scipy.stats import f
 
     count = len(estimate)
     shares = shares * variances[:, None, None]
     whole = shares.sum(axis=0)
     if not np.linalg.eigvalsh(whole)[0] > _ROUNDING * max(float(np.trace(whole)), 1e-300):
-        # Some contrast has no noise: it is 0, or it is not.
-        return 0.0 if estimate[np.diag(whole) <= _ROUNDING * np.trace(whole)].any() else np.nan
+        return np.nan
     parts = shares @ np.linalg.inv(whole)
     traces = np.trace(parts, axis1=1, axis2=2)
     loss = float(((np.einsum("lij,lji->l", parts, parts) + np.square(traces)) / free).sum()) / 2.0
@@ -356,10 +362,9 @@ def over_texts(design: Design, values: _Floats, axis: int) -> tuple[int, Contras
     profile -= profile.mean(axis=1, keepdims=True)
     middle = profile.mean(axis=0)
     left = without_rounding(profile - middle, values)
-    between, within = count * np.square(middle).sum(axis=0), np.square(left).sum(axis=(0, 1))
+    between, within = count * np.square(middle).sum(axis=0), _above_0(np.square(left).sum(axis=(0, 1)))
     spread = np.einsum("tim,tjm->mij", left, left)
     with np.errstate(divide="ignore", invalid="ignore"):
         narrowed = np.square(np.trace(spread, axis1=1, axis2=2)) / (free * np.square(spread).sum(axis=(1, 2)))
         p = f.sf(between / within * (count - 1), free * narrowed, free * (count - 1) * narrowed)
-    p = np.where(within > 0.0, p, np.where(mean.any(axis=0), 0.0, np.nan))
     return count, Contrasts(mean, error, np.full(mean.shape, count - 1.0), p, "texts")

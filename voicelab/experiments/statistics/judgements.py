@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from voicelab.errors import ArgumentError
-from voicelab.experiments.statistics.estimate import Estimate, Test, between, holm, numbers, odds, one_of, whole
+from voicelab.experiments.statistics.estimate import Estimate, Test, between, holm, numbers, odds, one_of, varies, whole
 from voicelab.experiments.statistics.reml import codes_of, count_of
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def mean_opinion_score(
         values = np.bincount(codes, values) / np.bincount(codes)
     mean = float(values.mean())
     one_of(interval, "interval", ("t", "bootstrap"))
-    spread = float(values.std(ddof=1))
+    spread = float(values.std(ddof=1)) if varies(values) else 0.0
     if spread and interval == "bootstrap":
         draws = {"n_resamples": whole(resamples, "resamples", 99), "rng": np.random.default_rng(seed)}
         limits = stats.bootstrap((values,), np.mean, confidence_level=confidence, method="BCa", **draws)

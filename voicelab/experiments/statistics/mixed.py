@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voicelab.errors import ArgumentError
-from voicelab.experiments.statistics.estimate import Estimate, between, interval
+from voicelab.experiments.statistics.estimate import Estimate, between, interval, varies
 from voicelab.experiments.statistics.reml import (
     AT_BOUND,
     Codes,
@@ -107,7 +107,7 @@ def mixed_model(
         raise ArgumentError.of("rating", "there are ratings that are no numbers")
     if table["listener"].nunique() < 2:
         raise ArgumentError.of("listener", "one listener is no sample of listeners; two or more are needed")
-    if table["rating"].nunique() < 2:
+    if not varies(table["rating"]):
         raise ArgumentError.of("rating", "all ratings are equal: there is nothing to explain")
     return _Fit(table).result(confidence)
 

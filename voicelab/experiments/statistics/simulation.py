@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from voicelab.errors import ArgumentError
-from voicelab.experiments.statistics.crossed import LOGISTIC, ComparedPairs, CrossedTest, complete_tables
+from voicelab.experiments.statistics.crossed import LOGISTIC, ComparedPairs, CrossedTest, SignTest, complete_tables
 from voicelab.experiments.statistics.effects import Effects
 from voicelab.experiments.statistics.estimate import between, one_of, whole
 from voicelab.experiments.statistics.judgements import wilcoxon
@@ -31,13 +31,14 @@ _Spread = tuple[float, float, float]
 class PowerPlan:
     """The power of designs: ``frame`` has a row for each, ``power`` in its last column but those of its 95 % interval.
 
-    ``sd`` are the standard deviations that it was worked out with, by their names.
+    ``sd`` are the standard deviations that it was worked out with, by their names; ``notes`` limits of the design.
     """
 
     frame: pd.DataFrame = field(repr=False)
     difference: float
     sd: dict[str, float]
     alpha: float
+    notes: tuple[str, ...] = ()
 
     def enough(self, power: float = 0.8) -> pd.DataFrame:
         """Return the designs with at least this power, those with the fewest answers (or takes) first."""
@@ -47,7 +48,7 @@ class PowerPlan:
     def __str__(self) -> str:
         spread = ", ".join(f"{name} {value:.3g}" for name, value in self.sd.items())
         head = f"power to find a difference of {self.difference:g} at {self.alpha:g} (sd: {spread})"
-        return f"{head}\n{self.frame.to_string(index=False, float_format='{:.3g}'.format)}"
+        return "\n".join([head, self.frame.to_string(index=False, float_format="{:.3g}".format), *self.notes])
 
     __repr__ = __str__
 
@@ -122,7 +123,10 @@ def plan_test(
     study = (kind, difference, spread, margin, alpha / tests)
     rows = [_power(study, numbers, simulations, seed) for numbers in combinations]
     named = dict(zip(("listeners", "items", "answers"), spread, strict=True))
-    return PowerPlan(pd.DataFrame(rows), difference, named, alpha)
+    needed = math.ceil(1.0 - math.log2(alpha / tests))
+    limit = f"With fewer than {needed} listeners or items unanimous choices are not significant: see sign_test."
+    limited = kind == "AB" and margin is None and min(*listeners, *items) < needed
+    return PowerPlan(pd.DataFrame(rows), difference, named, alpha, (limit,) if limited else ())
 
 
 def _power(
@@ -154,7 +158,8 @@ def _spread(sd: _Spread | None, pilot: ComparedPairs | CrossedTest | None) -> _S
     if (sd is None) == (pilot is None):
         raise ArgumentError.of("sd", "give either the standard deviations or a pilot")
     if pilot is not None:
-        tests = [pilot] if isinstance(pilot, CrossedTest) else list(pilot.crossed.values())
+        given = [pilot] if isinstance(pilot, CrossedTest) else pilot.crossed.values()
+        tests = [test for test in given if not isinstance(test, SignTest)]
         if not tests:
             raise ArgumentError.of("pilot", "it has no analysis by listeners and sentences to take them from")
         one, two, three = np.sqrt(np.mean(np.square([test.sd for test in tests]), axis=0))
@@ -186,14 +191,16 @@ def _hits(kind: str, tables: Floats, margin: float | None, alpha: float) -> Floa
     chosen = kind in {"AB", "ABX"}
     mean, error, df, _ = complete_tables(tables)
     away = mean - (0.5 if chosen else 0.0)
-    # All agree: nothing to judge by, and `analyse` makes no such test.
-    with np.errstate(divide="ignore", invalid="ignore"):
-        if margin is not None:
-            above = (away + margin) / error if kind != "ABX" else np.full_like(away, np.inf)
-            p = np.maximum(t.sf(above, df), t.sf((margin - away) / error, df))
-        else:
-            p = t.sf(away / error, df) if kind == "ABX" else 2.0 * t.sf(np.abs(away) / error, df)
-    return np.asarray((p <= alpha) & (error > 0.0), np.float64)
+    error = np.where(error > 1e-12 * np.abs(mean), error, np.nan)
+    if margin is not None:
+        above = (away + margin) / error if kind != "ABX" else np.full_like(away, np.inf)
+        p = np.maximum(t.sf(above, df), t.sf((margin - away) / error, df))
+    else:
+        p = t.sf(away / error, df) if kind == "ABX" else 2.0 * t.sf(np.abs(away) / error, df)
+        # Without variance `analyse` makes an exact test: `sign_test`.
+        signs = 0.5 ** tables[0].size if kind == "ABX" else 2.0 * 0.5 ** min(tables.shape[1:])
+        p = np.where(np.isnan(error) & (away > 0.0 if kind == "ABX" else away != 0.0), signs, p)
+    return np.asarray(p <= alpha, np.float64)
 
 
 def plan_sweep(
