@@ -81,9 +81,10 @@ class KnobFinding:
     """What became of one field or knob.
 
     ``values`` are the two that were compared, ``takes`` how many takes of both. ``changed`` is the share of takes
-    that have other samples at the same seed, None where seeds are not exact. ``metric`` shows the strongest difference:
-    ``effect`` in its ``unit``, ``p`` corrected by Holm over all tests of the check. ``smallest`` is the smallest difference
-    in that metric that would have been found four times in five.
+    that have other samples at the same seed, or, where seeds are not exact, than repeats that are identical; None where
+    repeats differ. ``metric`` shows the strongest difference: ``effect`` in its ``unit``, ``p`` corrected by Holm over all
+    tests of the check, NaN where takes of one value do not vary. ``smallest`` is the smallest difference in that metric
+    that would have been found four times in five.
     """
 
     name: str
@@ -98,13 +99,21 @@ class KnobFinding:
     smallest: float = math.nan
     reason: str = ""
 
+    @property
+    def difference(self) -> str:
+        """The strongest difference with its p and the smallest one that would be found; "" without any."""
+        if not self.metric:
+            return ""
+        p = "p < 0.0001" if self.p < 0.0001 else f"p {self.p:.4f}"
+        tested = f"{p}; from {self.smallest:.2g} on it would be found" if math.isfinite(self.p) else "no variance, no p"
+        return f"{self.metric} {self.effect:+.3g} ({tested})"
+
     def __str__(self) -> str:
         parts = [f"{self.name}: {self.verdict}"]
         if self.changed is not None and self.takes:
             parts.append(f"other samples in {self.changed:.0%} of the takes")
         if self.metric:
-            p = "p < 0.0001" if self.p < 0.0001 else f"p {self.p:.4f}"
-            parts.append(f"{self.metric} {self.effect:+.3g} ({p}; from {self.smallest:.2g} on it would be found)")
+            parts.append(self.difference)
         if self.reason:
             parts.append(self.reason)
         return ", ".join(parts)
@@ -290,17 +299,29 @@ def _measured(
             refused = isinstance(error, RequestInvalid)
             reason = f"{trial.value!r} was refused: {error}" if refused else str(error)
             return KnobFinding(trial.name, "not tried", declared, values, reason=reason), []
-    changed = None
-    if capabilities.seed == "exact":
-        changed = float(np.mean([one.digest != other.digest for one, other in zip(ours, others, strict=True)]))
+    changed: float | None = float(np.mean([a.digest != b.digest for a, b in zip(ours, others, strict=True)]))
+    if capabilities.seed != "exact" and not (changed and _repeatable(ours) and _repeatable(others)):
+        changed = None
     reason = _other_rate(ours, others) if trial.name == "sample_rate" else ""
     count = len(ours) + len(others)
     finding = KnobFinding(trial.name, "no effect found", declared, values, count, changed, reason=reason)
     tests = _differences(ours, others, figures, timed=trial.name == "latency")
     if tests:
-        best = min(tests, key=lambda test: (test["p"], -abs(test["effect"] / (test["smallest"] or math.inf))))
+        best = min(tests, key=_weakness)
         finding = replace(finding, **best)
-    return finding, [test["p"] for test in tests]
+    return finding, [test["p"] for test in tests if math.isfinite(test["p"])]
+
+
+def _weakness(test: Mapping[str, Any]) -> tuple[float, float, float]:
+    """Return the order of tests: significant ones, differences without variance, the rest; by p, then by size."""
+    p = test["p"]
+    order = 1.0 if math.isnan(p) else 0.0 if p <= _ALPHA else 2.0
+    return order, p if math.isfinite(p) else 0.0, -abs(test["effect"] / (test["smallest"] or math.inf))
+
+
+def _repeatable(takes: Sequence[Take]) -> bool:
+    """Return whether all takes of a text are identical."""
+    return len({take.digest for take in takes}) == len({take.request.text for take in takes})
 
 
 def _other_rate(plain: Sequence[Take], turned: Sequence[Take]) -> str:
@@ -350,7 +371,9 @@ def _differences(
             continue  # take by take the same: what is left of a difference is rounding
         blocks = ["text"] if frame["text"].nunique() > 1 else []
         row = effects(frame, "value", name, blocks=blocks, texts="").contrasts.iloc[0]
-        if math.isfinite(row["p"]):
+        if row["error"] == 0.0 and row["estimate"]:
+            tests.append({"metric": name, "effect": row["estimate"], "p": math.nan, "smallest": 0.0})
+        elif math.isfinite(row["p"]):
             # What a two-sided t-test finds with this power; an approximation by shifted t.
             reach = stats.t.ppf(1.0 - _ALPHA / 2.0, row["df"]) + stats.t.ppf(_POWER, row["df"])
             smallest = float(row["error"] * reach)

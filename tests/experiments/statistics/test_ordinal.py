@@ -10,6 +10,7 @@ from statsmodels.miscmodels.ordinal_model import OrderedModel
 
 from tests.experiments.listening.test_design import listening_test
 from tests.experiments.listening.test_results import choices, votes
+from tests.experiments.listening.test_results import rated as constant
 from voicelab.errors import ArgumentError
 from voicelab.experiments.listening.results import analyse
 from voicelab.experiments.statistics import mixed_model, ordinal_model
@@ -84,3 +85,12 @@ def test_what_has_no_order_is_refused(change: dict[str, Any], field: str) -> Non
     table = rated(1).assign(**change)
     with pytest.raises(ArgumentError, match=f"^{field}: "):
         ordinal_model(table.drop(columns="item") if field == "item" else table)
+
+
+@pytest.mark.parametrize("levels", [{"a": [5] * 8, "b": [2] * 8}, {"a": [5, 5, 4, 5, 4], "b": [2, 1, 2, 2, 1]}])
+def test_ratings_that_do_not_overlap_have_neither_odds_nor_p(levels: dict[str, list[float]]) -> None:
+    table = constant("MOS", levels, items=6)
+    with pytest.raises(ArgumentError, match="rating: ratings of systems do not overlap"):
+        ordinal_model(table)
+    with pytest.raises(ArgumentError, match="rating: systems, listeners and items explain every rating"):
+        mixed_model(table)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _MOST_CATEGORIES = 20
 _STEPS = 100
+# Odds of three million to one.
+_LARGEST_LOGIT = 15.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +56,8 @@ def ordinal_model(frame: pd.DataFrame, *, interactions: bool = True, confidence:
         interactions: whether listeners and items also differ in what they like (listener x system, item x system).
         confidence: of the intervals.
 
-    Raises ArgumentError for a missing column, one system, one category, or more than 20 of them.
+    Raises ArgumentError for a missing column, one system, one category, or more than 20 of them, and where ratings of
+    systems do not overlap, so that no finite odds exist.
     """
     between(confidence, "confidence", 0.0, 1.0)
     for column in ("rating", "system", "listener", "item"):
@@ -76,6 +79,8 @@ def ordinal_model(frame: pd.DataFrame, *, interactions: bool = True, confidence:
     model = CumulativeLink(np.asarray(ratings, np.intp), indicators(systems)[:, 1:], list(groups.values()))
     roots, effects, covariance, likelihood = model.fit()
     own = np.concatenate(([0.0], effects[categories.size - 1 :]))
+    if np.ptp(own) > _LARGEST_LOGIT:
+        raise ArgumentError.of("rating", "ratings of systems do not overlap: no finite odds, and nothing to test by")
     spread = np.zeros((len(names), len(names)))
     spread[1:, 1:] = covariance[categories.size - 1 :, categories.size - 1 :]
     pairs = pairs_of(names, own, spread, lambda _: math.inf, confidence, "log_odds")
