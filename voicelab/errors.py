@@ -55,6 +55,14 @@ def shortened(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
+def check_options(options: Iterable[str], allowed: Iterable[str]) -> None:
+    """Raise ArgumentError for a keyword that is not among those that are allowed, which it lists."""
+    names = list(allowed)
+    for name in options:
+        if name not in names:
+            raise ArgumentError.of(name, f"unknown option; the options are {', '.join(names) or 'none'}")
+
+
 @dataclass(frozen=True, slots=True)
 class FieldError:
     """One item of a 422 body: which field is wrong, and why.

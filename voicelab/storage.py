@@ -122,6 +122,22 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def check_writable(path: Path) -> None:
+    """Raise StoreError where no file can be written at a path: before work whose result goes there. Writes nothing."""
+    if path.exists() and not path.is_file():
+        raise StoreError(f"{path} cannot be written: it is a {'folder' if path.is_dir() else 'device or pipe'}")
+    check_folder(path.parent, path)
+
+
+def check_folder(folder: Path, path: Path | None = None) -> None:
+    """Raise StoreError, which names ``path`` or the folder, where nothing can be written into a folder, or it made."""
+    there = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
+    if not there.is_dir():
+        raise StoreError(f"{path or folder} cannot be written: {there} is no folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise StoreError(f"{path or folder} cannot be written: no permission to write into {there}")
+
+
 @contextmanager
 def open_atomic(path: Path, *, replace: bool = True, sync: bool = True, private: bool = False) -> Iterator[BinaryIO]:
     """Yield a new file, open for reading and writing, that becomes ``path`` when the block ends without an error.

@@ -211,7 +211,8 @@ def test_recordings_are_measured_and_compared(run: Any, tmp_path: Path) -> None:
     assert len(done.stdout.splitlines()) == 4
     run.well("measure", "a", "-m", "duration", "-o", "table.csv")
     assert len(pd.read_csv(tmp_path / "table.csv")) == 2
-    assert "should end in .csv or .parquet" in run.refused("measure", "a", "-o", "table.xls")
+    for name in ("table.xls", "table"):
+        assert "should end in .csv or .parquet" in run.refused("measure", "a", "-o", name)
     (tmp_path / "b" / "three.wav").write_bytes((tmp_path / "b" / "two.wav").read_bytes())
     done = run.well("compare", "a", "b", "-m", "duration,snr", "-o", "page.html")
     assert "Left out, since a system lacks it: three (not by a)" in done.stderr
@@ -231,5 +232,50 @@ def test_parquet_is_written_where_it_can_be(run: Any, tmp_path: Path) -> None:
     done = run("measure", "a.wav", "-m", "duration", "-o", "table.parquet")
     if find_spec("pyarrow") is None:
         assert (done.exit_code, "pip install pyarrow" in done.stderr) == (2, True)
+        # Before anything is read: a file that is none would be named.
+        (tmp_path / "b.wav").write_bytes(b"no sound")
+        assert "pip install pyarrow" in run.refused("measure", "b.wav", "-o", "table.parquet")
     else:
         assert pd.read_parquet(tmp_path / "table.parquet")["duration"][0] == 1.0
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(
+    run: Any, tmp_path: Path, service: str, tones: ToneBackend
+) -> None:
+    """Of every command with -o, below a file and where a folder is."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "x.wav").write_bytes(b"read after the output was checked, this would be an error of its own")
+    (tmp_path / "file").write_text("a file")
+    (tmp_path / "folder.csv").mkdir()
+    (tmp_path / "spec.toml").write_text('text = "Hello."\n[axes]\ntemperature = [0.1, 0.2]\n')
+    for command in (
+        ("measure", "a", "-o", "file/table.csv"),
+        ("measure", "a", "-o", "folder.csv"),
+        ("compare", "a", "-o", "file/page.html"),
+        ("compare", "a", "-o", "folder.csv"),
+        ("sweep", "spec.toml", "-o", "file/run", "--backend", service),
+        ("sweep", "spec.toml", "-o", "file", "--backend", service),
+        ("say", "Hello.", "-o", "file/hello.wav", "--backend", service),
+    ):
+        done = run(*command)
+        assert done.exit_code != 0, command
+        assert "cannot be written" in done.stderr, (command, done.stderr)
+        assert "Traceback" not in done.stderr
+    assert tones.asked == []
+    assert (tmp_path / "file").read_text() == "a file"
+
+
+def test_a_table_is_written_into_a_new_folder(run: Any, tmp_path: Path) -> None:
+    Clip(speechlike(1.0), RATE).save(tmp_path / "a.wav")
+    run.well("measure", "a.wav", "-m", "duration", "-o", "new/folder/table.csv")
+    assert pd.read_csv(tmp_path / "new" / "folder" / "table.csv")["duration"][0] == 1.0
+
+
+def test_compare_says_what_is_not_at_one_loudness(run: Any, tmp_path: Path) -> None:
+    for system in ("a", "b"):
+        (tmp_path / system).mkdir()
+        for item in ("x", "y"):
+            sound = speechlike(1.0) * (0 if (system, item) == ("b", "y") else 1)
+            Clip(sound.astype("float32"), RATE).save(tmp_path / system / f"{item}.wav")
+    done = run.well("compare", "a", "b", "-m", "duration", "-o", "page.html")
+    assert "note: Sound is at one loudness, except b text=y, take 1 (" in done.stderr

@@ -145,8 +145,6 @@ def test_what_is_odd_is_noted_and_measured_all_the_same(folder: Path) -> None:
     ):
         assert words in notes
     assert systems.frame.set_index(["item", "system"])["loudness"].isna().to_dict()[("s1", "low")]
-    with pytest.raises(ArgumentError, match="low: its loudness cannot be matched"):
-        systems.clips("s1")
 
 
 @pytest.mark.parametrize(("container", "codec"), [("mp4", "aac"), ("aiff", "pcm_s16be"), ("webm", "libopus")])

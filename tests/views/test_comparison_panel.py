@@ -92,15 +92,25 @@ def test_what_stays_is_at_one_loudness_too() -> None:
     assert re.search(r"-12\.[01] dB, matched to", html)
 
 
-def test_where_a_clip_has_no_loudness_nothing_is_said_to_be_matched(monkeypatch: pytest.MonkeyPatch) -> None:
-    comparison = compare(long=tone(0.4), short=tone(0.1, 0.2))
-    html = comparison_bundle(comparison)["text/html"]
-    assert "LUFS" not in html.partition("<img")[0]
-    assert html.count("level unmatched; ") == 2
+def test_a_clip_without_a_loudness_is_unmatched_and_the_others_are_matched(monkeypatch: pytest.MonkeyPatch) -> None:
+    comparison = compare(loud=tone(0.4), short=tone(0.1, 0.2), quiet=tone(0.1))
+    html = comparison_bundle(comparison)["text/html"].partition("<img")[0]
+    assert (html.count("matched to"), html.count("level unmatched: ")) == (2, 1)
     panel = ComparePanel(comparison)
     (clips, _), _ = open_page(panel, monkeypatch, 2)
-    assert clips["lufs"] is None
-    assert [clip["gain"] for clip in clips["clips"]] == [0.0, 0.0]
+    loud, short, quiet = (clip["gain"] for clip in clips["clips"])
+    assert (clips["lufs"] is None, short) == (False, None)
+    assert quiet - loud == pytest.approx(12.04, abs=0.02)
+    panel.close()
+
+
+def test_where_no_clip_has_a_loudness_nothing_is_said_to_be_matched(monkeypatch: pytest.MonkeyPatch) -> None:
+    comparison = compare(silent=tone(0.0), short=tone(0.1, 0.2))
+    html = comparison_bundle(comparison)["text/html"].partition("<img")[0]
+    assert (html.count("matched to"), html.count("level unmatched: ")) == (0, 2)
+    panel = ComparePanel(comparison)
+    (clips, _), _ = open_page(panel, monkeypatch, 2)
+    assert (clips["lufs"], [clip["gain"] for clip in clips["clips"]]) == (None, [None, None])
     panel.close()
 
 

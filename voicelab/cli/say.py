@@ -21,7 +21,7 @@ from voicelab.cli.console import REQUEST_FIELDS, BackendAddress, Device, options
 from voicelab.errors import RequestInvalid
 from voicelab.lab import connect
 from voicelab.schema import AudioFormat, ReferenceAudio, TTSRequest
-from voicelab.storage import open_atomic
+from voicelab.storage import check_folder, open_atomic
 
 _SUFFIXES: dict[str, AudioFormat] = {
     ".wav": "wav",
@@ -99,6 +99,7 @@ def say(
     TTSRequest.build(text=spoken, **fields)
     number = None if seed is None else parse_value("seed", seed)
     target = output or f"speech.{audio_format}"
+    check_folder(Path(target).parent, Path(target))
     started = time.perf_counter()
     with connect(backend or None, device=device, model=model) as lab:
         stream = lab.stream(spoken, seed=number, **fields, **_knob_values(knob or (), lab.capabilities.knobs))

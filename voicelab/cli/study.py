@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,7 @@ from voicelab.errors import MissingExtra, RequestInvalid, shortened
 from voicelab.experiments.runs.cache import Cache
 from voicelab.experiments.sweeps.spec import read_spec
 from voicelab.lab import connect
+from voicelab.storage import check_folder, check_writable, write_atomic
 
 Folder = Annotated[
     Path | None,
@@ -54,6 +56,7 @@ def sweep(
 
     spec_file = read_spec(spec)
     folder = output if output is not None else spec.with_suffix("")
+    check_folder(folder)
     if folder == spec:
         raise RequestInvalid.of(
             "output", f"{spec} has no suffix to leave out; name a folder with --output", in_="query"
@@ -228,20 +231,20 @@ def measure(
     from voicelab.experiments.metrics import measure as table_of
     from voicelab.views.notebook import progress
 
-    suffix = "" if output is None else output.suffix.lower()
-    if suffix not in {"", ".csv", ".parquet"}:
+    suffix = ".csv" if output is None else output.suffix.lower()
+    if suffix not in {".csv", ".parquet"}:
         raise RequestInvalid.of("output", f"{output} should end in .csv or .parquet", in_="query")
+    if suffix == ".parquet" and not any(map(find_spec, ("pyarrow", "fastparquet"))):
+        message = "pandas writes no Parquet without pyarrow: pip install pyarrow, or write a .csv"
+        raise RequestInvalid.of("output", message, in_="query")
+    if output is not None:
+        check_writable(output)
     frame = table_of(files, _listed(metrics) or BASIC, jobs=jobs, progress=progress)
     if output is None:
         say_line(frame.round(4).to_string(index=False))
-    elif suffix == ".csv":
-        frame.to_csv(output, index=False)
     else:
-        try:
-            frame.to_parquet(output, index=False)
-        except ImportError as error:
-            message = f"pandas writes no Parquet without pyarrow: pip install pyarrow, or write a .csv ({error.name})"
-            raise RequestInvalid.of("output", message, in_="query") from error
+        data = frame.to_csv(index=False).encode() if suffix == ".csv" else frame.to_parquet(index=False)
+        write_atomic(output, data)
     if note := frame.attrs.get("note"):
         say_line(note, to_stderr=True)
 
@@ -267,10 +270,12 @@ def compare(
     if len(named) < len(sources):  # A/wav and B/wav
         named = {one: one for one in sources}
     source = sources[0] if len(sources) == 1 else named
+    check_writable(output)
     chosen = _listed(metrics) or COLLECTED_METRICS
     systems = collect(source, metrics=chosen, transcribe=transcribe, jobs=jobs, progress=progress)
     say_line(f"{systems.page(output)}: {systems!r}")
-    for note in systems.notes:
+    notes = [f"Sound is {systems.loudness_note}."] if "except" in systems.loudness_note else []
+    for note in [*systems.notes, *notes]:
         say_line(f"note: {note}", to_stderr=True)
 
 

@@ -15,8 +15,8 @@ import numpy.typing as npt
 from voicelab.audio.analysis import Contour, energy, f0
 from voicelab.clip import Clip
 from voicelab.display import Shown, view
-from voicelab.errors import ArgumentError, MissingExtra
-from voicelab.experiments.listening.design import Kind, ListeningTest, MatchedClips, match_loudness
+from voicelab.errors import ArgumentError, MissingExtra, check_options
+from voicelab.experiments.listening.design import TEST_OPTIONS, Kind, ListeningTest, MatchedClips, match_loudness
 from voicelab.experiments.metrics import BASIC, measure
 from voicelab.experiments.metrics.distances import warped_frames
 from voicelab.experiments.metrics.level import HOP_S
@@ -69,7 +69,7 @@ class Comparison(Shown):
 
     @cached_property
     def matched(self) -> MatchedClips:
-        """The clips at one loudness (ITU-R BS.1770-4), nothing limited. Raises ArgumentError for a clip without."""
+        """The clips at one loudness (ITU-R BS.1770-4), nothing limited; a clip without a loudness as it is."""
         return match_loudness(self.clips)
 
     @cached_property
@@ -138,6 +138,7 @@ class Comparison(Shown):
 
     def listening_test(self, kind: Kind = "AB", *, name: str = "comparison", **options: Any) -> ListeningTest:
         """Return a blind test of these clips: one item. ``options`` are those of ListeningTest."""
+        check_options(options, TEST_OPTIONS)
         return ListeningTest(name, kind, {"clips": dict(self.clips)}, **options)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -31,9 +33,13 @@ _FIELD: Final = re.compile(r"\{(\w+)\}")
 _PATH: Final = ("path", "file", "file_name", "filename", "audio")
 _TEXT: Final = ("text", "transcription", "transcript", "sentence")
 _TABLES: Final = (".csv", ".tsv", ".jsonl")
+_SYSTEM: Final = ("system", "backend")
 _FULL: Final = 0.999
 _SILENT: Final = 1e-4
 _ROUNDED_S: Final = 0.01
+
+REPEAT: Final = "repeat"
+"""The column that numbers several recordings of one item by one system."""
 
 Layout = Literal["audiofolder", "ljspeech", "kaldi"]
 
@@ -135,12 +141,45 @@ def _notes(clip: Clip) -> list[str]:
     return notes
 
 
-def rows_of(source: Any, system: str = "") -> list[dict[str, Any]]:
-    """Return a row for each recording that ``source`` names: ``path``, and ``system``, ``item``, ``text``, ``start``,
-    ``end`` and whatever else is known; ``vl.collect`` says what a source can be. Raises StoreError, ArgumentError.
+@dataclass(slots=True)
+class Recording:
+    """A recording as its source describes it.
+
+    ``columns`` has its values in the further columns of a table or fields of a pattern; ``fields`` the names of the latter.
+    ``take`` is filled when the file is read.
     """
+
+    path: Path
+    system: str
+    item: str
+    text: str = ""
+    start: float = 0.0
+    end: float | None = None
+    columns: dict[str, Any] = field(default_factory=dict)
+    fields: tuple[str, ...] = ()
+    take: Take | None = None
+
+    def __post_init__(self) -> None:
+        self.system, self.item = key_of(self.system), key_of(self.item)
+        self.columns = {
+            name: key_of(value) if isinstance(value, str) else value for name, value in self.columns.items()
+        }
+
+    @property
+    def name(self) -> str:
+        """The path, and of an interval its start."""
+        return f"{self.path} from {self.start:g} s" if self.is_part else str(self.path)
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it is an interval of its file."""
+        return bool(self.start) or self.end is not None
+
+
+def recordings_of(source: Any, system: str = "") -> list[Recording]:
+    """Return the recordings that ``source`` names; ``vl.collect`` documents the sources. Raises StoreError, ArgumentError."""
     if isinstance(source, Mapping):
-        return [row for name, one in source.items() for row in rows_of(one, str(name))]
+        return [row for name, one in source.items() for row in recordings_of(one, str(name))]
     if not isinstance(source, str | Path):
         if not isinstance(source, Iterable):
             raise ArgumentError.of("source", f"a pattern, folder, table or list of paths, not {source!r}")
@@ -152,23 +191,20 @@ def rows_of(source: Any, system: str = "") -> list[dict[str, Any]]:
     if path.suffix.lower() in _TABLES:
         return _table(_read_table(path), path.parent, system)
     if not path.is_dir():
-        return [{"path": path, "item": path.stem, "system": system or path.parent.name}]
+        return [Recording(path, system or path.parent.name, path.stem)]
     for name in ("metadata.csv", "metadata.jsonl"):
         if (path / name).is_file():
             return _table(_read_table(path / name), path, system or path.resolve().name)
     files = sounds_in(path)
     if system or any(file.parent == path for file in files):
         system = system or path.resolve().name
-        return [
-            {"path": file, "item": file.relative_to(path).with_suffix("").as_posix(), "system": system}
-            for file in files
-        ]
+        return [Recording(file, system, file.relative_to(path).with_suffix("").as_posix()) for file in files]
     folders = sorted({path / file.relative_to(path).parts[0] for file in files})
-    return [row for folder in folders for row in rows_of(folder, folder.name)]
+    return [row for folder in folders for row in recordings_of(folder, folder.name)]
 
 
-def _matching(pattern: str, system: str) -> list[dict[str, Any]]:
-    """Return a row for each file that a pattern such as ``"samples/{system}/{item}.wav"`` fits; ``*`` is anything."""
+def _matching(pattern: str, system: str) -> list[Recording]:
+    """Return the recordings whose paths match a pattern such as ``"samples/{system}/{item}.wav"``; ``*`` is a wildcard."""
     parts = _FIELD.split(Path(pattern).as_posix())
     expression, seen = "", set[str]()
     for number, part in enumerate(parts):
@@ -183,10 +219,11 @@ def _matching(pattern: str, system: str) -> list[dict[str, Any]]:
     for file in sorted(Path(*literal).glob(_FIELD.sub("*", "/".join(rest)))):
         matched = re.fullmatch(expression, file.as_posix())
         if matched and file.suffix.lower() in SUFFIXES and file.is_file():
-            fields = matched.groupdict()
-            others = [value for key, value in fields.items() if key not in {"system", "item"}]
-            item = fields.get("item") or " ".join(others) or file.stem
-            rows.append({"path": file, "system": system or file.parent.name, **fields, "item": item})
+            columns = matched.groupdict()
+            name = columns.pop("system", system or file.parent.name)
+            joined = " ".join(value for key, value in columns.items() if key != REPEAT)
+            item, text = columns.pop("item", joined or file.stem), columns.pop("text", "")
+            rows.append(Recording(file, name, item, text, columns=columns, fields=tuple(columns)))
     if not rows:
         raise StoreError(f"no file of sound fits {pattern}")
     return rows
@@ -204,11 +241,11 @@ def _read_table(path: Path) -> list[Any]:
         raise StoreError(f"{path} cannot be read: {error}") from error
 
 
-def _table(rows: Iterable[Mapping[str, Any]], folder: Path, system: str) -> list[dict[str, Any]]:
-    """Return rows with the names of ours: the first column that tables call the file, and so on; empty cells are left out."""
+def _table(rows: Iterable[Mapping[str, Any]], folder: Path, system: str) -> list[Recording]:
+    """Return the recordings of a table's rows; empty cells are left out."""
     listed = []
     for number, row in enumerate(rows, start=1):
-        there = {str(key): one for key, one in row.items() if not (one is None or one == "" or one != one)}  # noqa: PLR0124 - nan
+        there = {str(key): value for key, cell in row.items() if (value := _cell(cell)) is not None}
         path = next((there.pop(name) for name in _PATH if name in there), None)
         if path is None:
             raise ArgumentError.of("source", f"row {number} names no file: give a column {', '.join(_PATH[:3])}")
@@ -220,10 +257,23 @@ def _table(rows: Iterable[Mapping[str, Any]], folder: Path, system: str) -> list
         except ValueError as error:
             raise ArgumentError.of("source", f"row {number}: start and end are seconds: {error}") from None
         between = f" {span.get('start', 0):g}" if span else ""
-        item = str(there.pop("item", there.pop("id", file.stem + between)))
-        own = str(there.pop("system", system or file.resolve().parent.name))
-        listed.append({**there, "path": file, "system": own, "item": item, "text": text, **span})
+        item = next((there.pop(name) for name in ("item", "id") if name in there), file.stem + between)
+        by = next((there.pop(name) for name in _SYSTEM if name in there), system or file.resolve().parent.name)
+        listed.append(Recording(file, by, item, text, span.get("start", 0.0), span.get("end"), there))
     return listed
+
+
+def key_of(value: str | float) -> str:
+    """Return the text of a key: in Unicode's composed form (NFC), and 2 for 2.0."""
+    integral = isinstance(value, float) and value.is_integer()
+    return unicodedata.normalize("NFC", str(int(value) if integral else value))
+
+
+def _cell(value: Any) -> Any:
+    """Return a cell of a table as a string, a number or a path; None where it is empty."""
+    value = value.item() if isinstance(value, np.generic) else value
+    empty = value is None or value == "" if isinstance(value, str | None) else str(value) in {"nan", "NaT", "<NA>"}
+    return None if empty else value if isinstance(value, str | int | float) else str(value)
 
 
 def write_layout(folder: Path, layout: Layout, named: Sequence[tuple[str, str, Take, Mapping[str, Any]]]) -> Path:
@@ -232,7 +282,7 @@ def write_layout(folder: Path, layout: Layout, named: Sequence[tuple[str, str, T
     Args:
         folder: where.
         layout: "audiofolder" (Hugging Face: metadata.csv), "ljspeech" (wavs/, metadata.csv with bars), "kaldi" (wav.scp,
-            text, utt2spk, spk2utt; paths are from the folder, a system is a speaker).
+            text, utt2spk, spk2utt; paths are from the folder; a system, or each of its speakers, is a speaker).
         named: name of the file, system, take, further columns.
 
     Returns the file that lists them. Raises StoreError when the disk fails.
@@ -266,8 +316,11 @@ def _tables(layout: Layout, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]
     if layout == "ljspeech":  # the third column is the text as it is read, which is the same here
         texts = [(Path(row["file_name"]).stem, row["text"].replace("|", " ")) for row in rows]
         return {"metadata.csv": "".join(f"{name}|{text}|{text}\n" for name, text in texts)}
-    named = [(plain_name(row["system"]), row) for row in rows]
-    ordered = sorted((f"{speaker}-{Path(row['file_name']).stem}", speaker, row) for speaker, row in named)
+    ordered = []
+    for row in rows:
+        speaker = plain_name("-".join(str(row[name]) for name in ("system", "speaker") if name in row))
+        ordered.append((f"{speaker}-{Path(row['file_name']).stem}", speaker, row))
+    ordered.sort(key=lambda line: line[0])
     speakers = sorted({speaker for _, speaker, _ in ordered})
     return {
         "wav.scp": "".join(f"{one} {row['file_name']}\n" for one, _, row in ordered),

@@ -10,18 +10,16 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from voicelab.clip import Clip, Take
 from voicelab.display import Shown, view
-from voicelab.errors import ArgumentError
+from voicelab.errors import ArgumentError, check_options
 from voicelab.experiments.comparison import Comparison
 from voicelab.experiments.listening.design import Kind, ListeningTest, match_loudness
-from voicelab.experiments.metrics import Metric, measure
+from voicelab.experiments.metrics import Metric, check_measuring, measure
 from voicelab.experiments.runs.cache import Cache
 from voicelab.experiments.statistics import Effects, crossed_mean, effects
-from voicelab.experiments.statistics.estimate import Estimate, between, holm
-from voicelab.experiments.sweeps.result import SweepResult
+from voicelab.experiments.statistics.estimate import Estimate, between, holm, varies
+from voicelab.experiments.sweeps.result import SweepResult, paired_by
 from voicelab.experiments.sweeps.run import Outcome
 from voicelab.experiments.sweeps.sweep import sweep_of
 from voicelab.session import Session
@@ -54,24 +52,40 @@ class SystemComparison(Shown):
     @property
     def texts(self) -> tuple[str, ...]:
         """What all of them said."""
-        return tuple(next(axis.values for axis in self.result.grid.axes if axis.name == "text"))
+        cells = self.result.grid.cells
+        return tuple(text for _, text in dict.fromkeys((cell.labels["text"], cell.values["text"]) for cell in cells))
 
-    def clips(self, text: str | int = 0, repeat: int = 0) -> Mapping[str, Clip]:
-        """Return the clips of one text, given as such, by its label or by its place, by system and at one loudness.
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns that pair takes beside the text or item, and the repeat."""
+        axes = (axis.name for axis in self.result.grid.axes)
+        return tuple(name for name in axes if name not in {"text", "backend", "repeat"})
 
-        Raises NotFound when a system has no such take, ArgumentError for a clip without loudness.
+    def clips(self, text: str | int = 0, repeat: object = None, **keys: object) -> Mapping[str, Clip]:
+        """Return the clips of one text by system, at one loudness; one without a loudness as it is.
+
+        Args:
+            text: the text, its label (the item of a recording), or its index.
+            repeat: which repeat; the first there is when not given.
+            **keys: the values of further columns that pair takes, such as ``speaker="anna"``.
+
+        Raises NotFound when a system has no such take, RequestInvalid when several are like that.
         """
-        labels = next(axis.labels for axis in self.result.grid.axes if axis.name == "text")
-        said = labels[text] if isinstance(text, int) else text
-        clips = {name: self.result.clip(text=said, backend=name, repeat=repeat) for name in self.names}
+        axes = {axis.name: axis for axis in self.result.grid.axes}
+        chosen = axes["text"].labels[text] if isinstance(text, int) else text
+        if repeat is None:
+            repeat = axes["repeat"].labels[0] if "repeat" in axes else 0
+        where = {"text": chosen, "repeat": repeat, **keys}
+        clips = {name: self.result.clip(backend=name, **where) for name in self.names}
         return match_loudness(clips).clips
 
-    def compare(self, text: str | int = 0, repeat: int = 0) -> Comparison:
-        """Return one text by all systems, to be heard side by side at the same word."""
-        return Comparison(self.clips(text, repeat))
+    def compare(self, text: str | int = 0, repeat: object = None, **keys: object) -> Comparison:
+        """Return one text by all systems, to be heard side by side at the same word; takes what ``clips`` takes."""
+        return Comparison(self.clips(text, repeat, **keys))
 
     def panel(self, **options: Any) -> Any:
         """Return the panel in which all takes are heard, sorted and compared."""
+        check_options(options, ())
         return self.result.panel(metrics=[name for name in self.metrics if isinstance(name, str)], **options)
 
     @cached_property
@@ -96,18 +110,27 @@ class SystemComparison(Shown):
         return self._levelled(outcome).clip()
 
     def _levelled(self, outcome: Outcome) -> _AtOneLoudness:
-        place = outcome.job.cell.labels
-        return _AtOneLoudness(self._groups[place["text"], outcome.job.repeat], place["backend"])
+        group = self._groups[paired_by(outcome.job, "backend")]
+        return _AtOneLoudness(group, outcome.job.cell.labels["backend"])
 
     @cached_property
-    def _groups(self) -> Mapping[tuple[str, int], _Group]:
-        groups: dict[tuple[str, int], _Group] = {}
+    def _groups(self) -> Mapping[tuple[str, ...], _Group]:
+        groups: dict[tuple[str, ...], _Group] = {}
         for outcome in self.result.outcomes:
-            place = outcome.job.cell.labels
             if outcome.take is not None:
-                group = groups.setdefault((place["text"], outcome.job.repeat), _Group())
-                group.takes[place["backend"]] = outcome.take
+                group = groups.setdefault(paired_by(outcome.job, "backend"), _Group())
+                group.takes[outcome.job.cell.labels["backend"]] = outcome.take
         return groups
+
+    @cached_property
+    def loudness_note(self) -> str:
+        """Whether the takes are at one loudness, with the takes whose loudness is not defined, which are as they were."""
+        apart = []
+        for key, group in self._groups.items():
+            if group.unmatched is None:  # other processes measured it, or nobody yet
+                _matched_clips(group)
+            apart += [f"{name} {', '.join(key)} ({reason})" for name, reason in (group.unmatched or {}).items()]
+        return f"at one loudness, except {'; '.join(apart)}" if apart else "at one loudness"
 
     @cached_property
     def effects(self) -> Effects:
@@ -117,8 +140,9 @@ class SystemComparison(Shown):
         """
         if not self._compared:
             raise ArgumentError.of("metrics", "none has two values of each system; say more texts, or repeat them")
-        block = "item" if "item" in self.frame else "text"
-        return effects(self.frame, "system", self._compared, blocks=[block] if len(self.texts) > 1 else [])
+        blocks = ["item" if "item" in self.frame else "text", *self.keys]
+        several = len(self.frame.drop_duplicates(blocks)) > 1
+        return effects(self.frame, "system", self._compared, blocks=blocks if several else [])
 
     @property
     def _columns(self) -> list[str]:
@@ -166,20 +190,22 @@ class SystemComparison(Shown):
         return f"SystemComparison({', '.join(self.names)}; texts: {len(self.texts)}, takes: {len(self.result.takes)})"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _Group:
-    """The takes of one text by all systems."""
+    """The takes of one text, and of one value of each other key, by all systems.
+
+    ``unmatched`` has the reason why a take's loudness is not defined, by system; None until the takes were matched.
+    """
 
     takes: dict[str, Take] = field(default_factory=dict)
+    unmatched: Mapping[str, str] | None = None
 
 
 @lru_cache(maxsize=2)
 def _matched_clips(group: _Group) -> Mapping[str, Clip]:
-    clips = {name: take.clip() for name, take in group.takes.items()}
-    try:
-        return match_loudness(clips).clips
-    except ArgumentError:  # one that is silent is measured all the same, and so are the others
-        return clips
+    matched = match_loudness({name: take.clip() for name, take in group.takes.items()})
+    group.unmatched = matched.unmatched
+    return matched.clips
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,9 +239,11 @@ def compare_systems(
         **labs: the systems by name, each with its own voice and defaults; others are compared with the first.
 
     All are asked at once. Raises ArgumentError for fewer than two systems, RequestInvalid for what one of them refuses, and
-    the first error of a take that could not be had.
+    the first error of a take that could not be had; before anything is said, what ``vl.measure`` raises for the metrics.
     """
     check_systems(labs)
+    metrics = (metrics,) if isinstance(metrics, str) else tuple(metrics)
+    check_measuring(metrics)
     spoken = [texts] if isinstance(texts, str) else texts
     lab = next(iter(labs.values()))
     sweep = sweep_of(lab, spoken, repeats=repeats, seed=seed, labs=labs, cache=cache, fields={})
@@ -223,7 +251,7 @@ def compare_systems(
     for outcome in result.failures:
         if outcome.error is not None:
             raise outcome.error
-    return SystemComparison(result, tuple(metrics))
+    return SystemComparison(result, metrics)
 
 
 def check_systems(labs: Mapping[str, Session]) -> None:
@@ -284,15 +312,15 @@ def _mean(values: pd.Series[Any], confidence: float) -> tuple[Estimate, float]:
     from scipy.stats import ttest_1samp
 
     numbers = values.to_numpy(float)
-    if values.index.nlevels == 2:
+    if values.index.nlevels == 2 and varies(numbers):
         first, second = (list(values.index.get_level_values(level)) for level in (0, 1))
         test = crossed_mean(numbers, first, second, confidence=confidence)
         return test.estimate, test.p
     if numbers.size < 2:
         raise ArgumentError.of("samples", f"{values.index.name}: one is no sample; two or more are needed")
     mean = float(numbers.mean())
-    if not np.ptp(numbers):
-        return Estimate(mean, mean, mean, confidence, numbers.size), math.nan
+    if not varies(numbers):  # no variance: neither an interval nor p
+        return Estimate(mean, math.nan, math.nan, confidence, numbers.size), math.nan
     test = ttest_1samp(numbers, 0.0)
     low, high = test.confidence_interval(confidence)
     return Estimate(mean, float(low), float(high), confidence, numbers.size), float(test.pvalue)

@@ -309,7 +309,7 @@ def knob_check_bundle(check: KnobCheck) -> dict[str, str]:
             item.declared,
             " → ".join(map(str, item.values)),
             "" if item.changed is None else f"{item.changed:.0%}",
-            f"{item.metric} {item.effect:+.3g}, from {item.smallest:.2g} on found" if item.metric else "",
+            item.difference,
             item.reason,
         )
         for item in check.findings
@@ -325,13 +325,15 @@ def systems_bundle(systems: SystemComparison) -> dict[str, str]:
         most = row.abs().max()
         cells = (p_value(one) if column == "p" else figure(one, most, ".4g") for column, one in row.items())
         rows.append((name, *cells))
-    said = f"at one loudness; differences from {systems.names[0]} with their intervals"
+    said = f"{systems.loudness_note}; differences from {systems.names[0]} with their intervals"
     if "p" not in figures:
-        said = "at one loudness; differences and their intervals need more texts, or repeats"
+        said = f"{systems.loudness_note}; differences and their intervals need more texts, or repeats"
     notes = [*systems.notes, *filter(None, [systems.frame.attrs.get("note")])]
     lines = "".join(f"<div>{escape(line)}</div>" for line in (said, *notes))
     html = small_print(table(("metric", *figures.columns), rows) + lines)
-    return {"text/html": html, "text/plain": "\n".join((repr(systems), figures.round(4).to_string(), *notes))}
+    unmatched = [said] if "except" in said else []
+    text = (repr(systems), figures.round(4).to_string(), *unmatched, *notes)
+    return {"text/html": html, "text/plain": "\n".join(text)}
 
 
 def voice_bundle(voice: VoiceModel) -> dict[str, str]:

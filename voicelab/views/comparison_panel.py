@@ -15,7 +15,6 @@ from voicelab.audio.analysis import mel
 from voicelab.audio.samples import to_int16
 from voicelab.call import short_name
 from voicelab.clip import Clip
-from voicelab.errors import ArgumentError
 from voicelab.experiments.comparison import Comparison
 from voicelab.experiments.metrics import BASIC, METRICS
 from voicelab.experiments.metrics.level import HOP_S
@@ -90,7 +89,7 @@ class ComparePanel(SavedOutput, anywidget.AnyWidget):
 
 
 def _sounds(comparison: Comparison) -> tuple[dict[str, Any], list[bytes]]:
-    gains, lufs = _gains(comparison) or (dict.fromkeys(comparison.names, 0.0), None)
+    gains, lufs = _gains(comparison)
     clips, buffers = [], []
     for name, clip in comparison.worded.items():
         playable = clip if clip.rate == _RATE else clip.resample(_RATE)
@@ -99,7 +98,7 @@ def _sounds(comparison: Comparison) -> tuple[dict[str, Any], list[bytes]]:
             {
                 "name": name,
                 "rate": _RATE,
-                "gain": gains[name],
+                "gain": gains.get(name),
                 "bands": picture.shape[0],
                 "columns": picture.shape[1],
                 "words": [[word.text, word.start, word.end] for word in clip.words],
@@ -161,14 +160,11 @@ def _tables(comparison: Comparison) -> list[dict[str, Any]]:
     ]
 
 
-def _gains(comparison: Comparison) -> tuple[dict[str, float], str] | None:
-    """Return decibels by name, and to how many LUFS they bring; None where a clip has no loudness."""
-    try:
-        matched = comparison.matched
-    except ArgumentError:
-        # It is heard as it is, and so are the others.
-        return None
-    return {name: round(gain, 2) for name, gain in matched.gains.items()}, f"{round(matched.lufs, 1):g}"
+def _gains(comparison: Comparison) -> tuple[dict[str, float], str | None]:
+    """Return decibels by name, none of a clip without a loudness, and the LUFS of the others; None where no clip has one."""
+    matched = comparison.matched
+    gains = {name: round(gain, 2) for name, gain in matched.gains.items()}
+    return gains, f"{round(matched.lufs, 1):g}" if gains else None
 
 
 def _spectrogram(clip: Clip) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -188,12 +184,14 @@ def comparison_bundle(comparison: Comparison) -> dict[str, str]:
     text = repr(comparison)
     picture = _contours(comparison)
     budget = BUDGET // len(comparison.clips)
-    matched = _gains(comparison)
+    gains, lufs = _gains(comparison)
     rows = []
-    for name, clip in (comparison.clips if matched is None else comparison.matched.clips).items():
+    for name, clip in comparison.matched.clips.items():
         audio, note = embedded_audio(clip, budget)
         level = (
-            "level unmatched" if matched is None else f"gain {matched[0][name]:+.1f} dB, matched to {matched[1]} LUFS"
+            f"gain {gains[name]:+.1f} dB, matched to {lufs} LUFS"
+            if name in gains
+            else f"level unmatched: {comparison.matched.unmatched[name]}"
         )
         knots = json.dumps(_knots(comparison, name), separators=(",", ":"))
         player = audio_element(audio, "height:32px;width:320px", data_knots=knots, onplay=_SWITCH)

@@ -15,13 +15,14 @@ from typing import Final
 
 from voicelab.call import short_name
 from voicelab.clip import Clip
-from voicelab.errors import StoreError, VoicelabError, shortened
+from voicelab.errors import VoicelabError, shortened
 from voicelab.experiments.metrics import METRICS, Metric, listener_note, measure_rows
 from voicelab.experiments.metrics.measure import resolve
 from voicelab.experiments.sweeps.result import SweepResult, row_of
 from voicelab.experiments.sweeps.run import Outcome, estimate
 from voicelab.experiments.sweeps.sweep import Sweep
 from voicelab.experiments.systems import SystemComparison
+from voicelab.storage import check_writable, on_disk, open_atomic
 from voicelab.views.bundles import (
     BUDGET,
     TableCell,
@@ -108,7 +109,9 @@ def _some(labels: Sequence[str]) -> str:
 def write_systems_page(systems: SystemComparison, path: str | Path, metrics: Iterable[str | Metric] = ()) -> Path:
     """Write the table of systems above all their takes at one loudness into one HTML file; see ``write_page``."""
     chosen = tuple(metrics) or systems.metrics
-    return write_page(systems.result, path, chosen, above=systems_bundle(systems)["text/html"], heard=systems.heard)
+    check_writable(Path(path))
+    above = systems_bundle(systems)["text/html"]
+    return write_page(systems.result, path, chosen, above=above, heard=systems.heard, level=systems.loudness_note)
 
 
 def write_page(
@@ -118,31 +121,29 @@ def write_page(
     *,
     above: str = "",
     heard: Callable[[Outcome], Clip] | None = None,
+    level: str = "as loud as it was made",
 ) -> Path:
     """Write all takes of a result, with their sound, axes and measurements, into one HTML file; return its path.
 
     The sound is mp3 of 64 kbit/s, so that a page of a hundred sentences is some 4 MB; ``export`` has the originals.
     ``above`` is what stands over the takes; ``heard`` gives the clips that play, where they are not as loud as they were
-    made. Raises StoreError when it cannot be written, RequestInvalid for an unknown metric.
+    made, and ``level`` says how loud they are. Raises StoreError when it cannot be written, RequestInvalid for an unknown
+    metric.
     """
     path, chosen = Path(path), resolve(metrics)
-    try:
+    check_writable(path)
+    with on_disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w", encoding="utf-8") as file:
-            file.writelines(_page(result, chosen, above, heard))
-    except OSError as error:
-        if isinstance(error, VoicelabError):
-            raise
-        raise StoreError(f"{path} cannot be written: {error.strerror or error}") from error
+        with open_atomic(path, sync=False) as file:
+            file.writelines(part.encode() for part in _page(result, chosen, above, heard, level))
     return path
 
 
 def _page(
-    result: SweepResult, metrics: Sequence[Metric], above: str, heard: Callable[[Outcome], Clip] | None
+    result: SweepResult, metrics: Sequence[Metric], above: str, heard: Callable[[Outcome], Clip] | None, level: str
 ) -> Iterator[str]:
     axes = [axis.name for axis in result.grid.axes]
     heads = [*map(short_name, axes), "take", "", *(f"{metric.name} {metric.unit}".strip() for metric in metrics)]
-    level = "as loud as it was made" if heard is None else "at one loudness"
     note = listener_note(metrics)
     notes = f"<p>{escape(note)}</p>" if note not in above else ""
     head_cells = "".join(
@@ -152,7 +153,7 @@ def _page(
     title = escape(repr(result))
     yield f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
     yield f"<style>{_PAGE.with_suffix('.css').read_text(encoding='utf-8')}</style></head><body><h1>{title}</h1>"
-    yield f"{above}{notes}<p>Sound: mp3, {_PAGE_BITRATE} kbit/s, {level}. A click on a heading sorts.</p>"
+    yield f"{above}{notes}<p>Sound: mp3, {_PAGE_BITRATE} kbit/s, {escape(level)}. A click on a heading sorts.</p>"
     yield f"<table><thead><tr>{head_cells}</tr></thead><tbody>\n"
     # Row by row: a page of thousands of takes would not fit into memory.
     for outcome in result.outcomes:

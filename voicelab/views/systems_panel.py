@@ -9,7 +9,7 @@ import ipywidgets as w
 
 from voicelab.call import parse_value
 from voicelab.errors import ArgumentError
-from voicelab.experiments.metrics import Metric
+from voicelab.experiments.metrics import Metric, check_measuring
 from voicelab.experiments.runs.cache import Cache
 from voicelab.experiments.sweeps.run import Budget
 from voicelab.experiments.sweeps.spec import lines_of, texts_in
@@ -119,6 +119,7 @@ class SystemsPanel(SweepPanel):
     ) -> None:
         self._asked: dict[str, Any] = {"repeats": repeats, "seed": seed, "cache": cache}
         self._labs, self._measures = labs, tuple(metrics)
+        check_measuring(self._measures)
         tab = ("Measuring all takes at one loudness…", lambda _: systems_bundle(self.comparison))
         sweep = sweep_of(next(iter(labs.values())), texts, labs=labs, fields={}, **self._asked)
         super().__init__(sweep, tabs={"Systems": tab})

@@ -39,6 +39,9 @@ SCALES: Final[Mapping[Kind, tuple[int, int]]] = {"MOS": (1, 5), "CMOS": (-3, 3),
 SETTINGS: Final = ("name", "kind", "question", "seed", "lufs", "checks", "instructions", "training", "per_listener")
 """What a test is made with besides sounds."""
 
+TEST_OPTIONS: Final = (*(name for name in SETTINGS if name not in {"name", "kind"}), "traps")
+"""Options of a test beside its name, kind and items."""
+
 _QUESTIONS: Final[Mapping[Kind, str]] = {
     "AB": "Which one do you prefer?",
     "ABX": "Is X the same as A or as B?",
@@ -458,43 +461,51 @@ def _anchors(item: str, reference: Clip) -> dict[str, Clip]:
 
 
 def _matched(item: str, clips: Mapping[str, Clip], lufs: float) -> MatchedClips:
-    try:
-        return match_loudness(clips, lufs)
-    except ArgumentError as error:
-        raise ArgumentError.of("items", f"{item!r} by {error.argument!r}: {error}") from error
+    matched = match_loudness(clips, lufs)
+    for name, reason in matched.unmatched.items():
+        raise ArgumentError.of("items", f"{item!r} by {name!r}: its loudness cannot be matched: {reason}")
+    return matched
 
 
 @dataclass(frozen=True, slots=True)
 class MatchedClips:
-    """Clips at one loudness: ``gains`` in dB say what was done to each, ``lufs`` what they have now."""
+    """Clips at one loudness: ``gains`` in dB, ``lufs`` their common loudness.
+
+    ``unmatched`` has the reason for each clip without a loudness; it is among ``clips`` unchanged, without a gain.
+    """
 
     clips: Mapping[str, Clip]
     gains: Mapping[str, float]
     lufs: float
+    unmatched: Mapping[str, str] = field(default_factory=dict)
 
 
 def match_loudness(clips: Mapping[str, Clip], lufs: float = TARGET_LUFS) -> MatchedClips:
     """Bring clips to the same integrated loudness (ITU-R BS.1770-4) by one gain each.
 
     To ``lufs``, or lower where a clip's true peak would rise above -1 dBTP: all go down together, nothing is
-    limited. Raises ArgumentError naming a clip whose loudness is not defined (shorter than 0.4 s, or silent).
+    limited. A clip whose loudness is not defined (shorter than 0.4 s, or silent) is left as it is, and the others matched.
     """
     measured: dict[str, float] = {}
+    unmatched: dict[str, str] = {}
     rooms: list[float] = [lufs]
     for name, clip in clips.items():
         subject = Subject(clip)
         try:
-            measured[name] = loudness(subject)
-            rooms.append(measured[name] + _CEILING - true_peak(subject))
+            level = loudness(subject)
+            rooms.append(level + _CEILING - true_peak(subject))
+            measured[name] = level
         except Undefined as error:
-            raise ArgumentError.of(name, f"its loudness cannot be matched: {error}") from error
+            unmatched[name] = str(error)
     target = min(rooms)
     gains = {name: target - level for name, level in measured.items()}
     amplified = {
         name: replace(clip, samples=(clip.samples * np.float32(10.0 ** (gains[name] / 20.0))).clip(-1.0, 1.0))
+        if name in gains
+        else clip
         for name, clip in clips.items()
     }
-    return MatchedClips(amplified, gains, target)
+    return MatchedClips(amplified, gains, target, unmatched)
 
 
 def anchor(clip: Clip, cutoff: float) -> Clip:

@@ -1,12 +1,22 @@
 """Figures of clips: what is measured, on what definition, and how to add one's own."""
 
 from voicelab.experiments.metrics.latency import underruns_at
-from voicelab.experiments.metrics.measure import BASIC, METRICS, available, listener_note, measure, measure_rows
+from voicelab.experiments.metrics.measure import (
+    BASIC,
+    MEASURE_OPTIONS,
+    METRICS,
+    available,
+    check_measuring,
+    listener_note,
+    measure,
+    measure_rows,
+)
 from voicelab.experiments.metrics.metric import Metric, MosPredictor, SpeakerEncoder, Subject, Tools, Undefined
 from voicelab.experiments.metrics.models import DistillMos, Dnsmos, Resemblyzer
 
 __all__ = [
     "BASIC",
+    "MEASURE_OPTIONS",
     "METRICS",
     "DistillMos",
     "Dnsmos",
@@ -18,6 +28,7 @@ __all__ = [
     "Tools",
     "Undefined",
     "available",
+    "check_measuring",
     "listener_note",
     "measure",
     "measure_rows",

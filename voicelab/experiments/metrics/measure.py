@@ -150,6 +150,10 @@ _CHUNKS_EACH = 4
 _LARGEST_CHUNK = 25
 
 
+MEASURE_OPTIONS = ("reference", "text", "tools", "jobs", "progress")
+"""Options of ``measure`` beside clips and metrics."""
+
+
 class Audible(Protocol):
     """What has a clip, such as a Take."""
 
@@ -219,28 +223,40 @@ def measure_rows(
     progress: Callable[..., Iterable[Any]] | None = None,
 ) -> list[dict[str, Any]]:
     """Return what ``measure`` does, as dictionaries and without pandas."""
-    chosen = resolve(metrics)
+    chosen = check_measuring(metrics, reference=reference, tools=tools, jobs=jobs)
     items = list(_opened([clips] if isinstance(clips, Clip | str | Path) else clips))
     for number, clip in enumerate(items):
         if not isinstance(clip, Clip | Path) and not callable(getattr(clip, "clip", None)):
             raise ArgumentError.of("clips", f"number {number} is a {type(clip).__name__}, not a Clip, a Take or a path")
     references = _each(reference, len(items), "reference", Clip)
     texts = _each(text, len(items), "text", str)
+    work = list(zip(items, references, texts, strict=True))
+    tools = tools or Tools()
+    show = progress or (lambda items, *_, **__: items)
+    if jobs == 1 or len(work) < 2:
+        return _rows(show(work, "clips", total=len(work)), chosen, tools)
+    return _in_processes(work, chosen, tools, min(jobs, len(work)), show)
+
+
+def check_measuring(
+    metrics: Iterable[str | Metric], *, reference: object = None, tools: Tools | None = None, jobs: int = 1
+) -> tuple[Metric, ...]:
+    """Return the metrics after checking all that ``measure`` needs: before takes are made or files read.
+
+    Raises ArgumentError for an unknown metric, one without the reference that it needs, ``jobs`` below 1; MissingExtra for
+    what is not installed.
+    """
+    chosen = resolve(metrics)
     if type(jobs) is not int or jobs < 1:
         raise ArgumentError.of("jobs", "Input should be a whole number from 1")
     for metric in chosen:
         if "reference" in metric.needs and reference is None:
             raise ArgumentError.of("reference", f"{metric.name} compares clips with a reference, and there is none")
-    work = list(zip(items, references, texts, strict=True))
-    tools = tools or Tools()
     needs = {need for metric in chosen for need in metric.needs}
     for need, find in _TOOLS.items():
         if need in needs:
-            find(tools)  # fails before the work starts where a tool is missing
-    show = progress or (lambda items, *_, **__: items)
-    if jobs == 1 or len(work) < 2:
-        return _rows(show(work, "clips", total=len(work)), chosen, tools)
-    return _in_processes(work, chosen, tools, min(jobs, len(work)), show)
+            find(tools or Tools())
+    return chosen
 
 
 _TOOLS: dict[str, Callable[[Tools], object]] = {

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from voicelab.capabilities import Capabilities
 from voicelab.clip import NoRecord, Take
-from voicelab.experiments.metrics import Metric, measure
+from voicelab.errors import check_options
+from voicelab.experiments.metrics import MEASURE_OPTIONS, Metric, measure
 from voicelab.experiments.runs.failures import Failed, Failure
 from voicelab.experiments.runs.folder import RUN_FILE, RunFolder, header_of, is_session, latest_backends, unseal
 from voicelab.schema import VoiceModel
@@ -98,6 +99,7 @@ class Run:
         ``metrics`` are further columns, the last ones: names or Metric objects, as for ``vl.measure``, which says what
         ``options`` there are and what it raises.
         """
+        check_options(options, MEASURE_OPTIONS)
         table = takes_frame(self.takes, self.labels)
         return table.assign(**dict(measure(self.takes, metrics, **options))) if metrics else table
 
@@ -225,7 +227,7 @@ class Journal(Closing):
             raise
         self._written = {line: (labels.get("cell"), take.digest) for line, (take, labels) in held}
 
-    def add(self, take: Take, **labels: object) -> Take:
+    def add(self, take: Take, /, **labels: object) -> Take:
         """Keep a take and write it down with ``labels`` (JSON-able) beside it; return it with its audio left on disk.
 
         A take that is written down and there already is not written again, but for other labels: several cells of a sweep

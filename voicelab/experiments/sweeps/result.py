@@ -15,18 +15,18 @@ from voicelab.call import field_name, short_name
 from voicelab.capabilities import Capabilities
 from voicelab.clip import Clip, Take
 from voicelab.display import Shown, view
-from voicelab.errors import ArgumentError, NotFound, RequestInvalid, suggestion
+from voicelab.errors import ArgumentError, NotFound, RequestInvalid, check_options, suggestion
 from voicelab.experiments.comparison import Comparison
 from voicelab.experiments.files import Layout, plain_name, write_layout
-from voicelab.experiments.listening.design import Kind, ListeningTest
+from voicelab.experiments.listening.design import TEST_OPTIONS, Kind, ListeningTest
 from voicelab.experiments.listening.webmushra import export_webmushra
-from voicelab.experiments.metrics import BASIC, Metric, measure_rows
+from voicelab.experiments.metrics import BASIC, MEASURE_OPTIONS, Metric, measure_rows
 from voicelab.experiments.runs.failures import error_message
 from voicelab.experiments.runs.folder import RUN_FILE
 from voicelab.experiments.runs.run import Journal
 from voicelab.experiments.sweeps.axes import Grid, Job
 from voicelab.experiments.sweeps.run import Outcome, State, seconds_of
-from voicelab.storage import write_atomic
+from voicelab.storage import check_folder, write_atomic
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -104,6 +104,15 @@ def row_of(outcome: Outcome, grid: Grid) -> Row:
         hear=None if take is None else take.clip,
         code="" if take is None else replace(take.call, seed=take.seed).code(also=job.cell.labels),
     )
+
+
+def paired_by(job: Job, over: str) -> tuple[str, ...]:
+    """Return what pairs a take with those of the other values of ``over``: all its other labels, and its repeat.
+
+    Takes are paired by nothing else, never by their order: a pair differs in nothing but ``over``.
+    """
+    labels = job.cell.labels
+    return (*(f"{axis}={label}" for axis, label in labels.items() if axis != over), f"take {job.repeat + 1}")
 
 
 def place(grid: Grid, job: Job) -> int:
@@ -251,7 +260,7 @@ class SweepResult(Shown):
         ``repeat`` is one too; ``voice``, ``speed`` and ``volume`` are called as in ``lab.sweep``. Raises
         RequestInvalid for a name that is no axis.
         """
-        named = {field_name(name.replace("__", ".")): value for name, value in where.items()}
+        named = {self._axis_name(name.replace("__", ".")): value for name, value in where.items()}
         axes = {axis.name for axis in self.grid.axes} | {"repeat"}
         for name in named:
             if name not in axes:
@@ -261,7 +270,10 @@ class SweepResult(Shown):
         fitting = (one for one in self.outcomes if all(_fits(one, *wanted) for wanted in named.items()))
         return replace(self, outcomes=tuple(fitting))
 
-    def clip(self, *, repeat: int = 0, **where: object) -> Clip:
+    def _axis_name(self, name: str) -> str:
+        return name if any(axis.name == name for axis in self.grid.axes) else field_name(name)
+
+    def clip(self, *, repeat: object = 0, **where: object) -> Clip:
         """Return the clip of one cell. Raises NotFound when there is none, RequestInvalid when there are several."""
         takes = self.select(repeat=repeat, **where).takes
         if not takes:
@@ -286,7 +298,8 @@ class SweepResult(Shown):
 
         Raises RequestInvalid when there is no such axis or value, or nothing is there for all of its values.
         """
-        over = field_name(over)
+        check_options(options, TEST_OPTIONS)
+        over = self._axis_name(over)
         axis = next((axis for axis in self.grid.axes if axis.name == over), None)
         if axis is None:
             names = [short_name(axis.name) for axis in self.grid.axes]
@@ -295,10 +308,8 @@ class SweepResult(Shown):
         items: dict[str, dict[str, Clip]] = {}
         for outcome in self.outcomes:
             if outcome.take is not None:
-                labels = outcome.job.cell.labels
-                others = [f"{axis}={label}" for axis, label in labels.items() if axis != over]
-                place = ", ".join([*others, f"take {outcome.job.repeat + 1}"])
-                items.setdefault(place, {})[labels[over]] = outcome.take.clip()
+                item = ", ".join(paired_by(outcome.job, over))
+                items.setdefault(item, {})[outcome.job.cell.labels[over]] = outcome.take.clip()
         # What a selection has left of the axis is what is compared.
         there = [label for label in axis.labels if any(label in clips for clips in items.values())]
         if len(there) == 1 < len(axis) and kind != "MOS":
@@ -328,6 +339,9 @@ class SweepResult(Shown):
         ``over`` is backend when not given. Returns the table's path. Raises StoreError when the disk fails.
         """
         folder = Path(folder)
+        check_folder(folder)
+        if layout != "webmushra":
+            check_options(options, ())
         if layout != "takes":
             return self._lay_out(folder, layout, options)
         table = self.frame()
@@ -361,8 +375,9 @@ class SweepResult(Shown):
         for outcome, cell, take in there:
             more = {name: value for name, value in cell.plain.items() if name not in {"text", "backend"}}
             system = cell.labels.get("backend", take.backend)
-            item = f"-{plain_name(str(more['item']))}" if "item" in more else ""
-            named.append((_file_name(outcome, len(self.grid.cells)) + item, system, take, more))
+            keys = [label for name, label in cell.labels.items() if name != "backend"] if "item" in more else []
+            name = "-".join([_file_name(outcome, len(self.grid.cells)), *map(plain_name, keys)])
+            named.append((name, system, take, more))
         return write_layout(folder, cast(Layout, layout), named)
 
     def page(self, path: str | Path = "sweep.html", **options: Any) -> Path:
@@ -390,6 +405,7 @@ class SweepResult(Shown):
         """
         import pandas as pd
 
+        check_options(options, MEASURE_OPTIONS)
         rows = [_row(outcome) for outcome in self.outcomes]
         rendered = [row for row, outcome in zip(rows, self.outcomes, strict=True) if outcome.take is not None]
         named = [metric for metric in metrics if not callable(metric)]
@@ -401,11 +417,12 @@ class SweepResult(Shown):
         for several in figures:
             for row, measured in zip(rendered, several, strict=True):
                 row.update(measured)
-        names = [*(axis.name for axis in self.grid.axes), *_COLUMNS]
+        names = [*(axis.name for axis in self.grid.axes), *TAKE_COLUMNS]
         return pd.DataFrame(rows, columns=list(dict.fromkeys([*names, *(key for row in rows for key in row)])))
 
 
-_COLUMNS: Final = "repeat seed duration_s first_audio_s total_s rtf cached digest key error".split()
+TAKE_COLUMNS: Final = "repeat seed duration_s first_audio_s total_s rtf cached digest key error".split()
+"""What ``SweepResult.frame`` has of each take beside its axes and metrics."""
 
 
 def _row(outcome: Outcome) -> dict[str, Any]:
@@ -413,7 +430,7 @@ def _row(outcome: Outcome) -> dict[str, Any]:
     row: dict[str, Any] = dict(cell.plain)
     if cell.template:
         row |= {"text": cell.template, "sent": cell.call.request.text}
-    row |= {"repeat": outcome.job.repeat, "seed": outcome.job.seed, "cached": outcome.cached}
+    row = {"repeat": outcome.job.repeat, **row, "seed": outcome.job.seed, "cached": outcome.cached}
     row["error"] = error_message(outcome.error) if outcome.error is not None else None
     if take is not None:
         seconds, timing = seconds_of(take), take.timing
@@ -430,5 +447,6 @@ def _file_name(outcome: Outcome, cells: int) -> str:
 def _fits(outcome: Outcome, name: str, wanted: object) -> bool:
     cell = outcome.job.cell
     several = wanted if isinstance(wanted, list | tuple | set) else [wanted]
-    own = [outcome.job.repeat] if name == "repeat" else [cell.values[name], cell.labels[name]]
+    labelled = name in cell.labels
+    own = [cell.values.get(name), cell.labels[name]] if labelled else [outcome.job.repeat]
     return any(one == value for one in several for value in own)

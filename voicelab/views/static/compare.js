@@ -44,7 +44,7 @@ class Comparison {
 
   setMatched(on) {
     this.matched = on;
-    const levels = this.clips.map(({ gain }, place) => [String(place), on ? 10 ** (gain / 20) : 1]);
+    const levels = this.clips.map(({ gain }, place) => [String(place), on ? 10 ** ((gain ?? 0) / 20) : 1]);
     this.switcher.setLevels(new Map(levels));
   }
 
@@ -70,7 +70,7 @@ class Comparison {
     const words = [["word", "word"], ["time", "time"]];
     const levels = this.matched
       ? [["matched", `matched to ${message.lufs} LUFS`], ["raw", "unmatched"]]
-      : [["raw", "unmatched: the loudness of one is not defined"]];
+      : [["raw", "unmatched: no clip has a defined loudness"]];
     const mode = choice("Align by", words, (value) => (this.mode = value));
     const loudness = choice("Loudness", levels, (value) => (this.setMatched(value === "matched"), this.refresh()));
     this.blind = node("button", { type: "button", title: "Shuffle and hide the names" }, "Blind");
@@ -230,7 +230,7 @@ class Comparison {
       for (const [row, { button, canvas, lane }] of this.rows.entries()) {
         const place = this.order[row];
         const clip = this.clips[place];
-        const gain = this.matched ? `, gain ${signed(clip.gain)} dB` : "";
+        const gain = this.matched ? (clip.gain === null ? ", unmatched" : `, gain ${signed(clip.gain)} dB`) : "";
         button.textContent = this.hidden ? `${row + 1}` : `${row + 1}  ${clip.name}${gain}`;
         const on = switcher.current === String(place);
         button.style.borderLeft = this.hidden || !COLOURS[place] ? "" : `5px solid ${COLOURS[place]}`;
@@ -244,7 +244,7 @@ class Comparison {
       if (this.figures) {
         // Whoever shall not know which is which is told nothing of them.
         this.figures.root.hidden = Boolean(this.hidden);
-        const gains = this.clips.map(({ gain }) => (this.matched ? gain : 0));
+        const gains = this.clips.map(({ gain }) => (this.matched ? (gain ?? 0) : 0));
         if (!this.hidden) this.figures.draw(this.warp(switcher.current, "0", switcher.position), gains);
       }
       const current = Number(switcher.current);
