@@ -1,7 +1,7 @@
 import pytest
 
 from voicelab.call import Call
-from voicelab.tags import read_tags, said
+from voicelab.tags import ignored, read_tags, said
 
 
 @pytest.mark.parametrize(
@@ -70,6 +70,18 @@ def test_pauses_have_lengths() -> None:
 def test_bad_tags_are_noted(text: str, heard: str, note: str) -> None:
     read = read_tags(text)
     assert (read.said, read.notes) == (heard, (note,))
+
+
+def test_notes_on_many_tags_are_bounded() -> None:
+    tags = [f"[tag {chr(97 + n // 26)}{chr(97 + n % 26)} {'x' * 80}]" for n in range(200)]
+    text = read_tags(
+        " ".join(tags) + "".join(f" un{tag}able" for tag in tags) + " [1] " + "".join(f"[{n}]" for n in range(99))
+    )
+    notes = (*text.notes, *ignored(text))
+    assert len(notes) == 9 + 9 + 1
+    assert max(map(len, notes)) < 600
+    assert "and 192 more" in notes[-1]
+    assert notes[8] == "192 more texts: each stands in the middle of a word"
 
 
 def test_a_span_is_said_as_its_reader_wishes() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final, Generic, Protocol, Self, TypeVar, runtime_checkable
@@ -120,6 +120,7 @@ class StreamBase(Generic[_Chunks]):
         call: Call,
         backend: Capabilities,
         seed: int | None = None,
+        notes: Callable[[], Iterable[str]] = tuple,
         summary: Callable[[], StreamSummary] | None = None,
         started: float | None = None,
     ) -> None:
@@ -128,6 +129,7 @@ class StreamBase(Generic[_Chunks]):
         self.backend = backend
         self.seed = call.seed if seed is None else seed
         self._started = time.perf_counter() if started is None else started
+        self._ask_notes = notes
         self._ask_summary = summary
         self._summary = StreamSummary()
         self._arrivals: list[tuple[float, int]] = []
@@ -176,6 +178,13 @@ class StreamBase(Generic[_Chunks]):
     def summary(self) -> StreamSummary:
         """Words and notes; empty until all audio has arrived, or when the backend tells none."""
         return self._summary
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Notes so far; those of the take once all audio has arrived."""
+        if self._total_s is not None:
+            return self._summary.notes
+        return tuple(dict.fromkeys((*self._ask_notes(), *ignored_notes(self.call, self.backend))))
 
     @property
     def timing(self) -> Timing:
@@ -254,6 +263,7 @@ class SpeechStream(Closing, StreamBase[Iterator[bytes]]):
         backend: what the backend says about itself.
         seed: the seed in use, where the backend drew one; that of the call when not given.
         on_close: called exactly once when the stream ends, however it ends: this cancels or frees the work.
+        notes: returns the notes so far, as for a response header; ``summary`` repeats them.
         summary: asked once, after the last chunk, for the words and notes.
         started: ``time.perf_counter()`` at the call, when that was before this construction.
 
@@ -269,10 +279,11 @@ class SpeechStream(Closing, StreamBase[Iterator[bytes]]):
         backend: Capabilities,
         seed: int | None = None,
         on_close: Callable[[], None] | None = None,
+        notes: Callable[[], Iterable[str]] = tuple,
         summary: Callable[[], StreamSummary] | None = None,
         started: float | None = None,
     ) -> None:
-        super().__init__(chunks, call=call, backend=backend, seed=seed, summary=summary, started=started)
+        super().__init__(chunks, call=call, backend=backend, seed=seed, notes=notes, summary=summary, started=started)
         self._on_close = on_close
         self._lock = threading.Lock()
         self._keepers: list[tuple[Finished, Failed | None]] = []

@@ -14,10 +14,11 @@ Sources: docs.fish.audio, "Emotion control" and "Fine-grained control"; W3C SSML
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from voicelab.errors import shortened
 from voicelab.schema import DEFAULT_MODEL
 
 TagKind = Literal["style", "pause", "emphasis", "phonemes", "speaker"]
@@ -38,6 +39,8 @@ S1_STYLES: Final = frozenset(
 PAUSE_S: Final = {"short pause": 0.3, "pause": 0.6, "break": 0.6, "long pause": 1.2, "long-break": 1.2}
 """Seconds of the pauses that have a name, as the embedded voice makes them; the models' documentation gives none."""
 _LONGEST_PAUSE_S: Final = 10.0
+_MOST_LISTED: Final = 8
+_LONGEST_LISTED: Final = 60
 
 _COMMON: Final = (
     r"<\|phoneme_start\|>(?P<span>[^<>]*)<\|phoneme_end\|>"
@@ -100,7 +103,7 @@ def read_tags(text: str, model: str = DEFAULT_MODEL, spell: Callable[[Tag], str]
         spell: what is said for a phoneme span; by default the word that it names, or nothing.
     """
     grammar, end, over_tag = _ROUND if model == "s1" else _SQUARE, 0, False
-    said, rest, tags, notes = "", "", list[Tag](), list[str]()
+    said, rest, tags, inside = "", "", list[Tag](), list[str]()
     for match in grammar.finditer(text):
         part = text[end : match.start()]
         said, rest, end = _join(said, part, over_tag), f"{rest}{part}\n", match.end()
@@ -108,7 +111,7 @@ def read_tags(text: str, model: str = DEFAULT_MODEL, spell: Callable[[Tag], str]
         before, after = part[-1:], text[match.end() :][:1]
         if before.isalnum() and after.isalnum() and not _UNSPACED.search(before + after):
             if tag.kind != "speaker":
-                notes.append(f"{tag.text} stands in the middle of a word")
+                inside.append(tag.text)
             if tag.kind in ("pause", "speaker"):
                 said += " "
         tags.append(tag)
@@ -117,6 +120,7 @@ def read_tags(text: str, model: str = DEFAULT_MODEL, spell: Callable[[Tag], str]
     said = _join(said, text[end:], over_tag)
     if over_tag and end == len(text):
         said = said.rstrip(" \t")
+    notes = _noted(inside, "stands in the middle of a word")
     return TaggedText(text, said, tuple(tags), (*notes, *_stay(rest + text[end:], model)))
 
 
@@ -127,11 +131,18 @@ def said(text: str, model: str = DEFAULT_MODEL) -> str:
 
 def ignored(text: TaggedText, acting: Collection[str] = (), but: Collection[Tag] = ()) -> Iterator[str]:
     """Yield a note on the tags of a text that do nothing: those of no kind in `acting`, and those in `but`."""
-    idle = dict.fromkeys(tag.text for tag in text.tags if tag.kind not in acting or tag in but)
+    idle = [tag.text for tag in text.tags if tag.kind not in acting or tag in but]
     if idle:
         names = {"pause": "pauses", "phonemes": "phoneme spans", "emphasis": "emphasis"}
         acts = ", ".join(names[kind] for kind in acting) or "no tags"
-        yield f"{', '.join(idle)} did nothing: this voice acts on {acts}"
+        yield f"{listed(idle)} did nothing: this voice acts on {acts}"
+
+
+def listed(items: Iterable[str]) -> str:
+    """Return different items as a note lists them: the first ones, each shortened, and how many more there are."""
+    different = list(dict.fromkeys(" ".join(item.split()) for item in items))
+    more = [f"and {len(different) - _MOST_LISTED} more"] * (len(different) > _MOST_LISTED)
+    return ", ".join([*(shortened(item, _LONGEST_LISTED) for item in different[:_MOST_LISTED]), *more])
 
 
 def _join(said: str, part: str, over_tag: bool) -> str:
@@ -164,10 +175,20 @@ def _tag(match: re.Match[str], at: int) -> Tag:
     return Tag(match[0], "emphasis" if name.lower() == "emphasis" else "style", name, start, end, at)
 
 
+def _noted(texts: Iterable[str], what: str, unless_ssml: str = "") -> Iterator[str]:
+    """Yield a note on each of the first different texts, and how many more there are."""
+    different = list(dict.fromkeys(texts))
+    for text in different[:_MOST_LISTED]:
+        ssml = text.startswith("<") and not text.startswith("<|")
+        yield f"{shortened(text, _LONGEST_LISTED)} {what}{unless_ssml * (not ssml)}"
+    if len(different) > _MOST_LISTED:
+        yield f"{len(different) - _MOST_LISTED} more texts: each {what}"
+
+
 def _stay(rest: str, model: str) -> Iterator[str]:
     """Notes on what looks like a tag in the text between the tags."""
-    for text in dict.fromkeys(_LIKE_A_TAG.findall(rest)):
-        yield f"{text} is no tag of {model}: it stays in the text"
+    # SSML in angle brackets is left out by some voices, which note it themselves.
+    yield from _noted(_LIKE_A_TAG.findall(rest), f"is no tag of {model}", ": it stays in the text")
     if unclosed := _UNCLOSED.search(_LIKE_A_TAG.sub("\n", rest)):
         begun = " ".join(unclosed[0].split())
         yield f"{begun if len(begun) < 30 else begun[:28] + '…'} is a tag that is never closed: it stays in the text"

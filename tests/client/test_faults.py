@@ -36,6 +36,28 @@ def test_a_seed_that_the_service_drew_is_kept(script: Script, connect: Connect) 
     assert [take.seed for take in found if take is not None] == [123, None, None, None]
 
 
+HOSTILE_NOTES = {
+    '["a\\u001b[2Jb\\u0000\\u202ec\\ud800d", "", 7, null, ["x"]]': ("a [2Jb c d",),
+    '["the key sk-secret-key, sk-secret\\u002dkey"]': ("the key ***, ***",),
+    "no JSON": (),
+    '{"a": 1}': (),
+    '"text"': (),
+    "[" * 2000: (),
+    "[" + "9" * 4000 + "]": (),
+    '["' + "x" * 5000 + '"]': (),
+    "[" + ",".join('"n"' for _ in range(500)) + "]": ("n",) * 32,
+    "%5B%22a%22%5D": (),
+}
+
+
+def test_notes_of_a_hostile_header_are_harmless(script: Script, connect: Connect) -> None:
+    script.acts += [reply(200, b"ab", x_voicelab_notes=value) for value in HOSTILE_NOTES]
+    with connect(script.url, "sk-secret-key") as backend:
+        takes = [backend.synthesize(Call(REQUEST)).clip().take for _ in HOSTILE_NOTES]
+    assert [take.notes for take in takes] == list(HOSTILE_NOTES.values())
+    assert all("".join(take.notes).isprintable() for take in takes)
+
+
 @pytest.mark.parametrize("status", [None, 429, 502, 503, 504])
 def test_a_service_that_could_not_say_what_it_is_is_asked_again(
     script: Script, connect: Connect, status: int | None

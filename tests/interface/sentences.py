@@ -152,7 +152,7 @@ SILENT = (
     (
         "4.1",
         "response headers, media type of the audio",
-        "D-1; x-request-id, and x-voicelab-seed names the seed in use",
+        "D-1; x-request-id, x-voicelab-seed names the seed in use, x-voicelab-notes the notes known at the first audio",
     ),
     ("4.1", "a sample_rate that is not in the list", "D-3"),
     ("4.2", "status code of success", "D-11; the client takes 200 and 201"),

@@ -84,6 +84,7 @@ def test_what_a_speech_request_may_be_and_answer(told: dict[str, Any]) -> None:
     assert problem["properties"]["in"]["enum"] == ["path", "query", "header", "cookie", "body"]
     assert problem["required"] == ["loc", "type", "msg"]
     assert "Retry-After" in speech["responses"]["503"]["headers"]
+    assert {"x-voicelab-seed", "x-voicelab-notes"} <= set(speech["responses"]["200"]["headers"])
 
 
 def test_it_tells_what_the_voice_is() -> None:

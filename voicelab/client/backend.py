@@ -120,6 +120,7 @@ class ServiceBackend(_Service, Closing):
             call=call,
             backend=capabilities,
             on_close=transport.cancel,
+            notes=speech.notes,
             summary=speech.summary,
             started=started,
         )
@@ -212,7 +213,12 @@ class AsyncServiceBackend(_Service):
         call = check_call(call, capabilities)
         speech = _Speech(wire.speech_call(call))
         stream = AsyncSpeechStream(
-            self._audio(speech), call=call, backend=capabilities, summary=speech.summary, started=started
+            self._audio(speech),
+            call=call,
+            backend=capabilities,
+            notes=speech.notes,
+            summary=speech.summary,
+            started=started,
         )
         speech.stream = weakref.ref(stream)
         self._streams.add(stream)
@@ -255,6 +261,7 @@ class _Speech:
         if not {"content-length", "transfer-encoding"} & audio.answer.headers.keys():
             # Nothing says where its body ends, so that one that was cut off is not noticed.
             self._notes = (_UNFRAMED,)
+        self._notes += audio.notes
         stream = self.stream()
         if stream is None:
             return
@@ -264,6 +271,10 @@ class _Speech:
             stream.seed = wire.seed_of(audio.answer)
         if seed is not None and stream.seed is None:
             self._notes += (_UNSEEDED.format(seed),)
+
+    def notes(self) -> tuple[str, ...]:
+        """Return the notes so far."""
+        return self._notes
 
     def summary(self) -> StreamSummary:
         """Return the notes of the stream."""

@@ -157,9 +157,10 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(slots=True)
 class Audio:
-    """An answer that has begun to speak. ``answer`` is its head."""
+    """An answer that has begun to speak. ``answer`` is its head, ``notes`` what that notes of the speech."""
 
     answer: wire.Answer
+    notes: tuple[str, ...]
     _reply: Reply
     _first: bytes
     _transport: Transport
@@ -316,7 +317,8 @@ class Caller:
             raise _Failed(broken, unanswered=True) from error
         if not first:
             raise _Failed(wire.no_audio(head))
-        return Audio(head, reply, first, transport, self._timeouts.stall)
+        notes = tuple(self._redacted(note) for note in wire.notes_of(head))
+        return Audio(head, notes, reply, first, transport, self._timeouts.stall)
 
     async def _answer(self, call: wire.HttpCall, transport: Transport) -> wire.Answer:
         async def once() -> wire.Answer:
@@ -398,6 +400,9 @@ class Caller:
         """Return an answer; should the service repeat the key, it is cut out."""
         body = b"".join(parts)
         return _answer(reply, body.replace(self._auth.secret.encode(), b"***") if self._auth is not None else body)
+
+    def _redacted(self, text: str) -> str:
+        return text.replace(self._auth.secret, "***") if self._auth is not None else text
 
 
 @dataclass(eq=False)

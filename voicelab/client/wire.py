@@ -37,10 +37,13 @@ Upload = Literal["msgpack", "multipart"]
 """How recordings are sent: MessagePack, or a form."""
 
 _SEED_HEADER = "x-voicelab-seed"
+_NOTES_HEADER = "x-voicelab-notes"
 _AGENT = f"voicelab/{__version__}"
 _REQUEST_IDS = ("x-request-id", "request-id", "x-correlation-id", "x-amzn-requestid", "x-amz-request-id", "cf-ray")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+")
 _LONGEST_MESSAGE = 300
+_LONGEST_NOTES = 4096
+_MOST_NOTES = 32
 _PLACES = ("path", "query", "header", "cookie", "body")
 _PRICES = TypeAdapter(tuple[Price, ...])
 _SUPPORT = TypeAdapter(FieldSupport)
@@ -134,6 +137,13 @@ def seed_of(answer: Answer) -> int | None:
     """Return the seed that a service of ours says it spoke with, or None."""
     seed = answer.headers.get(_SEED_HEADER, "")
     return int(seed) if seed.isascii() and seed.isdigit() and len(seed) < 20 else None
+
+
+def notes_of(answer: Answer) -> tuple[str, ...]:
+    """Return the notes that a service of ours gives in a header, a JSON array in ASCII; none where it is anything else."""
+    value = answer.headers.get(_NOTES_HEADER, "")
+    listed = _strings(_parsed(value.encode())) if len(value) <= _LONGEST_NOTES else ()
+    return tuple(filter(None, (plain(note, _LONGEST_NOTES) for note in listed[:_MOST_NOTES])))
 
 
 def voice_of(answer: Answer) -> VoiceModel:
@@ -261,10 +271,10 @@ def _message(parsed: object, body: bytes) -> str:
     return plain(text or body[: 4 * _LONGEST_MESSAGE].decode("utf-8", "replace"))
 
 
-def plain(text: str) -> str:
-    """Return what a service said without what commands a terminal, and not too long."""
+def plain(text: str, longest: int = _LONGEST_MESSAGE) -> str:
+    """Return text of a service without control characters and lone surrogates, cut to ``longest`` characters."""
     text = _CONTROL.sub(" ", text).strip()
-    return text if len(text) <= _LONGEST_MESSAGE else text[:_LONGEST_MESSAGE] + "…"
+    return text if len(text) <= longest else text[:longest] + "…"
 
 
 def _parsed(body: bytes) -> Any:

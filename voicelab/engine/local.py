@@ -140,6 +140,7 @@ class LocalBackend(Closing):
             backend=self._capabilities,
             seed=seed,
             on_close=speech.cancel,
+            notes=partial(self._notes, call, speech, prosody),
             summary=partial(self._summary, call, speech, prosody, voice),
             started=started,
         )
@@ -230,13 +231,16 @@ class LocalBackend(Closing):
                 self._store.count(name)
             except StoreError as error:  # it must not cost the caller the speech that is there already
                 _LOG.warning("a synthesis was not counted: %s", error)
-        one_voice = (_ONE_VOICE.format(call.model),) if call.model not in family.models else ()
-        notes = (*speech.notes, *prosody.notes, *one_voice)
         cloned = not self._is_preset(name) if name is not None else bool(request.references)
         similarity = family.similarity(speech.codes, voice()) if cloned else None
-        if request.references and name is None:
-            notes += family.doubts(request.references)
+        notes = self._notes(call, speech, prosody)
         return StreamSummary(stretch_words(speech.words, prosody.speed), notes, similarity)
+
+    def _notes(self, call: Call, speech: Speech, prosody: ProsodyProcessor) -> tuple[str, ...]:
+        request, family = call.request, self._family
+        one_voice = (_ONE_VOICE.format(call.model),) if call.model not in family.models else ()
+        cloned = request.references if request.reference_id is None else None
+        return (*speech.notes, *prosody.notes, *one_voice, *(family.doubts(cloned) if cloned else ()))
 
     def _is_preset(self, name: str) -> bool:
         return any(preset.id == name for preset in self._family.presets)

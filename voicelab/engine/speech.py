@@ -230,6 +230,8 @@ class Speech:
         what = f"early_stop_threshold={request.early_stop_threshold:g} had nothing to stop"
         if request.early_stop_threshold < 1 and request.condition_on_previous_chunks:
             yield f"{what}: condition_on_previous_chunks lets segments follow each other, not run together as a batch"
+        elif request.early_stop_threshold < 1 and self._batch == 1:
+            yield f"{what}: this backend synthesizes one segment at a time"
         elif request.early_stop_threshold < 1 and len(self._segments) == 1:
             yield f"{what}: the text is one segment"
 

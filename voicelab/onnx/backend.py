@@ -144,7 +144,13 @@ class OnnxBackend(Closing, ABC):
             return StreamSummary(tuple(words), tuple(dict.fromkeys((*notes, *prosody.notes))))
 
         return SpeechStream(
-            audio(), call=call, backend=self._capabilities, on_close=cancel, summary=summary, started=started
+            audio(),
+            call=call,
+            backend=self._capabilities,
+            on_close=cancel,
+            notes=notes.copy,
+            summary=summary,
+            started=started,
         )
 
     def _utterances(self, call: Call, notes: list[str]) -> Iterator[Utterance]:

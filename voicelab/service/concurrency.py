@@ -167,6 +167,8 @@ class ThreadBridge:
         self._error: BaseException | None = None
         self._stream: SpeechStream | None = None
         self._waited_s = 0.0
+        self.notes: tuple[str, ...] = ()
+        """Notes on the speech that are known with its first audio."""
         self.busy_s = 0.0
         """Seconds that the voice took, when the end has been read; waiting for room is not counted."""
 
@@ -218,7 +220,9 @@ class ThreadBridge:
             with self._stream as stream:
                 if self._is_stopped():
                     return
-                for chunk in stream:
+                for number, chunk in enumerate(stream):
+                    if not number:
+                        self.notes = stream.notes
                     if not self._put(chunk):
                         break
         except BaseException as error:  # noqa: BLE001 - read() raises it

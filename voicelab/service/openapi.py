@@ -21,6 +21,11 @@ from voicelab.service.responses import Problem, Refusal
 SEED_HEADER: Final = "x-voicelab-seed"
 """Request header with the seed, 0 to 2**63 - 1; the answer names in it the seed in use, where there is one."""
 
+LONGEST_NOTES: Final = 3000
+"""Bytes of that header: proxies give all headers of an answer 4 KiB."""
+NOTES_HEADER: Final = "x-voicelab-notes"
+"""Response header with the notes known at the first audio: a JSON array of texts in ASCII, of bounded length."""
+
 _JSON: Final = "application/json"
 _MSGPACK: Final = "application/msgpack"
 _WITHOUT_AUDIO: Final = "TTSRequestJSON"
@@ -71,7 +76,7 @@ OPERATIONS: Final = (
         body={_JSON: _WITHOUT_AUDIO, _MSGPACK: "TTSRequest"},
         description="The audio in the format asked for, in chunks as it is made. A body without its last chunk is not whole.",
         answer=dict.fromkeys(MEDIA_TYPES.values()),
-        headers=("seed",),
+        headers=("seed", "notes"),
         errors=(*_SENDING, 402),
     ),
     Operation(
@@ -153,6 +158,12 @@ _SEED: Final = {"type": "integer", "minimum": 0, "maximum": MAX_SEED}
 _HEADERS: Final[Mapping[str, tuple[str, bool, str, Mapping[str, Any]]]] = {
     "request": ("x-request-id", True, "The name of this answer.", {"type": "string"}),
     "seed": (SEED_HEADER, False, "The seed in use.", _SEED),
+    "notes": (
+        NOTES_HEADER,
+        False,
+        "Notes on the speech known at its first audio, such as text left out: a JSON array of strings in ASCII.",
+        {"type": "string", "maxLength": LONGEST_NOTES},
+    ),
     "location": ("Location", True, "Where the record is.", {"type": "string"}),
     "authenticate": ("WWW-Authenticate", True, "How to authenticate: Bearer.", {"type": "string"}),
     "retry": ("Retry-After", True, "Seconds after which to try again.", {"type": "integer", "minimum": 0}),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 
@@ -19,6 +20,7 @@ from voicelab.service.admission import BUSY
 from voicelab.service.concurrency import Arrival, FairQueue, QueueFull, ThreadBridge
 from voicelab.service.limits import Limits
 from voicelab.service.openai import audio_event, last_event
+from voicelab.service.openapi import LONGEST_NOTES, NOTES_HEADER, SEED_HEADER
 from voicelab.service.record import RECORD
 from voicelab.service.responses import backend_failure, refusal
 
@@ -29,6 +31,7 @@ _CHARACTERS_PER_SECOND = 12.0
 # share of the bitrate in the request, which for automatic is the lowest of the list.
 _OPUS_AUTOMATIC = 51
 _OPUS_LEAST = 0.5
+_MOST_NOTES = 16
 
 
 class SpeechResponse(Response):
@@ -133,7 +136,9 @@ class SpeechResponse(Response):
         media_type = "text/event-stream" if events else MEDIA_TYPES[self._request.format]
         headers = [(b"content-type", media_type.encode()), (b"cache-control", b"no-store")]
         if bridge.seed is not None:
-            headers.append((b"x-voicelab-seed", str(bridge.seed).encode()))
+            headers.append((SEED_HEADER.encode(), str(bridge.seed).encode()))
+        if bridge.notes:
+            headers.append((NOTES_HEADER.encode(), header_of_notes(bridge.notes)))
         record = RECORD.get()
         record.first_audio_s = time.perf_counter() - record.began
         # Without a length the server uses the chunked transfer encoding.
@@ -154,6 +159,17 @@ class SpeechResponse(Response):
             await _send_part(send, last_event(len(self._request.text)), patience)
         await _send_part(send, b"", patience)
         self._whole = True
+
+
+def header_of_notes(notes: Sequence[str]) -> bytes:
+    """Return notes as a JSON array in ASCII of at most ``LONGEST_NOTES`` bytes; what does not fit is counted at its end."""
+    for kept in range(min(len(notes), _MOST_NOTES), -1, -1):
+        more = [f"and {len(notes) - kept} more"] if kept < len(notes) else []
+        # JSON escapes every control character but DEL.
+        value = json.dumps([*notes[:kept], *more]).replace("\x7f", r"\u007f")
+        if len(value) <= LONGEST_NOTES:
+            break
+    return value.encode("ascii")
 
 
 async def _send_part(send: Send, audio: bytes, seconds: float) -> None:

@@ -71,6 +71,36 @@ def test_notes_name_what_was_left_out() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "notes"),
+    [
+        ("Write to Ann <ann@example.org> today.", ("text in angle brackets left out: <ann@example.org>",)),
+        ("Press <Enter>, then <Ctrl+C>, <Enter>.", ("text in angle brackets left out: <Enter>, <Ctrl+C>",)),
+        ("A List<String> holds If a <b then c> d.", ("text in angle brackets left out: <String>, <b then c>",)),
+        (
+            "<speak>Hi <say-as>you</say-as></speak>",
+            ("text in angle brackets left out: <speak>, <say-as>, </say-as>, </speak>",),
+        ),
+        ("See ＜Enter＞.", ("text in angle brackets left out: <Enter>",)),
+        ("你好<b>世界</b>", ("text in angle brackets left out: <b>, </b>",)),
+        ("a <3 you :)", ("emoticons left out: <3, :)",)),
+        ("A ~ B ^ C and *D*", ("symbols left out: ~^*",)),
+        ("<!-- a --> 5 > 3", ("symbols left out: <>",)),
+        ("x < y and y > z, ~5 km, 2*3, x^2, C#, #1, b <c and d> e", ("symbols left out: >",)),
+        ("x < y and y > z, ~5 km, 2*3, x^2, C#, #1", ()),
+        ("# A title\n\n* an item\n> a quotation", ()),
+    ],
+)
+def test_dropped_markup_and_symbols_are_noted(text: str, notes: tuple[str, ...]) -> None:
+    assert normalize(text, ("en", "zh")).notes == notes
+
+
+def test_a_note_lists_some_items_and_counts_the_others() -> None:
+    (note,) = normalize("Go " + " ".join(f"<tag{number} {'x' * 150}>" for number in range(40))).notes
+    assert note.endswith(", and 32 more")
+    assert len(note) < 600
+
+
 def test_plain_english_has_no_notes() -> None:
     assert normalize("The birch canoe, naïve as it was, slid on.").notes == ()
 

@@ -32,9 +32,9 @@ from voicelab.engine.dual.prompt import (
 )
 from voicelab.engine.dual.runner import DualRunner, Turn
 from voicelab.engine.family import EncodedReferences, EngineParts, SpeechPlan
-from voicelab.engine.text import normalize
-from voicelab.engine.text.clean import FREQUENT, is_han
-from voicelab.engine.text.segments import segment
+from voicelab.engine.text import left_out, normalize
+from voicelab.engine.text.clean import FREQUENT, clean, is_han
+from voicelab.engine.text.segments import TextSegment, segment
 from voicelab.errors import AudioError, RequestInvalid, WeightsError
 from voicelab.schema import Model, ReferenceAudio, TTSRequest
 
@@ -125,6 +125,11 @@ class DualFamily:
     def _notes(self, request: TTSRequest) -> Iterator[str]:
         if request.normalize and _TO_WRITE_OUT.search(_INLINE.sub("", request.text)) and not _writes_out(request.text):
             yield "normalize had no effect: numbers are written out in English and Mandarin texts only"
+        elif request.normalize:
+            for piece in _INLINE.split(request.text):
+                for sentence in _to_write_out(piece):
+                    cleaned = clean(sentence.text, chinese=True)
+                    yield from (*cleaned.notes, *left_out(cleaned.text, self.languages))
         if (penalty := request.repetition_penalty) not in {1.0, _DEFAULT_PENALTY}:
             above = "a code that repeats is drawn once more; how far the value is above 1 has no effect"
             below = "no effect: these models cannot be made to repeat"
@@ -195,13 +200,15 @@ def _writes_out(text: str) -> bool:
 
 
 def _written_out(piece: str) -> str:
-    """A piece between tags, with the sentences that hold figures and signs in words."""
-    if _INLINE.fullmatch(piece) or not _TO_WRITE_OUT.search(piece):
-        return piece
+    """Write the sentences of a piece that hold figures and signs in words."""
     out, end = "", 0
-    for sentence in segment(piece, len(piece) + 1, 0):
-        read = sentence.text
-        if _TO_WRITE_OUT.search(read):
-            read = normalize(read, DualFamily.languages).text
+    for sentence in _to_write_out(piece):
+        read = normalize(sentence.text, DualFamily.languages).text
         out, end = out + piece[end : sentence.start] + read, sentence.end
     return out + piece[end:]
+
+
+def _to_write_out(piece: str) -> Iterator[TextSegment]:
+    """Yield the sentences with figures and signs of a piece between tags."""
+    if not _INLINE.fullmatch(piece) and _TO_WRITE_OUT.search(piece):
+        yield from (one for one in segment(piece, len(piece) + 1, 0) if _TO_WRITE_OUT.search(one.text))

@@ -28,8 +28,8 @@ from voicelab.engine.pointer.mandarin import characters_of_pinyin
 from voicelab.engine.pointer.numpy_step import NumpyStep
 from voicelab.engine.pointer.speakers import References, SpeakerFit, SpeakerFitter, SpeakerProfile, similarity
 from voicelab.engine.pointer.step import PointerRow, Step, TorchStep
-from voicelab.engine.text import as_written, normalize
-from voicelab.engine.text.clean import HAN, speakable
+from voicelab.engine.text import as_written, left_out, normalize
+from voicelab.engine.text.clean import HAN, clean, speakable
 from voicelab.engine.text.segments import segment
 from voicelab.errors import RequestInvalid
 from voicelab.schema import Model, ReferenceAudio, TTSRequest
@@ -186,7 +186,10 @@ class PointerFamily:
         if "<|phoneme_start|>" in tagged.said:
             raise RequestInvalid.of("text", "<|phoneme_start|> is never closed: <|phoneme_end|> ends a phoneme span")
         self.front.check(tagged.said)
-        written = () if request.normalize else as_written(tagged.said, self.languages).notes
+        if request.normalize:
+            written = left_out(clean(tagged.said, chinese="zh" in self.languages).text, self.languages)
+        else:
+            written = as_written(tagged.said, self.languages).notes
         unread = [tag for tag in tagged.tags if tag.kind == "phonemes" and not self._spelled(tag)]
         late = [tag.text for tag in tagged.tags if tag.kind == "emphasis" and not _speaks(tagged.said[tag.at :])]
         lost = (f"{tag} did nothing: no word follows it" for tag in late)

@@ -25,10 +25,15 @@ from collections.abc import Collection
 from typing import Final
 
 from voicelab.engine.text.clean import HAN, Normalized, clean
-from voicelab.engine.text.english import english, english_plain
+from voicelab.engine.text.english import LAYOUT, RULES, english, english_plain
 from voicelab.engine.text.mandarin import mandarin, mandarin_plain
+from voicelab.tags import listed
 
 _HAN = re.compile(f"[{HAN}]")
+_MAY_VANISH: Final = re.compile(r"[<>^~*#`]|(?:^|\s)(?:[:;=]-?[()DPp]|XD)", re.MULTILINE)
+_UNSAID: Final = re.compile(r"[^\w\s,.?!;:—'\"()\[\]{}/|–-]")
+_MAX_LOOKED_AT: Final = 1000
+"""Characters of lines with signs that the rules are applied to once more, to see which signs are read."""
 _UNREAD: Final = re.compile(r"[^\w\s,.?!;:—'\"()\[\]-]|_")
 
 
@@ -40,7 +45,20 @@ def normalize(text: str, languages: Collection[str] = ("en",)) -> Normalized:
     """
     cleaned = clean(text, chinese="zh" in languages)
     read = mandarin if _is_chinese(cleaned.text, languages) else english
-    return Normalized(read(cleaned.text), cleaned.notes)
+    return Normalized(read(cleaned.text), (*cleaned.notes, *left_out(cleaned.text, languages)))
+
+
+def left_out(text: str, languages: Collection[str] = ("en",)) -> tuple[str, ...]:
+    """Return notes on what ``normalize`` leaves out of cleaned text: angle brackets, emoticons, in English signs too."""
+    if not _MAY_VANISH.search(text):
+        return ()
+    markup, emoticon = LAYOUT["markup"].pattern, RULES["emoticon"].pattern
+    rest = markup.sub(" ", text)
+    dropped = {"text in angle brackets": markup.findall(text), "emoticons": emoticon.findall(rest)}
+    if not _is_chinese(text, languages):
+        lines = "\n".join(line for line in rest.splitlines() if _MAY_VANISH.search(line))[:_MAX_LOOKED_AT]
+        dropped["symbols"] = ["".join(dict.fromkeys(_UNSAID.findall(RULES.apply(LAYOUT.apply(lines)))))]
+    return tuple(f"{kind} left out: {listed(items)}" for kind, items in dropped.items() if any(items))
 
 
 def as_written(text: str, languages: Collection[str] = ("en",)) -> Normalized:

@@ -293,6 +293,7 @@ class _RecordedStream(SpeechStream):
             backend=backend,
             seed=take.seed,
             on_close=self._left.set,
+            notes=lambda: take.all_notes,
             summary=lambda: StreamSummary(take.words, take.all_notes, take.similarity),
             started=started,
         )
