@@ -1,12 +1,12 @@
-"""Kokoro and Piper through voicelab and through their own packages, side by side in one run: seconds to the first audio,
-seconds of work for one of audio, and what voicelab itself adds to a call.
+"""Kokoro and Piper through voicelab and through their own packages, in one run: time to first audio, real-time factor, and
+the overhead of voicelab per call.
 
     python bench/other_voices.py --theirs VENV/bin/python
     python bench/other_voices.py --theirs VENV/bin/python --piper NAME.onnx --repeats 20
 
-`--theirs` is a Python with kokoro-onnx and piper-tts, which is GPL and so runs in a process of its own; both processes read
-the same graph, voice and text, with as many threads, and take turns. Our phones of English are given to kokoro-onnx, which
-else brings espeak-ng. Without `--theirs` only our own figures are measured.
+`--theirs` is a Python interpreter with kokoro-onnx and piper-tts, in a separate process because piper-tts is GPL. Both
+processes use the same graph, voice, text and number of threads, and alternate. kokoro-onnx gets voicelab's English phones,
+since it would otherwise need espeak-ng. Without `--theirs` only voicelab is measured.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ MODES: dict[str, dict[str, Any]] = {
     "sentences": {"min_chunk_length": 0},
     "normal": {},
 }
-"""How we are asked: ``sentences`` is cut as Piper's package cuts; the default joins those of fewer than 50 characters."""
+"""Request fields: ``sentences`` splits like Piper's package; the default joins sentences of fewer than 50 characters."""
 OVERHEAD_S = 0.005
-"""What voicelab may add to a call, beside the work of the graph."""
+"""Maximum overhead of voicelab per call, excluding the graph."""
 
 THEIRS = """
 import json, sys, time
@@ -79,7 +79,7 @@ for line in sys.stdin:
 
 
 class Theirs:
-    """Their package in a process of its own."""
+    """The original package in a separate process."""
 
     def __init__(self, python: str, *arguments: str) -> None:
         self._process = subprocess.Popen(
@@ -88,26 +88,26 @@ class Theirs:
         self._line()
 
     def _line(self) -> str:
-        assert self._process.stdout is not None  # noqa: S101 - it is a pipe
+        assert self._process.stdout is not None  # noqa: S101 - a pipe
         line = self._process.stdout.readline()
         if not line:
-            sys.exit("their package ended; its errors are above")
+            sys.exit("the process of the original package ended; see its errors above")
         return line
 
     def say(self, **asked: str) -> list[float]:
-        """Return the seconds to the first audio and to the last, and those of the audio."""
-        assert self._process.stdin is not None  # noqa: S101 - it is a pipe
+        """Synthesize; return the time to first audio, the total time, and the audio duration, in seconds."""
+        assert self._process.stdin is not None  # noqa: S101 - a pipe
         print(json.dumps(asked), file=self._process.stdin, flush=True)
-        answer: list[float] = json.loads(self._line())
-        return answer
+        result: list[float] = json.loads(self._line())
+        return result
 
     def close(self) -> None:
-        """End the process."""
+        """Stop the process."""
         self._process.communicate()
 
 
 def ours(backend: Any, text: str, mode: str) -> list[float]:
-    """Return what `Theirs.say` does, and the processor's seconds in our thread that were not the graph's."""
+    """Measure like `Theirs.say`, plus the CPU seconds of this thread outside the graph."""
     from voicelab.call import Call
 
     spent, run = 0.0, backend.session.run
@@ -125,27 +125,27 @@ def ours(backend: Any, text: str, mode: str) -> list[float]:
         call = Call.of(text, format="pcm", sample_rate=24000, **MODES[mode])
         begun = time.thread_time()
         take = backend.synthesize(call).take()
-        own = time.thread_time() - begun - spent
+        overhead_s = time.thread_time() - begun - spent
     finally:
         backend.session.run = run
     size = len(take.audio) / 2 / 24000
-    return [take.timing.first_audio_s, take.timing.total_s, size, own]
+    return [take.timing.first_audio_s, take.timing.total_s, size, overhead_s]
 
 
-def middle(rows: list[list[float]], place: int) -> float:
-    """The median of a column."""
-    return round(float(np.median([row[place] for row in rows])), 4)
+def median(rows: list[list[float]], column: int) -> float:
+    """Return the median of a column."""
+    return round(float(np.median([row[column] for row in rows])), 4)
 
 
-def span(rows: list[list[float]], place: int) -> list[float]:
-    """The quarter and three quarters of a column."""
-    return [round(float(one), 4) for one in np.quantile([row[place] for row in rows], (0.25, 0.75))]
+def quartiles(rows: list[list[float]], column: int) -> list[float]:
+    """Return the first and third quartile of a column."""
+    return [round(float(value), 4) for value in np.quantile([row[column] for row in rows], (0.25, 0.75))]
 
 
 def side_by_side(
     backend: Any, their: Theirs | None, phones: Callable[[str], str], repeats: int, texts: Sequence[str]
 ) -> dict[str, Any]:
-    """Both on each text, in an order that changes every time, after one unmeasured call each."""
+    """Measure both packages on each text in random order, after one warm-up call each."""
     figures: dict[str, Any] = {}
     ours(backend, "Ready.", "normal")
     if their is not None:
@@ -155,19 +155,19 @@ def side_by_side(
         rows: dict[str, list[list[float]]] = {"theirs": [], **{mode: [] for mode in MODES}}
         order = list(rows) if their is not None else list(MODES)
         for turn in range(repeats):
-            # Whoever speaks after a pause of its process speaks a little slower: everybody is anybody's neighbour.
+            # Random order, since a call after an idle period is slower.
             random.Random(turn).shuffle(order)
-            for who in order:
-                if who != "theirs":
-                    rows[who].append(ours(backend, text, who))
+            for system in order:
+                if system != "theirs":
+                    rows[system].append(ours(backend, text, system))
                 elif their is not None:
-                    rows[who].append(their.say(text=text, phones=phones(text)))
+                    rows[system].append(their.say(text=text, phones=phones(text)))
         figures[name] = {
-            "first_audio_s": {key: middle(each, 0) for key, each in rows.items() if each},
-            "first_audio_quartiles_s": {key: span(each, 0) for key, each in rows.items() if each},
-            "rtf": {key: round(middle(each, 1) / middle(each, 2), 3) for key, each in rows.items() if each},
-            "overhead_s": middle(rows["normal"], 3),
-            "overhead_quartiles_s": span(rows["normal"], 3),
+            "first_audio_s": {key: median(each, 0) for key, each in rows.items() if each},
+            "first_audio_quartiles_s": {key: quartiles(each, 0) for key, each in rows.items() if each},
+            "rtf": {key: round(median(each, 1) / median(each, 2), 3) for key, each in rows.items() if each},
+            "overhead_s": median(rows["normal"], 3),
+            "overhead_quartiles_s": quartiles(rows["normal"], 3),
         }
     return figures
 
@@ -175,35 +175,39 @@ def side_by_side(
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
-    parser.add_argument("--theirs", help="a Python with kokoro-onnx and piper-tts")
-    parser.add_argument("--piper", type=Path, help="a voice of Piper's, its JSON beside it; else Kokoro alone")
+    parser.add_argument("--theirs", help="Python interpreter with kokoro-onnx and piper-tts")
+    parser.add_argument("--piper", type=Path, help="Piper voice (with its JSON); default: Kokoro only")
     parser.add_argument("--only", choices=("kokoro", "piper"))
     parser.add_argument("--texts", nargs="+", choices=list(TEXTS), default=list(TEXTS))
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     from voicelab.onnx.kokoro import KokoroBackend, package_graph
-    from voicelab.onnx.phonemes import pieces
+    from voicelab.onnx.phonemes import kokoro_tokens
     from voicelab.onnx.piper import PiperBackend
 
-    figures: dict[str, Any] = {"machine": machine(), "threads": asked.threads, "overhead_goal_s": OVERHEAD_S}
-    if asked.only != "piper":
+    figures: dict[str, Any] = {"machine": machine(), "threads": options.threads, "overhead_goal_s": OVERHEAD_S}
+    if options.only != "piper":
         with tempfile.TemporaryDirectory() as folder:
-            kokoro = KokoroBackend(threads=asked.threads)
+            kokoro = KokoroBackend(threads=options.threads)
             graph, voices = Path(folder) / "kokoro.onnx", Path(folder) / "voices.npz"
             graph.write_bytes(package_graph())
-            np.savez(voices, af_heart=kokoro._tables["af_heart"][:, None])  # noqa: SLF001 - the table that it speaks with
+            np.savez(voices, af_heart=kokoro._tables["af_heart"][:, None])  # noqa: SLF001 - same style table
             their = (
-                Theirs(asked.theirs, "kokoro", str(graph), str(voices), str(asked.threads)) if asked.theirs else None
+                Theirs(options.theirs, "kokoro", str(graph), str(voices), str(options.threads))
+                if options.theirs
+                else None
             )
-            phones = lambda text: "".join(piece.symbols for piece in pieces(text))  # noqa: E731
-            figures["kokoro"] = side_by_side(kokoro, their, phones, asked.repeats, asked.texts)
+            phones = lambda text: "".join(token.symbols for token in kokoro_tokens(text))  # noqa: E731
+            figures["kokoro"] = side_by_side(kokoro, their, phones, options.repeats, options.texts)
             if their is not None:
                 their.close()
-    if asked.only != "kokoro" and asked.piper is not None:
-        piper = PiperBackend(asked.piper, threads=asked.threads)
-        their = Theirs(asked.theirs, "piper", str(asked.piper), "", str(asked.threads)) if asked.theirs else None
-        figures["piper"] = side_by_side(piper, their, lambda text: text, asked.repeats, asked.texts)
+    if options.only != "kokoro" and options.piper is not None:
+        piper = PiperBackend(options.piper, threads=options.threads)
+        their = (
+            Theirs(options.theirs, "piper", str(options.piper), "", str(options.threads)) if options.theirs else None
+        )
+        figures["piper"] = side_by_side(piper, their, lambda text: text, options.repeats, options.texts)
         if their is not None:
             their.close()
     report(figures)

@@ -38,7 +38,7 @@ def stream(chunks: Iterator[bytes], kind: AudioFormat = "wav", **options: Any) -
     return SpeechStream(chunks, call=Call(TTSRequest(text="a", format=kind), "s1"), backend=TONES, **options)
 
 
-def test_chunks_come_as_they_are_with_their_times() -> None:
+def test_chunks_and_arrival_times() -> None:
     def slow() -> Generator[bytes, None, None]:
         yield b"abc"
         yield b""
@@ -48,22 +48,22 @@ def test_chunks_come_as_they_are_with_their_times() -> None:
     speech = stream(slow(), "pcm")
     assert list(speech) == [b"abc", b"de"]
     assert [size for _, size in speech.arrivals] == [3, 2]
-    (first, _), (second, _) = speech.arrivals
-    assert 0 <= first < 0.04
-    assert second >= first + 0.05
-    assert speech.first_audio_s == first
+    (first_s, _), (second_s, _) = speech.arrivals
+    assert 0 <= first_s < 0.04
+    assert second_s >= first_s + 0.05
+    assert speech.first_audio_s == first_s
     assert speech.complete
     assert list(speech) == []
 
 
-def test_times_count_from_the_call() -> None:
+def test_arrival_times_count_from_the_call() -> None:
     speech = stream(iter([b"ab"]), "pcm", started=time.perf_counter() - 10)
     list(speech)
     assert speech.first_audio_s is not None
     assert 10 <= speech.first_audio_s < 11
 
 
-def test_a_wav_header_is_not_audio_yet() -> None:
+def test_wav_header_does_not_count_as_first_audio() -> None:
     speech = stream(iter([bytes(44), b"ab"]), "wav")
     next(speech)
     assert speech.first_audio_s is None
@@ -77,14 +77,14 @@ def test_a_wav_header_is_not_audio_yet() -> None:
         (
             "wav",
             24000,
-            r"'tones' was asked for 44100 Hz, and its audio has 24000 Hz: ask for sample_rate=24000, or let",
+            r"of the backend 'tones' must have 44100 Hz, got 24000 Hz: request sample_rate=24000, or encode",
         ),
-        ("mp3", 32000, "ask for sample_rate=32000"),
-        ("wav", 22050, "ask for format='pcm'"),
+        ("mp3", 32000, "request sample_rate=32000"),
+        ("wav", 22050, "request format='pcm'"),
     ],
 )
 @pytest.mark.parametrize("size", [7, 100_000])
-def test_audio_of_another_rate_than_asked_for_is_refused(kind: AudioFormat, rate: int, message: str, size: int) -> None:
+def test_audio_of_another_rate_is_rejected(kind: AudioFormat, rate: int, message: str, size: int) -> None:
     data = encode(tone(), kind, 44100, rate)
     closed = Mock()
     speech = stream(iter([data[at : at + size] for at in range(0, len(data), size)]), kind, on_close=closed)
@@ -94,7 +94,7 @@ def test_audio_of_another_rate_than_asked_for_is_refused(kind: AudioFormat, rate
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_clip_collects_everything(kind: AudioFormat) -> None:
+def test_clip_has_audio_words_notes_and_take(kind: AudioFormat) -> None:
     request = TTSRequest(text="a", format=kind)
     samples = tone()
     words, notes = (WordTime("a", 0.0, 0.5),), ("limited",)
@@ -110,21 +110,21 @@ def test_clip_collects_everything(kind: AudioFormat) -> None:
     assert clip.duration == pytest.approx(0.5, abs=0.03 if kind == "mp3" else 1e-4)
     assert (clip.words, clip.notes) == (words, notes)
     assert clip.take is not None
-    made = clip.take
-    assert (made.request, made.model, made.backend, made.fingerprint, made.seed) == (
+    take = clip.take
+    assert (take.request, take.model, take.backend, take.fingerprint, take.seed) == (
         request,
         "s2-pro",
         "tones",
         "tones-1",
         5,
     )
-    assert made.timing.arrivals == speech.arrivals
-    assert 0 < made.timing.first_audio_s <= made.timing.total_s
-    assert made.timing.total_s >= speech.arrivals[-1][0]
+    assert take.timing.arrivals == speech.arrivals
+    assert 0 < take.timing.first_audio_s <= take.timing.total_s
+    assert take.timing.total_s >= speech.arrivals[-1][0]
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_pcm_gives_the_same_samples_while_they_arrive(kind: AudioFormat) -> None:
+def test_pcm_streams_the_samples_of_the_clip(kind: AudioFormat) -> None:
     request = TTSRequest(text="a", format=kind)
     begun: list[int] = []
 
@@ -135,16 +135,16 @@ def test_pcm_gives_the_same_samples_while_they_arrive(kind: AudioFormat) -> None
 
     speech = SpeechStream(watched(), call=Call(request, "s1"), backend=TONES)
     parts = speech.pcm()
-    first = next(parts)
-    assert first.dtype == np.float32
-    assert first.ndim == 1
-    assert len(begun) <= 6, "samples came only after most of the audio"
-    heard = np.concatenate((first, *parts))
-    assert np.array_equal(heard, stream(encoded(request, tone(2.0)), kind).clip().samples)
+    block = next(parts)
+    assert block.dtype == np.float32
+    assert block.ndim == 1
+    assert len(begun) <= 6, "no samples before most of the audio had arrived"
+    samples = np.concatenate((block, *parts))
+    assert np.array_equal(samples, stream(encoded(request, tone(2.0)), kind).clip().samples)
     assert speech.complete
 
 
-def test_the_end_is_announced_once_and_after_the_summary() -> None:
+def test_on_close_is_called_once_after_the_summary() -> None:
     order: list[str] = []
 
     def summary() -> StreamSummary:
@@ -163,7 +163,7 @@ def test_the_end_is_announced_once_and_after_the_summary() -> None:
     assert speech.summary.notes == ("n",)
 
 
-def test_closing_early_cancels_the_work_and_is_idempotent() -> None:
+def test_closing_early_cancels_and_is_idempotent() -> None:
     closed, ended = Mock(), Mock()
 
     def endless() -> Generator[bytes, None, None]:
@@ -173,7 +173,7 @@ def test_closing_early_cancels_the_work_and_is_idempotent() -> None:
         finally:
             ended()
 
-    speech = stream(endless(), "pcm", on_close=closed, summary=lambda: pytest.fail("there is no end to tell of"))
+    speech = stream(endless(), "pcm", on_close=closed, summary=lambda: pytest.fail("summary called without an end"))
     with speech:
         next(speech)
     speech.close()
@@ -185,7 +185,7 @@ def test_closing_early_cancels_the_work_and_is_idempotent() -> None:
         speech.clip()
 
 
-def test_a_stream_that_is_closed_unread_is_cancelled() -> None:
+def test_closed_unread_stream_raises_cancelled() -> None:
     closed = Mock()
     speech = stream(iter([b"ab"]), "pcm", on_close=closed)
     speech.close()
@@ -195,7 +195,7 @@ def test_a_stream_that_is_closed_unread_is_cancelled() -> None:
             read()
 
 
-def test_leaving_pcm_early_cancels_the_work() -> None:
+def test_leaving_pcm_early_closes_the_stream() -> None:
     closed = Mock()
     speech = stream(encoded(TTSRequest(text="a", format="wav"), tone(5.0)), on_close=closed)
     parts = speech.pcm()
@@ -206,7 +206,7 @@ def test_leaving_pcm_early_cancels_the_work() -> None:
     assert len(speech.arrivals) < 5
 
 
-def test_a_stream_that_nobody_holds_frees_its_work() -> None:
+def test_garbage_collected_stream_is_closed() -> None:
     closed = Mock()
     speech = stream(iter([b"ab"]), "pcm", on_close=closed)
     del speech
@@ -215,7 +215,7 @@ def test_a_stream_that_nobody_holds_frees_its_work() -> None:
 
 @pytest.mark.parametrize("error", [EngineError("no memory"), RequestInvalid.of("text", "no"), KeyboardInterrupt()])
 @pytest.mark.parametrize("read", [list, SpeechStream.clip, lambda speech: list(speech.pcm())])
-def test_errors_of_the_source_pass_unchanged(error: BaseException, read: Callable[[SpeechStream], Any]) -> None:
+def test_errors_of_the_source_propagate(error: BaseException, read: Callable[[SpeechStream], Any]) -> None:
     closed = Mock()
 
     def failing() -> Generator[bytes, None, None]:
@@ -230,7 +230,7 @@ def test_errors_of_the_source_pass_unchanged(error: BaseException, read: Callabl
     assert not speech.complete
 
 
-def test_closing_from_another_thread_stops_the_reader() -> None:
+def test_closing_from_another_thread_cancels_the_reader() -> None:
     waiting, go_on, ended = threading.Event(), threading.Event(), Mock()
 
     def blocked() -> Generator[bytes, None, None]:
@@ -242,7 +242,7 @@ def test_closing_from_another_thread_stops_the_reader() -> None:
         finally:
             ended()
 
-    # As a backend does, on_close wakes what the source waits for.
+    # Like in a backend, on_close wakes the source.
     speech = stream(blocked(), "pcm", on_close=go_on.set)
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(list, speech)
@@ -253,7 +253,7 @@ def test_closing_from_another_thread_stops_the_reader() -> None:
 
 
 class Source:
-    """Bytes that say whether they were closed while a thread was inside them."""
+    """Iterator that records whether it was closed while a thread was inside."""
 
     def __init__(self) -> None:
         self.entered, self.go_on = threading.Event(), threading.Event()
@@ -274,7 +274,7 @@ class Source:
         self.closed.append(self.inside)
 
 
-def test_the_source_is_closed_by_its_reader_while_that_is_inside() -> None:
+def test_source_in_use_is_closed_by_its_reader() -> None:
     # A generator that is closed while another thread runs it may end the process: CPython 3.11 reads a stale frame.
     source = Source()
     speech = stream(source, "pcm")
@@ -289,12 +289,12 @@ def test_the_source_is_closed_by_its_reader_while_that_is_inside() -> None:
     assert not any(source.closed)
 
 
-def test_a_stream_is_read_once() -> None:
+def test_stream_can_be_read_once() -> None:
     speech = stream(encoded(TTSRequest(text="a", format="wav"), tone()))
     next(speech)
-    for again in (speech.clip, speech.pcm):
-        with pytest.raises(AudioError, match="from its beginning"):
-            again()
+    for action in (speech.clip, speech.pcm):
+        with pytest.raises(AudioError, match="need an unread stream"):
+            action()
     done = stream(encoded(TTSRequest(text="a", format="wav"), tone()))
     done.clip()
     with pytest.raises(AudioError, match="already read"):
@@ -302,14 +302,14 @@ def test_a_stream_is_read_once() -> None:
 
 
 @pytest.mark.parametrize("kind", ["wav", "mp3", "opus"])
-def test_audio_that_ends_early_is_an_error(kind: AudioFormat) -> None:
+def test_truncated_audio_raises(kind: AudioFormat) -> None:
     request = TTSRequest(text="a", format=kind)
     data = b"".join(encoded(request, tone()))
     with pytest.raises(AudioError):
         stream(iter([data[: len(data) // 2 | 1]]), kind).clip()
 
 
-def test_reprs_tell_the_state() -> None:
+def test_repr_shows_the_state() -> None:
     speech = stream(iter([b"ab"]), "pcm")
     assert repr(speech) == "SpeechStream(pcm, 44100 Hz, 0 bytes, open)"
     list(speech)
@@ -319,7 +319,7 @@ def test_reprs_tell_the_state() -> None:
     assert repr(speech) == "SpeechStream(pcm, 44100 Hz, 0 bytes, closed)"
 
 
-def test_long_text_is_refused_by_its_length() -> None:
+def test_text_above_the_limit_is_rejected() -> None:
     request = TTSRequest(text="ä" * 11)
     check_text_length(request, 11)
     check_text_length(request, None)

@@ -41,7 +41,7 @@ def clip() -> Clip:
     return Clip(babble(44100, 1.0), 44100, Words(WORDS), TAKE)
 
 
-def test_a_clip_knows_its_figures() -> None:
+def test_clip_properties() -> None:
     clip = Clip(np.full(22050, 0.1, np.float32), 44100)
     assert (clip.duration, len(clip), clip.rate) == (0.5, 22050, 44100)
     assert clip.level == pytest.approx(-20, abs=1e-4)
@@ -50,13 +50,13 @@ def test_a_clip_knows_its_figures() -> None:
     assert (clip.take, clip.words, clip.notes, clip.similarity) == (None, (), (), None)
 
 
-def test_the_repr_is_stable_and_short(clip: Clip) -> None:
+def test_repr(clip: Clip) -> None:
     assert repr(Clip(np.full(22050, 0.1, np.float32), 44100)) == "Clip(0.50 s, 44100 Hz, -20.0 dBFS)"
     assert repr(Clip(np.zeros(0, np.float32), 8000)) == "Clip(0.00 s, 8000 Hz, -inf dBFS)"
-    assert repr(clip) == repr(pickle.loads(pickle.dumps(clip)))  # noqa: S301 - our own bytes
+    assert repr(clip) == repr(pickle.loads(pickle.dumps(clip)))  # noqa: S301 - created above
 
 
-def test_samples_cannot_be_changed_by_anybody() -> None:
+def test_samples_are_immutable() -> None:
     source = np.array([0.1, 0.2, 0.3])
     clip = Clip(source, 44100)
     source[0] = 0.9
@@ -67,12 +67,12 @@ def test_samples_cannot_be_changed_by_anybody() -> None:
         clip.samples.setflags(write=True)
     with pytest.raises(dataclasses.FrozenInstanceError):
         clip.rate = 8000  # type: ignore[misc]
-    for other in (copy.copy(clip), copy.deepcopy(clip), pickle.loads(pickle.dumps(clip)), clip.slice(0, 1)):  # noqa: S301
-        assert not other.samples.flags.writeable
+    for duplicate in (copy.copy(clip), copy.deepcopy(clip), pickle.loads(pickle.dumps(clip)), clip.slice(0, 1)):  # noqa: S301
+        assert not duplicate.samples.flags.writeable
 
 
 @pytest.mark.parametrize(
-    ("samples", "rate", "named"),
+    ("samples", "rate", "argument"),
     [
         ([0.0, math.nan], 44100, "samples"),
         ([0.0, 1.01], 44100, "samples"),
@@ -85,18 +85,18 @@ def test_samples_cannot_be_changed_by_anybody() -> None:
         ([0.0], None, "rate"),
     ],
 )
-def test_wrong_values_are_named(samples: Any, rate: Any, named: str) -> None:
-    with pytest.raises(AudioError, match=f"^{named}( must|: )"):
+def test_invalid_arguments_are_named(samples: Any, rate: Any, argument: str) -> None:
+    with pytest.raises(AudioError, match=f"^{argument} must "):
         Clip(np.array(samples), rate)
 
 
 @pytest.mark.parametrize(("start", "end"), [(-0.1, 1.0), (1.0, 0.5), (math.nan, 1.0), (0.0, math.inf)])
-def test_a_word_lasts_from_a_time_to_a_later_one(start: float, end: float) -> None:
+def test_invalid_word_times_are_rejected(start: float, end: float) -> None:
     with pytest.raises(AudioError, match="words"):
         WordTime("a", start, end)
 
 
-def test_clips_are_equal_by_sound(clip: Clip) -> None:
+def test_clips_are_equal_by_samples_and_rate(clip: Clip) -> None:
     twin = Clip(clip.samples, clip.rate)
     assert clip == twin
     assert hash(clip) == hash(twin)
@@ -110,20 +110,20 @@ def test_clips_are_equal_by_sound(clip: Clip) -> None:
     assert minus.sha256 == plus.sha256
 
 
-def test_the_digest_is_of_rate_and_samples() -> None:
+def test_sha256_is_of_rate_and_samples() -> None:
     # 0.5 as a little-endian float32 is 00 00 00 3f.
     digest = Clip(np.array([0.5]), 8000).sha256
     assert digest == hashlib.sha256(b"8000:\x00\x00\x00\x3f").hexdigest()
     assert digest != Clip(np.array([0.5]), 8001).sha256
 
 
-def test_copies_keep_everything(clip: Clip) -> None:
-    for other in (copy.copy(clip), copy.deepcopy(clip), pickle.loads(pickle.dumps(clip))):  # noqa: S301 - our own bytes
-        assert other == clip
-        assert (other.take, other.words, other.notes) == (clip.take, clip.words, clip.notes)
+def test_copies_are_equal(clip: Clip) -> None:
+    for duplicate in (copy.copy(clip), copy.deepcopy(clip), pickle.loads(pickle.dumps(clip))):  # noqa: S301 - created above
+        assert duplicate == clip
+        assert (duplicate.take, duplicate.words, duplicate.notes) == (clip.take, clip.words, clip.notes)
 
 
-def test_an_empty_clip_is_still_a_clip() -> None:
+def test_empty_clip() -> None:
     empty = Clip(np.zeros(0, np.float32), 44100)
     assert empty
     assert empty.duration == 0.0
@@ -143,30 +143,30 @@ def test_resampling(clip: Clip) -> None:
         clip.resample(0)
 
 
-def test_slices_take_their_words_along(clip: Clip) -> None:
-    part = clip.slice(0.3, 0.7)
-    assert len(part) == round(0.4 * 44100)
-    assert np.array_equal(part.samples, clip.samples[13230:30870])
-    assert [word.text for word in part.words] == ["a", "b"]
-    assert [(round(word.start, 3), round(word.end, 3)) for word in part.words] == [(0.0, 0.1), (0.2, 0.4)]
+def test_slices_include_overlapping_words(clip: Clip) -> None:
+    section = clip.slice(0.3, 0.7)
+    assert len(section) == round(0.4 * 44100)
+    assert np.array_equal(section.samples, clip.samples[13230:30870])
+    assert [word.text for word in section.words] == ["a", "b"]
+    assert [(round(word.start, 3), round(word.end, 3)) for word in section.words] == [(0.0, 0.1), (0.2, 0.4)]
     assert clip.slice() == clip
     assert len(clip.slice(0.5)) == 22050
     assert clip.slice(0.5, 99).duration == 0.5
     assert len(clip.slice(2.0, 3.0)) == 0
     assert clip.slice(0.95).words == ()
-    # When the whole arrived says nothing of a part.
+    # Arrival times of the complete clip do not apply to a slice.
     assert clip.take is not None
-    assert part.take is not None
+    assert section.take is not None
     assert clip.slice().take == clip.take
-    assert part.take.request == clip.take.request
-    assert (bool(clip.take.timing.arrivals), part.take.timing.arrivals) == (True, ())
+    assert section.take.request == clip.take.request
+    assert (bool(clip.take.timing.arrivals), section.take.timing.arrivals) == (True, ())
     for start, end in ((-1.0, 1.0), (0.6, 0.5), (math.nan, 1.0), (0.0, math.nan)):
         with pytest.raises(AudioError, match="slice"):
             clip.slice(start, end)
 
 
 @pytest.mark.parametrize("suffix", [".wav", ".mp3", ".opus", ".ogg", ".WAV"])
-def test_what_is_saved_can_be_loaded(suffix: str, clip: Clip, tmp_path: Path) -> None:
+def test_save_load_round_trip(suffix: str, clip: Clip, tmp_path: Path) -> None:
     path = clip.save(tmp_path / f"clip{suffix}")
     loaded = Clip.load(path)
     assert Clip.load(str(path)) == loaded == Clip.load(path.read_bytes())
@@ -176,16 +176,16 @@ def test_what_is_saved_can_be_loaded(suffix: str, clip: Clip, tmp_path: Path) ->
         assert np.abs(loaded.samples - clip.samples).max() <= 0.5 / 32768 + 1e-9
 
 
-def test_a_file_that_is_louder_than_full_scale_says_what_was_clipped() -> None:
+def test_loading_beyond_full_scale_clips_with_a_note() -> None:
     file = io.BytesIO()
     soundfile.write(file, np.array([0.5, 2.0, -1.5, 1.0]), 44100, format="WAV", subtype="FLOAT")
     loaded = Clip.load(file.getvalue())
     assert loaded.samples.tolist() == [0.5, 1.0, -1.0, 1.0]
-    assert loaded.notes == ("The file is louder than full scale, by 6.0 dB at its peak: 2 of 4 samples were clipped.",)
+    assert loaded.notes == ("The file exceeds full scale by 6.0 dB at its peak: 2 of 4 samples were clipped.",)
     assert Clip.load(loaded.to_bytes("wav")).notes == ()
 
 
-def test_a_disk_that_fails_leaves_the_file_that_was_there(clip: Clip, tmp_path: Path) -> None:
+def test_failed_save_leaves_the_existing_file(clip: Clip, tmp_path: Path) -> None:
     path = clip.save(tmp_path / "a.wav")
     before, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, limits[1]))  # Python ignores SIGXFSZ
@@ -198,7 +198,7 @@ def test_a_disk_that_fails_leaves_the_file_that_was_there(clip: Clip, tmp_path: 
     assert [file.name for file in tmp_path.iterdir()] == ["a.wav"]
 
 
-def test_a_saved_wav_has_exact_sizes_and_the_clips_own_rate(clip: Clip, tmp_path: Path) -> None:
+def test_saved_wav_has_exact_sizes_and_the_rate_of_the_clip(clip: Clip, tmp_path: Path) -> None:
     path = clip.resample(22050).save(tmp_path / "a.wav")
     with wave.open(str(path)) as file:
         assert (file.getframerate(), file.getnchannels(), file.getsampwidth()) == (22050, 1, 2)
@@ -211,7 +211,7 @@ def test_bytes_of_each_format(clip: Clip) -> None:
     assert len(clip.to_bytes("pcm", sample_rate=8000)) == 16000
     assert len(clip.to_bytes("mp3", bitrate=64)) < 0.6 * len(clip.to_bytes("mp3"))
     assert len(clip.to_bytes("opus", bitrate=24)) < 0.6 * len(clip.to_bytes("opus", bitrate=64))
-    # A rate that the format cannot have becomes its default; one that it can have stays.
+    # An unsupported rate is replaced by the format's default.
     assert Clip.load(clip.resample(22050).to_bytes("mp3")).rate == 44100
     assert Clip.load(clip.resample(32000).to_bytes("mp3")).rate == 32000
     wrong: dict[str, Any]
@@ -223,13 +223,13 @@ def test_bytes_of_each_format(clip: Clip) -> None:
 
 
 @pytest.mark.parametrize("name", ["clip", "clip.flac", "clip.wav.txt", ".wav"])
-def test_another_suffix_is_refused_and_nothing_written(name: str, clip: Clip, tmp_path: Path) -> None:
+def test_invalid_suffix_is_rejected_without_a_file(name: str, clip: Clip, tmp_path: Path) -> None:
     with pytest.raises(AudioError, match=r"\.wav, \.pcm, \.mp3"):
         clip.save(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_loading_refuses_what_is_no_audio(tmp_path: Path) -> None:
+def test_loading_other_files_raises(tmp_path: Path) -> None:
     text = tmp_path / "a.wav"
     text.write_text("no audio")
     with pytest.raises(AudioError):
@@ -240,6 +240,6 @@ def test_loading_refuses_what_is_no_audio(tmp_path: Path) -> None:
         Clip.load(Clip(np.zeros(88200, np.float32), 44100).to_bytes(), max_seconds=1)
 
 
-def test_timing_gives_the_real_time_factor() -> None:
+def test_real_time_factor() -> None:
     assert TAKE.timing.rtf(2.0) == 0.25
     assert TAKE.timing.rtf(0.0) == math.inf

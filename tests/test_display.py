@@ -8,7 +8,7 @@ from voicelab.display import Shown, _views, register, view
 
 
 @pytest.mark.parametrize("name", sorted(_views))
-def test_every_view_can_be_imported_and_shows_something_public(name: str) -> None:
+def test_registered_views_are_importable(name: str) -> None:
     shown, _, method = name.partition(".")
     assert callable(view(name))
     homes = ("voicelab", "voicelab.call", "voicelab.experiments.statistics", "voicelab.experiments.listening.results")
@@ -16,7 +16,7 @@ def test_every_view_can_be_imported_and_shows_something_public(name: str) -> Non
     assert hasattr(value, method) if method else issubclass(value, Shown)
 
 
-def test_a_value_is_shown_by_the_view_of_its_class_or_of_the_nearest_base(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_view_is_that_of_the_class_or_nearest_base(monkeypatch: pytest.MonkeyPatch) -> None:
     class Base(Shown):
         def __repr__(self) -> str:
             return f"a {type(self).__name__}"
@@ -30,5 +30,5 @@ def test_a_value_is_shown_by_the_view_of_its_class_or_of_the_nearest_base(monkey
     assert outputs == "a Derived"
     register({"Derived": "builtins:str"})
     register({"Base": "nowhere:none"})
-    again: object = Derived()._repr_mimebundle_()
-    assert again == "a Derived"
+    repeated: object = Derived()._repr_mimebundle_()
+    assert repeated == "a Derived"

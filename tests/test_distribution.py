@@ -1,4 +1,4 @@
-"""How the package is installed is said for who reads it: from where it came."""
+"""The install command refers to the original source of the package."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ _REPOSITORY = {
         (_REPOSITORY, "pip install 'jupyter-voicelab[local] @ git+https://host/a/b.git@40ac'"),
     ],
 )
-@pytest.mark.skipif(os.name == "nt", reason="folders look otherwise there")
-def test_an_extra_is_installed_from_where_the_package_came(
+@pytest.mark.skipif(os.name == "nt", reason="paths differ on Windows")
+def test_install_command_uses_the_recorded_source(
     record: dict[str, object] | None, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed = tmp_path / "jupyter_voicelab-9.0.dist-info"
@@ -54,12 +54,12 @@ def test_an_extra_is_installed_from_where_the_package_came(
     assert command in str(MissingExtra.of("local", "the embedded voice"))
 
 
-def test_a_folder_that_was_never_installed_can_be(tmp_path: Path) -> None:
+def test_install_command_of_an_uninstalled_clone(tmp_path: Path) -> None:
     (tmp_path / "voicelab").mkdir()
     module = shutil.copy(distribution.__file__, tmp_path / "voicelab")
     (tmp_path / "pyproject.toml").touch()
-    # -S: without the folders in which packages are installed.
+    # -S: without site-packages.
     code = "import runpy, sys; print(runpy.run_path(sys.argv[1])['install_command']('x'))"
     command = [sys.executable, "-ISc", code, module]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.strip() == f"pip install -e '{tmp_path}[x]'"
+    process = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert process.stdout.strip() == f"pip install -e '{tmp_path}[x]'"

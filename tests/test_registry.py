@@ -1,4 +1,4 @@
-"""Backends by name: those of this package, those of others by their entry points, and what is wrong with such."""
+"""Backends by address: built-in ones, and entry points of other packages, working and broken."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import voicelab as vl
 from tests.tones import ToneBackend
 from voicelab.backend import Backend
 from voicelab.errors import EngineError, MissingExtra, RequestInvalid
-from voicelab.registry import GROUP, OWN, open_backend, split_address
+from voicelab.registry import BUILT_IN, GROUP, open_backend, split_address
 
 _MODULE = """
 from tests.tones import ToneBackend
@@ -29,7 +29,7 @@ word = "tones"
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package installed in a folder of its own, as pip would leave it."""
+    """An installed package with entry points."""
     (tmp_path / "tonepack.py").write_text(_MODULE)
     info = tmp_path / "tonepack-1.0.dist-info"
     info.mkdir()
@@ -41,11 +41,11 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "tonepack", raising=False)
 
 
-def test_the_package_s_own_entry_points_are_those_that_it_opens_without_being_installed() -> None:
+def test_built_in_backends_equal_the_entry_points() -> None:
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    own = {name: f"{one.target} [{one.extra}]" if one.extra else one.target for name, one in OWN.items()}
-    assert project["entry-points"][GROUP] == own
-    assert {one.extra for one in OWN.values() if one.extra} <= set(project["optional-dependencies"])
+    expected = {name: f"{item.target} [{item.extra}]" if item.extra else item.target for name, item in BUILT_IN.items()}
+    assert project["entry-points"][GROUP] == expected
+    assert {item.extra for item in BUILT_IN.values() if item.extra} <= set(project["optional-dependencies"])
 
 
 @pytest.mark.parametrize(
@@ -61,19 +61,19 @@ def test_the_package_s_own_entry_points_are_those_that_it_opens_without_being_in
         ("service:https://voice.example", ("service", "https://voice.example")),
     ],
 )
-def test_an_address_names_a_backend_and_what_it_opens(address: str | None, expected: tuple[str, str]) -> None:
+def test_addresses_are_split(address: str | None, expected: tuple[str, str]) -> None:
     assert split_address(address) == expected
 
 
 @pytest.mark.usefixtures("package")
-def test_a_backend_of_another_package_is_opened_by_its_name() -> None:
+def test_backend_of_another_package_is_opened() -> None:
     with vl.connect("tones:there", device="moon", top_p=0.5) as lab:
         assert isinstance(lab.backend, Backend)
         assert (lab.capabilities.name, lab.capabilities.device) == ("tones at there", "moon")
         assert lab.factory is not None
-        assert isinstance(lab.factory(), ToneBackend), "as a worker elsewhere opens it"
-    listed = {one.name: one for one in vl.backends()}
-    assert [*OWN] == [*listed][: len(OWN)]
+        assert isinstance(lab.factory(), ToneBackend), "a worker process must be able to open it"
+    listed = {item.name: item for item in vl.backends()}
+    assert [*BUILT_IN] == [*listed][: len(BUILT_IN)]
     assert (listed["tones"].form, listed["tones"].summary, listed["tones"].distribution) == (
         "tones:",
         "notes for words",
@@ -85,29 +85,32 @@ def test_a_backend_of_another_package_is_opened_by_its_name() -> None:
 @pytest.mark.parametrize(
     ("address", "message"),
     [
-        ("broken:", "'broken' of tonepack cannot be imported: ModuleNotFoundError: .*tonepacks_other.*remove it"),
+        (
+            "broken:",
+            "'broken' of tonepack cannot be imported: ModuleNotFoundError: .*tonepacks_other.*remove the package",
+        ),
         ("absent:", "'absent' of tonepack cannot be imported: AttributeError"),
-        ("word:", "'word' of tonepack is a str, not a function"),
-        ("nothing:", "'nothing' of tonepack gave a int, which lacks capabilities, synthesize"),
+        ("word:", "'word' of tonepack must be a function, got a str"),
+        ("nothing:", "'nothing' of tonepack returned a int without capabilities, synthesize"),
     ],
 )
-def test_an_entry_point_that_does_not_work_is_named_with_what_to_do(address: str, message: str) -> None:
+def test_broken_entry_points_are_named(address: str, message: str) -> None:
     with pytest.raises(EngineError, match=message):
         open_backend(address)
 
 
 @pytest.mark.usefixtures("package")
-def test_what_there_is_not_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(RequestInvalid, match=r"backend: there is no backend 'kolibri'; there are local, .*tones"):
+def test_unknown_backends_and_options_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RequestInvalid, match=r"backend: there is no backend 'kolibri'; available: local, .*tones"):
         vl.connect("kolibri:")
-    for typed, near in (
+    for typed, hint in (
         ("tone", r"did you mean tones\?"),
         ("tones", "did you mean tones:"),
-        ("kolibri", "there are local"),
+        ("kolibri", "available: local"),
     ):
-        with pytest.raises(RequestInvalid, match=f"backend: there is no backend '{typed}'; {near}"):
+        with pytest.raises(RequestInvalid, match=f"backend: there is no backend '{typed}'; {hint}"):
             vl.connect(typed)
-    with pytest.raises(RequestInvalid, match="api_key: the backend 'tones' takes none"):
+    with pytest.raises(RequestInvalid, match="api_key: the backend 'tones' does not accept"):
         open_backend("tones:", api_key="k")
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.delitem(sys.modules, "voicelab.engine.local", raising=False)

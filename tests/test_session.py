@@ -208,7 +208,7 @@ def test_a_backend_that_lists_no_voices_has_those_that_the_lab_made(lab: Lab) ->
 
 
 def test_a_backend_that_cannot_delete_voices_says_so(lab: Lab) -> None:
-    with pytest.raises(RequestInvalid, match="the backend 'tones' has no call that deletes a voice"):
+    with pytest.raises(RequestInvalid, match="the backend 'tones' does not support deleting voices"):
         lab.delete_voice(lab.create_voice("Ben", b"RIFF"))
 
 

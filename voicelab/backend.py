@@ -1,7 +1,7 @@
-"""The seam: whatever answers the three calls of the interface is a Backend.
+"""Protocol of synthesis backends, and the stream of audio that they return.
 
-Panels, sweeps and the service above need only this protocol, so that each backend (the embedded
-engine, a remote service, recordings) can stand behind each of them.
+Panels, sweeps and the service depend only on this protocol and work with every backend (the embedded
+engine, a remote service, recordings).
 """
 
 from __future__ import annotations
@@ -27,18 +27,15 @@ from voicelab.storage import Closing
 _Chunks = TypeVar("_Chunks")
 
 DEFAULT_MAX_TEXT = 20_000
-"""Characters of text that a backend of ours takes in one request, unless it is configured otherwise."""
+"""Default maximum characters of text per request of voicelab's own backends."""
 
-_RATED: Final = frozenset({"wav", "mp3"})
-"""Formats whose audio says its rate. Raw pcm does not (``lab.check_knobs`` asks for it at two rates), Opus has one only."""
+_FORMATS_WITH_RATE: Final = frozenset({"wav", "mp3"})
+"""Formats that state their sample rate. Raw pcm does not (``lab.check_knobs`` tests it); Opus has a single rate."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamSummary:
-    """What is known only once all audio is out: when each word was said, what was noticed, how like the reference it is.
-
-    ``similarity`` is that of a Take.
-    """
+    """Results available only after all audio: word times, notes, and the speaker similarity of ``Take``."""
 
     words: tuple[WordTime, ...] = ()
     notes: tuple[str, ...] = ()
@@ -47,71 +44,68 @@ class StreamSummary:
 
 @runtime_checkable
 class Backend(Protocol):
-    """Whatever answers the three calls. Calls may come from several threads at once."""
+    """Protocol of synthesis backends. Methods must be thread-safe."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this backend is and can do."""
+        """Capabilities of this backend."""
 
     def synthesize(self, call: Call) -> SpeechStream:
-        """Begin to speak. The audio comes out of the stream; so do errors that come later.
+        """Start synthesis and return the stream of audio, which also raises later errors.
 
         Raises RequestInvalid, ServiceError or EngineError.
         """
 
     def create_voice(self, request: VoiceCreate) -> VoiceModel:
-        """Make a voice model from audio. Raises RequestInvalid, ServiceError or EngineError."""
+        """Create a voice model from audio. Raises RequestInvalid, ServiceError or EngineError."""
 
     def get_voice(self, id: str) -> VoiceModel:
-        """Return a voice model's record. Raises NotFound when it is unknown or private to another caller."""
+        """Return a voice model. Raises NotFound if it is unknown or private to another caller."""
 
     def close(self) -> None:
-        """Let go of connections, threads and memory; running streams end. May be called twice."""
+        """Release connections, threads and memory; running streams end. Idempotent."""
 
 
 @runtime_checkable
 class VoiceHost(Backend, Protocol):
-    """A backend that keeps voice models of several callers apart, as a service needs it."""
+    """Protocol of backends with voice models per caller, as a service needs them."""
 
     def acting_for(self, owner: str) -> Self:
-        """Return the same backend for one caller: what it makes private only ``owner`` sees and speaks with."""
+        """Return a view of this backend for one caller, including its private voice models."""
 
     def cover_image(self, id: str) -> bytes:
-        """Return the cover image of a voice model. Raises NotFound like ``get_voice``, or when it has none."""
+        """Return the cover image of a voice model. Raises NotFound like ``get_voice``, or if it has no image."""
 
     def sample_audio(self, id: str, number: int) -> bytes:
-        """Return a sample of a voice model as a WAV file; they count from 0. Raises NotFound like ``cover_image``."""
+        """Return a sample of a voice model, by index from 0, as a WAV file. Raises NotFound like ``cover_image``."""
 
 
 @runtime_checkable
 class VoiceStoreBackend(Backend, Protocol):
-    """A backend that lists the voice models it keeps and deletes them: the interface has no call for either."""
+    """Protocol of backends that list and delete voice models, for which the HTTP interface has no calls."""
 
     def list_voices(self) -> tuple[VoiceModel, ...]:
-        """Return the voice models that its caller has made, the newest first. Raises StoreError."""
+        """Return the caller's voice models, newest first. Raises StoreError."""
 
     def delete_voice(self, id: str) -> None:
-        """Delete a voice model that its caller has made, with its recordings. Raises NotFound, StoreError."""
+        """Delete a voice model of the caller, with its recordings. Raises NotFound, StoreError."""
 
 
 def list_voices(backend: Backend) -> tuple[VoiceModel, ...]:
-    """Return what a VoiceStoreBackend lists, and nothing for any other backend."""
+    """Return the voice models of a VoiceStoreBackend; empty for any other backend."""
     return backend.list_voices() if isinstance(backend, VoiceStoreBackend) else ()
 
 
 def delete_voice(backend: Backend, id: str) -> None:
-    """Delete a voice model of a VoiceStoreBackend. Raises like it, and RequestInvalid for any other backend."""
+    """Delete a voice model of a VoiceStoreBackend. Raises NotFound, StoreError, and RequestInvalid for other backends."""
     if not isinstance(backend, VoiceStoreBackend):
-        message = f"the backend {backend.capabilities.name!r} has no call that deletes a voice"
+        message = f"the backend {backend.capabilities.name!r} does not support deleting voices"
         raise RequestInvalid.of("voice", message, type="unsupported")
     backend.delete_voice(id)
 
 
 class StreamBase(Generic[_Chunks]):
-    """Speech of which the audio is on its way: what was asked for, and what has come when.
-
-    SpeechStream and its asynchronous twin differ in how the next chunk is waited for, and share this.
-    """
+    """Common base of the synchronous and the asynchronous stream: call, arrival times, summary."""
 
     def __init__(
         self,
@@ -133,7 +127,7 @@ class StreamBase(Generic[_Chunks]):
         self._ask_summary = summary
         self._summary = StreamSummary()
         self._arrivals: list[tuple[float, int]] = []
-        self._rate_probe = StreamDecoder(call.request.format) if call.request.format in _RATED else None
+        self._rate_probe = StreamDecoder(call.request.format) if call.request.format in _FORMATS_WITH_RATE else None
         self._total_s: float | None = None
         self._created: datetime | None = None
         self._exhausted = False
@@ -146,7 +140,7 @@ class StreamBase(Generic[_Chunks]):
 
     @property
     def request(self) -> TTSRequest:
-        """What was asked for; its format and rate describe the bytes."""
+        """Request of the call; its format and rate are those of the bytes."""
         return self.call.request
 
     @property
@@ -156,12 +150,12 @@ class StreamBase(Generic[_Chunks]):
 
     @property
     def arrivals(self) -> tuple[tuple[float, int], ...]:
-        """(seconds since the call, bytes) of every chunk so far."""
+        """(seconds since the call, size in bytes) of every chunk so far."""
         return tuple(self._arrivals)
 
     @property
     def first_audio_s(self) -> float | None:
-        """Seconds from the call to the first audio; None before it. A WAV's header is not audio."""
+        """Time to first audio in seconds since the call, excluding a WAV header; None before it."""
         total = 0
         for seconds, size in self._arrivals:
             total += size
@@ -176,7 +170,7 @@ class StreamBase(Generic[_Chunks]):
 
     @property
     def summary(self) -> StreamSummary:
-        """Words and notes; empty until all audio has arrived, or when the backend tells none."""
+        """Words and notes; empty until all audio has arrived, and if the backend provides none."""
         return self._summary
 
     @property
@@ -188,13 +182,13 @@ class StreamBase(Generic[_Chunks]):
 
     @property
     def timing(self) -> Timing:
-        """When the audio came; final once all audio has arrived."""
+        """Arrival times; final once all audio has arrived."""
         total = self._total_s if self._total_s is not None else time.perf_counter() - self._started
-        first = self.first_audio_s
-        return Timing(total if first is None else first, total, self.arrivals)
+        first_audio_s = self.first_audio_s
+        return Timing(total if first_audio_s is None else first_audio_s, total, self.arrivals)
 
     def take_of(self, audio: bytes, repeat: int = 0) -> Take:
-        """Return the take of a stream that was read chunk by chunk; ``audio`` is all that came."""
+        """Build the take of a stream that was read chunk by chunk; ``audio`` is the concatenation of all chunks."""
         return Take(
             self.call,
             audio,
@@ -216,21 +210,20 @@ class StreamBase(Generic[_Chunks]):
             self._check_rate(self._rate_probe, chunk)
 
     def _check_rate(self, probe: StreamDecoder, chunk: bytes) -> None:
-        """Raise AudioError when the audio says of itself another rate than was asked for."""
+        """Raise AudioError if the rate stated in the audio is not the requested one."""
         try:
             probe.feed(chunk)
         except AudioError:
-            self._rate_probe = None  # whoever decodes it will say what is wrong
+            self._rate_probe = None  # decoding raises the error
             return
         rate = probe.source_rate
         if rate is None:
             return
         self._rate_probe = None
         if rate != self.rate:
-            message = f"the backend {self.backend.name!r} was asked for {self.rate} Hz, and its audio has {rate} Hz"
-            asking = f"ask for sample_rate={rate}" if rate in RATES[self.request.format] else "ask for format='pcm'"
-            encoding = "let the backend encode with StreamEncoder.for_request(call.request, rate)"
-            raise AudioError(f"{message}: {asking}, or {encoding}")
+            message = f"the audio of the backend {self.backend.name!r} must have {self.rate} Hz, got {rate} Hz"
+            remedy = f"request sample_rate={rate}" if rate in RATES[self.request.format] else "request format='pcm'"
+            raise AudioError(f"{message}: {remedy}, or encode with StreamEncoder.for_request(call.request, rate)")
 
     def _ended(self) -> None:
         self._total_s = time.perf_counter() - self._started
@@ -243,7 +236,7 @@ class StreamBase(Generic[_Chunks]):
 
     def _check_unread(self) -> None:
         if self._arrivals:
-            raise AudioError("the stream was already read from; take(), clip() and pcm() need it from its beginning")
+            raise AudioError("the stream was already read; take(), clip() and pcm() need an unread stream")
 
     def _decoder(self) -> StreamDecoder:
         self._check_unread()
@@ -255,20 +248,20 @@ Failed = Callable[["SpeechStream", bytes, VoicelabError], object]
 
 
 class SpeechStream(Closing, StreamBase[Iterator[bytes]]):
-    """Encoded audio as it arrives. Iterate once for the bytes, or call ``take()``, ``clip()`` or ``pcm()`` instead.
+    """Stream of encoded audio. Iterate once over the chunks of bytes, or call ``take()``, ``clip()`` or ``pcm()``.
 
     Args:
-        chunks: the encoded audio; a generator is closed when the stream is, so its ``finally`` runs.
-        call: what was asked for; ``call.request.format`` and ``call.request.rate`` describe the bytes.
-        backend: what the backend says about itself.
-        seed: the seed in use, where the backend drew one; that of the call when not given.
-        on_close: called exactly once when the stream ends, however it ends: this cancels or frees the work.
+        chunks: encoded audio; a generator is closed together with the stream.
+        call: the call; ``call.request.format`` and ``call.request.rate`` are those of the bytes.
+        backend: capabilities of the backend.
+        seed: seed drawn by the backend; defaults to that of the call.
+        on_close: called exactly once when the stream ends or is closed, to cancel or release the work.
         notes: returns the notes so far, as for a response header; ``summary`` repeats them.
-        summary: asked once, after the last chunk, for the words and notes.
-        started: ``time.perf_counter()`` at the call, when that was before this construction.
+        summary: called once, after the last chunk, for words and notes.
+        started: ``time.perf_counter()`` at the call; defaults to the construction.
 
-    Errors of ``chunks`` pass through unchanged; AudioError when they are WAV or MP3 of another rate than was asked for.
-    ``close()`` may be called from another thread; the reader then gets Cancelled. Leaving the ``with`` block closes.
+    Errors of ``chunks`` propagate unchanged; WAV or MP3 of another rate than requested raises AudioError.
+    ``close()`` may be called from another thread; reading then raises Cancelled. Leaving the ``with`` block closes.
     """
 
     def __init__(
@@ -288,7 +281,7 @@ class SpeechStream(Closing, StreamBase[Iterator[bytes]]):
         self._lock = threading.Lock()
         self._keepers: list[tuple[Finished, Failed | None]] = []
         self._copy: list[bytes] = []
-        # Held inside ``chunks``: CPython 3.11 may crash where a generator is closed while another thread runs it.
+        # Held while ``chunks`` runs: CPython 3.11 may crash if a generator is closed while another thread runs it.
         self._inside = threading.Lock()
 
     def __iter__(self) -> Self:
@@ -320,12 +313,12 @@ class SpeechStream(Closing, StreamBase[Iterator[bytes]]):
         return chunk
 
     def __del__(self) -> None:
-        # A stream that nobody reads any more must not hold a slot of the engine.
+        # An abandoned stream must not occupy an engine slot.
         if not getattr(self, "_closed", True):
             self.close()
 
     def close(self) -> None:
-        """Cancel the work if it still runs. May be called twice, and from another thread."""
+        """Cancel the work if it is running. Idempotent and thread-safe."""
         with self._lock:
             if self._closed:
                 return
@@ -337,19 +330,19 @@ class SpeechStream(Closing, StreamBase[Iterator[bytes]]):
             self._close_source()
 
     def keep(self, finished: Finished, failed: Failed | None = None) -> Self:
-        """Have a copy handed on when the stream ends, and return the stream, which nobody may have read from.
+        """Register callbacks for the end of an unread stream, and return the stream.
 
-        ``finished`` gets it and all audio once that has arrived, and returns notes to add; ``failed`` the audio so far and
-        the error that ends it. Neither is called for a stream that its reader leaves.
+        ``finished`` receives the stream and all audio, and returns notes to add; ``failed`` receives the stream, the
+        audio so far and the error. Neither is called if the stream is closed early.
         """
         self._keepers.append((finished, failed))
         return self
 
     def take(self, repeat: int = 0) -> Take:
-        """Wait for all audio and return it with what was asked, its timing, words and notes.
+        """Wait for all audio and return the take with its call, timing, words and notes.
 
-        ``repeat`` counts the takes of one call. Raises AudioError when the stream was read from before, Cancelled when
-        it was closed, and whatever the backend raises.
+        ``repeat`` counts the takes of one call. Raises AudioError if the stream was already read, Cancelled if it was
+        closed, and the errors of the backend.
         """
         self._check_unread()
         with self:
@@ -357,11 +350,11 @@ class SpeechStream(Closing, StreamBase[Iterator[bytes]]):
         return self.take_of(audio, repeat)
 
     def clip(self) -> Clip:
-        """Wait for all audio and return it decoded. Raises like ``take()``, and AudioError when it is damaged."""
+        """Wait for all audio and decode it. Raises like ``take()``, and AudioError if the audio is damaged."""
         return self.take().clip()
 
     def pcm(self) -> Iterator[Samples]:
-        """Iterate over the decoded audio as it arrives: float32 arrays of shape (samples,) at ``rate``.
+        """Iterate over the decoded audio as it arrives: float32 arrays of shape (n,) at ``rate``.
 
         Raises like ``clip()``. Leaving the iteration early closes the stream.
         """
@@ -377,7 +370,7 @@ class SpeechStream(Closing, StreamBase[Iterator[bytes]]):
 
     def _check_open(self) -> None:
         if self._closed:
-            # The closing thread may have found the source busy with us; now it is not.
+            # The closing thread could not close the source while this thread was reading it.
             self._close_source()
             raise Cancelled("the stream was closed before all audio had arrived")
 
@@ -393,7 +386,7 @@ class SpeechStream(Closing, StreamBase[Iterator[bytes]]):
 
     def _close_source(self) -> None:
         close = getattr(self._chunks, "close", None)
-        # Where its reader is inside, that closes it as soon as it comes back.
+        # If a reader is inside the source, the reader closes it afterwards.
         if close is None or not self._inside.acquire(blocking=False):
             return
         try:

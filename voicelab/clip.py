@@ -1,4 +1,4 @@
-"""Clip and Take: sound as an immutable value, and one rendering of a call: what was asked, what came, when, from whom."""
+"""Clip, an immutable audio signal, and Take, one rendering of a call with its audio, timing and metadata."""
 
 from __future__ import annotations
 
@@ -32,34 +32,33 @@ _FORMAT_OF_SUFFIX: dict[str, AudioFormat] = {
     ".opus": "opus",
     ".ogg": "opus",
 }
-# A recording of one's own may be long; this only stops a file that unpacks without end.
-_LOAD_SECONDS = 4 * 3600.0
-# Part of every key. Raised when the same key would mean another rendering than it did before.
+# Recordings may be long; the limit only stops decompression bombs.
+_MAX_LOAD_SECONDS = 4 * 3600.0
+# Part of every key; increment when the meaning of a key changes.
 _KEY_VERSION = 1
 
 UNKNOWN_TEXT: Final = "…"
-"""The text of a take of which nobody knows what is said in it: no word, so that nothing is measured by it."""
-# Between a file and a part of it.
-_PART: Final = "#t="
+"""Text of a take whose words are unknown; it contains no word, so text-based metrics are undefined."""
+# Separator of a file name and a media fragment.
+_FRAGMENT: Final = "#t="
 
 Sound = bytes | Callable[[], bytes]
-"""Encoded audio, or what fetches it from where it is kept."""
+"""Encoded audio, or a function that fetches it."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Clip(Shown):
-    """Mono sound with its rate and, when a backend made it, the take it comes from.
+    """Mono audio with its sample rate, word times and, if synthesized, its take.
 
     Args:
-        samples: float32 of shape (n,) in [-1, 1]; copied, and read-only from then on.
+        samples: float32 of shape (n,) in [-1, 1]; stored as a read-only copy.
         rate: sample rate in Hz.
-        words: when each word is said, where the backend tells.
-        take: what it was decoded from, enough to make it again; None when it was loaded or computed.
-        loading_notes: what was noticed when it was loaded from a file, in sentences.
+        words: word times, if known.
+        take: take that it was decoded from, sufficient to render it again; None if loaded or computed.
+        loading_notes: notes from loading a file, as sentences.
 
-    Two clips are equal when their samples and rates are: the same sound compares equal wherever and
-    however fast it was made. Clips can be hashed, pickled and copied. Raises AudioError, which names
-    the argument.
+    Clips are equal if their samples and rates are; words and takes are not compared. Clips can be hashed,
+    pickled and copied. Raises AudioError, which names the argument.
     """
 
     samples: Samples
@@ -72,11 +71,11 @@ class Clip(Shown):
         samples = as_samples(self.samples)
         peak = float(np.abs(samples).max(initial=0.0))
         if peak > 1.0:
-            raise AudioError(f"samples: the peak is {peak:.3g}, beyond ±1; make it quieter, or limit it")
-        # A view of bytes can never be made writeable again, an array's own memory can. Adding zero
-        # makes -0.0 and 0.0 one, so that equal samples are equal bytes.
-        held = np.frombuffer((samples + np.float32(0.0)).tobytes(), np.float32) if samples.size else NO_SAMPLES
-        object.__setattr__(self, "samples", held)
+            raise AudioError(f"samples must be within ±1, got a peak of {peak:.3g}; scale or limit them")
+        # A view of bytes cannot be made writeable again. Adding zero turns -0.0 into 0.0, so that equal
+        # samples are equal bytes.
+        frozen = np.frombuffer((samples + np.float32(0.0)).tobytes(), np.float32) if samples.size else NO_SAMPLES
+        object.__setattr__(self, "samples", frozen)
         object.__setattr__(self, "rate", check_rate(self.rate))
         object.__setattr__(self, "words", Words(self.words, self.duration))
         object.__setattr__(self, "loading_notes", tuple(self.loading_notes))
@@ -90,15 +89,14 @@ class Clip(Shown):
         return hash(self.sha256)
 
     def __reduce__(self) -> tuple[Callable[..., Clip], tuple[object, ...]]:
-        # Through the constructor, because a pickled array forgets that it is read-only.
-        held = np.array(self.samples)
-        return type(self), (held, self.rate, self.words, self.take, self.loading_notes)
+        # By the constructor, since pickled arrays are writeable again.
+        return type(self), (np.array(self.samples), self.rate, self.words, self.take, self.loading_notes)
 
     def __len__(self) -> int:
         return int(self.samples.size)
 
     def __bool__(self) -> bool:
-        # An empty clip is still a clip: `clip or other` must not depend on its length.
+        # `clip or other` must not depend on the length.
         return True
 
     def __repr__(self) -> str:
@@ -106,12 +104,12 @@ class Clip(Shown):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the listener should know, in sentences."""
+        """Notes of the take and from loading, as sentences."""
         return (*(() if self.take is None else self.take.all_notes), *self.loading_notes)
 
     @property
     def similarity(self) -> float | None:
-        """Of a cloned voice, how near it came to its reference: see ``Take``; None where it is not known."""
+        """Speaker similarity of a cloned voice to its reference, see ``Take``; None if unknown."""
         return None if self.take is None else self.take.similarity
 
     @property
@@ -131,49 +129,56 @@ class Clip(Shown):
 
     @cached_property
     def sha256(self) -> str:
-        """Digest of the rate and the samples (little-endian float32), for manifests and caches."""
+        """SHA-256 of the rate and the samples (little-endian float32), for manifests and caches."""
         head = f"{self.rate}:".encode()
         return hashlib.sha256(head + self.samples.astype("<f4", copy=False).tobytes()).hexdigest()
 
     def resample(self, rate: int) -> Clip:
-        """Return the clip at another rate in Hz (soxr, high quality). Overshoot beyond ±1 is clipped."""
+        """Resample to another rate in Hz (soxr, high quality). Overshoot beyond ±1 is clipped."""
         if check_rate(rate) == self.rate:
             return self
         samples = resample(self.samples, self.rate, rate)
         return replace(self, samples=np.clip(samples, np.float32(-1.0), np.float32(1.0)), rate=rate)
 
     def slice(self, start: float = 0.0, end: float | None = None) -> Clip:
-        """Return the part from ``start`` to ``end`` in seconds; None, or an end beyond it, is the clip's end.
+        """Return the interval from ``start`` to ``end`` in seconds; ``end`` defaults to, and is limited to, the clip's end.
 
-        Words that lie in it, even in part, come along; when chunks arrived does not, unless it is the whole. Raises
+        Words that overlap the interval are included; arrival times are dropped unless it is the complete clip. Raises
         AudioError unless 0 <= start <= end.
         """
         stop = self.duration if end is None else end
         if not 0.0 <= start <= stop:
-            raise AudioError(f"slice: {start} to {stop} s is no part of a clip; 0 <= start <= end is needed")
-        first, last = (min(round(seconds * self.rate), len(self)) for seconds in (start, min(stop, self.duration)))
-        begin, length = first / self.rate, (last - first) / self.rate
+            raise AudioError(f"slice must satisfy 0 <= start <= end, got {start} to {stop} s")
+        start_index, stop_index = (
+            min(round(seconds * self.rate), len(self)) for seconds in (start, min(stop, self.duration))
+        )
+        begin, length = start_index / self.rate, (stop_index - start_index) / self.rate
         words = Words(
             WordTime(word.text, max(0.0, word.start - begin), min(length, word.end - begin))
             for word in self.words
             if word.start < begin + length and word.end > begin
         )
         take = self.take
-        if take is not None and last - first < len(self):
+        if take is not None and stop_index - start_index < len(self):
             take = replace(take, timing=replace(take.timing, arrivals=()))
-        return replace(self, samples=self.samples[first:last], words=words, take=take)
+        return replace(self, samples=self.samples[start_index:stop_index], words=words, take=take)
 
     def to_bytes(
         self, format: AudioFormat = "wav", sample_rate: int | None = None, bitrate: int | None = None
     ) -> bytes:
-        """Return the clip as a file of ``format``, with exact sizes in a WAV's header.
+        """Encode the clip as a complete file.
 
-        ``sample_rate`` in Hz: None keeps the clip's own where the format can have it, otherwise takes the
-        format's default. ``bitrate`` in kbit/s for mp3 (64, 128, 192) and opus (24, 32, 48, 64, or -1000
-        for automatic); None is the interface's default. Raises AudioError.
+        Args:
+            format: wav, pcm, mp3 or opus.
+            sample_rate: rate in Hz; None for the clip's rate if the format supports it, else the format's default.
+            bitrate: kbit/s of mp3 (64, 128, 192) or opus (24, 32, 48, 64, or -1000 for automatic); None for the
+                interface's default.
+
+        Raises:
+            AudioError: an argument is not supported by the format.
         """
         if bitrate is not None and format not in ("mp3", "opus"):
-            raise AudioError(f"bitrate: {format} has none")
+            raise AudioError(f"bitrate must be None for {format}, got {bitrate}")
         if sample_rate is None and (format in ("wav", "pcm") or self.rate in RATES.get(format, ())):
             sample_rate = self.rate
         mp3 = bitrate if bitrate is not None and format == "mp3" else 128
@@ -181,16 +186,16 @@ class Clip(Shown):
         return encode(self.samples, format, self.rate, sample_rate, mp3, opus)
 
     def save(self, path: str | Path, bitrate: int | None = None) -> Path:
-        """Write the clip; the suffix says how: .wav, .pcm, .mp3, .opus or .ogg (Opus).
+        """Write the clip to a .wav, .pcm, .mp3, .opus or .ogg (Opus) file and return its path.
 
-        A file that is there already is replaced, or stays as it was when the disk fails. Returns the path. Raises
-        AudioError for another suffix and OSError when it cannot be written.
+        An existing file is replaced atomically. Raises AudioError for any other suffix, and OSError if the file cannot
+        be written.
         """
         target = Path(path)
-        named = _FORMAT_OF_SUFFIX.get(target.suffix.lower())
-        if named is None:
-            raise AudioError(f"path: {target.name!r} does not end in one of {', '.join(_FORMAT_OF_SUFFIX)}")
-        data = self.to_bytes(named, bitrate=bitrate)
+        file_format = _FORMAT_OF_SUFFIX.get(target.suffix.lower())
+        if file_format is None:
+            raise AudioError(f"path: the suffix must be one of {', '.join(_FORMAT_OF_SUFFIX)}, got {target.name!r}")
+        data = self.to_bytes(file_format, bitrate=bitrate)
         with open_atomic(target, sync=False) as file:
             file.write(data)
         return target
@@ -201,77 +206,79 @@ class Clip(Shown):
         source: str | Path | bytes,
         *,
         words: str | Path | Iterable[WordTime] = (),
-        max_seconds: float | None = _LOAD_SECONDS,
+        max_seconds: float | None = _MAX_LOAD_SECONDS,
     ) -> Self:
-        """Read a WAV, MP3, FLAC, Ogg, M4A, AIFF, WebM or like file, by path or as bytes; several channels are averaged.
+        """Load a WAV, MP3, FLAC, Ogg, M4A, AIFF, WebM or similar file; channels are averaged.
 
-        ``words`` are the times of its words, or the path of the .TextGrid, .srt or .vtt file that has them.
+        Samples beyond full scale, as in float WAV files, are clipped, with a note in ``notes``.
 
-        Samples beyond full scale, as a WAV in floats can have, are clipped, and ``notes`` say so. Raises AudioError when
-        it is none of these, damaged, cut off or longer than ``max_seconds``, and OSError when it cannot be read.
+        Args:
+            source: path or content of the file.
+            words: word times, or the path of a .TextGrid, .srt or .vtt file.
+            max_seconds: maximum duration; None for no limit.
+
+        Raises:
+            AudioError: the file is of another format, damaged, truncated or too long.
+            OSError: the file cannot be read.
         """
         data = source if isinstance(source, bytes) else Path(source).read_bytes()
         samples, rate = read(data, max_seconds=max_seconds, max_bytes=None, foreign=True)
         peak = float(np.abs(samples).max(initial=0.0))
-        said = Words.load(words) if isinstance(words, str | Path) else Words(words)
+        timed_words = Words.load(words) if isinstance(words, str | Path) else Words(words)
         if peak <= 1.0:
-            return cls(samples, rate, said)
-        loud = int((np.abs(samples) > 1.0).sum())
-        over = f"{20 * math.log10(peak):.1f} dB"
-        note = (
-            f"The file is louder than full scale, by {over} at its peak: {loud} of {samples.size} samples were clipped."
-        )
-        return cls(np.clip(samples, np.float32(-1.0), np.float32(1.0)), rate, said, loading_notes=(note,))
+            return cls(samples, rate, timed_words)
+        clipped = int((np.abs(samples) > 1.0).sum())
+        excess = f"{20 * math.log10(peak):.1f} dB"
+        note = f"The file exceeds full scale by {excess} at its peak: {clipped} of {samples.size} samples were clipped."
+        return cls(np.clip(samples, np.float32(-1.0), np.float32(1.0)), rate, timed_words, loading_notes=(note,))
 
     def plot(self, **options: Any) -> Any:
-        """Plot waveform, spectrogram and pitch; the options are those of voicelab.views."""
+        """Plot waveform, spectrogram and pitch. ``options`` are those of voicelab.views."""
         return view("Clip.plot")(self, **options)
 
     def audio(self, **options: Any) -> Any:
-        """Return a plain ``IPython.display.Audio`` of the clip, as loud as it is; the options are Audio's own."""
+        """Create an ``IPython.display.Audio`` without normalization. ``options`` are passed to it."""
         return view("Clip.audio")(self, **options)
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How audio arrived: seconds since the call, and (seconds since the call, bytes) of every chunk."""
+    """Arrival of audio: seconds since the call, and (seconds since the call, size in bytes) of every chunk."""
 
     first_audio_s: float = 0.0
     total_s: float = 0.0
     arrivals: tuple[tuple[float, int], ...] = ()
 
     def rtf(self, duration: float) -> float:
-        """Real-time factor: seconds of work for each of ``duration`` seconds of audio; inf for none."""
+        """Compute the real-time factor for ``duration`` seconds of audio; inf if the duration is 0."""
         return self.total_s / duration if duration > 0.0 else math.inf
 
 
 @dataclass(frozen=True)
 class Take(Shown):
-    """One rendering of one call: enough to hear it, and to make it again.
+    """One rendering of one call, with its audio and everything needed to render it again.
 
     Args:
-        call: what was asked for; its seed is None when none was given, even where the backend then drew one.
-        sound: the encoded audio as received, or a function that fetches it; read it as ``audio``.
-        timing: when the first audio, every chunk and the end came.
-        backend: the backend's name.
-        fingerprint: what tells the backend from others: a digest of its weights, or its address.
-        device: where the backend ran.
-        seed: the seed in use, given or drawn; None when it is not known.
-        repeat: which of the takes of this call it is, from 0.
-        words: when each word is said, where the backend tells.
-        notes: what was noticed, in sentences.
-        similarity: of a cloned voice, how near it came to its reference, where the backend tells: 1 for the same
-            speaker, 0 for as far away as two voices of the backend are on average, negative beyond; no unit. A short
-            text is some way below 1 even in the reference's own voice.
-        created: when it was made, UTC.
-        source: of sound that was not made here, the file that it was read from, "talk.flac", or the part of it,
-            "talk.flac#t=1.5,3.2" (seconds, W3C Media Fragments); its audio then is a file of any format, and the
-            request has the words alone, ``UNKNOWN_TEXT`` where they are not known.
-        host: name of the machine on which a process of a sweep's ``executor`` made it; "" where this process did.
-        digest: sha256 of the audio; computed when ``sound`` is bytes and none is given.
-        cached: whether it was not made for this call, but kept from an earlier one.
+        call: the call; its seed is None if unset, even if the backend drew one.
+        sound: encoded audio as received, or a function that fetches it; read it as ``audio``.
+        timing: arrival times of the audio.
+        backend: name of the backend.
+        fingerprint: digest of the backend's weights, or its address.
+        device: device of the backend.
+        seed: seed in use, requested or drawn; None if unknown.
+        repeat: index of the take among the takes of this call, from 0.
+        words: word times, if known.
+        notes: notes, as sentences.
+        similarity: speaker similarity of a cloned voice to its reference, if known: 1 for the same speaker, 0 for the
+            mean distance of two voices of the backend, negative beyond. Short texts are below 1 even for the
+            reference's own voice.
+        created: UTC time of the rendering.
+        source: file of a recording, "talk.flac", or an interval of it, "talk.flac#t=1.5,3.2" (seconds, W3C Media
+            Fragments); the audio may be of any format, and the request has only the text, ``UNKNOWN_TEXT`` if unknown.
+        digest: SHA-256 of the audio; computed by default if ``sound`` is bytes.
+        cached: whether the take comes from a cache.
 
-    Takes are equal when all is but ``cached`` and the place of their audio.
+    Takes are equal if all fields but ``sound`` and ``cached`` are.
     """
 
     call: Call
@@ -292,47 +299,47 @@ class Take(Shown):
     cached: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
-        # Whoever gives a digest has checked it: a sha256 takes longer than reading the audio.
+        # A digest that is passed is trusted: computing it takes longer than reading the audio.
         if isinstance(self.sound, bytes) and not self.digest:
             object.__setattr__(self, "digest", digest_of(self.sound))
 
     @property
     def audio(self) -> bytes:
-        """The encoded audio as received. Raises StoreError when it is no longer where it was kept."""
+        """Encoded audio as received. Raises StoreError if it cannot be fetched."""
         return self.sound if isinstance(self.sound, bytes) else self.sound()
 
     @property
     def request(self) -> TTSRequest:
-        """What was asked for."""
+        """Request of the call."""
         return self.call.request
 
     @property
     def model(self) -> str:
-        """The synthesis model that spoke."""
+        """Name of the model."""
         return self.call.model
 
     @property
     def key(self) -> str:
-        """What names this take: see ``take_key``."""
+        """Key of the take, see ``take_key``."""
         return take_key(self.call, self.fingerprint, self.repeat)
 
     @property
     def chunks(self) -> tuple[bytes, ...]:
-        """The audio in the pieces in which it arrived."""
+        """Audio in the chunks in which it arrived."""
         audio, sizes = self.audio, [size for _, size in self.timing.arrivals]
         return tuple(audio[end - size : end] for size, end in zip(sizes, itertools.accumulate(sizes), strict=True))
 
     @property
     def all_notes(self) -> tuple[str, ...]:
-        """The notes, and for a cached take when it was made."""
+        """Notes, including the creation time of a cached take."""
         if not self.cached:
             return self.notes
-        return (*self.notes, f"This is a kept take, made {self.created:%Y-%m-%d %H:%M:%S} UTC.")
+        return (*self.notes, f"This is a cached take, made {self.created:%Y-%m-%d %H:%M:%S} UTC.")
 
     def clip(self) -> Clip:
-        """Return the take decoded; ``clip.take`` is this take.
+        """Decode the take; ``clip.take`` is this take.
 
-        Raises AudioError when the audio is damaged, StoreError when it cannot be fetched.
+        Raises AudioError if the audio is damaged, and StoreError if it cannot be fetched.
         """
         if self.source:
             return replace(Clip.load(self.audio, words=self.words), take=self)
@@ -342,18 +349,18 @@ class Take(Shown):
 
     @property
     def suffix(self) -> str:
-        """How a file of its audio ends, without the dot: ``wav``, ``ogg``; of a part of a file it is ``wav``."""
+        """File suffix of the audio without the dot, such as ``wav`` or ``ogg``; ``wav`` for an interval of a file."""
         if self.source:
             suffix = Path(self.source).suffix.lstrip(".").lower()
-            return suffix if suffix.isalnum() and _PART not in self.source else "wav"
+            return suffix if suffix.isalnum() and _FRAGMENT not in self.source else "wav"
         return {"opus": "ogg"}.get(self.request.format, self.request.format)
 
     def noted(self, *notes: str) -> Self:
-        """Return the take with more notes."""
+        """Return a copy with additional notes."""
         return replace(self, notes=(*self.notes, *notes)) if notes else self
 
     def record(self) -> dict[str, Any]:
-        """Return the take without its audio as a JSON-able object; ``of_record`` reads it back."""
+        """Convert to a JSON-serializable object without the audio; inverse of ``of_record``."""
         return {
             **call_record(self.call),
             **{name: getattr(self, name) for name in ("backend", "fingerprint", "device")},
@@ -372,9 +379,9 @@ class Take(Shown):
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any], sound: Sound, references: Callable[[str], bytes]) -> Self:
-        """Return the take that ``record()`` described.
+        """Create from the object of ``record()``.
 
-        ``references`` returns reference audio by its sha256. Raises NoRecord (a StoreError) when the record is none.
+        ``references`` returns reference audio by its SHA-256. Raises NoRecord (a StoreError) if the object is invalid.
         """
         try:
             arrivals = tuple((float(seconds), int(size)) for seconds, size in record["arrivals"])
@@ -386,28 +393,34 @@ class Take(Shown):
                 seed=record["seed_used"],
                 words=tuple(WordTime(*word) for word in record["words"]),
                 notes=tuple(record["notes"]),
-                similarity=record.get("similarity"),  # takes of before it was kept have none
+                similarity=record.get("similarity"),  # missing in old records
                 created=datetime.fromisoformat(record["created"]),
                 **{name: record.get(name, "") for name in ("source", "host")},
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise NoRecord(f"this is no record of a take: {type(error).__name__}: {error}") from error
+            raise NoRecord(f"invalid record of a take: {type(error).__name__}: {error}") from error
 
 
 class NoRecord(StoreError):
-    """What should describe a take or a failure does not."""
+    """The record of a take or failure is invalid."""
 
 
 def take_key(call: Call, fingerprint: str, repeat: int = 0) -> str:
-    """Return what names a take: 64 hexadecimal digits, equal exactly for takes that mean the same.
+    """Compute the key of a take: 64 hexadecimal digits, equal if and only if the takes are equivalent.
 
-    ``fingerprint`` is that of the backend's Capabilities; ``repeat`` counts the takes of one call from 0. Reference
-    audio counts by its bytes, whatever order fields were given in. Raises RequestInvalid when ``repeat`` is no whole
-    number from 0.
+    Reference audio is compared by its bytes; the order of fields is irrelevant.
+
+    Args:
+        call: the call.
+        fingerprint: fingerprint of the backend's Capabilities.
+        repeat: index of the take among the takes of the call, from 0.
+
+    Raises:
+        RequestInvalid: ``repeat`` is not an integer of at least 0.
     """
     if type(repeat) is not int or repeat < 0:
-        raise RequestInvalid.of("repeat", "Input should be a whole number from 0", type="int_type")
-    named = {
+        raise RequestInvalid.of("repeat", "must be an integer of at least 0", type="int_type")
+    content = {
         "version": _KEY_VERSION,
         "request": call.request.canonical(),
         "model": call.model,
@@ -416,4 +429,4 @@ def take_key(call: Call, fingerprint: str, repeat: int = 0) -> str:
         "repeat": repeat,
         **call_knobs(call),
     }
-    return digest_of(json.dumps(named, sort_keys=True, separators=(",", ":"), allow_nan=False).encode())
+    return digest_of(json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode())

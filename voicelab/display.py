@@ -1,7 +1,7 @@
-"""What shows a value in a notebook: a registry from names to views, each imported when it is first asked for.
+"""Registry of notebook views by name, each imported at first use.
 
-Imports run downward only, and a value knows no view. The package's ``__init__`` fills the registry when it is imported:
-a class by its name, and what a method opens by the method's (``Clip.plot``).
+Values do not import views, so that imports only point downward. The package's ``__init__`` fills the registry, with
+views of classes by class name, and views opened by methods by method name (``Clip.plot``).
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ _views: dict[str, str] = {}
 
 
 def register(views: Mapping[str, str]) -> None:
-    """Add views, each ``"module:function"``, by the name of what they show."""
+    """Register views: names of classes or methods to ``"module:function"``."""
     _views.update(views)
 
 
 def view(name: str) -> Callable[..., Any]:
-    """Import and return the view that is registered under ``name``."""
+    """Import and return the view registered as ``name``."""
     module, _, function = _views[name].partition(":")
-    shows: Callable[..., Any] = getattr(import_module(module), function)
-    return shows
+    imported: Callable[..., Any] = getattr(import_module(module), function)
+    return imported
 
 
 class Shown:
-    """A value that notebooks show by the view of its class, or of the nearest of its bases that has one."""
+    """Mixin of values that notebooks display by the view of the class or of its nearest base with a view."""
 
     __slots__ = ()
 

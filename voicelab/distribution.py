@@ -1,4 +1,4 @@
-"""What this package is called, which version it is, and how it is installed: at the bottom, for everybody."""
+"""Name and version of the distribution, and the command that installs it."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ from pathlib import Path
 from typing import Final
 
 DISTRIBUTION: Final = "jupyter-voicelab"
-"""The name that pip knows; ``voicelab`` on PyPI is another project (acoustic analysis)."""
+"""Distribution name for pip; ``voicelab`` on PyPI is another project (acoustic analysis)."""
 
 __version__ = "0.1.0.dev0"
 
 
 def install_command(extra: str = "") -> str:
-    """Return the command that installs this package, or one of its extras, again from where it came.
+    """Return the pip command that installs this package, with an extra, from its original source.
 
-    pip writes down the folder, archive or repository that a package was installed from (PEP 610, ``direct_url.json``);
-    only what came by its name can be had by its name.
+    The source is the folder, archive or repository recorded by pip (PEP 610, ``direct_url.json``), else the package
+    index.
     """
-    # Here, since only a line that is shown needs them.
     import json
     import shlex
     from importlib.metadata import PackageNotFoundError, distribution
@@ -28,7 +27,7 @@ def install_command(extra: str = "") -> str:
     try:
         record = json.loads(distribution(DISTRIBUTION).read_text("direct_url.json") or "{}")
     except PackageNotFoundError:
-        # It runs from a folder that was never installed: a clone can be.
+        # Not installed: suggest the clone that it runs from.
         clone = Path(__file__).parents[1]
         record = {"url": clone.as_uri(), "dir_info": {"editable": True}} if (clone / "pyproject.toml").exists() else {}
     if "dir_info" in record:

@@ -1,13 +1,13 @@
-"""Tags in a text: what is sent, and what is meant to be heard.
+"""Parse control tags in request texts.
 
-A text may hold tags for the model between its words. `read_tags` is the one place that tells both apart: requests, cache
-keys and run folders hold what is sent; word errors, alignment, estimates, captions and plots go by what is said.
+`read_tags` separates the spoken text from the control tags of the request text. Requests, cache keys and run folders
+contain the request text; WER, alignment, duration estimates, captions and plots use the spoken text.
 
-Two grammars, by the name of the model. "s1" has styles of a fixed list in round brackets, ``(whispering)``; any other
-model takes free words in square brackets, ``[whispering]``, ``[in a hurry, out of breath]``. Both have pauses (``[pause]``,
-``(break)``, ``<break time="500ms"/>``), speakers (``<|speaker:0|>``) and phoneme spans:
-``<|phoneme_start|>R IY1 D<|phoneme_end|>``, and with the word that they stand for ``[read](/ɹid/)`` or
-``<phoneme ph="R IY1 D">read</phoneme>``. What else looks like a tag stays in the text, and a note says so.
+There are two grammars, selected by the model. "s1" has a fixed list of styles in round brackets, ``(whispering)``; any
+other model takes free text in square brackets, ``[whispering]``, ``[in a hurry, out of breath]``. Both have pauses
+(``[pause]``, ``(break)``, ``<break time="500ms"/>``), speakers (``<|speaker:0|>``) and phoneme spans:
+``<|phoneme_start|>R IY1 D<|phoneme_end|>``, or with the word, ``[read](/ɹid/)`` and
+``<phoneme ph="R IY1 D">read</phoneme>``. Other markup remains in the text, with a note.
 Sources: docs.fish.audio, "Emotion control" and "Fine-grained control"; W3C SSML 1.1, sections 3.1.10 and 3.2.3.
 """
 
@@ -34,13 +34,13 @@ S1_STYLES: Final = frozenset(
         "crowd laughing, background laughter, audience laughing, breath, laugh, cough, lip-smacking, sigh"
     ).split(", ")
 )
-"""Words that s1 takes in round brackets; pauses are apart."""
+"""Styles of s1 in round brackets, without pauses."""
 
 PAUSE_S: Final = {"short pause": 0.3, "pause": 0.6, "break": 0.6, "long pause": 1.2, "long-break": 1.2}
-"""Seconds of the pauses that have a name, as the embedded voice makes them; the models' documentation gives none."""
-_LONGEST_PAUSE_S: Final = 10.0
-_MOST_LISTED: Final = 8
-_LONGEST_LISTED: Final = 60
+"""Duration in seconds of named pauses in the embedded voice; the models' documentation states none."""
+_MAX_PAUSE_S: Final = 10.0
+_MAX_LISTED: Final = 8
+_MAX_LISTED_LENGTH: Final = 60
 
 _COMMON: Final = (
     r"<\|phoneme_start\|>(?P<span>[^<>]*)<\|phoneme_end\|>"
@@ -67,11 +67,11 @@ _OPENING: Final = re.compile(r"(?:^|[\s(])[\"'(“‘«「（]$|[(“‘«「（
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """One tag of a text.
+    """A control tag of a text.
 
-    `name` is what stands in it: "whispering", the phonemes, a speaker's number. `start` and `end` are its place in what
-    is sent, `at` the place in what is said that it stands before. `seconds` is a pause's length; `word` what a phoneme
-    span stands for, "" where it does not say.
+    `name` is its content: a style, phonemes or a speaker number. `start` and `end` are its offsets in the request text,
+    `at` is its offset in the spoken text. `seconds` is the duration of a pause; `word` the word of a phoneme span, "" if
+    not given.
     """
 
     text: str
@@ -86,7 +86,7 @@ class Tag:
 
 @dataclass(frozen=True, slots=True)
 class TaggedText:
-    """A text as it is sent and as it is said, its tags in order, and notes on what only looks like a tag."""
+    """Request text (`sent`), spoken text (`said`), tags in order, and notes on markup that is not a tag."""
 
     sent: str
     said: str
@@ -95,42 +95,42 @@ class TaggedText:
 
 
 def read_tags(text: str, model: str = DEFAULT_MODEL, spell: Callable[[Tag], str] | None = None) -> TaggedText:
-    """Tell what is said from the tags of a text. Never raises; a text without tags is said as it is.
+    """Separate the spoken text from the control tags. Never raises; a text without tags is unchanged.
 
     Args:
-        text: as it is sent.
-        model: whose grammar it is written in.
-        spell: what is said for a phoneme span; by default the word that it names, or nothing.
+        text: request text.
+        model: model whose grammar applies.
+        spell: returns the spoken text of a phoneme span; by default the span's word, if given.
     """
     grammar, end, over_tag = _ROUND if model == "s1" else _SQUARE, 0, False
-    said, rest, tags, inside = "", "", list[Tag](), list[str]()
+    spoken_text, rest, tags, inside = "", "", list[Tag](), list[str]()
     for match in grammar.finditer(text):
-        part = text[end : match.start()]
-        said, rest, end = _join(said, part, over_tag), f"{rest}{part}\n", match.end()
-        tag, over_tag = _tag(match, len(said.rstrip(" \t"))), True
-        before, after = part[-1:], text[match.end() :][:1]
+        chunk = text[end : match.start()]
+        spoken_text, rest, end = _join(spoken_text, chunk, over_tag), f"{rest}{chunk}\n", match.end()
+        tag, over_tag = _tag(match, len(spoken_text.rstrip(" \t"))), True
+        before, after = chunk[-1:], text[match.end() :][:1]
         if before.isalnum() and after.isalnum() and not _UNSPACED.search(before + after):
             if tag.kind != "speaker":
                 inside.append(tag.text)
             if tag.kind in ("pause", "speaker"):
-                said += " "
+                spoken_text += " "
         tags.append(tag)
         if tag.kind == "phonemes" and (word := spell(tag) if spell else tag.word):
-            said, over_tag = said + word, False
-    said = _join(said, text[end:], over_tag)
+            spoken_text, over_tag = spoken_text + word, False
+    spoken_text = _join(spoken_text, text[end:], over_tag)
     if over_tag and end == len(text):
-        said = said.rstrip(" \t")
-    notes = _noted(inside, "stands in the middle of a word")
-    return TaggedText(text, said, tuple(tags), (*notes, *_stay(rest + text[end:], model)))
+        spoken_text = spoken_text.rstrip(" \t")
+    notes = _noted(inside, "is inside a word")
+    return TaggedText(text, spoken_text, tuple(tags), (*notes, *_stay(rest + text[end:], model)))
 
 
 def said(text: str, model: str = DEFAULT_MODEL) -> str:
-    """Return what is meant to be heard of a text: see `read_tags`."""
+    """Return the spoken text of a request text, see `read_tags`."""
     return read_tags(text, model).said
 
 
 def ignored(text: TaggedText, acting: Collection[str] = (), but: Collection[Tag] = ()) -> Iterator[str]:
-    """Yield a note on the tags of a text that do nothing: those of no kind in `acting`, and those in `but`."""
+    """Yield a note on ignored tags: those of a kind not in `acting`, and those in `but`."""
     idle = [tag.text for tag in text.tags if tag.kind not in acting or tag in but]
     if idle:
         names = {"pause": "pauses", "phonemes": "phoneme spans", "emphasis": "emphasis"}
@@ -139,23 +139,25 @@ def ignored(text: TaggedText, acting: Collection[str] = (), but: Collection[Tag]
 
 
 def listed(items: Iterable[str]) -> str:
-    """Return different items as a note lists them: the first ones, each shortened, and how many more there are."""
+    """Format distinct items for a note: the first ones, each shortened, and the count of the others."""
     different = list(dict.fromkeys(" ".join(item.split()) for item in items))
-    more = [f"and {len(different) - _MOST_LISTED} more"] * (len(different) > _MOST_LISTED)
-    return ", ".join([*(shortened(item, _LONGEST_LISTED) for item in different[:_MOST_LISTED]), *more])
+    more = [f"and {len(different) - _MAX_LISTED} more"] * (len(different) > _MAX_LISTED)
+    return ", ".join([*(shortened(item, _MAX_LISTED_LENGTH) for item in different[:_MAX_LISTED]), *more])
 
 
-def _join(said: str, part: str, over_tag: bool) -> str:
-    """`said` with what follows it, the spaces mended where a tag was taken out between the two."""
-    if not over_tag or not part:
-        return said + part
-    if not said.strip():
-        return part.lstrip(" \t")
-    if _OPENING.search(said):
-        return said + part.lstrip(" \t")
-    if part[0].isspace() or part[0] in ",.;:!?…)]”’»":
-        return said.rstrip(" \t") + part
-    return f"{said} {part}" if said[-1] in ",.;:!?…" and part[0].isalnum() else said + part
+def _join(left_text: str, right_text: str, over_tag: bool) -> str:
+    """Concatenate two pieces of spoken text, with correct spaces if a tag was removed between them."""
+    if not over_tag or not right_text:
+        return left_text + right_text
+    if not left_text.strip():
+        return right_text.lstrip(" \t")
+    if _OPENING.search(left_text):
+        return left_text + right_text.lstrip(" \t")
+    if right_text[0].isspace() or right_text[0] in ",.;:!?…)]”’»":
+        return left_text.rstrip(" \t") + right_text
+    if left_text[-1] in ",.;:!?…" and right_text[0].isalnum():
+        return f"{left_text} {right_text}"
+    return left_text + right_text
 
 
 def _tag(match: re.Match[str], at: int) -> Tag:
@@ -168,27 +170,27 @@ def _tag(match: re.Match[str], at: int) -> Tag:
     if match["break"] is not None:
         time = _SECONDS.search(match["break"])
         seconds = float(time[1]) * (0.001 if time[2] == "ms" else 1.0) if time else PAUSE_S["pause"]
-        return Tag(match[0], "pause", "break", start, end, at, min(_LONGEST_PAUSE_S, seconds))
+        return Tag(match[0], "pause", "break", start, end, at, min(_MAX_PAUSE_S, seconds))
     name = match["name"].strip()
     if name.lower() in PAUSE_S:
         return Tag(match[0], "pause", name, start, end, at, PAUSE_S[name.lower()])
     return Tag(match[0], "emphasis" if name.lower() == "emphasis" else "style", name, start, end, at)
 
 
-def _noted(texts: Iterable[str], what: str, unless_ssml: str = "") -> Iterator[str]:
-    """Yield a note on each of the first different texts, and how many more there are."""
+def _noted(texts: Iterable[str], problem: str, unless_ssml: str = "") -> Iterator[str]:
+    """Yield a note on each of the first distinct texts, and on the count of the others."""
     different = list(dict.fromkeys(texts))
-    for text in different[:_MOST_LISTED]:
+    for text in different[:_MAX_LISTED]:
         ssml = text.startswith("<") and not text.startswith("<|")
-        yield f"{shortened(text, _LONGEST_LISTED)} {what}{unless_ssml * (not ssml)}"
-    if len(different) > _MOST_LISTED:
-        yield f"{len(different) - _MOST_LISTED} more texts: each {what}"
+        yield f"{shortened(text, _MAX_LISTED_LENGTH)} {problem}{unless_ssml * (not ssml)}"
+    if len(different) > _MAX_LISTED:
+        yield f"{len(different) - _MAX_LISTED} more texts: each {problem}"
 
 
 def _stay(rest: str, model: str) -> Iterator[str]:
-    """Notes on what looks like a tag in the text between the tags."""
-    # SSML in angle brackets is left out by some voices, which note it themselves.
-    yield from _noted(_LIKE_A_TAG.findall(rest), f"is no tag of {model}", ": it stays in the text")
+    """Yield notes on markup that is not a tag."""
+    # Some voices skip SSML in angle brackets with a note of their own.
+    yield from _noted(_LIKE_A_TAG.findall(rest), f"is not a tag of {model}", ": it stays in the text")
     if unclosed := _UNCLOSED.search(_LIKE_A_TAG.sub("\n", rest)):
         begun = " ".join(unclosed[0].split())
-        yield f"{begun if len(begun) < 30 else begun[:28] + '…'} is a tag that is never closed: it stays in the text"
+        yield f"{begun if len(begun) < 30 else begun[:28] + '…'} is an unclosed tag: it stays in the text"

@@ -54,6 +54,22 @@ def test_it_says_what_is_there_and_never_a_key(run: Any, tmp_path: Path, monkeyp
     assert "canoe" in report["hearing"]["note"]
     assert report["hearing"]["value"].startswith("pocketsphinx: ")
     assert "do not rank systems by it" in report["hearing"]["note"]
+    # pocketsphinx gets the sentence wrong.
+    assert report["hearing"]["warning"] == "misrecognized: WER and CER by pocketsphinx are not reliable"
+    assert "(WARNING: misrecognized: WER and CER by pocketsphinx are not reliable; of 'The birch canoe" in done.stdout
+    assert done.stdout.splitlines()[-1] == "warnings: hearing"
+
+
+def test_a_transcript_without_errors_and_none_are_well(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Exact:
+        name = "exact"
+
+        def recognise(self, samples: object, rate: int) -> str:
+            return "the birch canoe slid on the smooth planks"
+
+    monkeypatch.setattr("voicelab.voices.transcripts.default_recognizer", Exact)
+    done = run.well("doctor")
+    assert "WARNING" not in done.stdout
     assert done.stdout.splitlines()[-1] == "all is well"
 
 
@@ -155,10 +171,10 @@ def test_all_that_can_be_wrong_at_once_and_how_to_fix_each(tmp_path: Path) -> No
         assert problem in report[name]["problem"]
         assert fix in report[name]["fix"]
     assert report["jupyter-voicelab"]["value"] == "9.0"
-    assert report["extra whisper"]["note"] == "to have it: pip install 'jupyter-voicelab[whisper]'"
+    assert report["extra whisper"]["note"] == "to install: pip install 'jupyter-voicelab[whisper]'"
     # What others brought is not yet the extra.
-    assert report["extra mos"] == {"value": "not installed", "note": "to have it: pip install 'jupyter-voicelab[mos]'"}
-    assert report["jupyter"]["note"] == "to have it: pip install 'jupyter-voicelab[notebook]'"
+    assert report["extra mos"] == {"value": "not installed", "note": "to install: pip install 'jupyter-voicelab[mos]'"}
+    assert report["jupyter"]["note"] == "to install: pip install 'jupyter-voicelab[notebook]'"
 
 
 def test_a_kernel_of_another_python_and_widgets_that_jupyterlab_does_not_find(

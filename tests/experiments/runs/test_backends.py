@@ -333,5 +333,5 @@ def test_a_damaged_take_is_spoken_anew_with_a_note(cache: Cache, tones: ToneBack
     assert again == clip
     assert "made anew" in again.notes[0]
     kept = backend.synthesize(Call(ask(), seed=3))
-    assert "kept take, made" in kept.clip().notes[-1]
-    assert "kept take, made" in kept.summary.notes[-1], "whoever hands the stream on tells it too"
+    assert "cached take, made" in kept.clip().notes[-1]
+    assert "cached take, made" in kept.summary.notes[-1], "whoever hands the stream on tells it too"

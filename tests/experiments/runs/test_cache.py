@@ -29,7 +29,7 @@ def test_a_take_is_made_once(cache: Cache, tones: ToneBackend) -> None:
     assert kept.audio == made.audio
     assert (made.cached, kept.cached) == (False, True)
     assert made.clip().notes == ()
-    assert kept.clip().notes == (f"This is a kept take, made {made.created:%Y-%m-%d %H:%M:%S} UTC.",)
+    assert kept.clip().notes == (f"This is a cached take, made {made.created:%Y-%m-%d %H:%M:%S} UTC.",)
     assert kept.clip() == made.clip()
     assert kept.clip().take == made.clip().take
     stats = cache.stats()
