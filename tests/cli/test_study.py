@@ -247,12 +247,13 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(
     (tmp_path / "a" / "x.wav").write_bytes(b"read after the output was checked, this would be an error of its own")
     (tmp_path / "file").write_text("a file")
     (tmp_path / "folder.csv").mkdir()
+    (tmp_path / "folder.html").mkdir()
     (tmp_path / "spec.toml").write_text('text = "Hello."\n[axes]\ntemperature = [0.1, 0.2]\n')
     for command in (
         ("measure", "a", "-o", "file/table.csv"),
         ("measure", "a", "-o", "folder.csv"),
         ("compare", "a", "-o", "file/page.html"),
-        ("compare", "a", "-o", "folder.csv"),
+        ("compare", "a", "-o", "folder.html"),
         ("sweep", "spec.toml", "-o", "file/run", "--backend", service),
         ("sweep", "spec.toml", "-o", "file", "--backend", service),
         ("say", "Hello.", "-o", "file/hello.wav", "--backend", service),
@@ -262,6 +263,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(
         assert "cannot be written" in done.stderr, (command, done.stderr)
         assert "Traceback" not in done.stderr
     assert tones.asked == []
+    assert "must end in .html, got 'table.csv'" in run.refused("compare", "a", "-o", "table.csv")
     assert (tmp_path / "file").read_text() == "a file"
 
 

@@ -87,10 +87,13 @@ def test_a_page_that_cannot_be_written_is_refused_before_takes_are_measured(fold
 
     systems = vl.collect(folder, metrics=[Metric("counted", "", count)])
     (tmp_path / "file").write_text("a file")
-    for path in (tmp_path / "file" / "page.html", tmp_path / "spoken"):
+    folder.rename(tmp_path / "spoken.html")
+    for path in (tmp_path / "file" / "page.html", tmp_path / "spoken.html"):
         for write in (systems.page, systems.result.page):
             with pytest.raises(StoreError, match="cannot be written"):
                 write(path)
+    with pytest.raises(ArgumentError, match=r"path: must end in \.html, got '.*table\.csv'"):
+        systems.page(tmp_path / "table.csv")
     with pytest.raises(StoreError, match="cannot be written"):
         systems.export(tmp_path / "file" / "set", "audiofolder")
     assert measured == []

@@ -265,12 +265,13 @@ def compare(
     """Write a page of systems: their recordings at one loudness, what is measured of them, and how far they differ."""
     from voicelab.experiments.collection import COLLECTED_METRICS, collect
     from voicelab.views.notebook import progress
+    from voicelab.views.sweep_tables import check_page
 
     named = {Path(one).name or one: one for one in sources}
     if len(named) < len(sources):  # A/wav and B/wav
         named = {one: one for one in sources}
     source = sources[0] if len(sources) == 1 else named
-    check_writable(output)
+    check_page(output)
     chosen = _listed(metrics) or COLLECTED_METRICS
     systems = collect(source, metrics=chosen, transcribe=transcribe, jobs=jobs, progress=progress)
     say_line(f"{systems.page(output)}: {systems!r}")

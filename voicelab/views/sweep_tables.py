@@ -15,7 +15,7 @@ from typing import Final
 
 from voicelab.call import short_name
 from voicelab.clip import Clip
-from voicelab.errors import VoicelabError, shortened
+from voicelab.errors import ArgumentError, VoicelabError, shortened
 from voicelab.experiments.metrics import METRICS, Metric, listener_note, measure_rows
 from voicelab.experiments.metrics.measure import resolve
 from voicelab.experiments.sweeps.result import SweepResult, row_of
@@ -106,10 +106,19 @@ def _some(labels: Sequence[str]) -> str:
     return shown if len(labels) <= _VALUES else f"{shown} · … · {shortened(labels[-1], _LONGEST)}"
 
 
+def check_page(path: str | Path) -> Path:
+    """Return the path of a page after checking, before takes are measured, that it ends in .html and can be written."""
+    path = Path(path)
+    if path.suffix.lower() not in {".html", ".htm"}:
+        raise ArgumentError.of("path", f"must end in .html, got {str(path)!r}")
+    check_writable(path)
+    return path
+
+
 def write_systems_page(systems: SystemComparison, path: str | Path, metrics: Iterable[str | Metric] = ()) -> Path:
     """Write the table of systems above all their takes at one loudness into one HTML file; see ``write_page``."""
     chosen = tuple(metrics) or systems.metrics
-    check_writable(Path(path))
+    check_page(path)
     above = systems_bundle(systems)["text/html"]
     return write_page(systems.result, path, chosen, above=above, heard=systems.heard, level=systems.loudness_note)
 
@@ -127,11 +136,10 @@ def write_page(
 
     The sound is mp3 of 64 kbit/s, so that a page of a hundred sentences is some 4 MB; ``export`` has the originals.
     ``above`` is what stands over the takes; ``heard`` gives the clips that play, where they are not as loud as they were
-    made, and ``level`` says how loud they are. Raises StoreError when it cannot be written, RequestInvalid for an unknown
-    metric.
+    made, and ``level`` says how loud they are. Raises StoreError when it cannot be written, ArgumentError for another suffix
+    than .html and for an unknown metric.
     """
-    path, chosen = Path(path), resolve(metrics)
-    check_writable(path)
+    path, chosen = check_page(path), resolve(metrics)
     with on_disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with open_atomic(path, sync=False) as file:
