@@ -233,6 +233,25 @@ def test_a_transaction_that_fails_is_undone(tmp_path: Path) -> None:
     database.close()
 
 
+def test_a_private_database_that_others_may_read_is_restricted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "words"
+    beside = [path.with_name(f"words{suffix}") for suffix in ("-journal", "-wal", "-shm")]
+    Database(path, "list of words", [TABLE], private=False).open()
+    for file in (path, *beside):
+        file.touch()
+        file.chmod(0o664)
+    database = Database(path, "list of words", [TABLE])
+    # A disk without permissions, as FAT, or a file of another owner.
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "chmod", lambda *_: (_ for _ in ()).throw(PermissionError(1, "Operation not permitted")))
+        database.open()
+    database.close()
+    assert _mode(path) == 0o664
+    database.open()
+    database.close()
+    assert {_mode(file) for file in (path, *beside) if file.exists()} == {0o600}
+
+
 def test_a_file_for_all_is_as_any_other(tmp_path: Path) -> None:
     database = Database(tmp_path / "words", "list of words", [TABLE], private=False)
     database.open()

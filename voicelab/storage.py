@@ -110,6 +110,14 @@ def make_folder(path: Path, *, private: bool = False) -> None:
         sync_folder(folder.parent)
 
 
+def restrict(path: Path) -> None:
+    """Take the permissions of group and others from a file, where it is there and the disk has permissions to change."""
+    with suppress(OSError):
+        mode = path.stat().st_mode & 0o777
+        if mode & 0o077:
+            path.chmod(mode & 0o700)
+
+
 def sync_folder(folder: Path) -> None:
     """Wait until the names in a folder are on the disk: a new file is safe only when its name is. Raises OSError."""
     # Windows has no such call and keeps names by itself.
@@ -331,6 +339,9 @@ class Database:
         make_folder(self.path.parent, private=self._private)
         # SQLite would make the file readable for all; its journals take the permissions of the file.
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600 if self._private else 0o666))
+        if self._private:
+            for suffix in ("", "-journal", "-wal", "-shm"):
+                restrict(self.path.with_name(self.path.name + suffix))
         # Transactions are begun by hand: a write must hold the lock from its first read on. The rollback journal is
         # kept: SQLite before 3.51.3 can corrupt a write-ahead log that two connections write.
         db = sqlite3.connect(self.path, timeout=self._busy_s, isolation_level=None, check_same_thread=False)

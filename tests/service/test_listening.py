@@ -100,6 +100,9 @@ def test_practice_has_sounds_and_takes_no_votes(page: httpx.Client, ballot: Ball
         ("GET", "/../votes", None, 404),
         # What the file of votes has no room for.
         ("GET", "/api/listeners/100000000000000000000/trial", None, 404),
+        ("GET", f"/api/listeners/{'9' * 5000}/trial", None, 404),
+        ("POST", f"/api/listeners/{'9' * 5000}/votes", {"trial": "0-0"}, 404),
+        ("POST", "/api/listeners", {"name": "A\x00da"}, 422),
         ("POST", "/api/listeners", {"name": "Ada \ud800"}, 422),
         ("POST", "/api/listeners/0/votes", {"trial": "0-0", "answers": {}, "seconds": 10**400}, 422),
         ("POST", "/api/listeners/0/votes", {"trial": "0-0", "answers": {}, "plays": 10**30}, 422),

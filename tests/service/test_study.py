@@ -28,8 +28,8 @@ from voicelab.experiments.listening.votes import Ballot
 from voicelab.views.listening import listening_page
 
 
-def a_study(listeners: int, items: int = 6, per_listener: int = 3, **fields: Any) -> Study:
-    test = replace(listening_test("AB", items=items, checks=1), per_listener=per_listener)
+def a_study(listeners: int, items: int = 6, per_listener: int = 3, checks: int = 1, **fields: Any) -> Study:
+    test = replace(listening_test("AB", items=items, checks=checks), per_listener=per_listener)
     return Study(test, listeners, consent="Agreed?", questions=QUESTIONS, **fields)
 
 
@@ -136,7 +136,7 @@ def check_kept(study: Study, path: Path, listeners: list[Listener]) -> None:
 
 
 def test_listeners_who_come_together(tmp_path: Path) -> None:
-    study = a_study(12, headphones="huggins")
+    study = a_study(12, headphones="huggins", checks=0)  # whose choices are random, so that many would be excluded
     with Ballot(study.test, tmp_path / "votes") as ballot, listening_page(ballot, study) as address:
         listeners = asyncio.run(together(address, 12))
         with httpx.Client(base_url=address, **PLAIN) as client:
@@ -172,6 +172,125 @@ def test_nobody_answers_for_another(tmp_path: Path) -> None:
         refused: list[Any] = [{"session": "short"}, {"session": SECRET, "id": 3}, [], {"session": None}]
         for bad in refused:
             assert client.post("/api/listeners", json=bad).status_code == 422
+
+
+_WRONG: list[Any] = [
+    None, True, 0, -1, 10**19, 10**30, 10**4000, 1.5, 1e308, float("nan"), float("inf"), -float("inf"), "", " ", "x" * 10**4,
+    "\x00", "a\x00b", "\x1b[2J", "\ud800", "٣", "9" * 20, [], [[]], ["A"], {}, {"A": {}}, {"a": [{"b": 10**30}]},
+]  # fmt: skip
+
+
+def test_no_body_path_or_header_is_an_internal_error(tmp_path: Path) -> None:
+    study = a_study(4, headphones="huggins", comment="Else?")
+    draw = random.Random(1)
+    texts = [json.dumps(value) for value in _WRONG] + [
+        "1e400",
+        "9" * 5000,
+        "[" * 5000,
+        '{"a":1,"a":2}',
+        "-0",
+        '"\\ud83d"',
+    ]
+    with (
+        Ballot(study.test, tmp_path / "votes") as ballot,
+        listening_page(ballot, study) as address,
+        httpx.Client(base_url=address, headers={"x-voicelab-listener": SECRET}, **PLAIN) as client,
+    ):
+        asked = {
+            "/api/listeners": ("session", "id", "name"),
+            "/api/listeners/0/steps": ("step", "answers"),
+            "/api/listeners/0/votes": ("trial", "answers", "seconds", "plays"),
+        }
+        good = {"answers": "{}", "session": f'"{SECRET}-other"', "trial": '"0-0"'}
+        for step in study.steps:
+            state = client.post("/api/listeners", json={"session": SECRET, "id": "me"}).json()
+            assert (state["listener"], state["steps"][0]) == (0, step)
+            good["step"] = f'"{step}"'
+            for path, names in asked.items():
+                if path.endswith("steps") and step not in {"questionnaire", "headphones", "trials"}:
+                    continue  # any answers are some
+                for name in names:
+                    for text in texts:
+                        given = {**{key: good.get(key, "1") for key in names}, name: text}
+                        if draw.random() < 0.2:
+                            given["answers"] = (
+                                f'{{"{draw.choice(["age", "tongue", "A", "choice", "answers"])}": {text}}}'
+                            )
+                        body = "{" + ", ".join(f'"{key}": {value}' for key, value in given.items()) + "}"
+                        answer = client.post(path, content=body.encode())
+                        assert answer.status_code in {200, 404, 422}, (path, body[:200], answer.text[:300])
+                        if answer.status_code != 200:
+                            assert answer.json()["status"] == answer.status_code
+                            assert len(answer.text) < 1000
+            if step == "trials":
+                break
+            answers: dict[str, Any] = FIRST.get(step, {})
+            if step == "headphones":
+                ids = [trial["id"].split("-headphones") for trial in state[step]]
+                answers = {"answers": [check_answer(int(which), int(place)) for which, place in ids]}
+            client.post("/api/listeners/0/steps", json={"step": step, "answers": answers})
+
+
+def test_no_number_in_a_path_is_an_internal_error(tmp_path: Path) -> None:
+    study = a_study(4, headphones="huggins")
+    numbers = ["0", "1", "00", "-1", "1.5", "9" * 10, "9" * 20, "9" * 5000, "٣", "%00", "%F0%9F%98%80", "x", "%0A"]
+    with (
+        Ballot(study.test, tmp_path / "votes") as ballot,
+        listening_page(ballot, study) as address,
+        httpx.Client(base_url=address, headers={"x-voicelab-listener": SECRET}, **PLAIN) as client,
+    ):
+        client.post("/api/listeners", json={"session": SECRET, "id": "me"})
+        for number in numbers:
+            for path in (
+                f"listeners/{number}/trial",
+                f"sounds/{number}-0-A",
+                f"sounds/0-{number}-A",
+                f"sounds/0-headphones{number}",
+            ):
+                assert client.get(f"/api/{path}").status_code in {200, 404, 422}, path
+            for path in ("votes", "steps"):
+                assert client.post(f"/api/listeners/{number}/{path}", json={}).status_code in {404, 422}
+        assert client.get("/api/test").status_code == 200
+
+
+def test_excluded_listeners_are_replaced(tmp_path: Path) -> None:
+    study = a_study(3, checks=2)
+    with (
+        Ballot(study.test, tmp_path / "votes") as ballot,
+        listening_page(ballot, study) as address,
+        httpx.Client(base_url=address, **PLAIN) as client,
+    ):
+
+        def take_part(name: str, attentive: bool) -> dict[str, Any]:
+            headers = {"x-voicelab-listener": SECRET + name}
+            state: dict[str, Any] = client.post("/api/listeners", json={"session": SECRET + name}).json()
+            while "end" not in state:
+                step, number = state["steps"][0], state["listener"]
+                while step == "trials" and (trial := ballot.next_trial(number)) is not None:
+                    wrong = "B" if trial.answer == "A" else "A"
+                    choice = trial.answer if attentive and trial.check else wrong
+                    body = {"trial": trial.id, "answers": {"choice": choice}}
+                    assert client.post(f"/api/listeners/{number}/votes", json=body, headers=headers).json() == {
+                        "kept": True
+                    }
+                body = {"step": step, "answers": FIRST.get(step, {})}
+                state = client.post(f"/api/listeners/{number}/steps", json=body, headers=headers).json()
+            return state
+
+        for name, attentive in (("a", True), ("b", False), ("c", True), ("d", False)):
+            assert take_part(name, attentive)["end"] == "finished"
+        progress = study.progress(ballot)
+        assert (progress.finished, progress.counted, progress.wanted, progress.enough) == (4, 2, 3, False)
+        assert str(progress).startswith("2 of 3 listeners (4 finished, 2 excluded)")
+        assert take_part("e", True)["end"] == "finished"
+        assert client.post("/api/listeners", json={"session": SECRET + "f"}).json() == {"end": "full"}
+        progress, result = study.progress(ballot), analyse(study.test, ballot)
+        assert (progress.finished, progress.counted, progress.enough) == (5, 3, True)
+        assert result.listeners == progress.counted
+        assert {*study.finished(ballot)} - {*study.counted(ballot)} == {*result.excluded}
+        # The third attentive listener was asked what an excluded one had been asked.
+        blocks = ballot.people().set_index("listener")["block"]
+        assert sorted(blocks[list(study.counted(ballot))]) == [0, 1, 2]
 
 
 def served(folder: Path, port: int = 0) -> AbstractContextManager[tuple[subprocess.Popen[str], str]]:

@@ -83,7 +83,7 @@ def listen(
 ) -> None:
     """Serve a listening study until Ctrl-C or SIGTERM; the same command goes on with it."""
     # With them come the libraries of notebooks and sounds, for which other commands need not wait.
-    from voicelab.experiments.listening.study import Study
+    from voicelab.experiments.listening.study import Study, listeners_text
     from voicelab.experiments.listening.votes import Ballot
     from voicelab.views.listening import listening_page
 
@@ -104,7 +104,8 @@ def listen(
         say_line(f"voicelab: {study.test.name} is at {address}", to_stderr=True)
         while not stop.wait(1.0):
             if finished != (finished := len(study.finished(ballot))):
-                say_line(f"voicelab: {finished} of {study.listeners} listeners", to_stderr=True)
+                counted = len(study.counted(ballot))
+                say_line(f"voicelab: {listeners_text(counted, finished, study.listeners)}", to_stderr=True)
 
 
 def _port(name: str, text: str) -> int:

@@ -229,6 +229,7 @@ def measure(
     """Measure recordings: a row for each, a column for each metric. Texts are in NAME.txt or NAME.lab beside them."""
     from voicelab.experiments.metrics import BASIC
     from voicelab.experiments.metrics import measure as table_of
+    from voicelab.experiments.tables import csv_bytes
     from voicelab.views.notebook import progress
 
     suffix = ".csv" if output is None else output.suffix.lower()
@@ -243,7 +244,7 @@ def measure(
     if output is None:
         say_line(frame.round(4).to_string(index=False))
     else:
-        data = frame.to_csv(index=False).encode() if suffix == ".csv" else frame.to_parquet(index=False)
+        data = csv_bytes(frame) if suffix == ".csv" else frame.to_parquet(index=False)
         write_atomic(output, data)
     if note := frame.attrs.get("note"):
         say_line(note, to_stderr=True)

@@ -20,6 +20,7 @@ from voicelab.audio.formats import channels_of
 from voicelab.call import Call
 from voicelab.clip import UNKNOWN_TEXT, Clip, Take
 from voicelab.errors import ArgumentError, AudioError, StoreError
+from voicelab.experiments.tables import restore_texts
 from voicelab.storage import digest_of, write_atomic
 
 SUFFIXES: Final = frozenset(
@@ -236,7 +237,9 @@ def _read_table(path: Path) -> list[Any]:
         if path.suffix.lower() == ".jsonl":
             return [dict(json.loads(line)) for line in read_text(path).splitlines() if line.strip()]
         separator = "\t" if path.suffix.lower() == ".tsv" else ","
-        return pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False).to_dict("records")
+        table = pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False)
+        # A file of others may have quotes for reasons of its own.
+        return (restore_texts(table) if path.name == "takes.csv" else table).to_dict("records")
     except (OSError, ValueError) as error:
         raise StoreError(f"{path} cannot be read: {error}") from error
 
@@ -312,6 +315,7 @@ def _tables(layout: Layout, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]
     import pandas as pd
 
     if layout == "audiofolder":
+        # Raw: a quote before a text, as in other tables, would be taken for a part of its transcript.
         return {"metadata.csv": pd.DataFrame(rows).to_csv(index=False)}
     if layout == "ljspeech":  # the third column is the text as it is read, which is the same here
         texts = [(Path(row["file_name"]).stem, row["text"].replace("|", " ")) for row in rows]

@@ -6,6 +6,7 @@ one browser, which shows its secret with every answer. Nothing that the page rec
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -36,6 +37,7 @@ _CONNECTIONS: Final = 4000
 # Longer than browsers keep an idle connection: a vote that is sent while the server closes it has to be sent again.
 _KEEP_ALIVE_SECONDS: Final = 330
 _HEADER: Final = "x-voicelab-listener"
+_NUMBER: Final = re.compile(r"\d{1,10}", re.ASCII)
 PAGE: Final = """<!doctype html>
 <html lang="en">
 <head>
@@ -82,7 +84,10 @@ def listening_app(ballot: Ballot, static: Path, study: Study | None = None) -> S
         async def answered(request: Request) -> Response:
             body = await _body(request) if request.method == "POST" else {}
             body |= {"secret": request.headers.get(_HEADER)}
-            value = await run_in_threadpool(session.answer, call, request.path_params.get("listener"), body)
+            listener = request.path_params.get("listener", "")
+            # Not starlette's int, which fails at thousands of digits.
+            number = int(listener) if _NUMBER.fullmatch(listener) else None
+            value = await run_in_threadpool(session.answer, call, number, body)
             return json_response({"trial": value} if call == "trial" else value)
 
         return answered
@@ -98,9 +103,9 @@ def listening_app(ballot: Ballot, static: Path, study: Study | None = None) -> S
             *(Route(f"/{name}", file) for name in FILES),
             Route("/api/test", api("test")),
             Route("/api/listeners", api("join"), methods=["POST"]),
-            Route("/api/listeners/{listener:int}/trial", api("trial")),
-            Route("/api/listeners/{listener:int}/votes", api("vote"), methods=["POST"]),
-            Route("/api/listeners/{listener:int}/steps", api("step"), methods=["POST"]),
+            Route("/api/listeners/{listener}/trial", api("trial")),
+            Route("/api/listeners/{listener}/votes", api("vote"), methods=["POST"]),
+            Route("/api/listeners/{listener}/steps", api("step"), methods=["POST"]),
             Route("/api/sounds/{id:str}", sound),
         ],
         exception_handlers={VoicelabError: _failed},

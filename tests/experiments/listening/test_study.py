@@ -96,6 +96,42 @@ def test_a_whole_study(tmp_path: Path, kind: Kind) -> None:
     assert (tmp_path / "votes.key").stat().st_mode & 0o777 == 0o600
 
 
+def test_files_with_answers_are_for_their_owner_alone(tmp_path: Path) -> None:
+    study = a_study(code="C0DE")
+    folder = study.save(tmp_path / "new" / "study")
+    modes = {path: path.stat().st_mode & 0o777 for path in (folder, *folder.rglob("*"))}
+    assert set(modes.values()) == {0o700, 0o600}
+    old = tmp_path / "old.sqlite3"
+    for path in (folder / "votes.sqlite3", old, tmp_path / "votes" / "here.sqlite3"):
+        with Ballot(study.test, path) as ballot:
+            BlindStudy(study, ballot)
+        key = path.with_name(f"{path.name}.key")
+        assert {one.stat().st_mode & 0o777 for one in (path, key)} == {0o600}
+        for one in (path, key):
+            one.chmod(0o644)
+        with Ballot(study.test, path) as ballot:
+            BlindStudy(study, ballot)
+        assert {one.stat().st_mode & 0o777 for one in (path, key)} == {0o600}
+    assert (tmp_path / "votes").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {"block": math.inf}, {"block": "one"}, {"steps": [1]}, {"steps": {"\ud800": {}}}, {"steps": {"comment": 3}},
+        {"votes": [3]}, {"votes": {"trial": 1}}, {"listener": "\x00"}, {"votes": [{"trial": "0-0", "seconds": 10**400}]},
+    ],
+)  # fmt: skip
+def test_a_file_with_odd_answers_is_refused(tmp_path: Path, answers: dict[str, Any]) -> None:
+    study = a_study()
+    whole = {"listener": "a", "block": 0, "steps": {}, "votes": [], "design": study.test.digest, **answers}
+    (tmp_path / "answers.json").write_text(json.dumps(whole))
+    with Ballot(study.test, tmp_path / "votes") as ballot:
+        with pytest.raises((StoreError, RequestInvalid, NotFound)):
+            study.collect(ballot, tmp_path / "answers.json")
+        assert not ballot.votes()
+
+
 def test_steps_come_in_order_and_a_step_again_changes_nothing(tmp_path: Path) -> None:
     study = a_study()
     with Ballot(study.test, tmp_path / "votes") as ballot:
@@ -238,7 +274,7 @@ def test_trials_of_who_has_gone_are_handed_on(tmp_path: Path, monkeypatch: pytes
 
 def test_a_study_that_has_its_listeners_takes_no_more(tmp_path: Path) -> None:
     study = a_study(questions=())
-    study = replace(study, test=replace(study.test, per_listener=3), listeners=2)
+    study = replace(study, test=replace(study.test, per_listener=3, checks=0), listeners=2)
     with Ballot(study.test, tmp_path / "votes") as ballot:
         page = BlindStudy(study, ballot)
         begun = reach(page, page.enter(SECRET, "slow"), "trials")

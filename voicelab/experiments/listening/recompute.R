@@ -10,7 +10,10 @@ kind <- study$kind
 choices <- kind %in% c("AB", "ABX")
 tail_share <- (1 - study$confidence) / 2
 scale <- list(MOS = c(1, 5), MUSHRA = c(0, 100), CMOS = c(-3, 3))[[kind]]
+# Text that a spreadsheet would run as a formula has a quote before it.
+plain <- function(column) if (is.character(column)) sub("^'('*[=+@\t\r\n＝＋－＠-])", "\\1", column) else column
 everything <- read.csv("votes.csv", check.names = FALSE, na.strings = "")
+everything[] <- lapply(everything, plain)
 everything$listener <- as.character(everything$listener)
 everything$item <- as.character(everything$item)
 votes <- everything[everything$counts == "True", ]
@@ -400,6 +403,7 @@ if ("place" %in% names(votes)) {
 }
 
 printed <- read.csv("figures.csv", na.strings = NULL, colClasses = c("character", "character", "character", "numeric"))
+printed[] <- lapply(printed, plain)
 # An end near 0 of a wide interval is as exact as the interval.
 reaches <- ave(abs(printed$value), sub(", (low|high)$", "", printed$figure), printed$first, printed$second, FUN = max)
 other <- 0

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -540,11 +541,16 @@ def figures(everything: pd.DataFrame, study: dict[str, Any]) -> Iterator[Row]:
     yield from habits(votes, study["kind"])
 
 
+def plain(value: Any) -> Any:
+    """Return a cell without the quote that keeps spreadsheets from running its text as a formula."""
+    return re.sub(r"\A'(?='*[=+\-@\t\r\n＝＋－＠])", "", value) if isinstance(value, str) else value
+
+
 def main(folder: Path, say: Callable[[str], Any] = sys.stdout.write) -> int:
     """Compare figures.csv with what votes.csv gives; 1 where they differ."""
     study = json.loads((folder / "study.json").read_text(encoding="utf-8"))
-    votes = pd.read_csv(folder / "votes.csv", dtype=dict.fromkeys(NAMES, str))
-    printed = pd.read_csv(folder / "figures.csv", keep_default_na=False)
+    votes = pd.read_csv(folder / "votes.csv", dtype=dict.fromkeys(NAMES, str)).map(plain)
+    printed = pd.read_csv(folder / "figures.csv", keep_default_na=False).map(plain)
     anew = {row[:3]: float(row[3]) for row in figures(votes, study)}
     ends = printed[["figure", "first", "second"]].assign(reach=printed["value"].abs())
     ends["figure"] = ends["figure"].str.removesuffix(", low").str.removesuffix(", high")

@@ -24,6 +24,7 @@ from voicelab.experiments.listening.design import ANCHORS, REFERENCE
 from voicelab.experiments.listening.results import FAILED_CHECKS, ListeningResult, least_p
 from voicelab.experiments.statistics import Estimate, intraclass_correlation, krippendorff_alpha
 from voicelab.experiments.statistics.estimate import interval
+from voicelab.experiments.tables import csv_bytes
 from voicelab.storage import write_atomic
 
 if TYPE_CHECKING:
@@ -75,24 +76,24 @@ class ListeningReport:
     def save(self, folder: str | Path) -> Path:
         """Write report.html, methods.txt, figures.csv, votes.csv, study.json, recompute.py and recompute.R.
 
-        Where a study asked its listeners something, also listeners.csv. The programs need nothing of voicelab. Returns the
-        folder. Raises StoreError when the disk fails.
+        Where a study asked its listeners something, also listeners.csv. The programs need nothing of voicelab. Only their
+        owner may read the files: votes name listeners. Returns the folder. Raises StoreError when the disk fails.
         """
         folder = Path(folder)
         study = json.dumps(self.study, indent=1, ensure_ascii=False) + "\n"
         contents = {
             "report.html": self.html.encode(),
             "methods.txt": f"{self.text}\n".encode(),
-            "figures.csv": _csv(self.figures),
-            "votes.csv": _csv(self.votes),
+            "figures.csv": csv_bytes(self.figures),
+            "votes.csv": csv_bytes(self.votes),
             "study.json": study.encode(),
         }
         if not self.listeners.empty:
-            contents["listeners.csv"] = _csv(self.listeners)
+            contents["listeners.csv"] = csv_bytes(self.listeners)
         for name in ("recompute.py", "recompute.R"):
             contents[name] = files("voicelab.experiments.listening").joinpath(name).read_bytes()
         for name, data in contents.items():
-            write_atomic(folder / name, data)
+            write_atomic(folder / name, data, private=True)
         return folder
 
     def __str__(self) -> str:
@@ -115,7 +116,7 @@ def report_of(result: ListeningResult) -> ListeningReport:
     if result.outcome is not None:
         plan = result.outcome.plan
         study["plan"] = {"primary": plan.primary, "claim": plan.claim, "margin": plan.margin, "sha256": plan.digest}
-    study["votes_sha256"] = hashlib.sha256(_csv(votes)).hexdigest()
+    study["votes_sha256"] = hashlib.sha256(csv_bytes(votes)).hexdigest()
     listeners = _listeners(result.people)
     text = "\n\n".join(_paragraphs(result, table, listeners, study))
     return ListeningReport(text, _page(text, table, listeners, study), table, listeners, votes, study)
@@ -125,11 +126,6 @@ def _placed(votes: pd.DataFrame) -> pd.DataFrame:
     """Return votes with the place in the sitting that their trials' names tell, where they tell it."""
     places = votes["trial"].astype(str).str.extract(r"^\d+-(\d+)$")[0]
     return votes.assign(place=places.astype(int)) if places.notna().all() else votes
-
-
-def _csv(table: pd.DataFrame) -> bytes:
-    text: str = table.to_csv(index=False, lineterminator="\n")
-    return text.encode()
 
 
 def _listeners(people: pd.DataFrame) -> pd.DataFrame:

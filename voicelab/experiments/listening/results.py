@@ -226,6 +226,11 @@ def _people(votes: Ballot | pd.DataFrame, counting: pd.DataFrame) -> pd.DataFram
     return people.assign(counts=people["listener"].isin(counting["listener"]))
 
 
+def excluded_listeners(test: ListeningTest, votes: pd.DataFrame) -> dict[str, str]:
+    """Return the listeners whom ``analyse`` excludes, each with the reason."""
+    return {} if votes.empty else _counting(test, votes)[1]
+
+
 def _counting(test: ListeningTest, frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
     """Return the rows that count, and who is left out for which reason."""
     excluded = _inattentive(frame)

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import json
 import math
+import re
 import secrets
 import sqlite3
 import time
@@ -20,16 +21,16 @@ import numpy as np
 
 from voicelab.clip import Clip
 from voicelab.display import view
-from voicelab.errors import ArgumentError, NotFound, RequestInvalid, StoreError
+from voicelab.errors import ArgumentError, NotFound, RequestInvalid, StoreError, shortened
 from voicelab.experiments.files import read_text
 from voicelab.experiments.listening.blocks import check_connected
 from voicelab.experiments.listening.design import SETTINGS, ListeningTest, wav_bytes
 from voicelab.experiments.listening.plan import Plan
-from voicelab.experiments.listening.results import analyse
+from voicelab.experiments.listening.results import analyse, excluded_listeners
 from voicelab.experiments.listening.votes import Ballot, BlindBallot, number_of, text_of
 from voicelab.experiments.statistics import BettingTest
 from voicelab.experiments.statistics.estimate import one_of, whole
-from voicelab.storage import disk_error, write_atomic
+from voicelab.storage import disk_error, restrict, write_atomic
 
 Headphones = Literal["", "huggins", "antiphase"]
 
@@ -45,6 +46,7 @@ _ASKED: Final[Mapping[str, str]] = {
     "antiphase": "You hear a tone three times. Which is the softest?",
 }
 _LONGEST: Final = 5000
+_NUMBER: Final = re.compile(r"\d{1,10}", re.ASCII)
 _toml = partial(json.dumps, ensure_ascii=False)
 _P808: Final[Mapping[str, str]] = {
     "MOS": "How do you rate the overall quality of the speech?",
@@ -106,7 +108,8 @@ class Study:
 
     Args:
         test: what is asked. Listeners read its name and instructions as the welcome.
-        listeners: how many are to finish; then the page takes no new ones.
+        listeners: number of listeners who are to finish and count by the exclusion rules of ``analyse``; then the page takes
+            no new ones. The trials of an excluded listener go to a new one.
         consent: what a listener agrees to; each line is a paragraph.
         questions: about the listener; ``accept`` of one makes it a qualification.
         headphones: a check of six trials: "huggins", a pitch that only both ears together hear (A. E. Milne et al., "An
@@ -186,7 +189,7 @@ class Study:
     def save(self, folder: str | Path) -> Path:
         """Write the study into a folder, ``study.toml`` and its sounds, for ``load`` and ``voicelab listen``; return it.
 
-        The file may be edited. Raises StoreError.
+        Only their owner may read the files, beside which answers are kept. ``study.toml`` may be edited. Raises StoreError.
         """
         folder, test = Path(folder), self.test
         own = [item.name for item in fields(self) if item.name not in {"test", "questions"}]
@@ -201,9 +204,9 @@ class Study:
             lines += ["", f"[{section}]"]
             for place, (name, clip) in enumerate(clips.items()):
                 path = f"sounds/{number:04}-{place:02}.wav"
-                write_atomic(folder / path, wav_bytes(clip.samples, clip.rate))
+                write_atomic(folder / path, wav_bytes(clip.samples, clip.rate), private=True)
                 lines.append(f"{_toml(name)} = {_toml(path)}")
-        write_atomic(folder / _FILE, ("\n".join(lines) + "\n").encode())
+        write_atomic(folder / _FILE, ("\n".join(lines) + "\n").encode(), private=True)
         return folder
 
     @classmethod
@@ -252,9 +255,10 @@ class Study:
         for file, text in _contents(files):
             try:
                 answers = json.loads(text)
-                name, block, steps = str(answers["listener"])[:32], int(answers["block"]), dict(answers["steps"])
+                name, block = str(answers["listener"])[:32], int(answers["block"])
+                steps = {text_of("steps", step, 1, 100): dict(given) for step, given in dict(answers["steps"]).items()}
                 votes, design = [dict(one) for one in answers["votes"]], str(answers["design"])
-            except (ValueError, KeyError, TypeError) as error:
+            except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
                 raise StoreError(f"{file} cannot be read as a listener's answers: {error}") from error
             if design != self.test.digest:
                 raise StoreError(f"{file} has answers to another design of the test: its digest is {design[:16]}…")
@@ -269,18 +273,25 @@ class Study:
         """Return the listeners who have gone through every step, in the order in which they did."""
         return ballot.reached(self.steps[-1])
 
+    def counted(self, ballot: Ballot) -> tuple[str, ...]:
+        """Return the finished listeners whom ``analyse`` does not exclude, in the order in which they finished."""
+        finished = self.finished(ballot)
+        excluded = excluded_listeners(self.test, ballot.frame()) if finished else {}
+        return tuple(name for name in finished if name not in excluded)
+
     def progress(self, ballot: Ballot, *, plan: Plan | None = None, rule: BettingTest | None = None) -> StudyProgress:
-        """Return how far the study is: who has finished, how wide the interval is, and whether it is enough.
+        """Return how far the study is: who has finished and counts, how wide the interval is, and whether it is enough.
 
         The pair is the plan's, or the test's first two systems. Enough is when the plan's number of listeners (or
-        ``listeners``) has finished, or, for AB and ABX, when ``rule`` says so, which may be asked after every listener.
+        ``listeners``) has finished and counts by the exclusion rules of ``analyse``, or, for AB and ABX, when ``rule`` says
+        so, which may be asked after every listener.
         """
-        finished, rows = self.finished(ballot), ballot.frame()
+        counted, rows = self.counted(ballot), ballot.frame()
         pair = self.test.systems[:2] if plan is None else plan.primary
         wanted = self.listeners if plan is None else plan.listeners
         width, decision = None, None
-        if finished:
-            rows = rows[rows["listener"].isin(finished)]
+        if counted:
+            rows = rows[rows["listener"].isin(counted)]
             crossed = {frozenset(names): test.estimate for names, test in analyse(self.test, rows).crossed.items()}
             if (estimate := crossed.get(frozenset(pair))) is not None:
                 width = (estimate.high - estimate.low) / 2.0
@@ -290,20 +301,21 @@ class Study:
                     "rule", f"a test by betting is of choices (AB, ABX), and this is {self.test.kind}"
                 )
             shares: dict[Any, Any] = {}
-            if finished:
+            if counted:
                 rows = rows[~rows["check"].astype(bool) & rows[["chosen", "other"]].isin(pair).all(axis=1)]
                 right = rows["right"] if self.test.kind == "ABX" else rows["chosen"] == pair[0]
                 shares = right.groupby(rows["listener"]).mean().to_dict()
-            decision = rule.decide([shares[name] for name in finished if name in shares])
-        enough = len(finished) >= wanted or decision in {"effect", "no effect"}
-        return StudyProgress(len(finished), wanted, width, enough, decision)
+            decision = rule.decide([shares[name] for name in counted if name in shares])
+        enough = len(counted) >= wanted or decision in {"effect", "no effect"}
+        return StudyProgress(len(self.finished(ballot)), wanted, width, enough, decision, len(counted))
 
 
 @dataclass(frozen=True, slots=True)
 class StudyProgress:
     """How far a study is. ``width`` is half of the interval of the pair's difference (or share), None before there is one.
 
-    ``decision`` is the stopping rule's, None without one, and ``enough`` whether the asking may end.
+    ``decision`` is the stopping rule's, None without one, and ``enough`` whether the asking may end. ``counted`` of the
+    ``finished`` listeners are not excluded by ``analyse``.
     """
 
     finished: int
@@ -311,12 +323,19 @@ class StudyProgress:
     width: float | None
     enough: bool
     decision: str | None = None
+    counted: int = 0
 
     def __str__(self) -> str:
-        parts = [f"{self.finished} of {self.wanted} listeners"]
+        parts = [listeners_text(self.counted, self.finished, self.wanted)]
         parts += [f"interval ±{self.width:.2f}".replace("±0.", "±.")] if self.width is not None else []
         parts += [f"stopping rule: {self.decision}"] if self.decision is not None else []
         return ", ".join([*parts, *["enough"] * self.enough])
+
+
+def listeners_text(counted: int, finished: int, wanted: int) -> str:
+    """Return how many of the wanted listeners there are, with the number of finished ones where some are excluded."""
+    excluded = f" ({finished} finished, {finished - counted} excluded)" * (counted < finished)
+    return f"{counted} of {wanted} listeners{excluded}"
 
 
 class BlindStudy(BlindBallot):
@@ -331,6 +350,7 @@ class BlindStudy(BlindBallot):
         self.study = study
         path = ballot.path.with_name(f"{ballot.path.name}.key")
         write_atomic(path, secrets.token_hex(32).encode(), replace=False, private=True)
+        restrict(path)
         try:
             self._key = path.read_bytes()
         except OSError as error:
@@ -340,6 +360,7 @@ class BlindStudy(BlindBallot):
         self._steps: dict[int, dict[str, Any]] = {}
         self._began = time.monotonic()
         self._active: dict[int, float] = {}
+        self._standing = (-1, frozenset[int]())
 
     def test(self) -> dict[str, Any]:
         """Return what everybody may read: of the test, and of the steps around it."""
@@ -366,19 +387,32 @@ class BlindStudy(BlindBallot):
             raise RequestInvalid.of("session", "Input should be ASCII")
         person = f"id {own}" if own else f"browser {session}"
         name = hmac.new(self._key, person.encode(), hashlib.sha256).hexdigest()[:16]
-        number = self.ballot.together(lambda store: self._enter(store, name, session))
+        excluded = self._excluded()
+        number = self.ballot.together(lambda store: self._enter(store, name, session, excluded))
         if number is None:
             return {"end": "full"}
         self._active[number], self._secrets[number] = time.monotonic(), session
         return self.state(number)
 
-    def _enter(self, store: sqlite3.Connection, name: str, session: str) -> int | None:
+    def _excluded(self) -> frozenset[int]:
+        """Return the numbers of finished listeners who do not count, once enough have finished for that to matter."""
+        finished = self.study.finished(self.ballot)
+        if len(finished) < self.study.listeners:
+            return frozenset()
+        if self._standing[0] != len(finished):
+            out = {*finished} - {*self.study.counted(self.ballot)}
+            numbers = (number for number, name in enumerate(self.ballot.listeners) if name in out)
+            self._standing = (len(finished), frozenset(numbers))
+        return self._standing[1]
+
+    def _enter(self, store: sqlite3.Connection, name: str, session: str, excluded: frozenset[int]) -> int | None:
         row = store.execute("SELECT number FROM listener WHERE name = ?", (name,)).fetchone()
         if row is not None:
             store.execute("UPDATE listener SET session = ? WHERE number = ?", (session, row[0]))
             return int(row[0])
         query = "SELECT listener, name FROM step WHERE name IN (?, 'left')"
         ended: dict[int, str] = dict(store.execute(query, (self.study.steps[-1],)).fetchall())
+        ended |= dict.fromkeys(excluded, "left")
         if sum(step != "left" for step in ended.values()) >= self.study.listeners:
             return None
         # Trials that nobody has answered to the end, and nobody is busy with, go first.
@@ -392,6 +426,8 @@ class BlindStudy(BlindBallot):
 
     def check(self, listener: int, session: object) -> None:
         """Raise NotFound unless the listener goes on in the browser with this secret."""
+        if type(listener) is not int:
+            raise NotFound("no listener has this number; join first")
         if listener not in self._secrets:
             self._secrets[listener] = self.ballot.session(listener)
         if not session or self._secrets[listener] != session:
@@ -434,7 +470,7 @@ class BlindStudy(BlindBallot):
         if not isinstance(answers, Mapping):
             raise RequestInvalid.of("answers", "Input should be an object", type="model_type")
         done = self._done(listener)
-        if name not in done and "left" not in done:
+        if not (isinstance(name, str) and name in done) and "left" not in done:
             self._now(listener, name)
             for step, kept in self._kept(str(name), listener, answers, done).items():
                 self.ballot.keep_step(listener, step, kept)
@@ -477,12 +513,12 @@ class BlindStudy(BlindBallot):
     def _now(self, listener: object, step: object) -> None:
         done = self._done(listener) if type(listener) is int else {}
         if "left" in done or step != next((name for name in self.study.steps if name not in done), None):
-            raise RequestInvalid.of("step", f"{step!r} is not what comes now", type="order")
+            raise RequestInvalid.of("step", f"{shortened(repr(step), 100)} is not what comes now", type="order")
 
     def sound(self, id: object) -> bytes:
         """Return a sound as a WAV file: of a trial, or of the check of headphones. Raises NotFound."""
         which, check, number = id.partition("-headphones") if isinstance(id, str) else ("", "", "")
-        if self.study.headphones and check and which.isdecimal() and number.isdecimal():
+        if self.study.headphones and check and _NUMBER.fullmatch(which) and _NUMBER.fullmatch(number):
             return check_wav(self.study.headphones, int(which) % _SETS, int(number) % CHECKS)
         return super().sound(id)
 

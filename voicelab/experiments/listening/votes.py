@@ -60,6 +60,7 @@ _TRAINING: Final = "training"
 _SOUND: Final = re.compile(
     rf"(?P<block>\d{{1,10}})-(?P<place>{_VOLUME}|(?P<training>{_TRAINING})?\d+)-(?P<letter>\w*)", re.ASCII
 )
+_NOT_TEXT: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 _MOST: Final = 2**31
 """Above every count that occurs, and small enough for an integer of SQLite."""
 
@@ -94,7 +95,7 @@ class Ballot(Closing):
         self.test = test
         self.path = Path(path)
         # Versions 1 and 2 are no longer read; one of version 3 before this is refused as that of another order.
-        self._database = Database(self.path, "file of votes", ("", "", _TABLES), busy_s=10.0, private=False)
+        self._database = Database(self.path, "file of votes", ("", "", _TABLES), busy_s=10.0)
         self._trials = lru_cache(maxsize=4096)(test.trials)
         self._names: dict[int, tuple[str, int]] = {}
         self._waiting: list[tuple[Callable[[sqlite3.Connection], Any], Future[Any]]] = []
@@ -182,7 +183,7 @@ class Ballot(Closing):
 
     def session(self, listener: int) -> str:
         """Return the session in which a listener goes on, "" for an unknown one."""
-        rows = self._read("SELECT session FROM listener WHERE number = ?", listener)
+        rows = self._read("SELECT session FROM listener WHERE number = ?", listener if 0 <= listener < _MOST else -1)
         return str(rows[0][0]) if rows else ""
 
     @property
@@ -314,8 +315,11 @@ class Ballot(Closing):
 def text_of(field: str, value: object, least: int, most: int) -> str:
     """Return text that somebody sent, without blanks around it. Raises RequestInvalid, which names the field."""
     text = value.strip() if isinstance(value, str) else None
-    if text is None or not least <= len(text) <= most or any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise RequestInvalid.of(field, f"Input should be text of {least} to {most} characters")
+    if text is None or not least <= len(text) <= most or _NOT_TEXT.search(text):
+        message = (
+            f"Input should be text of {least} to {most} characters, without control characters and lone surrogates"
+        )
+        raise RequestInvalid.of(field, message)
     return text
 
 

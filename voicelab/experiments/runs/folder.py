@@ -32,7 +32,18 @@ from voicelab.capabilities import Capabilities
 from voicelab.clip import Take, take_key
 from voicelab.distribution import __version__
 from voicelab.errors import StoreError
-from voicelab.storage import UNFINISHED, BlobFolder, DamagedFile, digest_of, inode, make_folder, on_disk, open_atomic
+from voicelab.storage import (
+    UNFINISHED,
+    BlobFolder,
+    DamagedFile,
+    data_home,
+    digest_of,
+    inode,
+    make_folder,
+    on_disk,
+    open_atomic,
+    restrict,
+)
 
 RUN_FILE: Final = "run.jsonl"
 _VERSION: Final = 1
@@ -310,7 +321,10 @@ class RunFolder:
     @contextmanager
     def _alone(self) -> Iterator[BinaryIO]:
         """Hold the file open, made if there is none, and locked where the system has locks."""
-        make_folder(self.folder)
+        private = self.folder.is_relative_to(data_home())  # the cache: texts, and recordings of people
+        make_folder(self.folder, private=private)
+        if private:
+            restrict(self.folder)
         if not self.path.exists():
             check_older(self.folder)
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0)

@@ -26,6 +26,7 @@ from voicelab.experiments.runs.folder import RUN_FILE
 from voicelab.experiments.runs.run import Journal
 from voicelab.experiments.sweeps.axes import Grid, Job
 from voicelab.experiments.sweeps.run import Outcome, State, seconds_of
+from voicelab.experiments.tables import csv_bytes
 from voicelab.storage import check_folder, write_atomic
 
 if TYPE_CHECKING:
@@ -352,7 +353,7 @@ class SweepResult(Shown):
             if take is not None:
                 write_atomic(folder / str(names[-1]), take.audio, sync=False)
         table["file"] = names
-        write_atomic(folder / "takes.csv", table.to_csv(index=False).encode(), sync=False)
+        write_atomic(folder / "takes.csv", csv_bytes(table), sync=False)
         return folder / "takes.csv"
 
     def _lay_out(self, folder: Path, layout: str, options: Mapping[str, Any]) -> Path:
