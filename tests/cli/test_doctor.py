@@ -128,7 +128,7 @@ def test_a_service_that_does_not_take(
     assert "\n                      to fix it: " in done.stdout
     assert fix in done.stdout
     assert (key or "none")[:12] not in done.output
-    assert done.stdout.splitlines()[-1] == "problems: VOICELAB_BASE_URL"
+    assert done.stdout.splitlines()[-1] == "problems: VOICELAB_BASE_URL; warnings: hearing"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a folder is made unusable with a file in its way")

@@ -247,7 +247,7 @@ def measure(
         data = csv_bytes(frame) if suffix == ".csv" else frame.to_parquet(index=False)
         write_atomic(output, data)
     if note := frame.attrs.get("note"):
-        say_line(note, to_stderr=True)
+        say_line(note, to_stderr=output is not None)
 
 
 def compare(

@@ -15,7 +15,7 @@ from voicelab.display import Shown, view
 from voicelab.errors import ArgumentError, check_options
 from voicelab.experiments.comparison import Comparison
 from voicelab.experiments.listening.design import Kind, ListeningTest, match_loudness
-from voicelab.experiments.metrics import Metric, check_measuring, measure
+from voicelab.experiments.metrics import Metric, check_measuring, measure, with_note
 from voicelab.experiments.runs.cache import Cache
 from voicelab.experiments.statistics import Effects, crossed_mean, effects
 from voicelab.experiments.statistics.estimate import Estimate, between, holm, varies
@@ -102,8 +102,7 @@ class SystemComparison(Shown):
             )
         measured = measure(map(self._levelled, there), self.metrics, **self.measuring)
         frame = pd.concat([pd.DataFrame(rows), measured], axis=1)
-        frame.attrs = measured.attrs
-        return frame
+        return with_note(frame, self.metrics, self.measuring.get("tools"))
 
     def heard(self, outcome: Outcome) -> Clip:
         """Return the clip of an outcome at one loudness with its text by the others; as it is where that cannot be."""
@@ -163,7 +162,7 @@ class SystemComparison(Shown):
         """
         means = self.frame.groupby("system")[self._columns].mean()
         if not self._compared or len(self.names) < 2:
-            return means.loc[list(self.names)].T
+            return with_note(means.loc[list(self.names)].T, self.metrics, self.measuring.get("tools"))
         compared, contrasts = self.effects.frame.set_index("metric"), self.effects.contrasts
         ending = "_texts" if "low_texts" in contrasts else ""
         table = means.loc[list(self.names), self._compared].T.rename_axis(columns=None)
@@ -171,7 +170,7 @@ class SystemComparison(Shown):
             for part, head in (("estimate", "difference"), ("low", "low"), ("high", "high")):
                 table[f"{name} {head}"] = rows[f"{part}{ending}"]
         table["p"] = compared["p_texts_holm" if "p_texts_holm" in compared else "p_holm"]
-        return table
+        return with_note(table, self.metrics, self.measuring.get("tools"))
 
     def page(self, path: str | Path = "systems.html", **options: Any) -> Path:
         """Write one HTML file: the table, and every take, to be heard at one loudness; see ``SweepResult.page``."""

@@ -18,7 +18,7 @@ from voicelab.call import parse_value, short_name
 from voicelab.errors import RequestInvalid, VoicelabError
 from voicelab.experiments.listening.design import KINDS
 from voicelab.experiments.listening.votes import Ballot
-from voicelab.experiments.metrics import Metric
+from voicelab.experiments.metrics import Metric, with_note
 from voicelab.experiments.statistics.effects import effects
 from voicelab.experiments.sweeps.axes import Grid
 from voicelab.experiments.sweeps.result import RowState, SweepResult, place, row_of, waiting_rows
@@ -322,7 +322,7 @@ class ResultPanel(SavedOutput, TakesView):
         ids = [place(result.grid, outcome.job) for outcome in result.outcomes]
         for metric in self.grid.work.metrics:
             frame[metric.name] = [figures.get(key, {}).get(metric.name, float("nan")) for key in ids]
-        return frame
+        return with_note(frame, self.grid.work.metrics)
 
     def _output_of(self, make: Callable[[SweepResult], Mapping[str, str]]) -> w.HTML:
         return w.HTML(make(self.result)["text/html"])

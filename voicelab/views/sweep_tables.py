@@ -30,6 +30,7 @@ from voicelab.views.bundles import (
     embedded_audios,
     error_html,
     format_figure,
+    metric_label,
     small_print,
     systems_bundle,
     table,
@@ -147,11 +148,16 @@ def write_page(
     return path
 
 
+def _heading(metric: Metric) -> str:
+    """Return a metric's name with its unit, or with the ASR model that it needs."""
+    return metric_label(metric.name) if "recognizer" in metric.needs else f"{metric.name} {metric.unit}".strip()
+
+
 def _page(
     result: SweepResult, metrics: Sequence[Metric], above: str, heard: Callable[[Outcome], Clip] | None, level: str
 ) -> Iterator[str]:
     axes = [axis.name for axis in result.grid.axes]
-    heads = [*map(short_name, axes), "take", "", *(f"{metric.name} {metric.unit}".strip() for metric in metrics)]
+    heads = [*map(short_name, axes), "take", "", *map(_heading, metrics)]
     note = listener_note(metrics)
     notes = f"<p>{escape(note)}</p>" if note not in above else ""
     head_cells = "".join(

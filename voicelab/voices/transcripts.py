@@ -83,8 +83,8 @@ class PocketRecognizer:
 
     name: Final = "pocketsphinx"
     worth: Final = (
-        "It often mishears, natural voices most: by it Kokoro's bf_emma has .31 of its words wrong and flite's rms .10, by "
-        "Whisper base .01 and .02. So do not rank systems by it; faster-whisper hears better (the extra whisper)."
+        "It often misrecognizes clear speech, natural voices most: WER 31 % for Kokoro's bf_emma and 10 % for flite's rms, "
+        "by Whisper base 1 % and 2 %. So do not rank systems by it; faster-whisper is more accurate (the extra whisper)."
     )
 
     def __init__(self) -> None:

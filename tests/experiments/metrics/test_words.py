@@ -10,10 +10,12 @@ import jiwer
 import numpy as np
 import pytest
 from pocketsphinx import get_model_path
+from typer.testing import CliRunner
 
 import voicelab as vl
 from voicelab.audio.samples import Samples
 from voicelab.audio.words import Words, WordTime
+from voicelab.cli import app
 from voicelab.clip import Clip
 from voicelab.experiments.metrics import Tools, measure
 from voicelab.experiments.metrics.words import _syllables, split_words
@@ -103,6 +105,63 @@ def test_the_embedded_voice_is_understood() -> None:
     assert right.wer < 0.7 < wrong.wer
     assert right.cer < right.wer + 0.2
     assert np.isfinite(right.cer)
+
+
+TEXTS = ("We left at nine.", "The birch canoe slid on the smooth planks.")
+UNRELIABLE = "It often misrecognizes clear speech"
+
+
+def test_every_table_of_word_errors_prints_the_asr_model_and_how_reliable_it_is(tmp_path: Path) -> None:
+    with vl.connect() as lab:
+        result = lab.sweep(list(TEXTS), temperature=[0.2, 1.0]).run(tmp_path / "run")
+        clips = [take.clip() for take in result.takes]
+        page = result.page(tmp_path / "page.html", metrics=["wer", "duration"]).read_text()
+        swept = result.frame("wer", "duration")
+        kept = vl.load(tmp_path / "run").frame("wer")
+        effect = vl.effects(swept, "temperature", "wer", blocks=["text"])
+    measured = vl.measure(clips, ["duration", "wer", "cer", "words"])
+    assert list(measured) == ["duration", "wer", "cer", "recognizer", "words", "undefined"]
+    for table in (measured, swept, kept, measured[["wer"]].round(2), measured.sort_values("cer").head(2)):
+        for shown in (repr(table), str(table), table._repr_html_()):  # type: ignore[operator]
+            assert "ASR model pocketsphinx. " + UNRELIABLE in shown
+    assert measured["wer"].max() > 0.0  # as ever
+    assert (measured.recognizer == "pocketsphinx").all()
+    assert UNRELIABLE in str(effect)
+    assert "WER by pocketsphinx" in page
+    assert UNRELIABLE in page
+    for quiet in (measured[["duration"]], measured.drop(columns=["wer", "cer"]), vl.measure(clips[:1])):
+        assert "ASR model" not in repr(quiet)
+        assert "ASR model" not in quiet._repr_html_()  # type: ignore[operator]
+    assert "ASR model" not in str(vl.effects(swept, "temperature", "duration", blocks=["text"]))
+
+
+def test_a_comparison_of_recordings_prints_the_asr_model(tmp_path: Path, sounds: Any) -> None:
+    for system in ("a", "b"):
+        for item in ("one", "two"):
+            (tmp_path / system).mkdir(exist_ok=True)
+            sounds.noise(1.0, 0.1).save(tmp_path / system / f"{item}.wav")
+            (tmp_path / system / f"{item}.txt").write_text("We left at nine.")
+    systems = vl.collect(tmp_path / "{system}" / "{item}.wav", metrics=("wer", "duration"))
+    for table in (systems.frame, systems.table):
+        assert UNRELIABLE in repr(table)
+        assert UNRELIABLE in table._repr_html_()  # type: ignore[operator]
+    shown = systems._repr_mimebundle_()
+    assert UNRELIABLE in shown["text/html"]
+    assert UNRELIABLE in shown["text/plain"]
+    page = systems.page(tmp_path / "page.html").read_text()
+    assert "WER by pocketsphinx" in page
+    assert UNRELIABLE in page
+    printed = CliRunner().invoke(app, ["measure", str(tmp_path / "a"), "-m", "wer"])
+    assert UNRELIABLE in printed.stdout
+    written = CliRunner().invoke(app, ["measure", str(tmp_path / "a"), "-m", "wer", "-o", str(tmp_path / "t.csv")])
+    assert UNRELIABLE in written.stderr
+    assert "pocketsphinx" in (tmp_path / "t.csv").read_text()
+
+
+def test_another_recognizer_is_named_instead(sounds: Any) -> None:
+    table = measure([sounds.noise(1.0, 0.1)], ["wer"], text="one two", tools=Tools(Hears("one")))
+    assert repr(table).endswith("wer: ASR model Hears.")
+    assert table.attrs["note"] == "wer: ASR model Hears."
 
 
 HELDOUT = Path(__file__).parents[3] / "training" / "data" / "heldout.txt"

@@ -10,6 +10,7 @@ from voicelab.experiments.metrics.measure import (
     listener_note,
     measure,
     measure_rows,
+    with_note,
 )
 from voicelab.experiments.metrics.metric import Metric, MosPredictor, SpeakerEncoder, Subject, Tools, Undefined
 from voicelab.experiments.metrics.models import DistillMos, Dnsmos, Resemblyzer
@@ -33,4 +34,5 @@ __all__ = [
     "measure",
     "measure_rows",
     "underruns_at",
+    "with_note",
 ]

@@ -176,8 +176,8 @@ def measure(
 
     A metric that is undefined for a clip is NaN there, and the column ``undefined`` says why, "" where all are
     defined: ``loudness: needs a block of 0.4 s, …; f0_median: …``. Beside word and character errors the column
-    ``recognizer`` names who listened, ``faster-whisper:base.en`` or ``pocketsphinx``, and ``table.attrs["note"]`` says
-    what that is worth. Of files the first column is ``file``.
+    ``recognizer`` names the ASR model, ``faster-whisper:base.en`` or ``pocketsphinx``, and a note below the printed table,
+    ``table.attrs["note"]``, tells how reliable it is. Of files the first column is ``file``.
 
     Args:
         clips: what is measured: Clips, or Takes, whose audio is fetched one after another, so that there may be more
@@ -203,13 +203,10 @@ def measure(
 
     chosen = resolve(metrics)
     rows = measure_rows(clips, chosen, reference=reference, text=text, tools=tools, jobs=jobs, progress=progress)
-    more = ["recognizer"] if _listens(chosen) else []
     files = ["file"] if any("file" in row for row in rows) else []
-    frame = pd.DataFrame(rows, columns=[*files, *(metric.name for metric in chosen), *more, "undefined"])
-    frame = frame.astype({metric.name: float for metric in chosen})
-    if note := listener_note(chosen, tools):
-        frame.attrs["note"] = note
-    return frame
+    columns = list(rows[0]) if rows else [*(metric.name for metric in chosen), "undefined"]
+    frame = pd.DataFrame(rows, columns=list(dict.fromkeys([*files, *columns])))
+    return with_note(frame.astype({metric.name: float for metric in chosen}), chosen, tools)
 
 
 def measure_rows(
@@ -289,17 +286,26 @@ def _opened(clips: Iterable[Any]) -> Iterator[Any]:
 
 
 def listener_note(metrics: Iterable[str | Metric], tools: Tools | None = None) -> str:
-    """Return who hears the words of which ``metrics`` count the errors, and what that is worth; "" where none does."""
+    """Return a note on the ASR model behind word and character errors; "" where no metric needs one."""
     listening = [metric.name for metric in resolve(metrics) if "recognizer" in metric.needs]
     if not listening:
         return ""
     tools = tools or Tools()
     worth = getattr(words.recognizer_of(tools), "worth", "")
-    return f"{', '.join(listening)}: heard by {words.recognizer_name(tools)}. {worth}".rstrip()
+    return f"{', '.join(listening)}: ASR model {words.recognizer_name(tools)}. {worth}".rstrip()
 
 
-def _listens(metrics: Sequence[Metric]) -> bool:
-    return any("recognizer" in metric.needs for metric in metrics)
+def note_on(table: pd.DataFrame, names: Iterable[object]) -> str:
+    """Return the table's note where it is on one of these metrics, "" elsewhere."""
+    note = str(table.attrs.get("note", ""))
+    return note if set(note.partition(":")[0].split(", ")).intersection(map(str, names)) else ""
+
+
+def with_note(frame: pd.DataFrame, metrics: Iterable[str | Metric], tools: Tools | None = None) -> pd.DataFrame:
+    """Return a table of ``metrics`` that prints a note on the ASR model below its rows, where a metric needs one."""
+    from voicelab.experiments.metrics.table import noted
+
+    return noted(frame, listener_note(metrics, tools) if metrics else "")
 
 
 def _rows(
@@ -341,8 +347,9 @@ def _row(subject: Subject, metrics: Sequence[Metric]) -> dict[str, Any]:
             reasons.append(f"{metric.name}: {reason or f'the result is {value}'}")
             value = math.nan
         row[metric.name] = value
-    if _listens(metrics):
-        row["recognizer"] = words.recognizer_name(subject.tools)
+        if "recognizer" in metric.needs:  # beside its metrics: tables are cut on the right
+            row.pop("recognizer", None)
+            row["recognizer"] = words.recognizer_name(subject.tools)
     row["undefined"] = "; ".join(reasons)
     return row
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from voicelab.capabilities import Capabilities
 from voicelab.clip import NoRecord, Take
 from voicelab.errors import check_options
-from voicelab.experiments.metrics import MEASURE_OPTIONS, Metric, measure
+from voicelab.experiments.metrics import MEASURE_OPTIONS, Metric, measure, with_note
 from voicelab.experiments.runs.failures import Failed, Failure
 from voicelab.experiments.runs.folder import RUN_FILE, RunFolder, header_of, is_session, latest_backends, unseal
 from voicelab.schema import VoiceModel
@@ -101,7 +101,10 @@ class Run:
         """
         check_options(options, MEASURE_OPTIONS)
         table = takes_frame(self.takes, self.labels)
-        return table.assign(**dict(measure(self.takes, metrics, **options))) if metrics else table
+        if not metrics:
+            return table
+        measured = measure(self.takes, metrics, **options)
+        return with_note(table.assign(**dict(measured)), metrics, options.get("tools"))
 
 
 def load(folder: str | Path) -> Run:

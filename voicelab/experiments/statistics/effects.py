@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from voicelab.display import Shown
 from voicelab.errors import ArgumentError
-from voicelab.experiments.metrics.measure import available
+from voicelab.experiments.metrics.measure import available, note_on
 from voicelab.experiments.statistics.estimate import (
     Estimate,
     benjamini_hochberg,
@@ -221,6 +221,7 @@ def effects(
             tables.notes += [f"{metric} is {missing}" for metric in own]
         design, order = build(frame[kept], names, held, texts)
         _one_design(tables, design, values[kept][:, places][order], own, names)
+    tables.notes += filter(None, [note_on(frame, measured)])
     return tables.finish(measured)
 
 

@@ -20,7 +20,7 @@ from voicelab.experiments.comparison import Comparison
 from voicelab.experiments.files import Layout, plain_name, write_layout
 from voicelab.experiments.listening.design import TEST_OPTIONS, Kind, ListeningTest
 from voicelab.experiments.listening.webmushra import export_webmushra
-from voicelab.experiments.metrics import BASIC, MEASURE_OPTIONS, Metric, measure_rows
+from voicelab.experiments.metrics import BASIC, MEASURE_OPTIONS, Metric, measure_rows, with_note
 from voicelab.experiments.runs.failures import error_message
 from voicelab.experiments.runs.folder import RUN_FILE
 from voicelab.experiments.runs.run import Journal
@@ -419,7 +419,8 @@ class SweepResult(Shown):
             for row, measured in zip(rendered, several, strict=True):
                 row.update(measured)
         names = [*(axis.name for axis in self.grid.axes), *TAKE_COLUMNS]
-        return pd.DataFrame(rows, columns=list(dict.fromkeys([*names, *(key for row in rows for key in row)])))
+        table = pd.DataFrame(rows, columns=list(dict.fromkeys([*names, *(key for row in rows for key in row)])))
+        return with_note(table, chosen, options.get("tools"))
 
 
 TAKE_COLUMNS: Final = "repeat seed duration_s first_audio_s total_s rtf cached digest key error".split()
