@@ -1,4 +1,4 @@
-"""What decoding in a process of its own costs: milliseconds more than decoding here, cold and warm.
+"""Overhead of decoding in a sandboxed process compared with in-process decoding, in milliseconds, cold and warm.
 
 python bench/apart.py --seconds 20
 """
@@ -23,7 +23,7 @@ RATE = 44_100
 
 
 def milliseconds(call: Callable[[], object]) -> float:
-    """Return how long one call takes."""
+    """Return the duration of one call in ms."""
     began = time.perf_counter()
     call()
     return 1000 * (time.perf_counter() - began)
@@ -32,7 +32,7 @@ def milliseconds(call: Callable[[], object]) -> float:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=20.0, help="length of the audio")
+    parser.add_argument("--seconds", type=float, default=20.0, help="duration of the audio")
     parser.add_argument("--times", type=int, default=20)
     options = parser.parse_args()
     time_s = np.arange(int(options.seconds * RATE)) / RATE
@@ -47,8 +47,8 @@ def main() -> None:
             for _ in range(options.times)
         ]
         figures[name] = {
-            "here_ms": round(statistics.median(here for here, _ in pairs), 1),
-            "added_ms": round(statistics.median(apart - here for here, apart in pairs), 1),
+            "here_ms": round(statistics.median(direct for direct, _ in pairs), 1),
+            "added_ms": round(statistics.median(sandboxed - direct for direct, sandboxed in pairs), 1),
         }
     report(
         {

@@ -1,12 +1,11 @@
-"""How fast the models of the open weights are, with random weights of their full shapes: frames a second for each number of
-rows, the real-time factor of each row, and the share that its reading of weights is
-of the bandwidth that the same process measures by reading.
+"""Speed of the open-weight models with random weights of full shape: frames per second by batch size, real-time factor per
+row, and achieved fraction of the memory bandwidth measured in the same process.
 
     python bench/dual.py --random s2-pro --device cuda
     python bench/dual.py --random s2-pro --device cpu --layers 2 --rows 1,4 --frames 4
 
-The weights are drawn on the device: what they are does not change how long a frame takes. ``--layers`` cuts both transformers
-short, for machines on which the whole does not fit; the figures are then those of the cut model.
+Weights are drawn on the device; their values do not affect speed. ``--layers`` truncates both transformers, for machines on
+which the full model does not fit; the figures are then those of the truncated model.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _S1 = {**_PLAIN, "n_head": 16, "n_local_heads": 8, "dim": 1024, "intermediate_si
 _TINY = {**_PLAIN, "n_head": 4, "n_local_heads": 2, "head_dim": 16, "dim": 32, "intermediate_size": 48}
 
 
-def _two_parts(
+def _two_towers(
     sizes: dict[str, Any], layers: int, vocabulary: int, entries: int, ids: tuple[int, int, int]
 ) -> dict[str, Any]:
     slow = {**sizes, "n_layer": layers, "vocab_size": vocabulary, "max_seq_len": 32_768, "attention_qk_norm": True}
@@ -47,7 +46,7 @@ def _two_parts(
 
 
 CONFIGS: dict[str, dict[str, Any]] = {
-    "s2-pro": _two_parts(_S2, 36, 155_776, 4096, (151_678, 155_773, 151_645)),
+    "s2-pro": _two_towers(_S2, 36, 155_776, 4096, (151_678, 155_773, 151_645)),
     "s1": {
         **_S1,
         "model_type": "dual_ar",
@@ -64,16 +63,16 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "scale_codebook_embeddings": True,
         "tie_word_embeddings": False,
     },
-    "tiny": _two_parts(_TINY, 2, 256, 64, (128, 191, 100)),
+    "tiny": _two_towers(_TINY, 2, 256, 64, (128, 191, 100)),
 }
-"""What stands in the `config.json` of each, and a tiny one to try this on."""
+"""`config.json` of each model, and a tiny one for tests."""
 S1_SPEECH = (151_658, 155_753, 151_647)
 
 
 def random_model(
     name: str, device: torch.device, *, positions: int, layers: int | None = None, dtype: torch.dtype = torch.bfloat16
 ) -> DualLM:
-    """A model of full shapes, but for the number of its layers, whose weights are drawn on the device."""
+    """Create a model of full shape with random weights, drawn on the device."""
     config = DualConfig.of(CONFIGS[name])
     if layers is not None:
         slow, fast = (replace(tower, layers=min(layers, tower.layers)) for tower in (config.slow, config.fast))
@@ -89,13 +88,13 @@ def random_model(
 
 
 def synchronize(device: torch.device) -> None:
-    """Waits for all that the device was given to do."""
+    """Wait for pending device work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def copy_bandwidth(device: torch.device) -> float:
-    """Bytes a second that a copy of a large tensor reads and writes: the best of ten."""
+    """Measure the bandwidth of copying a large tensor in bytes per second, read and write; best of ten."""
     size = 2**31 if device.type == "cuda" else 2**27
     source, target = (
         torch.ones(size, dtype=torch.uint8, device=device),
@@ -112,7 +111,7 @@ def copy_bandwidth(device: torch.device) -> float:
 
 
 def read_bandwidth(device: torch.device) -> float:
-    """Bytes a second that a sum of a large tensor reads: the best of ten."""
+    """Measure the bandwidth of summing a large tensor in bytes per second; best of ten."""
     source, best = torch.ones(2**29 if device.type == "cuda" else 2**26, device=device), float("inf")
     for _ in range(10):
         synchronize(device)
@@ -124,10 +123,10 @@ def read_bandwidth(device: torch.device) -> float:
 
 
 def bytes_of_frame(model: DualLM) -> int:
-    """What a frame reads of the weights: the slow layers and head once, the fast ones for each code after the first."""
+    """Return the bytes of weights read per frame: slow layers and head once, fast layers per codebook after the first."""
 
     def size(*matrices: Tensor | Int8Matrix | None) -> int:
-        parts = [(one.weight, one.scale) if isinstance(one, Int8Matrix) else (one,) for one in matrices]
+        parts = [(m.weight, m.scale) if isinstance(m, Int8Matrix) else (m,) for m in matrices]
         return sum(part.numel() * part.element_size() for pair in parts for part in pair if part is not None)
 
     def layers(tower: Any) -> int:
@@ -138,23 +137,24 @@ def bytes_of_frame(model: DualLM) -> int:
 
 
 def inputs(model: DualLM, rows: int, position: int, frame: int) -> dict[int, RowInput]:
-    """What each row is given for a frame: at first a frame of speech before it, then what it said; usual settings."""
-    begun = RowState((model.begin, *[0] * model.config.codebooks), position, frame, spoken=1)
+    """Build the row inputs of a frame: initially a frame of speech, then its own output; default settings."""
+    begun = RowState((model.begin, *[0] * model.config.codebooks), position, frame, turn_frames=1)
     state = None if frame else begun
-    return {row: RowInput(state, position, seed=row, temperature=0.8, top_p=0.8, again=True) for row in range(rows)}
+    return {row: RowInput(state, position, seed=row, temperature=0.8, top_p=0.8, redraw=True) for row in range(rows)}
 
 
 @torch.inference_mode()
 def frames(step: DualStep, rows: int, count: int, position: int) -> tuple[list[Tensor], list[float]]:
-    """The codes (rows, codebooks) of some frames, from a position on, each launched before the one before is read.
+    """Generate frames from a position on, each launched before the previous one is read.
 
-    And the seconds from one to the next.
+    Returns:
+        The codes of each frame, shape (rows, codebooks), and the seconds between frames.
     """
-    made, times = [], []
+    codes, times = [], []
 
     def read() -> None:
         out = step.read()
-        made.append(torch.stack([out[row].entries for row in range(rows)]))
+        codes.append(torch.stack([out[row].entries for row in range(rows)]))
 
     for frame in range(count):
         began = time.perf_counter()
@@ -163,11 +163,11 @@ def frames(step: DualStep, rows: int, count: int, position: int) -> tuple[list[T
             read()
             times.append(time.perf_counter() - began)
     read()
-    return made, times
+    return codes, times
 
 
 def speed(step: DualStep, rows: int, count: int, position: int, bandwidth: float) -> dict[str, float]:
-    """Seconds of a frame of so many rows, the median of some, after two that are thrown away."""
+    """Measure the median duration of a frame, after two warm-up frames."""
     frames(step, rows, 2, position)
     times = frames(step, rows, count + 1, position)[1]
     median = sorted(times)[len(times) // 2]
@@ -180,23 +180,23 @@ def speed(step: DualStep, rows: int, count: int, position: int, bandwidth: float
     }
 
 
-def measure(given: argparse.Namespace, device: torch.device, rows: Sequence[int]) -> dict[str, Any]:
-    """All figures of one model."""
-    name, position, count = given.random, given.position, given.frames
+def measure(options: argparse.Namespace, device: torch.device, rows: Sequence[int]) -> dict[str, Any]:
+    """Measure one model."""
+    name, position, count = options.random, options.position, options.frames
     positions = max(512, position + count + 2)
-    dtype = torch.float32 if given.type == "float32" else torch.bfloat16
-    model = random_model(name, device, positions=positions, layers=given.layers, dtype=dtype)
-    if given.type == "int8":
+    dtype = torch.float32 if options.type == "float32" else torch.bfloat16
+    model = random_model(name, device, positions=positions, layers=options.layers, dtype=dtype)
+    if options.type == "int8":
         model = model.with_int8_depth()
     bandwidth = read_bandwidth(device)
-    step = DualStep(model, max(rows), compile=given.compile)
+    step = DualStep(model, max(rows), compile=options.compile)
     figures = {str(each): speed(step, each, count, position, bandwidth) for each in rows}
     cuda = device.type == "cuda"
     return {
         "model": name,
         "layers": [model.config.slow.layers, model.config.fast.layers],
         "device": torch.cuda.get_device_name(device) if cuda else device.type,
-        "type": given.type,
+        "type": options.type,
         "threads": torch.get_num_threads(),
         "position": position,
         "bandwidth_gb_s": round(bandwidth / 1e9, 1),
@@ -209,22 +209,22 @@ def measure(given: argparse.Namespace, device: torch.device, rows: Sequence[int]
 def main() -> None:
     """Measure and print one line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--random", choices=CONFIGS, default="s2-pro", help="whose shapes the weights have")
+    parser.add_argument("--random", choices=CONFIGS, default="s2-pro", help="model that defines the shapes")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--layers", type=int, help="at most so many layers of each transformer")
-    parser.add_argument("--rows", default="1,2,4,8,16,32,64", help="numbers of rows, with commas")
+    parser.add_argument("--layers", type=int, help="maximum layers of each transformer")
+    parser.add_argument("--rows", default="1,2,4,8,16,32,64", help="batch sizes, comma-separated")
     parser.add_argument(
-        "--type", choices=("bfloat16", "float32", "int8"), default="bfloat16", help="int8: the fast part"
+        "--type", choices=("bfloat16", "float32", "int8"), default="bfloat16", help="int8: of the fast transformer"
     )
-    parser.add_argument("--threads", type=int, help="of a CPU")
-    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, help="by default on a CUDA device")
-    parser.add_argument("--frames", type=int, default=40, help="frames that are timed")
-    parser.add_argument("--position", type=int, default=500, help="where in their slots the rows are")
-    given = parser.parse_args()
-    rows = [int(each) for each in given.rows.split(",")]
-    if given.threads:
-        torch.set_num_threads(given.threads)
-    figures = measure(given, torch.device(given.device), rows)
+    parser.add_argument("--threads", type=int, help="CPU threads")
+    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, help="default: on CUDA devices")
+    parser.add_argument("--frames", type=int, default=40, help="timed frames")
+    parser.add_argument("--position", type=int, default=500, help="position of the rows in their slots")
+    options = parser.parse_args()
+    rows = [int(each) for each in options.rows.split(",")]
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    figures = measure(options, torch.device(options.device), rows)
     report({"bench": "dual", **figures, "machine": machine()})
 
 

@@ -1,14 +1,13 @@
-"""Everything that only a GPU can tell of the open weights and of the embedded voice, in one run of at most eight minutes.
+"""All GPU benchmarks of the open weights and of the embedded voice, in one run of at most eight minutes.
 
     python bench/gpu.py                              # writes build/gpu.json
-    python bench/gpu.py --device cpu --tiny          # tries every part at tiny size; the figures then mean nothing
+    python bench/gpu.py --device cpu --tiny          # smoke test at tiny size; the figures are meaningless
 
-Parts: 64 streams of the embedded voice; frames a second for each number of rows, uncompiled and compiled; the tests that are
-marked gpu, with their tiny checkpoints in float32; the codec, and whether its arithmetic should be float32, TF32 or bf16;
-frames as a graph against the same frames without one; the kernels that take longest; first audio with a cached and with a
-fresh reference of ten seconds; sixteen streams of 4,096 positions in memory; what each optimization gains. The weights are
-random, of the full shapes, and drawn on the device. Each part has a limit of its own. A part that fails says so in its
-place, and the file is written after each.
+Parts: 64 streams of the embedded voice; frames per second by batch size, uncompiled and compiled; the tests marked gpu, with
+tiny checkpoints in float32; the codec, and the choice of float32, TF32 or bf16; equality of frames with and without CUDA
+graphs; the slowest kernels; time to first audio with a cached and a new reference of ten seconds; memory of sixteen streams
+of 4,096 positions; the gain of each optimization. The weights are random, of full shape, and drawn on the device. Each part
+has a time limit; failures are recorded, and the file is written after each part.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ import torch
 from machine import machine, report
 from torch import Tensor
 
-from voicelab.engine.core.decoding import DecodingThread, Piece
+from voicelab.engine.core.decoding import CodeBlock, DecodingThread
 from voicelab.engine.core.scheduler import Scheduler
 from voicelab.engine.core.sequence import Sequence, Settings
 from voicelab.engine.dual.codec import CodecFile, CodecSizes, DualCodec, DualDecoding
@@ -46,7 +45,7 @@ from voicelab.engine.dual.runner import DualRunner, Turn
 from voicelab.engine.dual.step import DualStep
 
 LIMIT_S = 460.0
-_INAUDIBLE_DB = -60.0
+_MAX_ERROR_DB = -60.0
 TEXT = "The birch canoe slid on the smooth planks, and the salt breeze came across from the sea."
 _TINY_CODEC = CodecSizes(
     encoder_width=8, encoder_layers=1, encoder_mlp=32, latent=128, layers=1, mlp=32, decoder_width=32
@@ -55,7 +54,7 @@ _TINY_CODEC = CodecSizes(
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured, and at which sizes."""
+    """Sizes of the measurements."""
 
     device: torch.device
     model: str
@@ -65,11 +64,11 @@ class Plan:
     positions: int
     codec: CodecSizes
     embedded: tuple[int, str]
-    """Streams, and what each says."""
+    """Number of streams, and their text."""
 
     @classmethod
     def of(cls, device: str, tiny: bool) -> Plan:
-        """Full shapes; or sizes at which a CPU tries every part."""
+        """Return full shapes, or tiny sizes for a smoke test on a CPU."""
         if tiny:
             return cls(torch.device(device), "tiny", (1, 2), 3, 2, 1024, _TINY_CODEC, (2, "Yes."))
         return cls(
@@ -85,31 +84,31 @@ class Plan:
 
 
 class LetterTokenizer:
-    """One id for each letter: what a prompt costs depends on its length alone."""
+    """Tokenizer with one id per letter; the cost of a prompt depends only on its length."""
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text."""
+        """Return the ids of a text."""
         return [ord(letter) % 100 for letter in text]
 
     def special(self, token: str) -> int:
-        """No text has special tokens here."""
+        """Return an arbitrary id of a special token."""
         return len(token)
 
 
 def tests(_: Plan) -> dict[str, Any]:
-    """The whole suite that is marked gpu."""
+    """Run the tests marked gpu."""
     command = [sys.executable, "-m", "pytest", "-m", "gpu", "-q", "-p", "no:cacheprovider", "tests/engine"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-    last = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else done.stderr[-300:]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    summary = process.stdout.strip().splitlines()[-1] if process.stdout.strip() else process.stderr[-300:]
     return {
-        "status": done.returncode,
-        "summary": last,
-        "failed": re.findall(r"^FAILED (\S+)", done.stdout, re.MULTILINE),
+        "status": process.returncode,
+        "summary": summary,
+        "failed": re.findall(r"^FAILED (\S+)", process.stdout, re.MULTILINE),
     }
 
 
 def graph_and_eager(plan: Plan, model: DualLM) -> dict[str, Any]:
-    """The share of equal codes, compiled and in graphs beside neither, for 1 and 4 rows."""
+    """Compare codes of compiled CUDA graphs with eager execution, for 1 and 4 rows."""
     figures = {}
     for rows in (1, min(4, max(plan.rows))):
         with_graph, without = (
@@ -122,10 +121,10 @@ def graph_and_eager(plan: Plan, model: DualLM) -> dict[str, Any]:
 
 
 def speeds(plan: Plan, model: DualLM, *, compiled: bool) -> dict[str, Any]:
-    """Frames a second by rows, beside what the measured bandwidth of reading would allow."""
+    """Measure frames per second by batch size, and the fraction of the measured read bandwidth."""
     bandwidth = dual.read_bandwidth(plan.device)
     short = copy.copy(model)
-    short.positions = 512  # slots no longer than needed: many rows shall fit
+    short.positions = 512  # short slots, so that many rows fit
     step = DualStep(short, max(plan.rows), compile=compiled)
     return {
         "bandwidth_gb_s": round(bandwidth / 1e9, 1),
@@ -135,7 +134,7 @@ def speeds(plan: Plan, model: DualLM, *, compiled: bool) -> dict[str, Any]:
 
 
 def ladder(plan: Plan, model: DualLM) -> dict[str, Any]:
-    """A frame of one row: operation by operation, as a graph, compiled, and with the fast transformer in 8 bits."""
+    """Measure a frame of one row: eager, as a graph, compiled, and with the fast transformer in int8."""
     bandwidth = dual.read_bandwidth(plan.device)
     cuda = plan.device.type == "cuda"
     eager = dual.speed(DualStep(model, 1, graphs=False, compile=False), 1, plan.frames, 400, bandwidth)
@@ -151,7 +150,7 @@ def ladder(plan: Plan, model: DualLM) -> dict[str, Any]:
 
 
 def first_audio(plan: Plan, model: DualLM, codec: DualCodec) -> dict[str, Any]:
-    """Seconds from a request to its first samples, one frame of them: through scheduler, codec thread and copies."""
+    """Measure the time to the first frame of samples, through scheduler, codec thread and copies."""
     prompts = ChatPrompts(LetterTokenizer(), model.begin, model.config.codebooks)
     scheduler = Scheduler(lambda: DualRunner(model, prompts, 2), 2)
     decoding = DecodingThread(DualDecoding(codec, 16))
@@ -173,19 +172,19 @@ def first_audio(plan: Plan, model: DualLM, codec: DualCodec) -> dict[str, Any]:
                 stream = decoding.decoding.open(None)
                 for frame in sequence.frames():
                     if frame.codes is not None:
-                        decoding.feed(Piece(stream, frame.codes[None], last=False))
+                        decoding.feed(CodeBlock(stream, frame.codes[None], final=False))
                         break
                 times[kind].append(time.perf_counter() - began)
                 sequence.cancel()
     finally:
         scheduler.close()
         decoding.close()
-    # The first of each captures graphs and loads kernels.
+    # The first repeat captures graphs and loads kernels.
     return {f"{kind}_ms": round(1e3 * sorted(values[1:])[len(values[1:]) // 2], 1) for kind, values in times.items()}
 
 
 def many_streams(plan: Plan, model: DualLM) -> dict[str, Any]:
-    """Memory and speed of streams that stand at the end of their slots."""
+    """Measure memory and speed of streams at the end of their slots."""
     cuda = plan.device.type == "cuda"
     bandwidth = dual.read_bandwidth(plan.device)
     if cuda:
@@ -204,7 +203,7 @@ def many_streams(plan: Plan, model: DualLM) -> dict[str, Any]:
 
 
 def random_codec(sizes: CodecSizes, device: torch.device) -> DualCodec:
-    """A codec whose weights are drawn on the device."""
+    """Create a codec with random weights, drawn on the device."""
     with torch.device("meta"):
         codec = DualCodec(sizes)
     codec = codec.to_empty(device=device).requires_grad_(requires_grad=False).eval()
@@ -219,59 +218,59 @@ def random_codec(sizes: CodecSizes, device: torch.device) -> DualCodec:
 
 @torch.inference_mode()
 def codecs(plan: Plan, codec: DualCodec) -> dict[str, Any]:
-    """Frames a second by streams, in pieces of 1, 8 and 24."""
+    """Measure frames per second by number of streams, in blocks of 1, 8 and 24 frames."""
     figures = {}
     for streams in plan.rows:
-        for piece in (1, 8, 24):
-            figures[f"streams_{streams}_piece_{piece}"] = codec_speed(codec, random_codes(codec, streams, piece), 5)
+        for block in (1, 8, 24):
+            figures[f"streams_{streams}_piece_{block}"] = codec_speed(codec, random_codes(codec, streams, block), 5)
     return {"frames_s": figures}
 
 
 @torch.inference_mode()
 def precision(plan: Plan, codec: DualCodec) -> dict[str, Any]:
-    """Which arithmetic the codec should have: what each kind changes of float32's samples, and how fast it is.
+    """Measure error and speed of the codec by precision.
 
-    The decision is the fastest whose error lies at least 60 dB below the sound.
+    The decision is the fastest precision with an error of at most -60 dB relative to float32.
     """
-    codes, pieces = random_codes(codec, 1, 64), random_codes(codec, plan.streams, 8)
+    codes, blocks = random_codes(codec, 1, 64), random_codes(codec, plan.streams, 8)
     half = copy.deepcopy(codec).bfloat16()
     kinds = {"float32": (False, codec), "tf32": (True, codec), "bf16": (True, half)}
     exact, figures, before = torch.empty(0), dict[str, Any](), torch.get_float32_matmul_precision()
     try:
-        for name, (tf32, one) in kinds.items():
+        for name, (tf32, variant) in kinds.items():
             torch.set_float32_matmul_precision("high" if tf32 else "highest")
             with torch.backends.cudnn.flags(allow_tf32=tf32):
-                audio = one.decode_pieces(codes, [None])[0].double().cpu()
+                audio = variant.decode_blocks(codes, [None])[0].double().cpu()
                 exact = audio if name == "float32" else exact
                 ratio = float((audio - exact).square().sum() / exact.square().sum())
                 error = round(10 * math.log10(ratio), 1) if ratio else None
-                figures[name] = {"error_db": error, "frames_s": codec_speed(one, pieces, 10)}
+                figures[name] = {"error_db": error, "frames_s": codec_speed(variant, blocks, 10)}
     finally:
         torch.set_float32_matmul_precision(before)
-    fit = [name for name, one in figures.items() if one["error_db"] is None or one["error_db"] <= _INAUDIBLE_DB]
+    fit = [name for name, row in figures.items() if row["error_db"] is None or row["error_db"] <= _MAX_ERROR_DB]
     return {"kinds": figures, "decision": max(fit, key=lambda name: figures[name]["frames_s"])}
 
 
 def random_codes(codec: DualCodec, streams: int, frames: int) -> Tensor:
-    """(streams, frames, codebooks) on the codec's device."""
+    """Draw codes on the codec's device, shape (streams, frames, codebooks)."""
     generator = torch.Generator().manual_seed(1)
     columns = [torch.randint(n, (streams, frames), generator=generator) for n in codec.sizes.codebooks]
     return torch.stack(columns, -1).to(codec.device)
 
 
 def codec_speed(codec: DualCodec, codes: Tensor, count: int) -> float:
-    """Frames a second of all streams, piece after piece."""
-    states = codec.decode_pieces(codes, [None] * len(codes))[1]
+    """Measure frames per second of all streams, block by block."""
+    states = codec.decode_blocks(codes, [None] * len(codes))[1]
     dual.synchronize(codec.device)
     began = time.perf_counter()
     for _ in range(count):
-        states = codec.decode_pieces(codes, states)[1]
+        states = codec.decode_blocks(codes, states)[1]
     dual.synchronize(codec.device)
     return round(count * codes.shape[0] * codes.shape[1] / (time.perf_counter() - began), 1)
 
 
 def kernels(plan: Plan, model: DualLM) -> dict[str, Any]:
-    """The share of the device's time that each kind of kernel takes in a frame of one row."""
+    """Measure the fraction of device time of each kernel in a frame of one row."""
     activity = torch.profiler.ProfilerActivity
     kinds = {activity.CPU, activity.CUDA if plan.device.type == "cuda" else activity.CPU}
     step = DualStep(model, 1, graphs=False)  # compiled on a GPU
@@ -279,24 +278,24 @@ def kernels(plan: Plan, model: DualLM) -> dict[str, Any]:
     with torch.profiler.profile(activities=kinds) as profile:
         dual.frames(step, 1, 1, 401)
     name = "self_device_time_total" if plan.device.type == "cuda" else "self_cpu_time_total"
-    times = {one.key: getattr(one, name) for one in profile.key_averages()}
+    times = {event.key: getattr(event, name) for event in profile.key_averages()}
     total = sum(times.values()) or 1
-    nodes = sum(one.count for one in profile.key_averages() if getattr(one, name))
+    nodes = sum(event.count for event in profile.key_averages() if getattr(event, name))
     return {"nodes_of_a_frame": nodes} | {
-        key[:90]: round(one / total, 4) for key, one in sorted(times.items(), key=lambda pair: -pair[1])[:15]
+        key[:90]: round(value / total, 4) for key, value in sorted(times.items(), key=lambda pair: -pair[1])[:15]
     }
 
 
 def embedded(plan: Plan) -> dict[str, Any]:
-    """The embedded voice: the real-time factor of each of many streams at once, and the time to the first audio of one."""
+    """Measure the embedded voice: real-time factors of concurrent streams, and time to first audio of one stream."""
     import voicelab
 
     streams, text = plan.embedded
     with voicelab.LocalBackend(device=str(plan.device), rows=streams) as backend:
         lab = voicelab.Lab(backend)
         lab.speak(text, seed=0)
-        one = lab.stream(text, seed=1, latency="low", format="pcm")
-        for _ in one:
+        stream = lab.stream(text, seed=1, latency="low", format="pcm")
+        for _ in stream:
             pass
 
         def factor(seed: int) -> float:
@@ -311,7 +310,7 @@ def embedded(plan: Plan) -> dict[str, Any]:
             took = time.perf_counter() - began
     return {
         "streams": streams,
-        "first_audio_s": one.first_audio_s,
+        "first_audio_s": stream.first_audio_s,
         "rtf_median": round(factors[len(factors) // 2], 4),
         "rtf_worst": round(factors[-1], 4),
         "seconds": round(took, 2),
@@ -319,7 +318,7 @@ def embedded(plan: Plan) -> dict[str, Any]:
 
 
 def verdict(parts: dict[str, Any]) -> dict[str, str]:
-    """Each goal: beaten or not, or which part did not say."""
+    """Return for each goal whether it is met or not measured."""
 
     def figure(*path: str) -> Any:
         value: Any = parts
@@ -339,22 +338,22 @@ def verdict(parts: dict[str, Any]) -> dict[str, str]:
         "64 rows: 1,500 frames a second": (figure("frames", "rows", "64", "frames_s"), 1500, True),
         "at most 800 nodes a frame": (figure("kernels", "nodes_of_a_frame"), 800, False),
     }
-    said = {}
-    for goal, (value, limit, least) in goals.items():
-        beaten = value is not None and (value >= limit if least else value <= limit)
-        said[goal] = "not measured" if value is None else f"{value:.4g}: {'beaten' if beaten else 'not beaten'}"
-    return said
+    results = {}
+    for goal, (value, limit, is_minimum) in goals.items():
+        beaten = value is not None and (value >= limit if is_minimum else value <= limit)
+        results[goal] = "not measured" if value is None else f"{value:.4g}: {'beaten' if beaten else 'not beaten'}"
+    return results
 
 
 class Figures:
-    """The JSON that is written after each part, so that what was measured outlives whatever ends the run."""
+    """Results as JSON, written after each part so that they survive a crash."""
 
     def __init__(self, out: Path, **about: Any) -> None:
         self.began, self.values, self._out = time.perf_counter(), {**about, "parts": dict[str, Any]()}, out
         out.parent.mkdir(parents=True, exist_ok=True)
 
     def part(self, name: str, limit_s: float, work: Callable[[], dict[str, Any]]) -> None:
-        """Runs a part for no longer than its limit, and than what is left of the whole run's."""
+        """Run a part within its time limit and the remaining time of the run."""
         start = time.perf_counter()
         limit = min(limit_s, LIMIT_S - (start - self.began))
         if limit < 1:
@@ -363,7 +362,7 @@ class Figures:
         try:
             with _limited(limit):
                 result = work()
-        except Exception as error:  # noqa: BLE001 - one part that fails must not cost the others
+        except Exception as error:  # noqa: BLE001 - continue with the other parts
             result = {"failed": f"{type(error).__name__}: {error}"[:500]}
         gc.collect()  # a graph and its step refer to each other
         if torch.cuda.is_available():
@@ -372,7 +371,7 @@ class Figures:
         self.write()
 
     def write(self) -> None:
-        """Writes what there is."""
+        """Write the results so far."""
         self.values["verdict"] = verdict(self.values["parts"])
         self.values["took_s"] = round(time.perf_counter() - self.began, 1)
         self._out.write_text(json.dumps(self.values, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -380,10 +379,10 @@ class Figures:
 
 @contextmanager
 def _limited(seconds: float) -> Iterator[None]:
-    """Raises TimeoutError inside after so many seconds."""
+    """Raise TimeoutError inside the block after `seconds`."""
 
     def over(*_: object) -> None:
-        raise TimeoutError(f"it was not done after {seconds:.0f} s")
+        raise TimeoutError(f"not finished after {seconds:.0f} s")
 
     before = signal.signal(signal.SIGALRM, over)
     signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -395,52 +394,52 @@ def _limited(seconds: float) -> Iterator[None]:
 
 
 def main() -> None:
-    """Run every part, and write what came of it after each."""
+    """Run every part, and write the results after each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--tiny", action="store_true", help="tiny sizes, to try the parts")
-    parser.add_argument("--codec", type=Path, help="a codec.pth, to decide on its arithmetic with real weights")
+    parser.add_argument("--tiny", action="store_true", help="smoke test at tiny sizes")
+    parser.add_argument("--codec", type=Path, help="codec.pth with real weights, for the choice of precision")
     parser.add_argument("--out", type=Path, default=Path("build/gpu.json"))
-    parser.add_argument("--skip-tests", action="store_true", help="leave the test suite out")
-    given = parser.parse_args()
-    plan = Plan.of(given.device, given.tiny)
-    if given.tiny:
-        torch.set_num_threads(1)  # tiny products only wait for each other
+    parser.add_argument("--skip-tests", action="store_true", help="skip the test suite")
+    options = parser.parse_args()
+    plan = Plan.of(options.device, options.tiny)
+    if options.tiny:
+        torch.set_num_threads(1)  # threads do not pay at tiny sizes
     about = {
         "device": torch.cuda.get_device_name(plan.device) if plan.device.type == "cuda" else plan.device.type,
         "cuda": torch.version.cuda,
-        "tiny": given.tiny,
+        "tiny": options.tiny,
         "machine": machine(),
     }
-    figures = Figures(given.out, bench="gpu", **about)
-    # Where the device itself hangs, no part can be ended.
+    figures = Figures(options.out, bench="gpu", **about)
+    # A hanging device cannot be interrupted.
     faulthandler.dump_traceback_later(LIMIT_S + 20, exit=True, file=2)
-    made: dict[str, Any] = {}
+    loaded: dict[str, Any] = {}
 
     def weights() -> dict[str, Any]:
-        made["model"] = dual.random_model(plan.model, plan.device, positions=plan.positions)
-        made["codec"] = (
-            CodecFile.open(given.codec).load(plan.device) if given.codec else random_codec(plan.codec, plan.device)
+        loaded["model"] = dual.random_model(plan.model, plan.device, positions=plan.positions)
+        loaded["codec"] = (
+            CodecFile.open(options.codec).load(plan.device) if options.codec else random_codec(plan.codec, plan.device)
         )
-        return {"codec": given.codec.name if given.codec else "random"}
+        return {"codec": options.codec.name if options.codec else "random"}
 
     figures.part("weights", 60, weights)
-    # What waits for the compiler comes last: whole models took it longer than the four minutes that it was given on an H100.
+    # Compiled parts come last: full models took longer than their four minutes on an H100.
     for name, limit, work in (
         ("embedded", 60, lambda: embedded(plan)),
-        ("uncompiled_frames", 60, lambda: speeds(plan, made["model"], compiled=False)),
+        ("uncompiled_frames", 60, lambda: speeds(plan, loaded["model"], compiled=False)),
         ("tests", 100, lambda: tests(plan)),
-        ("codec", 50, lambda: codecs(plan, made["codec"])),
-        ("precision", 40, lambda: precision(plan, made["codec"])),
-        ("frames", 240, lambda: speeds(plan, made["model"], compiled=plan.device.type == "cuda")),
-        ("graph_and_eager", 60, lambda: graph_and_eager(plan, made["model"])),
-        ("kernels", 30, lambda: kernels(plan, made["model"])),
-        ("first_audio", 60, lambda: first_audio(plan, made["model"], made["codec"])),
-        ("many_streams", 40, lambda: many_streams(plan, made["model"])),
-        ("ladder", 60, lambda: ladder(plan, made["model"])),
+        ("codec", 50, lambda: codecs(plan, loaded["codec"])),
+        ("precision", 40, lambda: precision(plan, loaded["codec"])),
+        ("frames", 240, lambda: speeds(plan, loaded["model"], compiled=plan.device.type == "cuda")),
+        ("graph_and_eager", 60, lambda: graph_and_eager(plan, loaded["model"])),
+        ("kernels", 30, lambda: kernels(plan, loaded["model"])),
+        ("first_audio", 60, lambda: first_audio(plan, loaded["model"], loaded["codec"])),
+        ("many_streams", 40, lambda: many_streams(plan, loaded["model"])),
+        ("ladder", 60, lambda: ladder(plan, loaded["model"])),
     ):
-        if not (name == "tests" and given.skip_tests):
-            figures.part(name, limit * (10 if given.tiny else 1), work)  # nobody waits for a tiny try on a busy machine
+        if not (name == "tests" and options.skip_tests):
+            figures.part(name, limit * (10 if options.tiny else 1), work)  # smoke tests may run on a busy machine
     faulthandler.cancel_dump_traceback_later()
     figures.write()
     report(figures.values)

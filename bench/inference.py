@@ -1,16 +1,16 @@
-"""How often the analyses find what is not there, and what is: type I error, coverage and power in simulated studies.
+"""Type I error, coverage and power of the statistical analyses in simulated studies.
 
-    python bench/inference.py                     # 26 designs of 2,000 data sets without a difference, some minutes
+    python bench/inference.py                     # 26 designs, 2,000 data sets without a difference, some minutes
     python bench/inference.py --sets 200 --only AB
-    python bench/inference.py --only grid         # sweeps of 2 to 6 levels, one to three axes, 1 to 4 takes a cell
+    python bench/inference.py --only grid         # sweeps of 2 to 6 levels, one to three axes, 1 to 4 takes per cell
     python bench/inference.py --write             # and writes the tables into docs/explanation/statistics.md
 
-Listeners and items are random in each: a listener leans to a system by an sd of `own`, an item by `lead`, and one answer
-differs by `noise`. Ratings are rounded to their scale. `type1` is the share of data sets without a difference in which p
-is at most 0.05; `coverage` of how many data sets with a difference the 95 % interval contains it, and `power` in how many p
-is at most 0.05. Each analysis is the one that `analyse()`, `mixed_model()`, `equivalence()` and `effects()` print first.
-Of grids there are five times as many data sets, all at once; noise is normal or lognormal (sigma 0.5), equally spread
-or by 1 : 3 from the first to the last level of the first axis.
+Listeners and items are random effects: the SD of the listener × system interaction is `own`, of the item × system
+interaction `lead`, and the residual SD `noise`. Ratings are rounded to their scale. `type1` is the fraction of data sets
+without a difference with p <= 0.05; for data sets with a difference, `coverage` is the fraction whose 95 % interval contains
+it, and `power` the fraction with p <= 0.05. Each analysis is the primary one of `analyze()`, `mixed_model()`,
+`equivalence()` and `effects()`. Grids use five times as many data sets; noise is normal or lognormal (sigma 0.5), with equal
+SD or an SD ratio of 1 : 3 from the first to the last level of the first axis.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from voicelab.experiments.statistics.factors import build, contrasts_of, noise_o
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "explanation" / "statistics.md"
 Outcome = tuple[float, float, float]
-"""p, and the interval's ends."""
+"""p, and the ends of the interval."""
 
 
 @dataclass(frozen=True)
 class Design:
-    """A kind of study.
+    """Design of a simulated study.
 
-    ``difference`` is what power is for; ``gaps`` the share of answers that are missing; ``heard`` how many items a listener
-    hears, in the blocks that ``vl.Study(per_listener=…)`` makes: 0 for all.
+    ``difference`` is the true difference for power; ``gaps`` the fraction of missing responses; ``heard`` the number of items
+    per listener in the blocks of ``vl.Study(per_listener=…)``, 0 for all.
     """
 
     kind: str
@@ -58,7 +58,7 @@ class Design:
 
     @property
     def name(self) -> str:
-        """What it is called in the table."""
+        """Label in the table."""
         if self.kind.startswith("sweep"):
             return self.kind
         gaps, heard = f", {self.gaps:.0%} missing" * bool(self.gaps), f", {self.heard} heard" * bool(self.heard)
@@ -105,7 +105,7 @@ SIGMA = 0.5
 
 
 def ratings(design: Design, rng: np.random.Generator, difference: float, count: int = 2) -> np.ndarray[Any, Any]:
-    """Return ratings (systems, listeners, items) of which the first system's are better by `difference`."""
+    """Simulate ratings, shape (systems, listeners, items); the first system is better by `difference`."""
     shape = design.listeners, design.items
     if design.kind.startswith("MUSHRA"):
         middle, scale, ends = 60.0, 10.0, (0, 100)
@@ -113,19 +113,19 @@ def ratings(design: Design, rng: np.random.Generator, difference: float, count: 
         middle, scale, ends = 3.0, 0.4, (1, 5)
     level = middle + rng.normal(0, scale, (shape[0], 1)) + rng.normal(0, scale, (1, shape[1]))
     spread = np.resize(design.noise, count)[:, None, None]
-    leans = rng.normal(0, design.own, (count, shape[0], 1)) + rng.normal(0, design.lead, (count, 1, shape[1]))
-    table = level + leans / math.sqrt(2) + spread * rng.standard_normal((count, *shape))
+    interactions = rng.normal(0, design.own, (count, shape[0], 1)) + rng.normal(0, design.lead, (count, 1, shape[1]))
+    table = level + interactions / math.sqrt(2) + spread * rng.standard_normal((count, *shape))
     table[0] += difference
     rounded: np.ndarray[Any, Any] = np.clip(np.rint(table), *ends)
     return rounded
 
 
 def answers(design: Design, rng: np.random.Generator, difference: float) -> np.ndarray[Any, Any]:
-    """Return one number of each listener on each item: a difference of ratings, a comparison, or a choice."""
+    """Simulate one number per listener and item: rating difference, comparison rating, or choice."""
     if design.kind.startswith(("MOS", "MUSHRA")):
-        first, second = ratings(design, rng, difference)
-        apart: np.ndarray[Any, Any] = first - second
-        return apart
+        better, baseline = ratings(design, rng, difference)
+        differences: np.ndarray[Any, Any] = better - baseline
+        return differences
     shape = design.listeners, design.items
     lead = difference + rng.normal(0, design.own, (shape[0], 1)) + rng.normal(0, design.lead, (1, shape[1]))
     if design.kind == "AB":
@@ -135,11 +135,11 @@ def answers(design: Design, rng: np.random.Generator, difference: float) -> np.n
     return rated
 
 
-def hears(design: Design, rng: np.random.Generator) -> np.ndarray[Any, Any]:
-    """Return who hears what, (listeners, items)."""
+def assign_items(design: Design, rng: np.random.Generator) -> np.ndarray[Any, Any]:
+    """Assign items to listeners; return a boolean array, shape (listeners, items)."""
     if not design.heard:
         return np.ones((design.listeners, design.items), bool)
-    seed = int(rng.integers(16))  # of few seeds, whose blocks are kept: making them takes long
+    seed = int(rng.integers(16))  # few seeds, since blocks are slow to build and cached
     table = np.zeros((design.listeners, design.items), bool)
     for listener in range(design.listeners):
         table[listener, list(block_of(listener, design.items, design.heard, seed))] = True
@@ -147,11 +147,11 @@ def hears(design: Design, rng: np.random.Generator) -> np.ndarray[Any, Any]:
 
 
 def paired(design: Design, rng: np.random.Generator, difference: float) -> Outcome:
-    """Analyse one number a cell by crossed effects."""
+    """Analyze one number per cell by crossed random effects."""
     table = answers(design, rng, difference)
-    who, what = (axis.ravel() for axis in np.indices(table.shape))
-    kept = (rng.random(who.size) >= design.gaps) & hears(design, rng)[who, what]
-    values, listeners, items = table.ravel()[kept], who[kept], what[kept]
+    listener, item = (axis.ravel() for axis in np.indices(table.shape))
+    observed = (rng.random(listener.size) >= design.gaps) & assign_items(design, rng)[listener, item]
+    values, listeners, items = table.ravel()[observed], listener[observed], item[observed]
     if not np.ptp(values):
         return 1.0, -math.inf, math.inf
     test = (crossed_share if design.kind == "AB" else crossed_mean)(values, listeners, items)
@@ -159,17 +159,17 @@ def paired(design: Design, rng: np.random.Generator, difference: float) -> Outco
 
 
 def several(design: Design, rng: np.random.Generator, difference: float) -> Outcome:
-    """Analyse four systems at once; the interval is of the first less the second."""
+    """Analyze four systems jointly; the interval is that of the first minus the second."""
     cube = ratings(design, rng, difference, design.systems)
-    system, who, item = (axis.ravel() for axis in np.indices(cube.shape))
-    frame = pd.DataFrame({"rating": cube.ravel(), "system": system, "listener": who, "item": item})
-    model = mixed_model(frame[hears(design, rng)[who, item]])
+    system, listener, item = (axis.ravel() for axis in np.indices(cube.shape))
+    frame = pd.DataFrame({"rating": cube.ravel(), "system": system, "listener": listener, "item": item})
+    model = mixed_model(frame[assign_items(design, rng)[listener, item]])
     row = model.pairs.iloc[0]
     return model.p, row["low"], row["high"]
 
 
 def sweep(design: Design, rng: np.random.Generator, difference: float) -> Outcome:
-    """Analyse a sweep: two levels with unequal takes, or three levels in several texts."""
+    """Analyze a sweep: two levels with unequal numbers of takes, or three levels in several texts."""
     if design.items == 1:
         values = np.concatenate((rng.normal(0, design.noise[0], 8), rng.normal(difference, design.noise[1], 3)))
         frame = pd.DataFrame({"level": [0] * 8 + [1] * 3, "f0": values})
@@ -187,37 +187,37 @@ def sweep(design: Design, rng: np.random.Generator, difference: float) -> Outcom
 
 
 def truth(design: Design, rng: np.random.Generator) -> float:
-    """Return what the interval should contain where there is a difference: rounding and clipping move it a little."""
+    """Estimate the true difference after rounding and clipping."""
     if design.kind.startswith("sweep"):
         return design.difference
     large = Design(design.kind, 1500, 1500, own=design.own, lead=design.lead, noise=design.noise)
-    draws = answers if design.systems == 2 else (lambda *given: np.subtract(*ratings(*given)))
+    draws = answers if design.systems == 2 else (lambda *arguments: np.subtract(*ratings(*arguments)))
     return float(np.mean([draws(large, rng, design.difference).mean() for _ in range(4)]))
 
 
 def measure(design: Design, sets: int, seed: int) -> dict[str, Any]:
-    """Return type I error, coverage and power of a design, and how long one analysis takes."""
-    analyse: Callable[[Design, np.random.Generator, float], Outcome] = (
+    """Measure type I error, coverage and power of a design, and the CPU time per analysis."""
+    analyze: Callable[[Design, np.random.Generator, float], Outcome] = (
         sweep if design.kind.startswith("sweep") else several if design.systems > 2 else paired
     )
     rng = np.random.default_rng(seed)
     started = time.process_time()
-    null = np.array([analyse(design, rng, 0.0)[0] for _ in range(sets)])
+    null = np.array([analyze(design, rng, 0.0)[0] for _ in range(sets)])
     seconds = time.process_time() - started
     true = truth(design, rng)
-    other = np.array([analyse(design, rng, design.difference) for _ in range(sets // 2)])
+    alternative = np.array([analyze(design, rng, design.difference) for _ in range(sets // 2)])
     return {
         "design": design.name,
         "type1": round(float(np.mean(null <= 0.05)), 4),
-        "coverage": round(float(np.mean((other[:, 1] <= true) & (true <= other[:, 2]))), 4),
-        "power": round(float(np.mean(other[:, 0] <= 0.05)), 3),
+        "coverage": round(float(np.mean((alternative[:, 1] <= true) & (true <= alternative[:, 2]))), 4),
+        "power": round(float(np.mean(alternative[:, 0] <= 0.05)), 3),
         "ms": round(1000.0 * seconds / sets, 1),
     }
 
 
 def grid(levels: tuple[int, ...], takes: int, sets: int, rng: np.random.Generator) -> dict[str, Any]:
-    """Return the errors of a grid in each kind of noise: least and largest over its axes and levels."""
-    axes = [f"axis {place}" for place in range(len(levels))]
+    """Measure type I error and coverage of a grid by noise: minimum and maximum over axes and levels."""
+    axes = [f"axis {index}" for index in range(len(levels))]
     cells = itertools.product(*map(range, levels), range(takes))
     frame = pd.DataFrame(cells, columns=[*axes, "take"])
     design, order = build(frame, axes, [])
@@ -229,18 +229,18 @@ def grid(levels: tuple[int, ...], takes: int, sets: int, rng: np.random.Generato
                 math.exp(SIGMA**2) * math.expm1(SIGMA**2)
             )
         values = (noise * spread ** (frame[axes[0]].to_numpy() / (levels[0] - 1))[:, None])[order]
-        left = noise_of(design, values)
-        tests = [contrasts_of(design, values, number, left) for number in range(len(levels))]
+        residual = noise_of(design, values)
+        tests = [contrasts_of(design, values, number, residual) for number in range(len(levels))]
         type1 = [float(np.mean(test.p <= 0.05)) for test in tests]
         covered = np.concatenate([(np.abs(test.estimate) <= test.reach(0.95)).mean(axis=1) for test in tests])
         row["test"] = "/".join(dict.fromkeys(test.test for test in tests))
         ends = {"type1": (min(type1), max(type1)), "coverage": (covered.min(), covered.max())}
-        row[name] = {what: [round(float(end), 4) for end in both] for what, both in ends.items()}
+        row[name] = {figure: [round(float(end), 4) for end in bounds] for figure, bounds in ends.items()}
     return row
 
 
 def grids(sets: int, only: str = "") -> list[dict[str, Any]]:
-    """Measure all grids; one take of each level alone has no p, and is left out."""
+    """Measure all grids, excluding those without replication."""
     rng, rows = np.random.default_rng(39), []
     for levels, takes in itertools.product(GRIDS, TAKES):
         if len(levels) * takes > 1 and "grid".startswith(only):
@@ -249,8 +249,8 @@ def grids(sets: int, only: str = "") -> list[dict[str, Any]]:
     return rows
 
 
-def whole(sets: int) -> float:
-    """Return the seconds that the analysis of 30 listeners × 24 items × 4 systems takes, the slowest of `sets`."""
+def full_analysis_s(sets: int) -> float:
+    """Measure the CPU time of analyzing 30 listeners × 24 items × 4 systems, the maximum over `sets`."""
     design, rng = Design("four systems", 30, 24, systems=4), np.random.default_rng(0)
     took = []
     for _ in range(sets):
@@ -261,32 +261,32 @@ def whole(sets: int) -> float:
 
 
 def write(result: Mapping[str, Any]) -> None:
-    """Write the table into the page."""
-    lines = ["| design | type I | coverage | power | ms of processor an analysis |", "|---|---|---|---|---|"]
+    """Write the tables into the page."""
+    lines = ["| design | type I | coverage | power | CPU ms per analysis |", "|---|---|---|---|---|"]
     row = "| {design} | {type1:.3f} | {coverage:.3f} | {power:.2f} | {ms} |"
     lines += [row.format(**measured) for measured in result["designs"]]
     lines += [
         "",
-        f"{result['sets']:,} data sets a row without a difference, half as many with one, by `bench/inference.py`;",
+        f"{result['sets']:,} data sets per row without a difference, half as many with one, by `bench/inference.py`;",
     ]
     lines += [
         f"{result['machine']['cpu']}, one core of {result['machine']['cores']}, load {result['machine']['load']}."
     ]
-    lines += [f"30 listeners × 24 items × 4 systems are analysed in {result['four_systems_s']} s."]
+    lines += [f"30 listeners × 24 items × 4 systems are analyzed in {result['four_systems_s']} s."]
     noises = list(NOISES)
-    more = [f"| grid, takes a cell | test | {' | '.join(noises)} |", "|---|---|" + "---|" * len(noises)]
+    more = [f"| grid, takes per cell | test | {' | '.join(noises)} |", "|---|---|" + "---|" * len(noises)]
     for measured in result["grids"]:
         cells = (" · ".join(map(_range, measured[name].values())) for name in noises)
         more.append(f"| {measured['grid']}, {measured['takes']} | {measured['test']} | {' | '.join(cells)} |")
     more += [
         "",
-        f"Type I · coverage, the least and the largest over axes and levels; {5 * result['sets']:,} data sets each.",
+        f"Type I · coverage, minimum and maximum over axes and levels; {5 * result['sets']:,} data sets each.",
     ]
     text = PAGE.read_text(encoding="utf-8")
-    for name, rows, part in (("inference", result["designs"], lines), ("grids", result["grids"], more)):
+    for name, rows, section in (("inference", result["designs"], lines), ("grids", result["grids"], more)):
         if rows:
             before, mark, rest = text.partition(f"<!-- {name} -->\n")
-            text = before + mark + "\n".join(part) + "\n" + rest[rest.index("<!-- / -->") :]
+            text = before + mark + "\n".join(section) + "\n" + rest[rest.index("<!-- / -->") :]
     PAGE.write_text(text, encoding="utf-8")
 
 
@@ -295,18 +295,18 @@ def _range(ends: list[float]) -> str:
 
 
 def main() -> None:
-    """Measure, print, and perhaps write the table."""
+    """Measure, print, and optionally write the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", type=int, default=2000, help="data sets without a difference; half as many with one")
-    parser.add_argument("--only", default="", help="designs whose names begin so")
-    parser.add_argument("--write", action="store_true", help="write the table into the page")
+    parser.add_argument("--only", default="", help="designs whose names begin with this")
+    parser.add_argument("--write", action="store_true", help="write the tables into the page")
     options = parser.parse_args()
     rows = []
     for number, design in enumerate(DESIGNS):
         if design.name.startswith(options.only):
             rows.append(measure(design, options.sets, number))
             print("{design}: {type1} {coverage} {power} {ms} ms".format(**rows[-1]), flush=True)
-    result = {"machine": machine(), "sets": options.sets, "designs": rows, "four_systems_s": whole(3)}
+    result = {"machine": machine(), "sets": options.sets, "designs": rows, "four_systems_s": full_analysis_s(3)}
     result["grids"] = grids(5 * options.sets, options.only)
     if options.write:
         write(result)

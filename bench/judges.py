@@ -1,11 +1,11 @@
-"""Whom bench/ asks about a sentence that a system said, and what it keeps of their verdicts.
+"""Objective metrics of synthesized sentences for bench/, with a cache of the results.
 
-Words are Whisper's (base, beam 5), beside pocketsphinx's (en-us), which ranks a natural voice behind flite's; opinions from 1
-to 5 are DistillMOS's, beside DNSMOS's, which hears noise and little of how natural a voice is: these two stay so that figures
-can be compared with older ones. Likeness is Resemblyzer's cosine to each preset's teacher, who says other sentences; no other
-trained encoder of speakers is among the packages that this repository pins. All systems are brought to one level.
+WER is by Whisper (base, beam 5), and by pocketsphinx (en-us), which ranks natural voices below flite. Predicted MOS (1 to 5)
+is by DistillMOS, and by DNSMOS, which is sensitive to noise more than to naturalness. pocketsphinx and DNSMOS remain for
+comparison with older results. Speaker similarity is the cosine of Resemblyzer embeddings to each preset's teacher in other
+sentences; no other speaker encoder is among the pinned packages. All audio is normalized to one level.
 
-Whisper and DistillMOS live in an environment of their own: training/ears.py says how to make it.
+Whisper and DistillMOS need an environment of their own, see training/ears.py.
 """
 
 from __future__ import annotations
@@ -32,13 +32,24 @@ from voicelab.engine.pointer.speakers import LEVEL
 from voicelab.engine.text import normalize
 from voicelab.experiments.metrics.models import Dnsmos, Resemblyzer
 
-__all__ = ["Verdict", "Verdicts", "embedding", "errors", "hear", "judge", "levelled", "recognise", "sounding", "units"]
+__all__ = [
+    "Verdict",
+    "Verdicts",
+    "embedding",
+    "errors",
+    "judge",
+    "normalize_level",
+    "sounding",
+    "transcribe",
+    "transcribe_pocketsphinx",
+    "units",
+]
 
 _RATE = 16_000
 _PAD = 0.2
-"""Seconds of near silence put on both ends: pocketsphinx loses words at a hard edge."""
-_FAINT = 0.003
-"""Amplitude, at `LEVEL`, below which there is silence."""
+"""Seconds of near silence at both ends: pocketsphinx skips words at hard edges."""
+_SILENCE_AMPLITUDE = 0.003
+"""Maximum amplitude of silence, at `LEVEL`."""
 REFERENCES = {
     "en": (
         "Four hours of steady work faced us. A large size in stockings is hard to sell.",
@@ -46,34 +57,34 @@ REFERENCES = {
     ),
     "zh": ("我昨天在书店里遇见了一位老朋友。", "冬天的早上，湖面上有一层薄薄的冰。", "他们打算下个月搬到北京去住。"),
 }
-"""What a teacher says to be told by: Harvard sentences (IEEE, 1969), and some of ours."""
+"""Reference sentences of the teachers: Harvard sentences (IEEE, 1969), and some of voicelab's."""
 Samples = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the judges say of one sentence by one system."""
+    """Objective metrics of one sentence by one system."""
 
     system: str
-    """Its name, and the weights' fingerprint where they are ours."""
+    """Name of the system, with the fingerprint of voicelab's weights."""
     text: str
     whisper: str
-    """What Whisper heard."""
+    """Transcript by Whisper."""
     distillmos: float
     pocketsphinx: str | None
-    """What it heard; None of Mandarin, or where it was not asked."""
+    """Transcript by pocketsphinx; None for Mandarin, or if not run."""
     dnsmos: float | None
     likeness: dict[str, float]
-    """Cosine to each preset's teacher, by the teacher's voice."""
+    """Cosine similarity to each preset's teacher, by voice of the teacher."""
     seconds: float
-    """From the first sound to the last."""
+    """Duration from the first sound to the last."""
 
 
 def units(text: str) -> list[Any]:
-    """Return what is counted in `text`: lower-case words of English, with numbers in words; syllables with tone of Mandarin.
+    """Split `text` into the units of WER: normalized lower-case words of English, or syllables with tone of Mandarin.
 
-    Apostrophes go: nobody can hear whether "candidates" has one. Syllables are those that our front end reads, so that
-    characters that sound alike are alike.
+    Apostrophes are removed, since they are inaudible. Syllables are those of voicelab's front end, so that homophones are
+    equal.
     """
     if teaching.language_of(text) == "zh":
         parts = read(normalize(text, ("zh",)).text)
@@ -81,17 +92,14 @@ def units(text: str) -> list[Any]:
     return re.findall(r"[a-z]+", normalize(text).text.lower().replace("-", " ").replace("'", ""))
 
 
-def errors(text: str, heard: str) -> stats.Score:
-    """Count the words or syllables of `text` that are wrong in `heard`, at most all of them.
-
-    Of speech that it does not understand Whisper may write one word a hundred times.
-    """
-    counted = stats.word_errors(units(text), units(heard))
+def errors(text: str, transcript: str) -> stats.Score:
+    """Count word or syllable errors, at most the number of units (Whisper may repeat a word a hundred times)."""
+    counted = stats.word_errors(units(text), units(transcript))
     return stats.Score(min(counted.errors, counted.words), counted.words)
 
 
-def levelled(samples: Samples) -> Samples:
-    """Bring the root mean square of what is not silence to `LEVEL`, at which the codec was trained."""
+def normalize_level(samples: Samples) -> Samples:
+    """Normalize the RMS of non-silent samples to `LEVEL`, the level of the codec's training data."""
     active = samples[np.abs(samples) > 0.01 * np.abs(samples).max()]
     loudness = float(np.sqrt(np.mean(np.square(active))))
     even: Samples = np.clip(samples * np.float32(LEVEL / loudness), -1, 1, dtype=np.float32)
@@ -99,14 +107,14 @@ def levelled(samples: Samples) -> Samples:
 
 
 def sounding(even: Samples, rate: int) -> tuple[float, float]:
-    """Return the seconds from the first sound to the last, and those of the longest silence between."""
-    loud = np.flatnonzero(np.abs(even) > _FAINT)
+    """Return the duration from the first sound to the last, and that of the longest silence between, in seconds."""
+    loud = np.flatnonzero(np.abs(even) > _SILENCE_AMPLITUDE)
     if not loud.size:
         return 0.0, float("inf")
     return float(loud[-1] - loud[0]) / rate, float(np.diff(loud).max(initial=0)) / rate
 
 
-# ---- the judges
+# ---- evaluators
 
 
 @cache
@@ -114,8 +122,8 @@ def _ears() -> Any:
     return teaching.training("ears").Ears()
 
 
-def hear(samples: Samples, rate: int, language: str = "en") -> Any:
-    """Return Whisper's words and DistillMOS's opinion of levelled samples."""
+def transcribe(samples: Samples, rate: int, language: str = "en") -> Any:
+    """Return Whisper's transcript and the MOS predicted by DistillMOS, for level-normalized samples."""
     return _ears().hear(samples, rate, language)
 
 
@@ -123,12 +131,12 @@ def hear(samples: Samples, rate: int, language: str = "en") -> Any:
 def _pocketsphinx() -> Any:
     from pocketsphinx import Decoder
 
-    # cmn=batch: each utterance is normalised by itself, so that the order of sentences cannot matter.
+    # cmn=batch: normalization per utterance, independent of the order of sentences.
     return Decoder(samprate=_RATE, cmn="batch", loglevel="FATAL")
 
 
-def recognise(samples: Samples, rate: int) -> str:
-    """Return what pocketsphinx hears in mono `samples` ([-1, 1] at `rate` Hz)."""
+def transcribe_pocketsphinx(samples: Samples, rate: int) -> str:
+    """Transcribe mono `samples` ([-1, 1] at `rate` Hz) with pocketsphinx."""
     audio = np.asarray(samples, np.float32)
     audio = soxr.resample(audio, rate, _RATE) if rate != _RATE else audio
     peak = float(np.max(np.abs(audio))) if audio.size else 0.0
@@ -136,15 +144,15 @@ def recognise(samples: Samples, rate: int) -> str:
         audio = audio * (0.5 / peak)
     quiet = np.zeros(int(_PAD * _RATE), np.float32)
     padded = np.concatenate([quiet, audio, quiet])
-    # Digital silence has no logarithm; two steps of fixed noise stand in for a room.
+    # Fixed low-level noise, since the log of digital silence is undefined.
     room = padded + np.random.default_rng(0).uniform(-2, 2, padded.size) / 32768
     decoder = _pocketsphinx()
-    decoder.reinit_feat()  # or it keeps something of what it heard before
+    decoder.reinit_feat()  # resets adaptation from previous utterances
     decoder.start_utt()
     decoder.process_raw((np.clip(room, -1, 1) * 32767).astype("<i2").tobytes(), full_utt=True)
     decoder.end_utt()
-    heard = decoder.hyp()
-    return str(heard.hypstr) if heard is not None else ""
+    hypothesis = decoder.hyp()
+    return str(hypothesis.hypstr) if hypothesis is not None else ""
 
 
 @cache
@@ -158,14 +166,14 @@ def _resemblyzer() -> Resemblyzer:
 
 
 def embedding(samples: Samples, rate: int) -> NDArray[np.float64]:
-    """Return Resemblyzer's 256 numbers, of length 1."""
+    """Compute Resemblyzer's L2-normalized embedding, shape (256,)."""
     vector = np.asarray(_resemblyzer().embed(samples, rate), np.float64)
     return vector / np.linalg.norm(vector)
 
 
 @cache
 def _teachers() -> dict[str, NDArray[np.float64]]:
-    """Who each preset's teacher is, as Resemblyzer tells speakers."""
+    """Compute the speaker embedding of each preset's teacher."""
     vectors: dict[str, NDArray[np.float64]] = {}
     for voice in teaching.teachers().values():
         texts = REFERENCES["zh" if voice.startswith("z") else "en"]
@@ -175,66 +183,66 @@ def _teachers() -> dict[str, NDArray[np.float64]]:
 
 
 def judge(name: str, key: str, older: bool, text: str) -> Verdict:
-    """Let a system say `text` and ask all about it; `older` are DNSMOS and pocketsphinx."""
+    """Synthesize `text` and compute all metrics; `older` adds DNSMOS and pocketsphinx."""
     samples, rate = systems.speak(name, text)
-    even, language = levelled(np.asarray(samples, np.float32)), teaching.language_of(text)
-    heard, who = hear(even, rate, language), embedding(even, rate)
+    even, language = normalize_level(np.asarray(samples, np.float32)), teaching.language_of(text)
+    result, speaker = transcribe(even, rate, language), embedding(even, rate)
     return Verdict(
         key,
         text,
-        heard.words,
-        heard.opinion,
-        recognise(even, rate) if older and language == "en" else None,
+        result.words,
+        result.opinion,
+        transcribe_pocketsphinx(even, rate) if older and language == "en" else None,
         _dnsmos().predict(soxr.resample(even, rate, _RATE), _RATE) if older else None,
-        {voice: round(float(who @ reference), 4) for voice, reference in _teachers().items()},
+        {voice: round(float(speaker @ reference), 4) for voice, reference in _teachers().items()},
         sounding(even, rate)[0],
     )
 
 
 class Verdicts:
-    """Verdicts, in a file if there is one (a line of JSON each): hours of work go on where they were cut off.
+    """Cache of verdicts, in an optional JSON-lines file from which an interrupted run resumes.
 
-    Our own voices are known by their weights' fingerprint, so that another voice is judged anew, and files of several runs
-    may be put one behind the other.
+    Voices of voicelab are keyed by the fingerprint of their weights, so that retrained voices are evaluated again. Files of
+    several runs may be concatenated.
     """
 
     def __init__(self, path: Path | None = None, *, older: int | None = None, jobs: int = 1) -> None:
-        """`older`: of how many texts, the first, DNSMOS and pocketsphinx are asked too; all if None."""
+        """`older` is the number of texts that are also evaluated by DNSMOS and pocketsphinx; None for all."""
         self._path, self._older, self._jobs = path, older, jobs
         lines = path.read_text(encoding="utf-8").splitlines() if path is not None and path.exists() else []
-        self._kept = {(v.system, v.text): v for v in (Verdict(**json.loads(line)) for line in lines)}
+        self._verdicts = {(v.system, v.text): v for v in (Verdict(**json.loads(line)) for line in lines)}
 
     def of(self, name: str, texts: Sequence[str]) -> list[Verdict]:
-        """Return one verdict a text, in order: as the file has it, or else asked for now and kept."""
+        """Return one verdict per text, in order, from the cache or evaluated now."""
         key = self._key(name)
         every = {text: i < len(texts[: self._older]) for i, text in enumerate(dict.fromkeys(texts))}
-        missing = {text: older for text, older in every.items() if self._lacks(self._kept.get((key, text)), older)}
-        for verdict in self._asked(name, key, missing):
-            self._kept[key, verdict.text] = verdict
+        missing = {text: older for text, older in every.items() if self._lacks(self._verdicts.get((key, text)), older)}
+        for verdict in self._evaluate(name, key, missing):
+            self._verdicts[key, verdict.text] = verdict
             if self._path is not None:
                 with self._path.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(asdict(verdict), ensure_ascii=False) + "\n")
-        return [self._kept[key, text] for text in texts]
+        return [self._verdicts[key, text] for text in texts]
 
     @staticmethod
     def _key(name: str) -> str:
         kind, _, rest = name.partition(":")
         ours = (rest if kind == "old" else name).partition(":")[0] in ("codec", "voice", "s1")
         variable = systems.OLD if kind == "old" else systems.WEIGHTS
-        what = rest if kind == "old" else name
-        return f"{what} {systems.lab(variable=variable).capabilities.fingerprint}" if ours else what
+        system = rest if kind == "old" else name
+        return f"{system} {systems.lab(variable=variable).capabilities.fingerprint}" if ours else system
 
     @staticmethod
     def _lacks(verdict: Verdict | None, older: bool) -> bool:
         return verdict is None or (older and verdict.dnsmos is None)
 
-    def _asked(self, name: str, key: str, texts: Mapping[str, bool]) -> Iterator[Verdict]:
+    def _evaluate(self, name: str, key: str, texts: Mapping[str, bool]) -> Iterator[Verdict]:
         if not texts:
             return
-        _teachers()  # rendered once, before several processes ask for them
+        _teachers()  # render once, before the worker processes start
         if self._jobs == 1:
             yield from map(partial(judge, name, key), texts.values(), texts)
             return
-        # spawn: torch's threads do not survive a fork.
+        # spawn, since torch's threads do not survive a fork
         with ProcessPoolExecutor(self._jobs, mp_context=get_context("spawn")) as pool:
             yield from pool.map(partial(judge, name, key), texts.values(), texts)

@@ -1,17 +1,16 @@
-"""Kernels that a frame of the open weights is on a CUDA device, counted in the code that torch's compiler writes for one.
+"""Number of kernel launches per frame of the open weights on a CUDA device, counted in the code of torch's compiler.
 
     pip install triton
-    python bench/kernels.py --random s2-pro            # no GPU is needed
+    python bench/kernels.py --random s2-pro            # needs no GPU
 
-The compiler is made to believe in an H100 and writes its code, which is not run. Models of one and of two layers of each
-transformer are compiled, for one row or more; what a layer adds is the same for each, so the figures of the whole are exact.
-What is counted are launches: compiled kernels, products of matrices and attention of libraries, two for each selection of the
-likeliest (gather, sort), and the mask made before. Libraries may split a product into two launches. `refused` names the
-kernels that Triton, asked to compile them for an H100, does not: there should be none.
+The compiler is given a simulated H100; its code is not run. Models with one and two layers of each transformer are compiled,
+from which the counts of the full model are exact, since each layer adds the same number. Launches are compiled kernels,
+matrix products and attention of libraries, two per top-k (gather, sort), and those of the attention mask. Libraries may
+split a product into two launches. `refused` lists kernels that Triton cannot compile for an H100; it should be empty.
 """
 
 # mypy: disable-error-code="assignment, attr-defined, method-assign, no-untyped-call, misc, import-not-found, arg-type"
-# What the compiler asks of a device is replaced, attribute by attribute.
+# The compiler's device queries are patched.
 from __future__ import annotations
 
 import argparse
@@ -42,10 +41,10 @@ from voicelab.engine.dual.model import WINDOW, DualLM
 from voicelab.engine.dual.step import DualStep
 from voicelab.engine.dual.tower import Slots, Tower
 
-PIECE = 8
-"""Frames of a piece of the codec with `latency="balanced"`."""
+BLOCK_FRAMES = 8
+"""Codec frames per block with `latency="balanced"`."""
 EAGER_NODES = 4565
-"""Of a frame of S2-Pro, uncompiled, as counted when each layer was some 55."""
+"""Launches per uncompiled frame of S2-Pro, at about 55 per layer."""
 _GUARD = """
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 namespace c10::impl {
@@ -55,7 +54,7 @@ struct Pretended final : NoOpDeviceGuardImpl<DeviceType::CUDA> {
 C10_REGISTER_GUARD_IMPL(CUDA, Pretended);
 }
 """
-"""What torch's build for CPUs lacks, so that tensors without storage can say that they are on a CUDA device."""
+"""Device guard that CPU builds of torch lack, for meta tensors on a CUDA device."""
 _H100 = SimpleNamespace(
     name="H100",
     major=9,
@@ -75,7 +74,7 @@ _H100 = SimpleNamespace(
 
 
 class _Written(Exception):
-    """The code is there: no error."""
+    """Control flow: the code has been generated."""
 
 
 class _Driver:
@@ -91,7 +90,7 @@ class _Driver:
 
 
 def pretend() -> list[str]:
-    """Makes this process's compiler write code for a GPU that is not there; what it has written is appended to the list."""
+    """Patch the compiler to generate code for a simulated GPU; the code is appended to the returned list."""
     import torch._dynamo.device_interface as interface
     import torch.utils._triton as of_triton
     import triton.runtime
@@ -114,25 +113,25 @@ def pretend() -> list[str]:
     torch.cuda.get_device_capability = lambda *_: (9, 0)
     torch.cuda.current_device = lambda: 0
     scheduler.has_triton = compile_fx.has_triton = lambda: True
-    compile_fx._check_triton_bf16_support = lambda _: None  # noqa: SLF001 - there is no other way in
+    compile_fx._check_triton_bf16_support = lambda _: None  # noqa: SLF001 - no public hook
     of_triton.triton_hash_with_backend = lambda: ""
     triton.runtime.driver.set_active(_Driver())
-    # Both would compute on the device.
+    # These options would run on the device.
     config.joint_graph_constant_folding = config.shape_padding = config.fx_graph_cache = False
     functorch.enable_autograd_cache = False
     F.scaled_dot_product_attention = _attention
-    written: list[str] = []
+    generated: list[str] = []
 
     def stop(graph: Any) -> None:
-        written.append(graph.codegen()[0].value)
+        generated.append(graph.codegen()[0].value)
         raise _Written
 
     GraphLowering.compile_to_module = stop
-    return written
+    return generated
 
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None) -> Tensor:
-    """What torch chooses on a CUDA device where there is a mask."""
+    """Compute attention by the operator that torch selects on CUDA with a mask."""
     mask = None
     if attn_mask is not None:
         mask = attn_mask.expand(*q.shape[:3], k.shape[2])
@@ -143,7 +142,7 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None) -> Ten
 
 
 class _Launches(TorchDispatchMode):
-    """Operations that make something new."""
+    """Count operations that are not views."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -155,13 +154,13 @@ class _Launches(TorchDispatchMode):
         return out
 
 
-def launches(written: list[str], config: DualConfig, speech: tuple[int, int, int], rows: int) -> int:
-    """Of the compiled part of a frame."""
+def launches(generated: list[str], config: DualConfig, speech: tuple[int, int, int], rows: int) -> int:
+    """Count the launches of the compiled part of a frame."""
     device = torch.device("cuda:0")
-    written.clear()
+    generated.clear()
     with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True):
         model = DualLM(config, lambda _, *shape: torch.empty(shape, dtype=torch.bfloat16, device=device), speech, 4096)
-        step = object.__new__(DualStep)  # without what it has on the host
+        step = object.__new__(DualStep)  # without host state
         step.model, step._widths = model, (1 + config.codebooks, 1, 1, 1, WINDOW)
         step._draw_steps = torch.empty(model.draws(), dtype=torch.int64, device=device)
         step.slots = Slots(config.slow, rows, 4096, model.embeddings)
@@ -182,45 +181,45 @@ def launches(written: list[str], config: DualConfig, speech: tuple[int, int, int
                 state, settings, seeds, mask
             )
         except Exception:
-            if not written:
+            if not generated:
                 raise
-    return _calls(written[0])
+    return _calls(generated[0])
 
 
-def of_codec(written: list[str], streams: int) -> int:
-    """Of a compiled piece of the codec."""
-    written.clear()
+def codec_launches(generated: list[str], streams: int) -> int:
+    """Count the launches of a compiled codec block."""
+    generated.clear()
     with torch.no_grad(), FakeTensorMode():
         with torch.device("cuda:0"):
             codec = DualCodec(CodecSizes())
-            codes = torch.zeros(streams, PIECE, len(codec.sizes.codebooks), dtype=torch.int64)
-        _, states = codec.decode_pieces(codes, [None] * streams)
+            codes = torch.zeros(streams, BLOCK_FRAMES, len(codec.sizes.codebooks), dtype=torch.int64)
+        _, states = codec.decode_blocks(codes, [None] * streams)
         pasts = [torch.cat(parts) for parts in zip(*states, strict=True)]
         torch.compiler.reset()
         try:
-            fused = torch.compile(codec.decode_more, fullgraph=True, dynamic=False, options={**OPTIONS, **COMPILING})
+            fused = torch.compile(codec.decode_tensors, fullgraph=True, dynamic=False, options={**OPTIONS, **COMPILING})
             fused(*pasts, codes.transpose(1, 2).contiguous())
         except Exception:
-            if not written:
+            if not generated:
                 raise
-    return _calls(written[0])
+    return _calls(generated[0])
 
 
 def refused(code: str) -> list[str]:
-    """The kernels of `code` that Triton does not compile, each with why."""
+    """List kernels of `code` that Triton cannot compile, with the errors."""
     from torch._inductor.runtime import triton_helpers
 
     triton_helpers.set_driver_to_gpu = lambda: None
     faults = []
     with tempfile.TemporaryDirectory() as folder:
-        found = re.findall(r"async_compile\.triton\('(\w+)', '''(.*?)''', device_str", code, re.DOTALL)
-        for number, (name, source) in enumerate(found):
+        kernels = re.findall(r"async_compile\.triton\('(\w+)', '''(.*?)''', device_str", code, re.DOTALL)
+        for number, (name, source) in enumerate(kernels):
             path = Path(folder) / f"{number}.py"
             path.write_text(source, encoding="utf-8")
             kernel = runpy.run_path(str(path))[name]
             try:
-                kernel._precompile_config(kernel.configs[0])  # noqa: SLF001 - what the compiler itself calls
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is what is asked for
+                kernel._precompile_config(kernel.configs[0])  # noqa: SLF001 - as the compiler calls it
+            except Exception as error:  # noqa: BLE001 - any error is reported
                 faults.append(f"{name}: {str(error).splitlines()[-1]}")
     return faults
 
@@ -233,25 +232,25 @@ def _calls(code: str) -> int:
 
 
 def counts(name: str, rows: int) -> dict[str, Any]:
-    """Launches of a frame of a model, of full shapes."""
-    written, config = pretend(), DualConfig.of(dual.CONFIGS[name])
+    """Count the launches per frame of a model of full shape."""
+    generated, config = pretend(), DualConfig.of(dual.CONFIGS[name])
     speech = config.speech or dual.S1_SPEECH
 
     def of(slow: int, fast: int) -> int:
         layers = zip((config.slow, config.fast), (slow, fast), strict=True)
         towers = [replace(tower, layers=count) for tower, count in layers]
-        return launches(written, replace(config, slow=towers[0], fast=towers[1]), speech, rows)
+        return launches(generated, replace(config, slow=towers[0], fast=towers[1]), speech, rows)
 
     tower = Tower(config.slow, [], torch.zeros(1), 1)
     with _Launches() as before:
         tower.mask(torch.zeros(rows, 1, dtype=torch.int64), 512, torch.float32)
-    base, faults = of(1, 1), refused(written[0])
+    base, faults = of(1, 1), refused(generated[0])
     slow, fast = of(2, 1) - base, of(1, 2) - base
     layers = slow * config.slow.layers, fast * config.fast.layers
     rest = base - slow - fast
-    piece = of_codec(written, rows)
-    faults += refused(written[0])
-    total = sum(layers) + rest + before.count + piece / PIECE
+    block = codec_launches(generated, rows)
+    faults += refused(generated[0])
+    total = sum(layers) + rest + before.count + block / BLOCK_FRAMES
     return {
         "slow_layer": slow,
         "fast_layer_of_a_frame": fast,
@@ -259,8 +258,8 @@ def counts(name: str, rows: int) -> dict[str, Any]:
         "fast": layers[1],
         "choosing": rest,
         "before": before.count,
-        "codec_of_a_piece": piece,
-        "codec": piece / PIECE,
+        "codec_of_a_piece": block,
+        "codec": block / BLOCK_FRAMES,
         "all": total,
         "refused": faults,
     }
@@ -269,19 +268,19 @@ def counts(name: str, rows: int) -> dict[str, Any]:
 def main() -> None:
     """Count, and print one line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--random", choices=dual.CONFIGS, default="s2-pro", help="whose shapes the weights have")
+    parser.add_argument("--random", choices=dual.CONFIGS, default="s2-pro", help="model that defines the shapes")
     parser.add_argument("--rows", type=int, default=1)
-    given = parser.parse_args()
+    options = parser.parse_args()
     try:
         import triton  # noqa: F401
     except ModuleNotFoundError:
-        sys.exit("pip install triton: torch's compiler writes its code in it")
-    figures = counts(given.random, given.rows)
+        sys.exit("triton is required by torch's compiler: pip install triton")
+    figures = counts(options.random, options.rows)
     report(
         {
             "bench": "kernels",
-            "model": given.random,
-            "rows": given.rows,
+            "model": options.random,
+            "rows": options.rows,
             **figures,
             "uncompiled": EAGER_NODES,
             "machine": machine(),

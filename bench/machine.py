@@ -1,4 +1,4 @@
-"""Names the machine that a figure was measured on, and prints results the same way everywhere."""
+"""Describe the machine of a measurement, and print results as JSON."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _version(package: str) -> str | None:
 
 
 def machine() -> dict[str, Any]:
-    """Return CPU model, cores this process may use, load before the measurement, Python and torch."""
+    """Return CPU model, available cores, system load, and versions of Python and torch."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "cpu": _cpu(),
@@ -42,5 +42,5 @@ def machine() -> dict[str, Any]:
 
 
 def report(figures: dict[str, Any]) -> None:
-    """Print `figures` as one line of JSON: the last line of every command here."""
+    """Print `figures` as one line of JSON, the last line of every benchmark."""
     print(json.dumps(figures, ensure_ascii=False), flush=True)

@@ -1,12 +1,12 @@
-"""How long metrics take: the basic ones on a thousand short takes, the slow ones in one process and in several.
+"""Speed of metrics: the basic ones on a thousand short takes, the slow ones in one and in several processes.
 
     python bench/metrics.py
     python bench/metrics.py --takes 1000 --seconds 2.5 --slow 64 --jobs 2
 
-Takes are speech of the embedded voice, cut to the length and moved in level, so that no two are the same. "encoded"
-begins with the bytes of WAV files, as a cache keeps them, and "memory" with clips; both end with a DataFrame. The slow
-ones are pitch (pyin), jitter and shimmer, and distances from a reference (MFCC, log-F0); the start of the processes, some
-seconds, is part of their time, so that more than one pays for dozens of clips.
+Takes are speech of the embedded voice, trimmed and scaled so that all differ. "encoded" starts from WAV files, as in a cache,
+"memory" from clips; both end with a DataFrame. The slow metrics are pitch (pyin), jitter and shimmer, and distances from a
+reference (MFCC, log-F0); their time includes the start of the processes, some seconds, so that several processes pay off
+from dozens of clips.
 """
 
 from __future__ import annotations
@@ -23,32 +23,41 @@ from voicelab.audio.decoders import StreamDecoder
 from voicelab.clip import Clip
 from voicelab.experiments.metrics import BASIC, measure
 
-SLOW = ("f0_median", "f0_sd", "f0_range", "voiced_share", "jitter", "shimmer_rms", "mfcc_distance", "log_f0_rmse")
+SLOW_METRICS = (
+    "f0_median",
+    "f0_sd",
+    "f0_range",
+    "voiced_share",
+    "jitter",
+    "shimmer_rms",
+    "mfcc_distance",
+    "log_f0_rmse",
+)
 TEXT = "The birch canoe slid on the smooth planks. Glue the sheet to the dark blue background."
 
 
 def takes(count: int, seconds: float) -> list[Clip]:
-    """Return `count` clips of `seconds`, all different, from a few renderings of the embedded voice."""
+    """Create `count` different clips of `seconds` from a few renderings of the embedded voice."""
     lab = systems.lab()
-    spoken = [lab.speak(TEXT, seed=seed, temperature=0.7) for seed in range(4)]
+    renderings = [lab.speak(TEXT, seed=seed, temperature=0.7) for seed in range(4)]
     rng = np.random.default_rng(0)
-    found = []
+    clips = []
     for number in range(count):
-        clip = spoken[number % len(spoken)]
+        clip = renderings[number % len(renderings)]
         begin = float(rng.uniform(0.0, max(0.0, clip.duration - seconds)))
-        part = clip.slice(begin, min(clip.duration, begin + seconds))
-        found.append(Clip(part.samples * np.float32(rng.uniform(0.5, 1.0)), part.rate))
-    return found
+        section = clip.slice(begin, min(clip.duration, begin + seconds))
+        clips.append(Clip(section.samples * np.float32(rng.uniform(0.5, 1.0)), section.rate))
+    return clips
 
 
 def decoded(file: bytes, rate: int) -> Clip:
-    """Return the clip in a WAV file, as a take of the cache is read."""
+    """Decode a WAV file like a cached take."""
     decoder = StreamDecoder("wav", rate)
     return Clip(np.concatenate((decoder.feed(file), decoder.finish())), rate)
 
 
 def basic(clips: list[Clip]) -> dict[str, Any]:
-    """Measure the basic metrics, from memory and from encoded files."""
+    """Time the basic metrics, from memory and from encoded files."""
     files = [clip.to_bytes("wav") for clip in clips]
     rate = clips[0].rate
     measure(clips[:2], text=TEXT)  # imports
@@ -68,25 +77,23 @@ def basic(clips: list[Clip]) -> dict[str, Any]:
 
 
 def slow(clips: list[Clip], jobs: int) -> dict[str, Any]:
-    """Measure the slow metrics in this process and in `jobs`, whose start is included."""
-    measure(clips[:2], SLOW, reference=clips[0])  # imports, and what numba compiles
-    found: dict[str, Any] = {"metrics": list(SLOW), "clips": len(clips)}
+    """Time the slow metrics in one process and in `jobs` processes, including their start."""
+    measure(clips[:2], SLOW_METRICS, reference=clips[0])  # warm-up: imports and numba compilation
+    figures: dict[str, Any] = {"metrics": list(SLOW_METRICS), "clips": len(clips)}
     for count in (1, jobs):
         started = time.perf_counter()
-        measure(clips, SLOW, reference=clips[0], jobs=count)
-        found[f"jobs_{count}_s"] = round(time.perf_counter() - started, 2)
-    found["gain"] = round(found["jobs_1_s"] / found[f"jobs_{jobs}_s"], 2)
-    return found
+        measure(clips, SLOW_METRICS, reference=clips[0], jobs=count)
+        figures[f"jobs_{count}_s"] = round(time.perf_counter() - started, 2)
+    figures["gain"] = round(figures["jobs_1_s"] / figures[f"jobs_{jobs}_s"], 2)
+    return figures
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--takes", type=int, default=1000)
-    parser.add_argument("--seconds", type=float, default=2.5, help="length of a take")
-    parser.add_argument(
-        "--slow", type=int, default=64, help="clips that the slow metrics are measured on; 0 leaves out"
-    )
+    parser.add_argument("--seconds", type=float, default=2.5, help="duration of a take")
+    parser.add_argument("--slow", type=int, default=64, help="clips for the slow metrics; 0 to skip")
     parser.add_argument("--jobs", type=int, default=2)
     systems.add_options(parser)
     options = parser.parse_args()

@@ -1,14 +1,14 @@
-"""Write docs/performance.md from the results in bench/results/; measure one of them anew.
+"""Generate docs/performance.md from the results in bench/results/, and rerun benchmarks.
 
     python bench/page.py                                            # write the page
-    python bench/page.py --measure bench/speed.py --repeats 20      # run that command, keep its result, write the page
-    python bench/page.py --all                                      # all of them in turn, for hours: make performance
+    python bench/page.py --measure bench/speed.py --repeats 20      # run that benchmark, store its result, write the page
+    python bench/page.py --all                                      # run all benchmarks, for hours: make performance
     python bench/page.py --all --only speed,voice
 
-A result is what a command of bench/ prints as its last line, with the command and the date. The words over a table are
-the first paragraph of the command's own docstring. Other pages name single figures by their place in a result, as
-`<!-- figure speed/peak_mib -->484 MiB<!-- / -->`: what stands between is written from it. A test fails when a page is not
-what this would write.
+A result is the last line that a benchmark prints, with the command and the date. The text above a table is the first
+paragraph of the benchmark's docstring. Other pages refer to single figures by their path in a result, as
+`<!-- figure speed/peak_mib -->484 MiB<!-- / -->`; the text between the comments is generated. A test fails if a page is out
+of date.
 """
 
 from __future__ import annotations
@@ -30,43 +30,36 @@ RESULTS = ROOT / "bench" / "results"
 PAGE = ROOT / "docs" / "performance.md"
 HEAD = """# Performance
 
-Every figure here was printed by the command above it, on the machine that is named. `python bench/page.py` writes this
-page from `bench/results/`; `python bench/page.py --measure bench/speed.py` measures one of them anew. Intervals are 95 %
+Every figure here was printed by the command above it, on the machine named. `python bench/page.py` generates this
+page from `bench/results/`; `python bench/page.py --measure bench/speed.py` repeats a measurement. Intervals are 95 %
 intervals. The figures of the voice itself are in the [model card](../training/README.md).
 
-What is dated before 2026-11-22 was measured with revision 7 of the engine. Revision 8 adds up attention in another order, so
-that its samples are alike on more processors; it costs 17 µs more a layer and frame
-([measured](decisions/07-the-same-samples.md)). Revisions 9 and 10 read more kinds of text, make MP3 as loud as WAV and let
-speech that is cut fade; the 300 sentences measured here are read into the same phones as before. The voice is another since
-2026-11-23, and has learned from five times as much since 2026-11-26: what has an earlier date and depends on how it sounds
-tells of the one before. Revision 11 has another vocoder, which older weights are heard through too where they stand beside
-it; revision 12 changes clones alone, revision 13 where long texts are cut, revision 14 how weights in 8 bits
-are rounded, and how long the first sound of a sentence lasts at least. Speed was
-measured before that last rule, and clones with revision 13.
-Speed of 2026-11-24 and of days before cannot be compared, only what was measured in one run: that machine was 2.4 times
-slower.
+Each result states its date. Results before 2026-11-22 are of engine revision 7, which is 17 µs per layer and frame faster than
+today's ([reason](decisions/07-the-same-samples.md)). Results that depend on the sound of the voice and are dated before
+2026-11-26 are of earlier weights. Clones were measured with revision 13; speed was measured with revision 14, except for its
+minimum duration of the first sound. Speeds are comparable only within one run: the machine was 2.4 times slower on
+2026-11-24 than on other days.
 """
-_HELPERS = ("judges", "machine", "page", "stats", "systems", "teaching")
-_DRAWN = ("inference", "picture", "samples")
-"""These write into docs/ by themselves, and their figures are on no page."""
-_APART = ("dual", "gpu", "other_voices", "same_samples")
-"""The first two need a GPU; the other voices' own packages have environments of their own, which not everybody has; the
-samples are of two checkouts."""
+_HELPER_MODULES = ("judges", "machine", "page", "stats", "systems", "teaching")
+_WITHOUT_RESULT = ("inference", "picture", "samples")
+"""Benchmarks that write into docs/ themselves and have no result on the page."""
+_EXCLUDED = ("dual", "gpu", "other_voices", "same_samples")
+"""Benchmarks that need a GPU, environments of other packages, or two checkouts."""
 _KEEP = ("--jobs", "2", "--keep", "build/verdicts.jsonl")
 _OPTIONS = {"inference": ("--write",), "voice": ("--full", *_KEEP), "syllables": _KEEP, "clone": ("--words",)}
 SUITE: Mapping[str, Sequence[str]] = {
     name: (f"bench/{name}.py", *_OPTIONS.get(name, ()))
-    for name in sorted({path.stem for path in (ROOT / "bench").glob("*.py")} - {*_HELPERS, *_APART})
+    for name in sorted({path.stem for path in (ROOT / "bench").glob("*.py")} - {*_HELPER_MODULES, *_EXCLUDED})
 }
-"""What --all runs, one after the other, so that nothing else is measured with it: every command of bench/."""
+"""Benchmarks of --all, which run sequentially."""
 _FIGURE = re.compile(r"(<!-- figure ([^ ]+) -->)(.*?)(<!-- / -->)")
-# What stands over the table, and not in it.
+# Keys printed above the table.
 _ABOVE = ("command", "date", "machine", "note", "title", "figure", "bench")
 _UNITS = {"ms": "ms", "s": "s", "mib": "MiB", "db": "dB", "percent": "%"}
 
 
 def page(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the page for results by their names."""
+    """Format the page of results by name."""
     parts = [HEAD]
     for name, result in sorted(results.items()):
         parts += [f"## {_title(name, result)}\n", *_above(result), *_tables(_figures(result))]
@@ -74,17 +67,17 @@ def page(results: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def measured(command: Sequence[str]) -> dict[str, Any]:
-    """Run a command of bench/ and return its result, with the command and today's date. Ends when it fails."""
-    done = subprocess.run([sys.executable, *command], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode:
+    """Run a benchmark and return its result with command and date. Exits if it fails."""
+    process = subprocess.run([sys.executable, *command], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    if process.returncode:
         raise SystemExit(f"{' '.join(command)} failed")
-    printed: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    printed: dict[str, Any] = json.loads(process.stdout.strip().splitlines()[-1])
     today = datetime.now(UTC).date().isoformat()
     return {"command": " ".join(["python", *command]), "date": today, **printed}
 
 
 def read(folder: Path = RESULTS) -> dict[str, dict[str, Any]]:
-    """Return all results of a folder by their names."""
+    """Load all results of a folder by name."""
     return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
 
 
@@ -104,12 +97,14 @@ def _above(result: Mapping[str, Any]) -> Iterator[str]:
     yield f"`{command}`, {result.get('date', '')}; {_machine(result.get('machine', {}))}\n"
 
 
-def _machine(found: Mapping[str, Any]) -> str:
-    told = [str(found.get("cpu", "machine not named")), f"{found.get('cores', '?')} cores"]
-    told += [f"{name} {found[key]}" for key, name in (("python", "Python"), ("torch", "torch")) if found.get(key)]
-    if found.get("load") is not None:
-        told.append(f"load before it {found['load']}")
-    return ", ".join(told)
+def _machine(details: Mapping[str, Any]) -> str:
+    descriptions = [str(details.get("cpu", "machine not named")), f"{details.get('cores', '?')} cores"]
+    descriptions += [
+        f"{name} {details[key]}" for key, name in (("python", "Python"), ("torch", "torch")) if details.get(key)
+    ]
+    if details.get("load") is not None:
+        descriptions.append(f"system load {details['load']}")
+    return ", ".join(descriptions)
 
 
 def _figures(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,7 +112,7 @@ def _figures(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tables(figures: Mapping[str, Any]) -> Iterator[str]:
-    """Yield one table of the plain figures, and one for each group that has columns of its own."""
+    """Yield one table of the scalar figures, and one per group with columns."""
     plain = {name: value for name, value in _flat(figures) if not _rows(value)}
     if plain:
         yield "| figure | value |\n|---|---|"
@@ -144,7 +139,7 @@ def _flat(figures: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, An
 
 
 def _rows(value: Any) -> dict[Any, Mapping[str, Any]]:
-    """Return the rows of what is a table: a list of objects, or an object of objects that are alike."""
+    """Return the rows of a table: a list of objects, or an object of objects with equal keys."""
     if isinstance(value, list) and value and all(isinstance(row, Mapping) for row in value):
         return {number: dict(_flat(row)) for number, row in enumerate(value)}
     if isinstance(value, Mapping) and len(value) > 1 and not _estimate(value):
@@ -159,7 +154,7 @@ def _estimate(value: Mapping[str, Any]) -> bool:
 
 
 def _value(name: str, value: Any) -> str:
-    unit = next((f" {shown}" for key, shown in _UNITS.items() if name.endswith(f"_{key}") or f"_{key}:" in name), "")
+    unit = next((f" {symbol}" for key, symbol in _UNITS.items() if name.endswith(f"_{key}") or f"_{key}:" in name), "")
     if isinstance(value, Mapping) and "low" in value:
         return f"{_number(value['value'])} ({_number(value['low'])} to {_number(value['high'])}){unit}"
     if isinstance(value, Mapping) and "median" in value:
@@ -183,30 +178,30 @@ def _words(name: str) -> str:
 
 
 def pages() -> list[Path]:
-    """Return the pages that people write, in which figures may stand."""
+    """Return the hand-written pages that may contain figures."""
     return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def filled(text: str, results: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return a page with its single figures as the results have them; those without a result stay.
+    """Fill in the single figures of a page; those without a result are unchanged.
 
-    Raises KeyError for a figure that its result does not have.
+    Raises KeyError if a result lacks a figure.
     """
 
-    def written(found: re.Match[str]) -> str:
-        name, *path = found[2].split("/")
+    def replace(match: re.Match[str]) -> str:
+        name, *path = match[2].split("/")
         if name not in results:
-            return found[0]
+            return match[0]
         value: Any = results[name]
         for key in path:
             value = value[key]
-        return f"{found[1]}{_value(': '.join(path), value)}{found[4]}"
+        return f"{match[1]}{_value(': '.join(path), value)}{match[4]}"
 
-    return _FIGURE.sub(written, text)
+    return _FIGURE.sub(replace, text)
 
 
 def write() -> None:
-    """Write the page, and the single figures on others."""
+    """Write the page, and the single figures on other pages."""
     results = read()
     PAGE.write_text(page(results), encoding="utf-8")
     for path in pages():
@@ -217,20 +212,20 @@ def write() -> None:
 
 
 def keep(name: str, command: Sequence[str]) -> None:
-    """Measure, and keep the result under a name."""
+    """Run a benchmark and store its result by name."""
     RESULTS.mkdir(exist_ok=True)
     result = measured(command)
     (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def every(names: Sequence[str]) -> int:
-    """Measure and draw in turn, say how long each took, then run the examples of the documents; return how many failed."""
+    """Run benchmarks sequentially, then the examples of the documentation; return the number of failures."""
     begun, failed = time.monotonic(), []
     for name in names:
         started = time.monotonic()
         print(f"== {' '.join(SUITE[name])}", flush=True)
         try:
-            if name in _DRAWN:
+            if name in _WITHOUT_RESULT:
                 measured(SUITE[name])
             else:
                 keep(name, SUITE[name])
@@ -238,27 +233,27 @@ def every(names: Sequence[str]) -> int:
             failed.append(str(error))
         write()
         print(f"== {name}: {time.monotonic() - started:.0f} s, {time.monotonic() - begun:.0f} s in all", flush=True)
-    print("== what the examples of the documents print", flush=True)
-    written = [str(path) for path in pages()]
-    done = subprocess.run([sys.executable, "docs/make/blocks.py", "--write", *written], cwd=ROOT, check=False)
-    failed += ["docs/make/blocks.py failed"] if done.returncode else []
+    print("== examples of the documentation", flush=True)
+    page_paths = [str(path) for path in pages()]
+    process = subprocess.run([sys.executable, "docs/make/blocks.py", "--write", *page_paths], cwd=ROOT, check=False)
+    failed += ["docs/make/blocks.py failed"] if process.returncode else []
     print("\n".join(failed) or f"all {len(names)} done", flush=True)
     return len(failed)
 
 
 def main() -> int:
-    """Write the page, after measuring what is named."""
+    """Write the page, after the selected benchmarks."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--measure", nargs=argparse.REMAINDER, metavar="COMMAND", help="a file of bench/ and its options"
+        "--measure", nargs=argparse.REMAINDER, metavar="COMMAND", help="file in bench/ with its options"
     )
-    parser.add_argument("--all", action="store_true", help="measure and draw everything, in turn")
-    parser.add_argument("--only", default=",".join(SUITE), help=f"with --all: of {', '.join(SUITE)}")
+    parser.add_argument("--all", action="store_true", help="run all benchmarks sequentially")
+    parser.add_argument("--only", default=",".join(SUITE), help=f"with --all, comma-separated: {', '.join(SUITE)}")
     options = parser.parse_args()
     if options.all:
         names = options.only.split(",")
         if unknown := sorted(set(names) - set(SUITE)):
-            parser.error(f"there is no {', '.join(unknown)}")
+            parser.error(f"unknown benchmarks: {', '.join(unknown)}")
         return min(1, every(names))
     if options.measure:
         keep(Path(options.measure[0]).stem, options.measure)

@@ -1,4 +1,4 @@
-"""What is written here beside a library: readers of Ogg and MP3 beside PyAV, the ends of speech beside librosa.
+"""Comparison with libraries: damage detection of the Ogg and MP3 readers with PyAV, speech endpoints with librosa.
 
 python bench/readers.py
 """
@@ -23,18 +23,18 @@ from voicelab.errors import AudioError
 from voicelab.schema import AudioFormat
 from voicelab.voices.recordings import survey
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # tests are a folder of the repository, not an installed package
+sys.path.insert(0, str(Path(__file__).parents[1]))  # tests are not an installed package
 
 from tests.noises import KINDS, noise
 from tests.speechlike import RATE, speechlike
 
 FLIPS, CUTS = 200, 100
 FORMATS: dict[AudioFormat, tuple[str, int]] = {"opus": ("ogg", 48_000), "mp3": ("mp3", 44_100)}
-NEAR_S = 0.2
+TOLERANCE_S = 0.2
 
 
-def refused_by_pyav(data: bytes, container: str) -> bool:
-    """Whether PyAV says that something is wrong with a file."""
+def rejected_by_pyav(data: bytes, container: str) -> bool:
+    """Tell whether PyAV detects an error in a file."""
     try:
         with av.open(io.BytesIO(data), "r", format=container) as source:
             for _ in source.decode(audio=0):
@@ -44,8 +44,8 @@ def refused_by_pyav(data: bytes, container: str) -> bool:
     return False
 
 
-def refused_here(data: bytes, format: AudioFormat) -> bool:
-    """Whether our decoder says so."""
+def rejected_by_voicelab(data: bytes, format: AudioFormat) -> bool:
+    """Tell whether voicelab's decoder detects an error."""
     decoder = StreamDecoder(format)
     try:
         decoder.feed(data)
@@ -56,32 +56,32 @@ def refused_here(data: bytes, format: AudioFormat) -> bool:
 
 
 def damage() -> dict[str, dict[str, int]]:
-    """How many of ``FLIPS`` flipped bytes and of ``CUTS`` cut files are noticed."""
-    chance = np.random.default_rng(0)
+    """Count detected errors among ``FLIPS`` files with a flipped byte and ``CUTS`` truncated files."""
+    rng = np.random.default_rng(0)
     results: dict[str, dict[str, int]] = {}
     for kind, (container, rate) in FORMATS.items():
         time = np.arange(3 * rate) / rate
         sound = (0.3 * np.sin(2 * np.pi * 180 * time) * (1 + np.sin(5 * time)) / 2).astype(np.float32)
         data = encode(sound, kind, rate)
         flipped = []
-        for at in chance.integers(200, len(data), FLIPS):
+        for offset in rng.integers(200, len(data), FLIPS):
             broken = bytearray(data)
-            broken[at] ^= 0x41
+            broken[offset] ^= 0x41
             flipped.append(bytes(broken))
-        cut = [data[:at] for at in chance.integers(1000, len(data) - 1, CUTS)]
+        cut = [data[:size] for size in rng.integers(1000, len(data) - 1, CUTS)]
         results[kind] = {
             "flipped": FLIPS,
-            "flipped_pyav": sum(refused_by_pyav(one, container) for one in flipped),
-            "flipped_here": sum(refused_here(one, kind) for one in flipped),
+            "flipped_pyav": sum(rejected_by_pyav(file, container) for file in flipped),
+            "flipped_here": sum(rejected_by_voicelab(file, kind) for file in flipped),
             "cut": CUTS,
-            "cut_pyav": sum(refused_by_pyav(one, container) for one in cut),
-            "cut_here": sum(refused_here(one, kind) for one in cut),
+            "cut_pyav": sum(rejected_by_pyav(file, container) for file in cut),
+            "cut_here": sum(rejected_by_voicelab(file, kind) for file in cut),
         }
     return results
 
 
 def ends() -> dict[str, int]:
-    """In how many noisy recordings both ends of the speech are found to within ``NEAR_S``."""
+    """Count noisy recordings in which both speech endpoints are within ``TOLERANCE_S``."""
 
     def here(sound: Samples) -> tuple[float, float]:
         result = survey(sound, RATE)
@@ -89,8 +89,8 @@ def ends() -> dict[str, int]:
 
     def split(top_db: float) -> Callable[[Samples], tuple[float, float]]:
         def ends_of(sound: Samples) -> tuple[float, float]:
-            stretches: npt.NDArray[np.int64] = librosa.effects.split(sound, top_db=top_db)
-            return stretches[0][0] / RATE, stretches[-1][1] / RATE
+            intervals: npt.NDArray[np.int64] = librosa.effects.split(sound, top_db=top_db)
+            return intervals[0][0] / RATE, intervals[-1][1] / RATE
 
         return ends_of
 
@@ -106,7 +106,7 @@ def ends() -> dict[str, int]:
                 counts["recordings"] += 1
                 for name, find in finders.items():
                     begin, end = find(sound)
-                    counts[name] += int(max(abs(begin - loud[0] / RATE), abs(end - loud[-1] / RATE)) < NEAR_S)
+                    counts[name] += int(max(abs(begin - loud[0] / RATE), abs(end - loud[-1] / RATE)) < TOLERANCE_S)
     return counts
 
 

@@ -1,13 +1,12 @@
-"""Whether two checkouts say the same: every sample and word time of some fifty requests with seeds.
+"""Bit-exact comparison of two checkouts: samples and word times of about fifty requests with seeds.
 
-    python bench/same_samples.py OLD NEW      # two checkouts of this repository; exits 1 where anything differs
-    git fetch --depth 1 origin COMMIT && git worktree add --detach ../old FETCH_HEAD    # a clone of depth 1 lacks it
+    python bench/same_samples.py OLD NEW      # two checkouts of this repository; exits 1 if anything differs
+    git fetch --depth 1 origin COMMIT && git worktree add --detach ../old FETCH_HEAD    # for shallow clones
     python bench/same_samples.py ../old .
 
-Each checkout renders the requests in a process of its own, through `vl.connect().speak()` alone: presets, clones, stored
-voices, English and Mandarin, long texts, all latencies, formats and sampling fields, both models, and eight requests at
-once. A change of structure is right when this says that nothing differs; a change of samples on purpose raises `REVISION`
-in `voicelab/engine/local.py`.
+Each checkout renders the requests in a separate process, through `vl.connect().speak()`: presets, clones, stored voices,
+English and Mandarin, long texts, all latencies, formats and sampling fields, both models, and eight concurrent requests. A
+refactoring must not change any sample; an intended change increments `REVISION` in `voicelab/engine/local.py`.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ LONG = (
 )
 CHINESE = "你好，今天天气很好。"
 MIXED = "I said 谢谢 to her on March 5, 2024, and paid $12.50."
-TOGETHER = (
+CONCURRENT = (
     "preset marlow",
     "long",
     "apart",
@@ -50,16 +49,16 @@ TOGETHER = (
     "s1 low",
     "early stop",
 )
-"""Requests that are made a second time, all at once."""
+"""Requests that are repeated concurrently."""
 ODD = "Dr. Smith's 3 cats weigh 4.5 kg; isn't that odd?"
 
 
 def requests(presets: list[str], references: dict[str, Any]) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Name of each request → its text and the arguments of speak()."""
+    """Return requests by name: text and arguments of speak()."""
     segments = {"chunk_length": 100, "min_chunk_length": 20}
-    apart = {**segments, "condition_on_previous_chunks": False}
-    other = presets[1 % len(presets)]
-    made: dict[str, tuple[str, dict[str, Any]]] = {
+    independent = {**segments, "condition_on_previous_chunks": False}
+    second_preset = presets[1 % len(presets)]
+    result: dict[str, tuple[str, dict[str, Any]]] = {
         **{f"preset {name}": (SHORT, {"voice": name}) for name in presets[:6]},
         **{f"seed {seed}": (SHORT, {"seed": seed}) for seed in (0, 2**40 + 3)},
         **{f"s1 {name}": (SHORT, {"model": "s1", "voice": name}) for name in presets[:2]},
@@ -71,50 +70,50 @@ def requests(presets: list[str], references: dict[str, Any]) -> dict[str, tuple[
         **{f"repetition_penalty {r}": (SHORT, {"repetition_penalty": r}) for r in (0.8, 2.0)},
         "max_new_tokens": (LONG, {**segments, "max_new_tokens": 40}),
         "long": (LONG, segments),
-        "long low": (LONG, {**segments, "latency": "low", "voice": other}),
+        "long low": (LONG, {**segments, "latency": "low", "voice": second_preset}),
         "long s1": (LONG, {**segments, "model": "s1"}),
-        "apart": (LONG, apart),
-        "apart s1": (LONG, {**apart, "model": "s1"}),
-        "early stop": (LONG, {**apart, "early_stop_threshold": 0.5}),
-        "early stop low": (LONG, {**apart, "early_stop_threshold": 0.3, "latency": "low"}),
+        "apart": (LONG, independent),
+        "apart s1": (LONG, {**independent, "model": "s1"}),
+        "early stop": (LONG, {**independent, "early_stop_threshold": 0.5}),
+        "early stop low": (LONG, {**independent, "early_stop_threshold": 0.3, "latency": "low"}),
         "speed": (SHORT, {"speed": 1.4}),
         "volume": (SHORT, {"volume": -6.0, "speed": 0.8}),
-        "odd": (ODD, {"voice": other}),
+        "odd": (ODD, {"voice": second_preset}),
         "as written": ("Room seven, second floor.", {"normalize": False}),
         "mp3": (SHORT, {"format": "mp3"}),
         "opus": (SHORT, {"format": "opus", "sample_rate": 48000}),
         "rate 16000": (SHORT, {"sample_rate": 16000}),
         "chinese": (CHINESE, {}),
-        "chinese s1": (CHINESE, {"model": "s1", "voice": other}),
+        "chinese s1": (CHINESE, {"model": "s1", "voice": second_preset}),
         "mixed": (MIXED, {}),
     }
     for name, reference in references.items():
-        made[f"clone {name}"] = (SHORT, reference)
-    made["clone s1"] = (SHORT, {**references["one"], "model": "s1"})
-    made["clone chinese"] = (CHINESE, references["one"])
-    return made
+        result[f"clone {name}"] = (SHORT, reference)
+    result["clone s1"] = (SHORT, {**references["one"], "model": "s1"})
+    result["clone chinese"] = (CHINESE, references["one"])
+    return result
 
 
 def wav(samples: Samples, rate: int) -> bytes:
-    """16-bit WAV."""
-    held = io.BytesIO()
-    with wave.open(held, "wb") as file:
+    """Encode a 16-bit WAV."""
+    buffer = io.BytesIO()
+    with wave.open(buffer, "wb") as file:
         file.setnchannels(1)
         file.setsampwidth(2)
         file.setframerate(rate)
         file.writeframes((np.clip(samples, -1, 1) * 32767).astype("<i2").tobytes())
-    return held.getvalue()
+    return buffer.getvalue()
 
 
 def shifted(samples: Samples, factor: float) -> Samples:
-    """Higher by a factor, and shorter."""
-    at = np.arange(0, len(samples) - 1, factor)
-    moved: Samples = np.interp(at, np.arange(len(samples)), samples)
+    """Raise the pitch and shorten by a factor."""
+    positions = np.arange(0, len(samples) - 1, factor)
+    moved: Samples = np.interp(positions, np.arange(len(samples)), samples)
     return moved
 
 
 def band(samples: Samples, rate: int) -> Samples:
-    """As over a telephone."""
+    """Limit to the telephone band."""
     spectrum, hertz = np.fft.rfft(samples), np.fft.rfftfreq(len(samples), 1 / rate)
     spectrum[(hertz < 300) | (hertz > 3400)] = 0
     narrow: Samples = np.fft.irfft(spectrum, len(samples))
@@ -122,7 +121,7 @@ def band(samples: Samples, rate: int) -> Samples:
 
 
 def digest(clip: Any) -> dict[str, Any]:
-    """What must not change of a clip."""
+    """Compute the digest of samples and word times."""
     samples = np.ascontiguousarray(clip.samples, dtype="<f4")
     words = json.dumps([[w.text, round(w.start, 9), round(w.end, 9)] for w in clip.words])
     return {
@@ -132,60 +131,60 @@ def digest(clip: Any) -> dict[str, Any]:
     }
 
 
-def references_of(lab: Any, own: Any, second: Any) -> dict[str, dict[str, Any]]:
-    """Speakers that are no presets: recordings given with the request, and a stored voice."""
+def references_of(lab: Any, source: Any, second: Any) -> dict[str, dict[str, Any]]:
+    """Return request fields of cloned speakers: reference recordings, and a stored voice."""
     from voicelab import ReferenceAudio
 
-    high, low = shifted(own.samples, 1.12), shifted(second.samples, 0.9)
+    high, low = shifted(source.samples, 1.12), shifted(second.samples, 0.9)
 
     def reference(samples: Samples) -> Any:
-        return ReferenceAudio(audio=wav(samples, own.rate), text=LONG)
+        return ReferenceAudio(audio=wav(samples, source.rate), text=LONG)
 
-    stored = lab.create_voice("Kept", [wav(low, own.rate)], texts=[LONG])
+    stored = lab.create_voice("Kept", [wav(low, source.rate)], texts=[LONG])
     return {
         "one": {"references": [reference(high)]},
         "two": {"references": [reference(high), reference(low)]},
-        "telephone": {"references": [reference(band(low, own.rate))]},
+        "telephone": {"references": [reference(band(low, source.rate))]},
         "stored": {"voice": stored.id},
         "hot": {"references": [reference(low)], "temperature": 1.0, "top_p": 0.95},
     }
 
 
 def render() -> dict[str, Any]:
-    """Digests of all clips, by the voicelab that is imported."""
+    """Compute the digests of all clips with the imported voicelab."""
     with tempfile.TemporaryDirectory() as home:
         os.environ["VOICELAB_HOME"] = home
         import voicelab as vl
 
         with vl.connect() as lab:
             presets = [voice.id for voice in lab.voices]
-            own, second = (lab.speak(LONG, voice=presets[at], seed=seed) for at, seed in ((0, 5), (-1, 6)))
-            wanted = requests(presets, references_of(lab, own, second))
+            source, second = (lab.speak(LONG, voice=presets[index], seed=seed) for index, seed in ((0, 5), (-1, 6)))
+            all_requests = requests(presets, references_of(lab, source, second))
 
-            def said(name: str) -> dict[str, Any]:
-                text, fields = wanted[name]
+            def speak(name: str) -> dict[str, Any]:
+                text, fields = all_requests[name]
                 return digest(lab.speak(text, **{"seed": 7, **fields}))
 
-            clips = {"reference": digest(own), **{name: said(name) for name in wanted}}
-            with ThreadPoolExecutor(len(TOGETHER)) as pool:
-                together = dict(zip(TOGETHER, pool.map(said, TOGETHER), strict=True))
-            clips |= {f"together: {name}": found for name, found in together.items()}
+            clips = {"reference": digest(source), **{name: speak(name) for name in all_requests}}
+            with ThreadPoolExecutor(len(CONCURRENT)) as pool:
+                together = dict(zip(CONCURRENT, pool.map(speak, CONCURRENT), strict=True))
+            clips |= {f"together: {name}": result for name, result in together.items()}
             return {"imported": vl.__file__, "fingerprint": lab.capabilities.fingerprint, "clips": clips}
 
 
 def rendered(checkout: Path) -> dict[str, Any]:
-    """What `render` returns there."""
+    """Run `render` in a checkout."""
     environment = {**os.environ, "PYTHONPATH": str(checkout.resolve())}
     command = [sys.executable, str(Path(__file__).resolve()), "--render"]
-    done = subprocess.run(command, env=environment, cwd=checkout, check=True, capture_output=True, text=True)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    if not Path(found["imported"]).is_relative_to(checkout.resolve()):
-        raise SystemExit(f"{checkout} imported voicelab from elsewhere: {found['imported']}")
-    return found
+    process = subprocess.run(command, env=environment, cwd=checkout, check=True, capture_output=True, text=True)
+    rendering: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
+    if not Path(rendering["imported"]).is_relative_to(checkout.resolve()):
+        raise SystemExit(f"{checkout} imported voicelab from elsewhere: {rendering['imported']}")
+    return rendering
 
 
 def compared(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """What to report of two renderings."""
+    """Compare two renderings."""
     names = sorted({*old["clips"], *new["clips"]})
     differing = [name for name in names if old["clips"].get(name) != new["clips"].get(name)]
     return {
@@ -201,16 +200,16 @@ def main() -> None:
     """Render and compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkouts", nargs="*", type=Path, metavar="OLD NEW")
-    parser.add_argument("--render", action="store_true", help="only print the digests of the voicelab that is imported")
+    parser.add_argument("--render", action="store_true", help="only print the digests of the imported voicelab")
     options = parser.parse_args()
     if options.render:
         report(render())
         return
     if len(options.checkouts) != 2:
-        parser.error("give two checkouts")
-    found = compared(*map(rendered, options.checkouts))
-    report({**found, "machine": machine()})
-    raise SystemExit(1 if found["differing"] else 0)
+        parser.error("two checkouts are required")
+    result = compared(*map(rendered, options.checkouts))
+    report({**result, "machine": machine()})
+    raise SystemExit(1 if result["differing"] else 0)
 
 
 if __name__ == "__main__":

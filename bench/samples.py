@@ -1,13 +1,12 @@
-"""Samples of the embedded voice, to hear and to see, and the part of docs/explanation/voice.md that shows them.
+"""Audio samples and spectrograms of the embedded voice, and their section of docs/explanation/voice.md.
 
     python bench/samples.py
-    python bench/samples.py --against build/old/weights       the older voice beside the teacher too
+    python bench/samples.py --against build/old/weights       also with older weights
     python bench/samples.py --clones 0 --no-teacher           without the teacher's packages (training/README.md)
 
-Sounds go to docs/sounds/voice (mp3, 64 kbit/s), spectrograms to docs/images/voice; what was there before is removed.
-The teacher, the codec and the voice say one sentence, every preset says it, every temperature is heard twice, several kinds
-of text are read, and speakers that the training never heard are cloned. Nothing is chosen: the seed is 1, and 2 for the
-second take.
+Audio is written to docs/sounds/voice (mp3, 64 kbit/s), spectrograms to docs/images/voice, replacing existing files. The
+samples are one sentence by the teacher, the codec, the voice and every preset, two takes per temperature, several kinds of
+text, and clones of held-out speakers. Samples are not selected: the seed is 1, and 2 for second takes.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ import systems
 from machine import machine, report
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from parameters import TEMPERATURES, TEXT, picture
+from parameters import TEMPERATURES, TEXT, draw_spectrogram
 from PIL import Image
 
 import voicelab as vl
@@ -32,7 +31,7 @@ import voicelab as vl
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "explanation" / "voice.md"
 BEGIN, END = "<!-- made by bench/samples.py -->", "<!-- end of what is made -->"
-MOST_BYTES = 1_700_000
+MAX_BYTES = 1_700_000
 REFERENCE_S = 6.0
 TEXTS = {
     "a question": "Where did you put the keys, and who took them?",
@@ -41,24 +40,24 @@ TEXTS = {
     "words that are in no dictionary": "The blorptastic zandrel quimbled past Vexlington.",
     "Mandarin": "今天天气很好，我们去公园吧。",
 }
-"""Read aloud where the voice can; what it cannot is left out."""
+"""Texts by kind; those that the voice cannot synthesize are skipped."""
 SPEAKERS = {"Mandarin": "mei"}
-"""Who reads it, where it is not the default speaker."""
+"""Preset of a text, if not the default."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One sound of a section."""
+    """An audio sample of a section."""
 
     title: str
-    """What the page calls it."""
+    """Title on the page."""
     clip: vl.Clip
     note: str = ""
 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading of the page, its picture and its sounds."""
+    """A section of the page with its figure and samples."""
 
     name: str
     title: str
@@ -67,70 +66,72 @@ class Section:
 
 
 def presets(lab: vl.Lab) -> Section:
-    """Every preset, one sentence."""
-    said = [Sample(v.id, lab.speak(TEXT, voice=v.id, seed=1), v.description) for v in lab.voices]
-    return Section("presets", "Presets", f"“{TEXT}”, defaults, seed 1.", tuple(said))
+    """Render one sentence by every preset."""
+    items = [Sample(v.id, lab.speak(TEXT, voice=v.id, seed=1), v.description) for v in lab.voices]
+    return Section("presets", "Presets", f"“{TEXT}”, defaults, seed 1.", tuple(items))
 
 
-def beside(lab: vl.Lab, old: bool) -> Section:
-    """The teacher of the default preset, what the codec leaves of it, both models, and the older voice."""
+def comparison(lab: vl.Lab, old: bool) -> Section:
+    """Render the default preset's teacher, the teacher through the codec, both models, and older weights."""
     names = {"teacher": f"kokoro:{systems.taught_by('voice')}", "teacher through the codec": "codec"}
     names |= {"older voice": "old:voice"} if old else {}
-    said = []
+    items = []
     for title, name in names.items():
         samples, rate = systems.speak(name, TEXT)
-        said.append(
+        items.append(
             Sample(title, vl.Clip(samples=samples, rate=rate), name.partition(":")[2] if name[0] == "k" else "")
         )
-    said += [Sample(f"voice, {model}", lab.speak(TEXT, model=model, seed=1)) for model in ("s2-pro", "s1")]
-    return Section("beside", "Beside its teacher", f"“{TEXT}”, the default preset and who taught it.", tuple(said))
+    items += [Sample(f"voice, {model}", lab.speak(TEXT, model=model, seed=1)) for model in ("s2-pro", "s1")]
+    return Section(
+        "beside", "Compared with its teacher", f"“{TEXT}”, the default preset and its teacher.", tuple(items)
+    )
 
 
 def temperatures(lab: vl.Lab) -> Section:
-    """Two takes of each temperature."""
-    said = [
+    """Render two takes per temperature."""
+    items = [
         Sample(f"{value:g}, take {seed}", lab.speak(TEXT, temperature=value, top_p=1.0, seed=seed))
         for value in TEMPERATURES
         for seed in ((1, 2) if value else (1,))
     ]
-    return Section("temperature", "Temperatures", "The default speaker, top_p 1.", tuple(said))
+    return Section("temperature", "Temperatures", "The default speaker, top_p 1.", tuple(items))
 
 
 def texts(lab: vl.Lab) -> Section:
-    """What else is read."""
-    said = []
+    """Render kinds of text."""
+    items = []
     for title, text in TEXTS.items():
         try:
-            said.append(Sample(title, lab.speak(text, voice=SPEAKERS.get(title), seed=1), text))
+            items.append(Sample(title, lab.speak(text, voice=SPEAKERS.get(title), seed=1), text))
         except vl.VoicelabError as error:
-            print(f"{title}: left out ({error})")
-    return Section("texts", "Kinds of text", "The default speaker, Mandarin by mei; defaults.", tuple(said))
+            print(f"{title}: skipped ({error})")
+    return Section("texts", "Kinds of text", "The default speaker, Mandarin by mei; defaults.", tuple(items))
 
 
 def clones(lab: vl.Lab, count: int) -> Section:
-    """Recordings of speakers that were held out of training, their clones, and what the speakers themselves would say."""
+    """Render references of held-out speakers, their clones, and the same text by the speakers."""
     from clone import targets
 
-    said: list[Sample] = []
+    items: list[Sample] = []
     for number, target in enumerate(targets(count, REFERENCE_S, [TEXT]), start=1):
         recording = target.reference.slice(0.0, min(REFERENCE_S, target.reference.duration))
         reference = vl.ReferenceAudio(audio=recording.to_bytes("wav"), text="")
-        said.append(Sample(f"{number}: recording", recording, "what the voice was given"))
-        said.append(Sample(f"{number}: clone", lab.speak(TEXT, references=[reference], seed=1)))
-        said.append(Sample(f"{number}: original", target.said[0], "the speaker's own, never given to the voice"))
-    words = "Virtual speakers that training never heard: a recording, its clone, and the same words by the speaker."
-    return Section("clones", "Clones", words, tuple(said))
+        items.append(Sample(f"{number}: recording", recording, "reference"))
+        items.append(Sample(f"{number}: clone", lab.speak(TEXT, references=[reference], seed=1)))
+        items.append(Sample(f"{number}: original", target.sentences[0], "the speaker, unknown to the voice"))
+    words = "Virtual speakers held out of training: a recording, its clone, and the same text by the speaker."
+    return Section("clones", "Clones", words, tuple(items))
 
 
 def draw(samples: Sequence[Sample], path: Path) -> None:
-    """Write one picture of all spectrograms of a section, in a palette of 64 colours, which halves it."""
+    """Plot all spectrograms of a section, with a palette of 64 colors, which halves the file size."""
     columns = 3 if len(samples) % 3 == 0 else 2
     rows = -(-len(samples) // columns)
     figure = Figure(figsize=(9, 1.7 * rows + 0.3), dpi=80, layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
     for axes, sample in zip(panels, samples, strict=False):
-        picture(axes, sample.clip, "")
+        draw_spectrogram(axes, sample.clip, "")
         axes.set_title(sample.title, fontsize=9)
         axes.label_outer()
     for axes in panels[len(samples) :]:
@@ -150,7 +151,7 @@ def file_name(section: Section, sample: Sample) -> str:
 
 
 def markdown(sections: Sequence[Section]) -> str:
-    """Return the part of the page that shows the sections."""
+    """Format the sections as Markdown."""
     parts: list[str] = []
     for section in sections:
         parts += [f"### {section.title}\n", f"{section.words}\n"]
@@ -162,26 +163,26 @@ def markdown(sections: Sequence[Section]) -> str:
     return "\n".join(parts)
 
 
-def placed(page: str, made: str) -> str:
-    """Return the page with what is made between its two comments."""
+def insert(page: str, generated: str) -> str:
+    """Insert generated text between the two comments of the page."""
     head, _, rest = page.partition(BEGIN)
     _, _, tail = rest.partition(END)
-    return f"{head}{BEGIN}\n\n{made}\n{END}{tail}"
+    return f"{head}{BEGIN}\n\n{generated}\n{END}{tail}"
 
 
 def main() -> None:
-    """Speak, draw, write and print."""
+    """Render, plot, write and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--clones", type=int, default=3, help="speakers that are cloned")
-    parser.add_argument("--teacher", action=argparse.BooleanOptionalAction, default=True, help="the teacher beside it")
-    parser.add_argument("--out", type=Path, help="another folder than docs/, whose page is left alone")
+    parser.add_argument("--clones", type=int, default=3, help="number of cloned speakers")
+    parser.add_argument("--teacher", action=argparse.BooleanOptionalAction, default=True, help="include the teacher")
+    parser.add_argument("--out", type=Path, help="output folder instead of docs/; the page is not changed")
     systems.add_options(parser)
     systems.add_old(parser)
     options = parser.parse_args()
     systems.use(options)
     out: Path = options.out or ROOT / "docs"
     lab = systems.lab()
-    sections = [beside(lab, options.against is not None)] if options.teacher else []
+    sections = [comparison(lab, options.against is not None)] if options.teacher else []
     sections += [presets(lab), temperatures(lab), texts(lab)]
     sections += [clones(lab, options.clones)] if options.clones else []
     images, sounds = out / "images" / "voice", out / "sounds" / "voice"
@@ -193,10 +194,10 @@ def main() -> None:
         for sample in section.samples:
             sample.clip.save(sounds / file_name(section, sample), bitrate=64)
     size = sum(file.stat().st_size for folder in (images, sounds) for file in folder.iterdir())
-    if size > MOST_BYTES:
-        raise SystemExit(f"{size:,} bytes; the samples may take {MOST_BYTES:,}")
+    if size > MAX_BYTES:
+        raise SystemExit(f"the samples must have at most {MAX_BYTES:,} bytes, got {size:,}")
     if options.out is None:
-        PAGE.write_text(placed(PAGE.read_text(encoding="utf-8"), markdown(sections)), encoding="utf-8")
+        PAGE.write_text(insert(PAGE.read_text(encoding="utf-8"), markdown(sections)), encoding="utf-8")
     figures: dict[str, Any] = {section.name: len(section.samples) for section in sections}
     report({"figure": "samples of the voice", "samples": figures, "bytes": size, "machine": machine()})
 

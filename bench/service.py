@@ -1,15 +1,14 @@
-"""What the service costs by itself, its voice having its audio ready, and how soon it refuses those who are too many.
+"""Overhead of the service with precomputed audio, and its response time under overload.
 
     python bench/service.py
     python bench/service.py --seconds 10 --callers 8
     python bench/service.py --overload
 
-The service runs in a process of its own. Requests a second are counted at raw sockets that stay open, each answer a
-clip of 1 s in pcm at 44.1 kHz, sent in ten chunks and read to its end. What the client costs is bench/client.py.
+The service runs in a separate process. Requests per second are counted at persistent raw sockets; each response is a clip of
+1 s in pcm at 44.1 kHz, sent in ten chunks and read completely. For the overhead of the client see bench/client.py.
 
-Overload (with ``--overload`` that alone): 256 callers, then 1,000, connect and ask in the same moment for a clip that
-takes .5 s to say, of whom 40 are admitted. Seconds are from a caller's connect to the end of its refusal, or to its first
-audio.
+Overload (only, with ``--overload``): 256 and then 1,000 callers simultaneously connect and request a clip that takes 0.5 s
+to synthesize; 40 are admitted. Times are from the caller's connect to the end of the 503 response, or to the first audio.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ from voicelab.service.limits import Limits
 from voicelab.service.run import serve
 
 CHUNK = bytes(8820)
-"""A tenth of a second of pcm."""
+"""0.1 s of pcm."""
 
 
 class Canned:
-    """Says a tenth of a second for every character, and has it ready."""
+    """Backend with precomputed audio, 0.1 s per character."""
 
     capabilities = Capabilities("canned", ("s1", "s2-pro"), "cpu", "exact", "canned", max_text=100_000)
 
@@ -54,7 +53,7 @@ class Canned:
         self._pause_s = pause_s
 
     def synthesize(self, call: Call) -> SpeechStream:
-        """Say it at once, or with a pause before each chunk."""
+        """Stream the audio, optionally with a pause before each chunk."""
         chunks = (self._chunk() for _ in call.request.text)
         return SpeechStream(chunks, call=call, backend=self.capabilities)
 
@@ -64,24 +63,24 @@ class Canned:
         return CHUNK
 
     def create_voice(self, request: VoiceCreate) -> VoiceModel:
-        """Refuse: there is nothing to make a voice of."""
-        raise NotFound(f"no voice is made of {request.title!r}")
+        """Raise NotFound: voice creation is not supported."""
+        raise NotFound(f"voice creation is not supported: {request.title!r}")
 
     def get_voice(self, id: str) -> VoiceModel:
-        """Refuse: there are no voices."""
+        """Raise NotFound: the backend stores no voice models."""
         raise NotFound(f"there is no voice {id!r}")
 
     def close(self) -> None:
-        """Do nothing: nothing is held."""
+        """Do nothing: there are no resources to release."""
 
 
 def request(clip_s: float) -> TTSRequest:
-    """Return what makes the voice speak for so many seconds."""
+    """Build the request of a clip of `clip_s` seconds."""
     return TTSRequest(text="x" * round(clip_s * 10), format="pcm")
 
 
 def message_of(secret: str) -> bytes:
-    """Return the whole of a request for a clip of 1 s."""
+    """Build the HTTP request of a clip of 1 s."""
     body = json.dumps({"text": request(1).text, "format": "pcm"})
     return (
         f"POST /v1/tts HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {secret}\r\n"
@@ -90,7 +89,7 @@ def message_of(secret: str) -> bytes:
 
 
 def throughput(port: int, secret: str, callers: int, seconds: float) -> dict[str, Any]:
-    """Count the answers that `callers` connections get in `seconds`, and how long each took."""
+    """Measure responses per second and response times of `callers` connections over `seconds`."""
     message = message_of(secret)
     took: list[float] = []
     end = time.perf_counter() + seconds
@@ -119,7 +118,7 @@ def throughput(port: int, secret: str, callers: int, seconds: float) -> dict[str
 
 
 def overload(url: str, secret: str, callers: int) -> dict[str, Any]:
-    """Let `callers` ask in the same moment; stop the benchmark if anybody is left without a whole answer."""
+    """Send simultaneous requests of `callers`; exit if a response is incomplete."""
     message, refused, first_audio = message_of(secret), [], []
     address = ("127.0.0.1", int(url.rpartition(":")[2]))
     with selectors.DefaultSelector() as selector:
@@ -132,28 +131,28 @@ def overload(url: str, secret: str, callers: int) -> dict[str, Any]:
         end = time.perf_counter() + 60
         while selector.get_map():
             ready = selector.select(1)
-            now = time.perf_counter()
-            if now > end:
-                sys.exit(f"{len(selector.get_map())} callers have no whole answer")
+            now_s = time.perf_counter()
+            if now_s > end:
+                sys.exit(f"{len(selector.get_map())} callers have no complete response")
             for key, _ in ready:
                 caller: Any = key.fileobj
                 if key.events == selectors.EVENT_WRITE:
                     caller.sendall(message)
                     selector.modify(caller, selectors.EVENT_READ, key.data)
                     continue
-                part = caller.recv(65_536)
-                if not part:
-                    sys.exit(f"a caller was left after {key.data[1]!r}")
-                if not key.data[1] and part.startswith(b"HTTP/1.1 200"):
-                    first_audio.append(now - key.data[0])
-                key.data[1] = (key.data[1] + part)[-400:]
+                data = caller.recv(65_536)
+                if not data:
+                    sys.exit(f"a connection was closed after {key.data[1]!r}")
+                if not key.data[1] and data.startswith(b"HTTP/1.1 200"):
+                    first_audio.append(now_s - key.data[0])
+                key.data[1] = (key.data[1] + data)[-400:]
                 if key.data[1].endswith((b"\r\n0\r\n\r\n", b"}")):
                     if key.data[1].startswith(b"HTTP/1.1 503"):
-                        refused.append(now - key.data[0])
+                        refused.append(now_s - key.data[0])
                     selector.unregister(caller)
                     caller.close()
     if len(refused) + len(first_audio) != callers:
-        sys.exit(f"{callers} callers: {len(refused)} were refused and {len(first_audio)} heard")
+        sys.exit(f"{callers} callers: {len(refused)} rejected, {len(first_audio)} served")
     return {
         "callers": callers,
         "spoken": len(first_audio),
@@ -167,16 +166,16 @@ def overload(url: str, secret: str, callers: int) -> dict[str, Any]:
 
 
 def read_answer(connection: socket.socket) -> None:
-    """Read one chunked answer to its end, and stop the benchmark if it is not the whole clip."""
+    """Read one chunked response; exit if it is incomplete."""
     size, tail = 0, b""
     while not tail.endswith(b"\r\n0\r\n\r\n"):
-        part = connection.recv(262_144)
-        if not part or (size == 0 and not part.startswith(b"HTTP/1.1 200")):
-            sys.exit(f"the service answered {part[:200]!r}")
-        size += len(part)
-        tail = (tail + part)[-8:]
+        data = connection.recv(262_144)
+        if not data or (size == 0 and not data.startswith(b"HTTP/1.1 200")):
+            sys.exit(f"the service responded {data[:200]!r}")
+        size += len(data)
+        tail = (tail + data)[-8:]
     if size < 10 * len(CHUNK):
-        sys.exit(f"an answer had {size} bytes only")
+        sys.exit(f"a response had only {size} bytes")
 
 
 def milliseconds(seconds: Sequence[float]) -> float:
@@ -186,7 +185,7 @@ def milliseconds(seconds: Sequence[float]) -> float:
 
 @contextmanager
 def canned_service(pause_s: float = 0.0) -> Iterator[tuple[str, str]]:
-    """Run the service in a process of its own; the values are its address and a key."""
+    """Run the service in a separate process; yield its URL and an API key."""
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder) / "keys.sqlite3"
         with KeyStore(store) as keys:
@@ -203,9 +202,9 @@ def canned_service(pause_s: float = 0.0) -> Iterator[tuple[str, str]]:
 def main() -> None:
     """Run all measurements and print them; the last line is JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=5.0, help="how long requests are counted")
-    parser.add_argument("--callers", type=int, default=4, help="connections that call at the same time")
-    parser.add_argument("--overload", action="store_true", help="only how soon those are refused who are too many")
+    parser.add_argument("--seconds", type=float, default=5.0, help="duration of the throughput measurement")
+    parser.add_argument("--callers", type=int, default=4, help="concurrent connections")
+    parser.add_argument("--overload", action="store_true", help="measure only overload")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--pause", type=float, default=0.0, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -219,7 +218,7 @@ def main() -> None:
                 limits=Limits(active=8),
             )
         return
-    here = machine()
+    host = machine()
     figures: dict[str, Any] = {}
     if not options.overload:
         with canned_service() as (url, secret):
@@ -227,7 +226,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (8192, max(8192, resource.getrlimit(resource.RLIMIT_NOFILE)[1])))
     with canned_service(0.05) as (url, secret):
         figures |= {"overload": [overload(url, secret, callers) for callers in (256, 1000)]}
-    report({**figures, "machine": here})
+    report({**figures, "machine": host})
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
-"""How fast the embedded voice is: real-time factor, time to first audio in each latency mode, eight streams at once
-against one, time to load, memory above torch's own; for each model of the checkpoint, beside what was aimed at.
+"""Speed of the embedded voice: real-time factor, time to first audio by latency mode, throughput of eight streams compared
+with one, load time, and memory above torch, for each model of the checkpoint, with goals.
 
     python bench/speed.py
     python bench/speed.py --repeats 20 --device cuda
-    python bench/speed.py --against build/old/weights         older weights beside it, in turns
+    python bench/speed.py --against build/old/weights         compare with older weights, interleaved
 
-Warm figures come from one process after one unmeasured call; cold ones from fresh processes, from their start to the
-first audio: interpreter, imports and loading included. Each process is measured alone. With `--against` both checkpoints
-lie in the one process and take turns, sentence by sentence, so that what else the machine does falls on both: `over_old` is
-what each figure is of the older weights', the median over the turns (times: below 1 is faster; throughput: above 1 is).
-Memory is that of a process with one checkpoint, which has spoken alone and in eight streams.
+Warm figures are from one process after one warm-up call; cold ones from new processes, from their start to the first audio,
+including interpreter, imports and loading. Processes run one at a time. With `--against`, both checkpoints are loaded in one
+process and alternate sentence by sentence, so that other load affects both equally; `over_old` is the ratio to the older
+weights, median over the turns (faster: times below 1, throughput above 1). Memory is that of a process with one checkpoint
+after one stream and after eight concurrent streams.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 MODES: tuple[Latency, ...] = ("low", "balanced", "normal")
 STREAMS = 8
 RTF = {"s1": 0.15, "s2-pro": 0.25}
-"""The goals, on two cores."""
+"""Goals on two cores."""
 FIRST_AUDIO_S: dict[Latency, float] = {"low": 0.15, "balanced": 0.3, "normal": 0.7}
-MANY_AGAINST_ONE, LOAD_S, MEMORY_MIB = 2.5, 1.0, 700.0
+THROUGHPUT_RATIO, LOAD_S, MEMORY_MIB = 2.5, 1.0, 700.0
 SENTENCE = "The birch canoe slid on the smooth planks, and the salt breeze came across from the sea."
 PASSAGE = (
     "The birch canoe slid on the smooth planks. Glue the sheet to the dark blue background. It is easy to tell "
@@ -51,8 +51,8 @@ PASSAGE = (
 """Harvard sentences, list 1 (IEEE, 1969)."""
 
 
-def spread(values: Sequence[float]) -> dict[str, float]:
-    """Return median and 95th percentile."""
+def summarize(values: Sequence[float]) -> dict[str, float]:
+    """Compute median and 95th percentile."""
     return {
         "median": round(float(np.median(values)), 4),
         "p95": round(float(np.quantile(values, 0.95)), 4),
@@ -60,8 +60,8 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     }
 
 
-def held_mib() -> float:
-    """Return the memory that this process holds now, in MiB; what it has held at most where the system does not tell."""
+def current_mib() -> float:
+    """Return the resident memory of this process in MiB; its peak where /proc is missing."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except OSError:
@@ -70,13 +70,13 @@ def held_mib() -> float:
 
 
 def peak_mib() -> float:
-    """Return the most memory this process has held so far, in MiB (resident set)."""
-    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return round(held / (1024 * 1024 if sys.platform == "darwin" else 1024), 1)
+    """Return the peak resident memory of this process in MiB."""
+    max_rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(max_rss / (1024 * 1024 if sys.platform == "darwin" else 1024), 1)
 
 
 def timed(lab: Lab, model: str, mode: Latency, seed: int) -> tuple[float, float]:
-    """Return the seconds to the first audio of a sentence, and its real-time factor."""
+    """Measure time to first audio in seconds, and real-time factor, of a sentence."""
     started = time.perf_counter()
     stream = lab.stream(SENTENCE, seed=seed, model=model, latency=mode, format="pcm")
     size = sum(len(chunk) for chunk in stream)
@@ -86,68 +86,68 @@ def timed(lab: Lab, model: str, mode: Latency, seed: int) -> tuple[float, float]
 
 @dataclass
 class Turns:
-    """What one checkpoint did, turn by turn."""
+    """Measurements of one checkpoint by turn."""
 
-    first: dict[Latency, list[float]] = field(default_factory=lambda: {mode: [] for mode in MODES})
-    """Seconds to the first audio."""
+    first_audio_s: dict[Latency, list[float]] = field(default_factory=lambda: {mode: [] for mode in MODES})
+    """Time to first audio by latency mode."""
     factor: dict[Latency, list[float]] = field(default_factory=lambda: {mode: [] for mode in MODES})
-    """Real-time factors of a sentence."""
+    """Real-time factors of a sentence by latency mode."""
     passage: list[float] = field(default_factory=list)
-    """The same of a passage."""
-    alone: list[float] = field(default_factory=list)
-    """Seconds of audio a second, of one stream."""
-    together: list[float] = field(default_factory=list)
-    """The same of `STREAMS` at once."""
+    """Real-time factors of a passage."""
+    single: list[float] = field(default_factory=list)
+    """Throughput of one stream, in seconds of audio per second."""
+    concurrent: list[float] = field(default_factory=list)
+    """Throughput of `STREAMS` concurrent streams."""
 
     def figures(self) -> dict[str, Any]:
-        """Return medians and 95th percentiles."""
+        """Summarize by medians and 95th percentiles."""
         return {
-            "first_audio_s": {mode: spread(values) for mode, values in self.first.items()},
-            "rtf_sentence": {mode: spread(values) for mode, values in self.factor.items()},
+            "first_audio_s": {mode: summarize(values) for mode, values in self.first_audio_s.items()},
+            "rtf_sentence": {mode: summarize(values) for mode, values in self.factor.items()},
             "rtf_passage": round(float(np.median(self.passage)), 4),
             "throughput": {
-                "one_stream": spread(self.alone),
-                f"streams_{STREAMS}": spread(self.together),
-                "ratio": spread([many / one for one, many in zip(self.alone, self.together, strict=True)]),
+                "one_stream": summarize(self.single),
+                f"streams_{STREAMS}": summarize(self.concurrent),
+                "ratio": summarize([many / single for single, many in zip(self.single, self.concurrent, strict=True)]),
             },
         }
 
     def over(self, old: Turns) -> dict[str, float]:
-        """Return each figure as a share of the older weights', the median over the turns."""
-        pairs = {f"first audio {mode}": (self.first[mode], old.first[mode]) for mode in MODES}
+        """Compute the ratio of each figure to the older weights, median over the turns."""
+        pairs = {f"first audio {mode}": (self.first_audio_s[mode], old.first_audio_s[mode]) for mode in MODES}
         pairs |= {f"real-time factor {mode}": (self.factor[mode], old.factor[mode]) for mode in MODES}
-        pairs |= {"one stream": (self.alone, old.alone), f"{STREAMS} streams": (self.together, old.together)}
+        pairs |= {"one stream": (self.single, old.single), f"{STREAMS} streams": (self.concurrent, old.concurrent)}
         return {name: round(float(np.median(np.divide(*values))), 3) for name, values in pairs.items()}
 
 
 def one_model(labs: Sequence[Lab], model: str, repeats: int) -> list[Turns]:
-    """Measure one model of each checkpoint, alone on the machine; all take turns, so that what else it does falls on all."""
-    every = [Turns() for _ in labs]
+    """Measure one model of each checkpoint; checkpoints alternate, so that other load affects all equally."""
+    results = [Turns() for _ in labs]
     for lab in labs:
         lab.speak("Ready.", seed=0, model=model)
     for seed in range(repeats):
         for mode in MODES:
-            for lab, turns in zip(labs, every, strict=True):
-                first, factor = timed(lab, model, mode, seed)
-                turns.first[mode].append(first)
+            for lab, turns in zip(labs, results, strict=True):
+                first_audio_s, factor = timed(lab, model, mode, seed)
+                turns.first_audio_s[mode].append(first_audio_s)
                 turns.factor[mode].append(factor)
     with ThreadPoolExecutor(STREAMS) as pool:
         for turn in range(max(1, repeats // 4)):
-            for lab, turns in zip(labs, every, strict=True):
-                turns.alone.append(throughput(lab, model, turn, 1, pool))
-                turns.passage.append(1 / turns.alone[-1])
-                turns.together.append(throughput(lab, model, turn, STREAMS, pool))
-    return every
+            for lab, turns in zip(labs, results, strict=True):
+                turns.single.append(throughput(lab, model, turn, 1, pool))
+                turns.passage.append(1 / turns.single[-1])
+                turns.concurrent.append(throughput(lab, model, turn, STREAMS, pool))
+    return results
 
 
 def throughput(lab: Lab, model: str, turn: int, streams: int, pool: Executor) -> float:
-    """Return the seconds of audio a second of so many streams at once."""
+    """Measure the throughput of concurrent streams in seconds of audio per second."""
 
-    def spoken(seed: int) -> float:
+    def audio_s(seed: int) -> float:
         return lab.speak(PASSAGE, seed=seed, model=model).duration
 
     started = time.perf_counter()
-    seconds = sum(pool.map(spoken, range(turn * STREAMS, turn * STREAMS + streams)))
+    seconds = sum(pool.map(audio_s, range(turn * STREAMS, turn * STREAMS + streams)))
     return seconds / (time.perf_counter() - started)
 
 
@@ -156,7 +156,7 @@ def _models(lab: Lab) -> tuple[str, ...]:
 
 
 def warm(device: str | None, repeats: int) -> dict[str, Any]:
-    """Measure in this process, after one call that is thrown away; the older weights in turns, where there are any."""
+    """Measure in this process, alternating with the older weights if given."""
     import torch
 
     labs = [systems.lab(device)]
@@ -176,11 +176,11 @@ def warm(device: str | None, repeats: int) -> dict[str, Any]:
 
 
 def memory(device: str | None, variable: str) -> dict[str, float]:
-    """Return what a process holds that has spoken with each model, alone and in eight streams."""
+    """Measure memory after one and after eight concurrent streams of each model."""
     import torch
 
     torch.ones(64, 64) @ torch.ones(64, 64)
-    bare = held_mib()
+    bare = current_mib()
     lab = systems.lab(device, variable)
     with ThreadPoolExecutor(STREAMS) as pool:
         for model in _models(lab):
@@ -189,19 +189,19 @@ def memory(device: str | None, variable: str) -> dict[str, float]:
     return {"memory_above_torch_mib": round(peak_mib() - bare, 1), "torch_mib": bare, "peak_mib": peak_mib()}
 
 
-def goals(found: dict[str, Any], load_s: float) -> list[dict[str, Any]]:
-    """Return what was aimed at on two cores, what came of it, and whether it is reached."""
+def goals(figures_by_key: dict[str, Any], load_s: float) -> list[dict[str, Any]]:
+    """Return goals on two cores, measured values, and whether the goals are met."""
     aims: list[tuple[str, float, float]] = []
-    for name, figures in found["models"].items():
+    for name, figures in figures_by_key["models"].items():
         worst = max(value["median"] for value in figures["rtf_sentence"].values())
         aims.append((f"{name}: real-time factor, at most", worst, RTF[name]))
-        for mode, most in FIRST_AUDIO_S.items():
-            aims.append((f"{name}: first audio {mode}, s, at most", figures["first_audio_s"][mode]["median"], most))
+        for mode, limit_s in FIRST_AUDIO_S.items():
+            aims.append((f"{name}: first audio {mode}, s, at most", figures["first_audio_s"][mode]["median"], limit_s))
         ratio = figures["throughput"]["ratio"]["median"]
-        aims.append((f"{name}: {STREAMS} streams against one, at least", ratio, MANY_AGAINST_ONE))
+        aims.append((f"{name}: {STREAMS} streams against one, at least", ratio, THROUGHPUT_RATIO))
     aims += [
         ("model load, s, at most", load_s, LOAD_S),
-        ("memory above torch, MiB, at most", found["memory_above_torch_mib"], MEMORY_MIB),
+        ("memory above torch, MiB, at most", figures_by_key["memory_above_torch_mib"], MEMORY_MIB),
     ]
     return [
         {
@@ -215,41 +215,41 @@ def goals(found: dict[str, Any], load_s: float) -> list[dict[str, Any]]:
 
 
 def cold(device: str | None, mode: str) -> dict[str, float]:
-    """Tell when, on the clock of the day, a fresh process was connected and when its first audio came."""
-    import voicelab.engine.local  # noqa: F401 - so that what follows is the model, not the libraries
+    """Return the wall-clock times of imports, connection and first audio of a new process."""
+    import voicelab.engine.local  # noqa: F401 - exclude imports from the load time
 
     begun = time.time()
     lab = systems.lab(device)
     ready = time.time()
     with lab.stream(SENTENCE, seed=0, latency=mode, format="pcm") as stream:
         next(stream)
-        heard = time.time()
+        first_audio = time.time()
     lab.close()
-    return {"libraries_s": begun, "connect_s": ready, "first_audio_s": heard}
+    return {"libraries_s": begun, "connect_s": ready, "first_audio_s": first_audio}
 
 
-def start(mode: str, place: Sequence[str]) -> dict[str, float]:
-    """Start a fresh process and return the seconds from there to connected and to its first audio."""
+def start(mode: str, device_arguments: Sequence[str]) -> dict[str, float]:
+    """Start a new process; return the seconds until it is connected and until its first audio."""
     started = time.time()
-    found = child("--child", "cold", "--mode", mode, *place)
-    return {name: moment - started for name, moment in found.items()}
+    moments = child("--child", "cold", "--mode", mode, *device_arguments)
+    return {name: moment - started for name, moment in moments.items()}
 
 
 def child(*arguments: str) -> dict[str, Any]:
-    """Run this file again in a process of its own and return the JSON that it printed last."""
+    """Run this file in a new process and return the JSON of its last line."""
     run = subprocess.run([sys.executable, __file__, *arguments], capture_output=True, text=True, check=False)
     if run.returncode:
         raise SystemExit(f"{' '.join(arguments)} failed:\n{run.stderr}")
-    found: dict[str, Any] = json.loads(run.stdout.strip().splitlines()[-1])
-    return found
+    figures: dict[str, Any] = json.loads(run.stdout.strip().splitlines()[-1])
+    return figures
 
 
 def main() -> None:
     """Measure in child processes and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", help="where the voice runs; chosen by itself when not given")
+    parser.add_argument("--device", help="device of the voice; automatic by default")
     parser.add_argument("--repeats", type=int, default=12)
-    parser.add_argument("--cold", type=int, default=3, help="fresh processes for each latency mode")
+    parser.add_argument("--cold", type=int, default=3, help="new processes per latency mode")
     parser.add_argument("--child", choices=("warm", "cold", "memory", "old memory"), help=argparse.SUPPRESS)
     parser.add_argument("--mode", choices=MODES, default="low", help=argparse.SUPPRESS)
     systems.add_options(parser)
@@ -265,23 +265,25 @@ def main() -> None:
     if options.child:
         report(memory(options.device, systems.OLD if options.child == "old memory" else systems.WEIGHTS))
         return
-    place = ["--device", options.device] if options.device else []
+    device_arguments = ["--device", options.device] if options.device else []
     host = machine()
-    measured = child("--child", "warm", "--repeats", str(options.repeats), *place)
-    measured |= child("--child", "memory", *place)
+    measured = child("--child", "warm", "--repeats", str(options.repeats), *device_arguments)
+    measured |= child("--child", "memory", *device_arguments)
     if options.against:
-        measured["old_peak_mib"] = child("--child", "old memory", *place)["peak_mib"]
-    starts = {mode: [start(mode, place) for _ in range(options.cold)] for mode in MODES}
-    every = [s for runs in starts.values() for s in runs]
-    load = spread([s["connect_s"] - s["libraries_s"] for s in every])
+        measured["old_peak_mib"] = child("--child", "old memory", *device_arguments)["peak_mib"]
+    starts = {mode: [start(mode, device_arguments) for _ in range(options.cold)] for mode in MODES}
+    all_starts = [s for runs in starts.values() for s in runs]
+    load = summarize([s["connect_s"] - s["libraries_s"] for s in all_starts])
     report(
         {
             "figure": "speed of the embedded voice",
             "goals": goals(measured, load["median"]),
             **measured,
             "model_load_s": load,
-            "cold_first_audio_s": {mode: spread([s["first_audio_s"] for s in runs]) for mode, runs in starts.items()},
-            "cold_connect_s": spread([s["connect_s"] for s in every]),
+            "cold_first_audio_s": {
+                mode: summarize([s["first_audio_s"] for s in runs]) for mode, runs in starts.items()
+            },
+            "cold_connect_s": summarize([s["connect_s"] for s in all_starts]),
             "machine": host,
         }
     )

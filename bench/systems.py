@@ -1,12 +1,12 @@
-"""The systems that bench/ compares, each a function from text to (mono float32 samples, rate in Hz).
+"""Systems compared by bench/, each a function from text to (mono float32 samples, rate in Hz).
 
-kokoro:VOICE           a stock voice of Kokoro-82M, the teacher (its packages: training/README.md), trimmed: kokoro:am_michael
-codec, codec:VOICE     the teacher of the default preset, or another of its voices, through the engine's codec
+kokoro:VOICE           a stock voice of Kokoro-82M, the teacher (packages: training/README.md), trimmed: kokoro:am_michael
+codec, codec:VOICE     the default preset's teacher, or another of its voices, through the engine's codec
 voice, voice:PRESET    the embedded voice's default preset, or another
-s1, s1:PRESET         the same by the small model
-old:SYSTEM             any of these three by the weights that --against names, such as old:voice:clara
+s1, s1:PRESET          the same with the small model
+old:SYSTEM             any of these three with the weights of --against, such as old:voice:clara
 flite:VOICE            a voice of the program `flite` (Debian's flite): rms, awb, kal16, slt
-lab:ADDRESS            the default voice of a backend, by the string that voicelab opens it with, such as lab:kokoro:
+lab:ADDRESS            the default voice of a backend, by its address, such as lab:kokoro:
 """
 
 from __future__ import annotations
@@ -41,44 +41,44 @@ SEED = 0
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Let a command measure other weights than those in the package."""
-    parser.add_argument("--weights", type=Path, help="a checkpoint to measure instead of the one in the package")
+    """Add the option for other weights than those of the package."""
+    parser.add_argument("--weights", type=Path, help="checkpoint to measure instead of the packaged one")
 
 
 def add_old(parser: argparse.ArgumentParser) -> None:
-    """Let a command measure older weights in the same run."""
-    parser.add_argument("--against", type=Path, metavar="WEIGHTS", help="a checkpoint to measure beside it")
+    """Add the option for older weights in the same run."""
+    parser.add_argument("--against", type=Path, metavar="WEIGHTS", help="checkpoint to compare with")
 
 
 def use(options: argparse.Namespace) -> None:
-    """Take what `add_options` and `add_old` read, for this process and those that it starts."""
+    """Apply the options of `add_options` and `add_old` to this process and its children."""
     for variable, path in ((WEIGHTS, options.weights), (OLD, getattr(options, "against", None))):
         if path is not None:
             os.environ[variable] = str(path.resolve())
 
 
 def sentences(count: int, language: str = "en", path: Path | None = None) -> list[str]:
-    """Return the first `count` lines of a file; without one, of the sentences that were kept out of training."""
+    """Return the first `count` lines of a file, by default of the held-out sentences."""
     path = path or teaching.ROOT / "training" / "data" / _HELD_OUT[language]
     text = path.read_text(encoding="utf-8")
     return [line.strip() for line in text.splitlines() if line.strip()][:count]
 
 
 def taught_by(name: str) -> str | None:
-    """Return the teacher's voice that a system repeats, or is; None where there is none, or that is not known."""
-    kind, _, which = name.removeprefix("old:").partition(":")
+    """Return the teacher's voice of a system; None if it has none."""
+    kind, _, voice = name.removeprefix("old:").partition(":")
     if kind in ("voice", "s1"):
-        return teaching.teachers()[which or next(iter(teaching.teachers()))]
-    if kind == "codec" and not which:
+        return teaching.teachers()[voice or next(iter(teaching.teachers()))]
+    if kind == "codec" and not voice:
         return next(iter(teaching.teachers().values()))
-    return which if kind in ("kokoro", "codec") else None
+    return voice if kind in ("kokoro", "codec") else None
 
 
-# ---- ours
+# ---- voicelab
 
 
 def lab(device: str | None = None, variable: str = WEIGHTS) -> Lab:
-    """The embedded voice, or the checkpoint that `use` named, or with `OLD` the other one; loaded once a process."""
+    """Return the lab of the embedded voice or of the weights selected by `use`; loaded once per process."""
     return _loaded(device, variable)
 
 
@@ -88,7 +88,7 @@ def _loaded(device: str | None, variable: str) -> Lab:
 
     if variable not in os.environ:
         if variable == OLD:
-            raise SystemExit("--against names the weights of old:…")
+            raise SystemExit("old:… requires --against")
         return voicelab.connect(device=device)
     from voicelab.engine.local import LocalBackend
     from voicelab.lab import Lab
@@ -111,7 +111,7 @@ def _codec(variable: str) -> Any:
 
 
 def through_codec(samples: teaching.Samples, rate: int, variable: str = WEIGHTS) -> teaching.Sound:
-    """What the codec leaves of audio that is at the level of its training: before the language model does anything."""
+    """Encode and decode audio with the codec, at the level of its training data."""
     import torch
 
     model = _codec(variable)
@@ -122,20 +122,20 @@ def through_codec(samples: teaching.Samples, rate: int, variable: str = WEIGHTS)
     return decoded.reshape(-1).numpy(), model.config.sample_rate
 
 
-def _ours(kind: str, which: str, text: str, variable: str) -> teaching.Sound:
+def _voicelab(kind: str, voice: str, text: str, variable: str) -> teaching.Sound:
     if kind == "codec":
-        return through_codec(*teaching.blend(((which or taught_by("codec") or "", 1.0),), text), variable)
+        return through_codec(*teaching.blend(((voice or taught_by("codec") or "", 1.0),), text), variable)
     model: dict[str, Any] = {"model": "s1"} if kind == "s1" else {}
-    clip = lab(variable=variable).speak(text, voice=which or None, seed=SEED, **model)
+    clip = lab(variable=variable).speak(text, voice=voice or None, seed=SEED, **model)
     return clip.samples, clip.rate
 
 
-# ---- others
+# ---- other systems
 
 
 def _program(command: Sequence[str]) -> teaching.Sound:
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "said.wav"
+        path = Path(folder) / "output.wav"
         subprocess.run([*command, str(path)], check=True, capture_output=True)
         data = path.read_bytes()
     with wave.open(io.BytesIO(data)) as file:
@@ -144,18 +144,18 @@ def _program(command: Sequence[str]) -> teaching.Sound:
 
 
 def speak(name: str, text: str) -> teaching.Sound:
-    """Speak `text` with the system of that name."""
-    kind, _, which = name.partition(":")
+    """Synthesize `text` with a system, by name."""
+    kind, _, voice = name.partition(":")
     variable = WEIGHTS
     if kind == "old":
-        variable, (kind, _, which) = OLD, which.partition(":")
+        variable, (kind, _, voice) = OLD, voice.partition(":")
     if kind in ("codec", "voice", "s1"):
-        return _ours(kind, which, text, variable)
-    if kind == "kokoro" and which:
-        return teaching.blend(((which, 1.0),), text)
-    if kind == "flite" and which:
-        return _program(("flite", "-voice", which, "-t", text, "-o"))
-    if kind == "lab" and which:
-        clip = _opened(which).speak(text[0].upper() + text[1:])
+        return _voicelab(kind, voice, text, variable)
+    if kind == "kokoro" and voice:
+        return teaching.blend(((voice, 1.0),), text)
+    if kind == "flite" and voice:
+        return _program(("flite", "-voice", voice, "-t", text, "-o"))
+    if kind == "lab" and voice:
+        clip = _opened(voice).speak(text[0].upper() + text[1:])
         return clip.samples, clip.rate
-    raise SystemExit(f"unknown system {name!r}; the systems are {', '.join(NAMES)}")
+    raise SystemExit(f"the system must be one of {', '.join(NAMES)}, got {name!r}")

@@ -1,8 +1,8 @@
-"""How often intake doubts a right transcript, and how often it believes a wrong one.
+"""False rejection and false acceptance of transcripts by voice intake.
 
     python bench/transcripts.py --systems voice voice:clara flite:rms flite:slt --sentences 10
 
-Sentences that were kept out of training, spoken by systems of bench/; a match below the limit is a doubt.
+Held-out sentences rendered by systems of bench/; a match below the limit counts as doubted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from voicelab.voices.transcripts import Aligner
 
 LIMIT = 0.7
-ELSEWHERE = (
+FOREIGN_TEXTS = (
     "Der schnelle braune Fuchs springt über den faulen Hund.",
     "Ich habe gestern mit meiner Schwester im Garten gearbeitet.",
     "El perro corre por el parque todas las mañanas.",
@@ -27,21 +27,21 @@ ELSEWHERE = (
 Sound = NDArray[np.float32]
 
 
-def pairs(sound: Sound, text: str, other: str, elsewhere: str) -> Iterator[tuple[str, Sound, str]]:
-    """Yield kinds of pairs with their sound and text; of "right" ones none should be doubted, of the rest all."""
+def pairs(sound: Sound, text: str, next_text: str, foreign_text: str) -> Iterator[tuple[str, Sound, str]]:
+    """Yield pairs of sound and text by kind; "right" pairs should be accepted, all others doubted."""
     words = text.split()
     power = float(np.mean(np.square(sound)))
     for snr in (20, 10):
-        # Brown enough for a room: white noise through an average of neighbours.
+        # Low-pass filtered white noise, similar to room noise.
         noise = np.convolve(np.random.default_rng(snr).standard_normal(sound.size), np.ones(8) / 8, "same")
         noise *= np.sqrt(power / 10 ** (snr / 10) / np.mean(np.square(noise)))
         yield f"right, {snr} dB", (sound + noise).astype(np.float32), text
     yield "right", sound, text
-    yield "another sentence", sound, other
+    yield "another sentence", sound, next_text
     yield "first half of the text", sound, " ".join(words[: len(words) // 2])
     yield "second half of the text", sound, " ".join(words[len(words) // 2 :])
     yield "half of the sound", sound[: sound.size // 2], text
-    yield "another language", sound, elsewhere
+    yield "another language", sound, foreign_text
 
 
 def main() -> None:
@@ -53,12 +53,14 @@ def main() -> None:
     options = parser.parse_args()
     systems.use(options)
     aligner, texts = Aligner(), systems.sentences(options.sentences + 1)
-    found: dict[str, list[float]] = {}
+    matches_by_kind: dict[str, list[float]] = {}
     for name in options.systems:
         for number, text in enumerate(texts[:-1]):
             sound, rate = systems.speak(name, text)
-            for kind, heard, said in pairs(sound, text, texts[number + 1], ELSEWHERE[number % len(ELSEWHERE)]):
-                found.setdefault(kind, []).append(aligner.match(heard, rate, said) or 0.0)
+            for kind, samples, transcript in pairs(
+                sound, text, texts[number + 1], FOREIGN_TEXTS[number % len(FOREIGN_TEXTS)]
+            ):
+                matches_by_kind.setdefault(kind, []).append(aligner.match(samples, rate, transcript) or 0.0)
     figures = {
         kind: {
             "pairs": len(matches),
@@ -66,7 +68,7 @@ def main() -> None:
             "lowest": round(min(matches), 2),
             "highest": round(max(matches), 2),
         }
-        for kind, matches in found.items()
+        for kind, matches in matches_by_kind.items()
     }
     report({"figure": "transcripts", "limit": LIMIT, **figures, "machine": machine()})
 

@@ -1,4 +1,4 @@
-"""The commands of bench/ import each other from their own folder, as scripts do."""
+"""Add bench/ to the import path: benchmarks import each other as scripts."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ sys.path.insert(0, str(BENCH))
 
 
 def last_line(script: str, *arguments: str) -> Any:
-    """Run a command of bench/ and return the JSON that it ends with."""
+    """Run a benchmark and return the JSON of its last line."""
     command = [sys.executable, str(BENCH / script), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout.splitlines()[-1])

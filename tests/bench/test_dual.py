@@ -1,4 +1,4 @@
-"""bench/dual.py and bench/gpu.py at tiny size: every part runs, and the shapes are the published ones."""
+"""bench/dual.py and bench/gpu.py at tiny size, and the published shapes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from voicelab.engine.dual.model import shapes_of
 CPU = torch.device("cpu")
 
 
-def test_a_part_that_takes_too_long_costs_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_limit_of_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "LIMIT_S", 10)
     figures = gpu.Figures(tmp_path / "gpu.json")
     figures.part("slow", 1, lambda: {"slept": time.sleep(60)})  # type: ignore[func-returns-value]
@@ -26,20 +26,20 @@ def test_a_part_that_takes_too_long_costs_no_other(tmp_path: Path, monkeypatch: 
     figures.began -= 9.5
     figures.part("last", 1, dict)
     parts = json.loads((tmp_path / "gpu.json").read_text())["parts"]
-    assert parts["slow"]["failed"] == "TimeoutError: it was not done after 1 s"
+    assert parts["slow"]["failed"] == "TimeoutError: not finished after 1 s"
     assert parts["next"]["figure"] == 3
     assert figures.values["parts"]["last"] == {"left_out": "no time was left"}
 
 
 @pytest.mark.parametrize(("name", "tensors", "parameters"), [("s2-pro", 358, 4_561_852_416), ("s1", 287, 860_169_216)])
-def test_the_shapes_are_the_published_ones(name: str, tensors: int, parameters: int) -> None:
+def test_published_shapes(name: str, tensors: int, parameters: int) -> None:
     shapes = shapes_of(DualConfig.of(dual.CONFIGS[name])).values()
     assert len(shapes) == tensors
     assert sum(torch.Size(shape).numel() for shape in shapes) == parameters
 
 
-def test_a_frame_reads_what_was_counted() -> None:
-    """14.74 GB of S2-Pro: slow layers and head once, nine passes of the fast ones; here of its shapes, cut to a layer."""
+def test_bytes_of_frame() -> None:
+    """Weights read per frame: slow layers and head once, fast layers nine times (14.74 GB for S2-Pro)."""
     config = DualConfig.of(dual.CONFIGS["s2-pro"])
     sizes = {name: 2 * torch.Size(shape).numel() for name, shape in shapes_of(config).items()}
     slow = sum(size for name, size in sizes.items() if name.startswith("layers."))
@@ -53,7 +53,7 @@ def test_a_frame_reads_what_was_counted() -> None:
     assert dual.bytes_of_frame(tiny) == sum(layers.values()) - fast + 65 * head + 9 * (fast + 64 * head)
 
 
-def test_one_line_of_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_main_prints_one_line_of_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(
         sys,
         "argv",
@@ -72,7 +72,7 @@ def test_one_line_of_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 
 @pytest.mark.thorough
-def test_every_part_of_the_gpu_script_runs(
+def test_all_parts_of_the_gpu_script(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "build" / "gpu.json"

@@ -1,4 +1,4 @@
-"""What bench/metrics.py measures is what it says."""
+"""bench/metrics.py measures every take."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tests.speechlike import RATE, speechlike
 from voicelab.clip import Clip
 
 
-def test_both_ways_measure_every_take() -> None:
+def test_memory_and_encoded_rows() -> None:
     clips = [Clip(speechlike(1.0, pitch=pitch) * np.float32(0.9), RATE) for pitch in (110, 150, 200)]
-    found = metrics.basic(clips)
-    assert found["rows"] == 3
-    assert found["memory_s"] > 0
-    assert found["encoded_s"] > 0
-    assert found["defined"] > 0.8
+    figures = metrics.basic(clips)
+    assert figures["rows"] == 3
+    assert figures["memory_s"] > 0
+    assert figures["encoded_s"] > 0
+    assert figures["defined"] > 0.8

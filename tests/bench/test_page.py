@@ -1,4 +1,4 @@
-"""bench/page.py makes docs/performance.md of results, whatever their shape."""
+"""bench/page.py generates docs/performance.md from results of any shape."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import pytest
 MACHINE = {"cpu": "Some CPU", "cores": 2, "python": "3.11.7", "torch": "2.13.0", "load": 0.1}
 
 
-def test_the_page_is_what_the_results_make() -> None:
+def test_performance_page_is_up_to_date() -> None:
     assert page.PAGE.read_text(encoding="utf-8") == page.page(page.read()), "run python bench/page.py"
 
 
-def test_single_figures_on_other_pages_are_what_the_results_say() -> None:
+def test_figures_on_other_pages_are_up_to_date() -> None:
     results = page.read()
     for path in page.pages():
         text = path.read_text(encoding="utf-8")
         assert page.filled(text, results) == text, f"{path.name}: run python bench/page.py"
 
 
-def test_a_single_figure_is_written_from_its_place_and_stays_without_a_result() -> None:
+def test_filling_in_single_figures() -> None:
     text = "it takes <!-- figure speed/models/a/first_audio_s/low -->9 s<!-- / -->, <!-- figure none/a -->3<!-- / -->"
     figures = {"models": {"a": {"first_audio_s": {"low": 0.0181}}}}
     assert page.filled(text, {"speed": figures}) == text.replace("9 s", "0.0181 s")
@@ -32,14 +32,14 @@ def test_a_single_figure_is_written_from_its_place_and_stays_without_a_result() 
         page.filled(text, {"speed": {}})
 
 
-def test_the_suite_is_every_command() -> None:
+def test_suite_has_every_benchmark() -> None:
     assert {"speed", "voice", "parameters", "samples"} <= set(page.SUITE)
     for name, (file, *_) in page.SUITE.items():
         text = (page.ROOT / file).read_text(encoding="utf-8")
-        assert 'if __name__ == "__main__":' in text, f"{name} is no command: name it among the helpers"
+        assert 'if __name__ == "__main__":' in text, f"{name} is not a benchmark: add it to _HELPER_MODULES"
 
 
-def test_all_are_measured_in_turn_and_one_that_fails_stops_no_other(
+def test_failed_benchmark_does_not_stop_the_suite(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "docs" / "make").mkdir(parents=True)
@@ -55,12 +55,12 @@ def test_all_are_measured_in_turn_and_one_that_fails_stops_no_other(
     monkeypatch.setattr(page, "SUITE", {"bad": ("bad.py",), "good": ("good.py",)})
     assert page.every(["bad", "good"]) == 1
     assert (tmp_path / "README.md").read_text() == "<!-- figure good/value -->3<!-- / -->"
-    told = capsys.readouterr().out
-    assert re.search(r"^== good: \d+ s, \d+ s in all$", told, re.MULTILINE)
-    assert told.endswith("bad.py failed\n")
+    output = capsys.readouterr().out
+    assert re.search(r"^== good: \d+ s, \d+ s in all$", output, re.MULTILINE)
+    assert output.endswith("bad.py failed\n")
 
 
-def test_every_kind_of_figure_is_told() -> None:
+def test_formats_of_figures() -> None:
     text = page.page(
         {
             "speed": {
@@ -76,8 +76,8 @@ def test_every_kind_of_figure_is_told() -> None:
         }
     )
     for line in (
-        "Write docs/performance.md from the results in bench/results/; measure one of them anew.",
-        "`python bench/page.py --repeats 2`, 2026-11-21; Some CPU, 2 cores, Python 3.11.7, torch 2.13.0, load before it 0.1",
+        "Generate docs/performance.md from the results in bench/results/, and rerun benchmarks.",
+        "`python bench/page.py --repeats 2`, 2026-11-21; Some CPU, 2 cores, Python 3.11.7, torch 2.13.0, system load 0.1",
         "| first audio: low | 0.018 s (95 % within 0.02 s, 12 times) |",
         "| wer | 0.155 (0.133 to 0.179) |",
         "| load | 1,234 ms |",
@@ -89,7 +89,7 @@ def test_every_kind_of_figure_is_told() -> None:
         assert line in text.splitlines(), line
 
 
-def test_a_result_is_the_last_line_with_command_and_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_result_has_command_and_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page, "ROOT", tmp_path)
     (tmp_path / "figures.py").write_text("print('on the way')\nprint('{\"value\": 3}')\n")
     result = page.measured(["figures.py", "--often"])

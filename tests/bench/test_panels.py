@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.thorough
-def test_it_collects_what_tests_measure(tmp_path: Path) -> None:
+def test_figures_of_tests_are_collected(tmp_path: Path) -> None:
     assert panels.VARIABLE == VARIABLE
     test = tmp_path / "test_measuring.py"
     test.write_text(
@@ -23,7 +23,7 @@ def test_it_collects_what_tests_measure(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_test_that_fails_ends_it(tmp_path: Path) -> None:
+def test_failing_test_exits(tmp_path: Path) -> None:
     test = tmp_path / "test_failing.py"
     test.write_text("def test_first(): assert False\n")
     with pytest.raises(SystemExit, match="failed"):
@@ -31,6 +31,6 @@ def test_a_test_that_fails_ends_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("test", panels.TESTS)
-def test_the_tests_it_runs_are_there(test: str) -> None:
+def test_tests_exist(test: str) -> None:
     path, _, name = test.partition("::")
     assert f"def {name or 'test_'}" in (ROOT / path).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""bench/same_samples.py reports every clip that differs, and those that one side lacks."""
+"""bench/same_samples.py reports differing and missing clips."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from same_samples import TOGETHER, compared, requests
+from same_samples import CONCURRENT, compared, requests
 
 
 @pytest.fixture
@@ -15,18 +15,18 @@ def rendering() -> dict[str, Any]:
     return {"fingerprint": "f", "clips": {name: dict(clip) for name in ("one", "two", "three")}}
 
 
-def test_the_same_is_the_same(rendering: dict[str, Any]) -> None:
-    found = compared(rendering, deepcopy(rendering))
-    assert (found["differing"], found["clips"], found["seconds"], found["same_fingerprint"]) == ([], 3, 4.5, True)
+def test_equal_renderings(rendering: dict[str, Any]) -> None:
+    result = compared(rendering, deepcopy(rendering))
+    assert (result["differing"], result["clips"], result["seconds"], result["same_fingerprint"]) == ([], 3, 4.5, True)
 
 
 @pytest.mark.parametrize("field", ["samples", "words"])
-def test_a_difference_is_named(rendering: dict[str, Any], field: str) -> None:
-    other = deepcopy(rendering)
-    other["clips"]["two"][field] = "ef"
-    other["clips"]["four"] = other["clips"].pop("one")
-    assert compared(rendering, other)["differing"] == ["four", "one", "two"]
+def test_differing_and_missing_clips_are_named(rendering: dict[str, Any], field: str) -> None:
+    changed = deepcopy(rendering)
+    changed["clips"]["two"][field] = "ef"
+    changed["clips"]["four"] = changed["clips"].pop("one")
+    assert compared(rendering, changed)["differing"] == ["four", "one", "two"]
 
 
-def test_what_is_asked_together_is_asked_alone() -> None:
-    assert set(TOGETHER) <= set(requests(["marlow", "clara"], {"one": {}}))
+def test_concurrent_requests_are_also_sequential() -> None:
+    assert set(CONCURRENT) <= set(requests(["marlow", "clara"], {"one": {}}))

@@ -1,4 +1,4 @@
-"""bench/service.py measures a real service, and says so in one last line of JSON."""
+"""bench/service.py measures a real service and prints JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def test_medians() -> None:
 
 
 @pytest.mark.thorough
-def test_the_command_measures_and_ends() -> None:
+def test_command() -> None:
     figures = last_line("service.py", "--seconds", "0.3", "--callers", "2")
     assert figures["service"]["requests"] > 5
     assert figures["machine"]["cores"] >= 1

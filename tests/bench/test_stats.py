@@ -1,4 +1,4 @@
-"""Word errors of known strings, and intervals that behave as intervals must."""
+"""Word errors of known strings, and properties of the intervals."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_word_errors_are_a_distance(a: list[str], b: list[str], c: list[str]) ->
     assert word_errors(a, c).errors <= word_errors(a, b).errors + word_errors(b, c).errors
 
 
-def test_rate_weighs_sentences_by_their_words() -> None:
+def test_rate_weights_sentences_by_words() -> None:
     assert rate([Score(1, 1), Score(0, 9)]) == pytest.approx(0.1)
 
 
@@ -45,28 +45,28 @@ def _draw(error_rate: float, seed: int, count: int = 300) -> list[Score]:
     return [Score(int(e), 8) for e in np.random.default_rng(seed).binomial(8, error_rate, count)]
 
 
-def test_the_interval_covers_the_true_rate_about_as_often_as_it_says() -> None:
+def test_coverage_of_the_rate_interval() -> None:
     inside = 0
     for seed in range(100):
-        found = rate_interval(_draw(0.15, seed, 80), repeats=300, seed=seed)
-        inside += found.low <= 0.15 <= found.high
+        interval = rate_interval(_draw(0.15, seed, 80), repeats=300, seed=seed)
+        inside += interval.low <= 0.15 <= interval.high
     assert 86 <= inside <= 100
 
 
-def test_the_ratio_of_a_system_to_itself_is_one_without_doubt() -> None:
+def test_ratio_of_a_system_to_itself_is_1() -> None:
     scores = _draw(0.1, 1)
     assert ratio(scores, scores).rounded() == {"value": 1.0, "low": 1.0, "high": 1.0}
 
 
-def test_a_system_twice_as_bad_is_found_so() -> None:
-    found = ratio(_draw(0.24, 1), _draw(0.12, 2))
-    assert found.low > 1.5
-    assert found.high < 2.7
-    assert found.low < found.value < found.high
+def test_ratio_of_a_system_with_twice_the_errors() -> None:
+    interval = ratio(_draw(0.24, 1), _draw(0.12, 2))
+    assert interval.low > 1.5
+    assert interval.high < 2.7
+    assert interval.low < interval.value < interval.high
 
 
 def test_pairing_narrows_the_interval() -> None:
-    """When both systems fail on the same hard sentences, most of the doubt falls out of their ratio."""
+    """If both systems fail on the same sentences, the interval of their ratio is narrow."""
     rng = np.random.default_rng(0)
     hard = rng.beta(0.5, 3.0, 300)
     baseline = [Score(int(e), 8) for e in rng.binomial(8, hard)]
@@ -76,20 +76,20 @@ def test_pairing_narrows_the_interval() -> None:
     assert paired.high - paired.low < 0.75 * (shuffled.high - shuffled.low)
 
 
-def test_different_sentences_are_refused() -> None:
+def test_different_sentences_are_rejected() -> None:
     with pytest.raises(SystemExit, match="same sentences"):
         ratio([Score(0, 3)], [Score(0, 4)])
 
 
-def test_the_same_seed_gives_the_same_interval() -> None:
+def test_interval_is_deterministic_by_seed() -> None:
     scores = _draw(0.2, 3, 50)
     assert stats.rate_interval(scores, seed=4) == stats.rate_interval(scores, seed=4)
 
 
-def test_the_interval_of_a_mean_narrows_with_more_sentences() -> None:
+def test_mean_interval_narrows_with_more_sentences() -> None:
     values = np.random.default_rng(1).normal(3.0, 0.5, 400)
-    few, many = mean_interval(values[:25]), mean_interval(values)
-    assert many.low < 3.0 < many.high
-    assert many.value == pytest.approx(values.mean())
-    assert 3 < (few.high - few.low) / (many.high - many.low) < 5
-    assert many.high - many.low == pytest.approx(2 * 1.96 * 0.5 / 20, rel=0.15)
+    narrow_sample, wide_sample = mean_interval(values[:25]), mean_interval(values)
+    assert wide_sample.low < 3.0 < wide_sample.high
+    assert wide_sample.value == pytest.approx(values.mean())
+    assert 3 < (narrow_sample.high - narrow_sample.low) / (wide_sample.high - wide_sample.low) < 5
+    assert wide_sample.high - wide_sample.low == pytest.approx(2 * 1.96 * 0.5 / 20, rel=0.15)

@@ -1,4 +1,4 @@
-"""bench/sweep.py compares real sweeps, and says so in one last line of JSON."""
+"""bench/sweep.py compares real sweeps and prints JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.bench.conftest import last_line
 
 
 @pytest.mark.thorough
-def test_the_command_measures_and_ends() -> None:
+def test_command() -> None:
     figures = last_line("sweep.py", "--takes", "4", "--turns", "1", "--canned", "40")
     gain, overhead = figures["gain"], figures["overhead"]
     assert (gain["takes"], gain["same_audio"]) == (4, True)

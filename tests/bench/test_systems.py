@@ -1,4 +1,4 @@
-"""Systems by their names, and who taught whom."""
+"""Systems by name, and their teachers."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ import teaching
         ("lab:kokoro:", None),
     ],
 )
-def test_whoever_taught_a_system_is_known(name: str, teacher: str | None) -> None:
+def test_teacher_of_a_system(name: str, teacher: str | None) -> None:
     assert systems.taught_by(name) == teacher
 
 
 @pytest.mark.parametrize("name", ["nobody", "kokoro", "flite:", "old:nobody"])
-def test_an_unknown_system_is_named(name: str) -> None:
+def test_unknown_systems_are_named(name: str) -> None:
     with pytest.raises(SystemExit, match="nobody" if "nobody" in name else name):
         systems.speak(name, "hello")
 
 
-def test_older_weights_need_a_name() -> None:
+def test_old_systems_require_against() -> None:
     with pytest.raises(SystemExit, match="--against"):
         systems.speak("old:voice", "hello")
 
 
-def test_there_are_sentences_to_judge_on() -> None:
+def test_held_out_sentences() -> None:
     for language, count in (("en", 300), ("zh", 60)):
         texts = systems.sentences(300, language)
         assert len(texts) == len(set(texts)) == count

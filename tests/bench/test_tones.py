@@ -1,4 +1,4 @@
-"""Tones are told by pitch, and only by pitch."""
+"""Tone identification of bench/tones.py, on synthetic contours."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tones import ORDERS, POINTS, WORDS, Said, heard_as, recorded, summary, syllables, texts
+from tones import ORDERS, POINTS, WORDS, Syllable, classify_tones, load_recordings, summary, syllables, texts
 
 from voicelab.clip import Clip
-from voicelab.engine.pointer.mandarin import Syllable, read
+from voicelab.engine.pointer.mandarin import Syllable as TextSyllable
+from voicelab.engine.pointer.mandarin import read
 
 RATE, LENGTH, GAP = 16_000, 0.3, 0.1
 LETTERS = {1: (5, 5, 5, 5, 5), 2: (3, 3, 3.5, 4.2, 5), 3: (2, 1.4, 1, 1.8, 3), 4: (5, 4.5, 3.5, 2.2, 1)}
@@ -18,7 +19,7 @@ SPANS = [(i * (LENGTH + GAP), i * (LENGTH + GAP) + LENGTH) for i in range(4)]
 
 
 def _syllable(levels: tuple[float, ...], low: float = 120.0, semitones: float = 9.0) -> Clip:
-    """A syllable whose pitch goes through five levels."""
+    """Synthesize a syllable with F0 through five levels."""
     count = round(LENGTH * RATE)
     level = np.interp(np.linspace(0, 1, count), (0, *POINTS, 1), (levels[0], *levels, levels[-1]))
     phase = 2 * np.pi * np.cumsum(low * 2 ** ((level - 1) / 4 * semitones / 12)) / RATE
@@ -27,7 +28,7 @@ def _syllable(levels: tuple[float, ...], low: float = 120.0, semitones: float = 
     )
 
 
-def _spoken(order: tuple[int, ...], of: str = "ma", low: float = 120.0, flat: bool = False) -> list[Said]:
+def _spoken(order: tuple[int, ...], of: str = "ma", low: float = 120.0, flat: bool = False) -> list[Syllable]:
     quiet = np.zeros(round(GAP * RATE), np.float32)
     parts = [part for t in order for part in (_syllable((3.0,) * 5 if flat else LETTERS[t], low).samples, quiet)]
     return syllables(Clip(samples=np.concatenate(parts), rate=RATE), SPANS, of, order)
@@ -37,46 +38,46 @@ KNOWN = [*_spoken((1, 2, 3, 4), "ba"), *_spoken((3, 1, 4, 2), "yi", 150.0)]
 
 
 @pytest.mark.parametrize("low", [80.0, 220.0])
-def test_glides_are_told(low: float) -> None:
+def test_tone_contours_are_identified(low: float) -> None:
     order = (4, 1, 3, 2)
-    said = _spoken(order, low=low)
-    assert heard_as(said, KNOWN) == list(order)
-    figures = summary(said, KNOWN)
+    rendered = _spoken(order, low=low)
+    assert classify_tones(rendered, KNOWN) == list(order)
+    figures = summary(rendered, KNOWN)
     assert (figures["right"], figures["heard_as"][4]) == (1.0, {"1": 0, "2": 0, "3": 0, "4": 1})
     contour = figures["contours"][4]
     assert contour[0] - contour[-1] == pytest.approx(9.0, abs=1.5)
 
 
-def test_a_monotone_is_not() -> None:
+def test_monotone_is_at_chance_level() -> None:
     assert summary(_spoken((1, 2, 3, 4), flat=True), KNOWN)["right"] <= 0.25
 
 
-def test_a_syllable_is_not_compared_with_itself() -> None:
-    swapped = [Said("ma", {1: 4, 4: 1}.get(s.tone, s.tone), s.contour, s.semitones) for s in _spoken((1, 2, 3, 4))]
-    assert heard_as(swapped, [*KNOWN, *swapped * 9]) == [1, 2, 3, 4]
+def test_syllable_is_not_compared_with_itself() -> None:
+    swapped = [Syllable("ma", {1: 4, 4: 1}.get(s.tone, s.tone), s.contour, s.semitones) for s in _spoken((1, 2, 3, 4))]
+    assert classify_tones(swapped, [*KNOWN, *swapped * 9]) == [1, 2, 3, 4]
 
 
 def test_silence_has_no_tone() -> None:
     quiet = Clip(samples=np.zeros(2 * RATE, np.float32), rate=RATE)
-    said = syllables(quiet, SPANS, "ma", (1, 2, 3, 4))
-    assert said == [Said("ma", t) for t in (1, 2, 3, 4)]
-    assert summary(said, KNOWN)["without_pitch"] == 4
+    rendered = syllables(quiet, SPANS, "ma", (1, 2, 3, 4))
+    assert rendered == [Syllable("ma", t) for t in (1, 2, 3, 4)]
+    assert summary(rendered, KNOWN)["without_pitch"] == 4
 
 
-def test_the_texts_are_read_as_the_tones_that_they_are_counted_as() -> None:
-    for of, text, tones in texts():
-        said = [s for s in read(text) if isinstance(s, Syllable)][WORDS - 1 :: WORDS]
-        assert tuple(s.tone for s in said) == tones
-        assert {s.character for s in said} == set(of)
+def test_texts_have_the_stated_tones() -> None:
+    for letters, text, tones in texts():
+        final_syllables = [s for s in read(text) if isinstance(s, TextSyllable)][WORDS - 1 :: WORDS]
+        assert tuple(s.tone for s in final_syllables) == tones
+        assert {s.character for s in final_syllables} == set(letters)
 
 
-def test_recorded_syllables_are_those_with_four_tones(tmp_path: Path) -> None:
+def test_recordings_with_four_tones_are_loaded(tmp_path: Path) -> None:
     for name, tones in {"ㄇㄚ": (1, 2, 3, 4), "ㄅㄞ": (1, 2, 4)}.items():
         for tone in tones:
             folder = tmp_path / f"{name}{'' if tone == 1 else tone}"
             folder.mkdir()
             _syllable(LETTERS[tone]).save(folder / "5.ogg")
-    ((clip, spans, of, order),) = recorded(tmp_path)
+    ((clip, spans, of, order),) = load_recordings(tmp_path)
     assert of == "ㄇㄚ"
     assert order == tuple(i + 1 for i in ORDERS[1])
-    assert heard_as(syllables(clip, spans, of, order), KNOWN) == list(order)
+    assert classify_tones(syllables(clip, spans, of, order), KNOWN) == list(order)
