@@ -21,12 +21,14 @@ from threading import Event, Thread
 from typing import Any, Final
 
 from voicelab.checks.compare import FIGURES, Masks, OutputComparison, processor
-from voicelab.checks.lint import Finding, NotebookLimits, code_cells, invisible, lint, requests, source_digest
+from voicelab.checks.lint import SKIP, Finding, NotebookLimits, code_cells, invisible, lint, requests, source_digest
 from voicelab.errors import MissingExtra
 from voicelab.experiments.runs.replay import Tolerance
 from voicelab.storage import write_atomic
 
-_ELSEWHERE = "its figures are from another kind of processor ({}; here {}), so they and its pictures are not compared"
+_ELSEWHERE = (
+    "its figures are from another kind of processor ({}; here {}), so figures, pictures and sounds are not compared"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ def check(
 ) -> NotebookReport:
     """Return what is wrong with a notebook; its file is left as it is.
 
-    Where its outputs were made on another kind of processor, which its metadata tell, figures and pictures are not
+    Where its outputs were made on another kind of processor, which its metadata tell, figures, pictures and sounds are not
     compared, and a note says so: the same voice rounds otherwise there, so that some takes come out otherwise.
 
     Args:
@@ -94,7 +96,7 @@ def check(
     if not same:
         notes.append(Finding(path, None, "processor", _ELSEWHERE.format(elsewhere, processor())))
         rules = Masks((*files, FIGURES))
-    compare = OutputComparison(rules, tolerance or Tolerance(), pictures=pictures and same)
+    compare = OutputComparison(rules, tolerance or Tolerance(), pictures=pictures and same, sounds=same)
     done = execute(path, notebook, timeout=bounds.timeout_s, recordings_only=recordings_only)
     for finding, tolerable in _differences(path, notebook, done, compare):
         (notes if tolerable and tolerant else findings).append(finding)
@@ -126,7 +128,7 @@ def _differences(
     for (number, cell), (_, now) in zip(code_cells(notebook), code_cells(done.notebook), strict=True):
         if done.stopped is not None and number >= (done.stopped.cell or 0):
             return
-        if not requests(cell, "nbval-ignore-output", "nbval-skip"):
+        if not requests(cell, "nbval-ignore-output", *SKIP):
             for difference in compare.differences(cell.outputs, now.outputs):
                 yield Finding(path, number, "difference", difference.words), difference.tolerable
 
@@ -279,7 +281,6 @@ def execute(path: Path, notebook: Any, *, timeout: float, recordings_only: bool 
         # Without it, nbclient stumbles over an Output widget that prints; nobody keeps the states.
         store_widget_state=True,
         coalesce_streams=True,
-        skip_cells_with_tag="nbval-skip",
     )
     place: list[int] = [0]
     watching: list[MemoryPeak] = []
@@ -306,13 +307,13 @@ async def _ask_again(get: Callable[[float], Awaitable[Any]], timeout: float) -> 
 
 
 def _emptied(notebook: Any) -> Any:
-    """Return a copy without outputs, with nbval's wishes as the tags that nbclient knows."""
+    """Return a copy without outputs, but for cells that are skipped, with nbval's wishes as the tags that nbclient knows."""
     fresh = deepcopy(notebook)
     for cell in fresh.cells:
         if cell.cell_type == "code":
-            cell.outputs, cell.execution_count = [], None
+            cell.outputs, cell.execution_count = cell.outputs if requests(cell, *SKIP) else [], None
     for _, cell in code_cells(fresh):
-        tags = {"nbval-raises-exception": "raises-exception", "nbval-skip": "nbval-skip"}
+        tags = {"nbval-raises-exception": "raises-exception"} | dict.fromkeys(SKIP, "skip-execution")
         if added := [tag for wish, tag in tags.items() if requests(cell, wish)]:
             cell.metadata["tags"] = [*cell.metadata.get("tags", ()), *added]
     return fresh

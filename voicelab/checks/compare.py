@@ -1,9 +1,10 @@
 """What a notebook shows now, compared with what it showed.
 
-Strict, except for clips (by their printed figures, within tolerances where asked for), for pictures (coarsely) and for
-figures made on another kind of processor, where floating-point sums round differently. nbval's own comparison is not used:
-it knows equal or not equal, so it can neither say how far a clip moved nor tolerate it, and it compares pictures byte by
-byte. ``pytest --nbval notebooks/`` works beside it with the same masks (see notebooks/conftest.py).
+Strict, except for clips (by their printed figures, within tolerances where asked for), for pictures (coarsely), for sounds
+(by their content), for timings (they only have to be there) and for figures made on another kind of processor, where
+floating-point sums round differently. nbval's own comparison is not used: it knows equal or not equal, so it can neither say
+how far a clip moved nor tolerate it, and it compares pictures byte by byte. ``pytest --nbval notebooks/`` works beside it
+with the same masks (see notebooks/conftest.py).
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ import numpy as np
 
 from voicelab.audio.analysis import Digest
 from voicelab.checks.lint import WIDGET, mime_texts
+from voicelab.checks.sounds import moved_sound, sounds_in
+from voicelab.checks.timings import without_timings
 from voicelab.errors import RequestInvalid
 from voicelab.experiments.runs.replay import Tolerance
 
@@ -201,11 +204,12 @@ class Masks:
 
 @dataclass(frozen=True, slots=True)
 class OutputComparison:
-    """How outputs are compared: after which masks, within which tolerance, and whether pictures count."""
+    """Rules for comparing outputs: masks, the tolerance of clips, and whether pictures and sounds count."""
 
     masks: Masks
     tolerance: Tolerance
     pictures: bool = True
+    sounds: bool = True
 
     def differences(self, was: list[Any], now: list[Any]) -> Iterator[OutputDifference]:
         """Yield what differs between the outputs of a cell, as committed and as they are now."""
@@ -224,18 +228,33 @@ class OutputComparison:
 
     def _in_one(self, place: str, old: _Shown, new: _Shown) -> Iterator[OutputDifference]:
         pairs = [(mime, text, new[mime]) for mime, text in old.items() if mime != WIDGET]
-        texts = [(mime, self.masks(a), self.masks(b)) for mime, a, b in pairs if mime not in _PICTURES]
+        texts = [(mime, self._masked(mime, a), self._masked(mime, b)) for mime, a, b in pairs if _is_text(mime)]
         changed = [(mime, a, b) for mime, a, b in texts if a != b]
+        tolerable = True
         if changed:
             # What is plain comes first: the same figures stand in the HTML beside it.
             explained = {mime: self._explained(a, b) for mime, a, b in changed}
             mime = min(explained, key=lambda mime: mime != "text/plain")
             name = place if mime == place else f"{place} ({mime})"
-            yield OutputDifference(f"{name}: {explained[mime]}", all(one.tolerable for one in explained.values()))
+            tolerable = all(difference.tolerable for difference in explained.values())
+            yield OutputDifference(f"{name}: {explained[mime]}", tolerable)
+        if not tolerable:
             return
-        for mime, a, b in pairs if self.pictures else ():
-            if mime in _PICTURES and (message := moved_picture(a, b)):
+        for mime, a, b in pairs:
+            if self.sounds:
+                yield from self._sounds(f"{place} ({mime})", sounds_in(mime, a), sounds_in(mime, b))
+            if self.pictures and not changed and mime in _PICTURES and (message := moved_picture(a, b)):
                 yield OutputDifference(f"{place} ({mime}): {message}")
+
+    def _masked(self, mime: str, text: str) -> str:
+        return self.masks(without_timings(mime, text))
+
+    def _sounds(self, output: str, old: list[str], new: list[str]) -> Iterator[OutputDifference]:
+        for number, (before, after) in enumerate(zip(old, new, strict=False), start=1):
+            if message := moved_sound(before, after):
+                name = f"sound {number}" if len(old) > 1 else "the sound"
+                words = f"{output}: {name} is another: {message}"
+                yield OutputDifference(words, moved_sound(before, after, self.tolerance) is None)
 
     def _explained(self, was: str, now: str) -> OutputDifference:
         old, new = digests_in(was), digests_in(now)
@@ -255,6 +274,10 @@ class OutputComparison:
         if len(lines) == len(lines_now):
             return OutputDifference("only the ends of lines differ")
         return OutputDifference(f"{len(lines_now)} lines where there were {len(lines)}")
+
+
+def _is_text(mime: str) -> bool:
+    return mime not in _PICTURES and not mime.startswith("audio/")
 
 
 def _merged(outputs: list[Any]) -> dict[str, _Shown]:

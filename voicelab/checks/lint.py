@@ -13,13 +13,15 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, Final
 
+from voicelab.checks.displays import Displays, lost_output
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing that is wrong: in which notebook, in which cell (from 1, as they stand; None: the whole), and what.
 
-    ``kind`` is one of not-a-notebook, size, secret, stale, times, path, widget, preview, kernel, error, timeout, memory,
-    processor, difference. ``detail`` is what a reader may want to see besides, in lines: the traceback of an error.
+    ``kind`` is one of not-a-notebook, size, secret, stale, times, path, widget, empty, preview, kernel, error, timeout,
+    memory, processor, difference. ``detail`` is what a reader may want to see besides, in lines: the traceback of an error.
     """
 
     notebook: Path
@@ -56,6 +58,10 @@ def requests(cell: Any, *wishes: str) -> bool:
     comments = (line.lstrip("#").strip() for line in lines if line.startswith("#"))
     named = (str(one).lower().replace("_", "-") for one in (*cell.metadata.get("tags", ()), *comments))
     return not set(wishes).isdisjoint(named)
+
+
+SKIP: Final = ("nbval-skip", "skip-execution")
+"""Tags of cells that are not executed: nbval's, and the one of nbclient, nbconvert and Jupyter Book."""
 
 
 def outputs_of(cell: Any) -> list[Any]:
@@ -138,6 +144,7 @@ def invisible(notebook: Any) -> Iterator[tuple[int, str, str]]:
 Hits = Iterator[tuple[int | None, str, str]]
 """What is found: the cell's place (None: the notebook's own metadata), its kind, what is said."""
 
+_HIDDEN: Final = ("remove-output", "remove-cell")
 WIDGET: Final = "application/vnd.jupyter.widget-view+json"
 
 # Words that are no secret: what documents put in the place of one.
@@ -167,6 +174,8 @@ _SHORTEST: Final = 12
 # Sound and pictures are long runs of letters, in which anything could be seen.
 _EMBEDDED: Final = re.compile(r"data:[\w.+-]+/[\w.+-]+;base64,[0-9A-Za-z+/=\s]+")
 _TEXT: Final = re.compile(r"^(?:text/.*|application/(?:.*\+)?json|application/javascript|image/svg\+xml)$")
+# The file that a kernel makes of a cell, which warnings name; it is masked where outputs are compared.
+_CELL_FILE: Final = re.compile(r"[^\s\"'<>]*ipykernel_\d+[/\\]\d+\.py")
 # Where homes and temporary folders are, whoever's they are; the installation's own folders come from sys.
 _FOLDERS: Final = (
     r"/(?:home|Users)/[\w.-]+|/root\b|/(?:private/)?(?:tmp|var/folders|var/tmp)/[\w.-]+|[A-Za-z]:\\+Users\\+[\w.-]+"
@@ -178,7 +187,7 @@ def lint(path: Path, notebook: Any, size: int, limits: NotebookLimits) -> Iterat
     if size > limits.notebook_bytes:
         yield Finding(path, None, "size", f"{_mib(size)}; a notebook has at most {_mib(limits.notebook_bytes)}")
     hits = [*_sizes(notebook, limits.output_bytes), *secrets(notebook), *_order(notebook), *_changed(notebook)]
-    hits += [*paths(notebook, path.parent), *_times(notebook), *_widgets(notebook)]
+    hits += [*paths(notebook, path.parent), *_times(notebook), *_widgets(notebook), *_empty(notebook)]
     for cell, kind, message in sorted(hits, key=lambda hit: hit[0] or 0):
         yield Finding(path, cell, kind, message)
 
@@ -241,7 +250,7 @@ def _order(notebook: Any) -> Hits:
     expected = 1
     for number, cell in code_cells(notebook):
         count = cell.execution_count
-        if requests(cell, "nbval-skip"):
+        if requests(cell, *SKIP):
             # Whoever ran the notebook by hand may have run it.
             expected += count == expected
         elif count is None:
@@ -276,7 +285,8 @@ def paths(notebook: Any, folder: Path) -> Hits:
     shape = re.compile(rf"(?<![\w.:/])(?:{'|'.join(filter(None, (here, _FOLDERS)))})")
     for number, cell in code_cells(notebook):
         for output in outputs_of(cell):
-            hit = next((match for text in _readable(output) if (match := shape.search(text))), None)
+            texts = (_CELL_FILE.sub(" ", text) for text in _readable(output))
+            hit = next((match for text in texts if (match := shape.search(text))), None)
             if hit is not None:
                 yield number, "path", f"the output names {hit.group()!r}, which is on this machine only"
                 break
@@ -296,3 +306,12 @@ def _widgets(notebook: Any) -> Hits:
             view = data.get(WIDGET)
             if view is not None and "text/html" not in data and view.get("model_id") not in states:
                 yield number, "widget", "a widget without its state and without HTML beside it shows nothing when saved"
+
+
+def _empty(notebook: Any) -> Hits:
+    displays = Displays()
+    for number, cell in code_cells(notebook):
+        expected = displays.expected(cell.source)
+        executed = cell.execution_count and not requests(cell, *SKIP, *_HIDDEN)
+        if executed and expected and lost_output(expected, outputs_of(cell)):
+            yield number, "empty", f"the cell shows {expected}, and its saved output has none; run the notebook again"
