@@ -272,3 +272,13 @@ def test_at_one_loudness_and_as_they_are(scratch: Scratch) -> None:
     assert levels[2] == pytest.approx(0.4 / np.sqrt(2), rel=0.03)
     assert levels[3] == pytest.approx(0.1 / np.sqrt(2), rel=0.03)
     assert page.locator(ROWS).all_text_contents() == ["1  loud", "2  quiet"]
+
+
+def test_a_clip_without_a_loudness_is_unmatched_and_the_others_are_matched(scratch: Scratch) -> None:
+    short = TONES.replace("vl.compare(", "vl.compare(short=tone(0.2).slice(0, 0.2), ")
+    assert short != TONES
+    page = opened(scratch, short, "short")
+    rows = page.locator(ROWS).all_text_contents()
+    assert rows == ["1  short, unmatched", "2  loud, gain -12.1 dB", "3  quiet, gain +0.0 dB"]
+    page.get_by_label("Loudness").select_option("raw")
+    assert page.locator(ROWS).all_text_contents() == ["1  short", "2  loud", "3  quiet"]
