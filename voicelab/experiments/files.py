@@ -238,7 +238,7 @@ def _read_table(path: Path) -> list[Any]:
             return [dict(json.loads(line)) for line in read_text(path).splitlines() if line.strip()]
         separator = "\t" if path.suffix.lower() == ".tsv" else ","
         table = pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False)
-        # A file of others may have quotes for reasons of its own.
+        # In tables of other programs a quote is part of the text.
         return (restore_texts(table) if path.name == "takes.csv" else table).to_dict("records")
     except (OSError, ValueError) as error:
         raise StoreError(f"{path} cannot be read: {error}") from error

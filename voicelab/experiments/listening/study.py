@@ -256,7 +256,9 @@ class Study:
             try:
                 answers = json.loads(text)
                 name, block = str(answers["listener"])[:32], int(answers["block"])
-                steps = {text_of("steps", step, 1, 100): dict(given) for step, given in dict(answers["steps"]).items()}
+                steps = {
+                    text_of("steps", step, 1, 100): dict(fields) for step, fields in dict(answers["steps"]).items()
+                }
                 votes, design = [dict(one) for one in answers["votes"]], str(answers["design"])
             except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
                 raise StoreError(f"{file} cannot be read as a listener's answers: {error}") from error
