@@ -105,6 +105,13 @@ def test_a_lead_of_these_texts_alone_is_none() -> None:
     assert sum(found) <= 12
 
 
+@pytest.mark.parametrize("samples", [("text",), ("text", "voice")])
+def test_a_metric_that_does_not_vary_has_neither_interval_nor_p(samples: tuple[str, ...]) -> None:
+    scores = system_scores(scored().assign(mos=0.1 + 0.2), "mos", samples=samples)
+    assert scores[["low", "high", "p"]].isna().all(axis=None)
+    assert scores["mean"].tolist() == pytest.approx([0.3, 0.3, 0.0])
+
+
 def test_what_cannot_be_scored() -> None:
     frame = scored()
     for options, match in (

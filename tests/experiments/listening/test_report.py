@@ -142,6 +142,18 @@ def test_exact_tests_of_unanimous_answers_are_computed_anew(
         assert subprocess.run([program, "recompute.R"], capture_output=True, check=False, cwd=folder).returncode == 0
 
 
+def test_a_constant_change_between_halves_has_no_p() -> None:
+    # The differences of these means are equal but for rounding.
+    rows = [
+        {"listener": who, "place": place, "seconds": base + (0.2 if place > 1 else 0.0), "rating": 3.0}
+        for who, base in (("a", 3.2), ("b", 2.2), ("c", 7.7))
+        for place in range(4)
+    ]
+    figures = {row[0]: row[3] for row in recompute.habits(pd.DataFrame(rows), "MOS")}
+    assert figures["seconds, second half"] == pytest.approx(figures["seconds, first half"] + 0.2)
+    assert not [name for name in figures if name.endswith(": p")]
+
+
 def test_the_programs_mixed_model_is_ours_where_votes_are_missing_too() -> None:
     draw = np.random.default_rng(3)
     seen = set()

@@ -400,3 +400,9 @@ def test_agreement_is_one_chance_is_zero_and_sameness_is_neither() -> None:
 def test_what_is_no_judgement_is_refused(call: Callable[[], object], match: str) -> None:
     with pytest.raises(ArgumentError, match=match):
         call()
+
+
+def test_rounding_is_no_spread() -> None:
+    # The means of two and of six times 1.1 differ in the last bit.
+    found = mean_opinion_score([1.1] * 8, listeners=["a"] * 2 + ["b"] * 6)
+    assert found.high - found.value > 0.5

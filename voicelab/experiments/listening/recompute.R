@@ -387,7 +387,7 @@ if (choices && "first" %in% names(votes)) {
 if (kind == "CMOS") {
   means <- tapply(votes$rating, votes$listener, mean)
   add("mean of the second over the first", mean(means))
-  if (length(means) > 1 && diff(range(means)) > 0) add("mean of the second over the first: p", t.test(means)$p.value)
+  if (length(means) > 1 && diff(range(round(means, 12))) > 0) add("mean of the second over the first: p", t.test(means)$p.value)
 }
 if ("place" %in% names(votes)) {
   half <- votes$place >= ave(votes$place, votes$listener, FUN = median)
@@ -398,7 +398,7 @@ if ("place" %in% names(votes)) {
     add(paste0(name, ", first half"), mean(both[, "FALSE"]))
     add(paste0(name, ", second half"), mean(both[, "TRUE"]))
     apart <- both[, "TRUE"] - both[, "FALSE"]
-    if (length(apart) > 1 && diff(range(apart)) > 0) add(paste0(name, ", halves: p"), t.test(apart)$p.value)
+    if (length(apart) > 1 && diff(range(round(apart, 12))) > 0) add(paste0(name, ", halves: p"), t.test(apart)$p.value)
   }
 }
 

@@ -495,7 +495,7 @@ def habits(votes: pd.DataFrame, kind: str) -> Iterator[Row]:
     if kind == "CMOS":
         means = votes.groupby("listener")["rating"].mean()
         figures["mean of the second over the first"] = means.mean()
-        if len(means) > 1 and np.ptp(means):
+        if len(means) > 1 and np.ptp(np.round(means, 12)):
             figures["mean of the second over the first: p"] = stats.ttest_1samp(means, 0.0).pvalue
     half = votes["place"] >= votes.groupby("listener")["place"].transform("median") if "place" in votes else None
     for name in ("seconds", "rating") if half is not None else ():
@@ -505,7 +505,7 @@ def habits(votes: pd.DataFrame, kind: str) -> Iterator[Row]:
         if both.shape[1] < 2:
             continue
         figures |= {f"{name}, first half": both[False].mean(), f"{name}, second half": both[True].mean()}
-        if len(both) > 1 and np.ptp(both[True] - both[False]):
+        if len(both) > 1 and np.ptp(np.round(both[True] - both[False], 12)):
             figures[f"{name}, halves: p"] = stats.ttest_rel(both[True], both[False]).pvalue
     yield from named(figures)
 
