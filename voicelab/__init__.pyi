@@ -17,6 +17,7 @@ from .errors import (
     AuthenticationError as AuthenticationError,
     Cancelled as Cancelled,
     EngineError as EngineError,
+    ExecutorError as ExecutorError,
     FieldError as FieldError,
     LicenseRequired as LicenseRequired,
     MissingExtra as MissingExtra,

@@ -231,6 +231,10 @@ class Cancelled(VoicelabError):
     """The work was stopped because the caller cancelled it."""
 
 
+class ExecutorError(VoicelabError, RuntimeError):
+    """What makes a sweep's takes is gone: the processes of an executor, a cluster's scheduler, or every fit worker."""
+
+
 class StoreError(VoicelabError, OSError):
     """What is kept on this machine's disk is missing, damaged or in use; the message names the file."""
 

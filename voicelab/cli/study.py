@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from voicelab.cli.console import EXIT_INVALID, BackendAddress, Device, say_line
-from voicelab.errors import MissingExtra, RequestInvalid, shortened
+from voicelab.errors import ExecutorError, MissingExtra, RequestInvalid, VoicelabError, shortened
 from voicelab.experiments.runs.cache import Cache
 from voicelab.experiments.sweeps.spec import read_spec
 from voicelab.lab import connect
@@ -78,11 +78,16 @@ def sweep(
                     pass
             except KeyboardInterrupt:  # what is made is kept
                 run.cancel()
-                run.wait()
+                with suppress(VoicelabError):  # Ctrl-C ends the processes of a local cluster too
+                    run.wait()
+            except ExecutorError as error:
+                say_line(str(error), to_stderr=True)
         result = work.result(run)
         result.export(folder)
     say_line(f"{folder}: {run.progress}")
-    for outcome in result.failures:
+    for note in result.notes:
+        say_line(f"note: {note}", to_stderr=True)
+    for outcome in result.failures if result.state != "failed" else ():
         say_line(
             f"failed: {dict(outcome.job.cell.labels)} repeat {outcome.job.repeat}: {outcome.error}", to_stderr=True
         )

@@ -447,6 +447,11 @@ def _locked(file: BinaryIO) -> Iterator[None]:
 _LIBRARIES: Final = "av httpx librosa msgpack numpy pandas pyloudnorm safetensors scipy soxr torch".split()
 
 
+def library_versions() -> dict[str, str]:
+    """Return the versions of Python, voicelab and what makes or measures audio, by name."""
+    return dict(_environment()["libraries"])
+
+
 @cache
 def _environment() -> dict[str, Any]:
     """Return the versions of Python, voicelab and what makes or measures audio; and the machine, its memory in bytes."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from voicelab.capabilities import Capabilities
 from voicelab.clip import NoRecord, Take
-from voicelab.errors import check_options
+from voicelab.errors import ArgumentError, check_options, suggestion
 from voicelab.experiments.metrics import MEASURE_OPTIONS, Metric, measure, with_note
 from voicelab.experiments.runs.failures import Failed, Failure
 from voicelab.experiments.runs.folder import RUN_FILE, RunFolder, header_of, is_session, latest_backends, unseal
@@ -273,7 +273,7 @@ def take_row(take: Take) -> dict[str, Any]:
         "prosody.volume": prosody["volume"],
         "references": " ".join(item["audio_sha256"] for item in references) if references else None,
         **dict(take.call.knobs),
-        **{name: getattr(take, name) for name in ("model", "backend", "fingerprint", "device")},
+        **{name: getattr(take, name) for name in ("model", "backend", "fingerprint", "device", "host")},
         "seed": take.call.seed,
         "seed_used": take.seed,
         "repeat": take.repeat,
@@ -286,6 +286,15 @@ def take_row(take: Take) -> dict[str, Any]:
         "digest": take.digest,
         "key": take.key,
     }
+
+
+def take_columns(take: Take, names: Iterable[str]) -> dict[str, Any]:
+    """Return columns of ``take_row`` by name. Raises ArgumentError for one that is not there."""
+    row = take_row(take)
+    for name in names:
+        if name not in row:
+            raise ArgumentError.of("also", f"a take has no {name!r}{suggestion(name, row)}")
+    return {name: row[name] for name in names}
 
 
 def takes_frame(takes: Iterable[Take], labels: Sequence[Labels] | None = None) -> pd.DataFrame:

@@ -23,7 +23,7 @@ from voicelab.experiments.listening.webmushra import export_webmushra
 from voicelab.experiments.metrics import BASIC, MEASURE_OPTIONS, Metric, measure_rows, with_note
 from voicelab.experiments.runs.failures import error_message
 from voicelab.experiments.runs.folder import RUN_FILE
-from voicelab.experiments.runs.run import Journal
+from voicelab.experiments.runs.run import Journal, take_columns
 from voicelab.experiments.sweeps.axes import Grid, Job
 from voicelab.experiments.sweeps.run import Outcome, State, seconds_of
 from voicelab.experiments.tables import csv_bytes
@@ -224,11 +224,12 @@ Measures = Callable[[Sequence[Clip]], Iterable[Mapping[str, Any]]]
 
 @dataclass(frozen=True)
 class SweepResult(Shown):
-    """What a sweep has brought: outcomes in the order of the grid, and how it ended."""
+    """What a sweep has brought: outcomes in the order of the grid, how it ended, and notes on the workers left out."""
 
     grid: Grid
     outcomes: tuple[Outcome, ...]
     state: State
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.outcomes)
@@ -236,7 +237,8 @@ class SweepResult(Shown):
     def __repr__(self) -> str:
         axes = ", ".join(f"{short_name(axis.name)}: {len(axis)}" for axis in self.grid.axes) or "no axes"
         failed = f", {len(self.failures)} failed" if self.failures else ""
-        return f"SweepResult({axes}; {len(self.takes)} of {len(self.grid)} takes{failed}; {self.state})"
+        notes = f"; {len(self.notes)} note{'s'[: len(self.notes) > 1]}" if self.notes else ""
+        return f"SweepResult({axes}; {len(self.takes)} of {len(self.grid)} takes{failed}; {self.state}{notes})"
 
     def panel(self, **options: Any) -> Any:
         """Return the panel in which its takes are heard, sorted and compared; ``metrics`` names what is measured.
@@ -390,7 +392,7 @@ class SweepResult(Shown):
         written: Path = view("SweepResult.page")(self, path, **options)
         return written
 
-    def frame(self, *metrics: str | Metric | Measures, **options: Any) -> pd.DataFrame:
+    def frame(self, *metrics: str | Metric | Measures, also: Iterable[str] = (), **options: Any) -> pd.DataFrame:
         """Return a tidy table: one row a take, a column for each axis, then its measurements.
 
         Columns: the axes (values; labels of text, voice and the like), ``repeat``, ``seed``, ``duration_s``,
@@ -400,9 +402,10 @@ class SweepResult(Shown):
         Args:
             *metrics: names or Metric objects, as for ``vl.measure``; or a function that takes all clips at once and
                 returns a mapping for each, such as ``vl.measure_rows``.
+            also: further columns of the takes, as a run's table names them: ``host``, ``fingerprint``, ``device``, ….
             **options: what ``vl.measure`` takes besides: ``reference``, ``text``, ``tools``, ``jobs``.
 
-        Raises what ``vl.measure`` raises.
+        Raises what ``vl.measure`` raises, and ArgumentError for an unknown column.
         """
         import pandas as pd
 
@@ -415,6 +418,8 @@ class SweepResult(Shown):
         figures: list[Iterable[Mapping[str, Any]]] = [measure_rows(self.takes, chosen, **options)] if chosen else []
         own = (metric for metric in metrics if callable(metric) and metric is not measure_rows)
         figures += [measure([take.clip() for take in self.takes]) for measure in own]
+        if also:
+            figures.insert(0, (take_columns(take, also) for take in self.takes))
         for several in figures:
             for row, measured in zip(rendered, several, strict=True):
                 row.update(measured)

@@ -6,14 +6,14 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import BrokenExecutor, CancelledError, Future
 from dataclasses import dataclass, field, fields, replace
 from typing import Final, Literal
 
 from voicelab.audio.encoders import header_bytes
 from voicelab.capabilities import Capabilities, speech_cost
 from voicelab.clip import Take, take_key
-from voicelab.errors import Cancelled, FieldError, RequestInvalid
+from voicelab.errors import ExecutorError, FieldError, RequestInvalid
 from voicelab.experiments.runs.cache import Cache
 from voicelab.experiments.runs.failures import Failed
 from voicelab.experiments.runs.run import Journal
@@ -262,6 +262,11 @@ class SweepRun:
         return tuple(outcome for _, outcome in sorted(dict(self._outcomes).items()))
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """Workers of a cluster that get no takes, and why, in sentences."""
+        return self._context.workers.notes
+
+    @property
     def running(self) -> tuple[Job, ...]:
         """The takes that are being made now."""
         return tuple(self._running.copy().values())
@@ -286,7 +291,8 @@ class SweepRun:
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is over, at most ``timeout`` seconds; returns whether it is.
 
-        Raises what the run itself failed of (not a take: that is in its outcome).
+        Raises what the run itself failed of (not a take: that is in its outcome): ExecutorError when what makes the takes
+        is gone; the takes that are missing are then failed outcomes too.
         """
         self._thread.join(timeout)
         if self._error is not None:
@@ -297,6 +303,12 @@ class SweepRun:
         state: State = "failed"
         try:
             state = self._hand_out()
+        except ExecutorError as error:
+            self._context.workers.cancel()
+            if self._stop.is_set():
+                state = "cancelled"
+            else:
+                self._error = self._unmade(error)
         except Exception as error:  # noqa: BLE001 - the end of the thread: wait() raises it
             self._context.workers.cancel()
             self._error = error
@@ -304,6 +316,7 @@ class SweepRun:
             self._context.workers.close()
             if self._context.journal is not None:
                 self._context.journal.close()
+            self._running.clear()
             self._ended = self._paused or time.monotonic()
             self._state = state
 
@@ -326,9 +339,22 @@ class SweepRun:
             self._begin(job, ahead)
         while self._running:
             self._collect(_TICK)
-        if self._stop.is_set() and len(self._outcomes) < len(self._jobs):
-            return "cancelled"
-        return "over budget" if over_budget else "done"
+        if len(self._outcomes) == len(self._jobs):
+            return "done"
+        return "over budget" if over_budget else "cancelled"
+
+    def _unmade(self, error: ExecutorError) -> Exception:
+        """Fail every take that is missing, and return the error of the run."""
+        count = sum(outcome.take is not None for outcome in self._outcomes.values())
+        ended = ExecutorError(f"{error}. {count} of {len(self._jobs)} takes are kept; the same sweep makes the others")
+        ended.__cause__ = error
+        try:
+            for job in self._jobs:
+                if (job.cell.index, job.repeat) not in self._outcomes:
+                    self._over(Outcome(job, error=error))
+        except Exception as failure:  # noqa: BLE001 - a full disk, a listener: wait() raises it
+            return failure
+        return ended
 
     def _over_budget(self, ahead: Mapping[str, float]) -> bool:
         """Whether one more take would be over a cap that counts ahead, or one that counts behind is reached."""
@@ -370,6 +396,7 @@ class SweepRun:
         future.add_done_callback(self._done.put)
 
     def _collect(self, timeout: float) -> None:
+        self._context.workers.watch()
         try:
             future = self._done.get(timeout=timeout)
         except queue.Empty:
@@ -378,12 +405,11 @@ class SweepRun:
         try:
             take = future.result()
             seconds = seconds_of(take)
-        except (Cancelled, CancelledError):
-            # Not an outcome: it is as if the take had never been begun.
-            return
-        except Exception as error:  # noqa: BLE001 - one take's failure is its own; the others go on
-            if not self._stop.is_set():
-                self._over(Outcome(job, error=error))
+        except BrokenExecutor as error:
+            raise ExecutorError(f"a process of the executor was killed or ran out of memory: {error}") from error
+        except BaseException as error:  # noqa: BLE001 - one take's failure is its own, also an interrupt of its process
+            if not self._stop.is_set():  # else it is as if the take had never been begun
+                self._over(Outcome(job, error=_failure(error)))
             return
         self._spent["audio_s"] += seconds
         self._spent["compute_s"] += take.timing.total_s
@@ -404,6 +430,14 @@ class SweepRun:
         self._outcomes[job.cell.index, job.repeat] = outcome
         if self._listener is not None:
             self._listener(outcome)
+
+
+def _failure(error: BaseException) -> Exception:
+    if isinstance(error, Exception) and not isinstance(error, CancelledError):
+        return error
+    failure = ExecutorError(f"the take was not made: {type(error).__name__} in its executor")
+    failure.__cause__ = error
+    return failure
 
 
 def seconds_of(take: Take) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -21,9 +22,10 @@ from voicelab.errors import FieldError, NotFound, RequestInvalid, VoicelabError,
 from voicelab.experiments.runs.cache import Cache
 from voicelab.experiments.runs.run import Journal
 from voicelab.experiments.sweeps.axes import Axis, Grid, Job, Rows, axes_of_rows, template_names, varied
+from voicelab.experiments.sweeps.cluster import workers_for
 from voicelab.experiments.sweeps.result import SweepResult
 from voicelab.experiments.sweeps.run import Budget, Outcome, RunContext, SweepEstimate, SweepRun, estimate, seconds_of
-from voicelab.experiments.sweeps.workers import Factory, workers_for
+from voicelab.experiments.sweeps.workers import Factory
 from voicelab.session import Session, recorded
 
 ONLY: Final = "lab"
@@ -186,14 +188,15 @@ class Sweep(Shown):
         return SweepRun(self.jobs(), context, listener)
 
     def run(self, folder: str | Path | None = None, **options: Any) -> SweepResult:
-        """``start()`` and wait. A keyboard interrupt cancels; what is made is kept."""
+        """``start()`` and wait. A keyboard interrupt cancels; what is made is kept. Raises ExecutorError like ``wait``."""
         work = self.start(folder, **options)
         try:
             while not work.wait(0.2):
                 pass
         except KeyboardInterrupt:
             work.cancel()
-            work.wait()
+            with suppress(VoicelabError):  # Ctrl-C ends the processes of a pool too
+                work.wait()
             raise
         return self.result(work)
 
@@ -202,7 +205,7 @@ class Sweep(Shown):
 
     def result(self, work: SweepRun) -> SweepResult:
         """Return what a run has brought so far."""
-        return SweepResult(self.grid, work.outcomes, work.state)
+        return SweepResult(self.grid, work.outcomes, work.state, work.notes)
 
 
 def _pace(cache: Cache, key: str) -> tuple[float, float] | None:

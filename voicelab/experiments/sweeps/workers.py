@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
+from dataclasses import replace
 from functools import lru_cache
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from voicelab.backend import Backend, SpeechStream
 from voicelab.call import Call
 from voicelab.clip import Take
-from voicelab.errors import RequestInvalid
+from voicelab.errors import ExecutorError
 from voicelab.experiments.sweeps.axes import Job
 
 CONCURRENCY: Final = 8
@@ -26,15 +29,44 @@ A function of a module is one; so is a frozen dataclass with ``__call__``.
 """
 
 
-class Workers:
-    """What makes takes, several at once.
+class Workers(ABC):
+    """What makes takes, several at once."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Workers that get no takes, and why, in sentences."""
+        return ()
+
+    @property
+    @abstractmethod
+    def concurrency(self) -> int:
+        """Takes under way at most."""
+
+    @abstractmethod
+    def submit(self, job: Job) -> Future[Take]:
+        """Begin a take, or queue it. Raises ExecutorError when no more can be made."""
+
+    def watch(self) -> None:  # noqa: B027 - most need nothing
+        """Look after the workers; called often. Raises ExecutorError when no more takes can be made."""
+
+    @abstractmethod
+    def cancel(self) -> None:
+        """Take back what has not begun, and break off what runs in this process; elsewhere a take runs to its end."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the threads, once what they are at is over, unless they are somebody else's."""
+
+
+class ExecutorWorkers(Workers):
+    """Threads of this process, or any ``concurrent.futures`` executor.
 
     Args:
         executor: threads of this process, with ``backends`` (a local engine speaks what they ask for as one batch); or what
             somebody hands in, with ``factories``: each process opens its backend once, and takes come back whole.
         concurrency: takes under way.
         backends: who speaks, by name.
-        factories: how another process opens each of them.
+        factories: how another process opens each of them; None for threads.
         own: whether ``close`` ends the executor.
     """
 
@@ -42,12 +74,12 @@ class Workers:
         self,
         executor: Executor,
         concurrency: int,
-        backends: Mapping[str, Backend] = MappingProxyType({}),
-        factories: Mapping[str, Factory] = MappingProxyType({}),
+        backends: Mapping[str, Backend],
+        factories: Mapping[str, Factory] | None = None,
         *,
         own: bool = False,
     ) -> None:
-        self.concurrency = concurrency
+        self._concurrency = concurrency
         self._executor = executor
         self._backends, self._factories = backends, factories
         self._own = own
@@ -56,12 +88,22 @@ class Workers:
         self._streams: set[SpeechStream] = set()
         self._cancelled = threading.Event()
 
+    @property
+    def concurrency(self) -> int:
+        """Takes under way at most."""
+        return self._concurrency
+
     def submit(self, job: Job) -> Future[Take]:
-        """Begin a take, or queue it."""
-        if self._backends:
-            future = self._executor.submit(self._make, job)
-        else:
-            future = self._executor.submit(make_there, self._factories[job.cell.backend], job.call, job.repeat)
+        """Begin a take, or queue it. Raises ExecutorError when the executor is broken or shut down."""
+        name = job.cell.backend
+        try:
+            if self._factories is None:
+                future = self._executor.submit(self._make, job)
+            else:
+                fingerprint = self._backends[name].capabilities.fingerprint
+                future = self._executor.submit(make_there, self._factories[name], job.call, job.repeat, fingerprint)
+        except RuntimeError as error:  # BrokenExecutor is one
+            raise ExecutorError(f"the executor takes no more work: {error}") from error
         self._begun.add(future)
         future.add_done_callback(self._begun.discard)
         return future
@@ -94,47 +136,6 @@ class Workers:
                 self._streams.discard(stream)
 
 
-def workers_for(
-    executor: Any, backends: Mapping[str, Backend], factories: Mapping[str, Factory], concurrency: int | None
-) -> Workers:
-    """Return the workers for what the caller handed in.
-
-    Args:
-        executor: None for threads of this process, a ``concurrent.futures.Executor``, or a
-            ``dask.distributed.Client`` (which is not imported here).
-        backends: the backends of this process by name.
-        factories: how another process opens each of them.
-        concurrency: takes under way; when None, half as many again as the backend speaks at once (8 where it
-            does not say; of several backends the least), and four for each thread of a cluster.
-
-    Raises RequestInvalid when the executor is none of these, or a backend cannot be opened elsewhere.
-    """
-    if concurrency is not None and (type(concurrency) is not int or concurrency < 1):
-        raise RequestInvalid.of("concurrency", "Input should be a whole number, 1 or more", type="int_type")
-    if executor is None:
-        concurrency = concurrency or under_way(backends)
-        threads = ThreadPoolExecutor(concurrency, thread_name_prefix="voicelab-take")
-        return Workers(threads, concurrency, backends, own=True)
-    cluster = hasattr(executor, "get_executor")
-    if cluster:
-        concurrency = concurrency or 4 * max(sum(executor.nthreads().values()), 1)
-        # Dask takes equal calls of a pure function for one; equal takes are meant to be made again.
-        executor = executor.get_executor(pure=False)
-    if not isinstance(executor, Executor):
-        message = f"a {type(executor).__name__} is no concurrent.futures executor and no Dask client"
-        raise RequestInvalid.of("executor", message, type="executor_invalid")
-    if isinstance(executor, ThreadPoolExecutor):
-        return Workers(executor, concurrency or under_way(backends), backends)
-    missing = sorted(name for name in backends if name not in factories)
-    if missing:
-        message = (
-            f"other processes cannot open the backend {missing[0]!r} by themselves; give a factory for it: a function "
-            "of a module that returns the backend"
-        )
-        raise RequestInvalid.of("factories", message, type="missing")
-    return Workers(executor, concurrency or CONCURRENCY, factories=factories)
-
-
 def under_way(backends: Mapping[str, Backend]) -> int:
     """Return how many takes to keep under way: so many that whoever ends one has the next at hand, and none gets too many."""
     limits = [backend.capabilities.at_once for backend in backends.values()]
@@ -145,12 +146,24 @@ _opening = threading.Lock()
 
 
 @lru_cache(maxsize=8)
-def _opened(factory: Factory) -> Backend:
+def _open(factory: Factory, process: int) -> Backend:
+    del process  # what a fork inherits is opened anew
     return factory()
 
 
-def make_there(factory: Factory, call: Call, repeat: int) -> Take:
-    """Make a take in whatever process this runs in. Raises what the backend raises."""
+def opened(factory: Factory) -> Backend:
+    """Return this process's backend of a factory, opened once."""
     with _opening:  # else the threads of a worker would open it once each
-        backend = _opened(factory)
-    return backend.synthesize(call).take(repeat)
+        return _open(factory, os.getpid())
+
+
+def make_there(factory: Factory, call: Call, repeat: int, fingerprint: str) -> Take:
+    """Make a take in whatever process this runs in.
+
+    Raises ExecutorError where its backend has another fingerprint than the sweep's, and what the backend raises.
+    """
+    backend, host = opened(factory), platform.node()
+    if (there := backend.capabilities.fingerprint) != fingerprint:
+        message = f"the backend opened by process {os.getpid()} on {host} has the fingerprint {there}"
+        raise ExecutorError(f"{message}, the sweep's has {fingerprint}")
+    return replace(backend.synthesize(call).take(repeat), host=host)
