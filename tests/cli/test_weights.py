@@ -21,8 +21,8 @@ def test_a_check_says_what_is_wrong_and_ends_with_1(run: Any, folder: Path) -> N
     """Tiny weights are not those published."""
     done = run("weights", "check", str(folder))
     assert done.exit_code == 1
-    assert "model-00001-of-00002.safetensors: PROBLEM: it has" in done.stdout
-    assert "not verified: its size, which no list has" in done.stdout
+    assert "model-00001-of-00002.safetensors: PROBLEM: it must have" in done.stdout
+    assert "not verified: its size, which is not listed" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("6 files: 3 with a problem, ")
 
 

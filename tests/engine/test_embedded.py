@@ -76,9 +76,9 @@ def test_a_word_is_lengthened_where_a_tag_emphasises_it(embedded: LocalBackend) 
                 durations.get(word.text, []).append(word.end - word.start)
         return {word: sum(each) for word, each in durations.items()}
 
-    plain, emphasised = said("", ""), said("[emphasis]", "")
-    assert emphasised["never"] > 1.25 * plain["never"]
-    assert emphasised["green"] < 1.25 * plain["green"]
+    plain, emphasized = said("", ""), said("[emphasis]", "")
+    assert emphasized["never"] > 1.25 * plain["never"]
+    assert emphasized["green"] < 1.25 * plain["green"]
     assert said("", "[emphasis] ")["green"] > 1.15 * plain["green"]
     late = embedded.synthesize(Call(TTSRequest(text="[emphasis]Never.[emphasis]"))).take().notes
     assert late == ("[emphasis] did nothing: no word follows it",)

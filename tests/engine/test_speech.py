@@ -13,8 +13,8 @@ from voicelab.call import Call
 from voicelab.engine.core.sequence import Frame, Sequence, Settings
 from voicelab.engine.local import LocalBackend
 from voicelab.engine.pointer.codec import LAG, DecoderStream
-from voicelab.engine.pointer.family import pieces
-from voicelab.engine.speech import PIECES, Speech
+from voicelab.engine.pointer.family import split_long
+from voicelab.engine.speech import BLOCK_FRAMES, Speech
 from voicelab.errors import Cancelled, EngineError
 from voicelab.schema import LATENCIES, Latency, TTSRequest
 
@@ -50,18 +50,18 @@ def test_frames_that_end_early_are_an_error(
 def test_less_audio_than_frames_is_an_error(backend: LocalBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     feed = DecoderStream.feed
 
-    def shorter(self: DecoderStream, codes: Tensor, last: bool = False) -> Tensor:
-        return feed(self, codes, last)[:, : -1 if last else None]
+    def shorter(self: DecoderStream, codes: Tensor, final: bool = False) -> Tensor:
+        return feed(self, codes, final)[:, : -1 if final else None]
 
     monkeypatch.setattr(DecoderStream, "feed", shorter)
-    with pytest.raises(EngineError, match="more or less"):
+    with pytest.raises(EngineError, match="decoded length"):
         list(_speech(backend).audio())
 
 
 @pytest.mark.parametrize("latency", LATENCIES)
-def test_no_piece_comes_late_where_speech_is_made_faster_than_heard(latency: Latency) -> None:
-    """Made at 0.97 of the time that they last, and heard from when a player that waits 20 to 100 ms lets them be."""
-    frame, rtf, sizes = HOP / 44_100, 0.97, [*PIECES[latency], *[PIECES[latency][-1]] * 50]
+def test_blocks_arrive_in_time_for_playback(latency: Latency) -> None:
+    """At a real-time factor of 0.97 and a player that buffers 20 to 100 ms, no block is late."""
+    frame, rtf, sizes = HOP / 44_100, 0.97, [*BLOCK_FRAMES[latency], *[BLOCK_FRAMES[latency][-1]] * 50]
     open_end = LAG / 44_100
     made = sizes[0]
     heard_from = rtf * made * frame + max(0.1 - (made * frame - open_end), 0.02)
@@ -70,8 +70,8 @@ def test_no_piece_comes_late_where_speech_is_made_faster_than_heard(latency: Lat
         assert rtf * made * frame <= heard_from + (made - size) * frame - open_end
 
 
-def test_segments_apart_are_given_to_the_engine_a_batch_at_a_time(backend: LocalBackend) -> None:
-    """A long text is neither read at once nor spoken ahead of its reader without end."""
+def test_independent_segments_are_submitted_in_batches(backend: LocalBackend) -> None:
+    """A long text is submitted one batch ahead of the reader."""
     speech = _speech(backend, condition_on_previous_chunks=False)
     assert len(speech._sequences) == 2
     audio = speech.audio()
@@ -81,8 +81,8 @@ def test_segments_apart_are_given_to_the_engine_a_batch_at_a_time(backend: Local
     assert len(speech._sequences) == 6
 
 
-def test_what_is_cancelled_gives_the_engine_no_more(backend: LocalBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also when the cancelling thread comes in between."""
+def test_cancelled_speech_submits_no_more_segments(backend: LocalBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if another thread cancels during submission."""
     speech = _speech(backend, condition_on_previous_chunks=False)
 
     def meanwhile(*arguments: float) -> Settings:
@@ -96,10 +96,10 @@ def test_what_is_cancelled_gives_the_engine_no_more(backend: LocalBackend, monke
     assert all(sequence.cancelled for sequence in speech._sequences)
 
 
-def test_chinese_is_read_in_shorterpieces() -> None:
-    """A character is a syllable: as many characters as in English would not fit max_new_tokens."""
+def test_chinese_is_split_in_shorter_segments() -> None:
+    """A character is a syllable, so the English limit would exceed max_new_tokens."""
     text = "我们今天去学校, " * 50
-    found = pieces(text)
+    found = split_long(text)
     assert "".join(found).replace(" ", "") == text.replace(" ", "")
     assert max(map(len, found)) <= 160
-    assert pieces("dogs bark, " * 50) == ("dogs bark, " * 50,)
+    assert split_long("dogs bark, " * 50) == ("dogs bark, " * 50,)

@@ -37,7 +37,7 @@ def two(tmp_path: Path) -> Iterator[LocalBackend]:
     codec.decoder.leave.bias[1:].sub_(3)
     larger = replace(LANGUAGE, slow=replace(LANGUAGE.slow, layers=3, hidden=64))
     checkpoint.save(main, codec, make_lm(5, larger), {ADA: speaker(1)}, {})
-    checkpoint.save_small(tmp_path / checkpoint.SMALL, make_lm(), checkpoint.load(main), {})
+    checkpoint.save_small(tmp_path / checkpoint.S1_FILE, make_lm(), checkpoint.load(main), {})
     made = LocalBackend("cpu", weights=tmp_path, rows=3)
     yield made
     made.close()
@@ -70,7 +70,7 @@ def test_the_second_model_is_loaded_when_it_is_asked_for(two: LocalBackend) -> N
 
 
 def test_a_change_of_the_second_model_is_another_fingerprint(two: LocalBackend, tmp_path: Path) -> None:
-    checkpoint.save_small(tmp_path / checkpoint.SMALL, make_lm(7), checkpoint.load(tmp_path), {})
+    checkpoint.save_small(tmp_path / checkpoint.S1_FILE, make_lm(7), checkpoint.load(tmp_path), {})
     other = LocalBackend("cpu", weights=tmp_path)
     assert other.capabilities.fingerprint != two.capabilities.fingerprint
     other.close()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from voicelab.call import VoicePreset
-from voicelab.engine.core.scheduler import HANGS_S, Scheduler
+from voicelab.engine.core.scheduler import STEP_TIMEOUT_S, Scheduler
 from voicelab.engine.core.sequence import Frame, Group, Sequence, Settings
 from voicelab.engine.pointer import checkpoint
 from voicelab.engine.pointer.codec import Codec
@@ -98,8 +98,8 @@ def voice(seed: int = 0) -> SpeakerFit:
     return SpeakerFit(speaker(seed), speaker(seed))
 
 
-def scheduler(lm: LM, rows: int, hangs_s: float = HANGS_S) -> Scheduler:
-    return Scheduler(partial(PointerRunner, lm, rows), rows, hangs_s)
+def scheduler(lm: LM, rows: int, step_timeout_s: float = STEP_TIMEOUT_S) -> Scheduler:
+    return Scheduler(partial(PointerRunner, lm, rows), rows, step_timeout_s)
 
 
 def sequence(
@@ -121,7 +121,7 @@ def sequence(
 def begun(runner: PointerRunner, row: int, text: Phonemes, seed: int = 0, settings: Settings = LIVELY) -> PointerRow:
     """A row that has a segment before it, and its state."""
     runner.admit(row, voice(seed), settings, seed)
-    runner.more(row, text)
+    runner.add_segment(row, text)
     return runner.rows[row]
 
 

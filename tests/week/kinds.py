@@ -168,7 +168,7 @@ def _compiled(home: Path) -> Callable[[str], str]:
         turn = int(name.partition("-")[0])
         if (home / "turn").exists() and (home / "turn").read_text() == str(turn) and not name.endswith("-check"):
             time.sleep(600)
-        frame = compile_frame(lambda x, y: (x * (turn + 2) + torch.sin(y)).relu(), must=True)
+        frame = compile_frame(lambda x, y: (x * (turn + 2) + torch.sin(y)).relu(), required=True)
         if not name.endswith("-check"):
             (home / "turn").write_text(str(turn))
         spoken = frame(torch.full((1, 4), 3.0), torch.zeros(1, 4))

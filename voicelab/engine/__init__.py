@@ -1,1 +1,1 @@
-"""The local speech engine: text front end, language model, codec, scheduler. Only this package imports torch."""
+"""The local speech engine: text front end, language models, codecs, scheduler. Only this package imports torch."""

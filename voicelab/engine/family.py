@@ -1,9 +1,8 @@
-"""What stands between the engine and the models of one architecture: a new family implements these protocols.
+"""The interface between the engine and a model family: a new architecture implements these protocols.
 
-`engine/core` batches sequences and owns the threads; it knows rows, codes and nothing of text, and says what it asks of a
-language model (`Runner`) and of a codec (`Decoding`). A family turns text into its own segments, steps its language model
-for the rows of a batch, and turns codes into audio. Values typed ``Any`` are the family's own: the engine passes them on
-without looking at them.
+`engine/core` batches sequences and owns the threads; it knows rows and codes, not text, and defines the protocols of a
+language model (`Runner`) and of a codec (`Decoding`). A family splits text into its own segments, steps its language model
+for the rows of a batch, and decodes codes to audio. Values typed ``Any`` are opaque to the engine.
 """
 
 from __future__ import annotations
@@ -25,30 +24,30 @@ from voicelab.engine.core.scheduler import Runner, Scheduler
 from voicelab.errors import AudioError, RequestInvalid
 from voicelab.schema import Model, ReferenceAudio
 
-REMEMBERED = 32
-"""Recordings of callers, or what came of them, that are kept."""
+MAX_CACHED_REFERENCES = 32
+"""Number of caller recordings, or results derived from them, that are cached."""
 
 
 class Segment(Protocol):
-    """A piece of text as the family's language model reads it."""
+    """A segment of text as input of the family's language model."""
 
     @property
     def words(self) -> tuple[tuple[str, int, int], ...]:
-        """(word as written, its first position, the position after its last); empty where the family knows no word times."""
+        """(word as written, first position, position after the last); empty if the family has no word times."""
 
     @property
     def pause_s(self) -> float:
-        """Seconds of silence before it that a tag of the text asks for, beside the pauses that the model makes itself."""
+        """Seconds of silence before the segment from a tag, besides the model's pauses."""
 
 
 @dataclass(frozen=True)
 class SpeechPlan:
-    """How a text will be said; who says it is `Family.voice`'s."""
+    """The segments of a text to synthesize; the voice is `Family.voice`'s."""
 
     segments: Iterator[Segment]
-    """Those that have something to say, each read when it is needed."""
+    """Segments with words, each processed when it is needed."""
     notes: tuple[str, ...]
-    """What a listener should know of how the text is read, such as what is left out of it."""
+    """User-facing notes on how the text is read, such as omissions."""
     pause_s: float = 0.0
     """Seconds of silence after the last segment."""
 
@@ -57,74 +56,74 @@ class Family(Protocol):
     """The models of one checkpoint: text, language models, codec and voices."""
 
     presets: tuple[VoicePreset, ...]
-    """Its voices; the first is the default speaker."""
+    """Preset voices; the first is the default speaker."""
     languages: tuple[str, ...]
-    """The languages that it speaks."""
+    """Supported languages."""
     seeds: SeedSupport
-    """Whether the same seed on the same device gives the same samples, whatever else is spoken."""
+    """Whether the same seed on the same device gives the same samples, regardless of concurrent requests."""
     models: tuple[Model, ...]
-    """The models that have weights of their own; the first speaks for all others."""
+    """Models with their own weights; the first serves all other names."""
     license: str
-    """What binds who uses its speech, and when that was accepted; "" where nothing does."""
+    """License of the generated speech and date of acceptance; "" if none."""
     notice: str
-    """What has to be shown where it serves others."""
+    """Attribution required where the speech is served to others."""
     digests: tuple[str, ...]
-    """Digests of everything that the samples depend on."""
+    """Digests of all files that the samples depend on."""
     voice_digest: str
-    """Digest of everything that a packed speaker depends on."""
+    """Digest of all files that a packed speaker depends on."""
 
     @property
     def decoding(self) -> Decoding:
         """The codec's decoder."""
 
     def runners(self, model: Model, rows: int) -> Callable[[], Runner]:
-        """What makes a runner of so many rows. Loads the model's weights when it is first asked for.
+        """Return a function that makes a runner with `rows` rows. Loads the model's weights on first use.
 
         Raises:
             WeightsError: the weights are damaged.
         """
 
     def plan(self, call: Call) -> SpeechPlan:
-        """How a call's text will be said.
+        """Plan the segments of a call's text.
 
         Raises:
             RequestInvalid: a tag in the text cannot be read.
-            MissingExtra: reading it needs what is not installed.
+            MissingExtra: the text needs an optional package that is not installed.
         """
 
     def preset(self, id: str) -> Any:
-        """The speaker of a preset. A stored voice keeps what the ``to_bytes()`` of a speaker gives."""
+        """Return the speaker of a preset. A stored voice keeps the ``to_bytes()`` of a speaker."""
 
     def speaker(self, references: Sequence[ReferenceAudio]) -> Any:
-        """The speaker of all references together.
+        """Measure one speaker from all references.
 
         Raises:
-            RequestInvalid: a reference is no audio, or holds no sound; the field is named with its position.
+            RequestInvalid: a reference is not audio or has no sound; the error names the field and its index.
         """
 
     def unpack(self, packed: bytes) -> Any:
-        """The speaker whose ``to_bytes()`` these are; None where the bytes are of another form."""
+        """Deserialize a speaker from its ``to_bytes()``; None if the bytes have another format."""
 
     def voice(self, speaker: Any, parts: EngineParts) -> Any:
-        """What `Runner.admit` takes of a speaker. May speak with the engine's parts to find out.
+        """Convert a speaker for `Runner.admit`. May synthesize speech with `parts` to fit it.
 
         Raises:
             EngineError: the engine is closed, or failed.
         """
 
     def similarity(self, codes: Tensor, voice: Any) -> float | None:
-        """How near speech, as codes (frames, codebooks), is to its voice: 1 for the same, 0 for another voice.
+        """Compute the similarity of speech, as codes (frames, codebooks), to a voice: 1 for the same, 0 for a different one.
 
-        None where the family has no measure of it.
+        None if the family has no such metric.
         """
 
-    def doubts(self, references: Sequence[ReferenceAudio]) -> tuple[str, ...]:
-        """What a listener should know of references that the voice cannot follow well, in sentences. Raises as `speaker`."""
+    def reference_notes(self, references: Sequence[ReferenceAudio]) -> tuple[str, ...]:
+        """Describe problems with references as user-facing notes. Raises as `speaker`."""
 
 
 @dataclass(frozen=True)
 class EngineParts:
-    """What the requests of one model share."""
+    """Components shared by the requests of one model."""
 
     family: Family
     scheduler: Scheduler
@@ -132,31 +131,31 @@ class EngineParts:
 
 
 class EncodedReferences(Generic[Result]):
-    """Recordings that callers give, each decoded and encoded once: the latest are kept.
+    """Decodes and encodes callers' recordings, with a cache of the latest.
 
     Args:
-        encode: makes of mono samples what the family keeps of a recording; AudioError where there is no speech in them.
-        rate: Hz of these samples.
+        encode: encodes mono samples; raises AudioError if they have no speech.
+        rate: sample rate in Hz that `encode` expects.
     """
 
     def __init__(self, encode: Callable[[Samples], Result], rate: int) -> None:
         self._encode, self._rate = encode, rate
-        self._kept: Memo[Result] = Memo(REMEMBERED)
+        self._cache: Memo[Result] = Memo(MAX_CACHED_REFERENCES)
 
     def __call__(self, references: Sequence[ReferenceAudio]) -> list[Result]:
-        """What each is encoded as.
+        """Encode each reference.
 
         Raises:
-            RequestInvalid: one is no audio, or holds no speech; the field is named with its position.
+            RequestInvalid: a reference is not audio or has no speech; the error names the field and its index.
         """
         encoded = []
         for i, reference in enumerate(references):
             key = hashlib.sha256(reference.audio).hexdigest()
             try:
-                encoded.append(self._kept.get(key, partial(self._read, reference.audio)))
+                encoded.append(self._cache.get(key, partial(self._read, reference.audio)))
             except AudioError as error:
                 raise RequestInvalid.of(f"references.{i}.audio", str(error)) from error
         return encoded
 
     def _read(self, audio: bytes) -> Result:
-        return self._encode(resample(*decode_apart(audio), self._rate))  # the bytes may come from anybody
+        return self._encode(resample(*decode_apart(audio), self._rate))  # sandboxed: untrusted bytes

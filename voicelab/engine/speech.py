@@ -1,4 +1,4 @@
-"""One request being spoken: segments to sequences, frames from the scheduler to audio, words and notes at the end."""
+"""Synthesis of one request: segments to sequences, frames to audio, word times and notes."""
 
 from __future__ import annotations
 
@@ -15,34 +15,35 @@ from torch import Tensor
 
 from voicelab.audio.words import WordTime
 from voicelab.call import Call
-from voicelab.engine.core.decoding import Piece, Samples
+from voicelab.engine.core.decoding import CodeBlock, Samples
 from voicelab.engine.core.sequence import Frame, Group, Sequence, Settings
 from voicelab.engine.family import EngineParts, Segment
 from voicelab.errors import EngineError, RequestInvalid
 from voicelab.schema import Latency
 
-PIECES: dict[Latency, tuple[int, ...]] = {"low": (*[1] * 8, 2), "balanced": (8,), "normal": (24,)}
-"""Frames decoded at once, piece after piece; the last goes on. What is said does not depend on it, only when it is heard.
+BLOCK_FRAMES: dict[Latency, tuple[int, ...]] = {"low": (*[1] * 8, 2), "balanced": (8,), "normal": (24,)}
+"""Frames per decoded block, in order; the last size repeats. It affects when audio is available, not its samples.
 
-No piece is longer than the first, or not before enough has come: none is late where speech is made faster than it is heard.
+No block is longer than the first, unless enough audio has been sent: playback never stalls if synthesis is faster than
+real time.
 """
 BATCH = 8
-"""Segments that are spoken side by side when each is to be independent of those before it."""
-_QUIET = 2e-2
-"""Peak of the codec's output below which a segment is no speech: the codec speaks at peaks of 0.2 and more."""
+"""Maximum number of segments per batch when segments are independent (condition_on_previous_chunks off)."""
+_SILENCE_PEAK = 2e-2
+"""Output peak below which a segment counts as silent: speech peaks at 0.2 or more."""
 _FADE_S = 0.008
-"""Over which speech that is cut in the middle of a sound goes to zero, so that it ends without a click."""
+"""Fade-out where speech is cut off, to avoid a click."""
 
 
 class Speech:
-    """A request on its way to audio. Iterate over `audio` once, then read `words` and `notes`."""
+    """Synthesis of a request. Iterate over `audio` once, then read `words` and `notes`."""
 
     def __init__(self, parts: EngineParts, call: Call, voice: Callable[[], Any], seed: int) -> None:
-        """Begins at once. `voice` gives what the family's runner takes, and is called when the text is known to hold words.
+        """Start the synthesis. `voice` returns the voice for the family's runner; called once the text has words.
 
         Raises:
-            RequestInvalid: there is nothing in the text that can be spoken, or a tag in it cannot be read.
-            MissingExtra: reading the text needs what is not installed.
+            RequestInvalid: the text has no words, or a tag in it is invalid.
+            MissingExtra: the text needs an optional package that is not installed.
         """
         self._parts, self._request, self._seed = parts, call.request, seed
         self._codec = parts.decoding.decoding
@@ -50,11 +51,11 @@ class Speech:
         plan = parts.family.plan(call)
         self._notes, self._last_pause_s = list(plan.notes), plan.pause_s
         self._pauses: deque[tuple[int, int]] = deque()
-        self._silent_s, self._heard = 0.0, 0
-        first = next(plan.segments, None)
-        if first is None:
-            raise RequestInvalid.of("text", "there is no word in the text that can be spoken")
-        self._unsubmitted = chain((first,), plan.segments)
+        self._silent_s, self._sample_count = 0.0, 0
+        first_segment = next(plan.segments, None)
+        if first_segment is None:
+            raise RequestInvalid.of("text", "the text has no word that can be spoken")
+        self._unsubmitted = chain((first_segment,), plan.segments)
         self._voice = voice()
         self._segments: list[Segment] = []
         self._sequences: list[Sequence] = []
@@ -65,61 +66,61 @@ class Speech:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was left out, or cut, or had no effect."""
+        """Notes on omissions, cuts and fields without effect."""
         return tuple(dict.fromkeys([*self._notes, *self._without_effect()]))
 
     @property
     def words(self) -> tuple[WordTime, ...]:
-        """Each word as it was read, and when it was said; none where the family does not know."""
+        """Words as read with their times; empty if the family has none."""
         return tuple(self._word_times)
 
     @property
     def codes(self) -> Tensor:
-        """(frames, codebooks) of what was said. Raises EngineError: nothing was said yet."""
+        """Generated codes (frames, codebooks). Raises EngineError: no frame has been generated."""
         if not self._codes:
-            raise EngineError("nothing was said yet")
+            raise EngineError("no frame has been generated: iterate over audio() first")
         return torch.stack(self._codes)
 
     def cancel(self) -> None:
-        """Stops the work; what is still read of it raises Cancelled."""
+        """Stop the synthesis; further reads raise Cancelled."""
         self._cancelled = True
         for sequence in tuple(self._sequences):
             sequence.cancel()
-        self._parts.scheduler.poke()
+        self._parts.scheduler.notify()
 
     def audio(self) -> Iterator[Samples]:
-        """Mono samples at the codec's rate, as they come, and silence where the text has pauses."""
-        for spoken in self._spoken():
-            samples, end = spoken, self._heard + spoken.size
+        """Yield mono samples at the codec's rate as they are decoded, with silence for pause tags."""
+        for decoded in self._speech_samples():
+            samples, end = decoded, self._sample_count + decoded.size
             while self._pauses and self._pauses[0][0] < end:
-                place, length = self._pauses.popleft()
-                yield np.concatenate((samples[: place - self._heard], np.zeros(length, np.float32)))
-                samples, self._heard = samples[place - self._heard :], place
-            self._heard = end
+                sample_index, length = self._pauses.popleft()
+                yield np.concatenate((samples[: sample_index - self._sample_count], np.zeros(length, np.float32)))
+                samples, self._sample_count = samples[sample_index - self._sample_count :], sample_index
+            self._sample_count = end
             yield samples
         if self._last_pause_s:
             yield np.zeros(round(self._last_pause_s * self._codec.sample_rate), np.float32)
 
-    def _spoken(self) -> Iterator[Samples]:
-        sizes = iter(PIECES[self._request.latency])
+    def _speech_samples(self) -> Iterator[Samples]:
+        sizes = iter(BLOCK_FRAMES[self._request.latency])
         size = next(sizes)
         for offset, sequence in self._streams():
-            stream, loudest, length, begun = self._codec.open(self._voice), 0.0, 0, len(self._codes)
-            waiting: list[Tensor] = []
+            stream, peak, length, begun = self._codec.open(self._voice), 0.0, 0, len(self._codes)
+            codes: list[Tensor] = []
             sequence.wake_at = size
             for frame in self._follow(sequence, offset):
-                waiting.append(frame)
-                if len(waiting) == size and not self._cut:
-                    samples = self._decode(stream, waiting)
-                    loudest, length = max(loudest, _peak(samples)), length + samples.size
+                codes.append(frame)
+                if len(codes) == size and not self._cut:
+                    samples = self._decode(stream, codes)
+                    peak, length = max(peak, _peak(samples)), length + samples.size
                     yield samples
-                    waiting, size = [], next(sizes, size)
+                    codes, size = [], next(sizes, size)
                     sequence.wake_at = len(self._codes) - begun + size
-            samples = self._decode(stream, waiting, last=True)
-            if max(loudest, _peak(samples)) < _QUIET and not self._cut:
-                raise EngineError("the voice made nothing but silence of this text; please report the text")
+            samples = self._decode(stream, codes, final=True)
+            if max(peak, _peak(samples)) < _SILENCE_PEAK and not self._cut:
+                raise EngineError("the model synthesized only silence for this text; please report the text")
             if length + samples.size != (len(self._codes) - begun) * self._codec.hop:
-                raise EngineError("the codec made more or less audio than its codes stand for")
+                raise EngineError("the decoded length does not match the number of codes")
             if self._cut:
                 size = min(samples.size, round(_FADE_S * self._codec.sample_rate))
                 fade = np.cos(np.linspace(0, np.pi / 2, size, dtype=np.float32)) ** 2
@@ -127,19 +128,19 @@ class Speech:
             yield samples
 
     def _streams(self) -> Iterator[tuple[int, Sequence]]:
-        """The sequences in order, each with the number of its first segment; the engine is one batch ahead."""
-        apart = not self._request.condition_on_previous_chunks
-        for offset, sequence in enumerate(self._sequences):  # a list that grows meanwhile
-            if apart and offset % self._batch == 0:
+        """Yield the sequences in order, each with the index of its first segment, and submit batches ahead."""
+        independent = not self._request.condition_on_previous_chunks
+        for offset, sequence in enumerate(self._sequences):  # the list grows during iteration
+            if independent and offset % self._batch == 0:
                 self._submit()
             yield offset, sequence
 
-    def _decode(self, stream: Any, frames: list[Tensor], last: bool = False) -> Samples:
+    def _decode(self, stream: Any, frames: list[Tensor], final: bool = False) -> Samples:
         codes = torch.stack(frames) if frames else torch.zeros(0, self._codec.codebooks, dtype=torch.int64)
-        return self._parts.decoding.feed(Piece(stream, codes, last))
+        return self._parts.decoding.feed(CodeBlock(stream, codes, final))
 
     def _follow(self, sequence: Sequence, offset: int) -> Iterator[Tensor]:
-        """Codes of a sequence's frames; meanwhile gives it the next segment, and notes words and endings."""
+        """Yield codes of a sequence's frames; also queue the next segment, and record word times and endings."""
         begun, ended = -1, -1
         for frame in sequence.frames():
             if frame.segment != begun:
@@ -155,7 +156,7 @@ class Speech:
                     for position in range(a, b)
                 }
                 self._word = -1
-            # A cut is heard where no other segment goes on from there.
+            # A fade is needed where no other segment continues the speech.
             self._cut = (frame.cut or frame.ending not in {None, "text"}) and (
                 not self._request.condition_on_previous_chunks or offset + begun + 1 == len(self._segments)
             )
@@ -163,27 +164,27 @@ class Speech:
                 ended = frame.segment
                 self._end(frame, offset)
             else:
-                self._place_word(frame, offset)
+                self._time_word(frame, offset)
                 self._codes.append(frame.codes)
                 yield frame.codes
         if ended < 0 or begun > ended:
             raise EngineError("the speech broke off before the end of the text")
 
     def _submit(self) -> None:
-        """Gives the engine segments, if there are any left: one that others will follow, or a batch of them."""
+        """Submit further segments, if any: one that others will follow, or a batch of independent ones."""
         request = self._request
-        apart = not request.condition_on_previous_chunks
-        batch = list(islice(self._unsubmitted, self._batch if apart else 1))
+        independent = not request.condition_on_previous_chunks
+        batch = list(islice(self._unsubmitted, self._batch if independent else 1))
         if not batch:
             return
         settings = Settings(request.temperature, request.top_p, request.repetition_penalty)
-        group = Group(len(batch), request.early_stop_threshold) if apart else None
+        group = Group(len(batch), request.early_stop_threshold) if independent else None
         sequences = []
         for number, segment in enumerate(batch, start=len(self._sequences)):
             seed = _seed(self._seed, number)
             sequences.append(Sequence(self._voice, settings, seed, request.max_new_tokens, group))
             sequences[-1].add(segment)
-            if apart:
+            if independent:
                 sequences[-1].finish()
         self._segments.extend(batch)
         self._sequences.extend(sequences)
@@ -192,7 +193,7 @@ class Speech:
             self.cancel()
 
     def _feed(self, sequence: Sequence) -> None:
-        """One segment ahead of what is spoken: long texts are read as they are listened to."""
+        """Queue one segment ahead, so that long texts are processed as they are played."""
         if not self._request.condition_on_previous_chunks:
             return
         following = next(self._unsubmitted, None)
@@ -201,14 +202,14 @@ class Speech:
         else:
             self._segments.append(following)
             sequence.add(following)
-        self._parts.scheduler.poke()
+        self._parts.scheduler.notify()
 
-    def _place_word(self, frame: Frame, offset: int) -> None:
+    def _time_word(self, frame: Frame, offset: int) -> None:
         word = self._word_at.get(frame.position, -1)
         if word < 0:
             return
         step = self._codec.hop / self._codec.sample_rate
-        begin, end = (self._silent_s + place * step for place in (len(self._codes), len(self._codes) + 1))
+        begin, end = (self._silent_s + frame_count * step for frame_count in (len(self._codes), len(self._codes) + 1))
         if word != self._word:
             self._word = word
             self._word_times.append(WordTime(self._segments[offset + frame.segment].words[word][0], begin, end))
@@ -217,32 +218,32 @@ class Speech:
 
     def _end(self, frame: Frame, offset: int) -> None:
         request = self._request
-        why = {
-            "no_room": ": the model has no room for more; a smaller chunk_length, or shorter references, leave it some",
+        reason = {
+            "no_room": ": the model has no positions left; use a smaller chunk_length or shorter references",
             "max_new_tokens": f" by max_new_tokens={request.max_new_tokens:g}",
             "early_stop": f" by early_stop_threshold={request.early_stop_threshold:g}",
         }.get(frame.ending or "")
-        if why:
-            self._notes.append(f"segment {offset + frame.segment + 1} was cut off{why}")
+        if reason:
+            self._notes.append(f"segment {offset + frame.segment + 1} was cut off{reason}")
 
     def _without_effect(self) -> Iterator[str]:
         request = self._request
-        what = f"early_stop_threshold={request.early_stop_threshold:g} had nothing to stop"
+        note = f"early_stop_threshold={request.early_stop_threshold:g} had nothing to stop"
         if request.early_stop_threshold < 1 and request.condition_on_previous_chunks:
-            yield f"{what}: condition_on_previous_chunks lets segments follow each other, not run together as a batch"
+            yield f"{note}: condition_on_previous_chunks chains the segments, so they are not a batch"
         elif request.early_stop_threshold < 1 and self._batch == 1:
-            yield f"{what}: this backend synthesizes one segment at a time"
+            yield f"{note}: this backend synthesizes one segment at a time"
         elif request.early_stop_threshold < 1 and len(self._segments) == 1:
-            yield f"{what}: the text is one segment"
+            yield f"{note}: the text is one segment"
 
 
 def _seed(seed: int, sequence: int) -> int:
-    """Independent randomness for each sequence of a request; torch's CPU generator looks at 32 bits only, so mixed."""
+    """Derive a seed per sequence of a request; hashed, since torch's CPU generator uses only 32 bits."""
     return int(np.random.SeedSequence((seed, sequence)).generate_state(1)[0])
 
 
 def _peak(samples: Samples) -> float:
     peak = float(np.abs(samples).max(initial=0.0))
     if not math.isfinite(peak):
-        raise EngineError("the codec's numbers are not finite; the weights may be damaged")
+        raise EngineError("the codec's output is not finite; the weights may be damaged")
     return peak

@@ -1,4 +1,4 @@
-"""Schedulers over the tiny model, which are closed at the end."""
+"""Fixtures: schedulers of the tiny model, closed after the test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Begin = Callable[..., Scheduler]
 
 @pytest.fixture
 def begin(lm: LM) -> Iterator[Begin]:
-    """A scheduler of so many rows, over another model where one is given."""
+    """Factory of schedulers with a number of rows, optionally with another model."""
     with ExitStack() as stack:
         yield lambda rows, model=lm: stack.enter_context(closing(tiny.scheduler(model, rows)))
 

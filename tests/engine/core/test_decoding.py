@@ -1,4 +1,4 @@
-"""The engine's own threads work alone, and nobody else's settings change."""
+"""The decoding thread: task order, batching, errors, and torch thread counts."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ import pytest
 import torch
 
 from tests.engine.tiny import until
-from voicelab.engine.core.decoding import DecodingThread, Piece, Samples, use_threads
+from voicelab.engine.core.decoding import CodeBlock, DecodingThread, Samples, set_thread_count
 from voicelab.errors import EngineError
 
 
 class Counting:
-    """A codec that says which pieces it was given together."""
+    """A codec that records its batches."""
 
     sample_rate, hop, codebooks = 100, 10, 2
 
-    def __init__(self, together: int) -> None:
-        self.together = together
+    def __init__(self, max_batch: int) -> None:
+        self.max_batch = max_batch
         self.batches: list[list[int]] = []
 
     def open(self, voice: object) -> int:
         return 0
 
-    def feed(self, pieces: Sequence[Piece]) -> list[Samples]:
+    def feed(self, pieces: Sequence[CodeBlock]) -> list[Samples]:
         self.batches.append([piece.stream for piece in pieces])
         if any(len(piece.codes) == 9 for piece in pieces):
             raise EngineError("planted")
         return [np.full(len(piece.codes), piece.stream, np.float32) for piece in pieces]
 
 
-def _thread(together: int = 1) -> DecodingThread:
-    return DecodingThread(Counting(together))
+def _thread(max_batch: int = 1) -> DecodingThread:
+    return DecodingThread(Counting(max_batch))
 
 
-def _piece(stream: int, frames: int) -> Piece:
-    return Piece(stream, torch.zeros(frames, 2, dtype=torch.int64), last=False)
+def _piece(stream: int, frames: int) -> CodeBlock:
+    return CodeBlock(stream, torch.zeros(frames, 2, dtype=torch.int64), final=False)
 
 
 @contextmanager
 def _busy(thread: DecodingThread) -> Iterator[ThreadPoolExecutor]:
-    """Where four who ask have to wait until all of them have."""
+    """Block the thread until four tasks are queued."""
     begun, may_go_on = threading.Event(), threading.Event()
 
     def first() -> None:
@@ -62,12 +62,12 @@ def _busy(thread: DecodingThread) -> Iterator[ThreadPoolExecutor]:
 
 
 def _elsewhere() -> int:
-    """Threads that torch would use in a thread that begins now."""
+    """Torch thread count of a new thread."""
     with ThreadPoolExecutor() as pool:
         return pool.submit(torch.get_num_threads).result()
 
 
-def test_one_thread_is_a_threads_own_affair() -> None:
+def test_decoding_thread_does_not_change_other_thread_counts() -> None:
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(3)
@@ -81,7 +81,7 @@ def test_one_thread_is_a_threads_own_affair() -> None:
         torch.set_num_threads(before)
 
 
-def test_what_fails_on_the_thread_fails_for_who_asked() -> None:
+def test_exception_is_raised_in_the_calling_thread() -> None:
     thread = _thread()
     with pytest.raises(ZeroDivisionError):
         thread.do(lambda: 1 // 0, 0)
@@ -91,7 +91,7 @@ def test_what_fails_on_the_thread_fails_for_who_asked() -> None:
         thread.do(lambda: 3, 0)
 
 
-def test_what_is_short_goes_first() -> None:
+def test_smallest_task_is_done_first() -> None:
     thread, done = _thread(), list[int]()
     with _busy(thread) as asking:
         for size in (48, 24, 1, 24):
@@ -101,11 +101,11 @@ def test_what_is_short_goes_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("together", "batches"), [(1, [[4], [2], [3], [1]]), (2, [[4, 2], [3, 1]]), (8, [[4, 2, 3, 1]])]
+    ("max_batch", "batches"), [(1, [[4], [2], [3], [1]]), (2, [[4, 2], [3, 1]]), (8, [[4, 2, 3, 1]])]
 )
-def test_pieces_that_wait_are_decoded_together(together: int, batches: list[list[int]]) -> None:
-    """As many streams as the codec takes, the shortest first, and each caller gets the samples of its own."""
-    codec = Counting(together)
+def test_waiting_blocks_are_decoded_in_batches(max_batch: int, batches: list[list[int]]) -> None:
+    """Up to the codec's limit, shortest first; each caller gets its own samples."""
+    codec = Counting(max_batch)
     thread = DecodingThread(codec)
     with _busy(thread) as asking:
         fed = [asking.submit(thread.feed, _piece(*of)) for of in ((1, 8), (2, 2), (3, 4), (4, 1))]
@@ -117,10 +117,10 @@ def test_pieces_that_wait_are_decoded_together(together: int, batches: list[list
     thread.close()
 
 
-def test_closed_it_leaves_no_thread() -> None:
+def test_close_ends_the_thread() -> None:
     before = set(threading.enumerate())
     thread = _thread()
-    thread.do(partial(use_threads, 1), 0)
+    thread.do(partial(set_thread_count, 1), 0)
     (own,) = {t for t in threading.enumerate() if t.name.startswith("voicelab-codec")} - before
     thread.close()
     assert not own.is_alive()

@@ -8,7 +8,7 @@ import pytest
 from voicelab.engine.core.decoding import Memo
 
 
-def test_many_who_ask_at_once_wait_for_one() -> None:
+def test_concurrent_requests_compute_once() -> None:
     memo: Memo[int] = Memo(4)
     asked, go = [], threading.Event()
 
@@ -27,7 +27,7 @@ def test_many_who_ask_at_once_wait_for_one() -> None:
     assert len(asked) == 1
 
 
-def test_the_least_used_is_forgotten() -> None:
+def test_least_recently_used_entry_is_evicted() -> None:
     memo: Memo[str] = Memo(2)
     for key in ("a", "b", "a", "c"):
         memo.get(key, f"{key} at first".__str__)
@@ -36,7 +36,7 @@ def test_the_least_used_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt()])
-def test_a_failure_is_not_kept_and_those_that_wait_compute_themselves(error: BaseException) -> None:
+def test_exception_is_not_cached(error: BaseException) -> None:
     memo: Memo[int] = Memo(2)
     asked, go = threading.Event(), threading.Event()
 

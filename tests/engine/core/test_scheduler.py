@@ -1,4 +1,4 @@
-"""The scheduler: everyone is served, nobody waits for ever, and one failure is not everybody's."""
+"""The scheduler: batching, segments, cancellation, failures, groups and closing."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from voicelab.engine.pointer.step import TorchStep
 from voicelab.errors import Cancelled, EngineError
 
 PATIENCE = 30.0
-"""Seconds after which a test says that something hangs."""
+"""Timeout in seconds."""
 
 
 class Reading:
-    """Reads a sequence in a thread that no hanging sequence can keep alive."""
+    """Reads a sequence in a daemon thread, with a timeout."""
 
     def __init__(self, made: Sequence) -> None:
         self._found: Future[list[Frame]] = Future()
@@ -39,11 +39,11 @@ class Reading:
     def _run(self, made: Sequence) -> None:
         try:
             self._found.set_result(list(made.frames()))
-        except BaseException as error:  # noqa: BLE001 - it is raised again by who asks for the frames
+        except BaseException as error:  # noqa: BLE001 - re-raised by frames()
             self._found.set_exception(error)
 
     def frames(self) -> list[Frame]:
-        """All of them; TimeoutError where the sequence neither ends nor fails."""
+        """All frames; TimeoutError if the sequence neither ends nor fails."""
         return self._found.result(PATIENCE)
 
 
@@ -60,7 +60,7 @@ def _endless() -> Sequence:
     return sequence(*[phonemes(500, i) for i in range(2000)])
 
 
-def test_a_text_is_spoken_to_its_end(scheduler: Scheduler) -> None:
+def test_segment_is_synthesized_to_its_end(scheduler: Scheduler) -> None:
     (frames,) = say(scheduler, sequence(phonemes(20)))
     assert frames[-1] == Frame(0, None, ending="text")
     assert all(frame.codes is not None and frame.codes.shape == (3,) for frame in frames[:-1])
@@ -73,7 +73,7 @@ def test_a_text_is_spoken_to_its_end(scheduler: Scheduler) -> None:
     assert max(phones.count(p) for p in phones) <= LANGUAGE.dwell
 
 
-def test_the_same_seed_says_the_same_alone_and_among_others(begin: Begin) -> None:
+def test_seed_gives_equal_codes_alone_and_in_a_batch(begin: Begin) -> None:
     alone = []
     for seed in range(7):
         alone.extend(say(begin(1), sequence(phonemes(30, seed), seed=seed, speaker_seed=seed)))
@@ -82,7 +82,7 @@ def test_the_same_seed_says_the_same_alone_and_among_others(begin: Begin) -> Non
     assert len({tuple(spoken(frames)) for frames in together}) == 7
 
 
-def test_segments_go_on_in_one_sequence(scheduler: Scheduler) -> None:
+def test_segments_of_a_sequence_continue(scheduler: Scheduler) -> None:
     (frames,) = say(scheduler, sequence(phonemes(10, 1), phonemes(12, 2), phonemes(4, 3)))
     ends = [i for i, frame in enumerate(frames) if frame.codes is None]
     assert [frames[i].segment for i in ends] == [0, 1, 2]
@@ -91,33 +91,33 @@ def test_segments_go_on_in_one_sequence(scheduler: Scheduler) -> None:
         assert {frame.segment for frame in frames[start + 1 : stop]} == {segment}
         assert frames[start + 1].position == 0
     (alone,) = say(scheduler, sequence(phonemes(12, 2)))
-    assert spoken(frames[ends[0] + 1 : ends[1]]) != spoken(alone)  # what was said before is heard
+    assert spoken(frames[ends[0] + 1 : ends[1]]) != spoken(alone)  # conditioned on the previous segment
 
 
-def test_text_may_come_later(scheduler: Scheduler) -> None:
+def test_segments_can_be_added_later(scheduler: Scheduler) -> None:
     made = Sequence(voice(), LIVELY, 0, 100)
     made.add(phonemes(5, 1))
     scheduler.submit(made)
     reading = Reading(made)
     until(lambda: made.segment == 0 and not made.speaking)
     made.add(phonemes(6, 2))
-    scheduler.poke()
+    scheduler.notify()
     until(lambda: made.segment == 1 and not made.speaking)
     assert scheduler.load == (1, 0)
     made.finish()
-    scheduler.poke()
+    scheduler.notify()
     assert [f.ending for f in reading.frames() if f.ending] == ["text", "text"]
     whole = say(scheduler, sequence(phonemes(5, 1), phonemes(6, 2), max_frames=100))[0]
     assert spoken(reading.frames()) == spoken(whole)
 
 
-def test_too_many_frames_end_a_segment_and_the_next_begins(scheduler: Scheduler) -> None:
+def test_max_frames_cuts_each_segment(scheduler: Scheduler) -> None:
     (frames,) = say(scheduler, sequence(phonemes(200, 1), phonemes(200, 2), max_frames=7))
     assert [frame.ending for frame in frames if frame.codes is None] == ["max_new_tokens"] * 2
     assert [sum(f.segment == s and f.codes is not None for f in frames) for s in (0, 1)] == [7, 7]
 
 
-def test_a_cancelled_sequence_frees_its_row_at_once(begin: Begin) -> None:
+def test_cancelled_sequence_frees_its_row(begin: Begin) -> None:
     scheduler = begin(1)
     endless = _endless()
     scheduler.submit(endless)
@@ -125,39 +125,39 @@ def test_a_cancelled_sequence_frees_its_row_at_once(begin: Begin) -> None:
     waiting = sequence(phonemes(3))
     scheduler.submit(waiting)
     assert scheduler.load == (1, 1)
-    spoken_by_then = endless.spoken
+    spoken_by_then = endless.frame_count
     endless.cancel()
-    scheduler.poke()
+    scheduler.notify()
     assert Reading(waiting).frames()[-1].ending == "text"
-    assert endless.spoken < spoken_by_then + 2000
+    assert endless.frame_count < spoken_by_then + 2000
     with pytest.raises(Cancelled):
         Reading(endless).frames()
 
 
-def test_what_is_cancelled_before_its_turn_never_speaks(begin: Begin) -> None:
+def test_queued_sequence_can_be_cancelled(begin: Begin) -> None:
     scheduler = begin(1)
     first, second, third = (sequence(phonemes(60, i)) for i in range(3))
     second.cancel()
     scheduler.submit(first, second, third)
     assert Reading(first).frames()
     assert Reading(third).frames()
-    assert second.spoken == 0
+    assert second.frame_count == 0
     with pytest.raises(Cancelled):
         Reading(second).frames()
 
 
-def test_a_sequence_that_waits_for_text_can_be_cancelled(scheduler: Scheduler) -> None:
+def test_sequence_waiting_for_text_can_be_cancelled(scheduler: Scheduler) -> None:
     made = Sequence(voice(), LIVELY, 0, 100)
     scheduler.submit(made)
     until(lambda: scheduler.load == (1, 0))
     made.cancel()
-    scheduler.poke()
+    scheduler.notify()
     until(lambda: scheduler.load == (0, 0))
 
 
-# Weights that NumpyStep does not copy, so that they heal under it.
+# Weights that NumpyStep does not copy, so that restoring them takes effect.
 @pytest.mark.parametrize("name", ["slow.blocks.0.join.weight", "depth.blocks.0.down.weight", "speaker.0.weight"])
-def test_a_failure_comes_out_and_the_next_sequence_is_served(name: str, begin: Begin) -> None:
+def test_failure_is_raised_and_later_sequences_succeed(name: str, begin: Begin) -> None:
     lm = make_lm()
     scheduler = begin(2, lm)
     healthy = dict(lm.named_parameters())[name].clone()
@@ -167,9 +167,9 @@ def test_a_failure_comes_out_and_the_next_sequence_is_served(name: str, begin: B
     for one in made:
         with pytest.raises(EngineError, match="finite") as caught:
             Reading(one).frames()
-        assert caught.value.__cause__ is not caught.value  # or whoever prints the chain never comes to an end
+        assert caught.value.__cause__ is not caught.value  # a cycle would make tracebacks endless
     dict(lm.named_parameters())[name].copy_(healthy)
-    # A long one and a short one: the short one's row is looked at beyond its own length, where the failure left its mark.
+    # A long and a short sequence: attention reads the short row beyond its length, where the failure wrote NaN.
     for frames in say(scheduler, sequence(phonemes(60, 1)), sequence(phonemes(40, 2))):
         assert frames[-1].ending == "text"
     late = say(scheduler, sequence(phonemes(80, 3)), sequence(phonemes(5, 4)), sequence(phonemes(5, 5)))
@@ -178,14 +178,14 @@ def test_a_failure_comes_out_and_the_next_sequence_is_served(name: str, begin: B
 
 
 @pytest.mark.parametrize("step", [NumpyStep, TorchStep])
-def test_rows_that_failed_are_clean_for_who_comes_later(step: Any) -> None:
-    """A failure far into a row leaves its mark where the next one there is not yet, but where a longer one beside it is."""
+def test_failed_rows_are_cleared_for_later_sequences(step: Any) -> None:
+    """Non-finite values late in a row must not leak into a later, shorter row next to a longer one."""
     lm = make_lm()
     scheduler = Scheduler(partial(PointerRunner, lm, 2, step), 2)
     first, ill, weight = _endless(), _endless(), dict(lm.named_parameters())["slow.blocks.0.join.weight"]
     scheduler.submit(first)
     scheduler.submit(ill)
-    until(lambda: ill.spoken > 8)
+    until(lambda: ill.frame_count > 8)
     healthy = weight.clone()
     weight.fill_(torch.nan)
     for failing in (first, ill):
@@ -194,15 +194,15 @@ def test_rows_that_failed_are_clean_for_who_comes_later(step: Any) -> None:
     weight.copy_(healthy)
     beside, found = _endless(), sequence(phonemes(20, 1), seed=1)
     scheduler.submit(beside)
-    until(lambda: beside.spoken > 40)
+    until(lambda: beside.frame_count > 40)
     scheduler.submit(found)
     assert Reading(found).frames()[-1].ending == "text"
     assert (ill.row, beside.row, found.row) == (1, 0, 1)
     scheduler.close()
 
 
-def test_a_text_that_cannot_be_read_fails_alone(scheduler: Scheduler) -> None:
-    """A phone outside the inventory, and a speaker of another checkpoint: those beside them speak on."""
+def test_invalid_segment_fails_only_its_sequence(scheduler: Scheduler) -> None:
+    """A phone outside the inventory, and a speaker of another checkpoint: other sequences continue."""
     stranger = sequence(dataclasses.replace(phonemes(4), phones=(1, 2, 3, 9999)))
     foreign = Sequence(SpeakerFit(torch.zeros(3), torch.zeros(3)), LIVELY, 0, 100)
     foreign.add(phonemes(4))
@@ -218,7 +218,7 @@ def test_a_text_that_cannot_be_read_fails_alone(scheduler: Scheduler) -> None:
 
 
 class Numbers:
-    """Another family: text is a number of frames, codes count them, and the end is a step of its own without a frame."""
+    """A minimal family: a segment is a number of frames, codes count them, and the end is a step without a frame."""
 
     def __init__(self) -> None:
         self.rows: dict[int, list[int]] = {}
@@ -226,7 +226,7 @@ class Numbers:
     def admit(self, row: int, voice: int, settings: Settings, seed: int) -> None:
         self.rows[row] = [voice, 0, 0]
 
-    def more(self, row: int, segment: int) -> None:
+    def add_segment(self, row: int, segment: int) -> None:
         self.rows[row][2] += segment
 
     def step(self, rows: Rows[int]) -> list[RowStep]:
@@ -248,8 +248,8 @@ class Numbers:
     def free_memory(self) -> None: ...
 
 
-def test_any_family_is_scheduled() -> None:
-    """Nothing here knows phones: an end may come without a frame, also at once, and a parked row is the family's affair."""
+def test_scheduler_is_independent_of_the_family() -> None:
+    """No dependence on phones: a segment may end without a frame, also at once; parked state is opaque."""
     scheduler = Scheduler(Numbers, rows=2)
     made = [Sequence(number, LIVELY, 0, 50) for number in range(5)]
     for one in made:
@@ -264,7 +264,7 @@ def test_any_family_is_scheduled() -> None:
     for length in (0, 60):
         waiting.add(length)
     waiting.finish()
-    scheduler.poke()
+    scheduler.notify()
     (frames,) = read([waiting])
     assert spoken(frames) == [(9, count) for count in range(1, 53)]
     assert [frame.ending for frame in frames if frame.ending] == ["text", "text", "max_new_tokens"]
@@ -272,7 +272,7 @@ def test_any_family_is_scheduled() -> None:
 
 
 class Counting(Numbers):
-    """Says how many threads share its work; there is room for three frames."""
+    """Returns its thread count as codes; a row has room for three frames."""
 
     def step(self, rows: Rows[int]) -> list[RowStep]:
         for row in rows:
@@ -281,7 +281,7 @@ class Counting(Numbers):
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_step_has_the_threads_that_it_is_given_and_what_finds_no_room_is_cut(threads: int) -> None:
+def test_step_uses_its_thread_count_and_full_rows_are_cut(threads: int) -> None:
     scheduler, one = Scheduler(Counting, rows=1, threads=threads), Sequence(0, LIVELY, 0, 50)
     one.add(1)
     one.finish()
@@ -292,13 +292,13 @@ def test_a_step_has_the_threads_that_it_is_given_and_what_finds_no_room_is_cut(t
     scheduler.close()
 
 
-def test_closing_while_speaking_raises_instead_of_hanging(begin: Begin) -> None:
+def test_close_fails_running_sequences(begin: Begin) -> None:
     scheduler = begin(1)
     speaking, waiting = _endless(), _endless()
     hungry = Sequence(voice(), LIVELY, 0, 100)
     scheduler.submit(speaking, waiting, hungry)
     reading = [Reading(one) for one in (speaking, waiting, hungry)]
-    until(lambda: speaking.spoken > 3)
+    until(lambda: speaking.frame_count > 3)
     worker = scheduler._worker
     assert worker is not None
     scheduler.close()
@@ -311,7 +311,7 @@ def test_closing_while_speaking_raises_instead_of_hanging(begin: Begin) -> None:
     assert not worker.alive
 
 
-def test_who_is_forgotten_speaks_to_the_end_and_then_ends_its_thread(lm: LM) -> None:
+def test_unreferenced_scheduler_finishes_and_ends_its_thread(lm: LM) -> None:
     scheduler = scheduler_of(lm, rows=2)
     made = sequence(phonemes(60))
     scheduler.submit(made)
@@ -325,14 +325,14 @@ def test_who_is_forgotten_speaks_to_the_end_and_then_ends_its_thread(lm: LM) -> 
     until(lambda: not worker.alive)
 
 
-def test_closing_what_never_spoke(scheduler: Scheduler) -> None:
+def test_close_before_first_use(scheduler: Scheduler) -> None:
     scheduler.close()
     with pytest.raises(EngineError, match="closed"):
         scheduler.submit(sequence(phonemes(3)))
 
 
 @pytest.mark.parametrize("threshold", [0.0, 0.5, 0.75, 1.0])
-def test_the_rest_of_a_group_is_stopped_early(threshold: float, begin: Begin) -> None:
+def test_group_stops_early_at_its_threshold(threshold: float, begin: Begin) -> None:
     group = Group(4, threshold)
     lengths = (4, 40, 200, 1000 if threshold < 1 else 220)
     found = say(begin(4), *[sequence(phonemes(n, n), group=group) for n in lengths])
@@ -344,7 +344,7 @@ def test_the_rest_of_a_group_is_stopped_early(threshold: float, begin: Begin) ->
         assert last <= len(spoken(frames)) <= last + 1
 
 
-def test_many_threads_submit_and_cancel_at_once(scheduler: Scheduler) -> None:
+def test_concurrent_submit_and_cancel(scheduler: Scheduler) -> None:
 
     def one(number: int) -> str | None:
         made = sequence(phonemes(20, number), seed=number) if number % 3 else _endless()
@@ -352,7 +352,7 @@ def test_many_threads_submit_and_cancel_at_once(scheduler: Scheduler) -> None:
         if number % 3 == 0:
             next(made.frames())
             made.cancel()
-            scheduler.poke()
+            scheduler.notify()
         try:
             return Reading(made).frames()[-1].ending
         except Cancelled:

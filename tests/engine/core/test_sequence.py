@@ -1,4 +1,4 @@
-"""Groups, and a sequence's two ends."""
+"""Groups, and the queue between scheduler and reader."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from voicelab.errors import Cancelled, EngineError
     ("size", "threshold", "enough"),
     [(4, 0.5, 2), (4, 0.51, 3), (4, 0.0, 1), (3, 0.34, 2), (1, 0.5, 1), (10, 0.99, 10), (4, 0.25, 1)],
 )
-def test_a_group_is_over_once_the_share_has_ended(size: int, threshold: float, enough: int) -> None:
+def test_group_is_over_at_its_threshold(size: int, threshold: float, enough: int) -> None:
     group = Group(size, threshold)
     for _ in range(enough):
         assert not group.over
-        group.end_one()
+        group.count_ended()
     assert group.over
 
 
-def test_frames_come_until_the_end() -> None:
+def test_frames_end_at_none() -> None:
     made = sequence()
     made.put(Frame(0, None, ending="text"))
     made.put(None)
     assert [frame.ending for frame in made.frames()] == ["text"]
 
 
-def test_frames_come_when_the_reader_needs_them() -> None:
-    """The first of a segment and its end at once, between them as many together as the reader waits for."""
+def test_frames_are_delivered_at_wake_at() -> None:
+    """A segment's first frame and its end at once; in between, batches of the size the reader waits for."""
     made, codes = sequence(), torch.zeros(4, dtype=torch.int64)
     made.wake_at = 4
     arrived = []
@@ -47,7 +47,7 @@ def test_frames_come_when_the_reader_needs_them() -> None:
     assert made.unread == 0
 
 
-def test_an_error_comes_out_after_the_frames_before_it() -> None:
+def test_error_is_raised_after_earlier_frames() -> None:
     made = sequence()
     made.put(Frame(0, None))
     made.put(EngineError("broken"))
@@ -57,7 +57,7 @@ def test_an_error_comes_out_after_the_frames_before_it() -> None:
         next(frames)
 
 
-def test_who_reads_a_cancelled_sequence_is_told() -> None:
+def test_reading_a_cancelled_sequence_raises_cancelled() -> None:
     made = sequence()
     made.cancel()
     assert made.cancelled

@@ -1,4 +1,4 @@
-"""When something goes wrong inside the engine: one failure is one failure, and whoever comes next is served."""
+"""Failures inside the engine stay isolated, and unread streams are paused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.engine.core.conftest import Begin
 from tests.engine.core.test_scheduler import PATIENCE, Reading, read, say
 from tests.engine.tiny import phonemes, sequence, spoken, until
 from voicelab.engine.core.scheduler import RowStep, Scheduler
-from voicelab.engine.core.sequence import UNREAD, Group, Sequence
+from voicelab.engine.core.sequence import MAX_UNREAD_FRAMES, Group, Sequence
 from voicelab.engine.pointer.family import PointerRunner
 from voicelab.engine.pointer.lm import LM, KVCache
 from voicelab.engine.pointer.numpy_step import NumpyStep
@@ -29,7 +29,7 @@ def _alone(begin: Begin, made: Sequence) -> list[tuple[int, ...]]:
 
 
 class Failing(PointerRunner):
-    """Fails at the end of a step, after the cache has been written, when the sequence at fault is at its frame."""
+    """Fails after the cache has been written, when the faulty sequence reaches a frame count."""
 
     def __init__(self, model: LM, rows: int) -> None:
         super().__init__(model, rows, self._arithmetic)
@@ -45,7 +45,7 @@ class Failing(PointerRunner):
             def step(self, states: list[PointerRow], draws: list[torch.Tensor]) -> tuple[torch.Tensor, list[int]]:
                 made = super().step(states, draws)
                 outer.batches.append(len(states))
-                ill = [outer.ill] if outer.ill is not None and outer.ill.spoken >= outer.at else []
+                ill = [outer.ill] if outer.ill is not None and outer.ill.frame_count >= outer.at else []
                 if outer.error is not None and any(state.row == one.row for state in states for one in ill):
                     raise outer.error
                 return made
@@ -62,8 +62,8 @@ def failing(lm: LM) -> Iterator[tuple[Scheduler, Failing]]:
 
 
 @pytest.mark.parametrize("at", [0, 1, 5, 23])
-def test_one_that_fails_at_a_step_fails_alone(begin: Begin, failing: tuple[Scheduler, Failing], at: int) -> None:
-    """The others are spoken as if nothing had been, to the code."""
+def test_failing_row_leaves_others_bit_identical(begin: Begin, failing: tuple[Scheduler, Failing], at: int) -> None:
+    """The other sequences have the same codes as without the failure."""
     scheduler, runner = failing
     wanted = [_alone(begin, sequence(phonemes(40, i), seed=i)) for i in (1, 2)]
     made = [sequence(phonemes(40, 1), seed=1), sequence(phonemes(80, 0), seed=0), sequence(phonemes(40, 2), seed=2)]
@@ -80,15 +80,15 @@ def test_one_that_fails_at_a_step_fails_alone(begin: Begin, failing: tuple[Sched
     assert spoken(say(scheduler, sequence(phonemes(40, 1), seed=1))[0]) == wanted[0]
 
 
-def test_numbers_of_one_that_are_not_finite_fail_it_alone(begin: Begin, scheduler: Scheduler) -> None:
+def test_non_finite_row_fails_alone(begin: Begin, scheduler: Scheduler) -> None:
     wanted = [_alone(begin, sequence(phonemes(40, i), seed=i)) for i in (1, 2)]
     ill = sequence(*[phonemes(500, i) for i in range(50)])
     scheduler.submit(ill)
-    until(lambda: ill.spoken > 3)
+    until(lambda: ill.frame_count > 3)
     healthy = [sequence(phonemes(40, i), seed=i) for i in (1, 2)]
     scheduler.submit(*healthy)
     readings = [Reading(one) for one in (ill, *healthy)]
-    until(lambda: healthy[0].spoken > 3)
+    until(lambda: healthy[0].frame_count > 3)
     assert scheduler._worker is not None
     runner = scheduler._worker._runner
     assert isinstance(runner, PointerRunner)
@@ -106,9 +106,7 @@ def test_numbers_of_one_that_are_not_finite_fail_it_alone(begin: Begin, schedule
         RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes"),
     ],
 )
-def test_too_little_memory_says_try_again_and_the_next_succeeds(
-    failing: tuple[Scheduler, Failing], error: Exception
-) -> None:
+def test_out_of_memory_is_unavailable_and_recovers(failing: tuple[Scheduler, Failing], error: Exception) -> None:
     scheduler, runner = failing
     made = sequence(phonemes(20, 1), seed=1)
     runner.ill, runner.error = made, error
@@ -118,18 +116,16 @@ def test_too_little_memory_says_try_again_and_the_next_succeeds(
     assert say(scheduler, sequence(phonemes(20, 1), seed=1))[0][-1].ending == "text"
 
 
-def test_a_dead_thread_fails_what_it_spoke_and_another_takes_over(
-    scheduler: Scheduler, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_dead_thread_is_replaced(scheduler: Scheduler, caplog: pytest.LogCaptureFixture) -> None:
     speaking, waiting = sequence(*[phonemes(500, i) for i in range(50)]), sequence(phonemes(500))
     scheduler.submit(speaking, waiting, *[sequence(phonemes(500, i)) for i in range(3)])
-    until(lambda: speaking.spoken > 3)
+    until(lambda: speaking.frame_count > 3)
     worker = scheduler._worker
     assert worker is not None
     with caplog.at_level(logging.CRITICAL, "voicelab.engine"):
-        setattr(worker, "_admit", None)  # noqa: B010 - the loop itself breaks, outside of any step
+        setattr(worker, "_admit", None)  # noqa: B010 - breaks the loop outside of a step
         for one in (speaking, waiting):
-            with pytest.raises(EngineUnavailable, match="anew"):
+            with pytest.raises(EngineUnavailable, match="restart"):
                 Reading(one).frames()
         until(lambda: not worker.alive)
     health = [scheduler.healthy]
@@ -138,53 +134,53 @@ def test_a_dead_thread_fails_what_it_spoke_and_another_takes_over(
     assert [*health, scheduler.healthy] == [False, True]
 
 
-def test_a_thread_that_hangs_is_given_up_and_the_log_says_where(lm: LM, caplog: pytest.LogCaptureFixture) -> None:
+def test_hung_thread_is_replaced_and_its_stack_logged(lm: LM, caplog: pytest.LogCaptureFixture) -> None:
     release, hangs = threading.Event(), threading.Event()
 
     class Hanging(PointerRunner):
         def step(self, rows: Rows[int]) -> list[RowStep]:
-            if not hangs.is_set() and speaking.spoken > 3:
+            if not hangs.is_set() and speaking.frame_count > 3:
                 hangs.set()
                 release.wait(PATIENCE)
             return super().step(rows)
 
-    scheduler = Scheduler(partial(Hanging, lm, 1), rows=1, hangs_s=3.0)
+    scheduler = Scheduler(partial(Hanging, lm, 1), rows=1, step_timeout_s=3.0)
     speaking, waiting = sequence(phonemes(50)), sequence(phonemes(50))
     scheduler.submit(speaking, waiting)
     given_up = scheduler._worker
     with caplog.at_level(logging.CRITICAL, "voicelab.engine"):
-        readings = [Reading(one) for one in (speaking, waiting)]  # it is they who notice
+        readings = [Reading(one) for one in (speaking, waiting)]  # readers detect the hang
         for reading in readings:
-            with pytest.raises(EngineUnavailable, match="anew"):
+            with pytest.raises(EngineUnavailable, match="restart"):
                 reading.frames()
     assert "release.wait(PATIENCE)" in caplog.text
     assert say(scheduler, sequence(phonemes(10)))[0][-1].ending == "text"
     assert given_up is not None
-    release.set()  # what comes back now disturbs nobody
+    release.set()  # the abandoned thread must have no effect
     until(lambda: not given_up.alive)
     assert scheduler.healthy
     scheduler.close()
 
 
-def test_a_stream_that_nobody_reads_is_not_spoken_ahead_for_ever(scheduler: Scheduler) -> None:
+def test_unread_stream_is_paused(scheduler: Scheduler) -> None:
     unread = sequence(*[phonemes(500, i) for i in range(50)])
     scheduler.submit(unread)
     frames = unread.frames()
     next(frames)
     until(unread.held)
     time.sleep(0.1)
-    assert unread._out.qsize() <= UNREAD + 1
-    for _ in range(3 * UNREAD):  # when it is read it goes on
+    assert unread._out.qsize() <= MAX_UNREAD_FRAMES + 1
+    for _ in range(3 * MAX_UNREAD_FRAMES):  # reading resumes the stream
         next(frames)
     unread.cancel()
-    scheduler.poke()
+    scheduler.notify()
 
 
-def test_streams_that_nobody_reads_keep_nobody_waiting(begin: Begin) -> None:
-    """They give their rows to others, and go on later as if they had kept them."""
+def test_paused_streams_yield_their_rows_and_resume(begin: Begin) -> None:
+    """Paused streams are parked, and resume with the same codes."""
     texts = [[phonemes(500, 10 * i + j) for j in range(3)] for i in range(2)]
     wanted = [_alone(begin, sequence(*text, seed=i)) for i, text in enumerate(texts)]
-    assert min(map(len, wanted)) > 1.5 * UNREAD
+    assert min(map(len, wanted)) > 1.5 * MAX_UNREAD_FRAMES
     scheduler = begin(2)
     unread = [sequence(*text, seed=i) for i, text in enumerate(texts)]
     scheduler.submit(*unread)
@@ -196,7 +192,7 @@ def test_streams_that_nobody_reads_keep_nobody_waiting(begin: Begin) -> None:
     until(lambda: scheduler.load == (0, 0))
 
 
-def test_one_that_waits_for_text_gives_its_row_away(begin: Begin) -> None:
+def test_sequence_waiting_for_text_yields_its_row(begin: Begin) -> None:
     scheduler = begin(1)
     made = sequence(phonemes(5, 1))
     hungry = Sequence(made.voice, made.settings, 0, 100)
@@ -206,24 +202,24 @@ def test_one_that_waits_for_text_gives_its_row_away(begin: Begin) -> None:
     assert say(scheduler, made)[0][-1].ending == "text"
     hungry.add(phonemes(6, 2))
     hungry.finish()
-    scheduler.poke()
+    scheduler.notify()
     whole = _alone(begin, sequence(phonemes(5, 1), phonemes(6, 2), max_frames=100))
     assert spoken(Reading(hungry).frames()) == whole
 
 
-def test_a_parked_stream_can_be_left(begin: Begin) -> None:
+def test_parked_sequence_can_be_cancelled(begin: Begin) -> None:
     scheduler = begin(1)
     unread = sequence(*[phonemes(500, i) for i in range(50)])
     scheduler.submit(unread)
     until(unread.held)
     assert say(scheduler, sequence(phonemes(3)))[0]
     unread.cancel()
-    scheduler.poke()
+    scheduler.notify()
     until(lambda: scheduler.load == (0, 0))
 
 
-def test_a_group_that_goes_in_step_begins_together(begin: Begin) -> None:
-    """However many rows are taken when it comes: it waits, and is cut where it would have been cut alone."""
+def test_lockstep_group_starts_together(begin: Begin) -> None:
+    """With any number of busy rows it waits for its rows, and is cut at the same frame."""
 
     def lengths(busy: int) -> list[int]:
         scheduler = begin(4)

@@ -1,4 +1,4 @@
-"""The open weights' codec against its plain twin: every number, and every fact that a mistake could turn round."""
+"""The codec against a plain reimplementation (twin), and sensitivity to changed arithmetic."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from torch import Tensor
 from tests.engine.dual.test_model import LAYER
 from tests.engine.dual.tiny_codec import TINY, has_weight_norm, save_codec, tiny_tensors
 from tests.engine.dual.twin import CodecTwin, turned_round
-from voicelab.engine.core.decoding import Carry, Piece
+from voicelab.engine.core.decoding import Carry, CodeBlock
 from voicelab.engine.dual.codec import CodecFile, CodecSizes, DualCodec, DualDecoding
 
 CPU = torch.device("cpu")
 FRAMES = 40
 TOLERANCE = 1e-5
-"""Of float32 against float64, as a share of the largest number where that is above 1: processors add in their own orders."""
+"""Tolerance of float32 against float64, relative to the largest value if above 1."""
 
 
 @pytest.fixture(scope="module")
@@ -70,9 +70,7 @@ def _error(value: Tensor, reference: Tensor) -> float:
     return float((value - reference).abs().max() / reference.abs().max().clamp(min=1))
 
 
-def test_it_is_its_twin(
-    codec: DualCodec, tensors: dict[str, Tensor], codes: Tensor, sound: Tensor, audio: Tensor
-) -> None:
+def test_equals_twin(codec: DualCodec, tensors: dict[str, Tensor], codes: Tensor, sound: Tensor, audio: Tensor) -> None:
     assert 0.2 < float(audio.std()) < 0.9
     assert _error(audio, CodecTwin(tensors, TINY).decode(codes)) < TOLERANCE
     assert _error(_latents(codec, sound), CodecTwin(tensors, TINY).latents(sound)) < TOLERANCE
@@ -110,7 +108,7 @@ OF_QUANTIZER = {
 
 
 @pytest.mark.parametrize("fact", [*sorted(OF_BOTH), *OF_DECODER])
-def test_no_fact_of_decoder_and_encoder_can_be_turned_round(
+def test_changed_encoder_or_decoder_differs(
     tensors: dict[str, Tensor], codes: Tensor, audio: Tensor, sound: Tensor, latents: Tensor, fact: str
 ) -> None:
     if fact == "codebooks backwards":
@@ -123,9 +121,7 @@ def test_no_fact_of_decoder_and_encoder_can_be_turned_round(
 
 
 @pytest.mark.parametrize("fact", OF_QUANTIZER)
-def test_no_fact_of_the_quantizer_can_be_turned_round(
-    codec: DualCodec, tensors: dict[str, Tensor], sound: Tensor, fact: str
-) -> None:
+def test_changed_quantizer_differs(codec: DualCodec, tensors: dict[str, Tensor], sound: Tensor, fact: str) -> None:
     turned = turned_round(*OF_QUANTIZER[fact]).CodecTwin(tensors, TINY)
     assert not torch.equal(codec.encode(sound), turned.encode(sound))
 
@@ -147,7 +143,7 @@ OTHERS = [
 
 
 @pytest.mark.parametrize("sizes", OTHERS)
-def test_other_sizes_are_those_of_the_tensors(sizes: CodecSizes, tmp_path: Path) -> None:
+def test_sizes_are_derived_from_tensors(sizes: CodecSizes, tmp_path: Path) -> None:
     tensors = tiny_tensors(sizes)
     codec = CodecFile.open(save_codec(tmp_path / "codec.pth", tensors, sizes=sizes)).load(CPU)
     assert codec.sizes == sizes
@@ -158,9 +154,7 @@ def test_other_sizes_are_those_of_the_tensors(sizes: CodecSizes, tmp_path: Path)
     assert _error(_latents(codec, sound), CodecTwin(tensors, sizes).latents(sound)) < TOLERANCE
 
 
-def test_codes_beyond_a_codebook_are_its_last_entry(
-    codec: DualCodec, tensors: dict[str, Tensor], codes: Tensor
-) -> None:
+def test_codes_are_clamped_to_the_codebook(codec: DualCodec, tensors: dict[str, Tensor], codes: Tensor) -> None:
     beyond = codes.clone()
     beyond[:, 1] = TINY.codebooks[1] + codes[:, 1]
     last = codes.clone()
@@ -179,18 +173,18 @@ def test_lengths(codec: DualCodec) -> None:
 
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cuts=st.lists(st.integers(0, FRAMES), max_size=6))
-def test_streamed_is_whole_for_any_pieces(codec: DualCodec, codes: Tensor, audio: Tensor, cuts: list[int]) -> None:
+def test_streaming_equals_decoding_at_once(codec: DualCodec, codes: Tensor, audio: Tensor, cuts: list[int]) -> None:
     decoding, streamed = DualDecoding(codec, 4), []
     stream = decoding.open(None)
     for begin, end in pairwise([0, *sorted(cuts), FRAMES]):
-        (samples,) = decoding.feed([Piece(stream, codes[begin:end], last=end == FRAMES)])
+        (samples,) = decoding.feed([CodeBlock(stream, codes[begin:end], final=end == FRAMES)])
         assert samples.shape == ((end - begin) * TINY.hop,)
         streamed.append(torch.from_numpy(samples))
     assert _error(torch.cat(streamed), audio) < TOLERANCE
 
 
-def test_streams_in_a_batch_are_as_alone(codec: DualCodec, codes: Tensor, audio: Tensor) -> None:
-    """Three streams of other codes, which begin at other times and come in other pieces, some of them together."""
+def test_batched_streams_equal_single_streams(codec: DualCodec, codes: Tensor, audio: Tensor) -> None:
+    """Three streams with different codes, start times and block sizes."""
     decoding = DualDecoding(codec, 3)
     streams = [decoding.open(None) for _ in range(3)]
     lines = [codes, codes.flip(0), codes.roll(5, 0)]
@@ -198,7 +192,8 @@ def test_streams_in_a_batch_are_as_alone(codec: DualCodec, codes: Tensor, audio:
     place = [0, 0, 0]
     for feed in ({0: 3}, {0: 2, 1: 2}, {1: 9, 0: 4, 2: 4}, {2: 1, 0: 1, 1: 1}, {0: 30, 1: 28, 2: 35}):
         pieces = [
-            Piece(streams[i], lines[i][place[i] : place[i] + n], last=place[i] + n == FRAMES) for i, n in feed.items()
+            CodeBlock(streams[i], lines[i][place[i] : place[i] + n], final=place[i] + n == FRAMES)
+            for i, n in feed.items()
         ]
         for (i, n), samples in zip(feed.items(), decoding.feed(pieces), strict=True):
             heard[i].append(torch.from_numpy(samples))
@@ -209,18 +204,18 @@ def test_streams_in_a_batch_are_as_alone(codec: DualCodec, codes: Tensor, audio:
         assert _error(torch.cat(heard[i]), codec.decode(lines[i])) < TOLERANCE
 
 
-def test_a_failed_piece_can_be_tried_again(codec: DualCodec, codes: Tensor, audio: Tensor) -> None:
+def test_failed_block_can_be_retried(codec: DualCodec, codes: Tensor, audio: Tensor) -> None:
     decoding = DualDecoding(codec, 1)
     stream = decoding.open(None)
-    first = decoding.feed([Piece(stream, codes[:7], last=False)])[0]
+    first = decoding.feed([CodeBlock(stream, codes[:7], final=False)])[0]
     with pytest.raises(IndexError):
-        decoding.feed([Piece(stream, codes[7:9] - 100, last=False)])
-    rest = decoding.feed([Piece(stream, codes[7:], last=True)])[0]
+        decoding.feed([CodeBlock(stream, codes[7:9] - 100, final=False)])
+    rest = decoding.feed([CodeBlock(stream, codes[7:], final=True)])[0]
     assert _error(torch.cat([torch.from_numpy(first), torch.from_numpy(rest)]), audio) < TOLERANCE
 
 
 @pytest.mark.parametrize("form", ["hub", "plain", "folded"])
-def test_every_form_of_the_file_is_one_codec(
+def test_all_file_forms_give_the_same_codec(
     codec: DualCodec, tensors: dict[str, Tensor], codes: Tensor, tmp_path: Path, form: str
 ) -> None:
     stored = {name: tensor.contiguous() for name, tensor in codec.state_dict().items()} if form == "folded" else tensors
@@ -229,8 +224,8 @@ def test_every_form_of_the_file_is_one_codec(
     assert torch.equal(other.decode(codes), codec.decode(codes))
 
 
-def test_the_published_file_has_these_parameters() -> None:
-    """Counted as the hub's file holds them: both tensors of a weight norm, no buffers."""
+def test_parameter_count_of_the_published_file() -> None:
+    """Counted as in the published file: both tensors of a weight norm, no buffers."""
     with torch.device("meta"):
         codec = DualCodec(CodecSizes())
     shapes = {name: parameter.shape for name, parameter in codec.named_parameters()}
@@ -251,15 +246,13 @@ def test_the_published_file_has_these_parameters() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_cuda_device_decodes_and_encodes_as_the_twin(
-    tensors: dict[str, Tensor], codes: Tensor, sound: Tensor, tmp_path: Path
-) -> None:
-    """In float32 throughout; streams in a batch, on a CUDA stream of their own."""
+def test_cuda_equals_twin(tensors: dict[str, Tensor], codes: Tensor, sound: Tensor, tmp_path: Path) -> None:
+    """In float32; batched streams on a separate CUDA stream."""
     codec = CodecFile.open(save_codec(tmp_path / "codec.pth", tensors)).load(torch.device("cuda"))
     decoding, heard = DualDecoding(codec, 2), [list[Tensor](), list[Tensor]()]
     lines = [(decoding.open(None), codes), (decoding.open(None), codes.flip(0))]
     for begin in range(0, FRAMES, 8):
-        pieces = [Piece(stream, line[begin : begin + 8], last=begin + 8 == FRAMES) for stream, line in lines]
+        pieces = [CodeBlock(stream, line[begin : begin + 8], final=begin + 8 == FRAMES) for stream, line in lines]
         for kept, samples in zip(heard, decoding.feed(pieces), strict=True):
             kept.append(torch.from_numpy(samples))
     for kept, (_, line) in zip(heard, lines, strict=True):
@@ -268,7 +261,7 @@ def test_a_cuda_device_decodes_and_encodes_as_the_twin(
 
 
 @pytest.mark.skipif("VOICELAB_OPEN_WEIGHTS_GOLDEN" not in os.environ, reason="names a folder of golden numbers")
-def test_it_is_the_reference() -> None:
+def test_equals_reference() -> None:
     folder = Path(os.environ["VOICELAB_OPEN_WEIGHTS_GOLDEN"]) / "codec"
     codec, golden = CodecFile.open(folder / "codec.pth").load(CPU), load_file(folder / "golden.safetensors")
     assert torch.equal(codec.encode(golden["audio"]).T, golden["codes"])

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from tests.engine.dual.tiny import CODEBOOKS, SPEECH, config_of, model_of, tensors_of
 from tests.engine.dual.tiny_codec import save_codec, tiny_tensors
-from voicelab.engine.core.decoding import Piece
+from voicelab.engine.core.decoding import CodeBlock
 from voicelab.engine.core.fused import compile_frame
 from voicelab.engine.dual.codec import CodecFile, DualDecoding
 from voicelab.engine.dual.step import DualStep, RowInput, RowState
@@ -28,13 +28,13 @@ from voicelab.schema import Model
 
 
 def _run(step: DualStep, rows: int, frames: int = 8) -> tuple[list[list[RowState]], Tensor]:
-    """States after each frame, and all that the slots hold; halfway a row is parked, and resumed."""
+    """States after each frame and slot contents; halfway a row is parked and resumed."""
     after = []
     for position in range(frames):
         inputs = {}
         for row in range(rows):
             start = RowState((SPEECH[0] + 5 + row, *[5] * CODEBOOKS), 0, 0)
-            inputs[row] = RowInput(None if position else start, position, row, 0.8, 0.9, again=True)
+            inputs[row] = RowInput(None if position else start, position, row, 0.8, 0.9, redraw=True)
         step.launch(inputs, {})
         after.append([one.state for one in step.read().values()])
         if position == frames // 2:
@@ -48,7 +48,7 @@ def _run(step: DualStep, rows: int, frames: int = 8) -> tuple[list[list[RowState
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler itself
 @pytest.mark.parametrize("name", ["s2-pro", "s1"])
 @torch.inference_mode()
-def test_compiled_is_eager(name: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_equals_eager(name: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VOICELAB_HOME", str(tmp_path))
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     config = config_of(name)
@@ -66,8 +66,8 @@ def test_compiled_is_eager(name: Model, tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.timeout(1500)
-def test_a_compiled_codec_is_eager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Streams that begin at other times, in pieces of any length; nothing is compiled once it is prepared."""
+def test_compiled_codec_equals_eager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams with different start times and block lengths; no compilation after `prepare`."""
     monkeypatch.setenv("VOICELAB_HOME", str(tmp_path))
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     path = save_codec(tmp_path / "codec.pth", tiny_tensors())
@@ -79,7 +79,9 @@ def test_a_compiled_codec_is_eager(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         for streams in (1, 2, 5, 16):
             open_streams = [compiled.open(None) for _ in range(streams)]
             heard = [
-                compiled.feed([Piece(one, codes[i, begin:end], last=end == 49) for i, one in enumerate(open_streams)])
+                compiled.feed(
+                    [CodeBlock(one, codes[i, begin:end], final=end == 49) for i, one in enumerate(open_streams)]
+                )
                 for begin, end in pairwise((0, 1, 2, 4, 12, 15, 39, 49))
             ]
             for i, pieces in enumerate(zip(*heard, strict=True)):
@@ -87,7 +89,7 @@ def test_a_compiled_codec_is_eager(tmp_path: Path, monkeypatch: pytest.MonkeyPat
                 torch.testing.assert_close(whole, codec.decode(codes[i]), atol=1e-5, rtol=1e-4)
 
 
-def test_without_a_compiler_a_frame_runs_as_it_stands(
+def test_frame_runs_uncompiled_without_a_compiler(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     from torch._inductor import config
@@ -95,19 +97,19 @@ def test_without_a_compiler_a_frame_runs_as_it_stands(
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     caplog.set_level(logging.WARNING, "voicelab.engine")
     with config.patch({"cpp.cxx": (str(tmp_path / "none"),), "fx_graph_cache": False}):
-        frame = compile_frame(lambda x, y: (x * 2 + y).sin(), must=False)
+        frame = compile_frame(lambda x, y: (x * 2 + y).sin(), required=False)
         for _ in range(2):
             assert torch.equal(frame(torch.ones(1, 3), torch.ones(3)), torch.full((1, 3), 3.0).sin())
         with pytest.raises(EngineUnavailable, match="needs g\\+\\+"):
-            compile_frame(lambda x, y: (x * 2 + y).cos(), must=True)(torch.ones(1, 3), torch.ones(3))
+            compile_frame(lambda x, y: (x * 2 + y).cos(), required=True)(torch.ones(1, 3), torch.ones(3))
     assert sum("cannot be compiled" in message for message in caplog.messages) == 1
 
 
 @pytest.mark.thorough
-def test_half_a_library_is_compiled_anew(tmp_path: Path) -> None:
+def test_broken_cache_is_recompiled(tmp_path: Path) -> None:
     program = (
         "import torch\nfrom voicelab.engine.core.fused import compile_frame\n"
-        "frame = compile_frame(lambda x, y: (x * 2 + y).relu(), must=True)\n"
+        "frame = compile_frame(lambda x, y: (x * 2 + y).relu(), required=True)\n"
         "print(frame(torch.ones(1, 3), torch.ones(3)).tolist())"
     )
 

@@ -1,4 +1,4 @@
-"""Damaged folders of open weights: whatever is in them, speech or an error of ours that names a file, soon and in bounds."""
+"""Damaged folders of open weights: speech, or a bounded error that names a file."""
 
 from __future__ import annotations
 
@@ -82,12 +82,12 @@ def _config(part: str = "", **values: object) -> Spoil:
 
 
 def _index(change: Callable[[dict[str, str]], object]) -> Spoil:
-    """Changes which file each tensor is said to be in."""
+    """Change the index."""
     return _json(INDEX, lambda value: change(value["weight_map"]))
 
 
 def _pth(name: str, change: Callable[[dict[Any, Any]], object]) -> Spoil:
-    """Changes what a ``.pth`` holds, whose names are as in the file."""
+    """Change the tensors of a ``.pth``."""
 
     def spoil(folder: Path) -> None:
         stored = torch.load(folder / name)
@@ -98,7 +98,7 @@ def _pth(name: str, change: Callable[[dict[Any, Any]], object]) -> Spoil:
 
 
 def _codec(name: str, tensor: Tensor | None) -> Spoil:
-    """Puts a tensor into the codec's file, or takes it out."""
+    """Add or remove a tensor of the codec."""
 
     def change(tensors: dict[str, Tensor]) -> None:
         tensors.pop(f"generator.{name}", None)
@@ -109,7 +109,7 @@ def _codec(name: str, tensor: Tensor | None) -> Spoil:
 
 
 def _tensor(name: str, change: Callable[[Tensor], Tensor]) -> Spoil:
-    """Changes a tensor of the one safetensors file, or all of them."""
+    """Change tensors of the single safetensors file by name."""
 
     def spoil(folder: Path) -> None:
         tensors = load_file(folder / "model.safetensors")
@@ -128,7 +128,7 @@ def _instead(name: str, put: Spoil = lambda _: None) -> Spoil:
 
 
 def _bomb(folder: Path) -> None:
-    """A few kilobytes of file, and more than a hundred megabytes of numbers."""
+    """A zip bomb: kilobytes that unpack to more than 100 MB."""
     with zipfile.ZipFile(folder / "model.pth", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         archive.writestr("model/data/0", bytes(1 << 27))
 
@@ -157,21 +157,21 @@ def _all(*spoils: Spoil) -> Spoil:
 SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
 SPECIAL = "special_tokens.json"
 GAIN = "decoder.model.0.conv.parametrizations.weight.original0"
-OLD = "config.json: it is of fish-speech 1.5 or older, which is not supported"
+OLD = "config.json: fish-speech 1.5 and older are not supported"
 OLDER: dict[str, Any] = {
     "attention_qk_norm": False,
     "fast_attention_qk_norm": False,
     "scale_codebook_embeddings": False,
 }
-"""fish-speech 1.5: no norms of queries and keys, no scaled frames; its codec is another one, or lies beside."""
+"""fish-speech 1.5: no QK norm, no scaled embeddings, another codec."""
 FAULTS: list[tuple[str, Spoil, str]] = [
     # The configuration.
     ("pth", _config(model_type="other"), "model_type 'other'"),
     ("pth", _config(attention_qkv_bias=True), "attention_qkv_bias"),
-    ("pth", _config(n_local_heads=3), "4 heads for 3"),
+    ("pth", _config(n_local_heads=3), "4 heads are not a multiple of 3"),
     ("pth", _config(dim=32.0), "config.json: width: "),
     ("pth", _config(n_layer="2"), "config.json: layers: Input should be"),
-    ("pth", _json("config.json", lambda whole: whole.pop("dim")), "/config.json: there is no field 'dim'"),
+    ("pth", _json("config.json", lambda whole: whole.pop("dim")), "/config.json: the field 'dim' is missing"),
     ("pth", _write("config.json", '{"model_type":' + "[" * 10**5), "config.json: JSON: .*recursion"),
     ("pth", _config(**OLDER), OLD),
     ("pth", _all(_config(**OLDER), _no_codec), OLD),
@@ -179,14 +179,18 @@ FAULTS: list[tuple[str, Spoil, str]] = [
     ("shards", _config("text_config", rope_base="1e6"), "config.json: rope_base: "),
     ("shards", _config("audio_decoder_config", n_layer=10**9), "config.json: layers: "),
     # The tokenizer.
-    ("pth", _config(vocab_size=VOCABULARY - 1), f"tiktoken: the highest id is {VOCABULARY - 1}, the model has"),
+    (
+        "pth",
+        _config(vocab_size=VOCABULARY - 1),
+        f"tiktoken: the highest id must be below the vocabulary size {VOCABULARY - 1}, got {VOCABULARY - 1}",
+    ),
     ("pth", _write(SPECIAL, "[]"), "special_tokens.json: JSON: Input should be an object"),
     ("pth", _json(SPECIAL, lambda ids: ids.pop("<|semantic:63|>")), "no token <.semantic:63"),
-    ("pth", _json(SPECIAL, lambda ids: ids.update({"<|semantic:0|>": 261})), "are not the 64 of the first codebook"),
-    ("shards", _config(eos_token_id=5), "the tokenizer has the speech tokens"),
+    ("pth", _json(SPECIAL, lambda ids: ids.update({"<|semantic:0|>": 261})), "speech tokens must have 64 ids"),
+    ("shards", _config(eos_token_id=5), "the speech tokens of the tokenizer"),
     ("shards", _instead("tokenizer.json"), "no tokenizer.json, nor tokenizer.tiktoken"),
     ("shards", _write("tokenizer.json", "{"), "/tokenizer.json: it is damaged"),
-    ("single", _instead("tokenizer.json", Path.mkdir), "tokenizer.json: it is no regular"),
+    ("single", _instead("tokenizer.json", Path.mkdir), "tokenizer.json: it is not a regular"),
     # The index, and files of tensors.
     ("shards", _write(INDEX, "{}"), "index.json: weight_map: Field required"),
     ("shards", _index(dict.clear), "index.json: weight_map"),
@@ -195,22 +199,22 @@ FAULTS: list[tuple[str, Spoil, str]] = [
     ("shards", _index(lambda places: places.update(a="../" + SHARDS[0])), "weight_map.a: String should match"),
     ("shards", _index(lambda places: places.update(a="three.safetensors")), "three.safetensors.*cannot be read"),
     ("shards", _flip_shard, "/model-00002-of-00002.safetensors: "),
-    ("shards", lambda folder: os.truncate(folder / SHARDS[0], 5000), "cut off"),
-    ("single", _instead("model.safetensors", os.mkfifo), "model.safetensors: it is no regular"),
-    ("single", _tensor("", Tensor.double), "model.safetensors: the tensor .* is of the type F64"),
-    ("single", _tensor("wo.weight", Tensor.int), "the tensor .*wo.weight is of the type I32"),
-    ("single", _tensor("wo.weight", Tensor.half), "is of the type float16, not float32"),
+    ("shards", lambda folder: os.truncate(folder / SHARDS[0], 5000), "truncated"),
+    ("single", _instead("model.safetensors", os.mkfifo), "model.safetensors: it is not a regular"),
+    ("single", _tensor("", Tensor.double), "model.safetensors: the tensor .* must be of type .*, got F64"),
+    ("single", _tensor("wo.weight", Tensor.int), "the tensor .*wo.weight must be of type .*, got I32"),
+    ("single", _tensor("wo.weight", Tensor.half), "must be of type float32, got float16"),
     ("pth", _pth("model.pth", lambda tensors: tensors.pop("embeddings.weight")), "model.pth: .*embeddings"),
-    ("pth", _pth("model.pth", lambda tensors: tensors.update({5: torch.ones(1)})), "model.pth: 5 is no named"),
+    ("pth", _pth("model.pth", lambda tensors: tensors.update({5: torch.ones(1)})), "model.pth: 5 is not a named"),
     (
         "pth",
         _pth("model.pth", lambda tensors: tensors.update(x=bytearray(10))),
-        r"model.pth: it holds more than plain tensors \(\S* bytearray\)",
+        r"model.pth: it has more than plain tensors \(\S* bytearray\)",
     ),
-    ("pth", _bomb, "model.pth: it is packed"),
+    ("pth", _bomb, "model.pth: it was not written by torch.save"),
     # The codec.
     ("pth", _no_codec, "there is no codec.pth"),
-    ("pth", _instead("codec.pth", lambda at: at.symlink_to("/dev/zero")), "codec.pth: it is no regular"),
+    ("pth", _instead("codec.pth", lambda at: at.symlink_to("/dev/zero")), "codec.pth: it is not a regular"),
     ("pth", _pth("codec.pth", _narrow_stride), "codec.pth: encoder_strides.0: "),
     ("pth", _write("sizes.json", '{"window": 0}'), "sizes.json: window: "),
     ("pth", _write("sizes.json", '{"head_dim": -64}'), "sizes.json: head_dim: "),
@@ -220,12 +224,16 @@ FAULTS: list[tuple[str, Spoil, str]] = [
     (
         "pth",
         _codec("decoder.model.2.alpha", torch.full((1, 12, 1), torch.nan)),
-        "2.alpha: it holds numbers that are not",
+        "2.alpha: it has values that are not",
     ),
-    ("pth", _codec("decoder.model.0.conv.bias", torch.zeros(25)), r"conv.bias has the shape \(25,\), not \(24,\)"),
+    (
+        "pth",
+        _codec("decoder.model.0.conv.bias", torch.zeros(25)),
+        r"conv.bias must have the shape \(24,\), got \(25,\)",
+    ),
     ("pth", _codec(GAIN, None), "the tensor decoder.model.0.conv.weight_g is missing"),
-    ("pth", _codec(GAIN, torch.ones(24, 1)), r"conv.weight_g has the shape \(24, 1\), not \(24, 1, 1\)"),
-    ("pth", _codec("decoder.model.7.alpha", torch.ones(1)), "does not know the tensor decoder.model.7.alpha"),
+    ("pth", _codec(GAIN, torch.ones(24, 1)), r"conv.weight_g must have the shape \(24, 1, 1\), got \(24, 1\)"),
+    ("pth", _codec("decoder.model.7.alpha", torch.ones(1)), "unknown tensor decoder.model.7.alpha"),
     (
         "pth",
         _codec("quantizer.semantic_quantizer.quantizers.0.codebook.weight", None),
@@ -235,13 +243,13 @@ FAULTS: list[tuple[str, Spoil, str]] = [
     # Models and codec that do not fit together.
     ("both", _instead("pth/codec.pth", lambda at: save_codec(at, tiny_tensors())), "codec.pth of s2-pro and s1 differ"),
     ("both", lambda folder: shutil.copytree(folder / "pth", folder / "again"), "again and pth are both s1"),
-    ("both", lambda folder: [*map(shutil.rmtree, folder.iterdir())], "there is no model in the folder"),
+    ("both", lambda folder: [*map(shutil.rmtree, folder.iterdir())], "no model in the folder"),
     ("both", lambda folder: write_model(folder / "pth", "s1", num_codebooks=5), "pth has 5 codebooks"),
 ]
 
 
 @pytest.mark.parametrize(("base", "spoil", "what"), FAULTS, ids=[what for *_, what in FAULTS])
-def test_a_fault_is_named(base: str, spoil: Spoil, what: str, home: Path, tmp_path: Path) -> None:
+def test_error_names_the_fault(base: str, spoil: Spoil, what: str, home: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(home / base, tmp_path / "weights"))
     spoil(folder)
     with pytest.raises(WeightsError, match=what) as caught:

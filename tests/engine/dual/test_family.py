@@ -20,7 +20,7 @@ from voicelab.clip import Clip
 from voicelab.engine import speech
 from voicelab.engine.dual.codec import CodecFile
 from voicelab.engine.dual.family import DualFamily
-from voicelab.engine.dual.folder import POSITIONS, MemoryPlan, free_memory, model_folders
+from voicelab.engine.dual.folder import MAX_POSITIONS, MemoryPlan, free_memory, model_folders
 from voicelab.engine.dual.prompt import DualVoice, Reference
 from voicelab.engine.dual.tower import bytes_of
 from voicelab.engine.local import LocalBackend
@@ -37,8 +37,8 @@ TEXT = "Hello there."
 
 @pytest.fixture(autouse=True)
 def audible(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tiny codec speaks nonsense at whatever level; silence is none of these tests' affair."""
-    monkeypatch.setattr(speech, "_QUIET", 0.0)
+    """The tiny codec's level is arbitrary, so disable the silence check."""
+    monkeypatch.setattr(speech, "_SILENCE_PEAK", 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def with_codec(folder: Path, both: Path) -> Path:
 
 
 def recording(seed: int = 0, seconds: float = 0.05) -> bytes:
-    """A buzz that comes and goes like syllables."""
+    """An amplitude-modulated buzz."""
     t = np.arange(round(44_100 * seconds)) / 44_100
     buzz = 0.3 * ((t * (110 + 10 * seed)) % 1 - 0.5) * np.sin(4 * np.pi * t) ** 2
     return Clip(buzz.astype(np.float32), 44_100).to_bytes("wav")
@@ -80,7 +80,7 @@ def samples(backend: LocalBackend, *given: Any, **fields: Any) -> np.ndarray:
     return backend.synthesize(call(*given, **fields)).clip().samples
 
 
-def test_what_the_backend_says_of_itself(backend: LocalBackend) -> None:
+def test_capabilities(backend: LocalBackend) -> None:
     capabilities = backend.capabilities
     assert capabilities.seed == "best-effort"
     assert not capabilities.one_model
@@ -97,24 +97,24 @@ def test_both_models_speak_and_differ(backend: LocalBackend) -> None:
 
 @pytest.mark.parametrize("latency", ["low", "balanced", "normal"])
 @pytest.mark.parametrize("frames", [8, 24])
-def test_a_cut_at_the_end_of_a_piece_fades(backend: LocalBackend, latency: str, frames: int) -> None:
+def test_cut_at_block_end_fades(backend: LocalBackend, latency: str, frames: int) -> None:
     clip = backend.synthesize(call(seed=3, latency=latency, max_new_tokens=frames)).clip()
     assert clip.samples.size == frames * 24
     assert clip.notes == (f"segment 1 was cut off by max_new_tokens={frames}",)
     assert abs(clip.samples[-1]) < 1e-6 < np.abs(clip.samples[:-24]).max()
 
 
-def test_a_model_without_more_positions_cuts_the_speech_off_and_says_so(both: Path, tmp_path: Path) -> None:
+def test_speech_is_cut_at_the_last_position_with_a_note(both: Path, tmp_path: Path) -> None:
     folder = with_codec(write_model(tmp_path, "s1", max_seq_len=64), both)
     with LocalBackend("cpu", weights=folder, rows=1) as small:
         clips = [small.synthesize(call(seed=seed, max_new_tokens=1000)).clip() for seed in range(6)]
-    why = "segment 1 was cut off: the model has no room for more"
+    why = "segment 1 was cut off: the model has no positions left"
     cut = [one for one in clips if "".join(one.notes).startswith(why)]
     assert cut
     assert all(abs(one.samples[-1]) < 1e-6 for one in cut)
 
 
-def test_a_reference_is_followed_and_encoded_once(backend: LocalBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reference_is_used_and_encoded_once(backend: LocalBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     family = backend._family
     assert isinstance(family, DualFamily)
     encode = Mock(side_effect=family._encode)
@@ -127,10 +127,10 @@ def test_a_reference_is_followed_and_encoded_once(backend: LocalBackend, monkeyp
     clip = backend.synthesize(call(**given)).clip()
     assert clip.take is not None
     assert clip.take.similarity is None
-    assert any("10 to 30 s are advised" in note for note in clip.notes)
+    assert any("10 to 30 s are recommended" in note for note in clip.notes)
 
 
-def test_a_stored_voice_is_kept_as_codes(backend: LocalBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stored_voice_is_saved_as_codes(backend: LocalBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     request = VoiceCreate.build(
         title="Ada", voices=(recording(5, 1.0),), texts=("One.",), visibility="private", enhance_audio_quality=False
     )
@@ -142,7 +142,7 @@ def test_a_stored_voice_is_kept_as_codes(backend: LocalBackend, monkeypatch: pyt
     assert len(speaker.references[0].codes) == -(-44_100 // 24)
 
 
-def test_voices_are_packed_and_unpacked() -> None:
+def test_voice_serialization_roundtrip() -> None:
     voice = DualVoice(
         (Reference("One.", torch.tensor([[3, 1, 2], [4095, 0, 5]])), Reference("", torch.zeros(0, 3).long()))
     )
@@ -159,15 +159,15 @@ def test_voices_are_packed_and_unpacked() -> None:
 
 
 @pytest.mark.parametrize("audio", [b"no audio", Clip(np.zeros(4410, np.float32), 44_100).to_bytes("wav")])
-def test_a_bad_reference_is_named(backend: LocalBackend, audio: bytes) -> None:
+def test_error_names_the_reference(backend: LocalBackend, audio: bytes) -> None:
     references = [ReferenceAudio(audio=one, text="One.") for one in (recording(), audio)]
     with pytest.raises(RequestInvalid) as caught:
         samples(backend, references=references)
     assert caught.value.errors[0].field == "references.1.audio"
 
 
-def test_references_that_leave_no_room(backend: LocalBackend) -> None:
-    with pytest.raises(RequestInvalid, match="no room to speak; 10 to 30 s are advised"):
+def test_too_long_references_are_rejected(backend: LocalBackend) -> None:
+    with pytest.raises(RequestInvalid, match="no room to speak; use 10 to 30 s"):
         samples(backend, references=[ReferenceAudio(audio=recording(1, 0.5), text="One.")])
 
 
@@ -190,12 +190,12 @@ def _read(backend: LocalBackend, text: str, **fields: Any) -> list[str]:
         ("我有3只猫。", "我有三只猫."),
     ],
 )
-def test_numbers_are_written_out_and_tags_pass_through(backend: LocalBackend, text: str, read: str) -> None:
+def test_numbers_are_normalized_and_tags_kept(backend: LocalBackend, text: str, read: str) -> None:
     assert _read(backend, text) == ["<|speaker:0|>" + read]
     assert _read(backend, text, normalize=False) == ["<|speaker:0|>" + text]
 
 
-def test_the_speaker_goes_on_over_segments(backend: LocalBackend) -> None:
+def test_speaker_tag_carries_over_segments(backend: LocalBackend) -> None:
     one, other = "A first long sentence of the one. " * 3, "The other one speaks here. " * 5
     text = f"<|speaker:0|>{one}<|speaker:1|>{other}"
     turns = _read(backend, text, chunk_length=100)
@@ -207,18 +207,18 @@ def test_the_speaker_goes_on_over_segments(backend: LocalBackend) -> None:
 @pytest.mark.parametrize(
     ("fields", "what"),
     [
-        ({"repetition_penalty": 1.5}, "drawn once more"),
+        ({"repetition_penalty": 1.5}, "redrawn once"),
         ({"repetition_penalty": 0.5}, "cannot be made to repeat"),
         ({"text": "J'ai 3 chats."}, "normalize had no effect"),
     ],
 )
-def test_what_does_not_act_is_said(backend: LocalBackend, fields: dict[str, Any], what: str) -> None:
+def test_fields_without_effect_have_notes(backend: LocalBackend, fields: dict[str, Any], what: str) -> None:
     request = TTSRequest.build(**{"text": TEXT, **fields})
     assert any(what in note for note in backend._family.plan(Call(request)).notes)
     assert backend._family.plan(Call(TTSRequest.build(text=TEXT))).notes == ()
 
 
-def test_one_string_names_it_here_and_over_http(both: Path, tmp_path: Path, backend: LocalBackend) -> None:
+def test_address_works_locally_and_over_http(both: Path, tmp_path: Path, backend: LocalBackend) -> None:
     with voicelab.connect(f"local:{both}", device="cpu") as lab:
         spoken = lab.speak(TEXT, seed=1, max_new_tokens=20, model="s1")
     assert np.array_equal(spoken.samples, samples(backend, model="s1", max_new_tokens=20))
@@ -246,14 +246,14 @@ def test_threads_reach_the_language_model(both: Path) -> None:
         torch.set_num_threads(before)
 
 
-def test_one_model_speaks_under_both_names(both: Path) -> None:
+def test_single_model_serves_both_names(both: Path) -> None:
     with LocalBackend("cpu", weights=both / "openaudio-s1-mini") as backend:
         assert backend.capabilities.one_model
         notes = backend.synthesize(call()).clip().notes
     assert any(note.startswith("model s2-pro: this voice is one model") for note in notes)
 
 
-def test_other_weights_another_fingerprint(both: Path, backend: LocalBackend, tmp_path: Path) -> None:
+def test_fingerprint_depends_on_weights(both: Path, backend: LocalBackend, tmp_path: Path) -> None:
     shutil.copytree(both, tmp_path / "copy")
     with LocalBackend("cpu", weights=tmp_path / "copy", rows=4) as same:
         assert same.capabilities.fingerprint == backend.capabilities.fingerprint
@@ -262,7 +262,7 @@ def test_other_weights_another_fingerprint(both: Path, backend: LocalBackend, tm
         assert other.capabilities.fingerprint != backend.capabilities.fingerprint
 
 
-def test_a_codec_of_both_in_the_folder_above(both: Path, tmp_path: Path) -> None:
+def test_shared_codec_in_the_parent_folder(both: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(both, tmp_path / "copy"))
     for path in folder.rglob("codec.pth"):
         path.unlink()
@@ -272,7 +272,7 @@ def test_a_codec_of_both_in_the_folder_above(both: Path, tmp_path: Path) -> None
         assert Lab(backend).speak(TEXT, seed=1, max_new_tokens=5).samples.size
 
 
-def test_what_does_not_fit_is_refused_in_words(both: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_insufficient_memory_is_an_error(both: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = model_folders(both)[0]
     plan = MemoryPlan.of(one, 16, CodecFile.open(one.codec).codec.sizes)
     tensors = sum(path.stat().st_size for path in one.folder.glob("*.safetensors"))
@@ -282,14 +282,14 @@ def test_what_does_not_fit_is_refused_in_words(both: Path, monkeypatch: pytest.M
     monkeypatch.setattr("voicelab.engine.dual.folder.free_memory", lambda _: plan.total - 1)
     with pytest.raises(
         EngineError,
-        match=r"weights s2-pro/config\.json: s2-pro needs 0\.\d\d GB: weights .* and cpu has .* GB left; fewer rows",
+        match=r"weights s2-pro/config\.json: s2-pro needs 0\.\d\d GB: weights .* but cpu has .* GB free; use fewer rows",
     ):
         LocalBackend("cpu", weights=both, rows=16)
     free = free_memory(CPU)
     assert free is None or free > 1e8
 
 
-def test_shards_of_any_name_are_of_the_digest(both: Path, tmp_path: Path) -> None:
+def test_digest_includes_all_shards(both: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(both / "s2-pro", tmp_path / "copy"))
     (folder / "model-00002-of-00002.safetensors").rename(folder / "rest.safetensors")
     index = folder / "model.safetensors.index.json"
@@ -303,7 +303,7 @@ def test_the_published_model_fits_into_24_gb(both: Path) -> None:
     """16 rows of 4,096 positions of S2-Pro: 147,456 bytes a position in bf16."""
     one = model_folders(both)[0]
     large = one.config.slow.__class__(36, 2560, 32, 8, 128, 9728, True, 32_768, 1e6, 1e-6)
-    assert POSITIONS * 147_456 == 603_979_776
-    slots = 17 * bytes_of(large, POSITIONS, 2)
+    assert MAX_POSITIONS * 147_456 == 603_979_776
+    slots = 17 * bytes_of(large, MAX_POSITIONS, 2)
     assert slots == 17 * 603_979_776
     assert 9_123_704_832 + 1_871_099_728 + slots + 32 * 512 * 4096 * 14 < 24e9

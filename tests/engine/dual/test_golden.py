@@ -1,4 +1,4 @@
-"""The models and their twin against the reference's numbers, in the folder that VOICELAB_OPEN_WEIGHTS_GOLDEN names."""
+"""The models and their twin against reference outputs in the folder VOICELAB_OPEN_WEIGHTS_GOLDEN."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BOTH = pytest.mark.parametrize("name", ["s2", "s1"])
 
 
 class Loop:
-    """A model with its slots, position after position."""
+    """A model with its slots, stepped by position."""
 
     def __init__(self, name: str, dtype: torch.dtype | None = None) -> None:
         self.config, ids = DualConfig.read(FOLDER / name), json.loads((FOLDER / name / "ids.json").read_text())

@@ -1,4 +1,4 @@
-"""The language model against its twin in float64, and every fact of the arithmetic turned round; how entries are chosen."""
+"""The language model against a float64 reimplementation (twin), sensitivity to changed arithmetic, and sampling."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from voicelab.engine.dual.tower import Slots, rotary, rotate
 from voicelab.schema import Model
 
 CLOSE = 1e-5
-"""Of logits in float32; a rotary table in float32 instead of bf16 moves them by more than a hundred times as much."""
+"""Tolerance of float32 logits; a float32 rotary table instead of bf16 changes them by over 100 times as much."""
 CPU = torch.device("cpu")
 
 
@@ -67,7 +67,7 @@ CASES: list[tuple[Model, dict[str, Any]]] = [
 
 
 def columns(count: int = 24, seed: int = 1, config: DualConfig | None = None) -> Tensor:
-    """Text and frames in turn."""
+    """Alternating text and frames."""
     codebooks, entries, begin = CODEBOOKS, ENTRIES, SPEECH[0]
     if config is not None:
         codebooks, entries, begin = config.codebooks, config.entries, speech_of(config)[0]
@@ -99,7 +99,7 @@ def worst(ours: Tensor, twins: Tensor) -> float:
 
 
 @pytest.mark.parametrize(("name", "changes"), CASES)
-def test_logits_states_and_codes_are_the_twins(name: Model, changes: dict[str, Any]) -> None:
+def test_logits_states_and_codes_equal_twin(name: Model, changes: dict[str, Any]) -> None:
     config = config_of(name, **changes)
     tensors = tensors_of(config)
     model, twin, read = model_of(config, tensors), twin_of(config, tensors), columns(config=config)
@@ -128,7 +128,7 @@ def test_logits_states_and_codes_are_the_twins(name: Model, changes: dict[str, A
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("name", ["s2-pro", "s1"])
-def test_on_a_cuda_device_it_is_the_twin(name: Model) -> None:
+def test_cuda_equals_twin(name: Model) -> None:
     config, tensors, *_ = tiny(name)
     model = model_of(config, {name: tensor.cuda() for name, tensor in tensors.items()})
     logits, given = slow(model, columns().cuda())
@@ -164,7 +164,7 @@ LAYER = {
     "nothing added to attention": ("z = x + attend", "z = attend", 0.3),
     "branches side by side": ("y = between(z)", "y = between(x)", 0.1),
 }
-"""Facts of section 4 of what is published on the models: how each is turned round, and by how much logits differ then."""
+"""Published properties of the models: a change of each, and the resulting difference in logits."""
 EMBEDDING = {
     "codes added to text": ("if self.begin <= token <= self.end", "if True", 0.1),
     "tables interleaved": ("code + self.c.entries * i", "code * self.c.codebooks + i", 0.3),
@@ -175,8 +175,8 @@ EMBEDDING = {
 
 @pytest.mark.parametrize("fact", [*LAYER, *EMBEDDING])
 @pytest.mark.parametrize("name", ["s2-pro", "s1"])
-def test_a_fact_turned_round_shows_in_the_logits(name: Model, fact: str) -> None:
-    """The table in float32 shows here only: not one code of a greedy run is another."""
+def test_changed_arithmetic_changes_logits(name: Model, fact: str) -> None:
+    """The float32 table is only visible in logits: greedy codes are the same."""
     config, tensors, _, logits, _ = tiny(name)
     old, new, least = {**LAYER, **EMBEDDING}[fact]
     twin = twin_of(config, tensors, turned_round(old, new))
@@ -184,7 +184,7 @@ def test_a_fact_turned_round_shows_in_the_logits(name: Model, fact: str) -> None
 
 
 @pytest.mark.parametrize("name", ["s2-pro", "s1"])
-def test_the_fast_transformer_gets_the_right_state(name: Model) -> None:
+def test_fast_transformer_input_state(name: Model) -> None:
     config, tensors, *_, state = tiny(name)
     other = turned_round("normed if self.c.norm_state else state", "state if self.c.norm_state else normed")
     assert worst(state, twin_of(config, tensors, other).slow(columns())[1]) > 0.1
@@ -199,8 +199,8 @@ DEPTH = {
 
 
 @pytest.mark.parametrize("fact", DEPTH)
-def test_a_fact_of_the_depth_loop_turned_round_shows(fact: str) -> None:
-    """The state is the first position, the codes so far follow at positions of their own, and each frame begins anew."""
+def test_changed_depth_loop_changes_codes(fact: str) -> None:
+    """The state is the first position, codes follow, and each frame restarts."""
     config = config_of("s2-pro", audio_decoder_config={"num_codebooks": 6})
     tensors = tensors_of(config)
     given, seen = torch.randn(config.fast.width, generator=torch.Generator().manual_seed(0)), list[Tensor]()
@@ -249,7 +249,7 @@ def test_the_norm_is_rounded_before_its_weight() -> None:
 
 
 @pytest.mark.parametrize("name", ["s2-pro", "s1"])
-def test_bf16_is_near(name: Model) -> None:
+def test_bf16_is_close_to_float32(name: Model) -> None:
     config, tensors, *_ = tiny(name)
     logits, _ = slow(model_of(config, tensors, torch.bfloat16), columns())
     twin = twin_of(config, tensors)
@@ -263,20 +263,20 @@ def _loaded(folder: Path, config: DualConfig) -> DualLM:
 
 
 @pytest.mark.parametrize("name", ["s2-pro", "s1"])
-def test_a_folder_of_the_hubs_layout_is_the_same_model(name: Model, tmp_path: Path) -> None:
+def test_hub_layout_gives_the_same_model(name: Model, tmp_path: Path) -> None:
     config = DualConfig.read(write_model(tmp_path, name))
     loaded = _loaded(tmp_path, config)
     logits, _ = slow(loaded, columns())
     assert torch.equal(logits, tiny(name)[3])
 
 
-def test_a_pth_whose_names_have_a_prefix_is_the_same_model(tmp_path: Path) -> None:
+def test_prefixed_pth_gives_the_same_model(tmp_path: Path) -> None:
     config, tensors, _, logits, _ = tiny("s1")
     torch.save({"state_dict": {f"model.{name}": tensor for name, tensor in tensors.items()}}, tmp_path / "model.pth")
     assert torch.equal(slow(_loaded(tmp_path, config), columns())[0], logits)
 
 
-def test_names_of_both_files_are_one() -> None:
+def test_common_names() -> None:
     assert common_name("text_model.model.layers.3.attention.wo.weight") == "layers.3.attention.wo.weight"
     assert common_name("audio_decoder.codebook_embeddings.weight") == "codebook_embeddings.weight"
     assert common_name("audio_decoder.project_in.bias") == "fast_project_in.bias"
@@ -284,7 +284,7 @@ def test_names_of_both_files_are_one() -> None:
     assert common_name("model.audio_projector.weight") is None
 
 
-def test_what_is_left_out_of_a_flat_configuration_is_as_in_the_reference() -> None:
+def test_flat_configuration_defaults() -> None:
     values = config_json("s1")
     for name in [name for name in values if name.startswith("fast_")]:
         del values[name]
@@ -317,8 +317,8 @@ COLDER = ("p = logits", "logits, temperature = logits / max(temperature, 1e-5), 
     ("top_k", "old", "new"),
     [(5, "", ""), (30, "", ""), (200, "", ""), (5, "rank < top_k", "True"), (30, *CROSSING), (30, *COLDER)],
 )
-def test_every_draw_is_the_twins_and_a_rule_turned_round_shows(top_k: int, old: str, new: str) -> None:
-    """Rows have settings of their own."""
+def test_draws_equal_twin(top_k: int, old: str, new: str) -> None:
+    """Rows have different settings."""
     logits, u, settings = _logits(), _uniform(), [SETTINGS[i % len(SETTINGS)] for i in range(200)]
     temperature, top_p = torch.tensor(settings).T
     ours = choose(Likeliest.of(logits, top_k), temperature, top_p, u).tolist()
@@ -340,8 +340,8 @@ def test_draws_follow_the_probabilities() -> None:
     ("recent", "again", "chosen"),
     [([-1] * WINDOW, True, 1), ([-1] * 9 + [1], True, 0), ([1] + [-1] * 9, True, 0), ([-1] * 9 + [1], False, 1)],
 )
-def test_a_repetition_is_drawn_once_more(recent: list[int], again: bool, chosen: int) -> None:
-    """The second draw has settings and randomness of its own, so that it may say something else."""
+def test_repeated_token_is_redrawn(recent: list[int], again: bool, chosen: int) -> None:
+    """The redraw has its own settings and random numbers."""
     logits = torch.tensor([[1.1, 1.2, 1.0, -9.0]])
     cold, narrow = torch.tensor([0.0]), torch.tensor([0.0])
     u = torch.full((1, 4), 0.5), torch.tensor([[0.99, 0.01, 0.01, 0.5]])
@@ -349,7 +349,7 @@ def test_a_repetition_is_drawn_once_more(recent: list[int], again: bool, chosen:
     assert got.item() == chosen
 
 
-def test_the_end_of_speech_is_no_repetition() -> None:
+def test_end_of_speech_is_never_redrawn() -> None:
     logits, one = torch.tensor([[0.0, 0.0, 9.0]]), torch.ones(1)
     u = torch.tensor([[0.5, 0.5, 0.5]]), torch.tensor([[0.99, 0.99, 0.01]])
     assert (
@@ -363,7 +363,7 @@ def _mix(z: int) -> int:
     return z ^ (z >> 31)
 
 
-def test_randomness_is_splitmix64_of_seed_and_frame() -> None:
+def test_uniform_is_splitmix64() -> None:
     seeds, frames = torch.tensor([0, 7, 2**32 - 1]), torch.tensor([0, 3, 1000])
     for row, (seed, frame) in enumerate(zip(seeds.tolist(), frames.tolist(), strict=True)):
         state = _mix((_mix(seed) + frame) & MASK)

@@ -32,7 +32,7 @@ def chat(tmp_path: Path) -> ChatPrompts:
 
 
 def shown(columns: Tensor) -> str:
-    """Text as it is, a frame as its codes in braces."""
+    """Format columns: text as is, frames as codes in braces."""
     names = {number: token for token, number in IDS.items()}
     out = ""
     for token, *codes in columns.tolist():
@@ -45,13 +45,13 @@ def shown(columns: Tensor) -> str:
     return out
 
 
-def test_a_system_message_then_turns(chat: ChatPrompts) -> None:
+def test_chat_prompt_without_references(chat: ChatPrompts) -> None:
     assert shown(chat.start(())) == SYSTEM + "<|im_end|>\n"
     assert shown(chat.turn("Hello.")) == "<|im_start|>user\nHello." + SPEAK
     assert shown(chat.end()) == "<|im_end|>\n"
 
 
-def test_references_are_in_the_system_message(chat: ChatPrompts) -> None:
+def test_chat_prompt_with_references(chat: ChatPrompts) -> None:
     untagged = [Reference("One.", CODES[:1]), Reference("Two.", CODES)]
     numbered = "<|speaker:0|>One.\n<|speaker:1|>Two.\n\nSpeech:\n{3,1,2}{3,1,2}{4,5,6}<|im_end|>\n"
     assert shown(chat.start(untagged)) == REFERRING + numbered
@@ -61,7 +61,7 @@ def test_references_are_in_the_system_message(chat: ChatPrompts) -> None:
     )
 
 
-def test_text_and_speech_in_turn(tmp_path: Path) -> None:
+def test_interleaved_prompt(tmp_path: Path) -> None:
     tokenizer = load_tokenizer(write_model(tmp_path, "s1"), VOCABULARY)
     interleaved = InterleavedPrompts(tokenizer, SPEECH[0], CODEBOOKS)
     assert shown(interleaved.start(())) == "<|interleave|>"
@@ -69,8 +69,8 @@ def test_text_and_speech_in_turn(tmp_path: Path) -> None:
     assert shown(whole) == "<|interleave|><|speaker:0|>One.{3,1,2}{4,5,6}<|im_end|><|speaker:0|>Hello."
 
 
-def test_parts_are_tokenised_by_themselves(tmp_path: Path) -> None:
-    """A piece that would span two parts is never made."""
+def test_parts_are_tokenized_separately(tmp_path: Path) -> None:
+    """No token spans two parts."""
     write_table(tmp_path, (b">H", b"He"))
     prompts = InterleavedPrompts(load_tokenizer(tmp_path, VOCABULARY + 2), SPEECH[0] + 2, CODEBOOKS)
     assert prompts.turn("He")[:, 0].tolist()[-2:] == [ord(">"), 257]
@@ -94,20 +94,20 @@ PAIRS = (b"lo", b"hel", b"he", b" h", b"hello", b"  ", b"ab", b"bc", b"e4", b"??
         ("<|speaker:0|>", [bytes([c]) for c in b"<|speaker:0|>"]),
     ],
 )
-def test_the_table_of_byte_pairs(text: str, pieces: list[bytes | str], tmp_path: Path) -> None:
+def test_table_tokenizer(text: str, pieces: list[bytes | str], tmp_path: Path) -> None:
     write_table(tmp_path, PAIRS)
     table = [*(bytes([i]) for i in range(256)), *PAIRS]
     ids = [IDS[p] + len(PAIRS) if isinstance(p, str) else table.index(p) for p in pieces]
     assert TableTokenizer(tmp_path / "tokenizer.tiktoken", tmp_path / "special_tokens.json").encode(text) == ids
 
 
-def test_speech_tokens_are_those_of_the_files(tmp_path: Path) -> None:
+def test_speech_ids(tmp_path: Path) -> None:
     for name in ("s2-pro", "s1"):
         tokenizer = load_tokenizer(write_model(tmp_path / name, name), VOCABULARY)
         assert speech_ids(config_of(name), tokenizer) == SPEECH
 
 
-def test_without_its_library_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_tokenizers_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_model(tmp_path, "s2-pro")
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(MissingExtra, match="open-weights"):

@@ -1,4 +1,4 @@
-"""The runner and the engine's scheduler over it: whole runs as the twin has them, whatever else the batch does."""
+"""The runner under the engine's scheduler: codes equal the twin's, independent of the batch."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ class Parts(NamedTuple):
     model: DualLM
     prompts: Prompts
     ahead: bool
-    """Whether frames are launched before those before them are read, as on a CUDA device."""
+    """Whether frames are launched ahead, as on a CUDA device."""
 
     def runner(self, rows: int) -> DualRunner:
         return DualRunner(self.model, self.prompts, rows, ahead=self.ahead)
 
 
 def _lasting(config: DualConfig) -> dict[str, Tensor]:
-    """Weights that do not end their speech at once."""
+    """Weights whose speech does not end at once."""
     tensors = tensors_of(config)
     tensors["embeddings.weight" if config.tied else "output.weight"][SPEECH[2]] *= 0.2
     return tensors
@@ -118,11 +118,11 @@ def say(scheduler: Scheduler, *sequences: Sequence) -> list[list[list[int]]]:
 
 def begin(runner: DualRunner, row: int, voice: DualVoice = NOBODY, seed: int = 0, text: str = "Hello.") -> None:
     runner.admit(row, voice, SETTINGS, seed)
-    runner.more(row, Turn(text, ""))
+    runner.add_segment(row, Turn(text, ""))
 
 
 def said(runner: DualRunner, row: int, *others: int) -> RowStep:
-    """The row's next frame, or the end of its speech."""
+    """Step a row until its next frame or the end."""
     while (step := runner.step([row, *others])[0]).codes is None and not step.ended:
         pass
     return step
@@ -148,7 +148,7 @@ def twins(
     ("temperature", "penalty", "prefill"),
     [(0.8, 1.2, 512), (0.3, 1.2, 7), (0.3, 1.0, 64), (0.0, 1.2, 1), (0.0, 1.0, 512)],
 )
-def test_a_run_is_the_twins_code_for_code(
+def test_codes_equal_twin(
     parts: Parts,
     running: Callable[..., Scheduler],
     temperature: float,
@@ -156,7 +156,7 @@ def test_a_run_is_the_twins_code_for_code(
     prefill: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What repeats is drawn once more where the penalty is above 1; prompts are read in pieces of any size."""
+    """With redraws if the penalty is above 1, and any prefill size."""
     monkeypatch.setattr(runner_module, "PREFILL", prefill)
     settings, voice, prompts = Settings(temperature, 0.9, penalty), reference(), parts.prompts
     prompt = torch.cat((prompts.start(_tagged(prompts, voice)), prompts.turn("Hello.")))
@@ -170,8 +170,8 @@ def _tagged(prompts: Prompts, voice: DualVoice) -> tuple[Reference, ...]:
     return tuple(Reference(tag + one.text, one.codes) for one in voice.references)
 
 
-def test_turns_follow_each_other_as_one_conversation(parts: Parts, running: Callable[..., Scheduler]) -> None:
-    """What was said stays before the model: the second turn is that of the whole conversation read anew."""
+def test_turns_continue_the_conversation(parts: Parts, running: Callable[..., Scheduler]) -> None:
+    """The second turn equals that of the complete conversation as one prompt."""
     prompts = parts.prompts
     scheduler = running()
     made = sequence("First.", "Second.", seed=5, frames=12)
@@ -184,7 +184,7 @@ def test_turns_follow_each_other_as_one_conversation(parts: Parts, running: Call
     assert second.tolist() == twins(parts, before, 5, first=steps)[:12]
 
 
-def test_a_long_prompt_stalls_nobody(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_prompt_does_not_stall_other_rows(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner_module, "PREFILL", 8)
     runner = parts.runner(2)
     begin(runner, 0)
@@ -197,7 +197,7 @@ def test_a_long_prompt_stalls_nobody(parts: Parts, monkeypatch: pytest.MonkeyPat
     assert waited > 60 // 8
 
 
-def test_parked_and_resumed_says_the_same(parts: Parts) -> None:
+def test_parked_row_resumes_unchanged(parts: Parts) -> None:
     def run(*parked_after: int) -> list[RowStep]:
         runner, row, steps = parts.runner(3), 0, []
         begin(runner, row, reference(), 9)
@@ -214,7 +214,7 @@ def test_parked_and_resumed_says_the_same(parts: Parts) -> None:
     assert codes_of(run()) == codes_of(run(0, 3, 8))
 
 
-def test_references_are_read_once(parts: Parts) -> None:
+def test_references_are_prefilled_once(parts: Parts) -> None:
     runner = parts.runner(2)
     prefill = Mock(side_effect=runner._step.prefill)
     runner._step.prefill = prefill  # type: ignore[method-assign]
@@ -232,7 +232,7 @@ def test_references_are_read_once(parts: Parts) -> None:
     assert len(runner.rows[0].waiting) == start
 
 
-def test_references_of_one_voice_are_of_one_speaker(parts: Parts) -> None:
+def test_references_share_a_speaker_tag(parts: Parts) -> None:
     codes = reference().references[0].codes
     texts = ["One.", "Two.", "<|speaker:1|>Another speaks."]
     runner = parts.runner(1)
@@ -242,7 +242,7 @@ def test_references_of_one_voice_are_of_one_speaker(parts: Parts) -> None:
     assert torch.equal(runner.rows[0].start, parts.prompts.start(tagged))
 
 
-def test_the_next_frame_is_launched_before_this_one_is_read(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_next_frame_is_launched_ahead(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     runner, calls = parts.runner(1), Mock()
     begin(runner, 0)
     said(runner, 0)
@@ -256,7 +256,7 @@ def test_the_next_frame_is_launched_before_this_one_is_read(parts: Parts, monkey
     assert runner._step.unread == parts.ahead
 
 
-def test_no_more_references_are_kept_than_one_slot_holds(parts: Parts) -> None:
+def test_prefix_cache_is_bounded(parts: Parts) -> None:
     runner = parts.runner(1)
     for number in range(9):
         begin(runner, 0, reference(number, frames=80))
@@ -266,8 +266,8 @@ def test_no_more_references_are_kept_than_one_slot_holds(parts: Parts) -> None:
     assert reference(8, frames=80).key in runner._prefixes
 
 
-def test_rows_beside_are_left_alone(parts: Parts) -> None:
-    """A row that is not stepped keeps what it holds, though the batch computes something in its place."""
+def test_idle_rows_are_unchanged(parts: Parts) -> None:
+    """A row that is not stepped keeps its slot, although the batch computes at its index."""
     runner = parts.runner(3)
     for row in range(3):
         begin(runner, row, reference(row), row)
@@ -279,20 +279,20 @@ def test_rows_beside_are_left_alone(parts: Parts) -> None:
     assert torch.equal(runner.slots.take(1, place), held)
 
 
-def test_what_was_said_is_forgotten_where_there_is_no_room(parts: Parts) -> None:
+def test_old_turns_are_dropped_for_room(parts: Parts) -> None:
     runner = parts.runner(1)
     runner.admit(0, reference(), SETTINGS, 2)
     for turn in range(7):
-        runner.more(0, Turn(f"Turn {turn}: " + "and so on " * 6, ""))
+        runner.add_segment(0, Turn(f"Turn {turn}: " + "and so on " * 6, ""))
         for _ in range(40):
             if runner.step([0])[0].ended:
                 break
         assert runner.rows[0].state.position <= runner.model.positions
     with pytest.raises(EngineError, match="shorter references, or a smaller chunk_length"):
-        runner.more(0, Turn("x" * 300, ""))
+        runner.add_segment(0, Turn("x" * 300, ""))
 
 
-def test_a_full_slot_cuts_the_speech_off(parts: Parts) -> None:
+def test_full_slot_cuts_speech(parts: Parts) -> None:
     runner = parts.runner(1)
     begin(runner, 0, seed=2)
     said(runner, 0)
@@ -300,11 +300,11 @@ def test_a_full_slot_cuts_the_speech_off(parts: Parts) -> None:
     held.ready.clear()
     held.state = replace(held.state, position=runner.model.positions - 2)
     assert [(one.full, one.ended) for one in (said(runner, 0), said(runner, 0))] == [(False, False), (True, False)]
-    runner.more(0, Turn("Go on.", ""))
+    runner.add_segment(0, Turn("Go on.", ""))
     assert not said(runner, 0).ended
 
 
-def test_cancelled_while_its_prompt_is_read(
+def test_cancel_during_prefill(
     parts: Parts, running: Callable[..., Scheduler], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner_module, "PREFILL", 2)
@@ -325,11 +325,11 @@ def test_cancelled_while_its_prompt_is_read(
     scheduler.submit(made)
     with pytest.raises(Cancelled):
         list(made.frames())
-    assert say(scheduler, sequence(seed=8)) == expected  # in the slot that was left half read
+    assert say(scheduler, sequence(seed=8)) == expected  # in the slot with a partial prompt
 
 
 def _harms(where: str, error: Exception | None) -> Callable[[DualRunner], None]:
-    """Raises the error for the voice with 7 frames of reference; without one, spoils its numbers."""
+    """Raise an error, or write NaN, for the voice with a 7-frame reference."""
 
     def change(runner: DualRunner) -> None:
         step = getattr(runner._step, where)
@@ -362,7 +362,7 @@ MEMORY, BUG = torch.OutOfMemoryError("CUDA out of memory"), KeyError("bug")
         ("launch", None, EngineError, "not finite"),
     ],
 )
-def test_one_that_fails_fails_alone(
+def test_failing_row_fails_alone(
     parts: Parts,
     running: Callable[..., Scheduler],
     where: str,
@@ -381,18 +381,18 @@ def test_one_that_fails_fails_alone(
 
 
 def _mixed(number: int) -> Sequence:
-    """One, two or three turns, cut early or not, of a voice or none."""
+    """One to three turns, with and without cuts and voice."""
     texts = [f"Text {number}, {'and so on ' * i}." for i in range(1 + number % 3)]
     voice = reference(number % 4, frames=30) if number % 2 else NOBODY
     settings = Settings(0.8 * (number % 5 > 0), 0.9, 1.2)
     return sequence(*texts, seed=number, voice=voice, settings=settings, frames=(2, 20, 7)[number % 3])
 
 
-def test_whatever_happens_beside_it_a_sequence_says_the_same(
+def test_codes_are_independent_of_the_batch(
     parts: Parts, running: Callable[..., Scheduler], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More sequences than rows, readers that pause so that rows are parked, callers that leave, memory that runs out."""
-    monkeypatch.setattr(sequence_module, "UNREAD", 6)
+    """More sequences than rows, pausing readers, cancellation, and out-of-memory errors."""
+    monkeypatch.setattr(sequence_module, "MAX_UNREAD_FRAMES", 6)
     monkeypatch.setattr(runner_module, "PREFILL", 40)
 
     def short_of_memory(runner: DualRunner) -> None:
@@ -424,15 +424,15 @@ def test_whatever_happens_beside_it_a_sequence_says_the_same(
             together.submit(one)
             time.sleep(0.02)
             one.cancel()
-            together.poke()
+            together.notify()
         assert list(spoken) == expected
     assert len({str(codes) for codes in expected}) == len(expected)
 
 
-def test_a_row_without_text_cannot_speak(parts: Parts) -> None:
+def test_row_without_text_is_rejected(parts: Parts) -> None:
     runner = parts.runner(1)
     runner.admit(0, NOBODY, SETTINGS, 0)
-    with pytest.raises(EngineError, match="before it was given text"):
+    with pytest.raises(EngineError, match="given text before it is stepped"):
         runner.step([0])
 
 
@@ -444,8 +444,8 @@ def _on_device(folder: Path) -> tuple[DualLM, Prompts]:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_graph_says_what_the_twin_says(tmp_path: Path) -> None:
-    """And so do frames that are launched before the ones before them are read."""
+def test_cuda_graph_equals_eager(tmp_path: Path) -> None:
+    """Also with frames launched ahead."""
     on_device, prompts = _on_device(tmp_path)
     spoken = []
     for graphs, ahead in product((True, False), repeat=2):
@@ -462,7 +462,7 @@ def test_a_graph_says_what_the_twin_says(tmp_path: Path) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_runners_of_two_threads_are_captured_one_after_the_other(tmp_path: Path) -> None:
+def test_concurrent_graph_capture(tmp_path: Path) -> None:
     on_device, prompts = _on_device(tmp_path)
     with ThreadPoolExecutor() as pool:
         runners = list(pool.map(lambda _: DualRunner(on_device, prompts, 2, graphs=True), range(4)))

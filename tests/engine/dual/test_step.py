@@ -1,4 +1,4 @@
-"""What a device is asked to do for a frame: nothing that waits for the host, and nothing that only some devices can."""
+"""Operations of a frame: no synchronization with the host, and none that some devices lack."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def step() -> DualStep:
 
 
 def given(state: RowState | None, position: int, seed: int = 3) -> RowInput:
-    return RowInput(state, position, seed, temperature=0.8, top_p=0.9, again=True)
+    return RowInput(state, position, seed, temperature=0.8, top_p=0.9, redraw=True)
 
 
 class Watch(TorchDispatchMode):
-    """Names of all operations, and the types of what they made."""
+    """Record names and result types of all operations."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -56,8 +56,8 @@ def _prompt(step: DualStep) -> None:
 
 @pytest.mark.parametrize("work", [_frame, _prompt])
 @torch.no_grad()  # where operations are seen in their parts
-def test_nothing_waits_for_the_host_or_needs_64_bits(step: DualStep, work: Callable[[DualStep], None]) -> None:
-    """A graph can hold a frame, and Apple's devices, which have no float64, could make it."""
+def test_frame_has_no_synchronization_and_no_float64(step: DualStep, work: Callable[[DualStep], None]) -> None:
+    """For CUDA graphs, and for Apple devices, which have no float64."""
     with Watch() as watch:
         work(step)
     assert any("scaled_dot_product" in name for name in watch.names)
@@ -65,18 +65,18 @@ def test_nothing_waits_for_the_host_or_needs_64_bits(step: DualStep, work: Calla
     assert watch.types <= {torch.float32, torch.bfloat16, torch.int64, torch.int32, torch.bool}
 
 
-def test_so_it_is_with_the_codec(tmp_path: Any) -> None:
+def test_codec_has_no_synchronization_and_no_float64(tmp_path: Any) -> None:
     codec = CodecFile.open(save_codec(tmp_path / "codec.pth", tiny_tensors())).load(CPU)
     with Watch() as watch:
-        codec.decode_pieces(torch.zeros(2, 3, len(TINY.codebooks), dtype=torch.int64), [None, None])
+        codec.decode_blocks(torch.zeros(2, 3, len(TINY.codebooks), dtype=torch.int64), [None, None])
         codec.encode(torch.ones(100))
     assert not watch.names & HOST_READS
     assert torch.float64 not in watch.types
 
 
 @torch.inference_mode()
-def test_doing_a_frame_twice_is_doing_it_once(step: DualStep) -> None:
-    """A graph runs it a few times before it is captured."""
+def test_frame_is_idempotent(step: DualStep) -> None:
+    """A graph's warm-up runs it several times."""
     step.launch({0: given(START, 0)}, {})
     step.launch({0: given(None, 1)}, {})
     before = step._after.clone()
@@ -85,8 +85,8 @@ def test_doing_a_frame_twice_is_doing_it_once(step: DualStep) -> None:
 
 
 @pytest.mark.parametrize(("rows", "sizes"), [(1, [1]), (3, [1, 2, 3]), (64, [1, 2, 4, 8, 16, 32, 64])])
-def test_all_graphs_are_captured_before_anybody_waits(rows: int, sizes: list[int]) -> None:
-    """Every frame's batch size and length is one of those that were prepared; what captures is a device's affair."""
+def test_all_graph_sizes_are_prepared(rows: int, sizes: list[int]) -> None:
+    """Every batch size and length is among the prepared ones."""
     config = config_of("s2-pro")
     step, graphs = DualStep(model_of(config, tensors_of(config)), rows), Mock()
     step._graphs = graphs
@@ -101,18 +101,18 @@ def test_all_graphs_are_captured_before_anybody_waits(rows: int, sizes: list[int
 
 
 @torch.inference_mode()
-def test_a_row_that_is_forgotten_is_not_read(step: DualStep) -> None:
+def test_dropped_row_is_not_read(step: DualStep) -> None:
     step.launch({0: given(START, 0), 2: given(START, 0, seed=4)}, {})
-    assert step.flies(2)
-    step.forget(2)
-    assert not step.flies(2)
+    assert step.in_flight(2)
+    step.drop(2)
+    assert not step.in_flight(2)
     assert set(step.read()) == {0}
     assert step.unread == 0
 
 
 @torch.inference_mode()
-def test_what_follows_the_end_of_speech_is_within_the_vocabulary() -> None:
-    """The frame after the last is made before anybody knows that there is none."""
+def test_frame_after_end_of_speech_is_in_vocabulary() -> None:
+    """The frame after the end is launched before the end is known."""
     config = config_of("s2-pro")
     tensors = tensors_of(config)
     tensors["embeddings.weight"][SPEECH[2]] = 100 * tensors["embeddings.weight"][SPEECH[0] + 5]

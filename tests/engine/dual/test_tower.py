@@ -1,4 +1,4 @@
-"""Matrices of 8 bits: as near as rounding allows, and what they change of the depth transformer's logits."""
+"""Int8 matrices: error bounds, and the effect on depth logits."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import torch
 from tests.engine.dual.tiny import SPEECH, config_of, tensors_of, write_model
 from tests.engine.dual.tiny_codec import REAL_TIME, save_codec, tiny_tensors
 from voicelab.engine.dual.model import DualLM
-from voicelab.engine.dual.tower import Int8Matrix, Slots, dequantised, linear
+from voicelab.engine.dual.tower import Int8Matrix, Slots, dequantized, linear
 from voicelab.engine.local import LocalBackend
 from voicelab.errors import EngineError
 from voicelab.lab import Lab
 
 
 @pytest.mark.parametrize("shape", [(32,), (1, 32), (3, 5, 32)])
-def test_a_product_is_within_half_a_step_of_every_weight(shape: tuple[int, ...]) -> None:
+def test_int8_product_error_bound(shape: tuple[int, ...]) -> None:
     weight, x = torch.randn(48, 32), torch.randn(shape)
     rounded = Int8Matrix.of(weight)
     near = linear(x, rounded)
     assert near.shape == (*shape[:-1], 48)
     restored = rounded.weight.float() * rounded.scale[:, None]
     torch.testing.assert_close(near, linear(x, restored), atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(near, dequantised(x, rounded), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(near, dequantized(x, rounded), atol=1e-5, rtol=1e-5)
     assert bool(((restored - weight).abs() <= 0.5001 * rounded.scale[:, None]).all())
 
 
@@ -32,8 +32,8 @@ def test_a_row_of_zeros_stays_zero() -> None:
     assert not linear(torch.ones(1, 4), Int8Matrix.of(torch.zeros(2, 4))).any()
 
 
-def test_the_depth_transformer_changes_by_little_and_the_slow_one_not_at_all() -> None:
-    """Logits of the first passes, beside a spread of several; an eighth of the bits in the wrong place would be far more."""
+def test_int8_depth_changes_only_depth_logits() -> None:
+    """Logits of the first passes; a layout error would change them far more."""
     config = config_of("s2-pro")
     tensors = tensors_of(config)
     model = DualLM(config, lambda name, *_: tensors[name], SPEECH, 64)
@@ -53,7 +53,7 @@ def test_the_depth_transformer_changes_by_little_and_the_slow_one_not_at_all() -
     assert 0 < float((near - exact).std()) < 0.03 * float(exact.std())
 
 
-def test_a_backend_with_8_bits_has_a_fingerprint_of_its_own(tmp_path: Path) -> None:
+def test_int8_depth_changes_the_fingerprint(tmp_path: Path) -> None:
     save_codec(write_model(tmp_path / "s1", "s1") / "codec.pth", tiny_tensors(REAL_TIME))
     spoken, prints = [], set()
     for int8_depth in (False, True):

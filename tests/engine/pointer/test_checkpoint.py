@@ -1,4 +1,4 @@
-"""Checkpoints: what is saved is loaded, and what is not one of ours is refused by name."""
+"""Checkpoints: round trip, and rejection of invalid files with their names."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def saved(tmp_path: Path) -> Path:
 
 
 def _rewrite(path: Path, meta: Any = None, **changes: torch.Tensor | None) -> Path:
-    """The checkpoint again, with another description or with tensors replaced (None: left out)."""
+    """Rewrite the checkpoint with changed metadata or tensors (None removes one)."""
     with safe_open(path, framework="pt") as file:
         old = json.loads(file.metadata()["voicelab"])
     tensors = load_file(path)
@@ -46,7 +46,7 @@ def _rewrite(path: Path, meta: Any = None, **changes: torch.Tensor | None) -> Pa
 
 
 def _is_nearly(found: nn.Module, model: nn.Module, rounded: str = "") -> None:
-    """Half precision, and matrices within half a step (and 16 bits) of the 127 between 0 and the largest of their row."""
+    """Compare up to float16 and int8 quantization."""
     for name, value in model.state_dict().items():
         if value.dim() == 2 and name.startswith(rounded):
             assert ((found.state_dict()[name] - value).abs() <= 0.565 * value.abs().amax(1, keepdim=True) / 127).all()
@@ -54,7 +54,7 @@ def _is_nearly(found: nn.Module, model: nn.Module, rounded: str = "") -> None:
             torch.testing.assert_close(found.state_dict()[name], value.half().float())
 
 
-def test_what_is_saved_is_loaded(saved: Path) -> None:
+def test_save_and_load_roundtrip(saved: Path) -> None:
     found = checkpoint.load(saved)
     assert (found.codec.config, found.lm.config) == (CODEC, LANGUAGE)
     assert found.presets == (ADA, BEN)
@@ -68,7 +68,7 @@ def test_what_is_saved_is_loaded(saved: Path) -> None:
     assert found.codec.decode(codes).shape == (1, 4 * CODEC.hop)
 
 
-def test_the_digest_tells_weights_apart(saved: Path) -> None:
+def test_digest_depends_on_the_weights(saved: Path) -> None:
     first = checkpoint.load(saved).digest
     assert len(first) == 16
     assert checkpoint.load(saved).digest == first
@@ -82,23 +82,23 @@ def _refused(path: Path, why: str) -> None:
     assert path.name in str(caught.value)
 
 
-def test_a_missing_file(tmp_path: Path) -> None:
+def test_missing_file_is_rejected(tmp_path: Path) -> None:
     _refused(tmp_path / "nowhere.safetensors", "cannot be read")
 
 
-def test_a_folder_without_a_checkpoint(tmp_path: Path) -> None:
+def test_folder_without_a_checkpoint_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=r"voice\.safetensors cannot be read"):
         checkpoint.load(tmp_path)
 
 
 @pytest.mark.parametrize("keep", [0, 5, 8, 100, 3000, -1])
-def test_a_file_cut_off(saved: Path, keep: int) -> None:
+def test_truncated_file_is_rejected(saved: Path, keep: int) -> None:
     cut = saved.with_name("cut.safetensors")
     cut.write_bytes(saved.read_bytes()[:keep])
     _refused(cut, "cannot be read")
 
 
-def test_no_safetensors_at_all(tmp_path: Path) -> None:
+def test_pickle_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "pickle.safetensors"
     torch.save({"weight": torch.zeros(3)}, path)
     _refused(path, "cannot be read")
@@ -111,7 +111,7 @@ FOREIGN = (None, {"other": "x"}, {"voicelab": "null"}, {"voicelab": '{"codec": {
     ("metadata", "why"),
     [*((one, "not written by voicelab") for one in FOREIGN), ({"voicelab": "{"}, "cannot be read")],
 )
-def test_weights_of_somebody_else(tmp_path: Path, metadata: dict[str, str] | None, why: str) -> None:
+def test_foreign_safetensors_are_rejected(tmp_path: Path, metadata: dict[str, str] | None, why: str) -> None:
     path = tmp_path / "foreign.safetensors"
     save_file({"weight": torch.zeros(3)}, path, metadata=metadata)
     _refused(path, why)
@@ -125,8 +125,8 @@ def test_weights_of_somebody_else(tmp_path: Path, metadata: dict[str, str] | Non
         ({"lm": LANGUAGE.to_dict() | {"slow": LANGUAGE.slow.to_dict() | {"rope_theta": 1e6}}}, "rope_theta"),
     ],
 )
-def test_a_field_of_a_newer_version(saved: Path, changed: dict[str, Any], field: str) -> None:
-    _refused(_rewrite(saved, lambda old: old | changed), f"does not know.*{field}")
+def test_unknown_field_is_rejected(saved: Path, changed: dict[str, Any], field: str) -> None:
+    _refused(_rewrite(saved, lambda old: old | changed), f"unknown fields.*{field}")
 
 
 @pytest.mark.parametrize(
@@ -150,24 +150,24 @@ def test_a_field_of_a_newer_version(saved: Path, changed: dict[str, Any], field:
     ],
     ids=str,
 )
-def test_a_description_that_does_not_fit(saved: Path, changed: dict[str, Any]) -> None:
+def test_invalid_metadata_is_rejected(saved: Path, changed: dict[str, Any]) -> None:
     _refused(_rewrite(saved, lambda old: old | changed), "weights")
 
 
 @pytest.mark.parametrize("name", ["codec.decoder.leave.bias", "lm.begin", "voices.ben"])
-def test_a_tensor_that_is_missing(saved: Path, name: str) -> None:
+def test_missing_tensor_is_rejected(saved: Path, name: str) -> None:
     _refused(_rewrite(saved, **{name: None}), name.rpartition(".")[2])
 
 
 @pytest.mark.parametrize("name", ["codec.decoder.leave.bias", "lm.begin", "voices.ben"])
 @pytest.mark.parametrize("number", [torch.nan, torch.inf])
-def test_numbers_that_are_not_finite(saved: Path, name: str, number: float) -> None:
+def test_non_finite_tensor_is_rejected(saved: Path, name: str, number: float) -> None:
     tensor = load_file(saved)[name]
     tensor[0] = number
     _refused(_rewrite(saved, **{name: tensor}), "finite|damaged")
 
 
-def test_a_voice_of_another_size(saved: Path) -> None:
+def test_voice_of_wrong_size_is_rejected(saved: Path) -> None:
     _refused(_rewrite(saved, **{"voices.ben": torch.zeros(3)}), "ben")
 
 
@@ -178,33 +178,33 @@ UNSAFE = re.compile(
 )
 
 
-def test_no_file_that_runs_code_is_ever_read() -> None:
-    """Weights may come from strangers: neither pickle nor what unpickles is named anywhere in the package."""
+def test_package_never_unpickles() -> None:
+    """Weights are untrusted: the package uses neither pickle nor functions that unpickle."""
     package = Path(voicelab.__file__).parent
     unsafe = {
         (path.relative_to(package), m[0])
         for path in package.rglob("*.py")
         for m in UNSAFE.finditer(path.read_text("utf-8"))
     }
-    # .ci/house.py sees to it that it loads plain tensors only.
+    # .ci/house.py checks that it loads plain tensors only.
     assert unsafe == {(Path("engine/dual/files.py"), "torch.load")}
 
 
-def test_it_speaks_english_unless_it_says_what_else(saved: Path) -> None:
+def test_languages_default_to_english(saved: Path) -> None:
     assert checkpoint.load(saved).languages == ("en",)
     assert checkpoint.load(_rewrite(saved, lambda old: {**old, "languages": ["en"]})).languages == ("en",)
     for languages in (["en", "fr"], []):
-        _refused(_rewrite(saved, lambda old, said=languages: {**old, "languages": said}), "this version reads")
+        _refused(_rewrite(saved, lambda old, said=languages: {**old, "languages": said}), "languages must be among")
 
 
-def test_mandarin_needs_its_phones(saved: Path, tmp_path: Path) -> None:
-    _refused(_rewrite(saved, lambda old: {**old, "languages": ["en", "zh"]}), "knows no phone of it")
+def test_mandarin_requires_mandarin_phones(saved: Path, tmp_path: Path) -> None:
+    _refused(_rewrite(saved, lambda old: {**old, "languages": ["en", "zh"]}), "no Mandarin phones")
     both = dataclasses.replace(LANGUAGE, phones=len(ALL_PHONES))
     path = tmp_path / "both" / checkpoint.EMBEDDED
     checkpoint.save(path, make_codec(), make_lm(config=both), {ADA: speaker(1)}, {}, ("en", "zh"))
     assert checkpoint.load(path).languages == ("en", "zh")
-    checkpoint.save_small(path.with_name(checkpoint.SMALL), make_lm(), checkpoint.load(path), {})
-    with pytest.raises(WeightsError, match="knows no phone of it"):
+    checkpoint.save_small(path.with_name(checkpoint.S1_FILE), make_lm(), checkpoint.load(path), {})
+    with pytest.raises(WeightsError, match="no Mandarin phones"):
         checkpoint.load_small(checkpoint.load(path.parent))
 
 
@@ -213,14 +213,14 @@ LARGER = dataclasses.replace(LANGUAGE, slow=dataclasses.replace(LANGUAGE.slow, l
 
 @pytest.fixture
 def folder(saved: Path) -> Path:
-    """Two models on one codec, the larger one the first."""
+    """Two models on one codec; the larger is the primary."""
     main = saved.with_name(checkpoint.EMBEDDED)
     checkpoint.save(main, make_codec(), make_lm(5, LARGER), {ADA: speaker(1), BEN: speaker(2)}, {})
-    checkpoint.save_small(main.with_name(checkpoint.SMALL), make_lm(), checkpoint.load(main), {"step": 4})
+    checkpoint.save_small(main.with_name(checkpoint.S1_FILE), make_lm(), checkpoint.load(main), {"step": 4})
     return main.parent
 
 
-def test_a_folder_holds_two_models_on_one_codec(folder: Path) -> None:
+def test_folder_with_two_models_on_one_codec(folder: Path) -> None:
     found = checkpoint.load(folder)
     alone = checkpoint.load(folder / checkpoint.EMBEDDED)
     assert (alone.small, alone.small_digest) == (None, None)
@@ -233,8 +233,8 @@ def test_a_folder_holds_two_models_on_one_codec(folder: Path) -> None:
         checkpoint.load_small(alone)
 
 
-def test_the_codecs_digest_is_the_codecs(saved: Path) -> None:
-    """Another language model or voice beside it changes nothing; another codec does."""
+def test_codec_digest_depends_on_the_codec_only(saved: Path) -> None:
+    """Independent of language model and voices."""
     one = checkpoint.load(saved).codec_digest
     others = _rewrite(saved, **{"voices.ada": speaker(5).half(), "lm.begin": torch.ones(32).half()})
     assert checkpoint.load(others).codec_digest == one
@@ -242,15 +242,15 @@ def test_the_codecs_digest_is_the_codecs(saved: Path) -> None:
     assert checkpoint.load(_rewrite(saved, **{"codec.decoder.leave.bias": bias + 1})).codec_digest != one
 
 
-def test_a_second_model_on_another_codec_is_refused(folder: Path) -> None:
+def test_second_model_for_another_codec_is_rejected(folder: Path) -> None:
     checkpoint.save(folder / checkpoint.EMBEDDED, make_codec(9), make_lm(), {ADA: speaker(1)}, {})
-    with pytest.raises(WeightsError, match=r"s1\.safetensors: its language model is on another codec"):
+    with pytest.raises(WeightsError, match=r"s1\.safetensors: the language model is for another codec"):
         checkpoint.load(folder)
 
 
-def test_a_second_model_that_is_damaged_is_refused(folder: Path) -> None:
-    """What it is, at once; its tensors, when they are read."""
-    small = folder / checkpoint.SMALL
+def test_damaged_second_model_is_rejected(folder: Path) -> None:
+    """Its metadata at once; its tensors when they are loaded."""
+    small = folder / checkpoint.S1_FILE
     whole = small.read_bytes()
     small.write_bytes(whole[:50])
     with pytest.raises(WeightsError, match=r"s1\.safetensors cannot be read"):
@@ -262,5 +262,5 @@ def test_a_second_model_that_is_damaged_is_refused(folder: Path) -> None:
     with safe_open(small, framework="pt") as file:
         metadata = file.metadata()
     save_file(tensors, small, metadata=metadata)
-    with pytest.raises(WeightsError, match=r"s1\.safetensors: lm\.begin holds numbers that are not finite"):
+    with pytest.raises(WeightsError, match=r"s1\.safetensors: lm\.begin has values that are not finite"):
         checkpoint.load_small(found)

@@ -1,4 +1,4 @@
-"""Codes to audio and back: streamed is whole, causal, and of the lengths that the contract names."""
+"""The codec: streaming, causality, lengths, quantization and filters."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ def _same(found: Tensor, wanted: Tensor) -> None:
 
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cuts=st.lists(st.integers(0, FRAMES), max_size=6), tilt=st.floats(-1, 1))
-def test_streamed_is_whole_for_any_pieces(codec: Codec, cuts: list[int], tilt: float) -> None:
+def test_streaming_equals_decoding_at_once(codec: Codec, cuts: list[int], tilt: float) -> None:
     codes, gain = _codes(codec), torch.linspace(-tilt, tilt, codec.config.filter_bands)
     whole = codec.decode(codes, gain)
     stream = DecoderStream(codec, gain)
     bounds = [0, *sorted(cuts), FRAMES]
-    parts = [stream.feed(codes[:, a:b], last=i == len(cuts)) for i, (a, b) in enumerate(pairwise(bounds))]
+    parts = [stream.feed(codes[:, a:b], final=i == len(cuts)) for i, (a, b) in enumerate(pairwise(bounds))]
     streamed = torch.cat(parts, dim=1)
     assert streamed.shape == whole.shape == (1, FRAMES * codec.config.hop)
     _same(streamed, whole)
 
 
-def test_each_piece_gives_all_samples_it_completes(codec: Codec) -> None:
+def test_each_block_returns_all_completed_samples(codec: Codec) -> None:
     stream, codes, hop = DecoderStream(codec), _codes(codec), codec.config.hop
     sizes = [stream.feed(codes[:, i : i + 1]).shape[1] for i in range(3)]
-    assert [*sizes, stream.feed(codes[:, :0], last=True).shape[1]] == [hop - LAG, hop, hop, LAG]
+    assert [*sizes, stream.feed(codes[:, :0], final=True).shape[1]] == [hop - LAG, hop, hop, LAG]
 
 
-def test_a_frame_changes_no_sample_before_its_window(codec: Codec) -> None:
+def test_decoder_is_causal(codec: Codec) -> None:
     codes, hop = _codes(codec), codec.config.hop
     changed = codes.clone()
     changed[:, 6] = (changed[:, 6] + 1) % 8
@@ -59,7 +59,7 @@ def test_a_frame_changes_no_sample_before_its_window(codec: Codec) -> None:
     assert not torch.allclose(before[:, edge : edge + hop], after[:, edge : edge + hop], atol=1e-3)
 
 
-def test_streams_stand_side_by_side(codec: Codec) -> None:
+def test_streams_are_independent(codec: Codec) -> None:
     codes = _codes(codec, batch=3)
     together = codec.decode(codes)
     for row in range(3):
@@ -74,7 +74,7 @@ def test_the_test_codec_varies_and_stays_finite(codec: Codec) -> None:
     assert float(found.f0.std()) > 5  # else the tests above would pass on a constant
 
 
-def test_f0_and_gains_stay_within_bounds_for_any_latents(codec: Codec) -> None:
+def test_f0_and_gains_are_bounded(codec: Codec) -> None:
     found = codec.decoder.filters(torch.randn(2, 9, codec.config.latent) * 1e4, Carry([None]))
     assert float(found.f0.min()) >= 120 * 2**-1.5 - 1e-3
     assert float(found.f0.max()) <= 120 * 2**2.5 + 1e-3
@@ -98,7 +98,7 @@ def test_encoding_pads_to_whole_frames(codec: Codec, extra: int) -> None:
     assert torch.equal(codes, codec.encode(padded))
 
 
-def test_the_long_windows_of_the_spectrum_tell_a_tone(codec: Codec) -> None:
+def test_long_windows_resolve_a_tone(codec: Codec) -> None:
     hop, rate, bands = codec.config.hop, codec.config.sample_rate, codec.config.mel_bands
     time = torch.arange(8 * hop) / rate
     spectrum = codec.spectrum(torch.sin(2 * torch.pi * 150 * time)[None])
@@ -108,7 +108,7 @@ def test_the_long_windows_of_the_spectrum_tell_a_tone(codec: Codec) -> None:
     assert int(linear.argmax()) == round(150 / (rate / 2048)) - 1  # the bins begin after DC
 
 
-def test_the_short_windows_of_the_spectrum_place_a_click_within_a_step_or_two(codec: Codec) -> None:
+def test_short_windows_localize_a_click(codec: Codec) -> None:
     hop, bands = codec.config.hop, codec.config.mel_bands
     samples = torch.zeros(1, 8 * hop)
     samples[0, 4 * hop + 3 * STEP + STEP // 2] = 1.0
@@ -121,7 +121,7 @@ def test_no_mel_band_is_empty(codec: Codec) -> None:
     assert float(codec.spectrum.mel.max(0).values.min()) > 0.2 / 1024
 
 
-def test_one_beam_codes_what_the_codebooks_before_left_over(codec: Codec) -> None:
+def test_one_beam_is_greedy_residual_quantization(codec: Codec) -> None:
     latents = torch.randn(1, 50, codec.config.latent)
     codes, rest = codec.quantizer.encode(latents, beams=1), latents
     for i, table in enumerate(codec.quantizer.tables):
@@ -131,7 +131,7 @@ def test_one_beam_codes_what_the_codebooks_before_left_over(codec: Codec) -> Non
     torch.testing.assert_close(codec.quantizer.decode(codes), latents - rest)
 
 
-def test_more_beams_find_nearer_sums_and_all_of_them_the_nearest(codec: Codec) -> None:
+def test_more_beams_reduce_quantization_error(codec: Codec) -> None:
     latents = torch.randn(1, 60, codec.config.latent)
 
     def errors(beams: int) -> Tensor:
@@ -143,7 +143,7 @@ def test_more_beams_find_nearer_sums_and_all_of_them_the_nearest(codec: Codec) -
     assert float(four.sum()) < float(one.sum())
 
 
-def test_what_lies_on_the_floor_is_not_rendered() -> None:
+def test_noise_floor_is_not_rendered() -> None:
     filters = Filters(torch.full((1, 3), 100.0), torch.tensor([-8.0, -7.0, -3.0])[None, :, None], torch.zeros(1, 3, 1))
     assert filters.noise.flatten().tolist() == pytest.approx([-14.0, -7.458, -3.347], abs=2e-3)
 
@@ -155,8 +155,8 @@ def test_the_sources_share_the_envelope() -> None:
     torch.testing.assert_close(both, even, atol=2e-3, rtol=0)
 
 
-def test_what_is_rendered_of_a_narrow_peak_is_as_high_as_was_said() -> None:
-    """Bands and the window of synthesis blur it; told plainly, it comes out lower."""
+def test_sharpening_restores_narrow_peaks() -> None:
+    """Bands and synthesis window smear a peak; without sharpening it would be too low."""
     rate, bands, steps = 44_100, 100, 172
     peaks = torch.full((1, steps, bands), -4.0)
     for beside, level in ((-1, -3.25), (0, -2.5), (1, -3.25)):
@@ -184,4 +184,4 @@ def test_codes_survive_the_quantizer(codec: Codec) -> None:
 def test_a_stream_without_frames_is_empty(codec: Codec) -> None:
     stream = DecoderStream(codec)
     assert stream.feed(_codes(codec)[:, :0]).shape == (1, 0)
-    assert stream.feed(_codes(codec)[:, :0], last=True).shape == (1, 0)
+    assert stream.feed(_codes(codec)[:, :0], final=True).shape == (1, 0)

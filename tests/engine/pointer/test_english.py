@@ -1,4 +1,4 @@
-"""English words to phones: the lexicon, letters, homographs by their neighbours, and the guess."""
+"""English pronunciation: lexicon, spelled letters, homographs in context, and the G2P model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from voicelab.engine.pointer.config import PAUSES, PHONES
 from voicelab.engine.pointer.english import (
     _HOMOGRAPHS,
     LETTERS,
-    LONGEST,
+    MAX_LETTERS,
     PER_LETTER,
     Guesser,
     Lexicon,
@@ -27,7 +27,7 @@ from voicelab.errors import WeightsError
 
 
 def _stub(word: str) -> tuple[str, ...]:
-    """A guess that can be told from knowledge: one vowel for each letter."""
+    """A recognizable G2P stub: one vowel per letter."""
     return ("oy1",) * len(word)
 
 
@@ -88,18 +88,18 @@ WORDS = {
     ("word", "phones"),
     [pytest.param(w, p, id=f"{group}-{w}") for group, rows in WORDS.items() for w, p in rows.items()],
 )
-def test_table(lexicon: Lexicon, word: str, phones: str) -> None:
+def test_pronunciations(lexicon: Lexicon, word: str, phones: str) -> None:
     assert _said(lexicon, word) == phones
 
 
-def test_exceptions_are_said_as_their_table_has_them(lexicon: Lexicon) -> None:
+def test_exceptions_follow_their_table(lexicon: Lexicon) -> None:
     for word, phones in pairs("english/exceptions").items():
         assert _said(lexicon, word) == phones
         assert _said(lexicon, word.capitalize()) == phones
 
 
 @pytest.mark.parametrize("word", ["dog", "cat", "horse", "boss", "church", "judge", "garage", "fish", "boy", "book"])
-def test_possessives_are_the_word_and_the_sound_of_its_s(lexicon: Lexicon, word: str) -> None:
+def test_possessive_adds_the_plural_sound(lexicon: Lexicon, word: str) -> None:
     stem = lexicon.pronounce(word)
     assert lexicon.pronounce(f"{word}'s") == (*stem, *plural(stem[-1]))
 
@@ -112,11 +112,11 @@ def test_the_apostrophe_after_a_plural_is_silent(lexicon: Lexicon) -> None:
 @pytest.mark.parametrize(
     ("last", "sound"), [("k", "s"), ("th", "s"), ("g", "z"), ("ow1", "z"), ("s", "ax0 z"), ("jh", "ax0 z")]
 )
-def test_the_sound_of_an_s(last: str, sound: str) -> None:
+def test_plural_sound(last: str, sound: str) -> None:
     assert " ".join(plural(last)) == sound
 
 
-def test_a_plural_that_the_lexicon_lacks_is_built(lexicon: Lexicon) -> None:
+def test_plural_not_in_the_lexicon(lexicon: Lexicon) -> None:
     known = load_lexicon()
     word = next(w for w in sorted(known) if w.endswith("ck") and len(w) > 6 and f"{w}s" not in known)
     assert lexicon.pronounce(f"{word}s") == (*known[word].split(" "), "s")
@@ -130,14 +130,14 @@ def test_the_before_a_vowel(lexicon: Lexicon, after: str, sound: str) -> None:
         assert _said(lexicon, word, after) == f"dh {sound}"
 
 
-def test_a_is_the_article_unless_it_stands_alone_as_a_capital(lexicon: Lexicon) -> None:
+def test_a_is_the_article_except_as_single_capital(lexicon: Lexicon) -> None:
     assert _said(lexicon, "a", "k") == "ax0"
     assert _said(lexicon, "A", "k") == "ax0"
     assert _said(lexicon, "a") == "ax0"
     assert _said(lexicon, "A") == "ey1"
 
 
-def test_acronyms_that_are_words_are_said_as_words(lexicon: Lexicon) -> None:
+def test_acronyms_read_as_words(lexicon: Lexicon) -> None:
     assert lexicon.pronounce("NASA") == lexicon.pronounce("nasa")
     assert lexicon.pronounce("NASA's") == (*lexicon.pronounce("nasa"), "z")
     assert lexicon.pronounce("us") != lexicon.pronounce("US")
@@ -154,28 +154,28 @@ def test_acronyms_that_are_words_are_said_as_words(lexicon: Lexicon) -> None:
         ("O'Neil", ("oh", "Neil")),
     ],
 )
-def test_a_name_with_capitals_inside_is_said_in_its_parts(lexicon: Lexicon, word: str, parts: tuple[str, ...]) -> None:
+def test_camel_case_is_read_in_parts(lexicon: Lexicon, word: str, parts: tuple[str, ...]) -> None:
     said = tuple(p.rstrip("01") for p in lexicon.pronounce(word))
     assert said == tuple(p.rstrip("01") for part in parts for p in lexicon.pronounce(part, "k"))
 
 
-def test_names_that_the_lexicon_knows_are_not_taken_apart(lexicon: Lexicon) -> None:
+def test_known_camel_case_is_not_split(lexicon: Lexicon) -> None:
     for word in ("YouTube", "McDonald", "JavaScript", "PayPal", "GitHub"):
         assert lexicon.pronounce(word) == lexicon.pronounce(word.lower())
 
 
-def test_an_unknown_word_is_guessed_in_lower_case(lexicon: Lexicon) -> None:
+def test_unknown_word_uses_the_g2p_model(lexicon: Lexicon) -> None:
     assert lexicon.pronounce("Zorbing") == _stub("zorbing")
     assert lexicon.pronounce("Zorbing's") == (*_stub("zorbing"), "z")
 
 
-def test_a_word_that_the_lexicon_fails_at_is_guessed(lexicon: Lexicon) -> None:
+def test_lexicon_entry_without_vowel_uses_the_g2p_model(lexicon: Lexicon) -> None:
     assert lexicon.look_up("braer") is None  # it has an entry without a vowel
     assert lexicon.pronounce("braer") == _stub("braer")
     assert lexicon.pronounce("hmm") == lexicon.look_up("hmm")
 
 
-def test_endless_capitals_are_not_spelled_to_the_end(lexicon: Lexicon) -> None:
+def test_long_capital_strings_are_not_spelled(lexicon: Lexicon) -> None:
     asked = []
 
     def note(word: str) -> tuple[str, ...]:
@@ -186,7 +186,7 @@ def test_endless_capitals_are_not_spelled_to_the_end(lexicon: Lexicon) -> None:
     assert asked == ["b" * 20_000]
 
 
-def test_the_whole_lexicon_is_within_the_inventory(lexicon: Lexicon) -> None:
+def test_lexicon_is_within_the_inventory(lexicon: Lexicon) -> None:
     names = {name for phones in load_lexicon().values() for name in phones.split(" ")}
     assert names <= set(PHONES[1:]) - set(PAUSES)
     assert {p for phones in LETTERS.values() for p in phones} <= set(PHONES)
@@ -257,21 +257,21 @@ def _said_in(sentence: str, word: str) -> str:
         ("They separate them.", "separate", "s eh1 p er0 ey0 t"),
     ],
 )
-def test_by_its_neighbours(sentence: str, word: str, phones: str) -> None:
+def test_homographs_in_context(sentence: str, word: str, phones: str) -> None:
     assert _said_in(sentence, word) == phones
 
 
-def test_a_pause_ends_the_neighbourhood() -> None:
+def test_context_ends_at_a_pause() -> None:
     assert _said_in("To me, use is all.", "use") == "y uw1 s"
     assert _said_in("I said to, record of records!", "record") == "r eh1 k er0 d"
 
 
-def test_other_words_are_the_lexicons() -> None:
+def test_non_homographs_use_the_lexicon() -> None:
     assert homograph("dog", "the", "barks") is None
     assert homograph("record", "tape", "sales") is None
 
 
-def test_every_sound_is_in_the_inventory() -> None:
+def test_homograph_phones_are_in_the_inventory() -> None:
     assert {phone for pair in _HOMOGRAPHS.values() for said in pair for phone in said.split(" ")} <= set(PHONES)
 
 
@@ -279,15 +279,15 @@ SOUNDS = set(PHONES[1:]) - set(PAUSES)
 
 
 @pytest.mark.parametrize("word", ["voicelab", "zorbing", "flimsington", "krumple", "snarfblatt", "d'artanyan"])
-def test_the_embedded_weights_give_something_that_can_be_said(word: str) -> None:
+def test_g2p_output_is_pronounceable(word: str) -> None:
     found = load_guess()(word)
     assert set(found) <= SOUNDS
     assert any(p[-1] in "01" for p in found)
     assert len(word) / 3 <= len(found) <= 1.3 * len(word)
 
 
-def test_the_embedded_weights_have_learned_the_lexicon() -> None:
-    """Most consonants of common words come out; a guess that is broken gets next to none of them."""
+def test_g2p_matches_the_lexicon() -> None:
+    """Most consonants of common words are correct; a broken model would get almost none."""
     guess, right, all_words = load_guess(), 0, 0
     for word, phones in sorted(load_lexicon().items())[::2500]:
         if not word.isalpha() or len(word) < 4:
@@ -299,12 +299,12 @@ def test_the_embedded_weights_have_learned_the_lexicon() -> None:
     assert right > 0.6 * all_words
 
 
-def test_what_is_longer_than_any_word_is_cut() -> None:
+def test_long_words_are_truncated() -> None:
     guess = load_guess()
-    assert guess("lolo" * 10_000) == guess(("lolo" * 10_000)[:LONGEST])
+    assert guess("lolo" * 10_000) == guess(("lolo" * 10_000)[:MAX_LETTERS])
 
 
-def test_a_word_without_letters_is_nothing() -> None:
+def test_word_without_letters_is_empty() -> None:
     assert load_guess()("123") == ()
 
 
@@ -317,7 +317,7 @@ def _always(phone: int) -> Guesser:
     return model
 
 
-def test_repeats_are_one_and_blanks_are_none() -> None:
+def test_ctc_decoding_merges_repeats_and_drops_blanks() -> None:
     assert _always(PHONES.index("b")).guess("abc") == ("b",)
     assert _always(0).guess("ab") == (*LETTERS["a"], *LETTERS["b"])  # nothing was guessed: it is spelled
     model = _always(PHONES.index("b"))
@@ -325,7 +325,7 @@ def test_repeats_are_one_and_blanks_are_none() -> None:
     assert model.guess("abc") == ("b",) * 4  # b _ b|b _ b|b _ b: a blank parts them
 
 
-def test_padding_changes_no_word() -> None:
+def test_padding_does_not_change_output() -> None:
     torch.manual_seed(0)
     model = Guesser().eval()
     one = torch.tensor([[1, 2, 3]])
@@ -337,13 +337,13 @@ def test_padding_changes_no_word() -> None:
     )
 
 
-def test_the_memory_knows_what_was_asked() -> None:
+def test_g2p_is_cached() -> None:
     guess = load_guess()
     assert guess("zorbing") is guess("zorbing")
 
 
 @pytest.mark.parametrize("kind", ["missing", "damaged", "foreign"])
-def test_weights_that_cannot_be_read_are_refused_by_name(tmp_path: Path, kind: str) -> None:
+def test_unreadable_g2p_weights_are_rejected(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "strange.safetensors"
     if kind == "damaged":
         path.write_bytes(b"\x10\0\0\0\0\0\0\0{")

@@ -32,7 +32,7 @@ def _said(text: str) -> str:
 
 
 def _whole(read: Phonemes) -> None:
-    """What must hold of everything that was read."""
+    """Check the invariants of any output."""
     names = _names(read)
     assert len(read.flags) == len(names)
     assert all(0 < i < len(ALL_PHONES) for i in read.phones)
@@ -65,7 +65,7 @@ def test_a_sentence_begins_with_silence_and_ends_with_a_pause() -> None:
     assert _said("Dogs bark?") == "^ d ao1 g z b aa1 r k ?"
 
 
-def test_a_sentence_inside_begins_with_silence_of_its_own() -> None:
+def test_inner_sentence_begins_with_silence() -> None:
     assert _said("Dogs! Cats, dogs.") == "^ d ao1 g z ! ^ k ae1 t s , d ao1 g z ."
 
 
@@ -78,7 +78,7 @@ def test_a_sentence_inside_begins_with_silence_of_its_own() -> None:
         *((mark, "!") for mark in ("!!", "; !")),
     ],
 )
-def test_punctuation_becomes_one_pause_the_strongest(marks: str, pause: str) -> None:
+def test_strongest_punctuation_sets_the_pause(marks: str, pause: str) -> None:
     begin = "^ " if pause != "," else ""
     assert _said(f"dogs{marks} cats") == f"^ d ao1 g z {pause} {begin}k ae1 t s ."
 
@@ -89,7 +89,7 @@ def test_no_pause_comes_before_the_first_word(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", " ", "...", "?!", "— ,", "'", "123", "é"])
-def test_without_a_word_there_is_nothing(text: str) -> None:
+def test_text_without_words_is_empty(text: str) -> None:
     assert FRONT.read(text) == Phonemes((), (), ())
 
 
@@ -97,7 +97,7 @@ def test_a_hyphen_inside_a_word_is_no_pause() -> None:
     assert _said("dog-cats") == _said("dog cats")
 
 
-def test_words_are_told_as_written_with_their_phones() -> None:
+def test_words_have_their_phone_ranges() -> None:
     read = FRONT.read("The UK's dogs, zorbing.")
     assert [word for word, _, _ in read.words] == ["The", "UK's", "dogs", "zorbing"]
     _, first, after = read.words[3]
@@ -105,7 +105,7 @@ def test_words_are_told_as_written_with_their_phones() -> None:
     _whole(read)
 
 
-def test_the_looks_at_the_word_after_it_and_not_beyond_a_pause() -> None:
+def test_the_depends_on_the_next_word_within_a_clause() -> None:
     assert _said("the apple").startswith("^ dh iy0 ae1")
     assert _said("the dog").startswith("^ dh ax0 d")
     assert _said("the, apple").startswith("^ dh ax0 ,")
@@ -128,7 +128,7 @@ def test_flags(names: list[str], first: list[bool], flags: list[int]) -> None:
     assert flags_of(names, first) == flags
 
 
-def test_a_word_without_a_sound_is_left_out() -> None:
+def test_word_without_phones_is_omitted() -> None:
     silent = FrontEnd(Lexicon(lambda _: ()))
     assert silent.read("zorbing") == Phonemes((), (), ())
     read = silent.read("Dogs zorbing. Cats")
@@ -145,13 +145,13 @@ def test_a_word_without_a_sound_is_left_out() -> None:
         max_size=14,
     )
 )
-def test_whatever_is_read_is_well_formed(tokens: list[str]) -> None:
+def test_output_is_well_formed(tokens: list[str]) -> None:
     _whole(FRONT.read(" ".join(tokens)))
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.text(max_size=60))
-def test_whatever_is_normalized_can_be_read(text: str) -> None:
+def test_normalized_text_can_be_read(text: str) -> None:
     for written in (normalize(text), as_written(text)):
         _whole(FRONT.read(written.text))
 
@@ -179,7 +179,7 @@ def _both(text: str) -> Phonemes:
         ("5个", "^ zh_u3 zh_g zh_e4 ."),
     ],
 )
-def test_chinese_is_read_where_the_voice_speaks_it(text: str, said: str) -> None:
+def test_chinese_phones(text: str, said: str) -> None:
     assert " ".join(_names(_both(text))) == said
 
 
@@ -191,16 +191,16 @@ def test_a_chinese_character_is_a_word_and_carries_its_erhua() -> None:
 
 @given(st.text("好不一儿得你 ab,，。？!'-1", max_size=30))
 @settings(max_examples=150, deadline=None)
-def test_whatever_is_mixed_is_read_whole(text: str) -> None:
+def test_mixed_text_is_read_completely(text: str) -> None:
     _both(text)
 
 
-def test_a_voice_of_english_reads_no_chinese() -> None:
+def test_english_voice_skips_chinese() -> None:
     assert FRONT.read("dogs 你好") == FRONT.read("dogs")
     FRONT.check("你好")
 
 
-def test_without_the_readings_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pypinyin_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pypinyin", None)
     BOTH.check("hello")
     for read in (BOTH.check, BOTH.read):

@@ -1,4 +1,4 @@
-"""Streaming convolutions: a piece at a time is the whole, and only the past is heard."""
+"""Streaming convolutions: equal to processing at once, and causal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _stack() -> LayerGroup:
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(1, LENGTH - 1), max_size=6, unique=True))
-def test_pieces_give_what_the_whole_gives(cuts: list[int]) -> None:
+def test_streaming_equals_processing_at_once(cuts: list[int]) -> None:
     stack, x = _stack(), torch.randn(2, 6, LENGTH)
     end = Carry([None])
     whole = stack(x, end)
@@ -42,7 +42,7 @@ def test_pieces_give_what_the_whole_gives(cuts: list[int]) -> None:
         torch.testing.assert_close(mine, theirs)
 
 
-def test_a_causal_convolution_reaches_exactly_its_kernel_back() -> None:
+def test_causal_convolution_receptive_field() -> None:
     conv = Conv(1, 1, kernel=5)
     x = torch.zeros(1, 1, 12)
     bent = x.clone()
@@ -51,7 +51,7 @@ def test_a_causal_convolution_reaches_exactly_its_kernel_back() -> None:
     assert moved.nonzero().flatten().tolist() == [3, 4, 5, 6, 7]
 
 
-def test_the_encoders_blocks_keep_the_length_and_look_both_ways() -> None:
+def test_encoder_block_is_noncausal_and_keeps_length() -> None:
     block = ConvBlock(4)
     torch.nn.init.ones_(block.scale)
     x = torch.randn(1, 4, 9)

@@ -1,4 +1,4 @@
-"""A product is the product, and each row of it is by itself, whichever way it is made."""
+"""Matrix products, packed and blocked: exact, and independent per row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHAPES = [(768, 256), (256, 704), (7, 3_000), (131, 97), (1, 5), (2048, 256)]
 
 
 def _weight(out: int, width: int) -> torch.Tensor:
-    """What 16 bits hold."""
+    """Random weights, representable in float16."""
     return torch.from_numpy(_rows(out, width)).half().float()
 
 
@@ -25,7 +25,7 @@ def _rows(count: int, width: int, seed: int = 0) -> Floats:
 
 @pytest.mark.parametrize("bits", [16, 32])
 @pytest.mark.parametrize(("out", "width"), SHAPES)
-def test_a_product_is_the_product_and_each_row_is_by_itself(out: int, width: int, bits: int) -> None:
+def test_products_are_exact_per_row(out: int, width: int, bits: int) -> None:
     weight, x, bias = _weight(out, width), _rows(19, width, 1), _rows(1, out, 2)[0]
     weight = {16: weight, 32: weight * 1.001}[bits]
     multiply = linear(weight, torch.from_numpy(bias))
@@ -38,20 +38,20 @@ def test_a_product_is_the_product_and_each_row_is_by_itself(out: int, width: int
     assert np.array_equal(multiply(x[18:])[0], made[18])
 
 
-def test_only_what_loses_nothing_is_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_lossless_weights_are_packed(monkeypatch: pytest.MonkeyPatch) -> None:
     weight = _weight(6, 4)
-    if hasattr(torch, module._HALF) and "fbgemm" in torch.backends.quantized.supported_engines:
+    if hasattr(torch, module._FP16_KERNEL) and "fbgemm" in torch.backends.quantized.supported_engines:
         assert packed(weight) is not None
     assert packed(weight * 1.001) is None
     assert packed(weight * 1e6) is None
-    monkeypatch.setattr(module, "_HALF", "a_function_that_a_later_torch_does_not_have")
+    monkeypatch.setattr(module, "_FP16_KERNEL", "a_function_that_a_later_torch_does_not_have")
     assert packed(weight) is None
 
 
-def test_all_matrices_of_the_package_are_packed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In pieces the voice takes half as long again."""
+def test_embedded_weights_are_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocked products would take 1.5 times as long."""
     if "fbgemm" in torch.backends.quantized.supported_engines:
-        monkeypatch.delattr(module, "pieces")
+        monkeypatch.delattr(module, "blocked")
     weights = checkpoint.load()
     for model in (weights.lm, checkpoint.load_small(weights)):
         PointerRunner(model, 1, module.NumpyStep)

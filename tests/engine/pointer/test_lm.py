@@ -1,4 +1,4 @@
-"""The language model: what it is trained on is what it says, position by position."""
+"""The language model: stepwise inference equals the training forward pass."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from voicelab.engine.pointer.lm import DWELL_STEPS, LM, speaker_statistics
 GREEDY = Settings(temperature=0.0, repetition_penalty=1.0)
 
 
-def test_spoken_step_by_step_is_what_training_sees_at_once(lm: LM) -> None:
-    """The likeliest symbols of whole rows, computed as in training, are the ones that the runner says greedily."""
+def test_stepwise_inference_equals_training_forward(lm: LM) -> None:
+    """Greedy symbols of the runner equal the argmax of the training forward pass."""
     text = phonemes(30)
     runner = PointerRunner(lm, rows=1)
     spoken = begun(runner, 0, text, settings=GREEDY)
@@ -45,7 +45,7 @@ def test_spoken_step_by_step_is_what_training_sees_at_once(lm: LM) -> None:
         assert torch.equal(others.argmax(-1), said[:, i + 1])
 
 
-def test_a_codebooks_logits_do_not_know_its_own_code_nor_later_ones(lm: LM) -> None:
+def test_depth_logits_are_causal_over_codebooks(lm: LM) -> None:
     hidden = torch.randn(4, LANGUAGE.slow.width)
     codes = torch.zeros(4, 3, dtype=torch.int64)
     second, third = depth_logits(lm, hidden, codes)
@@ -57,7 +57,7 @@ def test_a_codebooks_logits_do_not_know_its_own_code_nor_later_ones(lm: LM) -> N
     assert not torch.allclose(depth_logits(lm, hidden, codes)[0], second)
 
 
-def test_a_very_long_dwell_is_told_as_the_longest_that_is_known(lm: LM) -> None:
+def test_dwell_is_clamped(lm: LM) -> None:
     frames, voice = torch.zeros(1, 1, 32), torch.zeros(1, 1, 32)
     longest, longer = (
         lm.step_input(frames, text=frames, dwell=torch.tensor([[d]]), speaker=voice) for d in (DWELL_STEPS - 1, 5000)
@@ -65,7 +65,7 @@ def test_a_very_long_dwell_is_told_as_the_longest_that_is_known(lm: LM) -> None:
     assert torch.equal(longest, longer)
 
 
-def test_speaker_statistics_are_mean_deviation_and_change_over_time() -> None:
+def test_speaker_statistics() -> None:
     latents = torch.tensor([[1.0, 0.0], [3.0, 0.0], [2.0, 0.0]])
     assert speaker_statistics(latents).tolist() == pytest.approx([2.0, 0.0, (2 / 3) ** 0.5, 0.0, 1.5, 0.0])
     assert torch.isfinite(speaker_statistics(latents[:1])).all()  # one frame has no deviation, not an undefined one

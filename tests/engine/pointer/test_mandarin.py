@@ -1,4 +1,4 @@
-"""Characters to syllables: readings, tones as they are said, erhua, and phones that leave the English ones alone."""
+"""Mandarin: readings, tone sandhi, erhua, and the phone inventory."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _said(text: str) -> str:
         ("問題", "uen4 ti2"),
     ],
 )
-def test_what_is_said(text: str, said: str) -> None:
+def test_readings_and_tones(text: str, said: str) -> None:
     assert _said(text) == said
 
 
@@ -90,7 +90,7 @@ READINGS = {
 
 
 @pytest.mark.parametrize(("said", "text"), [(said, text) for said, texts in READINGS.items() for text in texts.split()])
-def test_a_character_of_several_readings(said: str, text: str) -> None:
+def test_polyphonic_characters(said: str, text: str) -> None:
     at = text.index("[")
     text = text.replace("[", "").replace("]", "")
     syllables = [part for part in read(text) if isinstance(part, Syllable)]
@@ -124,7 +124,7 @@ def test_the_english_phones_keep_their_ids() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.text(st.characters(min_codepoint=0x4E00, max_codepoint=0x9FFF), max_size=20) | st.text(max_size=40))
-def test_every_text_is_read(text: str) -> None:
+def test_any_text_can_be_read(text: str) -> None:
     for part in read(normalize(text, ("en", "zh")).text):
         if isinstance(part, Syllable):
             assert set(part.phones) <= set(MANDARIN_PHONES)
@@ -132,7 +132,7 @@ def test_every_text_is_read(text: str) -> None:
             assert part.strip() == part != ""
 
 
-def test_numbers_are_said_after_normalization() -> None:
+def test_numbers_after_normalization() -> None:
     assert _said(normalize("2个人3:05", ("zh",)).text) == "liang3 ge4 ren2 san1 dian3 ling2 u3 fen1"
 
 

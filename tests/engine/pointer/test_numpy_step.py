@@ -24,7 +24,7 @@ SETTINGS = (LIVELY, Settings(), Settings(0.0), Settings(0.4, 0.95, 3.0))
 
 
 @pytest.mark.parametrize(("chosen", "packed"), [*((chosen, False) for chosen in SETTINGS), (Settings(), True)], ids=str)
-def test_both_ways_say_the_same(lm: LM, chosen: Settings, packed: bool) -> None:
+def test_numpy_equals_torch(lm: LM, chosen: Settings, packed: bool) -> None:
     """Beyond the window and beyond the cache's room; a draw in a hundred thousand may fall between two roundings."""
     if packed:
         lm = copy.deepcopy(lm).half().float()
@@ -40,7 +40,7 @@ def test_both_ways_say_the_same(lm: LM, chosen: Settings, packed: bool) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_attention_to_the_past_does_not_see_who_else_is_there(data: st.DataObject) -> None:
+def test_attention_is_independent_of_the_batch(data: st.DataObject) -> None:
     """Rows in any order with gaps between them, of any age, together or each by itself; against the definition too."""
     heads, head, window = 2, 16, data.draw(st.sampled_from([5, 40, 192]))
     places = np.array(data.draw(st.lists(st.integers(0, window + 2 * GRAIN), min_size=1, max_size=6)))
@@ -67,7 +67,7 @@ def test_attention_to_the_past_does_not_see_who_else_is_there(data: st.DataObjec
         max_size=4,
     ),
 )
-def test_a_symbol_is_picked_as_torch_does(seed: int, chosen: list[tuple[float, float, float]]) -> None:
+def test_pick_equals_torch(seed: int, chosen: list[tuple[float, float, float]]) -> None:
     """Logits with ties, and with what is impossible."""
     rng = np.random.default_rng(seed)
     logits = np.round(rng.normal(size=(len(chosen), 50 if seed % 2 else 300)) * 4).astype(np.float32)
@@ -87,7 +87,7 @@ def test_a_symbol_is_picked_as_torch_does(seed: int, chosen: list[tuple[float, f
 
 
 @pytest.mark.parametrize("penalty", [0.5, 1.0, 1.2, 3.0, 100.0, 1e-6])
-def test_the_penalty_is_torchs(penalty: float) -> None:
+def test_penalty_equals_torch(penalty: float) -> None:
     logits = np.random.default_rng(3).normal(size=(2, 4, 10)).astype(np.float32) * 2
     recent, chosen = [[3, -1, 7, 3], [-1] * 4], [Settings(repetition_penalty=penalty)] * 2
     wanted = sampler_of(chosen).penalize(torch.from_numpy(logits), torch.tensor(recent))
@@ -96,7 +96,7 @@ def test_the_penalty_is_torchs(penalty: float) -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("number", [np.nan, np.inf])
-def test_a_number_that_is_not_finite_is_never_picked(temperature: float, number: float) -> None:
+def test_non_finite_logits_raise(temperature: float, number: float) -> None:
     logits = np.zeros((1, 5), np.float32)
     logits[0, 2] = number
     with np.errstate(all="ignore"), pytest.raises(EngineError, match="not finite"):
@@ -106,7 +106,7 @@ def test_a_number_that_is_not_finite_is_never_picked(temperature: float, number:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("graphs", [True, False])
-def test_a_cuda_device_says_what_the_cpu_says(lm: LM, graphs: bool) -> None:
+def test_cuda_equals_cpu(lm: LM, graphs: bool) -> None:
     """With rows of different ages, one of which is idle for a while, beyond the window and the cache's room."""
     said = []
     for model, way in ((lm, NumpyStep), (copy.deepcopy(lm).cuda(), partial(TorchStep, graphs=graphs))):

@@ -11,7 +11,7 @@ import torch
 from tests.engine.tiny import LANGUAGE, LIVELY, begun, make_lm, phonemes, stepped, voice
 from voicelab.engine.core.sequence import Settings
 from voicelab.engine.pointer.config import PHONES, Phonemes
-from voicelab.engine.pointer.family import KEPT_PHONES, PointerRunner
+from voicelab.engine.pointer.family import CONTEXT_PHONES, PointerRunner
 from voicelab.engine.pointer.lm import GRAIN, LM, KVCache
 from voicelab.engine.pointer.numpy_step import NumpyStep
 from voicelab.engine.pointer.step import REPEAT_WINDOW, Step, TorchStep
@@ -34,7 +34,7 @@ def _frames(lm: LM, seed: int, count: int, settings: Settings = LIVELY, step: Ar
 
 
 @pytest.mark.parametrize("settings", [LIVELY, Settings()])
-def test_batched_is_single(lm: LM, settings: Settings, step: Arithmetic) -> None:
+def test_batch_equals_single_rows(lm: LM, settings: Settings, step: Arithmetic) -> None:
     """Three that begin at different times, in rows apart, say what each says alone, also once the cache slid."""
     runner = PointerRunner(lm, 4, step)
     rows, begins, made = {0: 3, 1: 0, 2: 2}, {0: 0, 1: 7, 2: 20}, {0: [], 1: [], 2: []}  # type: ignore[var-annotated]
@@ -50,7 +50,7 @@ def test_batched_is_single(lm: LM, settings: Settings, step: Arithmetic) -> None
         assert frames == _frames(lm, seed, len(frames), settings, step)
 
 
-def test_the_pointer_moves_on_after_the_longest_dwell(step: Arithmetic) -> None:
+def test_pointer_advances_at_maximum_dwell(step: Arithmetic) -> None:
     lm = make_lm()
     lm.first.weight.zero_()  # all symbols alike: greedy takes the first of them, which rests
     runner = PointerRunner(lm, 1, step)
@@ -63,8 +63,8 @@ def test_the_pointer_moves_on_after_the_longest_dwell(step: Arithmetic) -> None:
     assert slow.pointer > rests[-1]
 
 
-def test_the_first_sound_after_a_silence_lasts_two_frames(step: Arithmetic) -> None:
-    """Also where the model would move on at once; its beginning may still be silent."""
+def test_first_phone_after_silence_lasts_two_frames(step: Arithmetic) -> None:
+    """Even if the model would advance at once; its beginning may still be silent."""
     lm = make_lm(config=replace(LANGUAGE, dwell=1))
     lm.first.weight.zero_()  # all symbols alike, and none may rest: greedy moves by one
     runner = PointerRunner(lm, 1, step)
@@ -74,8 +74,8 @@ def test_the_first_sound_after_a_silence_lasts_two_frames(step: Arithmetic) -> N
     assert [runner.step([0])[0].position for _ in range(9)] == [0, 1, 1, 2, 3, 4, 5, 5, 6]
 
 
-def test_speech_ends_when_the_pointer_leaves_the_segment(lm: LM, step: Arithmetic) -> None:
-    """The step says so, also in a later segment, where positions count anew."""
+def test_segment_ends_when_the_pointer_passes_it(lm: LM, step: Arithmetic) -> None:
+    """Also in a later segment, where positions restart."""
     runner = PointerRunner(lm, 1, step)
     begun(runner, 0, phonemes(5, 1))
     for length in (5, 8):
@@ -86,25 +86,25 @@ def test_speech_ends_when_the_pointer_leaves_the_segment(lm: LM, step: Arithmeti
         assert positions == sorted(positions)
         assert (positions[0], len(positions) <= length * LANGUAGE.dwell) == (0, True)
         assert length - LANGUAGE.advances < positions[-1] < length
-        runner.more(0, phonemes(8, 2))
+        runner.add_segment(0, phonemes(8, 2))
 
 
-def test_the_next_segment_sees_the_end_of_the_one_before(lm: LM) -> None:
+def test_next_segment_has_context(lm: LM) -> None:
     runner = PointerRunner(lm, 1)
-    first, second = phonemes(KEPT_PHONES + 10, 1), phonemes(12, 2)
+    first, second = phonemes(CONTEXT_PHONES + 10, 1), phonemes(12, 2)
     state = begun(runner, 0, first)
-    assert (state.pointer, state.kept) == (0, 0)
+    assert (state.pointer, state.context_length) == (0, 0)
     runner.step([0])
     before, recent = state.before, list(state.recent)
-    runner.more(0, second)
-    assert (state.pointer, state.kept, state.dwell) == (KEPT_PHONES, KEPT_PHONES, 0)
+    runner.add_segment(0, second)
+    assert (state.pointer, state.context_length, state.dwell) == (CONTEXT_PHONES, CONTEXT_PHONES, 0)
     assert state.text is not None
-    assert state.text.shape == (KEPT_PHONES + 12 + 1, LANGUAGE.slow.width)  # and how the segment begins, once more
+    assert state.text.shape == (CONTEXT_PHONES + 12 + 1, LANGUAGE.slow.width)  # and how the segment begins, once more
     assert state.before is before
     assert state.recent == recent
     whole = lm.encode_text(
-        torch.tensor([[*first.phones[-KEPT_PHONES:], *second.phones, second.phones[0]]]),
-        torch.tensor([[*first.flags[-KEPT_PHONES:], *second.flags, second.flags[0]]]),
+        torch.tensor([[*first.phones[-CONTEXT_PHONES:], *second.phones, second.phones[0]]]),
+        torch.tensor([[*first.flags[-CONTEXT_PHONES:], *second.flags, second.flags[0]]]),
     )
     torch.testing.assert_close(state.text, whole[0])
 
@@ -116,7 +116,7 @@ def test_recent_codes_are_the_latest(lm: LM) -> None:
     assert state.recent == said[-REPEAT_WINDOW:]
 
 
-def test_a_parked_row_goes_on_in_another_as_if_it_had_stayed(lm: LM, step: Arithmetic) -> None:
+def test_parked_row_resumes_in_another_row(lm: LM, step: Arithmetic) -> None:
     runner, count = PointerRunner(lm, 2, step), 5 * LANGUAGE.slow.window
     begun(runner, 0, phonemes(400, 3), 3)
     said = [stepped(runner, [0])[0] for _ in range(count)]
@@ -129,7 +129,7 @@ def test_a_parked_row_goes_on_in_another_as_if_it_had_stayed(lm: LM, step: Arith
 
 
 @pytest.mark.parametrize("name", ["slow.norm.weight", "others.0.weight", "first.weight", "phone.weight"])
-def test_numbers_that_are_not_finite_never_become_codes(name: str, step: Arithmetic) -> None:
+def test_non_finite_weights_raise(name: str, step: Arithmetic) -> None:
     lm = make_lm()
     dict(lm.named_parameters())[name].fill_(torch.nan)
     runner = PointerRunner(lm, 1, step)
@@ -138,7 +138,7 @@ def test_numbers_that_are_not_finite_never_become_codes(name: str, step: Arithme
         runner.step([0])
 
 
-def test_a_row_without_text_is_refused(lm: LM, step: Arithmetic) -> None:
+def test_row_without_text_is_rejected(lm: LM, step: Arithmetic) -> None:
     runner = PointerRunner(lm, 1, step)
     runner.admit(0, voice(), LIVELY, 0)
     with pytest.raises(EngineError, match="text"):

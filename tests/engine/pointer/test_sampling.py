@@ -1,4 +1,4 @@
-"""Choosing a symbol: the nucleus as it is defined, exact at the edges, and a penalty that leaves durations alone."""
+"""Sampling: nucleus, greedy decoding, and a repetition penalty that keeps advance probabilities."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALMOST_ONE = float(np.nextafter(np.float32(1), np.float32(0)))
 
 
 def _nucleus(logits: NDArray[np.float64], temperature: float, top_p: float) -> NDArray[np.float64]:
-    """The distribution by its definition: the smallest set of likeliest symbols that holds `top_p`, shared out anew."""
+    """The nucleus distribution by definition: the smallest set of most likely symbols with `top_p`, renormalized."""
     p = np.exp(logits / temperature - (logits / temperature).max())
     p /= p.sum()
     order = np.argsort(-p, kind="stable")
@@ -32,7 +32,7 @@ def _nucleus(logits: NDArray[np.float64], temperature: float, top_p: float) -> N
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from([0.0, ALMOST_ONE, 0.5]))
-def test_temperature_zero_takes_the_likeliest_whatever_the_draw(seed: int, draw: float) -> None:
+def test_temperature_zero_is_greedy(seed: int, draw: float) -> None:
     logits = torch.randn(3, 50, generator=torch.Generator().manual_seed(seed)) * 5
     sampler = sampler_of([Settings(temperature=0.0, top_p=top_p) for top_p in (0.0, 0.7, 1.0)])
     assert torch.equal(sampler.pick(logits, torch.full((3,), draw)), logits.argmax(-1))
@@ -48,9 +48,7 @@ def test_temperature_zero_takes_the_likeliest_whatever_the_draw(seed: int, draw:
 @pytest.mark.parametrize(
     "logits", [np.random.default_rng(8).normal(size=12) * 1.5, np.log([0.1, 0.4, 0.2, 0.3])], ids=len
 )
-def test_the_nucleus_is_the_one_of_the_definition(
-    temperature: float, top_p: float, logits: NDArray[np.float64]
-) -> None:
+def test_nucleus_matches_definition(temperature: float, top_p: float, logits: NDArray[np.float64]) -> None:
     draws = 999
     sampler = sampler_of([Settings(temperature, top_p)] * draws)
     picked = sampler.pick(torch.tensor(logits, dtype=torch.float32).expand(draws, -1), torch.arange(draws) / draws)
@@ -60,7 +58,7 @@ def test_the_nucleus_is_the_one_of_the_definition(
     np.testing.assert_allclose(counts, wanted * draws, atol=2)
 
 
-def test_draws_at_the_edges_take_the_first_and_the_last_of_the_nucleus() -> None:
+def test_extreme_draws_select_nucleus_ends() -> None:
     logits = torch.tensor([[0.1, 0.4, 0.2, 0.3]]).log()
     full, most = Settings(1.0, 1.0), Settings(1.0, 0.65)
     assert int(sampler_of([full]).pick(logits, torch.tensor([0.0]))) == 1
@@ -70,7 +68,7 @@ def test_draws_at_the_edges_take_the_first_and_the_last_of_the_nucleus() -> None
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 10_000), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1, exclude_max=True, width=32))
-def test_what_is_impossible_is_never_picked(seed: int, temperature: float, top_p: float, draw: float) -> None:
+def test_impossible_symbols_are_never_picked(seed: int, temperature: float, top_p: float, draw: float) -> None:
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(1, 64, generator=generator) * 20
     impossible = torch.rand(64, generator=generator) < 0.9
@@ -88,19 +86,19 @@ LOGITS = torch.randn(4, 10, generator=torch.Generator().manual_seed(3)) * 2
 RECENT = [3, -1, 7, 3]
 
 
-def test_there_are_as_many_recent_frames_as_the_window() -> None:
+def test_recent_has_window_length() -> None:
     assert len(RECENT) == REPEAT_WINDOW
 
 
 @pytest.mark.parametrize("penalty", [0.5, 1.2, 3.0, 100.0])
-def test_the_pointer_moves_as_likely_as_before(penalty: float) -> None:
+def test_penalty_keeps_advance_probabilities(penalty: float) -> None:
     found = _penalized(penalty, LOGITS, RECENT)
     plain = torch.log_softmax(LOGITS.flatten(), 0).view_as(LOGITS)
     torch.testing.assert_close(found.logsumexp(-1), plain.logsumexp(-1), atol=1e-5, rtol=1e-5)
     assert float(found.exp().sum()) == pytest.approx(1, abs=1e-5)
 
 
-def test_a_penalty_divides_a_recent_codes_odds_against_every_other() -> None:
+def test_penalty_divides_odds() -> None:
     found, plain = _penalized(3.0, LOGITS, RECENT), _penalized(1.0, LOGITS, RECENT)
     torch.testing.assert_close(plain, torch.log_softmax(LOGITS.flatten(), 0).view_as(LOGITS))
     odds = (found[:, 3] - found[:, 0]) - (plain[:, 3] - plain[:, 0])
@@ -109,18 +107,18 @@ def test_a_penalty_divides_a_recent_codes_odds_against_every_other() -> None:
     torch.testing.assert_close(untouched, torch.zeros(4), atol=1e-5, rtol=0)
 
 
-def test_more_penalty_makes_a_recent_code_less_likely_and_less_than_one_more() -> None:
+def test_larger_penalty_lowers_probability() -> None:
     likely = [float(_penalized(p, LOGITS, RECENT)[:, 3].logsumexp(0)) for p in (0.3, 0.8, 1.0, 1.2, 2.0, 10.0, 100.0)]
     assert likely == sorted(likely, reverse=True)
     assert len(set(likely)) == len(likely)
 
 
-def test_nothing_said_yet_is_penalized_nowhere() -> None:
+def test_no_recent_codes_no_penalty() -> None:
     torch.testing.assert_close(_penalized(5.0, LOGITS, [-1] * 4), _penalized(1.0, LOGITS, [-1] * 4))
 
 
 @pytest.mark.parametrize("penalty", [5e-324, 1e-50, 1e-6, 100.0])
-def test_any_penalty_that_the_interface_allows_gives_numbers(penalty: float) -> None:
+def test_extreme_penalties_are_finite(penalty: float) -> None:
     found = _penalized(penalty, LOGITS, RECENT)
     assert not torch.isnan(found).any()
     picked = sampler_of([Settings(1.0, 1.0)]).pick(found.flatten()[None], torch.tensor([0.5]))

@@ -1,4 +1,4 @@
-"""What is told of a clone and its reference: figures of known vectors, doubts of known sounds."""
+"""Speaker similarity of known vectors, and notes on references."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tests.engine.tiny import make_codec
 from voicelab.clip import Clip
-from voicelab.engine.pointer.speakers import FOLLOWED, References, doubts, share_kept, similarity
+from voicelab.engine.pointer.speakers import MIN_RETAINED, References, reference_notes, retained_share, similarity
 from voicelab.schema import ReferenceAudio
 
 RATE = 44_100
@@ -20,7 +20,7 @@ def _noise(seconds: float) -> NDArray[np.float32]:
     return (0.1 * np.random.default_rng(1).standard_normal(int(seconds * RATE))).astype(np.float32)
 
 
-def test_the_same_speaker_is_one_and_as_far_as_voices_usually_are_is_zero() -> None:
+def test_similarity_scale() -> None:
     usual = (2 + 2 + 8**0.5) / 3
     one = torch.tensor([0.3, -1.0])
     assert similarity(one, one, VOICES) == 1.0
@@ -30,44 +30,44 @@ def test_the_same_speaker_is_one_and_as_far_as_voices_usually_are_is_zero() -> N
 
 
 @pytest.mark.parametrize("voices", [VOICES[:1], VOICES[:1].expand(3, 2)])
-def test_without_voices_to_compare_with_nothing_is_said(voices: torch.Tensor) -> None:
+def test_similarity_without_preset_distance_is_zero(voices: torch.Tensor) -> None:
     assert similarity(VOICES[1], VOICES[2], voices) == 0.0
 
 
-def test_what_the_codes_hold_is_kept() -> None:
+def test_retained_share() -> None:
     latents = torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
-    assert share_kept(latents, latents) == 1.0
-    assert share_kept(latents, latents.mean(0).expand_as(latents)) == pytest.approx(0.0, abs=1e-6)
-    assert share_kept(latents, 0.5 * (latents + latents.mean(0))) == pytest.approx(0.75, abs=1e-5)
-    assert share_kept(torch.ones(3, 4), torch.ones(3, 4)) == 0.0
+    assert retained_share(latents, latents) == 1.0
+    assert retained_share(latents, latents.mean(0).expand_as(latents)) == pytest.approx(0.0, abs=1e-6)
+    assert retained_share(latents, 0.5 * (latents + latents.mean(0))) == pytest.approx(0.75, abs=1e-5)
+    assert retained_share(torch.ones(3, 4), torch.ones(3, 4)) == 0.0
 
 
 @pytest.mark.parametrize(
     ("seconds", "kept", "narrow", "told"),
     [
         (2.0, 0.99, False, "2.0 s"),
-        (4.0, FOLLOWED - 0.01, False, "87%"),
+        (4.0, MIN_RETAINED - 0.01, False, "87%"),
         (4.0, -3.0, False, "0%"),
         (4.0, 0.99, True, "telephone"),
     ],
 )
-def test_what_is_doubtful_is_told(seconds: float, kept: float, narrow: bool, told: str) -> None:
-    (doubt,) = doubts(seconds, kept, narrow=narrow)
+def test_reference_notes(seconds: float, kept: float, narrow: bool, told: str) -> None:
+    (doubt,) = reference_notes(seconds, kept, narrow=narrow)
     assert told in doubt
-    assert doubts(3.0, FOLLOWED, narrow=False) == ()
+    assert reference_notes(3.0, MIN_RETAINED, narrow=False) == ()
 
 
-def test_references_are_doubted_by_number() -> None:
-    """Noise, which no codec of tiny random weights keeps, and the same cut short."""
+def test_notes_name_the_reference_number() -> None:
+    """Noise, which the tiny codec does not retain, and a short excerpt."""
     references = References(make_codec())
     given = [ReferenceAudio(audio=Clip(_noise(s), RATE).to_bytes("wav"), text="") for s in (4.0, 1.0)]
-    found = references.doubts(given)
+    found = references.notes(given)
     assert {doubt.split(":")[0] for doubt in found} == {"reference 1", "reference 2"}
     assert any("1.0 s" in doubt for doubt in found)
     assert all("4.0 s" not in doubt and "telephone" not in doubt for doubt in found)
 
 
-def test_a_reference_over_a_telephone_is_doubted() -> None:
+def test_telephone_reference_has_a_note() -> None:
     narrow = Clip(Clip(_noise(4.0), RATE).resample(8_000).samples, 8_000)
-    found = References(make_codec()).doubts([ReferenceAudio(audio=narrow.to_bytes("wav", sample_rate=8_000), text="")])
+    found = References(make_codec()).notes([ReferenceAudio(audio=narrow.to_bytes("wav", sample_rate=8_000), text="")])
     assert any("telephone" in doubt for doubt in found)

@@ -1,4 +1,4 @@
-"""What the model is given of a speaker is corrected by what it makes of it."""
+"""Fitting of speakers to the language model."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def parts(backend: LocalBackend) -> EngineParts:
 def _warped_audio(
     backend: LocalBackend, ratio: float, band: TelephoneBand | None = None, voice: str = "clara", text: str = SAID
 ) -> bytes:
-    """Nobody: a preset played too fast or too slow; of whom only a band is left, where it is given."""
+    """An unseen speaker: a resampled preset, optionally band-limited."""
     request = TTSRequest(text=text, reference_id=voice, format="wav")
     clip = backend.synthesize(Call(request, seed=1)).clip()
     samples = resample(clip.samples, int(clip.rate * ratio), clip.rate)
@@ -83,7 +83,7 @@ def speaker(backend: LocalBackend) -> SpeakerProfile:
 
 @pytest.fixture(scope="module")
 def fitter(family: PointerFamily) -> SpeakerFitter:
-    """For all tests, since a speaker is fitted once."""
+    """Shared, since fitting is slow."""
     return _fitter(family)
 
 
@@ -101,21 +101,21 @@ def _powers(speaker: SpeakerProfile) -> Tensor:
 
 
 def _apart(family: PointerFamily, one: Tensor, other: Tensor) -> float:
-    """As the model sees speakers."""
+    """Distance in the speaker embedding."""
     with torch.inference_mode():
         seen = family.checkpoint.lm.encode_speaker(torch.stack([one, other]))
     return float((seen[0] - seen[1]).norm())
 
 
 @pytest.mark.thorough
-def test_what_is_said_comes_nearer_to_the_reference(
+def test_fit_reduces_distance_to_the_reference(
     backend: LocalBackend, family: PointerFamily, fitter: SpeakerFitter, parts: EngineParts
 ) -> None:
-    """On the mean of four voices, each higher and lower than any that the model knows."""
+    """Averaged over four voices, each above and below the range of the training data."""
     plain = fitted = 0.0
 
     def said(conditioning: Tensor) -> Tensor:
-        return fitter._statistics(fitter._say(conditioning, parts.scheduler))
+        return fitter._statistics(fitter._synthesize(conditioning, parts.scheduler))
 
     text = f"{SAID} Glue the sheet to the dark blue background."
     for wanted in (
@@ -128,10 +128,10 @@ def test_what_is_said_comes_nearer_to_the_reference(
 
 
 @pytest.mark.thorough
-def test_over_a_telephone_the_same_speaker_is_wanted(
+def test_telephone_channel_is_compensated(
     backend: LocalBackend, family: PointerFamily, fitter: SpeakerFitter, parts: EngineParts
 ) -> None:
-    """A good part of what the telephone did to the statistics is taken away, and the conditioning comes nearer too."""
+    """Most of the channel's effect on the statistics is removed, and the conditioning is closer too."""
     far = left = 0.0
     for ratio in (7 / 6, 6 / 7):
         wide, narrow = _warped(backend, ratio), _warped(backend, ratio, TelephoneBand(300.0, 3400.0))
@@ -147,10 +147,10 @@ def test_over_a_telephone_the_same_speaker_is_wanted(
 
 
 @pytest.mark.thorough
-def test_a_clone_has_the_long_term_spectrum_of_its_recording(
+def test_clone_matches_long_term_spectrum(
     backend: LocalBackend, family: PointerFamily, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In other words than those of the recording and of the fit; through the backend, as users hear it."""
+    """With words of neither recording nor fit, through the backend."""
     vocoder = family.checkpoint.codec.decoder.vocoder
     voice, apart = PointerFamily.voice, {True: 0.0, False: 0.0}
     text = f"{SAID} Glue the sheet to the dark blue background."
@@ -168,7 +168,7 @@ def test_a_clone_has_the_long_term_spectrum_of_its_recording(
     assert apart[True] < 0.7 * apart[False]
 
 
-def test_it_is_fitted_once_and_always_alike(
+def test_fit_is_cached_and_deterministic(
     family: PointerFamily, parts: EngineParts, speaker: SpeakerProfile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     submit = Mock(side_effect=parts.scheduler.submit)
@@ -190,9 +190,7 @@ def test_presets_are_not_fitted(family: PointerFamily, parts: EngineParts, monke
     assert torch.equal(fit.conditioning, family.checkpoint.speakers["clara"])
 
 
-def test_a_text_without_words_is_refused_before_a_speaker_is_fitted(
-    backend: LocalBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_text_is_checked_before_fitting(backend: LocalBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     fitted: list[SpeakerProfile] = []
 
     def fit_now(speaker: SpeakerProfile, _: EngineParts) -> SpeakerFit:
@@ -210,7 +208,7 @@ def test_a_text_without_words_is_refused_before_a_speaker_is_fitted(
     assert len(fitted) == 1
 
 
-def test_a_closed_engine_fits_nobody(family: PointerFamily, speaker: SpeakerProfile) -> None:
+def test_fit_on_closed_engine_raises(family: PointerFamily, speaker: SpeakerProfile) -> None:
     closed = LocalBackend("cpu")
     parts = closed._models.parts("s2-pro")
     closed.close()

@@ -1,4 +1,4 @@
-"""From reference audio to a speaker: levelled speech, or an error that names the reference."""
+"""Reference audio to speaker profiles: leveling, trimming, caching and errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.engine.tiny import LATENT, make_codec
 from voicelab.clip import Clip
 from voicelab.engine.pointer.codec import Codec
 from voicelab.engine.pointer.lm import STATISTICS
-from voicelab.engine.pointer.speakers import LEVEL, SHORTEST, References, TelephoneBand, level, limit_band
+from voicelab.engine.pointer.speakers import LEVEL, MIN_SOUND_S, References, TelephoneBand, level, limit_band
 from voicelab.errors import AudioError, RequestInvalid
 from voicelab.schema import ReferenceAudio
 
@@ -39,26 +39,26 @@ def _rms(samples: NDArray[np.float32]) -> float:
 
 
 @pytest.mark.parametrize("amplitude", [0.002, 0.03, 0.3, 1.0, 40.0])
-def test_any_loudness_becomes_the_one_that_the_codec_knows(amplitude: float) -> None:
+def test_level_is_normalized(amplitude: float) -> None:
     found = level(_tone(1.0, amplitude), RATE)
     assert _rms(found) == pytest.approx(LEVEL, rel=0.03)
     assert found.dtype == np.float32
 
 
-def test_silence_around_the_speech_is_cut_and_does_not_count() -> None:
+def test_surrounding_silence_is_trimmed() -> None:
     found = level(np.concatenate([_silence(3), _tone(1.0), _silence(2)]), RATE)
     assert 1.0 <= found.size / RATE <= 1.4
     middle = found[found.size // 2 - 2000 : found.size // 2 + 2000]
     assert _rms(middle) == pytest.approx(LEVEL, rel=0.05)
 
 
-def test_a_pause_inside_does_not_make_speech_louder() -> None:
+def test_inner_pause_does_not_change_level() -> None:
     found = level(np.concatenate([_tone(1.0), _silence(2), _tone(1.0)]), RATE)
     assert _rms(found[2000:10_000]) == pytest.approx(LEVEL, rel=0.05)
 
 
 @pytest.mark.parametrize("offset", [-0.4, 0.2])
-def test_an_offset_is_no_sound(offset: float) -> None:
+def test_dc_offset_is_removed(offset: float) -> None:
     with pytest.raises(AudioError, match="silent"):
         level(np.full(RATE, offset, np.float32), RATE)
     plain, moved = level(_tone(1.0, 0.1), RATE), level(_tone(1.0, 0.1) + np.float32(offset), RATE)
@@ -68,22 +68,22 @@ def test_an_offset_is_no_sound(offset: float) -> None:
 
 
 @pytest.mark.parametrize("samples", [_silence(2), np.zeros(0, np.float32), _tone(2.0, 0.0005)], ids=len)
-def test_silence_is_refused(samples: NDArray[np.float32]) -> None:
+def test_silence_is_rejected(samples: NDArray[np.float32]) -> None:
     with pytest.raises(AudioError, match="silent"):
         level(samples, RATE)
 
 
-def test_too_short_is_told_from_long_enough() -> None:
+def test_minimum_duration() -> None:
     with pytest.raises(AudioError, match=r"less than 0\.5 s"):
-        level(np.concatenate([_silence(1), _tone(SHORTEST - 0.05), _silence(1)]), RATE)
+        level(np.concatenate([_silence(1), _tone(MIN_SOUND_S - 0.05), _silence(1)]), RATE)
     with pytest.raises(AudioError, match="less than"):
         level(np.array([1, *[0] * 20_000], np.float32), RATE)
-    assert level(np.concatenate([_silence(1), _tone(SHORTEST + 0.02), _silence(1)]), RATE).size
-    assert level(_tone(SHORTEST + 0.02), RATE).size  # without a silence around it
+    assert level(np.concatenate([_silence(1), _tone(MIN_SOUND_S + 0.02), _silence(1)]), RATE).size
+    assert level(_tone(MIN_SOUND_S + 0.02), RATE).size  # without a silence around it
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_whatever_comes_out_is_finite_and_within_bounds(seed: int) -> None:
+def test_output_is_finite_and_bounded(seed: int) -> None:
     rng = np.random.default_rng(seed)
     samples = (rng.standard_t(2, RATE * 2) * 10 ** rng.uniform(-2, 2)).astype(np.float32)
     found = level(samples, RATE)
@@ -95,7 +95,7 @@ def _ref(audio: bytes) -> ReferenceAudio:
     return ReferenceAudio(audio=audio, text="")
 
 
-def test_a_speaker_is_mean_and_deviation_and_repeats(codec: Codec) -> None:
+def test_speaker_is_deterministic(codec: Codec) -> None:
     references = References(codec)
     one = references.speaker([_ref(_wav(_tone(1.0)))]).statistics
     assert one.shape == (STATISTICS * LATENT,)
@@ -112,8 +112,8 @@ def _hiss(low: float, high: float) -> ReferenceAudio:
     return _ref(_wav(limit_band(noise, RATE, TelephoneBand(low, high))))
 
 
-def test_a_telephone_is_known_when_all_came_over_one(codec: Codec) -> None:
-    """What one of them has, the speaker has: the widest band, and none where one is wide."""
+def test_band_requires_all_telephone_references(codec: Codec) -> None:
+    """The widest band of all references; none if one is wideband."""
     one, other, wide = _hiss(300, 3400), _hiss(200, 3000), _hiss(0, 8000)
     speaker = References(codec).speaker
     first, both = speaker([one]).band, speaker([one, other]).band
@@ -124,14 +124,14 @@ def test_a_telephone_is_known_when_all_came_over_one(codec: Codec) -> None:
     assert speaker([one, wide]).band is None
 
 
-def test_a_reference_used_again_is_not_encoded_again(codec: Codec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_references_are_cached(codec: Codec, monkeypatch: pytest.MonkeyPatch) -> None:
     references, audio = References(codec), [_ref(_wav(_tone(1.0)))]
     first = references.speaker(audio).statistics
     monkeypatch.setattr(Clip, "load", None)  # whoever decodes again fails
     assert torch.equal(first, references.speaker(audio).statistics)
 
 
-def test_the_reference_at_fault_is_named(codec: Codec) -> None:
+def test_error_names_the_reference(codec: Codec) -> None:
     good = _ref(_wav(_tone(1.0)))
     for bad in (b"no audio at all", _wav(_silence(2.0)), _wav(_tone(0.1)), _wav(_tone(1.0))[:30]):
         with pytest.raises(RequestInvalid) as caught:
@@ -139,7 +139,7 @@ def test_the_reference_at_fault_is_named(codec: Codec) -> None:
         assert caught.value.errors[0].loc == ("body", "references", "1", "audio")
 
 
-def test_the_same_bad_reference_from_many_threads_is_refused_to_all() -> None:
+def test_bad_reference_is_rejected_in_all_threads() -> None:
     references = References(make_codec())
     audio, gate = [_ref(_wav(_silence(0.2)))], threading.Barrier(8, timeout=30)
 

@@ -1,4 +1,4 @@
-"""Telephones: told from other recordings, measured, and used again on other speech."""
+"""Telephone bandwidth: detection, measurement and simulation."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ def _share(samples: NDArray[np.float32], low: float, high: float) -> float:
 
 
 @pytest.mark.parametrize(("rate", "told"), [(8_000, True), (11_025, False), (16_000, False), (44_100, False)])
-def test_a_telephone_is_told_from_what_has_more(rate: int, told: bool) -> None:
-    """The same noise, recorded at a rate and brought to the codec's."""
+def test_telephone_detection(rate: int, told: bool) -> None:
+    """The same noise at several sample rates, resampled to the codec's."""
     recorded = resample(resample(_noise(), RATE, rate), rate, RATE)
     assert (telephone_band(recorded, RATE) is not None) is told
 
 
 @pytest.mark.parametrize(("low", "high"), [(300.0, 3400.0), (60.0, 3900.0), (150.0, 2800.0)])
-def test_its_band_is_measured(low: float, high: float) -> None:
+def test_band_edges(low: float, high: float) -> None:
     found = telephone_band(limit_band(_noise(), RATE, TelephoneBand(low, high)), RATE)
     assert found is not None
     assert (found.low, found.high) == pytest.approx((low, high), abs=3)
 
 
-def test_noise_of_the_line_does_not_widen_it() -> None:
-    """As much as 8 bits of mu-law add: 38 dB below the speech, up to 4 kHz."""
+def test_line_noise_does_not_widen_the_band() -> None:
+    """Noise of 8-bit mu-law: 38 dB below speech, up to 4 kHz."""
     speech = limit_band(_noise(), RATE, TelephoneBand(300.0, 3400.0))
     line = limit_band(np.roll(_noise(), 999), RATE, TelephoneBand(0.0, 4000.0))
     line *= np.sqrt(np.mean(speech**2) / np.mean(line**2)) * 10 ** (-38 / 20)
@@ -45,11 +45,11 @@ def test_noise_of_the_line_does_not_widen_it() -> None:
     assert (found.low, found.high) == pytest.approx((300, 3400), abs=10)
 
 
-def test_silence_came_over_none() -> None:
+def test_silence_has_no_band() -> None:
     assert telephone_band(np.zeros(RATE, np.float32), RATE) is None
 
 
-def test_other_speech_sounds_as_over_it() -> None:
+def test_limit_band() -> None:
     heard = limit_band(_noise(2.0), RATE, TelephoneBand(300.0, 3400.0))
     assert heard.dtype == np.float32
     assert heard.size == 2 * RATE

@@ -11,7 +11,7 @@ from tests.engine.tiny import CODEC, make_codec
 from voicelab.engine.pointer.codec import SILENCE, Filters, Vocoder
 from voicelab.engine.pointer.speakers import (
     HIGHEST_HZ,
-    LONGEST_S,
+    MAX_REFERENCE_S,
     TelephoneBand,
     gain_of,
     limit_band,
@@ -38,14 +38,14 @@ def _noise(seconds: float = 4.0, seed: int = 0) -> Tensor:
 
 
 def _tilted(samples: Tensor, db: float) -> Tensor:
-    """The same with so many dB more at 8 kHz than at 100 Hz, straight in octaves."""
+    """Apply a spectral tilt in dB between 100 Hz and 8 kHz, linear in octaves."""
     spectrum, hertz = torch.fft.rfft(samples), torch.fft.rfftfreq(samples.shape[0], 1 / RATE).clamp(min=100.0)
     octaves = torch.log2(hertz / 100) / np.log2(80)
     tilted: Tensor = torch.fft.irfft(spectrum * 10 ** (db * octaves / 20), samples.shape[0])
     return tilted
 
 
-def test_it_is_the_filter_between_two_spectra(vocoder: Vocoder) -> None:
+def test_gain_is_the_filter_between_two_spectra(vocoder: Vocoder) -> None:
     said, wanted = _speech(seed=1), _tilted(_speech(seed=2), 8.0)
     gain = gain_of(mean_power(wanted, vocoder), mean_power(said, vocoder), vocoder)
     low, high = (int(np.abs(HZ - hz).argmin()) for hz in (400.0, 3200.0))
@@ -56,7 +56,7 @@ def test_it_is_the_filter_between_two_spectra(vocoder: Vocoder) -> None:
 
 
 @pytest.mark.parametrize("db", [-20.0, 3.0, 30.0])
-def test_loudness_is_nothing_to_be_followed(vocoder: Vocoder, db: float) -> None:
+def test_gain_ignores_loudness(vocoder: Vocoder, db: float) -> None:
     wanted = mean_power(_tilted(_speech(seed=2), 6.0), vocoder)
     said = mean_power(_speech(seed=1), vocoder)
     torch.testing.assert_close(
@@ -64,7 +64,7 @@ def test_loudness_is_nothing_to_be_followed(vocoder: Vocoder, db: float) -> None
     )
 
 
-def test_neither_pauses_nor_the_noise_of_a_room_count(vocoder: Vocoder) -> None:
+def test_pauses_and_room_noise_are_excluded(vocoder: Vocoder) -> None:
     speech = _tilted(_speech(seed=2), 6.0)
     paused = torch.cat([speech, torch.zeros(8 * RATE)])
     torch.testing.assert_close(mean_power(paused, vocoder), mean_power(speech, vocoder), rtol=0.05, atol=0)
@@ -72,7 +72,7 @@ def test_neither_pauses_nor_the_noise_of_a_room_count(vocoder: Vocoder) -> None:
     torch.testing.assert_close(mean_power(noisy, vocoder), mean_power(speech, vocoder), rtol=0.2, atol=0)
 
 
-def test_bands_that_are_noise_are_left_as_they_are(vocoder: Vocoder) -> None:
+def test_noisy_bands_are_unchanged(vocoder: Vocoder) -> None:
     dark = _tilted(_speech(seed=2), -40.0)
     gain = gain_of(mean_power(dark + 0.1 * _noise(4.5, seed=4), vocoder), mean_power(dark, vocoder), vocoder)
     assert not gain[torch.from_numpy(HZ > 5000)].any()
@@ -80,7 +80,7 @@ def test_bands_that_are_noise_are_left_as_they_are(vocoder: Vocoder) -> None:
 
 
 @pytest.mark.parametrize("top", [5_000.0, 7_600.0])
-def test_what_a_recording_lacks_is_left_as_it_is(vocoder: Vocoder, top: float) -> None:
+def test_absent_bands_are_unchanged(vocoder: Vocoder, top: float) -> None:
     narrow = torch.from_numpy(limit_band(_tilted(_speech(seed=2), 6.0).numpy(), RATE, TelephoneBand(0.0, top)))
     gain = gain_of(mean_power(narrow, vocoder), mean_power(_speech(seed=1), vocoder), vocoder)
     assert not gain[torch.from_numpy((HZ < 50) | (1.06 * top < HZ))].any()
@@ -88,7 +88,7 @@ def test_what_a_recording_lacks_is_left_as_it_is(vocoder: Vocoder, top: float) -
     assert float(gain[torch.from_numpy((HZ > 200) & (0.8 * top > HZ))].abs().max()) > 0.1
 
 
-def test_extremes_are_finite_and_bounded(vocoder: Vocoder) -> None:
+def test_extreme_gains_are_finite_and_bounded(vocoder: Vocoder) -> None:
     said = mean_power(_speech(seed=0), vocoder)
     tone = 0.1 * torch.sin(2 * torch.pi * 300 * torch.arange(RATE) / RATE)
     for wanted in (tone, tone[:200], torch.zeros(RATE), _noise(), _tilted(_speech(seed=1), 70.0)):
@@ -99,8 +99,8 @@ def test_extremes_are_finite_and_bounded(vocoder: Vocoder) -> None:
         assert not gain[torch.from_numpy(HZ > HIGHEST_HZ * 1.1)].any()
 
 
-def test_it_is_added_to_both_sources() -> None:
-    """And to silence: what is not rendered stays so."""
+def test_gain_applies_to_both_sources() -> None:
+    """Silence stays silent."""
     generator = torch.Generator().manual_seed(0)
     envelope = torch.cat([torch.rand(1, 5, BANDS, generator=generator) - 3, torch.full((1, 5, BANDS), SILENCE)], 1)
     voicing, gain = torch.randn(1, 10, BANDS, generator=generator), torch.linspace(-1, 1, BANDS)
@@ -111,8 +111,8 @@ def test_it_is_added_to_both_sources() -> None:
         assert float(after[:, 5:].max()) < -12
 
 
-def test_a_copy_is_as_long_as_what_is_listened_to() -> None:
-    """The power of a recording that goes on for minutes is that of its beginning."""
+def test_powers_use_the_analyzed_duration() -> None:
+    """Only the beginning of a long recording is analyzed."""
     codec = make_codec()
     rate, hop = codec.config.sample_rate, codec.config.hop
     samples = _noise(34.0)[: int(34 * rate)]
@@ -120,6 +120,6 @@ def test_a_copy_is_as_long_as_what_is_listened_to() -> None:
         latents = codec.quantizer.decode(codec.encode(samples[None]))[0]
     found = powers(codec, samples, latents)
     assert found.shape == (2, CODEC.filter_bands)
-    frames = int(LONGEST_S * rate) // hop
+    frames = int(MAX_REFERENCE_S * rate) // hop
     torch.testing.assert_close(found, powers(codec, samples[: frames * hop], latents[:frames]))
     assert not torch.allclose(found, powers(codec, samples[: 9 * hop], latents[:9]), rtol=0.01)

@@ -1,4 +1,4 @@
-"""Stacks: step by step is the whole, also when the cache has slid; only the window is seen; padding is not."""
+"""Transformer stacks: cached steps equal the forward pass, windowing, padding and eviction."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _given(*shape: int) -> Tensor:
 
 
 def _extended(stack: Stack, x: Tensor, cache: KVCache, rows: list[int]) -> Tensor:
-    """Positions added to rows of a cache, and counted there."""
+    """Append positions to cache rows."""
     new = x.shape[1]
     for row in rows:
         cache.make_room(row, new)
@@ -46,8 +46,8 @@ def _extended(stack: Stack, x: Tensor, cache: KVCache, rows: list[int]) -> Tenso
         *((30 * size, size) for size in (2, 3, WINDOW)),
     ],
 )
-def test_step_by_step_is_the_whole(length: int, size: int) -> None:
-    """Beyond the window, and beyond the room, where the cache slides; a window of the past is all there is."""
+def test_extend_equals_forward(length: int, size: int) -> None:
+    """Lengths beyond the window and beyond the cache's room."""
     stack, x, cache = _stack(), _given(1, length), _cache()
     stepped = torch.cat([_extended(stack, x[:, i : i + size], cache, [0]) for i in range(0, length, size)], dim=1)
     torch.testing.assert_close(stepped, stack(x), atol=2e-5, rtol=1e-4)
@@ -58,7 +58,7 @@ def test_step_by_step_is_the_whole(length: int, size: int) -> None:
 
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 0], [1, 2], [2, 1, 0]])
 def test_rows_of_different_lengths_share_a_batch(order: list[int]) -> None:
-    """Rows that began earlier stand further on, one of them has slid; which rows come, and in what order, is no matter."""
+    """Rows of different lengths, one with evicted positions, in any order."""
     stack, cache, x = _stack(), _cache(rows=3), _given(3, 2 * ROOM)
     begun = {0: 0, 1: WINDOW + 2, 2: ROOM + 3}
     for row, count in begun.items():
@@ -74,7 +74,7 @@ def test_rows_of_different_lengths_share_a_batch(order: list[int]) -> None:
         torch.testing.assert_close(torch.cat(made), whole[begun[row] :], atol=2e-5, rtol=1e-4)
 
 
-def test_a_row_that_is_reset_remembers_nothing() -> None:
+def test_reset_clears_a_row() -> None:
     stack, cache, x = _stack(), _cache(rows=2), _given(2, 12)
     for i in range(12):
         _extended(stack, x[:, i : i + 1], cache, [0, 1])
@@ -87,7 +87,7 @@ def test_a_row_that_is_reset_remembers_nothing() -> None:
 
 
 @pytest.mark.parametrize("causal", [True, False])
-def test_a_layer_sees_its_window_and_no_more(causal: bool) -> None:
+def test_attention_window(causal: bool) -> None:
     stack, x = _stack(causal, layers=1), _given(1, 20)
     moved = x.clone()
     moved[:, 9] += 3
@@ -96,7 +96,7 @@ def test_a_layer_sees_its_window_and_no_more(causal: bool) -> None:
     assert changed.nonzero().flatten().tolist() == list(range(first, 9 + WINDOW))
 
 
-def test_padding_changes_nothing_of_what_is_valid() -> None:
+def test_padding_does_not_change_valid_positions() -> None:
     stack, x = _stack(causal=False), _given(2, 11)
     valid = torch.ones(2, 11, dtype=torch.bool)
     valid[0, 7:] = False
@@ -109,13 +109,13 @@ def test_padding_changes_nothing_of_what_is_valid() -> None:
     assert torch.isfinite(padded).all()
 
 
-def test_both_roads_of_forward_agree() -> None:
-    """Short causal sequences take torch's own causal mask, all others ours."""
+def test_causal_and_masked_attention_agree() -> None:
+    """Short causal sequences use torch's causal mask, others an explicit one."""
     stack, x = _stack(), _given(1, WINDOW)
     torch.testing.assert_close(stack(x), stack(x, torch.ones(1, WINDOW, dtype=torch.bool)), atol=2e-5, rtol=1e-4)
 
 
-def test_rotary_positions_make_scores_depend_on_the_distance_alone() -> None:
+def test_rotary_scores_depend_on_distance_only() -> None:
     q, k = torch.randn(8), torch.randn(8)
 
     def score(at: int, to: int) -> float:

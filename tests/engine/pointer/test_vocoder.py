@@ -1,4 +1,4 @@
-"""The vocoder's physics: pitch, power and level as asked, whatever the pieces."""
+"""The vocoder: pitch, level, spectrum, streaming and causality."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _render(vocoder: Vocoder, f0: float, harmonic: float, noise: float, steps: i
 
 
 def _peak(samples: Tensor, low: float, high: float) -> float:
-    """The loudest frequency between two, in Hz."""
+    """Peak frequency in a range, in Hz."""
     spectrum = torch.fft.rfft(samples.double() * torch.hann_window(samples.shape[0], dtype=torch.float64), n=1 << 20)
     hz = RATE / (1 << 20)
     first = int(low / hz)
@@ -42,7 +42,7 @@ def _peak(samples: Tensor, low: float, high: float) -> float:
 
 
 @pytest.mark.parametrize("f0", [61.7, 120.0, 233.1, 441.0, 640.0])
-def test_the_pitch_is_the_one_asked_for(vocoder: Vocoder, f0: float) -> None:
+def test_pitch(vocoder: Vocoder, f0: float) -> None:
     steady = _render(vocoder, f0, 0.0, QUIET)[2048:]
     for harmonic in (1, 2, 5):
         peak = _peak(steady, (harmonic - 0.5) * f0, (harmonic + 0.5) * f0)
@@ -74,7 +74,7 @@ def test_a_filter_shapes_the_spectrum(vocoder: Vocoder) -> None:
     assert float(share) > 0.999
 
 
-def test_nothing_is_heard_where_nothing_is_asked(vocoder: Vocoder) -> None:
+def test_silence(vocoder: Vocoder) -> None:
     assert float(_render(vocoder, 120.0, QUIET, QUIET).abs().max()) < 1e-4
 
 
@@ -87,7 +87,7 @@ def _lively(steps: int, batch: int = 2) -> tuple[Tensor, Tensor, Tensor]:
 
 @settings(max_examples=10, deadline=None)
 @given(st.lists(st.integers(1, 19), max_size=5, unique=True))
-def test_pieces_give_what_the_whole_gives(cuts: list[int]) -> None:
+def test_streaming_equals_rendering_at_once(cuts: list[int]) -> None:
     vocoder = Vocoder(RATE, BANDS)
     f0, harmonic, noise = _lively(20)
     whole = vocoder(f0, harmonic, noise, Carry([None]))
@@ -102,7 +102,7 @@ def test_pieces_give_what_the_whole_gives(cuts: list[int]) -> None:
     torch.testing.assert_close(torch.cat(parts, dim=1), whole, atol=2e-4, rtol=1e-4)
 
 
-def test_a_step_is_heard_from_its_window_on_and_not_before(vocoder: Vocoder) -> None:
+def test_step_is_causal(vocoder: Vocoder) -> None:
     f0, harmonic, noise = _lively(20, batch=1)
     changed = noise.clone()
     changed[:, 9] += 2
@@ -117,7 +117,7 @@ def test_a_step_is_heard_from_its_window_on_and_not_before(vocoder: Vocoder) -> 
     assert torch.equal(before[:, : 9 * STEP], other[:, : 9 * STEP])
 
 
-def test_a_long_stream_keeps_its_pitch_when_the_noise_comes_round_again(vocoder: Vocoder) -> None:
+def test_long_stream_keeps_pitch_after_noise_wraps(vocoder: Vocoder) -> None:
     f0 = 97.3
     state: State | None = None
     parts = []

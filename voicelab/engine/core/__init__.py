@@ -1,1 +1,1 @@
-"""Rows, sequences and threads of any family of models: nothing here knows text, phones or architectures."""
+"""Rows, sequences and threads of any model family, independent of text, phones and architectures."""

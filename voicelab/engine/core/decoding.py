@@ -1,4 +1,4 @@
-"""Decoding: what codecs are fed, carry on and are built of, and the thread that does it; results that several want."""
+"""Decoding: blocks of codes, streaming layers and their state, and the decoding thread; a cache of shared computations."""
 
 from __future__ import annotations
 
@@ -23,74 +23,74 @@ Samples = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Piece:
+class CodeBlock:
     """Codes of one stream to be decoded."""
 
     stream: Any
-    """What `Decoding.open` returned."""
+    """The stream, from `Decoding.open`."""
     codes: Tensor
-    """(frames, codebooks) int64 on the CPU; may be empty in the last piece."""
-    last: bool
-    """Whether the stream ends with it."""
+    """(frames, codebooks) int64 on the CPU; may be empty in the final block."""
+    final: bool
+    """Whether it is the stream's last block."""
 
 
 State = tuple[Tensor, ...]
-"""What a stream, or a batch of them, carries from piece to piece: a tensor for each layer that looks back, in their order."""
+"""State of a stream, or of a batch of them, between blocks: a tensor per layer with left context, in layer order."""
 
 
 class Carry:
-    """The past of the streams of a batch, which layers read in turn, and the past of the next pieces."""
+    """State of a batch of streams: layers read their past in turn, and append the past for the next blocks."""
 
     def __init__(self, pasts: Sequence[State | None]) -> None:
-        """Takes each stream's state after the piece before, or that of all of them; None at the start."""
+        """Take each stream's state after the previous block, or one state of all of them; None at the start."""
         self._pasts = pasts
         self.after: list[Tensor] = []
-        """The same of all streams, after this piece."""
+        """State of all streams after this block."""
 
-    def join(self, x: Tensor, left: int, dim: int = -1) -> Tensor:
-        """Puts the `left` steps of time before it in front of a piece, zeros before the start; time is axis `dim`."""
-        if not left:
+    def join(self, x: Tensor, context: int, dim: int = -1) -> Tensor:
+        """Prepend the `context` preceding steps to a block, zeros at the start of a stream; time is axis `dim`."""
+        if not context:
             return x
 
         def zeros() -> Tensor:
             shape = list(x.shape)
-            shape[0], shape[dim] = len(x) // len(self._pasts), left
+            shape[0], shape[dim] = len(x) // len(self._pasts), context
             return x.new_zeros(shape)
 
-        whole = torch.cat([self.past(zeros), x], dim=dim)
-        self.after.append(whole.narrow(dim, whole.shape[dim] - left, left))
-        return whole
+        extended = torch.cat([self.past(zeros), x], dim=dim)
+        self.after.append(extended.narrow(dim, extended.shape[dim] - context, context))
+        return extended
 
     def positions(self, steps: int, device: torch.device) -> Tensor:
-        """(batch,) steps that each stream has done before this piece of so many; (1,) of a batch with one state."""
+        """Return (batch,) steps of each stream before this block of `steps`; (1,) for a batch with one state."""
         before = self.past(lambda: torch.zeros(1, dtype=torch.int64, device=device))
         self.after.append(before + steps)
         return before
 
     def states(self) -> list[State]:
-        """Each stream's state after this piece."""
-        # Views: the streams of a batch share its memory until their next piece.
+        """Return each stream's state after this block."""
+        # Views: the streams of a batch share memory until their next block.
         return list(zip(*(after.split(1) for after in self.after), strict=True))
 
     def past(self, start: Callable[[], Tensor]) -> Tensor:
-        """What a layer left in `after` the last time; `start` gives it at the start. The layer then adds to `after`."""
-        place = len(self.after)
-        pasts = [start() if past is None else past[place] for past in self._pasts]
+        """Return a layer's entry of `after` from the previous block, or `start()`; the layer then appends to `after`."""
+        index = len(self.after)
+        pasts = [start() if past is None else past[index] for past in self._pasts]
         return pasts[0] if len(pasts) == 1 else torch.cat(pasts)
 
 
 class Chain(nn.ModuleList):
-    """Layers one after the other."""
+    """A sequence of layers."""
 
     def forward(self, x: Tensor, carry: Carry) -> Tensor:
-        """The output of the last."""
+        """Run the layers in order."""
         for layer in self:
             x = layer(x, carry)
         return x
 
 
 class LayerGroup(nn.Module):
-    """Layers that the checkpoint has under a name of their own; ``residual`` adds them to their input."""
+    """Layers that have a common name in the checkpoint; ``residual`` adds their input to their output."""
 
     def __init__(self, name: str, layers: Iterable[nn.Module], residual: bool = False) -> None:
         super().__init__()
@@ -98,73 +98,73 @@ class LayerGroup(nn.Module):
         self._name, self._residual = name, residual
 
     def forward(self, x: Tensor, carry: Carry) -> Tensor:
-        """As `Chain`."""
+        """Run the layers in order."""
         y = cast("Tensor", self.get_submodule(self._name)(x, carry))
         return x + y if self._residual else y
 
 
 class Conv(nn.Module):
-    """A convolution over time that ends with the step it is for: it sees only the past. Time is a multiple of its stride."""
+    """A causal convolution over time. The number of time steps is a multiple of its stride."""
 
     def __init__(
         self, inputs: int, outputs: int, kernel: int, *, stride: int = 1, dilation: int = 1, groups: int = 1
     ) -> None:
         super().__init__()
         self.conv = nn.Conv1d(inputs, outputs, kernel, stride, dilation=dilation, groups=groups)
-        self.left = (kernel - 1) * dilation + 1 - stride
+        self.context = (kernel - 1) * dilation + 1 - stride
 
     def forward(self, x: Tensor, carry: Carry) -> Tensor:
-        """(batch, inputs, n · stride) → (batch, outputs, n)."""
-        return cast("Tensor", self.conv(carry.join(x, self.left)))
+        """Convolve (batch, inputs, n · stride) to (batch, outputs, n)."""
+        return cast("Tensor", self.conv(carry.join(x, self.context)))
 
 
 class Decoding(Protocol):
-    """Codes become audio, piece by piece; the pieces of a stream together give what the whole would give."""
+    """A streaming decoder of codes: the decoded blocks of a stream concatenate to the result of decoding at once."""
 
     sample_rate: int
     """Hz."""
     hop: int
-    """Samples of a frame."""
+    """Samples per frame."""
     codebooks: int
-    """Codes of a frame."""
-    together: int
-    """Most streams that `feed` takes at once."""
+    """Codes per frame."""
+    max_batch: int
+    """Maximum number of blocks per call of `feed`."""
 
     def open(self, voice: Any) -> Any:
-        """A new stream of speech by `voice`, as `Family.voice` returned it; it holds all that is kept between its pieces."""
+        """Open a stream for a `voice` from `Family.voice`; the stream holds all state between its blocks."""
 
-    def feed(self, pieces: Sequence[Piece]) -> list[Samples]:
-        """The samples that each piece completes; the pieces are of different streams."""
+    def feed(self, blocks: Sequence[CodeBlock]) -> list[Samples]:
+        """Decode one block per stream to the samples that it completes."""
 
 
-_Task = tuple[int, int, Piece | Callable[[], Any], Future[Any]]
-"""Size, number, work, result; no two have the same number."""
+_Task = tuple[int, int, CodeBlock | Callable[[], Any], Future[Any]]
+"""Size, number, work, result; numbers are unique."""
 
 
 class DecodingThread:
-    """The thread on which codes become audio, for all streams: the smallest task is done first.
+    """The thread that decodes all streams, smallest task first.
 
-    Pieces of several streams that wait are decoded together, as far as the codec takes them. What many threads give torch at
-    once would be shared by each of them among as many more, which then wait for each other.
+    Waiting blocks of several streams are decoded as a batch, up to `Decoding.max_batch`. One thread, since torch operations
+    started by many threads would each be split among as many more, which block each other.
     """
 
     def __init__(self, decoding: Decoding) -> None:
         self.decoding = decoding
-        self._pool = ThreadPoolExecutor(1, "voicelab-codec", initializer=use_threads, initargs=(1,))
+        self._pool = ThreadPoolExecutor(1, "voicelab-codec", initializer=set_thread_count, initargs=(1,))
         self._lock = threading.Lock()
         self._waiting: list[_Task] = []
         self._numbers = itertools.count()
 
-    def feed(self, piece: Piece) -> Samples:
-        """The samples that a piece completes. Raises EngineError: the thread is closed."""
-        return cast("Samples", self.do(piece, len(piece.codes)))
+    def feed(self, block: CodeBlock) -> Samples:
+        """Decode a block to the samples that it completes. Raises EngineError: the thread is closed."""
+        return cast("Samples", self.do(block, len(block.codes)))
 
     def close(self) -> None:
-        """Ends the thread when all tasks are done."""
+        """End the thread after all tasks are done."""
         self._pool.shutdown()
 
-    def do(self, work: Piece | Callable[[], Any], size: int) -> Any:
-        """What `work` returns or raises; `size` in frames. Raises EngineError: the thread is closed."""
+    def do(self, work: CodeBlock | Callable[[], Any], size: int) -> Any:
+        """Run `work` on the thread; `size` in frames. Raises its exception, or EngineError: the thread is closed."""
         result = Future[Any]()
         with self._lock:
             heapq.heappush(self._waiting, (size, next(self._numbers), work, result))
@@ -178,10 +178,10 @@ class DecodingThread:
         with self._lock:
             tasks = self._take()
         works, futures = [task[2] for task in tasks], [task[3] for task in tasks]
-        pieces = [work for work in works if isinstance(work, Piece)]
+        blocks = [work for work in works if isinstance(work, CodeBlock)]
         try:
-            results = self.decoding.feed(pieces) if pieces else [work() for work in works if callable(work)]
-        except BaseException as error:  # noqa: BLE001 - it is raised in the threads that wait for it
+            results = self.decoding.feed(blocks) if blocks else [work() for work in works if callable(work)]
+        except BaseException as error:  # noqa: BLE001 - it is raised in the waiting threads
             for future in futures:
                 future.set_exception(error)
         else:
@@ -189,29 +189,29 @@ class DecodingThread:
                 future.set_result(result)
 
     def _take(self) -> list[_Task]:
-        """The next task; with a piece, the next of the pieces that wait. None if an earlier task took them along."""
+        """Take the next task or batch of waiting blocks; empty if an earlier batch included this task."""
         tasks: list[_Task] = []
-        while self._waiting and len(tasks) < self.decoding.together:
-            if tasks and not (isinstance(tasks[0][2], Piece) and isinstance(self._waiting[0][2], Piece)):
+        while self._waiting and len(tasks) < self.decoding.max_batch:
+            if tasks and not (isinstance(tasks[0][2], CodeBlock) and isinstance(self._waiting[0][2], CodeBlock)):
                 break
             tasks.append(heapq.heappop(self._waiting))
         return tasks
 
 
-def use_threads(number: int) -> None:
-    """Lets torch share the operations of this thread among so many; all others, and those to come, go on as they were.
+def set_thread_count(number: int) -> None:
+    """Set the number of torch threads for operations of the calling thread only.
 
-    The number of threads is each thread's own, but what was set last is what later ones begin with: so it is set again.
+    The count is per thread, but new threads inherit the value set most recently: so the previous value is set once more.
     """
-    before = torch.get_num_threads()
+    thread_count = torch.get_num_threads()
     torch.set_num_threads(number)
-    again = threading.Thread(target=torch.set_num_threads, args=(before,))
-    again.start()
-    again.join()
+    restorer = threading.Thread(target=torch.set_num_threads, args=(thread_count,))
+    restorer.start()
+    restorer.join()
 
 
 class Memo(Generic[Result]):
-    """Keeps the latest results by their keys; each is computed once, however many threads want it at the same time."""
+    """A cache of the latest results by key; concurrent requests for a key compute it once."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -219,7 +219,7 @@ class Memo(Generic[Result]):
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, compute: Callable[[], Result]) -> Result:
-        """The key's result; other threads that want it meanwhile wait. Raises what `compute` raises, which is not kept."""
+        """Return the key's result, computing it if needed. Exceptions of `compute` are raised and not cached."""
         with self._lock:
             computing, results = self._entries.setdefault(key, (threading.Lock(), []))
             self._entries.move_to_end(key)

@@ -1,4 +1,4 @@
-"""One stream of speech inside the scheduler: what it shall say, where it is, and how it ends."""
+"""One stream of speech in the scheduler: its segments, position and ending."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ from torch import Tensor
 
 from voicelab.errors import Cancelled
 
-UNREAD = 430
-"""Frames (20 s) that may lie unread: a stream whose reader is further behind is not worked on until it comes nearer."""
-_LOOK_S = 1.0
+MAX_UNREAD_FRAMES = 430
+"""Unread frames (20 s) at which a stream is paused until its reader catches up."""
+_POLL_S = 1.0
 
 Ending = Literal["text", "max_new_tokens", "early_stop", "no_room"]
-"""Why a segment's speech ended: by itself, cut by one of the request's fields, or since the model has no more positions."""
+"""Reason why a segment ended: by the model, by one of the request's fields, or for lack of positions."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How one sequence is sampled; the fields are the interface's."""
+    """Sampling settings of a sequence; fields as in the request."""
 
     temperature: float = 0.7
-    """0 takes the likeliest symbol."""
+    """0 is greedy."""
     top_p: float = 0.7
     repetition_penalty: float = 1.2
 
 
 @dataclass(frozen=True)
 class Frame:
-    """One frame of codes, or the end of a segment."""
+    """One frame of codes, or a segment end."""
 
     segment: int
     codes: Tensor | None
     """(codebooks,) int64 on the CPU; None at the end of the segment."""
     position: int = -1
-    """Place in the segment that the frame speaks, see `scheduler.RowStep`."""
+    """Position in the segment that the frame speaks, see `scheduler.RowStep`."""
     ending: Ending | None = None
     cut: bool = False
-    """Whether speech is cut off behind this frame; the end of the segment, which says why, follows at once."""
+    """Whether speech is cut off after this frame; the segment end, with the reason, follows at once."""
 
 
 class Group:
-    """Segments that are synthesized together: once `threshold` of them have ended by themselves, the rest are stopped."""
+    """Segments synthesized as a batch: once `threshold` of them have ended by themselves, the rest are stopped."""
 
     def __init__(self, size: int, threshold: float) -> None:
         self.size = size
@@ -53,54 +53,54 @@ class Group:
 
     @property
     def in_step(self) -> bool:
-        """Whether the members must begin and go on together, so that where they are cut depends on no other sequence."""
+        """Whether the members must be stepped in lockstep, so that their cuts do not depend on other sequences."""
         return self._threshold < 1
 
-    def end_one(self) -> None:
-        """A member ended by itself."""
+    def count_ended(self) -> None:
+        """Record that a member ended by itself."""
         self._ended += 1
 
     @property
     def over(self) -> bool:
-        """Whether the members that still speak shall stop."""
+        """Whether the remaining members must stop."""
         return self.in_step and self._ended >= max(1, self._threshold * self.size)
 
 
 @dataclass(eq=False)
 class Sequence:
-    """A row of the batch: segments spoken one after the other, each going on from the one before.
+    """A row of the batch: segments spoken in order, each continuing the previous one.
 
-    Filled by the caller's thread with `add` and `finish`, worked on by the scheduler's, read with `frames`.
+    Filled by the caller's thread with `add` and `finish`, processed by the scheduler's, read with `frames`.
     """
 
     voice: Any
-    """Who speaks, as the family's runner takes it."""
+    """The voice, as the family's runner expects it."""
     settings: Settings
     seed: int
     max_frames: int
-    """Most frames a segment may have."""
+    """Maximum frames per segment."""
     group: Group | None = None
 
     row: int = -1
-    """-1 while it has none."""
+    """-1 without a row."""
     speaking: bool = False
-    """Whether a segment has begun that has not ended."""
+    """Whether a segment is in progress."""
     segment: int = -1
-    """Segments begun, less one."""
-    spoken: int = 0
+    """Index of the current segment."""
+    frame_count: int = 0
     """Frames of this segment so far."""
     cancelled: bool = False
     parked: Any = None
-    """What the row held, while another sequence has it: see `scheduler.Runner.park`."""
+    """State of the row while another sequence has it: see `scheduler.Runner.park`."""
     following: Any = None
-    """The next segment, out of the queue and not yet given to the runner."""
+    """The next segment, taken from the queue and not yet passed to the runner."""
     on_room: Callable[[], None] | None = None
-    """Called by the reader when it has caught up and the engine was waiting for that."""
+    """Called by the reader after it has caught up with a paused stream."""
     on_silence: Callable[[], None] | None = None
-    """Called by the reader when nothing has come for a while: the engine's thread may be dead."""
+    """Called by the reader after a timeout without frames: the engine's thread may be dead."""
     wake_at: int = 1
-    """Frames of codes, from the sequence's first, that the reader waits for; those before come with them, since every
-    thread that wakes takes the interpreter from the engine's. A segment's first frame and its end come at once."""
+    """Total number of frames at which the reader is woken; earlier frames are delivered along, since every thread that wakes
+    takes the GIL from the engine's. A segment's first frame and its end are delivered at once."""
 
     def __post_init__(self) -> None:
         self._held = False
@@ -111,25 +111,25 @@ class Sequence:
         self._announced = -1
 
     def add(self, segment: Any) -> None:
-        """One more segment to say, as the family's runner takes it."""
+        """Append a segment, as the family's runner expects it."""
         self.waiting.put(segment)
 
     def finish(self) -> None:
-        """No more segments will come."""
+        """Mark the end of the segments."""
         self.waiting.put(None)
 
     def begin_segment(self) -> None:
-        """The runner has the next segment. The scheduler's side."""
-        self.speaking, self.spoken, self.following = True, 0, None
+        """Record that the runner has the next segment. Called by the scheduler."""
+        self.speaking, self.frame_count, self.following = True, 0, None
         self.segment += 1
 
     def cancel(self) -> None:
-        """Stops at the next frame; a reader gets Cancelled."""
+        """Stop at the next frame; a reader gets Cancelled."""
         self.cancelled = True
         self._out.put(Cancelled("the synthesis was cancelled"))
 
     def put(self, item: Frame | BaseException | None) -> None:
-        """The scheduler's side of `frames`; None ends them."""
+        """Deliver a frame or error to `frames`; None ends it. Called by the scheduler."""
         if isinstance(item, Frame):
             begins = item.segment != self._announced
             self._pile.append(item)
@@ -145,27 +145,27 @@ class Sequence:
 
     @property
     def unread(self) -> int:
-        """Frames of codes that the reader has not taken."""
+        """Number of frames that the reader has not taken."""
         return self._frames_put - self._frames_read
 
     def held(self) -> bool:
-        """Whether the reader is so far behind that the engine should do something else. The scheduler's side."""
+        """Whether the stream is paused because its reader is too far behind. Called by the scheduler."""
         if self.group is not None and self.group.in_step:
             return False
-        # Looked at again: the reader may have emptied it in between, without a call to on_room.
-        self._held = (self._held or self.unread >= UNREAD) and self.unread > UNREAD // 2
+        # Evaluated each time: the reader may have caught up without calling on_room.
+        self._held = (self._held or self.unread >= MAX_UNREAD_FRAMES) and self.unread > MAX_UNREAD_FRAMES // 2
         return self._held
 
     def frames(self) -> Iterator[Frame]:
-        """Frames as they are made.
+        """Yield frames as they are made.
 
         Raises:
             EngineError: the engine failed.
-            Cancelled: it was cancelled.
+            Cancelled: the sequence was cancelled.
         """
         while True:
             try:
-                item = self._out.get(timeout=_LOOK_S)
+                item = self._out.get(timeout=_POLL_S)
             except queue.Empty:
                 if self.on_silence is not None:
                     self.on_silence()
@@ -176,6 +176,6 @@ class Sequence:
                 raise item
             for frame in item:
                 self._frames_read += frame.codes is not None
-                if self._held and self.unread <= UNREAD // 2 and self.on_room is not None:
+                if self._held and self.unread <= MAX_UNREAD_FRAMES // 2 and self.on_room is not None:
                     self.on_room()
                 yield frame

@@ -1,4 +1,4 @@
-"""What a checkpoint of the family is made of: both forms of ``config.json`` become one value, its sizes within bounds."""
+"""Configuration of open weights: both forms of ``config.json`` parsed to one type, with bounded sizes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from voicelab.schema import Model
 
 CONFIG = "config.json"
 REAL_CODES = 1024
-"""Entries of the codec's codebooks after the first; the language model's tables are wider, and nothing is trained there."""
+"""Entries of the codec's codebooks after the first; the language model's larger tables are untrained beyond them."""
 
 
 Count = Annotated[int, Field(ge=1, le=1 << 10)]
@@ -37,73 +37,73 @@ class TowerConfig:
     hidden: Width
     """Width of the gated MLP."""
     qk_norm: bool
-    """Whether queries and keys are normed before they are rotated."""
+    """Whether queries and keys are normalized before rotation."""
     positions: Annotated[int, Field(ge=1, le=1 << 24)]
     rope_base: Annotated[float, Field(ge=1, le=1e12)]
     eps: Annotated[float, Field(gt=0, le=1)]
-    """Of the RMS norms."""
+    """Epsilon of the RMS norms."""
 
 
 @dataclass(frozen=True, config=STRICT)
 class DualConfig:
-    """A slow transformer over text and frames, a fast one over the codes of a frame."""
+    """A slow transformer over text and frames, a fast transformer over the codes of a frame."""
 
     model: Model
-    """The interface's name of it."""
+    """Model name in the API."""
     slow: TowerConfig
     fast: TowerConfig
     vocabulary: _Id
     codebooks: Count
     entries: Annotated[int, Field(ge=1, le=1 << 15)]
-    """Of each codebook's table; a stored voice keeps them in 16 bits."""
+    """Entries of each codebook's table; stored voices keep codes in 16 bits."""
     tied: bool
-    """Whether the slow head is the embedding."""
+    """Whether the slow head shares the embedding's weights."""
     norm_state: bool
-    """Whether the fast transformer is given the slow one's state after its last norm."""
+    """Whether the fast transformer's input is the slow state after its final norm."""
     scaled: bool
-    """Whether the embedding of a frame is divided by the root of its parts' number."""
+    """Whether a frame's embedding is divided by the square root of the number of summed embeddings."""
     speech: tuple[_Id, _Id, _Id] | None
-    """Ids of the first and the last speech token, and of the end of speech; None: the tokenizer's files say."""
+    """Ids of the first and the last speech token, and of the end of speech; None if only the tokenizer has them."""
 
     @property
     def choices(self) -> int:
-        """How many entries of the codebooks after the first can be chosen."""
+        """Number of entries that the fast transformer can choose from."""
         return min(self.entries, REAL_CODES)
 
     @classmethod
     def read(cls, folder: Path) -> DualConfig:
-        """The configuration of a folder's ``config.json``.
+        """Read a folder's ``config.json``.
 
         Raises:
-            WeightsError: it is missing, or describes what this version does not know.
+            WeightsError: the file is missing or not supported by this version.
         """
         with naming(folder / CONFIG):
             return cls.of(read_json(folder / CONFIG, TypeAdapter(dict[str, Any])))
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> DualConfig:
-        """The configuration that the file's values describe. Raises WeightsError, which names the field."""
+        """Parse the values of ``config.json``. Raises WeightsError, which names the field."""
         try:
             kind = values["model_type"]
             if kind == "fish_qwen3_omni":
-                return _two_parts(values)
+                return _from_sections(values)
             if kind == "dual_ar":
-                return _flat(_given(values))
+                return _from_flat(_without_nulls(values))
         except KeyError as error:
-            raise WeightsError(f"there is no field {error}") from error
+            raise WeightsError(f"the field {error} is missing") from error
         except ValidationError as error:
             raise WeightsError(first_error(error)) from error
         except (ArithmeticError, AttributeError, TypeError) as error:
-            raise WeightsError(f"it describes no model: {error}") from error
-        raise WeightsError(f"this version does not know the model_type {kind!r}")
+            raise WeightsError(f"invalid model configuration: {error}") from error
+        raise WeightsError(f"unknown model_type {kind!r}; supported are fish_qwen3_omni and dual_ar")
 
 
-def _two_parts(values: Mapping[str, Any]) -> DualConfig:
-    text, audio = _given(values["text_config"]), _given(values["audio_decoder_config"])
+def _from_sections(values: Mapping[str, Any]) -> DualConfig:
+    text, audio = _without_nulls(values["text_config"]), _without_nulls(values["audio_decoder_config"])
     slow = _tower(text, "text_config")
     fast = _tower({**audio, "rope_base": slow.rope_base, "norm_eps": slow.eps}, "audio_decoder_config")
     if audio.get("text_dim", slow.width) != slow.width:
-        raise WeightsError("audio_decoder_config.text_dim is not text_config.dim")
+        raise WeightsError("audio_decoder_config.text_dim must equal text_config.dim")
     return DualConfig(
         model="s2-pro",
         slow=slow,
@@ -118,19 +118,19 @@ def _two_parts(values: Mapping[str, Any]) -> DualConfig:
     )
 
 
-def _flat(values: Mapping[str, Any]) -> DualConfig:
+def _from_flat(values: Mapping[str, Any]) -> DualConfig:
     if not any(map(values.get, ("attention_qk_norm", "fast_attention_qk_norm", "scale_codebook_embeddings"))):
-        raise WeightsError("it is of fish-speech 1.5 or older, which is not supported; S2-Pro and S1-mini are")
+        raise WeightsError("fish-speech 1.5 and older are not supported; S2-Pro and S1-mini are")
     slow = _tower(values, "")
-    # The fast transformer has what it says of itself, and all else of the slow one.
+    # The fast transformer's own fields override those of the slow one.
     shared = {"dim": slow.width, "n_head": slow.heads, "n_local_heads": slow.kv_heads, "head_dim": slow.head_width}
     shared |= {"intermediate_size": slow.hidden, "attention_qk_norm": slow.qk_norm, "n_layer": values["n_fast_layer"]}
-    own = {name.removeprefix("fast_"): value for name, value in values.items() if name.startswith("fast_")}
-    same = {"rope_base": slow.rope_base, "norm_eps": slow.eps, "max_seq_len": slow.positions}
+    fast_values = {name.removeprefix("fast_"): value for name, value in values.items() if name.startswith("fast_")}
+    common = {"rope_base": slow.rope_base, "norm_eps": slow.eps, "max_seq_len": slow.positions}
     return DualConfig(
         model="s1",
         slow=slow,
-        fast=_tower({**shared, **own, **same}, "fast"),
+        fast=_tower({**shared, **fast_values, **common}, "fast"),
         vocabulary=values["vocab_size"],
         codebooks=values["num_codebooks"],
         entries=values["codebook_size"],
@@ -141,15 +141,15 @@ def _flat(values: Mapping[str, Any]) -> DualConfig:
     )
 
 
-def _given(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Without fields that are null, which are as good as missing."""
+def _without_nulls(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Drop fields that are null."""
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _tower(values: Mapping[str, Any], part: str) -> TowerConfig:
+def _tower(values: Mapping[str, Any], section: str) -> TowerConfig:
     for name in ("attention_qkv_bias", "attention_o_bias"):
         if values.get(name, False):
-            raise WeightsError(f"{part} has {name}, which this version does not know")
+            raise WeightsError(f"{section} has {name}, which is not supported")
     width, heads, kv_heads = values["dim"], values["n_head"], values.get("n_local_heads", -1)
     hidden = values.get("intermediate_size")
     tower = TowerConfig(
@@ -165,5 +165,5 @@ def _tower(values: Mapping[str, Any], part: str) -> TowerConfig:
         eps=values["norm_eps"],
     )
     if heads % tower.kv_heads:
-        raise WeightsError(f"{part or 'the model'} has {heads} heads for {tower.kv_heads} of keys and values")
+        raise WeightsError(f"{section or 'the model'}: {heads} heads are not a multiple of {tower.kv_heads} key heads")
     return tower

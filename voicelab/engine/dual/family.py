@@ -1,4 +1,4 @@
-"""The open weights behind `engine.family.Family`: a folder with S2-Pro, S1-mini or both, on one codec."""
+"""Implementation of `engine.family.Family` for open weights: a folder with S2-Pro, S1-mini or both, on one codec."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from voicelab.call import Call, VoicePreset
 from voicelab.capabilities import SeedSupport
 from voicelab.engine.core.decoding import Samples
-from voicelab.engine.dual.codec import TOGETHER, CodecFile, DualDecoding
+from voicelab.engine.dual.codec import MAX_STREAMS, CodecFile, DualDecoding
 from voicelab.engine.dual.files import digests, naming
 from voicelab.engine.dual.folder import CODEC, MemoryPlan, ModelFolder, model_folders, require_accepted
 from voicelab.engine.dual.model import DualLM, model_tensors
@@ -38,133 +38,158 @@ from voicelab.engine.text.segments import TextSegment, segment
 from voicelab.errors import AudioError, RequestInvalid, WeightsError
 from voicelab.schema import Model, ReferenceAudio, TTSRequest
 
-ADVISED_S = (10.0, 30.0)
-"""Length of a reference that the models' makers advise."""
-_SILENT = 1e-3
+ADVISED_DURATION_S = (10.0, 30.0)
+"""Recommended duration of a reference by the models' authors."""
+_SILENCE_PEAK = 1e-3
 _DEFAULT_PENALTY = 1.2
-_INLINE = re.compile(r"(<\|[^|>]*\|>|\[[^\]]*\]|\([^)\d]*\))")
-"""Tags of speakers and of styles, which the models read themselves."""
-_TO_WRITE_OUT = re.compile(r"[\d$£€¥₹¢%&@#=+<>°×÷±≤≥²³]")
+_TAG = re.compile(r"(<\|[^|>]*\|>|\[[^\]]*\]|\([^)\d]*\))")
+"""Tags of speakers and styles, which the models read."""
+_NEEDS_NORMALIZATION = re.compile(r"[\d$£€¥₹¢%&@#=+<>°×÷±≤≥²³]")
 _WORD = re.compile(r"[^\W\d_]+")
 
 
 class DualFamily:
-    """The models of a folder, ready to run on one device. A model is loaded for its first request.
+    """The models of a folder on one device. A model is loaded for its first request.
 
     Args:
         weights: the folder.
-        device: where its models run, in the type that their files have.
-        rows: most sequences of a model at once; they say how much memory is needed.
-        int8_depth: whether the fast transformers' matrices are rounded to 8 bits.
+        device: device of the models; they keep the types of their files.
+        rows: maximum concurrent sequences per model, for the memory estimate.
+        int8_depth: whether the fast transformers' matrices are quantized to int8.
         compile: see DualStep.
 
     Raises:
-        WeightsError: what is in the folder cannot be used.
-        EngineError: the first model does not fit into the memory that is left.
+        WeightsError: the folder's files cannot be used.
+        EngineError: the first model does not fit into free memory.
         LicenseRequired: the license of a model was not accepted.
-        MissingExtra: the tokenizer needs what is not installed.
+        MissingExtra: the tokenizer needs an optional package that is not installed.
     """
 
-    seeds: SeedSupport = "best-effort"  # a batch of another size sums in another order
-    languages: tuple[str, ...] = ("en", "zh")  # those whose numbers are written out; the models speak more
+    seeds: SeedSupport = "best-effort"  # summation order depends on the batch size
+    languages: tuple[str, ...] = ("en", "zh")  # those of normalization; the models support more
 
     def __init__(
         self, weights: Path, device: torch.device, rows: int, *, int8_depth: bool = False, compile: bool | None = None
     ) -> None:
-        self._folders, self._device = {one.config.model: one for one in model_folders(weights)}, device
+        self._folders, self._device = (
+            {model_folder.config.model: model_folder for model_folder in model_folders(weights)},
+            device,
+        )
         self._int8_depth, self._compile, folders = int8_depth, compile, list(self._folders.values())
         self.models: tuple[Model, ...] = tuple(self._folders)
         self.license, self.notice = require_accepted(self.models, weights)
-        # All that can be said of the files without reading them whole comes before the first of them is.
-        codecs = sorted({one.codec for one in folders})
-        file, *_ = [CodecFile.open(one) for one in codecs]
+        # Everything that is validated without reading the files in full precedes loading.
+        codecs = sorted({model_folder.codec for model_folder in folders})
+        file, *_ = [CodecFile.open(model_folder) for model_folder in codecs]
         sizes = file.codec.sizes
-        self._tokenizers = {one.config.model: load_tokenizer(one.folder, one.config.vocabulary) for one in folders}
-        self._speech = {one.config.model: self._checked(one, sizes.codebooks) for one in folders}
+        self._tokenizers = {
+            model_folder.config.model: load_tokenizer(model_folder.folder, model_folder.config.vocabulary)
+            for model_folder in folders
+        }
+        self._speech = {
+            model_folder.config.model: self._checked(model_folder, sizes.codebooks) for model_folder in folders
+        }
         MemoryPlan.of(folders[0], rows, sizes).check(device)
         *of_codecs, self.voice_digest = digests(codecs)
         if of_codecs and of_codecs[0] != self.voice_digest:
             models = " and ".join(self.models)
-            raise WeightsError(f"the {CODEC} of {models} differ; voices are of one: load them one by one")
-        files = [path for one in folders for path in one.files]
+            raise WeightsError(f"the {CODEC} of {models} differ, so voices cannot be shared: load them separately")
+        files = [path for model_folder in folders for path in model_folder.files]
         self.digests = (*digests(files), self.voice_digest, *(("int8 depth",) if int8_depth else ()))
         codec = file.load(device)
-        self.decoding, self._codebooks = DualDecoding(codec, TOGETHER, compile=compile), sizes.codebooks
-        self._room, self._encode = min(one.positions for one in folders) // 2, codec.encode
+        self.decoding, self._codebooks = DualDecoding(codec, MAX_STREAMS, compile=compile), sizes.codebooks
+        self._room, self._encode = min(model_folder.positions for model_folder in folders) // 2, codec.encode
         self._encoded = EncodedReferences(self._codes, self.decoding.sample_rate)
-        title = "whoever the model makes up; another with every seed"
+        title = "a voice chosen by the model, different for every seed"
         self.presets: tuple[VoicePreset, ...] = (VoicePreset("default", "No reference", title),)
 
-    def _checked(self, one: ModelFolder, codebooks: Sequence[int]) -> tuple[int, int, int]:
-        """The ids of a model's speech, when it is seen that its files fit each other and the codec."""
-        config = one.config
+    def _checked(self, model_folder: ModelFolder, codebooks: Sequence[int]) -> tuple[int, int, int]:
+        """Check that a model's files match each other and the codec; return the ids of its speech tokens."""
+        config = model_folder.config
         if (config.codebooks, config.entries) != (len(codebooks), codebooks[0]) or max(codebooks) > config.entries:
             has = f"{config.codebooks} codebooks of {config.entries} codes"
-            raise WeightsError(f"{one.folder.name} has {has}, {CODEC} {codebooks}")
-        model_tensors(one.folder, config)
-        with naming(one.folder / tokenizer_files(one.folder)[-1]):
+            raise WeightsError(f"{model_folder.folder.name} has {has}, {CODEC} {codebooks}")
+        model_tensors(model_folder.folder, config)
+        with naming(model_folder.folder / tokenizer_files(model_folder.folder)[-1]):
             return speech_ids(config, self._tokenizers[config.model])
 
     def runners(self, model: Model, rows: int) -> Callable[[], DualRunner]:
-        """See engine.family.Family. Raises EngineError: the model does not fit into the memory that is left."""
-        one = self._folders[model]
-        MemoryPlan.of(one, rows).check(self._device)
-        files = model_tensors(one.folder, one.config)  # each is read straight onto the device
-        lm = DualLM(one.config, lambda name, *_: files.read(name, self._device), self._speech[model], one.positions)
+        """See engine.family.Family. Raises EngineError: the model does not fit into free memory."""
+        model_folder = self._folders[model]
+        MemoryPlan.of(model_folder, rows).check(self._device)
+        files = model_tensors(model_folder.folder, model_folder.config)  # loaded one by one onto the device
+        lm = DualLM(
+            model_folder.config,
+            lambda name, *_: files.read(name, self._device),
+            self._speech[model],
+            model_folder.positions,
+        )
         if self._int8_depth:
             lm = lm.with_int8_depth()
-        form = ChatPrompts if model == "s2-pro" else InterleavedPrompts
+        prompt_format = ChatPrompts if model == "s2-pro" else InterleavedPrompts
         self.decoding.prepare()
-        prompts: Prompts = form(self._tokenizers[model], lm.begin, one.config.codebooks)
+        prompts: Prompts = prompt_format(self._tokenizers[model], lm.begin, model_folder.config.codebooks)
         return partial(DualRunner, lm, prompts, rows, compile=self._compile)
 
     def plan(self, call: Call) -> SpeechPlan:
-        """See engine.family.Family. The models read tags themselves."""
+        """See engine.family.Family. The models interpret tags themselves."""
         return SpeechPlan(self._segments(call.request), tuple(self._notes(call.request)))
 
     def _notes(self, request: TTSRequest) -> Iterator[str]:
-        if request.normalize and _TO_WRITE_OUT.search(_INLINE.sub("", request.text)) and not _writes_out(request.text):
+        if (
+            request.normalize
+            and _NEEDS_NORMALIZATION.search(_TAG.sub("", request.text))
+            and not _can_normalize(request.text)
+        ):
             yield "normalize had no effect: numbers are written out in English and Mandarin texts only"
         elif request.normalize:
-            for piece in _INLINE.split(request.text):
-                for sentence in _to_write_out(piece):
+            for span in _TAG.split(request.text):
+                for sentence in _unnormalized_sentences(span):
                     cleaned = clean(sentence.text, chinese=True)
                     yield from (*cleaned.notes, *left_out(cleaned.text, self.languages))
         if (penalty := request.repetition_penalty) not in {1.0, _DEFAULT_PENALTY}:
-            above = "a code that repeats is drawn once more; how far the value is above 1 has no effect"
+            above = "a repeated code is redrawn once; the amount above 1 has no effect"
             below = "no effect: these models cannot be made to repeat"
             yield f"repetition_penalty={penalty:g}: {above if penalty > 1 else below}"
 
     def _segments(self, request: TTSRequest) -> Iterator[Turn]:
-        """A segment that does not begin with a speaker's tag gets the last one before it."""
+        """Split a text; a segment without a leading speaker tag inherits the last tag before it."""
         tag = FIRST_SPEAKER
-        write_out = request.normalize and _writes_out(request.text)
-        for part in segment(request.text, request.chunk_length, request.min_chunk_length):
-            text = "".join(_written_out(piece) for piece in _INLINE.split(part.text)) if write_out else part.text
+        normalizing = request.normalize and _can_normalize(request.text)
+        for text_segment in segment(request.text, request.chunk_length, request.min_chunk_length):
+            text = (
+                "".join(_normalize_sentences(span) for span in _TAG.split(text_segment.text))
+                if normalizing
+                else text_segment.text
+            )
             tags = SPEAKER_TAG.findall(text)
             yield Turn(text, "" if SPEAKER_TAG.match(text) else tag)
             tag = tags[-1] if tags else tag
 
-    def preset(self, id: str) -> DualVoice:  # noqa: ARG002 - there is one
+    def preset(self, id: str) -> DualVoice:  # noqa: ARG002 - there is only one
         """See engine.family.Family."""
         return DualVoice()
 
     def speaker(self, references: Sequence[ReferenceAudio]) -> DualVoice:
-        """See engine.family.Family: in their order. RequestInvalid also where they are too long for the models."""
+        """See engine.family.Family: order matters. RequestInvalid also if the references are too long for the models."""
         encoded = self._encoded(references)
-        read = tuple(Reference(one.text, codes) for one, (codes, _) in zip(references, encoded, strict=True))
-        needed = sum(len(one.codes) + len(one.text.encode()) for one in read)  # a token is a byte or more
+        inputs = tuple(
+            Reference(reference.text, codes) for reference, (codes, _) in zip(references, encoded, strict=True)
+        )
+        needed = sum(
+            len(reference.codes) + len(reference.text.encode()) for reference in inputs
+        )  # a token is a byte or more
         if needed > self._room:
             message = (
-                f"{sum(seconds for _, seconds in encoded):.0f} s of recordings and their texts leave the model no room to "
-                f"speak; {ADVISED_S[0]:.0f} to {ADVISED_S[1]:.0f} s are advised"
+                f"references have {sum(seconds for _, seconds in encoded):.0f} s and leave the model no room to speak; use "
+                f"{ADVISED_DURATION_S[0]:.0f} to {ADVISED_DURATION_S[1]:.0f} s"
             )
             raise RequestInvalid.of("references", message)
-        return DualVoice(read)
+        return DualVoice(inputs)
 
     def _codes(self, samples: Samples) -> tuple[Tensor, float]:
-        """Codes of a recording, and its seconds."""
-        if float(np.abs(samples).max(initial=0.0)) < _SILENT:
+        """Encode a recording: codes and duration in seconds."""
+        if float(np.abs(samples).max(initial=0.0)) < _SILENCE_PEAK:
             raise AudioError("the reference is silent")
         return self._encode(torch.from_numpy(samples)), samples.size / self.decoding.sample_rate
 
@@ -172,43 +197,45 @@ class DualFamily:
         """See engine.family.Family."""
         return DualVoice.from_bytes(packed, self._codebooks)
 
-    def voice(self, speaker: DualVoice, parts: EngineParts) -> DualVoice:  # noqa: ARG002 - nothing is spoken to find out
+    def voice(self, speaker: DualVoice, parts: EngineParts) -> DualVoice:  # noqa: ARG002 - no fitting is needed
         """See engine.family.Family."""
         return speaker
 
-    def similarity(self, codes: Tensor, voice: DualVoice) -> None:  # noqa: ARG002 - the family has no measure of it
+    def similarity(self, codes: Tensor, voice: DualVoice) -> None:  # noqa: ARG002 - the family has no such metric
         """See engine.family.Family."""
         return
 
-    def doubts(self, references: Sequence[ReferenceAudio]) -> tuple[str, ...]:
+    def reference_notes(self, references: Sequence[ReferenceAudio]) -> tuple[str, ...]:
         """See engine.family.Family."""
         sentences = []
-        for i, (one, (_, seconds)) in enumerate(zip(references, self._encoded(references), strict=True), 1):
-            if not ADVISED_S[0] <= seconds <= ADVISED_S[1]:
-                sentences.append(f"reference {i}: it lasts {seconds:.1f} s; 10 to 30 s are advised")
-            if not one.text.strip():
-                sentences.append(f"reference {i}: without its text the voice is followed less well")
+        for i, (reference, (_, seconds)) in enumerate(zip(references, self._encoded(references), strict=True), 1):
+            if not ADVISED_DURATION_S[0] <= seconds <= ADVISED_DURATION_S[1]:
+                sentences.append(f"reference {i}: it lasts {seconds:.1f} s; 10 to 30 s are recommended")
+            if not reference.text.strip():
+                sentences.append(f"reference {i}: without its transcript the voice is matched less well")
         return tuple(sentences)
 
 
-def _writes_out(text: str) -> bool:
-    """Whether our rules know the language: Chinese without Japanese, or letters of English among which is a common word."""
-    words = _WORD.findall(_INLINE.sub(" ", text))
+def _can_normalize(text: str) -> bool:
+    """Whether normalization supports the language: Chinese, or ASCII words with a common English one; not Japanese."""
+    words = _WORD.findall(_TAG.sub(" ", text))
     if any(is_han(char) for word in words for char in word):
         return all(is_han(char) or char.isascii() for word in words for char in word)
     return all(word.isascii() for word in words) and any(word.lower() in FREQUENT["English"] for word in words)
 
 
-def _written_out(piece: str) -> str:
-    """Write the sentences of a piece that hold figures and signs in words."""
+def _normalize_sentences(span: str) -> str:
+    """Write numbers and symbols of a span in words."""
     out, end = "", 0
-    for sentence in _to_write_out(piece):
+    for sentence in _unnormalized_sentences(span):
         read = normalize(sentence.text, DualFamily.languages).text
-        out, end = out + piece[end : sentence.start] + read, sentence.end
-    return out + piece[end:]
+        out, end = out + span[end : sentence.start] + read, sentence.end
+    return out + span[end:]
 
 
-def _to_write_out(piece: str) -> Iterator[TextSegment]:
-    """Yield the sentences with figures and signs of a piece between tags."""
-    if not _INLINE.fullmatch(piece) and _TO_WRITE_OUT.search(piece):
-        yield from (one for one in segment(piece, len(piece) + 1, 0) if _TO_WRITE_OUT.search(one.text))
+def _unnormalized_sentences(span: str) -> Iterator[TextSegment]:
+    """Yield the sentences with numbers and symbols of a span between tags."""
+    if not _TAG.fullmatch(span) and _NEEDS_NORMALIZATION.search(span):
+        yield from (
+            sentence for sentence in segment(span, len(span) + 1, 0) if _NEEDS_NORMALIZATION.search(sentence.text)
+        )

@@ -1,10 +1,10 @@
-"""Tensors of open weights on disk, by name: safetensors, alone or in shards with an index, and ``.pth`` files.
+"""Tensors of open weights on disk, by name: safetensors, single or sharded with an index, and ``.pth`` files.
 
-The only module that opens a ``.pth``, and only as plain tensors (``weights_only=True``), mapped rather than read. Every
-tensor goes from the file to its device by itself, so that a checkpoint is never in memory twice.
+The only module that opens a ``.pth``, and only as plain tensors (``weights_only=True``), memory-mapped. Tensors are loaded
+from the file to the device one by one, so that a checkpoint is never in memory twice.
 
-A file may hold anything: only regular ones are opened, what is read whole has a bound, JSON is held to a form, and every
-error is a WeightsError that names the file.
+Files are untrusted: only regular files are opened, reads are bounded, JSON is validated against a schema, and every error is
+a WeightsError that names the file.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from voicelab.errors import WeightsError
 
 INDEX = "model.safetensors.index.json"
 _HEADER = 8
-"""Bytes of a safetensors file that say how long its header is."""
-LONGEST, _LONGEST, _LONGEST_MESSAGE = 32_000_000, 1_000_000, 400
-"""Bytes of any file without tensors; of JSON, and of what is beside tensors in a file. The published have a third at most."""
+"""Bytes of a safetensors file with the length of its header."""
+MAX_FILE_BYTES, _MAX_JSON_BYTES, _MAX_MESSAGE = 32_000_000, 1_000_000, 400
+"""Maximum bytes of a file without tensors; of JSON and other non-tensor data; and of a message."""
 _BUILDERS = {"collections", "torch", "torch._utils", "torch.storage"}
-"""Modules that a pickle of plain tensors names."""
+"""Modules named in a pickle of plain tensors."""
 _FLOATS = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 _ENTRY, _AFTER_ENTRY = b"PK\x03\x04", b"PK\x07\x08"
-"""What stands before and after each file in an archive."""
-_FAR = 1 << 28
-"""Bytes from the end of an archive that is cut off, in which the beginning of its last tensor is looked for."""
+"""Markers before and after each file in an archive."""
+_SEARCH_BYTES = 1 << 28
+"""Bytes from the end of a truncated archive that are searched for the beginning of its last tensor."""
 
 Rename = Callable[[str], str | None]
-Form = TypeVar("Form")
+Parsed = TypeVar("Parsed")
 
 
 class _Header(BaseModel):
-    """A tensor, as a safetensors file describes it."""
+    """Header of a tensor in a safetensors file."""
 
     dtype: str
     shape: Annotated[tuple[NonNegativeInt, ...], Field(max_length=8)]
@@ -57,7 +57,7 @@ class _Header(BaseModel):
 
 
 class _Index(BaseModel):
-    """The file of each tensor, beside the index."""
+    """File of each tensor, next to the index."""
 
     weight_map: Annotated[dict[str, Annotated[str, Field(pattern=r"^[^/\\]+\.safetensors$")]], Field(min_length=1)]
 
@@ -67,38 +67,38 @@ _HEADERS, _INDEX = TypeAdapter(dict[str, _Header]), TypeAdapter(_Index)
 
 @dataclass(frozen=True)
 class TensorEntry:
-    """One tensor that is still on disk."""
+    """A tensor on disk."""
 
     file: str
-    """Name of the file that holds it."""
+    """Name of its file."""
     name: str
-    """Its name there."""
+    """Its name in the file."""
     shape: tuple[int, ...]
     dtype: str
-    """As torch names it, or the file what torch does not."""
+    """As named by torch, or by the file if torch has no such type."""
     bytes: int
-    """There, and wherever it is loaded in the type that it has."""
+    """Size in the file, and when loaded in the same type."""
     load: Callable[[], Tensor]
-    """Maps it; nothing is copied."""
+    """Maps the tensor without copying."""
 
 
 @dataclass(frozen=True)
 class TensorFiles:
-    """The tensors of one model's files."""
+    """The tensors of one model's files, by name."""
 
     path: Path
     entries: Mapping[str, TensorEntry]
-    """By the name that they are asked for."""
+    """Tensors by the name for `read`."""
 
     @classmethod
     def open(cls, path: Path) -> TensorFiles:
-        """Lists what is in a file (``.safetensors``, ``.pth``) or in all files of an index (``.json``).
+        """List the tensors of a file (``.safetensors``, ``.pth``) or of all files of an index (``.json``).
 
         A ``.pth`` may hold its tensors under ``state_dict``.
 
         Raises:
             WeightsError: a file is missing, truncated or of another kind, or the index and the files differ; the error names
-                the tensor where one is at fault.
+                the tensor concerned.
         """
         with naming(path):
             if path.suffix == ".json":
@@ -107,10 +107,10 @@ class TensorFiles:
             return cls(path, {entry.name: entry for entry in entries})
 
     def renamed(self, rename: Rename) -> TensorFiles:
-        """The same tensors under other names; those that get None are left out.
+        """Rename the tensors; those renamed to None are dropped.
 
         Raises:
-            WeightsError: two would have one name.
+            WeightsError: two tensors get the same name.
         """
         entries: dict[str, TensorEntry] = {}
         for old, entry in self.entries.items():
@@ -122,47 +122,49 @@ class TensorFiles:
         return replace(self, entries=entries)
 
     def check(self, shapes: Mapping[str, tuple[int, ...]], *, one_type: bool = False) -> None:
-        """Sees to it that there are these tensors, of these shapes, and no others; all of floats, or of one type of them.
+        """Check names, shapes and types of the tensors: all floating-point types, or one of them.
 
         Raises:
-            WeightsError: one is missing, is of another shape or type, or is not among them; the error names it.
+            WeightsError: a tensor is missing, unknown, or of another shape or type; the error names it.
         """
         with naming(self.path):
             for name, shape in shapes.items():
                 if name not in self.entries:
                     raise WeightsError(f"the tensor {name} is missing")
-                entry, first = self.entries[name], self.entries[next(iter(shapes))]
+                entry, reference = self.entries[name], self.entries[next(iter(shapes))]
                 if entry.shape != shape:
-                    raise WeightsError(f"the tensor {name} has the shape {entry.shape}, not {shape}")
-                types = (first.dtype,) if one_type and first.dtype in _FLOATS.values() else tuple(_FLOATS.values())
+                    raise WeightsError(f"the tensor {name} must have the shape {shape}, got {entry.shape}")
+                types = (
+                    (reference.dtype,) if one_type and reference.dtype in _FLOATS.values() else tuple(_FLOATS.values())
+                )
                 if entry.dtype not in types:
-                    raise WeightsError(f"the tensor {name} is of the type {entry.dtype}, not {' or '.join(types)}")
+                    raise WeightsError(f"the tensor {name} must be of type {' or '.join(types)}, got {entry.dtype}")
             if surplus := sorted(set(self.entries) - set(shapes)):
-                raise WeightsError(f"this version does not know the tensor {surplus[0]}")
+                raise WeightsError(f"unknown tensor {surplus[0]}")
 
     def read(self, name: str, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
-        """One tensor on its device, by default of the type that it has in the file.
+        """Load a tensor onto a device, by default in its stored type.
 
         Raises:
-            WeightsError: it cannot be read, or holds numbers that are not finite; the error names it.
+            WeightsError: the tensor cannot be read, or has values that are not finite; the error names it.
         """
         entry = self.entries[name]
         with naming(self.path.with_name(entry.file), name):
             tensor = entry.load().to(device=device, dtype=dtype)
-            # Neither needs memory of the tensor's size; both ends are nan where any number is.
+            # aminmax needs no memory of the tensor's size, and is nan if any value is.
             ends = tensor.aminmax() if tensor.is_floating_point() and tensor.numel() else ()
             if not all(map(torch.isfinite, ends)):
-                raise WeightsError("it holds numbers that are not finite")
+                raise WeightsError("it has values that are not finite")
         return tensor
 
 
 def shards_of(path: Path) -> list[str]:
-    """The names of the files that an index names; none for another file. Raises WeightsError: it is no index."""
+    """List the files named by an index; empty for another file. Raises WeightsError: the index is invalid."""
     return sorted(set(read_json(path, _INDEX).weight_map.values())) if path.suffix == ".json" else []
 
 
 def digests(paths: list[Path]) -> tuple[str, ...]:
-    """The SHA-256 of each file, in hexadecimal digits; large files are read side by side.
+    """Compute the SHA-256 of each file, in hexadecimal; files are read concurrently.
 
     Raises:
         WeightsError: a file cannot be read.
@@ -173,89 +175,89 @@ def digests(paths: list[Path]) -> tuple[str, ...]:
 
 def _digest(path: Path) -> str:
     if path.suffix not in {".safetensors", ".pth"}:
-        return hashlib.sha256(read_bytes(path, LONGEST)).hexdigest()
+        return hashlib.sha256(read_bytes(path, MAX_FILE_BYTES)).hexdigest()
     with naming(path), regular(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager
 def naming(path: Path, tensor: str = "") -> Iterator[None]:
-    """Every error becomes a WeightsError that names the file and its folder, and the tensor if it is of one."""
-    what = f"the weights {path.parent.name}/{path.name}: " + (f"the tensor {tensor}: " if tensor else "")
+    """Convert errors to a WeightsError that names the file and its folder, and the tensor if given."""
+    location = f"the weights {path.parent.name}/{path.name}: " + (f"the tensor {tensor}: " if tensor else "")
     try:
         yield
     except WeightsError as error:
-        message = str(error)[:_LONGEST_MESSAGE]
-        raise error if message.startswith("the weights ") else WeightsError(what + message) from error
+        message = str(error)[:_MAX_MESSAGE]
+        raise error if message.startswith("the weights ") else WeightsError(location + message) from error
     except (MemoryError, torch.OutOfMemoryError) as error:
-        raise WeightsError(f"{what}there is no memory for it") from error
+        raise WeightsError(f"{location}not enough memory") from error
     except ValidationError as error:
-        raise WeightsError(f"{what}{first_error(error)}") from error
+        raise WeightsError(f"{location}{first_error(error)}") from error
     except (OSError, SafetensorError, EOFError) as error:
-        raise WeightsError(f"{what}cannot be read: {error}"[:_LONGEST_MESSAGE]) from error
-    except BaseException as error:  # libraries raise errors of their own kinds; what panics in Rust is no Exception
+        raise WeightsError(f"{location}cannot be read: {error}"[:_MAX_MESSAGE]) from error
+    except BaseException as error:  # libraries raise their own kinds; a panic in Rust is not an Exception
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        # Not in their words: torch's of a refused pickle end with how to run it nevertheless.
-        raise WeightsError(f"{what}it is damaged, or of another kind ({type(error).__name__})") from error
+        # Not their messages: torch's for a refused pickle explains how to run it.
+        raise WeightsError(f"{location}it is damaged, or of another kind ({type(error).__name__})") from error
 
 
 def first_error(error: ValidationError) -> str:
-    """Which field is wrong first, and why."""
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    return f"{'.'.join(map(str, first['loc'])) or 'JSON'}: {first['msg']}"[:_LONGEST_MESSAGE]
+    """Format the first validation error: field and reason."""
+    details = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    return f"{'.'.join(map(str, details['loc'])) or 'JSON'}: {details['msg']}"[:_MAX_MESSAGE]
 
 
 def regular(path: Path) -> Path:
-    """The path. Raises WeightsError: it is of no regular file, but of a pipe, which waits, or a device, which has no end."""
+    """Return the path of a regular file. Raises WeightsError: it is a pipe, which blocks, or a device, which never ends."""
     if not stat.S_ISREG(path.stat().st_mode):
-        raise WeightsError("it is no regular file")
+        raise WeightsError("it is not a regular file")
     return path
 
 
-def read_bytes(path: Path, longest: int) -> bytes:
-    """All of a small file. Raises WeightsError: it cannot be read, or has more than `longest` bytes."""
+def read_bytes(path: Path, max_bytes: int) -> bytes:
+    """Read a small file. Raises WeightsError: it cannot be read, or has more than `max_bytes` bytes."""
     with naming(path), regular(path).open("rb") as file:
-        data = file.read(longest + 1)
-        if len(data) > longest:
-            raise WeightsError(f"it has more than {longest:,} bytes")
+        data = file.read(max_bytes + 1)
+        if len(data) > max_bytes:
+            raise WeightsError(f"it has more than {max_bytes:,} bytes")
         return data
 
 
-def read_json(path: Path, form: TypeAdapter[Form]) -> Form:
-    """What a JSON file says, held to a form. Raises WeightsError: it cannot be read, or has another form."""
+def read_json(path: Path, parser: TypeAdapter[Parsed]) -> Parsed:
+    """Parse and validate a JSON file. Raises WeightsError: it cannot be read, or is invalid."""
     with naming(path):
-        return form.validate_json(read_bytes(path, _LONGEST))
+        return parser.validate_json(read_bytes(path, _MAX_JSON_BYTES))
 
 
 def _indexed(path: Path) -> Iterator[tuple[str, TensorEntry]]:
-    places = read_json(path, _INDEX).weight_map
+    weight_map = read_json(path, _INDEX).weight_map
     files: dict[str, dict[str, TensorEntry]] = {}
-    for file in sorted(set(places.values())):
+    for file in sorted(set(weight_map.values())):
         with naming(path.with_name(file)):
             files[file] = {entry.name: entry for entry in _safetensors(path.with_name(file))}
-    for name, file in places.items():
+    for name, file in weight_map.items():
         if name not in files[file]:
-            raise WeightsError(f"the tensor {name} is missing in {file}, where the index has it")
+            raise WeightsError(f"the tensor {name} is missing in {file}, where the index lists it")
         yield name, files[file].pop(name)
-    for file, rest in files.items():
-        for name in rest:
+    for file, unlisted in files.items():
+        for name in unlisted:
             raise WeightsError(f"the tensor {name} of {file} is not in the index")
 
 
 def _safetensors(path: Path) -> Iterator[TensorEntry]:
-    """The library says of a truncated file only that it is one; its header says which tensor is cut."""
+    """List the tensors of a safetensors file; names the truncated tensor, which the library does not."""
     size = regular(path).stat().st_size
     with path.open("rb") as opened:
         length = int.from_bytes(opened.read(_HEADER), "little")
-        if not 2 <= length <= min(size - _HEADER, _LONGEST):
-            raise WeightsError("the file is cut off in its header, or is no safetensors file")
+        if not 2 <= length <= min(size - _HEADER, _MAX_JSON_BYTES):
+            raise WeightsError("the file is truncated in its header, or is not a safetensors file")
         header = from_json(opened.read(length))
     header.pop("__metadata__", None)
     headers = _HEADERS.validate_python(header)
     for name, about in headers.items():
         if _HEADER + length + about.data_offsets[1] > size:
-            raise WeightsError(f"the tensor {name}: the file is cut off before its end")
+            raise WeightsError(f"the tensor {name}: the file is truncated")
     file = safe_open(path, framework="pt")
     for name, about in headers.items():
         (begin, end), dtype = about.data_offsets, _FLOATS.get(about.dtype, about.dtype)
@@ -264,48 +266,52 @@ def _safetensors(path: Path) -> Iterator[TensorEntry]:
 
 def _pth(path: Path) -> Iterator[TensorEntry]:
     with regular(path).open("rb") as opened:
-        if not is_zipfile(opened):  # a cut file has lost the list of its contents, which stands at the end
+        if not is_zipfile(opened):  # a truncated file has lost its directory, which is at the end
             if name := _cut_tensor(path):
-                raise WeightsError(f"the tensor {name}: the file is cut off before its end")
-            raise WeightsError("the file is cut off, or of another kind than torch.save writes today")
+                raise WeightsError(f"the tensor {name}: the file is truncated")
+            raise WeightsError("the file is truncated, or was not written by torch.save (zip format)")
     _check_archive(path)
     stored = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     tensors = stored.get("state_dict", stored) if isinstance(stored, Mapping) else stored
     if not isinstance(tensors, Mapping):
-        raise WeightsError("there are no named tensors in it")
+        raise WeightsError("it has no named tensors")
     for name, tensor in tensors.items():
         if not isinstance(name, str) or not isinstance(tensor, Tensor):
-            raise WeightsError(f"{name!r} is no named tensor")
+            raise WeightsError(f"{name!r} is not a named tensor")
         plain = tensor.layout is torch.strided and tensor.device.type == "cpu" and not tensor.is_nested
         if not plain or tensor.nbytes > tensor.untyped_storage().nbytes():
-            raise WeightsError(f"the tensor {name} is not there as plain numbers")
+            raise WeightsError(f"the tensor {name} is not stored as plain numbers")
         dtype = str(tensor.dtype).removeprefix("torch.")
         yield TensorEntry(path.name, name, tuple(tensor.shape), dtype, tensor.nbytes, tensor.detach)
 
 
 def _check_archive(path: Path) -> None:
-    """Sees that unpacking takes no more than the file has, nearly all of it tensors, and that nothing else is built of it."""
+    """Check that an archive is uncompressed, nearly all tensors, and that its pickle builds only tensors."""
     with ZipFile(path) as archive:
         members, size = archive.infolist(), path.stat().st_size
-        beside = sum(one.file_size for one in members if "/data/" not in one.filename)
-        spare = size - sum(one.file_size for one in members)
-        if any(one.compress_type != ZIP_STORED for one in members) or beside > _LONGEST or not 0 <= spare <= _LONGEST:
-            raise WeightsError("it is packed in another way than torch.save does")
-        (words,) = (one for one in members if one.filename.endswith("data.pkl"))
-        # Torch lets some through that fill the memory.
-        for code, argument, _ in pickletools.genops(archive.read(words)):
+        other_bytes = sum(member.file_size for member in members if "/data/" not in member.filename)
+        spare = size - sum(member.file_size for member in members)
+        if (
+            any(member.compress_type != ZIP_STORED for member in members)
+            or other_bytes > _MAX_JSON_BYTES
+            or not 0 <= spare <= _MAX_JSON_BYTES
+        ):
+            raise WeightsError("it was not written by torch.save (zip format)")
+        (pickle_member,) = (member for member in members if member.filename.endswith("data.pkl"))
+        # Torch accepts some globals that exhaust memory.
+        for code, argument, _ in pickletools.genops(archive.read(pickle_member)):
             if "GLOBAL" in code.name and str(argument).split(" ")[0] not in _BUILDERS:
-                raise WeightsError(f"it holds more than plain tensors ({argument}); nothing in it was run")
+                raise WeightsError(f"it has more than plain tensors ({argument}); nothing in it was run")
 
 
 def _cut_tensor(path: Path) -> str:
-    """The tensor in which a ``.pth`` was cut off: that of the last data which begin in it. "" where nothing near tells it."""
-    # The pickle, which stands first, is looked at as a list of words, never run.
+    """Find the tensor in which a ``.pth`` was truncated: the one whose data begins last. "" if not found."""
+    # The pickle at the start is disassembled, never run.
     names, words, memo, word = dict[str, str](), list[object](), dict[int, object](), None
     try:
         with path.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
             at = len(data)
-            while (at := data.rfind(_ENTRY, max(0, len(data) - _FAR), at)) >= 0:
+            while (at := data.rfind(_ENTRY, max(0, len(data) - _SEARCH_BYTES), at)) >= 0:
                 size = int.from_bytes(data[at + 26 : at + 28], "little")
                 if key := re.fullmatch(rb"[^/]+/data/(\d+)", data[at + 30 : at + 30 + size]):
                     break
@@ -315,7 +321,7 @@ def _cut_tensor(path: Path) -> str:
             for code, argument, _ in pickletools.genops(data[begin : data.find(_AFTER_ENTRY)]):
                 if code.name in {"BINPUT", "LONG_BINPUT"}:
                     memo[int(argument or 0)] = word
-                elif code.name == "BINPERSID":  # of: its name, how it is made, and (storage, type, key, device, size)
+                elif code.name == "BINPERSID":  # preceded by name, function, and (storage, type, key, device, size)
                     names[str(words[-3])] = str(words[-7])
                 elif argument is not None:
                     word = memo[int(argument)] if code.name in {"BINGET", "LONG_BINGET"} else argument

@@ -1,7 +1,7 @@
-"""A folder of open weights: its models, their terms, the memory they will take, and what its files can be held to.
+"""A folder of open weights: its models, their licenses, their memory needs, and verification of its files.
 
-The terms are shown and accepted once, and named wherever the speech is recorded or served. Sizes and digests are those of the
-files as they were published.
+Licenses are shown and accepted once, and named wherever the speech is recorded or served. Sizes and digests are those of the
+published files.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from voicelab.schema import Model
 from voicelab.storage import data_home, make_folder, write_atomic
 
 CODEC = "codec.pth"
-POSITIONS = 4096
-"""Of a row, at most: 3 minutes of references, text and speech."""
+MAX_POSITIONS = 4096
+"""Maximum positions of a row: 3 minutes of references, text and speech."""
 
 
 @dataclass(frozen=True)
@@ -42,69 +42,69 @@ class ModelFolder:
 
     @property
     def files(self) -> list[Path]:
-        """All that the model's codes depend on."""
+        """Files that the model's codes depend on."""
         folder = self.folder
         weights = model_file(folder)
         return [folder / name for name in (CONFIG, *tokenizer_files(folder), weights.name, *shards_of(weights))]
 
     @property
     def positions(self) -> int:
-        """Of a row."""
-        return min(POSITIONS, self.config.slow.positions)
+        """Positions of a row."""
+        return min(MAX_POSITIONS, self.config.slow.positions)
 
 
 def model_folders(path: Path) -> list[ModelFolder]:
-    """The models of a folder: its own, or those of the folders in it; S2-Pro first.
+    """Find the models of a folder: its own, or those of its subfolders; S2-Pro first.
 
     Raises:
-        WeightsError: there is none, or one twice, or a codec is missing.
+        WeightsError: a model or codec is missing, or a model is there twice.
     """
     with naming(path):
-        places = [path] if (path / CONFIG).exists() else sorted(one.parent for one in path.glob(f"*/{CONFIG}"))
+        folders = [path] if (path / CONFIG).exists() else sorted(folder.parent for folder in path.glob(f"*/{CONFIG}"))
     models: dict[Model, ModelFolder] = {}
-    for folder in places:
+    for folder in folders:
         config = DualConfig.read(folder)
-        codec = next((one / CODEC for one in (folder, path) if (one / CODEC).exists()), None)
+        codec = next((parent / CODEC for parent in (folder, path) if (parent / CODEC).exists()), None)
         if codec is None:
             raise WeightsError(f"the weights {folder.name}: there is no {CODEC}")
         if config.model in models:
             raise WeightsError(f"{models[config.model].folder.name} and {folder.name} are both {config.model}")
         models[config.model] = ModelFolder(folder, config, codec)
     if not models:
-        raise WeightsError(f"there is no model in the folder {path}: neither a {CONFIG} nor a folder with one")
+        raise WeightsError(f"no model in the folder {path}: neither a {CONFIG} nor a subfolder with one")
     return [models[name] for name in sorted(models, reverse=True)]
 
 
 ACCEPT_VARIABLE = "VOICELAB_ACCEPT_LICENSE"
-"""Ids of licenses, separated by commas, that whoever runs a script has read and accepts; ``1`` is all of them."""
+"""Comma-separated ids of licenses that the user of a script has read and accepts; ``1`` accepts all."""
 
 
 @dataclass(frozen=True)
 class License:
-    """What binds who uses a model's weights."""
+    """License of a model's weights."""
 
     id: str
     weights: str
-    """As their makers call them."""
+    """Name of the weights."""
     name: str
     terms: str
-    """What it asks, in short; the full text comes with the weights."""
+    """Summary of the terms; the full text comes with the weights."""
     notice: str
-    """What has to be shown where the weights serve others."""
+    """Attribution required where the weights are served to others."""
 
     @property
     def accepted(self) -> str | None:
-        """When or how it was accepted here; None where it was not."""
-        listed = {one.strip() for one in os.environ.get(ACCEPT_VARIABLE, "").split(",")}
+        """Date or means of acceptance; None if not accepted."""
+        listed = {license_id.strip() for license_id in os.environ.get(ACCEPT_VARIABLE, "").split(",")}
         if listed & {self.id, "1"}:
             return f"by {ACCEPT_VARIABLE}"
-        return _accepted().get(self.id)
+        return _acceptances().get(self.id)
 
     def accept(self) -> None:
-        """Writes down, in VOICELAB_HOME, that it was accepted today. Raises StoreError: it cannot be kept."""
+        """Record in VOICELAB_HOME that the license was accepted today. Raises StoreError: the file cannot be written."""
         today = datetime.now(UTC).date().isoformat()
-        make_folder(_path().parent)
-        write_atomic(_path(), json.dumps(_accepted() | {self.id: today}).encode())
+        make_folder(_acceptance_file().parent)
+        write_atomic(_acceptance_file(), json.dumps(_acceptances() | {self.id: today}).encode())
 
     def __str__(self) -> str:
         return f"{self.weights} is under the {self.name}. {self.terms}"
@@ -115,8 +115,8 @@ LICENSES: dict[Model, License] = {
         id="fish-audio-research",
         weights="S2-Pro",
         name="Fish Audio Research License of 2026-03-07",
-        terms="It permits research and non-commercial use. Who offers a product or service that uses the weights passes "
-        "the license on, keeps its notice and shows “Built with Fish Audio”. The speech belongs to you; it may not be "
+        terms="It permits research and non-commercial use. Products and services that use the weights must pass the "
+        "license on, keep its notice and show “Built with Fish Audio”. The speech belongs to you; it may not be "
         "used to make or improve another foundational generative model.",
         notice="Built with Fish Audio. This model is licensed under the Fish Audio Research License, "
         "Copyright © 39 AI, INC. All Rights Reserved.",
@@ -130,37 +130,37 @@ LICENSES: dict[Model, License] = {
         notice="OpenAudio S1-mini by Fish Audio, CC BY-NC-SA 4.0.",
     ),
 }
-"""By the interface's name of the model."""
+"""By the model's name in the API."""
 
 
 def require_accepted(models: Iterable[Model], folder: Path) -> tuple[str, str]:
-    """Sees that the licenses of a folder's models were accepted.
+    """Check that the licenses of a folder's models were accepted.
 
     Returns:
-        What was accepted and when, for manifests; and the notices, for those whom the speech is offered to.
+        Accepted licenses with dates, for manifests; and the notices to show to users of the speech.
 
     Raises:
-        LicenseRequired: one was not; the error states its terms and how to accept them.
+        LicenseRequired: a license was not accepted; the error states its terms and how to accept it.
     """
     licenses = [LICENSES[model] for model in models]
-    if waiting := [one for one in licenses if one.accepted is None]:
-        ids = ",".join(one.id for one in waiting)
+    if unaccepted := [terms for terms in licenses if terms.accepted is None]:
+        ids = ",".join(terms.id for terms in unaccepted)
         raise LicenseRequired(
-            f"{' '.join(map(str, waiting))} The full text comes with the weights. To accept it: "
+            f"{' '.join(map(str, unaccepted))} The full text comes with the weights. To accept it: "
             f"voicelab weights accept {folder}, or in a script the environment variable {ACCEPT_VARIABLE}={ids}"
         )
-    accepted = "; ".join(f"{one.name} (accepted {one.accepted})" for one in licenses)
-    return accepted, " ".join(one.notice for one in licenses)
+    accepted = "; ".join(f"{terms.name} (accepted {terms.accepted})" for terms in licenses)
+    return accepted, " ".join(terms.notice for terms in licenses)
 
 
-def _path() -> Path:
+def _acceptance_file() -> Path:
     return data_home() / "licenses.json"
 
 
-def _accepted() -> dict[str, str]:
+def _acceptances() -> dict[str, str]:
     try:
-        return dict(json.loads(_path().read_bytes()))
-    except (OSError, ValueError, TypeError):  # none yet, or damaged: it is asked for again
+        return dict(json.loads(_acceptance_file().read_bytes()))
+    except (OSError, ValueError, TypeError):  # missing or damaged: acceptance is requested anew
         return {}
 
 
@@ -169,23 +169,23 @@ _GB = 1e9
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Bytes that a model needs on its device, before any of it is there."""
+    """Memory needed by a model on its device, in bytes, estimated before loading."""
 
     model: str
-    """Its name, after the file that says its sizes."""
+    """Name of the model, with the file that defines its sizes."""
     rows: int
     positions: int
     weights: int
     codec: int
-    """0 where it is there already."""
+    """0 if already loaded."""
     slots: int
-    """Keys and values of all rows, and of the references that are kept; and those of a frame in the fast transformer."""
+    """Keys and values of all rows, of cached references, and of a frame in the fast transformer."""
     work: int
-    """Attention of the largest piece of a prompt, and what it is rotated by; pieces of audio."""
+    """Attention of the largest prefill chunk, rotary tables, and audio blocks."""
 
     @classmethod
     def of(cls, folder: ModelFolder, rows: int, codec: CodecSizes | None = None) -> MemoryPlan:
-        """The plan for a folder's model, with its codec if that is given. Raises WeightsError: see model_tensors."""
+        """Estimate the needs of a folder's model, with its codec if given. Raises WeightsError: see model_tensors."""
         config, positions = folder.config, folder.positions
         tensors = model_tensors(folder.folder, config).entries
         width = tensors["norm.weight"].bytes // config.slow.width
@@ -203,18 +203,18 @@ class MemoryPlan:
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """Total bytes."""
         return self.weights + self.codec + self.slots + self.work
 
     def check(self, device: torch.device) -> None:
-        """Sees that there is room, where the device says how much it has left.
+        """Check the estimate against the device's free memory, if known.
 
         Raises:
-            EngineError: there is not; the error says what is needed, and what would need less.
+            EngineError: not enough memory; the error states the need and how to reduce it.
         """
         free = free_memory(device)
         if free is not None and self.total > free:
-            raise EngineError(f"{self}, and {device} has {free / _GB:.2f} GB left; fewer rows need less: rows=…")
+            raise EngineError(f"{self}, but {device} has {free / _GB:.2f} GB free; use fewer rows: rows=…")
 
     def __str__(self) -> str:
         return (
@@ -224,7 +224,7 @@ class MemoryPlan:
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Bytes that a device has left; None where nobody knows."""
+    """Return a device's free memory in bytes; None if unknown."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     if device.type == "mps":
@@ -238,14 +238,14 @@ def free_memory(device: torch.device) -> int | None:
 
 @dataclass(frozen=True)
 class PublishedFile:
-    """A file as several public lists have it."""
+    """Size and digest of a published file, from several public lists."""
 
     bytes: int | None
-    """None where the lists have none."""
+    """None if not listed."""
     sha256: str = ""
-    """How its digest begins; "" where the lists have none."""
+    """Leading digits of its digest; "" if not listed."""
     disputed: bool = False
-    """Whether the lists differ in the digest: another one is then no error."""
+    """Whether the lists disagree on the digest, so that a mismatch is not an error."""
 
 
 _SHARED_CODEC = 1_871_099_728, "74fc41c5"
@@ -267,7 +267,7 @@ PUBLISHED: dict[Model, dict[str, PublishedFile]] = {
 
 @dataclass(frozen=True)
 class FileReport:
-    """What was seen of one file."""
+    """Verification result of one file."""
 
     path: Path
     verified: tuple[str, ...] = ()
@@ -275,44 +275,44 @@ class FileReport:
     problem: str = ""
 
     def __str__(self) -> str:
-        parts = [*self.verified, *(f"not verified: {what}" for what in self.unverified)]
-        return f"{self.path}: " + (f"PROBLEM: {self.problem}" if self.problem else "; ".join(parts))
+        items = [*self.verified, *(f"not verified: {item}" for item in self.unverified)]
+        return f"{self.path}: " + (f"PROBLEM: {self.problem}" if self.problem else "; ".join(items))
 
 
 def check_weights(path: Path) -> Iterator[FileReport]:
-    """Compares a folder's files with those published, and their tensors' names and shapes with the configuration.
+    """Compare a folder's files with the published ones, and their tensors' names and shapes with the configuration.
 
     Raises:
-        WeightsError: there is no model in the folder.
+        WeightsError: the folder has no model.
     """
     for folder in model_folders(path):
         for file in dict.fromkeys([*folder.files, folder.codec]):
-            yield _file(folder, file)
+            yield _check_file(folder, file)
 
 
-def _file(folder: ModelFolder, path: Path) -> FileReport:
+def _check_file(folder: ModelFolder, path: Path) -> FileReport:
     published = PUBLISHED[folder.config.model].get(path.name, PublishedFile(None))
     try:
         size = path.stat().st_size
         if published.bytes not in {None, size}:
-            return FileReport(path, problem=f"it has {size:,} bytes, {published.bytes:,} were published")
-        tensors, digest = list(_tensors(folder, path)), digests([path])[0]
+            return FileReport(path, problem=f"it must have {published.bytes:,} bytes as published, got {size:,}")
+        tensors, digest = list(_check_tensors(folder, path)), digests([path])[0]
     except (OSError, WeightsError) as error:
         return FileReport(path, problem=str(error))
     verified = [f"{size:,} bytes as published", *tensors] if published.bytes else tensors
-    unverified = [] if published.bytes else ["its size, which no list has"]
+    unverified = [] if published.bytes else ["its size, which is not listed"]
     if published.sha256 and digest.startswith(published.sha256):
         verified.append(f"SHA-256 {digest}, of which the first {len(published.sha256)} digits are listed")
     elif published.sha256 and not published.disputed:
-        return FileReport(path, problem=f"its SHA-256 is {digest}, the published one begins with {published.sha256}")
+        return FileReport(path, problem=f"its SHA-256 must begin with {published.sha256} as published, got {digest}")
     else:
-        why = "in which the lists differ" if published.disputed else "which no list has"
-        unverified.append(f"its SHA-256 {digest}, {why}")
+        reason = "in which the lists differ" if published.disputed else "which is not listed"
+        unverified.append(f"its SHA-256 {digest}, {reason}")
     return FileReport(path, tuple(verified), tuple(unverified))
 
 
-def _tensors(folder: ModelFolder, path: Path) -> Iterator[str]:
-    """What can be said of a file's tensors. Raises WeightsError, which names the tensor at fault."""
+def _check_tensors(folder: ModelFolder, path: Path) -> Iterator[str]:
+    """Describe the verified tensors of a file. Raises WeightsError, which names the tensor concerned."""
     if path == folder.codec:
         yield f"{len(CodecFile.open(path).files.entries)} tensors of the codec's shapes"
     elif path == model_file(folder.folder):

@@ -1,8 +1,7 @@
-"""The language model of a checkpoint: its tensors by name, what goes into a position, how a frame is chosen.
+"""The language model of open weights: its tensors by name, its embeddings, and sampling of a frame.
 
-Choosing is on the device: nucleus, top-k, the race that draws, and the second draw of a token that repeats. Randomness is a
-function of the sequence's seed and the frame's number, computed where it is needed: a row draws the same alone and among
-others, and nothing comes from the host.
+Sampling is on the device: nucleus, top-k, an exponential race, and the redraw of a repeated token. Random numbers are a
+function of the sequence's seed and the frame index, computed on the device: a row draws the same alone and in a batch.
 """
 
 from __future__ import annotations
@@ -24,105 +23,107 @@ from voicelab.errors import WeightsError
 
 TOP_K = 30
 WINDOW = 10
-"""Main tokens that a new one should not be among."""
-AGAIN_TEMPERATURE, AGAIN_TOP_P = 1.0, 0.9
-"""Settings of the draw that replaces a repetition."""
-_COLDEST = 1e-5
-# Of splitmix64, as signed numbers.
-_GOLDEN, _FIRST, _SECOND = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
+"""Recent main tokens that a new one should not repeat."""
+REDRAW_TEMPERATURE, REDRAW_TOP_P = 1.0, 0.9
+"""Settings of the redraw of a repeated token."""
+_MIN_TEMPERATURE = 1e-5
+# Constants of splitmix64, as signed integers.
+_GOLDEN, _MIX_1, _MIX_2 = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
 _BITS = 23
-"""So that the largest number is still below 1 in float32."""
+"""So that the largest number is below 1 in float32."""
 
 
 def draw_steps(size: int, device: torch.device) -> Tensor:
-    """(size,) int64: what each number of `uniform` adds to its state; Triton multiplies no index by so large a number."""
+    """Make (size,) int64 offsets for `uniform`; precomputed, since Triton cannot multiply an index by so large a number."""
     return torch.arange(size, device=device) * _GOLDEN
 
 
 def uniform(seeds: Tensor, frames: Tensor, steps: Tensor) -> Tensor:
-    """(rows, size) float32 in (0, 1) of seeds and frame numbers (rows,), int64: splitmix64 (Steele, Lea, Flood, 2014)."""
+    """Draw (rows, size) float32 in (0, 1) for int64 seeds and frames (rows,): splitmix64 (Steele, Lea, Flood, 2014)."""
     state = _mix(_mix(seeds) + frames)[:, None] + steps
     bits = _shift(_mix(state), 64 - _BITS)
     return (bits.float() + 0.5) * 0.5**_BITS
 
 
 def _mix(z: Tensor) -> Tensor:
-    z = (z ^ _shift(z, 30)) * _FIRST
-    z = (z ^ _shift(z, 27)) * _SECOND
+    z = (z ^ _shift(z, 30)) * _MIX_1
+    z = (z ^ _shift(z, 27)) * _MIX_2
     return z ^ _shift(z, 31)
 
 
 def _shift(z: Tensor, by: int) -> Tensor:
-    """To the right, with zeros from the left."""
+    """Shift right logically."""
     return (z >> by) & ((1 << (64 - by)) - 1)
 
 
 class Likeliest(NamedTuple):
-    """What `choose` chooses from."""
+    """Candidates of `choose`."""
 
     logits: Tensor
-    """(rows, k), the largest first."""
+    """(rows, k), in descending order."""
     order: Tensor
     summed: Tensor
-    """Probabilities so far, of all entries."""
+    """Cumulative probabilities among all entries."""
     finite: Tensor
-    """(rows,) whether no logit is infinite, but for those of what cannot be chosen, or none at all."""
+    """(rows,) whether all logits are finite, but for -inf of masked entries."""
 
     @classmethod
     def of(cls, logits: Tensor, top_k: int = TOP_K) -> Likeliest:
-        """The `top_k` likeliest of logits (rows, n); -inf for what cannot be chosen."""
+        """Take the `top_k` most likely entries of logits (rows, n), -inf for masked entries."""
         total = logits.float().logsumexp(-1)
         largest, order = logits.float().topk(min(top_k, logits.shape[-1]), -1)
         return cls(largest, order, (largest - total[:, None]).exp().cumsum(-1), total.isfinite())
 
 
 def choose(top: Likeliest, temperature: Tensor, top_p: Tensor, u: Tensor) -> Tensor:
-    """The entry (rows,) that each row draws.
+    """Draw an entry (rows,) per row.
 
-    Unlike the usual nucleus, the entry that crosses `top_p` is removed, and the temperature comes last.
+    Unlike in common nucleus sampling, the entry that crosses `top_p` is removed, and the temperature is applied last.
 
     Args:
-        top: of (rows, n) logits.
-        temperature: (rows,) at 0 the likeliest is taken.
-        top_p: (rows,) entries are kept while their probabilities, from the likeliest on, sum to no more.
-        u: (rows, n) uniform in (0, 1), one for each entry.
+            top: candidates of (rows, n) logits.
+            temperature: (rows,) 0 is greedy.
+            top_p: (rows,) entries are kept while their cumulative probability is at most this.
+            u: (rows, n) uniform in (0, 1), per entry.
     """
     within = (top.summed <= top_p[:, None]) | (top_p[:, None] >= 1)  # a sum of all may be rounded to more than 1
-    kept = within & (temperature[:, None] > 0)
-    kept[:, 0] = True
-    likely = (top.logits / temperature.clamp_min(_COLDEST)[:, None]).masked_fill(~kept, -torch.inf).softmax(-1)
+    nucleus = within & (temperature[:, None] > 0)
+    nucleus[:, 0] = True
+    likely = (
+        (top.logits / temperature.clamp_min(_MIN_TEMPERATURE)[:, None]).masked_fill(~nucleus, -torch.inf).softmax(-1)
+    )
     winner = (likely / -u.gather(-1, top.order).log()).argmax(-1, keepdim=True)
-    # A sum, for what is looked up by what was looked up becomes code that Triton does not compile (torch 2.13).
+    # As a sum: indexing with an indexed result becomes code that Triton does not compile (torch 2.13).
     return (top.order * (torch.arange(top.order.shape[-1], device=winner.device) == winner)).sum(-1)
 
 
 def choose_main(
-    top: Likeliest, temperature: Tensor, top_p: Tensor, u: tuple[Tensor, Tensor], recent: Tensor, again: Tensor
+    top: Likeliest, temperature: Tensor, top_p: Tensor, u: tuple[Tensor, Tensor], recent: Tensor, redraw: Tensor
 ) -> Tensor:
-    """As `choose` for a frame's first entry, of which the last of the n is the end of speech.
+    """Draw a frame's first entry like `choose`; the last of the n entries is the end of speech.
 
     Args:
         top: of (rows, n) logits.
         temperature: (rows,).
         top_p: (rows,).
-        u: for each of two draws (rows, n).
-        recent: (rows, WINDOW) entries of the frames before; -1 where there was none.
-        again: (rows,) bool: whether an entry that is among them is drawn once more.
+        u: (rows, n) for each of two draws.
+        recent: (rows, WINDOW) entries of the previous frames; -1 for none.
+        redraw: (rows,) bool: whether an entry among the recent ones is drawn once more.
     """
-    first = choose(top, temperature, top_p, u[0])
-    warm = torch.full_like(temperature, AGAIN_TEMPERATURE)
-    second = choose(top, warm, torch.full_like(top_p, AGAIN_TOP_P), u[1])
-    repeats = (recent == first[:, None]).any(-1) & (first < u[0].shape[-1] - 1)
-    return torch.where(repeats & again, second, first)
+    drawn = choose(top, temperature, top_p, u[0])
+    redraw_temperature = torch.full_like(temperature, REDRAW_TEMPERATURE)
+    replacement = choose(top, redraw_temperature, torch.full_like(top_p, REDRAW_TOP_P), u[1])
+    repeats = (recent == drawn[:, None]).any(-1) & (drawn < u[0].shape[-1] - 1)
+    return torch.where(repeats & redraw, replacement, drawn)
 
 
-FILES = (INDEX, "model.safetensors", "model.pth")
-"""What a folder's language model can be in; the first that is there is read."""
+MODEL_FILES = (INDEX, "model.safetensors", "model.pth")
+"""Possible files of a folder's language model; the first that exists is read."""
 _TEXT, _AUDIO, _SHARED = "text_model.model.", "audio_decoder.", "codebook_embeddings."
 
 
 def common_name(name: str) -> str | None:
-    """A tensor's name, from the name in any of the family's files; None for what is left out."""
+    """Convert a tensor name of any of the family's file formats to the common name; None for unused tensors."""
     if name.startswith(_TEXT):
         return name.removeprefix(_TEXT)
     if name.startswith(_AUDIO):
@@ -132,11 +133,11 @@ def common_name(name: str) -> str | None:
 
 
 Read = Callable[..., Tensor]
-"""Gives a tensor by its common name, which has the shape that follows it."""
+"""Returns a tensor by its common name, checked against the shape that follows it."""
 
 
 def shapes_of(config: DualConfig) -> dict[str, tuple[int, ...]]:
-    """The shape of every tensor that a checkpoint of these sizes has, by its common name: what a model reads of it."""
+    """Compute the shapes of a checkpoint's tensors by common name."""
     shapes: dict[str, tuple[int, ...]] = {}
 
     def read(name: str, *shape: int) -> Tensor:
@@ -148,18 +149,20 @@ def shapes_of(config: DualConfig) -> dict[str, tuple[int, ...]]:
 
 
 def model_file(folder: Path) -> Path:
-    """The file of a folder's language model, or the index of its files. Raises WeightsError: there is none."""
-    for name in FILES:
+    """Find the file of a folder's language model, or its index. Raises WeightsError: it is missing."""
+    for name in MODEL_FILES:
         if (folder / name).exists():
             return folder / name
-    raise WeightsError(f"the weights {folder.name}: there is no {', '.join(FILES[:-1])} or {FILES[-1]} in the folder")
+    raise WeightsError(
+        f"the weights {folder.name}: no {', '.join(MODEL_FILES[:-1])} or {MODEL_FILES[-1]} in the folder"
+    )
 
 
 def model_tensors(folder: Path, config: DualConfig) -> TensorFiles:
-    """The tensors of a folder's language model by their common names: those of `shapes_of`, all of one type.
+    """Open the tensors of a folder's language model by common name and check their shapes and types.
 
     Raises:
-        WeightsError: a file is missing or damaged, or holds others; the error names it, and the tensor.
+            WeightsError: a file is missing or damaged, or has other tensors; the error names the file and the tensor.
     """
     files = TensorFiles.open(model_file(folder)).renamed(common_name)
     files.check(shapes_of(config), one_type=True)
@@ -167,13 +170,13 @@ def model_tensors(folder: Path, config: DualConfig) -> TensorFiles:
 
 
 class DualLM:
-    """A checkpoint's language model on one device; it never changes.
+    """A checkpoint's language model on one device; immutable.
 
     Args:
-        config: its sizes.
-        read: gives its tensors.
-        speech: ids of the first and the last speech token, and of the end of speech, as `prompt.speech_ids` gives them.
-        positions: most positions of a row.
+            config: its sizes.
+            read: returns its tensors.
+            speech: ids of the first and the last speech token, and of the end of speech, from `prompt.speech_ids`.
+            positions: maximum positions of a row.
     """
 
     def __init__(self, config: DualConfig, read: Read, speech: tuple[int, int, int], positions: int) -> None:
@@ -181,7 +184,7 @@ class DualLM:
         self.begin, self.last, self.end = speech
         self.embeddings = read("embeddings.weight", config.vocabulary, width)
         head = self.embeddings if config.tied else read("output.weight", config.vocabulary, width)
-        # Of all that the head could say only this can be chosen.
+        # Only speech tokens and the end can be sampled.
         self.head = torch.cat((head[self.begin : self.last + 1], head[self.end : self.end + 1]))
         del head
         self.codebook_embeddings = read("codebook_embeddings.weight", config.codebooks * config.entries, width)
@@ -198,78 +201,80 @@ class DualLM:
         self._scale = math.sqrt(config.codebooks + 1) if config.scaled else 1.0
 
     def with_int8_depth(self) -> DualLM:
-        """The same model with the fast transformer's matrices in 8 bits: half of what a frame reads is theirs."""
-        other = copy.copy(self)
+        """Return a copy with the fast transformer's matrices in int8: they are half of the bytes that a frame reads."""
+        model = copy.copy(self)
         blocks = [block.rounded() for block in self.fast.blocks]
-        other.fast = Tower(self.config.fast, blocks, self.fast.norm_weight, self.config.codebooks)
-        return other
+        model.fast = Tower(self.config.fast, blocks, self.fast.norm_weight, self.config.codebooks)
+        return model
 
     @property
     def device(self) -> torch.device:
-        """Where it is."""
+        """Device of the parameters."""
         return self.embeddings.device
 
     def embed(self, columns: Tensor) -> Tensor:
-        """(…, width): what stands at positions, each a column (…, 1 + codebooks) of a token id and a frame's codes."""
+        """Embed columns (…, 1 + codebooks) of a token id and a frame's codes as (…, width)."""
         token, codes = columns[..., 0], columns[..., 1:]
         text = F.embedding(token, self.embeddings)
         frame = text + F.embedding(codes + self._tables, self.codebook_embeddings).sum(-2)
-        spoken = (self.begin <= token) & (token <= self.last)
-        return torch.where(spoken[..., None], frame / self._scale, text)
+        is_speech = (self.begin <= token) & (token <= self.last)
+        return torch.where(is_speech[..., None], frame / self._scale, text)
 
     def first_logits(self, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Of the slow states (…, width): the logits of all speech tokens and the end, and what the fast one is given."""
+        """Compute logits of all speech tokens and the end, and the fast transformer's input, from slow states (…, width)."""
         normed = self.slow.norm(state, self.slow.norm_weight)
-        given = normed if self.config.norm_state else state
-        return F.linear(normed, self.head), given if self.project is None else F.linear(given, *self.project)
+        fast_input = normed if self.config.norm_state else state
+        return F.linear(normed, self.head), fast_input if self.project is None else F.linear(fast_input, *self.project)
 
-    def codes(self, given: Tensor, first: Tensor, pick: Callable[[int, Tensor], Tensor], slots: Slots) -> Tensor:
-        """The codes (rows, codebooks) of a frame.
+    def codes(
+        self, fast_input: Tensor, first_codes: Tensor, pick: Callable[[int, Tensor], Tensor], slots: Slots
+    ) -> Tensor:
+        """Generate the codes (rows, codebooks) of a frame.
 
-        The state and the first code are two positions of one pass; after them one pass a code.
+        The state and the first code are two positions of one pass; then one pass per code.
 
         Args:
-            given: (rows, width) as `first_logits` has it.
-            first: (rows,) the first codes.
-            pick: chooses (rows,) codes of the codebook of this number by the logits (rows, choices).
-            slots: the fast transformer's, of at least so many rows; what they hold does not matter.
+            fast_input: (rows, width) from `first_logits`.
+            first_codes: (rows,).
+            pick: chooses (rows,) codes given the codebook index and its logits (rows, choices).
+            slots: the fast transformer's, at least one per row; their content is overwritten.
         """
-        rows, chosen, count = first.shape[0], [first], self.config.codebooks
-        places = torch.arange(count, device=first.device).expand(rows, -1)
-        x = torch.stack((given, F.embedding(first, self.fast_embeddings)), 1)
+        rows, chosen, count = first_codes.shape[0], [first_codes], self.config.codebooks
+        positions = torch.arange(count, device=first_codes.device).expand(rows, -1)
+        x = torch.stack((fast_input, F.embedding(first_codes, self.fast_embeddings)), 1)
         for i in range(1, count):
-            at = places[:, :2] if i == 1 else places[:, i : i + 1]
-            state = self.fast(x, slots, slice(rows), at, i + 1, whole=i > 1)[:, -1]
+            indices = positions[:, :2] if i == 1 else positions[:, i : i + 1]
+            state = self.fast(x, slots, slice(rows), indices, i + 1, full=i > 1)[:, -1]
             logits = F.linear(self.fast.norm(state, self.fast.norm_weight), self.fast_head)
             chosen.append(pick(i, logits))
             x = F.embedding(chosen[-1], self.fast_embeddings)[:, None]
         return torch.stack(chosen, 1)
 
     def draws(self) -> int:
-        """Uniform numbers that a frame takes: two for each entry of the first choice, one for each of the others."""
+        """Count the uniform numbers per frame: two for each entry of the first choice, one for each later choice."""
         return 2 * len(self.head) + (self.config.codebooks - 1) * self.config.choices
 
     def frame(
-        self, state: Tensor, temperature: Tensor, top_p: Tensor, u: Tensor, recent: Tensor, again: Tensor, slots: Slots
+        self, state: Tensor, temperature: Tensor, top_p: Tensor, u: Tensor, recent: Tensor, redraw: Tensor, slots: Slots
     ) -> tuple[Tensor, Tensor]:
-        """A frame after slow states (rows, width): its entries (rows, codebooks), and whether all was finite (rows,).
+        """Sample a frame from slow states (rows, width): entries (rows, codebooks), and whether all was finite (rows,).
 
-        The first entry is `entries` where speech ends; the others mean nothing then. `u` is (rows, draws()) uniform in
-        (0, 1); the other arguments are as in `choose_main`.
+        The first entry is `entries` at the end of speech; the other entries are then meaningless. `u` is (rows, draws())
+        uniform in (0, 1); the other arguments are as in `choose_main`.
         """
-        logits, given = self.first_logits(state)
+        logits, fast_input = self.first_logits(state)
         size, choices = logits.shape[-1], self.config.choices
         top = Likeliest.of(logits)
-        main = choose_main(top, temperature, top_p, (u[:, :size], u[:, size : 2 * size]), recent, again)
+        main = choose_main(top, temperature, top_p, (u[:, :size], u[:, size : 2 * size]), recent, redraw)
         finite = [top.finite]
 
-        def pick(i: int, of: Tensor) -> Tensor:
-            top = Likeliest.of(of)
+        def pick(i: int, logits: Tensor) -> Tensor:
+            top = Likeliest.of(logits)
             finite.append(top.finite)
             start = 2 * size + (i - 1) * choices
             return choose(top, temperature, top_p, u[:, start : start + choices])
 
-        codes = self.codes(given, main.clamp_max(self.config.entries - 1), pick, slots)
+        codes = self.codes(fast_input, main.clamp_max(self.config.entries - 1), pick, slots)
         return torch.cat((main[:, None], codes[:, 1:]), 1), torch.stack(finite).all(0)
 
 
@@ -278,8 +283,8 @@ def _blocks(config: TowerConfig, prefix: str, read: Read) -> list[TowerLayer]:
     blocks = []
     for i in range(config.layers):
 
-        def weight(name: str, *shape: int, at: str = f"{prefix}.{i}") -> Tensor:
-            return read(f"{at}.{name}.weight", *shape)
+        def weight(name: str, *shape: int, module: str = f"{prefix}.{i}") -> Tensor:
+            return read(f"{module}.{name}.weight", *shape)
 
         blocks.append(
             TowerLayer(

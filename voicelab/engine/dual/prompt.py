@@ -1,8 +1,8 @@
-"""What a model is given before it speaks, as ids and codes: references, the turns said so far, the text to be said.
+"""Prompts of open weights as ids and codes: references, previous turns, the text to synthesize; and their tokenizers.
 
-A position is a column of a token id and a frame's codes, zeros where it is text. The parts of a prompt are tokenised each by
-itself: joined as text, other ids would come of it. Ids come of S2-Pro's ``tokenizer.json``, or of S1-mini's table of byte
-pairs with its special tokens; both need the library ``tokenizers``, the second for its pattern of words only.
+A position is a column of a token id and a frame's codes, zeros where it is text. The parts of a prompt are tokenized
+separately: tokenized jointly, they would have other ids. Ids are from S2-Pro's ``tokenizer.json``, or from S1-mini's table of
+byte pairs with its special tokens; both need the library ``tokenizers``, the second only for its word pattern.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ from pydantic import Field, TypeAdapter
 from torch import Tensor
 
 from voicelab.engine.dual.config import DualConfig
-from voicelab.engine.dual.files import LONGEST, naming, read_bytes, read_json
+from voicelab.engine.dual.files import MAX_FILE_BYTES, naming, read_bytes, read_json
 from voicelab.errors import MissingExtra, WeightsError
 
 HUB, TABLE, SPECIAL = "tokenizer.json", "tokenizer.tiktoken", "special_tokens.json"
-_LONGEST_TABLE = 8_000_000
+_MAX_TABLE_BYTES = 8_000_000
 _IDS = TypeAdapter(
     Annotated[dict[Annotated[str, Field(min_length=1)], Annotated[int, Field(ge=0, strict=True)]], Field(min_length=1)]
 )
 EXTRA = "open-weights"
 _WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|\p{P}|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
-    r"|\s+(\?!\S)"  # a look-ahead, misspelt when the model was trained: so it has to stay
+    r"|\s+(\?!\S)"  # a look-ahead with a typo, kept as in the model's training
     r"|\s+"
 )
 
 
 class Tokenizer(Protocol):
-    """Ids of a text; special tokens in it are taken as such, and nothing is added."""
+    """Converts text to ids; special tokens in it are recognized, and none are added."""
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text."""
+        """Convert text to ids."""
 
     def special(self, token: str) -> int:
-        """The id of a special token. Raises WeightsError: there is none of this name."""
+        """Return the id of a special token. Raises WeightsError: the tokenizer has no such token."""
 
 
 class HubTokenizer:
-    """What ``tokenizer.json`` describes."""
+    """A tokenizer described by ``tokenizer.json``."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._tokenizer = path, _library().Tokenizer.from_buffer(read_bytes(path, LONGEST))
+        self._path, self._tokenizer = path, _library().Tokenizer.from_buffer(read_bytes(path, MAX_FILE_BYTES))
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self.highest = max(self._tokenizer.get_vocab().values(), default=0)
@@ -69,63 +69,63 @@ class HubTokenizer:
 
     def special(self, token: str) -> int:
         """See Tokenizer."""
-        return _known_id(token, self._tokenizer.token_to_id(token))
+        return _require_id(token, self._tokenizer.token_to_id(token))
 
 
 class TableTokenizer:
-    """A table of byte strings, one a line as base64 with its rank, and special tokens behind it."""
+    """A byte-pair table (one base64 token and its rank per line) and special tokens."""
 
     def __init__(self, table: Path, special: Path) -> None:
         self._special = read_json(special, _IDS)
-        lines = (line.split() for line in read_bytes(table, _LONGEST_TABLE).splitlines())
-        # The line of padding alone is none of the table's.
+        lines = (line.split() for line in read_bytes(table, _MAX_TABLE_BYTES).splitlines())
+        # The line with only padding is not an entry.
         self._ranks = {base64.b64decode(line[0]): int(line[1]) for line in lines if len(line) == 2 and line[0] != b"="}
         library = _library()
         self._words = library.pre_tokenizers.Split(library.Regex(_WORDS), "isolated")
         if not {bytes([byte]) for byte in range(256)} <= self._ranks.keys() or min(self._ranks.values()) < 0:
-            raise WeightsError("it is no table of all bytes with their ids")
+            raise WeightsError("the table must have an id for every byte")
         self.highest = max(*self._ranks.values(), *self._special.values())
         self._split = re.compile("(" + "|".join(map(re.escape, sorted(self._special, key=len, reverse=True))) + ")")
 
     def encode(self, text: str) -> list[int]:
         """See Tokenizer."""
         ids: list[int] = []
-        for part in self._split.split(text):
-            if part in self._special:
-                ids.append(self._special[part])
-            elif part:
-                for word, _ in self._words.pre_tokenize_str(part):
-                    ids.extend(self._pairs(word.encode()))
+        for span in self._split.split(text):
+            if span in self._special:
+                ids.append(self._special[span])
+            elif span:
+                for word, _ in self._words.pre_tokenize_str(span):
+                    ids.extend(self._merge_bytes(word.encode()))
         return ids
 
     def special(self, token: str) -> int:
         """See Tokenizer."""
-        return _known_id(token, self._special.get(token))
+        return _require_id(token, self._special.get(token))
 
-    def _pairs(self, word: bytes) -> list[int]:
-        """Joins the neighbours that are of the lowest rank together, until none are in the table."""
+    def _merge_bytes(self, word: bytes) -> list[int]:
+        """Merge adjacent byte strings in order of rank until no pair is in the table."""
         if word in self._ranks:
             return [self._ranks[word]]
-        parts = [word[i : i + 1] for i in range(len(word))]
+        tokens = [word[i : i + 1] for i in range(len(word))]
         while True:
-            joined = (a + b for a, b in pairwise(parts))
+            joined = (a + b for a, b in pairwise(tokens))
             ranked = [(self._ranks[pair], i) for i, pair in enumerate(joined) if pair in self._ranks]
             if not ranked:
-                return [self._ranks[part] for part in parts]
+                return [self._ranks[token] for token in tokens]
             _, i = min(ranked)
-            parts[i : i + 2] = [parts[i] + parts[i + 1]]
+            tokens[i : i + 2] = [tokens[i] + tokens[i + 1]]
 
 
 def tokenizer_files(folder: Path) -> tuple[str, ...]:
-    """The names of the files that make a folder's tokenizer."""
+    """List the files of a folder's tokenizer."""
     return (HUB,) if (folder / HUB).exists() else (TABLE, SPECIAL)
 
 
 def load_tokenizer(folder: Path, vocabulary: int) -> Tokenizer:
-    """The tokenizer of a model's folder.
+    """Load the tokenizer of a model's folder.
 
     Raises:
-        WeightsError: its files are missing or damaged, or there are ids that a model of this vocabulary does not have.
+        WeightsError: its files are missing or damaged, or have ids beyond the model's vocabulary.
         MissingExtra: the library is not installed.
     """
     names = tokenizer_files(folder)
@@ -135,27 +135,29 @@ def load_tokenizer(folder: Path, vocabulary: int) -> Tokenizer:
     with naming(folder / names[0]):
         tokenizer = HubTokenizer(folder / HUB) if names == (HUB,) else TableTokenizer(folder / TABLE, folder / SPECIAL)
         if tokenizer.highest >= vocabulary:
-            raise WeightsError(f"the highest id is {tokenizer.highest}, the model has {vocabulary}")
+            raise WeightsError(
+                f"the highest id must be below the vocabulary size {vocabulary}, got {tokenizer.highest}"
+            )
         return tokenizer
 
 
 def speech_ids(config: DualConfig, tokenizer: Tokenizer) -> tuple[int, int, int]:
-    """Ids of the first and the last speech token, and of the end of speech.
+    """Look up the ids of the first and the last speech token, and of the end of speech.
 
     Raises:
-        WeightsError: the tokenizer and ``config.json`` differ, or the ids are not those of one token a code.
+        WeightsError: the tokenizer and ``config.json`` differ, or the ids are not one token per code.
     """
     names = ("<|semantic:0|>", f"<|semantic:{config.entries - 1}|>", "<|im_end|>")
-    first, last, end = (tokenizer.special(name) for name in names)
-    if config.speech not in (None, (first, last, end)):
-        raise WeightsError(f"the tokenizer has the speech tokens {(first, last, end)}, config.json {config.speech}")
-    if last - first + 1 != config.entries:
-        wanted = f"the {config.entries} of the first codebook"
-        raise WeightsError(f"the speech tokens from {first} to {last} are not {wanted}")
-    return first, last, end
+    first_id, last_id, end_id = (tokenizer.special(name) for name in names)
+    if config.speech not in (None, (first_id, last_id, end_id)):
+        ids = (first_id, last_id, end_id)
+        raise WeightsError(f"the speech tokens of the tokenizer, {ids}, differ from config.json, {config.speech}")
+    if last_id - first_id + 1 != config.entries:
+        raise WeightsError(f"speech tokens must have {config.entries} ids, got {first_id} to {last_id}")
+    return first_id, last_id, end_id
 
 
-def _known_id(token: str, number: int | None) -> int:
+def _require_id(token: str, number: int | None) -> int:
     if number is None:
         raise WeightsError(f"the tokenizer has no token {token}")
     return number
@@ -174,39 +176,39 @@ _FORM = "dual 1"
 
 @dataclass(frozen=True)
 class Reference:
-    """A recording of a voice, as the models read it."""
+    """A recording of a voice, as model input."""
 
     text: str
-    """What is said in it; "" where nobody knows."""
+    """Its transcript; "" if unknown."""
     codes: Tensor
     """(frames, codebooks) int64 on the CPU."""
 
 
 @dataclass(frozen=True)
 class DualVoice:
-    """Who is to speak: recordings of one voice, or none for whatever voice the model takes."""
+    """The voice of a request: recordings of one speaker, or none for a voice chosen by the model."""
 
     references: tuple[Reference, ...] = ()
 
     @cached_property
     def key(self) -> str:
-        """Equal for equal references."""
+        """Cache key, equal for equal references."""
         return hashlib.sha256(self.to_bytes()).hexdigest() if self.references else ""
 
     def to_bytes(self) -> bytes:
-        """As a stored voice keeps it."""
-        items = [(one.text, one.codes.numpy().astype("<i2").tobytes()) for one in self.references]
+        """Serialize for a stored voice."""
+        items = [(reference.text, reference.codes.numpy().astype("<i2").tobytes()) for reference in self.references]
         return cast("bytes", msgpack.packb([_FORM, *items]))
 
     @classmethod
     def from_bytes(cls, packed: bytes, codebooks: Sequence[int]) -> DualVoice | None:
-        """The voice of `to_bytes`; None for bytes of another form, and for codes that codebooks of so many entries lack."""
+        """Deserialize `to_bytes`; None for another format, or for codes outside codebooks of these sizes."""
         try:
             form, *items = msgpack.unpackb(packed)
             if form != _FORM:
                 return None
             codes = [np.frombuffer(raw, "<i2").astype(np.int64).reshape(-1, len(codebooks)) for _, raw in items]
-            if any((one < 0).any() or (one >= codebooks).any() for one in codes):
+            if any((code < 0).any() or (code >= codebooks).any() for code in codes):
                 return None
             texts = (text for text, _ in items)
             return cls(tuple(map(Reference, texts, map(torch.from_numpy, codes))))
@@ -215,28 +217,28 @@ class DualVoice:
 
 
 class Prompts(ABC):
-    """How one of the models is spoken to; columns (n, 1 + codebooks) int64."""
+    """Prompt format of a model; columns are (n, 1 + codebooks) int64."""
 
     tagged: bool
-    """Whether a turn's text says who speaks it."""
+    """Whether texts have speaker tags."""
 
     def __init__(self, tokenizer: Tokenizer, begin: int, codebooks: int) -> None:
         self._tokenizer, self._begin, self._codebooks = tokenizer, begin, codebooks
 
     @abstractmethod
     def start(self, references: Sequence[Reference]) -> Tensor:
-        """What stands before the first turn."""
+        """Make the columns before the first turn."""
 
     @abstractmethod
     def turn(self, text: str) -> Tensor:
-        """A text to be said; the model goes on with speech."""
+        """Make the columns of a text to synthesize; the model continues with speech."""
 
     def end(self) -> Tensor:
-        """What follows the speech of a turn when another turn comes."""
+        """Make the columns between the speech of a turn and the next turn."""
         return self._text("<|im_end|>" + ("\n" if self.tagged else ""))
 
-    def _text(self, *parts: str) -> Tensor:
-        ids = [number for part in parts for number in self._tokenizer.encode(part)]
+    def _text(self, *texts: str) -> Tensor:
+        ids = [number for text in texts for number in self._tokenizer.encode(text)]
         columns = torch.zeros(len(ids), 1 + self._codebooks, dtype=torch.int64)
         columns[:, 0] = torch.tensor(ids, dtype=torch.int64)
         return columns
@@ -246,16 +248,18 @@ class Prompts(ABC):
 
 
 class ChatPrompts(Prompts):
-    """S2-Pro's: a system message with the references, then turns of a user and an assistant."""
+    """Prompt format of S2-Pro: a system message with the references, then turns of user and assistant."""
 
     tagged = True
 
     def start(self, references: Sequence[Reference]) -> Tensor:
-        """See Prompts. A reference's text without a tag is said to be by the speaker of its number."""
+        """See Prompts. A reference's text without a tag gets the speaker tag of its index."""
         if not references:
             return self._text("<|im_start|>system\n", "convert the provided text to speech", "<|im_end|>\n")
-        tags = ("" if SPEAKER_TAG.search(one.text) else f"<|speaker:{i}|>" for i, one in enumerate(references))
-        texts = [tag + one.text for tag, one in zip(tags, references, strict=True)]
+        tags = (
+            "" if SPEAKER_TAG.search(reference.text) else f"<|speaker:{i}|>" for i, reference in enumerate(references)
+        )
+        texts = [tag + reference.text for tag, reference in zip(tags, references, strict=True)]
         task = "convert the provided text to speech reference to the following:\n\nText:\n"
         before = self._text("<|im_start|>system\n", task, "\n".join(texts), "\n\nSpeech:\n")
         return torch.cat((before, *map(self._speech, references), self.end()))
@@ -266,15 +270,15 @@ class ChatPrompts(Prompts):
 
 
 class InterleavedPrompts(Prompts):
-    """S1-mini's: text and speech in turn. What was said before is one more reference."""
+    """Prompt format of S1-mini: alternating text and speech. Previous turns are like references."""
 
     tagged = False
 
     def start(self, references: Sequence[Reference]) -> Tensor:
         """See Prompts."""
         columns = [self._text("<|interleave|>")]
-        for one in references:
-            columns += [self.turn(one.text), self._speech(one), self.end()]
+        for reference in references:
+            columns += [self.turn(reference.text), self._speech(reference), self.end()]
         return torch.cat(columns)
 
     def turn(self, text: str) -> Tensor:

@@ -1,4 +1,4 @@
-"""The rows of a model at work: prompts that are read in pieces, frames, turns that follow each other, and what is parked."""
+"""Implementation of `core.scheduler.Runner` for open weights: chunked prefill, frames, turns and parking."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from voicelab.engine.dual.step import DualStep, RowFrame, RowInput, RowState
 from voicelab.errors import EngineError, EngineUnavailable
 
 PREFILL = 512
-"""Positions of prompts that are read in a step at most; the frames of the other rows come in the same step."""
+"""Maximum prompt positions read in a step; the frames of other rows are computed in the same step."""
 
 
 @dataclass(frozen=True)
 class Turn:
-    """A piece of text to be said."""
+    """A text segment to synthesize."""
 
     text: str
     tag: str
-    """The tag of the speaker in whose part of the text it begins."""
+    """Speaker tag in effect at its start."""
     pause_s: ClassVar[float] = 0.0
     words: ClassVar[tuple[tuple[str, int, int], ...]] = ()
-    """The models do not say where in the text they are."""
+    """Empty: the models have no word times."""
 
 
 @dataclass
 class DualRow:
-    """One sequence."""
+    """State of one sequence."""
 
     voice: DualVoice
     settings: Settings
@@ -43,35 +43,35 @@ class DualRow:
     start: Tensor
     """Columns before the first turn."""
     waiting: Tensor
-    """Columns that are still to be read, without the last of the prompt."""
+    """Columns still to be read, without the prompt's last column."""
     state: RowState = field(default_factory=lambda: RowState((), 0, 0))
-    """After the frames that `step` has returned; its column is first the prompt's last one."""
+    """State after the frames that `step` has returned; initially its column is the prompt's last."""
     ready: deque[RowFrame] = field(default_factory=deque)
-    """Frames after these."""
+    """Frames computed but not yet returned."""
     failed: bool = False
-    """Whether its numbers are not finite."""
+    """Whether a logit was not finite."""
     turn: list[Tensor] = field(default_factory=list)
-    """Columns of this turn so far, the prompt's and those of its frames."""
+    """Columns of this turn so far: the prompt's, and those of its frames."""
     held: Tensor | None = None
-    """Of the slot, while it is parked."""
+    """Content of the slot while the row is parked."""
 
     @property
     def latest(self) -> RowState:
-        """After all frames that are ready."""
+        """State after all computed frames."""
         return self.ready[-1].state if self.ready else self.state
 
 
 class DualRunner:
-    """A language model and its slots, as `core.scheduler.Runner` says.
+    """A language model and its slots.
 
     Args:
-        model: it must not change from now on.
-        prompts: how it is spoken to.
-        rows: most sequences at once.
+        model: must not change afterwards.
+        prompts: the model's prompt format.
+        rows: maximum number of concurrent sequences.
         graphs: see DualStep.
         compile: see DualStep.
-        ahead: whether the next frame is launched before the codes of the one before are read, so that the device never waits
-            for the host; by default on a CUDA device.
+        ahead: whether the next frame is launched before the codes of the previous one are read, so that the device never
+            waits for the host; by default on a CUDA device.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class DualRunner:
             self._step = DualStep(model, rows, graphs=graphs, compile=compile)
             self._step.prepare()
         except torch.OutOfMemoryError as error:
-            raise EngineUnavailable(f"there is no memory for {rows} rows at the moment; fewer need less") from error
+            raise EngineUnavailable(f"not enough memory for {rows} rows at the moment; use fewer") from error
         self.slots = self._step.slots
         self.rows: dict[int, DualRow] = {}
         self._ahead = model.device.type == "cuda" if ahead is None else ahead
@@ -97,61 +97,61 @@ class DualRunner:
 
     @torch.inference_mode()
     def admit(self, row: int, voice: DualVoice, settings: Settings, seed: int) -> None:
-        """See Runner. Nothing is read yet. All references are of one speaker, unless their text has a tag."""
-        self._step.forget(row)
-        start = self._prompts.start([self._tagged(one) for one in voice.references])
+        """See Runner. The references are read later. All are of one speaker, unless their text has a tag."""
+        self._step.drop(row)
+        start = self._prompts.start([self._tagged(reference) for reference in voice.references])
         self.rows[row] = DualRow(voice, settings, seed, start, start[:0])
         self._begin(row, self.rows[row])
 
     @torch.inference_mode()
-    def more(self, row: int, segment: Turn) -> None:
-        """See Runner. The turns before stay in the slot while there is room; then all but the last are forgotten.
+    def add_segment(self, row: int, segment: Turn) -> None:
+        """See Runner. Previous turns stay in the slot while there is room; then all but the latest are dropped.
 
         Raises:
             EngineError: references and text leave no room for speech.
         """
         state = self.rows[row]
-        self._step.forget(row)
-        state.ready.clear()  # beyond the end of the turn before
+        self._step.drop(row)
+        state.ready.clear()  # frames computed beyond the end of the previous turn
         text = segment.tag + segment.text if self._prompts.tagged else segment.text
         turn, before = self._prompts.turn(text), state.start[:0]
         if state.turn:
-            last = torch.tensor([state.state.column], dtype=torch.int64).reshape(-1, before.shape[1])
-            before = torch.cat((last, self._prompts.end()))
+            previous = torch.tensor([state.state.column], dtype=torch.int64).reshape(-1, before.shape[1])
+            before = torch.cat((previous, self._prompts.end()))
         room = self.model.positions // 2
         if state.state.position + len(state.waiting) + len(before) + len(turn) > room and state.turn:
-            whole = torch.cat((*state.turn, self._prompts.end()))
-            before = whole if len(state.start) + len(whole) + len(turn) <= room else whole[:0]
+            turn_columns = torch.cat((*state.turn, self._prompts.end()))
+            before = turn_columns if len(state.start) + len(turn_columns) + len(turn) <= room else turn_columns[:0]
             self._begin(row, state)
         if state.state.position + len(state.waiting) + len(before) + len(turn) > room:
-            needed, less = len(state.start) + len(turn), "shorter references, or a smaller chunk_length"
+            needed, remedy = len(state.start) + len(turn), "shorter references, or a smaller chunk_length"
             message = f"the references and the text need {needed} of the model's positions; there is room for {room}"
-            raise EngineError(f"{message} before the speech: {less}")
+            raise EngineError(f"{message} before the speech: {remedy}")
         state.waiting = torch.cat((state.waiting, before, turn[:-1]))
         state.state, state.turn = RowState(tuple(turn[-1].tolist()), state.state.position, state.state.frame), [turn]
 
     @torch.inference_mode()
     def step(self, rows: Sequence[int]) -> list[RowStep]:
-        """See Runner. A row whose prompt is still being read, or whose frame is still being made, returns none."""
+        """See Runner. A row with a pending prompt or a frame in flight returns no codes."""
         states = [self.rows[row] for row in rows]
-        if not any(state.failed for state in states):  # a row that failed does so again when it is stepped alone
+        if not any(state.failed for state in states):  # a failed row fails as well when it is stepped alone
             self._read(rows)
-            inputs = {row: self._input(row, self.rows[row]) for row in rows if self._goes_on(row)}
+            inputs = {row: self._input(row, self.rows[row]) for row in rows if self._can_step(row)}
             if inputs:
                 idle = {row: self._position(row) for row in self.rows if row not in inputs}
                 try:
                     self._step.launch(inputs, idle)
                 except BaseException:
-                    self._collect(0)  # what is on the device is of no use any more
+                    self._collect(0)  # frames in flight are of no use
                     raise
             self._collect(1 if inputs and self._ahead else 0)
         if any(state.failed for state in states):
-            raise EngineError("the language model's numbers are not finite; the weights may be damaged")
+            raise EngineError("the language model's logits are not finite; the weights may be damaged")
         return [self._advance(state) for state in states]
 
     @torch.inference_mode()
     def park(self, row: int) -> DualRow:
-        """See Runner. What the slot held goes to the host's memory."""
+        """See Runner. The content of the slot is copied to host memory."""
         self._collect(0)
         state = self.rows.pop(row)
         state.held = self.slots.take(row, state.latest.position).cpu()
@@ -160,7 +160,7 @@ class DualRunner:
     @torch.inference_mode()
     def resume(self, row: int, parked: DualRow) -> None:
         """See Runner."""
-        self._step.forget(row)
+        self._step.drop(row)
         if parked.held is not None:
             self.slots.put(row, parked.held)
         parked.held = None
@@ -169,7 +169,7 @@ class DualRunner:
     @torch.inference_mode()
     def discard(self, row: int) -> None:
         """See Runner."""
-        self._step.forget(row)
+        self._step.drop(row)
         self.slots.clear(row)
 
     def free_memory(self) -> None:
@@ -184,7 +184,7 @@ class DualRunner:
         return replace(reference, text=FIRST_SPEAKER + reference.text)
 
     def _begin(self, row: int, state: DualRow) -> None:
-        """An empty slot, or what is kept of the voice's references."""
+        """Start with an empty slot, or with the cached prefix of the voice's references."""
         held = self._prefixes.get(state.voice.key)
         if held is not None:
             self._prefixes.move_to_end(state.voice.key)
@@ -193,51 +193,51 @@ class DualRunner:
         state.state = replace(state.state, position=0 if held is None else len(state.start))
 
     def _read(self, rows: Sequence[int]) -> None:
-        """Reads of the prompts that wait as much as a step may take; one after the other, so that the first speaks soon."""
-        left = PREFILL
+        """Read up to `PREFILL` columns of waiting prompts; row by row, so that the first can soon start to speak."""
+        remaining = PREFILL
         for row in rows:
             state = self.rows[row]
-            while left and len(state.waiting):
+            while remaining and len(state.waiting):
                 position = state.state.position
                 start = len(state.start) - position
-                size = min(left, len(state.waiting), start if start > 0 else left)
+                size = min(remaining, len(state.waiting), start if start > 0 else remaining)
                 self._step.prefill(row, state.waiting[:size], position)
                 state.state = replace(state.state, position=position + size)
-                state.waiting, left = state.waiting[size:], left - size
+                state.waiting, remaining = state.waiting[size:], remaining - size
                 if size == start:
-                    self._keep(state.voice.key, self.slots.take(row, len(state.start)))
+                    self._cache_prefix(state.voice.key, self.slots.take(row, len(state.start)))
 
-    def _keep(self, key: str, prefix: Tensor) -> None:
-        """References that need not be read again: the latest, as many as one slot would hold."""
+    def _cache_prefix(self, key: str, prefix: Tensor) -> None:
+        """Cache the prefix of references: the latest, as many as fit in one slot."""
         self._prefixes[key] = prefix
         while sum(held.shape[3] for held in self._prefixes.values()) > self.model.positions:
             self._prefixes.popitem(last=False)
 
     def _position(self, row: int) -> int:
-        """Where the row's next frame will stand, after those that are on their way."""
-        return self.rows[row].latest.position + self._step.flies(row)
+        """Position of the row's next frame, counting frames in flight."""
+        return self.rows[row].latest.position + self._step.in_flight(row)
 
-    def _goes_on(self, row: int) -> bool:
-        """Whether the row can make a frame now, whatever those on their way will say."""
+    def _can_step(self, row: int) -> bool:
+        """Whether the row can make a frame, regardless of frames in flight."""
         state = self.rows[row]
         ended = bool(state.ready) and state.ready[-1].ended
         return not (ended or len(state.waiting)) and self._position(row) < self.model.positions
 
     def _input(self, row: int, state: DualRow) -> RowInput:
         if not state.state.column:
-            raise EngineError("a row was stepped before it was given text")
+            raise EngineError("a row must be given text before it is stepped")
         settings = state.settings
         return RowInput(
-            state=None if self._step.flies(row) else state.latest,
+            state=None if self._step.in_flight(row) else state.latest,
             position=self._position(row),
             seed=state.seed,
             temperature=settings.temperature,
             top_p=settings.top_p,
-            again=settings.repetition_penalty > 1 and settings.temperature > 0,
+            redraw=settings.repetition_penalty > 1 and settings.temperature > 0,
         )
 
     def _collect(self, unread: int) -> None:
-        """Reads frames until so many are left."""
+        """Read frames until at most `unread` are in flight."""
         while self._step.unread > unread:
             for row, frame in self._step.read().items():
                 state = self.rows[row]
@@ -246,10 +246,10 @@ class DualRunner:
                 else:
                     state.failed = True
                 if frame.ended or state.failed:
-                    self._step.forget(row)
+                    self._step.drop(row)
 
     def _advance(self, state: DualRow) -> RowStep:
-        """What the row says next, if it is there."""
+        """Return the row's next frame, if computed."""
         if not state.ready:
             return RowStep(None)
         frame = state.ready.popleft()

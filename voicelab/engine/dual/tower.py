@@ -1,8 +1,8 @@
-"""The family's transformer: grouped heads, norm of queries and keys, rotary positions, keys and values in slots.
+"""The transformer of open weights: grouped-query attention, QK norm, rotary positions, a preallocated KV cache.
 
-Both of its transformers are this one. Nothing here reads a number back from the device, and the slots are memory that never
-moves, so that a CUDA graph can hold it. Its matrices may be of 8 bits with a scale for each output: half the bytes of bf16,
-where a frame waits for bytes.
+Both transformers of the family are instances. It never reads from the device, and the cache is at fixed addresses, so that a
+CUDA graph can capture it. Matrices may be int8 with a scale per output: half the bytes of bf16, where a frame is limited by
+memory bandwidth.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from torch import Tensor
 
 from voicelab.engine.dual.config import TowerConfig
 
-_LARGEST = 127
+_INT8_MAX = 127
 
 
 @dataclass(frozen=True)
 class Int8Matrix:
-    """A matrix (out, in), rounded to nearest by rows."""
+    """A matrix (out, in), quantized to int8 by rows."""
 
     weight: Tensor
     """(out, in) int8."""
     scale: Tensor
-    """(out,) what 1 stands for, of the type of the inputs."""
+    """(out,) scale of a row, in the type of the inputs."""
 
     @classmethod
     def of(cls, weight: Matrix) -> Int8Matrix:
-        """The nearest to a matrix; itself if it is one."""
+        """Quantize a matrix; an Int8Matrix is returned as it is."""
         if isinstance(weight, Int8Matrix):
             return weight
         weight = weight.to_dense() if weight.is_mkldnn else weight
-        scale = weight.float().abs().amax(1).clamp_min(torch.finfo(torch.float32).tiny) / _LARGEST
+        scale = weight.float().abs().amax(1).clamp_min(torch.finfo(torch.float32).tiny) / _INT8_MAX
         return cls((weight.float() / scale[:, None]).round().to(torch.int8), scale.to(weight.dtype))
 
 
@@ -41,21 +41,21 @@ Matrix = Tensor | Int8Matrix
 
 
 def linear(x: Tensor, weight: Matrix) -> Tensor:
-    """(…, in) → (…, out)."""
+    """Multiply (…, in) to (…, out)."""
     if isinstance(weight, Tensor):
         if weight.is_mkldnn:
             product: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")  # noqa: SLF001
             return product
         return F.linear(x, weight)
     if x.device.type != "cpu":
-        return dequantised(x, weight)
-    # Uncompiled, a CPU would write the whole matrix anew: 6 times as slow in bf16.
+        return dequantized(x, weight)
+    # Uncompiled, a CPU would materialize the dequantized matrix: 6 times as slow in bf16.
     out: Tensor = torch.ops.aten._weight_int8pack_mm(x.reshape(-1, x.shape[-1]), weight.weight, weight.scale)  # noqa: SLF001
     return out.view(*x.shape[:-1], -1)
 
 
 def packed(weight: Tensor) -> Tensor:
-    """A matrix in oneDNN's own order, where products read bf16 twice as fast: on a CPU that can; else as it is."""
+    """Reorder a matrix for oneDNN's bf16 products on a CPU, twice as fast; returned as it is where not supported."""
     ops = torch.ops.mkldnn
     if weight.device.type != "cpu" or weight.dtype != torch.bfloat16 or not ops._is_mkldnn_bf16_supported():  # noqa: SLF001
         return weight
@@ -63,16 +63,16 @@ def packed(weight: Tensor) -> Tensor:
     return ordered
 
 
-def dequantised(x: Tensor, weight: Int8Matrix) -> Tensor:
-    """As `linear`, in plain operations, of which a compiler makes one that reads the 8 bits."""
+def dequantized(x: Tensor, weight: Int8Matrix) -> Tensor:
+    """Multiply as `linear`, in plain operations that a compiler fuses, so that it reads int8 only."""
     return F.linear(x, weight.weight.to(x.dtype)) * weight.scale
 
 
 class Slots:
-    """Room for the keys and values of `rows` rows of `positions` positions each.
+    """KV cache for `rows` rows of `positions` positions each.
 
-    A tensor (2, rows, kv_heads, positions, head_width) for each layer, in memory of its own: a compiler writes it
-    in place. What lies behind a row's position is never looked at.
+    A tensor (2, rows, kv_heads, positions, head_width) per layer, allocated separately: a compiler writes it in place.
+    Values after a row's position are never read.
     """
 
     def __init__(self, config: TowerConfig, rows: int, positions: int, like: Tensor) -> None:
@@ -81,34 +81,34 @@ class Slots:
         self.rows, self.positions = rows, positions
 
     def take(self, slot: int, length: int) -> Tensor:
-        """A copy (layers, 2, kv_heads, length, head_width) of what a slot holds of its first positions."""
+        """Copy a slot's first positions: (layers, 2, kv_heads, length, head_width)."""
         return torch.stack([layer[:, slot, :, :length] for layer in self.layers])
 
-    def put(self, slot: int, held: Tensor) -> None:
-        """Puts back what `take` copied, from wherever it was kept."""
-        for layer, numbers in zip(self.layers, held, strict=True):
-            layer[:, slot, :, : held.shape[3]] = numbers
+    def put(self, slot: int, cached: Tensor) -> None:
+        """Restore the values that `take` copied, from any device."""
+        for layer, numbers in zip(self.layers, cached, strict=True):
+            layer[:, slot, :, : cached.shape[3]] = numbers
 
     def clear(self, slot: int) -> None:
-        """Forgets a slot: a number that is not finite would spoil the next sequence there, even masked."""
+        """Clear a slot: a number that is not finite would corrupt the next sequence, even if masked."""
         for layer in self.layers:
             layer[:, slot] = 0
 
 
 def bytes_of(config: TowerConfig, positions: int, width: int) -> int:
-    """Memory of so many positions, with numbers of so many bytes."""
+    """Compute the bytes of keys and values for `positions`, at `width` bytes per number."""
     return 2 * config.layers * config.kv_heads * config.head_width * positions * width
 
 
 @dataclass(frozen=True)
 class TowerLayer:
-    """The weights of one layer; each matrix (out, in)."""
+    """Weights of one layer; each matrix (out, in)."""
 
     wqkv: Matrix
     """Queries, keys, values."""
     wo: Matrix
     w13: Matrix
-    """The gate (w1) and what it lets through (w3)."""
+    """Gate (w1) and up (w3) projections of the MLP."""
     w2: Matrix
     attention_norm: Tensor
     ffn_norm: Tensor
@@ -116,19 +116,19 @@ class TowerLayer:
     k_norm: Tensor | None
 
     def rounded(self) -> TowerLayer:
-        """The same with matrices of 8 bits."""
+        """Return a copy with int8 matrices."""
         wqkv, wo, w13, w2 = (Int8Matrix.of(matrix) for matrix in (self.wqkv, self.wo, self.w13, self.w2))
         return replace(self, wqkv=wqkv, wo=wo, w13=w13, w2=w2)
 
 
 class Tower:
-    """A transformer over positions of a row.
+    """A transformer over cached rows.
 
     Args:
         config: its sizes.
         blocks: its layers.
-        norm: (width,) weights of its last norm.
-        positions: how many there can be; by default as many as the configuration says.
+        norm: (width,) weights of its final norm.
+        positions: maximum number of positions; by default the configuration's.
     """
 
     def __init__(
@@ -147,43 +147,43 @@ class Tower:
         length: int,
         *,
         mask: Tensor | None = None,
-        whole: bool = False,
+        full: bool = False,
     ) -> Tensor:
-        """States (rows, n, width) before the last norm; the keys and values of the positions are put into the slots.
+        """Append positions to rows; returns states (rows, n, width) before the final norm, and updates the slots.
 
         Args:
-            x: (rows, n, width) what stands at the positions.
-            slots: keys and values of what stood before.
-            rows: which slots the rows are.
+            x: (rows, n, width) inputs.
+            slots: keys and values of earlier positions.
+            rows: slots of the rows.
             positions: (rows, n) int64.
-            length: positions of a slot that are looked at; more than the largest of `positions`.
-            mask: what `mask` gives of them, where it is there already.
-            whole: whether nothing that is looked at lies behind one of `positions`.
+            length: number of positions of a slot to attend to; more than the largest of `positions`.
+            mask: `mask` of the same arguments, if already computed.
+            full: whether no position to attend to is after one of `positions`, so that no mask is needed.
         """
         turn = self.rotary[positions].float()[:, :, None]
-        if mask is None and not whole:
+        if mask is None and not full:
             mask = self.mask(positions, length, x.dtype)
-        for block, held in zip(self.blocks, slots.layers, strict=True):
+        for block, cached in zip(self.blocks, slots.layers, strict=True):
             normed = self.norm(x, block.attention_norm)
-            given = self._attend(normed, block, held[:, rows], turn, positions, mask, length)
-            x = x + linear(given, block.wo)
-            gate, through = linear(self.norm(x, block.ffn_norm), block.w13).chunk(2, -1)
-            x = x + linear(F.silu(gate) * through, block.w2)
+            attended = self._attend(normed, block, cached[:, rows], turn, positions, mask, length)
+            x = x + linear(attended, block.wo)
+            gate, up = linear(self.norm(x, block.ffn_norm), block.w13).chunk(2, -1)
+            x = x + linear(F.silu(gate) * up, block.w2)
         return x
 
     def mask(self, positions: Tensor, length: int, dtype: torch.dtype) -> Tensor:
-        """What is added to scores: 0 up to each of the positions (rows, n), -inf behind; as attention reads it.
+        """Make the attention mask: 0 up to each of the positions (rows, n), -inf after.
 
-        One key head of one row is one of the batch, and the queries of its group are at the same positions.
+        Shaped for attention in which each key head of a row is a batch item, and its group's queries share positions.
         """
         config, (rows, n) = self.config, positions.shape
-        behind = torch.arange(length, device=positions.device) > positions[..., None]
-        added = torch.zeros(behind.shape, dtype=dtype, device=positions.device).masked_fill_(behind, -torch.inf)
+        future = torch.arange(length, device=positions.device) > positions[..., None]
+        added = torch.zeros(future.shape, dtype=dtype, device=positions.device).masked_fill_(future, -torch.inf)
         group = config.heads // config.kv_heads
         return added[:, None, :, None].expand(rows, config.kv_heads, n, group, length).reshape(-1, 1, n * group, length)
 
     def norm(self, x: Tensor, weight: Tensor) -> Tensor:
-        """RMS norm in float32, rounded to the model's type before the weight."""
+        """Apply RMS norm in float32, rounded to the model's type before the weight."""
         wide = x.float()
         return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.config.eps)).to(x.dtype) * weight
 
@@ -191,7 +191,7 @@ class Tower:
         self,
         x: Tensor,
         block: TowerLayer,
-        held: Tensor,
+        cached: Tensor,
         turn: Tensor,
         positions: Tensor,
         mask: Tensor | None,
@@ -202,20 +202,20 @@ class Tower:
         q, k, v = linear(x, block.wqkv).view(rows, n, -1, config.head_width).split(sizes, 2)
         if block.q_norm is not None and block.k_norm is not None:
             q, k = (F.rms_norm(y, w.shape, w, config.eps) for y, w in ((q, block.q_norm), (k, block.k_norm)))
-        q, k, each = rotate(q, turn), rotate(k, turn), torch.arange(rows, device=x.device)[:, None]
-        held[:, each, :, positions] = torch.stack((k, v), 2)
+        q, k, row_index = rotate(q, turn), rotate(k, turn), torch.arange(rows, device=x.device)[:, None]
+        cached[:, row_index, :, positions] = torch.stack((k, v), 2)
         # The queries of a key head's group, at all positions, share its keys.
         grouped = q.unflatten(2, (config.kv_heads, -1)).transpose(1, 2)
         q = grouped.reshape(rows * config.kv_heads, 1, -1, config.head_width)
-        keys, values = held[..., :length, :].flatten(1, 2)[:, :, None]
+        keys, values = cached[..., :length, :].flatten(1, 2)[:, :, None]
         y = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)
         return y.view(rows, config.kv_heads, n, -1).transpose(1, 2).reshape(rows, n, -1)
 
 
 def rotary(positions: Tensor, head_width: int, base: float) -> Tensor:
-    """(…,) positions → (…, head_width / 2, 2) cosines and sines, rounded to bf16 as in the models' training.
+    """Return cosines and sines (…, head_width / 2, 2) of positions (…,), rounded to bf16 as in the models' training.
 
-    With a table in float32 S2-Pro's speech falls apart after a while.
+    With a float32 table S2-Pro's speech degenerates after a while.
     """
     steps = torch.arange(0, head_width, 2, dtype=torch.float32, device=positions.device) / head_width
     angles = positions[..., None].float() * (1.0 / base**steps)
@@ -223,7 +223,7 @@ def rotary(positions: Tensor, head_width: int, base: float) -> Tensor:
 
 
 def rotate(x: Tensor, turn: Tensor) -> Tensor:
-    """Turns adjacent pairs of x (…, width) by what `rotary` says of their positions (…, width / 2, 2), in float32."""
+    """Rotate adjacent pairs of x (…, width) by a `rotary` table (…, width / 2, 2), in float32."""
     a, b = x.float().unflatten(-1, (-1, 2)).unbind(-1)
     cos, sin = turn.unbind(-1)
     return torch.stack((a * cos - b * sin, b * cos + a * sin), -1).flatten(-2).to(x.dtype)

@@ -1,1 +1,1 @@
-"""The embedded family: a small dual autoregressive language model with a monotonic text pointer, and its codec."""
+"""The embedded family: a small dual-autoregressive language model with a monotonic text pointer, and its codec."""

@@ -1,20 +1,18 @@
 """The neural codec: audio to a few integers a frame, and those integers back to audio, causally.
 
-``decode(codes)`` is the whole contract: timbre, pitch and words are in the codes. The encoder looks at a log spectrum (of
-reference audio, so it may look ahead); residual vector quantization (Zeghidour et al., SoundStream, 2021) makes the codes;
-the decoder predicts F0 and the filters of a vocoder: a pulse train and a noise, each filtered in the short-time spectrum,
-overlapped and added.
+The codes carry timbre, pitch and words; ``decode(codes)`` needs nothing else. The encoder sees a log spectrum of reference
+audio, with look-ahead; residual vector quantization (Zeghidour et al., SoundStream, 2021) makes the codes; the decoder
+predicts F0 and the filters of a vocoder: a pulse train and noise, each filtered in the short-time Fourier domain, then
+overlap-added.
 
-The convolutions stream: given what came before, a piece at a time gives what the whole would have given. A streaming
-module finds that in a `Carry`, and leaves there what the next piece needs; it keeps nothing itself, so one module serves any
-number of streams.
+The convolutions stream: decoding chunk by chunk gives the samples of decoding at once. A streaming module keeps no state: it
+reads its state from a `Carry` and appends the state for the next chunk, so one module serves any number of streams.
 
 The vocoder is harmonic plus noise synthesis (Stylianou 2001; in networks: Engel et al., DDSP, 2020) with a minimum-phase
-harmonic filter; only the glottal flow's own resonance has its energy last, as it has in speech. Nothing in it is learned;
-everything is differentiable. The pulse train has a closed form (the Dirichlet kernel), so its cost does not grow with the
-number of harmonics. Time is counted in steps of `STEP` samples. The filter of
-step j covers the window that ends with step j, so nothing after step j is needed, and samples are complete `LAG` samples
-after their step: the price of overlapping.
+harmonic filter; only the resonance of the glottal flow has maximum phase, as in speech. It has no learned parameters and is
+differentiable. The pulse train has a closed form (the Dirichlet kernel), so its cost does not grow with the number of
+harmonics. Time is counted in steps of `STEP` samples. The filter of step j covers the window that ends with step j, so the
+vocoder is causal, and samples are complete `LAG` samples after their step, the latency of the overlap-add.
 """
 
 from __future__ import annotations
@@ -28,26 +26,26 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from voicelab.engine.core.decoding import Carry, Conv, LayerGroup, Piece, Samples, State
+from voicelab.engine.core.decoding import Carry, CodeBlock, Conv, LayerGroup, Samples, State
 from voicelab.engine.pointer.config import CodecConfig
 
 STEP = 256
 WINDOW = 1024
 LAG = WINDOW - STEP
-"""Samples by which the output is behind the input."""
+"""Delay of the output in samples."""
 _NOISE_STEPS = 344
 _F0_BASE = 120.0
 _FAINTEST, _LOUDEST = -14.0, 4.0
 SILENCE = -7.8
-"""Log gain of a floor that training added: what is no louder is not rendered."""
+"""Log gain of the noise floor that training added; anything quieter is not rendered."""
 _GLOTTAL_DAMPING = 0.6
-"""Of the resonance of the glottal flow, which lies at F0."""
-_LONG = 2048
-"""Samples of the encoder's long window, which resolves harmonics; its short one is the vocoder's."""
+"""Of the resonance of the glottal flow, which is centered on F0."""
+_LONG_WINDOW = 2048
+"""Samples of the encoder's long window, which resolves harmonics; its short window is the vocoder's."""
 
 
-def _constants(module: nn.Module, **tensors: Tensor) -> None:
-    """Tensors that go where the module goes, and are not in a checkpoint."""
+def _register_constants(module: nn.Module, **tensors: Tensor) -> None:
+    """Register tensors that move with the module and are not saved in a checkpoint."""
     for name, tensor in tensors.items():
         module.register_buffer(name, tensor, persistent=False)
 
@@ -55,7 +53,7 @@ def _constants(module: nn.Module, **tensors: Tensor) -> None:
 class ConvBlock(nn.Module):
     """A ConvNeXt block over time: depthwise convolution, then a pointwise MLP, added to the input.
 
-    Shapes: (batch, channels, time) → the same. Without a `Carry` it pads both sides (the encoder).
+    Shapes: (batch, channels, time) → (batch, channels, time). Without a `Carry` it pads both sides (the encoder).
     """
 
     def __init__(self, channels: int) -> None:
@@ -68,14 +66,14 @@ class ConvBlock(nn.Module):
 
     def forward(self, x: Tensor, carry: Carry | None) -> Tensor:
         """Shapes as above."""
-        half = self.depthwise.left // 2
+        half = self.depthwise.context // 2
         y: Tensor = self.depthwise.conv(F.pad(x, (half, half))) if carry is None else self.depthwise(x, carry)
         y = self.narrow(F.gelu(self.widen(self.norm(y.transpose(1, 2)))))
         return x + (self.scale * y).transpose(1, 2)
 
 
 class Vocoder(nn.Module):
-    """Renders audio; `bands` filter gains a step for each of the two sources."""
+    """Harmonic plus noise vocoder with `bands` filter gains per step for each of its two sources."""
 
     def __init__(self, sample_rate: int, bands: int) -> None:
         super().__init__()
@@ -92,28 +90,27 @@ class Vocoder(nn.Module):
         fold[1 : WINDOW // 2] = 2
         hz = torch.linspace(0, sample_rate / 2, WINDOW // 2 + 1)
         spread = _spread(sample_rate, bands)
-        _constants(self, window=window, spread=spread, noise=torch.fft.rfft(frames * window), fold=fold, hz=hz)
+        _register_constants(self, window=window, spread=spread, noise=torch.fft.rfft(frames * window), fold=fold, hz=hz)
 
     def forward(self, f0: Tensor, harmonic: Tensor, noise: Tensor, carry: Carry) -> Tensor:
-        """Renders the next steps of a stream.
+        """Render the next steps of a stream.
 
         Args:
             f0: (batch, steps) Hz at the end of each step, positive.
             harmonic: (batch, steps, bands) natural log gains of the pulse train's filter.
             noise: (batch, steps, bands) natural log gains of the noise's filter.
-            carry: the phase and F0 at the end of the piece before, its latest pulses, the sums that were still open, and how
-                many steps there were, which is the place in the noise.
+            carry: the phase and F0 at the end of the previous chunk, its latest pulses, its overlap-add tail, and its number
+                of steps, which is the position in the noise.
 
         Returns:
-            (batch, steps * STEP) samples, behind the input by `LAG`. The first `LAG` samples of a stream belong to the time
-            before it.
+            (batch, steps * STEP) samples, delayed by `LAG`: the first `LAG` samples of a stream precede its first frame.
         """
         batch, steps = f0.shape
         source = carry.join(self._pulses(f0, carry), LAG)
         spectra = torch.fft.rfft(source.unfold(1, WINDOW, STEP) * self.window)
         before = carry.positions(steps, f0.device)[:, None]
-        place = (torch.arange(steps, device=f0.device) + before) % _NOISE_STEPS
-        hiss = torch.view_as_real(self.noise[place]) * torch.exp(noise @ self.spread)[..., None]
+        indices = (torch.arange(steps, device=f0.device) + before) % _NOISE_STEPS
+        hiss = torch.view_as_real(self.noise[indices]) * torch.exp(noise @ self.spread)[..., None]
         mixed = spectra * self._response(harmonic @ self.spread, f0) + torch.view_as_complex(hiss)
         frames = torch.fft.irfft(mixed, n=WINDOW) * (self.window / 1.5)
         summed = _overlap_add(frames, carry.past(lambda: f0.new_zeros(batch, LAG)))
@@ -121,7 +118,7 @@ class Vocoder(nn.Module):
         return summed[:, : steps * STEP]
 
     def _pulses(self, f0: Tensor, carry: Carry) -> Tensor:
-        """(batch, steps * STEP) of unit power."""
+        """Make the pulse train of F0 (batch, steps): (batch, steps * STEP) samples of unit power."""
         before = torch.cat([carry.past(lambda: f0[:, :1]), f0[:, :-1]], dim=1)
         carry.after.append(f0[:, -1:])
         ramp = torch.arange(1, STEP + 1, device=f0.device, dtype=f0.dtype) / STEP
@@ -130,17 +127,21 @@ class Vocoder(nn.Module):
         cycles = phase + torch.cumsum(hz.double() / self.sample_rate, dim=1)
         carry.after.append(cycles[:, -1:] % 1.0)
         angle = (2 * math.pi * (cycles % 1.0)).to(f0.dtype)
-        # The top harmonic fades in with the room there is for it: a whole number would click when F0 glides.
-        room = self.sample_rate / 2 / hz
-        whole = torch.floor(room)
+        # The top harmonic fades in below the Nyquist frequency: a whole number of harmonics would click when F0 glides.
+        harmonics = self.sample_rate / 2 / hz
+        harmonic_count = torch.floor(harmonics)
         below = torch.sin(angle / 2)
         near = below.abs() < 1e-4
-        kernel = torch.sin((whole + 0.5) * angle) / (2 * torch.where(near, torch.ones_like(below), below)) - 0.5
-        pulses = torch.where(near, whole, kernel) + (room - whole) * torch.cos((whole + 1) * angle)
+        kernel = (
+            torch.sin((harmonic_count + 0.5) * angle) / (2 * torch.where(near, torch.ones_like(below), below)) - 0.5
+        )
+        pulses = torch.where(near, harmonic_count, kernel) + (harmonics - harmonic_count) * torch.cos(
+            (harmonic_count + 1) * angle
+        )
         return pulses * 2 * torch.sqrt(hz / self.sample_rate)
 
     def _response(self, log_gain: Tensor, f0: Tensor) -> Tensor:
-        """The complex response of this log magnitude: minimum phase (Oppenheim and Schafer, ch. 13), but for the glottis."""
+        """Make the complex response of a log magnitude: minimum phase (Oppenheim and Schafer, ch. 13) but for the glottis."""
         # The glottal flow rises slowly and ends at once: a resonance of maximum phase (Doval, d'Alessandro, Henrich, 2006).
         cepstrum = torch.fft.irfft(log_gain.to(torch.float32), n=WINDOW)
         octave = self.hz / f0[..., None]
@@ -152,33 +153,33 @@ class Vocoder(nn.Module):
 
 
 def _overlap_add(frames: Tensor, tail: Tensor) -> Tensor:
-    """(batch, steps, WINDOW) and the open sums (batch, LAG) → (batch, steps * STEP + LAG)."""
+    """Add frames (batch, steps, WINDOW) and the tail (batch, LAG) into (batch, steps * STEP + LAG)."""
     batch, steps, _ = frames.shape
-    parts = WINDOW // STEP
-    out = frames.new_zeros(batch, steps + parts - 1, STEP)
-    for part in range(parts):
-        out[:, part : part + steps] += frames[..., part * STEP : (part + 1) * STEP]
+    hops = WINDOW // STEP
+    out = frames.new_zeros(batch, steps + hops - 1, STEP)
+    for hop in range(hops):
+        out[:, hop : hop + steps] += frames[..., hop * STEP : (hop + 1) * STEP]
     out = out.flatten(1)
     return torch.cat([out[:, :LAG] + tail, out[:, LAG:]], dim=1)
 
 
 def mel_of(hz: Tensor) -> Tensor:
-    """Mel by O'Shaughnessy's formula, 2595 log10(1 + f/700)."""
+    """Convert Hz to mel by O'Shaughnessy's formula, 2595 log10(1 + f/700)."""
     return 2595.0 * torch.log10(1.0 + hz / 700.0)
 
 
 def _spread(sample_rate: int, bands: int) -> Tensor:
-    """(bands, bins) linear interpolation of gains at mel-spaced frequencies, 0 to Nyquist, to the bins of the spectrum."""
-    at = mel_of(torch.linspace(0, sample_rate / 2, WINDOW // 2 + 1))
-    place = at / at[-1] * (bands - 1)
-    return torch.clamp(1 - (place[None, :] - torch.arange(bands)[:, None]).abs(), min=0)
+    """Make a (bands, bins) matrix that interpolates gains at mel-spaced frequencies, 0 to Nyquist, to the spectrum's bins."""
+    mel = mel_of(torch.linspace(0, sample_rate / 2, WINDOW // 2 + 1))
+    position = mel / mel[-1] * (bands - 1)
+    return torch.clamp(1 - (position[None, :] - torch.arange(bands)[:, None]).abs(), min=0)
 
 
 class EncoderSpectrum(nn.Module):
-    """Samples → what the encoder sees: log mel bands in short windows, the lowest linear bins in long ones.
+    """Samples → encoder features: log mel bands in short windows, the lowest linear bins in long windows.
 
-    A short window follows bursts and glides, a long one resolves harmonics, so it carries F0. Everything that falls into
-    one code frame stands together: (batch, n * hop) → (batch, n, steps * mel_bands + steps / 2 * linear_bins).
+    A short window follows bursts and glides, a long window resolves harmonics, so it carries F0. All features of one code
+    frame are concatenated: (batch, n * hop) → (batch, n, steps * mel_bands + steps / 2 * linear_bins).
     """
 
     def __init__(self, config: CodecConfig) -> None:
@@ -189,19 +190,19 @@ class EncoderSpectrum(nn.Module):
         self.hop = config.hop
         self.linear_bins = config.linear_bins
         mel = mel_triangles(config.sample_rate, WINDOW, config.mel_bands, config.mel_top)
-        _constants(self, short=torch.hann_window(WINDOW), long=torch.hann_window(_LONG), mel=mel)
+        _register_constants(self, short=torch.hann_window(WINDOW), long=torch.hann_window(_LONG_WINDOW), mel=mel)
 
     def forward(self, samples: Tensor) -> Tensor:
         """Shapes as above."""
         batch, count = samples.shape[0], samples.shape[1] // self.hop
         mel = _magnitudes(samples, self.short, STEP) @ self.mel
         low = _magnitudes(samples, self.long, 2 * STEP)[..., 1 : self.linear_bins + 1]
-        both = torch.cat([mel.reshape(batch, count, -1), low.reshape(batch, count, -1)], dim=-1)
-        return (torch.log(both + 1e-4) + 6.0) / 3.0
+        features = torch.cat([mel.reshape(batch, count, -1), low.reshape(batch, count, -1)], dim=-1)
+        return (torch.log(features + 1e-4) + 6.0) / 3.0
 
 
 def _magnitudes(samples: Tensor, window: Tensor, step: int) -> Tensor:
-    """(batch, time) → (batch, time / step, bins): windows centred on their steps, 1 for a full-scale tone."""
+    """Return magnitudes (batch, time / step, bins) of samples (batch, time): centered windows, 1 for a full-scale tone."""
     side = (window.shape[0] - step) // 2
     frames = F.pad(samples, (side, side)).unfold(1, window.shape[0], step)
     sizes: Tensor = torch.fft.rfft(frames * window).abs()
@@ -228,7 +229,7 @@ class Encoder(nn.Module):
 
 
 class Quantizer(nn.Module):
-    """Residual vector quantization: each codebook codes what the ones before it left over."""
+    """Residual vector quantization: each codebook codes the residual of the codebooks before it."""
 
     def __init__(self, config: CodecConfig) -> None:
         super().__init__()
@@ -237,7 +238,7 @@ class Quantizer(nn.Module):
         )
 
     def encode(self, latents: Tensor, beams: int = 4) -> Tensor:
-        """(batch, n, latent) → codes (batch, n, codebooks), int64; the best of `beams` sums of entries."""
+        """Quantize latents (batch, n, latent) to int64 codes (batch, n, codebooks) by a beam search of width `beams`."""
         flat = latents.flatten(0, -2)
         rows = torch.arange(flat.shape[0], device=flat.device)[:, None]
         rest, codes = flat[:, None], flat.new_zeros(flat.shape[0], 1, 0, dtype=torch.int64)
@@ -250,48 +251,48 @@ class Quantizer(nn.Module):
         return codes[:, 0].reshape(*latents.shape[:-1], len(self.tables))
 
     def decode(self, codes: Tensor) -> Tensor:
-        """Codes (batch, n, codebooks) → (batch, n, latent)."""
+        """Sum the codebook entries of codes (batch, n, codebooks): (batch, n, latent)."""
         return torch.stack([table[codes[..., i]] for i, table in enumerate(self.tables)]).sum(0)
 
 
 @dataclass(frozen=True)
 class Filters:
-    """What the decoder's network says of every vocoder step."""
+    """Vocoder parameters predicted by the decoder, per vocoder step."""
 
     f0: Tensor
     """(batch, steps) Hz."""
     envelope: Tensor
-    """(batch, steps, bands) log gains of both sources together."""
+    """(batch, steps, bands) log gains of the sum of both sources."""
     voicing: Tensor
     """(batch, steps, bands) logits of the pulse train's share of the power."""
     gain: Tensor | None = None
-    """(bands,) log gains of both sources that a speaker adds: see `speakers`."""
+    """(bands,) log gains of the speaker, added to both sources: see `speakers`."""
 
     @property
     def harmonic(self) -> Tensor:
         """(batch, steps, bands) log gains of the pulse train's filter."""
-        return (self._heard + 0.5 * F.logsigmoid(self.voicing)).clamp(min=_FAINTEST)
+        return (self._clean_envelope + 0.5 * F.logsigmoid(self.voicing)).clamp(min=_FAINTEST)
 
     @property
     def noise(self) -> Tensor:
         """(batch, steps, bands) log gains of the noise's filter."""
-        return (self._heard + 0.5 * F.logsigmoid(-self.voicing)).clamp(min=_FAINTEST)
+        return (self._clean_envelope + 0.5 * F.logsigmoid(-self.voicing)).clamp(min=_FAINTEST)
 
     @property
-    def _heard(self) -> Tensor:
-        """The envelope without the floor under it, as much sharper as bands and the window of synthesis will blur it."""
-        beside = F.avg_pool1d(F.pad(self.envelope, (1, 1), mode="replicate"), 3, stride=1)
-        sharp = 2 * self.envelope - beside
+    def _clean_envelope(self) -> Tensor:
+        """The envelope without its noise floor, sharpened to compensate for the smearing by bands and synthesis window."""
+        average = F.avg_pool1d(F.pad(self.envelope, (1, 1), mode="replicate"), 3, stride=1)
+        sharp = 2 * self.envelope - average
         share = torch.exp(2 * (SILENCE - sharp)).clamp(max=1 - 1e-6)
-        heard = sharp + 0.5 * torch.log1p(-share)
-        return (heard if self.gain is None else heard + self.gain).clamp(max=_LOUDEST)
+        clean = sharp + 0.5 * torch.log1p(-share)
+        return (clean if self.gain is None else clean + self.gain).clamp(max=_LOUDEST)
 
 
 class Decoder(nn.Module):
-    """Latents → audio, a piece at a time or whole.
+    """Latents → audio, chunk by chunk or at once.
 
     The envelope is a linear map of the frame's latent (the principal components of envelopes, so that distances between
-    latents are distances between envelopes) and what two stages of convolutions add to it.
+    latents are distances between envelopes) plus the output of two stages of convolutions.
     """
 
     def __init__(self, config: CodecConfig) -> None:
@@ -309,7 +310,7 @@ class Decoder(nn.Module):
         self.vocoder = Vocoder(config.sample_rate, config.filter_bands)
 
     def filters(self, latents: Tensor, carry: Carry, gain: Tensor | None = None) -> Filters:
-        """(batch, n, latent) → the vocoder's input for n frames; `gain` is what a speaker adds."""
+        """Predict vocoder parameters from latents (batch, n, latent); `gain` is the speaker's, see `Filters`."""
         x = self.coarse(self.enter(latents.transpose(1, 2), carry), carry)
         x = self.up(self.norm(x.transpose(1, 2)))
         x = x.reshape(x.shape[0], -1, self.fine_width).transpose(1, 2)
@@ -321,7 +322,7 @@ class Decoder(nn.Module):
         return Filters(f0, envelope, voicing, gain)
 
     def forward(self, latents: Tensor, carry: Carry, gain: Tensor | None = None) -> Tensor:
-        """(batch, n, latent) → (batch, n * hop) samples, behind the input by the vocoder's `LAG`; `gain` as in `filters`."""
+        """Decode latents (batch, n, latent) to samples (batch, n * hop), delayed by `LAG`; `gain` as in `filters`."""
         filters = self.filters(latents, carry, gain)
         return cast("Tensor", self.vocoder(filters.f0, filters.harmonic, filters.noise, carry))
 
@@ -339,23 +340,23 @@ class Codec(nn.Module):
 
     @torch.inference_mode()
     def encode(self, samples: Tensor) -> Tensor:
-        """Audio (batch, time) at the codec's rate → codes (batch, n, codebooks); the end is padded to a whole frame."""
+        """Encode audio (batch, time) at the codec's rate to codes (batch, n, codebooks); the end is zero-padded."""
         return self.quantizer.encode(self.latents(samples))
 
     @torch.inference_mode()
     def latents(self, samples: Tensor) -> Tensor:
-        """Audio (batch, time) → what the quantizer is given, (batch, n, latent)."""
+        """Encode audio (batch, time) to latents before quantization, (batch, n, latent)."""
         samples = F.pad(samples, (0, -samples.shape[1] % self.config.hop))
         return cast("Tensor", self.encoder(self.spectrum(samples)))
 
     @torch.inference_mode()
     def decode(self, codes: Tensor, gain: Tensor | None = None) -> Tensor:
-        """Codes (batch, n, codebooks) → audio (batch, n * hop), the whole at once; `gain` as `Filters` says."""
-        return DecoderStream(self, gain).feed(codes, last=True)
+        """Decode codes (batch, n, codebooks) to audio (batch, n * hop) at once; `gain` as in `Filters`."""
+        return DecoderStream(self, gain).feed(codes, final=True)
 
 
 class DecoderStream:
-    """One stream of codes becoming audio: pieces of it, the last marked as such; together they equal `Codec.decode`."""
+    """Incremental decoder of one stream; its chunks concatenated equal `Codec.decode`."""
 
     def __init__(self, codec: Codec, gain: Tensor | None = None) -> None:
         self._codec, self._gain = codec, gain
@@ -363,29 +364,29 @@ class DecoderStream:
         self._last: Tensor | None = None
 
     @torch.inference_mode()
-    def feed(self, codes: Tensor, last: bool = False) -> Tensor:
-        """Codes (batch, n, codebooks) → the samples they complete (batch, …), float32.
+    def feed(self, codes: Tensor, final: bool = False) -> Tensor:
+        """Decode codes (batch, n, codebooks) to the float32 samples (batch, …) that they complete.
 
-        The last piece, which may be empty, completes all: its last frame is held while it fades out of the overlap.
+        The final block, which may be empty, flushes the stream: its last frame is repeated during the overlap.
         """
         latents = self._codec.quantizer.decode(codes)
-        if last:
-            final = latents[:, -1:] if codes.shape[1] else self._last
-            if final is None:
+        if final:
+            tail = latents[:, -1:] if codes.shape[1] else self._last
+            if tail is None:
                 return latents.new_zeros(codes.shape[0], 0)
-            latents = torch.cat([latents, final], dim=1)
+            latents = torch.cat([latents, tail], dim=1)
         elif codes.shape[1] == 0:
             return latents.new_zeros(codes.shape[0], 0)
         begin, carry = LAG if self._state is None else 0, Carry([self._state])
         samples = self._codec.decoder(latents, carry, self._gain)
         self._state, self._last = tuple(carry.after), latents[:, -1:]
-        return cast("Tensor", samples[:, begin : codes.shape[1] * self._codec.config.hop + LAG if last else None])
+        return cast("Tensor", samples[:, begin : codes.shape[1] * self._codec.config.hop + LAG if final else None])
 
 
 class PointerDecoding:
-    """The codec's decoder, as `core.decoding.Decoding` says: each stream by itself."""
+    """Implements `core.decoding.Decoding` with the codec's decoder: each stream by itself."""
 
-    together = 1
+    max_batch = 1
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
@@ -393,21 +394,21 @@ class PointerDecoding:
         self.codebooks = len(codec.config.codebooks)
 
     def open(self, voice: Any) -> DecoderStream:
-        """See Decoding: of a `speakers.SpeakerFit`, its gain."""
+        """See Decoding: `voice` is a `speakers.SpeakerFit`, of which the decoder uses the gain."""
         gain = voice.gain
         return DecoderStream(self._codec, None if gain is None else gain.to(self._codec.decoder.leave.weight.device))
 
-    def feed(self, pieces: Sequence[Piece]) -> list[Samples]:
+    def feed(self, blocks: Sequence[CodeBlock]) -> list[Samples]:
         """See Decoding."""
         device = self._codec.decoder.leave.weight.device
         return [
-            cast("DecoderStream", piece.stream).feed(piece.codes[None].to(device), piece.last)[0].cpu().numpy()
-            for piece in pieces
+            cast("DecoderStream", block.stream).feed(block.codes[None].to(device), block.final)[0].cpu().numpy()
+            for block in blocks
         ]
 
 
 def mel_triangles(rate: int, window: int, bands: int, top: float) -> Tensor:
-    """(bins, bands) triangles of unit sum for a `window` of samples, from 0 to `top` Hz, none narrower than a bin."""
+    """Make (bins, bands) triangles of unit sum for a `window` in samples, 0 to `top` Hz, none narrower than a bin."""
     hz = torch.linspace(0, rate / 2, window // 2 + 1)
     edges = torch.linspace(0, float(mel_of(torch.tensor(top))), bands + 2)
     corners = 700 * (10 ** (edges / 2595) - 1)

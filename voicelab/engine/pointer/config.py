@@ -1,8 +1,8 @@
-"""What the embedded family's models are made of: sizes, read from a checkpoint and never guessed, and phones.
+"""Configurations of the embedded family's models, read from a checkpoint, and its phone inventory.
 
-One architecture family, many checkpoints: the embedded voice is a small member. A field that a
-checkpoint names and this version does not know is refused, since ignoring it would change what the voice says. The phones are
-American English as flite writes it, vowels with stress; Mandarin, finals with tone; pauses.
+One architecture family, many checkpoints: the embedded voice is a small member. An unknown field in a checkpoint is an
+error, since ignoring it would change the speech. The phones are American English as transcribed by flite, vowels with
+stress; Mandarin, finals with tone; and pauses.
 """
 
 from __future__ import annotations
@@ -17,20 +17,22 @@ from voicelab.errors import WeightsError
 class _Config:
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
-        """The configuration that a checkpoint's metadata holds.
+        """Parse the configuration in a checkpoint's metadata.
 
         Raises:
-            WeightsError: a field is missing, or unknown to this version.
+            WeightsError: a field is missing or unknown to this version.
         """
         if unknown := sorted(set(values) - {f.name for f in fields(cls)}):  # type: ignore[arg-type]
-            raise WeightsError(f"{cls.__name__}: this version does not know {unknown}; the weights are of a newer one")
+            raise WeightsError(
+                f"{cls.__name__}: unknown fields {unknown}; the weights need a newer version of voicelab"
+            )
         try:
             return cls(**{name: _value(value) for name, value in values.items()})
         except TypeError as error:
             raise WeightsError(f"{cls.__name__}: {error}") from error
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for a checkpoint's metadata."""
+        """Convert to plain values for a checkpoint's metadata."""
         return asdict(self)  # type: ignore[call-overload,no-any-return]
 
 
@@ -39,11 +41,11 @@ class CodecConfig(_Config):
     """The neural codec: a log-spectrum encoder, residual quantizers, a causal harmonic-plus-noise decoder."""
 
     sample_rate: int = 44_100
-    """Hz of the audio on both sides."""
+    """Hz of input and output audio."""
     hop: int = 2048
-    """Samples a code frame stands for: 21.53 frames a second at 44.1 kHz."""
+    """Samples per code frame: 21.53 frames per second at 44.1 kHz."""
     codebooks: tuple[int, ...] = (512,) * 8
-    """Entries of each codebook; the first is the semantic one."""
+    """Entries of each codebook; the first codebook is semantic."""
     latent: int = 96
     """Width of the quantized vectors."""
     mel_bands: int = 80
@@ -51,17 +53,17 @@ class CodecConfig(_Config):
     mel_top: float = 8000.0
     """Hz."""
     linear_bins: int = 64
-    """Lowest bins of the linear spectrum the encoder sees besides: they resolve the harmonics, so they carry F0."""
+    """Lowest bins of the linear spectrum that the encoder also sees: they resolve the harmonics, so they carry F0."""
     width: int = 320
     """Channels at the code frame rate."""
     fine_width: int = 96
     """Channels at the rate of the vocoder's steps."""
     depth: int = 4
-    """Convolution blocks at the code frame rate in the encoder and in the decoder, which has one less at the fine rate."""
+    """Convolution blocks at the code frame rate, in encoder and decoder; the decoder has one fewer at the fine rate."""
     filter_bands: int = 100
     """Bands of the harmonic and of the noise filter."""
     phones: int = 72
-    """Size of the phone inventory that the semantic codebook was trained to tell apart."""
+    """Phones distinguished in training the semantic codebook."""
 
 
 @dataclass(frozen=True)
@@ -74,25 +76,25 @@ class StackConfig(_Config):
     hidden: int
     """Width of the gated MLP."""
     window: int
-    """Positions that a position sees on each side that it may look to; a fixed window makes length no matter."""
+    """Attention window: positions visible on each side (only the past if causal); fixed, so length is unlimited."""
 
 
 @dataclass(frozen=True)
 class LMConfig(_Config):
-    """The dual autoregressive language model over codec frames, with the small members' monotonic text pointer."""
+    """The dual autoregressive language model over codec frames, with a monotonic text pointer."""
 
     codebooks: tuple[int, ...] = (512, 256, 256, 256, 256, 256, 256)
     """As in the codec."""
     latent: int = 96
-    """Width of the codec's quantized vectors, of which the speaker vector is made."""
+    """Width of the codec's quantized vectors, from which speaker statistics are computed."""
     phones: int = 62
     """Size of the phone inventory."""
     flags: int = 4
-    """Places in a word: inside, first, last, only."""
+    """Word positions: inside, first, last, only."""
     advances: int = 4
     """The pointer moves by 0 to ``advances - 1`` phones after a frame; the first symbol of a frame is (code, advance)."""
     dwell: int = 20
-    """Most frames the pointer may rest on one phone before it is moved on."""
+    """Maximum frames on one phone before the pointer is advanced."""
     text: StackConfig = StackConfig(width=256, layers=2, heads=4, hidden=512, window=32)
     """Bidirectional, over phones."""
     slow: StackConfig = StackConfig(width=256, layers=6, heads=4, hidden=704, window=192)
@@ -112,10 +114,10 @@ PAUSES = ("^", ",", ".", "?", "!")
 """The silence before speech, and those that punctuation asks for."""
 
 LANGUAGES: tuple[str, ...] = ("en", "zh")
-"""The languages that the front end reads; the sounds of Mandarin are `MANDARIN_PHONES`."""
+"""Languages of the front end; the phones of Mandarin are `MANDARIN_PHONES`."""
 
 PHONES: tuple[str, ...] = ("", *PAUSES, *_CONSONANTS, *(v + s for v in _VOWELS for s in "01"))
-"""Position is id; id 0 is padding. ``ae1`` is a stressed vowel, ``ae0`` an unstressed one."""
+"""Index is id; id 0 is padding. ``ae1`` is a stressed vowel, ``ae0`` an unstressed one."""
 
 _INITIALS: Final = tuple("b p m f d t n l g k h j q x zh ch sh r z c s".split())
 FINALS: Final = tuple(
@@ -129,25 +131,25 @@ FINALS: Final = tuple(
 MANDARIN_PHONES: Final = tuple(
     [f"zh_{name}" for name in _INITIALS] + [f"zh_{name}{tone}" for name in FINALS for tone in "12345"] + ["zh_rr"]
 )
-"""Follow `PHONES` in the inventory of a voice that speaks Mandarin, so that the ids of the English ones stay. Finals carry
-the tone, 5 the neutral one; ``zh_rr`` is the r of erhua."""
+"""Appended to `PHONES` for voices that speak Mandarin, so English ids are unchanged. Finals carry the tone, 5 is neutral;
+``zh_rr`` is the r of erhua."""
 
 ALL_PHONES: Final = PHONES + MANDARIN_PHONES
-"""The inventory of a voice that speaks both; position is id."""
+"""The inventory of a voice that speaks both languages; index is id."""
 
 VOWELS: Final = frozenset(number for number, name in enumerate(ALL_PHONES) if name[-1:].isdigit())
-"""Ids of vowels and of Mandarin's finals: what a figure for stress or tone ends."""
+"""Ids of vowels and Mandarin finals: phones whose name ends in a digit for stress or tone."""
 
 
 @dataclass(frozen=True)
 class Phonemes:
-    """A segment as the language model reads it."""
+    """Model input of one text segment."""
 
     phones: tuple[int, ...]
     flags: tuple[int, ...]
     words: tuple[tuple[str, int, int], ...]
-    """(word as written, its first phone, the phone after its last)."""
+    """(word as written, index of its first phone, index after its last phone)."""
     pause_s: float = 0.0
-    """Seconds of silence that a tag puts before it."""
-    emphasised: frozenset[int] = frozenset()
-    """Places of the vowels of words that a tag asks to emphasise."""
+    """Seconds of silence that a tag inserts before the segment."""
+    emphasized: frozenset[int] = frozenset()
+    """Indices of the vowels in words emphasized by a tag."""

@@ -1,4 +1,4 @@
-"""The embedded family behind `engine.family.Family`: one checkpoint, which reads English and Mandarin text, and its rows."""
+"""Implementation of `engine.family.Family` for the embedded voice: one checkpoint, English and Mandarin text, batch rows."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ from voicelab.errors import RequestInvalid
 from voicelab.schema import Model, ReferenceAudio, TTSRequest
 from voicelab.tags import Tag, TaggedText, ignored, read_tags
 
-KEPT_PHONES = 40
-"""Phones of what was said before that the text encoder still sees when the next segment follows."""
+CONTEXT_PHONES = 40
+"""Phones of the previous segment that the text encoder also sees."""
 
 
 class PointerRunner:
-    """The model and its cache, as `core.scheduler.Runner` says.
+    """Implementation of `core.scheduler.Runner`: the language model and its cache.
 
     Args:
-        model: it must not change from now on.
-        rows: most sequences at once.
-        step: what does the arithmetic; by default what is fastest on the model's device.
+        model: must not change afterwards.
+        rows: maximum number of concurrent sequences.
+        step: makes the `Step`; by default the fastest for the model's device.
     """
 
     def __init__(self, model: LM, rows: int, step: Callable[[LM, KVCache], Step] | None = None) -> None:
@@ -64,25 +64,25 @@ class PointerRunner:
         self.rows[row] = PointerRow(row, settings, torch.Generator().manual_seed(seed), speaker)
 
     @torch.inference_mode()
-    def more(self, row: int, segment: Phonemes) -> None:
-        """See Runner. The pointer is put before the segment.
+    def add_segment(self, row: int, segment: Phonemes) -> None:
+        """See Runner. The pointer moves to the start of the segment.
 
-        The text encoder also sees how the segment begins once more after its end: in training, speech nearly always
-        went on after a pause. The pointer never gets there.
+        The start of the segment is repeated after its end as context: in training, speech nearly always continued after
+        a pause. The pointer never reaches it.
         """
         state = self.rows[row]
-        old = state.segment
-        kept_phones = old.phones[-KEPT_PHONES:] if old else ()
-        kept_flags = old.flags[-KEPT_PHONES:] if old else ()
-        phones = torch.tensor([[*kept_phones, *segment.phones, segment.phones[0]]], device=self.device)
-        flags = torch.tensor([[*kept_flags, *segment.flags, segment.flags[0]]], device=self.device)
+        previous = state.segment
+        context_phones = previous.phones[-CONTEXT_PHONES:] if previous else ()
+        context_flags = previous.flags[-CONTEXT_PHONES:] if previous else ()
+        phones = torch.tensor([[*context_phones, *segment.phones, segment.phones[0]]], device=self.device)
+        flags = torch.tensor([[*context_flags, *segment.flags, segment.flags[0]]], device=self.device)
         state.text = self.model.encode_text(phones, flags)[0]
-        state.segment, state.kept = segment, len(kept_phones)
-        state.pointer, state.dwell = state.kept, 0
+        state.segment, state.context_length = segment, len(context_phones)
+        state.pointer, state.dwell = state.context_length, 0
 
     @torch.inference_mode()
     def step(self, rows: Sequence[int]) -> list[RowStep]:
-        """See Runner. A segment ends when the pointer leaves it."""
+        """See Runner. A segment ends when the pointer passes its end."""
         states = [self.rows[row] for row in rows]
         before = [self.slow.position(row) for row in rows]
         try:
@@ -114,20 +114,20 @@ class PointerRunner:
         self.slow.reset(row)
 
     def free_memory(self) -> None:
-        """See Runner. On the CPU torch keeps nothing."""
+        """See Runner. On the CPU torch caches nothing."""
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
     def _advance(self, state: PointerRow, frame: Tensor, move: int) -> RowStep:
-        phones, position = state.segment.phones if state.segment else (), state.pointer - state.kept
+        phones, position = state.segment.phones if state.segment else (), state.pointer - state.context_length
         if phones[position - 1 : position] == _SILENCE and not state.dwell:
             move = 0
         state.before, state.draws = frame, None
         state.recent = [*state.recent[1:], int(frame[0])]
         state.pointer += move
-        slowly = state.segment is not None and state.pointer - state.kept in state.segment.emphasised
-        state.dwell = 0 if move else state.dwell + (_EMPHASIS if slowly else 1)
-        return RowStep(frame, position, ended=state.pointer >= state.kept + len(phones))
+        emphasized = state.segment is not None and state.pointer - state.context_length in state.segment.emphasized
+        state.dwell = 0 if move else state.dwell + (_EMPHASIS if emphasized else 1)
+        return RowStep(frame, position, ended=state.pointer >= state.context_length + len(phones))
 
     def _draws(self, state: PointerRow) -> Tensor:
         if state.draws is None:
@@ -136,24 +136,24 @@ class PointerRunner:
 
 
 _SILENCE = (PHONES.index("^"),)
-"""Before speech. What follows, unless skipped, lasts two frames or more: its beginning may still be silent."""
+"""The silence before speech. It lasts at least two frames: the beginning of the next phone may still be silent."""
 _EMPHASIS = 0.16
-"""What a frame counts for in the rest on a phone, in a word that is to be emphasised: it is said half as long again."""
-_LONGEST_READ = 600
-"""Characters of normalized text that are read at once; said, they fit the default max_new_tokens."""
-_LONGEST_CHINESE = 160
-"""The same where there are Chinese characters, each of which is a syllable."""
+"""Dwell per frame on a vowel of an emphasized word: lengthens the word by half."""
+_MAX_CHARACTERS = 600
+"""Maximum characters of normalized text per model input; spoken, they fit the default max_new_tokens."""
+_MAX_CHINESE_CHARACTERS = 160
+"""The same for text with Chinese characters (one syllable per character)."""
 _HAN = re.compile(f"[{HAN}]")
-_ACTING = ("pause", "phonemes", "emphasis")
-"""Kinds of tags that do something; phonemes are CMU Arpabet or pinyin, and emphasis is of the word that follows."""
+_EFFECTIVE_TAGS = ("pause", "phonemes", "emphasis")
+"""Kinds of tags with an effect; phonemes are CMU Arpabet or pinyin, and emphasis applies to the word that follows."""
 
 
 class PointerFamily:
-    """A checkpoint of the family, ready to run on one device.
+    """A checkpoint of the embedded family on one device.
 
     Args:
-        weights: a checkpoint, a file or a folder of two models; by default the one inside the package.
-        device: where its models run.
+        weights: a checkpoint file, or a folder of two models; by default the checkpoint in the package.
+        device: device of the models.
 
     Raises:
         WeightsError: the checkpoint cannot be read.
@@ -180,52 +180,59 @@ class PointerFamily:
         return partial(PointerRunner, self._small.get("", small) if model == "s1" else self.checkpoint.lm, rows)
 
     def plan(self, call: Call) -> SpeechPlan:
-        """See engine.family.Family. The notes are of the whole text: those of each segment would say the same again."""
+        """See engine.family.Family. Notes concern the text as a whole, so that segments do not repeat them."""
         request = call.request
         tagged = read_tags(request.text, call.model, lambda tag: self._spelled(tag) or tag.word)
         if "<|phoneme_start|>" in tagged.said:
             raise RequestInvalid.of("text", "<|phoneme_start|> is never closed: <|phoneme_end|> ends a phoneme span")
         self.front.check(tagged.said)
         if request.normalize:
-            written = left_out(clean(tagged.said, chinese="zh" in self.languages).text, self.languages)
+            unread_notes = left_out(clean(tagged.said, chinese="zh" in self.languages).text, self.languages)
         else:
-            written = as_written(tagged.said, self.languages).notes
+            unread_notes = as_written(tagged.said, self.languages).notes
         unread = [tag for tag in tagged.tags if tag.kind == "phonemes" and not self._spelled(tag)]
-        late = [tag.text for tag in tagged.tags if tag.kind == "emphasis" and not _speaks(tagged.said[tag.at :])]
-        lost = (f"{tag} did nothing: no word follows it" for tag in late)
-        notes = (*speakable(tagged.said, self.languages), *written, *ignored(tagged, _ACTING, unread), *lost)
-        *parts, last = _between_pauses(tagged)
-        ends = not _speaks(last[1])
-        segments = self._segments(request, parts if ends else [*parts, last], self._emphasised(request, tagged))
-        return SpeechPlan(segments, notes, last[0] if ends else 0.0)
+        late = [tag.text for tag in tagged.tags if tag.kind == "emphasis" and not _has_words(tagged.said[tag.at :])]
+        ineffective = (f"{tag} did nothing: no word follows it" for tag in late)
+        notes = (
+            *speakable(tagged.said, self.languages),
+            *unread_notes,
+            *ignored(tagged, _EFFECTIVE_TAGS, unread),
+            *ineffective,
+        )
+        *spans, final = _between_pauses(tagged)
+        ends = not _has_words(final[1])
+        segments = self._segments(request, spans if ends else [*spans, final], self._emphasized(request, tagged))
+        return SpeechPlan(segments, notes, final[0] if ends else 0.0)
 
     def _segments(
-        self, request: TTSRequest, parts: Iterable[tuple[float, str]], emphasised: Collection[int]
+        self, request: TTSRequest, spans: Iterable[tuple[float, str]], emphasized: Collection[int]
     ) -> Iterator[Phonemes]:
         pause_s, words = 0.0, 0
-        for seconds, text in parts:
+        for seconds, text in spans:
             pause_s += seconds
-            for part in segment(text, request.chunk_length, request.min_chunk_length):
-                for phonemes in self._read(request, part.text):
-                    spans = [range(*at) for n, (_, *at) in enumerate(phonemes.words, words) if n in emphasised]
-                    vowels = frozenset(at for at in chain(*spans) if phonemes.phones[at] in VOWELS)
-                    yield replace(phonemes, pause_s=pause_s, emphasised=vowels)
+            for text_segment in segment(text, request.chunk_length, request.min_chunk_length):
+                for phonemes in self._read(request, text_segment.text):
+                    emphasized_ranges = [
+                        range(*index) for n, (_, *index) in enumerate(phonemes.words, words) if n in emphasized
+                    ]
+                    vowels = frozenset(index for index in chain(*emphasized_ranges) if phonemes.phones[index] in VOWELS)
+                    yield replace(phonemes, pause_s=pause_s, emphasized=vowels)
                     pause_s, words = 0.0, words + len(phonemes.words)
 
     def _spelled(self, tag: Tag) -> str:
-        """What a phoneme span is in a text: characters for pinyin, a word for Arpabet, "" for neither."""
+        """Encode a phoneme span for the front end: characters for pinyin, a word for Arpabet, "" for neither."""
         pinyin = characters_of_pinyin(tag.name) if "zh" in self.languages else ""
         return pinyin or word_of_arpabet(tag.name, tag.word)
 
     def _read(self, request: TTSRequest, text: str) -> Iterator[Phonemes]:
-        written = (normalize if request.normalize else as_written)(text, self.languages)
-        return filter(lambda phonemes: phonemes.words, map(self.front.read, pieces(written.text)))
+        normalized = (normalize if request.normalize else as_written)(text, self.languages)
+        return filter(lambda phonemes: phonemes.words, map(self.front.read, split_long(normalized.text)))
 
-    def _emphasised(self, request: TTSRequest, text: TaggedText) -> frozenset[int]:
-        """Numbers of the words, as they are read, that a tag asks to emphasise."""
-        places = [tag.at for tag in text.tags if tag.kind == "emphasis"]
-        parts = [text.said[begin:end] for begin, end in pairwise([0, *places])]
-        return frozenset(accumulate(sum(len(read.words) for read in self._read(request, part)) for part in parts))
+    def _emphasized(self, request: TTSRequest, text: TaggedText) -> frozenset[int]:
+        """Return the indices of the words that tags emphasize."""
+        offsets = [tag.at for tag in text.tags if tag.kind == "emphasis"]
+        word_spans = [text.said[begin:end] for begin, end in pairwise([0, *offsets])]
+        return frozenset(accumulate(sum(len(read.words) for read in self._read(request, span)) for span in word_spans))
 
     def preset(self, id: str) -> SpeakerProfile:
         """See engine.family.Family."""
@@ -241,42 +248,42 @@ class PointerFamily:
         return SpeakerProfile.from_bytes(packed, width, self.checkpoint.codec.config.filter_bands)
 
     def voice(self, speaker: SpeakerProfile, parts: EngineParts) -> SpeakerFit:
-        """See engine.family.Family. A speaker that the training never heard is fitted to the model."""
+        """See engine.family.Family. A speaker outside the training data is fitted to the model."""
         return self._fitter.fit(speaker, parts.scheduler, parts.decoding)
 
     @torch.inference_mode()
     def similarity(self, codes: Tensor, voice: SpeakerFit) -> float:
-        """See engine.family.Family. The codes themselves are measured, so that nothing is encoded again."""
+        """See engine.family.Family. Computed from the codes, so that no audio is re-encoded."""
         codec, lm = self.checkpoint.codec, self.checkpoint.lm
         device = lm.begin.device
-        spoken = speaker_statistics(codec.quantizer.decode(codes.to(device)).cpu())
-        statistics = torch.stack([spoken, voice.target, *self.checkpoint.speakers.values()])
+        speech_statistics = speaker_statistics(codec.quantizer.decode(codes.to(device)).cpu())
+        statistics = torch.stack([speech_statistics, voice.target, *self.checkpoint.speakers.values()])
         encoded = lm.encode_speaker(statistics.to(device)).cpu()
         return similarity(encoded[0], encoded[1], encoded[2:])
 
-    def doubts(self, references: Sequence[ReferenceAudio]) -> tuple[str, ...]:
+    def reference_notes(self, references: Sequence[ReferenceAudio]) -> tuple[str, ...]:
         """See engine.family.Family."""
-        return self.references.doubts(references)
+        return self.references.notes(references)
 
 
-def _speaks(text: str) -> bool:
+def _has_words(text: str) -> bool:
     return any(map(str.isalnum, text))
 
 
 def _between_pauses(text: TaggedText) -> Iterator[tuple[float, str]]:
-    """The parts of a text between the pauses that its tags ask for, with the seconds before each."""
+    """Split a text at its pause tags; yield each span with the seconds of silence before it."""
     begin, seconds = 0, 0.0
     for tag in text.tags:
         if tag.kind == "pause" and tag.seconds:
-            part = text.said[begin : tag.at].rstrip()
-            yield seconds, f"{part}," if part[-1:].isalnum() else part  # the voice rests where it is interrupted
+            span = text.said[begin : tag.at].rstrip()
+            yield seconds, f"{span}," if span[-1:].isalnum() else span  # a comma, so that the voice pauses at the cut
             begin, seconds = tag.at, tag.seconds
     yield seconds, text.said[begin:]
 
 
-def pieces(text: str) -> tuple[str, ...]:
-    """A segment in words can be many times as long as it was in figures; attention needs memory by the square of it."""
-    longest = _LONGEST_CHINESE if _HAN.search(text) else _LONGEST_READ
-    if len(text) <= longest:
+def split_long(text: str) -> tuple[str, ...]:
+    """Split a normalized segment that has grown too long; attention memory is quadratic in its length."""
+    max_characters = _MAX_CHINESE_CHARACTERS if _HAN.search(text) else _MAX_CHARACTERS
+    if len(text) <= max_characters:
         return (text,)
-    return tuple(part.text for part in segment(text, longest, 0))
+    return tuple(piece.text for piece in segment(text, max_characters, 0))

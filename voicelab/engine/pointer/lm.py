@@ -1,9 +1,8 @@
-"""The dual autoregressive language model: phones and a speaker in, codec frames out, one frame after another.
-
-A causal transformer over time (the slow one) predicts the first codebook of a frame; a small transformer over depth
-predicts its other codebooks, each from those before it. The small members of the family carry a monotonic text pointer:
-every step also receives the phone that the pointer is at, and the first symbol of a frame is (code, how far the pointer
-moves). So the model cannot skip or repeat a word, speech ends when the pointer leaves the text, and word times are exact.
+"""The dual autoregressive language model: phones and a speaker in, codec frames out, frame by frame.
+A causal transformer over time (the slow stack) predicts the first codebook of a frame; a small transformer over depth
+predicts its other codebooks, each from the preceding ones. The small members of the family have a monotonic text pointer:
+every step also receives the phone at the pointer, and the first symbol of a frame is (code, pointer advance). So the model
+cannot skip or repeat a word, speech ends when the pointer leaves the text, and word times are exact.
 
 All stacks are one transformer: pre-norm with RMS norm (Zhang and Sennrich, 2019), rotary positions (Su et al., RoFormer,
 2021), gated MLP (Shazeer, 2020), windowed attention.
@@ -21,22 +20,22 @@ from torch.nn import functional as F
 from voicelab.engine.pointer.config import LMConfig, StackConfig
 
 DWELL_STEPS = 24
-"""Dwell (frames already spent on a phone) is an input of the model up to this many."""
+"""Largest dwell (frames already spent on a phone) that the model distinguishes."""
 STATISTICS = 3
-"""Numbers that describe a speaker for every dimension of a latent: see `speaker_statistics`."""
+"""Statistics per latent dimension that describe a speaker: see `speaker_statistics`."""
 GRAIN = 32
-"""Positions of a cache are forgotten by so many at once: however often that happened, sums over them are grouped alike."""
+"""Cached positions are evicted in multiples of this, so sums over them are grouped alike after any number of evictions."""
 
 
 Parked = tuple[Tensor, Tensor, int]
-"""What a row of a cache holds, taken out: keys and values (layers, heads, length, head width), positions forgotten before."""
+"""A saved cache row: keys and values (layers, heads, length, head width), and the number of positions evicted before."""
 
 
 class KVCache:
-    """Keys and values of several sequences, allocated once.
+    """Preallocated key-value cache of several sequences.
 
     Shapes: keys and values (layers, rows, heads, room, head width); `lengths[row]` positions of a row are filled.
-    A row's room is used from its start; `make_room` slides the window back when it is full, so that a sequence has no end.
+    A row is filled from its start; when it is full, `make_room` slides the window back, so a sequence can be of any length.
     """
 
     def __init__(self, config: StackConfig, rows: int, device: torch.device, dtype: torch.dtype) -> None:
@@ -48,22 +47,22 @@ class KVCache:
         self.values = torch.zeros(shape, device=device, dtype=dtype)
         self.lengths = [0] * rows
         self.offsets = [0] * rows
-        """Positions of the row that were forgotten: rotary positions go on counting."""
+        """Evicted positions of each row: rotary positions keep counting."""
 
     def reset(self, row: int) -> None:
-        """Empties a row for a new sequence. A number that is not finite would spoil it, even masked, so all are zero."""
+        """Clear a row for a new sequence; zeros, since a number that is not finite would propagate even if masked."""
         self.keys[:, row] = self.values[:, row] = 0
         self.lengths[row] = self.offsets[row] = 0
 
     def take(self, row: int) -> Parked:
-        """A copy of all that later positions of the row can see."""
+        """Copy the positions of a row that later positions can attend to."""
         length = self.lengths[row]
-        first = self._forgettable(length)
-        keys, values = (store[:, row, :, first:length].clone() for store in (self.keys, self.values))
-        return keys, values, self.offsets[row] + first
+        begin = self._evictable(length)
+        keys, values = (store[:, row, :, begin:length].clone() for store in (self.keys, self.values))
+        return keys, values, self.offsets[row] + begin
 
     def put(self, row: int, parked: Parked) -> None:
-        """Fills a row with what another, or the same, held before."""
+        """Restore a row from `take` of any row."""
         keys, values, offset = parked
         length = keys.shape[2]
         self.reset(row)
@@ -71,30 +70,30 @@ class KVCache:
         self.lengths[row], self.offsets[row] = length, offset
 
     def rewind(self, row: int, position: int) -> None:
-        """Forgets what was added from this position on; positions count from the start of the sequence."""
+        """Drop the positions from this one on; positions count from the start of the sequence."""
         self.lengths[row] = position - self.offsets[row]
 
     def position(self, row: int) -> int:
-        """Positions added to the row since it was reset."""
+        """Count the positions added to a row since its reset."""
         return self.lengths[row] + self.offsets[row]
 
     def make_room(self, row: int, count: int) -> None:
-        """Slides the row's window to its start if `count` more positions would not fit."""
+        """Slide the row's window to its start if `count` more positions would not fit."""
         length = self.lengths[row]
         if length + count > self.room:
-            keep = length - self._forgettable(length)
+            keep = length - self._evictable(length)
             for store in (self.keys, self.values):
                 store[:, row, :, :keep] = store[:, row, :, length - keep : length].clone()
             self.lengths[row] = keep
             self.offsets[row] += length - keep
 
-    def _forgettable(self, length: int) -> int:
-        """Positions at the start that nothing to come sees."""
+    def _evictable(self, length: int) -> int:
+        """Count the positions at the start that no later position attends to."""
         return max(0, length - self.window) // GRAIN * GRAIN
 
 
 def rotary(positions: Tensor, head: int) -> tuple[Tensor, Tensor]:
-    """(…,) positions → cosines and sines, each (…, head / 2)."""
+    """Return cosines and sines of positions (…,), each (…, head / 2)."""
     frequencies = 10_000.0 ** (-torch.arange(0, head, 2, device=positions.device, dtype=torch.float32) / head)
     angles = positions[..., None].float() * frequencies
     return torch.cos(angles), torch.sin(angles)
@@ -106,7 +105,7 @@ def _turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 class Block(nn.Module):
-    """One layer."""
+    """One transformer layer."""
 
     def __init__(self, config: StackConfig) -> None:
         super().__init__()
@@ -119,20 +118,20 @@ class Block(nn.Module):
         self.down = nn.Linear(config.hidden, config.width, bias=False)
 
     def project(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(batch, time, width) → queries, keys, values, each (batch, heads, time, head width), turned to their positions."""
+        """Project x (batch, time, width) to rotated queries, keys and values, each (batch, heads, time, head width)."""
         batch, time, _ = x.shape
         q, k, v = self.qkv(self.norm_attention(x)).reshape(batch, time, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         return _turn(q, cos, sin), _turn(k, cos, sin), v
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
-        """Adds attention (batch, heads, time, head width) and the MLP to x."""
+        """Add attention (batch, heads, time, head width) and the MLP to x."""
         x = x + self.join(attended.transpose(1, 2).flatten(2))
         gate, up = self.gate_up(self.norm_mlp(x)).chunk(2, dim=-1)
         return cast("Tensor", x + self.down(F.silu(gate) * up))
 
 
 class Stack(nn.Module):
-    """Layers and a last norm. `forward` sees whole sequences; `extend` adds to those in a cache, with the same result."""
+    """Layers and a final norm. `forward` runs whole sequences; `extend` appends to cached ones, with the same result."""
 
     def __init__(self, config: StackConfig, causal: bool) -> None:
         super().__init__()
@@ -143,12 +142,12 @@ class Stack(nn.Module):
         self.norm = nn.RMSNorm(config.width, eps=1e-5)
 
     def forward(self, x: Tensor, valid: Tensor | None = None) -> Tensor:
-        """(batch, time, width) → the same; `valid` (batch, time) marks what is no padding."""
+        """Run the stack on x (batch, time, width); `valid` (batch, time) is False at padding."""
         time = x.shape[1]
-        at = torch.arange(time, device=x.device)
-        cos, sin = rotary(at, self.head)
-        apart = at[:, None] - at[None, :]
-        seen = (apart < self.config.window) & (apart >= (0 if self.causal else 1 - self.config.window))
+        positions = torch.arange(time, device=x.device)
+        cos, sin = rotary(positions, self.head)
+        lag = positions[:, None] - positions[None, :]
+        seen = (lag < self.config.window) & (lag >= (0 if self.causal else 1 - self.config.window))
         plain = self.causal and valid is None and time <= self.config.window
         mask = None if plain else seen
         if valid is not None:
@@ -159,29 +158,29 @@ class Stack(nn.Module):
         return cast("Tensor", self.norm(x))
 
     def extend(
-        self, x: Tensor, cache: KVCache, rows: slice | Tensor, place: Tensor, offset: Tensor, seen: slice
+        self, x: Tensor, cache: KVCache, rows: slice | Tensor, slot: Tensor, offset: Tensor, seen: slice
     ) -> Tensor:
-        """Adds the same number of positions to each of some rows of a cache. A CUDA graph can hold it.
+        """Append the same number of positions to each of several cache rows. A CUDA graph can capture it.
 
         Args:
             x: (rows, new, width).
-            cache: its keys and values are changed in place; its lengths stay as they are.
-            rows: which rows of the cache these are, or (rows,) int64.
-            place: (rows, new) int64, where in the cache's room they come.
-            offset: (rows, 1) int64, positions before the room.
-            seen: what of the room is looked at.
+            cache: its keys and values are updated in place; its lengths are not.
+            rows: rows of the cache, as a slice or (rows,) int64.
+            slot: (rows, new) int64, indices into the cache's room.
+            offset: (rows, 1) int64, positions evicted before.
+            seen: slice of the room to attend to.
 
         Returns:
             (rows, new, width).
         """
-        cos, sin = (t[:, None] for t in rotary(place + offset, self.head))
-        apart = place[:, :, None] - torch.arange(seen.start or 0, seen.stop, device=x.device)
-        mask = ((apart >= 0) & (apart < self.config.window))[:, None]
+        cos, sin = (t[:, None] for t in rotary(slot + offset, self.head))
+        lag = slot[:, :, None] - torch.arange(seen.start or 0, seen.stop, device=x.device)
+        mask = ((lag >= 0) & (lag < self.config.window))[:, None]
         index = torch.arange(rows.stop, device=x.device) if isinstance(rows, slice) else rows
         for i, block in enumerate(self.blocks):
             q, k, v = block.project(x, cos, sin)
-            cache.keys[i, index[:, None], :, place] = k.transpose(1, 2)
-            cache.values[i, index[:, None], :, place] = v.transpose(1, 2)
+            cache.keys[i, index[:, None], :, slot] = k.transpose(1, 2)
+            cache.values[i, index[:, None], :, slot] = v.transpose(1, 2)
             keys, values = (store[i][rows][:, :, seen] for store in (cache.keys, cache.values))
             x = block.finish(x, F.scaled_dot_product_attention(q, keys, values, attn_mask=mask))
         return cast("Tensor", self.norm(x))
@@ -215,39 +214,39 @@ class LM(nn.Module):
                 nn.init.normal_(module.weight, std=0.7 * module.in_features**-0.5)
 
     def encode_text(self, phones: Tensor, flags: Tensor, valid: Tensor | None = None) -> Tensor:
-        """(batch, phones) ids and places in the word → (batch, phones, slow width)."""
+        """Encode phone ids and flags, each (batch, phones), as (batch, phones, slow width)."""
         return cast("Tensor", self.read(self.text(self.phone(phones) + self.flag(flags), valid)))
 
     def encode_speaker(self, statistics: Tensor) -> Tensor:
-        """(batch, STATISTICS * latent) of a reference, as `speaker_statistics` says → (batch, slow width)."""
+        """Embed `speaker_statistics` (batch, STATISTICS * latent) as (batch, slow width)."""
         return cast("Tensor", self.speaker(statistics))
 
     def encode_frames(self, codes: Tensor) -> Tensor:
-        """Frames (…, codebooks) → (…, slow width)."""
+        """Embed frames (…, codebooks) as (…, slow width)."""
         return torch.stack([table(codes[..., i]) for i, table in enumerate(self.frame)]).sum(0)
 
     def step_input(self, frames: Tensor, text: Tensor, dwell: Tensor, speaker: Tensor) -> Tensor:
-        """What the slow transformer receives: the frame before, the phone at the pointer, the time spent there, the speaker.
+        """Sum the slow stack's inputs: the previous frame, the phone at the pointer, the dwell on it, and the speaker.
 
-        All (batch, time, slow width) but `dwell` (batch, time); `speaker` may be one for all times (batch, 1, slow width).
+        All (batch, time, slow width) but `dwell` (batch, time); `speaker` may be (batch, 1, slow width).
         """
         return cast("Tensor", frames + text + self.dwell(dwell.clamp(max=DWELL_STEPS - 1)) + speaker)
 
     def first_logits(self, hidden: Tensor) -> Tensor:
-        """(…, slow width) → (…, advances, entries of the first codebook)."""
+        """Compute logits (…, advances, entries of the first codebook) of hidden states (…, slow width)."""
         out: Tensor = self.first(hidden)
         return out.reshape(*out.shape[:-1], self.config.advances, self.config.codebooks[0])
 
 
 def speaker_statistics(latents: Tensor) -> Tensor:
-    """What a reference says about its speaker, independent of its words.
+    """Summarize a reference recording's speaker, independent of its words.
 
     Args:
         latents: (n, latent) quantized latents.
 
     Returns:
-        (STATISTICS * latent,) mean and standard deviation over time (timbre, pitch and its range), and the mean change from
-        frame to frame (pace).
+        (STATISTICS * latent,) mean and standard deviation over time (timbre, pitch and its range), and the mean absolute
+        change from frame to frame (pace).
     """
     change = latents.diff(dim=0).abs().mean(0) if len(latents) > 1 else torch.zeros_like(latents[0])
     return torch.cat([latents.mean(0), latents.std(0, unbiased=False), change])

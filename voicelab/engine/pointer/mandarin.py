@@ -1,11 +1,11 @@
-"""Mandarin characters to syllables and phones, for a voice that has learned them.
+"""Mandarin characters to syllables and phones.
 
 The readings are pypinyin's (MIT, in the extra ``mandarin``), word by word, corrected by the table ``polyphones.tsv``. Tone
-sandhi, neutral tones and erhua are done here, since pypinyin's own sandhi (0.55) leaves 不去, 一天 and 很好 as the dictionary
-has them. Rules as in Chao, A Grammar of Spoken Chinese (1968), 1.3: a third tone before a third tone is a second; 不 is
-second before a fourth; 一 is second before a fourth, fourth before the others, first where it is a digit or ends a word.
-pypinyin's segmenter knows only words whose reading is not plain, so three third tones in another word (展览馆) are paired
-from the right.
+sandhi, neutral tones and erhua are handled here, since pypinyin's sandhi (0.55) leaves 不去, 一天 and 很好 in citation form.
+Rules as in Chao, A Grammar of Spoken Chinese (1968), 1.3: a third tone before a third tone becomes a second; 不 is second
+before a fourth; 一 is second before a fourth, fourth before the other tones, first as a digit or at the end of a word.
+pypinyin's segmenter knows only words with irregular readings, so three third tones in another word (展览馆) are paired from
+the right.
 """
 
 from __future__ import annotations
@@ -26,36 +26,38 @@ _PINYIN: Final = re.compile(rf"{_SYLLABLE}(?: {_SYLLABLE})*")
 _DIGIT: Final = "零一二三四五六七八九十两幺"
 _NUMERAL: Final = f"{_DIGIT}百千万亿"
 _PLAIN_ONE: Final = re.compile(
-    # A digit, also beside a point; not an hour (一点零五分), nor what follows one (九点一刻, 三点一起).
+    # A digit, also next to a decimal point; not an hour (一点零五分), nor after an hour (九点一刻, 三点一起).
     rf"(?<=[{_NUMERAL}])一|(?<=[{_NUMERAL}]点)一(?![点滴刻起定直些同])|一(?=[{_DIGIT}])|"
     rf"一(?=点(?!零.分|.?十|[一三]刻|一[点滴])[零幺一二三四五六七八九])|"
-    # A rank; what ends a word or a run (统一, 唯一, 星期一).
+    # An ordinal; the end of a word or a run (统一, 唯一, 星期一).
     r"一(?=[月日号號楼级級等班]|年[级級])|(?<=[统統唯之周期单單专專初第])一|一\Z"
 )
-"""Where 一 has the first tone."""
+"""Contexts where 一 has the first tone."""
 _TRIED: Final = re.compile(rf"(?<![{_NUMERAL}第每])([^{_NUMERAL}])(一)\1")
-"""看一看, but not 一步一步."""
+"""Verb-一-verb: 看一看, but not 一步一步."""
 _ALWAYS_SYLLABLE: Final = frozenset("女婴嬰幼孤少胎男生血宠寵健产產育托")
-"""After these 儿 is a syllable: 女儿, 婴儿."""
+"""Characters after which 儿 is a syllable: 女儿, 婴儿."""
 _WITH_CHILD: Final = frozenset("子童女歌科孙孫媳戏戲")
-"""And before these: 儿子, 儿童."""
+"""Characters before which 儿 is a syllable: 儿子, 儿童."""
 _PARTICLES: Final = frozenset("吗嗎呢吧们們么麼")
 _OBTAINING: Final = re.compile(
     r"得(?=[到意以罪失知分出奖票胜益逞])|(?<=[获獲取值懂记認认免不难贏赢])得|\A得|(?<=[必总还就])得"
 )
-"""Where 得 is no particle."""
+"""Contexts where 得 is a verb, not a particle."""
 _KIN: Final = re.compile(r"([妈媽爸哥姐弟妹爷爺奶叔伯姑舅婆公宝寶])\1")
 _LIGHT_WORD: Final = re.compile("|".join(word for (word,) in rows("mandarin/neutral")))
 """Words whose second syllable has the neutral tone."""
 
 
 def _polyphones() -> tuple[tuple[re.Pattern[str], str], ...]:
-    """(where, how it is read): the character is the last group, or the whole match where there is none."""
+    """Load (pattern, reading) rules: the character is the last group of a match, or the entire match without groups."""
     table = rows("mandarin/polyphones")
-    named = {name: pattern.replace(" ", "|") for name, pattern in table if name[1:-1].isidentifier()}
-    name = re.compile("|".join(named))
-    rules = [(name.sub(lambda m: named[m.group()], pattern), said) for pattern, said in table if pattern not in named]
-    return tuple((re.compile(pattern), said) for pattern, said in rules)
+    macros = {name: pattern.replace(" ", "|") for name, pattern in table if name[1:-1].isidentifier()}
+    name = re.compile("|".join(macros))
+    rules = [
+        (name.sub(lambda m: macros[m.group()], pattern), reading) for pattern, reading in table if pattern not in macros
+    ]
+    return tuple((re.compile(pattern), reading) for pattern, reading in rules)
 
 
 _POLYPHONES: Final = _polyphones()
@@ -63,16 +65,16 @@ _POLYPHONES: Final = _polyphones()
 
 @dataclass(frozen=True, slots=True)
 class Syllable:
-    """A character as it is said."""
+    """The pronunciation of one character."""
 
     character: str
     initial: str
-    """As in pinyin, or "" ."""
+    """As in pinyin, or ""."""
     final: str
     tone: int
-    """1 to 4, and 5 for the neutral tone."""
+    """1 to 4, or 5 for the neutral tone."""
     erhua: bool = False
-    """Whether it ends in the r of a 儿 that is no syllable of its own; `character` holds both."""
+    """Whether the syllable ends in the r of a 儿 that has no syllable; `character` then holds both."""
 
     @property
     def phones(self) -> tuple[str, ...]:
@@ -82,45 +84,45 @@ class Syllable:
 
 
 def check(text: str) -> None:
-    """Sees that the Chinese characters in `text`, if there are any, can be read.
+    """Check that Chinese characters in `text`, if any, can be read.
 
     Raises:
-        MissingExtra: the readings are not installed.
+        MissingExtra: pypinyin is not installed.
     """
     if _RUN.search(text):
         with MissingExtra.where("mandarin", "reading Chinese characters"):
             import pypinyin  # noqa: F401
 
 
-def characters_of_pinyin(written: str) -> str:
-    """Characters that stand in a text for pinyin, "gong1 cheng2", through all that reads it: they have no other reading.
+def characters_of_pinyin(pinyin: str) -> str:
+    """Convert a pinyin span, "gong1 cheng2", to characters that have only that reading, common ones if possible.
 
-    Common ones where there are such. Returns "" for what is no pinyin in small letters with figures for the tones (5 is the
-    neutral one, v or ü the vowel of 女), or for a syllable that no character has to itself.
+    Returns "" if the span is not lower-case pinyin with tone digits (5 for neutral, v or ü for the vowel of 女), or if a
+    syllable has no character with a single reading.
 
     Raises:
-        MissingExtra: the readings are not installed.
+        MissingExtra: pypinyin is not installed.
     """
-    if not _PINYIN.fullmatch(written):
+    if not _PINYIN.fullmatch(pinyin):
         return ""
     with MissingExtra.where("mandarin", "reading pinyin"):
         from pypinyin.constants import PINYIN_DICT
         from pypinyin.contrib.tone_convert import to_tone
     out = []
-    for syllable in written.split():
+    for syllable in pinyin.split():
         reading = to_tone(syllable.replace("ü", "v"))
-        same = [chr(code) for code, one in PINYIN_DICT.items() if one == reading and _RUN.match(chr(code))]
-        out.append(min(same, key=lambda one: not one.encode("gb2312", "ignore"), default=""))
+        homophones = [chr(code) for code, entry in PINYIN_DICT.items() if entry == reading and _RUN.match(chr(code))]
+        out.append(min(homophones, key=lambda character: not character.encode("gb2312", "ignore"), default=""))
     return "".join(out) if all(out) else ""
 
 
 def read(text: str) -> tuple[Syllable | str, ...]:
-    """Normalized `text` as syllables, and what lies between its runs of Chinese characters (English, marks) as it is.
+    """Convert normalized text to syllables; spans between Chinese characters (English, punctuation) are kept as strings.
 
-    A character without a reading is left out.
+    A character without a reading is omitted.
 
     Raises:
-        MissingExtra: there are Chinese characters, and the readings are not installed.
+        MissingExtra: the text has Chinese characters, and pypinyin is not installed.
     """
     check(text)
     out: list[Syllable | str] = []
@@ -143,9 +145,9 @@ def _run(text: str) -> list[Syllable]:
     words = [[syllable for syllable in _readings(word) if syllable] for word in seg.cut(characters)]
     flat = [syllable for word in words for syllable in word]
     ends = {sum(map(len, words[: i + 1])) - 1 for i in range(len(words))}
-    _lighten(flat)
-    _by_neighbours(flat, words)
-    _one_and_not(flat)
+    _neutralize_tones(flat)
+    _apply_polyphones(flat, words)
+    _apply_yi_bu_sandhi(flat)
     inside = [i for i in range(len(flat) - 1) if i not in ends]
     borders = [i for i in range(len(flat) - 2, -1, -1) if i in ends]
     for i in (*inside, *borders):
@@ -163,7 +165,7 @@ def _readings(word: str) -> Iterator[Syllable | None]:
 
 
 def _syllable(character: str, spelled: str) -> Syllable | None:
-    """From pinyin with a figure for the tone; None for what is none."""
+    """Parse pinyin with a tone digit; None if it is not pinyin."""
     from pypinyin.contrib.tone_convert import to_finals, to_initials
 
     plain, tone = spelled[:-1], spelled[-1:]
@@ -174,19 +176,19 @@ def _syllable(character: str, spelled: str) -> Syllable | None:
         final = "ir" if initial in ("zh", "ch", "sh", "r") else "iz" if initial in ("z", "c", "s") else "i"
     if plain in ("n", "ng", "m", "hm", "hng"):
         initial, final = "", "ng"
-    # The dictionary has some sandhi of its own.
-    said = {"一": 1, "不": 4}.get(character, int(tone)) if tone != "5" else 5
-    return Syllable(character, initial, final, said) if final in FINALS else None
+    # The dictionary already applies some sandhi.
+    tone_number = {"一": 1, "不": 4}.get(character, int(tone)) if tone != "5" else 5
+    return Syllable(character, initial, final, tone_number) if final in FINALS else None
 
 
-def _by_neighbours(run: list[Syllable], words: list[list[Syllable]]) -> None:
-    """Gives the readings that the words of the dictionary do not tell."""
+def _apply_polyphones(run: list[Syllable], words: list[list[Syllable]]) -> None:
+    """Apply the readings that depend on context across dictionary words."""
     text = "".join(s.character for s in run)
     for where, spelled in _POLYPHONES:
         for match in where.finditer(text):
             at = match.start(match.lastindex or 0)
             run[at] = _syllable(text[at], spelled) or run[at]
-    # 地 after a word of four characters, which is an idiom: 小心翼翼地.
+    # 地 after an idiom, a word of four characters: 小心翼翼地.
     at = 0
     for word, after in pairwise(words):
         at += len(word)
@@ -194,21 +196,21 @@ def _by_neighbours(run: list[Syllable], words: list[list[Syllable]]) -> None:
             run[at] = replace(run[at], tone=5)
 
 
-def _lighten(run: list[Syllable]) -> None:
-    """Gives the neutral tones."""
+def _neutralize_tones(run: list[Syllable]) -> None:
+    """Set the neutral tones."""
     text = "".join(s.character for s in run)
     light = {m.end() - 1 for pattern in (_LIGHT_WORD, _KIN) for m in pattern.finditer(text)}
     light |= {i for i, character in enumerate(text) if character in _PARTICLES}
     for i in light:
         run[i] = replace(run[i], tone=5)
-    kept = {m.start() for m in _OBTAINING.finditer(text)}
+    verbs = {m.start() for m in _OBTAINING.finditer(text)}
     for i, character in enumerate(text):
         if character == "得" and run[i].final == "e":
-            run[i] = replace(run[i], tone=2 if i in kept else 5)
+            run[i] = replace(run[i], tone=2 if i in verbs else 5)
 
 
-def _one_and_not(run: list[Syllable]) -> None:
-    """The tones of 一 and 不."""
+def _apply_yi_bu_sandhi(run: list[Syllable]) -> None:
+    """Set the tones of 一 and 不."""
     text = "".join(s.character for s in run)
     tones = dict.fromkeys((m.start() for m in _PLAIN_ONE.finditer(text)), 1)
     tones |= dict.fromkeys((m.start(2) for m in _TRIED.finditer(text)), 5)
@@ -223,10 +225,10 @@ def _one_and_not(run: list[Syllable]) -> None:
 def _with_erhua(run: list[Syllable]) -> list[Syllable]:
     out: list[Syllable] = []
     for here, after in zip(run, [*(s.character for s in run), ""][1:], strict=True):
-        last = out[-1] if out else None
+        previous = out[-1] if out else None
         child = here.character in "儿兒" and after not in _WITH_CHILD
-        if child and last and last.character not in _ALWAYS_SYLLABLE and last.final != "er":
-            out[-1] = replace(last, character=last.character + here.character, erhua=True)
+        if child and previous and previous.character not in _ALWAYS_SYLLABLE and previous.final != "er":
+            out[-1] = replace(previous, character=previous.character + here.character, erhua=True)
         else:
             out.append(here)
     return out

@@ -1,4 +1,4 @@
-"""Choosing symbols, and one frame of several rows in torch on any device; `numpy_step` does the same on a CPU, faster."""
+"""Sampling, and one frame of several rows in torch on any device; `numpy_step` computes the same on a CPU, faster."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from voicelab.engine.pointer.lm import LM, KVCache, Parked
 from voicelab.errors import EngineError
 
 REPEAT_WINDOW = 4
-"""Frames back that the repetition penalty looks: within a phone a code may well repeat, a loop is longer."""
+"""Frames that the repetition penalty covers: within a phone a code may well repeat, a loop is longer."""
 
 
 class Sampler:
-    """Settings of the rows of a batch.
+    """Sampling settings of a batch.
 
     Args:
-        settings: (rows, 3) float32, each row as `sampling` has it.
+        settings: (rows, 3) float32, each row as returned by `sampling`.
     """
 
     def __init__(self, settings: Tensor) -> None:
@@ -31,34 +31,34 @@ class Sampler:
         self._penalty = settings[:, 2:, None]
 
     def pick(self, logits: Tensor, draws: Tensor) -> Tensor:
-        """One index a row.
+        """Sample one index per row.
 
         Args:
             logits: (rows, n).
-            draws: (rows,) uniform in [0, 1), from each row's own generator.
+            draws: (rows,) uniform in [0, 1), from the generator of each row.
 
         Returns:
             (rows,) int64: the inverse of the cumulative distribution over the nucleus (Holtzman et al., 2020).
         """
         probabilities, order = torch.softmax(logits * self._inverse, dim=-1).sort(dim=-1, descending=True, stable=True)
         before = probabilities.cumsum(-1) - probabilities
-        kept = torch.where(before < self._top_p, probabilities, torch.zeros_like(probabilities))
-        kept[:, 0] = probabilities[:, 0]
-        cumulative = kept.cumsum(-1)
-        place = (cumulative <= draws[:, None] * cumulative[:, -1:]).sum(-1).clamp(max=logits.shape[-1] - 1)
-        last = ((kept > 0).sum(-1) - 1).clamp(min=0)
-        return order.gather(1, torch.minimum(place, last)[:, None])[:, 0]
+        nucleus = torch.where(before < self._top_p, probabilities, torch.zeros_like(probabilities))
+        nucleus[:, 0] = probabilities[:, 0]
+        cumulative = nucleus.cumsum(-1)
+        index = (cumulative <= draws[:, None] * cumulative[:, -1:]).sum(-1).clamp(max=logits.shape[-1] - 1)
+        last_index = ((nucleus > 0).sum(-1) - 1).clamp(min=0)
+        return order.gather(1, torch.minimum(index, last_index)[:, None])[:, 0]
 
     def penalize(self, logits: Tensor, recent: Tensor) -> Tensor:
-        """Makes recent codes less likely and leaves how the pointer moves alone, so that durations keep their distribution.
+        """Penalize recent codes without changing the distribution of pointer advances, so durations keep theirs.
 
         Args:
             logits: (rows, advances, codes).
-            recent: (rows, REPEAT_WINDOW) codes of the latest frames, -1 where there is none.
+            recent: (rows, REPEAT_WINDOW) codes of the latest frames, -1 for none.
 
         Returns:
-            (rows, advances, codes) log probabilities; a recent code's is lower by log(repetition_penalty) before what
-            is left is shared out again within the same advance (Keskar et al., CTRL, 2019, on log probabilities).
+            (rows, advances, codes) log probabilities; log(repetition_penalty) is subtracted for recent codes, then each
+            advance is renormalized to its probability (Keskar et al., CTRL, 2019, on log probabilities).
         """
         log_p = torch.log_softmax(logits.flatten(1), dim=-1).view_as(logits)
         hit = torch.zeros(logits.shape[0], logits.shape[2] + 1, dtype=torch.bool, device=logits.device)
@@ -68,77 +68,77 @@ class Sampler:
 
 
 def sampling(settings: Settings) -> tuple[float, float, float]:
-    """Settings as `Sampler` reads them: inverse temperature, top_p (0 for the likeliest), log of the penalty."""
+    """Convert settings for `Sampler`: inverse temperature, top_p (0 for greedy), log of the repetition penalty."""
     top_p = settings.top_p if settings.temperature > 0 else 0.0
     return 1 / max(settings.temperature, 1e-3), top_p, math.log(settings.repetition_penalty)
 
 
 @dataclass(eq=False)
 class PointerRow:
-    """What one row is saying, and where it is."""
+    """State of one row."""
 
     row: int
     settings: Settings
     generator: torch.Generator
     voice: Tensor
-    """(slow width,) the speaker."""
+    """(slow width,) embedding of the speaker."""
     pointer: int = 0
     dwell: float = 0.0
-    """Frames that the pointer has rested on its phone; where it is to rest longer, each counts for less."""
+    """Frames that the pointer has rested on its phone; in an emphasized vowel each counts for less."""
     before: Tensor | None = None
-    """(codebooks,) the frame before."""
+    """(codebooks,) the previous frame."""
     recent: list[int] = field(default_factory=lambda: [-1] * REPEAT_WINDOW)
     """First codes of the latest frames."""
     text: Tensor | None = None
-    """(phones, slow width) of this segment with what is kept of the one before."""
+    """(phones, slow width) of this segment, preceded by the context from the previous segment."""
     segment: Phonemes | None = None
-    kept: int = 0
-    """Phones at the start of `text` that were said before."""
+    context_length: int = 0
+    """Phones at the start of `text` that belong to the previous segment."""
     draws: Tensor | None = None
-    """The random numbers of the next frame: the same if its step must be tried again."""
+    """Random numbers of the next frame: kept so that a retried step draws the same."""
     held: Parked | None = None
-    """Its keys and values, while it is parked."""
+    """Its keys and values while it is parked."""
 
     @property
     def inputs(self) -> tuple[Tensor, Tensor]:
-        """The phone at the pointer, and the speaker; each (slow width,).
+        """The text embedding at the pointer and the speaker embedding, each (slow width,).
 
         Raises:
-            EngineError: it has no text.
+            EngineError: the row has no text.
         """
         if self.text is None:
-            raise EngineError("a row was stepped before it was given text")
+            raise EngineError("a row must be given text before it is stepped")
         return self.text[self.pointer], self.voice
 
 
 class Step(Protocol):
-    """The arithmetic of a frame. It adds a position to the cache's rows and changes nothing else."""
+    """Computes a frame. It appends a position to the cache's rows and has no other side effect."""
 
     def step(self, rows: list[PointerRow], draws: list[Tensor]) -> tuple[Tensor, list[int]]:
-        """What each row says next.
+        """Compute the next frame of each row.
 
         Args:
-            rows: those that have text.
-            draws: for each (codebooks,) uniform in [0, 1).
+            rows: rows with text.
+            draws: per row (codebooks,) uniform in [0, 1).
 
         Returns:
-            codes (rows, codebooks), int64, on the CPU, and by how many phones each pointer moves.
+            Codes (rows, codebooks), int64, on the CPU, and the pointer advance of each row, in phones.
 
         Raises:
-            EngineError: the model's numbers are not finite.
+            EngineError: a logit is not finite.
         """
 
 
 class TorchStep:
-    """In torch, on any device. The slow stack's cache is shared with the runner.
+    """`Step` in torch, on any device. The slow stack's cache is shared with the runner.
 
-    A frame is a function of tables that the host writes before it, so that a CUDA device runs it as a graph, one for
-    each power of two of rows; nothing is read back but codes and moves.
+    A frame is a function of tables that the host fills first, so a CUDA device runs it as a graph, one per power of two of
+    rows; only codes and pointer advances are read back.
 
     Args:
-        model: it must not change from now on.
+        model: must not change afterwards.
         cache: of the slow stack.
-        graphs: whether frames run as CUDA graphs; by default where the device can.
+        graphs: whether frames run as CUDA graphs; by default on CUDA devices.
     """
 
     def __init__(self, model: LM, cache: KVCache, graphs: bool | None = None) -> None:
@@ -150,7 +150,7 @@ class TorchStep:
         self._places = torch.zeros(rows, sum(self._widths), dtype=torch.int64, pin_memory=cuda)
         self._numbers = torch.zeros(rows, 3 + codebooks, pin_memory=cuda)
         self._on_device = self._places.to(device), self._numbers.to(device)
-        self._given = weight.new_zeros(2, rows, len(weight))
+        self._embeddings = weight.new_zeros(2, rows, len(weight))
         self._out = torch.zeros(rows, codebooks + 2, dtype=torch.int64, device=device)
         self._graphs = FrameGraphs(device, self._frame) if (cuda if graphs is None else graphs) else None
 
@@ -165,64 +165,66 @@ class TorchStep:
             device[:rows].copy_(host[:rows], non_blocking=True)
         inputs, blank = {state.row: state.inputs for state in states}, (self._model.begin, self._model.begin)
         pairs = [inputs.get(row, blank) for row in range(rows)]
-        for table, given in zip(self._given, zip(*pairs, strict=True), strict=True):
-            torch.stack(given, out=table[:rows])
+        for table, row_embeddings in zip(self._embeddings, zip(*pairs, strict=True), strict=True):
+            torch.stack(row_embeddings, out=table[:rows])
         if self._graphs is None:
             self._frame(rows)
         else:
             self._graphs.run(rows)
-        out = self._out[:rows].cpu()[index]  # the one wait of a frame
+        out = self._out[:rows].cpu()[index]  # the only synchronization of a frame
         for row in index:
             self._slow.lengths[row] += 1
         if not out[:, -1].all():
-            raise EngineError("the language model's numbers are not finite; the weights may be damaged")
+            raise EngineError("the language model's logits are not finite; the weights may be damaged")
         return out[:, :-2], out[:, -2].tolist()
 
     def _fill(self, states: list[PointerRow], draws: list[Tensor], rows: int) -> None:
-        """A row without a state computes something too: it writes only where its next frame will."""
+        """Fill the tables. Rows without a state are computed too, but write only where their next frame will be written."""
         slow = self._slow
         for row in range(rows):
             slow.make_room(row, 1)
             self._places[row].zero_()
-            place = torch.tensor((slow.lengths[row], slow.offsets[row]))
-            self._places[row, -sum(self._widths[3:]) : -REPEAT_WINDOW] = place
+            position = torch.tensor((slow.lengths[row], slow.offsets[row]))
+            self._places[row, -sum(self._widths[3:]) : -REPEAT_WINDOW] = position
         for state, chance in zip(states, draws, strict=True):
-            place, numbers, codebooks = self._places[state.row], self._numbers[state.row], self._widths[0]
+            position, numbers, codebooks = self._places[state.row], self._numbers[state.row], self._widths[0]
             if state.before is not None:
-                place[:codebooks], place[codebooks] = state.before, 1
-            place[codebooks + 1] = int(state.dwell)
-            place[-REPEAT_WINDOW:] = torch.tensor(state.recent)
+                position[:codebooks], position[codebooks] = state.before, 1
+            position[codebooks + 1] = int(state.dwell)
+            position[-REPEAT_WINDOW:] = torch.tensor(state.recent)
             numbers[:3], numbers[3:] = torch.tensor(sampling(state.settings)), chance
 
     def _frame(self, rows: int) -> None:
         model, slow = self._model, self._slow
-        before, begun, dwell, place, offset, recent = self._on_device[0][:rows].split(self._widths, 1)
+        before, begun, dwell, slot, offset, recent = self._on_device[0][:rows].split(self._widths, 1)
         sampler, chance = Sampler(self._on_device[1][:rows, :3]), self._on_device[1][:rows, 3:]
         frames = torch.where(begun > 0, model.encode_frames(before), model.begin)
-        text, speaker = self._given[:, :rows]
-        given = model.step_input(frames[:, None], text=text[:, None], dwell=dwell, speaker=speaker[:, None])
-        hidden = model.slow.extend(given, slow, slice(rows), place, offset, slice(slow.room))[:, 0]
+        text, speaker = self._embeddings[:, :rows]
+        inputs = model.step_input(frames[:, None], text=text[:, None], dwell=dwell, speaker=speaker[:, None])
+        hidden = model.slow.extend(inputs, slow, slice(rows), slot, offset, slice(slow.room))[:, 0]
         sums = [hidden.sum(1)]
         raw = model.first_logits(hidden)
         sums.append(raw.sum((1, 2)))
         logits = sampler.penalize(raw, recent)
         stays = (torch.arange(logits.shape[1], device=logits.device) == 0) & (dwell + 1 >= model.config.dwell)
         symbol = sampler.pick(logits.masked_fill(stays[..., None], -torch.inf).flatten(1), chance[:, 0])
-        first = symbol % model.config.codebooks[0]
-        self._out[:rows, :-2] = self._codes(sampler, hidden, first, chance, sums)
+        first_code = symbol % model.config.codebooks[0]
+        self._out[:rows, :-2] = self._codes(sampler, hidden, first_code, chance, sums)
         self._out[:rows, -2] = symbol // model.config.codebooks[0]
         self._out[:rows, -1] = torch.isfinite(torch.stack(sums)).all(0)
 
-    def _codes(self, sampler: Sampler, hidden: Tensor, first: Tensor, chance: Tensor, sums: list[Tensor]) -> Tensor:
-        """(rows, codebooks), each from those before it; appends the sums of the logits to `sums`."""
+    def _codes(
+        self, sampler: Sampler, hidden: Tensor, first_code: Tensor, chance: Tensor, sums: list[Tensor]
+    ) -> Tensor:
+        """Sample (rows, codebooks), each code from those before it; append the sums of the logits to `sums`."""
         model, rows = self._model, hidden.shape[0]
-        nowhere, chosen = torch.zeros_like(first)[:, None], [first]
-        given = model.codes[0](first) + model.enter_depth(hidden)
+        nowhere, chosen = torch.zeros_like(first_code)[:, None], [first_code]
+        inputs = model.codes[0](first_code) + model.enter_depth(hidden)
         for i, head in enumerate(model.others):
-            out = model.depth.extend(given[:, None], self._depth, slice(rows), nowhere + i, nowhere, slice(i + 1))
+            out = model.depth.extend(inputs[:, None], self._depth, slice(rows), nowhere + i, nowhere, slice(i + 1))
             logits = head(out[:, 0])
             sums.append(logits.sum(1))
             chosen.append(sampler.pick(logits, chance[:, i + 1]))
             if i + 1 < len(model.others):
-                given = model.codes[i + 1](chosen[-1])
+                inputs = model.codes[i + 1](chosen[-1])
         return torch.stack(chosen, dim=1)
