@@ -96,7 +96,7 @@ def export(folder: Path, said: Sequence[Encoded], codec: Codec, out: Path = OUT)
     checkpoint.save(path, listening, load_lm(main), presets, {**about, "lm": _about(main)}, languages)
     if large.exists() and small.exists():
         beside = checkpoint.load(path)
-        checkpoint.save_small(out / checkpoint.SMALL, load_lm(small), beside, {**about, "lm": _about(small)})
+        checkpoint.save_small(out / checkpoint.S1_FILE, load_lm(small), beside, {**about, "lm": _about(small)})
     for written in (folder / "lexicon.txt.gz", folder / "guess.safetensors"):
         if written.exists():
             shutil.copy(written, out)

@@ -240,7 +240,7 @@ class LocalBackend(Closing):
         request, family = call.request, self._family
         one_voice = (_ONE_VOICE.format(call.model),) if call.model not in family.models else ()
         cloned = request.references if request.reference_id is None else None
-        return (*speech.notes, *prosody.notes, *one_voice, *(family.doubts(cloned) if cloned else ()))
+        return (*speech.notes, *prosody.notes, *one_voice, *(family.reference_notes(cloned) if cloned else ()))
 
     def _is_preset(self, name: str) -> bool:
         return any(preset.id == name for preset in self._family.presets)
