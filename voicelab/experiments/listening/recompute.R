@@ -270,7 +270,7 @@ if (kind %in% c("MOS", "MUSHRA")) {
   }
 }
 
-fits <- exact <- list()
+fits <- sign_tests <- list()
 crossed_p <- these_p <- signs <- numeric()
 for (pair in combn(study$systems, 2, simplify = FALSE)) {
   one <- pair[1]; two <- pair[2]; key <- paste(one, two, sep = "\r"); spread <- NA
@@ -309,7 +309,7 @@ for (pair in combn(study$systems, 2, simplify = FALSE)) {
     }
   }
   if (can_cross(rows) && is.null(fit)) {
-    signs_of <- exact[[key]] <- sign_test(rows)
+    signs_of <- sign_tests[[key]] <- sign_test(rows)
     crossed_p[key] <- if (kind == "ABX") signs_of$above else min(1, 2 * min(signs_of$above, signs_of$below))
     add_interval("crossed", signs_of$ends, one, two)
     add("crossed, p", crossed_p[[key]], one, two)
@@ -342,9 +342,9 @@ for (key in names(these_p)) anew[[paste("these sentences, p after Holm", key, se
 add("least p of these sentences", min(1, max(0, signs) * sum(signs > 0)))
 primary <- study$plan$primary
 keys <- c(paste(primary, collapse = "\r"), paste(rev(primary), collapse = "\r"))
-if (!is.null(primary) && any(keys %in% names(exact))) {
-  signs_of <- exact[[intersect(keys, names(exact))[1]]]
-  if (!keys[1] %in% names(exact) && kind != "ABX")
+if (!is.null(primary) && any(keys %in% names(sign_tests))) {
+  signs_of <- sign_tests[[intersect(keys, names(sign_tests))[1]]]
+  if (!keys[1] %in% names(sign_tests) && kind != "ABX")
     signs_of <- list(ends = choices - signs_of$ends[c(1, 3, 2)], above = signs_of$below, below = signs_of$above)
   p <- switch(study$plan$claim, different = min(1, 2 * min(signs_of$above, signs_of$below)), equivalent = 1, signs_of$above)
   add_interval("registered", signs_of$ends, primary[1], primary[2])
