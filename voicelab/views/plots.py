@@ -163,16 +163,17 @@ def use_ink(*axes: Axes, label_size: float | None = None) -> None:
     """
     from matplotlib.text import Text
 
-    size: dict[str, Any] = {} if label_size is None else {"labelsize": label_size}
     for ax in axes:
         ax.set_facecolor("none")
-        ax.tick_params(which="both", colors=INK, **size)
+        ax.tick_params(which="both", colors=INK)
         for line in ax.spines.values():
             line.set_edgecolor(INK)
         for text in (*ax.findobj(Text), ax.xaxis.label, ax.yaxis.label):
             text.set(color=INK)
-        for label in (ax.xaxis.label, ax.yaxis.label) if label_size is not None else ():
-            label.set_fontsize(label_size)
+        if label_size is not None:
+            ax.tick_params(which="both", labelsize=label_size)
+            for label in (ax.xaxis.label, ax.yaxis.label):
+                label.set_fontsize(label_size)
 
 
 @contextmanager
@@ -195,7 +196,8 @@ def plot_style(style: str | Mapping[str, Any] | None, *, activate: bool) -> Iter
     if activate:
         from matplotlib import pyplot as plt
 
-        plt.draw_if_interactive()  # of all that needs a backend, the function that does least
+        # Of all that needs a backend, the function that does least.
+        plt.draw_if_interactive()  # type: ignore[no-untyped-call]
     with _RC_LOCK, ExitStack() as stack:
         try:
             stack.enter_context(styles.context(rules))
