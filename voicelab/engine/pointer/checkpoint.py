@@ -1,7 +1,7 @@
-"""Weights in safetensors: codec, language model, preset voices, and the configurations that say how to read them.
+"""Checkpoints in safetensors: codec, language model, preset voices and their configurations.
 
-A folder holds `voice.safetensors`, which is all of that, and may hold `s1.safetensors` beside it: a language model alone, on
-the same codec, so that speakers, which are statistics of the codec's latents, serve both.
+A checkpoint folder holds `voice.safetensors` with all of these, and optionally `s1.safetensors`: a second language model on
+the same codec, so speakers, which are statistics of the codec's latents, are shared.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from voicelab.engine.pointer.unfilled import Unfilled
 from voicelab.errors import WeightsError
 
 EMBEDDED = "voice.safetensors"
-SMALL = "s1.safetensors"
+S1_FILE = "s1.safetensors"
 _METADATA, _SCALES = "voicelab", ".row_scales"
 _ROUNDED = ("lm.", "codec.encoder.")
 M = TypeVar("M", bound=nn.Module)
@@ -36,42 +36,42 @@ M = TypeVar("M", bound=nn.Module)
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Models ready to run, on one device."""
+    """Models ready for inference on one device."""
 
     codec: Codec
     lm: LM
     presets: tuple[VoicePreset, ...]
-    """The first is the default speaker."""
+    """The first preset is the default speaker."""
     speakers: Mapping[str, Tensor]
     """Preset id → (STATISTICS * latent,) statistics."""
     languages: tuple[str, ...]
-    """What it has learned to speak: ``("en",)`` where the file says nothing."""
+    """Languages of the training data: ``("en",)`` where the file names none."""
     digest: str
-    """The first 16 hexadecimal digits of the file's SHA-256."""
+    """First 16 hexadecimal digits of the file's SHA-256."""
     codec_digest: str
-    """The same of the codec's own tensors and configuration: what speakers and language models must fit."""
+    """Digest of the codec's tensors and configuration, which speakers and language models must match."""
     small: Path | None = None
-    """The second language model's file, if there is one."""
+    """File of the second language model, if there is one."""
     small_digest: str | None = None
 
 
 def load(path: Path | None = None, device: torch.device | None = None) -> Checkpoint:
-    """Reads a checkpoint, a file or a folder; the embedded voice when no path is given.
+    """Read a checkpoint file or folder; the embedded checkpoint when no path is given.
 
     Raises:
-        WeightsError: the file is missing, damaged, or of another version; or the one beside it is on another codec.
+        WeightsError: a file is missing, damaged or of another version, or the second language model is for another codec.
     """
     if path is None:
         with as_file(files("voicelab.engine") / "weights") as embedded:
             return load(embedded, device)
     if path.is_dir():
-        loaded, small = load(path / EMBEDDED, device), path / SMALL
+        loaded, small = load(path / EMBEDDED, device), path / S1_FILE
         if not small.exists():
             return loaded
         with _reading(small):
             about, digest = _metadata(small, {"codec_digest", "lm"}), _digest(small)
             if about["codec_digest"] != loaded.codec_digest:
-                raise WeightsError(f"its language model is on another codec than {EMBEDDED}")
+                raise WeightsError(f"the language model is for another codec than that of {EMBEDDED}")
         return replace(loaded, small=small, small_digest=digest)
     with _reading(path):
         meta = _metadata(path, {"codec", "lm", "voices"})
@@ -79,17 +79,17 @@ def load(path: Path | None = None, device: torch.device | None = None) -> Checkp
 
 
 def load_small(checkpoint: Checkpoint) -> LM:
-    """Reads the second language model of a folder, onto the device of the first.
+    """Read the second language model of a checkpoint folder onto the device of the primary model.
 
     Raises:
-        WeightsError: there is none, or it is damaged or of another version.
+        WeightsError: the folder has no second model, or it is damaged or of another version.
     """
     path = checkpoint.small
     if path is None:
-        raise WeightsError(f"there is no {SMALL} beside the weights")
+        raise WeightsError(f"no {S1_FILE} found next to the weights")
     with _reading(path):
         config = LMConfig.of(_metadata(path, {"codec_digest", "lm"})["lm"])
-        _check_kinds(checkpoint.codec.config, config, checkpoint.languages)
+        _check_compatible(checkpoint.codec.config, config, checkpoint.languages)
         with Unfilled():
             lm = LM(config)
         return _fill(lm, load_file(path), "lm.").to(checkpoint.lm.begin.device)
@@ -97,7 +97,7 @@ def load_small(checkpoint: Checkpoint) -> LM:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Every error becomes a WeightsError that names the file."""
+    """Convert errors to a WeightsError that names the file."""
     try:
         yield
     except WeightsError as error:
@@ -105,14 +105,14 @@ def _reading(path: Path) -> Iterator[None]:
     except (OSError, SafetensorError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise WeightsError(f"the weights {path.name} cannot be read: {error}") from error
     except (AttributeError, KeyError, TypeError, ValueError, ArithmeticError, RuntimeError) as error:
-        raise WeightsError(f"the weights {path.name} describe themselves wrongly: {error!r}") from error
+        raise WeightsError(f"the weights {path.name} have an invalid configuration: {error!r}") from error
 
 
 def _metadata(path: Path, needed: set[str]) -> dict[str, Any]:
     with safe_open(path, framework="pt") as file:
         meta = json.loads((file.metadata() or {}).get(_METADATA, "null"))
     if not isinstance(meta, dict) or not needed <= set(meta):
-        raise WeightsError("they say nothing of their configuration; they were not written by voicelab")
+        raise WeightsError("the metadata has no voicelab configuration; the file was not written by voicelab")
     return meta
 
 
@@ -127,32 +127,32 @@ def _codec_digest(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> s
     return digest.hexdigest()[:16]
 
 
-def _check_kinds(of_codec: CodecConfig, of_lm: LMConfig, languages: tuple[str, ...]) -> None:
+def _check_compatible(of_codec: CodecConfig, of_lm: LMConfig, languages: tuple[str, ...]) -> None:
     if (of_codec.codebooks, of_codec.latent) != (of_lm.codebooks, of_lm.latent):
-        raise WeightsError("its codec and its language model are not of one kind")
+        raise WeightsError("codec and language model do not match: codebooks or latent widths differ")
     if of_lm.phones not in (len(PHONES), len(ALL_PHONES)):
-        here = f"{len(PHONES)}, with Mandarin {len(ALL_PHONES)}"
-        raise WeightsError(f"it knows {of_lm.phones} phones; this version has {here}")
+        sizes = f"{len(PHONES)} or, with Mandarin, {len(ALL_PHONES)}"
+        raise WeightsError(f"phones must be {sizes}, got {of_lm.phones}")
     if "zh" in languages and of_lm.phones == len(PHONES):
-        raise WeightsError("it speaks Mandarin, and knows no phone of it")
+        raise WeightsError("languages include zh, but the model has no Mandarin phones")
 
 
 def _build(meta: Mapping[str, Any], tensors: Mapping[str, Tensor], digest: str, device: torch.device) -> Checkpoint:
     of_codec, of_lm = CodecConfig.of(meta["codec"]), LMConfig.of(meta["lm"])
     languages = tuple(meta.get("languages", ("en",)))
     if not languages or not set(languages) <= set(LANGUAGES):
-        raise WeightsError(f"it speaks {list(languages)}; this version reads {list(LANGUAGES)}")
-    _check_kinds(of_codec, of_lm, languages)
+        raise WeightsError(f"languages must be among {list(LANGUAGES)}, got {list(languages)}")
+    _check_compatible(of_codec, of_lm, languages)
     with Unfilled():
         codec, lm = Codec(of_codec), LM(of_lm)
     codec, lm = _fill(codec, tensors, "codec.").to(device), _fill(lm, tensors, "lm.").to(device)
     presets = tuple(VoicePreset(v["id"], v["title"], v["description"]) for v in meta["voices"])
     if not presets:
-        raise WeightsError("it holds no voice")
+        raise WeightsError("voices is empty; a checkpoint needs at least one preset")
     speakers = {p.id: tensors[f"voices.{p.id}"].float() for p in presets}
     for name, statistics in speakers.items():
         if statistics.shape != (STATISTICS * of_lm.latent,) or not torch.isfinite(statistics).all():
-            raise WeightsError(f"its voice {name!r} is damaged")
+            raise WeightsError(f"the statistics of voice {name!r} are damaged")
     return Checkpoint(codec, lm, presets, speakers, languages, digest, _codec_digest(meta["codec"], tensors))
 
 
@@ -164,13 +164,13 @@ def save(
     about: Mapping[str, Any],
     languages: tuple[str, ...] = ("en",),
 ) -> None:
-    """Writes a checkpoint: matrices of language model and encoder in 8 bits by rows, all else in half precision.
+    """Write a checkpoint: matrices of language model and encoder as int8 with row scales, all other tensors in float16.
 
-    `about` (how it was made) and the `languages` learned go into its metadata.
+    `about` (provenance) and the training `languages` go into its metadata.
     """
     tensors = {f"voices.{preset.id}": v for preset, v in voices.items()}
-    for part, model in (("codec", codec), ("lm", lm)):
-        tensors |= {f"{part}.{k}": v for k, v in model.state_dict().items()}
+    for prefix, model in (("codec", codec), ("lm", lm)):
+        tensors |= {f"{prefix}.{k}": v for k, v in model.state_dict().items()}
     described = [{"id": p.id, "title": p.title, "description": p.description} for p in voices]
     meta = {"codec": codec.config.to_dict(), "lm": lm.config.to_dict(), "voices": described, "about": dict(about)}
     meta["languages"] = list(languages)
@@ -178,37 +178,37 @@ def save(
 
 
 def save_small(path: Path, lm: LM, beside: Checkpoint, about: Mapping[str, Any]) -> None:
-    """Writes a second language model on a checkpoint's codec, as `s1.safetensors` in its folder; `about` as in `save`."""
+    """Write a second language model for the codec of `beside` as `s1.safetensors`; `about` as in `save`."""
     meta = {"lm": lm.config.to_dict(), "codec_digest": beside.codec_digest, "about": dict(about)}
     _write(path, {f"lm.{k}": v for k, v in lm.state_dict().items()}, meta)
 
 
 def _write(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    written: dict[str, Tensor] = {}
+    stored: dict[str, Tensor] = {}
     for name, tensor in ((name, tensor.detach()) for name, tensor in tensors.items()):
         if name.startswith(_ROUNDED) and tensor.dim() == 2:
-            # What 1 stands for in each row, as half precision holds it.
+            # The scale of a row in half precision, as it is stored.
             scales = (tensor.abs().amax(1).clamp_min(1e-3) / 127).half().float()
-            written[name] = (tensor / scales[:, None]).round().clamp(-127, 127).to(torch.int8)
-            written[name + _SCALES] = scales.to(torch.float16)
+            stored[name] = (tensor / scales[:, None]).round().clamp(-127, 127).to(torch.int8)
+            stored[name + _SCALES] = scales.to(torch.float16)
         else:
-            written[name] = tensor.to(torch.float16).contiguous()
-    save_file(written, path, metadata={_METADATA: json.dumps(meta, sort_keys=True)})
+            stored[name] = tensor.to(torch.float16).contiguous()
+    save_file(stored, path, metadata={_METADATA: json.dumps(meta, sort_keys=True)})
 
 
 def _fill(model: M, tensors: Mapping[str, Tensor], prefix: str) -> M:
-    own = {k[len(prefix) :]: v.float() for k, v in tensors.items() if k.startswith(prefix)}
-    for name in [name for name in own if name.endswith(_SCALES)]:
-        scales = own.pop(name)
+    state = {k[len(prefix) :]: v.float() for k, v in tensors.items() if k.startswith(prefix)}
+    for name in [name for name in state if name.endswith(_SCALES)]:
+        scales = state.pop(name)
         matrix = name.removesuffix(_SCALES)
-        # Rounded to 16 bits, which the quick product of a CPU takes.
-        own[matrix] = (own[matrix] * scales[:, None]).half().float()
-    for name, tensor in own.items():
+        # Rounded to float16, so that the CPU kernel for float16 weights applies.
+        state[matrix] = (state[matrix] * scales[:, None]).half().float()
+    for name, tensor in state.items():
         if not torch.isfinite(tensor).all():
-            raise WeightsError(f"{prefix}{name} holds numbers that are not finite")
+            raise WeightsError(f"{prefix}{name} has values that are not finite")
     try:
-        model.load_state_dict(own)
+        model.load_state_dict(state)
     except RuntimeError as error:
-        raise WeightsError(f"they do not fit their configuration: {error}") from error
+        raise WeightsError(f"the tensors do not match the configuration: {error}") from error
     return model.eval().requires_grad_(False)

@@ -1,11 +1,10 @@
-"""How an English word is said: homographs by their neighbours, the lexicon, letters by name, and a learned guess.
+"""English pronunciation: homographs from context, the lexicon, spelled letters, and a neural grapheme-to-phoneme model.
 
-Homographs are told apart without a tagger: a word after "to", "will" or "they" is taken for a verb, one after "the" or "my"
-for a noun. That is wrong now and then, but less often than one pronunciation for both.
+Homographs are disambiguated without a part-of-speech tagger: a word after "to", "will" or "they" is read as a verb, a word
+after "the" or "my" as a noun. It is sometimes wrong, but less often than a single pronunciation.
 
-The guess is a small transformer with a CTC output: every letter gets `PER_LETTER` output positions, each a phone or nothing,
-aligned in training by connectionist temporal classification (Graves et al., 2006); reading them off is one pass, without a
-search.
+The G2P model is a small transformer with a CTC output (Graves et al., 2006): every letter gets `PER_LETTER` output positions,
+each a phone or blank; decoding is greedy.
 """
 
 from __future__ import annotations
@@ -30,47 +29,47 @@ from voicelab.engine.text.clean import pairs, rows, word_lists
 from voicelab.errors import WeightsError
 
 Guess = Callable[[str], tuple[str, ...]]
-"""A word of letters and apostrophes, lower case → phones."""
+"""Grapheme-to-phoneme function: a lower-case word of letters and apostrophes → phones."""
 
 LETTERS: Final = {letter: tuple(phones.split(" ")) for letter, phones in pairs("english/letters").items()}
-"""The names of the letters."""
+"""Names of the letters."""
 _EXCEPTIONS: Final = pairs("english/exceptions")
 _HOMOGRAPHS: Final = {word: (noun, verb) for word, noun, verb in rows("english/homographs")}
-_NEIGHBOURS: Final = word_lists("english/neighbours")
-_BY_NEIGHBOURS: Final = rows("english/by_neighbours")
+_NEIGHBORS: Final = word_lists("english/neighbours")
+_BY_NEIGHBORS: Final = rows("english/by_neighbours")
 
 _VOWEL_LETTERS = frozenset("aeiouy")
 _SIBILANTS = frozenset(("s", "z", "sh", "zh", "ch", "jh"))
 _VOICELESS = frozenset(("p", "t", "k", "f", "th"))
 _WITHOUT_VOWEL = frozenset(("hm", "hmm", "hmmm", "mm", "mhm", "sh", "shh"))
-"""What people say without a vowel. Other entries that have none are its failures at "bmw", "pdf" or "braer"."""
+"""Interjections without a vowel. Other lexicon entries without one are errors ("bmw", "pdf", "braer")."""
 _LETTERS_WITH_S = re.compile(r"([A-Z]{2,}|[A-Z][a-z]*[A-Z])'?s|([A-Za-z])'s")
-_LONGEST_SPELLED = 12
-_SAID = frozenset("ram rom pin sim zip gif lan dos cad jpeg yolo uefa fomo gan wav".split())
-"""Short acronyms that are words; what is as short and not here is spelled."""
-_SPELLED = frozenset(("espn", "ussr", "ieee", "ioc", "adhd"))
-"""Spelled, though the lexicon has them as words."""
+_MAX_SPELLED_LETTERS = 12
+_WORD_ACRONYMS = frozenset("ram rom pin sim zip gif lan dos cad jpeg yolo uefa fomo gan wav".split())
+"""Short acronyms read as words; other acronyms of this length are spelled."""
+_SPELLED_ACRONYMS = frozenset(("espn", "ussr", "ieee", "ioc", "adhd"))
+"""Acronyms that are spelled although the lexicon has them as words."""
 _SPAN = "qj"
-"""Begins a word that stands for phonemes: no word of a language does."""
+"""Prefix of a word that encodes phonemes; no word of a language begins with it."""
 _HUMP = re.compile(r"[A-Z]{2,}(?![a-z])|[A-Z]?[a-z']+|[A-Z]+")
 _CAMEL = re.compile(r"(?!Mc|Mac)[A-Z]?[a-z']+[A-Z][A-Za-z']*")
 
 
 class Lexicon:
-    """Pronounces one word at a time.
+    """Pronounces single words.
 
     Args:
-        guess: called for words that are neither known, nor letters to be spelled, nor a known word with an ending.
+        guess: pronounces words that are not in the lexicon, not spelled, and not a known word with an ending.
     """
 
     def __init__(self, guess: Guess) -> None:
         self._guess, self._lexicon = guess, load_lexicon()
 
     def pronounce(self, word: str, after: str = "") -> tuple[str, ...]:
-        """Phones of `word`, a token of letters and apostrophes as written.
+        """Convert a word to phones.
 
         Args:
-            word: capitals matter: ``US`` is spelled, ``us`` is not.
+            word: a token of letters and apostrophes as written; capitals matter: ``US`` is spelled, ``us`` is not.
             after: the first phone of the next word, for "the" and "a".
         """
         word = word.strip("'")
@@ -87,12 +86,12 @@ class Lexicon:
         if word.startswith("O'") and word[2:3].isupper():
             return ("ow0", *self.pronounce(word[2:], after))
         if lower not in _EXCEPTIONS and _CAMEL.fullmatch(word) and (word[1].isupper() or self.look_up(lower) is None):
-            parts = _HUMP.findall(word)
-            return tuple(phone for part in parts for phone in self.pronounce(part, after if part is parts[-1] else "k"))
+            humps = _HUMP.findall(word)
+            return tuple(phone for hump in humps for phone in self.pronounce(hump, after if hump is humps[-1] else "k"))
         return self._word(lower)
 
     def look_up(self, word: str) -> tuple[str, ...] | None:
-        """Phones of a word that the lexicon holds, or that `word_of_arpabet` made."""
+        """Look up the phones of a word in the lexicon, or decode a word of `word_of_arpabet`."""
         if word.startswith(_SPAN) and (span := _span_phones(word)):
             return span
         entry = _EXCEPTIONS.get(word) or self._lexicon.get(word)
@@ -101,16 +100,16 @@ class Lexicon:
             return None
         return phones
 
-    def written(self, word: str) -> str:
-        """A word as it is named in the times of words: one of `word_of_arpabet` as it is spelled, if that is known."""
+    def spelling(self, word: str) -> str:
+        """Return the display form of a word for word times: `word_of_arpabet` words as spelled, or as their phones."""
         if not word.startswith(_SPAN) or not (phones := _span_phones(word)):
             return word
         _, _, name = word.partition("qq")
         sound = " ".join(phones)
-        return name or next((one for one, said in self._lexicon.items() if said == sound), sound)
+        return name or next((entry for entry, phones_text in self._lexicon.items() if phones_text == sound), sound)
 
     def _word(self, word: str) -> tuple[str, ...]:
-        # The lexicon has possessives too, but reads many from their letters alone: "boss's" without its second syllable.
+        # The lexicon has possessives, but many are wrong: "boss's" lacks its second syllable.
         if word.endswith("'s") and (stem := self._word(word[:-2])):
             return (*stem, *plural(stem[-1]))
         if word.endswith("'m") and (stem := self._word(word[:-2])):
@@ -121,20 +120,19 @@ class Lexicon:
         return phones or self._guess(word)
 
     def _with_ending(self, word: str) -> tuple[str, ...] | None:
-        """A known word in the plural, or a word with an apostrophe that is known without it."""
+        """Pronounce a known word in the plural, or a word with an apostrophe that is known without it."""
         if word.endswith("s") and not word.endswith("ss") and (stem := self.look_up(word[:-1])):
             return (*stem, *plural(stem[-1]))
         return self.look_up(word.replace("'", "")) if "'" in word else None
 
 
-def word_of_arpabet(written: str, word: str = "") -> str:
-    """A word of letters that stands in a text for phonemes, "R IY1 D", through all that turns text into words.
+def word_of_arpabet(arpabet: str, word: str = "") -> str:
+    """Encode an Arpabet span, "R IY1 D", as a word of letters that passes through normalization unchanged.
 
-    `word` is how it is spelled, "" where that is not known. Returns "" for what is no CMU Arpabet; a vowel without a digit
-    is stressed.
+    `word` is its spelling, "" if unknown. Returns "" if the span is not CMU Arpabet; a vowel without a digit is stressed.
     """
     coded = []
-    for name in written.split():
+    for name in arpabet.split():
         phone, stress = (name[:-1].lower(), name[-1]) if name[-1] in "012" else (name.lower(), "")
         phone = "ax" if (phone, stress) == ("ah", "0") else phone
         if f"{phone}1" in PHONES:
@@ -148,42 +146,42 @@ def word_of_arpabet(written: str, word: str = "") -> str:
 
 
 def _span_phones(word: str) -> tuple[str, ...]:
-    """The phones of a word that `word_of_arpabet` made; () for another."""
+    """Decode a word made by `word_of_arpabet`; () for any other word."""
     coded = word.removeprefix(_SPAN).partition("qq")[0].split("q")
-    phones = tuple(one if one in PHONES else one[:-1] + {"u": "0", "i": "1"}.get(one[-1:], "?") for one in coded)
+    phones = tuple(code if code in PHONES else code[:-1] + {"u": "0", "i": "1"}.get(code[-1:], "?") for code in coded)
     return phones if all(phone in PHONES for phone in phones) else ()
 
 
 def _is_spelled(word: str, in_lexicon: bool) -> bool:
-    """Whether a word in capitals is read letter by letter, as short ones are: FBI but not RAM, UCLA but not NASA."""
+    """Whether a word in capitals is spelled: FBI but not RAM, UCLA but not NASA."""
     lower = word.lower()
-    if not (word.isupper() and word.isalpha() and len(word) > 1) or lower in _SAID:
+    if not (word.isupper() and word.isalpha() and len(word) > 1) or lower in _WORD_ACRONYMS:
         return False
-    return len(word) <= 3 or lower in _SPELLED or (len(word) == 4 and not in_lexicon) or _unsayable(lower)
+    return len(word) <= 3 or lower in _SPELLED_ACRONYMS or (len(word) == 4 and not in_lexicon) or _unsayable(lower)
 
 
 def _unsayable(word: str) -> bool:
-    """Whether a word can only be spelled; what is longer than any abbreviation is noise, to be guessed at in short."""
-    return len(word) <= _LONGEST_SPELLED and not _VOWEL_LETTERS & set(word)
+    """Whether a word can only be spelled; longer words without a vowel are noise, left to the G2P model."""
+    return len(word) <= _MAX_SPELLED_LETTERS and not _VOWEL_LETTERS & set(word)
 
 
 def _spell(letters: str) -> tuple[str, ...]:
     return tuple(p for letter in letters for p in LETTERS.get(letter, ()))
 
 
-def plural(last: str) -> tuple[str, ...]:
-    """The sound of an s after the phone `last`."""
-    if last in _SIBILANTS:
+def plural(phone: str) -> tuple[str, ...]:
+    """Return the plural ending after a phone."""
+    if phone in _SIBILANTS:
         return ("ax0", "z")
-    return ("s",) if last in _VOICELESS else ("z",)
+    return ("s",) if phone in _VOICELESS else ("z",)
 
 
 @lru_cache(maxsize=2)
 def load_lexicon(path: Path | None = None) -> Mapping[str, str]:
-    """Word → phones with spaces between; by default of the weights inside the package.
+    """Load the pronunciation lexicon: word → space-separated phones; by default the one in the package.
 
     Raises:
-        WeightsError: it is missing or damaged.
+        WeightsError: the file is missing or damaged.
     """
     source = path or files("voicelab.engine") / "weights" / "lexicon.txt.gz"
     try:
@@ -194,54 +192,54 @@ def load_lexicon(path: Path | None = None) -> Mapping[str, str]:
 
 
 def homograph(word: str, before: str, after: str) -> tuple[str, ...] | None:
-    """The phones of `word` between its neighbours, or None where the lexicon decides.
+    """Pronounce a homograph from its neighbors, or return None for the lexicon's pronunciation.
 
     Args:
-        word: in lower case, as are the others.
-        before: the word before it in the same clause, "" at its beginning.
-        after: the word after it in the same clause, "" at its end.
+            word: in lower case, as are `before` and `after`.
+            before: the preceding word in the same clause, "" at its beginning.
+            after: the following word in the same clause, "" at its end.
     """
     if word in _HOMOGRAPHS:
-        said = _noun_or_verb(word, before, after)
+        sound = _noun_or_verb(word, before, after)
     else:
-        rows_of_it = (row for row in _BY_NEIGHBOURS if row[0] == word)
-        said = next((said for _, here, there, said in rows_of_it if _fits(before, here) and _fits(after, there)), None)
-    return tuple(said.split(" ")) if said else None
+        rows_of_it = (row for row in _BY_NEIGHBORS if row[0] == word)
+        sound = next((s for _, here, there, s in rows_of_it if _fits(before, here) and _fits(after, there)), None)
+    return tuple(sound.split(" ")) if sound else None
 
 
 def _fits(word: str, where: str) -> bool:
-    """Whether a neighbour is what the table ``by_neighbours`` says."""
+    """Whether a neighbor matches a condition of the table ``by_neighbours``."""
     if where.startswith("!"):
         return not _fits(word, where[1:])
-    return where == "-" or (word.endswith("'s") if where == "'s" else word in _NEIGHBOURS.get(where, ("",)))
+    return where == "-" or (word.endswith("'s") if where == "'s" else word in _NEIGHBORS.get(where, ("",)))
 
 
 def _noun_or_verb(word: str, before: str, after: str) -> str | None:
-    """The sound of a word whose stress or last consonant tells a noun from a verb."""
-    near = _NEIGHBOURS
+    """Pronounce a word whose stress or final consonant depends on its part of speech."""
+    near = _NEIGHBORS
     noun, verb = _HOMOGRAPHS[word]
-    a_noun, adjective = before in near["noun"], word in ("close", "separate", "present", "subject")
+    is_noun, adjective = before in near["noun"], word in ("close", "separate", "present", "subject")
     if before in near["verb"] and not (adjective and before in ("not", "who")):
         return verb
-    if after in near["object"] and (not before or (word == "use" and not a_noun)):
+    if after in near["object"] and (not before or (word == "use" and not is_noun)):
         return verb
-    many = before in near["users"] or before.endswith("s")
-    if word == "use" and many and after and after not in near["after_noun"]:
+    plural_subject = before in near["users"] or before.endswith("s")
+    if word == "use" and plural_subject and after and after not in near["after_noun"]:
         return verb
     if word in ("convert", "converts"):
-        return noun if a_noun else verb
-    return noun if a_noun or word in ("use", "house", "close") else None
+        return noun if is_noun else verb
+    return noun if is_noun or word in ("use", "house", "close") else None
 
 
 LETTER_IDS = {letter: i for i, letter in enumerate("\0abcdefghijklmnopqrstuvwxyz'")}
 PER_LETTER = 3
-LONGEST = 40
-"""Letters of a word that are looked at; what is longer is no word."""
+MAX_LETTERS = 40
+"""Letters of a word that the G2P model reads; longer tokens are truncated."""
 _CONFIG = StackConfig(width=128, layers=3, heads=4, hidden=320, window=64)
 
 
 class Guesser(nn.Module):
-    """Letters → log probabilities of phones; id 0, the padding of the inventory, is CTC's blank."""
+    """The G2P model: letters → log probabilities of phones; id 0, the padding of the inventory, is CTC's blank."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -250,23 +248,23 @@ class Guesser(nn.Module):
         self.out = nn.Linear(_CONFIG.width, PER_LETTER * len(PHONES))
 
     def forward(self, letters: Tensor) -> Tensor:
-        """(batch, letters) ids, 0 where padded → (batch, PER_LETTER * letters, phones)."""
+        """Compute (batch, PER_LETTER * letters, phones) log probabilities of letter ids (batch, letters), 0 for padding."""
         y = self.out(self.stack(self.letter(letters), letters > 0))
         return torch.log_softmax(y.reshape(y.shape[0], -1, len(PHONES)), dim=-1)
 
     @torch.inference_mode()
     def guess(self, word: str) -> tuple[str, ...]:
-        """Phones of a lower-case word; a word that gives none is spelled."""
-        letters = [LETTER_IDS[c] for c in word[:LONGEST] if c in LETTER_IDS]
+        """Convert a lower-case word to phones; a word without output is spelled."""
+        letters = [LETTER_IDS[c] for c in word[:MAX_LETTERS] if c in LETTER_IDS]
         if not letters:
             return ()
         best = self(torch.tensor([letters]))[0].argmax(-1).tolist()
         ids = [p for i, p in enumerate(best) if p and (i == 0 or best[i - 1] != p)]
-        return tuple(PHONES[p] for p in ids) or tuple(p for c in word[:LONGEST] for p in LETTERS.get(c, ()))
+        return tuple(PHONES[p] for p in ids) or tuple(p for c in word[:MAX_LETTERS] for p in LETTERS.get(c, ()))
 
 
 def load_guess(path: Path | None = None) -> Callable[[str], tuple[str, ...]]:
-    """The guess, with a memory; by default of the weights inside the package.
+    """Load the G2P model as a cached function; by default from the weights in the package.
 
     Raises:
         WeightsError: the weights are missing or damaged.
