@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import voicelab as vl
@@ -54,6 +54,7 @@ def test_texts_are_escaped_and_numbers_stay() -> None:
     assert [row[0] for row in _cells(csv_bytes(mixed))[1:]] == ["'=1", "-3", "-0.5", "", "", "True", "'-x/=y"]
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0")), min_size=1))
 def test_every_text_comes_back(texts: list[str]) -> None:
     data = csv_bytes(pd.DataFrame({"text": texts, "number": -1}))

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 import voicelab as vl
-from tests.served import Service, tiny_engine
+from tests.served import Service, serving, tiny_engine
 from tests.service.conftest import Start
 from tests.tones import ToneBackend
 from voicelab.backend import Backend
@@ -106,21 +106,16 @@ def test_notes_by_the_route_of_openai(service: Service, stream_format: str) -> N
     assert set(NOTES) <= set(take.notes)
 
 
-def test_a_recording_a_replay_and_a_service_of_a_service_have_them(
-    service: Service, start: Start, tmp_path: Path
-) -> None:
-    remote = ServiceBackend(service.url, service.secret)
-    backends: list[Backend] = [RecordingBackend(remote, tmp_path / "run")]
-    first = backends[0].synthesize(_call()).take().notes
-    assert set(NOTES) <= set(first)
-    backends.append(ReplayBackend(tmp_path / "run", "at once"))
-    for backend in (backends[1], remote):
-        again = start(backend)
-        with ServiceBackend(again.url, again.secret) as other:
-            notes = other.synthesize(_call()).take().notes
-        assert notes[: len(first)] == first
-        assert ["kept take" in note for note in notes[len(first) :]] == [True] * (backend is not remote)
-    remote.close()
+def test_a_recording_a_replay_and_a_service_of_a_service_have_them(service: Service, tmp_path: Path) -> None:
+    with ServiceBackend(service.url, service.secret) as remote:
+        first = RecordingBackend(remote, tmp_path / "run").synthesize(_call()).take().notes
+        assert set(NOTES) <= set(first)
+        backends: dict[str, Backend] = {"replay": ReplayBackend(tmp_path / "run", "at once"), "service": remote}
+        for name, backend in backends.items():
+            with serving(tmp_path / name, backend) as again, ServiceBackend(again.url, again.secret) as other:
+                notes = other.synthesize(_call()).take().notes
+            assert notes[: len(first)] == first
+            assert len(notes) - len(first) == (name == "replay")  # which says so
 
 
 def test_the_header_is_ascii_of_bounded_length(service: Service) -> None:
