@@ -22,7 +22,7 @@ from voicelab.capabilities import Capabilities, ignored_notes
 from voicelab.clip import Clip, Take, Timing
 from voicelab.errors import AudioError, Cancelled, RequestInvalid, VoicelabError
 from voicelab.schema import RATES, TTSRequest, VoiceCreate, VoiceModel
-from voicelab.storage import Closing
+from voicelab.storage import Closing, ProcessOwner
 
 _Chunks = TypeVar("_Chunks")
 
@@ -278,6 +278,7 @@ class SpeechStream(Closing, StreamBase[Iterator[bytes]]):
     ) -> None:
         super().__init__(chunks, call=call, backend=backend, seed=seed, notes=notes, summary=summary, started=started)
         self._on_close = on_close
+        self._owner = ProcessOwner()
         self._lock = threading.Lock()
         self._keepers: list[tuple[Finished, Failed | None]] = []
         self._copy: list[bytes] = []
@@ -290,6 +291,7 @@ class SpeechStream(Closing, StreamBase[Iterator[bytes]]):
     def __next__(self) -> bytes:
         if self._exhausted:
             raise StopIteration
+        self._owner.check("the stream of speech")
         self._check_open()
         try:
             chunk = b""
@@ -319,6 +321,8 @@ class SpeechStream(Closing, StreamBase[Iterator[bytes]]):
 
     def close(self) -> None:
         """Cancel the work if it is running. Idempotent and thread-safe."""
+        if self._owner.forked:  # the work, and its connection, are the parent's
+            return
         with self._lock:
             if self._closed:
                 return

@@ -22,7 +22,7 @@ from typing import BinaryIO, Final, Self
 
 import platformdirs
 
-from voicelab.errors import StoreError, WeightsError
+from voicelab.errors import EngineError, StoreError, WeightsError
 
 UNFINISHED: Final = "unfinished-"
 """How the name of a file begins that is being written, or whose writer was killed; 16 hexadecimal digits follow."""
@@ -48,6 +48,26 @@ class Closing:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class ProcessOwner:
+    """The process that opened something: a fork shares its connections, and has none of its threads."""
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+
+    @property
+    def forked(self) -> bool:
+        """Whether this process is a fork of that one."""
+        return os.getpid() != self._process
+
+    def check(self, name: str) -> None:
+        """Raise EngineError in a fork, where a call would wait for the threads of the other process for ever."""
+        if self.forked:
+            raise EngineError(
+                f"{name} was opened by the process {self._process} and does not work in a fork of it: call vl.connect() in "
+                "the child, start processes by multiprocessing.get_context('spawn'), or give a sweep an executor="
+            )
 
 
 def data_home() -> Path:
@@ -295,6 +315,8 @@ class Database:
         self._busy_s = busy_s
         self._private = private
         self._lock = threading.RLock()
+        self._owner = ProcessOwner()
+        self._inherited: list[sqlite3.Connection | None] = []
         self._db: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
 
@@ -305,12 +327,12 @@ class Database:
 
     def open(self) -> None:
         """Open the file now, to learn at once whether it can be used."""
-        with self._lock, self._store_errors():
+        with self._held(), self._store_errors():
             self._connection()
 
     def close(self) -> None:
         """Close the file; it is opened again when it is needed again."""
-        with self._lock:
+        with self._held():
             if self._db is not None:
                 self._db.close()
             self._db = None
@@ -318,7 +340,7 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """Yield the connection for SELECTs that see one state."""
-        with self._lock, self._store_errors(), self._connection() as db:
+        with self._held(), self._store_errors(), self._connection() as db:
             db.execute("BEGIN")
             yield db
 
@@ -326,9 +348,17 @@ class Database:
     def writing(self) -> Iterator[sqlite3.Connection]:
         """Yield the connection for one transaction, which survives a loss of power when the block has ended."""
         # The connection's own block commits at its end, and rolls back after an error and when the commit fails.
-        with self._lock, self._store_errors(), self._connection() as db:
+        with self._held(), self._store_errors(), self._connection() as db:
             db.execute("BEGIN IMMEDIATE")
             yield db
+
+    def _held(self) -> threading.RLock:
+        """Return the lock; in a fork a new one, and SQLite's connection, which no fork may use or close, is put aside."""
+        if self._owner.forked:
+            self._owner, self._lock = ProcessOwner(), threading.RLock()
+            self._inherited.append(self._db)
+            self._db = None
+        return self._lock
 
     def _connection(self) -> sqlite3.Connection:
         if self._db is not None:

@@ -25,7 +25,7 @@ from voicelab.client.wire import Upload
 from voicelab.clip import Clip, Take
 from voicelab.errors import Cancelled
 from voicelab.schema import VoiceCreate, VoiceModel
-from voicelab.storage import Closing
+from voicelab.storage import Closing, ProcessOwner
 
 API_KEY_VARIABLE: Final = "VOICELAB_API_KEY"
 
@@ -81,6 +81,7 @@ class ServiceBackend(_Service, Closing):
     """
 
     def _open(self) -> None:
+        self._owner = ProcessOwner()
         self._probing = threading.Lock()
         self._calls: weakref.WeakSet[BlockingTransport] = weakref.WeakSet()
         self._calls_lock = threading.Lock()
@@ -89,6 +90,8 @@ class ServiceBackend(_Service, Closing):
 
     def close(self) -> None:
         """Close all connections; who still reads a stream gets Cancelled. May be called twice."""
+        if self._owner.forked:  # the connections are the parent's
+            return
         with self._calls_lock:  # a new stream waits, and then finds it shut
             for call in list(self._calls):
                 call.cancel()
@@ -98,6 +101,7 @@ class ServiceBackend(_Service, Closing):
     @property
     def capabilities(self) -> Capabilities:
         """What the service declares about itself. It is asked the first time; this never fails."""
+        self._reopen_in_fork()
         with self._probing:
             return run_blocking(self._caller.capabilities(self._transport()))
 
@@ -155,7 +159,14 @@ class ServiceBackend(_Service, Closing):
         """The audio as the call wants it, of the audio as it came."""
         return chunks
 
+    def _reopen_in_fork(self) -> None:
+        """Open connections of a fork's own: on the parent's both would read each other's answers."""
+        if self._owner.forked and not self._shut.is_set():
+            self._inherited = self._client  # not closed: that would end the parent's calls
+            self._open()
+
     def _transport(self) -> BlockingTransport:
+        self._reopen_in_fork()
         return BlockingTransport(self._client, self._shut)
 
     def _audio(self, speech: _Speech, transport: BlockingTransport) -> Generator[bytes, None, None]:

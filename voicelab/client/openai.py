@@ -83,6 +83,7 @@ class OpenAIBackend(ServiceBackend):
     @property
     def capabilities(self) -> Capabilities:
         """What is assumed of such a server, with the models and voices that it lists. This never fails."""
+        self._reopen_in_fork()
         with self._probing:
             if self._listed is None and time.monotonic() >= self._quiet_until:
                 try:

@@ -29,7 +29,7 @@ from voicelab.engine.pointer.family import PointerFamily
 from voicelab.engine.speech import BATCH, Speech
 from voicelab.errors import EngineError, NotFound, RequestInvalid, StoreError
 from voicelab.schema import Model, ReferenceAudio, TTSRequest, VoiceCreate, VoiceModel
-from voicelab.storage import Closing
+from voicelab.storage import Closing, ProcessOwner
 from voicelab.voices.intake import prepare_samples
 from voicelab.voices.store import LOCAL_OWNER, Sample, VoiceStore
 from voicelab.voices.transcripts import Recognizer, default_recognizer
@@ -37,6 +37,7 @@ from voicelab.voices.transcripts import Recognizer, default_recognizer
 _LOG = logging.getLogger("voicelab.engine")
 REVISION = 14
 """To be raised whenever the same weights, request and seed give other samples than before: caches then ask anew."""
+_IMPORTED = ProcessOwner()
 _ONE_VOICE = "model {}: this voice is one model, which speaks the same as s1 and as s2-pro"
 
 
@@ -53,7 +54,8 @@ class LocalBackend(Closing):
     Args:
         device: as torch names it (``"cpu"``, ``"cuda:0"``); by default a CUDA device if there is one, else the CPU.
         threads: CPU threads for torch, in the whole process; by default torch's own choice. Those who speak work alone,
-            but for the language models of open weights: the embedded family's samples must not depend on it.
+            but for the language models of open weights: the embedded family's samples must not depend on it. In a fork of a
+            process that has opened an engine it is 1: OpenMP's threads are not copied, and torch would wait for them.
         weights: a checkpoint, a file or a folder of two models, or a folder with S2-Pro, S1-mini or both; by default the
             checkpoint inside the package.
         rows: most utterances of a model spoken at once; more wait.
@@ -82,11 +84,13 @@ class LocalBackend(Closing):
     ) -> None:
         if rows < 1 or (threads is not None and threads < 1):
             raise EngineError(f"rows and threads must be at least 1, not {rows} and {threads}")
+        if _IMPORTED.forked:
+            threads = 1
         if threads is not None:
             torch.set_num_threads(threads)
         self._device = on = _device(device)
         self._family = _family(weights, self._device, rows, int8_depth=int8_depth, compile=compile)
-        self._models = _Models(self._family, rows)
+        self._models = _Models(self._family, rows, on)
         self._own_store = voices is None
         self._store = VoiceStore() if voices is None else voices
         self._recognizer: Memo[Recognizer | None] = Memo(1)
@@ -123,9 +127,10 @@ class LocalBackend(Closing):
         Raises:
             RequestInvalid: nothing in the text can be spoken, it is too long, or a voice or reference is unusable.
             WeightsError: the model's weights, read for its first request, are damaged.
-            EngineError: the engine is closed.
+            EngineError: the engine is closed, or this is a fork of a process in which it has spoken.
         """
         started = time.perf_counter()
+        self._models.begin()
         request = call.request
         check_text_length(request, self._capabilities.max_text)
         seed = secrets.randbits(32) if call.seed is None else call.seed
@@ -152,6 +157,7 @@ class LocalBackend(Closing):
             RequestInvalid: a voice file is no audio or holds no speech, or the cover image is none.
             StoreError: the voice cannot be kept.
         """
+        self._models.begin()
         if license := self._family.license:  # noqa: A001 - what it is
             request = request.model_copy(update={"tags": (*request.tags, *license.split("; "))})
         samples = prepare_samples(request, partial(self._recognizer.get, "", default_recognizer))
@@ -279,12 +285,22 @@ class LocalBackend(Closing):
 class _Models:
     """What the requests of each model of a family share, from the first request on; and one decoding thread for all."""
 
-    def __init__(self, family: Family, rows: int) -> None:
-        self._family, self._rows = family, rows
+    def __init__(self, family: Family, rows: int, device: torch.device) -> None:
+        self._family, self._rows, self._device = family, rows, device
         self._decoding = DecodingThread(family.decoding)
         self._parts: dict[Model, EngineParts] = {}
         self._closed = False
         self._lock = threading.Lock()
+        self._owner, self._begun = ProcessOwner(), False
+
+    def begin(self) -> None:
+        """Check that the engine's threads are this process's, or will be. Raises EngineError in a fork of theirs."""
+        if self._owner.forked:
+            if self._begun or self._device.type != "cpu":
+                self._owner.check("the engine")
+            torch.set_num_threads(1)  # as in LocalBackend
+            self._owner = ProcessOwner()
+        self._begun = True
 
     def parts(self, model: str) -> EngineParts:
         """Those of a model, which is loaded if need be. Raises WeightsError, and EngineError when closed."""
@@ -305,6 +321,8 @@ class _Models:
 
     def close(self) -> None:
         """Ends the threads."""
+        if self._owner.forked:
+            return
         with self._lock:
             self._closed = True
         for parts in self._parts.values():

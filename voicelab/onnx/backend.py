@@ -26,7 +26,7 @@ from voicelab.engine.text import as_written, normalize
 from voicelab.engine.text.segments import segment
 from voicelab.errors import Cancelled, EngineError, MissingExtra, NotFound, RequestInvalid, WeightsError
 from voicelab.schema import TTSRequest, VoiceCreate, VoiceModel
-from voicelab.storage import Closing
+from voicelab.storage import Closing, ProcessOwner
 from voicelab.tags import ignored, read_tags
 
 _MAX_CLAUSE: Final = 80
@@ -73,9 +73,11 @@ class GraphSession:
         self.new_run = onnxruntime.RunOptions
         self.max_concurrency = max(1, cores // threads)
         self._slots = threading.Semaphore(self.max_concurrency)
+        self._owner = ProcessOwner()
 
     def run(self, outputs: list[str], inputs: dict[str, np.ndarray[Any, Any]], options: Any) -> list[Any]:
         """Run the graph and return the named outputs. Raises Cancelled once ``options.terminate`` is set, and EngineError."""
+        self._owner.check(self._name)
         with self._slots:
             try:
                 results: list[Any] = self._session.run(outputs, inputs, options)
