@@ -226,7 +226,7 @@ def _overlap(a: Recipe, b: Recipe) -> float:
 def draw_blends(count: int) -> list[Recipe]:
     """Draw blends of two or three voices like those of training, including held-out voices."""
     corpus, rng = teaching.training("plan"), np.random.default_rng(SEED)
-    pool, trained = [*corpus.STOCK, *corpus.MORE, *corpus.HELD_OUT_STOCK], corpus.blends()[: corpus.BLENDS]
+    pool, trained = [*corpus.STOCK, *corpus.BLEND_VOICES, *corpus.HELD_OUT_STOCK], corpus.blends()[: corpus.BLENDS]
     drawn: list[Recipe] = []
     while len(drawn) < count:
         parts = 2 if rng.random() < 0.65 else 3

@@ -118,13 +118,13 @@ def sounding(even: Samples, rate: int) -> tuple[float, float]:
 
 
 @cache
-def _ears() -> Any:
-    return teaching.training("ears").Ears()
+def _evaluators() -> Any:
+    return teaching.training("ears").Evaluators()
 
 
 def transcribe(samples: Samples, rate: int, language: str = "en") -> Any:
     """Return Whisper's transcript and the MOS predicted by DistillMOS, for level-normalized samples."""
-    return _ears().hear(samples, rate, language)
+    return _evaluators().evaluate(samples, rate, language)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What every training stage shares: the learning rate, averaged weights, steps that are gone on with after a cut."""
+"""Common parts of the training stages: learning-rate schedule, weight averaging, resumable runs."""
 
 from __future__ import annotations
 
@@ -14,49 +14,49 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-"""Where stages train that can use an accelerator."""
-PIECE = 11_900_000
-"""Bytes of tensors in a light checkpoint's file, at most: with its header it has less than 12 MB."""
+"""Training device."""
+MAX_FILE_BYTES = 11_900_000
+"""Maximum bytes of tensors per file of a light checkpoint: below 12 MB with the header."""
 
 
 def rate(done: float, step: int, warm: int = 200, hold: float = 0.4, floor: float = 0.03) -> float:
-    """Share of the peak learning rate, `done` (0 to 1) of the way: warm up, hold, then cosine decay to `floor`."""
+    """Return the fraction of the peak learning rate at progress `done` (0 to 1): warm-up, hold, cosine decay to `floor`."""
     after = max(0.0, done - hold) / (1 - hold)
     return min(1.0, (step + 1) / warm) * (floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * after)))
 
 
 class Average:
-    """Exponential moving average of a model's parameters."""
+    """Exponential moving average of the parameters of a model."""
 
     def __init__(self, model: nn.Module, decay: float = 0.999) -> None:
         self.decay = decay
         self.values = {k: v.detach().clone() for k, v in model.state_dict().items()}
         self.steps = 0
-        """Taken so far; a resumed average goes on from there, or it would begin anew."""
+        """Number of updates so far, restored on resume."""
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
-        """Moves towards the model; faster in the first steps."""
+        """Update towards the model, faster in the first steps."""
         self.steps += 1
         decay = min(self.decay, (1 + self.steps) / (10 + self.steps))
-        now = model.state_dict()
-        floats = [name for name, value in now.items() if value.is_floating_point()]
-        torch._foreach_lerp_([self.values[k] for k in floats], [now[k] for k in floats], 1 - decay)
-        for name in now.keys() - set(floats):
-            self.values[name].copy_(now[name])
+        current = model.state_dict()
+        floats = [name for name, value in current.items() if value.is_floating_point()]
+        torch._foreach_lerp_([self.values[k] for k in floats], [current[k] for k in floats], 1 - decay)
+        for name in current.keys() - set(floats):
+            self.values[name].copy_(current[name])
 
 
 def save(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
-    """Writes tensors and JSON metadata whole or not at all."""
-    part = path.with_suffix(".part")
-    save_file({k: v.contiguous() for k, v in tensors.items()}, part, metadata={"voicelab": json.dumps(meta)})
-    part.rename(path)
+    """Write tensors and JSON metadata atomically."""
+    partial = path.with_suffix(".part")
+    save_file({k: v.contiguous() for k, v in tensors.items()}, partial, metadata={"voicelab": json.dumps(meta)})
+    partial.rename(path)
 
 
 def save_run(
     path: Path, model: nn.Module, average: Average, optimizers: Sequence[torch.optim.Optimizer], meta: Mapping[str, Any]
 ) -> None:
-    """A checkpoint from which a run goes on: weights, their average, the optimizers' moments."""
+    """Save a resumable checkpoint: weights, their average, and optimizer moments."""
     tensors = {f"model.{k}": v for k, v in model.state_dict().items()}
     tensors |= {f"average.{k}": v for k, v in average.values.items()}
     for which, optimizer in enumerate(optimizers):
@@ -68,7 +68,7 @@ def save_run(
 def load_run(
     path: Path, model: nn.Module, average: Average, optimizers: Sequence[torch.optim.Optimizer]
 ) -> dict[str, Any]:
-    """Takes up what `save_run` wrote; returns its metadata."""
+    """Load a checkpoint of `save_run`; return its metadata."""
     tensors = load_file(path)
     model.load_state_dict({k[6:]: v for k, v in tensors.items() if k.startswith("model.")})
     for k, v in average.values.items():
@@ -84,42 +84,39 @@ def load_run(
 
 
 def save_light(path: Path, average: Average, meta: Mapping[str, Any]) -> None:
-    """What is left of a run where little can be brought back: the averages in half precision, in files of up to PIECE bytes.
-
-    They have `path`'s name with a number.
-    """
-    pieces: list[dict[str, Tensor]] = [{}]
-    room = PIECE
+    """Save the averaged weights in half precision, in numbered files of up to MAX_FILE_BYTES."""
+    groups: list[dict[str, Tensor]] = [{}]
+    room = MAX_FILE_BYTES
     for name, value in average.values.items():
         half = value.half() if value.is_floating_point() else value
         if half.nbytes > room:
-            pieces.append({})
-            room = PIECE
-        pieces[-1][name] = half
+            groups.append({})
+            room = MAX_FILE_BYTES
+        groups[-1][name] = half
         room -= half.nbytes
-    for number, piece in enumerate(pieces):
-        save(path.with_stem(f"{path.stem}-{number}"), piece, meta)
+    for number, group in enumerate(groups):
+        save(path.with_stem(f"{path.stem}-{number}"), group, meta)
 
 
 def light_files(path: Path) -> list[Path]:
-    """What `save_light` wrote to `path`."""
+    """Return the files written by `save_light` for `path`."""
     return sorted(path.parent.glob(f"{path.stem}-?{path.suffix}"))
 
 
 def load_light(path: Path, model: nn.Module, average: Average) -> dict[str, Any]:
-    """Takes up what `save_light` wrote; the optimizers' moments begin anew. Returns its metadata."""
-    found = light_files(path)
-    halves = {k: v for file in found for k, v in load_file(file).items()}
+    """Load a checkpoint of `save_light`, without optimizer moments; return its metadata."""
+    paths = light_files(path)
+    halves = {k: v for file in paths for k, v in load_file(file).items()}
     model.load_state_dict({k: v.float() if v.is_floating_point() else v for k, v in halves.items()})
     average.values = Average(model).values
-    return read_meta(found[0])
+    return read_meta(paths[0])
 
 
 class Run:
-    """The steps of a stage: gone on with where they were cut off, with a checkpoint every two minutes and at the end.
+    """Resumable training loop of a stage, with a checkpoint every two minutes and at the end.
 
-    Stages end after so many steps, not minutes: other work on the machine makes them later, not worse. Beside the checkpoint
-    lie the files of a light one (see `save_light`), from which a run goes on where there is no other.
+    Stages end after a number of steps, so that their result does not depend on the load of the machine. Light checkpoint
+    files (see `save_light`) are also written, and used to resume if the full checkpoint is missing.
     """
 
     def __init__(
@@ -135,49 +132,58 @@ class Run:
         about: Mapping[str, Any],
         minutes: float | None = None,
     ) -> None:
-        """Takes up what is at `path`; `decay` is the average's, `warm` and `hold` those of `rate`, `about` is saved.
+        """Create a run, resuming the checkpoint at `path`.
 
-        Where `minutes` are given, it pauses after so many of the clock.
+        Args:
+            path: checkpoint file.
+            steps: total number of steps.
+            model: the model.
+            optimizers: its optimizers.
+            decay: decay of the weight average.
+            warm: warm-up steps, see `rate`.
+            hold: fraction at the peak rate, see `rate`.
+            about: metadata of the checkpoint.
+            minutes: pause after this wall-clock time.
         """
         self.path, self.steps, self.model, self.optimizers = path, steps, model, optimizers
         self.average = Average(model, decay)
         self.step, self.spent = 0, 0.0
         self._warm, self._hold, self._about, self._minutes = warm, hold, about, minutes
-        self._told: dict[str, float] = {}
+        self._log_means: dict[str, float] = {}
         self._light = path.with_stem(path.stem + "-light")
         if path.exists() or light_files(self._light):
-            whole = path.exists()
+            complete = path.exists()
             meta = (
                 load_run(path, model, self.average, optimizers)
-                if whole
+                if complete
                 else load_light(self._light, model, self.average)
             )
             self.step, self.spent = meta["step"], meta["spent"]
             self.average.steps = self.step
 
     def __iter__(self) -> Iterator[int]:
-        """The number of each step that is left; `descend` in it."""
+        """Iterate over the remaining steps; call `descend` in each."""
         begun = saved = time.monotonic()
         before = self.spent
         while self.step < self.steps:
             set_rate(self.optimizers, rate(self.step / self.steps, self.step, self._warm, self._hold))
             yield self.step
             self.step += 1
-            now = time.monotonic()
-            self.spent = before + now - begun
+            now_s = time.monotonic()
+            self.spent = before + now_s - begun
             if self.step % 50 == 0:
-                print(self.step, f"{self.spent:.0f}s", {k: round(v, 4) for k, v in self._told.items()}, flush=True)
-            paused = self._minutes is not None and now - begun > 60 * self._minutes
-            if now - saved > 120 or self.step == self.steps or paused:
+                print(self.step, f"{self.spent:.0f}s", {k: round(v, 4) for k, v in self._log_means.items()}, flush=True)
+            paused = self._minutes is not None and now_s - begun > 60 * self._minutes
+            if now_s - saved > 120 or self.step == self.steps or paused:
                 meta = {"step": self.step, "spent": self.spent, **self._about}
                 save_run(self.path, self.model, self.average, self.optimizers, meta)
                 save_light(self._light, self.average, meta)
-                saved = now
+                saved = now_s
             if paused:
                 return
 
     def descend(self, loss: Tensor, **parts: Tensor | float) -> None:
-        """One step down the gradient of `loss`; `parts` go to the log too."""
+        """Take one gradient step on `loss`; `parts` are logged as well."""
         for optimizer in self.optimizers:
             optimizer.zero_grad()
         loss.backward()
@@ -185,30 +191,30 @@ class Run:
         self.tell(loss=loss, **parts)
 
     def move(self) -> None:
-        """One step of the optimizers along the gradients that are there, whose norm is cut at 1; the average follows."""
+        """Clip gradients to norm 1, step the optimizers, and update the weight average."""
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         for optimizer in self.optimizers:
             optimizer.step()
         self.average.update(self.model)
 
     def tell(self, **parts: Tensor | float) -> None:
-        """Brings the means of the log up to date."""
-        for name, part in parts.items():
-            value = float(part.detach()) if isinstance(part, Tensor) else part
-            self._told[name] = self._told.get(name, value) * 0.97 + value * 0.03
+        """Update the running means of the log."""
+        for name, term in parts.items():
+            value = float(term.detach()) if isinstance(term, Tensor) else term
+            self._log_means[name] = self._log_means.get(name, value) * 0.97 + value * 0.03
 
 
 def set_rate(optimizers: Sequence[torch.optim.Optimizer], share: float) -> None:
-    """Sets each group's learning rate to `share` of the one it began with."""
+    """Set each group's learning rate to a fraction of its peak."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["lr"] = share * group.setdefault("peak", group["lr"])
 
 
 def read_meta(path: Path) -> dict[str, Any]:
-    """The JSON metadata of a checkpoint."""
+    """Read the JSON metadata of a checkpoint."""
     from safetensors import safe_open
 
     with safe_open(path, framework="pt") as file:
-        found: dict[str, Any] = json.loads(file.metadata()["voicelab"])
-    return found
+        meta: dict[str, Any] = json.loads(file.metadata()["voicelab"])
+    return meta

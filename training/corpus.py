@@ -1,7 +1,7 @@
-"""The sentences: WordNet's glosses and examples (Debian's wordnet-base), and templates for what those lack.
+"""English sentences: WordNet's glosses and examples (Debian's wordnet-base), and templates for other kinds of text.
 
-Everything is drawn with one seed, so the same package gives the same sentences. The 300 sentences of ``data/heldout.txt``
-are never trained on; they are examples, which read more like speech than glosses do.
+Sampling is deterministic by seed. The 300 sentences of ``data/heldout.txt`` are held out; they are examples, which are closer
+to speech than glosses.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 
 WORDNET = Path("/usr/share/wordnet")
 HELDOUT = Path(__file__).parent / "data" / "heldout.txt"
-_PARTS = ("noun", "verb", "adj", "adv")
+_PARTS_OF_SPEECH = ("noun", "verb", "adj", "adv")
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z',;\- ]*[.?!]?")
-# Words that would make a test sentence or a demonstration unpleasant; definitions of them are of no use to a voice.
+# Offensive words, excluded from sentences.
 _UNWANTED = re.compile(
     r"sex|rape|porn|genital|penis|vagin|anus|\banal\b|fuck|shit|whore|prostitut|slut|nigg|copulat|intercourse|orgasm|"
     r"masturbat|erotic|incest|\bcunt|\bdick\b|nazi|suicid|semen|scrot|ejacul|breast|excre|urin|feces|faeces|slave|"
@@ -58,42 +58,42 @@ _FRAMES = (
 )
 
 
-def recognisable_words() -> set[str]:
-    """The words of the recogniser's dictionary (CMUdict, from the pocketsphinx wheel): what can be scored."""
+def recognizable_words() -> set[str]:
+    """Return the words of the recognizer's dictionary (CMUdict, from the pocketsphinx wheel)."""
     text = (files("pocketsphinx") / "model" / "en-us" / "cmudict-en-us.dict").read_text(encoding="utf-8")
     return {line.split()[0] for line in text.splitlines() if line and "(" not in line.split()[0]}
 
 
 def wordnet(words: set[str]) -> tuple[list[str], list[str]]:
-    """(glosses, examples), each a sentence whose words are all in `words`, in file order, without repeats."""
+    """Return (glosses, examples): unique sentences in file order whose words are all in `words`."""
     glosses: dict[str, None] = {}
     examples: dict[str, None] = {}
-    for part in _PARTS:
-        for line in (WORDNET / f"data.{part}").read_text(encoding="latin-1").splitlines():
+    for part_of_speech in _PARTS_OF_SPEECH:
+        for line in (WORDNET / f"data.{part_of_speech}").read_text(encoding="latin-1").splitlines():
             if line.startswith("  ") or " | " not in line:
                 continue
             gloss = line.split(" | ", 1)[1].strip()
-            for found in re.findall(r'"([^"]+)"', gloss):
-                if sentence := _usable(found, words, 3, 16):
+            for candidate in re.findall(r'"([^"]+)"', gloss):
+                if sentence := _usable(candidate, words, 3, 16):
                     examples[sentence] = None
-            for found in re.sub(r'"[^"]*"|\([^)]*\)', "", gloss).split(";"):
-                if sentence := _usable(found, words, 4, 18):
+            for candidate in re.sub(r'"[^"]*"|\([^)]*\)', "", gloss).split(";"):
+                if sentence := _usable(candidate, words, 4, 18):
                     glosses[sentence] = None
     return list(glosses), list(examples)
 
 
-def _usable(text: str, words: set[str], shortest: int, longest: int) -> str | None:
+def _usable(text: str, words: set[str], min_words: int, max_words: int) -> str | None:
     text = re.sub(r"\s+", " ", text).strip(" ,;-")
     if not _PLAIN.fullmatch(text) or _UNWANTED.search(text):
         return None
     parts = re.findall(r"[a-z']+", text.lower())
-    if not shortest <= len(parts) <= longest or any(p not in words for p in parts):
+    if not min_words <= len(parts) <= max_words or any(p not in words for p in parts):
         return None
     return text if text[-1] in ".?!" else text + "."
 
 
 def vocabulary(words: set[str]) -> list[str]:
-    """Words that templates are filled with."""
+    """Return the words that fill templates."""
     return sorted(w for w in words if len(w) > 2 and w.isalpha() and not _UNWANTED.search(w))
 
 
@@ -117,7 +117,7 @@ def _number(rng: np.random.Generator) -> str:
 
 
 def template(rng: np.random.Generator, vocabulary: list[str]) -> str:
-    """A question, a number, a date, letters, names or a list, of words drawn from `vocabulary`."""
+    """Draw a question, number, date, letters, names or a list, with words of `vocabulary`."""
 
     def pick(values: list[str] | tuple[str, ...]) -> str:
         return values[int(rng.integers(len(values)))]
@@ -142,8 +142,8 @@ def template(rng: np.random.Generator, vocabulary: list[str]) -> str:
     return f"{pick(vocabulary).capitalize()} {pick(vocabulary)}{pick(('!', '.'))}"
 
 
-def asked(text: str, rng: np.random.Generator) -> str:
-    """A sentence as a question or an exclamation."""
+def as_question(text: str, rng: np.random.Generator) -> str:
+    """Turn a sentence into a question or an exclamation."""
     if rng.random() < 0.4:
         return text[:-1] + "!"
     body = text[:-1]
@@ -153,12 +153,12 @@ def asked(text: str, rng: np.random.Generator) -> str:
 
 
 def sentences(count: int, seed: int = 1) -> Iterator[str]:
-    """`count` training texts: examples, glosses, some asked, some joined to longer passages, templates (1 in 6)."""
-    words = recognisable_words()
+    """Yield `count` training texts: examples, glosses, questions, passages, and templates (1 in 6)."""
+    words = recognizable_words()
     glosses, examples = wordnet(words)
     held = set(HELDOUT.read_text(encoding="utf-8").splitlines())
     pool = [s for s in (*examples, *glosses) if s not in held]
-    known = vocabulary(words)
+    template_words = vocabulary(words)
     rng = np.random.default_rng(seed)
     weights = np.array([2.0] * (len(pool) - len(glosses)) + [1.0] * len(glosses))
     order = rng.choice(len(pool), size=count * 2 + 8, p=weights / weights.sum())
@@ -166,11 +166,11 @@ def sentences(count: int, seed: int = 1) -> Iterator[str]:
     for _ in range(count):
         kind = rng.random()
         if kind < 1 / 6:
-            yield template(rng, known)
+            yield template(rng, template_words)
         else:
             text = next(drawn)
             if kind < 0.25:
-                yield asked(text, rng)
+                yield as_question(text, rng)
             elif kind < 0.33:
                 more = [next(drawn) for _ in range(int(rng.integers(1, 4)))]
                 yield " ".join(t[0].upper() + t[1:] for t in [text, *more])
@@ -179,8 +179,8 @@ def sentences(count: int, seed: int = 1) -> Iterator[str]:
 
 
 def choose_heldout(count: int = 300, seed: int = 7) -> list[str]:
-    """The test sentences: examples of 5 to 14 words that begin like a sentence."""
-    _, examples = wordnet(recognisable_words())
+    """Choose the held-out sentences among examples of 5 to 14 words."""
+    _, examples = wordnet(recognizable_words())
     fit = [s for s in examples if 5 <= len(s.split()) <= 14 and "," not in s and ";" not in s and "-" not in s]
     rng = np.random.default_rng(seed)
     return [fit[int(i)] for i in rng.choice(len(fit), size=count, replace=False)]

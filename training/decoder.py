@@ -1,10 +1,10 @@
-"""Teaches the decoder alone to say of codes what it says of the latents that they stand for.
+"""Train the decoder to reproduce from codes its output for the unquantized latents.
 
-The decoder before is the teacher, since it is told more: the latents, unquantized. Distances alone are least when a decoder
-averages over all that a code may mean, and averages sound blurred; a discriminator looks at what the vocoder is told, as a
-picture of time and bands, and the decoder learns to be taken for its teacher (least squares: Mao et al., 2017; with the
-distances between the discriminator's features: Larsen et al., 2016). Codes, encoder and language models stay, so that all
-that is kept stays worth what it was. It hears what is rendered (``speech/``): latents are too large to be kept.
+The teacher is the initial decoder with unquantized latents. Regression losses alone yield blurred averages over the latents
+of a code, so the decoder is also trained against a discriminator on the vocoder parameters, as an image of time and bands
+(least-squares GAN: Mao et al., 2017; feature matching: Larsen et al., 2016). Codes, encoder and language models are frozen,
+so that the encoded corpus stays valid. Training data is the rendered audio (``speech/``), since latents are too large to
+store.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from training import common
-from training.codes import said_by
+from training.codes import prepare
 from training.understood import understood, verdicts_of
 from voicelab.engine.core.decoding import Carry
 from voicelab.engine.pointer.codec import Codec, Decoder, Filters
@@ -30,17 +30,17 @@ from voicelab.engine.pointer.codec import Codec, Decoder, Filters
 BATCH = 12
 FRAMES = 48
 EDGE = 8
-"""Frames at the beginning of a crop that are not judged: the decoder lacks its past."""
-ALONE = 200
-"""Steps in which the discriminator learns and the decoder does not."""
+"""Initial frames of a crop without loss, since the decoder lacks left context."""
+DISCRIMINATOR_STEPS = 200
+"""Initial steps that train only the discriminator."""
 MANDARIN = 0.5
-"""Share of the crops that are Mandarin, of which codes lose most."""
+"""Fraction of Mandarin crops, where quantization loses most."""
 WEIGHTS = {"envelope": 4.0, "semitones": 0.4, "share": 1.0, "taken": 0.5, "features": 2.0}
 _PEAK = 3e-4
 
 
 class Discriminator(nn.Module):
-    """Tells pictures of the teacher from the learner's: (batch, 3, steps, bands) → (batch, steps / 4, bands / 8) scores."""
+    """Discriminator of teacher and student: (batch, 3, steps, bands) → scores (batch, steps / 4, bands / 8)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Discriminator(nn.Module):
         self.out = nn.Conv2d(48, 1, 3, padding=1)
 
     def forward(self, picture: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Scores, and the features of every layer."""
+        """Return scores, and the features of every layer."""
         features = []
         for layer in self.layers:
             picture = F.leaky_relu(layer(picture), 0.1)
@@ -58,7 +58,7 @@ class Discriminator(nn.Module):
 
 
 class Pair(nn.Module):
-    """The decoder and its discriminator, for one checkpoint."""
+    """Decoder and discriminator in one module."""
 
     def __init__(self, decoder: Decoder) -> None:
         super().__init__()
@@ -66,34 +66,38 @@ class Pair(nn.Module):
 
 
 def picture(filters: Filters, voiced: Tensor) -> Tensor:
-    """(batch, 3, steps, bands): envelope, share of the voice, and F0 where there is a voice; all around 0 and 1 in size."""
+    """Build the discriminator input (batch, 3, steps, bands): normalized envelope, voicing, and F0 where voiced."""
     envelope = filters.envelope
     octaves = (torch.log2(filters.f0 / 150) * 2 * voiced)[..., None].expand_as(envelope)
     return torch.stack([(envelope + 5) / 2, torch.sigmoid(filters.voicing) * 2 - 1, octaves], 1)
 
 
 def losses(pair: Pair, made: Filters, true: Filters, edge: int) -> tuple[Tensor, dict[str, Tensor]]:
-    """(how badly the discriminator tells the two apart, what the decoder does wrong), without the first `edge` steps."""
+    """Compute the discriminator loss and the decoder losses, excluding the first `edge` steps."""
     share = torch.sigmoid(true.voicing)
-    # The voice's share of the power of the bands below 2 kHz, about.
+    # Voiced fraction of the power in bands below about 2 kHz.
     voiced = share[..., :40].mean(-1) > 0.5
-    (fake, seen), (real, wanted) = (pair.discriminator(picture(f, voiced)[:, :, edge:]) for f in (made, true))
+    (fake, fake_features), (real, real_features) = (
+        pair.discriminator(picture(f, voiced)[:, :, edge:]) for f in (made, true)
+    )
     weight = ((true.envelope + 8.5) / 3).clamp(0.2, 1)
     weight[:, :edge] = 0
     octaves = (torch.log2(made.f0) - torch.log2(true.f0)).abs()
-    heard = voiced & (weight[..., 0] > 0)
-    apart = [F.l1_loss(a, b.detach()) / b.detach().abs().mean() for a, b in zip(seen, wanted, strict=True)]
+    valid = voiced & (weight[..., 0] > 0)
+    feature_losses = [
+        F.l1_loss(a, b.detach()) / b.detach().abs().mean() for a, b in zip(fake_features, real_features, strict=True)
+    ]
     return (real - 1).square().mean() + fake.square().mean(), {
         "envelope": ((made.envelope - true.envelope).abs() * weight).sum() / weight.sum(),
-        "semitones": (octaves * heard).sum() / heard.sum().clamp(min=1) * 12,
+        "semitones": (octaves * valid).sum() / valid.sum().clamp(min=1) * 12,
         "share": F.binary_cross_entropy_with_logits(made.voicing, share, weight=weight),
         "taken": (fake - 1).square().mean(),
-        "features": torch.stack(apart).mean(),
+        "features": torch.stack(feature_losses).mean(),
     }
 
 
 class Crops:
-    """Latents of what was rendered and understood, cut."""
+    """Random crops of latents of the intelligible renderings."""
 
     def __init__(self, folder: Path, codec: Codec, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -104,37 +108,37 @@ class Crops:
                     self.of[mandarin].append(latents)
 
     def batch(self) -> Tensor:
-        """(BATCH, FRAMES, latent); the last frame goes on where an utterance is too short."""
+        """Draw a batch (BATCH, FRAMES, latent), repeating the last frame of short utterances."""
         rows = []
         for _ in range(BATCH):
-            wanted = self.rng.random() < MANDARIN
-            pool = self.of[wanted] or self.of[not wanted]
+            mandarin = self.rng.random() < MANDARIN
+            pool = self.of[mandarin] or self.of[not mandarin]
             latents = pool[int(self.rng.integers(len(pool)))]
-            first = int(self.rng.integers(0, max(1, len(latents) - FRAMES + 1)))
-            rows.append(latents[np.minimum(np.arange(first, first + FRAMES), len(latents) - 1)])
+            start = int(self.rng.integers(0, max(1, len(latents) - FRAMES + 1)))
+            rows.append(latents[np.minimum(np.arange(start, start + FRAMES), len(latents) - 1)])
         return torch.from_numpy(np.stack(rows).astype(np.float32)).to(common.DEVICE)
 
 
 def _latents(folder: Path, shard: Path, codec: Codec) -> list[tuple[bool, NDArray[np.float16]]]:
-    """(whether it is Mandarin, (frames, latent)) of each utterance of a shard, reckoned once."""
+    """Return (is Mandarin, latents (frames, latent)) of each utterance of a shard, cached."""
     path = folder / "latents" / f"{shard.stem}.safetensors"
     if not path.exists():
         path.parent.mkdir(exist_ok=True)
         rows = {}
         for rendering in understood(shard):
-            audio = said_by(rendering, codec).samples.astype(np.float32) / np.float32(32768)
+            audio = prepare(rendering, codec).samples.astype(np.float32) / np.float32(32768)
             latents = codec.latents(torch.from_numpy(audio)[None])[0].numpy().astype(np.float16)
             rows[f"{rendering.request.language}{rendering.request.number}"] = latents
-        part = path.with_suffix(".part")
-        save_file(rows, part)
-        part.rename(path)
+        partial = path.with_suffix(".part")
+        save_file(rows, partial)
+        partial.rename(path)
     return [(name.startswith("zh"), latents) for name, latents in load_numpy(path).items()]
 
 
 def train(folder: Path, codec: Codec, steps: int, minutes: float | None = None, seed: int = 0) -> Path | str:
-    """Trains for `steps`, resuming what is in `folder`, for so many `minutes` now; returns the checkpoint.
+    """Train for `steps`, resuming the run in `folder`, for at most `minutes` now; return the checkpoint path.
 
-    Where nothing is rendered the decoder stays, and a line says so.
+    Without renderings, the decoder is unchanged and a message is returned.
     """
     torch.manual_seed(seed)
     teacher = copy.deepcopy(codec).to(common.DEVICE).requires_grad_(False)
@@ -147,7 +151,7 @@ def train(folder: Path, codec: Codec, steps: int, minutes: float | None = None, 
     run = common.Run(path, steps, pair, optimizers, decay=0.995, warm=50, hold=0.5, about=about, minutes=minutes)
     crops, edge = Crops(folder, codec, seed + run.step), EDGE * teacher.decoder.steps
     if not any(crops.of.values()):
-        return f"nothing in {folder / 'speech'} was rendered and understood: the decoder stays"
+        return f"no intelligible renderings in {folder / 'speech'}: the decoder is unchanged"
     for step in run:
         latents = crops.batch()
         with torch.autocast(common.DEVICE.type, dtype=torch.bfloat16):
@@ -155,30 +159,30 @@ def train(folder: Path, codec: Codec, steps: int, minutes: float | None = None, 
                 chosen = teacher.quantizer.decode(teacher.quantizer.encode(latents))
                 true = teacher.decoder.filters(latents, Carry([None]))
             made = pair.decoder.filters(chosen, Carry([None]))
-            told, parts = losses(pair, made, true, edge)
-        loss = torch.stack([WEIGHTS[name] * part for name, part in parts.items()]).sum()
-        _descend(run, pair, loss, told, step >= ALONE)
-        run.tell(loss=loss, told=told, **parts)
+            discriminator_loss, parts = losses(pair, made, true, edge)
+        loss = torch.stack([WEIGHTS[name] * term for name, term in parts.items()]).sum()
+        _descend(run, pair, loss, discriminator_loss, step >= DISCRIMINATOR_STEPS)
+        run.tell(loss=loss, told=discriminator_loss, **parts)
     return path
 
 
-def _descend(run: common.Run, pair: Pair, loss: Tensor, told: Tensor, both: bool) -> None:
-    """A step of the discriminator, and one of the decoder where `both` learn; each by its own loss."""
+def _descend(run: common.Run, pair: Pair, loss: Tensor, discriminator_loss: Tensor, train_decoder: bool) -> None:
+    """Step the discriminator, and optionally the decoder, each on its own loss."""
     decoder, discriminator = (list(model.parameters()) for model in (pair.decoder, pair.discriminator))
-    gradients = torch.autograd.grad(told, discriminator, retain_graph=True)
+    gradients = torch.autograd.grad(discriminator_loss, discriminator, retain_graph=True)
     for parameter, gradient in zip(discriminator, gradients, strict=True):
         parameter.grad = gradient
-    if both:
+    if train_decoder:
         for parameter, gradient in zip(decoder, torch.autograd.grad(loss, decoder), strict=True):
             parameter.grad = gradient
     run.move()
 
 
 def with_decoder(folder: Path, codec: Codec) -> Codec:
-    """The codec with the averaged decoder of the run in `folder`, where there is one."""
-    path, taught = folder / "decoder-run.safetensors", copy.deepcopy(codec)
+    """Return the codec with the averaged decoder of the run in `folder`, if there is one."""
+    path, result = folder / "decoder-run.safetensors", copy.deepcopy(codec)
     if path.exists():
         prefix = "average.decoder."
         values = {k[len(prefix) :]: v for k, v in load_file(path).items() if k.startswith(prefix)}
-        taught.decoder.load_state_dict(values)
-    return taught
+        result.decoder.load_state_dict(values)
+    return result

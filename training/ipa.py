@@ -1,8 +1,8 @@
-"""The teacher's sounds by the names of the engine's inventory, so that the front end stays as it is.
+"""Map the teacher's phones to the engine's inventory.
 
-The teacher writes IPA of its own (misaki's, 45 sounds of American English); the engine's inventory is flite's. Nothing that
-the front end could tell is lost: a flap is a t, r-coloured vowels are one phone, a second stress is a stress. Mandarin's
-sounds are put together to initials and finals with their tone (`mandarin_ipa`), each syllable a word as the front end has it.
+The teacher uses misaki's IPA (45 sounds of American English); the engine uses flite's inventory. Distinctions that the front
+end does not make are dropped: a flap is a t, r-colored vowels are one phone, secondary stress is stress. Mandarin phones are
+joined to initials and finals with tone (`mandarin_ipa`); each syllable is a word, as in the front end.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _VOWELS = dict(
 )
 _MARKS = {"?": "?", "!": "!", ".": ".", "…": "."}
 _SILENCE = 0.1
-"""Seconds before a sentence that are the silence before speech, and no longer its predecessor's pause; at most half."""
+"""Seconds of the pause before a sentence that count as its initial silence; at most half of the pause."""
 Named = tuple[str, bool]
 
 
 def name_of(symbol: str) -> str:
-    """A sound by the inventory's name: a vowel with its stress; a pause by the strongest mark that it stands for."""
+    """Return the inventory name of a sound; vowels include stress, pauses are punctuation marks."""
     if symbol in PAUSES:
         return _MARKS.get(symbol, ",")
     if symbol.startswith("zh_"):
@@ -42,10 +42,10 @@ def name_of(symbol: str) -> str:
 
 
 def initials_and_finals(phones: Sequence[Phone]) -> list[Phone]:
-    """Mandarin's phones by the inventory's names; pauses stay as they are.
+    """Convert Mandarin phones to the inventory; pauses are unchanged.
 
     Raises:
-        KeyError: a word is no Mandarin.
+        KeyError: a word is not Mandarin.
     """
     out: list[Phone] = []
     word: list[Phone] = []
@@ -70,45 +70,43 @@ def _syllables(word: Sequence[Phone]) -> list[Phone]:
 
 
 def arpabet(phones: Sequence[Phone]) -> list[Phone]:
-    """The phones of an utterance by the inventory's names, from the silence before its first one to its last pause.
+    """Convert the phones of an utterance to the inventory, from the initial silence to the final pause.
 
-    Mandarin's are those of `initials_and_finals`.
-
-    A gap between words, which no text tells, is part of the phone before it; a schwa and the r after it are one phone, but
-    at the beginning of a word; each sentence begins with a silence (``^``) of its own.
+    Mandarin phones must be those of `initials_and_finals`. A gap between words is part of the preceding phone; a schwa and a
+    following r are one phone, except at the beginning of a word; each sentence begins with a silence (``^``).
 
     Raises:
-        KeyError: a sound is none of American English's.
+        KeyError: a sound is not in American English.
     """
     out: list[Phone] = []
     sentence = True
     for phone in phones:
-        last = out[-1] if out else None
+        previous = out[-1] if out else None
         if phone.name == PAUSE:
-            if last is not None:
-                out[-1] = replace(last, end=phone.end)
+            if previous is not None:
+                out[-1] = replace(previous, end=phone.end)
             continue
         if phone.name in PAUSES:
-            if last is None or sentence:
+            if previous is None or sentence:
                 continue
             out.append(replace(phone, name=name_of(phone.name), first=True))
             sentence = out[-1].name in ".?!"
             continue
         if sentence:
             begin = 0.0
-            if last is not None:
-                begin = max(last.end - _SILENCE, (last.start + last.end) / 2)
-                out[-1] = replace(last, end=begin)
+            if previous is not None:
+                begin = max(previous.end - _SILENCE, (previous.start + previous.end) / 2)
+                out[-1] = replace(previous, end=begin)
             out.append(Phone("^", begin, phone.start, True))
             sentence = False
-        if phone.name == "ɹ" and last is not None and not phone.first and _colours(out):
-            out[-1] = replace(last, name="er" + last.name[-1], end=phone.end)
+        if phone.name == "ɹ" and previous is not None and not phone.first and _is_r_colored(out):
+            out[-1] = replace(previous, name="er" + previous.name[-1], end=phone.end)
             continue
         out.append(replace(phone, name=name_of(phone.name)))
     return out
 
 
-def _colours(before: Sequence[Phone]) -> bool:
-    """Whether an r makes the vowel before it an ``er``."""
-    last = before[-1]
-    return last.name[:-1] == "er" or (last.name == "ax0" and not last.first)
+def _is_r_colored(before: Sequence[Phone]) -> bool:
+    """Tell whether a following r turns the previous vowel into ``er``."""
+    previous = before[-1]
+    return previous.name[:-1] == "er" or (previous.name == "ax0" and not previous.first)

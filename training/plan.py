@@ -1,8 +1,8 @@
-"""What the teacher is asked to say, by whom, and in which mood: one plan, the same from the same packages.
+"""Plan of the corpus: texts, speakers and speaking styles of all utterances, deterministic by package versions.
 
-Texts are WordNet's examples and glosses as in `corpus`, alone, joined to passages, asked, put into dialogue, and templates
-for numbers, dates, lists, names and acronyms. Speakers are stock voices and blends of them. The sentences of
-``data/heldout.txt`` are in no text, and `HELD_OUT_STOCK` and the last `HELD_OUT_BLENDS` blends speak nothing of the plan.
+Texts are WordNet's examples and glosses of `corpus`, as sentences, passages, questions and dialogue, and templates for
+numbers, dates, lists, names and acronyms. Speakers are stock voices and blends. The sentences of ``data/heldout.txt``,
+`HELD_OUT_STOCK` and the last `HELD_OUT_BLENDS` blends are held out.
 """
 
 from __future__ import annotations
@@ -24,17 +24,19 @@ Recipe = tuple[tuple[str, float], ...]
 STOCK = "am_michael af_alloy bm_fable af_kore am_eric bf_emma am_adam af_sky am_echo bm_daniel".split()
 """The teachers of the ten English presets."""
 HELD_OUT_STOCK = ("af_sarah", "am_liam")
-"""Spoken by nobody in training, not even as a part of a blend: for tests of cloning."""
-MORE = "af_aoede af_heart af_jessica af_nova af_river am_fenrir am_onyx am_puck bf_lily bm_george bm_lewis".split()
-"""Blended with the others. Left out are voices rated low (af_bella, bf_alice, bf_isabella), a whisper (af_nicole) and
-am_santa, which nobody tried."""
+"""Held-out stock voices, also excluded from blends, for tests of cloning."""
+BLEND_VOICES = (
+    "af_aoede af_heart af_jessica af_nova af_river am_fenrir am_onyx am_puck bf_lily bm_george bm_lewis".split()
+)
+"""Voices used only in blends. Excluded are voices with a low predicted MOS (af_bella, bf_alice, bf_isabella), a whispering
+voice (af_nicole), and am_santa."""
 MANDARIN = "zf_xiaoxiao zm_yunjian zf_xiaobei zm_yunxi zf_xiaoni zf_xiaoyi zm_yunxia zm_yunyang".split()
 BLENDS, HELD_OUT_BLENDS = 1080, 20
 _PER_SECOND = {"en": 14.5, "zh": 4.3}
-"""Characters of text in a second of speech, about: what the plan reckons lengths with."""
+"""Approximate characters per second of speech, to estimate durations."""
 _UTTERANCE_S = 4.0
-"""What an utterance lasts, about."""
-LONGEST_TEXT = 300
+"""Approximate duration of an utterance."""
+MAX_TEXT_LENGTH = 300
 HELD_OUT_MANDARIN = corpus.HELDOUT.with_name("heldout_zh.txt")
 _NAMES = (
     "Alice Anna Arthur Ben Carl Clara Daniel Diana Edward Ellen Emma Frank George Grace Hannah Harold Henry Ida Jack James "
@@ -52,7 +54,7 @@ _PLACES = (
     "Sydney Tokyo Toronto Vienna Warsaw Zurich"
 ).split()
 _VERBS = "said asked answered replied whispered shouted wondered murmured added insisted".split()
-_NAMED = (
+_NAME_TEMPLATES = (
     "{n} {s} lives in {p}.|Have you met {n} {s} from {p}?|{n} and {m} went to {p} on {d}.|Ask {n} whether {m} is in {p}.|"
     "My name is {n} {s}.|The train from {p} to {q} leaves at {h} {t}.|{n}, {m}, and {o} are waiting outside.|"
     "Doctor {s} will see you on {d}.|Good morning, {n}!|{n}, could you please call {m}?|We flew from {p} to {q} with {n}.|"
@@ -65,57 +67,57 @@ _CLAUSE = re.compile(
     r"nobody|everyone|everybody|somebody|nothing|what|who|no one) ",
     re.IGNORECASE,
 )
-"""How examples begin that are whole sentences, mostly."""
+"""Beginnings of examples that are usually complete sentences."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """One utterance of the plan."""
+    """An utterance of the plan."""
 
     number: int
     part: str
     """``stock``, ``blend`` or ``mandarin``."""
     speaker: str
-    """A stock voice, or ``blend017``."""
+    """Name of a stock voice, or ``blend017``."""
     recipe: Recipe
-    """Stock voices with their weights, which add up to 1."""
+    """Stock voices with weights that sum to 1."""
     language: str
     text: str
     speed: float
     offset: int
-    """Rows of the style table from the text's own: see `kokoro.style_row`."""
+    """Offset of the style row, see `kokoro.style_row`."""
     prosody: Recipe = ()
-    """Whose durations, F0 and energy these are, where they are not the recipe's own."""
+    """Blend for durations, F0 and energy, if not `recipe`."""
 
 
-def normalised(text: str) -> str:
-    """Lower-case words alone: what two spellings of one sentence have in common."""
+def normalize_words(text: str) -> str:
+    """Reduce a sentence to lower-case words, for comparison."""
     return " ".join(re.findall(r"[a-z']+", text.lower()))
 
 
 def held_out() -> set[str]:
-    """The normalised test sentences."""
-    return {normalised(line) for line in corpus.HELDOUT.read_text(encoding="utf-8").splitlines() if line.strip()}
+    """Return the held-out sentences, normalized."""
+    return {normalize_words(line) for line in corpus.HELDOUT.read_text(encoding="utf-8").splitlines() if line.strip()}
 
 
-def _begun(text: str) -> str:
+def _capitalize(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
 class English:
-    """Draws texts; all in one order from one seed."""
+    """Random generator of English texts."""
 
     def __init__(self, seed: int) -> None:
-        words = corpus.recognisable_words()
+        words = corpus.recognizable_words()
         glosses, examples = corpus.wordnet(words)
         held = held_out()
         self._rng = np.random.default_rng(seed)
-        pools = [[s for s in pool if normalised(s) not in held] for pool in (examples, glosses)]
+        pools = [[s for s in pool if normalize_words(s) not in held] for pool in (examples, glosses)]
         self._pool = pools[0] + pools[1]
         self._clauses = [s for s in pools[0] if _CLAUSE.match(s) and len(s.split()) >= 4]
         clauses = set(self._clauses)
         weights = np.array([6.0 if s in clauses else 3.0 for s in pools[0]] + [1.0] * len(pools[1]))
-        # Every sentence once, whole ones rather early: sampling by weight, without replacement (Efraimidis, 2006).
+        # Weighted sampling without replacement (Efraimidis, 2006): complete sentences tend to come early.
         self._order: Iterator[int] = iter(np.argsort(self._rng.exponential(size=weights.size) / weights).tolist())
         counts = Counter(word for s in self._pool for word in s.lower().strip(".?!").split())
         self._vocabulary = [word for word in corpus.vocabulary(words) if counts[word] >= 4]
@@ -132,81 +134,81 @@ class English:
     def _numbers(self) -> str:
         while True:
             text = corpus.template(self._rng, self._vocabulary)
-            if "." not in text[:-1]:  # letters with full stops would be read as words
+            if "." not in text[:-1]:  # exclude letters with periods
                 return text
 
-    def _named(self) -> str:
+    def _names(self) -> str:
         people = [self._pick(_NAMES) for _ in range(3)]
         places = [self._pick(_PLACES) for _ in range(3)]
         drawn = dict(zip("nmopqr", people + places, strict=True))
         drawn |= {"s": self._pick(_SURNAMES), "u": self._pick(_SURNAMES)}
         drawn |= {"d": self._pick(corpus.DAYS), "h": self._pick(corpus.ONES[1:13])}
         drawn["t"] = self._pick(("o'clock", "fifteen", "twenty", "thirty", "forty five"))
-        return self._pick(_NAMED).format(**drawn)
+        return self._pick(_NAME_TEMPLATES).format(**drawn)
 
     def _acronym(self) -> str:
         letters = "".join(chr(65 + int(self._rng.integers(26))) for _ in range(int(self._rng.integers(2, 5))))
         return f"The {letters} {self._pick(self._vocabulary)}."
 
     def _dialogue(self) -> str:
-        who = self._pick((*_NAMES, "he", "she", "they"))
-        said = self._clause()
+        speaker = self._pick((*_NAMES, "he", "she", "they"))
+        clause = self._clause()
         if self._rng.random() < 0.5:
-            return f"“{_begun(said).rstrip('.')}{'' if said[-1] in '?!' else ','}” {who} {self._pick(_VERBS)}."
-        answer = self._pick(("Yes", "No", "Well", "Perhaps", "Of course", "I see", "Oh", "Really", "Not at all"))
-        lines = f"{_begun(who)} {self._pick(_VERBS)}, “{_begun(said)}”"
-        return lines if self._rng.random() < 0.5 else f"{lines} “{answer}, {self._pick(_NAMES)}.”"
+            return f"“{_capitalize(clause).rstrip('.')}{'' if clause[-1] in '?!' else ','}” {speaker} {self._pick(_VERBS)}."
+        reply = self._pick(("Yes", "No", "Well", "Perhaps", "Of course", "I see", "Oh", "Really", "Not at all"))
+        lines = f"{_capitalize(speaker)} {self._pick(_VERBS)}, “{_capitalize(clause)}”"
+        return lines if self._rng.random() < 0.5 else f"{lines} “{reply},  {self._pick(_NAMES)}.”"
 
     def _passage(self) -> str:
         parts = [self._sentence() for _ in range(int(self._rng.integers(2, 5)))]
-        return " ".join(map(_begun, parts))
+        return " ".join(map(_capitalize, parts))
 
-    def one(self) -> str:
-        """A text of at most `LONGEST_TEXT` characters."""
+    def draw(self) -> str:
+        """Draw a text of at most `MAX_TEXT_LENGTH` characters."""
         kinds: list[tuple[float, Callable[[], str]]] = [
             (0.40, self._sentence),
             (0.20, self._passage),
-            (0.10, lambda: corpus.asked(self._clause(), self._rng)),
+            (0.10, lambda: corpus.as_question(self._clause(), self._rng)),
             (0.10, self._dialogue),
             (0.11, self._numbers),
-            (0.06, self._named),
+            (0.06, self._names),
             (0.03, self._acronym),
         ]
         shares = np.array([share for share, _ in kinds])
         while True:
-            text = _begun(kinds[int(self._rng.choice(len(kinds), p=shares / shares.sum()))][1]())
-            if len(text) <= LONGEST_TEXT:
+            text = _capitalize(kinds[int(self._rng.choice(len(kinds), p=shares / shares.sum()))][1]())
+            if len(text) <= MAX_TEXT_LENGTH:
                 return text
 
 
 def blends(seed: int = 31) -> list[Recipe]:
-    """Virtual speakers: `BLENDS` to train on, then `HELD_OUT_BLENDS`; pairs within and across the sexes, and triples.
+    """Draw virtual speakers, `BLENDS` for training and `HELD_OUT_BLENDS`: same-gender and mixed pairs, and triples.
 
-    Weights stay inside the hull: extrapolated styles are rated lower and are the nearer voice again.
+    Weights are convex: extrapolated styles have a lower predicted MOS and resemble the nearer voice.
     """
     rng = np.random.default_rng(seed)
-    pool = [v for v in (*STOCK, *MORE) if v not in HELD_OUT_STOCK]
-    made: list[Recipe] = []
-    while len(made) < BLENDS + HELD_OUT_BLENDS:
+    pool = [v for v in (*STOCK, *BLEND_VOICES) if v not in HELD_OUT_STOCK]
+    recipes: list[Recipe] = []
+    while len(recipes) < BLENDS + HELD_OUT_BLENDS:
         kind = rng.random()
         chosen = [str(v) for v in rng.choice(pool, size=2 if kind < 0.65 else 3, replace=False)]
-        alike = chosen[0][1] == chosen[1][1]
+        same_gender = chosen[0][1] == chosen[1][1]
         if len(chosen) == 2:
-            if alike != (kind < 0.4):
+            if same_gender != (kind < 0.4):
                 continue
-            first = float(rng.uniform(0.35, 0.65))
-            weights = [first, 1 - first]
+            weight = float(rng.uniform(0.35, 0.65))
+            weights = [weight, 1 - weight]
         else:
             weights = rng.dirichlet([4.0] * 3).tolist()
         rounded = [round(w, 3) for w in weights[:-1]]
         recipe = tuple(zip(chosen, [*rounded, round(1 - sum(rounded), 3)], strict=True))
         if min(w for _, w in recipe) > 0.05:
-            made.append(recipe)
-    return made
+            recipes.append(recipe)
+    return recipes
 
 
 def speakers(part: str) -> list[tuple[str, Recipe]]:
-    """Names and recipes of a part's speakers."""
+    """Return the names and recipes of the speakers of a part."""
     if part == "blend":
         return [(f"blend{i:03d}", recipe) for i, recipe in enumerate(blends()[:BLENDS])]
     names: dict[str, Sequence[str]] = {"stock": STOCK, "mandarin": MANDARIN}
@@ -215,19 +217,19 @@ def speakers(part: str) -> list[tuple[str, Recipe]]:
 
 @dataclass(frozen=True)
 class Part:
-    """Some speakers, and how much each says."""
+    """A part of the plan: a group of speakers, and the amount of speech of each."""
 
     name: str
     minutes: float
-    """Of each speaker, reckoned by the lengths of texts."""
+    """Minutes per speaker, estimated from text lengths."""
     language: str
     seed: int
     speeds: tuple[float, float] = (0.9, 1.1)
-    """Least and greatest pace."""
+    """Minimum and maximum speed."""
     rows: int = 20
-    """From the text's own style, at most, either way."""
+    """Maximum offset of the style row."""
     steady: float = 0.0
-    """How far a speaker keeps to a pace and a style of his own: 0 not at all, 1 altogether."""
+    """Consistency of a speaker's speed and style: 0 for random, 1 for constant."""
 
 
 PARTS = (
@@ -235,86 +237,87 @@ PARTS = (
     Part("blend", 1 / 6, "en", 52, (0.8, 1.25), 40, 0.7),
     Part("mandarin", 30, "zh", 53),
 )
-"""Five hours by the presets' teachers, three by blends, four of Mandarin; less where texts are said quicker than reckoned."""
-LATER = (Part("stock", 3, "en", 54), Part("mandarin", 7, "zh", 55))
-"""What follows: a tenth and a fifth more, for what silence took away and what was not understood."""
+"""Estimated five hours by the presets' teachers, three by blends, four of Mandarin."""
+SUPPLEMENT = (Part("stock", 3, "en", 54), Part("mandarin", 7, "zh", 55))
+"""Additional 10 % and 20 %, to compensate for trimmed silence and unintelligible utterances."""
 
 
 def texts(part: Part, chinese: Callable[[], Path]) -> Callable[[], str]:
-    """What draws a part's texts; `chinese` gives the folder of Debian's Chinese ones."""
+    """Return the text generator of a part; `chinese` returns the folder of Debian's Chinese texts."""
     if part.language == "en":
-        return English(part.seed).one
+        return English(part.seed).draw
     from training.mandarin_text import Sentences
 
-    drawn = Sentences(chinese(), seed=part.seed)
+    generator = Sentences(chinese(), seed=part.seed)
     held = set(HELD_OUT_MANDARIN.read_text(encoding="utf-8").split())
 
-    def one() -> str:
-        while (text := drawn.one()) in held:
+    def draw() -> str:
+        while (text := generator.draw()) in held:
             pass
         return text
 
-    first = evenly(one, initial)
-    return lambda: first() + (one() if drawn.rng.random() < 0.3 else "")
+    balanced = evenly(draw, initial)
+    return lambda: balanced() + (draw() if generator.rng.random() < 0.3 else "")
 
 
 def initial(text: str) -> str:
-    """The consonant that the first syllable of a Mandarin text begins with, as Pinyin writes it; "" for none."""
+    """Return the pinyin initial of the first syllable of a Mandarin text; "" for none."""
     from pypinyin import Style, lazy_pinyin
 
     return next(iter(lazy_pinyin(text[:1], style=Style.INITIALS, strict=False)), "")
 
 
 def evenly(draw: Callable[[], str], kind: Callable[[str], str], choices: int = 6) -> Callable[[], str]:
-    """Draws so that kinds come as evenly as they can: of some `choices` each time the one whose kind came least often."""
+    """Balance the kinds of drawn texts: of `choices` candidates, take the one of the rarest kind so far."""
     counts: Counter[str] = Counter()
 
-    def one() -> str:
+    def draw_balanced() -> str:
         text = min((draw() for _ in range(choices)), key=lambda text: counts[kind(text)])
         counts[kind(text)] += 1
         return text
 
-    return one
+    return draw_balanced
 
 
 def requests(part: Part, draw: Callable[[], str], scale: float = 1.0) -> Iterator[Request]:
-    """The utterances of a part: in every round each speaker who has not said enough says one, in an order of its own.
+    """Yield the utterances of a part, in rounds over the speakers that have not reached their minutes, in random order.
 
-    Moods (pace, and rows from the text's own style) are drawn within the part's bounds, and nothing in the text tells them.
-    Every other blend has the prosody of another. Where `scale` leaves less than an utterance for each speaker, the first of
-    them speak alone.
+    Speed and style-row offset are drawn within the bounds of the part, independently of the text. Every second blend has the
+    prosody of another blend. If `scale` leaves less than one utterance per speaker, only the first speakers are used.
     """
     rng = np.random.default_rng(part.seed + 100)
     people = speakers(part.name)
-    own = rng.random((len(people), 2))
-    others = blends(seed=32)
-    prosody = [others[at] if part.name == "blend" and at % 2 else () for at in range(len(people))]
+    habits = rng.random((len(people), 2))
+    prosody_blends = blends(seed=32)
+    prosody = [prosody_blends[i] if part.name == "blend" and i % 2 else () for i in range(len(people))]
     people = people[: math.ceil(len(people) * min(1.0, part.minutes * 60 * scale / _UTTERANCE_S))]
-    left = np.full(len(people), part.minutes * 60 * scale)
+    remaining_s = np.full(len(people), part.minutes * 60 * scale)
     number = 0
-    while (left > 0).any():
-        for at in rng.permutation(len(people)).tolist():
-            if left[at] <= 0:
+    while (remaining_s > 0).any():
+        for index in rng.permutation(len(people)).tolist():
+            if remaining_s[index] <= 0:
                 continue
             text = draw()
-            place = own[at] * part.steady + rng.random(2) * (1 - part.steady)
+            position = habits[index] * part.steady + rng.random(2) * (1 - part.steady)
             slow, fast = part.speeds
-            speed = round(float(slow * (fast / slow) ** place[0]), 3)
-            offset = round(float(part.rows * (2 * place[1] - 1)))
-            left[at] -= len(text) / _PER_SECOND[part.language] / speed
-            name, recipe = people[at]
-            yield Request(number, part.name, name, recipe, part.language, text, speed, offset, prosody[at])
+            speed = round(float(slow * (fast / slow) ** position[0]), 3)
+            offset = round(float(part.rows * (2 * position[1] - 1)))
+            remaining_s[index] -= len(text) / _PER_SECOND[part.language] / speed
+            name, recipe = people[index]
+            yield Request(number, part.name, name, recipe, part.language, text, speed, offset, prosody[index])
             number += 1
 
 
 def mixed(parts: Sequence[Sequence[Request]]) -> list[Request]:
-    """All parts together, each spread evenly over the whole: any beginning of it is balanced."""
-    placed = [((at + 0.5) / len(part), request) for part in parts for at, request in enumerate(part)]
-    placed.sort(key=lambda pair: pair[0])
-    return [request for _, request in placed]
+    """Interleave all parts evenly, so that any prefix is balanced."""
+    positioned = [((index + 0.5) / len(part), request) for part in parts for index, request in enumerate(part)]
+    positioned.sort(key=lambda pair: pair[0])
+    return [request for _, request in positioned]
 
 
-def drawn(chinese: Callable[[], Path], scale: float = 1.0) -> list[Request]:
-    """The whole plan, numbered; `chinese` gives the folder of Debian's Chinese texts, `scale` is of the minutes."""
-    rounds = [mixed([list(requests(part, texts(part, chinese), scale)) for part in parts]) for parts in (PARTS, LATER)]
+def draw_plan(chinese: Callable[[], Path], scale: float = 1.0) -> list[Request]:
+    """Draw the complete plan; `chinese` returns the folder of Debian's Chinese texts, `scale` is applied to minutes."""
+    rounds = [
+        mixed([list(requests(part, texts(part, chinese), scale)) for part in parts]) for parts in (PARTS, SUPPLEMENT)
+    ]
     return [replace(request, number=number) for number, request in enumerate(chain.from_iterable(rounds))]

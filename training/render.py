@@ -1,8 +1,8 @@
-"""Renders the corpus: what is planned (`plan`), said by the teacher (`kokoro`), into shards; resumable at every shard.
+"""Render the plan (`plan`) with the teacher (`kokoro`) into shards; resumable at every shard.
 
-A folder holds ``plan.jsonl`` (a line for each utterance, written once and then kept: a resumed run goes on with it), and
-``speech/00000.npz`` and so on, a hundred utterances each, written whole or not at all, with a line each in
-``speech/index.jsonl``. Audio is lossless (FLAC, 16 bits, 24 kHz), exactly what the teacher said, pads included.
+A folder has ``plan.jsonl`` (one line per utterance, written once and reused on resume), and shards ``speech/00000.npz`` etc.
+of a hundred utterances, written atomically, with one line each in ``speech/index.jsonl``. Audio is lossless (FLAC, 16 bits,
+24 kHz) and untrimmed.
 
     pip install --no-deps --require-hashes -r training/teachers/kokoro.txt
     python -m training --folder build/voice --stages render,understood,keep --jobs 1
@@ -28,47 +28,47 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-from training.kokoro import LONGEST, RATE, Kokoro, Phone, end_in_sound, phonemes, timed_phones
-from training.plan import Request, drawn
+from training.kokoro import MAX_TOKENS, RATE, Kokoro, Phone, end_in_sound, phonemes, timed_phones
+from training.plan import Request, draw_plan
 
 PER_SHARD = 100
 _VOICES_VERSION = "1.2.1"
 _VOICES_SHA256 = "1f0d0383ef0349af0bd9440d81dc12abbea3a5392eb645283eda876f537f5860"
 _PEAK = 0.98
-_SILENT = 1e-3
-"""Root mean square below which an utterance is a failure."""
+_MIN_RMS = 1e-3
+"""Minimum RMS of an utterance."""
 
 
 @dataclass(frozen=True)
 class Rendering:
-    """One utterance as it was rendered."""
+    """A rendered utterance."""
 
     request: Request
     symbols: str
-    """What the teacher was told, a character for each token."""
+    """Input symbols of the teacher, one character per token."""
     durations: NDArray[np.uint8]
-    """(symbols + 2,) frames of 600 samples, pads included."""
+    """Durations in frames of 600 samples, with pads, shape (symbols + 2,)."""
     f0: NDArray[np.float32]
-    """(2 frames,) Hz at 80 Hz, as the teacher's source gets it; 3–40 Hz where unvoiced."""
+    """F0 in Hz at 80 Hz, shape (2 frames,); 3–40 Hz where unvoiced."""
     energy: NDArray[np.float32]
-    """(2 frames,)."""
+    """Energy, shape (2 frames,)."""
     samples: NDArray[np.int16]
-    """(600 frames,) at 24 kHz."""
+    """Samples at 24 kHz, shape (600 frames,)."""
     gain: float
-    """What the teacher's samples were multiplied by before rounding, 1 unless they would have clipped."""
+    """Gain applied before rounding; below 1 only to avoid clipping."""
 
     @cached_property
     def phones(self) -> list[Phone]:
-        """With times from the beginning of `samples`; pauses begin where the sound ends."""
+        """Phones with times from the start of `samples`; pauses begin at the end of the sound."""
         return end_in_sound(timed_phones(self.symbols, self.durations), self.audio())
 
     def audio(self) -> NDArray[np.float32]:
-        """The samples as the teacher made them, at its own level: voices differ by 8 dB."""
+        """Return the samples at the teacher's level, which differs by 8 dB between voices."""
         return (self.samples / np.float32(32768 * self.gain)).astype(np.float32)
 
     @property
     def seconds(self) -> float:
-        """Length, pads included."""
+        """Duration including pads."""
         return self.samples.size / RATE
 
 
@@ -76,7 +76,7 @@ class Rendering:
 
 
 def to_flac(samples: NDArray[np.int16]) -> bytes:
-    """Mono 24 kHz audio, losslessly."""
+    """Encode mono audio at 24 kHz losslessly."""
     out = io.BytesIO()
     with av.open(out, "w", format="flac") as file:
         stream = file.add_stream("flac", rate=RATE, layout="mono")
@@ -89,7 +89,7 @@ def to_flac(samples: NDArray[np.int16]) -> bytes:
 
 
 def from_flac(data: bytes) -> NDArray[np.int16]:
-    """The inverse of `to_flac`."""
+    """Decode the output of `to_flac`."""
     with av.open(io.BytesIO(data), "r", format="flac") as file:
         parts = [frame.to_ndarray()[0] for frame in file.decode(audio=0)]
     return np.concatenate(parts).astype(np.int16)
@@ -100,7 +100,7 @@ def _split(values: NDArray[Any], ends: NDArray[np.int64]) -> list[NDArray[Any]]:
 
 
 def save_shard(path: Path, renderings: Sequence[Rendering]) -> None:
-    """Writes a shard whole or not at all."""
+    """Write a shard atomically."""
     meta = [{**asdict(r.request), "symbols": r.symbols, "gain": r.gain} for r in renderings]
     columns: dict[str, list[NDArray[Any]]] = {
         "durations": [r.durations for r in renderings],
@@ -110,56 +110,56 @@ def save_shard(path: Path, renderings: Sequence[Rendering]) -> None:
     }
     arrays: dict[str, Any] = {name: np.concatenate(parts) for name, parts in columns.items()}
     arrays |= {f"{name}_ends": np.cumsum([p.size for p in parts]) for name, parts in columns.items()}
-    part = path.with_suffix(".part.npz")
-    with part.open("wb") as file:
+    partial = path.with_suffix(".part.npz")
+    with partial.open("wb") as file:
         np.savez(file, meta=np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8), **arrays)
-    part.rename(path)
+    partial.rename(path)
 
 
 def load_shard(path: Path) -> list[Rendering]:
-    """The utterances of a shard."""
+    """Load the utterances of a shard."""
     with np.load(path) as z:
         meta = json.loads(z["meta"].tobytes())
         columns = {name: _split(z[name], z[f"{name}_ends"]) for name in ("durations", "f0", "energy", "flac")}
-    made = []
-    for at, told in enumerate(meta):
-        symbols, gain = told.pop("symbols"), told.pop("gain")
-        made.append(
+    renderings = []
+    for index, record in enumerate(meta):
+        symbols, gain = record.pop("symbols"), record.pop("gain")
+        renderings.append(
             Rendering(
-                request=_request(told),
+                request=_request(record),
                 symbols=symbols,
-                durations=columns["durations"][at],
-                f0=columns["f0"][at],
-                energy=columns["energy"][at],
-                samples=from_flac(columns["flac"][at].tobytes()),
+                durations=columns["durations"][index],
+                f0=columns["f0"][index],
+                energy=columns["energy"][index],
+                samples=from_flac(columns["flac"][index].tobytes()),
                 gain=gain,
             )
         )
-    return made
+    return renderings
 
 
-def _request(told: dict[str, Any]) -> Request:
-    recipes = {key: tuple((str(name), float(weight)) for name, weight in told[key]) for key in ("recipe", "prosody")}
-    return Request(**{**told, **recipes})
+def _request(record: dict[str, Any]) -> Request:
+    recipes = {key: tuple((str(name), float(weight)) for name, weight in record[key]) for key in ("recipe", "prosody")}
+    return Request(**{**record, **recipes})
 
 
 # ---- the plan
 
 
 def plan(folder: Path, chinese: Callable[[], Path], scale: float = 1.0) -> list[Request]:
-    """The plan of a folder: what its ``plan.jsonl`` says, or else drawn now and written there."""
+    """Load the plan of a folder from ``plan.jsonl``, or draw and write it."""
     path = folder / "plan.jsonl"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        lines = (json.dumps(asdict(request), ensure_ascii=False) + "\n" for request in drawn(chinese, scale))
-        waiting = path.with_suffix(".part")
-        waiting.write_text("".join(lines), encoding="utf-8")
-        waiting.rename(path)
+        lines = (json.dumps(asdict(request), ensure_ascii=False) + "\n" for request in draw_plan(chinese, scale))
+        partial = path.with_suffix(".part")
+        partial.write_text("".join(lines), encoding="utf-8")
+        partial.rename(path)
     return [_request(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def index(folder: Path) -> dict[str, dict[str, Any]]:
-    """The index of a folder's shards, by name."""
+    """Load the index of a folder's shards, by name."""
     path = folder / "speech" / "index.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return {line["shard"]: line for line in map(json.loads, lines)}
@@ -169,18 +169,18 @@ def index(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def fetch_voices(folder: Path) -> Path:
-    """Unpacks the style tables, npm's kokoro-js 1.2.1, under `folder` and checks them; what is there is kept."""
+    """Download, verify and unpack the style tables (npm's kokoro-js 1.2.1) under `folder`; existing files are reused."""
     root = folder / "kokoro-js"
     if not root.exists():
-        waiting = folder / "kokoro-js.part"
-        waiting.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["npm", "pack", "--silent", f"kokoro-js@{_VOICES_VERSION}"], cwd=waiting, check=True)
-        archive = waiting / f"kokoro-js-{_VOICES_VERSION}.tgz"
+        partial = folder / "kokoro-js.part"
+        partial.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["npm", "pack", "--silent", f"kokoro-js@{_VOICES_VERSION}"], cwd=partial, check=True)
+        archive = partial / f"kokoro-js-{_VOICES_VERSION}.tgz"
         if hashlib.sha256(archive.read_bytes()).hexdigest() != _VOICES_SHA256:
-            raise SystemExit(f"{archive} is not the archive that this was made with (SHA-256 {_VOICES_SHA256})")
+            raise SystemExit(f"{archive}: SHA-256 must be {_VOICES_SHA256}")
         with tarfile.open(archive) as tar:
-            tar.extractall(waiting, filter="data")
-        waiting.rename(root)
+            tar.extractall(partial, filter="data")
+        partial.rename(root)
     return root / "package"
 
 
@@ -190,61 +190,61 @@ def _teacher(voices: Path) -> Kokoro:
 
 
 def render_one(teacher: Kokoro, request: Request) -> Rendering | str:
-    """An utterance, or why there is none."""
+    """Render an utterance; return the reason as a string if it fails."""
     symbols = phonemes(request.text, request.language)
     if unknown := teacher.unknown(symbols):
         return f"no token for {''.join(sorted(unknown))}"
-    if not 0 < len(symbols) <= LONGEST:
+    if not 0 < len(symbols) <= MAX_TOKENS:
         return f"{len(symbols)} tokens"
-    spoken = teacher.speak(symbols, request.recipe, request.speed, request.offset, request.prosody)
-    if not np.isfinite(spoken.audio).all() or np.sqrt(np.mean(np.square(spoken.audio))) < _SILENT:
+    result = teacher.speak(symbols, request.recipe, request.speed, request.offset, request.prosody)
+    if not np.isfinite(result.audio).all() or np.sqrt(np.mean(np.square(result.audio))) < _MIN_RMS:
         return "silent"
-    gain = min(1.0, _PEAK / float(np.abs(spoken.audio).max()))
-    samples = np.round(spoken.audio * (gain * 32768)).astype(np.int16)
-    return Rendering(request, symbols, spoken.durations, spoken.f0, spoken.energy, samples, gain)
+    gain = min(1.0, _PEAK / float(np.abs(result.audio).max()))
+    samples = np.round(result.audio * (gain * 32768)).astype(np.int16)
+    return Rendering(request, symbols, result.durations, result.f0, result.energy, samples, gain)
 
 
 def _render_shard(path: Path, voices: Path, work: Sequence[Request]) -> dict[str, Any]:
     began = time.process_time()
-    said = [render_one(_teacher(voices), request) for request in work]
-    made = [r for r in said if isinstance(r, Rendering)]
-    save_shard(path, made)
-    left_out = {r.number: why for r, why in zip(work, said, strict=True) if isinstance(why, str)}
+    results = [render_one(_teacher(voices), request) for request in work]
+    renderings = [r for r in results if isinstance(r, Rendering)]
+    save_shard(path, renderings)
+    failures = {r.number: reason for r, reason in zip(work, results, strict=True) if isinstance(reason, str)}
     return {
         "shard": path.stem,
-        "utterances": len(made),
-        "seconds": round(sum(r.seconds for r in made), 2),
+        "utterances": len(renderings),
+        "seconds": round(sum(r.seconds for r in renderings), 2),
         "cpu_s": round(time.process_time() - began, 1),
-        "left_out": left_out,
+        "left_out": failures,
     }
 
 
 def _indexed(path: Path) -> dict[str, Any]:
-    """The line of a shard that was written just before a run was cut off."""
-    made = load_shard(path)
-    seconds = round(sum(r.seconds for r in made), 2)
-    return {"shard": path.stem, "utterances": len(made), "seconds": seconds}
+    """Return the index line of a shard that was written just before an interruption."""
+    renderings = load_shard(path)
+    seconds = round(sum(r.seconds for r in renderings), 2)
+    return {"shard": path.stem, "utterances": len(renderings), "seconds": seconds}
 
 
 Work = list[tuple[Path, Sequence[Request]]]
-"""Shards to be, with what is asked in each."""
+"""Paths of shards to render, with their requests."""
 
 
-def missing(folder: Path, asked: Sequence[Request], kept: frozenset[str]) -> Work:
-    """The shards of a plan that are neither in ``folder/speech`` nor among the names that are `kept`."""
-    parts = [asked[at : at + PER_SHARD] for at in range(0, len(asked), PER_SHARD)]
-    work = [(folder / "speech" / f"{number:05d}.npz", part) for number, part in enumerate(parts)]
-    return [(path, part) for path, part in work if path.stem not in kept and not path.exists()]
+def missing(folder: Path, requests: Sequence[Request], encoded: frozenset[str]) -> Work:
+    """Return the shards of a plan that are neither in ``folder/speech`` nor among the `encoded` names."""
+    groups = [requests[start : start + PER_SHARD] for start in range(0, len(requests), PER_SHARD)]
+    work = [(folder / "speech" / f"{number:05d}.npz", group) for number, group in enumerate(groups)]
+    return [(path, group) for path, group in work if path.stem not in encoded and not path.exists()]
 
 
 def render(folder: Path, voices: Path, work: Work, jobs: int = 1) -> str:
-    """Renders shards, in their order.
+    """Render shards in order.
 
     Args:
-        folder: where ``speech`` is.
+        folder: folder that contains ``speech``.
         voices: kokoro-js 1.2.1, unpacked.
-        work: what is `missing`, or some of it.
-        jobs: processes, of one thread each.
+        work: shards to render, see `missing`.
+        jobs: number of single-threaded processes.
     """
     shards = folder / "speech"
     shards.mkdir(exist_ok=True)
@@ -259,11 +259,11 @@ def render(folder: Path, voices: Path, work: Work, jobs: int = 1) -> str:
         if path.stem not in listed:
             note(_indexed(path))
     if jobs == 1:
-        for path, part in work:
-            note(_render_shard(path, voices, part))
+        for path, group in work:
+            note(_render_shard(path, voices, group))
     else:
         with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-            for run in as_completed([pool.submit(_render_shard, path, voices, part) for path, part in work]):
+            for run in as_completed([pool.submit(_render_shard, path, voices, group) for path, group in work]):
                 note(run.result())
     done = index(folder).values()
     return f"{sum(d['seconds'] for d in done) / 3600:.2f} hours in {len(done)} shards"

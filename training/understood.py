@@ -1,8 +1,7 @@
-"""Sorts out what the teacher said badly: an utterance that Whisper base does not understand is not trained on.
+"""Filter renderings by ASR: utterances that Whisper base does not recognize are excluded from training.
 
-What Whisper wrote and what was asked are both turned into the teacher's phones, so that spellings, figures and homophones
-do not count; the share of phones that differ decides. Each shard's verdicts are a file beside it, written whole or not
-at all.
+The phone error rate between transcript and text is computed on the teacher's phones, so that spelling, numerals and
+homophones do not matter. The verdicts of a shard are written atomically to a file next to it.
 """
 
 from __future__ import annotations
@@ -14,74 +13,74 @@ from typing import Any
 
 import numpy as np
 
-from training.ears import QUICK, Ears
+from training.ears import QUICK, Evaluators
 from training.kokoro import MARKS, RATE, STRESS, phonemes
 from training.render import Rendering, load_shard
 
-LIMIT = 0.35
-"""Share of phones told wrong from which an utterance is left out."""
+MAX_PHONE_ERROR = 0.35
+"""Maximum phone error rate of an utterance for training."""
 _IGNORED = MARKS | STRESS | frozenset(' “”"()')
 
 
 def bare(symbols: str) -> str:
-    """Phones alone: no stress, spaces or punctuation; tones stay."""
+    """Remove stress, spaces and punctuation; keep phones and tones."""
     return "".join(s for s in symbols if s not in _IGNORED)
 
 
 def edits(a: Sequence[object], b: Sequence[object]) -> int:
-    """Substitutions, deletions and insertions from `a` to `b`, at least (Levenshtein)."""
+    """Compute the Levenshtein distance."""
     row = np.arange(len(b) + 1)
-    for i, one in enumerate(a, 1):
-        cost = np.minimum(row[1:] + 1, row[:-1] + np.array([one != other for other in b], dtype=int))
-        # An insertion costs one more than what is to its left: a running minimum once the slope is taken out.
+    for i, item in enumerate(a, 1):
+        cost = np.minimum(row[1:] + 1, row[:-1] + np.array([item != candidate for candidate in b], dtype=int))
+        # Insertions cost 1 per step to the right: a running minimum after removing the slope.
         row = np.concatenate([[i], cost])
         row = np.minimum.accumulate(row - np.arange(len(b) + 1)) + np.arange(len(b) + 1)
     return int(row[-1])
 
 
-def wrong(symbols: str, heard: str, language: str) -> float:
-    """Share of the phones of `symbols` that differ in the words `heard`."""
-    said = bare(symbols)
-    return edits(said, bare(phonemes(heard, language)) if heard.strip() else "") / max(1, len(said))
+def phone_error(symbols: str, transcript: str, language: str) -> float:
+    """Compute the phone error rate of a transcript relative to `symbols`."""
+    expected = bare(symbols)
+    return edits(expected, bare(phonemes(transcript, language)) if transcript.strip() else "") / max(1, len(expected))
 
 
 def verdicts_of(shard: Path) -> Path:
-    """Where a shard's verdicts are."""
+    """Return the path of a shard's verdicts."""
     return shard.with_suffix(".heard.jsonl")
 
 
-def understood(shard: Path, limit: float = LIMIT) -> list[Rendering]:
-    """The utterances of a shard that may be trained on; its verdicts must be there."""
+def understood(shard: Path, limit: float = MAX_PHONE_ERROR) -> list[Rendering]:
+    """Load the intelligible utterances of a shard, by its verdicts."""
     lines = verdicts_of(shard).read_text(encoding="utf-8").splitlines()
     share = {line["number"]: line["wrong"] for line in map(json.loads, lines)}
     return [r for r in load_shard(shard) if share[r.request.number] <= limit]
 
 
 def listen(folder: Path, python: Path | None = None) -> str:
-    """Writes the verdicts of every shard in ``folder/speech`` that has none."""
-    left = [p for p in sorted((folder / "speech").glob("?????.npz")) if not verdicts_of(p).exists()]
-    if left:
-        with Ears(python, QUICK) as ears:
-            for shard in left:
-                _listen_to(shard, ears)
+    """Evaluate every shard in ``folder/speech`` without verdicts."""
+    pending = [p for p in sorted((folder / "speech").glob("?????.npz")) if not verdicts_of(p).exists()]
+    if pending:
+        with Evaluators(python, QUICK) as evaluators:
+            for shard in pending:
+                _evaluate(shard, evaluators)
     lines = [
         json.loads(line)
         for path in sorted((folder / "speech").glob("*.heard.jsonl"))
         for line in path.read_text(encoding="utf-8").splitlines()
     ]
-    bad = sum(line["wrong"] > LIMIT for line in lines)
-    return f"{bad} of {len(lines)} utterances are left out"
+    excluded = sum(line["wrong"] > MAX_PHONE_ERROR for line in lines)
+    return f"{excluded} of {len(lines)} utterances are excluded"
 
 
-def _listen_to(shard: Path, ears: Ears) -> None:
+def _evaluate(shard: Path, evaluators: Evaluators) -> None:
     verdicts: list[dict[str, Any]] = []
     for rendering in load_shard(shard):
-        asked = rendering.request
-        heard = ears.hear(rendering.audio(), RATE, asked.language).words
-        share = round(wrong(rendering.symbols, heard, asked.language), 3)
-        verdicts.append({"number": asked.number, "heard": heard, "wrong": share})
-    part = shard.with_suffix(".part")
-    part.write_text("".join(json.dumps(v, ensure_ascii=False) + "\n" for v in verdicts), encoding="utf-8")
-    part.rename(verdicts_of(shard))
-    bad = sum(v["wrong"] > LIMIT for v in verdicts)
-    print(f"{shard.stem}: {bad} of {len(verdicts)} left out", flush=True)
+        request = rendering.request
+        transcript = evaluators.evaluate(rendering.audio(), RATE, request.language).words
+        share = round(phone_error(rendering.symbols, transcript, request.language), 3)
+        verdicts.append({"number": request.number, "heard": transcript, "wrong": share})
+    partial = shard.with_suffix(".part")
+    partial.write_text("".join(json.dumps(v, ensure_ascii=False) + "\n" for v in verdicts), encoding="utf-8")
+    partial.rename(verdicts_of(shard))
+    excluded = sum(v["wrong"] > MAX_PHONE_ERROR for v in verdicts)
+    print(f"{shard.stem}: {excluded} of {len(verdicts)} excluded", flush=True)

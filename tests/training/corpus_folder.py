@@ -1,4 +1,4 @@
-"""A corpus of a few seconds: tones for speech, and a small codec."""
+"""A synthetic corpus of a few seconds, and a small codec."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ SMALL = CodecConfig(
 
 
 def small_codec(seed: int = 0) -> Codec:
-    """One that has learned nothing."""
+    """Create an untrained codec."""
     torch.manual_seed(seed)
     return Codec(SMALL).eval()
 
 
 def rendering(number: int, frames: int = 100) -> Rendering:
-    """A buzz at 150 Hz for a vowel, between two silences; its source's own phase is the buzz's."""
+    """Synthesize a rendering: a 150 Hz buzz as vowel between two silences."""
     durations = np.array([12, frames - 25, 12, 1], np.uint8)
     count = int(durations.sum())
     f0 = np.full(2 * count, 150, np.float32)
-    # The phase of the teacher's source at the middle of its first value is that value's own step.
+    # Phase of the teacher's source at the middle of its first value.
     cycles = (np.arange(count * FRAME) + 150) * 150 / RATE
     buzz = sum(np.cos(2 * np.pi * h * cycles) for h in range(1, 40))
-    at = np.arange(count * FRAME) / RATE
-    buzz = 0.02 * np.asarray(buzz) * ((at > 0.25) & (at < at[-1] - 0.35))
-    asked = Request(number, "stock", SPEAKERS[number % 2], ((SPEAKERS[number % 2], 1.0),), "en", "ah.", 1.0, 0)
-    return Rendering(asked, "a.", durations, f0, f0, np.round(buzz * 32768).astype(np.int16), 1.0)
+    time_s = np.arange(count * FRAME) / RATE
+    buzz = 0.02 * np.asarray(buzz) * ((time_s > 0.25) & (time_s < time_s[-1] - 0.35))
+    request = Request(number, "stock", SPEAKERS[number % 2], ((SPEAKERS[number % 2], 1.0),), "en", "ah.", 1.0, 0)
+    return Rendering(request, "a.", durations, f0, f0, np.round(buzz * 32768).astype(np.int16), 1.0)
 
 
 def requests(utterances: int = 8) -> list[Request]:
-    """What was asked in `speech`."""
+    """Return the requests of `speech`."""
     return [rendering(n).request for n in range(utterances)]
 
 
 def speech(folder: Path, utterances: int = 8) -> Path:
-    """Writes a shard, of which all but the second utterance was understood; returns the folder."""
+    """Write a shard in which all but the second utterance are intelligible; return the folder."""
     shard = folder / "speech" / "00000.npz"
     shard.parent.mkdir(parents=True)
     save_shard(shard, [rendering(n) for n in range(utterances)])
@@ -57,6 +57,6 @@ def speech(folder: Path, utterances: int = 8) -> Path:
 
 
 def corpus(folder: Path, codec: Codec, utterances: int = 8) -> Path:
-    """Keeps what `speech` writes; returns the folder of what is kept."""
+    """Encode the shard of `speech`; return the folder of the encoded corpus."""
     kept.keep_all(speech(folder / "voice", utterances), codec, requests(utterances), 100, folder / "corpus")
     return folder / "corpus"

@@ -5,15 +5,15 @@ import torch
 
 from tests.engine.tiny import LANGUAGE
 from tests.training.corpus_folder import SPEAKERS, rendering, small_codec
-from training.codes import PEOPLE, WARPS, encode, said_by
+from training.codes import PEOPLE, WARPS, encode, prepare
 from training.lm import Streams, Work, losses
 from voicelab.engine.pointer.config import PHONES
 from voicelab.engine.pointer.lm import LM
 
 
-def test_codes_and_phones_are_what_the_language_model_trains_on() -> None:
+def test_encoded_utterances_are_training_data() -> None:
     codec = small_codec()
-    rows = [encode(codec, said_by(rendering(n), codec), SPEAKERS[n % 2], n % 8 == 0) for n in range(16)]
+    rows = [encode(codec, prepare(rendering(n), codec), SPEAKERS[n % 2], n % 8 == 0) for n in range(16)]
     assert [PEOPLE[r.speaker] for r in rows[:2]] == list(SPEAKERS)
     for row in rows:
         assert [PHONES[i] for i in row.phones] == ["^", "aa0", "."]
@@ -25,18 +25,18 @@ def test_codes_and_phones_are_what_the_language_model_trains_on() -> None:
     assert torch.isfinite(loss)
 
 
-def test_a_warp_is_another_speaker_who_takes_longer() -> None:
+def test_warped_utterance_is_longer_and_another_speaker() -> None:
     codec = small_codec()
-    said = said_by(rendering(0, 250), codec)
-    plain, warped = (encode(codec, said, SPEAKERS[0], False, warp) for warp in (0, len(WARPS)))
+    prepared = prepare(rendering(0, 250), codec)
+    plain, warped = (encode(codec, prepared, SPEAKERS[0], False, warp) for warp in (0, len(WARPS)))
     assert warped.speaker == plain.speaker + len(WARPS) * len(PEOPLE)
     assert warped.codes.shape[0] > plain.codes.shape[0]
     assert np.array_equal(warped.phones, plain.phones)
 
 
-def test_a_spoiled_reference_changes_what_is_told_of_the_speaker_alone() -> None:
+def test_degraded_reference_changes_only_the_statistics() -> None:
     codec = small_codec()
-    said = said_by(rendering(0), codec)
-    plain, spoiled = (encode(codec, said, SPEAKERS[0], rough) for rough in (False, True))
+    prepared = prepare(rendering(0), codec)
+    plain, spoiled = (encode(codec, prepared, SPEAKERS[0], rough) for rough in (False, True))
     assert np.array_equal(spoiled.codes, plain.codes)
     assert not np.allclose(spoiled.statistics, plain.statistics)

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from training.corpus import HELDOUT, recognisable_words
+from training.corpus import HELDOUT, recognizable_words
 
 
-def test_every_heldout_word_can_be_recognised() -> None:
-    words = recognisable_words()
+def test_heldout_words_are_in_the_recognizer_dictionary() -> None:
+    words = recognizable_words()
     sentences = HELDOUT.read_text(encoding="utf-8").splitlines()
     assert len(sentences) == len(set(sentences)) == 300
-    said = {w.strip(".,?!;").lower() for s in sentences for w in s.split()}
-    assert not {w for w in said if w and w not in words}
+    heldout_words = {w.strip(".,?!;").lower() for s in sentences for w in s.split()}
+    assert not {w for w in heldout_words if w and w not in words}

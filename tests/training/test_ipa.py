@@ -10,17 +10,17 @@ from voicelab.engine.pointer.config import PHONES
 
 
 def phones(symbols: str) -> list[Phone]:
-    """A tenth of a second each; a word begins with a hyphen, and may end with a mark."""
+    """Create phones of 0.1 s; a hyphen marks the start of a word."""
     out: list[Phone] = []
-    first, stress = False, ""
+    at_word_start, stress = False, ""
     for symbol in symbols:
         if symbol == "-":
-            first = True
+            at_word_start = True
         elif symbol in "ˈˌ":
             stress = symbol
         else:
-            out.append(Phone(stress + symbol, len(out) / 10 + 0.1, len(out) / 10 + 0.2, first))
-            first, stress = False, ""
+            out.append(Phone(stress + symbol, len(out) / 10 + 0.1, len(out) / 10 + 0.2, at_word_start))
+            at_word_start, stress = False, ""
     return out
 
 
@@ -36,21 +36,21 @@ def phones(symbols: str) -> list[Phone]:
         ("-tu -ðə.", "^ t uw0 dh ax0 ."),
     ],
 )
-def test_sounds_get_the_names_that_the_front_end_uses(symbols: str, names: str) -> None:
-    named = ipa.arpabet(phones(symbols))
-    assert " ".join(p.name for p in named) == names
-    assert {p.name for p in named} <= set(PHONES)
+def test_phones_are_converted_to_the_inventory(symbols: str, names: str) -> None:
+    converted = ipa.arpabet(phones(symbols))
+    assert " ".join(p.name for p in converted) == names
+    assert {p.name for p in converted} <= set(PHONES)
 
 
-def test_phones_follow_one_another_without_a_gap_from_the_beginning_on() -> None:
-    named = ipa.arpabet(phones("-tu -ðəɹ. -ˌA."))
-    assert named[0].start == 0
-    for before, after in pairwise(named):
+def test_phones_have_no_gaps() -> None:
+    converted = ipa.arpabet(phones("-tu -ðəɹ. -ˌA."))
+    assert converted[0].start == 0
+    for before, after in pairwise(converted):
         assert before.end == pytest.approx(after.start)
-    pause = next(p for p in named if p.name == ".")
-    assert named[named.index(pause) + 1].name == "^"
+    pause = next(p for p in converted if p.name == ".")
+    assert converted[converted.index(pause) + 1].name == "^"
 
 
-def test_a_sound_of_another_language_is_no_english_one() -> None:
+def test_foreign_sound_raises() -> None:
     with pytest.raises(KeyError):
         ipa.arpabet(phones("-ɕi."))

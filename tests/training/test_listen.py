@@ -1,4 +1,4 @@
-"""The encoder learns to hear through telephones from the audio that is kept; codes and decoder stay."""
+"""Training of the encoder on telephone speech: codes and decoder are unchanged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.training.corpus_folder import SMALL, corpus, small_codec
 from training import common, kept, listen
 
 
-def test_clean_and_spoiled_audio_have_the_length_of_a_crop(tmp_path: Path) -> None:
+def test_crops_are_clean_or_degraded(tmp_path: Path) -> None:
     clips = [clip for _, clip in kept.all_clips(corpus(tmp_path, small_codec()))]
     clean, rough = listen.Crops(clips, SMALL, seed=0).batch()
     assert clean.shape == rough.shape == (listen.BATCH, (listen.FRAMES + 2) * SMALL.hop)
@@ -21,15 +21,15 @@ def test_clean_and_spoiled_audio_have_the_length_of_a_crop(tmp_path: Path) -> No
 
 
 @pytest.mark.thorough
-def test_the_encoder_learns_alone(tmp_path: Path) -> None:
+def test_only_the_encoder_is_trained(tmp_path: Path) -> None:
     codec = small_codec()
     folder = corpus(tmp_path, codec)
     before = {k: v.clone() for k, v in codec.state_dict().items()}
     path = listen.train(tmp_path, folder, codec, 2)
     assert common.read_meta(path)["step"] == 2
     assert all(torch.equal(v, before[k]) for k, v in codec.state_dict().items())
-    listening = listen.with_encoder(tmp_path, codec)
-    changed = {k for k, v in listening.state_dict().items() if not torch.equal(v.cpu(), before[k])}
+    trained = listen.with_encoder(tmp_path, codec)
+    changed = {k for k, v in trained.state_dict().items() if not torch.equal(v.cpu(), before[k])}
     assert changed
     assert all(name.startswith("encoder.") for name in changed)
-    assert kept.digest_of(listening) == kept.digest_of(codec), "codes mean what they meant"
+    assert kept.digest_of(trained) == kept.digest_of(codec), "the codebooks must not change"

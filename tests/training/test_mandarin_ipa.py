@@ -9,13 +9,13 @@ import pytest
 from training import mandarin_ipa
 from training.ipa import arpabet, initials_and_finals
 from training.kokoro import Phone, timed_phones
-from training.mandarin_ipa import phonemes, syllables, written
+from training.mandarin_ipa import phonemes, syllables, to_ipa
 from voicelab.engine.pointer.config import ALL_PHONES, MANDARIN_PHONES
 from voicelab.engine.pointer.mandarin import Syllable, read
 
 
 def _ids(symbols: str) -> list[str]:
-    """Names of the phones, as training reads them of what the teacher said."""
+    """Return the phones that training reads from the teacher's symbols."""
     timed = timed_phones(symbols, [3] * (len(symbols) + 2))
     return [p.name for p in arpabet(initials_and_finals(timed))]
 
@@ -23,7 +23,7 @@ def _ids(symbols: str) -> list[str]:
 @pytest.mark.parametrize(
     ("text", "symbols"),
     [
-        ("你好。", "ni↗xau↓."),  # sandhi is told
+        ("你好。", "ni↗xau↓."),  # tone sandhi
         ("我不去，因为下雨。", "wo↓ pu↗ ʨʰy↘, i→nwei↘ ɕja↘y↓."),
         ("玩儿吗？", "wa↗nɚ ma?"),
         ("档案！", "ta↘ŋa↘n!"),
@@ -32,43 +32,43 @@ def _ids(symbols: str) -> list[str]:
         ("e-mail给你", ""),
     ],
 )
-def test_the_teacher_is_told_what_the_front_end_reads(text: str, symbols: str) -> None:
+def test_phonemes_equal_those_of_the_front_end(text: str, symbols: str) -> None:
     assert phonemes(text) == symbols
-    wanted = [name for part in read(text) if isinstance(part, Syllable) for name in part.phones]
+    expected = [name for item in read(text) if isinstance(item, Syllable) for name in item.phones]
     if symbols:
-        assert [name for name in _ids(symbols) if name.startswith("zh_")] == wanted
+        assert [name for name in _ids(symbols) if name.startswith("zh_")] == expected
 
 
-def test_every_phone_of_the_inventory_comes_back_and_has_a_token() -> None:
+def test_round_trip_of_the_inventory() -> None:
     initials = {name[3:] for name in MANDARIN_PHONES if name[-1].isalpha() and name != "zh_rr"} | {""}
     finals = {name[3:-1] for name in MANDARIN_PHONES if name[-1].isdigit()}
     tokens = set(json.loads((files("voicelab.onnx") / "kokoro_voices" / "symbols.json").read_text(encoding="utf-8")))
     for initial, final, tone, erhua in product(initials, finals, range(1, 6), (False, True)):
-        alike = final in ("ng", "o", "uo", "ir", "iz") or (final == "er" and initial)
-        if alike:
+        ambiguous = final in ("ng", "o", "uo", "ir", "iz") or (final == "er" and initial)
+        if ambiguous:
             continue
         syllable = Syllable("", initial, final, tone, erhua)
-        said = written(syllable)
-        assert [names for names, _ in syllables(said)] == [syllable.phones]
-        assert set(said) <= tokens
+        ipa = to_ipa(syllable)
+        assert [names for names, _ in syllables(ipa)] == [syllable.phones]
+        assert set(ipa) <= tokens
 
 
 @pytest.mark.parametrize(
     ("initial", "final"), [("b", "o"), ("d", "uo"), ("zh", "ir"), ("s", "iz"), ("", "uo"), ("", "ng")]
 )
-def test_finals_that_are_written_alike_are_told_apart_by_the_initial(initial: str, final: str) -> None:
+def test_ambiguous_finals_are_resolved_by_the_initial(initial: str, final: str) -> None:
     syllable = Syllable("", initial, final, 4)
-    assert [names for names, _ in syllables(written(syllable))] == [syllable.phones]
+    assert [names for names, _ in syllables(to_ipa(syllable))] == [syllable.phones]
 
 
-def test_syllables_that_would_run_together_stand_apart() -> None:
-    assert phonemes("方案。").count(" ") == 0  # ŋ begins nothing
-    said = phonemes("恩爱平安。")
-    assert _ids(said)[1:-1] == "zh_en1 zh_ai4 zh_p zh_ing2 zh_an1".split()
+def test_ambiguous_syllable_boundaries_are_separated() -> None:
+    assert phonemes("方案。").count(" ") == 0  # ŋ never begins a syllable
+    symbols = phonemes("恩爱平安。")
+    assert _ids(symbols)[1:-1] == "zh_en1 zh_ai4 zh_p zh_ing2 zh_an1".split()
     assert mandarin_ipa.phonemes("大年夜。") != mandarin_ipa.phonemes("单眼。")
 
 
-def test_phones_keep_the_times_of_the_symbols_and_each_syllable_is_a_word() -> None:
+def test_phone_times_and_word_starts() -> None:
     phones = [
         Phone("tʰ", 0.3, 0.35, True),
         Phone("j", 0.35, 0.375, False),
@@ -78,8 +78,8 @@ def test_phones_keep_the_times_of_the_symbols_and_each_syllable_is_a_word() -> N
         Phone("i↘", 0.6, 0.7, False),
         Phone(".", 0.7, 1.0, False),
     ]
-    named = arpabet(initials_and_finals(phones))
-    assert [(p.name, p.start, p.end, p.first) for p in named] == [
+    converted = arpabet(initials_and_finals(phones))
+    assert [(p.name, p.start, p.end, p.first) for p in converted] == [
         ("^", 0.0, 0.3, True),
         ("zh_t", 0.3, 0.35, True),
         ("zh_ian1", 0.35, 0.5, False),
@@ -87,9 +87,9 @@ def test_phones_keep_the_times_of_the_symbols_and_each_syllable_is_a_word() -> N
         ("zh_i4", 0.6, 0.7, False),
         (".", 0.7, 1.0, True),
     ]
-    assert all(p.name in ALL_PHONES for p in named)
+    assert all(p.name in ALL_PHONES for p in converted)
 
 
-def test_another_language_is_no_mandarin() -> None:
+def test_foreign_symbols_raise() -> None:
     with pytest.raises(KeyError):
         syllables("kwˈɪk")

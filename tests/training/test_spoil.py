@@ -1,4 +1,4 @@
-"""What references are spoiled with, for the encoder to hear through."""
+"""Degradations of references."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ RATE = 44_100
 
 
 def _below(samples: np.ndarray[tuple[int], np.dtype[np.float32]], hertz: float) -> float:
-    """Share of the power below a frequency, in dB."""
+    """Compute the fraction of power below a frequency in dB."""
     power = np.abs(np.fft.rfft(samples)) ** 2
     return float(10 * np.log10(power[: int(hertz * samples.size / RATE)].sum() / power.sum()))
 
 
 @pytest.mark.parametrize("low", [200.0, 300.0, 400.0])
-def test_a_steep_telephone_takes_the_fundamental_away(low: float) -> None:
-    """Where the gentle one of 18 dB an octave leaves it to be heard."""
+def test_steep_telephone_removes_the_fundamental(low: float) -> None:
+    """The default 18 dB per octave filter keeps the fundamental."""
     time = np.arange(RATE) / RATE
     partials = np.arange(1, 40)[:, None]
     voice = (0.1 * (np.cos(2 * np.pi * 110 * partials * time) / partials).sum(0)).astype(np.float32)
