@@ -487,7 +487,7 @@ class SweepPanel(SavedOutput, Panel):
             self._update_buttons()
             progress = run.progress
             left = f", about {progress.remaining_s:.0f} s left" if progress.remaining_s else ""
-            self.progress.report(f"{progress}{left}", progress.done / max(len(sweep), 1), "info")
+            self.progress.report(". ".join((f"{progress}{left}", *run.notes)), progress.done / max(len(sweep), 1), "info")
         styles = {"done": "success", "cancelled": "warning", "over budget": "warning"}
         self.form.check_again()
         self.progress.report(tone="danger" if run.progress.failed else styles.get(run.state, "danger"))

@@ -98,6 +98,7 @@ def result_bundle(result: SweepResult) -> dict[str, str]:
     left = len(result.outcomes) - len(outcomes)
     if left > 0:
         note += f"; {left} more takes are not shown: panel() shows all, export() writes them"
+    note = ". ".join((note, *result.notes))
     html = f'<div>{escape(repr(result))}</div>{table(heads, rows)}<div role="note" style="opacity:0.75">'
     return {"text/html": small_print(f"{html}{escape(note)}</div>"), "text/plain": repr(result)}
 
