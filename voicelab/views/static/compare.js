@@ -7,7 +7,7 @@
 import { colour } from "./cividis.js";
 import { warped } from "./compare-aligner.js";
 import { COLOURS, Figures, copied, node } from "./compare-figures.js";
-import { followTheme, guard, hideSaved, watchTheme } from "./dom.js";
+import { actsOn, followTheme, guard, hideSaved, watchTheme } from "./dom.js";
 import { shape } from "./player-controls.js";
 import { roundTimes } from "./player-timeline.js";
 import { Switcher } from "./switcher.js";
@@ -198,10 +198,7 @@ class Comparison {
 
   key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey || event.key === "Tab") return;
-    event.stopPropagation(); // JupyterLab would take them for its cells
-    // A list and a button have keys of their own.
-    if (event.target.tagName === "SELECT") return;
-    if (event.target.tagName === "BUTTON" && (event.key === " " || event.key === "Enter")) return;
+    if (actsOn(event.target, event.key)) return;
     const digit = Number(event.key);
     const far = event.shiftKey ? 0.1 : 1;
     const jump = { ArrowLeft: -far, ArrowRight: far, Home: -Infinity, End: Infinity }[event.key];

@@ -3,17 +3,15 @@
 // `fields` say what there is to turn: {name, kind, label, title, help, default, options | min, max, step, log, front}.
 // `values` hold what they say; a change is sent when a control is let go of.
 
-import { element, followTheme, guard, hideSaved } from "./dom.js";
+import { element, followTheme, guard, hideSaved, uniqueId } from "./dom.js";
 
 const DICE =
   '<svg viewBox="0 0 24 24" aria-hidden="true"><path fill-rule="evenodd" d="M5 3h14a2 2 0 0 1 2 2v14a2 2 0 0 1-2 2H5a2 2 0 0 1' +
   "-2-2V5a2 2 0 0 1 2-2zM7 7v3h3V7zm7 0v3h3V7zM7 14v3h3v-3zm7 0v3h3v-3zm-3.500-3.500v3h3v-3z\"/></svg>";
 
-let last = 0; // ids only tie labels and helps to controls within a page
-
 class Field {
   constructor(about, panel) {
-    Object.assign(this, { about, panel, id: `voicelab-${(last += 1)}` });
+    Object.assign(this, { about, panel, id: uniqueId() });
     const { name, kind, label, title, help } = about;
     const described = { id: this.id, "aria-describedby": `${this.id}-help` };
     this.problem = element("div", { className: "voicelab-problem" }, { role: "alert" });

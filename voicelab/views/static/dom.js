@@ -19,16 +19,80 @@ export function copier(label, text) {
   return button;
 }
 
-/** Keys that are pressed in `root`, or after a click on a blank part of it, are not the notebook's, which would cut cells. */
+/** Return an id, or name of a radio group, that is unique on the page: panels and views of one model share it. */
+export function uniqueId() {
+  const count = Symbol.for("voicelab.ids"); // on the page: every widget has its own copy of this file
+  globalThis[count] = (globalThis[count] ?? 0) + 1;
+  return `voicelab-${globalThis[count]}`;
+}
+
+const EDITING = /^(?:[acvxyz]|Shift [vz]|(?:Shift )?(?:Backspace|Delete|Insert|Home|End|PageUp|PageDown|Arrow\w+))$/i;
+
+/** Whether a key is a shortcut of the whole page, such as Ctrl+S; other keys act on the control that has the focus. */
+function isGlobal({ key, ctrlKey, metaKey, altKey, shiftKey }) {
+  const modified = ctrlKey || metaKey || altKey;
+  if (key === "Enter") return modified || shiftKey; // runs the cell
+  return /^F([13-9]|1\d)$/.test(key) || (modified && !EDITING.test(shiftKey ? `Shift ${key}` : key));
+}
+
+/** Whether a control itself acts on a key, so that no panel may give the key another meaning. */
+export function actsOn(control, key) {
+  if (control.matches("select, textarea, input:not([type=radio], [type=checkbox], [type=range])")) return true;
+  if (control.matches("button, summary, a[href], [role=button], [role=tab]")) return key === " " || key === "Enter";
+  // A radio button that is chosen, and a slider, do nothing at a space.
+  if (control.matches("[type=checkbox], [type=radio]:not(:checked)") && key === " ") return true;
+  return control.matches("[type=radio], [type=range]") && /^(?:Arrow|Page|Home$|End$)/.test(key);
+}
+
+const PANEL = ".voicelab-look, .voicelab-shell";
+const SUPPRESS = "data-lm-suppress-shortcuts";
+
+/**
+ * Route keydown events inside panels: most keys belong to the focused control, shortcuts of the page to the notebook.
+ *
+ * Notebook 7 handles keydown at the document in the capture phase, JupyterLab in the bubble phase. Both match shortcuts from
+ * the focused element upward and stop at an element with the attribute above. A focused slider itself matches the shortcuts
+ * of cells, so the attribute must be on it. Shortcuts of the page are dispatched outside the panel, since ipywidgets'
+ * controls stop them.
+ */
+function watchKeys() {
+  const watching = Symbol.for("voicelab.keys"); // on the page: every widget has its own copy of this file
+  if (globalThis[watching]) return;
+  globalThis[watching] = true;
+  let focused = null;
+  const route = (event) => {
+    focused?.removeAttribute(SUPPRESS);
+    focused = event.target.closest?.(PANEL) ? event.target : null;
+    if (!focused || !isGlobal(event)) return focused?.setAttribute(SUPPRESS, "true");
+    event.stopImmediatePropagation();
+    if (!outermost(focused).parentElement.dispatchEvent(new KeyboardEvent(event.type, event))) event.preventDefault();
+  };
+  addEventListener("keydown", route, true);
+  // Both prevent the undo of a text field inside a notebook.
+  addEventListener("beforeinput", (event) => event.target.closest?.(PANEL) && event.stopPropagation(), true);
+}
+
+function outermost(node) {
+  let panel = node.closest(PANEL);
+  for (let outer; (outer = panel.parentElement?.closest(PANEL)); ) panel = outer;
+  return panel;
+}
+
+/** Keep keys pressed in `root`, or after a click on a blank part of it, from acting on the notebook's cells. */
 export function guard(root) {
+  watchKeys();
   // A panel of several widgets is a box around them, known once this one is on the page.
   requestAnimationFrame(() => {
-    let whole = root.closest(".voicelab-shell") ?? root;
-    for (let outer; (outer = whole.parentElement?.closest(".voicelab-shell")); ) whole = outer;
-    whole.dataset.lmSuppressShortcuts = "true";
+    const whole = root.closest(PANEL) ? outermost(root) : root;
+    // VS Code and Colab handle keys in the bubble phase.
+    whole.addEventListener("keydown", stopOwn);
     if (whole.tabIndex < 0) whole.tabIndex = -1;
     whole.style.outline = "none";
   });
+}
+
+function stopOwn(event) {
+  if (!isGlobal(event)) event.stopPropagation();
 }
 
 /** Call `changed` whenever the page may have another theme; returns what ends that. */

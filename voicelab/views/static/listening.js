@@ -4,8 +4,8 @@
 // vote(listener, trial, body), each a promise; errors are shown where they belong, and nothing is lost by one. A study has
 // step(listener, name, answers) too: it and join() answer with the steps that are left.
 
-import { element, followTheme, guard } from "./dom.js";
-import { overMessages, unique } from "./listening-lines.js";
+import { actsOn, element, followTheme, guard, uniqueId } from "./dom.js";
+import { overMessages } from "./listening-lines.js";
 import { BANDS, ratingScale } from "./listening-scale.js";
 import { ending, PAGES, paragraphs, pause, wear } from "./listening-study.js";
 import { Switcher } from "./switcher.js";
@@ -28,7 +28,7 @@ class Test {
     this.root = element("div", { className: "voicelab-listening", tabIndex: 0 }, { role: "group", "aria-label": "Listening test" });
     this.line = line;
     this.names = null; // of the sounds that can be heard now
-    this.group = unique();
+    this.group = uniqueId();
     root.append(this.root);
     guard(this.root);
     this.root.addEventListener("keydown", (event) => this.key(event));
@@ -242,7 +242,7 @@ class Test {
   }
 
   option(name, value, text) {
-    const input = element("input", { type: "radio", name: `voicelab-${this.group}-${name}`, value: String(value) });
+    const input = element("input", { type: "radio", name: `${this.group}-${name}`, value: String(value) });
     input.onchange = () => this.answer(name, value);
     return element("label", { className: "voicelab-option" }, {}, input, element("span", {}, {}, text));
   }
@@ -321,13 +321,8 @@ class Test {
 
   key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey || event.key === "Tab") return;
-    event.stopPropagation(); // a notebook would take the keys for its cells
     const { target, key } = event;
-    if (target.matches("textarea, select, input:not([type=radio], [type=checkbox], [type=range])")) return;
-    if (!this.names) return;
-    // A button and a box have keys of their own; so has a point that is not chosen yet.
-    if (target.tagName === "BUTTON" && (key === " " || key === "Enter")) return;
-    if (key === " " && (target.type === "checkbox" || (target.type === "radio" && !target.checked))) return;
+    if (!this.names || actsOn(target, key)) return;
     const digit = Number(key);
     const letter = this.names.find((name) => name.toLowerCase() === key.toLowerCase());
     if (digit >= 1 && digit <= this.names.length) this.hear(this.names[digit - 1]);

@@ -1,6 +1,6 @@
 // The controls of a player, each with a label, and what the hand and the keys do.
 
-import { element } from "./dom.js";
+import { actsOn, element } from "./dom.js";
 
 const SHAPES = {
   play: '<path d="M7 4.5v15l12.5-7.5z"/>',
@@ -177,11 +177,7 @@ function point(canvas, state, look, act) {
 }
 
 function press(event, act) {
-  if (event.ctrlKey || event.metaKey || event.altKey) return;
-  event.stopPropagation(); // JupyterLab would take the keys for its cells
-  // A list and a button have keys of their own.
-  if (event.target.tagName === "SELECT") return;
-  if (event.target.tagName === "BUTTON" && (event.key === " " || event.key === "Enter")) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || actsOn(event.target, event.key)) return;
   const jump = event.shiftKey ? 0.1 : 1;
   const actions = {
     " ": act.toggle,

@@ -55,7 +55,6 @@ export class RegionLane {
     };
     field.onblur = () => keep(field.value.trim());
     field.onkeydown = (event) => {
-      event.stopPropagation();
       if (event.key === "Enter") keep(field.value.trim());
       if (event.key === "Escape") keep(label);
     };

@@ -334,18 +334,17 @@ class View {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const { takes } = this;
     const reading = event.target.classList.contains("voicelab-take-state");
-    if (reading && event.key.startsWith("Arrow")) return event.stopPropagation();
+    if (reading && event.key.startsWith("Arrow")) return;
     const next = this.next(event.key);
     if (next !== undefined) this.go(next);
     else if (event.key === " " || event.key === "Enter") {
-      if (event.target.matches("button, input")) return event.stopPropagation();
+      if (event.target.matches("button, input")) return;
       takes.toggle(this.active);
     } else if (event.key === "o" || event.key === "O") takes.open(this.active);
     else if (event.key === "x" || event.key === "X") takes.flip("selected", this.active);
     else if (event.key === "p" || event.key === "P") takes.flip("pinned", this.active);
     else return;
     event.preventDefault();
-    event.stopPropagation(); // JupyterLab would take them to move between cells
   }
 
   close() {
