@@ -65,8 +65,8 @@ def test_there_are_commands_and_examples() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_is_named_in_the_documents(command: str) -> None:
-    assert re.search(rf"{command}[ \n`]", README)
+def test_every_command_is_shown_in_a_document(command: str) -> None:
+    assert [name for name, text in TEXTS.items() if name != "CHANGELOG.md" and re.search(rf"{command}[ \n`]", text)]
 
 
 @pytest.mark.parametrize("line", _lines())
@@ -162,7 +162,7 @@ def test_an_error_in_an_example_names_the_line_of_the_page() -> None:
 
 
 def test_the_first_example_of_say_runs(tmp_path: Path) -> None:
-    line = next(line for line in _lines() if line.startswith("voicelab say "))
+    line = next(line for line in _lines() if line.startswith("voicelab say ") and "canoe" in line)
     script = Path(sys.executable).with_name("voicelab")
     done = subprocess.run(
         [str(script), *shlex.split(line)[1:]],
@@ -174,7 +174,8 @@ def test_the_first_example_of_say_runs(tmp_path: Path) -> None:
         env={**os.environ, "HOME": str(tmp_path)},
     )
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "canoe.wav").stat().st_size > 44
+    (audio,) = tmp_path.glob("canoe.*")
+    assert audio.stat().st_size > 1000
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -204,4 +205,4 @@ def test_every_variable_of_the_environment_is_in_the_documents() -> None:
     sources = (path.read_text(encoding="utf-8") for path in (ROOT / "voicelab").rglob("*.py"))
     named = {name for text in sources for name in re.findall(r"\bVOICELAB_[A-Z_]+\b", text)}
     page = TEXTS["docs/reference/environment.md"]
-    assert {name for name in named if name not in README or name not in page} == set()
+    assert {name for name in named if name not in page} == set()
