@@ -25,9 +25,9 @@ from machine import machine, report
 from voicelab.call import Call
 from voicelab.capabilities import Capabilities
 from voicelab.clip import Clip, Take, Timing
-from voicelab.experiments.metrics import BASIC, measure
-from voicelab.experiments.runs.cache import Cache
-from voicelab.experiments.runs.run import Journal, load
+from voicelab.metrics import BASIC, measure
+from voicelab.runs.cache import Cache
+from voicelab.runs.run import Journal, load
 from voicelab.schema import TTSRequest
 
 SECONDS = 3.0

@@ -24,8 +24,8 @@ from machine import machine, report
 from service import CHUNK, canned_service, milliseconds, request
 from stats import Interval
 
+from voicelab.backends.service import AsyncServiceBackend, ServiceBackend
 from voicelab.call import Call
-from voicelab.client import AsyncServiceBackend, ServiceBackend
 from voicelab.schema import TTSRequest
 
 _WARM_UP_ROUNDS = 10

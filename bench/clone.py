@@ -40,8 +40,8 @@ from scipy.signal import fftconvolve
 
 from voicelab.audio.analysis import f0, mel
 from voicelab.clip import Clip
-from voicelab.experiments.metrics import SpeakerEncoder, Tools
-from voicelab.experiments.metrics.models import encoder_of
+from voicelab.metrics import SpeakerEncoder, Tools
+from voicelab.metrics.models import encoder_of
 
 BANDS, TOP_HZ = 40, 7600.0
 """Mel bands of the long-term spectrum, and upper limit for recordings at 16 kHz."""

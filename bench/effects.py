@@ -30,7 +30,7 @@ from parameters import pitch_at
 
 from voicelab.audio import analysis
 from voicelab.clip import Clip
-from voicelab.experiments.statistics import effects, holm
+from voicelab.stats import effects, holm
 
 LEVELS: Mapping[str, Sequence[float]] = {
     "temperature": (0.2, 0.6, 1.0),

@@ -28,9 +28,9 @@ import numpy as np
 import pandas as pd
 from machine import machine, report
 
-from voicelab.experiments.listening.blocks import block_of
-from voicelab.experiments.statistics import crossed_mean, crossed_share, effects, mixed_model
-from voicelab.experiments.statistics.factors import build, contrasts_of, noise_of
+from voicelab.listening.blocks import block_of
+from voicelab.stats import crossed_mean, crossed_share, effects, mixed_model
+from voicelab.stats.factors import build, contrasts_of, noise_of
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "explanation" / "statistics.md"
 Outcome = tuple[float, float, float]

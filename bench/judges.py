@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 
 from voicelab.engine.pointer.mandarin import Syllable, read
 from voicelab.engine.pointer.speakers import LEVEL
-from voicelab.engine.text import normalize
-from voicelab.experiments.metrics.models import Dnsmos, Resemblyzer
+from voicelab.metrics.models import Dnsmos, Resemblyzer
+from voicelab.text import normalize
 
 __all__ = [
     "Verdict",

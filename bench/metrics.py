@@ -21,7 +21,7 @@ from machine import machine, report
 
 from voicelab.audio.decoders import StreamDecoder
 from voicelab.clip import Clip
-from voicelab.experiments.metrics import BASIC, measure
+from voicelab.metrics import BASIC, measure
 
 SLOW_METRICS = (
     "f0_median",

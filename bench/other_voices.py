@@ -182,9 +182,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
-    from voicelab.onnx.kokoro import KokoroBackend, package_graph
-    from voicelab.onnx.phonemes import kokoro_tokens
-    from voicelab.onnx.piper import PiperBackend
+    from voicelab.backends.kokoro import KokoroBackend, package_graph
+    from voicelab.backends.phonemes import kokoro_tokens
+    from voicelab.backends.piper import PiperBackend
 
     figures: dict[str, Any] = {"machine": machine(), "threads": options.threads, "overhead_goal_s": OVERHEAD_S}
     if options.only != "piper":

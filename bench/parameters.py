@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 import voicelab as vl
 from voicelab.audio import analysis
-from voicelab.engine.text.segments import segment
+from voicelab.text.segments import segment
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = "The birch canoe slid on the smooth planks."

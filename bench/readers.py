@@ -17,11 +17,11 @@ import numpy.typing as npt
 from machine import machine, report
 
 from voicelab.audio.decoders import StreamDecoder
+from voicelab.audio.denoise import survey
 from voicelab.audio.formats import encode
 from voicelab.audio.samples import Samples
 from voicelab.errors import AudioError
 from voicelab.schema import AudioFormat
-from voicelab.voices.recordings import survey
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # tests are not an installed package
 

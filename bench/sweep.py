@@ -28,8 +28,8 @@ from voicelab.backend import SpeechStream
 from voicelab.call import Call
 from voicelab.capabilities import Capabilities
 from voicelab.errors import NotFound
-from voicelab.experiments.runs.cache import Cache
 from voicelab.lab import Lab
+from voicelab.runs.cache import Cache
 from voicelab.schema import VoiceCreate, VoiceModel
 
 TEXT = "The birch canoe slid on the smooth planks."

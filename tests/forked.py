@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 import voicelab as vl
-from voicelab.experiments.runs.cache import Cache
+from voicelab.runs.cache import Cache
 from voicelab.session import Session
 
 SENTENCE = "The birch canoe slid on the smooth planks."

@@ -11,7 +11,7 @@ from voicelab.display import Shown, _views, register, view
 def test_registered_views_are_importable(name: str) -> None:
     shown, _, method = name.partition(".")
     assert callable(view(name))
-    homes = ("voicelab", "voicelab.call", "voicelab.experiments.statistics", "voicelab.experiments.listening.results")
+    homes = ("voicelab", "voicelab.call", "voicelab.stats", "voicelab.listening.results")
     value = next(getattr(home, shown) for home in map(importlib.import_module, homes) if hasattr(home, shown))
     assert hasattr(value, method) if method else issubclass(value, Shown)
 

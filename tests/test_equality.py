@@ -18,17 +18,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.backends.test_piper import TWO_SPEAKERS
+from tests.backends.test_piper import voice as piper_voice
 from tests.engine.tiny import make_codec, make_lm, speaker
-from tests.onnx.test_piper import TWO
-from tests.onnx.test_piper import voice as piper_voice
 from tests.tones import ToneBackend
 from voicelab.backend import Backend, SpeechStream
+from voicelab.backends.registry import open_backend, requirements
+from voicelab.backends.runs import RecordingBackend, ReplayBackend
+from voicelab.backends.service import ServiceBackend
 from voicelab.call import Call, VoicePreset
-from voicelab.client import ServiceBackend
 from voicelab.engine.pointer.checkpoint import save
 from voicelab.errors import RequestInvalid
-from voicelab.experiments.runs.backends import RecordingBackend, ReplayBackend
-from voicelab.registry import open_backend, requirements
 from voicelab.schema import FORMATS, AudioFormat, ProsodyControl, ReferenceAudio, TTSRequest
 from voicelab.service.keys import KeyStore
 from voicelab.service.run import running
@@ -137,7 +137,7 @@ def _backend(kind: str, folder: Path, keys: KeyStore) -> Iterator[Backend]:
         elif kind == "piper":
             # Its noise cannot be seeded, nor its knobs be said over the interface: a voice whose own noise is 0.
             still = {"noise_scale": 0.0, "length_scale": 1.5, "noise_w": 0.0}
-            address = f"piper:{piper_voice(folder, inference=still, **TWO)}"
+            address = f"piper:{piper_voice(folder, inference=still, **TWO_SPEAKERS)}"
         elif kind == "openai":
             url = opened.enter_context(running(ToneBackend(), keys=keys, openai=True))
             address = f"openai:{url}"

@@ -40,7 +40,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
             "torch librosa matplotlib IPython ipywidgets httpx starlette numba scipy voicelab.views",
         ),
         (
-            "import voicelab.experiments.metrics, voicelab.experiments.statistics",
+            "import voicelab.metrics, voicelab.stats",
             "torch pandas scipy librosa matplotlib jiwer pystoi numba",
         ),
         ("from voicelab.errors import EngineError; EngineError('x')", "voicelab.views"),

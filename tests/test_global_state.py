@@ -114,7 +114,7 @@ CALLS = [
     "lab.speak('Hello.', voice=voice)",
     "lab.delete_voice(voice)",
     "list(vl.progress(range(3), 'takes'))",
-    "vl.backends()",
+    "vl.available_backends()",
     "lab.close()",
 ]
 

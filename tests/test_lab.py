@@ -12,16 +12,16 @@ import pytest
 
 from tests.served import serving
 from tests.tones import ToneBackend
+from voicelab.backends.runs import RecordingBackend
 from voicelab.call import Knob
 from voicelab.capabilities import FieldSupport
 from voicelab.errors import RequestInvalid, StoreError
-from voicelab.experiments.runs.backends import RecordingBackend
-from voicelab.experiments.runs.cache import Cache
-from voicelab.experiments.runs.run import load
-from voicelab.experiments.sweeps.spec import axes_for, retyped, typed_axes
 from voicelab.lab import Lab, connect
+from voicelab.runs.cache import Cache
+from voicelab.runs.run import load
 from voicelab.schema import ProsodyControl, ReferenceAudio
 from voicelab.session import BackendFactory
+from voicelab.sweeps.spec import axes_for, retyped, typed_axes
 
 
 def test_lists_ranges_and_mappings_are_axes_and_the_rest_is_fixed(tmp_path: Path) -> None:

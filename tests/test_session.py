@@ -8,8 +8,8 @@ import pytest
 from IPython.core.completer import provisionalcompleter
 
 from tests.tones import Keeper, ToneBackend, there
+from voicelab.backends.service import ServiceBackend
 from voicelab.call import VoicePreset
-from voicelab.client import ServiceBackend
 from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, NotFound, RequestInvalid
 from voicelab.lab import Lab, connect

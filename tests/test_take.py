@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.experiments.conftest import ask
+from tests.kept import ask
 from tests.tones import ToneBackend
 from voicelab.audio.words import WordTime
 from voicelab.backend import SpeechStream, StreamSummary

@@ -17,7 +17,7 @@ from training.ipa import arpabet
 from training.kokoro import PAUSES, timed_phones
 from training.plan import Request
 from voicelab.engine.pointer.config import PHONES
-from voicelab.engine.text.clean import rows
+from voicelab.text.clean import rows
 
 HOMOGRAPHS = frozenset(word for word, *_ in rows("english/homographs")) | {"read"}
 """Words whose default pronunciation is kept; the front end disambiguates them by context."""

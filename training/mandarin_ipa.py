@@ -16,7 +16,7 @@ from typing import Any
 
 from voicelab.engine.pointer.config import FINALS
 from voicelab.engine.pointer.mandarin import Syllable, read
-from voicelab.engine.text import normalize
+from voicelab.text import normalize
 
 _INITIALS = dict(
     pair.split()

@@ -28,7 +28,7 @@ register(
         "Comparison.panel": "voicelab.views.comparison_panel:ComparePanel",
         "Effects": "voicelab.views.bundles:effects_bundle",
         "KnobCheck": "voicelab.views.bundles:knob_check_bundle",
-        "ListeningResult.report": "voicelab.experiments.listening.report:report_of",
+        "ListeningResult.report": "voicelab.listening.report:report_of",
         "Study.export": "voicelab.views.listening:export_study",
         "Sweep": "voicelab.views.sweep_tables:sweep_bundle",
         "Sweep.panel": "voicelab.views.sweep_panel:SweepPanel",

@@ -3,7 +3,7 @@ from .audio.words import Words as Words, WordTime as WordTime
 from .backend import Backend as Backend, SpeechStream as SpeechStream
 from .call import Call as Call, Knob as Knob, VoicePreset as VoicePreset
 from .capabilities import Capabilities as Capabilities, FieldSupport as FieldSupport, Price as Price
-from .client import (
+from .backends.service import (
     AsyncServiceBackend as AsyncServiceBackend,
     AsyncSpeechStream as AsyncSpeechStream,
     ServiceBackend as ServiceBackend,
@@ -32,27 +32,27 @@ from .errors import (
     VoicelabError as VoicelabError,
     WeightsError as WeightsError,
 )
-from .experiments.collection import collect as collect
-from .experiments.comparison import Comparison as Comparison, compare as compare
-from .experiments.knobs import KnobCheck as KnobCheck
-from .experiments.listening.design import ListeningTest as ListeningTest
-from .experiments.listening.results import analyse as analyse
-from .experiments.listening.study import Question as Question, Study as Study
-from .experiments.listening.votes import Ballot as Ballot
-from .experiments.metrics.measure import measure as measure, measure_rows as measure_rows
-from .experiments.runs.backends import RecordingBackend as RecordingBackend, ReplayBackend as ReplayBackend
-from .experiments.runs.cache import Cache as Cache
-from .experiments.runs.run import Run as Run, load as load
-from .experiments.statistics.effects import effects as effects
-from .experiments.statistics.equivalence import equivalence as equivalence
-from .experiments.statistics.simulation import plan_sweep as plan_sweep, plan_test as plan_test
-from .experiments.sweeps.axes import Axis as Axis
-from .experiments.sweeps.result import SweepResult as SweepResult
-from .experiments.sweeps.run import Budget as Budget
-from .experiments.sweeps.sweep import Sweep as Sweep
-from .experiments.systems import SystemComparison as SystemComparison, compare_systems as compare_systems
+from .sweeps.collection import collect as collect
+from .takes.comparison import Comparison as Comparison, compare as compare
+from .sweeps.knobs import KnobCheck as KnobCheck
+from .listening.design import ListeningTest as ListeningTest
+from .listening.results import analyse as analyse
+from .listening.study import Question as Question, Study as Study
+from .listening.votes import Ballot as Ballot
+from .metrics.measure import measure as measure, measure_rows as measure_rows
+from .backends.runs import RecordingBackend as RecordingBackend, ReplayBackend as ReplayBackend
+from .runs.cache import Cache as Cache
+from .runs.run import Run as Run, load as load
+from .stats.effects import effects as effects
+from .stats.equivalence import equivalence as equivalence
+from .stats.simulation import plan_sweep as plan_sweep, plan_test as plan_test
+from .sweeps.axes import Axis as Axis
+from .sweeps.result import SweepResult as SweepResult
+from .sweeps.run import Budget as Budget
+from .sweeps.sweep import Sweep as Sweep
+from .sweeps.systems import SystemComparison as SystemComparison, compare_systems as compare_systems
 from .lab import Lab as Lab, connect as connect, systems_panel as systems_panel
-from .registry import backends as backends
+from .backends.registry import available_backends as available_backends
 from .schema import (
     Author as Author,
     ProsodyControl as ProsodyControl,
@@ -65,7 +65,7 @@ from .schema import (
 from .views.listening import listen as listen
 from .views.notebook import progress as progress
 from .views.plots import save_figure as save_figure
-from .voices.transcripts import align_words as align_words
+from .asr.transcripts import align_words as align_words
 
 __all__: list[str]
 

@@ -17,10 +17,10 @@ from voicelab.session import Session
 if TYPE_CHECKING:
     import pandas as pd
 
-    from voicelab.experiments.knobs import KnobCheck
-    from voicelab.experiments.metrics import Metric
-    from voicelab.experiments.runs.cache import Cache
-    from voicelab.experiments.sweeps.sweep import Sweep
+    from voicelab.metrics import Metric
+    from voicelab.runs.cache import Cache
+    from voicelab.sweeps.knobs import KnobCheck
+    from voicelab.sweeps.sweep import Sweep
     from voicelab.views.explore_panel import ExplorePanel
     from voicelab.views.knob_panel import KnobPanel
     from voicelab.views.systems_panel import SystemsPanel
@@ -41,9 +41,9 @@ def connect(
     """Return a Lab that speaks with the embedded voice, with the service at an address, or with any backend by its name.
 
     Args:
-        backend: ``"https://voice.example"`` for a service; ``"NAME:"`` or ``"NAME:ADDRESS"`` for what ``vl.backends()``
-            lists: ``"local:"`` is the embedded voice, ``"local:PATH"`` another checkpoint. The environment variable
-            VOICELAB_BASE_URL when not given; with neither, the embedded voice speaks, offline.
+        backend: ``"https://voice.example"`` for a service; ``"NAME:"`` or ``"NAME:ADDRESS"`` of
+            ``vl.available_backends()``: ``"local:"`` is the embedded voice, ``"local:PATH"`` another checkpoint. Without it
+            the environment variable VOICELAB_BASE_URL, else the embedded voice, offline.
         api_key: the service's key; from the environment when not given (VOICELAB_API_KEY for a service of the interface).
         device: where a backend of this machine runs ("cpu", "cuda"); chosen by itself when not given.
         model: synthesis model of every call, by the backend's own names; its default when not given.
@@ -109,7 +109,7 @@ class Lab(Session):
         Nothing runs yet. Raises RequestInvalid: whatever is wrong with a value or a combination, a voice too that the
         backend has not got.
         """
-        from voicelab.experiments.sweeps.sweep import sweep_of
+        from voicelab.sweeps.sweep import sweep_of
 
         for name, one in lab.items():
             if not isinstance(one, Session):
@@ -120,9 +120,9 @@ class Lab(Session):
     def check_knobs(self, *names: str, repeats: int = 3, seed: int = 0) -> KnobCheck:
         """Turn every field and knob of the backend, or those of ``names``, and say of each whether it does anything.
 
-        Some short texts are said ``repeats`` times with each value: see ``voicelab.experiments.knobs.check_knobs``.
+        Some short texts are said ``repeats`` times with each value: see ``voicelab.sweeps.knobs.check_knobs``.
         """
-        from voicelab.experiments.knobs import check_knobs
+        from voicelab.sweeps.knobs import check_knobs
 
         return check_knobs(self._backend, self.call("knobs"), names or None, repeats=repeats, seed=seed)
 
@@ -172,8 +172,8 @@ def systems_panel(
     Takes what ``compare_systems`` takes; systems can be left out there, and others opened by their address. Show it as a
     cell's last value. Raises ArgumentError for fewer than two systems.
     """
-    from voicelab.experiments.runs.cache import Cache
-    from voicelab.experiments.systems import SYSTEM_METRICS, check_systems
+    from voicelab.runs.cache import Cache
+    from voicelab.sweeps.systems import SYSTEM_METRICS, check_systems
     from voicelab.views.systems_panel import SystemsPanel
 
     check_systems(labs)
@@ -194,13 +194,13 @@ def _complete_values() -> None:
 def _wrap_backend(backend: Backend, cache: Cache | str | Path | bool | None, record: str | Path | None) -> Backend:
     """Return the backend behind a cache and a recording, where these are asked for. Raises StoreError."""
     if cache is not None and cache is not False:
-        from voicelab.experiments.runs.backends import CachedBackend
-        from voicelab.experiments.runs.cache import Cache
+        from voicelab.backends.runs import CachedBackend
+        from voicelab.runs.cache import Cache
 
         folder = None if cache is True else cache
         backend = CachedBackend(backend, folder if isinstance(folder, Cache) else Cache(folder))
     if record is not None:
-        from voicelab.experiments.runs.backends import RecordingBackend
+        from voicelab.backends.runs import RecordingBackend
 
         # Outermost, so that what the cache answers is in the recording too.
         backend = RecordingBackend(backend, record)

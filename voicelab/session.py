@@ -11,11 +11,11 @@ from types import MappingProxyType
 from typing import Any, Final, Self
 
 from voicelab.backend import Backend, SpeechStream, delete_voice, list_voices
+from voicelab.backends.registry import open_backend, split_address
 from voicelab.call import Call, Knob, Voice, Voices, completed, is_field, merged_defaults, short_name, voice_id
 from voicelab.capabilities import Capabilities, check_call
 from voicelab.clip import Clip
 from voicelab.errors import FieldError, RequestInvalid, shortened, suggestion
-from voicelab.registry import open_backend, split_address
 from voicelab.schema import MODELS, ReferenceAudio, TTSRequest, VoiceCreate, VoiceModel
 from voicelab.storage import Closing
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import voicelab
-from voicelab.experiments import statistics
-from voicelab.experiments.metrics import METRICS
+from voicelab import stats as statistics
+from voicelab.metrics import METRICS
 
 __all__ = ["PAGES", "Names", "public", "unplaced"]
 
@@ -77,48 +77,46 @@ PAGES: Mapping[str, Names] = {
                 "voicelab.backend.",
                 "voicelab.call.",
                 "voicelab.capabilities.",
-                "voicelab.registry.",
-                "voicelab.experiments.knobs.",
-                "voicelab.client.",
+                "voicelab.backends.registry.",
+                "voicelab.sweeps.knobs.",
+                "voicelab.backends.",
                 "voicelab.engine.",
-                "voicelab.experiments.runs.backends.",
+                "voicelab.backends.runs.",
             ),
         ),
-        "sweeps": Names(
-            "Sweeps", "A grid of requests. [How to sweep](../../how-to/sweep.md).", ("voicelab.experiments.sweeps.",)
-        ),
+        "sweeps": Names("Sweeps", "A grid of requests. [How to sweep](../../how-to/sweep.md).", ("voicelab.sweeps.",)),
         "runs": Names(
             "Takes, caches and runs",
             "What is kept of a run. [How to reproduce a study](../../how-to/reproduce-a-study.md).",
-            ("voicelab.clip.", "voicelab.experiments.runs.cache.", "voicelab.experiments.runs.run."),
-            ("voicelab.experiments.runs.replay",),
+            ("voicelab.clip.", "voicelab.runs.cache.", "voicelab.runs.run."),
+            ("voicelab.takes.replay",),
         ),
         "metrics": Names(
             "Metrics",
             "Figures of clips. [How to add one](../../how-to/add-a-metric.md).",
-            ("voicelab.experiments.metrics.",),
-            ("voicelab.experiments.metrics.metric", "voicelab.experiments.metrics.models"),
+            ("voicelab.metrics.",),
+            ("voicelab.metrics.metric", "voicelab.metrics.models"),
             _metrics,
         ),
         "statistics": Names(
             "Statistics",
-            "What a parameter does, and what listeners say. `from voicelab.experiments.statistics import …`",
-            ("voicelab.experiments.statistics.",),
+            "What a parameter does, and what listeners say. `from voicelab.stats import …`",
+            ("voicelab.stats.",),
             tuple(path for path in _STATISTICS if not path.endswith(".effects.effects")),
         ),
         "comparisons": Names(
             "Comparisons",
             "Clips side by side. [How to compare](../../how-to/compare.md).",
-            ("voicelab.experiments.collection.", "voicelab.experiments.comparison.", "voicelab.experiments.systems."),
+            ("voicelab.sweeps.collection.", "voicelab.takes.comparison.", "voicelab.sweeps.systems."),
         ),
         "listening": Names(
             "Listening tests",
             "[How to run one](../../how-to/listening-test.md).",
-            ("voicelab.experiments.listening.",),
+            ("voicelab.listening.",),
             (
                 "voicelab.views.listening.listening_page",
                 "voicelab.views.listening.ListeningWidget",
-                "voicelab.experiments.listening.webmushra",
+                "voicelab.listening.webmushra",
             ),
         ),
         "views": Names(

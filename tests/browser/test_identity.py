@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 LISTENING = """\
-from tests.experiments.listening.test_design import listening_test
+from tests.listening.test_design import listening_test
 def test(name):
     return vl.listen(vl.Ballot(listening_test("AB", items=1), f"{name}.sqlite3"))"""
 # Ids of panels that other elements have too, references that lead out of a panel, radio buttons of another's group.

@@ -174,9 +174,7 @@ BEGUN = {
 @pytest.mark.parametrize("name", BEGUN)
 def test_questions_of_a_listening_test_act_on_keys_and_cells_do_not(scratch: Scratch, name: str) -> None:
     kind, cell = BEGUN[name]
-    page = scratch.run(
-        f"{SETUP}\nfrom tests.experiments.listening.test_design import listening_test", cell, "after = 1"
-    )
+    page = scratch.run(f"{SETUP}\nfrom tests.listening.test_design import listening_test", cell, "after = 1")
     root = ".voicelab-listening"
     page.locator(f"{root} input").fill("Ada")
     page.locator(f"{root} button", has_text="Begin").click()

@@ -15,9 +15,9 @@ import pytest
 from PIL import Image
 
 from tests.browser.conftest import CUT, Jupyter, box_of, open_and_run, serious, shoot
-from tests.experiments.listening.test_design import listening_test
-from voicelab.experiments.listening.design import KINDS, Kind
-from voicelab.experiments.listening.votes import Ballot
+from tests.listening.test_design import listening_test
+from voicelab.listening.design import KINDS, Kind
+from voicelab.listening.votes import Ballot
 from voicelab.views.listening import listening_page
 
 if TYPE_CHECKING:
@@ -262,8 +262,8 @@ def test_a_browser_keeps_no_sound_of_a_test(address: tuple[str, Ballot]) -> None
 
 def test_two_views_of_one_test_in_a_notebook(page: Page, jupyter: Jupyter) -> None:
     cell = """
-from tests.experiments.listening.test_design import listening_test
-from voicelab.experiments.listening.votes import Ballot
+from tests.listening.test_design import listening_test
+from voicelab.listening.votes import Ballot
 from voicelab.views.listening import ListeningWidget
 ballot = Ballot(listening_test("MOS", items=1), "both.sqlite3")
 widget = ListeningWidget(ballot)

@@ -26,7 +26,7 @@ import voicelab as vl
 from tests.speechlike import speech_file
 from tests.tones import ToneBackend
 from voicelab.audio.sandbox import decode_apart
-from voicelab.experiments.runs.cache import Cache
+from voicelab.runs.cache import Cache
 from voicelab.lab import Lab
 lab = Lab(ToneBackend(lambda _: time.sleep(0.03)))
 clip = Lab(ToneBackend()).speak({TEXT!r}, seed=1)
@@ -98,7 +98,7 @@ SERVED = '''\
 import subprocess, sys, time
 from pathlib import Path
 import voicelab as vl
-from voicelab.experiments.runs.cache import Cache
+from voicelab.runs.cache import Cache
 from voicelab.service.keys import KeyStore
 PROGRAM = """
 import itertools, sys, time

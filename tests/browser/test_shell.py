@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 SETUP = """\
 import voicelab as vl
 from tests.tones import ToneBackend
-from voicelab.experiments.runs.cache import Cache
+from voicelab.runs.cache import Cache
 from voicelab.lab import Lab
 lab = vl.connect(seed=7)
 tones = Lab(ToneBackend())
@@ -46,7 +46,7 @@ panel""",
     "compare": "vl.compare(embedded=clip, marlow=other).panel()",
     "voices": "lab.voice_panel(clip)",
     "listening": """\
-from tests.experiments.listening.test_design import listening_test
+from tests.listening.test_design import listening_test
 vl.listen(vl.Ballot(listening_test("MUSHRA", items=1), "shell.sqlite3"))""",
     "player": "from voicelab.views.player import Player\nPlayer(clip)",
 }

@@ -17,12 +17,12 @@ import pytest
 
 from tests.browser.conftest import CHROMIUM, CUT, serious
 from tests.browser.test_listening import TEST, go_on, hear_all
-from tests.experiments.listening.test_design import listening_test
-from tests.experiments.listening.test_study import QUESTIONS
-from voicelab.experiments.listening.design import Kind
-from voicelab.experiments.listening.results import analyse
-from voicelab.experiments.listening.study import Study, check_answer
-from voicelab.experiments.listening.votes import Ballot
+from tests.listening.test_design import listening_test
+from tests.listening.test_study import QUESTIONS
+from voicelab.listening.design import Kind
+from voicelab.listening.results import analyse
+from voicelab.listening.study import Study, check_answer
+from voicelab.listening.votes import Ballot
 from voicelab.views.listening import listening_page
 
 if TYPE_CHECKING:

@@ -12,15 +12,15 @@ import pytest
 from tests.browser.conftest import LONG, Scratch, in_kernel, shoot, themed, until
 from tests.browser.figures import figure
 from tests.tones import ToneBackend
-from voicelab.experiments.runs.cache import Cache
 from voicelab.lab import Lab
+from voicelab.runs.cache import Cache
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 SETUP = """\
 from tests.tones import ToneBackend
-from voicelab.experiments.runs.cache import Cache
+from voicelab.runs.cache import Cache
 from voicelab.lab import Lab
 """
 GRID = ".voicelab-takes"
@@ -409,7 +409,7 @@ def test_a_take_is_opened_with_its_words(scratch: Scratch) -> None:
 
 VOICE = """\
 import voicelab as vl
-from voicelab.experiments.runs.cache import Cache
+from voicelab.runs.cache import Cache
 lab = vl.connect()
 panel = lab.sweep("The birch canoe slid on the smooth planks.", temperature=[0.4, 1],
                   voice=["clara", "marlow", "juno"], cache=Cache("cache-voice")).panel()

@@ -10,7 +10,7 @@ import pytest
 from tests.browser.conftest import LONG, Scratch, box_of, until
 from voicelab.audio.words import Words, WordTime
 from voicelab.clip import Clip
-from voicelab.experiments.comparison import compare
+from voicelab.takes.comparison import compare
 from voicelab.views.comparison_panel import comparison_bundle
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from tests.checks.conftest import Write, displayed, printed, shown
 from voicelab.checks import FIGURES, MASKS, NotebookLimits, check, update
 from voicelab.checks.compare import Masks, OutputComparison
 from voicelab.errors import RequestInvalid
-from voicelab.experiments.runs.replay import Tolerance
+from voicelab.takes.replay import Tolerance
 
 CLIP = "Clip(2.88 s, 44100 Hz, -26 dBFS, F0 102 Hz, mel -26 -39 -48 dB)"
 # What a cell shows as its last value, whatever its text.

@@ -17,7 +17,7 @@ from tests.checks.conftest import Write, printed, shown
 from voicelab.checks import check, update
 from voicelab.checks.compare import FIGURES, Masks, digests_in, moved, moved_picture, processor
 from voicelab.clip import Clip
-from voicelab.experiments.runs.replay import Tolerance
+from voicelab.takes.replay import Tolerance
 from voicelab.views.bundles import clip_text
 
 WAS = "Clip(2.88 s, 44100 Hz, -26 dBFS, F0 102 Hz, mel -26 -39 -48 dB)"

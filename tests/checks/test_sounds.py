@@ -13,8 +13,8 @@ from nbformat.v4 import new_output
 from voicelab.checks.compare import Masks, OutputComparison
 from voicelab.checks.sounds import ENCODING, moved_sound
 from voicelab.clip import Clip
-from voicelab.experiments.runs.replay import Tolerance
 from voicelab.lab import Lab, connect
+from voicelab.takes.replay import Tolerance
 
 TEXT = "The birch canoe slid on the smooth planks."
 OTHER = "Glue the sheet to the dark blue background."

@@ -10,8 +10,8 @@ from nbformat.v4 import new_output
 
 from voicelab.checks.compare import Masks, OutputComparison
 from voicelab.checks.timings import TIMINGS
-from voicelab.experiments.metrics.measure import METRICS
-from voicelab.experiments.runs.replay import Tolerance
+from voicelab.metrics.measure import METRICS
+from voicelab.takes.replay import Tolerance
 from voicelab.views.bundles import metric_label, table
 
 

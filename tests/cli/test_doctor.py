@@ -67,7 +67,7 @@ def test_a_transcript_without_errors_and_none_are_well(run: Any, monkeypatch: py
         def recognise(self, samples: object, rate: int) -> str:
             return "the birch canoe slid on the smooth planks"
 
-    monkeypatch.setattr("voicelab.voices.transcripts.default_recognizer", Exact)
+    monkeypatch.setattr("voicelab.asr.transcripts.default_recognizer", Exact)
     done = run.well("doctor")
     assert "WARNING" not in done.stdout
     assert done.stdout.splitlines()[-1] == "all is well"

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import voicelab
-from tests.onnx.test_piper import voice as piper_voice
+from tests.backends.test_piper import voice as piper_voice
 from tests.served import VOICELAB, serving, until
 from tests.tones import ToneBackend
 from voicelab.audio.formats import decode

@@ -12,16 +12,16 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from tests.onnx.test_piper import voice as piper_voice
+from tests.backends.test_piper import voice as piper_voice
 from tests.served import VOICELAB, until
 from tests.speechlike import RATE, speechlike
 from tests.tones import ToneBackend
+from voicelab.backends.runs import RecordingBackend, ReplayBackend
 from voicelab.call import Call
 from voicelab.clip import Clip
 from voicelab.errors import EngineError
-from voicelab.experiments.runs.backends import RecordingBackend, ReplayBackend
-from voicelab.experiments.runs.cache import Cache
-from voicelab.experiments.runs.run import Journal, load
+from voicelab.runs.cache import Cache
+from voicelab.runs.run import Journal, load
 from voicelab.schema import TTSRequest
 
 SPEC = """

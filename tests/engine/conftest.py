@@ -1,4 +1,4 @@
-"""Tiny models, and no gradients."""
+"""Fixtures: tiny models, without gradients."""
 
 from __future__ import annotations
 

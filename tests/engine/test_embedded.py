@@ -1,4 +1,4 @@
-"""The voice inside the package, held to what its figures promise."""
+"""The embedded voice: batching, tags, tones and resource use."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def embedded() -> Iterator[LocalBackend]:
         yield backend
 
 
-def test_batched_is_single(embedded: LocalBackend) -> None:
+def test_batch_equals_single_requests(embedded: LocalBackend) -> None:
     requests = [TTSRequest(text=text, format="wav") for text in TEXTS]
     alone = [embedded.synthesize(Call(request, seed=3)).clip().samples for request in requests]
     together = [embedded.synthesize(Call(request, seed=3)) for request in requests]
@@ -39,7 +39,7 @@ def test_batched_is_single(embedded: LocalBackend) -> None:
         assert float(np.abs(samples).max()) > 0.05
 
 
-def test_pauses_and_phoneme_spans_act_and_other_tags_are_named(embedded: LocalBackend) -> None:
+def test_pause_and_phoneme_tags_act_and_others_have_notes(embedded: LocalBackend) -> None:
     def said(text: str, **fields: Any) -> Any:
         return embedded.synthesize(Call(TTSRequest(text=text, format="wav", **fields), seed=3)).clip()
 
@@ -61,7 +61,7 @@ def test_pauses_and_phoneme_spans_act_and_other_tags_are_named(embedded: LocalBa
         said("The <|phoneme_start|>R EH1 D one.")
 
 
-def test_a_word_is_lengthened_where_a_tag_emphasises_it(embedded: LocalBackend) -> None:
+def test_emphasis_tag_lengthens_the_word(embedded: LocalBackend) -> None:
     text = "They paid $25. We {}never agreed<break/> to {}green tables."
 
     def said(first: str, second: str) -> Any:
@@ -84,7 +84,7 @@ def test_a_word_is_lengthened_where_a_tag_emphasises_it(embedded: LocalBackend) 
     assert late == ("[emphasis] did nothing: no word follows it",)
 
 
-def test_pinyin_says_how_a_syllable_sounds(embedded: LocalBackend) -> None:
+def test_pinyin_span_sets_the_pronunciation(embedded: LocalBackend) -> None:
     def said(text: str) -> Any:
         return embedded.synthesize(Call(TTSRequest(text=text, reference_id="mei", format="wav"), seed=3)).clip()
 
@@ -103,7 +103,7 @@ def test_pinyin_says_how_a_syllable_sounds(embedded: LocalBackend) -> None:
         {"condition_on_previous_chunks": False, "chunk_length": 100, "early_stop_threshold": 0.1},
     ],
 )
-def test_speech_that_is_cut_ends_without_a_click(embedded: LocalBackend, fields: dict[str, Any]) -> None:
+def test_cut_speech_fades_out(embedded: LocalBackend, fields: dict[str, Any]) -> None:
     longer = "These days a chicken leg is a rare dish, and nobody in the whole of this long street knows why."
     request = TTSRequest(text=f"{TEXTS[0]} {TEXTS[1]} {longer}", format="wav", **fields)
     clip = embedded.synthesize(Call(request, seed=3)).clip()
@@ -113,8 +113,8 @@ def test_speech_that_is_cut_ends_without_a_click(embedded: LocalBackend, fields:
     assert float(np.abs(clip.samples[-11:]).max()) < 1e-3  # the last quarter of a millisecond
 
 
-def test_who_is_forgotten_speaks_to_the_end_and_leaves_no_thread_and_no_model(embedded: LocalBackend) -> None:
-    """As when a cell with `lab = vl.connect()` is run again."""
+def test_unreferenced_backend_finishes_and_frees_threads_and_model(embedded: LocalBackend) -> None:
+    """As when a notebook cell with `lab = vl.connect()` is rerun."""
     request = TTSRequest(text=TEXTS[0], format="wav")
     whole = b"".join(embedded.synthesize(Call(request, seed=3)))
     threads = set(threading.enumerate())
@@ -135,7 +135,7 @@ def test_who_is_forgotten_speaks_to_the_end_and_leaves_no_thread_and_no_model(em
 
 
 def test_the_four_tones_differ_in_pitch(embedded: LocalBackend) -> None:
-    """A speaker at home in Mandarin: 1 is higher than 3, and 4 falls against 2; means over syllables, in semitones."""
+    """For a Mandarin speaker: tone 1 is higher than 3, and 4 falls relative to 2; means over syllables, in semitones."""
     if "zh" not in embedded.capabilities.languages:
         pytest.skip("this voice speaks no Mandarin")
     tones = _tones(embedded)
@@ -145,7 +145,7 @@ def test_the_four_tones_differ_in_pitch(embedded: LocalBackend) -> None:
 
 
 def _tones(backend: LocalBackend) -> dict[int, list[tuple[float, float]]]:
-    """Tone → (mean pitch, later half less the earlier one) of syllables that have a pitch."""
+    """Tone → (mean pitch, second half minus first half) of voiced syllables."""
     found: dict[int, list[tuple[float, float]]] = {tone: [] for tone in (1, 2, 3, 4)}
     sets = ("妈麻马骂", "八拔把爸", "衣移椅意", "书熟鼠树", "汤糖躺烫", "威围伟卫")
     for number, (letters, order) in enumerate(zip(sets, ("1234", "4321", "2413", "3142", "1432", "2341"), strict=True)):

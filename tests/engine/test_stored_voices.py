@@ -1,4 +1,4 @@
-"""Voices made with the engine: kept on disk, spoken with again after a restart, by their creator or by all."""
+"""Stored voices: persistence, re-encoding with other weights, and errors."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import pytest
 from tests.engine.tiny import make_codec, write_weights
 from tests.speechlike import RATE, speech_file, speechlike
 from voicelab.backend import Backend
+from voicelab.backends.runs import CachedBackend, RecordingBackend
 from voicelab.call import Call
 from voicelab.clip import Clip
 from voicelab.engine.local import LocalBackend
 from voicelab.errors import NotFound, RequestInvalid, StoreError
-from voicelab.experiments.runs.backends import CachedBackend, RecordingBackend
-from voicelab.experiments.runs.cache import Cache
 from voicelab.lab import Lab
+from voicelab.runs.cache import Cache
 from voicelab.schema import ReferenceAudio, TTSRequest, VoiceCreate
 from voicelab.voices.store import VoiceStore
 
@@ -59,7 +59,7 @@ def _said(backend: Backend, **fields: object) -> bytes:
     return b"".join(backend.synthesize(Call(TTSRequest.build(text="One dog.", format="pcm", **fields), seed=1)))
 
 
-def test_a_stored_voice_speaks_as_its_recordings_do_inline(start: Open) -> None:
+def test_stored_voice_equals_inline_references(start: Open) -> None:
     backend = start()
     voice = _create(backend, voices=(speech_file(2), speech_file(3, 220)), texts=("one", "two"))
     kept = backend._store.samples(voice, "local")
@@ -68,7 +68,7 @@ def test_a_stored_voice_speaks_as_its_recordings_do_inline(start: Open) -> None:
     assert inline != _said(backend)
 
 
-def test_it_is_there_after_a_restart_and_not_encoded_again(start: Open, home: Path) -> None:
+def test_stored_voice_survives_restart_without_encoding(start: Open, home: Path) -> None:
     first = start()
     voice = _create(first, description="low", tags=("calm",))
     record, said = first.get_voice(voice), _said(first, reference_id=voice)
@@ -80,7 +80,7 @@ def test_it_is_there_after_a_restart_and_not_encoded_again(start: Open, home: Pa
     assert _said(again, reference_id=voice) == said
 
 
-def test_it_is_kept_that_it_came_over_a_telephone(start: Open, home: Path) -> None:
+def test_telephone_band_is_stored(start: Open, home: Path) -> None:
     narrow = Clip(Clip(speechlike(2), RATE).resample(8_000).samples, 8_000).to_bytes("wav", sample_rate=8_000)
     first = start()
     voice = _create(first, voices=(narrow,))
@@ -93,7 +93,7 @@ def test_it_is_kept_that_it_came_over_a_telephone(start: Open, home: Path) -> No
     assert again.band == band
 
 
-def test_other_weights_encode_the_recordings_anew_and_once(start: Open, home: Path, tmp_path: Path) -> None:
+def test_other_weights_re_encode_once(start: Open, home: Path, tmp_path: Path) -> None:
     voice = _create(start())
     path = write_weights(tmp_path / "other.safetensors", make_codec(9))
     said = _said(start(path), reference_id=voice)
@@ -101,14 +101,14 @@ def test_other_weights_encode_the_recordings_anew_and_once(start: Open, home: Pa
     assert _said(start(path), reference_id=voice) == said
 
 
-def test_recordings_that_are_gone_are_told_to_other_weights(start: Open, home: Path, tmp_path: Path) -> None:
+def test_missing_recordings_are_an_error_with_other_weights(start: Open, home: Path, tmp_path: Path) -> None:
     voice = _create(start())
     shutil.rmtree(home / "voices" / "files")
     with pytest.raises(StoreError, match="missing"):
         _said(start(write_weights(tmp_path / "other.safetensors", make_codec(9))), reference_id=voice)
 
 
-def test_syntheses_that_are_delivered_are_counted(start: Open) -> None:
+def test_delivered_syntheses_are_counted(start: Open) -> None:
     backend = start()
     voice = _create(backend)
     for _ in range(3):
@@ -118,7 +118,7 @@ def test_syntheses_that_are_delivered_are_counted(start: Open) -> None:
     assert backend.get_voice(voice).task_count == 3
 
 
-def test_speaking_touches_no_disk(start: Open, home: Path) -> None:
+def test_synthesis_does_not_access_disk(start: Open, home: Path) -> None:
     backend = start()
     _said(backend, reference_id="ada")
     with pytest.raises(RequestInvalid, match="the voices here are ada"):
@@ -131,14 +131,14 @@ def test_speaking_touches_no_disk(start: Open, home: Path) -> None:
 
 
 @pytest.mark.parametrize("bad", [b"nothing", Clip(np.zeros(RATE, np.float32), RATE).to_bytes("wav")])
-def test_what_is_no_speech_leaves_nothing(start: Open, home: Path, bad: bytes) -> None:
+def test_invalid_recordings_leave_no_voice(start: Open, home: Path, bad: bytes) -> None:
     with pytest.raises(RequestInvalid) as caught:
         _create(start(), voices=(speech_file(2), bad), texts=("a", "b"))
     assert caught.value.errors[0].loc == ("body", "voices")
     assert not home.exists()
 
 
-def test_what_the_engine_cannot_make_is_left_failed(start: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engine_error_marks_the_voice_failed(start: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = start()
     short = RequestInvalid.of("references.0.audio", "the reference has less than 0.5 s of sound")
     monkeypatch.setattr(backend._family, "speaker", Mock(side_effect=short))
@@ -149,7 +149,7 @@ def test_what_the_engine_cannot_make_is_left_failed(start: Open, monkeypatch: py
         assert db.execute("SELECT state FROM voices").fetchall() == [("failed",)]
 
 
-def test_a_store_that_is_given_is_used_and_left_open(weights: Path, home: Path, tmp_path: Path) -> None:
+def test_passed_store_is_used_and_stays_open(weights: Path, home: Path, tmp_path: Path) -> None:
     with VoiceStore(tmp_path / "elsewhere") as store:
         backend = LocalBackend("cpu", weights=weights, voices=store)
         voice = _create(backend)
@@ -158,7 +158,7 @@ def test_a_store_that_is_given_is_used_and_left_open(weights: Path, home: Path, 
     assert not home.exists()
 
 
-def test_voices_of_this_machine_are_listed_also_behind_a_cache_and_a_recording(start: Open, tmp_path: Path) -> None:
+def test_local_voices_are_listed_through_cache_and_recorder(start: Open, tmp_path: Path) -> None:
     first, second = (_create(start(), title=title) for title in ("Ada", "Ben"))
     _create(start().acting_for("somebody"), visibility="unlist")
     kept = RecordingBackend(CachedBackend(start(), Cache(tmp_path / "cache")), tmp_path / "recording")

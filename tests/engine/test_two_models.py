@@ -1,4 +1,4 @@
-"""A checkpoint of two language models on one codec: real models of different sizes, their weights drawn at random."""
+"""A checkpoint of two language models on one codec, of different sizes and with random weights."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def two(tmp_path: Path) -> Iterator[LocalBackend]:
     made.close()
 
 
-def test_two_models_speak_each_its_own_way_with_the_same_voices(two: LocalBackend, tmp_path: Path) -> None:
+def test_two_models_differ_and_share_voices(two: LocalBackend, tmp_path: Path) -> None:
     assert two.capabilities.one_model is False
     large, small = (two.synthesize(Call(_request(), model=model, seed=3)).clip() for model in ("s2-pro", "s1"))
     assert large != small
@@ -58,7 +58,7 @@ def test_two_models_speak_each_its_own_way_with_the_same_voices(two: LocalBacken
     alone.close()
 
 
-def test_the_second_model_is_loaded_when_it_is_asked_for(two: LocalBackend) -> None:
+def test_second_model_is_loaded_on_first_request(two: LocalBackend) -> None:
     _bytes(two.synthesize(Call(_request(), seed=3)))
     assert two._models._parts.keys() == {"s2-pro"}
     threads = [two.synthesize(Call(_request(), model="s1", seed=3)) for _ in range(3)]
@@ -69,14 +69,14 @@ def test_the_second_model_is_loaded_when_it_is_asked_for(two: LocalBackend) -> N
         two.synthesize(Call(_request(), model="s1"))
 
 
-def test_a_change_of_the_second_model_is_another_fingerprint(two: LocalBackend, tmp_path: Path) -> None:
+def test_second_model_changes_the_fingerprint(two: LocalBackend, tmp_path: Path) -> None:
     checkpoint.save_small(tmp_path / checkpoint.S1_FILE, make_lm(7), checkpoint.load(tmp_path), {})
     other = LocalBackend("cpu", weights=tmp_path)
     assert other.capabilities.fingerprint != two.capabilities.fingerprint
     other.close()
 
 
-def test_a_stored_voice_serves_both_models(two: LocalBackend) -> None:
+def test_stored_voice_works_with_both_models(two: LocalBackend) -> None:
     voice = two.create_voice(VoiceCreate(title="Mine", voices=(speech_file(2),), texts=("said",), visibility="private"))
     said = [
         _bytes(two.synthesize(Call(_request(reference_id=voice.id), model=model, seed=1))) for model in ("s1", "s2-pro")

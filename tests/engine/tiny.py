@@ -1,4 +1,4 @@
-"""Members of the engine's family that are small enough for tests: real models, with weights drawn at random."""
+"""Tiny models of the embedded family with random weights."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ LIVELY = Settings(temperature=1.0, top_p=1.0, repetition_penalty=1.0)
 
 
 def make_codec(seed: int = 1) -> Codec:
-    """A codec whose decoder is lively although nothing has trained it, so that an error cannot hide in silence."""
+    """Make a codec with random weights whose output is loud, so that errors are not hidden by silence."""
     torch.manual_seed(seed)
     made = Codec(CODEC).eval().requires_grad_(False)
     for table in made.quantizer.tables:
@@ -59,13 +59,13 @@ def make_codec(seed: int = 1) -> Codec:
 
 
 def make_lm(seed: int = 2, config: LMConfig = LANGUAGE) -> LM:
-    """A language model that says nonsense."""
+    """Make a language model with random weights."""
     torch.manual_seed(seed)
     return LM(config).eval().requires_grad_(False)
 
 
 def write_weights(path: Path, codec: Codec | None = None, *names: str) -> Path:
-    """A checkpoint of a tiny model whose presets have these names."""
+    """Write a checkpoint of a tiny model with presets of these names."""
     voices = {VoicePreset(name, name.title()): speaker(i) for i, name in enumerate(names or ("ada",), 1)}
     checkpoint.save(path, codec or make_codec(), make_lm(), voices, {})
     return path
@@ -83,7 +83,7 @@ def sampler_of(settings: list[Settings]) -> Sampler:
 
 
 def phonemes(count: int, seed: int = 0) -> Phonemes:
-    """A segment of `count` phones drawn at random."""
+    """Make a segment of `count` random phones."""
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(1, len(PHONES), (count,), generator=generator).tolist()
     return Phonemes(tuple(ids), (1,) * count, (("word", 0, count),))
@@ -94,7 +94,7 @@ def speaker(seed: int = 0) -> Tensor:
 
 
 def voice(seed: int = 0) -> SpeakerFit:
-    """A speaker as the runner takes it."""
+    """Make a voice for the runner."""
     return SpeakerFit(speaker(seed), speaker(seed))
 
 
@@ -110,7 +110,7 @@ def sequence(
     group: Group | None = None,
     speaker_seed: int = 0,
 ) -> Sequence:
-    """A sequence with all its text."""
+    """Make a sequence with all its segments."""
     made = Sequence(voice(speaker_seed), settings, seed, max_frames, group)
     for segment in segments:
         made.add(segment)
@@ -119,17 +119,17 @@ def sequence(
 
 
 def begun(runner: PointerRunner, row: int, text: Phonemes, seed: int = 0, settings: Settings = LIVELY) -> PointerRow:
-    """A row that has a segment before it, and its state."""
+    """Admit a row with a segment; return its state."""
     runner.admit(row, voice(seed), settings, seed)
     runner.add_segment(row, text)
     return runner.rows[row]
 
 
 def stepped(runner: PointerRunner, rows: list[int]) -> list[list[int]]:
-    """The codes of a frame of each row."""
+    """Step rows and return their codes."""
     return [step.codes.tolist() for step in runner.step(rows) if step.codes is not None]
 
 
 def spoken(frames: list[Frame]) -> list[tuple[int, ...]]:
-    """The codes of frames, without the ends of segments."""
+    """Collect the codes of frames, without segment ends."""
     return [tuple(frame.codes.tolist()) for frame in frames if frame.codes is not None]

@@ -28,19 +28,19 @@ from starlette.exceptions import HTTPException
 
 from voicelab.audio.decoders import StreamDecoder
 from voicelab.audio.sandbox import decode_apart
+from voicelab.backends.onnx import GraphSession
+from voicelab.backends.openai import audio_of_events
+from voicelab.backends.wire import Answer, capabilities_of, failure, voice_of
 from voicelab.checks.check import check
-from voicelab.client.openai import audio_of_events
-from voicelab.client.wire import Answer, capabilities_of, failure, voice_of
 from voicelab.engine.dual.files import TensorFiles
 from voicelab.engine.pointer import checkpoint
 from voicelab.errors import VoicelabError
-from voicelab.experiments.listening.plan import Plan
-from voicelab.experiments.runs.folder import _CHECK, _check
-from voicelab.experiments.runs.run import load
-from voicelab.experiments.sweeps.spec import read_spec
-from voicelab.onnx.backend import GraphSession
+from voicelab.listening.plan import Plan
+from voicelab.runs.folder import _CHECK, _check
+from voicelab.runs.run import load
 from voicelab.schema import AudioFormat, TTSRequest, VoiceCreate
 from voicelab.service.requests import _Form, decode, form_fields
+from voicelab.sweeps.spec import read_spec
 
 CORPUS = Path(__file__).with_name("corpus")
 _LONGEST = 16_384

@@ -18,8 +18,9 @@ from tests.interface.rules import each, proves
 from tests.interface.sound import file
 from tests.interface.test_fields import OF_TYPE
 from tests.interface.wire import JSON, MSGPACK
+from voicelab.backends.caller import RetryPolicy
+from voicelab.backends.service import ServiceBackend
 from voicelab.call import Call
-from voicelab.client import RetryPolicy, ServiceBackend
 
 PCM = (8000 * np.sin(np.arange(44100 // 2) / 20)).astype("<i2").tobytes()
 REFERENCE = vl.ReferenceAudio(audio=b"bytes", text="A transcript.")

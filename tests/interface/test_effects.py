@@ -13,7 +13,7 @@ from tests.interface.rules import each, proves
 from tests.interface.sound import file, level, pitch, samples, seconds
 from tests.interface.uploads import SAID
 from tests.interface.wire import JSON, MSGPACK
-from voicelab.engine.text import normalize
+from voicelab.text import normalize
 
 LONG = "The boy ran. " * 3 + "Rice is often served in round bowls, and the juice of lemons makes fine punch too. " * 2
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.served import Service, call, read, reset_when_closed, tiny_engine, until
 from tests.service.conftest import Start
+from voicelab.backends.service import ServiceBackend
 from voicelab.call import Call
-from voicelab.client import ServiceBackend
 from voicelab.engine.local import LocalBackend
 from voicelab.schema import TTSRequest
 

@@ -16,11 +16,11 @@ from tests.served import Service, serving, tiny_engine
 from tests.service.conftest import Start
 from tests.tones import ToneBackend
 from voicelab.backend import Backend
+from voicelab.backends.openai import OpenAIBackend
+from voicelab.backends.runs import RecordingBackend, ReplayBackend
+from voicelab.backends.service import AsyncServiceBackend, ServiceBackend
 from voicelab.call import Call
-from voicelab.client import AsyncServiceBackend, ServiceBackend
-from voicelab.client.openai import OpenAIBackend
 from voicelab.engine.local import LocalBackend
-from voicelab.experiments.runs.backends import RecordingBackend, ReplayBackend
 from voicelab.schema import ReferenceAudio
 from voicelab.service.openapi import LONGEST_NOTES
 from voicelab.service.speech import header_of_notes

@@ -19,12 +19,12 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.experiments.listening.test_design import listening_test
-from tests.experiments.listening.test_study import FIRST, QUESTIONS, SECRET
+from tests.listening.test_design import listening_test
+from tests.listening.test_study import FIRST, QUESTIONS, SECRET
 from tests.served import PLAIN, program
-from voicelab.experiments.listening.results import analyse
-from voicelab.experiments.listening.study import Study, check_answer
-from voicelab.experiments.listening.votes import Ballot
+from voicelab.listening.results import analyse
+from voicelab.listening.study import Study, check_answer
+from voicelab.listening.votes import Ballot
 from voicelab.views.listening import listening_page
 
 

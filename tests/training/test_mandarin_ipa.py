@@ -42,7 +42,9 @@ def test_phonemes_equal_those_of_the_front_end(text: str, symbols: str) -> None:
 def test_round_trip_of_the_inventory() -> None:
     initials = {name[3:] for name in MANDARIN_PHONES if name[-1].isalpha() and name != "zh_rr"} | {""}
     finals = {name[3:-1] for name in MANDARIN_PHONES if name[-1].isdigit()}
-    tokens = set(json.loads((files("voicelab.onnx") / "kokoro_voices" / "symbols.json").read_text(encoding="utf-8")))
+    tokens = set(
+        json.loads((files("voicelab.backends") / "kokoro_voices" / "symbols.json").read_text(encoding="utf-8"))
+    )
     for initial, final, tone, erhua in product(initials, finals, range(1, 6), (False, True)):
         ambiguous = final in ("ng", "o", "uo", "ir", "iz") or (final == "er" and initial)
         if ambiguous:

@@ -30,9 +30,9 @@ from voicelab.errors import (
     StreamTruncated,
     VoicelabError,
 )
-from voicelab.experiments.statistics import effects
 from voicelab.lab import Lab
 from voicelab.schema import Author, SampleEntity, TTSRequest, VoiceModel
+from voicelab.stats import effects
 from voicelab.views.bundles import caption, clip_bundle, clip_picture, clip_text, effects_bundle, embedded_audio
 
 RATE = 24_000

@@ -13,11 +13,11 @@ import pytest
 
 from tests.tones import ToneBackend, until
 from voicelab.clip import Clip
-from voicelab.experiments.comparison import Comparison, compare
-from voicelab.experiments.metrics.level import loudness
-from voicelab.experiments.metrics.metric import Subject
 from voicelab.lab import Lab
+from voicelab.metrics.level import loudness
+from voicelab.metrics.metric import Subject
 from voicelab.schema import ReferenceAudio
+from voicelab.takes.comparison import Comparison, compare
 from voicelab.views.comparison_panel import ComparePanel, comparison_bundle
 
 

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import matplotlib as mpl
@@ -56,10 +57,11 @@ def test_every_cell_shows_its_figure(first: str, tmp_path: Any, monkeypatch: pyt
 def test_the_picture_of_an_output_changes_no_settings_while_it_is_drawn() -> None:
     """Panels draw in threads, where the settings of all of matplotlib are somebody else's."""
     names = ("text.color", "axes.facecolor", "xtick.labelsize", "interactive")
-    before, during = [mpl.rcParams[name] for name in names], set[str]()
+    settings: Mapping[str, Any] = mpl.rcParams
+    before, during = [settings[name] for name in names], set[str]()
 
     def look(*_: object) -> None:
-        during.update(name for name, value in zip(names, before, strict=True) if mpl.rcParams[name] != value)
+        during.update(name for name, value in zip(names, before, strict=True) if settings[name] != value)
 
     clip = Clip(np.sin(np.arange(8_000, dtype=np.float32) / 9), 16_000)
     sys.setprofile(look)

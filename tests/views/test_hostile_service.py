@@ -13,13 +13,13 @@ import ipywidgets
 import pytest
 from typer.testing import CliRunner
 
-from tests.client.conftest import QUICK, RECORD, Script, reply, script  # noqa: F401 - a fixture
-from tests.experiments.sweeps.test_sweep import sweep
+from tests.backends.conftest import QUICK, RECORD, Script, reply, script  # noqa: F401 - a fixture
+from tests.sweeps.test_sweep import sweep
 from tests.tones import ToneBackend
 from voicelab.audio.words import Words, WordTime
+from voicelab.backends.service import ServiceBackend
 from voicelab.call import Call
 from voicelab.cli import app
-from voicelab.client import ServiceBackend
 from voicelab.clip import Take, Timing
 from voicelab.errors import RequestInvalid, ServiceError
 from voicelab.lab import Lab

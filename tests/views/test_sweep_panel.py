@@ -17,9 +17,9 @@ from ipywidgets.widgets import widget as registry
 from tests.tones import DECLARED, ToneBackend, there, until
 from voicelab.capabilities import Price
 from voicelab.errors import ArgumentError, StoreError
-from voicelab.experiments.listening.results import analyse
-from voicelab.experiments.runs.cache import Cache
 from voicelab.lab import Lab
+from voicelab.listening.results import analyse
+from voicelab.runs.cache import Cache
 from voicelab.views.sweep_panel import ResultPanel, SweepPanel
 
 TEXT = "Eight notes, then some more."

@@ -12,9 +12,9 @@ import pytest
 from tests.tones import DECLARED, ToneBackend
 from voicelab.capabilities import Price
 from voicelab.clip import Clip
-from voicelab.experiments.runs.cache import Cache
-from voicelab.experiments.sweeps.result import SweepResult
 from voicelab.lab import Lab
+from voicelab.runs.cache import Cache
+from voicelab.sweeps.result import SweepResult
 from voicelab.views.bundles import BUDGET, embedded_audios
 from voicelab.views.sweep_tables import result_bundle
 

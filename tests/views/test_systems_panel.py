@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import voicelab as vl
-from tests.onnx.test_piper import voice as piper_voice
+from tests.backends.test_piper import voice as piper_voice
 from tests.tones import ToneBackend, until
 from voicelab.errors import ArgumentError
 from voicelab.views.systems_panel import SystemsPanel

@@ -12,8 +12,8 @@ import pytest
 
 from voicelab.clip import Clip
 from voicelab.errors import RequestInvalid, StoreError
-from voicelab.experiments.metrics import Metric
-from voicelab.experiments.sweeps.result import Row
+from voicelab.metrics import Metric
+from voicelab.sweeps.result import Row
 from voicelab.views.takes import COLUMNS, TakeRows, outline
 
 

@@ -10,15 +10,15 @@ import pytest
 from tests.audio.sounds import libsndfile_bytes
 from tests.speechlike import RATE, speech_file, speechlike
 from tests.voices.conftest import Spoken
+from voicelab.asr.transcripts import Recognizer
+from voicelab.audio.denoise import survey
 from voicelab.audio.samples import Samples, dbfs
 from voicelab.clip import Clip
 from voicelab.errors import RequestInvalid
 from voicelab.schema import VoiceCreate
 from voicelab.voices.intake import RATE as KEPT_RATE
 from voicelab.voices.intake import prepare_samples
-from voicelab.voices.recordings import survey
 from voicelab.voices.store import Sample
-from voicelab.voices.transcripts import Recognizer
 
 
 class Ear:

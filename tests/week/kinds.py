@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 from voicelab.call import Call
 from voicelab.clip import Take, Timing
 from voicelab.errors import AuthenticationError, NotFound, ServiceUnavailable, StoreError, VoicelabError
-from voicelab.experiments.runs.cache import Cache
-from voicelab.experiments.runs.run import Journal, load
+from voicelab.runs.cache import Cache
+from voicelab.runs.run import Journal, load
 from voicelab.schema import TTSRequest, VoiceCreate
 from voicelab.service.keys import KeyStore, well_formed
 from voicelab.voices.store import Sample, VoiceStore

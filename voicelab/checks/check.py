@@ -23,8 +23,8 @@ from typing import Any, Final
 from voicelab.checks.compare import FIGURES, Masks, OutputComparison, processor
 from voicelab.checks.lint import SKIP, Finding, NotebookLimits, code_cells, invisible, lint, requests, source_digest
 from voicelab.errors import MissingExtra
-from voicelab.experiments.runs.replay import Tolerance
 from voicelab.storage import write_atomic
+from voicelab.takes.replay import Tolerance
 
 _ELSEWHERE = (
     "its figures are from another kind of processor ({}; here {}), so figures, pictures and sounds are not compared"

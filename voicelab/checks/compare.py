@@ -31,7 +31,7 @@ from voicelab.checks.lint import WIDGET, mime_texts
 from voicelab.checks.sounds import moved_sound, sounds_in
 from voicelab.checks.timings import without_timings
 from voicelab.errors import RequestInvalid
-from voicelab.experiments.runs.replay import Tolerance
+from voicelab.takes.replay import Tolerance
 
 _NUMBER: Final = r"-?(?:\d+(?:\.\d+)?|inf)"
 _CLIP: Final = re.compile(

@@ -12,7 +12,7 @@ import numpy as np
 from voicelab.audio.analysis import mel
 from voicelab.clip import Clip
 from voicelab.errors import AudioError
-from voicelab.experiments.runs.replay import Tolerance
+from voicelab.takes.replay import Tolerance
 
 _EMBEDDED: Final = re.compile(r"data:audio/[^,\"'\s]*;base64,([0-9A-Za-z+/=]+)")
 # Between encoders, bit rates and formats of one sound the distance is below 0.6 dB; between two takes of a text, above 2.9.

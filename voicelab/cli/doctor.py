@@ -22,11 +22,11 @@ import typer
 from packaging.requirements import Requirement
 
 from voicelab.backend import Backend
+from voicelab.backends.registry import available_backends, installed_version, open_backend, requirements
 from voicelab.call import Call
 from voicelab.cli.console import say_line
 from voicelab.distribution import DISTRIBUTION, install_command
 from voicelab.errors import AuthenticationError, MissingExtra, ServiceError, VoicelabError
-from voicelab.registry import backends, installed_version, open_backend, requirements
 from voicelab.schema import FORMATS
 
 # Extras that whoever uses voicelab can want; the others are for those who work on it.
@@ -167,7 +167,7 @@ def _voice() -> Iterator[Diagnosis]:
 
 def _hearing(backend: Backend) -> Iterator[Diagnosis]:
     """The ASR model's transcript of a sentence by the embedded voice, with a warning where words differ."""
-    from voicelab.voices.transcripts import default_recognizer
+    from voicelab.asr.transcripts import default_recognizer
 
     with suppress(VoicelabError):  # the check of VOICELAB_RECOGNIZER says what is wrong
         ears = default_recognizer()
@@ -182,14 +182,14 @@ def _hearing(backend: Backend) -> Iterator[Diagnosis]:
 
 def _backends() -> Iterator[Diagnosis]:
     """What ``--backend`` and ``vl.connect`` can name."""
-    for item in backends():
+    for item in available_backends():
         note = f"to install: {item.install}" if item.install else ""
         yield Diagnosis(f"backend {item.name}", f"{item.form}: {item.summary}", note)
 
 
 def _recognizer() -> Iterator[Diagnosis]:
     """Who writes down what is said in recordings that come without a transcript."""
-    from voicelab.voices.transcripts import default_recognizer
+    from voicelab.asr.transcripts import default_recognizer
 
     name = "VOICELAB_RECOGNIZER"
     wanted = os.environ.get(name, "")
@@ -266,7 +266,8 @@ def _service() -> Iterator[Diagnosis]:
 
 def _service_problem(address: str, key: str | None) -> tuple[str, str]:
     """Ask a service for nothing, which costs nothing; return what is wrong, and what to do."""
-    from voicelab.client import RetryPolicy, ServiceBackend
+    from voicelab.backends.caller import RetryPolicy
+    from voicelab.backends.service import ServiceBackend
 
     try:
         with ServiceBackend(address, key, timeout=_ASK_S, retry=RetryPolicy(attempts=1)) as service:

@@ -13,9 +13,9 @@ from typing import Annotated, Any, cast, get_args
 
 import typer
 
+from voicelab.backends.registry import open_backend, split_address
 from voicelab.cli.console import Device, options_of, say_line, whole_number
 from voicelab.errors import RequestInvalid
-from voicelab.registry import open_backend, split_address
 from voicelab.service.keys import ApiKey, KeyStore, lifetime
 from voicelab.service.limits import VARIABLE, KeyLimits, Limits, describe_limits, read_limits
 from voicelab.service.record import LogForm, write_log
@@ -83,8 +83,8 @@ def listen(
 ) -> None:
     """Serve a listening study until Ctrl-C or SIGTERM; the same command goes on with it."""
     # With them come the libraries of notebooks and sounds, for which other commands need not wait.
-    from voicelab.experiments.listening.study import Study, listeners_text
-    from voicelab.experiments.listening.votes import Ballot
+    from voicelab.listening.study import Study, listeners_text
+    from voicelab.listening.votes import Ballot
     from voicelab.views.listening import listening_page
 
     study, stop = Study.load(folder), threading.Event()

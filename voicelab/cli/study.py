@@ -12,10 +12,10 @@ import typer
 
 from voicelab.cli.console import EXIT_INVALID, BackendAddress, Device, say_line
 from voicelab.errors import ExecutorError, MissingExtra, RequestInvalid, VoicelabError, shortened
-from voicelab.experiments.runs.cache import Cache
-from voicelab.experiments.sweeps.spec import read_spec
 from voicelab.lab import connect
+from voicelab.runs.cache import Cache
 from voicelab.storage import check_folder, check_writable, write_atomic
+from voicelab.sweeps.spec import read_spec
 
 Folder = Annotated[
     Path | None,
@@ -113,7 +113,7 @@ def _cluster(address: str | None) -> Iterator[Any]:
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from voicelab.experiments.runs.replay import ReplayReport, TakeComparison
+    from voicelab.takes.replay import ReplayReport, TakeComparison
 
 
 _LONGEST_TEXT = 40
@@ -141,9 +141,9 @@ def replay(
     """
     from rich.console import Console
 
-    from voicelab.experiments.runs.replay import check_seed_claim
-    from voicelab.experiments.runs.replay import replay as again
-    from voicelab.experiments.runs.run import load
+    from voicelab.runs.run import load
+    from voicelab.takes.replay import check_seed_claim
+    from voicelab.takes.replay import replay as again
 
     run = load(folder)
     with connect(backend or None, device=device) as lab:
@@ -232,9 +232,9 @@ def measure(
     jobs: Jobs = 1,
 ) -> None:
     """Measure recordings: a row for each, a column for each metric. Texts are in NAME.txt or NAME.lab beside them."""
-    from voicelab.experiments.metrics import BASIC
-    from voicelab.experiments.metrics import measure as table_of
-    from voicelab.experiments.tables import csv_bytes
+    from voicelab.metrics import BASIC
+    from voicelab.metrics import measure as table_of
+    from voicelab.tables import csv_bytes
     from voicelab.views.notebook import progress
 
     suffix = ".csv" if output is None else output.suffix.lower()
@@ -269,7 +269,7 @@ def compare(
     jobs: Jobs = 1,
 ) -> None:
     """Write a page of systems: their recordings at one loudness, what is measured of them, and how far they differ."""
-    from voicelab.experiments.collection import COLLECTED_METRICS, collect
+    from voicelab.sweeps.collection import COLLECTED_METRICS, collect
     from voicelab.views.notebook import progress
     from voicelab.views.sweep_tables import check_page
 

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import torch
 
+from voicelab.asr.transcripts import Recognizer, default_recognizer
 from voicelab.audio.encoders import StreamEncoder
 from voicelab.audio.prosody import ProsodyProcessor, stretch_words
 from voicelab.backend import DEFAULT_MAX_TEXT, SpeechStream, StreamSummary
@@ -32,7 +33,6 @@ from voicelab.schema import Model, ReferenceAudio, TTSRequest, VoiceCreate, Voic
 from voicelab.storage import Closing, ProcessOwner
 from voicelab.voices.intake import prepare_samples
 from voicelab.voices.store import LOCAL_OWNER, Sample, VoiceStore
-from voicelab.voices.transcripts import Recognizer, default_recognizer
 
 _LOG = logging.getLogger("voicelab.engine")
 REVISION = 14

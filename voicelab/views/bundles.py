@@ -26,13 +26,13 @@ from voicelab.capabilities import Capabilities
 from voicelab.clip import Clip, Take
 from voicelab.distribution import install_command
 from voicelab.errors import MissingExtra, RequestInvalid, ServiceError, VoicelabError
-from voicelab.experiments.knobs import KnobCheck
-from voicelab.experiments.metrics import METRICS, Tools
-from voicelab.experiments.metrics.words import recognizer_name
-from voicelab.experiments.runs.failures import error_message
-from voicelab.experiments.statistics.effects import ACTS, NOTHING, Effects, figure, p_value
-from voicelab.experiments.systems import SystemComparison
+from voicelab.metrics import METRICS, Tools
+from voicelab.metrics.words import recognizer_name
+from voicelab.runs.failures import error_message
 from voicelab.schema import VoiceModel
+from voicelab.stats.effects import ACTS, NOTHING, Effects, figure, p_value
+from voicelab.sweeps.knobs import KnobCheck
+from voicelab.sweeps.systems import SystemComparison
 from voicelab.views.plots import INK, LABEL_SIZE, plot_clips, png, use_ink
 
 BUDGET: Final = 1024 * 1024

@@ -15,9 +15,9 @@ from voicelab.audio.analysis import mel
 from voicelab.audio.samples import to_int16
 from voicelab.call import short_name
 from voicelab.clip import Clip
-from voicelab.experiments.comparison import Comparison
-from voicelab.experiments.metrics import BASIC, METRICS
-from voicelab.experiments.metrics.level import HOP_S
+from voicelab.metrics import BASIC, METRICS
+from voicelab.metrics.level import HOP_S
+from voicelab.takes.comparison import Comparison
 from voicelab.views.background import Task
 from voicelab.views.bundles import (
     BUDGET,

@@ -14,9 +14,9 @@ from voicelab.backend import Backend
 from voicelab.call import Call, short_name
 from voicelab.clip import Clip
 from voicelab.errors import Cancelled, RequestInvalid
-from voicelab.experiments.comparison import with_words
-from voicelab.experiments.sweeps.result import Row
 from voicelab.session import Session
+from voicelab.sweeps.result import Row
+from voicelab.takes.comparison import with_words
 from voicelab.views.background import Arrival, Debouncer, SpeechTask, Task
 from voicelab.views.bundles import clip_bundle
 from voicelab.views.controls import FIELDS, CallCode, Controls

@@ -11,8 +11,8 @@ import ipywidgets as w
 
 from voicelab.call import short_name
 from voicelab.errors import Cancelled, RequestInvalid
-from voicelab.experiments.knobs import KnobCheck, check_knobs, checked_names
 from voicelab.session import Session
+from voicelab.sweeps.knobs import KnobCheck, check_knobs, checked_names
 from voicelab.views.background import Task
 from voicelab.views.bundles import knob_check_bundle
 from voicelab.views.controls import field_label

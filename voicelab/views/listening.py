@@ -12,9 +12,9 @@ from typing import Any
 import anywidget
 
 from voicelab.errors import VoicelabError
-from voicelab.experiments.listening.study import CHECKS, RIGHT, Study, check_answer, check_trial, check_wav
-from voicelab.experiments.listening.votes import Ballot, BlindBallot, BlindTest
-from voicelab.service.listening import FILES, PAGE, serving
+from voicelab.listening.server import FILES, PAGE, serving
+from voicelab.listening.study import CHECKS, RIGHT, Study, check_answer, check_trial, check_wav
+from voicelab.listening.votes import Ballot, BlindBallot, BlindTest
 from voicelab.service.run import LOOPBACK
 from voicelab.storage import write_atomic
 from voicelab.views.panel import STATIC, SavedOutput, inlined, styled

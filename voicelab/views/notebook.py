@@ -272,7 +272,7 @@ def _values(keyword: str, text: str, namespace: Mapping[str, Any]) -> Iterable[s
 
 
 def _metrics() -> Iterable[str]:
-    from voicelab.experiments.metrics.measure import METRICS  # by then somebody measures
+    from voicelab.metrics.measure import METRICS  # by then somebody measures
 
     return METRICS
 

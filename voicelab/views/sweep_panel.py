@@ -16,15 +16,15 @@ import ipywidgets as w
 
 from voicelab.call import parse_value, short_name
 from voicelab.errors import RequestInvalid, VoicelabError
-from voicelab.experiments.listening.design import KINDS
-from voicelab.experiments.listening.votes import Ballot
-from voicelab.experiments.metrics import Metric, with_note
-from voicelab.experiments.statistics.effects import effects
-from voicelab.experiments.sweeps.axes import Grid
-from voicelab.experiments.sweeps.result import RowState, SweepResult, place, row_of, waiting_rows
-from voicelab.experiments.sweeps.run import CAPS, Budget, SweepRun
-from voicelab.experiments.sweeps.spec import axes_for, budget_of, retyped, texts_of, typed_axes
-from voicelab.experiments.sweeps.sweep import Sweep
+from voicelab.listening.design import KINDS
+from voicelab.listening.votes import Ballot
+from voicelab.metrics import Metric, with_note
+from voicelab.stats.effects import effects
+from voicelab.sweeps.axes import Grid
+from voicelab.sweeps.result import RowState, SweepResult, place, row_of, waiting_rows
+from voicelab.sweeps.run import CAPS, Budget, SweepRun
+from voicelab.sweeps.spec import axes_for, budget_of, retyped, texts_of, typed_axes
+from voicelab.sweeps.sweep import Sweep
 from voicelab.views.background import Debouncer, Task
 from voicelab.views.bundles import effects_bundle, error_html, table
 from voicelab.views.controls import field_help, field_label, seed_reason
@@ -487,7 +487,9 @@ class SweepPanel(SavedOutput, Panel):
             self._update_buttons()
             progress = run.progress
             left = f", about {progress.remaining_s:.0f} s left" if progress.remaining_s else ""
-            self.progress.report(". ".join((f"{progress}{left}", *run.notes)), progress.done / max(len(sweep), 1), "info")
+            self.progress.report(
+                ". ".join((f"{progress}{left}", *run.notes)), progress.done / max(len(sweep), 1), "info"
+            )
         styles = {"done": "success", "cancelled": "warning", "over budget": "warning"}
         self.form.check_again()
         self.progress.report(tone="danger" if run.progress.failed else styles.get(run.state, "danger"))

@@ -16,13 +16,13 @@ from typing import Final
 from voicelab.call import short_name
 from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, VoicelabError, shortened
-from voicelab.experiments.metrics import METRICS, Metric, listener_note, measure_rows
-from voicelab.experiments.metrics.measure import resolve
-from voicelab.experiments.sweeps.result import SweepResult, row_of
-from voicelab.experiments.sweeps.run import Outcome, estimate
-from voicelab.experiments.sweeps.sweep import Sweep
-from voicelab.experiments.systems import SystemComparison
+from voicelab.metrics import METRICS, Metric, listener_note, measure_rows
+from voicelab.metrics.measure import resolve
 from voicelab.storage import check_writable, on_disk, open_atomic
+from voicelab.sweeps.result import SweepResult, row_of
+from voicelab.sweeps.run import Outcome, estimate
+from voicelab.sweeps.sweep import Sweep
+from voicelab.sweeps.systems import SystemComparison
 from voicelab.views.bundles import (
     BUDGET,
     TableCell,

@@ -7,16 +7,16 @@ from typing import Any
 
 import ipywidgets as w
 
+from voicelab.backends.registry import available_backends, split_address
 from voicelab.call import parse_value
 from voicelab.errors import ArgumentError
-from voicelab.experiments.metrics import Metric, check_measuring
-from voicelab.experiments.runs.cache import Cache
-from voicelab.experiments.sweeps.run import Budget
-from voicelab.experiments.sweeps.spec import lines_of, texts_in
-from voicelab.experiments.sweeps.sweep import Sweep, sweep_of
-from voicelab.experiments.systems import SystemComparison
-from voicelab.registry import backends, split_address
+from voicelab.metrics import Metric, check_measuring
+from voicelab.runs.cache import Cache
 from voicelab.session import Session
+from voicelab.sweeps.run import Budget
+from voicelab.sweeps.spec import lines_of, texts_in
+from voicelab.sweeps.sweep import Sweep, sweep_of
+from voicelab.sweeps.systems import SystemComparison
 from voicelab.views.background import Task
 from voicelab.views.bundles import systems_bundle
 from voicelab.views.controls import seed_reason
@@ -40,7 +40,7 @@ class _SystemsForm(TextsForm):
         self._labs = dict(labs)
         self._cache = cache
         self.systems = w.VBox()
-        usable = [one for one in backends() if not one.install]
+        usable = [one for one in available_backends() if not one.install]
         self.address = control(
             w.Combobox,
             "Add",

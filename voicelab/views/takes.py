@@ -23,12 +23,12 @@ import traitlets
 from voicelab.call import short_name
 from voicelab.clip import Clip
 from voicelab.errors import RequestInvalid, VoicelabError
-from voicelab.experiments.comparison import with_words
-from voicelab.experiments.metrics import Metric, measure_rows
-from voicelab.experiments.metrics.measure import resolve
-from voicelab.experiments.runs.failures import error_message
-from voicelab.experiments.sweeps.axes import Grid
-from voicelab.experiments.sweeps.result import Row, RowState, comparison_of, matching, odd_one_out, ordered
+from voicelab.metrics import Metric, measure_rows
+from voicelab.metrics.measure import resolve
+from voicelab.runs.failures import error_message
+from voicelab.sweeps.axes import Grid
+from voicelab.sweeps.result import Row, RowState, comparison_of, matching, odd_one_out, ordered
+from voicelab.takes.comparison import with_words
 from voicelab.views.background import Task
 from voicelab.views.bundles import error_html, format_figure, metric_label
 from voicelab.views.comparison_panel import ComparePanel

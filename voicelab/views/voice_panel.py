@@ -15,6 +15,7 @@ import anywidget
 import ipywidgets as w
 from IPython.core.getipython import get_ipython
 
+from voicelab.asr.transcripts import default_recognizer
 from voicelab.audio.formats import MAX_BYTES
 from voicelab.call import Call
 from voicelab.clip import Clip
@@ -39,7 +40,6 @@ from voicelab.views.panel import (
 )
 from voicelab.views.player import Player
 from voicelab.voices.intake import MAX_FILES, prepare_samples
-from voicelab.voices.transcripts import default_recognizer
 
 _TITLE: Final = "My voice"
 _HEAD: Final = '<div class="voicelab-heading">{}</div>'

@@ -12,15 +12,15 @@ from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
+from voicelab.asr.transcripts import MATCHING, Aligner, Recognizer, default_aligner
+from voicelab.audio.denoise import enhance, survey
 from voicelab.audio.samples import Samples, resample
 from voicelab.audio.sandbox import Sandbox, decode_apart
 from voicelab.clip import Clip
 from voicelab.distribution import DISTRIBUTION
 from voicelab.errors import AudioError, FieldError, RequestInvalid
 from voicelab.schema import VoiceCreate
-from voicelab.voices.recordings import enhance, survey
 from voicelab.voices.store import Sample
-from voicelab.voices.transcripts import MATCHING, Aligner, Recognizer, default_aligner
 
 MAX_FILES = 20
 """Voice files in one voice model."""

@@ -167,7 +167,7 @@ def test_unread_stream_is_paused(scheduler: Scheduler) -> None:
     scheduler.submit(unread)
     frames = unread.frames()
     next(frames)
-    until(unread.held)
+    until(unread.paused)
     time.sleep(0.1)
     assert unread._out.qsize() <= MAX_UNREAD_FRAMES + 1
     for _ in range(3 * MAX_UNREAD_FRAMES):  # reading resumes the stream
@@ -184,7 +184,7 @@ def test_paused_streams_yield_their_rows_and_resume(begin: Begin) -> None:
     scheduler = begin(2)
     unread = [sequence(*text, seed=i) for i, text in enumerate(texts)]
     scheduler.submit(*unread)
-    until(lambda: all(one.held() for one in unread))
+    until(lambda: all(one.paused() for one in unread))
     for frames in say(scheduler, *[sequence(phonemes(30, i), seed=i) for i in range(5)]):
         assert frames[-1].ending == "text"
     assert sum(scheduler.load) == 2
@@ -211,7 +211,7 @@ def test_parked_sequence_can_be_cancelled(begin: Begin) -> None:
     scheduler = begin(1)
     unread = sequence(*[phonemes(500, i) for i in range(50)])
     scheduler.submit(unread)
-    until(unread.held)
+    until(unread.paused)
     assert say(scheduler, sequence(phonemes(3)))[0]
     unread.cancel()
     scheduler.notify()

@@ -1,4 +1,4 @@
-"""Whoever runs these tests accepts the license of weights drawn at random."""
+"""Accept the licenses for weights drawn at random."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damages a tiny folder of open weights at random, again and again, and says what became of each: run as a program.
+"""Damage a tiny folder of open weights at random, repeatedly, and report the outcomes; run as a program.
 
     python -m tests.engine.dual.damage FOLDER FIRST COUNT
 
@@ -37,11 +37,11 @@ HOSTILE += [[], {}, [0], {"a": 1}]
 SIZES = (1, 8, 512, 8192)
 STATUS = Path("/proc/self/status")
 HEALTHY_S, HANGS_S = 120.0, 20.0
-"""After which it ends, and says where it hangs: for the imports and the first speech on a busy machine, and for a damage."""
+"""Timeouts with a stack dump: for imports and the first synthesis on a busy machine, and for a damaged folder."""
 
 
 def write_folders(home: Path) -> None:
-    """The healthy ones: shards with an index, one file of safetensors, a ``.pth`` with a table of byte pairs."""
+    """Write healthy folders: indexed shards, one safetensors file, a ``.pth`` with a byte-pair table."""
     small = replace(TINY, encoder_strides=(4,), decoder_strides=(4,), encoder_layers=1, layers=1, halvings=1)
     for name in ("shards", "single", "pth"):
         folder = write_model(home / name, "s1" if name == "pth" else "s2-pro")
@@ -54,7 +54,7 @@ def write_folders(home: Path) -> None:
 
 
 def damage(folder: Path, chance: random.Random) -> str:
-    """Spoils one file of a folder, and says how."""
+    """Damage a file of a folder; return a description."""
     path = chance.choice(sorted(folder.iterdir()))
     data = path.read_bytes()
     path.unlink()
@@ -70,13 +70,13 @@ def damage(folder: Path, chance: random.Random) -> str:
 
 
 def _place(data: bytes, chance: random.Random) -> int:
-    """Often near the beginning or the end, where what describes the rest stands."""
+    """Draw an offset, often near the beginning or end, where headers are."""
     near = min(len(data), 4096)
     return chance.choice([chance.randrange(len(data)), chance.randrange(near), len(data) - 1 - chance.randrange(near)])
 
 
 def _bytes(path: Path, data: bytes, chance: random.Random) -> str:
-    """Flips bits of it, or cuts it, or makes a piece of it zeros, or repeats one."""
+    """Flip bits, truncate, zero or repeat a region."""
     kind, start, size = (
         chance.choice(["flip", "flip", "cut", "zero", "double"]),
         _place(data, chance),
@@ -117,7 +117,7 @@ def _nest(path: Path, _: bytes, chance: random.Random) -> None:
 
 
 def _spoil(value: Any, chance: random.Random) -> str:
-    """Changes one thing anywhere in what a JSON file says."""
+    """Change one value of a JSON document."""
     at, name = value, None
     while isinstance(at, dict | list) and at:
         name = chance.choice(list(at) if isinstance(at, dict) else list(range(len(at))))
@@ -194,14 +194,14 @@ def _pth(path: Path, data: bytes, chance: random.Random) -> str:
 
 
 def _memory(field: str) -> float:
-    """MB of a line of the process's status; 0 where the system keeps none."""
+    """Read a line of the process status in MB; 0 if unavailable."""
     if not STATUS.exists():
         return 0.0
     return next(int(line.split()[1]) / 1024 for line in STATUS.read_text().splitlines() if line.startswith(field))
 
 
 def use(folder: Path, store: VoiceStore, *, check: bool) -> str:
-    """All that is done with weights: checked or not, opened, a recording encoded, a sentence spoken. What came of it."""
+    """Check, open, encode and synthesize with a folder; return the outcome."""
     files = {path.name for path in folder.iterdir()} | {folder.name, "codec", "tokenizer"}
     try:
         if check:
@@ -219,7 +219,7 @@ def use(folder: Path, store: VoiceStore, *, check: bool) -> str:
 
 
 def outcomes(home: Path, first: int, count: int) -> Iterator[dict[str, Any]]:
-    """What came of each damage, with its seconds, and the memory that it took beyond what was there before."""
+    """Run damages; yield each outcome with its seconds and additional memory."""
     if not (home / "pth").exists():
         write_folders(home)
     with VoiceStore(home / "voices") as store:

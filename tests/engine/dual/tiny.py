@@ -1,4 +1,4 @@
-"""Checkpoints in the hub's layouts that are small enough for tests, with weights drawn at random and tokenizers of bytes."""
+"""Tiny checkpoints in the published layouts, with random weights and byte tokenizers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FAST = {"n_layer": 2, "n_head": 4, "n_local_heads": 2, "dim": 32, "head_dim": 8
 
 
 def config_json(model: Model, **changes: Any) -> dict[str, Any]:
-    """What stands in ``config.json``; `changes` of fields of its top level, or of those in a part of it."""
+    """Make the values of ``config.json``; `changes` override fields of the top level or of a section."""
     if model == "s2-pro":
         slow = {**_SHARED, **_SLOW, "vocab_size": VOCABULARY, "max_seq_len": POSITIONS, "attention_qk_norm": True}
         fast = {**_SHARED, **_FAST, "head_dim": 16, "vocab_size": ENTRIES, "max_seq_len": CODEBOOKS + 1}
@@ -55,12 +55,12 @@ def config_json(model: Model, **changes: Any) -> dict[str, Any]:
 
 
 def config_of(model: Model, **changes: Any) -> DualConfig:
-    """The configuration of `config_json`."""
+    """Parse `config_json`."""
     return DualConfig.of(config_json(model, **changes))
 
 
 def tensors_of(config: DualConfig, seed: int = 0) -> dict[str, Tensor]:
-    """Lively weights by their common names, so that every fact of the arithmetic shows in the logits."""
+    """Make random weights by common name, large enough that every change of the arithmetic changes the logits."""
     generator = torch.Generator().manual_seed(seed)
     tensors = {}
     for name, shape in shapes_of(config).items():
@@ -70,25 +70,25 @@ def tensors_of(config: DualConfig, seed: int = 0) -> dict[str, Tensor]:
 
 
 def model_of(config: DualConfig, tensors: Mapping[str, Tensor], dtype: torch.dtype = torch.float32) -> DualLM:
-    """The model over the tensors."""
+    """Make the model of the tensors."""
     return DualLM(config, lambda name, *_: tensors[name].to(dtype), speech_of(config), config.slow.positions)
 
 
 def speech_of(config: DualConfig) -> tuple[int, int, int]:
-    """Ids of the first and the last speech token, and of the end."""
+    """Return the ids of the first and last speech token, and of the end."""
     return config.speech or (SPEECH[0], SPEECH[0] + config.entries - 1, SPEECH[2])
 
 
 def twin_of(
     config: DualConfig, tensors: Mapping[str, Tensor], of: Any = twin, speech: tuple[int, int, int] | None = None
 ) -> Twin:
-    """The twin over the same tensors, `of` a module of twins; `speech` where ids are not those of `config_json`."""
+    """Make the twin of the same tensors, from module `of`; `speech` overrides the ids of `config_json`."""
     made: Twin = of.Twin(config, tensors, speech or speech_of(config))
     return made
 
 
 def write_model(folder: Path, model: Model, seed: int = 0, dtype: torch.dtype = torch.float32, **changes: Any) -> Path:
-    """A model's folder in the hub's layout, but for the codec."""
+    """Write a model's folder in the published layout, without the codec."""
     folder.mkdir(parents=True, exist_ok=True)
     values = config_json(model, **changes)
     (folder / "config.json").write_text(json.dumps(values))
@@ -107,7 +107,7 @@ def write_model(folder: Path, model: Model, seed: int = 0, dtype: torch.dtype = 
 
 
 def write_table(folder: Path, pairs: tuple[bytes, ...] = ()) -> None:
-    """S1-mini's tokenizer: all bytes, then longer pieces by rank; the ids of special tokens follow."""
+    """Write S1-mini's tokenizer: all bytes, then merges by rank, then special tokens."""
     pieces = [*(bytes([i]) for i in range(256)), *pairs]
     lines = [base64.b64encode(piece) + b" %d" % rank for rank, piece in enumerate(pieces)]
     (folder / "tokenizer.tiktoken").write_bytes(b"\n".join([*lines, b"= 99999"]))
@@ -123,7 +123,7 @@ def _hub_name(name: str) -> str:
 
 
 def _hub_tokenizer() -> tokenizers.Tokenizer:
-    """Bytes for themselves."""
+    """Write a byte tokenizer."""
     letters = _byte_letters()
     tokenizer = tokenizers.Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(letters)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -133,7 +133,7 @@ def _hub_tokenizer() -> tokenizers.Tokenizer:
 
 
 def _byte_letters() -> list[str]:
-    """The letter that stands for each byte in a byte-level vocabulary (GPT-2's table)."""
+    """Map bytes to the letters of GPT-2's byte-level vocabulary."""
     shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = iter(range(256, 512))
     return [chr(byte) if byte in shown else chr(next(others)) for byte in range(256)]

@@ -1,4 +1,4 @@
-"""Codecs in the hub's layout that are small enough for tests, with weights drawn at random."""
+"""Tiny codecs in the published layout, with random weights."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ TINY = CodecSizes(
     decoder_width=24,
     decoder_strides=(3, 2),
 )
-"""24 samples a frame; the encoder's own window, so that 3,600 samples are more than it sees."""
+"""24 samples per frame; 3,600 samples exceed the encoder's window."""
 REAL_TIME = replace(TINY, encoder_width=8, encoder_strides=(2, 4, 8, 8), decoder_width=32, decoder_strides=(8, 8, 4, 2))
-"""2,048 samples a frame, as the published one: recordings of seconds are few positions of a model."""
+"""2,048 samples per frame, as published, so that seconds of audio are few positions."""
 
 
 def tiny_tensors(sizes: CodecSizes = TINY, seed: int = 0) -> dict[str, Tensor]:
-    """The tensors of a lively codec, by the names of the hub's file: weight norms of both forms."""
+    """Make random codec tensors by published name, with weight norms of both forms."""
     generator = torch.Generator().manual_seed(seed)
     with torch.device("meta"):
         parameters = dict(DualCodec(sizes).named_parameters())
@@ -58,7 +58,7 @@ def _drawn(name: str, shape: torch.Size, generator: torch.Generator) -> Tensor:
 
 
 def has_weight_norm(name: str, shape: torch.Size) -> bool:
-    """Whether the hub's file has a tensor as gain and direction."""
+    """Whether the published file stores a tensor as gain and direction."""
     return len(shape) == 3 and name.endswith("weight") and "sample" not in name
 
 
@@ -74,7 +74,7 @@ def _stored(name: str, weight: Tensor, generator: torch.Generator) -> dict[str, 
 
 
 def save_codec(path: Path, tensors: Mapping[str, Tensor], form: str = "hub", sizes: CodecSizes = TINY) -> Path:
-    """Writes `codec.pth`, and beside it what no tensor tells, in the hub's form, or ``plain``."""
+    """Write `codec.pth` and `sizes.json`, in the published form or ``plain``."""
     untold = {"window": sizes.window, "encoder_window": sizes.encoder_window, "head_dim": sizes.head_width}
     path.with_name("sizes.json").write_text(json.dumps(untold))
     stored: Mapping[str, object] = tensors

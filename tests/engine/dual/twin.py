@@ -1,4 +1,4 @@
-"""Language model and codec written down once more, plainly, slowly, in float64: what the quick ones are compared with.
+"""Plain float64 reimplementations of language model and codec, as references for the fast ones.
 
 Written from the facts alone, without state or modules, and for whole signals only. `turned_round` states one of the facts
 wrongly: a comparison that does not notice it would prove nothing.
@@ -23,7 +23,7 @@ from voicelab.engine.dual.config import DualConfig, TowerConfig
 
 
 def turned_round(old: str, new: str) -> Any:
-    """This module with a piece of its source replaced wherever it stands."""
+    """Reload this module with a part of its source replaced."""
     source, made = inspect.getsource(sys.modules[__name__]), ModuleType(__name__)
     assert old in source
     exec(source.replace(old, new), made.__dict__)  # noqa: S102 - the source is ours
@@ -31,7 +31,7 @@ def turned_round(old: str, new: str) -> Any:
 
 
 class Heads(NamedTuple):
-    """What `layer` has to know of a transformer of the codec; the language model's configuration has the same names."""
+    """Sizes that `layer` needs of a codec transformer; names as in the language model's configuration."""
 
     heads: int
     kv_heads: int
@@ -97,7 +97,7 @@ class Twin:
         self.w, self.c = {name: tensor.double() for name, tensor in tensors.items()}, config
         self.begin, self.end, self.stop = speech
         self.speech = [*range(self.begin, self.end + 1), self.stop]
-        """Ids that may be chosen first: speech, and the end of it."""
+        """Ids of speech tokens and the end of speech."""
 
     def embed(self, column: Tensor) -> Tensor:
         token, *codes = column.tolist()
@@ -110,7 +110,7 @@ class Twin:
         return x
 
     def slow(self, columns: Tensor) -> tuple[Tensor, Tensor]:
-        """Columns (n, 1 + codebooks) → logits (n, vocabulary) and what the fast transformer is given (n, width)."""
+        """Compute logits (n, vocabulary) and fast transformer inputs (n, width) of columns (n, 1 + codebooks)."""
         state = torch.stack([self.embed(column) for column in columns])
         for i in range(self.c.slow.layers):
             state = layer(state, self.w, f"layers.{i}", self.c.slow)
@@ -122,7 +122,7 @@ class Twin:
         return normed @ head.T, given
 
     def codes(self, given: Tensor, first: int, pick: Callable[[Tensor], int]) -> list[int]:
-        """All codes of a frame, in passes of their own: nothing is kept from one to the next."""
+        """Generate the codes of a frame without a cache."""
         x, codes = [given], [first]
         for _ in range(1, self.c.codebooks):
             x.append(self.w["fast_embeddings.weight"][codes[-1]])
@@ -142,7 +142,7 @@ class Twin:
         *,
         twice: bool,
     ) -> Tensor:
-        """The first `count` frames (n, codebooks) after a prompt; fewer where speech ends.
+        """Generate up to `count` frames (n, codebooks) after a prompt; fewer if speech ends.
 
         `settings` are temperature and top_p; `randomness(frame)` gives the uniform numbers of a frame: two for each id of
         `speech`, one for each code to choose from. `twice`: whether what repeats is drawn once more.
@@ -171,7 +171,7 @@ class Twin:
 
 
 def draw(logits: Tensor, u: Tensor, temperature: float, top_p: float, top_k: int = 30) -> int:
-    """One draw, entry by entry."""
+    """Draw an entry."""
     p = logits.softmax(0)
     kept, total = list[int](), 0.0
     for rank, entry in enumerate(logits.argsort(descending=True, stable=True).tolist()):
@@ -186,7 +186,7 @@ def draw(logits: Tensor, u: Tensor, temperature: float, top_p: float, top_k: int
 
 
 class CodecTwin:
-    """A codec by its tensors' plain names, weight norms not folded."""
+    """A codec by plain tensor names, weight norms not folded."""
 
     def __init__(self, tensors: Weights, sizes: CodecSizes) -> None:
         self.w, self.sizes = {name: tensor.double() for name, tensor in tensors.items()}, sizes
@@ -195,7 +195,7 @@ class CodecTwin:
         self.codebooks = [first, *(f"quantizer.quantizer.quantizers.{i}" for i in range(others))]
 
     def latents(self, samples: Tensor) -> Tensor:
-        """(time,) → (latent, frames), what the quantizer is given."""
+        """Encode (time,) to latents (latent, frames) before quantization."""
         strides = self.sizes.encoder_strides
         x = F.pad(samples.double(), (0, -len(samples) % (math.prod(strides) * 4)))[None]
         x = self.conv("encoder.block.0", x)
@@ -211,7 +211,7 @@ class CodecTwin:
         return self.transformer("quantizer.pre_module", x, self.sizes.window)
 
     def encode(self, samples: Tensor) -> Tensor:
-        """(time,) → (frames, codebooks)."""
+        """Encode (time,) to codes (frames, codebooks)."""
         rest, codes = self.latents(samples), []
         for name in self.codebooks:
             table, query = self.w[f"{name}.codebook.weight"], self.conv(f"{name}.in_proj", rest, of="").T
@@ -220,7 +220,7 @@ class CodecTwin:
         return torch.stack(codes, 1)
 
     def decode(self, codes: Tensor) -> Tensor:
-        """(frames, codebooks) → (time,)."""
+        """Decode codes (frames, codebooks) to (time,)."""
         entries = [self.entry(name, column) for name, column in zip(self.codebooks, codes.T, strict=True)]
         x = self.transformer("quantizer.post_module", torch.stack(entries).sum(0), self.sizes.window)
         for i in (0, 1):

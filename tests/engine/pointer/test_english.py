@@ -22,8 +22,8 @@ from voicelab.engine.pointer.english import (
     plural,
 )
 from voicelab.engine.pointer.front import FrontEnd
-from voicelab.engine.text.clean import pairs
 from voicelab.errors import WeightsError
+from voicelab.text.clean import pairs
 
 
 def _stub(word: str) -> tuple[str, ...]:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from voicelab.engine.pointer.config import ALL_PHONES, PAUSES, Phonemes
 from voicelab.engine.pointer.english import Lexicon
 from voicelab.engine.pointer.front import FrontEnd, flags_of
-from voicelab.engine.text import as_written, normalize
 from voicelab.errors import MissingExtra
+from voicelab.text import as_written, normalize
 
 
 def _stub(word: str) -> tuple[str, ...]:

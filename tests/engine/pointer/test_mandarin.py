@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from voicelab.engine.pointer.config import ALL_PHONES, MANDARIN_PHONES, PHONES
 from voicelab.engine.pointer.mandarin import Syllable, read
-from voicelab.engine.text import normalize
+from voicelab.text import normalize
 
 
 def _said(text: str) -> str:

@@ -225,7 +225,7 @@ class Worker:
                 self._active.append(sequence)
 
     def _can_speak(self, sequence: Sequence) -> bool:
-        if sequence.held():
+        if sequence.paused():
             return False
         if sequence.speaking:
             return True

@@ -103,7 +103,7 @@ class Sequence:
     takes the GIL from the engine's. A segment's first frame and its end are delivered at once."""
 
     def __post_init__(self) -> None:
-        self._held = False
+        self._paused = False
         self.waiting: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._out: queue.SimpleQueue[list[Frame] | BaseException | None] = queue.SimpleQueue()
         self._pile: list[Frame] = []
@@ -148,13 +148,13 @@ class Sequence:
         """Number of frames that the reader has not taken."""
         return self._frames_put - self._frames_read
 
-    def held(self) -> bool:
+    def paused(self) -> bool:
         """Whether the stream is paused because its reader is too far behind. Called by the scheduler."""
         if self.group is not None and self.group.in_step:
             return False
         # Evaluated each time: the reader may have caught up without calling on_room.
-        self._held = (self._held or self.unread >= MAX_UNREAD_FRAMES) and self.unread > MAX_UNREAD_FRAMES // 2
-        return self._held
+        self._paused = (self._paused or self.unread >= MAX_UNREAD_FRAMES) and self.unread > MAX_UNREAD_FRAMES // 2
+        return self._paused
 
     def frames(self) -> Iterator[Frame]:
         """Yield frames as they are made.
@@ -176,6 +176,6 @@ class Sequence:
                 raise item
             for frame in item:
                 self._frames_read += frame.codes is not None
-                if self._held and self.unread <= MAX_UNREAD_FRAMES // 2 and self.on_room is not None:
+                if self._paused and self.unread <= MAX_UNREAD_FRAMES // 2 and self.on_room is not None:
                     self.on_room()
                 yield frame

@@ -140,7 +140,7 @@ _MAX_BLOCK_FRAMES = 24
 """Maximum frames per block of a decoding batch, for the memory estimate."""
 _MAX_HOP = 1 << 16
 _TF32 = False
-"""Whether convolutions on CUDA devices use TF32: torch's default is True, for the whole process."""
+"""Whether convolutions on CUDA devices use TF32: torch's default is True, process-wide."""
 COMPILING: Mapping[str, bool] = {"emulate_precision_casts": True}
 """Options for compiling the decoder: keeps the rounding of `rotary` to bf16."""
 _CHUNK_FRAMES = 64

@@ -32,11 +32,11 @@ from voicelab.engine.dual.prompt import (
 )
 from voicelab.engine.dual.runner import DualRunner, Turn
 from voicelab.engine.family import EncodedReferences, EngineParts, SpeechPlan
-from voicelab.engine.text import left_out, normalize
-from voicelab.engine.text.clean import FREQUENT, clean, is_han
-from voicelab.engine.text.segments import TextSegment, segment
 from voicelab.errors import AudioError, RequestInvalid, WeightsError
 from voicelab.schema import Model, ReferenceAudio, TTSRequest
+from voicelab.text import left_out, normalize
+from voicelab.text.clean import FREQUENT, clean, is_han
+from voicelab.text.segments import TextSegment, segment
 
 ADVISED_DURATION_S = (10.0, 30.0)
 """Recommended duration of a reference by the models' authors."""

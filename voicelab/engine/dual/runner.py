@@ -52,7 +52,7 @@ class DualRow:
     """Whether a logit was not finite."""
     turn: list[Tensor] = field(default_factory=list)
     """Columns of this turn so far: the prompt's, and those of its frames."""
-    held: Tensor | None = None
+    parked_slot: Tensor | None = None
     """Content of the slot while the row is parked."""
 
     @property
@@ -154,16 +154,16 @@ class DualRunner:
         """See Runner. The content of the slot is copied to host memory."""
         self._collect(0)
         state = self.rows.pop(row)
-        state.held = self.slots.take(row, state.latest.position).cpu()
+        state.parked_slot = self.slots.take(row, state.latest.position).cpu()
         return state
 
     @torch.inference_mode()
     def resume(self, row: int, parked: DualRow) -> None:
         """See Runner."""
         self._step.drop(row)
-        if parked.held is not None:
-            self.slots.put(row, parked.held)
-        parked.held = None
+        if parked.parked_slot is not None:
+            self.slots.put(row, parked.parked_slot)
+        parked.parked_slot = None
         self.rows[row] = parked
 
     @torch.inference_mode()
@@ -185,12 +185,12 @@ class DualRunner:
 
     def _begin(self, row: int, state: DualRow) -> None:
         """Start with an empty slot, or with the cached prefix of the voice's references."""
-        held = self._prefixes.get(state.voice.key)
-        if held is not None:
+        prefix = self._prefixes.get(state.voice.key)
+        if prefix is not None:
             self._prefixes.move_to_end(state.voice.key)
-            self.slots.put(row, held)
-        state.waiting = state.start if held is None else state.start[:0]
-        state.state = replace(state.state, position=0 if held is None else len(state.start))
+            self.slots.put(row, prefix)
+        state.waiting = state.start if prefix is None else state.start[:0]
+        state.state = replace(state.state, position=0 if prefix is None else len(state.start))
 
     def _read(self, rows: Sequence[int]) -> None:
         """Read up to `PREFILL` columns of waiting prompts; row by row, so that the first can soon start to speak."""
@@ -210,11 +210,11 @@ class DualRunner:
     def _cache_prefix(self, key: str, prefix: Tensor) -> None:
         """Cache the prefix of references: the latest, as many as fit in one slot."""
         self._prefixes[key] = prefix
-        while sum(held.shape[3] for held in self._prefixes.values()) > self.model.positions:
+        while sum(cached.shape[3] for cached in self._prefixes.values()) > self.model.positions:
             self._prefixes.popitem(last=False)
 
     def _position(self, row: int) -> int:
-        """Position of the row's next frame, counting frames in flight."""
+        """Return the position of the row's next frame, counting frames in flight."""
         return self.rows[row].latest.position + self._step.in_flight(row)
 
     def _can_step(self, row: int) -> bool:

@@ -65,7 +65,7 @@ class ConvBlock(nn.Module):
         self.scale = nn.Parameter(torch.full((channels,), 0.1))
 
     def forward(self, x: Tensor, carry: Carry | None) -> Tensor:
-        """Shapes as above."""
+        """Apply the block; shapes as above."""
         half = self.depthwise.context // 2
         y: Tensor = self.depthwise.conv(F.pad(x, (half, half))) if carry is None else self.depthwise(x, carry)
         y = self.narrow(F.gelu(self.widen(self.norm(y.transpose(1, 2)))))
@@ -193,7 +193,7 @@ class EncoderSpectrum(nn.Module):
         _register_constants(self, short=torch.hann_window(WINDOW), long=torch.hann_window(_LONG_WINDOW), mel=mel)
 
     def forward(self, samples: Tensor) -> Tensor:
-        """Shapes as above."""
+        """Compute the features; shapes as above."""
         batch, count = samples.shape[0], samples.shape[1] // self.hop
         mel = _magnitudes(samples, self.short, STEP) @ self.mel
         low = _magnitudes(samples, self.long, 2 * STEP)[..., 1 : self.linear_bins + 1]
@@ -221,7 +221,7 @@ class Encoder(nn.Module):
         self.leave = nn.Linear(width, config.latent)
 
     def forward(self, spectrum: Tensor) -> Tensor:
-        """Shapes as above."""
+        """Encode features; shapes as above."""
         x = self.enter(spectrum).transpose(1, 2)
         for block in self.blocks:
             x = block(x, None)

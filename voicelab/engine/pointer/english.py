@@ -25,8 +25,8 @@ from torch import Tensor, nn
 from voicelab.engine.pointer.config import PHONES, StackConfig
 from voicelab.engine.pointer.lm import Stack
 from voicelab.engine.pointer.unfilled import Unfilled
-from voicelab.engine.text.clean import pairs, rows, word_lists
 from voicelab.errors import WeightsError
+from voicelab.text.clean import pairs, rows, word_lists
 
 Guess = Callable[[str], tuple[str, ...]]
 """Grapheme-to-phoneme function: a lower-case word of letters and apostrophes → phones."""

@@ -28,12 +28,12 @@ from voicelab.engine.pointer.mandarin import characters_of_pinyin
 from voicelab.engine.pointer.numpy_step import NumpyStep
 from voicelab.engine.pointer.speakers import References, SpeakerFit, SpeakerFitter, SpeakerProfile, similarity
 from voicelab.engine.pointer.step import PointerRow, Step, TorchStep
-from voicelab.engine.text import as_written, left_out, normalize
-from voicelab.engine.text.clean import HAN, clean, speakable
-from voicelab.engine.text.segments import segment
 from voicelab.errors import RequestInvalid
 from voicelab.schema import Model, ReferenceAudio, TTSRequest
 from voicelab.tags import Tag, TaggedText, ignored, read_tags
+from voicelab.text import as_written, left_out, normalize
+from voicelab.text.clean import HAN, clean, speakable
+from voicelab.text.segments import segment
 
 CONTEXT_PHONES = 40
 """Phones of the previous segment that the text encoder also sees."""
@@ -97,15 +97,15 @@ class PointerRunner:
     def park(self, row: int) -> PointerRow:
         """See Runner."""
         state = self.rows.pop(row)
-        state.held = self.slow.take(row)
+        state.parked_cache = self.slow.take(row)
         return state
 
     @torch.inference_mode()
     def resume(self, row: int, parked: PointerRow) -> None:
         """See Runner."""
-        if parked.held is not None:
-            self.slow.put(row, parked.held)
-        parked.row, parked.held = row, None
+        if parked.parked_cache is not None:
+            self.slow.put(row, parked.parked_cache)
+        parked.row, parked.parked_cache = row, None
         self.rows[row] = parked
 
     @torch.inference_mode()

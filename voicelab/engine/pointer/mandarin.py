@@ -17,8 +17,8 @@ from itertools import pairwise
 from typing import Final
 
 from voicelab.engine.pointer.config import FINALS
-from voicelab.engine.text.clean import HAN, rows
 from voicelab.errors import MissingExtra
+from voicelab.text.clean import HAN, rows
 
 _RUN = re.compile(f"[{HAN}]+")
 _SYLLABLE: Final = r"[a-zü]+[1-5]"

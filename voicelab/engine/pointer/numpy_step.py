@@ -368,7 +368,7 @@ def _turn(positions: Floats, head: int) -> NDArray[np.complex64]:
 
 
 def _logsumexp(x: Floats) -> Floats:
-    """Over the last axis, which is kept."""
+    """Compute the log-sum-exp over the last axis, which is kept."""
     top = x.max(-1, keepdims=True)
     out: Floats = top + np.log(np.exp(x - top).sum(-1, keepdims=True))
     return out

@@ -96,7 +96,7 @@ class PointerRow:
     """Phones at the start of `text` that belong to the previous segment."""
     draws: Tensor | None = None
     """Random numbers of the next frame: kept so that a retried step draws the same."""
-    held: Parked | None = None
+    parked_cache: Parked | None = None
     """Its keys and values while it is parked."""
 
     @property

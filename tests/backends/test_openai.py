@@ -1,0 +1,185 @@
+"""OpenAIBackend against our own service, and against what servers of that API do otherwise."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import voicelab as vl
+from tests.backends.conftest import QUICK, Act, Script, chunked, reply
+from tests.service.conftest import Start
+from tests.tones import ToneBackend
+from voicelab.audio.formats import encode
+from voicelab.backends.openai import OpenAIBackend, open_openai
+from voicelab.call import Call, Knob
+from voicelab.schema import VoiceCreate
+
+TONE = (0.3 * np.sin(np.arange(12_000) / 10)).astype(np.float32)
+WAV = encode(TONE, "wav", 24_000, 24_000)
+JSON = {"content_type": "application/json"}
+LISTS: tuple[Act, ...] = (
+    reply(200, b'{"object":"list","data":[{"id":"whisper-1"},{"id":"my-tts"}]}', **JSON),
+    reply(200, b'{"voices":["ann",{"id":"bob","name":"Bob"}]}', **JSON),
+)
+
+
+@pytest.fixture
+def backend(script: Script) -> Iterator[OpenAIBackend]:
+    with OpenAIBackend(script.url, "sk-secret", retry=QUICK, timeout=5) as backend:
+        yield backend
+
+
+def call(backend: OpenAIBackend, **fields: Any) -> Call:
+    return Call.of("Hello.", knobs=backend.capabilities.knobs, **fields)
+
+
+@pytest.mark.parametrize("stream_format", ["audio", "sse"])
+def test_the_client_speaks_with_our_own_server(start: Start, stream_format: Any) -> None:
+    knob = Knob("instructions", "str", "")
+    service = start(ToneBackend(knobs=(knob,)), openai=True)
+    with OpenAIBackend(service.url + "/v1/", service.secret, stream_format=stream_format) as backend:
+        backend.check()
+        can = backend.capabilities
+        assert can.models == ("s1", "s2-pro")  # no name has tts in it: all of them
+        assert [(voice.id, voice.title) for voice in can.voices] == [("ada", "Ada"), ("ben", "Ben")]
+        made = call(backend, voice="ben", speed=1.5, model="s1", instructions="Whisper.", sample_rate=44100)
+        clip = backend.synthesize(made).clip()
+        request, model, _ = service.backend.asked[-1]
+        assert (request.reference_id, request.format, model) == ("ben", "wav", "s1")
+        assert request.prosody.speed == 1.5
+        direct = service.backend.synthesize(Call(request.replace(sample_rate=44100), model)).clip()
+        assert np.allclose(clip.samples, direct.samples, atol=1e-4)
+        with pytest.raises(vl.RequestInvalid, match=r"reference_id|voice"):
+            backend.synthesize(call(backend, voice="eve")).take()
+    with OpenAIBackend(service.url, "vl_wrong") as stranger, pytest.raises(vl.AuthenticationError):
+        stranger.check()
+    with pytest.raises(vl.RequestInvalid, match="stream_format: Input should be audio or sse"):
+        open_openai(f"{service.url}?stream_format=xml")
+
+
+def test_what_is_sent(backend: OpenAIBackend, script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    script.acts += [*LISTS, chunked(WAV, kind="audio/wav"), chunked(WAV, kind="audio/wav")]
+    backend.synthesize(call(backend, instructions="Gently.", speed=0.5, model="my-tts")).take()
+    backend.synthesize(call(backend)).take()
+    head, _, body = script.asked[2].partition(b"\r\n\r\n")
+    assert head.startswith(b"POST /v1/audio/speech ")
+    assert b"authorization: bearer sk-secret" in head.lower()
+    expected = {"model": "my-tts", "input": "Hello.", "voice": "ann", "response_format": "wav"}
+    assert json.loads(body) == {**expected, "speed": 0.5, "instructions": "Gently."}
+    assert json.loads(script.asked[3].partition(b"\r\n\r\n")[2]) == expected
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-other")
+    with open_openai(script.url) as other:
+        script.acts.append(reply(200, b"{}"))
+        other.check()
+    assert b"bearer sk-other" in script.asked[-1].lower()
+    assert "sk-secret" not in repr(backend) + str(vars(backend))
+
+
+@pytest.mark.parametrize("rate", [16_000, 24_000, 44_100])
+@pytest.mark.parametrize("size", [1, 7_000, len(WAV)])
+def test_audio_is_made_the_rate_and_volume_of_the_call(
+    backend: OpenAIBackend, script: Script, rate: int, size: int
+) -> None:
+    pieces = [WAV[at : at + size] for at in range(0, len(WAV), size)][: len(WAV) if size > 1 else 300]
+    pieces.append(WAV[sum(map(len, pieces)) :])
+    script.acts += [*LISTS, chunked(*filter(None, pieces), kind="audio/wav")]
+    clip = backend.synthesize(call(backend, sample_rate=rate, volume=-6.0206)).clip()
+    assert clip.rate == rate
+    assert clip.duration == pytest.approx(0.5, abs=0.001)
+    assert np.abs(clip.samples).max() == pytest.approx(0.15, abs=0.005)
+
+
+def test_ignored_fields_are_noted_and_references_refused(backend: OpenAIBackend, script: Script) -> None:
+    script.acts += [*LISTS, chunked(WAV, kind="audio/wav")]
+    take = backend.synthesize(call(backend, temperature=0.1, format="mp3")).take()
+    assert take.notes == ("temperature did nothing: OpenAI's API has no such field.",)
+    with pytest.raises(vl.RequestInvalid, match="seed"):
+        backend.synthesize(call(backend, seed=1))
+    with pytest.raises(vl.RequestInvalid, match="voices"):
+        backend.create_voice(VoiceCreate(title="Ada", voices=(b"RIFF",), visibility="private"))
+    with pytest.raises(vl.NotFound, match="ada"):
+        backend.get_voice("ada")
+
+
+def events(*audio: bytes, done: bool = True, line: bytes = b"\n") -> bytes:
+    deltas = [{"type": "speech.audio.delta", "audio": base64.b64encode(part).decode()} for part in audio]
+    last = [{"type": "speech.audio.done", "usage": {"total_tokens": 3}}] if done else []
+    return b": hello" + line + b"".join(b"data: " + json.dumps(one).encode() + 2 * line for one in (*deltas, *last))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [events(WAV[:5000], WAV[5000:]), events(WAV, line=b"\r\n"), WAV],
+    ids=["events", "crlf", "audio all the same"],
+)
+@pytest.mark.parametrize("size", [997, 100_000])
+def test_server_sent_events_are_the_same_speech(script: Script, body: bytes, size: int) -> None:
+    kind = "audio/wav" if body == WAV else "text/event-stream"
+    script.acts += [*LISTS, chunked(*(body[at : at + size] for at in range(0, len(body), size)), kind=kind)]
+    with open_openai(f"{script.url}?stream_format=sse") as backend:
+        clip = backend.synthesize(call(backend, sample_rate=24000)).clip()
+    assert json.loads(script.asked[2].partition(b"\r\n\r\n")[2])["stream_format"] == "sse"
+    assert np.allclose(clip.samples, TONE, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("act", "error", "message"),
+    [
+        (chunked(events(WAV[:5000], done=False), kind="text/event-stream"), vl.StreamTruncated, "5000 bytes of audio"),
+        (chunked(b'data: {"error":{"message":"no voice"}}\n\n', kind="text/event-stream"), vl.ServiceError, "no voice"),
+        (chunked(b"data: <html>\n\n", kind="text/event-stream"), vl.ServiceError, "none of speech: .*html"),
+        (chunked(b"<html>", kind="text/html"), vl.ServiceError, "text/html, not audio"),
+    ],
+)
+def test_events_that_go_wrong_are_a_named_error(script: Script, act: Act, error: type[Exception], message: str) -> None:
+    script.acts += [*LISTS, act]
+    backend = OpenAIBackend(script.url, retry=QUICK, timeout=5, stream_format="sse")
+    with backend, pytest.raises(error, match=message):
+        backend.synthesize(call(backend)).take()
+
+
+@pytest.mark.parametrize(
+    ("acts", "error", "message"),
+    [
+        ([chunked(b"<html>", kind="text/html")], vl.ServiceError, "text/html, not audio"),
+        ([reply(401, b'{"error":{"message":"no key sk-secret","code":"x"}}')], vl.AuthenticationError, r"no key \*\*\*"),
+        ([reply(400, b'{"error":{"message":"no such voice","param":"voice"}}')], vl.RequestInvalid, "voice: no such voice"),
+        ([reply(400, b'{"error":{"message":"too long"}}')], vl.ServiceError, "too long"),
+        ([reply(429, b'{"error":{"message":"slow down"}}')] * 3, vl.ServiceUnavailable, "slow down"),
+        ([chunked(WAV[:9000], end=False, kind="audio/wav")], vl.StreamTruncated, "broke off"),
+        ([chunked(b"ID3" + bytes(400), kind="audio/mpeg")], vl.AudioError, "wav"),
+    ],
+)  # fmt: skip
+def test_what_goes_wrong_is_a_named_error(
+    backend: OpenAIBackend, script: Script, acts: list[Act], error: type[Exception], message: str
+) -> None:
+    script.acts += [*LISTS, *acts]
+    with pytest.raises(error, match=message):
+        backend.synthesize(call(backend)).take()
+    assert script.acts == []  # a busy server is asked again
+
+
+@pytest.mark.parametrize(
+    "act", [reply(404, b"no"), reply(200, b"<html>"), reply(200, b"[]"), reply(200, b'{"data":3}')]
+)
+def test_a_server_that_lists_nothing_is_assumed_to_be_like_openais(
+    backend: OpenAIBackend, script: Script, act: Act
+) -> None:
+    script.acts += [act, act]
+    can = backend.capabilities
+    assert can.models == ("gpt-4o-mini-tts", "tts-1", "tts-1-hd")
+    assert can.voices == ()
+    assert backend.capabilities is can
+
+
+def test_a_server_that_is_not_there_is_asked_again_later(backend: OpenAIBackend, script: Script) -> None:
+    script.acts += [reply(503), *LISTS]
+    assert not any(backend.capabilities.voices)
+    assert len(script.asked) == 1
+    backend._quiet_until = 0.0
+    assert [voice.id for voice in backend.capabilities.voices] == ["ann", "bob"]

@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+import pickle
+import signal
+import ssl
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.backends.conftest import REQUEST, Script, chunked, hang_up, reply
+from tests.served import until
+from tests.service.conftest import Start
+from tests.tones import ToneBackend
+from voicelab.backends.caller import Caller, RetryPolicy
+from voicelab.backends.service import ServiceBackend
+from voicelab.backends.transport import BlockingTransport
+from voicelab.call import Call
+from voicelab.errors import Cancelled, RequestInvalid, ServiceError, StreamTruncated, VoicelabError
+
+Connect = Callable[..., Any]
+Serve = Callable[[ToneBackend], Any]
+
+
+@pytest.fixture
+def served(start: Start, connect: Connect) -> Serve:
+    """Serve a voice, and return a client of it with a key."""
+
+    def serve(voice: ToneBackend) -> Any:
+        service = start(voice)
+        return connect(service.url, service.secret)
+
+    return serve
+
+
+@pytest.mark.parametrize("notes", [0, 1], ids=["an answer", "audio"])
+def test_another_thread_can_close_a_stream_that_waits_for(served: Serve, notes: int) -> None:
+    go = threading.Event()
+    voice = ToneBackend(lambda number: number < notes or go.wait(10))
+    with served(voice) as backend, ThreadPoolExecutor(1) as pool:
+        stream = backend.synthesize(Call(REQUEST))  # the connection is that of the first question, and no new one
+        for _ in range(notes):
+            next(stream)
+        reading = pool.submit(list, stream)
+        until(lambda: voice.open == 1)
+        time.sleep(0.1 * notes)
+        before = time.monotonic()
+        stream.close()
+        with pytest.raises(Cancelled):
+            reading.result(20)
+        assert time.monotonic() - before < 2
+        go.set()
+        # The pool is none the worse for it.
+        assert len(b"".join(backend.synthesize(Call(REQUEST)))) == 5 * 2400
+        until(lambda: voice.open == 0)
+        until(lambda: not any(thread.name == "voicelab-head" for thread in threading.enumerate()))
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no signal can be sent to a thread here")
+@pytest.mark.parametrize("connect", [ServiceBackend], ids=["blocking"])  # on a loop an interrupt cancels the task
+def test_an_interrupt_while_waiting_for_an_answer_ends_the_work_at_once(served: Serve) -> None:
+    go = threading.Event()
+    voice = ToneBackend(lambda _: go.wait(10))
+    with served(voice) as backend:
+        main = threading.get_ident()
+        timer = threading.Timer(0.5, lambda: signal.pthread_kill(main, signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            list(backend.synthesize(Call(REQUEST)))
+        timer.join()
+        until(lambda: voice.open == 0)
+        go.set()
+
+
+def test_closing_the_backend_ends_its_streams(served: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    go, cut = threading.Event(), BlockingTransport.cancel
+
+    def linger(line: BlockingTransport) -> None:
+        cut(line)
+        if threading.current_thread() is not threading.main_thread():
+            time.sleep(0.5)  # who was cut off asks again before all is closed
+
+    monkeypatch.setattr(BlockingTransport, "cancel", linger)
+    voice = ToneBackend(lambda number: number < 1 or go.wait(10))
+    with served(voice) as backend:
+        stream = backend.synthesize(Call(REQUEST))
+        next(stream)
+        threading.Timer(0.1, backend.close).start()
+        before = time.monotonic()
+        with pytest.raises(Cancelled):
+            list(stream)
+        assert time.monotonic() - before < 2
+        go.set()
+        with pytest.raises(ServiceError, match="closed"):
+            list(backend.synthesize(Call(REQUEST)))
+
+
+def test_it_blocks_where_an_event_loop_runs_too(script: Script) -> None:
+    # As in a notebook, whose cells run on a loop of their own.
+    script.acts = [chunked(b"ab", b"cd"), chunked(b"ef", end=False)]
+
+    async def cell() -> bytes:
+        with ServiceBackend(script.url, retry=RetryPolicy(attempts=1)) as backend:
+            whole = b"".join(backend.synthesize(Call(REQUEST)))
+            with pytest.raises(StreamTruncated):
+                backend.synthesize(Call(REQUEST)).clip()
+            return whole
+
+    assert asyncio.run(cell()) == b"abcd"
+
+
+# Addresses and secrets
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ("http://127.0.0.1:9/", "http://127.0.0.1:9"),
+        (" https://voice.example/base/ ", "https://voice.example/base"),
+        ("http://[::1]:9", "http://[::1]:9"),
+    ],
+)
+def test_an_address_is_tidied(given: str, used: str, connect: Connect) -> None:
+    with connect(given) as backend:
+        assert backend.base_url == used
+        assert repr(backend).endswith(f"ServiceBackend('{used}')")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "voice.example",
+        "ftp://voice.example",
+        "http://",
+        "https://u:p@h",
+        "https://h?key=1",
+        "http://h:x",
+        "http://h#f",
+    ],
+)
+def test_what_is_no_address_or_upload_is_refused(url: str, connect: Connect) -> None:
+    with pytest.raises(RequestInvalid, match="base_url"):
+        connect(url)
+    with pytest.raises(RequestInvalid, match="upload: Input should be msgpack or multipart"):
+        connect("http://127.0.0.1:9", upload="carrier pigeon")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ALL_PROXY", "socks://user:secret@127.0.0.1:1080/"),
+        ("ALL_PROXY", "socks5://user:secret@127.0.0.1:1080"),
+        ("NO_PROXY", "localhost,fd00::/8"),
+        ("SSL_CERT_FILE", "/nowhere/secret.pem"),
+    ],
+)
+def test_an_environment_that_does_not_do_is_named(
+    name: str, value: str, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv(name, value)
+    with pytest.raises(RequestInvalid, match=f"base_url: .*{name}") as caught:
+        connect("https://voice.example")
+    assert "secret" not in str(caught.value)
+
+
+def test_certificates_are_checked_wherever_there_are_any() -> None:
+    # With no authority loaded, nobody would be believed.
+    for url, wanted in (("https://voice.example", True), ("http://voice.example", ssl.CERT_REQUIRED)):
+        verify = Caller(url).http["verify"]
+        assert (verify if verify is True else verify.verify_mode) == wanted
+        assert verify is True or verify.check_hostname
+
+
+@pytest.mark.parametrize("key", ["", " ", "a b", "a\nb", "clé", "a\x00"])
+def test_a_key_that_no_header_can_carry_is_refused_without_repeating_it(key: str, connect: Connect) -> None:
+    with pytest.raises(RequestInvalid) as caught:
+        connect("http://127.0.0.1:9", key + "-secret" if key.strip() else key)
+    assert "-secret" not in f"{caught.value!r} {caught.value}"
+
+
+def test_the_key_is_shown_nowhere(script: Script, caplog: pytest.LogCaptureFixture, connect: Connect) -> None:
+    canary = "vl_canary0123456789"
+    caplog.set_level(logging.DEBUG)
+    shown: list[str] = []
+    script.acts = [
+        chunked(b"ab"),
+        chunked(b"ab", end=False),
+        reply(401, b'{"status":401,"message":"bad key vl_canary0123456789"}'),
+        reply(500, b"vl_canary0123456789"),
+        hang_up,
+    ]
+    with connect(script.url, canary, retry=RetryPolicy(attempts=1)) as backend:
+        shown.append(f"{backend!r} {backend.capabilities!r} {vars(backend)!r}")
+        for _ in range(5):
+            shown.extend(_all_that_shows(backend))
+    assert len(shown) > 15
+    assert any("truncat" in text.lower() for text in shown)
+    assert b"Bearer " + canary.encode() in script.asked[0]
+    assert script.probes
+    assert canary.encode() not in b"".join(script.probes)  # everybody may ask that
+    for text in (*shown, caplog.text):
+        assert canary not in text
+
+
+def _all_that_shows(backend: Any) -> list[str]:
+    # In a function of its own, because local variables are shown too, and the test knows the key.
+    try:
+        return [repr(backend.synthesize(Call(REQUEST)).clip())]
+    except VoicelabError as error:
+        captured = traceback.TracebackException.from_exception(error, capture_locals=True)
+        args = repr(pickle.dumps(error.args))
+        return [repr(error), str(error), repr(vars(error)), args, "".join(captured.format())]

@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.tones import there
+from voicelab.clip import Clip
+from voicelab.errors import ArgumentError
+from voicelab.listening.design import (
+    ANCHORS,
+    KINDS,
+    REFERENCE,
+    SPOILED,
+    Kind,
+    ListeningTest,
+    anchor,
+    match_loudness,
+)
+from voicelab.metrics.level import loudness, true_peak
+from voicelab.metrics.metric import Subject
+
+
+def sound(seed: int, seconds: float = 1.0, rate: int = 16_000, level: float = 0.1) -> Clip:
+    noise = np.random.default_rng(seed).standard_normal(int(seconds * rate)) * level
+    return Clip(np.clip(noise, -1, 1).astype(np.float32), rate)
+
+
+def listening_test(
+    kind: Kind, systems: str = "ab", items: int = 4, checks: int = 0, seed: int = 0, lufs: float | None = -23
+) -> ListeningTest:
+    names = [f"s{number}" for number in range(items)]
+    made = {
+        item: {system: sound(10 * number + place, 0.6 + place / 10) for place, system in enumerate(systems)}
+        for number, item in enumerate(names)
+    }
+    references = (
+        {item: sound(1000 + number, rate=24_000) for number, item in enumerate(names)} if kind == "MUSHRA" else {}
+    )
+    return ListeningTest("trial", kind, made, references, seed=seed, checks=checks, lufs=lufs)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_seed_decides_everything(kind: Kind) -> None:
+    one, two = listening_test(kind, "abc"), listening_test(kind, "abc")
+    assert [one.trials(number) for number in range(4)] == [two.trials(number) for number in range(4)]
+    assert one.trials(0) != one.trials(1)
+    assert one.trials(0) != listening_test(kind, "abc", seed=1).trials(0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_practice_changes_no_trial(kind: Kind) -> None:
+    plain = listening_test(kind, "abc")
+    test = replace(plain, training=2, instructions="Sit down.")
+    assert test.trials(3) == plain.trials(3)
+    assert test.to_record() == {**plain.to_record(), "training": 2, "instructions": "Sit down."}
+    assert plain.training_trials(0) == ()
+    first, second = test.training_trials(3)
+    assert (first.id, second.id) == ("3-training0", "3-training1")
+    assert set(first.slots) == set(test.trials(3)[0].slots)
+    # Not how the test itself begins, for most listeners.
+    alike = [test.training_trials(number)[0].slots == test.trials(number)[0].slots for number in range(20)]
+    assert sum(alike) < 8
+    with pytest.raises(ArgumentError, match="training"):
+        replace(plain, training=-1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_practice_plays_the_range_of_quality(kind: Kind) -> None:
+    plain = listening_test(kind, "abcdef", items=3)
+    names = {"f": "anchor35"} if kind != "MUSHRA" else {}
+    items = {item: {names.get(name, name): clip for name, clip in own.items()} for item, own in plain.items.items()}
+    test = replace(plain, items=items, training={"MOS": 6, "MUSHRA": 1}.get(kind, 3))
+    for listener in range(12):
+        trials = test.training_trials(listener)
+        assert {sound.system for trial in trials for sound in trial.slots.values()} >= {*test.systems, "anchor35"}
+        assert "anchor35" in {sound.system for sound in trials[0].slots.values()}
+        assert len({trial.id for trial in trials}) == len(trials) == test.training
+    # No more than there are.
+    assert len(replace(test, training=500).training_trials(0)) == len(test.trials(0))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_everything_is_asked_once(kind: Kind) -> None:
+    test = listening_test(kind, "abc", items=5)
+    for listener in range(3):
+        trials = test.trials(listener)
+        if kind == "MUSHRA":
+            assert Counter(trial.item for trial in trials) == Counter(dict.fromkeys(test.items, 1))
+            systems = {*test.systems, REFERENCE, *ANCHORS}
+            assert all({slot.system for slot in trial.slots.values()} == systems for trial in trials)
+        elif kind == "MOS":
+            asked = Counter((trial.item, trial.slots["A"].system) for trial in trials)
+            assert asked == Counter({(item, system): 1 for item in test.items for system in "abc"})
+        else:
+            asked_pairs = Counter(
+                (trial.item, tuple(sorted(trial.slots[letter].system for letter in "AB"))) for trial in trials
+            )
+            assert asked_pairs == Counter({(item, pair): 1 for item in test.items for pair in test.pairs})
+        assert len({trial.id for trial in trials}) == len(trials)
+
+
+@pytest.mark.parametrize("kind", ["AB", "ABX", "CMOS"])
+def test_which_comes_first_is_balanced_over_two_listeners(kind: Kind) -> None:
+    test = listening_test(kind, "abc", items=3)
+    first = Counter(
+        (trial.item, trial.slots["A"].system, trial.slots["B"].system)
+        for listener in range(6)
+        for trial in test.trials(listener)
+    )
+    assert set(first.values()) == {3}
+    assert len(first) == 3 * 6
+
+
+@pytest.mark.parametrize("systems", ["ab", "abc", "abcd", "abcde"])
+def test_a_listener_hears_each_pair_either_way_round(systems: str) -> None:
+    # Else one who favours what comes first seems to favour one of the pair.
+    test = listening_test("AB", systems, items=4)
+    for listener in range(3):
+        first = Counter((trial.slots["A"].system, trial.slots["B"].system) for trial in test.trials(listener))
+        assert set(first.values()) == {2}
+        assert len(first) == 2 * len(test.pairs)
+
+
+@pytest.mark.parametrize(
+    ("systems", "items"), [("abcd", 5), ("abcd", 2), ("abc", 4), ("abc", 2), ("abcde", 2), ("ab", 3)]
+)
+def test_systems_of_mos_follow_each_other_equally_often(systems: str, items: int) -> None:
+    test = listening_test("MOS", systems, items=items)
+    size = len(systems)
+    places, pairs = Counter[tuple[int, str]](), Counter[tuple[str, str]]()
+    for listener in range(2 * size):
+        order = [trial.slots["A"].system for trial in test.trials(listener)]
+        said = [trial.item for trial in test.trials(listener)]
+        assert Counter(said) == Counter(dict.fromkeys(test.items, size))
+        assert len(systems) == 2 or all(one != two for one, two in itertools.pairwise(said)), "twice in a row"
+        for block in zip(*[iter(order)] * size, strict=True):
+            assert sorted(block) == sorted(systems)
+            places.update(enumerate(block))
+            pairs.update(itertools.pairwise(block))
+    assert set(places.values()) == {2 * items}
+    assert len(pairs) == size * (size - 1)
+    if items > 2:  # of two, the rows that a listener hears are chosen so that no sentence comes twice in a row
+        assert set(pairs.values()) == {2 * items}
+
+
+def test_x_is_either_equally_often_and_its_id_does_not_tell() -> None:
+    test = listening_test("ABX", items=40)
+    for listener in range(10):
+        trials = test.trials(listener)
+        right = Counter((trial.answer, trial.slots["A"].system) for trial in trials)
+        assert set(right.values()) == {10}
+    assert len({tuple(trial.answer for trial in test.trials(listener)) for listener in range(10)}) == 10
+    for trial in trials:
+        assert len({slot.id for slot in trial.slots.values()}) == 3
+        assert trial.slots["X"].clip is trial.slots[str(trial.answer)].clip
+
+
+def test_ids_say_nothing() -> None:
+    test = listening_test("MUSHRA", "ab")
+    for trial in test.trials(0):
+        ids = [there(trial.reference).id, *(slot.id for slot in trial.slots.values())]
+        assert len(set(ids)) == len(ids)
+        assert not any(name in one for one in ids for name in ("ref", "anchor", "s0"))
+
+
+@pytest.mark.parametrize("kind", ["AB", "ABX", "CMOS", "MOS"])
+def test_checks_have_a_plain_answer(kind: Kind) -> None:
+    test = listening_test(kind, items=6, checks=3)
+    for listener in range(8):
+        trials = test.trials(listener)
+        checks = [trial for trial in trials if trial.check]
+        assert len(checks) == 3
+        assert not trials[0].check
+        for trial in checks:
+            assert SPOILED in {slot.system for slot in trial.slots.values()}
+            if kind in {"AB", "ABX"}:
+                assert trial.passed(str(trial.answer))
+                assert not trial.passed("B" if trial.answer == "A" else "A")
+            elif kind == "MOS":
+                assert trial.passed(1)
+                assert not trial.passed(4)
+            else:
+                better = 2 if trial.slots["A"].system == SPOILED else -2
+                assert trial.passed(better)
+                assert not trial.passed(0)
+                assert not trial.passed(-better)
+
+
+def test_loudness_is_matched_and_nothing_is_limited() -> None:
+    quiet, loud, peaked = sound(1, level=0.01), sound(2, level=0.3), sound(3, level=0.02)
+    samples = np.array(peaked.samples)
+    samples[8000] = 0.99
+    clips = {"quiet": quiet, "loud": loud, "peaked": Clip(samples, 16_000)}
+    matched = match_loudness(clips)
+    levels = [loudness(Subject(clip)) for clip in matched.clips.values()]
+    assert np.ptp(levels) < 0.02
+    assert max(true_peak(Subject(clip)) for clip in matched.clips.values()) <= -0.98
+    assert matched.lufs < -23
+    for name, clip in clips.items():
+        gain = 10 ** (matched.gains[name] / 20)
+        np.testing.assert_allclose(matched.clips[name].samples, clip.samples * gain, atol=1e-6)
+    assert match_loudness({"quiet": quiet, "loud": loud}).lufs == pytest.approx(-23)
+
+
+def test_a_clip_without_loudness_is_named() -> None:
+    with pytest.raises(ArgumentError, match=r"'s0' by 'b'.*0\.4 s"):
+        ListeningTest("t", "AB", {"s0": {"a": sound(1), "b": sound(2, 0.2)}})
+    ListeningTest("t", "AB", {"s0": {"a": sound(1), "b": sound(2, 0.2)}}, lufs=None)
+
+
+@pytest.mark.parametrize("cutoff", [3500.0, 7000.0])
+def test_anchors_are_the_standards(cutoff: float) -> None:
+    # BS.1534-3, 5.1: for 3.5 kHz at most ±0.1 dB in the pass-band, 25 dB down at 4 kHz, 50 dB at 4.5 kHz.
+    pulse = np.zeros(48_000, np.float32)
+    pulse[24_000] = 1.0
+    made = anchor(Clip(pulse, 48_000), cutoff).samples.astype(np.float64)
+    response = 20 * np.log10(np.abs(np.fft.rfft(made)) + 1e-12)
+    hertz = np.fft.rfftfreq(len(made), 1 / 48_000)
+    assert np.abs(response[hertz <= cutoff]).max() <= 0.1
+    assert response[hertz >= cutoff * 8 / 7].max() <= -25
+    assert response[hertz >= cutoff * 9 / 7].max() <= -50
+    assert int(np.argmax(np.abs(made))) == 24_000
+
+
+def test_an_anchor_needs_something_to_take_away() -> None:
+    with pytest.raises(ArgumentError, match="nothing above"):
+        anchor(sound(1, rate=16_000), 7000.0)
+
+
+def clips(*systems: str) -> dict[str, Clip]:
+    return {system: sound(place) for place, system in enumerate(systems)}
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"kind": "XYZ", "items": {"i": clips("a", "b")}}, "kind"),
+        ({"kind": "AB", "items": {}}, "items"),
+        ({"kind": "AB", "items": {"i": clips("a")}}, "items"),
+        ({"kind": "AB", "items": {"i": clips("a", "b"), "j": clips("a", "c")}}, "items"),
+        ({"kind": "MUSHRA", "items": {"i": clips("a")}}, "references"),
+        ({"kind": "MUSHRA", "items": {"i": clips("a", "reference")}, "references": clips("i")}, "items"),
+        ({"kind": "MUSHRA", "items": {"i": clips(*"abcdefghij")}, "references": clips("i")}, "items"),
+        ({"kind": "MUSHRA", "items": {"i": clips("a")}, "references": clips("i"), "checks": 1}, "checks"),
+        ({"kind": "AB", "items": {"i": clips("a", "b")}, "checks": -1}, "checks"),
+        ({"kind": "AB", "items": {"i": clips("a", "b")}, "seed": -1}, "seed"),
+    ],
+)
+def test_what_no_test_can_be(options: dict[str, object], field: str) -> None:
+    with pytest.raises(ArgumentError, match=f"^{field}: "):
+        ListeningTest("t", **options)  # type: ignore[arg-type]
+
+
+def test_nobody_has_a_negative_number(tmp_path: Path) -> None:
+    for listener in (-1, 0.0, True):
+        with pytest.raises(ArgumentError, match="listener"):
+            listening_test("AB").trials(listener)  # type: ignore[arg-type]

@@ -1,0 +1,307 @@
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations_with_replacement
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from tests.listening.test_design import listening_test
+from tests.tones import there
+from voicelab.listening.design import ANCHORS, REFERENCE, Kind
+from voicelab.listening.results import ListeningResult, analyse
+from voicelab.stats import binomial
+
+
+def votes(kind: str, rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """Return a table as a Ballot's, of rows that are no checks unless they say so."""
+    return pd.DataFrame(
+        [{"kind": kind, "trial": number, "check": False, "passed": True, **row} for number, row in enumerate(rows)]
+    )
+
+
+def choices(preferences: Iterable[Iterable[bool]]) -> pd.DataFrame:
+    """Return the AB votes of listeners (down), each of whom prefers a to b on some items (across)."""
+    rows = [
+        {"listener": f"listener {who}", "item": f"s{item}", "chosen": "ba"[first], "other": "ab"[first]}
+        for who, own in enumerate(preferences)
+        for item, first in enumerate(map(int, own))
+    ]
+    return votes("AB", rows)
+
+
+def rated(kind: str, levels: Mapping[str, Sequence[float]], items: int = 3) -> pd.DataFrame:
+    """Return ratings of systems, the same for all items: for each system those of each listener."""
+    return votes(
+        kind,
+        [
+            {"listener": f"listener {who}", "item": f"s{item}", "system": system, "rating": rating}
+            for system, ratings in levels.items()
+            for who, rating in enumerate(ratings)
+            for item in range(items)
+        ],
+    )
+
+
+def unanimous(kind: Kind, listeners: int, items: int, *, ahead: bool = True, against: int = 0) -> ListeningResult:
+    """Return the analysis of a test in which all answers are the same, a ahead of b or level, but for some ``against``."""
+    test = listening_test(kind, "ab", items=items)
+    if kind in {"AB", "ABX"}:
+        chosen = np.arange(listeners * items).reshape(listeners, items) >= against
+        table = choices(chosen).assign(kind=kind)
+        table["right"] = table["chosen"] == "a"
+        return analyse(test, table)
+    levels = {"a": 5.0, "b": 2.0 if ahead else 5.0, REFERENCE: 100.0, "anchor35": 1.0, "anchor70": 2.0}
+    if kind == "CMOS":
+        table = rated(kind, {"a": [2.0 * ahead] * listeners}, items).assign(against="b")
+    else:
+        shown = levels if kind == "MUSHRA" else {"a": levels["a"], "b": levels["b"]}
+        table = rated(kind, {name: [level] * listeners for name, level in shown.items()}, items)
+    table.loc[: against - 1, "rating"] -= 5.0 if kind == "MOS" else 4.0
+    return analyse(test, table)
+
+
+@pytest.mark.parametrize("kind", ["AB", "CMOS", "MOS", "MUSHRA"])
+@pytest.mark.parametrize(("listeners", "items"), [(24, 12), (8, 8), (12, 4), (2, 12), (60, 6)])
+def test_unanimous_answers_have_exact_sign_tests(kind: Any, listeners: int, items: int) -> None:
+    result = unanimous(kind, listeners, items)
+    found = result.crossed["a", "b"]
+    both = [stats.binomtest(count, count).pvalue for count in (listeners, items)]
+    assert found.p == pytest.approx(max(both))
+    assert (found.p < 0.05) == (min(listeners, items) > 5)
+    value, null = (1.0, 0.5) if kind == "AB" else (3.0 if kind != "CMOS" else 2.0, 0.0)
+    assert found.estimate.value == value if kind != "MUSHRA" else found.estimate.value == 3.0
+    # p and interval agree, also at other confidences.
+    for confidence in (0.5, 0.8, 0.95, 0.999):
+        assert (found.interval(confidence).low > null) == (found.p < 1.0 - confidence)
+    if kind == "AB":
+        exact = stats.binomtest(min(listeners, items), min(listeners, items)).proportion_ci(0.95)
+        assert (found.estimate.low, found.estimate.high) == pytest.approx((exact.low, exact.high))
+    turned = found.turned()
+    assert (turned.p, turned.p_below(null)) == (found.p, found.p_above(null))
+    assert turned.estimate.value == 2 * null - value
+    assert "exact sign tests" in str(result)
+    assert any("no residual variance, so an exact test replaces the model" in note for note in result.notes)
+    assert ("its p is at least" in " ".join(result.notes)) == (min(listeners, items) < 6)
+    assert "nan" not in str(result)
+    assert "nan" not in result.report().text
+
+
+def test_right_answers_throughout_are_exactly_binomial() -> None:
+    for listeners, items in ((3, 10), (24, 12)):
+        found = unanimous("ABX", listeners, items).crossed["a", "b"]
+        count = listeners * items
+        assert found.p == pytest.approx(stats.binomtest(count, count, alternative="greater").pvalue)
+        assert found.estimate.low == pytest.approx(stats.binomtest(listeners, listeners).proportion_ci().low, abs=0.5)
+    wrong = analyse(listening_test("ABX"), choices(np.zeros((6, 6), bool)).assign(right=False)).crossed["a", "b"]
+    assert wrong.p == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("constant", ["listener", "item"])
+@pytest.mark.parametrize("gaps", [False, True])
+def test_answers_constant_by_listener_or_by_item_are_tested(constant: str, gaps: bool) -> None:
+    against = {f"{constant} 3", f"{constant} 7"} if constant == "listener" else {"s3"}
+    table = choices(np.ones((14, 12), bool))
+    lost = table[constant].isin(against)
+    table.loc[lost, ["chosen", "other"]] = ["b", "a"]
+    table = table[~((table.index % 13 == 5) & gaps)]
+    found = analyse(listening_test("AB", items=12), table).crossed["a", "b"]
+    groups = [(table.chosen == "a").groupby(table[name]).mean() > 0.5 for name in ("listener", "item")]
+    exact = max(stats.binomtest(int(own.sum()), len(own)).pvalue for own in groups)
+    assert found.name.startswith("exact sign tests") == gaps
+    assert found.p == pytest.approx(exact) if gaps else 0.0 < found.p < 0.05
+    assert 0.0 < found.estimate.low < found.estimate.value < found.estimate.high <= 1.0
+
+
+def test_one_answer_against_all_others_is_significant_too() -> None:
+    for kind in ("AB", "ABX", "CMOS", "MOS"):
+        both = [unanimous(kind, 24, 12, against=count).crossed["a", "b"].p for count in (0, 1)]
+        assert max(both) < 0.001
+
+
+def test_of_sets_without_a_preference_few_are_significant_however_listeners_and_items_lean() -> None:
+    rng, hits = np.random.default_rng(0), 0
+    for _ in range(300):
+        leans = rng.normal(0, 8, (7, 1)) + rng.normal(0, 8, (1, 6))
+        table = choices(rng.random((7, 6)) < 1 / (1 + np.exp(-leans)))
+        hits += analyse(listening_test("AB", items=6), table).crossed["a", "b"].p <= 0.05
+    assert hits / 300 < 0.08
+
+
+def test_shares_of_listeners_are_tested_against_one_half() -> None:
+    wins = [9, 8, 7, 9, 10, 4, 6, 8]
+    table = choices([[number < count for number in range(10)] for count in wins])
+    found = analyse(listening_test("AB", items=10), table).tests["a", "b"]
+    shares = np.array(wins) / 10
+    # Counted by hand: the one share below one half is, of distances 1, 1, 2, 3, 3, 4, 4 and 5, among the least two.
+    signs = np.array(np.meshgrid(*[[0, 1]] * 8)).reshape(8, -1)
+    sums = np.array([1.5, 1.5, 3, 4.5, 4.5, 6.5, 6.5, 8]) @ signs
+    assert found.p == pytest.approx(2 * np.mean(sums <= 1.5))
+    middle = np.median([(one + two) / 2 for one, two in combinations_with_replacement(shares, 2)])
+    assert found.estimate.value == pytest.approx(middle)
+    assert found.estimate.n == 8
+    assert 0.5 < found.estimate.low < middle < found.estimate.high <= 1.0
+
+
+def test_votes_without_spread_between_listeners_still_have_that_within() -> None:
+    found = analyse(listening_test("AB", items=4), choices([[True] * 4] * 6)).tests["a", "b"]
+    assert found.p == pytest.approx(2 / 2**6)
+    # Clopper and Pearson's for 24 of 24.
+    assert found.estimate.low == pytest.approx(0.025 ** (1 / 24))
+    assert (found.estimate.value, found.estimate.high) == (1.0, 1.0)
+
+
+def test_one_vote_each_and_one_listener_alone_are_binomial() -> None:
+    test = listening_test("AB", items=9)
+    each = analyse(test, choices([[True]] * 9 + [[False]] * 3))
+    assert each.tests["a", "b"] == binomial(9, 12)
+    assert each.notes == ("a against b: one sentence, so the result speaks of these sentences alone.",)
+    alone = analyse(test, choices([[True] * 8 + [False]]))
+    assert alone.tests["a", "b"] == binomial(8, 9)
+    assert alone.notes == ("a against b: one listener voted; the test is of that listener's votes alone.",)
+
+
+def comparisons(means: Sequence[int], items: int = 20) -> pd.DataFrame:
+    """Return CMOS votes by which b is better than a by so much, the same for all items, every other one turned."""
+    turned = [("b", "a", 1), ("a", "b", -1)]
+    rows = [
+        {"listener": f"listener {who}", "item": f"s{item}", "system": system, "against": against, "rating": sign * mean}
+        for who, mean in enumerate(means)
+        for item in range(items)
+        for system, against, sign in [turned[item % 2]]
+    ]
+    return votes("CMOS", rows)
+
+
+def test_comparisons_count_listeners_and_are_of_the_first_over_the_second() -> None:
+    found = analyse(listening_test("CMOS"), comparisons([2, 1, 2, 1]))
+    tested = found.tests["a", "b"]
+    # Four signs fall in 16 ways.
+    assert tested.p == 2 / 16
+    assert tested.estimate.n == 4
+    assert tested.estimate.value == -1.5
+    assert found.scores["b against a"].value == 1.5
+    note = analyse(listening_test("CMOS"), comparisons([2])).notes[-1]
+    assert note == "a against b: no test: it takes two listeners or more."
+
+
+@pytest.mark.parametrize(
+    ("kind", "listeners", "systems", "least"),
+    [
+        ("AB", 5, "ab", "0.0625"),
+        ("AB", 6, "ab", None),
+        ("CMOS", 4, "ab", "0.125"),
+        ("MOS", 5, "ab", "0.0625"),
+        ("MOS", 6, "ab", None),
+        # Holm multiplies the least of three by 3: 3 / 32 and 3 / 64.
+        ("MOS", 6, "abc", "after Holm's correction can be below 0.0938"),
+        ("MOS", 7, "abc", None),
+    ],
+)
+def test_so_few_listeners_that_nothing_can_be_shown(kind: Any, listeners: int, systems: str, least: str | None) -> None:
+    levels = {system: [float(place + 1)] * listeners for place, system in enumerate(systems)}
+    table = {
+        "AB": lambda: choices([[True, True]] * listeners),
+        "CMOS": lambda: comparisons([1] * listeners, 2),
+        "MOS": lambda: rated("MOS", levels),
+    }[kind]()
+    found = analyse(listening_test(kind, systems), table)
+    told = [note for note in found.notes if "more listeners help, more sentences do not" in note]
+    assert len(told) == (least is not None)
+    assert all(f"Of {listeners} listeners" in note and str(least) in note for note in told)
+    # All agree: the p-values are the least that there are.
+    assert (max(found.p_holm.values()) > 0.05) == (least is not None)
+
+
+MUSHRA = {"a": [60.0, 55, 70, 65, 50, 62], "b": [75.0, 70, 85, 80, 65, 77]}
+ADDED = {REFERENCE: [100.0] * 6, **dict.fromkeys(ANCHORS, [20.0] * 6)}
+
+
+def test_what_mushra_adds_is_not_among_the_tests() -> None:
+    test = listening_test("MUSHRA", "ab", items=3)
+    found = analyse(test, rated("MUSHRA", {**MUSHRA, **ADDED}))
+    assert set(found.scores) == {"a", "b", REFERENCE, *ANCHORS}
+    assert list(found.tests) == [("a", "b")]
+    assert found.p_holm["a", "b"] == found.tests["a", "b"].p == 2 / 2**6
+    assert found.tests["a", "b"].estimate.value == -15.0
+    assert found.overall is None
+    rng = np.random.default_rng(0)
+    noisy = rated("MUSHRA", {**MUSHRA, **ADDED})
+    noisy["rating"] += rng.uniform(-3, 0, len(noisy))
+    assert set(analyse(test, noisy).mixed_model().scores) == {"a", "b"}
+
+
+def test_friedmans_test_of_mushra_is_of_the_systems() -> None:
+    systems = {**MUSHRA, "c": [70.0, 60, 72, 81, 49, 70]}
+    found = there(analyse(listening_test("MUSHRA", "abc", items=3), rated("MUSHRA", {**systems, **ADDED})).overall)
+    assert found.names == ("a", "b", "c")
+    assert found.statistic == pytest.approx(stats.friedmanchisquare(*systems.values()).statistic)
+    assert found.concordance.value == pytest.approx(found.statistic / (6 * 2))
+
+
+def test_listeners_whose_names_are_numbers_are_left_out_too() -> None:
+    table = choices([[True] * 4, [True] * 4, [False] * 4])
+    checks = table.groupby("listener", as_index=False).first().assign(check=True, passed=[True, True, False], trial=99)
+    table = pd.concat([table, checks], ignore_index=True)
+    table["listener"] = table["listener"].map({"listener 0": 1, "listener 1": 2, "listener 2": 3})
+    found = analyse(listening_test("AB"), table)
+    assert found.excluded == {"3": "failed 1 of 1 attention checks"}
+    assert found.listeners == 2
+    assert found.tests["a", "b"].estimate.value == 1.0
+
+
+def ratings_of(
+    rng: np.random.Generator, kind: str, listeners: int, items: int, own: float, noise: float
+) -> pd.DataFrame:
+    """Return votes in which no system is better, but each sentence suits one or the other, by an sd of ``own``."""
+    lead = rng.normal(0, own, items)[None] + rng.normal(0, noise, (listeners, items))
+    if kind == "AB":
+        return choices(lead > 0)
+    level = 3 + rng.normal(0, 0.5, listeners)[:, None] + rng.normal(0, 0.5, items)[None]
+    cells = [("a", level + lead / 2), ("b", level - lead / 2)]
+    rows = [
+        {
+            "listener": f"listener {who}",
+            "item": f"s{item}",
+            "system": system,
+            "rating": float(table[who, item].clip(1, 5)),
+        }
+        for system, table in cells
+        for who in range(listeners)
+        for item in range(items)
+    ]
+    return votes(kind, rows)
+
+
+@pytest.mark.parametrize(("kind", "listeners", "items"), [("MOS", 12, 6), ("AB", 16, 6)])
+def test_a_new_set_of_sentences_does_not_overturn_what_is_said_first(kind: Any, listeners: int, items: int) -> None:
+    test = listening_test(kind, items=1)
+    found = [
+        analyse(test, ratings_of(np.random.default_rng((seed, items)), kind, listeners, items, 0.6, 0.6))
+        for seed in range(60)
+    ]
+    first, second = (
+        sum(tests["a", "b"].p < 0.05 for tests in every)
+        for every in ([one.crossed for one in found], [one.tests for one in found])
+    )
+    # A test at 0.05 exceeds 8 of 60 once in 400 times. With the sentences taken as fixed there are about half.
+    assert first <= 8
+    assert second > 15
+    text = str(found[0])
+    assert text.index("crossed random effects") < text.index("on these sentences alone")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", ["MOS", "AB"])
+@pytest.mark.parametrize(("listeners", "items"), [(4, 4), (6, 6), (12, 8), (30, 24), (3, 12), (20, 4)])
+def test_the_crossed_test_keeps_its_level(kind: Any, listeners: int, items: int) -> None:
+    test = listening_test(kind, items=1)
+    tables = (
+        ratings_of(np.random.default_rng((seed, listeners)), kind, listeners, items, 0.6, 0.6) for seed in range(600)
+    )
+    found = [analyse(test, table).crossed for table in tables]
+    share = np.mean([one["a", "b"].p < 0.05 for one in found if one])
+    assert share < 0.065 + 2 * (0.065 * 0.935 / 600) ** 0.5

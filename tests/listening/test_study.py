@@ -1,0 +1,439 @@
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.io import wavfile
+
+from tests.listening.test_design import listening_test, sound
+from tests.listening.test_votes import anything
+from tests.tones import there
+from voicelab.errors import ArgumentError, NotFound, RequestInvalid, StoreError
+from voicelab.listening.design import KINDS, Kind
+from voicelab.listening.plan import Plan
+from voicelab.listening.study import (
+    CHECKS,
+    BlindStudy,
+    Headphones,
+    Question,
+    Study,
+    check_answer,
+    check_wav,
+)
+from voicelab.listening.votes import Ballot
+from voicelab.stats import BettingTest
+
+QUESTIONS = (
+    Question("age", "How old are you?", "number", low=18, high=99),
+    Question("tongue", "Your first language?", "choice", ("English", "another"), accept=("English",)),
+    Question("work", "Your work?", required=False),
+)
+SECRET = "0123456789abcdef-"
+FIRST: dict[str, dict[str, Any]] = {
+    "consent": {"agreed": True},
+    "questionnaire": {"age": 44, "tongue": "English"},
+    "volume": {},
+    "training": {},
+}
+
+
+def a_study(kind: Kind = "AB", **fields: Any) -> Study:
+    test = replace(listening_test(kind, items=4, checks=0 if kind == "MUSHRA" else 1), training=1, per_listener=2)
+    return Study(test, **{"listeners": 8, "consent": "We keep\nyour answers.", "questions": QUESTIONS, **fields})
+
+
+def reach(page: BlindStudy, state: dict[str, Any], *until: str) -> dict[str, Any]:
+    """Go through the steps of a listener until one of these, or the end."""
+    while "end" not in state and state["steps"][0] not in until:
+        step, number = state["steps"][0], state["listener"]
+        answers: Mapping[str, Any] = FIRST.get(step, {})
+        if step == "headphones":
+            asked = [trial["id"].split("-headphones") for trial in state["headphones"]]
+            answers = {"answers": [check_answer(int(block), int(place)) for block, place in asked]}
+        if step == "trials":
+            while (trial := page.trial(number)) is not None:
+                vote_on(page, number, trial)
+        state = page.step(number, step, answers)
+    return state
+
+
+def vote_on(page: BlindStudy, number: int, trial: dict[str, Any]) -> dict[str, Any]:
+    asked = next(one for one in page.ballot.trials(number) if one.id == trial["id"])
+    return page.vote(number, {"trial": trial["id"], "answers": anything(asked), "seconds": 2.0, "plays": 2})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_whole_study(tmp_path: Path, kind: Kind) -> None:
+    study = a_study(
+        kind, headphones="huggins", comment="Anything else?", code="C0DE", return_to="https://crowd.example"
+    )
+    steps = ("consent", "questionnaire", "headphones", "volume", "training", "trials", "comment")
+    assert study.steps == steps
+    with Ballot(study.test, tmp_path / "votes") as ballot:
+        page = BlindStudy(study, ballot)
+        state = page.enter(SECRET, "person 7")
+        assert state["steps"] == list(steps)
+        assert reach(page, state) == {"end": "finished", "code": "C0DE", "return_to": "https://crowd.example"}
+        # Who comes again has taken part.
+        assert page.enter("another-browser-17", "person 7")["end"] == "finished"
+        assert len(ballot.votes()) == len(study.test.trials(0))
+        people = ballot.people()
+        assert people["questionnaire.age"].tolist() == [44.0]
+        assert people["questionnaire.work"].isna().all()
+        assert study.finished(ballot) == (people["listener"][0],)
+        assert ballot.frame()["listener"].unique().tolist() == list(study.finished(ballot))
+        assert "person 7" not in json.dumps(people.astype(str).to_dict())
+    files = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert b"person 7" not in files
+    assert (tmp_path / "votes.key").stat().st_mode & 0o777 == 0o600
+
+
+def test_files_with_answers_are_for_their_owner_alone(tmp_path: Path) -> None:
+    study = a_study(code="C0DE")
+    folder = study.save(tmp_path / "new" / "study")
+    modes = {path: path.stat().st_mode & 0o777 for path in (folder, *folder.rglob("*"))}
+    assert set(modes.values()) == {0o700, 0o600}
+    old = tmp_path / "old.sqlite3"
+    for path in (folder / "votes.sqlite3", old, tmp_path / "votes" / "here.sqlite3"):
+        with Ballot(study.test, path) as ballot:
+            BlindStudy(study, ballot)
+        key = path.with_name(f"{path.name}.key")
+        assert {one.stat().st_mode & 0o777 for one in (path, key)} == {0o600}
+        for one in (path, key):
+            one.chmod(0o644)
+        with Ballot(study.test, path) as ballot:
+            BlindStudy(study, ballot)
+        assert {one.stat().st_mode & 0o777 for one in (path, key)} == {0o600}
+    assert (tmp_path / "votes").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {"block": math.inf}, {"block": "one"}, {"steps": [1]}, {"steps": {"\ud800": {}}}, {"steps": {"comment": 3}},
+        {"votes": [3]}, {"votes": {"trial": 1}}, {"listener": "\x00"}, {"votes": [{"trial": "0-0", "seconds": 10**400}]},
+    ],
+)  # fmt: skip
+def test_a_file_with_odd_answers_is_refused(tmp_path: Path, answers: dict[str, Any]) -> None:
+    study = a_study()
+    whole = {"listener": "a", "block": 0, "steps": {}, "votes": [], "design": study.test.digest, **answers}
+    (tmp_path / "answers.json").write_text(json.dumps(whole))
+    with Ballot(study.test, tmp_path / "votes") as ballot:
+        with pytest.raises((StoreError, RequestInvalid, NotFound)):
+            study.collect(ballot, tmp_path / "answers.json")
+        assert not ballot.votes()
+
+
+def test_steps_come_in_order_and_a_step_again_changes_nothing(tmp_path: Path) -> None:
+    study = a_study()
+    with Ballot(study.test, tmp_path / "votes") as ballot:
+        page = BlindStudy(study, ballot)
+        state = page.enter(SECRET)
+        number = state["listener"]
+        for late in ("trials", "questionnaire", "nonsense", 3):
+            with pytest.raises(RequestInvalid, match="not what comes now"):
+                page.step(number, late, {"age": 20})
+        with pytest.raises(RequestInvalid, match="not what comes now"):
+            page.trial(number)
+        with pytest.raises(RequestInvalid, match="not what comes now"):
+            page.vote(number, {"trial": "0-0", "answers": {"choice": "A"}})
+        state = page.step(number, "consent", {"agreed": True})
+        assert page.step(number, "consent", {"agreed": False}) == state
+        for answers, field in (
+            ({"tongue": "English"}, "age"),
+            ({"age": 17, "tongue": "English"}, "age"),
+            ({"age": math.nan, "tongue": "English"}, "age"),
+            ({"age": 20, "tongue": "Esperanto"}, "tongue"),
+            ({"age": 20, "tongue": "English", "work": "x" * 6000}, "work"),
+            ([], "answers"),
+        ):
+            with pytest.raises(RequestInvalid, match=f"^{field}: "):
+                page.step(number, "questionnaire", answers)
+        reach(page, state, "trials")
+        with pytest.raises(RequestInvalid, match="trials left"):
+            page.step(number, "trials", {})
+        # An answer whose acknowledgement was lost comes twice; the second is no error and changes nothing.
+        trial = there(page.trial(number))
+        assert vote_on(page, number, trial) == {"kept": True}
+        assert page.vote(number, {"trial": trial["id"], "answers": {"choice": "B"}}) == {"kept": False}
+        assert [vote.answers for vote in ballot.votes()] == [{"choice": "A"}]
+
+
+@pytest.mark.parametrize(
+    ("step", "answers", "reason"),
+    [
+        ("consent", {}, "consent"),
+        ("questionnaire", {"age": 30, "tongue": "another"}, "qualification"),
+    ],
+)
+def test_who_is_left_out(tmp_path: Path, step: str, answers: dict[str, Any], reason: str) -> None:
+    study = a_study()
+    with Ballot(study.test, tmp_path / "votes") as ballot:
+        page = BlindStudy(study, ballot)
+        state = reach(page, page.enter(SECRET), step)
+        end = {"end": "left", "reason": reason}
+        assert page.step(state["listener"], step, answers) == end
+        assert page.step(state["listener"], "volume", {}) == end
+        assert page.enter(SECRET) == end
+        with pytest.raises(RequestInvalid, match="not what comes now"):
+            page.trial(state["listener"])
+        # Those trials are the next one's.
+        after = page.enter("another-browser-17")
+        assert (after["listener"], after["volume"]) == (1, state["volume"])
+        assert study.finished(ballot) == ()
+
+
+def test_headphones_are_checked_twice(tmp_path: Path) -> None:
+    study = a_study(headphones="antiphase")
+    with Ballot(study.test, tmp_path / "votes") as ballot:
+        page = BlindStudy(study, ballot)
+        state = reach(page, page.enter(SECRET), "headphones")
+        again = page.step(state["listener"], "headphones", {"answers": [0] * 6})
+        assert again["steps"] == state["steps"]
+        first, second = ({trial["id"] for trial in one["headphones"]} for one in (state, again))
+        assert len(first | second) == CHECKS
+        with pytest.raises(RequestInvalid, match="list of 6"):
+            page.step(state["listener"], "headphones", {"answers": [1]})
+        # Five of six are enough for this one, and not for the other.
+        right = [check_answer(0, place) for place in range(6, 12)]
+        assert page.step(state["listener"], "headphones", {"answers": [*right[:5], 0]})["steps"][0] == "volume"
+        sent = page.sound(again["headphones"][0]["letters"][0]["sound"])
+        assert wavfile.read(io.BytesIO(sent))[1].shape[1] == 2
+        with pytest.raises(NotFound):
+            page.sound("7-headphone0")
+    strict = replace(study, headphones="huggins")
+    with Ballot(study.test, tmp_path / "strict") as ballot:
+        page = BlindStudy(strict, ballot)
+        number = reach(page, page.enter(SECRET), "headphones")["listener"]
+        page.step(number, "headphones", {"answers": [0] * 6})
+        assert page.step(number, "headphones", {"answers": [*right[:5], 0]}) == {"end": "left", "reason": "headphones"}
+
+
+def test_a_person_has_one_attempt_in_one_browser_at_a_time(tmp_path: Path) -> None:
+    study = a_study()
+    with Ballot(study.test, tmp_path / "votes") as ballot:
+        page = BlindStudy(study, ballot)
+        state = reach(page, page.enter(SECRET, "p1"), "trials")
+        page.check(state["listener"], SECRET)
+        moved = page.enter("another-browser-17", "p1")
+        assert moved["listener"] == state["listener"]
+        page.check(state["listener"], "another-browser-17")
+        for secret in (SECRET, "", None):
+            with pytest.raises(NotFound, match="another window"):
+                page.check(state["listener"], secret)
+        # A restart of the server forgets nothing.
+        assert BlindStudy(study, ballot).enter("another-browser-17", "p1")["steps"][0] == "trials"
+        assert page.enter(SECRET)["listener"] == 1
+        for session, person in (
+            ("short", ""),
+            (3, ""),
+            (SECRET, 3),
+            (SECRET, "x" * 300),
+            ("ä" * 20, ""),
+            (SECRET, "\ud800"),
+        ):
+            with pytest.raises(RequestInvalid):
+                page.enter(session, person)
+
+
+def test_trials_of_who_has_gone_are_handed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [1000.0]
+    # The module's name alone: another clock for all would let event loops of other threads sleep for hours.
+    monkeypatch.setattr("voicelab.listening.study.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    study = a_study(idle_minutes=30)
+    with Ballot(study.test, tmp_path / "votes") as ballot:
+        page = BlindStudy(study, ballot)
+        gone = reach(page, page.enter(SECRET, "gone"), "trials")
+        reach(page, page.enter(SECRET, "finished"))
+        trial = there(page.trial(gone["listener"]))
+        vote_on(page, gone["listener"], trial)
+        clock[0] += 29 * 60
+        assert page.enter(SECRET, "soon")["volume"].startswith("2-")
+        clock[0] += 2 * 60
+        late = page.enter(SECRET, "late")
+        assert late["volume"] == gone["volume"]
+        # Nobody else gets them now, and who comes back after all goes on where they were.
+        assert page.enter(SECRET, "later")["volume"].startswith("3-")
+        back = page.enter(SECRET, "gone")
+        assert (back["listener"], back["steps"][0]) == (0, "trials")
+        assert reach(page, back) == reach(page, late)
+        names = study.finished(ballot)
+        frame = ballot.frame()
+        assert len(names) == 3
+        assert frame[frame["listener"].isin(names)].groupby("listener").size().nunique() == 1
+        assert study.progress(ballot).finished == 3
+
+
+def test_a_study_that_has_its_listeners_takes_no_more(tmp_path: Path) -> None:
+    study = a_study(questions=())
+    study = replace(study, test=replace(study.test, per_listener=3, checks=0), listeners=2)
+    with Ballot(study.test, tmp_path / "votes") as ballot:
+        page = BlindStudy(study, ballot)
+        begun = reach(page, page.enter(SECRET, "slow"), "trials")
+        for name in ("a", "b"):
+            reach(page, page.enter(SECRET, name))
+        assert page.enter(SECRET, "c") == {"end": "full"}
+        assert reach(page, page.enter(SECRET, "slow"))["end"] == "finished"
+        assert begun["listener"] == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_folder_holds_all_of_a_study(tmp_path: Path, kind: Kind) -> None:
+    study = a_study(kind, headphones="huggins", comment="Anything “else”?\nOr more?", code="C", breaks=3)
+    if kind == "MOS":
+        study = replace(study, test=replace(study.test, traps={2: sound(7)}))
+    if kind == "AB":
+        study = replace(study, test=replace(study.test, lufs=None))
+    again = Study.load(study.save(tmp_path / "study"))
+    assert again.test.to_record() == study.test.to_record()
+    assert [again.test.trials(number) for number in range(3)] == [study.test.trials(number) for number in range(3)]
+    assert replace(again, test=study.test) == study
+    text = (tmp_path / "study" / "study.toml").read_text()
+    (tmp_path / "study" / "study.toml").write_text(text.replace("listeners = 8", 'listeners = "many"'))
+    with pytest.raises(ArgumentError, match="listeners"):
+        Study.load(tmp_path / "study")
+    (tmp_path / "study" / "study.toml").write_text(text.replace("breaks = 3", "brakes = 3"))
+    with pytest.raises(StoreError, match="brakes"):
+        Study.load(tmp_path / "study")
+    with pytest.raises(StoreError):
+        Study.load(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("fields", "match"),
+    [
+        ({"listeners": 0}, "listeners"),
+        ({"listeners": 1}, "unconnected"),
+        ({"headphones": "loud"}, "huggins"),
+        ({"breaks": -1}, "breaks"),
+        ({"idle_minutes": 0}, "idle_minutes"),
+        ({"return_to": "javascript:alert(1)"}, "return_to"),
+        ({"questions": (QUESTIONS[0], QUESTIONS[0])}, "two have one name"),
+    ],
+)
+def test_studies_that_cannot_be(fields: dict[str, Any], match: str) -> None:
+    with pytest.raises(ArgumentError, match=match):
+        a_study(**fields)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"name": "two words"},
+        {"kind": "date"},
+        {"kind": "choice"},
+        {"options": ("a",)},
+        {"kind": "choice", "options": ("a",), "accept": ("b",)},
+    ],
+)
+def test_questions_that_cannot_be(fields: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError):
+        Question(**{"name": "n", "text": "?", **fields})
+
+
+@pytest.mark.parametrize("kind", ["huggins", "antiphase"])
+def test_what_headphones_bring_out(kind: Headphones) -> None:
+    for number in range(8):
+        rate, samples = wavfile.read(io.BytesIO(check_wav(kind, 3, number)))
+        sounds = [samples[start : start + rate].astype(float) for start in (0, rate * 3 // 2, rate * 3)]
+        right = check_answer(3, number) - 1
+        if kind == "huggins":
+            # Each ear alone hears noise that is like that of the others; the two differ around 600 Hz in one.
+            apart = [np.abs(np.fft.rfft(one[:, 0] - one[:, 1])) for one in sounds]
+            assert [
+                spectrum.max() > 1000 * one.shape[0] ** 0.5 for spectrum, one in zip(apart, sounds, strict=True)
+            ] == [place == right for place in range(3)]
+            assert abs(int(apart[right].argmax()) - 600) <= 36
+            power = [np.square(one).mean(axis=0) for one in sounds]
+            np.testing.assert_allclose(power, np.mean(power), rtol=0.1)
+        else:
+            level = [np.square(one[:, 0]).mean() for one in sounds]
+            assert int(np.argmin(level)) == right
+            assert max(level) / min(level) == pytest.approx(4.0, rel=0.01)
+            mixed = [np.square(one.sum(axis=1)).mean() for one in sounds]
+            assert int(np.argmin(mixed)) != right
+
+
+def test_p808(tmp_path: Path) -> None:
+    plain = listening_test("MOS", items=4)
+    with pytest.raises(ArgumentError, match="trapping"):
+        Study.preset("P.808", plain, 8)
+    with pytest.raises(ArgumentError, match="ACR"):
+        Study.preset("P.808", listening_test("AB"), 8)
+    study = Study.preset("P.808", replace(plain, traps={2: sound(5)}), 8, code="C")
+    checks = [trial for trial in study.test.trials(0) if trial.check]
+    assert sorted(trial.wanted is None for trial in checks) == [False, True]
+    assert len(study.test.training_trials(0)) == 5
+    assert (study.headphones, study.code, study.questions[0].accept) == ("antiphase", "C", ("yes",))
+    assert "overall quality" in study.test.question
+
+
+def test_progress_and_when_it_is_enough(tmp_path: Path) -> None:
+    study = a_study("AB", questions=(), consent="")
+    plan = Plan("", ("a", "b"), listeners=6)
+    with Ballot(study.test, tmp_path / "votes") as ballot:
+        page = BlindStudy(study, ballot)
+        assert str(study.progress(ballot)) == "0 of 8 listeners"
+        assert str(study.progress(ballot, rule=BettingTest())) == "0 of 8 listeners, stopping rule: continue"
+        rng = np.random.default_rng(1)
+        for person in range(6):
+            state = reach(page, page.enter(SECRET, f"p{person}"), "trials")
+            number = state["listener"]
+            while (trial := ballot.next_trial(number)) is not None:
+                better = "A" if trial.slots["A"].system == "a" or trial.check else "B"
+                choice = trial.answer if trial.check else better if rng.random() < 0.9 else "AB".replace(better, "")
+                ballot.vote(number, trial.id, {"choice": choice})
+            reach(page, state)
+        now = study.progress(ballot)
+        assert not now.enough
+        assert now.width is not None
+        assert str(now) == f"6 of 8 listeners, interval ±{now.width:.2f}".replace("±0.", "±.")
+        assert str(study.progress(ballot, plan=plan)).endswith(
+            "6 of 6 listeners, interval " + f"±{now.width:.2f}".replace("0.", ".") + ", enough"
+        )
+        assert study.progress(ballot, rule=BettingTest(alpha=0.2)).decision == "effect"
+        assert study.progress(ballot, rule=BettingTest(alpha=0.2)).enough
+    mos = a_study("MOS")
+    with Ballot(mos.test, tmp_path / "mos") as ballot, pytest.raises(ArgumentError, match="betting"):
+        mos.progress(ballot, rule=BettingTest())
+
+
+def test_a_file_may_hold_many_listeners_a_line_each(tmp_path: Path) -> None:
+    study, lines = a_study(), []
+    for block in range(3):
+        votes = [
+            {"trial": trial.id, "answers": {"choice": trial.answer or "A"}, "seconds": 1, "plays": 1}
+            for trial in study.test.trials(block)
+        ]
+        steps = {**FIRST, "questionnaire": {"age": 30 + block}, "comment": {"comment": "a\u2028b"}}
+        who = {"listener": f"{block}", "design": study.test.digest, "block": block}
+        lines.append(json.dumps({**who, "steps": steps, "votes": votes}, ensure_ascii=False))
+    file = tmp_path / "answers.jsonl"
+    file.write_text("\n".join(lines[:2]) + "\n", encoding="utf-8")
+    with Ballot(study.test, tmp_path / "votes") as ballot:
+        assert study.collect(ballot, file) == 2
+        file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        assert study.collect(ballot, file) == 1
+        joined = ballot.frame().merge(ballot.people(), on="listener")
+        assert joined.groupby("listener")["questionnaire.age"].unique().explode().tolist() == [30, 31, 32]
+        file.write_text("\n".join([*lines, "{"]), encoding="utf-8")
+        with pytest.raises(StoreError, match="cannot be read as a listener's answers"):
+            study.collect(ballot, file)
+        with pytest.raises(StoreError, match=r"none\.json"):
+            study.collect(ballot, tmp_path / "none.json")
+        # The same items and systems, asked in another order.
+        other = replace(study, test=replace(study.test, seed=1))
+        with (
+            Ballot(other.test, tmp_path / "other") as empty,
+            pytest.raises(StoreError, match=r"answers\.jsonl has answers to another design of the test"),
+        ):
+            other.collect(empty, file)
+        assert empty.listeners == ()

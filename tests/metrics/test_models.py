@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import copy
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import voicelab as vl
+from tests.speechlike import RATE, speechlike
+from voicelab.audio.samples import Samples, resample
+from voicelab.clip import Clip
+from voicelab.errors import ArgumentError, MissingExtra
+from voicelab.metrics import Tools, measure
+from voicelab.metrics.models import Dnsmos
+
+Figure = Callable[..., tuple[float, str]]
+
+
+def voice(pitch: float, seconds: float = 2.0) -> Clip:
+    return Clip(speechlike(seconds, pitch=pitch, noise=0.001), RATE)
+
+
+class Pitcher:
+    """An encoder that knows only how high a voice is: the strongest line of its spectrum, as an angle."""
+
+    def embed(self, samples: Samples, rate: int) -> npt.NDArray[np.floating[Any]]:
+        angle = np.pi * np.abs(np.fft.rfft(samples)).argmax() * rate / samples.size / 1000
+        return np.array([np.cos(angle), np.sin(angle)])
+
+
+class Level:
+    """A predictor to whom louder is better."""
+
+    def predict(self, samples: Samples, rate: int) -> float:
+        return 1.0 + 4.0 * float(np.abs(samples).max())
+
+
+def test_long_term_spectra_rank_the_same_voice_before_another(figure: Figure) -> None:
+    reference = voice(120, 3.0)
+    tilted = np.diff(voice(120).samples, prepend=np.float32(0))
+    same, other = figure(voice(120), "spectral_similarity", reference=reference)[0], Clip(tilted, RATE)
+    assert same > 0.95
+    assert figure(other, "spectral_similarity", reference=reference)[0] < same - 0.02
+    assert figure(reference, "spectral_similarity", reference=reference)[0] == pytest.approx(1.0)
+
+
+def test_an_encoder_given_decides(sounds: Any, figure: Figure) -> None:
+    low, high = sounds.sine(100, -6, 1.0), sounds.sine(350, -6, 1.0)
+    tools = Tools(encoder=Pitcher())
+    assert figure(high, "speaker_similarity", reference=low, tools=tools)[0] == pytest.approx(np.cos(np.pi / 4))
+
+
+@pytest.mark.parametrize("tools", [Tools(), Tools(encoder="resemblyzer")])
+def test_the_trained_encoder_is_used_where_it_is_installed(tools: Tools, figure: Figure) -> None:
+    if importlib.util.find_spec("resemblyzer") is None:
+        with pytest.raises(MissingExtra, match=r"pip install .*\[speaker\]"):
+            figure(voice(120), "speaker_similarity", reference=voice(120), tools=tools)
+        return
+    same = figure(voice(120), "speaker_similarity", reference=voice(120, 3.0), tools=tools)[0]
+    other = figure(voice(260), "speaker_similarity", reference=voice(120, 3.0), tools=tools)[0]
+    assert same > 0.8
+    assert other < same - 0.05
+
+
+def test_a_predictor_is_plugged_in(sounds: Any, figure: Figure) -> None:
+    clip = sounds.clip(np.full(100, 0.5))
+    assert figure(clip, "predicted_mos", tools=Tools(predictor=Level()))[0] == 3.0
+
+
+@pytest.mark.thorough  # loads 80 MB of weights where the extra is installed, as the nightly run does
+def test_distillmos_tells_speech_from_speech_in_noise(sounds: Any, figure: Figure) -> None:
+    if importlib.util.find_spec("distillmos") is None:
+        with pytest.raises(MissingExtra, match=r"pip install .*\[distillmos\]"):
+            figure(voice(120), "distillmos")
+        return
+    with vl.connect() as lab:
+        clip = lab.speak("Rice is often served in round bowls.", seed=1)
+    noisy = Clip(
+        clip.samples + 0.02 * np.random.default_rng(0).standard_normal(len(clip)).astype(np.float32), clip.rate
+    )
+    good, bad = figure(clip, "distillmos")[0], figure(noisy, "distillmos")[0]
+    assert 1 < bad < good - 0.5 < 5
+    assert figure(clip, "predicted_mos", tools=Tools(predictor="distillmos"))[0] == pytest.approx(good)
+    assert "ends before" in figure(voice(120).resample(8000), "distillmos")[1]
+    assert "silent" in figure(sounds.clip(np.zeros(16_000), 16_000), "distillmos")[1]
+
+
+def predicts() -> bool:
+    return all(importlib.util.find_spec(name) for name in ("speechmos", "onnxruntime", "requests"))
+
+
+def test_noise_is_predicted_to_be_worse(figure: Figure) -> None:
+    if not predicts():
+        with pytest.raises(MissingExtra, match=r"pip install .*\[mos\]"):
+            figure(voice(120), "predicted_mos")
+        return
+    clean = voice(120, 5.0)
+    rough = Clip(clean.samples + np.random.default_rng(0).normal(0, 0.05, len(clean)).astype(np.float32), RATE)
+    good, bad = figure(clean, "predicted_mos")[0], figure(rough, "predicted_mos")[0]
+    assert 1 <= bad < good - 0.2 <= 5
+    assert "silent" in figure(Clip(np.zeros(RATE, np.float32), RATE), "predicted_mos")[1]
+    assert "8 kHz" in figure(clean.resample(8000), "predicted_mos")[1]
+
+
+def test_each_scale_is_what_its_authors_program_says() -> None:
+    dnsmos = pytest.importorskip("speechmos.dnsmos", exc_type=ImportError)
+    # 11 s have two windows; 44.1 kHz and more than full scale are made what the network takes.
+    clip = voice(120, 11.0)
+    heard = resample(clip.samples, clip.rate, 16_000)
+    told = dnsmos.run(np.clip(heard, -1, 1), 16_000)
+    halves = [dnsmos.run(np.clip(heard[at : at + int(9.01 * 16_000)], -1, 1), 16_000)["ovrl_mos"] for at in (0, 16_000)]
+    for scale in ("ovrl", "p808"):
+        assert copy.copy(Dnsmos(scale)).predict(clip.samples, clip.rate) == told[f"{scale}_mos"]
+    assert told["ovrl_mos"] == pytest.approx(np.mean(halves))
+    with pytest.raises(ArgumentError, match="none of ovrl, sig, bak, p808"):
+        Dnsmos("mos")  # type: ignore[arg-type]
+
+
+def test_unknown_models_are_named_before_work_starts(figure: Figure) -> None:
+    with pytest.raises(ArgumentError, match="there are resemblyzer"):
+        figure(voice(120), "speaker_similarity", reference=voice(120), tools=Tools(encoder="x-vector"))
+    with pytest.raises(ArgumentError, match="predict"):
+        figure(voice(120), "predicted_mos", tools=Tools(predictor=Pitcher()))  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="'utmos' is not installed"):
+        figure(voice(120), "predicted_mos", tools=Tools(predictor="utmos"))
+    with pytest.raises(ArgumentError, match="embed"):
+        figure(voice(120), "speaker_similarity", reference=voice(120), tools=Tools(encoder=Level()))  # type: ignore[arg-type]
+
+
+def test_too_little_for_a_long_term_spectrum(sounds: Any, figure: Figure) -> None:
+    reference = voice(120)
+    assert "too short" in figure(voice(120, 0.3), "spectral_similarity", reference=reference)[1]
+    assert "silent" in figure(sounds.clip(np.zeros(RATE), RATE), "spectral_similarity", reference=reference)[1]
+    assert "7.6 kHz" in figure(voice(120).resample(8000), "spectral_similarity", reference=reference)[1]
+
+
+def test_vectors_must_have_one_length(sounds: Any) -> None:
+    class AsItIs:
+        def embed(self, samples: Samples, rate: int) -> npt.NDArray[np.floating[Any]]:
+            return samples
+
+    with pytest.raises(ArgumentError, match="not one length"):
+        measure([voice(120)], ["speaker_similarity"], reference=voice(120, 1.0), tools=Tools(encoder=AsItIs()))

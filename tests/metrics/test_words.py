@@ -1,0 +1,264 @@
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jiwer
+import numpy as np
+import pytest
+from pocketsphinx import get_model_path
+from typer.testing import CliRunner
+
+import voicelab as vl
+from voicelab.asr.transcripts import PocketRecognizer
+from voicelab.audio.samples import Samples
+from voicelab.audio.words import Words, WordTime
+from voicelab.cli import app
+from voicelab.clip import Clip
+from voicelab.metrics import Tools, measure
+from voicelab.metrics.words import _syllables, split_words
+
+Figure = Callable[..., tuple[float, str]]
+
+
+class Hears:
+    """A recognizer of one recording: it has heard it before."""
+
+    def __init__(self, said: str) -> None:
+        self.said, self.times = said, 0
+
+    def recognise(self, samples: Samples, rate: int) -> str:
+        self.times += 1
+        return self.said
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("The birch canoe, slid!", "the birch canoe slid"),
+        ("Don't — it\u2019s well-made", "dont its well made"),
+        ("STRASSE straße", "strasse strasse"),
+        ("caf\u00e9 cafe\u0301 na\u00efve \u00c5", "cafe cafe naive a"),
+        ("\u0439 \u0915\u093f \ud55c", "\u0439 \u0915\u093f \ud55c"),
+        ("'quoted' words'", "quoted words"),
+        ("Voice 今天 天气, very好。", "voice 今 天 天 气 very 好"),
+        ("", ""),
+    ],
+)
+def test_words_are_compared_without_what_nobody_hears(text: str, words: str) -> None:
+    assert split_words(text, None) == words.split()
+
+
+def test_errors_are_counted_by_word_and_by_letter(sounds: Any) -> None:
+    clip = sounds.noise(1.0, 0.1)
+    # Two words substituted and one put in, of six.
+    hears = Hears("the bird canoe slid the smooth planks")
+    row = measure([clip], ["wer", "cer", "words"], text="The birch canoe slid on smooth", tools=Tools(hears)).iloc[0]
+    assert row.wer == pytest.approx(3 / 6)
+    assert row.words == 6
+    assert row.cer == pytest.approx(jiwer.cer("the birch canoe slid on smooth", hears.said))
+    assert hears.times == 1
+    assert row.recognizer == "Hears"
+
+
+def test_more_errors_than_words_are_more_than_one(sounds: Any, figure: Figure) -> None:
+    assert figure(sounds.noise(1, 0.1), "wer", text="One", tools=Tools(Hears("two three four")))[0] == 3.0
+    assert figure(sounds.noise(1, 0.1), "wer", text="One two", tools=Tools(Hears("")))[0] == 1.0
+
+
+def test_figures_must_be_read_out(sounds: Any, figure: Figure) -> None:
+    clip, hears = sounds.noise(1, 0.1), Hears("nineteen eighty four was")
+    value, reason = figure(clip, "wer", text="1984 was", tools=Tools(hears))
+    assert math.isnan(value)
+    assert "Tools(spoken=" in reason
+
+    def spoken(text: str) -> str:
+        return text.replace("1984", "nineteen eighty-four")
+
+    assert figure(clip, "wer", text="1984 was", tools=Tools(hears, spoken=spoken))[0] == 0.0
+
+
+def test_chinese_is_counted_by_its_characters(sounds: Any, figure: Figure) -> None:
+    clip, tools = sounds.noise(2, 0.1), Tools(Hears("今天天七很好"))
+    row = measure([clip], ["wer", "cer", "words"], text="今天天气很好。", tools=tools).iloc[0]
+    assert (row.words, row.wer, row.cer) == (6, pytest.approx(1 / 6), pytest.approx(1 / 6))
+    assert "pocketsphinx hears English alone" in figure(clip, "wer", text="今天", tools=Tools(PocketRecognizer()))[1]
+
+
+def test_without_a_text_there_is_no_error(sounds: Any, figure: Figure) -> None:
+    tools = Tools(Hears("one"))
+    assert "text is unknown" in figure(sounds.noise(1, 0.1), "wer", tools=tools)[1]
+    assert "no word" in figure(sounds.noise(1, 0.1), "wer", text="?!", tools=tools)[1]
+
+
+def test_the_embedded_voice_is_understood() -> None:
+    text = "Glue the sheet to the dark blue background."
+    with vl.connect() as lab:
+        clip = lab.speak(text, seed=0)
+    right = measure([clip], ["wer", "cer"]).iloc[0]
+    assert list(right.index) == ["wer", "cer", "recognizer", "undefined"]
+    assert right.recognizer == "pocketsphinx"
+    wrong = measure([clip], ["wer"], text="The birch canoe slid on the smooth planks.").iloc[0]
+    assert right.wer < 0.7 < wrong.wer
+    assert right.cer < right.wer + 0.2
+    assert np.isfinite(right.cer)
+
+
+TEXTS = ("We left at nine.", "The birch canoe slid on the smooth planks.")
+UNRELIABLE = "It often misrecognizes clear speech"
+
+
+def test_every_table_of_word_errors_prints_the_asr_model_and_how_reliable_it_is(tmp_path: Path) -> None:
+    with vl.connect() as lab:
+        result = lab.sweep(list(TEXTS), temperature=[0.2, 1.0]).run(tmp_path / "run")
+        clips = [take.clip() for take in result.takes]
+        page = result.page(tmp_path / "page.html", metrics=["wer", "duration"]).read_text()
+        swept = result.frame("wer", "duration")
+        kept = vl.load(tmp_path / "run").frame("wer")
+        effect = vl.effects(swept, "temperature", "wer", blocks=["text"])
+    measured = vl.measure(clips, ["duration", "wer", "cer", "words"])
+    assert list(measured) == ["duration", "wer", "cer", "recognizer", "words", "undefined"]
+    for table in (measured, swept, kept, measured[["wer"]].round(2), measured.sort_values("cer").head(2)):
+        for shown in (repr(table), str(table), table._repr_html_()):  # type: ignore[operator]
+            assert "ASR model pocketsphinx. " + UNRELIABLE in shown
+    assert measured["wer"].max() > 0.0  # as ever
+    assert (measured.recognizer == "pocketsphinx").all()
+    assert UNRELIABLE in str(effect)
+    assert "WER by pocketsphinx" in page
+    assert UNRELIABLE in page
+    for quiet in (measured[["duration"]], measured.drop(columns=["wer", "cer"]), vl.measure(clips[:1])):
+        assert "ASR model" not in repr(quiet)
+        assert "ASR model" not in quiet._repr_html_()  # type: ignore[operator]
+    assert "ASR model" not in str(vl.effects(swept, "temperature", "duration", blocks=["text"]))
+
+
+def test_a_comparison_of_recordings_prints_the_asr_model(tmp_path: Path, sounds: Any) -> None:
+    for system in ("a", "b"):
+        for item in ("one", "two"):
+            (tmp_path / system).mkdir(exist_ok=True)
+            sounds.noise(1.0, 0.1).save(tmp_path / system / f"{item}.wav")
+            (tmp_path / system / f"{item}.txt").write_text("We left at nine.")
+    systems = vl.collect(tmp_path / "{system}" / "{item}.wav", metrics=("wer", "duration"))
+    for table in (systems.frame, systems.table):
+        assert UNRELIABLE in repr(table)
+        assert UNRELIABLE in table._repr_html_()  # type: ignore[operator]
+    shown = systems._repr_mimebundle_()
+    assert UNRELIABLE in shown["text/html"]
+    assert UNRELIABLE in shown["text/plain"]
+    page = systems.page(tmp_path / "page.html").read_text()
+    assert "WER by pocketsphinx" in page
+    assert UNRELIABLE in page
+    printed = CliRunner().invoke(app, ["measure", str(tmp_path / "a"), "-m", "wer"])
+    assert UNRELIABLE in printed.stdout
+    written = CliRunner().invoke(app, ["measure", str(tmp_path / "a"), "-m", "wer", "-o", str(tmp_path / "t.csv")])
+    assert UNRELIABLE in written.stderr
+    assert "pocketsphinx" in (tmp_path / "t.csv").read_text()
+
+
+def test_another_recognizer_is_named_instead(sounds: Any) -> None:
+    table = measure([sounds.noise(1.0, 0.1)], ["wer"], text="one two", tools=Tools(Hears("one")))
+    assert repr(table).endswith("wer: ASR model Hears.")
+    assert table.attrs["note"] == "wer: ASR model Hears."
+
+
+HELDOUT = Path(__file__).parents[2] / "training" / "data" / "heldout.txt"
+
+
+@pytest.fixture(scope="module")
+def spoken(sounds: Any) -> Clip:
+    """Silence 0.3, speech 1.0, pause 0.5, speech 0.6, gap 0.15, speech 0.75, pause 0.8, speech 0.4, silence 0.2."""
+    parts = [(0.3, 0), (1.0, 1), (0.5, 0), (0.6, 1), (0.15, 0), (0.75, 1), (0.8, 0), (0.4, 1), (0.2, 0)]
+    clip: Clip = sounds.join(
+        *(sounds.noise(seconds, 0.1 if loud else 0.0001, seed=n) for n, (seconds, loud) in enumerate(parts))
+    )
+    return clip
+
+
+@pytest.mark.parametrize(
+    ("metric", "expected"), [("pauses", 2), ("pause_time", 1.3), ("longest_pause", 0.8), ("speech_time", 4.2)]
+)
+def test_pauses_are_counted(metric: str, expected: float, spoken: Clip, figure: Figure) -> None:
+    assert figure(spoken, metric)[0] == pytest.approx(expected, abs=0.011)
+
+
+@pytest.mark.parametrize("gain", [1.0, 0.01])
+@pytest.mark.parametrize("noise_db", [-60, -20])
+def test_neither_level_nor_noise_moves_the_pauses(
+    gain: float, noise_db: float, spoken: Clip, sounds: Any, figure: Figure
+) -> None:
+    noise = sounds.noise(spoken.duration, 0.1 * 10 ** (noise_db / 20), seed=99)
+    clip = sounds.clip(gain * (spoken.samples + noise.samples))
+    assert figure(clip, "pauses")[0] == 2
+    assert figure(clip, "pause_time")[0] == pytest.approx(1.3, abs=0.08)
+
+
+@pytest.mark.parametrize("rate", [11_025, 22_050, 44_100])
+def test_frames_keep_the_time_where_10_ms_are_no_whole_number_of_samples(
+    rate: int, sounds: Any, figure: Figure
+) -> None:
+    loud, quiet = sounds.noise(14.0, 0.1, rate), sounds.noise(2.0, 0.0001, rate)
+    clip = sounds.join(loud, quiet, loud)
+    assert figure(clip, "speech_time")[0] == pytest.approx(30.0, abs=0.011)
+    assert figure(clip, "longest_pause")[0] == pytest.approx(2.0, abs=0.03)
+
+
+def test_a_click_is_no_speech(spoken: Clip, sounds: Any, figure: Figure) -> None:
+    samples = np.array(spoken.samples)
+    samples[round(1.55 * 48_000) :][:200] = 0.3  # 4 ms in the middle of the first pause
+    assert figure(sounds.clip(samples), "pause_time")[0] == pytest.approx(1.3, abs=0.05)
+
+
+def test_the_rate_is_of_words_over_the_time_of_speech(spoken: Clip, figure: Figure) -> None:
+    text = "Don't stop: the birch canoe slid on the smooth-planed planks, twelve."
+    assert figure(spoken, "word_rate", text=text)[0] == pytest.approx(12 / 4.2, rel=0.02)
+    timed = Clip(spoken.samples, spoken.rate, words=Words((WordTime("one", 0.3, 1.0), WordTime("two", 2.0, 3.0))))
+    assert figure(timed, "word_rate")[0] == pytest.approx(2 / 4.2, rel=0.02)
+
+
+def test_the_articulation_rate_leaves_pauses_out(spoken: Clip, figure: Figure) -> None:
+    # Seven words of one syllable each, and one of three.
+    text = "The birch bark slid on the lake yesterday"
+    assert figure(spoken, "syllable_rate", text=text)[0] == pytest.approx(10 / 2.9, rel=0.03)
+    assert figure(spoken, "syllable_rate", text="今天天气很好。")[0] == pytest.approx(6 / 2.9, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("word", "count"),
+    [
+        *[("the", 1), ("planks", 1), ("canoe", 2), ("smooth", 1), ("table", 2), ("wanted", 2), ("walked", 1)],
+        *[("rhythm", 2), ("boxes", 2), ("makes", 1), ("syllable", 3), ("b", 1), ("yesterday", 3), ("sunset", 2)],
+        *[("cities", 2), ("series", 2), ("agreed", 2), ("proceed", 2), ("watches", 2), ("hundred", 2), ("tables", 2)],
+        *[("settled", 2), ("called", 1), ("while", 1), ("going", 2), ("radio", 3), ("nation", 2), ("usual", 3)],
+        *[("didnt", 2), ("marriage", 2), ("special", 2), ("guard", 1), ("prism", 2)],
+    ],
+)
+def test_syllables_of_english_spelling(word: str, count: int) -> None:
+    assert _syllables(word) == count
+
+
+def test_syllables_are_those_of_the_cmu_dictionary() -> None:
+    spoken: dict[str, set[int]] = {}
+    for line in Path(get_model_path("en-us/cmudict-en-us.dict")).read_text(encoding="utf-8").splitlines():
+        entry, *phones = line.split()
+        word = re.sub(r"\(\d+\)$", "", entry).replace("'", "")
+        if word.isalpha():
+            spoken.setdefault(word, set()).add(sum(phone[0] in "AEIOU" for phone in phones))
+    assert len(spoken) > 120_000
+    right = [_syllables(word) in spoken[word] for word in sorted(spoken)[::4]]
+    assert np.mean(right) > 0.91
+    words = [word for word in split_words(HELDOUT.read_text(encoding="utf-8"), None) if word in spoken]
+    ours = sum(map(_syllables, words))
+    theirs = sum(min(spoken[word], key=lambda count: abs(count - _syllables(word))) for word in words)
+    assert ours / theirs == pytest.approx(1.0, abs=0.005)
+
+
+def test_what_is_not_known_says_so(spoken: Clip, sounds: Any, figure: Figure) -> None:
+    assert "words are unknown" in figure(spoken, "word_rate")[1]
+    assert "text is unknown" in figure(spoken, "syllable_rate")[1]
+    assert "figures" in figure(spoken, "syllable_rate", text="In 1984")[1]
+    value, reason = figure(sounds.clip(np.zeros(48_000)), "pauses")
+    assert math.isnan(value)
+    assert reason == "pauses: the clip is silent"

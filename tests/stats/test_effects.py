@@ -1,0 +1,458 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from statsmodels.formula.api import ols
+from statsmodels.stats.anova import AnovaRM, anova_lm
+
+from voicelab.errors import ArgumentError
+from voicelab.stats import Effects, Estimate, benjamini_hochberg, effects, equivalence, holm
+
+Mean = Callable[[dict[str, Any]], float]
+
+
+def grid(
+    seed: int, mean: Mean = lambda _: 0.0, sd: Mean = lambda _: 1.0, repeats: int = 4, texts: int = 4
+) -> pd.DataFrame:
+    """Return takes of a grid of temperature and latency over several texts, each text with a mean of its own."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for text in range(texts):
+        for temperature in (0.2, 0.7, 1.0):
+            for latency in ("low", "normal"):
+                row: dict[str, Any] = {"text": f"text {text}", "temperature": temperature, "latency": latency}
+                rows += [
+                    {**row, "repeat": n, "f0": 120.0 + 10.0 * text + mean(row) + sd(row) * rng.standard_normal()}
+                    for n in range(repeats)
+                ]
+    return pd.DataFrame(rows)
+
+
+def found_in(frame: pd.DataFrame, **options: Any) -> Effects:
+    options = {"permutations": 999, **options}
+    return effects(frame, ["temperature", "latency"], "f0", blocks="text", **options)
+
+
+def test_what_was_planted_is_found_and_nothing_else() -> None:
+    found = found_in(grid(1, lambda row: 3.0 * row["temperature"]))
+    by_axis = found.frame.set_index("axis")
+    assert by_axis.p["temperature"] < 1e-6
+    assert by_axis.p_permutation["temperature"] == pytest.approx(0.001)
+    assert by_axis.p["latency"] > 0.05
+    assert by_axis.omega_sq["temperature"] > 5 * abs(by_axis.omega_sq["latency"])
+    first, second, third = found.contrasts.to_dict("records")
+    for row, level, true in ((first, 0.7, 1.5), (second, 1.0, 2.4)):
+        assert (row["axis"], row["baseline"], row["level"]) == ("temperature", 0.2, level)
+        assert 0 < row["low"] < true < row["high"]
+    assert (third["axis"], third["level"]) == ("latency", "normal")
+    assert third["low"] < 0 < third["high"]
+
+
+def test_two_samples_are_tested_as_scipy_does() -> None:
+    rng = np.random.default_rng(4)
+    ours, theirs = rng.normal(0.9, 1, 7), rng.normal(0, 1, 8)
+    exact = stats.permutation_test(
+        (ours, theirs), lambda a, b: abs(a.mean() - b.mean()), alternative="greater", n_resamples=np.inf
+    )
+    frame = pd.DataFrame({"voice": ["a"] * 7 + ["b"] * 8, "level": np.concatenate((ours, theirs))})
+    found = effects(frame, "voice", permutations=20_000)
+    assert found.frame.p_permutation[0] == pytest.approx(exact.pvalue, abs=4 * math.sqrt(exact.pvalue / 20_000))
+
+
+def test_strata_are_not_mixed() -> None:
+    # Within every text "low" is one below "normal" without exception, and texts are far apart: only a test that stays
+    # within them sees it. There are 2 arrangements of each of 5 texts, of which 2 are as extreme.
+    rows = [
+        {"text": text, "latency": latency, "rtf": 100.0 * text + (latency == "low")}
+        for text in range(5)
+        for latency in ("low", "normal")
+    ]
+    found = effects(pd.DataFrame(rows), "latency", blocks="text", permutations=20_000)
+    assert found.frame.p_permutation[0] == pytest.approx(2 / 32, abs=0.008)
+    assert effects(pd.DataFrame(rows), "latency", "rtf", permutations=999).frame.p[0] > 0.5
+
+
+def test_variance_is_split_as_statsmodels_does() -> None:
+    frame = grid(2, lambda row: 2.0 * row["temperature"] + (row["latency"] == "low"))
+    frame = frame.drop(frame.index[[3, 4, 17, 40, 41, 42]])  # unbalanced
+    found = found_in(frame).variance.set_index("source")
+    table = anova_lm(ols("f0 ~ C(temperature) + C(latency) + C(text)", frame).fit(), typ=2)
+    for ours, theirs in (("temperature", "C(temperature)"), ("latency", "C(latency)"), ("blocks", "C(text)")):
+        assert found.sum_sq[ours] == pytest.approx(table.sum_sq[theirs])
+        assert found.df[ours] == table.df[theirs]
+    cells = ols("f0 ~ C(temperature) * C(latency) * C(text)", frame).fit()
+    assert found.sum_sq["sampling"] == pytest.approx(cells.ssr)
+    assert found.df["sampling"] == cells.df_resid
+    assert found.sd["sampling"] == pytest.approx(math.sqrt(cells.mse_resid))
+
+
+def test_shares_of_a_balanced_table_sum_to_one() -> None:
+    found = found_in(grid(3, lambda row: row["temperature"])).variance
+    assert found.eta_sq.sum() == pytest.approx(1.0)
+    assert found.omega_sq.sum() == pytest.approx(1.0)
+    assert found.df.sum() == 4 * 3 * 2 * 4 - 1
+
+
+def test_the_omega_squared_of_a_one_way_table_is_its_formula() -> None:
+    # (SS - df MS_within) / (SS_total + MS_within): W. L. Hays (1963), from scipy's F.
+    rng = np.random.default_rng(6)
+    groups = [rng.normal(mean, 1, 9) for mean in (0, 0.5, 1.5)]
+    f = float(stats.f_oneway(*groups).statistic)
+    frame = pd.DataFrame({"voice": np.repeat(["a", "b", "c"], 9), "level": np.concatenate(groups)})
+    omega = effects(frame, "voice").frame.omega_sq[0]
+    assert omega == pytest.approx(2 * (f - 1) / (2 * (f - 1) + 27))
+
+
+def test_p_values_are_corrected_over_all_tests() -> None:
+    frame = grid(5, lambda row: row["temperature"])
+    frame["level"] = np.random.default_rng(0).normal(size=len(frame))
+    found = effects(frame, ["temperature", "latency"], ["f0", "level"], blocks="text", permutations=499).frame
+    assert len(found) == 4
+    assert found.p_holm.to_numpy() == pytest.approx(holm(found.p))
+    assert found.p_bh.to_numpy() == pytest.approx(benjamini_hochberg(found.p))
+
+
+def test_the_seed_decides_and_other_metrics_change_nothing() -> None:
+    frame = grid(7)
+    frame["level"] = np.arange(len(frame), dtype=float)
+    alone = effects(frame, ["temperature"], "f0", blocks="text", permutations=199)
+    beside = effects(frame, ["temperature", "latency"], ["level", "f0"], blocks="text", permutations=199)
+    again = effects(frame, ["temperature"], "f0", blocks="text", permutations=199)
+    pd.testing.assert_frame_equal(alone.frame, again.frame)
+    pd.testing.assert_frame_equal(alone.contrasts, again.contrasts)
+    other = effects(frame, ["temperature"], "f0", blocks="text", permutations=199, seed=1)
+    assert other.frame.p_permutation[0] != alone.frame.p_permutation[0]
+    pd.testing.assert_frame_equal(alone.contrasts, other.contrasts)
+    row = beside.frame[(beside.frame.metric == "f0") & (beside.frame.axis == "temperature")]
+    # The latency's cells are strata now, so the p may differ; the draws may not: same strata, same p.
+    pair = effects(frame, ["temperature", "latency"], "f0", blocks="text", permutations=199).frame
+    assert row.p_permutation.item() == pair.p_permutation[pair.axis == "temperature"].item()
+
+
+def test_takes_without_a_value_are_left_out_and_it_says_so() -> None:
+    frame = grid(8)
+    frame.loc[[2, 9], "f0"] = np.nan
+    found = found_in(frame)
+    assert (found.frame.takes == len(frame) - 2).all()
+    assert "undefined for 2 of 96 takes" in found.notes[0]
+
+
+def test_without_repeats_interactions_count_as_noise() -> None:
+    found = found_in(grid(9, lambda row: 4.0 * row["temperature"], repeats=1))
+    assert any("No cell has two takes" in note for note in found.notes)
+    assert list(found.variance.source) == ["temperature", "latency", "blocks", "residual"]
+    assert found.frame.p[0] < 0.01
+    assert (found.contrasts.low < found.contrasts.high).all()
+
+
+def test_the_order_of_the_rows_changes_nothing() -> None:
+    # Takes of a manifest stand in the order in which they ended, which is chance.
+    frame = grid(12, lambda row: 0.3 * row["temperature"]).assign(seed=lambda table: 1000 + table["repeat"])
+    frame["latency"] = pd.Categorical(frame["latency"], ["normal", "low"])
+    found = effects(frame, ["temperature", "latency"], "f0", blocks=["text", "seed"], permutations=199)
+    assert found.contrasts.baseline.tolist() == [0.2, 0.2, "normal"]
+    for order in range(3):
+        shuffled = frame.sample(frac=1.0, random_state=order)
+        again = effects(shuffled, ["temperature", "latency"], "f0", blocks=["text", "seed"], permutations=199)
+        pd.testing.assert_frame_equal(again.frame, found.frame)
+        pd.testing.assert_frame_equal(again.contrasts, found.contrasts)
+    # The first word to appear is the baseline; p is the same whichever it is.
+    words = frame.astype({"latency": str})
+    turned = pd.concat([words[words.latency == "normal"], words[words.latency == "low"]])
+    one, other = (found_in(table, permutations=199) for table in (words, turned))
+    assert one.frame.p_permutation.tolist() == other.frame.p_permutation.tolist()
+    assert one.frame.p.tolist() == pytest.approx(other.frame.p.tolist())
+    assert one.contrasts.estimate.iloc[2] == pytest.approx(-other.contrasts.estimate.iloc[2])
+
+
+def test_with_the_seed_for_a_block_the_noise_is_called_what_it_is() -> None:
+    frame = grid(13, repeats=4)
+    # What takes share by their seed is larger than what is left.
+    frame["f0"] += frame["repeat"].map({0: -9.0, 1: -3.0, 2: 3.0, 3: 9.0})
+    paired = effects(frame, "temperature", "f0", blocks=["text", "latency", "repeat"])
+    assert paired.variance.source.iloc[-1] == "residual"
+    assert paired.variance.sd.iloc[-1] < 2.0
+    assert "sd beside what axes and blocks explain: f0 " in str(paired)
+    plain = effects(frame, "temperature", "f0", blocks=["text", "latency"])
+    assert plain.variance.sd.iloc[-1] > 6.0
+    for found, told in ((paired, "takes beside what axes and blocks explain"), (plain, "repeated takes")):
+        axes = found.plot()
+        assert f"±1 sd of {told}" in axes.get_legend_handles_labels()[1]
+        assert axes.get_xlabel().startswith(f"difference in sd of {told},")
+        plt.close("all")
+
+
+def test_an_axis_with_a_temperature_of_0_says_what_it_does_to_the_noise() -> None:
+    frame = grid(14, sd=lambda row: 0.0 if row["temperature"] == 0.2 else 1.0)
+    (note,) = found_in(frame).notes
+    assert note == "At temperature 0.2 repeated takes have the same f0; that spread of 0 is part of the sd given."
+    assert found_in(grid(14)).notes == ()
+
+
+def test_a_mark_is_filled_only_where_its_own_interval_leaves_out_0() -> None:
+    # 0.2 and 0.7 are alike and 1.0 is far away: the axis does something, its first contrast does not.
+    found = found_in(grid(15, lambda row: 5.0 * (row["temperature"] == 1.0)))
+    first, second, _ = found.contrasts.to_dict("records")
+    assert found.frame.p_holm[0] < 0.05
+    assert first["low"] < 0.0 < first["high"]
+    assert second["low"] > 0.0
+    axes = found.plot()
+    marks = [line for line in axes.lines if line.get_marker() == "o"]
+    assert [line.get_markerfacecolor() == "white" for line in marks] == [True, False, True]
+    plt.close("all")
+
+
+def test_a_metric_that_never_changes_shows_nothing() -> None:
+    frame = grid(10).assign(pauses=0.1)
+    found = effects(frame, "temperature", "pauses")
+    assert found.frame[["p", "p_holm", "eta_sq"]].isna().all(axis=None)
+    assert found.frame.verdict[0] == "no difference"
+    assert found.contrasts.p.isna().all()
+    assert not found.contrasts["estimate"].any()
+    assert found.contrasts[["low", "high"]].isna().all(axis=None)
+    assert "nan" not in str(found)
+    assert "pauses is the same in all" in str(found)
+    # One take of each of two levels: an estimate, and nothing to tell its spread by.
+    two = frame.groupby("temperature").head(1).head(2).assign(pauses=[1.0, 2.0])
+    shown = effects(two, "temperature", "pauses")
+    assert "+1 [too few takes]" in str(shown)
+    assert shown.frame.verdict[0] == "too few takes to tell"
+    assert "repeats=17 on" in shown.notes[-1]  # what statsmodels' TTestIndPower().solve_power(1, power=0.8) says
+
+
+TWICE, SPEEDS = [1, 1, 2, 2], [1.0, 1.0, 1.2, 1.2]
+NO_VARIANCE = {
+    "two pairs": ({"x": SPEEDS}, ()),
+    "rounding": ({"x": [1.0, 1.0 + 2e-16, 1.2, 1.2 - 2e-16]}, ()),
+    "large numbers": ({"x": [1e9, 1e9 + 1e-7, 1e9 + 3, 1e9 + 3]}, ()),
+    "eight takes, Welch": ({"v": [1] * 8 + [2] * 8, "x": [1.0] * 8 + [1.2] * 8}, ()),
+    "two of three levels": ({"v": [1] * 6 + [2] * 6 + [3] * 6, "x": [1.0] * 6 + [1.2] * 6 + [1.0, 2, 1, 3, 1, 2]}, ()),
+    "additive": ({"v": TWICE, "seed": [1, 2, 1, 2], "x": [1.0, 3.0, 1.2, 3.2]}, "seed"),
+    "texts alike": ({"v": TWICE * 2, "text": [*"aaaabbbb"], "x": [1.1, 1.3, 2.1, 2.3, 5.1, 5.3, 6.1, 6.3]}, "text"),
+    "one difference in all texts": ({"v": TWICE, "text": [*"abab"], "x": [1000.1, 7.3, 1000.4, 7.6]}, "text"),
+}
+
+
+@pytest.mark.parametrize(("columns", "blocks"), NO_VARIANCE.values(), ids=NO_VARIANCE.keys())
+def test_without_residual_variance_there_is_no_p_and_no_claim(columns: dict[str, Any], blocks: Any) -> None:
+    found = effects(pd.DataFrame({"v": TWICE, **columns} if "v" not in columns else columns), "v", "x", blocks=blocks)
+    row, contrast = found.frame.iloc[0], found.contrasts.iloc[0]
+    assert row.verdict == "no residual variance"
+    ending = "_texts" if "text" in blocks else ""
+    assert math.isnan(row[f"p{ending}"])
+    assert contrast[f"error{ending}"] == 0.0
+    assert contrast[[f"{name}{ending}" for name in ("low", "high", "p")]].isna().all()
+    assert contrast.estimate != 0.0
+    assert "x by v: " in str(found)
+    assert "so there is no variance to test by" in str(found)
+    assert "[no variance]" in str(found)
+    for claim in ("equivalent", "not worse"):
+        claimed = equivalence(found, 5.0, claim=claim)
+        assert not claimed.frame.shown.iloc[0]
+        assert math.isnan(claimed.frame.p.iloc[0])
+        assert claimed.frame.reason.iloc[0] == "no residual variance"
+        assert str(claimed).startswith("It cannot be tested whether x at v 2 is")
+    for axes in (found.plot(), claimed.plot()):
+        marks = [line for line in axes.lines if line.get_marker() == "o"]
+        assert all(line.get_markerfacecolor() == "white" for line in marks[:1])
+    plt.close("all")
+
+
+def test_a_greedy_voice_has_a_difference_and_no_p() -> None:
+    frame = pd.DataFrame({"speed": [1.0, 1.0, 2.0, 2.0], "duration": [4.0, 4.0, 2.0, 2.0]})
+    row = effects(frame, "speed").contrasts.iloc[0]
+    assert row.estimate == pytest.approx(-2.0)
+    assert math.isnan(row.in_sd)
+    # Beside a level with noise it keeps none of its own.
+    noisy = pd.DataFrame({"temperature": [0.0] * 4 + [1.0] * 4, "level": [0.1] * 4 + [1.0, 2.0, 3.0, 1.5]})
+    row = effects(noisy, "temperature").contrasts.iloc[0]
+    assert row.low < row.estimate < row.high < 5.0
+
+
+def test_levels_that_are_no_numbers_or_words_are_levels_too() -> None:
+    values = [None, None, ["a"], ["a"], {"x": 1}, {"x": 1}]
+    frame = pd.DataFrame({"references": values, "level": [1.0, 1.2, 2.0, 2.2, 3.0, 3.2]})
+    assert effects(frame, "references").frame.levels[0] == 3
+
+
+def test_of_a_sweeps_table_the_metrics_are_taken() -> None:
+    # The table of a sweep has many numbers that were asked for, not measured.
+    frame = grid(11).rename(columns={"f0": "f0_median"}).assign(chunk_length=300, bytes=range(96), loudness=-23.0)
+    frame["seed"] = pd.array([1, None] * 48, dtype="UInt64")
+    found = effects(frame, ["temperature", "seed"], blocks="text")
+    assert set(found.frame.metric) == {"f0_median", "loudness"}
+    assert set(effects(frame[["text", "bytes", "latency"]], "latency").frame.metric) == {"bytes"}
+    # What every sweep's table has is not taken unless it is named, or all there is.
+    timed = frame.assign(first_audio_s=np.arange(96.0), rtf=0.1 + np.arange(96.0))
+    assert set(effects(timed, "temperature").frame.metric) == {"f0_median", "loudness"}
+    assert set(effects(timed, "temperature", "rtf").frame.metric) == {"rtf"}
+    bare = timed.drop(columns=["f0_median", "loudness"])
+    assert set(effects(bare, "temperature").frame.metric) == {"first_audio_s", "rtf"}
+
+
+def test_the_text_form_is_a_table_with_what_acts_first() -> None:
+    frame = grid(1, lambda row: 3.0 * (row["temperature"] == 1.0))
+    found = effects(frame, ["latency", "temperature"], "f0", blocks="text")
+    lines = str(found).splitlines()
+    assert lines[0] == (
+        "95% intervals and p in texts like these; in these alone p by Welch's test, after Holm over 2 tests"
+    )
+    assert lines[1].split() == ["metric", "axis", "effect", "p", "these", "alone", "omega²"]
+    assert lines[2].startswith("f0      temperature  0.2 → 0.7")
+    assert lines[2].endswith("acts")
+    assert lines[3].startswith("                     0.2 → 1.0     +")
+    assert lines[4].startswith("f0      latency      low → normal  ")
+    assert lines[4].endswith("not told from noise")
+    assert lines[5].startswith("sd between takes of one cell: f0 0.")
+    columns = {line.index("[") - len(line.split("[")[0].split()[-1]) for line in lines[2:5]}
+    assert len(columns) == 1, "differences stand below each other"
+
+
+def test_zero_is_written_0() -> None:
+    # The means of these differ by 5.55e-17.
+    frame = pd.DataFrame({"a": [1, 1, 2, 2], "b": [1, 2, 1, 2], "x": [0.1 + 0.2, 0.7, 0.3, 0.7]})
+    for axis in ("a", "b"):
+        shown = str(effects(frame, axis, "x", blocks={"a": "b", "b": "a"}[axis]))
+        assert "e-1" not in shown
+    assert "1 → 2   0 [no variance]" in str(effects(frame, "a", "x", blocks="b"))
+
+
+def test_no_p_and_no_confidence_is_rounded_to_what_it_cannot_be() -> None:
+    frame = pd.DataFrame({"voice": ["a"] * 12 + ["b"] * 12, "level": np.r_[0:12, 100:112]})
+    found = effects(frame, "voice", permutations=49_999, confidence=0.999)
+    assert str(found).startswith("99.9% intervals")
+    assert "< 0.0001  0.99" in str(found)
+    assert "99.9% interval" in found.plot().get_xlabel()
+    plt.close("all")
+    assert str(Estimate(1.0, 0.5, 1.5, 0.999, 8)) == "1 [0.5, 1.5] (99.9%, n = 8)"
+
+
+def test_the_plot_draws_into_the_axes_given() -> None:
+    found = found_in(grid(1, lambda row: 3.0 * row["temperature"]))
+    figure, axes = plt.subplots()
+    try:
+        assert found.plot(axes) is axes
+        assert [label.get_text() for label in axes.get_yticklabels()] == [
+            "f0 · temperature 0.2 → 0.7",
+            "f0 · temperature 0.2 → 1.0",
+            "f0 · latency low → normal",
+        ]
+        marks = [line for line in axes.lines if line.get_marker() == "o"]
+        sd = found.variance.sd[found.variance.source == "sampling"].item()
+        assert [np.asarray(line.get_xdata()).item() for line in marks] == pytest.approx(found.contrasts.estimate / sd)
+        assert [line.get_markerfacecolor() == "white" for line in marks] == [False, False, True]
+        figure.canvas.draw()
+    finally:
+        plt.close(figure)
+    greedy = effects(pd.DataFrame({"speed": [1.0, 1.0, 2.0, 2.0], "duration": [4.0, 4.0, 2.0, 2.0]}), "speed").plot()
+    assert greedy is not axes
+    assert "-2, repeated takes never differ" in greedy.get_yticklabels()[0].get_text()
+    plt.close("all")
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"axes": "pitch"}, "axes"),
+        ({"axes": ["text", "text"]}, "axes"),
+        ({"axes": []}, "axes"),
+        ({"axes": "repeat0"}, "axes"),
+        ({"metrics": "loudness"}, "metrics"),
+        ({"metrics": "text"}, "metrics"),
+        ({"metrics": []}, "metrics"),
+        ({"blocks": "temperature"}, "blocks"),
+        ({"blocks": "sentence"}, "blocks"),
+        ({"confidence": 95}, "confidence"),
+        ({"permutations": 10}, "permutations"),
+        ({"seed": -1}, "seed"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(change: dict[str, Any], field: str) -> None:
+    frame = grid(0).assign(repeat0=0)
+    with pytest.raises(ArgumentError, match=f"^{field}: "):
+        effects(frame, **{"axes": "temperature", "metrics": "f0", **change})
+
+
+def sentences(seed: int, texts: int = 4, own: float = 1.0) -> pd.DataFrame:
+    """Return takes in which temperature does nothing on the whole, but in each text something, by an sd of ``own``."""
+    lead = dict(enumerate(np.random.default_rng((seed, 1)).normal(0, own, (texts, 3))))
+    frame = grid(seed, texts=texts, repeats=3)
+    level = frame.temperature.map({0.2: 0, 0.7: 1, 1.0: 2})
+    frame["f0"] += [lead[int(text.split()[1])][place] for text, place in zip(frame.text, level, strict=True)]
+    return frame
+
+
+def test_texts_are_tested_as_repeated_measures() -> None:
+    frame = sentences(3, texts=6)
+    found = effects(frame, "latency", "f0", blocks=["text", "temperature"])
+    means = frame.pivot_table(index="text", columns="latency", values="f0")
+    theirs = stats.ttest_rel(means["normal"], means["low"])
+    row, interval = found.contrasts.iloc[0], theirs.confidence_interval()
+    assert found.frame.p_texts[0] == pytest.approx(theirs.pvalue)
+    assert (row.low_texts, row.high_texts) == pytest.approx((interval.low, interval.high))
+    # Of three levels: the analysis of variance with repeated measures, whose F is statsmodels'.
+    three = effects(frame, "temperature", "f0", blocks=["text", "latency"]).frame
+    cells = frame.pivot_table(index="text", columns="temperature", values="f0")
+    f = AnovaRM(cells.melt(ignore_index=False).reset_index(), "value", "text", ["temperature"]).fit().anova_table
+    covariance = np.cov(cells.to_numpy().T)
+    centre = np.eye(3) - 1 / 3
+    spread = centre @ covariance @ centre
+    narrowed = np.trace(spread) ** 2 / (2 * np.square(spread).sum())
+    assert three.p_texts[0] == pytest.approx(stats.f.sf(f["F Value"].iloc[0], 2 * narrowed, 10 * narrowed))
+    # Texts that are taken for all there are, and one text, say nothing of others.
+    assert "p_texts" not in effects(frame, "latency", "f0", blocks="text", texts="").frame
+    one = effects(frame[frame.text == "text 0"], "latency", "f0", blocks="text")
+    assert "it speaks of these texts alone" in one.notes[0]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("texts", [2, 3, 6, 12])
+def test_the_test_over_texts_keeps_its_level(texts: int) -> None:
+    tables = (sentences(seed, texts) for seed in range(1000))
+    blocks = ["text", "latency"]
+    found = [effects(table, "temperature", "f0", blocks=blocks).frame for table in tables]
+    assert np.mean([frame.p_texts[0] < 0.05 for frame in found]) < 0.065 + 2 * (0.065 * 0.935 / 1000) ** 0.5
+
+
+def test_a_metric_without_values_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="too few"):
+        effects(grid(0).assign(f0=np.nan), "temperature", "f0")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("drop", [0, 12])
+def test_where_nothing_is_p_is_uniform(drop: int) -> None:
+    # Latency does something and texts differ; temperature does nothing.
+    found, blocks = [], ["text", "latency"]
+    for seed in range(800):
+        frame = grid(1000 + seed, lambda row: 2.0 * (row["latency"] == "low"), repeats=3, texts=3)
+        frame = frame.sample(len(frame) - drop, random_state=seed)
+        found.append(effects(frame, "temperature", "f0", blocks=blocks, permutations=399).frame.p[0])
+    assert stats.kstest(found, "uniform").pvalue > 0.01
+    for alpha in (0.01, 0.05, 0.1):
+        share = np.mean(np.array(found) <= alpha)
+        assert stats.binomtest(int(share * 800), 800, alpha).pvalue > 0.005
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("repeats", [2, 5])
+@pytest.mark.parametrize("spread", [0.0, 2.0])
+def test_intervals_cover_the_truth(repeats: int, spread: float) -> None:
+    # Also where the parameter changes how much takes differ, as a temperature does.
+    frame, names = grid(0, repeats=repeats, texts=2), [f"m{place}" for place in range(2000)]
+    level = frame["temperature"].to_numpy()[:, None]
+    noise = np.random.default_rng(repeats).standard_normal((len(frame), len(names)))
+    values = pd.DataFrame(level + (1 + spread * level) * noise, columns=names)
+    rows = effects(pd.concat([frame, values], axis=1), ["temperature", "latency"], names, blocks="text").contrasts
+    for place, true in ((0.7, 0.5), (1.0, 0.8)):
+        own = rows[rows["level"] == place]
+        covered = ((own.low < true) & (own.high > true)).mean()
+        # Two takes leave one spread for all, too wide for what differs least.
+        assert 0.93 < covered < (0.99 if spread and repeats == 2 else 0.97)

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from statsmodels.stats.weightstats import ttost_ind, ttost_paired
+
+from tests.listening.test_design import listening_test
+from tests.listening.test_results import choices, comparisons, rated, unanimous
+from voicelab.errors import ArgumentError
+from voicelab.listening.results import analyse
+from voicelab.stats import CrossedTest, Estimate, crossed_mean, effects, equivalence, holm
+
+
+def noisy(kind: str, levels: dict[str, float], listeners: int = 12, items: int = 8, seed: int = 0) -> pd.DataFrame:
+    """Return ratings of systems at these levels, each a little otherwise."""
+    table = rated(kind, {system: [level] * listeners for system, level in levels.items()}, items)
+    table["rating"] += np.random.default_rng(seed).normal(0, 0.4, len(table))
+    return table
+
+
+def test_two_one_sided_tests_are_those_of_statsmodels() -> None:
+    rng = np.random.default_rng(1)
+    first, second = rng.normal(3.1, 0.5, 14), rng.normal(3.0, 0.5, 14)
+    paired = crossed_mean(first - second, range(14), range(14))
+    row = equivalence(paired, 0.5).frame.iloc[0]
+    assert row.p == pytest.approx(ttost_paired(first, second, -0.5, 0.5)[0])
+    frame = pd.DataFrame({"voice": ["a"] * 14 + ["b"] * 14, "level": np.concatenate((first, second))})
+    row = equivalence(effects(frame, "voice"), 0.4).frame.iloc[0]
+    assert row.p == pytest.approx(ttost_ind(second, first, -0.4, 0.4, usevar="unequal")[0])
+    # p and the interval at 1 - 2 alpha are one.
+    p = equivalence(paired, 0.5).frame.p[0]
+    edge = equivalence(paired, 0.5, alpha=p).frame.iloc[0]
+    assert max(abs(edge.low), abs(edge.high)) == pytest.approx(0.5)
+
+
+def test_as_good_as_is_shown_within_the_margin_only() -> None:
+    result = analyse(listening_test("MOS", "abc"), noisy("MOS", {"a": 3.0, "b": 3.02, "c": 3.6}))
+    shown = equivalence(result, 0.3)
+    assert shown.frame.shown.tolist() == [True, False, False]
+    assert shown.frame.p_holm.to_numpy() == pytest.approx(holm(shown.frame.p))
+    lines = str(shown).splitlines()
+    assert lines[0].startswith("a is as good as b: ")
+    assert "(90%) lies within -0.3 to 0.3, p " in lines[0]
+    assert lines[1].startswith("It is not shown that a is as good as c: ")
+    # c is better than a, hence not worse; a is worse.
+    worse = equivalence(result, 0.3, claim="not worse", of="c").frame
+    assert list(zip(worse["first"], worse["second"], worse.shown, strict=True)) == [("c", "a", True), ("c", "b", True)]
+    assert equivalence(result, 0.3, claim="not worse", of="a").frame.shown.tolist() == [True, False]
+    axes = shown.plot()
+    marks = [line.get_markerfacecolor() == "white" for line in axes.lines if line.get_marker() == "o"]
+    assert marks == [False, True, True]
+    plt.close("all")
+
+
+@pytest.mark.parametrize("kind", ["AB", "CMOS", "MUSHRA"])
+def test_every_kind_has_a_margin_on_its_own_scale(kind: Any) -> None:
+    rng, systems = np.random.default_rng(2), {"a": 60.0, "b": 60.0}
+    if kind == "AB":
+        table, margin = choices(rng.random((30, 20)) < 0.5), 0.1
+    elif kind == "CMOS":
+        table, margin = comparisons([0] * 20), 0.4
+        table["rating"] = rng.integers(-1, 2, len(table)).astype(float)
+    else:
+        added = {"reference": [100.0] * 12, "anchor35": [20.0] * 12, "anchor70": [30.0] * 12}
+        table, margin = rated("MUSHRA", {**{name: [level] * 12 for name, level in systems.items()}, **added}, 6), 3.0
+        table["rating"] -= rng.uniform(0, 4, len(table))
+    result = analyse(listening_test(kind, "ab", items=3), table)
+    row = equivalence(result, margin).frame.iloc[0]
+    middle = 0.5 if kind == "AB" else 0.0
+    assert (row.lower, row.upper) == pytest.approx((middle - margin, middle + margin))
+    assert row.shown
+    assert row.lower < row.low < row.estimate < row.high < row.upper
+    # A narrower margin than the interval cannot be shown.
+    assert not equivalence(result, (row.high - row.low) / 4).frame.shown[0]
+
+
+def test_of_abx_only_more_than_chance_counts() -> None:
+    rng = np.random.default_rng(3)
+    table = choices(rng.random((24, 16)) < 0.5).assign(kind="ABX")
+    table["right"] = rng.random(len(table)) < 0.4
+    result = analyse(listening_test("ABX"), table)
+    row = equivalence(result, 0.1).frame.iloc[0]
+    assert (row.lower, row.upper, row.shown) == (-math.inf, 0.6, True)
+    assert "lies below 0.6" in str(equivalence(result, 0.1))
+    assert equivalence(result, 0.1).plot().get_xlim()[1] < 1
+    plt.close("all")
+
+
+def test_sweeps_speak_of_texts_where_these_are_a_block() -> None:
+    rng = np.random.default_rng(4)
+    rows = [
+        {
+            "text": text,
+            "voice": voice,
+            "wer": 0.2 + 0.02 * rng.normal(),
+            "f0": 100 * (1 + (voice == "b")) + rng.normal(),
+        }
+        for text in range(8)
+        for voice in "ab"
+        for _ in range(3)
+    ]
+    found = effects(pd.DataFrame(rows), "voice", ["wer", "f0"], blocks="text")
+    shown = equivalence(found, {"wer": 0.05, "f0": 5.0}, claim="not worse", lower_is_better=True)
+    assert shown.frame.shown.tolist() == [True, False]
+    contrast = found.contrasts.iloc[0]
+    assert shown.frame.estimate[0] == contrast.estimate_texts
+    assert str(shown).startswith("wer at voice b is not worse than at a: ")
+    assert shown.notes == ()
+    alone = effects(pd.DataFrame(rows), "voice", "wer")
+    assert equivalence(alone, 0.05).notes == ("This speaks of these texts alone.",)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"margin": 0.0}, "margin"),
+        ({"margin": {"f0": 1.0}}, "margin"),
+        ({"claim": "better"}, "claim"),
+        ({"alpha": 0.6}, "alpha"),
+        ({"of": "z"}, "of"),
+    ],
+)
+def test_a_claim_that_is_none_is_refused(change: dict[str, Any], field: str) -> None:
+    result = analyse(listening_test("MOS", "ab"), noisy("MOS", {"a": 3.0, "b": 3.0}))
+    with pytest.raises(ArgumentError, match=f"^{field}: "):
+        equivalence(result, **{"margin": 0.3, **change})
+
+
+def test_one_sentence_has_no_claim() -> None:
+    with pytest.raises(ArgumentError, match="one sentence"):
+        equivalence(analyse(listening_test("MOS", "ab", items=1), noisy("MOS", {"a": 3.0, "b": 3.0}, items=1)), 0.3)
+
+
+def test_a_difference_without_error_shows_nothing() -> None:
+    exact = CrossedTest("exact", 0.0, 0.0, Estimate(0.25, 0.25, 0.25, 0.95, 4), 0.0, 3.0, (0.0, 0.0, 0.0))
+    for margin in (0.25, 0.5):
+        claimed = equivalence(exact, margin)
+        assert math.isnan(claimed.frame.p.item())
+        assert not claimed.frame.shown.item()
+
+
+@pytest.mark.parametrize("count", [2, 4, 400])
+@pytest.mark.parametrize("value", [1.0, 0.0, 0.1 + 0.2, [0.3, 0.1 + 0.2]])
+def test_a_metric_that_is_always_the_same_is_not_equivalent(count: int, value: Any) -> None:
+    frame = pd.DataFrame(
+        {"v": [1, 2] * count, "text": np.repeat(np.arange(count), 2), "wer": np.resize(value, 2 * count)}
+    )
+    for blocks in ((), "text"):
+        claimed = equivalence(effects(frame, "v", "wer", blocks=blocks), 0.05)
+        assert not claimed.frame.shown.any()
+        assert claimed.frame.p.isna().all()
+        assert str(claimed).startswith("It cannot be tested whether wer at v 2 is as at 1: 0, no residual variance.")
+
+
+@pytest.mark.parametrize("kind", ["MOS", "MUSHRA", "CMOS", "AB", "ABX"])
+def test_constant_answers_are_never_equivalent(kind: Any) -> None:
+    result = unanimous(kind, 12, 8, ahead=False)
+    claimed = equivalence(result, 0.3)
+    assert not claimed.frame.shown.any()
+    # Of ABX one side counts, which signs can tell.
+    assert ("It cannot be tested whether a is as good as b" in str(claimed)) == (kind != "ABX")
+    assert equivalence(unanimous(kind, 12, 8), 0.3, claim="not worse").frame.shown.all() == (kind != "ABX")

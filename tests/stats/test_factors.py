@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import itertools
+import math
+import time
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from statsmodels.formula.api import ols
+from statsmodels.stats.anova import anova_lm
+from statsmodels.stats.oneway import anova_oneway
+
+from voicelab.errors import ArgumentError
+from voicelab.stats import cliff_delta, effects
+
+
+def table(levels: tuple[int, ...], takes: int, seed: int = 0, metrics: int = 1) -> pd.DataFrame:
+    """Return a grid of axes a, b, c with ``takes`` a cell, and metrics m0, m1, … that are nothing but normal noise."""
+    cells = pd.DataFrame(itertools.product(*map(range, levels), range(takes)), columns=[*"abc"[: len(levels)], "take"])
+    noise = np.random.default_rng((seed, *levels, takes)).standard_normal((len(cells), metrics))
+    return pd.concat([cells, pd.DataFrame(noise, columns=[f"m{place}" for place in range(metrics)])], axis=1)
+
+
+@pytest.mark.parametrize(
+    ("levels", "takes", "lost"),
+    [
+        ((2, 2), 1, 0),
+        ((3, 2), 1, 0),
+        ((5, 2), 1, 1),
+        ((3, 3), 1, 2),
+        ((3, 2), 2, 1),
+        ((2, 2, 2), 1, 0),
+        ((4, 3, 2), 1, 3),
+    ],
+)
+def test_of_few_takes_p_and_intervals_are_the_linear_models(levels: tuple[int, ...], takes: int, lost: int) -> None:
+    frame = table(levels, takes).iloc[lost:]
+    frame["m0"] += 1.5 * frame["a"]
+    axes = list("abc"[: len(levels)])
+    found = effects(frame, axes, "m0")
+    additive = ols(f"m0 ~ {' + '.join(f'C({axis})' for axis in axes)}", frame).fit()
+    # Noise is what cells leave over, where some have two takes.
+    cells = additive if takes == 1 else ols(f"m0 ~ {' * '.join(f'C({axis})' for axis in axes)}", frame).fit()
+    theirs = anova_lm(additive, typ=2)
+    reach = stats.t.ppf(0.975, cells.df_resid)
+    for axis, row in zip(axes, found.frame.to_dict("records"), strict=True):
+        f = theirs.sum_sq[f"C({axis})"] / theirs.df[f"C({axis})"] / cells.mse_resid
+        assert row["test"] == "F"
+        assert row["p"] == pytest.approx(stats.f.sf(f, theirs.df[f"C({axis})"], cells.df_resid), rel=1e-9)
+        if takes == 1:
+            assert row["p"] == pytest.approx(theirs["PR(>F)"][f"C({axis})"], rel=1e-9)
+    for row in found.contrasts.to_dict("records"):
+        name = f"C({row['axis']})[T.{row['level']}]"
+        error = additive.bse[name] * math.sqrt(cells.mse_resid / additive.mse_resid)
+        assert (row["estimate"], row["error"], row["df"]) == pytest.approx(
+            (additive.params[name], error, cells.df_resid)
+        )
+        assert (row["low"], row["high"]) == pytest.approx(
+            (row["estimate"] - reach * error, row["estimate"] + reach * error)
+        )
+
+
+def test_of_few_takes_it_is_what_r_prints() -> None:
+    # d <- expand.grid(a=factor(c(0.2,0.7,1.0)), b=factor(c("low","normal"))); d$x <- c(3.1, 4.7, 5.2, 2.4, 4.9, 6.6)
+    # m <- lm(x ~ a + b, d); anova(m); confint(m)
+    frame = pd.DataFrame({"a": [0.2, 0.7, 1.0] * 2, "b": ["low"] * 3 + ["normal"] * 3})
+    frame["x"] = [3.1, 4.7, 5.2, 2.4, 4.9, 6.6]
+    found = effects(frame, ["a", "b"], "x")
+    assert found.frame.p.to_list() == pytest.approx([0.097941, 0.670707], abs=5e-7)
+    low, high = (
+        [-1.1554040906905, -0.0554040906905, -2.3172014805405],
+        [5.2554040906905, 6.3554040906905, 2.9172014805405],
+    )
+    assert found.contrasts.low.to_list() == pytest.approx(low, abs=1e-12)
+    assert found.contrasts.high.to_list() == pytest.approx(high, abs=1e-12)
+    # With three takes more: drop1(lm(x ~ a + b, e), test="F"), with the mean square that lm(x ~ a * b, e) leaves over.
+    more = pd.DataFrame({"a": [0.2, 0.7, 0.2], "b": ["low", "low", "normal"], "x": [3.6, 4.1, 2.9]})
+    found = effects(pd.concat([frame, more]), ["a", "b"], "x")
+    assert found.frame.p.to_list() == pytest.approx([0.00645242113327841, 0.591886882453855], rel=1e-12)
+    assert found.contrasts.low.to_list() == pytest.approx([0.662027314808501, 1.8565651998105, -0.664691447281236])
+
+
+@pytest.mark.parametrize(
+    ("levels", "takes", "test"),
+    [
+        ((2,), 4, "F"),
+        ((2,), 5, "Welch"),
+        ((2, 2), 1, "F"),
+        ((2, 2), 2, "F"),
+        ((2, 2), 3, "Welch"),
+        ((6,), 8, "F"),
+        ((6,), 9, "Welch"),
+    ],
+)
+def test_which_test_it_is_depends_on_the_design_alone(levels: tuple[int, ...], takes: int, test: str) -> None:
+    frame = table(levels, takes, metrics=3)
+    frame["m1"] *= 1e9 * frame["a"]
+    frame["m2"] = frame["a"]
+    found = effects(frame, list("ab"[: len(levels)]), ["m0", "m1", "m2"])
+    assert set(found.frame.test) == {test}
+    assumed = [note for note in found.notes if "levels are taken for equally spread" in note]
+    assert len(assumed) == (test == "F")
+
+
+def test_what_too_few_takes_leave_open_is_said() -> None:
+    with pytest.raises(ArgumentError, match="too few") as caught:
+        effects(table((2,), 1).head(1), "a", "m0")
+    assert caught.value.argument == "metrics"
+    # One level with one take, among levels with many: it has no spread of its own, and takes that of all.
+    frame = pd.concat([table((2,), 8), pd.DataFrame({"a": [2], "m0": [0.3]})])
+    found = effects(frame, "a", "m0")
+    assert found.frame.test[0] == "F"
+    model = ols("m0 ~ C(a)", frame).fit()
+    assert found.contrasts.error.iloc[1] == pytest.approx(model.bse["C(a)[T.2]"])
+    assert "levels are taken for equally spread" in found.notes[0]
+    # NaN in one cell: its take is left out, and an axis or a metric that nothing is left of, with a note.
+    frame = table((3, 2), 1, metrics=3)
+    frame.loc[0, "m0"], frame.loc[frame["b"] == 1, "m1"], frame["m2"] = np.nan, np.nan, np.nan
+    found = effects(frame, ["a", "b"], ["m0", "m1", "m2"])
+    assert found.frame.query("metric == 'm0'").takes.to_list() == [5, 5]
+    assert found.frame.query("metric == 'm1'").axis.to_list() == ["a"]
+    assert found.frame.query("metric == 'm1'").verdict.item() == "too few takes to tell"
+    assert "m2: 0 values, too few to compare." in found.notes
+    assert "'b' has one level where m1 has values: nothing to compare." in found.notes
+
+
+def test_two_hundred_metrics_take_a_moment() -> None:
+    frame = table((5, 5, 4), 10, metrics=200)
+    began = time.process_time()
+    found = effects(frame, ["a", "b", "c"], [f"m{place}" for place in range(200)])
+    assert time.process_time() - began < 2.0
+    assert len(found.frame) == 600
+    alone = effects(frame, ["a", "b", "c"], "m77")
+    pd.testing.assert_frame_equal(alone.contrasts, found.contrasts.query("metric == 'm77'").reset_index(drop=True))
+
+
+@pytest.mark.parametrize("sizes", [(8, 3), (5, 15), (6, 6, 6), (12, 4, 7)])
+def test_p_and_intervals_are_welchs(sizes: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(sum(sizes))
+    groups = [rng.normal(0.6 * place, 1 + 2 * place, size) for place, size in enumerate(sizes)]
+    frame = pd.DataFrame({"voice": np.repeat(list("abc")[: len(sizes)], sizes), "level": np.concatenate(groups)})
+    frame["level"] += 100.0
+    table = effects(frame, "voice")
+    assert table.frame.p[0] == pytest.approx(anova_oneway(groups, use_var="unequal").pvalue)
+    for place, row in enumerate(table.contrasts.to_dict("records"), start=1):
+        theirs = stats.ttest_ind(groups[place], groups[0], equal_var=False)
+        interval = theirs.confidence_interval()
+        assert (row["p"], row["df"]) == (pytest.approx(theirs.pvalue), pytest.approx(theirs.df))
+        assert (row["low"], row["high"]) == (pytest.approx(interval.low), pytest.approx(interval.high))
+        assert (row["p"] < 0.05) == (not row["low"] < 0 < row["high"])
+        delta = cliff_delta(groups[place], groups[0])
+        assert (row["delta"], row["delta_low"]) == pytest.approx((delta.value, delta.low))
+        assert row["in_sd_low"] < row["in_sd"] < row["in_sd_high"]
+
+
+def test_levels_are_exchanged_around_each_stratums_mean() -> None:
+    # Levels in other proportions in texts that are far apart: without the texts' means taken out, those would decide.
+    strata, rng = ("aaab", "abbb", "aabb"), np.random.default_rng(9)
+    values = [
+        100.0 * place + rng.normal(size=4) + 1.2 * (np.array(list(own)) == "b") for place, own in enumerate(strata)
+    ]
+    centred = np.concatenate([own - own.mean() for own in values])
+
+    def between(labels: str) -> float:
+        one = np.array(list(labels)) == "a"
+        return float(centred[one].sum() ** 2 / one.sum() + centred[~one].sum() ** 2 / (~one).sum())
+
+    orders = itertools.product(*(itertools.permutations(own) for own in strata))
+    statistics = [between("".join("".join(own) for own in order)) for order in orders]
+    exact = float(np.mean(np.array(statistics) >= between("".join(strata)) - 1e-9))
+    rows = [
+        {"text": place, "voice": level, "level": value}
+        for place, own in enumerate(strata)
+        for level, value in zip(own, values[place], strict=True)
+    ]
+    frame = effects(pd.DataFrame(rows), "voice", "level", blocks="text", permutations=9999).frame
+    assert frame.p_permutation[0] == pytest.approx(exact, abs=4 * math.sqrt(exact / 9999))
+
+
+def test_several_blocks_are_one_factor() -> None:
+    # What a text and a seed make together is far larger than the effect: only takes of one text and one seed compare.
+    rng = np.random.default_rng(20)
+    own, noise = 5.0 * rng.standard_normal((6, 4, 1)), 0.1 * rng.standard_normal((6, 4, 2))
+    values = own + noise + np.array([0.0, 0.5])
+    places = np.indices(values.shape).reshape(3, -1)
+    frame = pd.DataFrame({"text": places[0], "seed": places[1], "voice": places[2], "level": values.ravel()})
+    found = effects(frame, "voice", "level", blocks=["text", "seed"])
+    paired = stats.ttest_rel(values[..., 1].ravel(), values[..., 0].ravel()).confidence_interval()
+    row = found.contrasts.iloc[0]
+    assert (row.low, row.high) == pytest.approx((paired.low, paired.high), abs=0.01)
+    apart = values[..., 1] - values[..., 0]
+    by_source = found.variance.set_index("source")
+    assert by_source.sd["residual"] == pytest.approx(apart.std(ddof=1) / math.sqrt(2))
+    frame["pair"] = [f"{text} {seed}" for text, seed in zip(frame.text, frame.seed, strict=True)]
+    table = anova_lm(ols("level ~ C(voice) + C(pair)", frame).fit(), typ=2)
+    assert by_source.sum_sq["blocks"] == pytest.approx(table.sum_sq["C(pair)"])
+    assert by_source.df["blocks"] == 23
+
+
+def test_what_differs_with_another_factor_is_not_told() -> None:
+    # Voice a speaks text one, b text two, c both: by way of c they can be compared.
+    rng = np.random.default_rng(21)
+    cells = [("a", "one", 0.0), ("b", "two", 5.0), ("c", "one", 1.0), ("c", "two", 2.0)]
+    rows = [{"voice": v, "text": t, "level": mean + 0.1 * rng.normal()} for v, t, mean in cells for _ in range(5)]
+    frame = pd.DataFrame(rows)
+    alone = effects(frame[frame.voice != "c"], "voice", blocks="text")
+    assert alone.contrasts[["estimate", "low", "high", "in_sd"]].isna().all(axis=None)
+    assert "voice b cannot be compared with a in level: another axis or the blocks differ with it." in alone.notes
+    assert "a → b   cannot be estimated  –" in str(alone)
+    assert alone.frame.verdict[0] == "not separable"
+    assert "cannot be estimated" in alone.plot().get_yticklabels()[0].get_text()
+    plt.close("all")
+    joined = effects(frame, "voice", blocks="text").contrasts.set_index("level")
+    cell = frame.groupby(["voice", "text"])["level"].mean()
+    assert joined.estimate["c"] == pytest.approx(cell["c", "one"] - cell["a", "one"])
+    by_way = cell["b", "two"] - cell["c", "two"] + cell["c", "one"] - cell["a", "one"]
+    assert joined.estimate["b"] == pytest.approx(by_way)
+    assert (joined.low < joined.high).all()
+    # A metric that is the same everywhere tells no more of them.
+    same = effects(frame[frame.voice != "c"].assign(level=1.0), "voice", blocks="text")
+    assert same.contrasts.estimate.isna().all()

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from statsmodels.miscmodels.ordinal_model import OrderedModel
+
+from tests.listening.test_design import listening_test
+from tests.listening.test_results import choices, votes
+from tests.listening.test_results import rated as constant
+from voicelab.errors import ArgumentError
+from voicelab.listening.results import analyse
+from voicelab.stats import mixed_model, ordinal_model
+from voicelab.stats.ordinal import CumulativeLink
+
+# J. H. Randall, "The analysis of sensory data by generalized linear model", Biometrical Journal 31 (1989): the bitterness
+# of wine, rated 1 to 5 by nine judges: two bottles each of cold, cold with contact, warm, and warm with contact.
+WINE = "23344455 12132354 23325544 32323253 23433333 32322454 11222323 22233334 12323244"
+
+
+def test_the_wine_of_rs_ordinal() -> None:
+    # R. H. B. Christensen's tutorial prints: variance of judges 1.279; warm 3.0630 (error 0.5954), contact 1.8349 (0.5125);
+    # thresholds -1.6237 (0.6824), 1.5134 (0.6038), 4.2285 (0.8090), 6.0888 (0.9725); log likelihood -81.57.
+    ratings = np.array([int(rating) - 1 for rating in WINE.replace(" ", "")])
+    warm, contact = np.tile([0.0, 0, 0, 0, 1, 1, 1, 1], 9), np.tile([0.0, 0, 1, 1, 0, 0, 1, 1], 9)
+    model = CumulativeLink(ratings, np.column_stack((warm, contact)), [np.repeat(np.arange(9), 8)])
+    roots, effects, covariance, likelihood = model.fit()
+    assert roots[0] ** 2 == pytest.approx(1.279, abs=1e-3)
+    assert effects == pytest.approx([-1.6237, 1.5134, 4.2285, 6.0888, 3.0630, 1.8349], abs=2e-4)
+    assert np.sqrt(np.diag(covariance)) == pytest.approx([0.6824, 0.6038, 0.8090, 0.9725, 0.5954, 0.5125], abs=2e-4)
+    assert likelihood == pytest.approx(-81.57, abs=5e-3)
+
+
+def rated(seed: int, listeners: int = 10, items: int = 6, own: float = 1.0) -> pd.DataFrame:
+    """Return votes of 1 to 5 by a logistic model in which b is above a by 1, and c by 2."""
+    rng = np.random.default_rng(seed)
+    who, what, system = (axis.ravel() for axis in np.indices((listeners, items, 3)))
+    level = rng.normal(0, own, listeners)[who] + rng.normal(0, own, items)[what] + system + rng.logistic(size=who.size)
+    rating = 1 + np.searchsorted([-2.0, 0.0, 1.5, 3.0], level)
+    names = {"listener": who, "item": what, "system": np.array(["a", "b", "c"])[system], "rating": rating.astype(float)}
+    return pd.DataFrame(names)
+
+
+def test_without_random_effects_it_is_statsmodels() -> None:
+    table = rated(3, own=0.0)
+    model = ordinal_model(table, interactions=False)
+    design = pd.get_dummies(table.system).to_numpy(float)[:, 1:]
+    theirs = OrderedModel(table.rating.to_numpy(), design, distr="logit").fit(method="bfgs", disp=False)
+    assert model.log_likelihood >= theirs.llf - 1e-3
+    assert -model.pairs.log_odds.iloc[:2].to_numpy() == pytest.approx(theirs.params[:2], rel=0.05)
+    assert model.pairs.error.iloc[:2].to_numpy() == pytest.approx(theirs.bse[:2], rel=0.05)
+
+
+def test_listening_tests_have_it_beside_the_linear_model() -> None:
+    table = rated(5)
+    result = analyse(
+        listening_test("MOS", "abc"),
+        votes("MOS", [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]),
+    )
+    model = result.ordinal_model()
+    assert set(model.sd) == {"listener", "item", "listener x system", "item x system"}
+    row = model.pairs.iloc[0]
+    assert (row["first"], row["second"]) == ("a", "b")
+    assert row.low < -1.0 < row.high
+    linear = mixed_model(table).pairs
+    assert (np.sign(model.pairs.log_odds) == np.sign(linear.difference)).all()
+    assert f"a - b: odds of a higher category × {math.exp(row.log_odds):.3g} [" in str(model)
+    with pytest.raises(ArgumentError, match="AB has no few ordered categories"):
+        analyse(listening_test("AB"), choices([[True, False]] * 3)).ordinal_model()
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"rating": 3.0}, "rating"),
+        ({"rating": np.arange(180.0)}, "rating"),
+        ({"system": "a"}, "system"),
+        ({"item": None}, "item"),
+    ],
+)
+def test_what_has_no_order_is_refused(change: dict[str, Any], field: str) -> None:
+    table = rated(1).assign(**change)
+    with pytest.raises(ArgumentError, match=f"^{field}: "):
+        ordinal_model(table.drop(columns="item") if field == "item" else table)
+
+
+@pytest.mark.parametrize("levels", [{"a": [5] * 8, "b": [2] * 8}, {"a": [5, 5, 4, 5, 4], "b": [2, 1, 2, 2, 1]}])
+def test_ratings_that_do_not_overlap_have_neither_odds_nor_p(levels: dict[str, list[float]]) -> None:
+    table = constant("MOS", levels, items=6)
+    with pytest.raises(ArgumentError, match="rating: ratings of systems do not overlap"):
+        ordinal_model(table)
+    with pytest.raises(ArgumentError, match="rating: systems, listeners and items explain every rating"):
+        mixed_model(table)

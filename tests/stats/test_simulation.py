@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+import voicelab as vl
+from tests.listening.test_design import listening_test
+from tests.listening.test_results import choices, rated
+from tests.stats.test_effects import sentences
+from tests.tones import there
+from voicelab.errors import ArgumentError
+from voicelab.listening.results import analyse
+from voicelab.stats import crossed_share, effects, plan_sweep, plan_test, rating_power
+
+
+def test_many_items_and_listeners_alone_that_differ_are_students_power() -> None:
+    # Items that do not differ and answers without noise: the listeners' own differences alone decide.
+    plan = plan_test("MOS", 0.4, listeners=(8, 16), items=(200,), sd=(0.5, 0.0, 0.5), simulations=2000)
+    for row in plan.frame.to_dict("records"):
+        expected = rating_power(row["listeners"], 0.4, (0.5**2 + 0.5**2 / 200) ** 0.5)
+        assert row["power"] == pytest.approx(expected, abs=0.05)
+        assert row["low"] < row["power"] < row["high"]
+
+
+def test_power_is_the_share_of_studies_that_analyse_finds() -> None:
+    plan = plan_test("AB", 0.68, listeners=(14,), items=(10,), sd=(0.7, 0.7, 0.0), simulations=1000)
+    rng, hits = np.random.default_rng(5), 0
+    who, what = (axis.ravel() for axis in np.indices((14, 10)))
+    logit = np.log(0.68 / 0.32) * np.sqrt(1 + (16 * np.sqrt(3) / (15 * np.pi)) ** 2 * 2 * 0.7**2)
+    for _ in range(150):
+        leans = rng.normal(0, 0.7, (14, 1)) + rng.normal(0, 0.7, (1, 10))
+        votes = (logit + leans + rng.logistic(size=(14, 10)) > 0).astype(float)
+        hits += crossed_share(votes.ravel(), who, what).p <= 0.05
+    assert plan.frame.power[0] == pytest.approx(hits / 150, abs=0.12)
+
+
+@pytest.mark.parametrize("kind", ["AB", "ABX"])
+@pytest.mark.parametrize(("listeners", "items"), [(24, 12), (12, 6), (6, 6)])
+def test_power_never_falls_as_choices_become_unanimous(kind: Any, listeners: int, items: int) -> None:
+    shares = (0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999, 0.99999)
+    design: dict[str, Any] = {"listeners": (listeners,), "items": (items,), "sd": (0.5, 0.5, 0.0)}
+    power = [plan_test(kind, share, **design).frame.power[0] for share in shares]
+    assert np.diff(power).min() > -0.01
+    assert power[-2] > 0.99
+    # Of the plan's own analysis, as `analyse` makes it.
+    all_one = choices(np.ones((listeners, items), bool))
+    found = analyse(listening_test("AB", items=items), all_one).crossed["a", "b"]
+    assert found.p <= 0.05
+
+
+def test_a_plan_says_where_unanimous_choices_cannot_be_significant() -> None:
+    few = plan_test("AB", 0.999, listeners=(12,), items=(4,), sd=(0.5, 0.5, 0.0))
+    assert few.notes == ("With fewer than 6 listeners or items unanimous choices are not significant: see sign_test.",)
+    assert few.notes[0] in str(few)
+    assert plan_test("AB", 0.8, listeners=(12,), items=(6,), sd=(0.5, 0.5, 0.0)).notes == ()
+    three = plan_test("AB", 0.8, listeners=(12,), items=(6,), sd=(0.5, 0.5, 0.0), systems=3)
+    assert three.notes[0].startswith("With fewer than 7 ")
+    same = plan_test("MOS", 1.0, listeners=(2, 12), items=(6,), sd=(0.0, 0.0, 0.0)).frame
+    assert same.power.tolist() == [0.0, 1.0]
+    unanimous = analyse(listening_test("AB"), choices(np.ones((9, 9), bool)))
+    with pytest.raises(ArgumentError, match=r"^pilot: "):
+        plan_test("AB", 0.6, pilot=unanimous)
+
+
+def test_more_of_everything_is_more_power_and_more_tests_are_less() -> None:
+    spread = (0.3, 0.3, 1.0)
+    plan = plan_test("MOS", 0.3, listeners=(6, 24), items=(6, 24), repeats=(1, 3), sd=spread)
+    power = plan.frame.set_index(["listeners", "items", "repeats"]).power
+    assert power[6, 6, 1] < power[24, 6, 1] < power[24, 24, 1]
+    assert power[24, 24, 1] < power[24, 24, 3] + 0.05
+    assert plan.enough(0.8).answers.is_monotonic_increasing
+    fewer = plan_test("MOS", 0.3, listeners=(24,), items=(24,), sd=spread, systems=4).frame
+    assert fewer.power[0] < power[24, 24, 1]
+    # Taken for fixed, the sentences promise more than new ones keep.
+    assert plan.frame.wilcoxon.iloc[-2] > plan.frame.power.iloc[-2] - 0.05
+    legend = there(plan.plot().get_legend())
+    assert legend.get_texts()[0].get_text() == "6 items, 1 repeats"
+    assert str(plan).startswith("power to find a difference of 0.3 at 0.05 (sd: listeners 0.3, items 0.3, answers 1)")
+    plt.close("all")
+
+
+def test_without_a_difference_power_is_the_level_and_equivalence_has_its_own() -> None:
+    null = plan_test("CMOS", 0.0, listeners=(12,), items=(12,), sd=(0.5, 0.5, 0.7), simulations=4000).frame
+    assert 0.03 < null.power[0] < 0.065
+    edge = plan_test("MOS", 0.4, listeners=(12,), items=(12,), sd=(0.5, 0.5, 0.7), margin=0.4, simulations=4000).frame
+    assert edge.power[0] < 0.065
+    same = plan_test("MOS", 0.0, listeners=(40,), items=(40,), sd=(0.3, 0.3, 0.7), margin=0.4).frame
+    assert same.power[0] > 0.8
+
+
+def test_a_pilot_says_what_differs() -> None:
+    rng = np.random.default_rng(2)
+    table = rated("MOS", {"a": [3.0] * 30, "b": [3.0] * 30}, 30)
+    lean = dict(zip(table.listener.unique(), rng.normal(0, 0.6, 30), strict=True))
+    table["rating"] += rng.normal(0, 0.5, len(table)) + (table.system == "a") * table.listener.map(lean)
+    result = analyse(listening_test("MOS", "ab"), table)
+    plan = plan_test("MOS", 0.3, listeners=(12,), items=(12,), pilot=result)
+    assert list(plan.sd) == ["listeners", "items", "answers"]
+    assert plan.sd["listeners"] == pytest.approx(0.6, rel=0.3)
+    assert plan.sd["answers"] == pytest.approx(0.5 * 2**0.5, rel=0.1)
+    lone = analyse(listening_test("AB"), choices([[True]] * 3))
+    with pytest.raises(ArgumentError, match="by listeners and sentences"):
+        plan_test("AB", 0.6, pilot=lone)
+
+
+def test_a_sweeps_plan_is_its_test_over_texts() -> None:
+    plan = plan_sweep(0.8, texts=(4, 12), repeats=(2, 6), sd=(0.6, 1.0))
+    row = plan.frame.iloc[-1]
+    assert row.power == pytest.approx(rating_power(12, 0.8, (0.36 + 2 / 6) ** 0.5))
+    assert plan.frame.power.is_monotonic_increasing
+    pilot = effects(sentences(4, texts=40), "temperature", "f0", blocks=["text", "latency"])
+    planned = plan_sweep(0.8, pilot=pilot)
+    # Each level has a lean of its own in each text, sd 1, so that their difference has the root of 2; takes have 1.
+    assert planned.sd == {"texts": pytest.approx(2**0.5, rel=0.3), "takes": pytest.approx(1.0, rel=0.1)}
+
+
+def test_of_one_text_a_sweeps_plan_is_the_test_of_that_text_alone() -> None:
+    plan = plan_sweep(1.0, texts=(1,), repeats=(1, 2, 4, 8), sd=(0.0, 1.0)).frame
+    assert plan.power[0] == 0.0
+    for repeats, power in zip(plan.repeats[1:], plan.power[1:], strict=True):
+        noise = (
+            np.random.default_rng(repeats).standard_normal((2 * repeats, 1000)) + np.repeat([0, 1], repeats)[:, None]
+        )
+        names = [f"m{place}" for place in range(1000)]
+        frame = pd.DataFrame(noise, columns=names).assign(v=np.repeat([0, 1], repeats))
+        assert (effects(frame, "v", names).frame.p <= 0.05).mean() == pytest.approx(power, abs=0.05)
+
+
+def test_the_whole_grid_takes_seconds_and_shows_how_far_it_is() -> None:
+    seen = []
+
+    def progress(rows: Iterable[Any]) -> Iterable[Any]:
+        for row in vl.progress(rows, "designs"):
+            seen.append(row)
+            yield row
+
+    began = time.monotonic()
+    plan = plan_test("MOS", 0.3, sd=(0.3, 0.3, 1.0), progress=progress)
+    assert time.monotonic() - began < 30
+    assert len(plan.frame) == len(seen) == 15
+
+
+ALONE = pd.DataFrame({"v": [0, 0, 1, 1], "f": [1.0, 2, 3, 5]})
+
+
+@pytest.mark.parametrize(
+    ("call", "field"),
+    [
+        (lambda: plan_test("MOS", 0.3), "sd"),
+        (lambda: plan_test("MOS", 0.3, sd=(1.0, -1.0, 1.0)), "sd"),
+        (lambda: plan_test("AB", 1.2, sd=(1.0, 1.0, 0.0)), "difference"),
+        (lambda: plan_test("MOS", 0.3, sd=(1.0, 1.0, 1.0), listeners=(1,)), "listeners"),
+        (lambda: plan_sweep(0.3), "sd"),
+        (lambda: plan_sweep(0.3, sd=(1.0, 1.0), texts=(0,)), "texts"),
+        (
+            lambda: plan_sweep(0.3, pilot=effects(ALONE, "v")),
+            "pilot",
+        ),
+    ],
+)
+def test_a_plan_that_is_none_is_refused(call: Any, field: str) -> None:
+    with pytest.raises(ArgumentError, match=f"^{field}: "):
+        call()

@@ -1,0 +1,276 @@
+"""Recordings of one's own: every kind of source, what is odd, what is left out, and what can be done with them then."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import av
+import numpy as np
+import pandas as pd
+import pytest
+
+import voicelab as vl
+from tests.speechlike import RATE, speechlike
+from voicelab.errors import ArgumentError, AudioError, StoreError
+from voicelab.listening.webmushra import export_webmushra
+from voicelab.views.bundles import systems_bundle
+
+TEXTS = {"s1": "One two three four.", "s2": "Five six seven.", "s3": "Eight nine ten eleven twelve."}
+PITCH = {"low": 110.0, "high": 220.0}
+
+
+def spoken(item: str, pitch: float) -> vl.Clip:
+    return vl.Clip(speechlike(1.0 + int(item[1:]) / 10, pitch, noise=1e-4), RATE)
+
+
+def in_container(clip: vl.Clip, container: str, codec: str, channels: int = 1) -> bytes:
+    """The clip as other programs keep it."""
+    layout = "mono" if channels == 1 else "stereo"
+    data = io.BytesIO()
+    with av.open(data, "w", format=container) as target:
+        stream = target.add_stream(codec, rate=clip.rate, layout=layout)
+        assert isinstance(stream, av.AudioStream)
+        frame = av.AudioFrame.from_ndarray(np.tile(clip.samples[None], (channels, 1)), format="fltp", layout=layout)
+        frame.sample_rate = clip.rate
+        resampler = av.AudioResampler(format=stream.codec_context.format, layout=layout, rate=clip.rate)
+        for piece in [*resampler.resample(frame), *resampler.resample(None)]:
+            target.mux(stream.encode(piece))
+        target.mux(stream.encode(None))
+    return data.getvalue()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two systems, three items; texts beside the recordings of one."""
+    for system, pitch in PITCH.items():
+        for item, text in TEXTS.items():
+            (tmp_path / "samples" / system).mkdir(parents=True, exist_ok=True)
+            spoken(item, pitch).save(tmp_path / "samples" / system / f"{item}.wav")
+            if system == "high":
+                (tmp_path / "samples" / system / f"{item}.lab").write_text(text + "\n")
+    return tmp_path / "samples"
+
+
+def test_a_pattern_makes_systems_that_are_compared_like_any_others(folder: Path, tmp_path: Path) -> None:
+    systems = vl.collect(folder / "{system}" / "{item}.wav", metrics=("duration", "loudness", "words", "first_audio_s"))
+    assert systems.names == ("high", "low")
+    assert systems.texts == tuple(TEXTS.values())
+    frame = systems.frame.set_index(["item", "system"])
+    assert set(frame["words"]) == {3.0, 4.0, 5.0}  # of the texts beside the other system's recordings
+    assert "has no arrival times" in frame["undefined"].iloc[0]
+    assert frame["duration"]["s1"].nunique() == 1
+    for _, one in frame["loudness"].groupby("item"):
+        assert np.ptp(one) < 0.01
+    assert systems.table.loc["duration", "low difference"] == pytest.approx(0)
+    assert systems.compare("s2").names == ("high", "low")
+    assert systems.compare("s2").differences().empty  # nothing was asked for
+    assert len(systems.listening_test("AB").items) == len(TEXTS)
+    page = systems.page(tmp_path / "page.html").read_text()
+    assert page.count("<audio") == 6
+    assert "at one loudness" in page
+    assert "Five six seven." in systems.result.frame()["text"].tolist()
+
+
+def test_further_fields_are_columns(folder: Path) -> None:
+    for file in folder.rglob("*.wav"):
+        file.rename(file.with_name(f"anna_{file.name}"))
+    for system in ("high", "low"):
+        spoken("s1", 100.0).save(folder / system / "ben_s1.wav")
+    systems = vl.collect(f"{folder}/{{system}}/{{speaker}}_{{sentence}}.wav", metrics=["duration"])
+    assert set(systems.frame["speaker"]) == {"anna", "ben"}
+    assert set(systems.frame["item"]) == {"anna s1", "anna s2", "anna s3", "ben s1"}
+
+
+def sources(folder: Path, tmp_path: Path) -> Mapping[str, object]:
+    files = [(path, path.parent.name, path.stem) for path in sorted(folder.rglob("*.wav"))]
+    rows = [{"path": str(path), "system": system, "item": item, "text": TEXTS[item]} for path, system, item in files]
+    pd.DataFrame(rows).to_csv(tmp_path / "list.csv", index=False)
+    lines = [json.dumps({**row, "file_name": row.pop("path"), "mood": "calm"}) for row in map(dict, rows)]
+    (folder / "metadata.jsonl").write_text("\n".join(lines))
+    test = vl.ListeningTest(
+        "ours", "MOS", {item: {name: spoken(item, pitch) for name, pitch in PITCH.items()} for item in TEXTS}
+    )
+    return {
+        "folders": {name: folder / name for name in PITCH},
+        "paths": [path for path, _, _ in files],
+        "rows": rows,
+        "frame": pd.DataFrame(rows),
+        "csv": tmp_path / "list.csv",
+        "audiofolder": folder,
+        "webmushra": export_webmushra(test, tmp_path / "test"),
+    }
+
+
+def test_every_kind_of_source_gives_the_same_systems(folder: Path, tmp_path: Path) -> None:
+    pairs = vl.collect(folder, metrics=["duration"])
+    assert (set(pairs.names), len(pairs.result.takes)) == (set(PITCH), 6)
+    for kind, source in sources(folder, tmp_path).items():
+        systems = vl.collect(source, metrics=["duration"])
+        assert set(systems.names) == set(PITCH), kind
+        durations = systems.frame.set_index(["system", "item"])["duration"].sort_index()
+        # Files of webMUSHRA's have one length in each item, and one rate.
+        theirs = pairs.frame.set_index(["system", "item"])["duration"].sort_index()
+        pd.testing.assert_series_equal(durations, theirs, atol=1e-3)
+    assert set(vl.collect(folder).frame["mood"]) == {"calm"}
+
+
+def test_a_missing_file_is_named_and_its_item_left_out_or_refused(folder: Path) -> None:
+    (folder / "low" / "s2.wav").unlink()
+    systems = vl.collect(folder, metrics=["duration"])
+    assert systems.notes == ("Left out, since a system lacks it: s2 (not by low).",)
+    assert set(systems.frame["item"]) == {"s1", "s3"}
+    assert "s2 (not by low)" in systems_bundle(systems)["text/html"]
+    with pytest.raises(ArgumentError, match=r"missing: .* s2 \(not by low\)"):
+        vl.collect(folder, missing="refuse")
+    with pytest.raises(ArgumentError, match="no item is there of every system"):
+        vl.collect({"a": folder / "low" / "s1.wav", "b": folder / "low" / "s3.wav"})
+
+
+def test_what_is_odd_is_noted_and_measured_all_the_same(folder: Path) -> None:
+    clip = spoken("s1", 110)
+    vl.Clip(np.zeros(RATE, np.float32), RATE).save(folder / "low" / "s1.wav")
+    (folder / "low" / "s2.wav").write_bytes(in_container(clip.resample(8000), "wav", "pcm_s16le", channels=2))
+    vl.Clip(np.clip(clip.samples * 50, -1, 1), RATE).save(folder / "low" / "s3.wav")
+    systems = vl.collect(folder, metrics=["duration", "loudness"])
+    notes = "\n".join(systems.notes)
+    for words in (
+        "low: 1 recording noted, it is silent: s1.wav.",
+        "low: 1 recording noted, it is clipped: s3.wav.",
+        "it has 2 channels, which were averaged: s2.wav.",
+        "it has 8000 samples a second, so nothing above 4000 Hz: s2.wav.",
+    ):
+        assert words in notes
+    assert systems.frame.set_index(["item", "system"])["loudness"].isna().to_dict()[("s1", "low")]
+
+
+@pytest.mark.parametrize(("container", "codec"), [("mp4", "aac"), ("aiff", "pcm_s16be"), ("webm", "libopus")])
+def test_other_formats_are_read_and_damage_names_the_file(tmp_path: Path, container: str, codec: str) -> None:
+    clip = spoken("s3", 150).resample(48_000)
+    file = tmp_path / f"a.{container}"
+    file.write_bytes(in_container(clip, container, codec))
+    (take,) = vl.collect([file]).result.takes
+    assert take.clip().rate == 48_000
+    assert take.clip().duration == pytest.approx(clip.duration, abs=0.06)
+    assert take.suffix == container
+    file.write_bytes(file.read_bytes()[: file.stat().st_size * 2 // 3])
+    with pytest.raises(StoreError, match=f"a.{container} has changed since it was collected"):
+        take.clip()
+    with pytest.raises(AudioError, match=f"a.{container}: "):
+        vl.collect([file])
+
+
+def test_bytes_that_name_other_files_are_none(tmp_path: Path) -> None:
+    clip = spoken("s1", 150).save(tmp_path / "secret.wav")
+    for text in (f"ffconcat version 1.0\nfile '{clip}'\n", f"#EXTM3U\n#EXTINF:1,\n{clip}\n"):
+        (tmp_path / "list.wav").write_text(text)
+        with pytest.raises(AudioError, match=r"list\.wav"):
+            vl.collect([tmp_path / "list.wav"])
+
+
+def test_a_long_file_is_cut_by_regions(tmp_path: Path) -> None:
+    long = vl.Clip(np.concatenate([spoken(item, 150).samples for item in TEXTS]), RATE)
+    long.save(tmp_path / "talk.flac.wav")
+    rows = [
+        {"path": tmp_path / "talk.flac.wav", "item": "a", "start": 0, "end": 1.1, "text": "One."},
+        {"path": tmp_path / "talk.flac.wav", "item": "b", "start": 1.1, "end": float("nan"), "text": "Two."},
+    ]
+    first, second = vl.collect(rows).result.takes
+    assert first.source == "talk.flac.wav#t=0,1.1"
+    assert first.clip() == vl.Clip.load(long.slice(0, 1.1).to_bytes())
+    assert second.clip().duration == pytest.approx(long.duration - 1.1, abs=1e-3)
+    with pytest.raises(AudioError, match=r"talk\.flac\.wav: 9\.0 to None s is beyond its"):
+        vl.collect([{**rows[0], "start": 9, "end": None}])
+    with pytest.raises(ArgumentError, match="source: a pattern, folder, table or list of paths"):
+        vl.collect(5)
+    with pytest.raises(ArgumentError, match="row 1: start and end are seconds"):
+        vl.collect([{**rows[0], "start": "early"}])
+
+
+def test_texts_that_are_nowhere_are_unknown_or_recognised_and_it_says_by_whom(folder: Path) -> None:
+    class Ears:
+        name = "these ears"
+
+        def recognise(self, samples: np.ndarray, rate: int) -> str:
+            return "one two"
+
+    unknown = vl.collect(folder / "low", metrics=["words"])
+    assert unknown.frame["undefined"].eq("words: the clip's text is unknown").all()
+    heard = vl.collect(folder / "low", metrics=["words"], transcribe=Ears())
+    assert heard.frame["words"].eq(2).all()
+    assert heard.frame["text_by"].eq("recognised by these ears").all()
+    assert "Its text was recognised by these ears." in heard.result.takes[0].notes
+    given = vl.collect(folder, transcribe=Ears())
+    assert "text_by" not in given.frame
+
+
+def test_two_texts_of_one_item_are_refused(folder: Path) -> None:
+    (folder / "low" / "s1.txt").write_text("Something else.")
+    with pytest.raises(ArgumentError, match="item 's1' say 'One two three four"):
+        vl.collect(folder)
+
+
+def test_what_is_no_source(tmp_path: Path) -> None:
+    for source, match in ((tmp_path, "has no files of sound"), (tmp_path / "{system}.wav", "no file of sound fits")):
+        with pytest.raises(StoreError, match=match):
+            vl.collect(source)
+    with pytest.raises(ArgumentError, match="row 1 names no file"):
+        vl.collect([{"item": "a"}])
+    with pytest.raises(StoreError, match=r"a\.wav cannot be read"):
+        vl.collect([tmp_path / "a.wav"])
+
+
+def test_a_run_keeps_them_with_their_digests(folder: Path, tmp_path: Path) -> None:
+    systems = vl.collect(folder)
+    kept = vl.load(systems.export(tmp_path / "run", "run").parent)
+    assert kept.problems == ()
+    assert [take.digest for take in kept.takes] == [take.digest for take in systems.result.takes]
+    assert kept.takes[0].clip() == systems.result.takes[0].clip()
+    assert kept.takes[0].source == "s1.wav"
+    assert list(kept.frame()["item"]) == list(systems.frame["item"])
+
+
+def test_exports_are_read_back(folder: Path, tmp_path: Path) -> None:
+    systems = vl.collect(folder, metrics=["duration"])
+    again = vl.collect(systems.export(tmp_path / "hf", "audiofolder").parent, metrics=["duration"])
+    pd.testing.assert_frame_equal(again.frame, systems.frame)
+    yaml = systems.export(tmp_path / "mushra", "webmushra", name="ours")
+    assert set(vl.collect(yaml).names) == set(PITCH)
+    lines = systems.export(tmp_path / "lj", "ljspeech").read_text().splitlines()
+    assert lines[0] == "0-0-s1|One two three four.|One two three four."
+    assert (tmp_path / "lj" / "wavs" / "0-0-s1.wav").is_file()
+    kaldi = systems.export(tmp_path / "kaldi", "kaldi").parent
+    ids = [line.split()[0] for line in (kaldi / "wav.scp").read_text().splitlines()]
+    assert ids == sorted(ids)
+    assert [line.split()[0] for line in (kaldi / "text").read_text().splitlines()] == ids
+    card = (kaldi / "README.md").read_text()
+    assert "6 recordings" in card
+    assert "| high | 3 |" in card
+    assert len((kaldi / "SHA256SUMS").read_text().splitlines()) == 6
+    assert systems.export(tmp_path / "plain").name == "takes.csv"
+    with pytest.raises(ArgumentError, match="there is no 'zip'"):
+        systems.export(tmp_path / "zip", "zip")
+
+
+@pytest.mark.thorough
+def test_a_thousand_files_are_collected_and_measured_in_a_minute(tmp_path: Path) -> None:
+    """As slowly as two cores do it beside other work; the files last 2.5 s each."""
+    clip = vl.Clip(speechlike(2.5, noise=1e-3), RATE)
+    for system in "abcde":
+        (tmp_path / system).mkdir()
+        for item in range(200):
+            clip.save(tmp_path / system / f"{item}.wav")
+    shown: list[str] = []
+
+    def progress(items: Iterable[object], about: str, *, total: int) -> Iterable[object]:
+        shown.append(f"{total} {about}")
+        return items
+
+    began = time.monotonic()
+    systems = vl.collect(tmp_path, jobs=2, progress=progress)
+    assert len(systems.frame) == 1000
+    assert time.monotonic() - began < 60
+    assert shown == ["1000 files", "1000 clips"]

@@ -1,0 +1,122 @@
+"""Sweeps of templates, ``{tag}`` in a text, and of rows in the place of a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from tests.tones import ToneBackend, there
+from voicelab.errors import RequestInvalid, StoreError
+from voicelab.lab import Lab
+from voicelab.sweeps.spec import retyped, texts_of, typed_axes
+
+ROWS: list[dict[str, Any]] = [
+    {"text": "One.", "temperature": 0.2, "seed": 3},
+    {"text": "{style}Two.", "style": "[angry]"},
+    {"text": "One.", "temperature": 0.9},
+]
+
+
+@pytest.fixture
+def lab() -> Lab:
+    return Lab(ToneBackend())
+
+
+def refusal(lab: Lab, *texts: Any, **fields: Any) -> str:
+    with pytest.raises(RequestInvalid) as caught:
+        lab.sweep(*texts, **fields)
+    return str(caught.value)
+
+
+def test_a_name_in_braces_is_an_axis(lab: Lab, tmp_path: Path) -> None:
+    sweep = lab.sweep("{tag}No, {{tag}} {1}.", tag=["", "[whispering]"], temperature=[0.2, 0.7], cache=tmp_path)
+    assert {cell.call.request.text for cell in sweep.grid.cells} == {"No, {tag} {1}.", "[whispering]No, {tag} {1}."}
+    frame = sweep.run().frame()
+    assert list(frame["tag"]) == ["(none)", "(none)", "[whispering]", "[whispering]"]
+    assert set(frame["text"]) == {"{tag}No, {{tag}} {1}."}
+    assert frame["sent"][2] == "[whispering]No, {tag} {1}."
+    texts = lab.sweep(["{n} pears", "{n} plums"], n="1..3").grid.cells
+    assert [cell.call.request.text for cell in texts][:4] == ["1 pears", "2 pears", "3 pears", "1 plums"]
+    assert {cell.values["text"] for cell in texts} == {"{n} pears", "{n} plums"}
+    assert lab.sweep("Dear {name}.", name="Ada, Ben").grid.cells[0].call.request.text == "Dear Ada, Ben."
+
+
+def test_a_name_without_an_axis_is_named(lab: Lab) -> None:
+    assert refusal(lab, "{tag}No.") == (
+        "text: {tag} in it has no axis: give tag=[…], or write {{tag}} for braces that are said"
+    )
+    assert "there is no {tag} in 'No.'" in refusal(lab, ["{tag}Yes.", "No."], tag=["a", "b"])
+    assert "{seed} in it is a field of the call" in refusal(lab, "{seed} seeds", seed=[1, 2])
+    assert "there is no field 'tag'" in refusal(lab, "No.", tag=["a"])
+
+
+def test_rows_are_paired_and_repeated(lab: Lab, tmp_path: Path) -> None:
+    sweep = lab.sweep(rows=ROWS, repeats=1, top_p=0.5, cache=tmp_path)
+    assert repr(sweep) == "Sweep(3 rows of text, temperature, seed, style; 3 takes)"
+    calls = [(one.call.request.text, one.call.request.temperature, one.call.seed) for one in sweep.grid.cells]
+    assert calls == [("One.", 0.2, 3), ("[angry]Two.", 0.7, None), ("One.", 0.9, None)]
+    assert {cell.call.request.top_p for cell in sweep.grid.cells} == {0.5}
+    result = sweep.run()
+    assert list(result.frame()["sent"].dropna()) == ["[angry]Two."]
+    assert len(result.select(text="One.").takes) == 2
+    frame = pd.DataFrame([{key: row.get(key) for key in ("text", "temperature")} for row in ROWS], index=list("abc"))
+    frame["style"] = ["", "[sad]", None]
+    twice = lab.sweep(rows=frame, repeats=2, latency=["low", "normal"], cache=tmp_path)
+    assert (len(twice.grid.cells), len(twice), len({twice.key(job) for job in twice.jobs()})) == (6, 12, 12)
+    assert lab.sweep("Dear {name}.", rows=[{"name": "Ada"}]).grid.cells[0].call.request.text == "Dear Ada."
+
+
+def test_a_run_of_rows_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    Lab(ToneBackend()).sweep(rows=ROWS[:2]).run(tmp_path / "run")
+    backend = ToneBackend()
+    again = Lab(backend).sweep(rows=ROWS).run(tmp_path / "run")
+    assert (len(again.takes), len(backend.asked)) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"text": "a"}, {"text": "b", "speed": 9}], "speed: row 2: Input should be less than or equal to 2, not 9"),
+        (
+            [{"text": "a", "vioce": "x"}],
+            "vioce: the column is no field, and no text has {vioce} for it; did you mean voice?",
+        ),
+        ([{"text": "a"}, {"text": ""}], "text: row 2: there is no text to say"),
+        ([{"text": "a"}, {"text": "a"}], "rows: row 2 is row 1 again; repeats=… makes several takes of each"),
+        ([{"text": "a", "format": "opus", "sample_rate": 44100}], "sample_rate: row 1: opus has no sample rate"),
+        ([{"text": "{x} a"}], "text: row 1: {x} in it has no axis"),
+        ([], "rows: there are no rows"),
+    ],
+)
+def test_a_bad_cell_is_named_by_row_and_column(lab: Lab, rows: list[Mapping[str, Any]], message: str) -> None:
+    assert refusal(lab, rows=rows).startswith(message)
+
+
+def test_a_file_of_rows(lab: Lab, tmp_path: Path) -> None:
+    file = tmp_path / "texts.csv"
+    file.write_text('text,speed,normalize,seed\n"One, two.",1.5,off,\nThree.,,,7\n')
+    first, second = lab.sweep(rows=file).grid.cells
+    assert (first.call.request.text, there(first.call.request.prosody).speed) == ("One, two.", 1.5)
+    assert (first.call.request.normalize, second.call.request.normalize, second.call.seed) == (False, True, 7)
+    file.write_text("text,seed\nOne.,x\n")
+    assert refusal(lab, rows=file) == "seed: row 1: should be a whole number, not 'x'"
+    with pytest.raises(RequestInvalid, match="rows: a table, mappings or the path of a CSV file"):
+        lab.sweep(rows=5)  # type: ignore[arg-type]
+    with pytest.raises(StoreError, match="cannot be read as rows"):
+        lab.sweep(rows=tmp_path / "none.csv")
+
+
+def test_a_form_keeps_rows_and_templates(lab: Lab) -> None:
+    rows = lab.sweep(rows=ROWS, latency=["low", "normal"])
+    assert retyped(rows, texts_of(rows), [("latency", "low")]).rows == rows.rows
+    with pytest.raises(RequestInvalid, match="the texts of rows"):
+        retyped(rows, "Another.", [])
+    template = lab.sweep("{tag}No.", tag=["", "[sad]"])
+    assert typed_axes(template) == [("tag", '"", [sad]')]
+    (axis,) = retyped(template, texts_of(template), [("tag", "[shy], [sad]")]).axes
+    assert axis.values == ("[shy]", "[sad]")
+    assert template.panel().form.settled()

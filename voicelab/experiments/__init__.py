@@ -1,1 +1,0 @@
-"""Experiments: everything from a grid of requests to a published figure, without widgets."""

@@ -1,0 +1,148 @@
+"""A listening test as a page: several listeners, each in their own browser, one file of votes.
+
+Without a study everybody who reaches the page may vote, under any name: for a lab's own network. In a study a listener is
+one browser, which shows its secret with every answer. Nothing that the page receives says which sound is which.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from voicelab.errors import NotFound, RequestInvalid, StoreError, VoicelabError
+from voicelab.listening.study import BlindStudy, Study
+from voicelab.listening.votes import Ballot, BlindBallot
+from voicelab.service.limits import Limits
+from voicelab.service.requests import decode, read_body
+from voicelab.service.responses import json_response
+from voicelab.service.run import LOOPBACK, ReadyServer, connections, in_thread, listen
+
+_LARGEST_VOTE: Final = 64 * 1024
+_BODY_SECONDS: Final = 60.0
+# For answers that are on their way when the page is closed; a browser that is gone takes for ever.
+_GRACE_SECONDS: Final = 3
+# A listener's browser has up to six connections; who comes when all are taken is answered 503, and the page tries again.
+_CONNECTIONS: Final = 4000
+# Longer than browsers keep an idle connection: a vote that is sent while the server closes it has to be sent again.
+_KEEP_ALIVE_SECONDS: Final = 330
+_HEADER: Final = "x-voicelab-listener"
+_NUMBER: Final = re.compile(r"\d{1,10}", re.ASCII)
+PAGE: Final = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>Listening test</title>
+<link rel="icon" href="data:,">
+<link rel="stylesheet" href="look.css">
+<link rel="stylesheet" href="listening.css">
+<style>:root { color-scheme: light dark; }</style>
+</head>
+<body>
+<main id="test" class="voicelab-look"></main>
+<script type="module">
+import { open } from "./listening.js";
+import { LINE } from "./FILE";
+open(document.getElementById("test"), LINE());
+</script>
+</body>
+</html>
+"""
+"""The page; LINE, in FILE, stands for what brings its questions."""
+FILES: Final = {
+    **dict.fromkeys(
+        ("listening.js", "listening-lines.js", "listening-scale.js", "listening-study.js", "switcher.js", "dom.js"),
+        "text/javascript",
+    ),
+    **dict.fromkeys(("look.css", "listening.css"), "text/css"),
+}
+
+
+def listening_app(ballot: Ballot, static: Path, study: Study | None = None) -> Starlette:
+    """Return the ASGI application of one test, or of a study of it; ``static`` is the folder with its JavaScript."""
+    session = BlindBallot(ballot) if study is None else BlindStudy(study, ballot)
+
+    async def page(_: Request) -> Response:
+        return HTMLResponse(PAGE.replace("LINE", "overHttp").replace("FILE", "listening-lines.js"))
+
+    async def file(request: Request) -> Response:
+        name = request.url.path.rpartition("/")[2]
+        return Response((static / name).read_bytes(), media_type=FILES[name])
+
+    def api(call: str) -> Callable[[Request], Awaitable[Response]]:
+        async def answered(request: Request) -> Response:
+            body = await _body(request) if request.method == "POST" else {}
+            body |= {"secret": request.headers.get(_HEADER)}
+            listener = request.path_params.get("listener", "")
+            # Not starlette's int, which fails at thousands of digits.
+            number = int(listener) if _NUMBER.fullmatch(listener) else None
+            value = await run_in_threadpool(session.answer, call, number, body)
+            return json_response({"trial": value} if call == "trial" else value)
+
+        return answered
+
+    async def sound(request: Request) -> Response:
+        data = await run_in_threadpool(session.sound, request.path_params["id"])
+        # A name means another sound in the next test at this address.
+        return Response(data, media_type="audio/wav", headers={"cache-control": "no-store"})
+
+    return Starlette(
+        routes=[
+            Route("/", page),
+            *(Route(f"/{name}", file) for name in FILES),
+            Route("/api/test", api("test")),
+            Route("/api/listeners", api("join"), methods=["POST"]),
+            Route("/api/listeners/{listener}/trial", api("trial")),
+            Route("/api/listeners/{listener}/votes", api("vote"), methods=["POST"]),
+            Route("/api/listeners/{listener}/steps", api("step"), methods=["POST"]),
+            Route("/api/sounds/{id:str}", sound),
+        ],
+        exception_handlers={VoicelabError: _failed},
+    )
+
+
+@contextmanager
+def serving(
+    ballot: Ballot, static: Path, study: Study | None = None, *, host: str = LOOPBACK, port: int = 0
+) -> Iterator[str]:
+    """Serve the test, or a study of it, for the length of a ``with`` block, which gets the page's address.
+
+    Raises RequestInvalid when the address cannot be used, EngineError when the page does not come up.
+    """
+    config = uvicorn.Config(
+        listening_app(ballot, static, study),
+        http=connections(Limits()),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=_CONNECTIONS,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+    )
+    with in_thread(partial(ReadyServer, config), listen(host, port), "voicelab-listening") as url:
+        yield url
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    body = decode(await read_body(request, _LARGEST_VOTE, _BODY_SECONDS), "json")
+    if not isinstance(body, dict):
+        raise RequestInvalid.of("body", "Input should be a JSON object", type="model_type")
+    return body
+
+
+async def _failed(_: Request, error: Exception) -> Response:
+    status = {RequestInvalid: 422, NotFound: 404, StoreError: 503}.get(type(error), 500)
+    return json_response({"status": status, "message": str(error)}, status)

@@ -1,0 +1,362 @@
+"""To webMUSHRA and back: its configuration with padded, resampled files, and its results as votes.
+
+The formats are those of webMUSHRA 1.4 (doc/experimenter.md and service/write.php of its repository): YAML pages of
+type mushra, paired_comparison (which is ABX: the reference is X) and likert_single_stimulus; CSV with a header. AB and
+CMOS, for which it has no page of their own, are likert_single_stimulus too: one sound with both, half a second apart, as
+in the procedure of ITU-T P.800 annex E. It demands that all files of a page have one rate and one length, so clips are
+resampled and padded with silence. Its own parser (yaml.js) reads a list within a list as text unless its dash stands
+alone on a line, so the YAML is written here.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import itertools
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from voicelab.clip import Clip
+from voicelab.errors import ArgumentError, StoreError
+from voicelab.listening.design import ANCHORS, REFERENCE, SCALES, Kind, ListeningTest, blind_wav
+from voicelab.recordings import read_text
+from voicelab.storage import write_atomic
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_TYPES: Final[Mapping[Kind, str]] = {
+    "MUSHRA": "mushra",
+    "ABX": "paired_comparison",
+    "MOS": "likert_single_stimulus",
+    "AB": "likert_single_stimulus",
+    "CMOS": "likert_single_stimulus",
+}
+# What is asked of one sound: the values that its results have, and what a listener reads.
+_POINTS: Final[Mapping[Kind, Mapping[str, str]]] = {
+    "MOS": {"1": "Bad", "2": "Poor", "3": "Fair", "4": "Good", "5": "Excellent"},
+    "AB": {"A": "The first", "B": "The second"},
+    "CMOS": {
+        "-3": "Much worse", "-2": "Worse", "-1": "Slightly worse", "0": "About the same",
+        "1": "Slightly better", "2": "Better", "3": "Much better",
+    },
+}  # fmt: skip
+_GAP_S: Final = 0.5
+_BETWEEN: Final = " vs "
+# Longer sounds are refused by a page of type mushra unless it is told not to be strict.
+_LONGEST_S: Final = 12.0
+# What its results say of who answered nothing: that is no vote.
+_UNANSWERED: Final = ("unknown", "undecided", "NA")
+# A line whose value has a colon, which YAML forbids without quotes; webMUSHRA reads it, and its own example has one.
+_LOOSE: Final = re.compile(r"""^(\s*(?:- +)?\w+:) +([^\s'"|>&*!\[{#].*: .*)$""", re.MULTILINE)
+
+
+def export_webmushra(test: ListeningTest, folder: str | Path, *, rate: int = 48_000, root: str = "") -> Path:
+    """Write the test as webMUSHRA's files: ``<name>.yaml`` and a folder of WAV files; return the YAML's path.
+
+    ``root`` is where the files will be below webMUSHRA's own folder, such as ``"configs/resources/mytest"``; neither their
+    names nor their sizes nor their digests say anything about the systems. The configuration does, which its pages load: who
+    looks there can tell. The pages are in random order, drawn there; X of ABX, which it calls the reference, is each of a
+    pair's two systems in turn, and so is what comes first in AB and CMOS. Trials to practise on are not exported: webMUSHRA
+    keeps all answers. Raises StoreError when the disk fails.
+    """
+    folder = Path(folder)
+    name = _file_name(test.name)
+    audio = folder / f"{name}-audio"
+    write = partial(_written, audio, f"{root.rstrip('/')}/{audio.name}".lstrip("/"), rate, test.seed)
+    by_item: dict[str, dict[str, Clip]] = {item: {} for item in test.items}
+    for stimulus in test.sounds:
+        if stimulus.system not in ANCHORS:  # webMUSHRA makes its own
+            by_item[stimulus.item][stimulus.system] = stimulus.clip
+    pages = [page for place, item in enumerate(by_item) for page in _pages(test, place, by_item[item], write, rate)]
+    config = {
+        "testname": test.name,
+        "testId": name,
+        "bufferSize": 2048,
+        "stopOnErrors": True,
+        "showButtonPreviousPage": True,
+        "remoteService": "service/write.php",
+        "pages": [
+            {"type": "generic", "id": "first_page", "name": test.name, "content": _first_page(test)},
+            ["random", *pages],
+            {
+                "type": "finish",
+                "name": "Thank you",
+                "content": "Thank you for listening.",
+                "showResults": False,
+                "writeResults": True,
+                "questionnaire": [{"type": "text", "label": "Name", "name": "name"}],
+            },
+        ],
+    }
+    path = folder / f"{name}.yaml"
+    write_atomic(path, ("\n".join(_lines(config)) + "\n").encode(), sync=False)
+    return path
+
+
+def _first_page(test: ListeningTest) -> str:
+    lines = [*test.instructions.splitlines(), test.question]
+    return "".join(f"<p>{escape(line)}</p>" for line in lines) if test.instructions else test.question
+
+
+def import_webmushra(path: str | Path, root: str | Path, **options: Any) -> ListeningTest:
+    """Read a test from a webMUSHRA configuration whose files lie below ``root``; all its rating pages are of one type.
+
+    The test is called by its testId, which its results name. An item is a page by its id, a system a stimulus by its
+    name. ABX compares every stimulus with the reference. ``options`` go to ListeningTest. Raises StoreError when a file
+    cannot be read, ArgumentError for pages that are no listening test of ours: of likert_single_stimulus, those whose
+    points are not 1 to 5.
+    """
+    path, root = Path(path), Path(root)
+    config = _read(path)
+    if not isinstance(config, Mapping) or not isinstance(config.get("pages"), list):
+        raise ArgumentError.of("pages", "this is no configuration of webMUSHRA: it has no pages")
+    pages = [page for page in _flat(config["pages"]) if page.get("type") in _TYPES.values()]
+    types = {page["type"] for page in pages}
+    if len(types) != 1:
+        message = f"all pages that ask for a rating should be of one type; there are {sorted(types) or 'none'}"
+        raise ArgumentError.of("pages", message)
+    kind = next(ours for ours, theirs in _TYPES.items() if theirs == types.copy().pop())
+    items: dict[str, dict[str, Clip]] = {}
+    references: dict[str, Clip] = {}
+    for page in pages:
+        try:
+            clips = {str(name): Clip.load(root / file) for name, file in page["stimuli"].items()}
+            item = str(page["id"])
+            if kind == "MUSHRA":
+                references[item] = Clip.load(root / page["reference"])
+            elif kind == "ABX":
+                clips = {REFERENCE: Clip.load(root / page["reference"]), **clips}
+            elif (
+                points := [
+                    str(point["value"] if isinstance(point, Mapping) else "several scales")
+                    for point in page["response"]
+                ]
+            ) != list(_POINTS["MOS"]):
+                message = f"page {item!r} asks for {', '.join(points)}; a MOS is of 1, 2, 3, 4, 5"
+                raise ArgumentError.of("pages", message)
+        except (KeyError, AttributeError, TypeError) as error:
+            raise ArgumentError.of("pages", f"a page has no {error}") from error
+        except OSError as error:
+            raise StoreError(f"a sound cannot be read: {error}") from error
+        items[item] = clips
+    name = config.get("testId") or config.get("testname") or path.stem
+    return ListeningTest(str(name), kind, items, references, **options)
+
+
+def read_results(test: ListeningTest, path: str | Path) -> pd.DataFrame:
+    """Read webMUSHRA's results (mushra.csv, paired_comparison.csv or lss.csv) as the votes of ``test``.
+
+    The table has the columns of ``Ballot.frame()``, so that ``analyse`` takes it. A listener is a session, since names
+    may be shared or left out: by its id, where the file has one, else by its rows, which webMUSHRA writes together and
+    which have every question once. It is called by its name and the number of the session in the file. Rows of other
+    tests in the same file are left out, and those of who was undecided or answered nothing. Raises StoreError when the
+    file cannot be read, ArgumentError when a row does not belong to the test or is no rating, when a session answered a
+    question twice, or when all rows are of other tests.
+    """
+    import pandas as pd
+
+    try:
+        rows = list(csv.DictReader(io.StringIO(read_text(Path(path)), newline="")))
+    except csv.Error as error:
+        raise StoreError(f"{path} cannot be read: {error}") from error
+    reader = {"ABX": _abx_row, "AB": _pair_row, "CMOS": _pair_row}.get(test.kind, _rating_row)
+    names, votes = {_file_name(test.name), test.name}, []
+    others = {str(row.get("session_test_id")) for row in rows} - names
+    if rows and len(others) == len({row.get("session_test_id") for row in rows}):
+        message = f"{path} has results of {', '.join(sorted(others))}, and none of {test.name!r}"
+        raise ArgumentError.of("results", message)
+    cells = set[tuple[str | None, ...]]()
+    for number, (row, session) in enumerate(zip(rows, _sessions(rows), strict=True), start=2):
+        if row.get("session_test_id") not in names:
+            continue
+        if row.get("choice_answer", row.get("stimuli_rating")) in _UNANSWERED:
+            continue
+        try:
+            vote = {"kind": test.kind, "check": False, "passed": True, "plays": 0, **reader(test, row)}
+        except (KeyError, ValueError, TypeError) as error:
+            raise ArgumentError.of(
+                "results", f"line {number} of {path} is no vote of {test.name!r}: {error}"
+            ) from error
+        cell = (session, *_cell(row))
+        if cell in cells:
+            raise ArgumentError.of("results", f"line {number} of {path}: {session} answered this question before")
+        cells.add(cell)
+        votes.append({"listener": session, **vote})
+    return pd.DataFrame(votes)
+
+
+def _read(path: Path) -> Any:
+    import yaml
+
+    text = read_text(path)
+    try:
+        try:
+            return yaml.safe_load(text)
+        except yaml.YAMLError:
+            return yaml.safe_load(_LOOSE.sub(lambda line: f"{line[1]} {json.dumps(line[2])}", text))
+    except yaml.YAMLError as error:
+        raise StoreError(f"{path} cannot be read as YAML: {error}") from error
+
+
+def _rating_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
+    mushra = test.kind == "MUSHRA"
+    system = row["rating_stimulus" if mushra else "stimuli"]
+    rating = float(row["rating_score" if mushra else "stimuli_rating"])
+    low, high = SCALES[test.kind]
+    if system not in {stimulus.system for stimulus in test.sounds} or not low <= rating <= high:
+        raise ArgumentError.of("rating", f"{system!r} rated {rating:g}")
+    return {**_common(test, row, row["trial_id"]), "system": system, "rating": rating}
+
+
+def _abx_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
+    other = row["choice_non_reference"]
+    item, one, two = _pairs_of(test).get(row["trial_id"], (row["trial_id"], REFERENCE, other))
+    x = two if other == one else one
+    answer = row["choice_answer"]
+    if answer not in {"correct", "incorrect"} or other not in {one, two} or not {one, two} <= set(test.systems):
+        raise ArgumentError.of("choice", f"{x!r} and {other!r}: {answer!r}")
+    right = answer == "correct"
+    chosen, against = (x, other) if right else (other, x)
+    return {**_common(test, row, item), "chosen": chosen, "other": against, "right": right}
+
+
+def _pair_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
+    """One sound of two systems, AB and CMOS; the id of its page says which comes first."""
+    item, first, second = _pairs_of(test)[row["trial_id"]]
+    answer = row["stimuli_rating"]
+    if answer not in _POINTS[test.kind]:
+        raise ArgumentError.of("rating", f"{answer!r} is none of {', '.join(_POINTS[test.kind])}")
+    common = _common(test, row, item)
+    if test.kind == "CMOS":
+        return {**common, "system": second, "against": first, "rating": float(answer)}
+    chosen, other = (first, second) if answer == "A" else (second, first)
+    return {**common, "chosen": chosen, "other": other, "first": answer == "A"}
+
+
+def _pairs_of(test: ListeningTest) -> dict[str, tuple[str, str, str]]:
+    """Return what the pages of pairs ask, by their ids: the item and two systems."""
+    pairs = itertools.permutations(test.systems, 2)
+    return {_page_of(item, pair): (item, *pair) for pair in pairs for item in test.items}
+
+
+def _common(test: ListeningTest, row: Mapping[str, str], item: str) -> dict[str, Any]:
+    if item not in test.items:
+        raise ArgumentError.of("trial_id", f"there is no item {item!r}")
+    milliseconds = row["choice_time" if test.kind == "ABX" else "rating_time"]
+    return {"trial": row["trial_id"], "item": item, "seconds": float(milliseconds or 0) / 1e3}
+
+
+def _cell(row: Mapping[str, str]) -> tuple[str | None, ...]:
+    """Return what a row is an answer to."""
+    return tuple(row.get(name) for name in ("trial_id", "rating_stimulus", "choice_non_reference", "stimuli"))
+
+
+def _sessions(rows: Iterable[Mapping[str, str]]) -> list[str]:
+    """Return the name of each row's session; where there is no id, a new one begins when a name or question says so."""
+    numbers: dict[str, int] = {}
+    sessions: list[str] = []
+    name, cells = "", set[tuple[str | None, ...]]()
+    for row in rows:
+        uuid, other = row.get("session_uuid"), row.get("name") or row.get("email") or "anonymous"
+        if not uuid:
+            cell = (row.get("session_test_id"), *_cell(row))
+            if other != name or cell in cells:
+                cells.clear()
+                numbers[f" {len(numbers)}"] = len(numbers) + 1
+            cells.add(cell)
+            name = other
+            sessions.append(f"{other} ({len(numbers)})")
+        else:
+            sessions.append(f"{other} ({numbers.setdefault(uuid, len(numbers) + 1)})")
+    return sessions
+
+
+def _lines(value: Any, indent: str = "") -> Iterable[str]:
+    """Yield YAML as both yaml.js and YAML 1.2 read it: every list's dash alone on its line, every text as in JSON."""
+    for key, inner in value.items() if isinstance(value, Mapping) else (("-", inner) for inner in value):
+        head = indent + ("-" if isinstance(value, list) else f"{json.dumps(key, ensure_ascii=False)}:")
+        if isinstance(inner, Mapping | list):
+            yield head
+            yield from _lines(inner, indent + "  ")
+        else:
+            yield f"{head} {json.dumps(inner, ensure_ascii=False)}"
+
+
+def _page_of(item: str, pair: tuple[str, str]) -> str:
+    return f"{item}/{_BETWEEN.join(pair)}"
+
+
+_Writer = Callable[[str, Mapping[str, Clip]], dict[str, str]]
+
+
+def _written(folder: Path, place: str, rate: int, seed: int, item: str, clips: Mapping[str, Clip]) -> dict[str, str]:
+    """Write the files of a page: one rate, one length, blind names; return where webMUSHRA will find each."""
+    length = math.ceil(max(clip.duration for clip in clips.values()) * rate)
+    files = {}
+    for name, clip in clips.items():
+        digest = hashlib.sha256(f"{seed}\0{item}\0{name}".encode()).hexdigest()[:16]
+        write_atomic(folder / f"{digest}.wav", blind_wav(clip, digest, rate, length), sync=False)
+        files[name] = f"{place}/{digest}.wav"
+    return files
+
+
+def _after_another(first: Clip, second: Clip, rate: int) -> Clip:
+    """Return two clips as one sound, half a second apart."""
+    gap = np.zeros(round(_GAP_S * rate), np.float32)
+    return Clip(np.concatenate((first.resample(rate).samples, gap, second.resample(rate).samples)), rate)
+
+
+def _pages(
+    test: ListeningTest, place: int, clips: Mapping[str, Clip], write: _Writer, rate: int
+) -> Iterable[dict[str, Any]]:
+    """Yield the pages of the item at ``place``."""
+    item, kind = list(test.items)[place], _TYPES[test.kind]
+    page: dict[str, Any] = {"type": kind, "id": item, "name": test.name, "content": test.question}
+    page |= {"showWaveform": True, "enableLooping": True}
+    # Which is X, or comes first, alternates over items and pairs.
+    turned = [pair if (place + row + test.seed) % 2 == 0 else pair[::-1] for row, pair in enumerate(test.pairs)]
+    if test.kind in {"AB", "CMOS"}:
+        points = [{"value": value, "label": label} for value, label in _POINTS[test.kind].items()]
+        # A picture of both would show which is the longer one, and all of it is to be heard.
+        page["content"] = f"{test.question} You hear the two one after the other."
+        page |= {"showWaveform": False, "mustRate": True, "mustPlayback": "ended", "response": points}
+        both = {_page_of(item, (one, two)): _after_another(clips[one], clips[two], rate) for one, two in turned}
+        for name, file in write(item, both).items():
+            yield {**page, "id": name, "stimuli": {"both": file}}
+        return
+    files = write(item, clips)
+    if kind == "mushra":
+        if max(clip.duration for clip in clips.values()) > _LONGEST_S:
+            page["strict"] = False
+        reference = files.pop(REFERENCE)
+        yield {**page, "reference": reference, "createAnchor35": True, "createAnchor70": True, "stimuli": files}
+    elif kind == "paired_comparison":
+        page["content"] = f"{test.question} X is the sound called reference."
+        for pair, (x, other) in zip(test.pairs, turned, strict=True):
+            yield {**page, "id": _page_of(item, pair), "reference": files[x], "stimuli": {other: files[other]}}
+    else:
+        points = [{"value": value, "label": label} for value, label in _POINTS["MOS"].items()]
+        yield {**page, "mustRate": True, "stimuli": files, "response": points}
+
+
+def _flat(pages: Iterable[Any]) -> Iterable[Mapping[str, Any]]:
+    for page in pages:
+        if isinstance(page, list):
+            yield from _flat(page)
+        elif isinstance(page, Mapping):
+            yield page
+
+
+def _file_name(name: str) -> str:
+    # What webMUSHRA's own service makes of a test's id.
+    return re.sub(r"-{2,}", "-", re.sub(r"[^\w-]+", "-", name)).strip("-").lower() or "test"

@@ -1,0 +1,38 @@
+"""Figures of clips: what is measured, on what definition, and how to add one's own."""
+
+from voicelab.metrics.latency import underruns_at
+from voicelab.metrics.measure import (
+    BASIC,
+    MEASURE_OPTIONS,
+    METRICS,
+    available,
+    check_measuring,
+    listener_note,
+    measure,
+    measure_rows,
+    with_note,
+)
+from voicelab.metrics.metric import Metric, MosPredictor, SpeakerEncoder, Subject, Tools, Undefined
+from voicelab.metrics.models import DistillMos, Dnsmos, Resemblyzer
+
+__all__ = [
+    "BASIC",
+    "MEASURE_OPTIONS",
+    "METRICS",
+    "DistillMos",
+    "Dnsmos",
+    "Metric",
+    "MosPredictor",
+    "Resemblyzer",
+    "SpeakerEncoder",
+    "Subject",
+    "Tools",
+    "Undefined",
+    "available",
+    "check_measuring",
+    "listener_note",
+    "measure",
+    "measure_rows",
+    "underruns_at",
+    "with_note",
+]

@@ -1,0 +1,81 @@
+"""Statistics of experiments: effects beside sampling noise, and what listening tests need."""
+
+from voicelab.stats.crossed import CrossedTest, SignTest, crossed_mean, crossed_share, sign_test
+from voicelab.stats.effects import Effects, effects
+from voicelab.stats.equivalence import Equivalence, equivalence
+from voicelab.stats.estimate import (
+    Estimate,
+    Test,
+    benjamini_hochberg,
+    cliff_delta,
+    holm,
+    standardised_difference,
+    superiority,
+)
+from voicelab.stats.judgements import (
+    BradleyTerry,
+    Friedman,
+    Screening,
+    binomial,
+    bradley_terry,
+    friedman,
+    intraclass_correlation,
+    krippendorff_alpha,
+    mean_opinion_score,
+    screen_mushra,
+    wilcoxon,
+)
+from voicelab.stats.mixed import MixedModel, mixed_model
+from voicelab.stats.ordinal import OrdinalModel, ordinal_model
+from voicelab.stats.planning import (
+    BettingTest,
+    Sprt,
+    choice_power,
+    rating_power,
+    ratings_needed,
+    trials_needed,
+)
+from voicelab.stats.simulation import PowerPlan, plan_sweep, plan_test
+
+__all__ = [
+    "BettingTest",
+    "BradleyTerry",
+    "CrossedTest",
+    "Effects",
+    "Equivalence",
+    "Estimate",
+    "Friedman",
+    "MixedModel",
+    "OrdinalModel",
+    "PowerPlan",
+    "Screening",
+    "SignTest",
+    "Sprt",
+    "Test",
+    "benjamini_hochberg",
+    "binomial",
+    "bradley_terry",
+    "choice_power",
+    "cliff_delta",
+    "crossed_mean",
+    "crossed_share",
+    "effects",
+    "equivalence",
+    "friedman",
+    "holm",
+    "intraclass_correlation",
+    "krippendorff_alpha",
+    "mean_opinion_score",
+    "mixed_model",
+    "ordinal_model",
+    "plan_sweep",
+    "plan_test",
+    "rating_power",
+    "ratings_needed",
+    "screen_mushra",
+    "sign_test",
+    "standardised_difference",
+    "superiority",
+    "trials_needed",
+    "wilcoxon",
+]

@@ -1,0 +1,444 @@
+"""ClusterWorkers: a sweep's takes on the workers of a Dask cluster that make the same voice; others are left out by name."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from voicelab.backend import Backend
+from voicelab.capabilities import Capabilities
+from voicelab.clip import Take
+from voicelab.errors import ExecutorError, RequestInvalid
+from voicelab.runs.failures import error_message
+from voicelab.runs.folder import library_versions
+from voicelab.sweeps.axes import Job
+from voicelab.sweeps.workers import (
+    CONCURRENCY,
+    ExecutorWorkers,
+    Factory,
+    Workers,
+    make_there,
+    opened,
+    under_way,
+)
+
+STRIKES: Final = 3
+"""Consecutive failures of a worker at takes that others make, or losses of one take, before it is given up."""
+_CRASHES: Final = 6
+"""Workers that may end while they open the backend, with no other worker usable: a nanny restarts them for ever."""
+NO_WORKER_S: Final = 120.0
+"""Seconds after which a cluster without a worker ends the sweep."""
+SILENCE_S: Final = 30.0
+"""Seconds after which a scheduler that does not answer ends the sweep."""
+_LOOK_S: Final = 0.5
+# Takes under way for each thread of a worker.
+_AHEAD: Final = 4
+# What may change a sample; the others of a run's libraries only measure or transport it.
+_SAMPLE_LIBRARIES: Final = ("voicelab", "torch", "av", "soxr")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReport:
+    """Backends and library versions of a worker, fingerprints and devices by the sweep's names of the backends."""
+
+    host: str
+    fingerprints: Mapping[str, str]
+    devices: Mapping[str, str]
+    versions: Mapping[str, str]
+
+    @classmethod
+    def of(cls, capabilities: Mapping[str, Capabilities]) -> WorkerReport:
+        """Return the report of this process with backends that declare ``capabilities``."""
+        fingerprints = {name: declared.fingerprint for name, declared in capabilities.items()}
+        devices = {name: declared.device for name, declared in capabilities.items()}
+        return cls(platform.node(), fingerprints, devices, library_versions())
+
+    def mismatch(self, there: WorkerReport) -> str:
+        """Return why a worker's takes would differ from those of this process; "" where they would not."""
+        for name, fingerprint in self.fingerprints.items():
+            if there.fingerprints[name] != fingerprint:
+                devices = (there.devices[name], self.devices[name])
+                on = (f" on {device}" for device in devices) if devices[0] != devices[1] else ("", "")
+                theirs, ours = (
+                    f"{one}{at}" for one, at in zip((there.fingerprints[name], fingerprint), on, strict=True)
+                )
+                return f"its backend has the fingerprint {theirs}, the sweep's has {ours}"
+        libraries = _SAMPLE_LIBRARIES if set(self.devices.values()) != {"remote"} else _SAMPLE_LIBRARIES[:1]
+        for library in libraries:
+            theirs, ours = there.versions.get(library, ""), self.versions.get(library, "")
+            if theirs and ours and theirs != ours:
+                return f"it has {library} {theirs}, the sweep {ours}"
+        return ""
+
+
+def report_there(factories: Mapping[str, Factory]) -> WorkerReport:
+    """Open the backends in this process and report on them. Raises what opening raises."""
+    return WorkerReport.of({name: opened(factory).capabilities for name, factory in factories.items()})
+
+
+def make_at(*asked: Any) -> tuple[str, Take | Exception]:
+    """Return this worker's address, and what ``make_there`` returns or raises."""
+    from distributed import get_worker
+    from distributed.protocol.pickle import dumps, loads
+
+    address: str = get_worker().address
+    try:
+        return address, make_there(*asked)
+    except Exception as error:  # noqa: BLE001 - judged where the failures of all workers are known
+        try:
+            loads(dumps(error))  # type: ignore[no-untyped-call]
+        except Exception:  # noqa: BLE001 - whatever a foreign error does
+            return address, ExecutorError(error_message(error))
+        return address, error
+
+
+class _Reduced:
+    """A call that is made by unpickling."""
+
+    def __init__(self, function: Callable[..., Any], asked: tuple[Any, ...]) -> None:
+        self._call = function, asked
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return self._call
+
+
+@dataclass(eq=False, slots=True)
+class _Task:
+    """A take under way: its job, the future that the sweep waits for, Dask's future, and where it may run."""
+
+    job: Job
+    future: Future[Take] = field(default_factory=Future)
+    sent: Any = None
+    allowed: frozenset[str] = frozenset()
+    tried: dict[str, Exception] = field(default_factory=dict)
+    losses: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class _Member:
+    """A worker: ``probe`` is Dask's future of its report, ``reason`` why it is left out, ``streak`` its latest failures.
+
+    A failure in the streak is True once another worker made that take.
+    """
+
+    address: str
+    name: str
+    threads: int
+    probe: Any = None
+    fit: bool = False
+    reason: str = ""
+    good: bool = False
+    failure: str = ""
+    streak: dict[_Task, bool] = field(default_factory=dict)
+
+    @property
+    def usable(self) -> bool:
+        return self.fit and not self.reason
+
+    def __str__(self) -> str:
+        return self.address if self.name in {"", self.address} else f"{self.name} ({self.address})"
+
+
+class ClusterWorkers(Workers):
+    """Makes takes on a cluster; each worker reports its backends before it gets takes, those that join later too.
+
+    Left out are workers that cannot open a backend, or whose fingerprints or versions differ, and one that fails
+    ``STRIKES`` takes in a row that others make. ``notes`` name them. A failed take is tried on other workers.
+
+    Args:
+        client: a ``distributed.Client``.
+        capabilities: what each backend declares in this process.
+        factories: opens each of them on a worker.
+        concurrency: takes under way; when None, four for each thread of a usable worker.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        capabilities: Mapping[str, Capabilities],
+        factories: Mapping[str, Factory],
+        concurrency: int | None,
+    ) -> None:
+        from distributed.protocol.pickle import dumps, loads
+
+        self._client = client
+        self._dumps: Callable[[object], bytes] = dumps
+        self._loads: Callable[[bytes], Any] = loads
+        self._factories = {name: factories[name] for name in capabilities}
+        self._here = WorkerReport.of(capabilities)
+        self._concurrency = concurrency
+        self._lock = threading.RLock()
+        self._members: dict[str, _Member] = {}
+        self._crashes = 0
+        self._waiting: list[_Task] = []
+        self._tasks: set[_Task] = set()
+        self._notes: dict[str, None] = {}
+        self._call: Any = None
+        self._looked = 0.0
+        self._heard = self._manned = time.monotonic()
+        self._over = False
+
+    @property
+    def concurrency(self) -> int:
+        """Takes under way at most."""
+        threads = sum(member.threads for member in tuple(self._members.values()) if member.usable)
+        return self._concurrency or _AHEAD * max(threads, 1)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Workers that were left out, and why."""
+        return tuple(self._notes)
+
+    def submit(self, job: Job) -> Future[Take]:
+        """Begin a take, or queue it until a worker is usable."""
+        task = _Task(job)
+        with self._lock:
+            self._tasks.add(task)
+            self._waiting.append(task)
+            self._send_waiting()
+        return task.future
+
+    def watch(self) -> None:
+        """Look after workers and lost takes. Raises ExecutorError when the scheduler, or every usable worker, is gone."""
+        now = time.monotonic()
+        if self._over or now < self._looked + _LOOK_S:
+            return
+        self._looked = now
+        status = self._client.status
+        if status == "running":
+            try:
+                threads = self._client.nthreads(callback_timeout=SILENCE_S)
+                names = (
+                    {} if set(threads) <= set(self._members) else self._client.scheduler_info(n_workers=-1)["workers"]
+                )
+            except Exception:  # noqa: BLE001 - Dask raises many kinds; the time since the last answer counts
+                status = "silent"
+            else:
+                self._heard = time.monotonic()
+                with self._lock:
+                    self._update(threads, names)
+                    self._send_waiting()
+        if status in {"closing", "closed"} or time.monotonic() - self._heard > SILENCE_S:
+            raise ExecutorError("the connection to the Dask scheduler was lost")
+        with self._lock:
+            self._check_usable()
+
+    def cancel(self) -> None:
+        """Take back all takes; one that runs on a worker runs to its end there."""
+        with self._lock:
+            self._over = True
+            for task in tuple(self._tasks):
+                self._release(task)
+                self._end(task, CancelledError())
+
+    def close(self) -> None:
+        """Forget what is left; the client stays open."""
+        self.cancel()
+
+    def _update(self, threads: Mapping[str, int], names: Mapping[str, Any]) -> None:
+        """Ask new workers for their report, and forget those that are gone."""
+        for address in set(self._members) - set(threads):
+            member = self._members.pop(address)
+            if member.probe is not None:
+                member.probe.release()
+                self._crashes += 1
+        for address in set(threads) - set(self._members):
+            name = str(names.get(address, {}).get("name", address))
+            member = self._members[address] = _Member(address, name, threads[address])
+            member.probe = self._begin(report_there, self._factories, workers=[address])
+            self._follow(member.probe, lambda answer, member=member: self._reported(member, answer))
+        if threads:
+            self._manned, self._call = time.monotonic(), None
+        elif self._call is None:  # an adaptive cluster starts workers for tasks only
+            self._call = self._begin(report_there, self._factories)
+
+    def _begin(self, function: Callable[..., Any], *asked: Any, **options: Any) -> Any:
+        # Dask takes equal calls of a pure function for one; equal takes are meant to be made again. As bytes: a worker, or a
+        # scheduler, without voicelab ends when it is sent one of our functions.
+        call = self._dumps(_Reduced(function, asked))
+        return self._client.submit(self._loads, call, pure=False, allow_other_workers=False, **options)
+
+    def _follow(self, sent: Any, receive: Any) -> None:
+        """Call ``receive`` with a Dask future's answer, a done future."""
+
+        async def answer() -> Any:
+            return await sent
+
+        def received(future: Future[Any]) -> None:
+            with self._lock:
+                if not self._over:
+                    receive(future)
+
+        asyncio.run_coroutine_threadsafe(answer(), self._client.loop.asyncio_loop).add_done_callback(received)
+
+    def _reported(self, member: _Member, answer: Future[WorkerReport]) -> None:
+        try:
+            reason = self._here.mismatch(answer.result())
+        except CancelledError:
+            return  # the worker or the scheduler is gone
+        except Exception as error:  # noqa: BLE001 - whatever keeps a worker from opening a backend
+            reason = f"it cannot open the backend: {error_message(error)}"
+        member.probe, member.fit = None, True
+        if reason:
+            self._leave_out(member, reason)
+        self._send_waiting()
+
+    def _leave_out(self, member: _Member, reason: str) -> None:
+        member.reason = reason
+        self._notes[f"The worker {member} was left out: {reason}."] = None
+
+    def _usable(self) -> list[_Member]:
+        return [member for member in self._members.values() if member.usable]
+
+    def _check_usable(self) -> None:
+        """Raise ExecutorError when no worker is left that could make a take."""
+        members = tuple(self._members.values())
+        if members and all(member.reason for member in members):
+            reasons = "; ".join(f"{member}: {member.reason}" for member in members)
+            raise ExecutorError(f"no worker of the cluster can make the sweep's takes: {reasons}")
+        if self._crashes >= _CRASHES and not self._usable():
+            raise ExecutorError(f"workers of the cluster ended {self._crashes} times while they opened the backend")
+        if not members and time.monotonic() - self._manned > NO_WORKER_S:
+            raise ExecutorError(f"the cluster has had no worker for {NO_WORKER_S:.0f} s; start workers, and run again")
+
+    def _send_waiting(self) -> None:
+        """Send what waits, and again what was allowed only on workers that are gone or left out."""
+        usable = {member.address for member in self._usable()}
+        for task in self._tasks:
+            if task.sent is not None and not task.allowed & usable:
+                self._release(task)
+                self._waiting.append(task)
+        if self._client.status != "running":
+            return
+        for task in tuple(self._waiting):
+            allowed = self._choice(task)
+            if allowed:
+                self._waiting.remove(task)
+                self._send(task, allowed)
+            elif usable and usable <= set(task.tried):
+                self._fail(task)
+
+    def _choice(self, task: _Task) -> frozenset[str]:
+        """Return where a take may run now: for a second try on workers that made takes, for a first not on failing ones."""
+        usable = [member for member in self._usable() if member.address not in task.tried]
+        if not task.tried:
+            usable = [member for member in usable if len(member.streak) < STRIKES]
+        good = [member for member in usable if member.good] if task.tried else usable
+        return frozenset(member.address for member in good or usable)
+
+    def _send(self, task: _Task, allowed: Iterable[str]) -> None:
+        name, job = task.job.cell.backend, task.job
+        asked = (self._factories[name], job.call, job.repeat, self._here.fingerprints[name])
+        task.allowed = frozenset(allowed)
+        sent = task.sent = self._begin(make_at, *asked, workers=sorted(allowed))
+
+        def receive(answer: Future[tuple[str, Take | Exception]]) -> None:
+            if task.sent is sent:
+                task.sent = None
+                self._judge(task, answer)
+                self._send_waiting()
+
+        self._follow(sent, receive)
+
+    def _release(self, task: _Task) -> None:
+        sent, task.sent = task.sent, None
+        if sent is not None:
+            sent.release()
+
+    def _judge(self, task: _Task, answer: Future[tuple[str, Take | Exception]]) -> None:
+        """End a take, or let it be tried again."""
+        try:
+            address, answered = answer.result()
+        except CancelledError:
+            task.losses += self._client.status == "running"
+            if task.losses < STRIKES:
+                self._waiting.append(task)
+            else:
+                self._end(task, ExecutorError(f"the cluster cancelled the take {STRIKES} times"))
+            return
+        except Exception as error:  # noqa: BLE001 - one that ended its workers, or that Dask cannot carry
+            self._end(task, error)
+            return
+        member = self._members.get(address) or _Member(address, "", 1)
+        if isinstance(answered, Take):
+            member.good = True
+            member.streak.clear()
+            for other in self._members.values():
+                if task in other.streak:
+                    other.streak[task] = True
+                    if sum(other.streak.values()) >= STRIKES and not other.reason:
+                        self._leave_out(other, f"it failed {STRIKES} takes in a row that others made: {other.failure}")
+            self._end(task, answered)
+            return
+        confirmed = bool(task.tried) and member.good and not member.streak
+        task.tried[address], member.failure = answered, error_message(answered)
+        member.streak[task] = False
+        if confirmed:
+            self._fail(task)
+        else:
+            self._waiting.append(task)
+
+    def _fail(self, task: _Task) -> None:
+        """End a take with its first error, which is no worker's fault."""
+        for member in self._members.values():
+            member.streak.pop(task, None)
+        self._end(task, next(iter(task.tried.values())))
+
+    def _end(self, task: _Task, result: Take | BaseException) -> None:
+        self._tasks.discard(task)
+        if task in self._waiting:
+            self._waiting.remove(task)
+        if isinstance(result, Take):
+            task.future.set_result(result)
+        elif isinstance(result, CancelledError):
+            task.future.cancel()
+        else:
+            task.future.set_exception(result)
+
+
+def workers_for(
+    executor: Any, backends: Mapping[str, Backend], factories: Mapping[str, Factory], concurrency: int | None
+) -> Workers:
+    """Return the workers for what the caller handed in.
+
+    Args:
+        executor: None for threads of this process, a ``concurrent.futures.Executor``, or a
+            ``dask.distributed.Client`` (which is not imported here).
+        backends: the backends of this process by name.
+        factories: how another process opens each of them.
+        concurrency: takes under way; when None, half as many again as the backend speaks at once (8 where it
+            does not say; of several backends the least), and four for each thread of a cluster.
+
+    Raises RequestInvalid when the executor is none of these, or a backend cannot be opened elsewhere.
+    """
+    if concurrency is not None and (type(concurrency) is not int or concurrency < 1):
+        raise RequestInvalid.of("concurrency", "Input should be a whole number, 1 or more", type="int_type")
+    if executor is None:
+        concurrency = concurrency or under_way(backends)
+        threads = ThreadPoolExecutor(concurrency, thread_name_prefix="voicelab-take")
+        return ExecutorWorkers(threads, concurrency, backends, own=True)
+    if isinstance(executor, ThreadPoolExecutor):
+        return ExecutorWorkers(executor, concurrency or under_way(backends), backends)
+    cluster = hasattr(executor, "get_executor")
+    if not (cluster or isinstance(executor, Executor)) or getattr(executor, "asynchronous", False):
+        message = f"executor must be a concurrent.futures executor or a Dask client, got {type(executor).__name__}"
+        if cluster:
+            message = "the Dask client must not be asynchronous; sweeps run in a thread of their own"
+        raise RequestInvalid.of("executor", message, type="executor_invalid")
+    missing = sorted(name for name in backends if name not in factories)
+    if missing:
+        message = (
+            f"other processes cannot open the backend {missing[0]!r} by themselves; give a factory for it: a function "
+            "of a module that returns the backend"
+        )
+        raise RequestInvalid.of("factories", message, type="missing")
+    if not cluster:
+        return ExecutorWorkers(executor, concurrency or CONCURRENCY, backends, factories)
+    capabilities = {name: backend.capabilities for name, backend in backends.items()}
+    return ClusterWorkers(executor, capabilities, factories, concurrency)

@@ -1,0 +1,1 @@
+"""Takes side by side and replayed."""
