@@ -65,7 +65,7 @@ from .schema import (
 from .views.listening import listen as listen
 from .views.notebook import progress as progress
 from .views.plots import save_figure as save_figure
-from .asr.transcripts import align_words as align_words
+from .asr.alignment import align_words as align_words
 
 __all__: list[str]
 

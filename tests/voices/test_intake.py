@@ -10,7 +10,7 @@ import pytest
 from tests.audio.sounds import libsndfile_bytes
 from tests.speechlike import RATE, speech_file, speechlike
 from tests.voices.conftest import Spoken
-from voicelab.asr.transcripts import Recognizer
+from voicelab.asr.recognizers import Recognizer
 from voicelab.audio.denoise import survey
 from voicelab.audio.samples import Samples, dbfs
 from voicelab.clip import Clip

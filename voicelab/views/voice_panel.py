@@ -15,7 +15,7 @@ import anywidget
 import ipywidgets as w
 from IPython.core.getipython import get_ipython
 
-from voicelab.asr.transcripts import default_recognizer
+from voicelab.asr.recognizers import default_recognizer
 from voicelab.audio.formats import MAX_BYTES
 from voicelab.call import Call
 from voicelab.clip import Clip

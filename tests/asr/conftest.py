@@ -1,0 +1,5 @@
+from __future__ import annotations
+
+from tests.voices.conftest import spoken
+
+__all__ = ["spoken"]
