@@ -36,7 +36,7 @@ from .sweeps.collection import collect as collect
 from .takes.comparison import Comparison as Comparison, compare as compare
 from .sweeps.knobs import KnobCheck as KnobCheck
 from .listening.design import ListeningTest as ListeningTest
-from .listening.results import analyse as analyse
+from .listening.results import analyze as analyze
 from .listening.study import Question as Question, Study as Study
 from .listening.votes import Ballot as Ballot
 from .metrics.measure import measure as measure, measure_rows as measure_rows

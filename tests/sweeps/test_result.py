@@ -15,7 +15,7 @@ from voicelab.call import Call
 from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, NotFound, RequestInvalid
 from voicelab.listening.design import REFERENCE, Trial
-from voicelab.listening.results import analyse
+from voicelab.listening.results import analyze
 from voicelab.listening.votes import Ballot
 from voicelab.metrics import BASIC, METRICS, measure, measure_rows
 from voicelab.runs.cache import Cache
@@ -135,7 +135,7 @@ def test_from_a_selection_to_a_blind_test_and_back(made: SweepResult, tmp_path: 
             number = ballot.join(name)
             while (trial := ballot.next_trial(number)) is not None:
                 ballot.vote(number, trial.id, {"choice": colder(trial)})
-        found = analyse(test, ballot)
+        found = analyze(test, ballot)
     assert found.tests["0", "1"].estimate.value == 1.0
 
 

@@ -289,7 +289,7 @@ class SweepResult(Shown):
     def listening_test(
         self, kind: Kind, over: str, *, name: str = "sweep", reference: object = None, **options: Any
     ) -> ListeningTest:
-        """Return a blind test of the values of one axis, on everything else that was swept: ``analyse`` unblinds it.
+        """Return a blind test of the values of one axis, on everything else that was swept: ``analyze`` unblinds it.
 
         Args:
             kind: AB, ABX, MOS, CMOS or MUSHRA.
