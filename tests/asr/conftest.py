@@ -1,5 +1,3 @@
 from __future__ import annotations
 
-from tests.voices.conftest import spoken
-
-__all__ = ["spoken"]
+from tests.utterances import utterances  # noqa: F401 - fixture

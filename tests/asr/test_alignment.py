@@ -9,7 +9,7 @@ import pytest
 
 from tests.noises import noisy
 from tests.speechlike import RATE, speechlike
-from tests.voices.conftest import SENTENCES, Spoken
+from tests.utterances import SENTENCES, Utterance
 from voicelab.asr.alignment import MATCHING, Aligner, align_words, default_aligner
 from voicelab.audio.words import Words
 from voicelab.errors import ArgumentError
@@ -28,13 +28,13 @@ def aligner() -> Aligner:
     return Aligner()
 
 
-def test_transcripts_match_in_noise(aligner: Aligner, spoken: tuple[Spoken, ...]) -> None:
-    for recording in spoken:
+def test_transcripts_match_in_noise(aligner: Aligner, utterances: tuple[Utterance, ...]) -> None:
+    for recording in utterances:
         sound = noisy(recording.samples, recording.rate, "pink", 15)
         assert (aligner.match(sound, recording.rate, recording.text) or 0) > MATCHING, recording
 
 
-def test_alignment_agrees_with_the_times_of_the_embedded_voice(spoken: tuple[Spoken, ...]) -> None:
+def test_alignment_agrees_with_the_times_of_the_embedded_voice(utterances: tuple[Utterance, ...]) -> None:
     lab = connect(seed=1)
     clip = lab.speak("Glue the sheet to the dark blue background, please.")
     timed = align_words(replace(clip, words=Words()))
@@ -60,23 +60,23 @@ def test_alignment_is_robust_to_noise() -> None:
         assert abs(word.start - clean.start) < 0.08
 
 
-def test_match_ignores_case_and_punctuation(aligner: Aligner, spoken: tuple[Spoken, ...]) -> None:
-    recording = spoken[0]
+def test_match_ignores_case_and_punctuation(aligner: Aligner, utterances: tuple[Utterance, ...]) -> None:
+    recording = utterances[0]
     text = recording.text
     for variant in (text.upper(), text.replace(" ", ",\n"), f"\u201c{text}\u201d", f"{text} (Xylqzt)"):
         assert (aligner.match(recording.samples, recording.rate, variant) or 0) > MATCHING, variant
 
 
-def test_wrong_transcripts_do_not_match(aligner: Aligner, spoken: tuple[Spoken, ...]) -> None:
-    for recording in spoken:
+def test_wrong_transcripts_do_not_match(aligner: Aligner, utterances: tuple[Utterance, ...]) -> None:
+    for recording in utterances:
         others = [*OTHER, *(text for text in SENTENCES if text != recording.text)]
         for text in others:
             assert (aligner.match(recording.samples, recording.rate, text) or 0) < MATCHING, (recording, text)
 
 
-def test_partial_transcripts_and_audio_match_less(aligner: Aligner, spoken: tuple[Spoken, ...]) -> None:
+def test_partial_transcripts_and_audio_match_less(aligner: Aligner, utterances: tuple[Utterance, ...]) -> None:
     """Halves may differ in duration, so the match drops by a margin rather than to one half."""
-    for recording in spoken:
+    for recording in utterances:
         less = (aligner.match(recording.samples, recording.rate, recording.text) or 0) - 0.15
         words = recording.text.split()
         for half in (words[: len(words) // 2], words[len(words) // 2 :]):
@@ -87,9 +87,9 @@ def test_partial_transcripts_and_audio_match_less(aligner: Aligner, spoken: tupl
 
 @pytest.mark.parametrize("text", ["", "...", "猫が好きです", "qwrtz pflmx", "1984", "💥"], ids=ascii)
 def test_match_is_none_for_words_missing_from_the_dictionary(
-    aligner: Aligner, spoken: tuple[Spoken, ...], text: str
+    aligner: Aligner, utterances: tuple[Utterance, ...], text: str
 ) -> None:
-    assert aligner.match(spoken[0].samples, spoken[0].rate, text) is None
+    assert aligner.match(utterances[0].samples, utterances[0].rate, text) is None
 
 
 def test_long_text_is_aligned_in_seconds(aligner: Aligner) -> None:
@@ -98,8 +98,8 @@ def test_long_text_is_aligned_in_seconds(aligner: Aligner) -> None:
     assert time.process_time() - began < 10
 
 
-def test_alignment_keeps_no_state(aligner: Aligner, spoken: tuple[Spoken, ...]) -> None:
-    recording, other = spoken[0], spoken[-1]
+def test_alignment_keeps_no_state(aligner: Aligner, utterances: tuple[Utterance, ...]) -> None:
+    recording, other = utterances[0], utterances[-1]
     first = aligner.match(recording.samples, recording.rate, recording.text)
     aligner.match(other.samples, other.rate, recording.text)
     assert aligner.match(recording.samples, recording.rate, recording.text) == first

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.speechlike import RATE, speechlike
-from tests.voices.conftest import SENTENCES
+from tests.utterances import SENTENCES
 from voicelab.asr.recognizers import PocketRecognizer, Recognizer, WhisperRecognizer, default_recognizer
 from voicelab.errors import ArgumentError, MissingExtra
 from voicelab.lab import connect
