@@ -17,6 +17,10 @@ from voicelab.runs.cache import Cache
 from voicelab.storage import check_folder, check_writable, write_atomic
 from voicelab.sweeps.spec import read_spec
 
+Spec = Annotated[
+    Path,
+    typer.Argument(metavar="SPEC", help="A TOML file: text or rows, [fields], [axes], [budget]; or rows: a .csv file."),
+]
 Folder = Annotated[
     Path | None,
     typer.Option(
@@ -31,12 +35,7 @@ Folder = Annotated[
 
 
 def sweep(
-    spec: Annotated[
-        Path,
-        typer.Argument(
-            metavar="SPEC", help="A TOML file: text or rows, [fields], [axes], [budget]; or rows: a .csv file."
-        ),
-    ],
+    spec: Spec,
     *,
     output: Folder = None,
     repeats: Annotated[
@@ -58,9 +57,8 @@ def sweep(
     folder = output if output is not None else spec.with_suffix("")
     check_folder(folder)
     if folder == spec:
-        raise RequestInvalid.of(
-            "output", f"output is required because {spec} has no suffix; pass a folder with --output", in_="query"
-        )
+        message = f"{spec} has no suffix, so a folder is required: pass --output"
+        raise RequestInvalid.of("output", message, in_="query")
     with ExitStack() as opened:
         lab = opened.enter_context(connect(spec_file.backend or backend or None, device=device))
         labs = {name: opened.enter_context(connect(address)) for name, address in spec_file.backends.items()}
@@ -76,7 +74,7 @@ def sweep(
             try:
                 for _ in progress(run, "takes"):
                     pass
-            except KeyboardInterrupt:  # completed takes are saved
+            except KeyboardInterrupt:
                 run.cancel()
                 with suppress(VoicelabError):  # Ctrl-C ends the processes of a local cluster too
                     run.wait()
@@ -88,9 +86,8 @@ def sweep(
     for note in result.notes:
         print_line(f"note: {note}", to_stderr=True)
     for outcome in result.failures if result.state != "failed" else ():
-        print_line(
-            f"failed: {dict(outcome.job.cell.labels)} repeat {outcome.job.repeat}: {outcome.error}", to_stderr=True
-        )
+        job = outcome.job
+        print_line(f"failed: {dict(job.cell.labels)} repeat {job.repeat}: {outcome.error}", to_stderr=True)
     if result.state != "done" or result.failures:
         raise typer.Exit(1)
 
