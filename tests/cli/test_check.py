@@ -24,7 +24,7 @@ def test_findings_summary_and_exit_status(run: Any, monkeypatch: pytest.MonkeyPa
     first, second, summary = done.stdout.splitlines()
     shape = r"a/good\.ipynb: passed \(1 cells, 0\.00 MiB, \d+ s, peak memory \d+ MiB\)"
     assert re.fullmatch(shape, first)
-    assert second == "a/x/bad.ipynb:1: difference: output 1 (text/plain): '42' where it was '43'"
+    assert second == "a/x/bad.ipynb:1: difference: output 1 (text/plain): got '42', expected '43'"
     assert re.fullmatch(r"2 notebooks in \d+ s: 1 with findings \(1 difference\)", summary)
 
     done = run("check", "--update", str(bad), "--max-memory", "1")
@@ -45,7 +45,7 @@ def test_no_execute_lints_files(run: Any, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     done = run("check", "--no-execute", "--max-notebook", "0.0001", str(good))
     assert done.exit_code == 1
-    assert "\n::error file=good.ipynb,title=size::0.00 MiB; a notebook has at most 0.00 MiB\n" in done.stdout
+    assert "\n::error file=good.ipynb,title=size::a notebook must be at most 0.00 MiB, got 0.00 MiB\n" in done.stdout
 
 
 def test_missing_notebooks_are_one_line_errors(run: Any) -> None:
