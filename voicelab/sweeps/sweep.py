@@ -298,7 +298,7 @@ def sweep_of(
     templates = {name for one in texts for name in template_names(one) if not is_field(name)}
     templates -= {knob.name for knob in knobs}
     axes = list(columns)
-    fixed: dict[str, object] = {}
+    fixed: dict[str, Any] = {}
     for name, value in given.items():
         if varied(name, value, knobs):
             axes.append(Axis.of(name, value, knobs, template=name in templates))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -155,14 +155,16 @@ def with_words(clip: Clip, text: str = "") -> Clip:
         return clip
 
 
-def compare(*clips: Clip | Mapping[str, Clip], **named: Clip) -> Comparison:
-    """Compare clips: ``vl.compare(a, b)`` calls them A and B, ``vl.compare(cold=a, hot=b)`` by their names.
+def compare(*clips: Clip | Mapping[str, Clip] | Sequence[Clip], **named: Clip) -> Comparison:
+    """Compare clips: ``vl.compare(a, b)`` or ``vl.compare([a, b])`` as A and B, ``vl.compare(cold=a, hot=b)`` by name.
 
     ``vl.compare({"take 1": a, "take 2": b})`` gives names that no keyword can have.
 
     Raises ArgumentError for fewer than 2 or more than 8 clips, or for what is no Clip.
     """
-    plain = [clip for clip in clips if not isinstance(clip, Mapping)]
+    plain: list[Any] = []
+    for item in clips:
+        plain += item if isinstance(item, list | tuple) else [] if isinstance(item, Mapping) else [item]
     pairs = [*zip(string.ascii_uppercase, plain, strict=False), *named.items()]
     for several in clips:
         pairs += several.items() if isinstance(several, Mapping) else ()
