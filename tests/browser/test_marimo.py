@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MARIMO = Path(sys.prefix) / "front-ends" / "marimo"
 CELLS = (
     "import voicelab as vl\nfrom tests.tones import ToneBackend\nfrom voicelab.lab import Lab\nlab = Lab(ToneBackend())",
-    "panel = lab.explore('Four notes.')\npanel",
+    "panel = lab.panel('Four notes.')\npanel",
     "clip = lab.speak('Eight notes, then more.', seed=1)\nclip",
     (
         "from voicelab.views.player import Player\nplayer = Player(clip, label='marked')\n"

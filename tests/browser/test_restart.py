@@ -37,7 +37,7 @@ with open("processes.json", "w") as file:
     json.dump(here, file)
 """,
     f"sweep = lab.sweep({TEXT!r}, temperature=[0, 0.25, 0.5, 0.75, 1], cache=Cache('cache-restart')).panel()\nsweep",
-    f"panel = lab.panel()\npanel.controls.set(text={TEXT!r})\npanel",
+    f"panel = lab.panel(compact=True)\npanel.controls.set(text={TEXT!r})\npanel",
     "vl.compare(first=clip, second=clip).panel()",
 )
 

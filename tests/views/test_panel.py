@@ -60,7 +60,7 @@ def names(outputs: list[dict[str, Any]]) -> set[str]:
 
 
 def test_the_notebook_gets_what_was_said_last(published: Publisher) -> None:
-    panel = Lab(ToneBackend()).panel()
+    panel = Lab(ToneBackend()).panel(compact=True)
     panel._ipython_display_()
     widget, held = published.wait(2)
     assert WIDGET in widget["data"]
@@ -81,7 +81,7 @@ def test_the_notebook_gets_what_was_said_last(published: Publisher) -> None:
 def test_what_nobody_displays_is_not_drawn(published: Publisher, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Player] = []
     monkeypatch.setattr(Player, "saved_output", drawn.append)
-    panel = Lab(ToneBackend()).panel()
+    panel = Lab(ToneBackend()).panel(compact=True)
     panel._ipython_display_()
     say(panel)
     published.wait(3)
@@ -95,7 +95,7 @@ def test_a_panel_of_sounds_leaves_sounds(kind: str, published: Publisher) -> Non
     lab = Lab(ToneBackend())
     clip = lab.speak("Notes", seed=1)
     if kind == "explore":
-        panel: Any = lab.explore("Notes")
+        panel: Any = lab.panel("Notes")
         panel._ipython_display_()
         panel.speak()
         assert panel.wait()
@@ -174,7 +174,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_a_panel_that_speaks_tells_its_page_at_most_20_things_a_second(sent: list[float]) -> None:
     # A note of 50 ms every 5 ms: 200 chunks a second, were each sent.
-    panel = Lab(ToneBackend(lambda _: time.sleep(0.005))).panel()
+    panel = Lab(ToneBackend(lambda _: time.sleep(0.005))).panel(compact=True)
     panel.controls.set(text=TEXT * 3)
     sent.clear()
     panel.speak()
