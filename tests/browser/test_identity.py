@@ -47,7 +47,7 @@ def begin(page: Page) -> None:
         test.locator("input").fill(f"Ada {number}")
         test.locator("button", has_text="Begin").click()
         test.locator(".voicelab-play").click(timeout=LONG)
-        test.locator("button:not([disabled])", has_text="I hear it well").click(timeout=LONG)
+        test.locator("button:not([disabled])", has_text="The volume is comfortable").click(timeout=LONG)
         test.locator("input[type=radio]").first.wait_for(timeout=LONG)
 
 

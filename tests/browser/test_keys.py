@@ -179,7 +179,7 @@ def test_questions_of_a_listening_test_act_on_keys_and_cells_do_not(scratch: Scr
     page.locator(f"{root} input").fill("Ada")
     page.locator(f"{root} button", has_text="Begin").click()
     page.locator(f"{root}[data-state=volume] .voicelab-play").click()
-    page.locator(f"{root} button:not([disabled])", has_text="I hear it well").click(timeout=LONG)
+    page.locator(f"{root} button:not([disabled])", has_text="The volume is comfortable").click(timeout=LONG)
     page.locator(f"{root}[data-state=ready]").wait_for(timeout=LONG)
     try:
         assert any(one.startswith(kind) for one in check_panel(page, root))

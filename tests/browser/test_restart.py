@@ -74,9 +74,9 @@ def test_a_kernel_that_is_restarted_in_the_middle_of_everything_leaves_nothing(s
     page.wait_for_selector(".voicelab-compare[data-playing=false]", timeout=LONG)
     page.wait_for_function(f"() => {AUDIO}.every((entry) => entry.audio.state !== 'running' && !entry.users.size)")
     assert page.locator(".voicelab-panel .voicelab-notice").inner_text() == (
-        "The kernel has gone; this is what had come."
+        "Kernel disconnected; the audio is incomplete."
     )
-    assert "The kernel has gone" in page.locator(".voicelab-takes-lost").inner_text()
+    assert "Kernel disconnected" in page.locator(".voicelab-takes-lost").inner_text()
     assert page.locator(".voicelab-hear[data-state=running]").count() == 0
     deadline = time.monotonic() + LONG / 1000
     while any(map(running, before)) and time.monotonic() < deadline:

@@ -14,7 +14,7 @@ from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, AudioError
 from voicelab.lab import Lab
 from voicelab.views.panel import inlined
-from voicelab.views.player import Player, Scale, clip_arrivals, pcm_bytes, spectrum_bytes
+from voicelab.views.player import Player, SpectrogramScale, clip_arrivals, pcm_bytes, spectrum_bytes
 
 
 class Heard(Player):
@@ -136,7 +136,7 @@ def test_regions_are_a_table_that_is_saved_and_cut(tmp_path: Path) -> None:
     [("mel", (0.5, 2.5), 0.04, 1600), ("linear", (1.0, 1.5), 0.01, 500), ("mel", (2.95, 3.0), 0.005, 50)],
 )
 def test_a_part_is_seen_closely_with_a_window_that_fits(
-    scale: Scale, part: tuple[float, float], window: float, columns: int
+    scale: SpectrogramScale, part: tuple[float, float], window: float, columns: int
 ) -> None:
     rate = 24_000
     samples = np.zeros(3 * rate, np.float32)
