@@ -106,10 +106,10 @@ def mixed_model(
         raise ArgumentError.of("listener", "must be two or more, got one")
     if not varies(table["rating"]):
         raise ArgumentError.of("rating", "must not all be equal")
-    return _Fit(table).result(confidence)
+    return _RatingModel(table).result(confidence)
 
 
-class _Fit:
+class _RatingModel:
     """Fit of a table with the columns rating, system, listener and optionally item."""
 
     def __init__(self, table: pd.DataFrame) -> None:
