@@ -463,7 +463,7 @@ class TakesView(Panel):
         self.counted = classed(w.Label(), "selected")
         self.tools = line(name="buttons")
         self.view = control(w.Dropdown, "View", width="130px", options=[("Facets", "facets"), ("List", "list")])
-        self.colour = control(w.Dropdown, "Colour", width="190px")
+        self.colour = control(w.Dropdown, "Color", width="190px")
         self.player = w.VBox()
         finding = line(self.find, self.metric, name="buttons")
         measuring = fold("Measurements and outliers", line(self.measured, finding))
