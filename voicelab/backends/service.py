@@ -24,8 +24,8 @@ from voicelab.call import Call
 from voicelab.capabilities import Capabilities, check_call
 from voicelab.clip import Clip, Take
 from voicelab.errors import Cancelled
+from voicelab.lifecycle import Closeable, ProcessOwner
 from voicelab.schema import VoiceCreate, VoiceModel
-from voicelab.storage import Closing, ProcessOwner
 
 API_KEY_VARIABLE: Final = "VOICELAB_API_KEY"
 
@@ -66,7 +66,7 @@ class _ServiceClient:
         return f"{type(self).__name__}({self.base_url!r})"
 
 
-class ServiceBackend(_ServiceClient, Closing):
+class ServiceBackend(_ServiceClient, Closeable):
     """Client of a speech service; thread-safe. Sends nothing before the first call.
 
     A voicelab service declares its capabilities at ``/health``, which is read once; other services are assumed to

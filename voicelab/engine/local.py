@@ -29,8 +29,8 @@ from voicelab.engine.pointer.checkpoint import EMBEDDED
 from voicelab.engine.pointer.family import PointerFamily
 from voicelab.engine.speech import BATCH, Speech
 from voicelab.errors import EngineError, NotFound, RequestInvalid, StoreError
+from voicelab.lifecycle import Closeable, ProcessOwner
 from voicelab.schema import Model, ReferenceAudio, TTSRequest, VoiceCreate, VoiceModel
-from voicelab.storage import Closing, ProcessOwner
 from voicelab.voices.intake import prepare_samples
 from voicelab.voices.store import LOCAL_OWNER, Sample, VoiceStore
 
@@ -41,7 +41,7 @@ _IMPORTED = ProcessOwner()
 _ONE_MODEL_NOTE = "model {}: this voice has a single model, with the same speech as s1 and s2-pro"
 
 
-class LocalBackend(Closing):
+class LocalBackend(Closeable):
     """The embedded voice, another checkpoint of its family, or open weights, on this machine.
 
     Seeds of the embedded family are exact: the same request, seed and device give the same samples. Those of open weights are

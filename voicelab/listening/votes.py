@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from voicelab.errors import NotFound, RequestInvalid, StoreError, VoicelabError
+from voicelab.lifecycle import Closeable
 from voicelab.listening.design import SCALES, ListeningTest, Stimulus, Trial, blind_wav
-from voicelab.storage import Closing, Database
+from voicelab.storage import Database
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,7 +85,7 @@ class Vote:
         return self.trial.passed(next(iter(self.answers.values())))
 
 
-class Ballot(Closing):
+class Ballot(Closeable):
     """The votes of a listening test, in a file. A listener who comes back goes on where they were.
 
     Safe to use from several threads, and several processes may write one file. Raises StoreError when the file

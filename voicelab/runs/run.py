@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 from voicelab.capabilities import Capabilities
 from voicelab.clip import NoRecord, Take
 from voicelab.errors import ArgumentError, check_options, suggestion
+from voicelab.lifecycle import Closeable
 from voicelab.metrics import MEASURE_OPTIONS, Metric, measure, with_note
 from voicelab.runs.failures import Failed, Failure
 from voicelab.runs.folder import RUN_FILE, RunFolder, header_of, is_session, latest_backends, unseal
 from voicelab.schema import VoiceModel
-from voicelab.storage import Closing, FileLock
+from voicelab.storage import FileLock
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -203,7 +204,7 @@ class _Reader:
         return True
 
 
-class Journal(Closing):
+class Journal(Closeable):
     """The run of a plan that is under way, in a folder that this process alone writes.
 
     Args:

@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from voicelab.errors import AuthenticationError, NotFound, PaymentRequired, RequestInvalid
+from voicelab.lifecycle import Closeable
 from voicelab.service.limits import KeyLimits
-from voicelab.storage import Closing, Database, data_home
+from voicelab.storage import Database, data_home
 
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _KEY_PREFIX = "vl_"
@@ -111,7 +112,7 @@ def well_formed(secret: str) -> bool:
     return _SECRET.fullmatch(secret) is not None and secret.endswith(_checksum(secret[:-_CHECK_DIGITS]))
 
 
-class KeyStore(Closing):
+class KeyStore(Closeable):
     """Store of API keys in an SQLite file that is readable for its owner only. Thread-safe.
 
     A write waits at most ``busy_s`` seconds for other processes. Methods raise StoreError.

@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from voicelab.errors import NotFound, StoreError
+from voicelab.lifecycle import Closeable
 from voicelab.schema import Author, SampleEntity, VoiceCreate, VoiceModel
-from voicelab.storage import BlobFolder, Closing, Database, FileLock, data_home
+from voicelab.storage import BlobFolder, Database, FileLock, data_home
 
 LOCAL_OWNER: Final = "local"
 """Owner of voices created on this machine without a service."""
@@ -81,7 +82,7 @@ class Sample:
         return tuple(self.title.split("; ")[1:])
 
 
-class VoiceStore(Closing):
+class VoiceStore(Closeable):
     """Voice models in a folder, which is opened on first use. Safe for several threads and processes.
 
     Methods raise StoreError if the disk, the database or a file fails.
