@@ -401,7 +401,7 @@ class SweepResult(Shown):
 
         Args:
             *metrics: names or Metric objects, as for ``vl.measure``; or a function that takes all clips at once and
-                returns a mapping for each, such as ``vl.measure_rows``.
+                returns a mapping for each, such as ``voicelab.metrics.measure_rows``.
             also: further columns of the takes, as a run's table names them: ``host``, ``fingerprint``, ``device``, ….
             **options: what ``vl.measure`` takes besides: ``reference``, ``text``, ``tools``, ``jobs``.
 
