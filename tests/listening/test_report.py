@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -142,9 +143,12 @@ def constant_by_listener(kind: Kind) -> ListeningResult:
     ],
 )
 def test_analysis_programs_agree_with_voicelab(tmp_path: Path, kind: Kind, data: str, language: str) -> None:
-    result = {"ordinary": study, "unanimous": lambda kind: unanimous(kind, 8, 7), "constant": constant_by_listener}[
-        data
-    ](kind)
+    makers: dict[str, Callable[[Kind], ListeningResult]] = {
+        "ordinary": study,
+        "unanimous": lambda kind: unanimous(kind, 8, 7),
+        "constant": constant_by_listener,
+    }
+    result = makers[data](kind)
     table = analysis(result.report().save(tmp_path / "report"), language)
     for system, score in result.scores.items() if kind in {"MOS", "MUSHRA"} and data != "constant" else ():
         (mean,) = (row for key, row in table.items() if key[:2] == ("mean", system))

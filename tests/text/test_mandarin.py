@@ -161,7 +161,7 @@ def test_cardinals(number: int, words: str) -> None:
 
 
 def test_ordinals_never_use_liang() -> None:
-    assert [cardinal(n, ordered=True) for n in (2, 200, 2000)] == ["二", "二百", "二千"]
+    assert [cardinal(n, ordinal=True) for n in (2, 200, 2000)] == ["二", "二百", "二千"]
 
 
 def test_chinese_is_noted_for_a_voice_without_mandarin() -> None:

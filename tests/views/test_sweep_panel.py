@@ -378,7 +378,7 @@ def test_the_odd_one_out_is_found_and_bad_words_are_said(result: ResultPanel) ->
     result.where.value = "nothing=1"
     assert "filter" in result.message.value
     result.measured.value = "loudnes"
-    assert "no metric" in result.message.value
+    assert "unknown metric" in result.message.value
     result.measured.value = "peak"
     assert (result.message.value, result.metric.options) == ("", (("Peak", "peak"),))
 
