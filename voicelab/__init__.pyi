@@ -32,7 +32,7 @@ from .errors import (
     VoicelabError as VoicelabError,
     WeightsError as WeightsError,
 )
-from .sweeps.collection import collect as collect
+from .takes.collection import collect as collect
 from .takes.comparison import Comparison as Comparison, compare as compare
 from .sweeps.knobs import KnobCheck as KnobCheck
 from .listening.design import ListeningTest as ListeningTest
@@ -42,15 +42,13 @@ from .listening.votes import Ballot as Ballot
 from .metrics.measure import measure as measure, measure_rows as measure_rows
 from .backends.runs import RecordingBackend as RecordingBackend, ReplayBackend as ReplayBackend
 from .runs.cache import Cache as Cache
-from .runs.run import Run as Run, load as load
 from .stats.effects import effects as effects
 from .stats.equivalence import equivalence as equivalence
 from .stats.simulation import plan_sweep as plan_sweep, plan_test as plan_test
 from .sweeps.axes import Axis as Axis
-from .sweeps.result import SweepResult as SweepResult
 from .sweeps.run import Budget as Budget
 from .sweeps.sweep import Sweep as Sweep
-from .sweeps.systems import SystemComparison as SystemComparison, compare_systems as compare_systems
+from .sweeps.systems import compare_systems as compare_systems
 from .lab import Lab as Lab, connect as connect, systems_panel as systems_panel
 from .backends.registry import available_backends as available_backends
 from .schema import (
@@ -62,6 +60,8 @@ from .schema import (
     VoiceCreate as VoiceCreate,
     VoiceModel as VoiceModel,
 )
+from .takes.loading import load as load
+from .takes.table import TakeTable as TakeTable
 from .views.listening import listen as listen
 from .views.notebook import progress as progress
 from .views.plots import save_figure as save_figure

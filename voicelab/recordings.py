@@ -6,13 +6,12 @@ import itertools
 import json
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from voicelab.audio.formats import channels_of
 from voicelab.call import Call
 from voicelab.clip import UNKNOWN_TEXT, Clip, Take
 from voicelab.errors import ArgumentError, AudioError, StoreError
-from voicelab.storage import digest_of, write_atomic
+from voicelab.storage import digest_of
 from voicelab.tables import restore_texts
 
 SUFFIXES: Final = frozenset(
@@ -41,8 +40,6 @@ _ROUNDED_S: Final = 0.01
 
 REPEAT: Final = "repeat"
 """The column that numbers several recordings of one item by one system."""
-
-Layout = Literal["audiofolder", "ljspeech", "kaldi"]
 
 
 def sounds_in(folder: str | Path) -> list[Path]:
@@ -277,76 +274,3 @@ def _cell(value: Any) -> Any:
     value = value.item() if isinstance(value, np.generic) else value
     empty = value is None or value == "" if isinstance(value, str | None) else str(value) in {"nan", "NaT", "<NA>"}
     return None if empty else value if isinstance(value, str | int | float) else str(value)
-
-
-def write_layout(folder: Path, layout: Layout, named: Sequence[tuple[str, str, Take, Mapping[str, Any]]]) -> Path:
-    """Write takes as WAV files with a data card, so that other tools read them.
-
-    Args:
-        folder: where.
-        layout: "audiofolder" (Hugging Face: metadata.csv), "ljspeech" (wavs/, metadata.csv with bars), "kaldi" (wav.scp,
-            text, utt2spk, spk2utt; paths are from the folder; a system, or each of its speakers, is a speaker).
-        named: name of the file, system, take, further columns.
-
-    Returns the file that lists them. Raises StoreError when the disk fails.
-    """
-    inner = {"audiofolder": "audio", "ljspeech": "wavs", "kaldi": "wav"}[layout]
-    rows: list[dict[str, Any]] = []
-    sums, seconds, rates = "", 0.0, set[int]()
-    for name, system, take, more in named:
-        clip = take.clip()
-        data = clip.to_bytes("wav")
-        seconds += clip.duration
-        rates.add(clip.rate)
-        file = f"{inner}/{name}.wav"
-        sums += f"{digest_of(data)}  {file}\n"
-        text = "" if take.request.text == UNKNOWN_TEXT else " ".join(take.request.text.split())
-        rows.append({"file_name": file, "text": text, "system": system, **more})
-        write_atomic(folder / file, data, sync=False)
-    card = _card(layout, rows, seconds, rates)
-    tables = _tables(layout, rows)
-    for name, lines in [*tables.items(), ("README.md", card), ("SHA256SUMS", sums)]:
-        write_atomic(folder / name, lines.encode(), sync=False)
-    return folder / next(iter(tables))
-
-
-def _tables(layout: Layout, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return what lists the files; Kaldi's are sorted by bytes, and every utterance begins with its speaker."""
-    import pandas as pd
-
-    if layout == "audiofolder":
-        # Raw: a quote before a text, as in other tables, would be taken for a part of its transcript.
-        return {"metadata.csv": pd.DataFrame(rows).to_csv(index=False)}
-    if layout == "ljspeech":  # the third column is the text as it is read, which is the same here
-        texts = [(Path(row["file_name"]).stem, row["text"].replace("|", " ")) for row in rows]
-        return {"metadata.csv": "".join(f"{name}|{text}|{text}\n" for name, text in texts)}
-    ordered = []
-    for row in rows:
-        speaker = plain_name("-".join(str(row[name]) for name in ("system", "speaker") if name in row))
-        ordered.append((f"{speaker}-{Path(row['file_name']).stem}", speaker, row))
-    ordered.sort(key=lambda line: line[0])
-    speakers = sorted({speaker for _, speaker, _ in ordered})
-    return {
-        "wav.scp": "".join(f"{one} {row['file_name']}\n" for one, _, row in ordered),
-        "text": "".join(f"{one} {row['text']}\n" for one, _, row in ordered),
-        "utt2spk": "".join(f"{one} {speaker}\n" for one, speaker, _ in ordered),
-        "spk2utt": "".join(f"{one} {' '.join(name for name, own, _ in ordered if own == one)}\n" for one in speakers),
-    }
-
-
-def plain_name(name: str) -> str:
-    """Return a name without blanks, slashes and the like."""
-    return re.sub(r"[^\w.-]+", "_", name) or "_"
-
-
-def _card(layout: str, rows: Sequence[Mapping[str, Any]], seconds: float, rates: set[int]) -> str:
-    counts = Counter(row["system"] for row in rows)
-    systems = "".join(f"| {name} | {count} |\n" for name, count in counts.items())
-    without = sum(not row["text"] for row in rows)
-    return (
-        f"# Recordings of {', '.join(counts)}\n\n{len(rows)} recordings, {seconds / 60:.1f} minutes, WAV in 16 bit at "
-        f"{', '.join(map(str, sorted(rates)))} Hz, one channel, as loud as they were made; laid out as {layout}.\n\n"
-        f"| system | recordings |\n|---|---|\n{systems}\n"
-        f"Texts: of {len(rows) - without} recordings; {without} have none. `SHA256SUMS` has a digest of every file.\n\n"
-        "Licence, consent of the speakers, what it may be used for: say so here before you pass it on.\n"
-    )

@@ -153,7 +153,7 @@ def test_workers_that_join_later_are_asked_too(processes: Processes, tmp_path: P
     assert set(table["fingerprint"]) == {"tones-1"}
     assert set(table["host"]) == {os.uname().nodename}
     assert "host" not in made.frame()
-    with pytest.raises(ValueError, match="a take has no 'hots'; did you mean host"):
+    with pytest.raises(ValueError, match="must be columns of a take, got 'hots'; did you mean host"):
         made.frame(also=["hots"])
 
 

@@ -82,16 +82,14 @@ def sweep(
                     run.wait()
             except ExecutorError as error:
                 say_line(str(error), to_stderr=True)
-        result = work.result(run)
-        result.export(folder)
+        table = work.table(run)
+        table.export(folder)
     say_line(f"{folder}: {run.progress}")
-    for note in result.notes:
+    for note in table.notes:
         say_line(f"note: {note}", to_stderr=True)
-    for outcome in result.failures if result.state != "failed" else ():
-        say_line(
-            f"failed: {dict(outcome.job.cell.labels)} repeat {outcome.job.repeat}: {outcome.error}", to_stderr=True
-        )
-    if result.state != "done" or result.failures:
+    for row in table.failures if table.state != "failed" else ():
+        say_line(f"failed: {dict(row.labels)}: {row.error}", to_stderr=True)
+    if table.state != "done" or table.failures:
         raise typer.Exit(1)
 
 
@@ -141,7 +139,7 @@ def replay(
     """
     from rich.console import Console
 
-    from voicelab.runs.run import load
+    from voicelab.takes.loading import load
     from voicelab.takes.replay import check_seed_claim
     from voicelab.takes.replay import replay as again
 
@@ -269,7 +267,7 @@ def compare(
     jobs: Jobs = 1,
 ) -> None:
     """Write a page of systems: their recordings at one loudness, what is measured of them, and how far they differ."""
-    from voicelab.sweeps.collection import COLLECTED_METRICS, collect
+    from voicelab.takes.collection import COLLECTED_METRICS, collect
     from voicelab.views.notebook import progress
     from voicelab.views.sweep_tables import check_page
 

@@ -21,6 +21,7 @@ from pydantic import BaseModel
 from voicelab.call import Call, Knob, VoicePreset, check_seed, field_name, is_field, parse_value, value_kind, voice_id
 from voicelab.errors import FieldError, RequestInvalid, StoreError, suggestion
 from voicelab.schema import ReferenceAudio, TTSRequest, VoiceModel
+from voicelab.takes.rows import value_label
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -184,15 +185,11 @@ def _range(name: str, text: str, matched: re.Match[str]) -> tuple[float | int, .
     return tuple(int(value) if value.as_tuple().exponent == 0 else float(value) for value in values)
 
 
-def label(value: object, place: int = 0) -> str:
-    """Return how a value is named in tables: numbers and words as they are, audio by its place."""
+def label(value: Any, index: int = 0) -> str:
+    """Label a value of an axis: numbers and texts as they are, reference audio by its index."""
     if isinstance(value, tuple) and value and isinstance(value[0], ReferenceAudio):
-        return f"references {place + 1}"
-    if value is None or isinstance(value, bool):
-        return {None: "default", True: "on", False: "off"}[value]
-    if value == "":
-        return "(none)"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+        return f"references {index + 1}"
+    return value_label(value)
 
 
 def template_names(text: str) -> tuple[str, ...]:
@@ -464,6 +461,10 @@ class Grid:
     def __len__(self) -> int:
         """Takes in all."""
         return len(self.cells) * self.repeats
+
+    def position(self, job: Job) -> int:
+        """Index of a take in the order of the cells; the repeats of a cell are adjacent."""
+        return job.cell.index * self.repeats + job.repeat
 
     def jobs(self) -> tuple[Job, ...]:
         """All takes, dear changes (backend, model, voice, text) outermost, otherwise in the axes' order."""

@@ -10,15 +10,16 @@ from concurrent.futures import BrokenExecutor, CancelledError, Future
 from dataclasses import dataclass, field, fields, replace
 from typing import Final, Literal
 
-from voicelab.audio.encoders import header_bytes
 from voicelab.capabilities import Capabilities, speech_cost
 from voicelab.clip import Take, take_key
 from voicelab.errors import ExecutorError, FieldError, RequestInvalid
+from voicelab.recordings import REPEAT
 from voicelab.runs.cache import Cache
 from voicelab.runs.failures import Failed
 from voicelab.runs.run import Journal
 from voicelab.sweeps.axes import Job
 from voicelab.sweeps.workers import Workers
+from voicelab.takes.rows import TakeRow, seconds_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +143,15 @@ class Outcome:
     take: Take | None = None
     error: Exception | None = None
     cached: bool = False
+
+    def row(self) -> TakeRow:
+        """Return the row of a TakeTable."""
+        job, cell = self.job, self.job.cell
+        columns = {"text": cell.template, "sent": cell.call.request.text} if cell.template else {}
+        keys, labels = {**cell.plain, REPEAT: job.repeat}, {**cell.labels, REPEAT: str(job.repeat)}
+        if "text" in columns and "text" in keys:
+            del columns["text"]
+        return TakeRow(keys, labels, job.call, self.take, self.error, self.cached, columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -438,12 +448,3 @@ def _failure(error: BaseException) -> Exception:
     failure = ExecutorError(f"the take was not made: {type(error).__name__} in its executor")
     failure.__cause__ = error
     return failure
-
-
-def seconds_of(take: Take) -> float:
-    """Return how long a take's audio is, in seconds; decoded only where the bytes do not tell."""
-    request = take.request
-    if request.format in {"wav", "pcm"} and not take.source:
-        size = sum(size for _, size in take.timing.arrivals)
-        return max(size - header_bytes(request.format), 0) / 2 / request.rate
-    return take.clip().duration

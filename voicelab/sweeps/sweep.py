@@ -19,14 +19,16 @@ from voicelab.capabilities import Capabilities, check_call
 from voicelab.clip import take_key
 from voicelab.display import Shown, view
 from voicelab.errors import FieldError, NotFound, RequestInvalid, VoicelabError, suggestion
+from voicelab.recordings import REPEAT
 from voicelab.runs.cache import Cache
 from voicelab.runs.run import Journal
 from voicelab.session import Session, recorded
 from voicelab.sweeps.axes import Axis, Grid, Job, Rows, axes_of_rows, template_names, varied
 from voicelab.sweeps.cluster import workers_for
-from voicelab.sweeps.result import SweepResult
-from voicelab.sweeps.run import Budget, Outcome, RunContext, SweepEstimate, SweepRun, estimate, seconds_of
+from voicelab.sweeps.run import Budget, Outcome, RunContext, SweepEstimate, SweepRun, estimate
 from voicelab.sweeps.workers import Factory
+from voicelab.takes.rows import Column, seconds_of
+from voicelab.takes.table import TakeTable
 
 ONLY: Final = "lab"
 """Name of the backend of a sweep over one."""
@@ -187,7 +189,7 @@ class Sweep(Shown):
         context = RunContext(workers, caches, capabilities, cache, journal, budget or Budget(), gap)
         return SweepRun(self.jobs(), context, listener)
 
-    def run(self, folder: str | Path | None = None, **options: Any) -> SweepResult:
+    def run(self, folder: str | Path | None = None, **options: Any) -> TakeTable:
         """``start()`` and wait. A keyboard interrupt cancels; what is made is kept. Raises ExecutorError like ``wait``."""
         work = self.start(folder, **options)
         try:
@@ -198,14 +200,21 @@ class Sweep(Shown):
             with suppress(VoicelabError):  # Ctrl-C ends the processes of a pool too
                 work.wait()
             raise
-        return self.result(work)
+        return self.table(work)
 
     def _capabilities(self) -> dict[str, Capabilities]:
         return {name: backend.capabilities for name, backend in self.backends.items()}
 
-    def result(self, work: SweepRun) -> SweepResult:
-        """Return what a run has brought so far."""
-        return SweepResult(self.grid, work.outcomes, work.state, work.notes)
+    def table(self, work: SweepRun | None = None) -> TakeTable:
+        """Return the table of all takes of the grid; those that ``work`` has not made yet are waiting."""
+        made = {self.grid.position(outcome.job): outcome for outcome in work.outcomes} if work is not None else {}
+        jobs = sorted(self.jobs(), key=self.grid.position)
+        rows = tuple(made.get(index, Outcome(job)).row() for index, job in enumerate(jobs))
+        columns = [Column(axis.name, axis.values, axis.labels) for axis in self.axes]
+        repeats = tuple(range(self.repeats))
+        columns.append(Column(REPEAT, repeats, tuple(map(str, repeats))))
+        state, notes = ("waiting", ()) if work is None else (work.state, work.notes)
+        return TakeTable(tuple(columns), rows, notes=notes, state=state)
 
 
 def _pace(cache: Cache, key: str) -> tuple[float, float] | None:

@@ -20,8 +20,10 @@ from voicelab.call import MAX_SEED, Call
 from voicelab.capabilities import SeedSupport
 from voicelab.clip import Clip, Take
 from voicelab.errors import AudioError, RequestInvalid, StoreError, VoicelabError
-from voicelab.runs.run import Run, load
+from voicelab.runs.run import read_run
 from voicelab.schema import TTSRequest
+from voicelab.takes.loading import run_table
+from voicelab.takes.table import TakeTable
 
 Verdict = Literal["identical", "within tolerance", "different", "failed", "no original"]
 """``failed``: the backend raised an error. ``no original``: the archived sound is gone or changed."""
@@ -110,7 +112,7 @@ class ReplayReport:
 
 
 def replay(
-    run: Run | str | Path,
+    table: TakeTable | str | Path,
     backend: Backend,
     *,
     tolerance: Tolerance | None = None,
@@ -123,7 +125,7 @@ def replay(
     comes from a cache unless ``backend`` has one.
 
     Args:
-        run: the run, or its folder.
+        table: the takes, or the folder of their run.
         backend: who speaks now.
         tolerance: what still counts as the same; its own defaults when None.
         threads: takes asked for at once, 1 or more.
@@ -134,7 +136,7 @@ def replay(
     """
     if threads < 1:
         raise RequestInvalid.of("threads", "Input should be 1 or more", in_="query")
-    run = run if isinstance(run, Run) else load(run)
+    table = table if isinstance(table, TakeTable) else run_table(read_run(table))
     bounds = tolerance or Tolerance()
 
     def again(take: Take) -> TakeComparison:
@@ -144,10 +146,11 @@ def replay(
         return compared
 
     with ThreadPoolExecutor(threads, thread_name_prefix="voicelab-replay") as pool:
-        comparisons = tuple(pool.map(again, run.takes))
+        comparisons = tuple(pool.map(again, table.takes))
     lost = [item for item in comparisons if item.verdict == "no original"]
-    problems = (*run.problems, *(f"Take {item.before.key[:12]}… has no original: {item.reason}" for item in lost))
-    return ReplayReport(comparisons, tuple(_notes(run, comparisons, backend)), problems)
+    recorded = () if table.run is None else table.run.problems
+    problems = (*recorded, *(f"Take {item.before.key[:12]}… has no original: {item.reason}" for item in lost))
+    return ReplayReport(comparisons, tuple(_notes(table, comparisons, backend)), problems)
 
 
 def compare(before: Take, after: Take, tolerance: Tolerance | None = None) -> TakeComparison:
@@ -222,16 +225,16 @@ def _again(take: Take, backend: Backend, tolerance: Tolerance) -> TakeComparison
     return compared
 
 
-def _notes(run: Run, comparisons: Sequence[TakeComparison], backend: Backend) -> Iterable[str]:
+def _notes(table: TakeTable, comparisons: Sequence[TakeComparison], backend: Backend) -> Iterable[str]:
     now = backend.capabilities
-    others = sorted({take.backend for take in run.takes if take.fingerprint != now.fingerprint})
+    others = sorted({take.backend for take in table.takes if take.fingerprint != now.fingerprint})
     if others:
         yield f"The run was made by {', '.join(others)}; {now.name} is another backend, or has other weights."
     broken = sum(item.verdict != "identical" and item.before.fingerprint == now.fingerprint for item in comparisons)
     if now.seed == "exact" and broken:
         yield f"{now.name} declares exact seeds, and {broken} takes of its own did not come out the same."
-    if run.failures:
-        yield f"{len(run.failures)} takes had failed in the run; they were not tried again."
+    if table.failures:
+        yield f"{len(table.failures)} takes had failed in the run; they were not tried again."
 
 
 def _cents(was: Digest, now: Digest) -> float | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from html import escape
@@ -15,16 +14,19 @@ from typing import TYPE_CHECKING, Any, Final
 import ipywidgets as w
 
 from voicelab.call import parse_value, short_name
+from voicelab.clip import Clip
 from voicelab.errors import RequestInvalid, VoicelabError
 from voicelab.listening.design import KINDS
 from voicelab.listening.votes import Ballot
 from voicelab.metrics import Metric, with_note
+from voicelab.recordings import REPEAT
 from voicelab.stats.effects import effects
-from voicelab.sweeps.axes import Grid
-from voicelab.sweeps.result import RowState, SweepResult, place, row_of, waiting_rows
-from voicelab.sweeps.run import CAPS, Budget, SweepRun
+from voicelab.sweeps.run import CAPS, Budget, Outcome, SweepRun
 from voicelab.sweeps.spec import axes_for, budget_of, retyped, texts_of, typed_axes
 from voicelab.sweeps.sweep import Sweep
+from voicelab.takes.cards import TakeCard, card_of
+from voicelab.takes.rows import RowState, TakeRow
+from voicelab.takes.table import TakeTable
 from voicelab.views.background import Debouncer, Task
 from voicelab.views.bundles import effects_bundle, error_html, table
 from voicelab.views.controls import field_help, field_label, seed_reason
@@ -43,7 +45,7 @@ from voicelab.views.panel import (
     line,
     mark_wrong,
 )
-from voicelab.views.sweep_tables import SHOWN, result_bundle, write_page
+from voicelab.views.sweep_tables import SHOWN, table_bundle, write_page
 from voicelab.views.takes import TakesView
 
 if TYPE_CHECKING:
@@ -55,7 +57,7 @@ _MOST: Final = 1000
 """Requests that a panel makes at most, unless another limit is typed."""
 _LIMITS: Final = dict(zip(CAPS, ("Requests", "Characters", "Audio, s", "Compute, s", "Cost"), strict=True))
 
-Tabs = Mapping[str, tuple[str, Callable[[SweepResult], Mapping[str, str]]]]
+Tabs = Mapping[str, tuple[str, Callable[[TakeTable], Mapping[str, str]]]]
 """Further tabs of a result: what is said while one is being made, and what makes its output."""
 
 
@@ -222,7 +224,7 @@ class _SweepForm(TextsForm):
 
 
 class ResultPanel(SavedOutput, TakesView):
-    """What a sweep has brought, to hear, look through and send on. ``result`` is the SweepResult it shows.
+    """What a sweep has brought, to hear, look through and send on. ``result`` is the TakeTable it shows.
 
     What is done with a selection is done with all takes that are shown where nothing is selected. ``frame()`` is the
     table, measurements included. ``ballot`` has the votes of the blind test that was begun last. The notebook keeps
@@ -230,13 +232,13 @@ class ResultPanel(SavedOutput, TakesView):
     """
 
     about = "a panel to hear, sort and compare its takes"
-    live: Callable[[], SweepResult]
-    """Returns what has come so far."""
+    live: Callable[[], TakeTable]
+    """Returns the table of the takes so far."""
     ballot: Ballot | None = None
 
     def __init__(
         self,
-        result: SweepResult,
+        result: TakeTable,
         *,
         metrics: Iterable[str | Metric] = SHOWN,
         gone: Callable[[], object] = lambda: None,
@@ -259,27 +261,32 @@ class ResultPanel(SavedOutput, TakesView):
         self.show_result(result)
 
     @property
-    def result(self) -> SweepResult:
+    def result(self) -> TakeTable:
         """What there is so far."""
         return self.live()
 
     @property
-    def selection(self) -> SweepResult:
+    def selection(self) -> TakeTable:
         """The result with those takes only that are selected, or shown where none is, in the order of the grid."""
         rows = self.selected or self.grid.work.shown
-        result, chosen = self.result, {row.id for row in rows}
-        return replace(result, outcomes=tuple(one for one in result.outcomes if place(result.grid, one.job) in chosen))
+        chosen = {row.id for row in rows}
+        return self.result.pick(index for index, _ in enumerate(self.result.rows) if index in chosen)
 
-    def show_result(self, result: SweepResult) -> None:
-        """Show a result; takes that are not there yet wait."""
+    def show_result(self, result: TakeTable) -> None:
+        """Show a table; takes that are not made yet wait."""
         self.live = lambda: result
-        axes = result.grid.axes
-        rows = {row.id: row for row in waiting_rows(result.grid)}
-        rows |= {row.id: row for row in (row_of(outcome, result.grid) for outcome in result.outcomes)}
-        self.begin(rows.values(), result.grid)
-        self.over.options = [(field_label(axis.name), axis.name) for axis in axes]
+        self._names = [column.name for column in result.shown_columns]
+        hear = result.heard if result.matched and result.state == "done" else None
+        cards = [self.card(index, row, hear) for index, row in enumerate(result.rows)]
+        self.begin(cards, result.columns)
+        axes = [column for column in result.columns if column.name != REPEAT]
+        self.over.options = [(field_label(column.name), column.name) for column in axes]
         self.over.value = axes[-1].name if axes else None
         self.test_button.disabled = not axes
+
+    def card(self, index: int, row: TakeRow, hear: Callable[[TakeRow], Clip] | None = None) -> TakeCard:
+        """Make the card of a row of the table; ``hear`` fetches its clip in place of the take's own."""
+        return card_of(index, row, self._names, None if hear is None else partial(hear, row))
 
     def listening_test(self) -> None:
         """Ask about the selected takes blindly; the votes go into a file beside the notebook."""
@@ -319,19 +326,19 @@ class ResultPanel(SavedOutput, TakesView):
         result = self.result
         frame = result.frame()
         figures = {row.id: row.figures for row in self.grid.work.rows}
-        ids = [place(result.grid, outcome.job) for outcome in result.outcomes]
+        ids = [index for index, row in enumerate(result.rows) if row.state != "waiting"]
         for metric in self.grid.work.metrics:
             frame[metric.name] = [figures.get(key, {}).get(metric.name, float("nan")) for key in ids]
         return with_note(frame, self.grid.work.metrics)
 
-    def _output_of(self, make: Callable[[SweepResult], Mapping[str, str]]) -> w.HTML:
+    def _output_of(self, make: Callable[[TakeTable], Mapping[str, str]]) -> w.HTML:
         return w.HTML(make(self.result)["text/html"])
 
     def show_table(self) -> None:
         """Show the table: axes and measurements first; ``frame()`` returns it."""
         frame = self.frame().drop(columns=["key", "digest"])
-        axes, metrics = self.result.grid.axes, self.grid.work.metrics
-        first = [*(axis.name for axis in axes), "repeat", *(one.name for one in metrics)]
+        columns, metrics = self.result.columns, self.grid.work.metrics
+        first = [*(column.name for column in columns), *(metric.name for metric in metrics)]
         frame = frame[[*(name for name in first if name in frame), *(name for name in frame if name not in first)]]
         part = f", the first {_ROWS} are here" if len(frame) > _ROWS else ""
         note = f'<p class="voicelab-soft">{len(frame)} rows{part}; <code>panel.frame()</code> is the DataFrame.</p>'
@@ -341,8 +348,7 @@ class ResultPanel(SavedOutput, TakesView):
 
     def show_effects(self) -> None:
         """Work out what each axis does to each measurement, in a thread, and show it; ``vl.effects`` has all of it."""
-        varied = [short_name(axis.name) for axis in self.result.grid.axes]
-        names, blocks = [name for name in varied if name != "text"], [name for name in varied if name == "text"]
+        names, blocks = (list(map(short_name, columns)) for columns in self.result.factors())
         frame = self.frame().rename(columns=short_name)
         metrics = [metric.name for metric in self.grid.work.metrics]
         if self._tested is not None and self._tested.equals(frame) and self.content("Effects"):
@@ -367,7 +373,7 @@ class ResultPanel(SavedOutput, TakesView):
 
     def saved_output(self) -> Mapping[str, str]:
         """Return the table of the takes that there are."""
-        return result_bundle(self.result) if self.result.outcomes else {}
+        return table_bundle(self.result) if len(self.result) or self.result.failures else {}
 
 
 class SweepPanel(SavedOutput, Panel):
@@ -389,8 +395,7 @@ class SweepPanel(SavedOutput, Panel):
         self.pause_button = button("Pause", self.pause, "pause", disabled=True)
         self.cancel_button = button("Cancel", self.cancel, "cancel-sweep", disabled=True)
         self.progress = ProgressLine()
-        nothing = SweepResult(sweep.grid, (), "cancelled")
-        self.takes = ResultPanel(nothing, metrics=metrics, gone=self.cancel, tabs=tabs)
+        self.takes = ResultPanel(self.table_of(sweep), metrics=metrics, gone=self.cancel, tabs=tabs)
         self.takes.layout.display = "none"
         self.form = self.new_form(sweep)
         buttons = line(self.run_button, self.pause_button, self.cancel_button, name="buttons")
@@ -403,13 +408,21 @@ class SweepPanel(SavedOutput, Panel):
         """Return what says which sweep is to be run, and calls ``_form_changed``."""
         return _SweepForm(sweep, self._form_changed)
 
+    def table_of(self, sweep: Sweep, run: SweepRun | None = None) -> TakeTable:
+        """Return the table of a run, in which takes that are not made yet wait."""
+        return sweep.table(run)
+
+    def row_of(self, outcome: Outcome) -> TakeRow:
+        """Return the row of a new take or failure in the table."""
+        return outcome.row()
+
     @property
     def sweep(self) -> Sweep | None:
         """The sweep that is typed; None while something is wrong with it."""
         return self.form.sweep
 
     @property
-    def result(self) -> SweepResult:
+    def result(self) -> TakeTable:
         """What has come so far."""
         return self.takes.result
 
@@ -425,15 +438,19 @@ class SweepPanel(SavedOutput, Panel):
             return self._run
         if sweep is None:
             return None
-        grid, work = sweep.grid, self.takes.grid.work
+        work = self.takes.grid.work
+
+        def put(outcome: Outcome) -> None:
+            work.put([self.takes.card(sweep.grid.position(outcome.job), self.row_of(outcome))])
+
         self.show_error(None)
-        self.takes.show_result(SweepResult(grid, (), "running"))
+        self.takes.show_result(self.table_of(sweep))
         try:
-            run = sweep.start(budget=self.form.budget, listener=lambda one: work.put([row_of(one, grid)]))
+            run = sweep.start(budget=self.form.budget, listener=put)
         except VoicelabError as error:
             self.show_error(error)
             return None
-        self.takes.live = lambda: sweep.result(run)
+        self.takes.live = lambda: self.table_of(sweep, run)
         self.takes.layout.display = None
         self.design.set_title(0, f"Design: {sweep!r}")
         self.design.selected_index = None
@@ -483,7 +500,7 @@ class SweepPanel(SavedOutput, Panel):
             except Exception as error:  # noqa: BLE001 (the run itself failed: the user is told)
                 over = True
                 self.show_error(error)
-            begun = self._mark_running(run, sweep.grid, begun)
+            begun = self._mark_running(run, sweep, begun)
             self._update_buttons()
             progress = run.progress
             left = f", about {progress.remaining_s:.0f} s left" if progress.remaining_s else ""
@@ -495,10 +512,10 @@ class SweepPanel(SavedOutput, Panel):
         self.progress.report(tone="danger" if run.progress.failed else styles.get(run.state, "danger"))
         self.update_saved_output()
 
-    def _mark_running(self, run: SweepRun, grid: Grid, before: set[int]) -> set[int]:
+    def _mark_running(self, run: SweepRun, sweep: Sweep, before: set[int]) -> set[int]:
         """Let the takes that are being made say so, and those wait again that were broken off."""
         work = self.takes.grid.work
-        now = {place(grid, job) for job in run.running}
+        now = set(map(sweep.grid.position, run.running))
         states: tuple[tuple[set[int], RowState], ...] = ((now - before, "running"), (before - now, "waiting"))
         for keys, state in states:
             # One that has come meanwhile is left as it is.

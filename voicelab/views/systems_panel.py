@@ -13,15 +13,17 @@ from voicelab.errors import ArgumentError
 from voicelab.metrics import Metric, check_measuring
 from voicelab.runs.cache import Cache
 from voicelab.session import Session
-from voicelab.sweeps.run import Budget
+from voicelab.sweeps.run import Budget, Outcome, SweepRun
 from voicelab.sweeps.spec import lines_of, texts_in
 from voicelab.sweeps.sweep import Sweep, sweep_of
-from voicelab.sweeps.systems import SystemComparison
+from voicelab.sweeps.systems import systems_table
+from voicelab.takes.rows import SYSTEM, TakeRow
+from voicelab.takes.table import TakeTable
 from voicelab.views.background import Task
-from voicelab.views.bundles import systems_bundle
 from voicelab.views.controls import seed_reason
 from voicelab.views.panel import button, control, disable, line
 from voicelab.views.sweep_panel import SweepPanel, TextsForm
+from voicelab.views.sweep_tables import table_bundle
 
 
 class _SystemsForm(TextsForm):
@@ -118,9 +120,9 @@ class SystemsPanel(SweepPanel):
         cache: Cache | None = None,
     ) -> None:
         self._asked: dict[str, Any] = {"repeats": repeats, "seed": seed, "cache": cache}
-        self._labs, self._measures = labs, tuple(metrics)
-        check_measuring(self._measures)
-        tab = ("Measuring all takes at one loudness…", lambda _: systems_bundle(self.comparison))
+        self._labs, self._metrics = labs, tuple(metrics)
+        check_measuring(self._metrics)
+        tab = ("Measuring all takes at one loudness…", table_bundle)
         sweep = sweep_of(next(iter(labs.values())), texts, labs=labs, fields={}, **self._asked)
         super().__init__(sweep, tabs={"Systems": tab})
 
@@ -129,12 +131,14 @@ class SystemsPanel(SweepPanel):
         texts = next(axis.values for axis in sweep.axes if axis.name == "text")
         return _SystemsForm(self._labs, texts, self._form_changed, **self._asked)
 
-    @property
-    def comparison(self) -> SystemComparison:
-        """What has come so far, as ``vl.compare_systems`` returns it."""
-        return SystemComparison(self.result, self._measures)
+    def table_of(self, sweep: Sweep, run: SweepRun | None = None) -> TakeTable:
+        """Return the comparison of the systems, as ``vl.compare_systems`` does."""
+        return systems_table(sweep.table(run), self._metrics)
+
+    def row_of(self, outcome: Outcome) -> TakeRow:
+        """Return the row of a new take in the comparison."""
+        return outcome.row().rename({"backend": SYSTEM})
 
     def saved_output(self) -> Mapping[str, str]:
-        """Return the table of systems, once all have said everything."""
-        result = self.result
-        return systems_bundle(self.comparison) if result.outcomes and not result.failures else {}
+        """Return the summary of the systems, once all takes are made."""
+        return table_bundle(self.result) if len(self.result) == len(self.result.rows) else {}

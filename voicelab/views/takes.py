@@ -6,6 +6,8 @@ it no more than one of a hundred. Figures and pictures are worked out off the ke
 
 from __future__ import annotations
 
+import itertools
+import math
 import threading
 import time
 from collections import deque
@@ -26,9 +28,9 @@ from voicelab.errors import RequestInvalid, VoicelabError
 from voicelab.metrics import Metric, measure_rows
 from voicelab.metrics.measure import resolve
 from voicelab.runs.failures import error_message
-from voicelab.sweeps.axes import Grid
-from voicelab.sweeps.result import Row, RowState, comparison_of, matching, odd_one_out, ordered
+from voicelab.takes.cards import TakeCard, compare_cards, filter_cards, find_outlier, sort_cards
 from voicelab.takes.comparison import with_words
+from voicelab.takes.rows import Column, RowState
 from voicelab.views.background import Task
 from voicelab.views.bundles import error_html, format_figure, metric_label
 from voicelab.views.comparison_panel import ComparePanel
@@ -79,7 +81,7 @@ class TakeRows:
         self._send = send
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        self._rows: dict[int, Row] = {}
+        self._rows: dict[int, TakeCard] = {}
         self._look: tuple[str, str, bool] = ("", "", False)
         self._pinned: frozenset[int] = frozenset()
         self._order: list[int] = []
@@ -90,25 +92,25 @@ class TakeRows:
         self._colour, self._cells, self._repeats = "", 0, 1
         self._unmeasured: deque[int] = deque()
         self._shown: tuple[int, ...] = ()
-        self._sent: dict[int, tuple[Row, bool]] = {}
+        self._sent: dict[int, tuple[TakeCard, bool]] = {}
         self._counts: tuple[int, int] | None = None
         self._pending = False
         self._task: Task | None = None
         self._closed = False
 
     @property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[TakeCard, ...]:
         """All rows, measured as far as they are."""
         with self._lock:
             return tuple(self._rows.values())
 
     @property
-    def shown(self) -> tuple[Row, ...]:
+    def shown(self) -> tuple[TakeCard, ...]:
         """The rows that fit the filter, in the order in which they are shown."""
         with self._lock:
             return tuple(self._arranged())
 
-    def row(self, id: int) -> Row | None:
+    def row(self, id: int) -> TakeCard | None:
         """Return a row."""
         return self._rows.get(id)
 
@@ -122,7 +124,7 @@ class TakeRows:
                 self._sorted = 0.0
             self._wake()
 
-    def put(self, rows: Iterable[Row]) -> None:
+    def put(self, rows: Iterable[TakeCard]) -> None:
         """Add rows, or replace those of the same ids."""
         with self._change():
             for row in rows:
@@ -131,7 +133,7 @@ class TakeRows:
                 if row.hear is not None:
                     self._unmeasured.append(row.id)
 
-    def mark(self, rows: Iterable[Row], state: RowState) -> None:
+    def mark(self, rows: Iterable[TakeCard], state: RowState) -> None:
         """Let rows that are still there be in another state; one that has been replaced meanwhile is left alone."""
         with self._change(order=False):
             self._rows |= {row.id: replace(row, state=state) for row in rows if self._rows.get(row.id) is row}
@@ -151,7 +153,7 @@ class TakeRows:
     def arrange(self, where: str = "", by: str = "", *, descending: bool = False) -> None:
         """Filter and sort. Raises RequestInvalid for a filter that means nothing; the one before then stays."""
         with self._change(at_once=True):
-            matching(self._rows.values(), where)
+            filter_cards(self._rows.values(), where)
             self._look = (where, by, descending)
 
     def facet(self, cells: int, repeats: int, metric: str) -> None:
@@ -224,7 +226,7 @@ class TakeRows:
             if row is not None:
                 self._prepare(row)
 
-    def _next(self) -> Row | None:
+    def _next(self) -> TakeCard | None:
         """Return what is to be drawn or measured next: first what the page shows, and pictures before figures."""
         shown = [row for key in self._shown if (row := self._rows.get(key)) is not None and self._audible(row)]
         for row in [row for row in shown if row.id not in self._drawn] or [row for row in shown if not row.figures]:
@@ -236,11 +238,11 @@ class TakeRows:
         return None
 
     @staticmethod
-    def _audible(row: Row) -> bool:
+    def _audible(row: TakeCard) -> bool:
         """Say whether a row has sound that nothing has gone wrong with."""
         return row.hear is not None and not row.error
 
-    def _prepare(self, row: Row) -> None:
+    def _prepare(self, row: TakeCard) -> None:
         try:
             clip = row.clip()
             drawn, done = self._drawn.get(row.id) or _Drawn(outline(clip), clip.duration, clip.sha256), row
@@ -259,14 +261,14 @@ class TakeRows:
             self._stale = self._stale or bool(self._look[0] or self._look[1] or self._cells)
             self._pending = True
 
-    def _arranged(self) -> list[Row]:
+    def _arranged(self) -> list[TakeCard]:
         """Return the rows that fit the filter, in order; holds the lock."""
         where, by, descending = self._look
         try:
-            rows = matching(self._rows.values(), where)
+            rows = filter_cards(self._rows.values(), where)
         except RequestInvalid:  # of a metric that is no longer measured, or not yet again: nothing is hidden
             rows = list(self._rows.values())
-        return ordered(rows, by, descending=descending, pinned=self._pinned)
+        return sort_cards(rows, by, descending=descending, pinned=self._pinned)
 
     def _messages(self) -> list[tuple[dict[str, Any], list[bytes]]]:
         """Return what the page lacks of what it shows and, where they are due, of order and sums; holds the lock."""
@@ -330,7 +332,7 @@ class TakeRows:
             twins.append(twin if twin < cell else -1)
         return twins
 
-    def _card(self, row: Row) -> dict[str, Any]:
+    def _card(self, row: TakeCard) -> dict[str, Any]:
         drawn = self._drawn.get(row.id)
         figures = [
             (metric.name, f"{format_figure(row.figures[metric.name], metric.unit)} {metric.unit}".rstrip())
@@ -446,7 +448,7 @@ class TakesView(Panel):
     ) -> None:
         self.grid = TakeGrid(metrics, gone, self.open_take)
         self._axes = tuple(axes)
-        self._grid: Grid | None = None
+        self._cells: tuple[int, int] | None = None
         self._filled = ""
         self._makers: dict[str, Callable[[], object]] = {}
         example = "temperature>=0.5, voice=ada"
@@ -487,7 +489,7 @@ class TakesView(Panel):
         self._count()
 
     @property
-    def selected(self) -> tuple[Row, ...]:
+    def selected(self) -> tuple[TakeCard, ...]:
         """The rows that are selected, in the order in which they were."""
         return tuple(row for key in self.grid.selected if (row := self.grid.work.row(key)) is not None)
 
@@ -508,23 +510,28 @@ class TakesView(Panel):
         children: tuple[w.Widget, ...] = self._places[tab].children[-1].children
         return children
 
-    def begin(self, rows: Iterable[Row], grid: Grid) -> None:
-        """Show the takes of a grid instead; as facets where it has axes."""
-        axes = grid.axes
-        self._axes = (*(axis.name for axis in axes), *(("take",) if grid.repeats > 1 else ()))
+    def begin(self, cards: Sequence[TakeCard], columns: Sequence[Column]) -> None:
+        """Show the takes of a table with these key columns, ``repeat`` last; as facets if every combination has a take."""
+        *axes, repeat = columns
+        repeats = len(repeat)
+        self._axes = tuple(column.name for column in columns if column is not repeat or repeats > 1)
         self.grid.clear()
         close_children(self.player)
         self.player.children = ()
-        self.grid.columns = (len(axes[-1]) if axes else 1) * grid.repeats
-        before, self._grid = self._grid, grid if axes else None
-        self.grid.facets = {"axes": [(short_name(axis.name), axis.labels) for axis in axes], "repeats": grid.repeats}
-        if (self._grid is None) != (before is None):  # else it stays as it was chosen
-            self.view.value = "list" if self._grid is None else "facets"
+        self.grid.columns = (len(axes[-1]) if axes else 1) * repeats
+        cells = math.prod(map(len, axes))
+        shown = [column.labels for column in columns if column.name in self._axes]
+        combinations = itertools.product(*shown) if len(cards) == cells * repeats else ()
+        complete = bool(axes) and [tuple(card.labels.values()) for card in cards] == list(combinations)
+        before, self._cells = self._cells, (cells, repeats) if complete else None
+        self.grid.facets = {"axes": [(column.title, column.labels) for column in axes], "repeats": repeats}
+        if (self._cells is None) != (before is None):  # else the chosen view remains
+            self.view.value = "list" if self._cells is None else "facets"
         self._show_view()
         self.where.value = ""
         self._offer()
         self._facet()
-        self.grid.work.put(rows)
+        self.grid.work.put(cards)
 
     def open_take(self, id: int) -> Task:
         """Show a take in a player below the grid, with its words, in a thread."""
@@ -542,19 +549,19 @@ class TakesView(Panel):
         return self.in_background(show, "open")
 
     def _show_view(self, _: object = None) -> None:
-        self.grid.view = self.view.value if self._grid is not None else "list"
+        self.grid.view = self.view.value if self._cells is not None else "list"
         listed = self.grid.view == "list"
         self._by_list.layout.display = None if listed else "none"
         self._by_facets.layout.display = "none" if listed else None
-        self.view.layout.display = "none" if self._grid is None else None
+        self.view.layout.display = "none" if self._cells is None else None
 
     def _facet(self, _: object = None) -> None:
-        cells, repeats = (0, 1) if self._grid is None else (len(self._grid.cells), self._grid.repeats)
+        cells, repeats = self._cells or (0, 1)
         self.grid.work.facet(cells, repeats, self.colour.value or "")
 
     def find_outlier(self) -> None:
         """Bring the take into sight whose measurement is farthest from the median of those shown."""
-        outlier = odd_one_out(self.grid.work.shown, self.metric.value)
+        outlier = find_outlier(self.grid.work.shown, self.metric.value)
         if outlier is None:
             self.say(f"{self.metric.value} does not differ, or fewer than three takes have it.")
             return
@@ -565,7 +572,7 @@ class TakesView(Panel):
 
     def compare(self) -> None:
         """Put the selected takes side by side."""
-        self.attempt(lambda: self.put("Compare", ComparePanel(comparison_of(self.selected))))
+        self.attempt(lambda: self.put("Compare", ComparePanel(compare_cards(self.selected))))
 
     def select_shown(self) -> None:
         """Select all takes that the filter leaves."""
