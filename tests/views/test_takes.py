@@ -119,7 +119,7 @@ def test_sorted_and_filtered(make: Callable[..., TakeRows], page: Page) -> None:
     work.pin([3])
     assert work.settled(10)
     assert page.order == [3, 5, 4, 2]
-    with pytest.raises(RequestInvalid, match="nothing is called 'm'"):
+    with pytest.raises(RequestInvalid, match="must be one of n, duration, state, got 'm'"):
         work.arrange("m>1")
     assert [row.id for row in work.shown] == [3, 5, 4, 2]
 
