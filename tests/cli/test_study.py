@@ -21,8 +21,9 @@ from voicelab.call import Call
 from voicelab.clip import Clip
 from voicelab.errors import EngineError
 from voicelab.runs.cache import Cache
-from voicelab.runs.run import Journal, load
+from voicelab.runs.run import Journal
 from voicelab.schema import TTSRequest
+from voicelab.takes.loading import load
 
 SPEC = """
 text = "Hello."
@@ -215,7 +216,7 @@ def test_recordings_are_measured_and_compared(run: Any, tmp_path: Path) -> None:
         assert "should end in .csv or .parquet" in run.refused("measure", "a", "-o", name)
     (tmp_path / "b" / "three.wav").write_bytes((tmp_path / "b" / "two.wav").read_bytes())
     done = run.well("compare", "a", "b", "-m", "duration,snr", "-o", "page.html")
-    assert "Left out, since a system lacks it: three (not by a)" in done.stderr
+    assert "Excluded, since a system lacks it: three (not by a)" in done.stderr
     page = (tmp_path / "page.html").read_text()
     assert page.count("<audio") == 4
     assert "three (not by a)" in page
@@ -280,4 +281,4 @@ def test_compare_says_what_is_not_at_one_loudness(run: Any, tmp_path: Path) -> N
             sound = speechlike(1.0) * (0 if (system, item) == ("b", "y") else 1)
             Clip(sound.astype("float32"), RATE).save(tmp_path / system / f"{item}.wav")
     done = run.well("compare", "a", "b", "-m", "duration", "-o", "page.html")
-    assert "note: Sound is at one loudness, except b text=y, take 1 (" in done.stderr
+    assert "note: Sound is at one loudness, except b y (" in done.stderr

@@ -19,9 +19,9 @@ from tests.sweeps.test_sweep import sweep
 from tests.tones import ToneBackend, until
 from voicelab.errors import ExecutorError, RequestInvalid
 from voicelab.runs.cache import Cache
-from voicelab.runs.run import load
 from voicelab.sweeps import cluster
 from voicelab.sweeps.run import SweepRun
+from voicelab.takes.loading import load
 
 
 class SlowTones(ToneBackend):
@@ -59,7 +59,7 @@ def test_a_worker_that_is_lost_in_the_middle(client: Any, tmp_path: Path) -> Non
     assert work.wait(60)
     assert (work.state, work.progress.rendered, work.progress.failed) == ("done", 60, 0)
     here = sweep(ToneBackend(), repeats=10, cache=Cache(tmp_path / "here")).run()
-    there = sweep(ToneBackend(), repeats=10).result(work)
+    there = sweep(ToneBackend(), repeats=10).table(work)
     assert [take.digest for take in there.takes] == [take.digest for take in here.takes]
 
 
@@ -111,7 +111,7 @@ def test_workers_that_would_make_another_voice_are_left_out_by_name(processes: P
     with connected(processes, 1 + len(UNFIT)) as client:
         work = begun(client, tmp_path / "cache")
         assert work.wait(60)
-    made = sweep(ToneBackend(), repeats=10).result(work)
+    made = sweep(ToneBackend(), repeats=10).table(work)
     assert (made.state, len(made.takes), made.failures) == ("done", 60, ())
     assert {take.fingerprint for take in made.takes} == {"tones-1"}
     assert len(made.notes) == len(UNFIT)
@@ -146,7 +146,7 @@ def test_workers_that_join_later_are_asked_too(processes: Processes, tmp_path: P
         until(lambda: work.notes, 60)
         until(lambda: work._context.workers.concurrency == 12, 60)
         assert work.wait(60)
-    made = sweep(ToneBackend(), repeats=30).result(work)
+    made = sweep(ToneBackend(), repeats=30).table(work)
     assert {take.fingerprint for take in made.takes} == {"tones-1"}
     assert (work.state, work.progress.failed, len(work.notes)) == ("done", 0, 1)
     table = made.frame(also=["host", "fingerprint"])

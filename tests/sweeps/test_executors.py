@@ -19,8 +19,8 @@ from tests.sweeps.test_sweep import slowly, sweep
 from tests.tones import ToneBackend, until
 from voicelab.errors import ExecutorError
 from voicelab.runs.cache import Cache
-from voicelab.runs.run import load
 from voicelab.sweeps.run import SweepRun
+from voicelab.takes.loading import load
 
 
 def spawned(processes: int = 2) -> ProcessPoolExecutor:

@@ -290,7 +290,9 @@ def test_clips_by_their_place(cache: Cache) -> None:
         made.clip(temperature=1)
     with pytest.raises(NotFound):
         made.clip(temperature=0.3, prosody__speed=1)
-    with pytest.raises(ArgumentError, match="top_p: must be a key column, got 'top_p'; there are temperature, speed, repeat"):
+    with pytest.raises(
+        ArgumentError, match="top_p: must be a key column, got 'top_p'; there are temperature, speed, repeat"
+    ):
         made.select(top_p=1)
 
 

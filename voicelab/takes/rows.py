@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final, Literal, Self
 
@@ -22,8 +21,6 @@ RowState = Literal["waiting", "running", "done", "failed"]
 
 TAKE_COLUMNS: Final = "seed duration_s first_audio_s total_s rtf cached digest key error".split()
 """Columns of a synthesized take in ``TakeTable.frame``, after its key columns."""
-
-_RECORDED_COLUMNS: Final = ("duration_s", "digest", "key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +117,6 @@ def value_label(value: str | float | None) -> str:
     if value == "":
         return "(none)"
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def frame_columns(columns: Sequence[Column], records: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Order the columns of a DataFrame: key columns first, then those of the records as they appear."""
-    return list(dict.fromkeys([*(column.name for column in columns), *chain.from_iterable(records)]))
 
 
 def seconds_of(take: Take) -> float:

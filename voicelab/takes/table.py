@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,7 +22,7 @@ from voicelab.stats import Effects, Equivalence, effects, equivalence
 from voicelab.storage import check_folder
 from voicelab.takes.comparison import Comparison
 from voicelab.takes.export import LAYOUTS, write_files, write_layout, write_run
-from voicelab.takes.rows import SYSTEM, Column, TakeRow, frame_columns
+from voicelab.takes.rows import SYSTEM, TAKE_COLUMNS, Column, TakeRow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -249,7 +250,9 @@ class TakeTable(Shown):
         for measurements in figures:
             for record, measured in zip(rendered, measurements, strict=True):
                 record.update(measured)
-        table = pd.DataFrame(records, columns=frame_columns(self.columns, records))
+        names = [column.name for column in self.columns]
+        names += chain.from_iterable(records or [TAKE_COLUMNS])
+        table = pd.DataFrame(records, columns=list(dict.fromkeys(names)))
         for name in ("seed", "seed_used"):
             seeds = [record.get(name) for record in records]
             if name in table and all(isinstance(seed, int | None) for seed in seeds):
