@@ -5,8 +5,8 @@
     python bench/inference.py --only grid         # sweeps of 2 to 6 levels, one to three axes, 1 to 4 takes per cell
     python bench/inference.py --write             # and writes the tables into docs/explanation/statistics.md
 
-Listeners and items are random effects: the SD of the listener × system interaction is `own`, of the item × system
-interaction `lead`, and the residual SD `noise`. Ratings are rounded to their scale. `type1` is the fraction of data sets
+Listeners and items are random effects: the SD of the listener × system interaction is `listener_sd`, of the item × system
+interaction `item_sd`, and the residual SD `noise`. Ratings are rounded to their scale. `type1` is the fraction of data sets
 without a difference with p <= 0.05; for data sets with a difference, `coverage` is the fraction whose 95 % interval contains
 it, and `power` the fraction with p <= 0.05. Each analysis is the primary one of `analyze()`, `mixed_model()`,
 `equivalence()` and `effects()`. Grids use five times as many data sets; noise is normal or lognormal (sigma 0.5), with equal
@@ -41,27 +41,30 @@ Outcome = tuple[float, float, float]
 class Design:
     """Design of a simulated study.
 
-    ``difference`` is the true difference for power; ``gaps`` the fraction of missing responses; ``heard`` the number of items
-    per listener in the blocks of ``vl.Study(per_listener=…)``, 0 for all.
+    ``difference`` is the true difference for power; ``gaps`` the fraction of missing responses; ``items_per_listener`` the
+    number of items per listener in the blocks of ``vl.Study(per_listener=…)``, 0 for all.
     """
 
     kind: str
     listeners: int
     items: int
     difference: float = 0.5
-    own: float = 0.5
-    lead: float = 0.5
+    listener_sd: float = 0.5
+    item_sd: float = 0.5
     noise: tuple[float, float] = (0.7, 0.7)
     gaps: float = 0.0
     systems: int = 2
-    heard: int = 0
+    items_per_listener: int = 0
 
     @property
     def name(self) -> str:
         """Label in the table."""
         if self.kind.startswith("sweep"):
             return self.kind
-        gaps, heard = f", {self.gaps:.0%} missing" * bool(self.gaps), f", {self.heard} heard" * bool(self.heard)
+        gaps, heard = (
+            f", {self.gaps:.0%} missing" * bool(self.gaps),
+            f", {self.items_per_listener} heard" * bool(self.items_per_listener),
+        )
         return f"{self.kind} {self.listeners} × {self.items}{heard}{gaps}"
 
 
@@ -76,22 +79,22 @@ DESIGNS = (
     Design("MOS", 12, 8, gaps=0.3),
     Design("MOS", 24, 12, gaps=0.5),
     Design("MOS, spread 1 : 3", 12, 12, noise=(0.5, 1.5)),
-    Design("MOS, listeners alike", 12, 8, own=0.1),
-    Design("MUSHRA", 10, 8, difference=10.0, own=8.0, lead=8.0, noise=(12.0, 12.0)),
+    Design("MOS, listeners alike", 12, 8, listener_sd=0.1),
+    Design("MUSHRA", 10, 8, difference=10.0, listener_sd=8.0, item_sd=8.0, noise=(12.0, 12.0)),
     Design("CMOS", 12, 8),
-    Design("AB", 12, 8, difference=1.0, own=0.8, lead=0.8),
-    Design("AB", 24, 12, difference=1.0, own=0.8, lead=0.8),
-    Design("AB", 20, 4, difference=1.0, own=0.8, lead=0.8),
-    Design("AB", 16, 12, difference=1.0, own=0.8, lead=0.8, gaps=0.4),
+    Design("AB", 12, 8, difference=1.0, listener_sd=0.8, item_sd=0.8),
+    Design("AB", 24, 12, difference=1.0, listener_sd=0.8, item_sd=0.8),
+    Design("AB", 20, 4, difference=1.0, listener_sd=0.8, item_sd=0.8),
+    Design("AB", 16, 12, difference=1.0, listener_sd=0.8, item_sd=0.8, gaps=0.4),
     Design("four systems", 12, 8, systems=4),
     Design("sweep: takes 8 : 3, sd 1 : 4", 11, 1, difference=4.0, noise=(1.0, 4.0)),
-    Design("sweep: 8 texts, 3 levels", 4, 8, difference=0.8, own=0.0),
-    Design("MOS", 24, 12, heard=4),
-    Design("MOS", 60, 40, heard=10),
-    Design("MOS", 24, 12, heard=6, gaps=0.2),
-    Design("CMOS", 30, 20, heard=8),
-    Design("AB", 30, 20, difference=1.0, own=0.8, lead=0.8, heard=8),
-    Design("four systems", 24, 12, systems=4, heard=4),
+    Design("sweep: 8 texts, 3 levels", 4, 8, difference=0.8, listener_sd=0.0),
+    Design("MOS", 24, 12, items_per_listener=4),
+    Design("MOS", 60, 40, items_per_listener=10),
+    Design("MOS", 24, 12, items_per_listener=6, gaps=0.2),
+    Design("CMOS", 30, 20, items_per_listener=8),
+    Design("AB", 30, 20, difference=1.0, listener_sd=0.8, item_sd=0.8, items_per_listener=8),
+    Design("four systems", 24, 12, systems=4, items_per_listener=4),
 )
 GRIDS = ((2,), (4,), (6,), (2, 2), (3, 2), (5, 2), (3, 3), (6, 4), (2, 2, 2), (4, 3, 2), (6, 2, 2))
 TAKES = (1, 2, 3, 4)
@@ -113,7 +116,9 @@ def ratings(design: Design, rng: np.random.Generator, difference: float, count: 
         middle, scale, ends = 3.0, 0.4, (1, 5)
     level = middle + rng.normal(0, scale, (shape[0], 1)) + rng.normal(0, scale, (1, shape[1]))
     spread = np.resize(design.noise, count)[:, None, None]
-    interactions = rng.normal(0, design.own, (count, shape[0], 1)) + rng.normal(0, design.lead, (count, 1, shape[1]))
+    interactions = rng.normal(0, design.listener_sd, (count, shape[0], 1)) + rng.normal(
+        0, design.item_sd, (count, 1, shape[1])
+    )
     table = level + interactions / math.sqrt(2) + spread * rng.standard_normal((count, *shape))
     table[0] += difference
     rounded: np.ndarray[Any, Any] = np.clip(np.rint(table), *ends)
@@ -127,7 +132,7 @@ def answers(design: Design, rng: np.random.Generator, difference: float) -> np.n
         differences: np.ndarray[Any, Any] = better - baseline
         return differences
     shape = design.listeners, design.items
-    lead = difference + rng.normal(0, design.own, (shape[0], 1)) + rng.normal(0, design.lead, (1, shape[1]))
+    lead = difference + rng.normal(0, design.listener_sd, (shape[0], 1)) + rng.normal(0, design.item_sd, (1, shape[1]))
     if design.kind == "AB":
         chosen: np.ndarray[Any, Any] = (lead + rng.logistic(size=shape) > 0).astype(float)
         return chosen
@@ -137,12 +142,12 @@ def answers(design: Design, rng: np.random.Generator, difference: float) -> np.n
 
 def assign_items(design: Design, rng: np.random.Generator) -> np.ndarray[Any, Any]:
     """Assign items to listeners; return a boolean array, shape (listeners, items)."""
-    if not design.heard:
+    if not design.items_per_listener:
         return np.ones((design.listeners, design.items), bool)
     seed = int(rng.integers(16))  # few seeds, since blocks are slow to build and cached
     table = np.zeros((design.listeners, design.items), bool)
     for listener in range(design.listeners):
-        table[listener, list(block_of(listener, design.items, design.heard, seed))] = True
+        table[listener, list(block_of(listener, design.items, design.items_per_listener, seed))] = True
     return table
 
 
@@ -178,7 +183,7 @@ def sweep(design: Design, rng: np.random.Generator, difference: float) -> Outcom
         return table.frame["p"][0], row["low"], row["high"]
     shape = design.items, 3, design.listeners
     text, level, _ = (axis.ravel() for axis in np.indices(shape))
-    lead = rng.normal(0, 1, (shape[0], 1, 1)) + rng.normal(0, design.lead, (*shape[:2], 1))
+    lead = rng.normal(0, 1, (shape[0], 1, 1)) + rng.normal(0, design.item_sd, (*shape[:2], 1))
     values = lead + difference * (np.arange(3) == 1)[None, :, None] + rng.normal(0, design.noise[0], shape)
     frame = pd.DataFrame({"level": level, "text": text, "f0": values.ravel()})
     table = effects(frame, "level", "f0", blocks="text")
@@ -190,7 +195,7 @@ def truth(design: Design, rng: np.random.Generator) -> float:
     """Estimate the true difference after rounding and clipping."""
     if design.kind.startswith("sweep"):
         return design.difference
-    large = Design(design.kind, 1500, 1500, own=design.own, lead=design.lead, noise=design.noise)
+    large = Design(design.kind, 1500, 1500, listener_sd=design.listener_sd, item_sd=design.item_sd, noise=design.noise)
     draws = answers if design.systems == 2 else (lambda *arguments: np.subtract(*ratings(*arguments)))
     return float(np.mean([draws(large, rng, design.difference).mean() for _ in range(4)]))
 

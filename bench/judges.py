@@ -88,7 +88,7 @@ def units(text: str) -> list[Any]:
     """
     if teaching.language_of(text) == "zh":
         parts = read(normalize(text, ("zh",)).text)
-        return [part.phones for part in parts if isinstance(part, Syllable)]
+        return [item.phones for item in parts if isinstance(item, Syllable)]
     return re.findall(r"[a-z]+", normalize(text).text.lower().replace("-", " ").replace("'", ""))
 
 

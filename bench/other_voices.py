@@ -94,10 +94,10 @@ class Theirs:
             sys.exit("the process of the original package ended; see its errors above")
         return line
 
-    def say(self, **asked: str) -> list[float]:
+    def say(self, **fields: str) -> list[float]:
         """Synthesize; return the time to first audio, the total time, and the audio duration, in seconds."""
         assert self._process.stdin is not None  # noqa: S101 - a pipe
-        print(json.dumps(asked), file=self._process.stdin, flush=True)
+        print(json.dumps(fields), file=self._process.stdin, flush=True)
         result: list[float] = json.loads(self._line())
         return result
 

@@ -7,8 +7,8 @@
 
 A result is the last line that a benchmark prints, with the command and the date. The text above a table is the first
 paragraph of the benchmark's docstring. Other pages refer to single figures by their path in a result, as
-`<!-- figure speed/peak_mib -->484 MiB<!-- / -->`; the text between the comments is generated. A test fails if a page is out
-of date.
+`<!-- figure speed/peak_mib -->484 MiB<!-- / -->`; the text between the comments is generated. A path that ends in /percent
+formats a rate in percent. A test fails if a page is out of date.
 """
 
 from __future__ import annotations
@@ -165,6 +165,12 @@ def _value(name: str, value: Any) -> str:
     return "" if value is None else f"{_number(value)}{unit}"
 
 
+def _percent(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"{100 * value['value']:.1f} % ({100 * value['low']:.1f} to {100 * value['high']:.1f})"
+    return f"{100 * value:.0f} %"
+
+
 def _number(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -193,9 +199,11 @@ def filled(text: str, results: Mapping[str, Mapping[str, Any]]) -> str:
         if name not in results:
             return match[0]
         value: Any = results[name]
-        for key in path:
+        rate = path[-1:] == ["percent"]
+        for key in path[: len(path) - rate]:
             value = value[key]
-        return f"{match[1]}{_value(': '.join(path), value)}{match[4]}"
+        text = _percent(value) if rate else _value(": ".join(path), value)
+        return f"{match[1]}{text}{match[4]}"
 
     return _FIGURE.sub(replace, text)
 

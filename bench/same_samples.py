@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 
 Samples = NDArray[np.float64]
 
-SHORT = "The birch canoe slid on the smooth planks."
-LONG = (
+SENTENCE = "The birch canoe slid on the smooth planks."
+PASSAGE = (
     "Rice is often served in round bowls, and the juice of lemons makes fine punch. "
     "The box was thrown beside the parked truck while the hogs were fed chopped corn. "
     "Four hours of steady work faced us, so we packed a large lunch. "
@@ -59,37 +59,37 @@ def requests(presets: list[str], references: dict[str, Any]) -> dict[str, tuple[
     independent = {**segments, "condition_on_previous_chunks": False}
     second_preset = presets[1 % len(presets)]
     result: dict[str, tuple[str, dict[str, Any]]] = {
-        **{f"preset {name}": (SHORT, {"voice": name}) for name in presets[:6]},
-        **{f"seed {seed}": (SHORT, {"seed": seed}) for seed in (0, 2**40 + 3)},
-        **{f"s1 {name}": (SHORT, {"model": "s1", "voice": name}) for name in presets[:2]},
-        **{f"latency {name}": (SHORT, {"latency": name}) for name in ("low", "balanced", "normal")},
+        **{f"preset {name}": (SENTENCE, {"voice": name}) for name in presets[:6]},
+        **{f"seed {seed}": (SENTENCE, {"seed": seed}) for seed in (0, 2**40 + 3)},
+        **{f"s1 {name}": (SENTENCE, {"model": "s1", "voice": name}) for name in presets[:2]},
+        **{f"latency {name}": (SENTENCE, {"latency": name}) for name in ("low", "balanced", "normal")},
         "s1 low": (ODD, {"model": "s1", "latency": "low"}),
-        **{f"temperature {t}": (SHORT, {"temperature": t}) for t in (0.0, 0.2, 1.0)},
-        "s1 temperature 0": (SHORT, {"model": "s1", "temperature": 0.0}),
-        **{f"top_p {p}": (SHORT, {"top_p": p, "temperature": 1.0}) for p in (0.1, 1.0)},
-        **{f"repetition_penalty {r}": (SHORT, {"repetition_penalty": r}) for r in (0.8, 2.0)},
-        "max_new_tokens": (LONG, {**segments, "max_new_tokens": 40}),
-        "long": (LONG, segments),
-        "long low": (LONG, {**segments, "latency": "low", "voice": second_preset}),
-        "long s1": (LONG, {**segments, "model": "s1"}),
-        "apart": (LONG, independent),
-        "apart s1": (LONG, {**independent, "model": "s1"}),
-        "early stop": (LONG, {**independent, "early_stop_threshold": 0.5}),
-        "early stop low": (LONG, {**independent, "early_stop_threshold": 0.3, "latency": "low"}),
-        "speed": (SHORT, {"speed": 1.4}),
-        "volume": (SHORT, {"volume": -6.0, "speed": 0.8}),
+        **{f"temperature {t}": (SENTENCE, {"temperature": t}) for t in (0.0, 0.2, 1.0)},
+        "s1 temperature 0": (SENTENCE, {"model": "s1", "temperature": 0.0}),
+        **{f"top_p {p}": (SENTENCE, {"top_p": p, "temperature": 1.0}) for p in (0.1, 1.0)},
+        **{f"repetition_penalty {r}": (SENTENCE, {"repetition_penalty": r}) for r in (0.8, 2.0)},
+        "max_new_tokens": (PASSAGE, {**segments, "max_new_tokens": 40}),
+        "long": (PASSAGE, segments),
+        "long low": (PASSAGE, {**segments, "latency": "low", "voice": second_preset}),
+        "long s1": (PASSAGE, {**segments, "model": "s1"}),
+        "apart": (PASSAGE, independent),
+        "apart s1": (PASSAGE, {**independent, "model": "s1"}),
+        "early stop": (PASSAGE, {**independent, "early_stop_threshold": 0.5}),
+        "early stop low": (PASSAGE, {**independent, "early_stop_threshold": 0.3, "latency": "low"}),
+        "speed": (SENTENCE, {"speed": 1.4}),
+        "volume": (SENTENCE, {"volume": -6.0, "speed": 0.8}),
         "odd": (ODD, {"voice": second_preset}),
         "as written": ("Room seven, second floor.", {"normalize": False}),
-        "mp3": (SHORT, {"format": "mp3"}),
-        "opus": (SHORT, {"format": "opus", "sample_rate": 48000}),
-        "rate 16000": (SHORT, {"sample_rate": 16000}),
+        "mp3": (SENTENCE, {"format": "mp3"}),
+        "opus": (SENTENCE, {"format": "opus", "sample_rate": 48000}),
+        "rate 16000": (SENTENCE, {"sample_rate": 16000}),
         "chinese": (CHINESE, {}),
         "chinese s1": (CHINESE, {"model": "s1", "voice": second_preset}),
         "mixed": (MIXED, {}),
     }
     for name, reference in references.items():
-        result[f"clone {name}"] = (SHORT, reference)
-    result["clone s1"] = (SHORT, {**references["one"], "model": "s1"})
+        result[f"clone {name}"] = (SENTENCE, reference)
+    result["clone s1"] = (SENTENCE, {**references["one"], "model": "s1"})
     result["clone chinese"] = (CHINESE, references["one"])
     return result
 
@@ -138,9 +138,9 @@ def references_of(lab: Any, source: Any, second: Any) -> dict[str, dict[str, Any
     high, low = shifted(source.samples, 1.12), shifted(second.samples, 0.9)
 
     def reference(samples: Samples) -> Any:
-        return ReferenceAudio(audio=wav(samples, source.rate), text=LONG)
+        return ReferenceAudio(audio=wav(samples, source.rate), text=PASSAGE)
 
-    stored = lab.create_voice("Kept", [wav(low, source.rate)], texts=[LONG])
+    stored = lab.create_voice("Kept", [wav(low, source.rate)], texts=[PASSAGE])
     return {
         "one": {"references": [reference(high)]},
         "two": {"references": [reference(high), reference(low)]},
@@ -158,7 +158,7 @@ def render() -> dict[str, Any]:
 
         with vl.connect() as lab:
             presets = [voice.id for voice in lab.voices]
-            source, second = (lab.speak(LONG, voice=presets[index], seed=seed) for index, seed in ((0, 5), (-1, 6)))
+            source, second = (lab.speak(PASSAGE, voice=presets[index], seed=seed) for index, seed in ((0, 5), (-1, 6)))
             all_requests = requests(presets, references_of(lab, source, second))
 
             def speak(name: str) -> dict[str, Any]:

@@ -108,7 +108,9 @@ class Turns:
             "throughput": {
                 "one_stream": summarize(self.single),
                 f"streams_{STREAMS}": summarize(self.concurrent),
-                "ratio": summarize([many / single for single, many in zip(self.single, self.concurrent, strict=True)]),
+                "ratio": summarize(
+                    [concurrent / single for single, concurrent in zip(self.single, self.concurrent, strict=True)]
+                ),
             },
         }
 

@@ -15,7 +15,7 @@ import systems
 from machine import machine, report
 from numpy.typing import NDArray
 
-from voicelab.asr.transcripts import Aligner
+from voicelab.asr.alignment import Aligner
 
 LIMIT = 0.7
 FOREIGN_TEXTS = (

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from voicelab.asr.transcripts import Aligner, PocketRecognizer
+from voicelab.asr.alignment import Aligner
+from voicelab.asr.recognizers import PocketRecognizer
 from voicelab.backends import phonemes
 from voicelab.backends.kokoro import package_graph
 from voicelab.errors import WeightsError

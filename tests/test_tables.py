@@ -20,7 +20,7 @@ from tests.listening.test_votes import vote_all
 from tests.tones import ToneBackend
 from voicelab.listening import recompute
 from voicelab.listening.design import ListeningTest
-from voicelab.listening.results import analyse
+from voicelab.listening.results import analyze
 from voicelab.listening.votes import Ballot
 from voicelab.recordings import recordings_of
 from voicelab.tables import csv_bytes, restore_texts
@@ -88,7 +88,7 @@ def test_a_report_is_computed_anew_though_names_are_formulas(tmp_path: Path, kin
                 name,
                 lambda _: {"A": float(draw.integers(1, 6))} if kind == "MOS" else {"choice": "AB"[draw.integers(2)]},
             )
-        folder = analyse(test, ballot).report().save(tmp_path / "report")
+        folder = analyze(test, ballot).report().save(tmp_path / "report")
     for name in ("votes.csv", "figures.csv"):
         assert not any(_runs(cell) for row in _cells((folder / name).read_bytes()) for cell in row)
     lines: list[str] = []

@@ -1,1 +1,1 @@
-"""How the embedded voice is made, from nothing: ``python -m training`` (see README.md here)."""
+"""Training of the embedded voice: ``python -m training`` (see README.md)."""

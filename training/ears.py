@@ -33,7 +33,7 @@ RATE = 16_000
 WHISPER_SHA256 = "d01c3014881c9c6f3133c182f3d2887eb6ca1c789a7538c5c007196857a0a6a9"
 ENVIRONMENT, VARIABLE = Path("build/judges/bin/python"), "VOICELAB_JUDGES"
 JUDGES = ("whisper", "opinion")
-QUICK = ("quick",)
+FAST_ASR = ("quick",)
 """Only Whisper, in int8 with greedy decoding: for filtering, not for published figures."""
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from training.ears import QUICK, Evaluators
+from training.ears import FAST_ASR, Evaluators
 from training.kokoro import MARKS, RATE, STRESS, phonemes
 from training.render import Rendering, load_shard
 
@@ -60,7 +60,7 @@ def listen(folder: Path, python: Path | None = None) -> str:
     """Evaluate every shard in ``folder/speech`` without verdicts."""
     pending = [p for p in sorted((folder / "speech").glob("?????.npz")) if not verdicts_of(p).exists()]
     if pending:
-        with Evaluators(python, QUICK) as evaluators:
+        with Evaluators(python, FAST_ASR) as evaluators:
             for shard in pending:
                 _evaluate(shard, evaluators)
     lines = [

@@ -36,7 +36,7 @@ from .takes.collection import collect as collect
 from .takes.comparison import Comparison as Comparison, compare as compare
 from .sweeps.knobs import KnobCheck as KnobCheck
 from .listening.design import ListeningTest as ListeningTest
-from .listening.results import analyse as analyse
+from .listening.results import analyze as analyze
 from .listening.study import Question as Question, Study as Study
 from .listening.votes import Ballot as Ballot
 from .metrics.measure import measure as measure, measure_rows as measure_rows
@@ -65,7 +65,7 @@ from .takes.table import TakeTable as TakeTable
 from .views.listening import listen as listen
 from .views.notebook import progress as progress
 from .views.plots import save_figure as save_figure
-from .asr.transcripts import align_words as align_words
+from .asr.alignment import align_words as align_words
 
 __all__: list[str]
 

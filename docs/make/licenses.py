@@ -33,15 +33,15 @@ def page() -> str:
         if match is None:
             continue
         try:
-            said = license_of(metadata(match[1]))
+            stated = license_of(metadata(match[1]))
         except PackageNotFoundError:
-            said = "not installed where this page was made"
-        rows.append(f"| {match[1]} | {match[2]} | {said.replace('|', '/')} |")
+            stated = "not installed where this page was made"
+        rows.append(f"| {match[1]} | {match[2]} | {stated.replace('|', '/')} |")
     lines = [
         "# Licenses of dependencies",
         "",
-        "What each package in `constraints.txt` says of itself; `make constraints` writes this page from an environment for",
-        "development. Nobody needs all of them: README says which extra brings what. Extras that are not in that environment",
+        "The license stated by each package in `constraints.txt`; `make constraints` writes this page in a development",
+        "environment. The page on installation lists the extras that need them. Extras outside that environment",
         "(`pesq`, `speaker`, `praat`, `world`, `whisper`, `distillmos`) are under the terms of their packages; Praat is GPL.",
         "`make sbom` writes a bill of materials in CycloneDX form.",
         "",

@@ -7,7 +7,7 @@ import pytest
 
 from tests.noises import KINDS, noisy, segmental_snr, si_sdr, spectral_distance
 from tests.speechlike import RATE, speechlike
-from tests.voices.conftest import Spoken
+from tests.utterances import Utterance
 from voicelab.audio.denoise import enhance, survey
 from voicelab.audio.samples import Samples
 
@@ -83,25 +83,25 @@ def test_noisy_speech_comes_nearer_to_the_clean(clean: Samples, kind: str, snr: 
     assert spectral_distance(clean, after, RATE) < spectral_distance(clean, before, RATE)
 
 
-def test_clean_speech_is_left_alone(clean: Samples, spoken: tuple[Spoken, ...]) -> None:
+def test_clean_speech_is_left_alone(clean: Samples, utterances: tuple[Utterance, ...]) -> None:
     assert si_sdr(clean, enhance(clean, RATE)) > 25
-    for one in spoken:
+    for one in utterances:
         after = enhance(one.samples, one.rate)
         assert si_sdr(one.samples, after) > 35
         assert spectral_distance(one.samples, after, one.rate) < 1.5
 
 
-def test_a_spoken_voice_comes_nearer_too(spoken: tuple[Spoken, ...]) -> None:
+def test_a_spoken_voice_comes_nearer_too(utterances: tuple[Utterance, ...]) -> None:
     for number, kind in enumerate(KINDS):
-        one = spoken[number % len(spoken)]
+        one = utterances[number % len(utterances)]
         before = noisy(one.samples, one.rate, kind, 8)
         after = enhance(before, one.rate)
         assert si_sdr(one.samples, after) > si_sdr(one.samples, before) + 4
         assert segmental_snr(one.samples, after) > segmental_snr(one.samples, before) + 4
 
 
-def test_speech_without_a_pause_is_not_taken_for_noise(spoken: tuple[Spoken, ...]) -> None:
-    for one in spoken:
+def test_speech_without_a_pause_is_not_taken_for_noise(utterances: tuple[Utterance, ...]) -> None:
+    for one in utterances:
         whole = one.samples[: one.samples.size // 882 * 882].reshape(-1, 882)
         power = np.mean(np.square(whole), axis=1)
         unpaused = whole[power > 0.002 * power.max()].reshape(-1)

@@ -32,6 +32,13 @@ def test_filling_in_single_figures() -> None:
         page.filled(text, {"speed": {}})
 
 
+def test_rates_in_percent() -> None:
+    figures = {"wer": {"value": 0.042, "low": 0.031, "high": 0.054}, "first": 0.46}
+    text = "<!-- figure voice/wer/percent --><!-- / -->, <!-- figure voice/first/percent --><!-- / -->"
+    numbers = re.sub("<.*?>", "", page.filled(text, {"voice": figures}))
+    assert numbers == "4.2 % (3.1 to 5.4), 46 %"
+
+
 def test_suite_has_every_benchmark() -> None:
     assert {"speed", "voice", "parameters", "samples"} <= set(page.SUITE)
     for name, (file, *_) in page.SUITE.items():

@@ -36,7 +36,7 @@ KINDS = """(root) => {
   const kinds = new Map();
   for (const node of [root, ...root.querySelectorAll(able)]) {
     if (node.disabled || !node.checkVisibility({ visibilityProperty: true }) || node.type === "file") continue;
-    if (node !== root && (node.tabIndex < 0 && !node.matches("button, input"))) continue;
+    if (node === root ? !node.hasAttribute("tabindex") : node.tabIndex < 0 && !node.matches("button, input")) continue;
     const role = node.getAttribute("role") ?? "";
     const kind = [node.tagName.toLowerCase(), node.type ?? "", role, node.classList[0] ?? ""].join(" ");
     if (kinds.has(kind)) continue;

@@ -20,7 +20,7 @@ from tests.browser.test_listening import TEST, go_on, hear_all
 from tests.listening.test_design import listening_test
 from tests.listening.test_study import QUESTIONS
 from voicelab.listening.design import Kind
-from voicelab.listening.results import analyse
+from voicelab.listening.results import analyze
 from voicelab.listening.study import Study, check_answer
 from voicelab.listening.votes import Ballot
 from voicelab.views.listening import listening_page
@@ -244,7 +244,7 @@ def test_a_study_without_a_server(browser: Browser, tmp_path: Path, by: str) -> 
         assert len(study.finished(ballot)) == 1
         assert [vote.plays > 0 for vote in ballot.votes()] == [True, True]
         assert ballot.people()["questionnaire.age"].tolist() == [31]
-        assert analyse(study.test, ballot).listeners == 1
+        assert analyze(study.test, ballot).listeners == 1
         answers = json.loads(taken[0])
         for wrong in ("[]", "{}", json.dumps({**answers, "votes": [3]})):
             (tmp_path / "wrong.json").write_text(wrong)

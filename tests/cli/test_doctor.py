@@ -67,7 +67,7 @@ def test_a_transcript_without_errors_and_none_are_well(run: Any, monkeypatch: py
         def recognise(self, samples: object, rate: int) -> str:
             return "the birch canoe slid on the smooth planks"
 
-    monkeypatch.setattr("voicelab.asr.transcripts.default_recognizer", Exact)
+    monkeypatch.setattr("voicelab.asr.recognizers.default_recognizer", Exact)
     done = run.well("doctor")
     assert "WARNING" not in done.stdout
     assert done.stdout.splitlines()[-1] == "all is well"
@@ -215,7 +215,7 @@ def test_every_file_of_the_weights_has_a_digest() -> None:
     [
         ("", "pocketsphinx", "it writes transcripts that are missing"),
         ("none", "none", "as asked for"),
-        ("siri", "siri", "should be pocketsphinx, faster-whisper"),
+        ("siri", "siri", "must be pocketsphinx, faster-whisper"),
         ("faster-whisper:nowhere", "faster-whisper:nowhere", "cannot be had"),
     ],
 )

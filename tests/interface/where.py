@@ -36,7 +36,7 @@ _BEGINNINGS: dict[tuple[str, ...], str] = {
     ("service/app.py",): "4.2- D-10 D-11 D-4",
     ("service/requests.py",): "4.2-2 4.3-3 7.1/401:meaning D-12 D-13 D-9",
     ("service/requests.py", "voices/intake.py"): "4.2/voices: D-18",
-    ("asr/transcripts.py",): "4.2/texts:recognised",
+    ("asr/recognizers.py",): "4.2/texts:recognised",
     ("audio/denoise.py",): "4.2/enhance_audio_quality:meaning",
     ("service/app.py", "backends/wire.py"): "4.3-",
     ("service/requests.py", "service/keys.py", "backends/caller.py"): "5-",

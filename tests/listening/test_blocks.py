@@ -15,7 +15,7 @@ from tests.listening.test_design import listening_test, sound
 from voicelab.errors import ArgumentError
 from voicelab.listening.blocks import block_of, check_connected
 from voicelab.listening.design import KINDS, Kind, ListeningTest
-from voicelab.listening.results import analyse
+from voicelab.listening.results import analyze
 
 
 @pytest.mark.parametrize(("items", "size"), [(7, 3), (12, 4), (20, 6), (40, 10), (5, 1)])
@@ -123,7 +123,7 @@ def simulated(test: ListeningTest, listeners: int, rng: np.random.Generator) -> 
 def type1(listeners: int, items: int, size: int, sets: int) -> float:
     test = replace(listening_test("MOS", items=items), per_listener=size)
     rng = np.random.default_rng(1)
-    results = [analyse(test, simulated(test, listeners, rng)) for _ in range(sets)]
+    results = [analyze(test, simulated(test, listeners, rng)) for _ in range(sets)]
     return float(np.mean([result.crossed["a", "b"].p <= 0.05 for result in results]))
 
 

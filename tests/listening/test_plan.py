@@ -13,7 +13,7 @@ from tests.listening.test_votes import vote_all
 from tests.tones import there
 from voicelab.errors import ArgumentError, StoreError
 from voicelab.listening.plan import Plan
-from voicelab.listening.results import analyse
+from voicelab.listening.results import analyze
 from voicelab.listening.votes import Ballot
 
 FIELDS: dict[str, Any] = {"hypothesis": 'a is "better"\nthan b', "primary": ("a", "b"), "listeners": 6}
@@ -35,7 +35,7 @@ def test_a_plan_that_was_changed_is_refused(tmp_path: Path) -> None:
     text = path.read_text()
     path.write_text(text.replace("listeners = 6", "listeners = 5"))
     with pytest.raises(StoreError, match="changed after it was registered"):
-        analyse(listening_test("MOS"), Ballot(listening_test("MOS"), tmp_path / "v").frame(), plan=path)
+        analyze(listening_test("MOS"), Ballot(listening_test("MOS"), tmp_path / "v").frame(), plan=path)
     path.write_text("nonsense")
     with pytest.raises(StoreError, match="cannot be read as a plan"):
         Plan.load(path)
@@ -64,7 +64,7 @@ def test_the_planned_test_is_kept_apart_and_departures_are_named(tmp_path: Path)
     test = listening_test("MOS", "abc", items=5)
     plan = test.register(tmp_path / "plan.toml", **FIELDS)
     votes = study("MOS")
-    result = analyse(test, votes.votes.drop(columns="counts"), plan=tmp_path / "plan.toml")
+    result = analyze(test, votes.votes.drop(columns="counts"), plan=tmp_path / "plan.toml")
     outcome = there(result.outcome)
     assert outcome.departures == ()
     # One-sided, of the pair that was named alone: no correction for the others.
@@ -77,7 +77,7 @@ def test_the_planned_test_is_kept_apart_and_departures_are_named(tmp_path: Path)
         for name in ("Ada", "Ben"):
             vote_all(ballot, name)
         late = replace(plan, registered="2999-01-01T00:00:00.000+00:00")
-        departures = there(analyse(other, ballot, plan=late).outcome)
+        departures = there(analyze(other, ballot, plan=late).outcome)
     said = " | ".join(departures.departures)
     for wanted in ("seed was 0 and is 3", "6 listeners were to count, and 2 do", "before the plan was registered",
                    "an exact test replaces the crossed model"):  # fmt: skip
@@ -85,7 +85,7 @@ def test_the_planned_test_is_kept_apart_and_departures_are_named(tmp_path: Path)
     assert departures.p == 1.0
     assert not departures.holds
     lone = votes.votes.drop(columns="counts").query("item == 's1'")
-    untested = there(analyse(test, lone, plan=plan).outcome)
+    untested = there(analyze(test, lone, plan=plan).outcome)
     assert untested.p is None
     assert not untested.holds
     assert "the crossed analysis cannot be made of these votes, so nothing is confirmed" in str(untested)
@@ -98,7 +98,7 @@ def test_unanimous_answers_are_tested_exactly_as_registered(kind: Any) -> None:
 
     def outcome(**fields: Any) -> Any:
         plan = Plan(**{**FIELDS, "listeners": 24, "design": test.to_record(), **fields})
-        return there(analyse(test, votes, plan=plan).outcome)
+        return there(analyze(test, votes, plan=plan).outcome)
 
     exact = 0.5 ** (288 if kind == "ABX" else 12)
     better = outcome()
@@ -122,7 +122,7 @@ def test_claims_in_either_direction(kind: Any) -> None:
     null = 0.5 if kind == "AB" else 0.0
 
     def p(**fields: Any) -> float:
-        outcome = there(analyse(test, votes, plan=Plan(**{**FIELDS, **fields})).outcome)
+        outcome = there(analyze(test, votes, plan=Plan(**{**FIELDS, **fields})).outcome)
         return there(outcome.p)
 
     above = crossed.p_above(null)
@@ -135,7 +135,7 @@ def test_claims_in_either_direction(kind: Any) -> None:
     both = max(crossed.p_above(null - 0.3), 1 - crossed.p_above(null + 0.3))
     assert p(claim="equivalent", margin=0.3) == pytest.approx(both)
     assert p(claim="equivalent", margin=0.3, primary=("b", "a")) == pytest.approx(both)
-    turned = there(there(analyse(test, votes, plan=Plan(**{**FIELDS, "primary": ("b", "a")})).outcome).test).estimate
+    turned = there(there(analyze(test, votes, plan=Plan(**{**FIELDS, "primary": ("b", "a")})).outcome).test).estimate
     assert turned.value == pytest.approx(2 * null - crossed.estimate.value)
     assert turned.low == pytest.approx(2 * null - crossed.estimate.high)
 
@@ -144,5 +144,5 @@ def test_right_answers_have_no_direction() -> None:
     result = study("ABX")
     test, votes = listening_test("ABX", "abc", items=5), result.votes.drop(columns="counts")
     for pair in (("a", "b"), ("b", "a")):
-        outcome = there(analyse(test, votes, plan=Plan(**{**FIELDS, "primary": pair})).outcome)
+        outcome = there(analyze(test, votes, plan=Plan(**{**FIELDS, "primary": pair})).outcome)
         assert outcome.p == pytest.approx(result.crossed["a", "b"].p)

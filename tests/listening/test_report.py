@@ -23,7 +23,7 @@ from voicelab.listening import recompute
 from voicelab.listening.design import REFERENCE, Kind, Trial
 from voicelab.listening.plan import Plan
 from voicelab.listening.report import ListeningReport
-from voicelab.listening.results import ListeningResult, analyse
+from voicelab.listening.results import ListeningResult, analyze
 from voicelab.listening.study import BlindStudy
 from voicelab.listening.votes import Ballot
 from voicelab.stats import SignTest, crossed_mean
@@ -60,7 +60,7 @@ def study(kind: Kind, systems: str = "abc") -> ListeningResult:
     with TemporaryDirectory() as folder, Ballot(test, Path(folder) / "votes.sqlite3") as ballot:
         for number in range(6):
             vote_all(ballot, f"listener {number}", vote)
-        return analyse(test, ballot)
+        return analyze(test, ballot)
 
 
 @pytest.mark.parametrize("kind", ["MOS", "MUSHRA", "CMOS", "AB", "ABX"])
@@ -104,7 +104,7 @@ def test_every_number_of_the_text_is_a_figure(kind: Kind, systems: str) -> None:
 def test_what_was_registered_is_computed_anew(tmp_path: Path, kind: Kind, primary: tuple[str, str]) -> None:
     votes = study(kind).votes.drop(columns="counts")
     plan = Plan("as good", primary, listeners=6, claim="not worse", margin=0.2)
-    report = analyse(listening_test(kind, "abc", items=5), votes, plan=plan).report()
+    report = analyze(listening_test(kind, "abc", items=5), votes, plan=plan).report()
     folder = report.save(tmp_path / "report")
     lines: list[str] = []
     assert recompute.main(folder, lines.append) == 0, "".join(lines)
@@ -129,7 +129,7 @@ def test_exact_tests_of_unanimous_answers_are_computed_anew(
             votes = votes.assign(chosen=np.where(own, "b", "a"), other=np.where(own, "a", "b"), right=~own)
         votes = votes[~((votes["listener"] == "listener 5") & (votes["item"] == "s3"))]
     plan = Plan("ahead", ("b", "a"), listeners=9, claim=claim, margin=0.2 if claim == "equivalent" else None)
-    result = analyse(listening_test(kind, "ab", items=7), votes, plan=plan)
+    result = analyze(listening_test(kind, "ab", items=7), votes, plan=plan)
     # A logistic model shrinks listeners' logits, and has residual variance where a linear one has none.
     exact = constant == "all" or "rating" in votes
     assert isinstance(result.crossed["a", "b"], SignTest) == exact
@@ -210,7 +210,7 @@ def test_practice_is_told_of_where_there_was_some(tmp_path: Path) -> None:
     with Ballot(test, tmp_path / "votes") as ballot:
         for number in range(3):
             vote_all(ballot, str(number), lambda trial: {"A": 3 + int(trial.id[-1]) % 2})
-        text = analyse(test, ballot).report().text
+        text = analyze(test, ballot).report().text
     assert "3 sentences, after 2 trials of practice whose answers were not kept." in text
     assert "training before the test" not in text
 
@@ -227,8 +227,8 @@ def test_answers_of_listeners_and_their_headphones_are_counted(tmp_path: Path) -
             for _ in range((0, 1, 2, 0, 0, 0)[person]):
                 state = page.step(state["listener"], "headphones", deaf)
             reach(page, state)
-        result = analyse(study.test, ballot)
-        merged = analyse(study.test, ballot.frame().merge(ballot.people(), on="listener"))
+        result = analyze(study.test, ballot)
+        merged = analyze(study.test, ballot.frame().merge(ballot.people(), on="listener"))
     # Some fail the check that is a sound in noise, for "A" is always chosen.
     left = len(result.excluded)
     report = result.report()
@@ -276,7 +276,7 @@ def test_what_p808_asks_of_listeners_is_stated_or_named_as_not_collected(tmp_pat
             vote_all(ballot, name, vote)
         votes = ballot.frame()
     votes.loc[0, "plays"] = 0
-    text = analyse(test, votes).report().text
+    text = analyze(test, votes).report().text
     assert "4 of 6 answers were right; who failed more than 25% is left out" in text
     assert "careless: failed 2 of 2 attention checks" in text
     assert "each clip has 2 to 2 votes that count (median 2)" in text
@@ -302,5 +302,5 @@ def test_names_are_text_in_the_page(tmp_path: Path) -> None:
          "seconds": 1.0, "plays": 1, "system": system, "rating": 3.0 + (n % 2)}
         for n, (item, system) in enumerate((item, system) for item in test.items for system in "ab")
     ]  # fmt: skip
-    page = analyse(test, pd.DataFrame(rows)).report().html
+    page = analyze(test, pd.DataFrame(rows)).report().html
     assert "<b>Ada" not in page

@@ -12,7 +12,7 @@ from scipy import stats
 from tests.listening.test_design import listening_test
 from tests.tones import there
 from voicelab.listening.design import ANCHORS, REFERENCE, Kind
-from voicelab.listening.results import ListeningResult, analyse
+from voicelab.listening.results import ListeningResult, analyze
 from voicelab.stats import binomial
 
 
@@ -53,7 +53,7 @@ def unanimous(kind: Kind, listeners: int, items: int, *, ahead: bool = True, aga
         chosen = np.arange(listeners * items).reshape(listeners, items) >= against
         table = choices(chosen).assign(kind=kind)
         table["right"] = table["chosen"] == "a"
-        return analyse(test, table)
+        return analyze(test, table)
     levels = {"a": 5.0, "b": 2.0 if ahead else 5.0, REFERENCE: 100.0, "anchor35": 1.0, "anchor70": 2.0}
     if kind == "CMOS":
         table = rated(kind, {"a": [2.0 * ahead] * listeners}, items).assign(against="b")
@@ -61,7 +61,7 @@ def unanimous(kind: Kind, listeners: int, items: int, *, ahead: bool = True, aga
         shown = levels if kind == "MUSHRA" else {"a": levels["a"], "b": levels["b"]}
         table = rated(kind, {name: [level] * listeners for name, level in shown.items()}, items)
     table.loc[: against - 1, "rating"] -= 5.0 if kind == "MOS" else 4.0
-    return analyse(test, table)
+    return analyze(test, table)
 
 
 @pytest.mark.parametrize("kind", ["AB", "CMOS", "MOS", "MUSHRA"])
@@ -96,7 +96,7 @@ def test_right_answers_throughout_are_exactly_binomial() -> None:
         count = listeners * items
         assert found.p == pytest.approx(stats.binomtest(count, count, alternative="greater").pvalue)
         assert found.estimate.low == pytest.approx(stats.binomtest(listeners, listeners).proportion_ci().low, abs=0.5)
-    wrong = analyse(listening_test("ABX"), choices(np.zeros((6, 6), bool)).assign(right=False)).crossed["a", "b"]
+    wrong = analyze(listening_test("ABX"), choices(np.zeros((6, 6), bool)).assign(right=False)).crossed["a", "b"]
     assert wrong.p == pytest.approx(1.0)
 
 
@@ -108,7 +108,7 @@ def test_answers_constant_by_listener_or_by_item_are_tested(constant: str, gaps:
     lost = table[constant].isin(against)
     table.loc[lost, ["chosen", "other"]] = ["b", "a"]
     table = table[~((table.index % 13 == 5) & gaps)]
-    found = analyse(listening_test("AB", items=12), table).crossed["a", "b"]
+    found = analyze(listening_test("AB", items=12), table).crossed["a", "b"]
     groups = [(table.chosen == "a").groupby(table[name]).mean() > 0.5 for name in ("listener", "item")]
     exact = max(stats.binomtest(int(own.sum()), len(own)).pvalue for own in groups)
     assert found.name.startswith("exact sign tests") == gaps
@@ -127,14 +127,14 @@ def test_of_sets_without_a_preference_few_are_significant_however_listeners_and_
     for _ in range(300):
         leans = rng.normal(0, 8, (7, 1)) + rng.normal(0, 8, (1, 6))
         table = choices(rng.random((7, 6)) < 1 / (1 + np.exp(-leans)))
-        hits += analyse(listening_test("AB", items=6), table).crossed["a", "b"].p <= 0.05
+        hits += analyze(listening_test("AB", items=6), table).crossed["a", "b"].p <= 0.05
     assert hits / 300 < 0.08
 
 
 def test_shares_of_listeners_are_tested_against_one_half() -> None:
     wins = [9, 8, 7, 9, 10, 4, 6, 8]
     table = choices([[number < count for number in range(10)] for count in wins])
-    found = analyse(listening_test("AB", items=10), table).tests["a", "b"]
+    found = analyze(listening_test("AB", items=10), table).tests["a", "b"]
     shares = np.array(wins) / 10
     # Counted by hand: the one share below one half is, of distances 1, 1, 2, 3, 3, 4, 4 and 5, among the least two.
     signs = np.array(np.meshgrid(*[[0, 1]] * 8)).reshape(8, -1)
@@ -147,7 +147,7 @@ def test_shares_of_listeners_are_tested_against_one_half() -> None:
 
 
 def test_votes_without_spread_between_listeners_still_have_that_within() -> None:
-    found = analyse(listening_test("AB", items=4), choices([[True] * 4] * 6)).tests["a", "b"]
+    found = analyze(listening_test("AB", items=4), choices([[True] * 4] * 6)).tests["a", "b"]
     assert found.p == pytest.approx(2 / 2**6)
     # Clopper and Pearson's for 24 of 24.
     assert found.estimate.low == pytest.approx(0.025 ** (1 / 24))
@@ -156,10 +156,10 @@ def test_votes_without_spread_between_listeners_still_have_that_within() -> None
 
 def test_one_vote_each_and_one_listener_alone_are_binomial() -> None:
     test = listening_test("AB", items=9)
-    each = analyse(test, choices([[True]] * 9 + [[False]] * 3))
+    each = analyze(test, choices([[True]] * 9 + [[False]] * 3))
     assert each.tests["a", "b"] == binomial(9, 12)
     assert each.notes == ("a against b: one sentence, so the result speaks of these sentences alone.",)
-    alone = analyse(test, choices([[True] * 8 + [False]]))
+    alone = analyze(test, choices([[True] * 8 + [False]]))
     assert alone.tests["a", "b"] == binomial(8, 9)
     assert alone.notes == ("a against b: one listener voted; the test is of that listener's votes alone.",)
 
@@ -177,14 +177,14 @@ def comparisons(means: Sequence[int], items: int = 20) -> pd.DataFrame:
 
 
 def test_comparisons_count_listeners_and_are_of_the_first_over_the_second() -> None:
-    found = analyse(listening_test("CMOS"), comparisons([2, 1, 2, 1]))
+    found = analyze(listening_test("CMOS"), comparisons([2, 1, 2, 1]))
     tested = found.tests["a", "b"]
     # Four signs fall in 16 ways.
     assert tested.p == 2 / 16
     assert tested.estimate.n == 4
     assert tested.estimate.value == -1.5
     assert found.scores["b against a"].value == 1.5
-    note = analyse(listening_test("CMOS"), comparisons([2])).notes[-1]
+    note = analyze(listening_test("CMOS"), comparisons([2])).notes[-1]
     assert note == "a against b: no test: it takes two listeners or more."
 
 
@@ -208,7 +208,7 @@ def test_so_few_listeners_that_nothing_can_be_shown(kind: Any, listeners: int, s
         "CMOS": lambda: comparisons([1] * listeners, 2),
         "MOS": lambda: rated("MOS", levels),
     }[kind]()
-    found = analyse(listening_test(kind, systems), table)
+    found = analyze(listening_test(kind, systems), table)
     told = [note for note in found.notes if "more listeners help, more sentences do not" in note]
     assert len(told) == (least is not None)
     assert all(f"Of {listeners} listeners" in note and str(least) in note for note in told)
@@ -222,7 +222,7 @@ ADDED = {REFERENCE: [100.0] * 6, **dict.fromkeys(ANCHORS, [20.0] * 6)}
 
 def test_what_mushra_adds_is_not_among_the_tests() -> None:
     test = listening_test("MUSHRA", "ab", items=3)
-    found = analyse(test, rated("MUSHRA", {**MUSHRA, **ADDED}))
+    found = analyze(test, rated("MUSHRA", {**MUSHRA, **ADDED}))
     assert set(found.scores) == {"a", "b", REFERENCE, *ANCHORS}
     assert list(found.tests) == [("a", "b")]
     assert found.p_holm["a", "b"] == found.tests["a", "b"].p == 2 / 2**6
@@ -231,12 +231,12 @@ def test_what_mushra_adds_is_not_among_the_tests() -> None:
     rng = np.random.default_rng(0)
     noisy = rated("MUSHRA", {**MUSHRA, **ADDED})
     noisy["rating"] += rng.uniform(-3, 0, len(noisy))
-    assert set(analyse(test, noisy).mixed_model().scores) == {"a", "b"}
+    assert set(analyze(test, noisy).mixed_model().scores) == {"a", "b"}
 
 
 def test_friedmans_test_of_mushra_is_of_the_systems() -> None:
     systems = {**MUSHRA, "c": [70.0, 60, 72, 81, 49, 70]}
-    found = there(analyse(listening_test("MUSHRA", "abc", items=3), rated("MUSHRA", {**systems, **ADDED})).overall)
+    found = there(analyze(listening_test("MUSHRA", "abc", items=3), rated("MUSHRA", {**systems, **ADDED})).overall)
     assert found.names == ("a", "b", "c")
     assert found.statistic == pytest.approx(stats.friedmanchisquare(*systems.values()).statistic)
     assert found.concordance.value == pytest.approx(found.statistic / (6 * 2))
@@ -247,7 +247,7 @@ def test_listeners_whose_names_are_numbers_are_left_out_too() -> None:
     checks = table.groupby("listener", as_index=False).first().assign(check=True, passed=[True, True, False], trial=99)
     table = pd.concat([table, checks], ignore_index=True)
     table["listener"] = table["listener"].map({"listener 0": 1, "listener 1": 2, "listener 2": 3})
-    found = analyse(listening_test("AB"), table)
+    found = analyze(listening_test("AB"), table)
     assert found.excluded == {"3": "failed 1 of 1 attention checks"}
     assert found.listeners == 2
     assert found.tests["a", "b"].estimate.value == 1.0
@@ -280,7 +280,7 @@ def ratings_of(
 def test_a_new_set_of_sentences_does_not_overturn_what_is_said_first(kind: Any, listeners: int, items: int) -> None:
     test = listening_test(kind, items=1)
     found = [
-        analyse(test, ratings_of(np.random.default_rng((seed, items)), kind, listeners, items, 0.6, 0.6))
+        analyze(test, ratings_of(np.random.default_rng((seed, items)), kind, listeners, items, 0.6, 0.6))
         for seed in range(60)
     ]
     first, second = (
@@ -302,6 +302,6 @@ def test_the_crossed_test_keeps_its_level(kind: Any, listeners: int, items: int)
     tables = (
         ratings_of(np.random.default_rng((seed, listeners)), kind, listeners, items, 0.6, 0.6) for seed in range(600)
     )
-    found = [analyse(test, table).crossed for table in tables]
+    found = [analyze(test, table).crossed for table in tables]
     share = np.mean([one["a", "b"].p < 0.05 for one in found if one])
     assert share < 0.065 + 2 * (0.065 * 0.935 / 600) ** 0.5

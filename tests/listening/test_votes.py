@@ -22,7 +22,7 @@ from tests.listening.test_design import listening_test
 from tests.tones import there
 from voicelab.errors import ArgumentError, NotFound, RequestInvalid, StoreError
 from voicelab.listening.design import ANCHORS, KINDS, REFERENCE, SCALES, Kind, ListeningTest, Trial
-from voicelab.listening.results import ListeningResult, analyse
+from voicelab.listening.results import ListeningResult, analyze
 from voicelab.listening.votes import Ballot, BlindBallot
 from voicelab.stats import binomial, wilcoxon
 
@@ -47,7 +47,7 @@ def judged(folder: Path, test: ListeningTest, *voters: Voter) -> ListeningResult
     with Ballot(test, folder / "votes") as ballot:
         for number, voter in enumerate(voters):
             vote_all(ballot, f"listener {number}", voter)
-        return analyse(test, ballot)
+        return analyze(test, ballot)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -147,9 +147,9 @@ def test_two_votes_on_one_thing_are_refused_by_name(tmp_path: Path) -> None:
             vote_all(ballot, "Ada")
             vote_all(ballot, "Ben")
             frame = ballot.frame()
-            analyse(ballot.test, frame)
+            analyze(ballot.test, frame)
             with pytest.raises(ArgumentError, match=r"Ben voted twice on .* in 's"):
-                analyse(ballot.test, pd.concat([frame, frame[-1:]]))
+                analyze(ballot.test, pd.concat([frame, frame[-1:]]))
 
 
 def pcm(data: bytes) -> np.ndarray[Any, np.dtype[np.int16]]:

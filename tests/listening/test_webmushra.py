@@ -18,7 +18,7 @@ from tests.listening.test_design import listening_test, sound
 from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, StoreError
 from voicelab.listening.design import REFERENCE, Kind, ListeningTest
-from voicelab.listening.results import analyse
+from voicelab.listening.results import analyze
 from voicelab.listening.webmushra import export_webmushra, import_webmushra, read_results
 
 KINDS: tuple[Kind, ...] = ("MUSHRA", "ABX", "MOS", "AB", "CMOS")
@@ -102,7 +102,7 @@ def test_listeners_of_one_name_or_none_are_sessions(tmp_path: Path) -> None:
     assert frame.groupby("listener", sort=False)["rating"].mean().to_dict() == {
         "Ada (1)": 5, "Ada (2)": 1, "anonymous (3)": 3, "anonymous (4)": 2,
     }  # fmt: skip
-    assert analyse(test, frame).listeners == 4
+    assert analyze(test, frame).listeners == 4
 
 
 def test_two_votes_of_one_session_are_refused(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_mushra_results(tmp_path: Path) -> None:
     assert len(frame) == 3 * 3 * 5
     assert set(frame["seconds"]) == {1.5}
     assert (frame["rating"].min(), frame["rating"].max()) == (0, 100)
-    found = analyse(test, frame)
+    found = analyze(test, frame)
     assert found.listeners == 3
     assert found.scores["a"].value == pytest.approx(79)
 
@@ -198,7 +198,7 @@ def test_abx_results(tmp_path: Path) -> None:
     ]
     frame = read_results(test, write(tmp_path / "pc.csv", [*PAIRED, "choice_comment"], rows))
     assert frame["chosen"].to_list() == ["a", "c", "a", "b"]
-    found = analyse(test, frame)
+    found = analyze(test, frame)
     assert found.tests["a", "b"].estimate.value == 1.0
     assert found.tests["b", "c"].estimate.value == 0.0
 
@@ -302,7 +302,7 @@ def test_pairs_are_one_sound_after_the_other(tmp_path: Path, kind: Kind) -> None
         rows += [["trial", name, page["id"], ("A" if better < 0 else "B") if kind == "AB" else better, "both", 900]
                  for name in ("Ada", "Ben")]  # fmt: skip
     assert set(firsts.values()) == {1}  # each pair either way round
-    result = analyse(
+    result = analyze(
         test, read_results(test, write(tmp_path / "lss.csv", LIKERT, sorted(rows, key=lambda row: str(row[1]))))
     )
     if kind == "AB":

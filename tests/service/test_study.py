@@ -22,7 +22,7 @@ import pytest
 from tests.listening.test_design import listening_test
 from tests.listening.test_study import FIRST, QUESTIONS, SECRET
 from tests.served import PLAIN, program
-from voicelab.listening.results import analyse
+from voicelab.listening.results import analyze
 from voicelab.listening.study import Study, check_answer
 from voicelab.listening.votes import Ballot
 from voicelab.views.listening import listening_page
@@ -132,7 +132,7 @@ def check_kept(study: Study, path: Path, listeners: list[Listener]) -> None:
             for trial, choice in listener.kept.items():
                 assert votes[trial] == choice or choice == "?"
         assert set(Counter(vote.listener for vote in ballot.votes()).values()) == {len(study.test.trials(0))}
-        assert analyse(study.test, ballot).crossed or analyse(study.test, ballot).excluded
+        assert analyze(study.test, ballot).crossed or analyze(study.test, ballot).excluded
 
 
 def test_listeners_who_come_together(tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ def test_excluded_listeners_are_replaced(tmp_path: Path) -> None:
         assert str(progress).startswith("2 of 3 listeners (4 finished, 2 excluded)")
         assert take_part("e", True)["end"] == "finished"
         assert client.post("/api/listeners", json={"session": SECRET + "f"}).json() == {"end": "full"}
-        progress, result = study.progress(ballot), analyse(study.test, ballot)
+        progress, result = study.progress(ballot), analyze(study.test, ballot)
         assert (progress.finished, progress.counted, progress.enough) == (5, 3, True)
         assert result.listeners == progress.counted
         assert {*study.finished(ballot)} - {*study.counted(ballot)} == {*result.excluded}

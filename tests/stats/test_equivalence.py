@@ -12,7 +12,7 @@ from statsmodels.stats.weightstats import ttost_ind, ttost_paired
 from tests.listening.test_design import listening_test
 from tests.listening.test_results import choices, comparisons, rated, unanimous
 from voicelab.errors import ArgumentError
-from voicelab.listening.results import analyse
+from voicelab.listening.results import analyze
 from voicelab.stats import CrossedTest, Estimate, crossed_mean, effects, equivalence, holm
 
 
@@ -39,7 +39,7 @@ def test_two_one_sided_tests_are_those_of_statsmodels() -> None:
 
 
 def test_as_good_as_is_shown_within_the_margin_only() -> None:
-    result = analyse(listening_test("MOS", "abc"), noisy("MOS", {"a": 3.0, "b": 3.02, "c": 3.6}))
+    result = analyze(listening_test("MOS", "abc"), noisy("MOS", {"a": 3.0, "b": 3.02, "c": 3.6}))
     shown = equivalence(result, 0.3)
     assert shown.frame.shown.tolist() == [True, False, False]
     assert shown.frame.p_holm.to_numpy() == pytest.approx(holm(shown.frame.p))
@@ -69,7 +69,7 @@ def test_every_kind_has_a_margin_on_its_own_scale(kind: Any) -> None:
         added = {"reference": [100.0] * 12, "anchor35": [20.0] * 12, "anchor70": [30.0] * 12}
         table, margin = rated("MUSHRA", {**{name: [level] * 12 for name, level in systems.items()}, **added}, 6), 3.0
         table["rating"] -= rng.uniform(0, 4, len(table))
-    result = analyse(listening_test(kind, "ab", items=3), table)
+    result = analyze(listening_test(kind, "ab", items=3), table)
     row = equivalence(result, margin).frame.iloc[0]
     middle = 0.5 if kind == "AB" else 0.0
     assert (row.lower, row.upper) == pytest.approx((middle - margin, middle + margin))
@@ -83,7 +83,7 @@ def test_of_abx_only_more_than_chance_counts() -> None:
     rng = np.random.default_rng(3)
     table = choices(rng.random((24, 16)) < 0.5).assign(kind="ABX")
     table["right"] = rng.random(len(table)) < 0.4
-    result = analyse(listening_test("ABX"), table)
+    result = analyze(listening_test("ABX"), table)
     row = equivalence(result, 0.1).frame.iloc[0]
     assert (row.lower, row.upper, row.shown) == (-math.inf, 0.6, True)
     assert "lies below 0.6" in str(equivalence(result, 0.1))
@@ -126,14 +126,14 @@ def test_sweeps_speak_of_texts_where_these_are_a_block() -> None:
     ],
 )
 def test_a_claim_that_is_none_is_refused(change: dict[str, Any], field: str) -> None:
-    result = analyse(listening_test("MOS", "ab"), noisy("MOS", {"a": 3.0, "b": 3.0}))
+    result = analyze(listening_test("MOS", "ab"), noisy("MOS", {"a": 3.0, "b": 3.0}))
     with pytest.raises(ArgumentError, match=f"^{field}: "):
         equivalence(result, **{"margin": 0.3, **change})
 
 
 def test_one_sentence_has_no_claim() -> None:
     with pytest.raises(ArgumentError, match="one sentence"):
-        equivalence(analyse(listening_test("MOS", "ab", items=1), noisy("MOS", {"a": 3.0, "b": 3.0}, items=1)), 0.3)
+        equivalence(analyze(listening_test("MOS", "ab", items=1), noisy("MOS", {"a": 3.0, "b": 3.0}, items=1)), 0.3)
 
 
 def test_a_difference_without_error_shows_nothing() -> None:

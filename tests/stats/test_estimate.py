@@ -10,7 +10,7 @@ from statsmodels.stats.multitest import multipletests
 from tests.listening.test_design import listening_test
 from tests.listening.test_results import choices, rated
 from voicelab.errors import ArgumentError
-from voicelab.listening.results import analyse
+from voicelab.listening.results import analyze
 from voicelab.stats import benjamini_hochberg, cliff_delta, holm, standardised_difference, superiority
 from voicelab.stats.estimate import Estimate, interval, mean_delta
 
@@ -87,7 +87,7 @@ def test_listening_tests_have_effect_sizes() -> None:
     table = rated("MOS", {"a": [3.0] * 12, "b": [3.0] * 12}, 8)
     rng = np.random.default_rng(0)
     table["rating"] += rng.normal(0, 0.5, len(table)) + 0.4 * (table.system == "a")
-    result = analyse(listening_test("MOS", "ab"), table)
+    result = analyze(listening_test("MOS", "ab"), table)
     sizes = result.sizes["a", "b"]
     # 0.4 of an sd of 0.5; a normal a is above a normal b with a chance of Phi(0.8 / sqrt 2).
     assert sizes["standardised difference"].low < 0.8 < sizes["standardised difference"].high
@@ -95,8 +95,8 @@ def test_listening_tests_have_effect_sizes() -> None:
     assert superior.low < stats.norm.cdf(0.8 / math.sqrt(2)) < superior.high
     assert superior.value == pytest.approx((1 + sizes["Cliff's delta"].value) / 2)
     assert f"    standardised difference: {sizes['standardised difference']}" in str(result)
-    always = analyse(listening_test("MOS", "ab"), table.assign(rating=table.rating + 5 * (table.system == "a")))
+    always = analyze(listening_test("MOS", "ab"), table.assign(rating=table.rating + 5 * (table.system == "a")))
     assert always.sizes["a", "b"]["Cliff's delta"].low == pytest.approx(2 * 0.025 ** (1 / 12) - 1)
-    votes = analyse(listening_test("AB", items=8), choices(rng.random((12, 8)) < 0.7))
+    votes = analyze(listening_test("AB", items=8), choices(rng.random((12, 8)) < 0.7))
     ratio, share = votes.sizes["a", "b"]["odds ratio"], votes.crossed["a", "b"].estimate
     assert (ratio.value, ratio.low) == pytest.approx((share.value / (1 - share.value), share.low / (1 - share.low)))

@@ -12,7 +12,7 @@ from tests.listening.test_design import listening_test
 from tests.listening.test_results import choices, votes
 from tests.listening.test_results import rated as constant
 from voicelab.errors import ArgumentError
-from voicelab.listening.results import analyse
+from voicelab.listening.results import analyze
 from voicelab.stats import mixed_model, ordinal_model
 from voicelab.stats.ordinal import CumulativeLink
 
@@ -56,7 +56,7 @@ def test_without_random_effects_it_is_statsmodels() -> None:
 
 def test_listening_tests_have_it_beside_the_linear_model() -> None:
     table = rated(5)
-    result = analyse(
+    result = analyze(
         listening_test("MOS", "abc"),
         votes("MOS", [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]),
     )
@@ -69,7 +69,7 @@ def test_listening_tests_have_it_beside_the_linear_model() -> None:
     assert (np.sign(model.pairs.log_odds) == np.sign(linear.difference)).all()
     assert f"a - b: odds of a higher category × {math.exp(row.log_odds):.3g} [" in str(model)
     with pytest.raises(ArgumentError, match="AB has no few ordered categories"):
-        analyse(listening_test("AB"), choices([[True, False]] * 3)).ordinal_model()
+        analyze(listening_test("AB"), choices([[True, False]] * 3)).ordinal_model()
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tests.listening.test_results import choices, rated
 from tests.stats.test_effects import sentences
 from tests.tones import there
 from voicelab.errors import ArgumentError
-from voicelab.listening.results import analyse
+from voicelab.listening.results import analyze
 from voicelab.stats import crossed_share, effects, plan_sweep, plan_test, rating_power
 
 
@@ -48,9 +48,9 @@ def test_power_never_falls_as_choices_become_unanimous(kind: Any, listeners: int
     power = [plan_test(kind, share, **design).frame.power[0] for share in shares]
     assert np.diff(power).min() > -0.01
     assert power[-2] > 0.99
-    # Of the plan's own analysis, as `analyse` makes it.
+    # Of the plan's own analysis, as `analyze` makes it.
     all_one = choices(np.ones((listeners, items), bool))
-    found = analyse(listening_test("AB", items=items), all_one).crossed["a", "b"]
+    found = analyze(listening_test("AB", items=items), all_one).crossed["a", "b"]
     assert found.p <= 0.05
 
 
@@ -63,7 +63,7 @@ def test_a_plan_says_where_unanimous_choices_cannot_be_significant() -> None:
     assert three.notes[0].startswith("With fewer than 7 ")
     same = plan_test("MOS", 1.0, listeners=(2, 12), items=(6,), sd=(0.0, 0.0, 0.0)).frame
     assert same.power.tolist() == [0.0, 1.0]
-    unanimous = analyse(listening_test("AB"), choices(np.ones((9, 9), bool)))
+    unanimous = analyze(listening_test("AB"), choices(np.ones((9, 9), bool)))
     with pytest.raises(ArgumentError, match=r"^pilot: "):
         plan_test("AB", 0.6, pilot=unanimous)
 
@@ -99,12 +99,12 @@ def test_a_pilot_says_what_differs() -> None:
     table = rated("MOS", {"a": [3.0] * 30, "b": [3.0] * 30}, 30)
     lean = dict(zip(table.listener.unique(), rng.normal(0, 0.6, 30), strict=True))
     table["rating"] += rng.normal(0, 0.5, len(table)) + (table.system == "a") * table.listener.map(lean)
-    result = analyse(listening_test("MOS", "ab"), table)
+    result = analyze(listening_test("MOS", "ab"), table)
     plan = plan_test("MOS", 0.3, listeners=(12,), items=(12,), pilot=result)
     assert list(plan.sd) == ["listeners", "items", "answers"]
     assert plan.sd["listeners"] == pytest.approx(0.6, rel=0.3)
     assert plan.sd["answers"] == pytest.approx(0.5 * 2**0.5, rel=0.1)
-    lone = analyse(listening_test("AB"), choices([[True]] * 3))
+    lone = analyze(listening_test("AB"), choices([[True]] * 3))
     with pytest.raises(ArgumentError, match="by listeners and sentences"):
         plan_test("AB", 0.6, pilot=lone)
 

@@ -12,7 +12,7 @@ from tests.tones import ToneBackend
 from voicelab.call import Call
 from voicelab.errors import ArgumentError
 from voicelab.listening.design import REFERENCE, Trial
-from voicelab.listening.results import analyse
+from voicelab.listening.results import analyze
 from voicelab.listening.votes import Ballot
 from voicelab.metrics import BASIC, METRICS, measure, measure_rows
 from voicelab.runs.cache import Cache
@@ -72,7 +72,7 @@ def test_from_a_selection_to_a_blind_test_and_back(made: TakeTable, tmp_path: Pa
             number = ballot.join(name)
             while (trial := ballot.next_trial(number)) is not None:
                 ballot.vote(number, trial.id, {"choice": colder(trial)})
-        found = analyse(test, ballot)
+        found = analyze(test, ballot)
     assert found.tests["0", "1"].estimate.value == 1.0
 
 

@@ -40,7 +40,7 @@ class ConstantEvaluator:
     call_count = 0
 
     def __init__(self, python: Path | None, judges: object) -> None:
-        assert judges == ears.QUICK
+        assert judges == ears.FAST_ASR
 
     def __enter__(self) -> Self:
         return self

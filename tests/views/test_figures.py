@@ -6,7 +6,6 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import matplotlib as mpl
@@ -57,7 +56,7 @@ def test_every_cell_shows_its_figure(first: str, tmp_path: Any, monkeypatch: pyt
 def test_the_picture_of_an_output_changes_no_settings_while_it_is_drawn() -> None:
     """Panels draw in threads, where the settings of all of matplotlib are somebody else's."""
     names = ("text.color", "axes.facecolor", "xtick.labelsize", "interactive")
-    settings: Mapping[str, Any] = mpl.rcParams
+    settings: Any = mpl.rcParams
     before, during = [settings[name] for name in names], set[str]()
 
     def look(*_: object) -> None:

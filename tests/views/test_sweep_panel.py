@@ -17,7 +17,7 @@ from tests.tones import DECLARED, ToneBackend, there, until
 from voicelab.capabilities import Price
 from voicelab.errors import ArgumentError, StoreError
 from voicelab.lab import Lab
-from voicelab.listening.results import analyse
+from voicelab.listening.results import analyze
 from voicelab.runs.cache import Cache
 from voicelab.views.sweep_panel import ResultPanel, SweepPanel
 
@@ -274,12 +274,12 @@ def test_a_selection_goes_into_a_comparison_and_a_blind_test(result: ResultPanel
     assert len(asking.ballot.test.items) == 2
     assert list(tmp_path.glob("votes-*.sqlite3"))
     # What the panel says to do can be done, also when the test has left the page.
-    assert "analyse(ballot.test, ballot)" in result.message.value
+    assert "analyze(ballot.test, ballot)" in result.message.value
     result.compare()
     ballot = there(result.ballot)
     assert ballot is asking.ballot
     with pytest.raises(ArgumentError, match="there are no votes yet"):
-        analyse(ballot.test, ballot)
+        analyze(ballot.test, ballot)
     result.grid.selected = [0]
     result.kind.value = "AB"
     result.listening_test()

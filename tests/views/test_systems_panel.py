@@ -67,7 +67,7 @@ def test_systems_are_left_out_and_others_opened_by_their_address(panel: SystemsP
     run(panel)
     assert panel.result.systems == ("plain", "piper")
     assert panel.form.systems.children[2].description.startswith("piper: tiny on cpu")
-    for address, message in (("kolibri:", "there is no backend"), ("piper:nowhere.onnx", "cannot be read")):
+    for address, message in (("kolibri:", "unknown backend"), ("piper:nowhere.onnx", "cannot be read")):
         panel.form.address.value = address
         panel.form.add().wait(30)
         assert message in panel.form.problem.value

@@ -81,7 +81,7 @@ def test_what_is_said_is_recognised_and_a_correction_compared_with_the_sound(
     assert not one.written
     assert any("its transcript was recognised" in note for note in one.notes)
     work.write(added, "The birch canoe slid on the smooth planks. Glue the sheet to the dark blue background.")
-    assert work.recordings[0].state == "analysing"
+    assert work.recordings[0].state == "analyzing"
     assert work.wait()
     assert any("does not match" in note for note in work.recordings[0].notes)
     # Blank, it is recognised again.
@@ -98,7 +98,7 @@ def test_what_was_too_large_stays_refused_when_noise_is_taken_away(work: VoiceDr
 
 
 def test_too_many_are_told_before_anything_is_made(work: VoiceDraft) -> None:
-    work._analysed = lambda one: one  # type: ignore[method-assign]
+    work._analyzed = lambda one: one  # type: ignore[method-assign]
     for _ in range(MAX_FILES + 1):
         work.add("a.wav", SPEECH)
     assert work.wait()

@@ -9,8 +9,8 @@ import pytest
 
 from tests.audio.sounds import libsndfile_bytes
 from tests.speechlike import RATE, speech_file, speechlike
-from tests.voices.conftest import Spoken
-from voicelab.asr.transcripts import Recognizer
+from tests.utterances import Utterance
+from voicelab.asr.recognizers import Recognizer
 from voicelab.audio.denoise import survey
 from voicelab.audio.samples import Samples, dbfs
 from voicelab.clip import Clip
@@ -175,8 +175,8 @@ def test_noise_alone_is_no_speech_however_it_is_enhanced() -> None:
         prepare_samples(_request(_file(noise), enhance_audio_quality=True), _never)
 
 
-def test_a_text_that_is_not_heard_is_noted_and_kept(spoken: tuple[Spoken, ...]) -> None:
-    first, second = spoken[0], spoken[-1]
+def test_a_text_that_is_not_heard_is_noted_and_kept(utterances: tuple[Utterance, ...]) -> None:
+    first, second = utterances[0], utterances[-1]
     files = [Clip(one.samples, one.rate).to_bytes("wav") for one in (first, second, first)]
     samples = prepare_samples(
         _request(*files, texts=(first.text, first.text, "Das weiß der Kuckuck, glaube ich.")), _never

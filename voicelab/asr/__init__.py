@@ -1,1 +1,1 @@
-"""Speech recognition, transcripts and forced alignment."""
+"""Speech recognition, text normalization for word error rates, and forced alignment."""

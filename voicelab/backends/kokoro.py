@@ -126,7 +126,7 @@ class KokoroBackend(OnnxBackend):
         for name, _ in weights:
             if name not in self._tables:
                 names = ", ".join(self._tables)
-                raise RequestInvalid.of("reference_id", f"there is no voice {name!r}; the voices here are {names}")
+                raise RequestInvalid.of("reference_id", f"unknown voice {name!r}; available: {names}")
         mixed: NDArray[np.float32] = np.sum([np.float32(w) * self._tables[name] for name, w in weights], axis=0)
         return mixed
 

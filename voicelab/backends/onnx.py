@@ -220,7 +220,7 @@ def split_text(request: TTSRequest, text: str) -> Iterator[str]:
             opening = opening if clause.ends_with == "word" else clause
         yield opening.text
         text = text[opening.end :]
-    yield from (part.text for part in segment(text, request.chunk_length, request.min_chunk_length))
+    yield from (item.text for item in segment(text, request.chunk_length, request.min_chunk_length))
 
 
 def ignored_fields(sampling: str, *more: str) -> tuple[FieldSupport, ...]:
@@ -235,11 +235,11 @@ def ignored_fields(sampling: str, *more: str) -> tuple[FieldSupport, ...]:
     return tuple(FieldSupport(field, ignored=reason) for field, reason in reasons.items())
 
 
-def digest(*parts: bytes | str) -> str:
+def digest(*items: bytes | str) -> str:
     """Compute a fingerprint of 16 hexadecimal digits."""
     sha = hashlib.sha256()
-    for part in parts:
-        sha.update(hashlib.sha256(part.encode() if isinstance(part, str) else part).digest())
+    for item in items:
+        sha.update(hashlib.sha256(item.encode() if isinstance(item, str) else item).digest())
     return sha.hexdigest()[:16]
 
 

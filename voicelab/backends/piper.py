@@ -104,7 +104,7 @@ class PiperBackend(OnnxBackend):
         if request.reference_id is None or not speakers:
             return min(speakers.values(), default=None)
         if request.reference_id not in speakers:
-            message = f"there is no voice {request.reference_id!r}; the voices here are {', '.join(speakers)}"
+            message = f"unknown voice {request.reference_id!r}; available: {', '.join(speakers)}"
             raise RequestInvalid.of("reference_id", message)
         return speakers[request.reference_id]
 

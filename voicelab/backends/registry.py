@@ -106,7 +106,7 @@ def split_address(address: str | None) -> tuple[str, str]:
     if matched is None or name not in names:
         near = f"; did you mean {name}:?" if name in names else suggestion(name, names)
         near = near or f"; available: {', '.join(names)}"
-        message = f"there is no backend {name!r}{near}; the address of a service must begin with https:// or http://"
+        message = f"unknown backend {name!r}{near}; the address of a service must begin with https:// or http://"
         raise RequestInvalid.of("backend", message, type="not_found", in_="query")
     return name, matched["rest"]
 

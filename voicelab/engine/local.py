@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import torch
 
-from voicelab.asr.transcripts import Recognizer, default_recognizer
+from voicelab.asr.recognizers import Recognizer, default_recognizer
 from voicelab.audio.encoders import StreamEncoder
 from voicelab.audio.prosody import ProsodyProcessor, stretch_words
 from voicelab.backend import DEFAULT_MAX_TEXT, SpeechStream, StreamSummary

@@ -252,7 +252,7 @@ class ListeningTest:
     def register(
         self, path: str | Path, *, hypothesis: str, primary: tuple[str, str], listeners: int, **more: Any
     ) -> Plan:
-        """Write down what will be tested before anybody is asked; ``analyse(…, plan=path)`` holds the study to it.
+        """Write down what will be tested before anybody is asked; ``analyze(…, plan=path)`` holds the study to it.
 
         The TOML file has all that ``Plan`` takes (``more``: claim, margin, alpha, exclusions, stopping), this test's design,
         the time, and a digest of it all, which shows a later change; deposit the digest where others can see its date. Raises

@@ -32,7 +32,7 @@ class Plan:
         margin: for the last two, how much worse (or apart) is still as good: in points of the rating, or for AB in shares.
         alpha: the error that is accepted.
         listeners: how many are to count.
-        exclusions: who is left out, in words, beside whom ``analyse`` leaves out by itself.
+        exclusions: who is left out, in words, beside whom ``analyze`` leaves out by itself.
         stopping: when the asking ends, in words.
         design: the record of the test that it is for, and ``registered``, the time (UTC): both are set by ``register``.
 
@@ -45,7 +45,7 @@ class Plan:
     claim: Claim = "better"
     margin: float | None = None
     alpha: float = 0.05
-    exclusions: str = "as voicelab's analyse() does by itself"
+    exclusions: str = "as voicelab's analyze() does by itself"
     stopping: str = "when the planned number of listeners has answered everything"
     design: Mapping[str, Any] = field(default_factory=dict, repr=False)
     registered: str = ""

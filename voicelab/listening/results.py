@@ -154,7 +154,7 @@ class ListeningResult:
             yield f"  Kendall's W: {self.overall.concordance}"
 
 
-def analyse(
+def analyze(
     test: ListeningTest,
     votes: Ballot | pd.DataFrame,
     *,
@@ -227,7 +227,7 @@ def _people(votes: Ballot | pd.DataFrame, counting: pd.DataFrame) -> pd.DataFram
 
 
 def excluded_listeners(test: ListeningTest, votes: pd.DataFrame) -> dict[str, str]:
-    """Return the listeners whom ``analyse`` excludes, each with the reason."""
+    """Return the listeners whom ``analyze`` excludes, each with the reason."""
     return {} if votes.empty else _counting(test, votes)[1]
 
 

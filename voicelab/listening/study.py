@@ -25,7 +25,7 @@ from voicelab.errors import ArgumentError, NotFound, RequestInvalid, StoreError,
 from voicelab.listening.blocks import check_connected
 from voicelab.listening.design import SETTINGS, ListeningTest, wav_bytes
 from voicelab.listening.plan import Plan
-from voicelab.listening.results import analyse, excluded_listeners
+from voicelab.listening.results import analyze, excluded_listeners
 from voicelab.listening.votes import Ballot, BlindBallot, number_of, text_of
 from voicelab.recordings import read_text
 from voicelab.stats import BettingTest
@@ -108,7 +108,7 @@ class Study:
 
     Args:
         test: what is asked. Listeners read its name and instructions as the welcome.
-        listeners: number of listeners who are to finish and count by the exclusion rules of ``analyse``; then the page takes
+        listeners: number of listeners who are to finish and count by the exclusion rules of ``analyze``; then the page takes
             no new ones. The trials of an excluded listener go to a new one.
         consent: what a listener agrees to; each line is a paragraph.
         questions: about the listener; ``accept`` of one makes it a qualification.
@@ -276,7 +276,7 @@ class Study:
         return ballot.reached(self.steps[-1])
 
     def counted(self, ballot: Ballot) -> tuple[str, ...]:
-        """Return the finished listeners whom ``analyse`` does not exclude, in the order in which they finished."""
+        """Return the finished listeners whom ``analyze`` does not exclude, in the order in which they finished."""
         finished = self.finished(ballot)
         excluded = excluded_listeners(self.test, ballot.frame()) if finished else {}
         return tuple(name for name in finished if name not in excluded)
@@ -285,7 +285,7 @@ class Study:
         """Return how far the study is: who has finished and counts, how wide the interval is, and whether it is enough.
 
         The pair is the plan's, or the test's first two systems. Enough is when the plan's number of listeners (or
-        ``listeners``) has finished and counts by the exclusion rules of ``analyse``, or, for AB and ABX, when ``rule`` says
+        ``listeners``) has finished and counts by the exclusion rules of ``analyze``, or, for AB and ABX, when ``rule`` says
         so, which may be asked after every listener.
         """
         counted, rows = self.counted(ballot), ballot.frame()
@@ -294,7 +294,7 @@ class Study:
         width, decision = None, None
         if counted:
             rows = rows[rows["listener"].isin(counted)]
-            crossed = {frozenset(names): test.estimate for names, test in analyse(self.test, rows).crossed.items()}
+            crossed = {frozenset(names): test.estimate for names, test in analyze(self.test, rows).crossed.items()}
             if (estimate := crossed.get(frozenset(pair))) is not None:
                 width = (estimate.high - estimate.low) / 2.0
         if rule is not None:
@@ -317,7 +317,7 @@ class StudyProgress:
     """How far a study is. ``width`` is half of the interval of the pair's difference (or share), None before there is one.
 
     ``decision`` is the stopping rule's, None without one, and ``enough`` whether the asking may end. ``counted`` of the
-    ``finished`` listeners are not excluded by ``analyse``.
+    ``finished`` listeners are not excluded by ``analyze``.
     """
 
     finished: int

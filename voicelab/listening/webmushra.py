@@ -156,7 +156,7 @@ def import_webmushra(path: str | Path, root: str | Path, **options: Any) -> List
 def read_results(test: ListeningTest, path: str | Path) -> pd.DataFrame:
     """Read webMUSHRA's results (mushra.csv, paired_comparison.csv or lss.csv) as the votes of ``test``.
 
-    The table has the columns of ``Ballot.frame()``, so that ``analyse`` takes it. A listener is a session, since names
+    The table has the columns of ``Ballot.frame()``, so that ``analyze`` takes it. A listener is a session, since names
     may be shared or left out: by its id, where the file has one, else by its rows, which webMUSHRA writes together and
     which have every question once. It is called by its name and the number of the session in the file. Rows of other
     tests in the same file are left out, and those of who was undecided or answered nothing. Raises StoreError when the

@@ -311,7 +311,7 @@ def with_note(frame: pd.DataFrame, metrics: Iterable[str | Metric], tools: Tools
 def _rows(
     work: Iterable[tuple[Clip | Audible | Path, Clip | None, str | None]], metrics: Sequence[Metric], tools: Tools
 ) -> list[dict[str, Any]]:
-    # A reference for many clips is analysed once.
+    # A reference for many clips is analyzed once.
     references: dict[int, Subject] = {}
     rows = []
     for number, (item, reference, given) in enumerate(work):

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol, TypeVar, cast, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from voicelab.asr.transcripts import Recognizer
+from voicelab.asr.recognizers import Recognizer
 from voicelab.audio.samples import Samples
 from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, VoicelabError

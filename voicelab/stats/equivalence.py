@@ -77,11 +77,11 @@ def equivalence(
 
     "No significant difference" is no proof of none; this is. Two one-sided tests, at ``alpha`` each (D. J. Schuirmann,
     Journal of Pharmacokinetics and Biopharmaceutics 15, 1987), of the analysis that speaks of other listeners and sentences
-    (``analyse``), or of other texts (``effects`` with texts for a block; without, of these texts alone): equivalent where
+    (``analyze``), or of other texts (``effects`` with texts for a block; without, of these texts alone): equivalent where
     the interval at 1 - 2 alpha lies within the margin.
 
     Args:
-        result: of ``analyse`` or of ``effects``.
+        result: of ``analyze`` or of ``effects``.
         margin: the largest difference that does not matter, named before anybody was asked: in points of the scale (MOS,
             CMOS, MUSHRA), in shares away from one half (AB, ABX: 0.1 is 40 to 60 %), in the metric's unit (sweeps; a
             mapping gives each metric its own).
@@ -128,7 +128,7 @@ def _compared(
             own = test.turned() if pair[1] == of and not abx else test  # right answers have no direction
             rows.append(({"first": first, "second": second}, own, margin, "upper" * abx))
     if not rows:
-        raise ArgumentError.of("of", f"{of!r} is in no pair that was analysed")
+        raise ArgumentError.of("of", f"{of!r} is in no pair that was analyzed")
     missing = [" against ".join(pair) for pair in result.tests if pair not in result.crossed]
     return rows, [f"{pair}: not among these, since it cannot be generalised." for pair in missing]
 

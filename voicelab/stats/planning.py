@@ -31,7 +31,7 @@ def choice_power(
 
     AB: ``share`` prefer A, two-sided. ABX: alternative "greater", and ``share`` = 0.5 + d / 2 when a share d of the
     answers is heard and the rest guessed. Two-sided is alpha / 2 on either side, which is what "two-sided" means where
-    chance is 0.5. Answers are taken as independent: of AB, one from each listener. What ``analyse`` finds of several answers
+    chance is 0.5. Answers are taken as independent: of AB, one from each listener. What ``analyze`` finds of several answers
     is for ``plan_test`` to say. Raises ArgumentError.
     """
     whole(trials, "trials", 1)

@@ -85,9 +85,9 @@ def plan_test(
     seed: int = 0,
     progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
 ) -> PowerPlan:
-    """Return how likely ``analyse()`` finds a difference between two systems, for each combination of numbers.
+    """Return how likely ``analyze()`` finds a difference between two systems, for each combination of numbers.
 
-    By simulated studies in which listeners and items are random, each analysed by crossed random effects; ``wilcoxon``
+    By simulated studies in which listeners and items are random, each analyzed by crossed random effects; ``wilcoxon``
     beside it is the power of the test of these sentences alone.
 
     Args:
@@ -99,7 +99,7 @@ def plan_test(
         sd: of what listeners, and what items, lean to one of the two, and of single answers (differences of ratings; in
             the scale's points); of choices on the scale of logits, where the last does not count. A pilot
             says them best; without one, try several.
-        pilot: a result of ``analyse`` to take ``sd`` from: the mean over its pairs.
+        pilot: a result of ``analyze`` to take ``sd`` from: the mean over its pairs.
         systems: in the test; the p-values of all pairs are corrected by Holm, of which the first step counts here.
         margin: find instead that the systems are equivalent within it, where they differ by ``difference``.
         alpha: level of the test.
@@ -197,7 +197,7 @@ def _hits(kind: str, tables: Floats, margin: float | None, alpha: float) -> Floa
         p = np.maximum(t.sf(above, df), t.sf((margin - away) / error, df))
     else:
         p = t.sf(away / error, df) if kind == "ABX" else 2.0 * t.sf(np.abs(away) / error, df)
-        # Without variance `analyse` makes an exact test: `sign_test`.
+        # Without variance `analyze` makes an exact test: `sign_test`.
         signs = 0.5 ** tables[0].size if kind == "ABX" else 2.0 * 0.5 ** min(tables.shape[1:])
         p = np.where(np.isnan(error) & (away > 0.0 if kind == "ABX" else away != 0.0), signs, p)
     return np.asarray(p <= alpha, np.float64)

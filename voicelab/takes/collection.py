@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from voicelab.asr.transcripts import Recognizer
+from voicelab.asr.recognizers import Recognizer
 from voicelab.clip import UNKNOWN_TEXT, Take
 from voicelab.errors import ArgumentError, check_options, suggestion
 from voicelab.listening.design import REFERENCE

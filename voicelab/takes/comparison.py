@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from voicelab.asr.transcripts import align_words
+from voicelab.asr.alignment import align_words
 from voicelab.audio.analysis import Contour, energy, f0
 from voicelab.clip import Clip
 from voicelab.display import Shown, view

@@ -300,7 +300,7 @@ class ResultPanel(SavedOutput, TakesView):
             if before is not None:
                 before.close()
             self.put("Blind test", ListeningWidget(self.ballot))
-            self.say(f"The votes go into {path}; analyse(ballot.test, ballot) unblinds them, with this panel's ballot.")
+            self.say(f"The votes go into {path}; analyze(ballot.test, ballot) unblinds them, with this panel's ballot.")
 
         self.attempt(ask)
 

@@ -15,7 +15,7 @@ import anywidget
 import ipywidgets as w
 from IPython.core.getipython import get_ipython
 
-from voicelab.asr.transcripts import default_recognizer
+from voicelab.asr.recognizers import default_recognizer
 from voicelab.audio.formats import MAX_BYTES
 from voicelab.call import Call
 from voicelab.clip import Clip
@@ -102,7 +102,7 @@ class Recording:
     id: int
     name: str
     data: bytes = field(repr=False)
-    state: Literal["analysing", "ready", "refused"] = "analysing"
+    state: Literal["analyzing", "ready", "refused"] = "analyzing"
     clip: Clip | None = None
     text: str = ""
     written: bool = False
@@ -113,7 +113,7 @@ class Recording:
 class VoiceDraft:
     """The recordings that a voice is to be made of. No widget is known here.
 
-    ``changed`` is called, from any thread, with the id of a recording that has changed. Recordings are analysed in
+    ``changed`` is called, from any thread, with the id of a recording that has changed. Recordings are analyzed in
     threads, one after another; after ``close`` it is called no more.
     """
 
@@ -136,7 +136,7 @@ class VoiceDraft:
         return tuple(self._recordings.values())
 
     def enhance(self, wanted: bool) -> None:
-        """Reduce noise first, or no longer; what is there is analysed anew."""
+        """Reduce noise first, or no longer; what is there is analyzed anew."""
         with self._lock:
             changed, self._enhanced = wanted != self._enhanced, wanted
         for one in self.recordings:
@@ -144,7 +144,7 @@ class VoiceDraft:
                 self._begin(one)
 
     def add(self, name: str, data: bytes) -> int:
-        """Add a recording, the bytes of a file, and begin to analyse it; returns its id."""
+        """Add a recording, the bytes of a file, and begin to analyze it; returns its id."""
         one = Recording(next(self._ids), name, data)
         self._begin(one)
         return one.id
@@ -197,7 +197,7 @@ class VoiceDraft:
         return voice
 
     def wait(self, timeout: float = 60.0) -> bool:
-        """Wait until all recordings are analysed, each at most ``timeout`` seconds; returns whether they are."""
+        """Wait until all recordings are analyzed, each at most ``timeout`` seconds; returns whether they are."""
         return all(task.wait(timeout) for task in tuple(self._tasks))
 
     def close(self) -> None:
@@ -206,7 +206,7 @@ class VoiceDraft:
 
     def _begin(self, one: Recording) -> None:
         with self._lock:
-            self._recordings[one.id] = one = replace(one, state="analysing", notes=(), problem="")
+            self._recordings[one.id] = one = replace(one, state="analyzing", notes=(), problem="")
         self._changed(one.id)
         task = Task(lambda: self._run(one), name="intake").start()
         with self._lock:
@@ -220,14 +220,14 @@ class VoiceDraft:
         with self._one_at_a_time:
             if not wanted():
                 return
-            analysed = self._analysed(one)
+            analyzed = self._analyzed(one)
         with self._lock:
             if not wanted():
                 return
-            self._recordings[one.id] = analysed
+            self._recordings[one.id] = analyzed
         self._changed(one.id)
 
-    def _analysed(self, one: Recording) -> Recording:
+    def _analyzed(self, one: Recording) -> Recording:
         fields = {"texts": (one.text,) if one.written else (), "enhance_audio_quality": self._enhanced}
         try:
             request = VoiceCreate.build(title="x", voices=(one.data,), visibility="private", **fields)
@@ -243,9 +243,9 @@ class VoiceDraft:
 class VoicePanel(SavedOutput, Panel):
     """Makes a voice of files, of the microphone or of clips, lists the voices of a lab, and lets each say a sentence.
 
-    What is added is analysed at once: its warnings appear, and what is said in it, to be corrected. ``voice`` is the
+    What is added is analyzed at once: its warnings appear, and what is said in it, to be corrected. ``voice`` is the
     record of the voice that is chosen, None for one that the backend brings with it; ``message`` says what is wrong.
-    Recordings are analysed on this machine, voices are made where the lab speaks; both in threads. ``trial`` is a
+    Recordings are analyzed on this machine, voices are made where the lab speaks; both in threads. ``trial`` is a
     compact ExplorePanel. The notebook keeps the table of the voices, and what was said last.
     """
 
@@ -398,14 +398,14 @@ class VoicePanel(SavedOutput, Panel):
         except RequestInvalid as error:
             wrong = error
         fields = {item.field for item in wrong.errors} if wrong else set()
-        analysing = any(one.state == "analysing" for one in self.draft.recordings)
+        analyzing = any(one.state == "analyzing" for one in self.draft.recordings)
         mark_wrong(self.title, "title" in fields)
         # An empty form is no mistake yet.
         self.show_error(wrong if self.draft.recordings or "title" in fields else None)
         left = [one.name for one in self.draft.recordings if one.state == "refused"]
         if left and wrong is None:
             self.say(f"The voice is made without {', '.join(left)}, which cannot be used.")
-        self.make_button.disabled = wrong is not None or analysing or self._creating is not None
+        self.make_button.disabled = wrong is not None or analyzing or self._creating is not None
         return not self.make_button.disabled
 
     def _can_speak(self, voice: str | None) -> bool:
@@ -480,8 +480,8 @@ class _RecordingRow(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publish
                 self.player.show(one.clip)
         if one.state == "refused":
             self.notes.value = error_html(RequestInvalid.of("voices", one.problem))
-        elif one.state == "analysing":
-            self.notes.value = '<div role="status">analysing…</div>'
+        elif one.state == "analyzing":
+            self.notes.value = '<div role="status">analyzing…</div>'
         else:
             self.notes.value = "".join(f'<div role="note">⚠ {escape(note)}</div>' for note in one.notes)
         # What is being compared with the sound can be corrected further.

@@ -12,7 +12,8 @@ from PIL.JpegImagePlugin import JpegImageFile
 from PIL.PngImagePlugin import PngImageFile
 from PIL.WebPImagePlugin import WebPImageFile
 
-from voicelab.asr.transcripts import MATCHING, Aligner, Recognizer, default_aligner
+from voicelab.asr.alignment import MATCHING, Aligner, default_aligner
+from voicelab.asr.recognizers import Recognizer
 from voicelab.audio.denoise import enhance, survey
 from voicelab.audio.samples import Samples, resample
 from voicelab.audio.sandbox import Sandbox, decode_apart

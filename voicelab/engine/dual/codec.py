@@ -195,11 +195,9 @@ class CodecSizes:
     def work(self) -> int:
         """Bytes of working memory in float32: stream states, and the widest layer at the sample rate, four times."""
         top = self.encoder_width << len(self.encoder_strides)
-        carried = (
-            self.layers * self.window * self.latent * MAX_STREAMS + self.encoder_layers * self.encoder_window * top
-        )
+        state = self.layers * self.window * self.latent * MAX_STREAMS + self.encoder_layers * self.encoder_window * top
         channels = max(self.encoder_width, self.decoder_width >> len(self.decoder_strides))
-        return 4 * (2 * carried + 4 * MAX_STREAMS * _MAX_BLOCK_FRAMES * self.hop * channels)
+        return 4 * (2 * state + 4 * MAX_STREAMS * _MAX_BLOCK_FRAMES * self.hop * channels)
 
     @classmethod
     def from_shapes(cls, shapes: Mapping[str, tuple[int, ...]], extra: _ExtraSizes) -> CodecSizes:

@@ -34,7 +34,7 @@ from voicelab.errors import WeightsError
 INDEX = "model.safetensors.index.json"
 _HEADER = 8
 """Bytes of a safetensors file with the length of its header."""
-MAX_FILE_BYTES, _MAX_JSON_BYTES, _MAX_MESSAGE = 32_000_000, 1_000_000, 400
+MAX_FILE_BYTES, _MAX_JSON, _MAX_MESSAGE = 32_000_000, 1_000_000, 400
 """Maximum bytes of a file without tensors; of JSON and other non-tensor data; and of a message."""
 _BUILDERS = {"collections", "torch", "torch._utils", "torch.storage"}
 """Modules named in a pickle of plain tensors."""
@@ -131,12 +131,10 @@ class TensorFiles:
             for name, shape in shapes.items():
                 if name not in self.entries:
                     raise WeightsError(f"the tensor {name} is missing")
-                entry, reference = self.entries[name], self.entries[next(iter(shapes))]
+                entry, ref = self.entries[name], self.entries[next(iter(shapes))]
                 if entry.shape != shape:
                     raise WeightsError(f"the tensor {name} must have the shape {shape}, got {entry.shape}")
-                types = (
-                    (reference.dtype,) if one_type and reference.dtype in _FLOATS.values() else tuple(_FLOATS.values())
-                )
+                types = (ref.dtype,) if one_type and ref.dtype in _FLOATS.values() else tuple(_FLOATS.values())
                 if entry.dtype not in types:
                     raise WeightsError(f"the tensor {name} must be of type {' or '.join(types)}, got {entry.dtype}")
             if surplus := sorted(set(self.entries) - set(shapes)):
@@ -227,7 +225,7 @@ def read_bytes(path: Path, max_bytes: int) -> bytes:
 def read_json(path: Path, parser: TypeAdapter[Parsed]) -> Parsed:
     """Parse and validate a JSON file. Raises WeightsError: it cannot be read, or is invalid."""
     with naming(path):
-        return parser.validate_json(read_bytes(path, _MAX_JSON_BYTES))
+        return parser.validate_json(read_bytes(path, _MAX_JSON))
 
 
 def _indexed(path: Path) -> Iterator[tuple[str, TensorEntry]]:
@@ -250,7 +248,7 @@ def _safetensors(path: Path) -> Iterator[TensorEntry]:
     size = regular(path).stat().st_size
     with path.open("rb") as opened:
         length = int.from_bytes(opened.read(_HEADER), "little")
-        if not 2 <= length <= min(size - _HEADER, _MAX_JSON_BYTES):
+        if not 2 <= length <= min(size - _HEADER, _MAX_JSON):
             raise WeightsError("the file is truncated in its header, or is not a safetensors file")
         header = from_json(opened.read(length))
     header.pop("__metadata__", None)
@@ -289,17 +287,17 @@ def _check_archive(path: Path) -> None:
     """Check that an archive is uncompressed, nearly all tensors, and that its pickle builds only tensors."""
     with ZipFile(path) as archive:
         members, size = archive.infolist(), path.stat().st_size
-        other_bytes = sum(member.file_size for member in members if "/data/" not in member.filename)
-        spare = size - sum(member.file_size for member in members)
+        other_bytes = sum(item.file_size for item in members if "/data/" not in item.filename)
+        spare = size - sum(item.file_size for item in members)
         if (
-            any(member.compress_type != ZIP_STORED for member in members)
-            or other_bytes > _MAX_JSON_BYTES
-            or not 0 <= spare <= _MAX_JSON_BYTES
+            any(item.compress_type != ZIP_STORED for item in members)
+            or other_bytes > _MAX_JSON
+            or not 0 <= spare <= _MAX_JSON
         ):
             raise WeightsError("it was not written by torch.save (zip format)")
-        (pickle_member,) = (member for member in members if member.filename.endswith("data.pkl"))
+        (pickled,) = (item for item in members if item.filename.endswith("data.pkl"))
         # Torch accepts some globals that exhaust memory.
-        for code, argument, _ in pickletools.genops(archive.read(pickle_member)):
+        for code, argument, _ in pickletools.genops(archive.read(pickled)):
             if "GLOBAL" in code.name and str(argument).split(" ")[0] not in _BUILDERS:
                 raise WeightsError(f"it has more than plain tensors ({argument}); nothing in it was run")
 

@@ -153,9 +153,7 @@ def model_file(folder: Path) -> Path:
     for name in MODEL_FILES:
         if (folder / name).exists():
             return folder / name
-    raise WeightsError(
-        f"the weights {folder.name}: no {', '.join(MODEL_FILES[:-1])} or {MODEL_FILES[-1]} in the folder"
-    )
+    raise WeightsError(f"the weights {folder.name}: the folder has none of {', '.join(MODEL_FILES)}")
 
 
 def model_tensors(folder: Path, config: DualConfig) -> TensorFiles:

@@ -112,19 +112,17 @@ class DualStep:
         self._draw_steps = draw_steps(model.draws(), device)
         self._cuda = device.type == "cuda"
         self._compile = was_compiled(device) if compile is None else compile
-        self._compiled_step = (
-            compile_frame(self._after_frame, required=compile is True) if self._compile else self._after_frame
-        )
+        self._run = compile_frame(self._after_frame, required=compile is True) if self._compile else self._after_frame
         self._graphs = FrameGraphs(device, self._frame) if (self._cuda if graphs is None else graphs) else None
         self._widths = (1 + codebooks, 1, 1, 1, WINDOW)
         width = sum(self._widths)
         # While one frame is computed the next is filled in; no third is launched before the first was read.
         self._spare = deque(_FrameBuffers(rows, width, self._cuda) for _ in range(2))
         self._flying: deque[_FrameBuffers] = deque()
-        buffers = self._spare[0]
+        spare = self._spare[0]
         self._on_device = (
-            torch.zeros_like(buffers.table, device=device),
-            torch.zeros_like(buffers.settings, device=device),
+            torch.zeros_like(spare.table, device=device),
+            torch.zeros_like(spare.settings, device=device),
         )
         self._before = torch.zeros(rows, width, dtype=torch.int64, device=device)
         self._after = torch.zeros(rows, width + 2, dtype=torch.int64, device=device)
@@ -226,7 +224,7 @@ class DualStep:
             draws = uniform(draws, state[:, -WINDOW - 2], self._draw_steps)
         # Once for all layers, since a compiler would recompute it in each.
         mask = self.model.slow.mask(state[:, -WINDOW - 3, None], length, self.model.embeddings.dtype)
-        self._after[:rows] = self._compiled_step(state, self._on_device[1][:rows], draws, mask)
+        self._after[:rows] = self._run(state, self._on_device[1][:rows], draws, mask)
 
     def _after_frame(self, state: Tensor, settings: Tensor, draws: Tensor, mask: Tensor) -> Tensor:
         """Compute row states after a frame, (rows, width + 2); `draws` are uniform numbers, or seeds (rows,)."""

@@ -144,7 +144,7 @@ _MAX_CHARACTERS = 600
 _MAX_CHINESE_CHARACTERS = 160
 """The same for text with Chinese characters (one syllable per character)."""
 _HAN = re.compile(f"[{HAN}]")
-_EFFECTIVE_TAGS = ("pause", "phonemes", "emphasis")
+_TAG_KINDS = ("pause", "phonemes", "emphasis")
 """Kinds of tags with an effect; phonemes are CMU Arpabet or pinyin, and emphasis applies to the word that follows."""
 
 
@@ -192,12 +192,12 @@ class PointerFamily:
             unread_notes = as_written(tagged.said, self.languages).notes
         unread = [tag for tag in tagged.tags if tag.kind == "phonemes" and not self._spelled(tag)]
         late = [tag.text for tag in tagged.tags if tag.kind == "emphasis" and not _has_words(tagged.said[tag.at :])]
-        ineffective = (f"{tag} did nothing: no word follows it" for tag in late)
+        unused = (f"{tag} did nothing: no word follows it" for tag in late)
         notes = (
             *speakable(tagged.said, self.languages),
             *unread_notes,
-            *ignored(tagged, _EFFECTIVE_TAGS, unread),
-            *ineffective,
+            *ignored(tagged, _TAG_KINDS, unread),
+            *unused,
         )
         *spans, final = _between_pauses(tagged)
         ends = not _has_words(final[1])

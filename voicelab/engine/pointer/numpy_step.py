@@ -160,15 +160,7 @@ class Choice:
 
 
 def pick(logits: Floats, choice: Choice, draws: Floats) -> NDArray[np.int64]:
-    """Sample a symbol per row, as defined by `step.Sampler.pick`.
-
-    Args:
-        logits: (n, symbols); minus infinity for impossible symbols.
-        choice: the rows' settings.
-        draws: (n,) uniform in [0, 1).
-
-    Returns:
-        (n,) symbols.
+    """Sample symbols (n,) from logits (n, symbols), -inf if impossible, with draws (n,), as `step.Sampler.pick` does.
 
     Raises:
         EngineError: a logit is not finite.

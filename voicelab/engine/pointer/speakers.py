@@ -56,17 +56,9 @@ _MAX_LOG_GAIN = 1.2
 
 
 def mean_power(samples: Tensor, vocoder: Vocoder) -> Tensor:
-    """Estimate the long-term power spectrum of speech.
+    """Estimate the long-term power spectrum (bands,) of speech (time,) at the vocoder's rate; on the CPU.
 
-    Average power of the active windows minus that of the quietest, which are room and noise; 0 in bands where noise exceeds
-    speech.
-
-    Args:
-        samples: (time,) at the vocoder's rate.
-        vocoder: defines the bands.
-
-    Returns:
-        (bands,) on the CPU.
+    Average power of the active windows minus that of the quietest, which are room and noise; 0 where noise exceeds speech.
     """
     samples = F.pad(samples, (0, max(0, WINDOW - samples.shape[0]))).to(vocoder.window.device)
     spectra = torch.fft.rfft(samples.unfold(0, WINDOW, STEP) * vocoder.window)

@@ -1,4 +1,4 @@
-"""Construct modules whose weights a checkpoint will fill, without drawing any from torch's generator."""
+"""Construction of modules for a checkpoint without drawing initial weights from torch's generator."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _FILLING: Final = frozenset({Tensor.normal_, Tensor.uniform_})
 
 
 class Unfilled(TorchFunctionMode):
-    """``with Unfilled(): module = nn.Linear(…)`` leaves weights as the memory has them, and random states as they are.
+    """Context in which modules are constructed with uninitialized weights: ``with Unfilled(): module = nn.Linear(…)``.
 
-    torch's generator is the whole process's: what a user draws after ``torch.manual_seed`` must not depend on a checkpoint
-    that was opened in between. Numbers drawn from a generator of one's own, which are constants, are drawn.
+    torch's generator is process-wide: numbers that a user draws after ``torch.manual_seed`` must not depend on loading a
+    checkpoint in between. Draws from an explicit generator, which initialize constants, are unaffected.
     """
 
     def __torch_function__(

@@ -1,0 +1,31 @@
+"""Text normalization for word error rates."""
+
+from __future__ import annotations
+
+import pytest
+
+from voicelab.asr.normalization import has_digits, split_words
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("The birch canoe, slid!", "the birch canoe slid"),
+        ("Don't — it\u2019s well-made", "dont its well made"),
+        ("STRASSE straße", "strasse strasse"),
+        ("caf\u00e9 cafe\u0301 na\u00efve \u00c5", "cafe cafe naive a"),
+        ("\u0439 \u0915\u093f \ud55c", "\u0439 \u0915\u093f \ud55c"),
+        ("'quoted' words'", "quoted words"),
+        ("Voice 今天 天气, very好。", "voice 今 天 天 气 very 好"),
+        ("", ""),
+    ],
+)
+def test_normalization_removes_punctuation_case_and_diacritics(text: str, words: str) -> None:
+    assert split_words(text) == words.split()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("in 1984", True), ("H\u2082O", True), ("a \u0663", True), ("nine", False)]
+)
+def test_digits_of_every_script_are_detected(text: str, expected: bool) -> None:
+    assert has_digits(split_words(text)) is expected

@@ -1,0 +1,180 @@
+"""Forced alignment of English texts with speech, by pocketsphinx.
+
+Each word gets the interval that fits it best and a log likelihood per 10 ms frame, relative to the best phone sequence:
+about -1 for words that are in the audio, about -5 for others. Accuracy in rejecting wrong transcripts:
+docs/decisions/09-cloned-and-kept-voices.md.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+import threading
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import cache
+from itertools import chain
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from voicelab.asr.recognizers import PADDING_S, decode, pocketsphinx_decoder, pocketsphinx_input
+from voicelab.audio.analysis import framed
+from voicelab.audio.denoise import enhance
+from voicelab.audio.samples import Samples
+from voicelab.audio.words import Words, WordTime
+from voicelab.clip import Clip
+from voicelab.errors import ArgumentError, MissingExtra
+from voicelab.tags import said
+
+_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
+_TOKEN = re.compile(r"[^\s\u2014\u2013]+")
+_PUNCTUATION = ".,;:!?\"'()[]{}\u2018\u2019\u201c\u201d\u2026\u00ab\u00bb"
+_VARIANT = re.compile(r"\(\d+\)$")
+_MIN_LIKELIHOOD = -3.0
+MATCHING: Final = 0.7
+"""Minimum match of a transcript with its audio (docs/decisions/09-cloned-and-kept-voices.md)."""
+_MIN_DICTIONARY_SHARE = 0.5
+"""Minimum share of a text's letters in dictionary words; below it a match is unreliable."""
+_LOUD_RANGE_DB = 25.0
+_FRAME, _HOP = 400, 160
+_LETTERS_PER_DIGIT = 4.0
+"""Mean number of letters of a spoken digit: "seven" has five, the "7" of 17 four."""
+
+
+class _Segment(NamedTuple):
+    """Aligned word with its inclusive range of 10 ms frames."""
+
+    word: str
+    start: int
+    end: int
+    likelihood: float
+
+
+class Aligner:
+    """Forced aligner. Thread-safe; calls are serialized."""
+
+    def __init__(self) -> None:
+        """Load the model. Raises ImportError when pocketsphinx is not installed."""
+        self._decoder = pocketsphinx_decoder(lm=None)
+        self._lock = threading.Lock()
+
+    def match(self, samples: Samples, rate: int, text: str) -> float | None:
+        """Compute the match of a text with speech, 0 to 1.
+
+        It is the smaller of the share of the text found in the audio and the share of loud audio that the text explains.
+        None when most words of the text are missing from the English dictionary.
+        """
+        # Noise would lower the likelihoods of the words.
+        audio = pocketsphinx_input(samples, rate, enhance)
+        with self._lock:
+            words = _words_in(text)
+            listed = [word for word in words if self._decoder.lookup_word(word)]
+            share = _letter_count(listed) / max(1.0, _letter_count(words))
+            if share < _MIN_DICTIONARY_SHARE:
+                return None
+            likely = [segment for segment in self._segments(listed, audio) if segment.likelihood > _MIN_LIKELIHOOD]
+        power = np.square(framed(audio.astype(np.float64), _FRAME, _HOP)).mean(axis=1)
+        loud = power > np.percentile(power, 95) * 10 ** (-_LOUD_RANGE_DB / 10)
+        explained = np.zeros(len(power) + 8, bool)
+        for segment in likely:
+            explained[segment.start : segment.end + 1] = True
+        # Words missing from the dictionary explain audio, too.
+        explained_share = float((explained[: len(power)] & loud).sum() / max(1, loud.sum())) / share
+        return min(1.0, explained_share, _letter_count(segment.word for segment in likely) / _letter_count(listed))
+
+    def words(self, samples: Samples, rate: int, text: str) -> Words:
+        """Align ``text`` with speech; words missing from the dictionary share the time between their neighbors.
+
+        Raises ArgumentError on ``text`` when most of its words are missing from the English dictionary or the audio.
+        """
+        audio = pocketsphinx_input(samples, rate)
+        tokens = [token.strip(_PUNCTUATION) for token in _TOKEN.findall(text) if _WORD.search(token)]
+        with self._lock:
+            token_words = [_words_in(token) for token in tokens]
+            listed = [[word for word in words if self._decoder.lookup_word(word)] for words in token_words]
+            words = list(chain.from_iterable(listed))
+            if _letter_count(words) < _MIN_DICTIONARY_SHARE * max(1.0, _letter_count(chain.from_iterable(token_words))):
+                raise ArgumentError.of("text", "most of its words are not in the aligner's English dictionary")
+            segments = self._segments(words, audio)
+            if len(segments) < len(words):  # alignment failed in noise
+                segments = self._segments(words, pocketsphinx_input(samples, rate, enhance))
+        # Forced alignment fits any text to any audio.
+        if len(segments) < len(words) or (self.match(samples, rate, text) or 0.0) < MATCHING:
+            raise ArgumentError.of("text", "it does not match the speech in this clip")
+        duration_s = len(samples) / rate
+        edges = iter(
+            [
+                [min(max(frame * 0.01 - PADDING_S, 0.0), duration_s) for frame in (segment.start, segment.end + 1)]
+                for segment in segments
+            ]
+        )
+        spans = [[next(edges) for _ in words] for words in listed]
+        likelihood = round(statistics.median(segment.likelihood for segment in segments), 2)
+        return Words(_word_times(tokens, spans, duration_s), duration_s, likelihood)
+
+    def _segments(self, words: list[str], audio: npt.NDArray[np.int16]) -> list[_Segment]:
+        """Align all words; an empty list when the alignment fails."""
+        self._decoder.set_align_text(" ".join(words))
+        decode(self._decoder, audio)
+        if self._decoder.hyp() is None:
+            return []
+        segments = []
+        for aligned in self._decoder.seg():
+            if aligned.word[0] not in "<[+":
+                start, end = aligned.start_frame, aligned.end_frame
+                likelihood = math.log(max(aligned.ascore, 1e-300)) / (end - start + 1)
+                segments.append(_Segment(_VARIANT.sub("", aligned.word), start, end, likelihood))
+        return segments
+
+
+def _word_times(tokens: list[str], spans: list[list[list[float]]], duration_s: float) -> list[WordTime]:
+    """Time the tokens; consecutive tokens without spans share the time between their neighbors."""
+    times: list[WordTime] = []
+    untimed: list[str] = []
+    end = 0.0
+    for token, span in zip([*tokens, ""], [*spans, [[duration_s, duration_s]]], strict=True):
+        if not span:
+            untimed.append(token)
+            continue
+        step = max(span[0][0] - end, 0.0) / max(len(untimed), 1)
+        times += [WordTime(word, end + n * step, end + (n + 1) * step) for n, word in enumerate(untimed)]
+        untimed = []
+        if token:
+            times.append(WordTime(token, max(span[0][0], end), max(span[-1][1], end)))
+            end = times[-1].end
+    return times
+
+
+def align_words(clip: Clip, text: str | None = None) -> Clip:
+    """Add word times to a clip by forced alignment with an English text.
+
+    ``text`` is the spoken text, by default that of the clip's request; control tags are ignored. Raises ArgumentError on
+    ``text`` when it is unknown or does not match the speech, and MissingExtra without the extra ``recognition``.
+    """
+    aligner = default_aligner()
+    if aligner is None:
+        raise MissingExtra.of("recognition", "word times of a clip")
+    text = said(text) if text else clip.take.call.said if clip.take is not None else ""
+    if not text.strip():
+        raise ArgumentError.of("text", "required: the text spoken in the clip")
+    return replace(clip, words=aligner.words(clip.samples, clip.rate, text))
+
+
+@cache
+def default_aligner() -> Aligner | None:
+    """Load the process-wide aligner; None without the extra ``recognition``."""
+    try:
+        return Aligner()
+    except ImportError:
+        return None
+
+
+def _words_in(text: str) -> list[str]:
+    return _WORD.findall(text.lower().replace("\u2019", "'"))
+
+
+def _letter_count(words: Iterable[str]) -> float:
+    return sum(_LETTERS_PER_DIGIT if letter.isdigit() else 1.0 for word in words for letter in word)
