@@ -85,13 +85,13 @@ PAGES: Mapping[str, Names] = {
         "sweeps": Names(
             "Sweeps",
             "A grid of requests. [How to sweep](../../how-to/sweep.md).",
-            ("voicelab.sweeps.axes.", "voicelab.sweeps.result.", "voicelab.sweeps.run.", "voicelab.sweeps.sweep."),
+            ("voicelab.sweeps.axes.", "voicelab.sweeps.run.", "voicelab.sweeps.sweep."),
         ),
         "runs": Names(
             "Takes, caches and runs",
             "What is kept of a run. [How to reproduce a study](../../how-to/reproduce-a-study.md).",
-            ("voicelab.clip.", "voicelab.runs.cache.", "voicelab.runs.run."),
-            ("voicelab.takes.replay",),
+            ("voicelab.clip.", "voicelab.runs.cache.", "voicelab.takes.loading.", "voicelab.takes.table."),
+            ("voicelab.takes.replay", "voicelab.runs.run.Run"),
         ),
         "metrics": Names(
             "Metrics",
@@ -109,7 +109,7 @@ PAGES: Mapping[str, Names] = {
         "comparisons": Names(
             "Comparisons",
             "Clips side by side. [How to compare](../../how-to/compare.md).",
-            ("voicelab.sweeps.collection.", "voicelab.takes.comparison.", "voicelab.sweeps.systems."),
+            ("voicelab.takes.collection.", "voicelab.takes.comparison.", "voicelab.sweeps.systems."),
         ),
         "listening": Names(
             "Listening tests",
