@@ -46,7 +46,7 @@ def test_a_take_has_a_card_before_it_is_made(tmp_path: Path) -> None:
     assert [card.state for card in done] == ["done", "done", "failed", "failed"] * 2
     assert done[0].clip() == made.takes[0].clip()
     assert done[2].error == "reference_id: There is no such voice"
-    with pytest.raises(NotFound, match="no sound of temperature=0, voice=nobody, repeat=0"):
+    with pytest.raises(NotFound, match="temperature=0, voice=nobody, repeat=0 has no take yet"):
         done[2].clip()
 
 
@@ -112,7 +112,7 @@ def test_the_odd_one_out_is_the_farthest_from_the_median() -> None:
 
 def test_a_comparison_is_named_by_what_differs() -> None:
     clip = Clip(np.zeros(100, np.float32), 8000)
-    rows = [TakeCard(number, row.labels, hear=lambda: clip) for number, row in enumerate(CARDS)]
+    rows = [TakeCard(number, row.labels, fetch=lambda: clip) for number, row in enumerate(CARDS)]
     assert compare_cards([rows[0], rows[2]]).names == ("temperature=0.5", "temperature=1")
     assert compare_cards(rows[:2]).names == ("temperature=0.5, voice=Ben", "temperature=0.25, voice=Ada")
     assert compare_cards([rows[0], rows[0]]).names == ("take 1", "take 2")

@@ -145,7 +145,7 @@ def test_what_is_odd_is_noted_and_measured_all_the_same(folder: Path) -> None:
         "low: 1 recording noted, it is silent: s1.wav.",
         "low: 1 recording noted, it is clipped: s3.wav.",
         "it has 2 channels, which were averaged: s2.wav.",
-        "it has 8000 samples a second, so nothing above 4000 Hz: s2.wav.",
+        "it has a sample rate of 8000 Hz, so its bandwidth ends at 4000 Hz: s2.wav.",
     ):
         assert words in notes
     assert systems.frame().set_index(["item", "system"])["loudness"].isna().to_dict()[("s1", "low")]
@@ -188,9 +188,9 @@ def test_a_long_file_is_cut_by_regions(tmp_path: Path) -> None:
     assert second.clip().duration == pytest.approx(long.duration - 1.1, abs=1e-3)
     with pytest.raises(AudioError, match=r"talk\.flac\.wav: 9\.0 to None s is beyond its"):
         vl.collect([{**rows[0], "start": 9, "end": None}])
-    with pytest.raises(ArgumentError, match="source: a pattern, folder, table or list of paths"):
+    with pytest.raises(ArgumentError, match="source: must be a pattern, folder, table or list of paths"):
         vl.collect(5)
-    with pytest.raises(ArgumentError, match="row 1: start and end are seconds"):
+    with pytest.raises(ArgumentError, match="row 1: start and end must be seconds"):
         vl.collect([{**rows[0], "start": "early"}])
 
 
@@ -220,10 +220,10 @@ def test_two_texts_of_one_item_are_refused(folder: Path) -> None:
 
 
 def test_what_is_no_source(tmp_path: Path) -> None:
-    for source, match in ((tmp_path, "has no files of sound"), (tmp_path / "{system}.wav", "no file of sound fits")):
+    for source, match in ((tmp_path, "contains no sound files"), (tmp_path / "{system}.wav", "no sound file matches")):
         with pytest.raises(StoreError, match=match):
             vl.collect(source)
-    with pytest.raises(ArgumentError, match="row 1 names no file"):
+    with pytest.raises(ArgumentError, match="row 1 has no file"):
         vl.collect([{"item": "a"}])
     with pytest.raises(StoreError, match=r"a\.wav cannot be read"):
         vl.collect([tmp_path / "a.wav"])

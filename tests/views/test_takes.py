@@ -24,7 +24,9 @@ def tone(seconds: float) -> Clip:
 
 def rows(count: int) -> list[TakeCard]:
     return [
-        TakeCard(number, {"n": str(number)}, {"n": number}, "done", hear=lambda number=number: tone(0.5 + number / 100))  # type: ignore[misc]
+        TakeCard(
+            number, {"n": str(number)}, {"n": number}, "done", fetch=lambda number=number: tone(0.5 + number / 100)
+        )  # type: ignore[misc]
         for number in range(count)
     ]
 
@@ -131,7 +133,7 @@ def test_a_sound_that_is_gone_and_a_metric_that_breaks_are_said_in_their_place(
         raise StoreError("the take was removed")
 
     work = make(2)
-    work.put([TakeCard(2, {}, state="done", hear=gone)])
+    work.put([TakeCard(2, {}, state="done", fetch=gone)])
     work.show([0, 1, 2])
     assert work.settled(10)
     assert page.cards[2]["error"] == "the take was removed"
@@ -188,7 +190,7 @@ def test_nothing_runs_when_there_is_nothing_to_do_or_it_is_closed(make: Callable
         hold.wait(10)
         return tone(0.1)
 
-    work.put([TakeCard(9, {}, hear=slow), *rows(200)])
+    work.put([TakeCard(9, {}, fetch=slow), *rows(200)])
     work.close()
     hold.set()
     assert work.settled(5)
@@ -233,7 +235,7 @@ def test_a_cell_whose_takes_are_those_of_an_earlier_one_says_so(page: Page, make
     work = make()
     lengths = (0.5, 0.6, 0.5, 0.6, 0.5, 0.7)
     work.put(
-        TakeCard(key, {}, {}, "done", hear=lambda seconds=seconds: tone(seconds))  # type: ignore[misc]
+        TakeCard(key, {}, {}, "done", fetch=lambda seconds=seconds: tone(seconds))  # type: ignore[misc]
         for key, seconds in enumerate(lengths)
     )
     work.facet(3, 2, "duration")

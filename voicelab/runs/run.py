@@ -57,14 +57,16 @@ class Run:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Reasons why the folder is no complete record: damaged lines, missing takes, labels that differ from the call."""
+        """Reasons why the folder is an incomplete record: damaged lines, missing takes, labels that differ from the call."""
         problems = [*self.notes, *(() if self.takes else ("The run has no take.",))]
         if self._planned_count is None:  # only a sweep's labels are values of its calls
             return tuple(problems)
         labelled = list(zip(self.takes, self.labels, strict=True))
-        written = len({(_line_of("", labels), take.repeat) for take, labels in labelled}) + len(self.failures)
-        if self.takes and written < self._planned_count:
-            problems.append(f"The run has {written} of the {self._planned_count} takes that its axes and repeats make.")
+        written_count = len({(_line_of("", labels), take.repeat) for take, labels in labelled}) + len(self.failures)
+        if self.takes and written_count < self._planned_count:
+            problems.append(
+                f"The run has {written_count} of the {self._planned_count} takes that its axes and repeats make."
+            )
         for take, labels in labelled:
             for name, label in labels.items():
                 value = take_value(take, name)
@@ -84,8 +86,8 @@ class Run:
 def read_run(folder: str | Path) -> Run:
     """Read the run of a sweep, a recording, a cache or a table, from its folder or its run.jsonl.
 
-    Lines that are torn or do not match their check are excluded, with a note. Raises StoreError if there is no run, for a
-    newer version, and if reference audio of a take is missing.
+    Lines that are torn or do not match their check are excluded, with a note. Raises StoreError without a run, for a newer
+    version, and if reference audio of a take is missing.
     """
     folder = Path(folder)
     reader = _Reader(RunFolder(folder.parent if folder.name == RUN_FILE else folder))
@@ -93,7 +95,7 @@ def read_run(folder: str | Path) -> Run:
     labelled = list(reader.takes.values())
     if {"sweep", "table"} & about.keys() and all(isinstance(cell, int) for cell in reader.cells.values()):
         labelled = _in_order(labelled, reader.cells)
-    made = {take.key for take, _ in labelled}
+    taken_keys = {take.key for take, _ in labelled}
     return Run(
         folder=reader.folder.folder,
         created=datetime.fromisoformat(reader.header["created"]),
@@ -101,14 +103,14 @@ def read_run(folder: str | Path) -> Run:
         sessions=tuple(reader.sessions),
         takes=tuple(take for take, _ in labelled),
         labels=tuple(labels for _, labels in labelled),
-        failures=tuple(failed for key, failed in reader.failures.items() if key not in made),
+        failures=tuple(failed for key, failed in reader.failures.items() if key not in taken_keys),
         voices=tuple(reader.voices),
         notes=tuple(reader.notes),
     )
 
 
 def take_value(take: Take, name: str) -> object:
-    """Return the value of an axis in a take's call; None if it is no field of it."""
+    """Return the value of an axis in a take's call; None for other names."""
     if name in {"model", "seed"}:
         return getattr(take.call, name)
     if name in dict(take.call.knobs):

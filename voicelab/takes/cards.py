@@ -43,7 +43,7 @@ class TakeCard:
         figures: measurements by metric, NaN where undefined.
         error: error message, "" without an error.
         notes: notes of the take.
-        hear: fetches the clip; None without a take.
+        fetch: function that returns the clip; None without a take.
         code: Python call that makes the take again, "" where unknown.
     """
 
@@ -54,7 +54,7 @@ class TakeCard:
     figures: Mapping[str, float] = field(default_factory=dict)
     error: str = ""
     notes: tuple[str, ...] = ()
-    hear: Callable[[], Clip] | None = field(default=None, repr=False)
+    fetch: Callable[[], Clip] | None = field(default=None, repr=False)
     code: str = field(default="", repr=False)
 
     @property
@@ -63,7 +63,7 @@ class TakeCard:
         return ", ".join(f"{short_name(column)}={label}" for column, label in self.labels.items())
 
     def value(self, name: str) -> Any:
-        """Look up a value, a measurement or the state by name; None if there is none."""
+        """Look up a value, a measurement or the state by name; None if unknown."""
         name = field_name(name) if name not in self.labels else name
         if name in self.figures:
             return self.figures[name]
@@ -71,13 +71,13 @@ class TakeCard:
 
     def clip(self) -> Clip:
         """Fetch the clip. Raises NotFound without a take, and the error of reading its audio."""
-        if self.hear is None:
-            raise NotFound(f"there is no sound of {self.name} yet")
-        return self.hear()
+        if self.fetch is None:
+            raise NotFound(f"{self.name} has no take yet")
+        return self.fetch()
 
 
-def card_of(id: int, row: TakeRow, names: Iterable[str], hear: Callable[[], Clip] | None = None) -> TakeCard:
-    """Make the card of a row, labelled by the key columns ``names``; ``hear`` fetches the clip in place of the take's."""
+def card_of(id: int, row: TakeRow, names: Iterable[str], fetch: Callable[[], Clip] | None = None) -> TakeCard:
+    """Make the card of a row, labelled by the key columns ``names``; ``fetch`` returns the clip in place of the take's."""
     take = row.take
     values = {**row.columns, **row.keys}
     return TakeCard(
@@ -87,7 +87,7 @@ def card_of(id: int, row: TakeRow, names: Iterable[str], hear: Callable[[], Clip
         state=row.state,
         error="" if row.error is None else error_message(row.error),
         notes=() if take is None else take.all_notes,
-        hear=None if take is None else hear or take.clip,
+        fetch=None if take is None else fetch or take.clip,
         code="" if take is None or take.source else replace(take.call, seed=take.seed).code(also=row.labels),
     )
 

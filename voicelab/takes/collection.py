@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -15,7 +16,7 @@ from voicelab.listening.design import REFERENCE
 from voicelab.listening.webmushra import import_webmushra
 from voicelab.metrics import Metric, Tools, available, check_measuring
 from voicelab.metrics.words import recognizer_name, recognizer_of
-from voicelab.recordings import REPEAT, Recording, clip_take, key_of, parts_of, recordings_of, sidecar
+from voicelab.recordings import REPEAT, Recording, clip_take, intervals_of, key_of, recordings_of, sidecar
 from voicelab.stats.estimate import one_of
 from voicelab.storage import digest_of
 from voicelab.takes.rows import SYSTEM, TAKE_COLUMNS, Column, TakeRow
@@ -49,29 +50,27 @@ def collect(
     progress: Progress | None = None,
     **options: Any,
 ) -> TakeTable:
-    """Collect recordings of one or several systems as a table with the key columns ``item``, ``system`` and your own.
-
-        vl.collect("samples/{system}/{speaker}/{item}.wav")
+    """Collect recordings of systems as a table: ``vl.collect("samples/{system}/{speaker}/{item}.wav")``.
 
     Args:
-        source: a pattern with fields in braces: ``system``, ``item`` and further key columns; a folder with a folder per
-            system; ``{"ours": "folder", "theirs": …}``; a table (CSV, TSV, JSONL, DataFrame, list of mappings) with the
-            columns ``path``, ``system``, ``item``, ``text``, ``start`` and ``end`` (interval of a long file, in seconds) and
-            others; a folder with metadata.csv or metadata.jsonl (Hugging Face audiofolder); a webMUSHRA YAML; a list of
-            paths, whose folders are the systems.
+        source: a pattern with fields in braces (``system``, ``item``, further key columns); a folder with a folder per
+            system; ``{"ours": "folder", "theirs": …}``; a table (CSV, TSV, JSONL, DataFrame, list of mappings) with ``path``,
+            ``system``, ``item``, ``text``, ``start`` and ``end`` (interval in seconds) and other columns; a folder with
+            metadata.csv or metadata.jsonl (Hugging Face audiofolder); a webMUSHRA YAML; a list of paths in system folders.
         metrics: metrics of ``frame()``, as for ``vl.measure``.
         keys: columns that pair recordings of several systems, besides ``item`` and ``repeat``. By default all fields of a
             pattern; of a table, the columns that vary within an item of a system.
         root: folder of the files of a webMUSHRA test; by default that of the YAML.
-        transcribe: whether texts that neither the table nor a file NAME.txt or NAME.lab gives are recognized from the first
-            system's recording, by the given recognizer or the default. The column ``text_by`` then names it: WER against such
-            a text compares recognizers, not voices.
-        missing: what to do with an item that a system lacks: "leave out" excludes it for all systems (see ``excluded`` and
-            ``notes``), "refuse" is an error.
+        transcribe: recognize texts that neither the table nor a file NAME.txt or NAME.lab gives, from the first system's
+            recording, with this recognizer or the default. The column ``text_by`` names it: WER against such a text compares
+            recognizers.
+        missing: "leave out" excludes an item that a system lacks for all systems (see ``excluded``), "refuse" is an error.
         progress: ``vl.progress`` to show progress.
         **options: options of ``vl.measure``: ``jobs``, ``tools``.
 
-    Every file is read and decoded once, in the formats of FFmpeg. Silent, clipped and narrow-band files are in ``notes``.
+    Returns:
+        A table with the key columns ``item``, your own, ``system`` and ``repeat``, measured and played at one loudness per
+        pair. Silent, clipped and narrow-band files are in its ``notes``. Every file is decoded once (FFmpeg's formats).
 
     Raises:
         StoreError: a file cannot be read.
@@ -92,29 +91,13 @@ def collect(
     groups = _group(recordings, names)
     excluded = _exclude_incomplete(groups, names, systems, missing, notes)
     _note_differences(groups, names, notes)
-    recordings = [recording for group in groups.values() for recording in group]
-    _read(recordings, show)
-    for key, group in groups.items():
-        _share_text(", ".join(key), group)
+    _read(groups, show)
     if transcribe:
         _recognize(groups, Tools(recognizer=None if transcribe is True else transcribe), show)
-    rows = _rows(recordings, names, systems)
-    columns = [
-        Column.of_rows(name, rows) for name in (ITEM, *(name for name in names if name != REPEAT), SYSTEM, REPEAT)
-    ]
-    order = {column.name: {label: index for index, label in enumerate(column.labels)} for column in columns}
-    rows.sort(key=lambda row: [order[column.name][row.labels[column.name]] for column in columns])
-    notes += _note_oddities(recordings)
-    options |= {} if progress is None else {"progress": progress}
-    return TakeTable(
-        tuple(columns),
-        tuple(rows),
-        metrics=metrics,
-        matched=True,
-        notes=tuple(notes),
-        excluded=tuple(excluded),
-        measuring=options,
-    )
+    columns, rows = _rows(groups, names, systems)
+    notes += _note_oddities(groups)
+    measuring = options if progress is None else {**options, "progress": progress}
+    return TakeTable(columns, rows, metrics, True, tuple(notes), tuple(excluded), measuring=measuring)
 
 
 def _webmushra(path: Path, root: str | Path | None) -> list[Recording]:
@@ -186,10 +169,10 @@ def _group(recordings: Iterable[Recording], names: Sequence[str]) -> _Groups:
     groups: dict[tuple[str, ...], dict[str, Recording]] = {}
     for recording in recordings:
         key = (recording.item, *_values(recording, names))
-        other = groups.setdefault(key, {}).setdefault(recording.system, recording)
-        if other is not recording:
+        twin = groups.setdefault(key, {}).setdefault(recording.system, recording)
+        if twin is not recording:
             keys = ", ".join(f"{name} {value!r}" for name, value in zip([ITEM, *names], key, strict=True))
-            message = f"{other.name} and {recording.name} are both {keys} of system {recording.system!r}"
+            message = f"{twin.name} and {recording.name} are both {keys} of system {recording.system!r}"
             raise ArgumentError.of("source", f"{message}; distinguish them by a field or column, such as {REPEAT}")
     return {key: list(by_system.values()) for key, by_system in groups.items()}
 
@@ -245,18 +228,20 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _read(recordings: Sequence[Recording], show: Progress) -> None:
-    """Set the ``take`` of every recording, reading each file once."""
+def _read(groups: _Groups, show: Progress) -> None:
+    """Set the ``take`` and text of every recording, reading each file once."""
     by_file: dict[Path, list[Recording]] = {}
-    for recording in recordings:
+    for recording in chain.from_iterable(groups.values()):
         if recording.take is None:
             by_file.setdefault(recording.path, []).append(recording)
-    for path, group in show(by_file.items(), "files", total=len(by_file)):
-        for recording in group:
-            recording.text = recording.text or ("" if recording.is_part else sidecar(path))
-        spans = [(recording.start, recording.end, recording.text) for recording in group]
-        for recording, take in zip(group, parts_of(path, spans), strict=True):
+    for path, recordings in show(by_file.items(), "files", total=len(by_file)):
+        for recording in recordings:
+            recording.text = recording.text or ("" if recording.is_interval else sidecar(path))
+        spans = [(recording.start, recording.end, recording.text) for recording in recordings]
+        for recording, take in zip(recordings, intervals_of(path, spans), strict=True):
             recording.take = take
+    for key, group in groups.items():
+        _share_text(", ".join(key), group)
 
 
 def _take(recording: Recording) -> Take:
@@ -292,8 +277,14 @@ def _recognize(groups: _Groups, tools: Tools, show: Progress) -> None:
             recording.columns.setdefault("text_by", "given")
 
 
-def _rows(recordings: Sequence[Recording], names: Sequence[str], systems: Sequence[str]) -> list[TakeRow]:
-    digests = {name: [_take(one).digest for one in recordings if one.system == name] for name in systems}
+def _rows(
+    groups: _Groups, names: Sequence[str], systems: Sequence[str]
+) -> tuple[tuple[Column, ...], tuple[TakeRow, ...]]:
+    """Make the key columns, and the rows in their order."""
+    recordings = list(chain.from_iterable(groups.values()))
+    digests = {
+        name: [_take(recording).digest for recording in recordings if recording.system == name] for name in systems
+    }
     fingerprints = {name: f"files:{digest_of(' '.join(listed).encode())[:32]}" for name, listed in digests.items()}
     key_values: dict[tuple[str, str], Any] = {}
     rows: list[TakeRow] = []
@@ -307,21 +298,24 @@ def _rows(recordings: Sequence[Recording], names: Sequence[str], systems: Sequen
             for name, label in labels.items()
         }
         keys = {REPEAT: 0, ITEM: recording.item, **values, SYSTEM: system}
+        labels = {REPEAT: "0", ITEM: recording.item, **labels, SYSTEM: system}
         columns = {name: value for name, value in recording.columns.items() if name not in keys}
-        call = _take(recording).call.replace(text=text)
         # Items may share a text: their takes are repeats of its call.
-        repeat, fingerprint = counts[system, text], fingerprints[system]
+        call, repeat, fingerprint = _take(recording).call.replace(text=text), counts[system, text], fingerprints[system]
         counts[system, text] += 1
         take = replace(_take(recording), call=call, backend=system, fingerprint=fingerprint, repeat=repeat)
-        labels = {REPEAT: "0", ITEM: recording.item, **labels, SYSTEM: system}
         rows.append(TakeRow(keys, labels, call, take, columns={"text": text, **columns}))
-    return rows
+    column_names = (ITEM, *(name for name in names if name != REPEAT), SYSTEM, REPEAT)
+    key_columns = tuple(Column.of_rows(name, rows) for name in column_names)
+    ranks = {column.name: {label: rank for rank, label in enumerate(column.labels)} for column in key_columns}
+    rows.sort(key=lambda row: [ranks[name][row.labels[name]] for name in column_names])
+    return key_columns, tuple(rows)
 
 
-def _note_oddities(recordings: Sequence[Recording]) -> list[str]:
+def _note_oddities(groups: _Groups) -> list[str]:
     """Collect the notes on the takes of each system, each with its files."""
     files: dict[tuple[str, str], list[str]] = {}
-    for recording in recordings:
+    for recording in chain.from_iterable(groups.values()):
         for note in _take(recording).notes:
             files.setdefault((recording.system, note.partition(":")[0].rstrip(".")), []).append(_take(recording).source)
     return [

@@ -59,7 +59,9 @@ def write_layout(folder: Path, layout: str, columns: Sequence[Column], rows: Seq
     """
     records: list[dict[str, Any]] = []
     sums, seconds, rates = "", 0.0, set[int]()
-    named = [column.name for column in columns if column.name not in {SYSTEM, "backend", "text"} and len(column) > 1]
+    name_columns = [
+        column.name for column in columns if column.name not in {SYSTEM, "backend", "text"} and len(column) > 1
+    ]
     for index, row in enumerate(rows):
         if (take := row.take) is None:
             continue
@@ -67,12 +69,12 @@ def write_layout(folder: Path, layout: str, columns: Sequence[Column], rows: Seq
         data = clip.to_bytes("wav")
         seconds += clip.duration
         rates.add(clip.rate)
-        name = "-".join([_number(index, len(rows)), *(plain_name(row.labels[column]) for column in named)])
+        name = "-".join([_number(index, len(rows)), *(plain_name(row.labels[column]) for column in name_columns)])
         file = f"{LAYOUTS[layout]}/{name}.wav"
         sums += f"{digest_of(data)}  {file}\n"
         text = "" if take.request.text == UNKNOWN_TEXT else " ".join(take.request.text.split())
         system = row.labels.get(SYSTEM, row.labels.get("backend", take.backend))
-        keys = {column: value for column, value in row.keys.items() if column != REPEAT or column in named}
+        keys = {column: value for column, value in row.keys.items() if column != REPEAT or column in name_columns}
         records.append({**keys, **row.columns, "file_name": file, "text": text, "system": system})
         write_atomic(folder / file, data, sync=False)
     card = _card(layout, records, seconds, rates)

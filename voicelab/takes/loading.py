@@ -33,7 +33,7 @@ def load(path: str | Path) -> Any:
         Clip: of a sound file.
 
     Raises:
-        StoreError: there is no run, it is of a newer version, or reference audio of a take is missing.
+        StoreError: the folder has no run, the run has a newer version, or reference audio of a take is missing.
         AudioError: the sound file is damaged.
     """
     path = Path(path)
@@ -51,8 +51,8 @@ def run_table(run: Run) -> TakeTable:
     names = [name for name in names if name not in {"cell", REPEAT}] or _differing(fields)
     pairs = zip(run.takes, run.labels, fields, strict=True)
     rows = [
-        _row(TakeRow({}, {}, take.call, take, cached=take.cached), {**own, **labels}, names)
-        for take, labels, own in pairs
+        _row(TakeRow({}, {}, take.call, take, cached=take.cached), {**record, **labels}, names)
+        for take, labels, record in pairs
     ]
     for failed in run.failures:
         values = take_row(failed.take) | {name: take_value(failed.take, name) for name in names}

@@ -44,11 +44,11 @@ class Column:
         """Short name of the field: ``voice`` for ``reference_id``."""
         return short_name(self.name)
 
-    def find(self, wanted: object) -> list[str]:
+    def find(self, value: object) -> list[str]:
         """Find the labels of a value, a label, or a list of them."""
-        choices = wanted if isinstance(wanted, list | tuple | set) else [wanted]
+        choices = value if isinstance(value, list | tuple | set) else [value]
         pairs = zip(self.values, self.labels, strict=True)
-        return [label for value, label in pairs if any(choice in (value, label) for choice in choices)]
+        return [label for level, label in pairs if any(choice in (level, label) for choice in choices)]
 
     def __len__(self) -> int:
         return len(self.values)
@@ -63,7 +63,7 @@ class TakeRow:
         labels: label of each key column.
         call: the call of the take.
         take: None for a failure, and before the take is made.
-        error: why there is no take.
+        error: error of a failed call.
         cached: whether the take was in a cache.
         columns: further columns, which pair nothing.
     """

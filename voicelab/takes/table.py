@@ -98,7 +98,7 @@ class TakeTable(Shown):
 
     @property
     def shown_columns(self) -> tuple[Column, ...]:
-        """The key columns, without ``repeat`` where nothing is repeated."""
+        """The key columns, without ``repeat`` if it has one value."""
         return tuple(column for column in self.columns if column.name != REPEAT or len(column) > 1)
 
     def column(self, name: str, argument: str = "over") -> Column:
@@ -117,13 +117,13 @@ class TakeTable(Shown):
         Raises ArgumentError for an unknown column.
         """
         rows = self.rows
-        for name, wanted in where.items():
-            choices = wanted if isinstance(wanted, list | tuple | set) else [wanted]
+        for name, value in where.items():
+            choices = value if isinstance(value, list | tuple | set) else [value]
             if rows and all(name in row.columns for row in rows):
                 rows = tuple(row for row in rows if row.columns[name] in choices)
                 continue
             column = self.column(name, name)
-            labels = column.find(wanted)
+            labels = column.find(value)
             rows = tuple(row for row in rows if row.labels[column.name] in labels)
         return self._with_rows(rows)
 
@@ -147,7 +147,7 @@ class TakeTable(Shown):
     def clip(self, **where: object) -> Clip:
         """Return the clip of one take, by default of its first repeat.
 
-        Raises NotFound if there is none, ArgumentError if there are several, or for an unknown column.
+        Raises NotFound without such a take, ArgumentError for several takes or an unknown column.
         """
         chosen = self.select(**where)
         rows = [row for row in chosen.rows if row.take is not None]
@@ -158,7 +158,7 @@ class TakeTable(Shown):
         if len(rows) > 1:
             names = ", ".join(column.title for column in chosen.columns if len(column) > 1 and column.name != REPEAT)
             raise ArgumentError.of("where", f"must select one take, got {len(rows)}; give also {names}")
-        return self.heard(rows[0])
+        return self.clip_of(rows[0])
 
     def clips(self, item: str | int | None = None, *, over: str | None = None, **where: object) -> Mapping[str, Clip]:
         """Return the clips of one pair by the labels of the compared column, at one loudness if the table is matched.
@@ -171,7 +171,7 @@ class TakeTable(Shown):
         Raises NotFound if a take is missing, ArgumentError if several pairs are selected.
         """
         column = self._compared(over)
-        name = next((name for name in _ITEMS if any(one.name == name for one in self.columns)), None)
+        name = next((name for name in _ITEMS if any(key.name == name for key in self.columns)), None)
         if name is not None and name != column.name and name not in where:
             index = item if isinstance(item, int) else 0
             labels = self.column(name).labels
@@ -179,15 +179,14 @@ class TakeTable(Shown):
         chosen = self.select(**where)
         pairs = chosen.paired(column.name)
         if REPEAT not in where and column.name != REPEAT:
-            first = next((label for label in chosen.column(REPEAT).labels), None)
+            repeat = next(iter(chosen.column(REPEAT).labels), None)
             pairs = {
-                key: pair for key, pair in pairs.items() if all(row.labels[REPEAT] == first for row in pair.values())
+                key: pair for key, pair in pairs.items() if all(row.labels[REPEAT] == repeat for row in pair.values())
             }
         levels = column.labels if column.name not in where else chosen.column(column.name).labels
         if len(pairs) > 1:
-            names = ", ".join(
-                one.title for one in chosen.columns if len(one) > 1 and one.name not in (column.name, REPEAT)
-            )
+            excluded = {column.name, REPEAT}
+            names = ", ".join(key.title for key in chosen.columns if len(key) > 1 and key.name not in excluded)
             raise ArgumentError.of("where", f"must select one pair, got {len(pairs)}; give also {names}")
         pair = next(iter(pairs.values()), {})
         if missing := [label for label in levels if label not in pair]:
@@ -211,11 +210,11 @@ class TakeTable(Shown):
             if row.take is None:
                 continue
             name = self._pair_name(row, column.name)
-            other = groups.setdefault(name, {}).setdefault(row.labels[column.name], row)
-            if other is not row and other.take is not None:
-                both = " and ".join(take.source or f"take {take.key[:12]}…" for take in (other.take, row.take))
-                keys = ", ".join(f"{one.title}={row.labels[one.name]}" for one in self.columns)
-                raise ArgumentError.of("over", f"takes must differ in a key column; {both} have the same: {keys}")
+            twin = groups.setdefault(name, {}).setdefault(row.labels[column.name], row)
+            if twin is not row and twin.take is not None:
+                takes = " and ".join(take.source or f"take {take.key[:12]}…" for take in (twin.take, row.take))
+                keys = ", ".join(f"{key.title}={row.labels[key.name]}" for key in self.columns)
+                raise ArgumentError.of("over", f"takes must differ in a key column; {takes} have the same: {keys}")
         return {
             name: {label: group[label] for label in column.labels if label in group} for name, group in groups.items()
         }
@@ -242,16 +241,16 @@ class TakeTable(Shown):
         rows = [row for row in self.rows if row.state != "waiting"]
         records = [row.record() for row in rows]
         rendered = [record for record, row in zip(records, rows, strict=True) if row.take is not None]
-        chosen = [*(BASIC if measure_rows in metrics else ()), *(one for one in metrics if not callable(one))]
+        chosen = [*(BASIC if measure_rows in metrics else ()), *(metric for metric in metrics if not callable(metric))]
         figures: list[Iterable[Mapping[str, Any]]] = [(take_columns(take, also) for take in self)] if also else []
         figures += [self._measure(tuple(chosen), options)] if chosen else []
-        functions = (one for one in metrics if callable(one) and one is not measure_rows)
-        figures += [measure([self.heard(row) for row in rows if row.take is not None]) for measure in functions]
+        functions = (metric for metric in metrics if callable(metric) and metric is not measure_rows)
+        figures += [measure([self.clip_of(row) for row in rows if row.take is not None]) for measure in functions]
         for measurements in figures:
             for record, measured in zip(rendered, measurements, strict=True):
                 record.update(measured)
         names = [column.name for column in self.columns]
-        names += chain.from_iterable(records or [TAKE_COLUMNS])
+        names += chain.from_iterable(records) if records else TAKE_COLUMNS
         table = pd.DataFrame(records, columns=list(dict.fromkeys(names)))
         for name in ("seed", "seed_used"):
             seeds = [record.get(name) for record in records]
@@ -333,13 +332,13 @@ class TakeTable(Shown):
         comparable = _comparable(frame, column.name, names)
         if not comparable or len(column) < 2:
             return with_note(means.T, chosen, tools)
-        found = self.effects(column.name, chosen)
-        tested, contrasts = found.frame.set_index("metric"), found.contrasts
+        result = self.effects(column.name, chosen)
+        tested, contrasts = result.frame.set_index("metric"), result.contrasts
         ending = "_texts" if "low_texts" in contrasts else ""
         table = means[comparable].T.rename_axis(columns=None)
         for level, rows in contrasts.set_index("metric").groupby("level", sort=False):
-            for part, head in (("estimate", "difference"), ("low", "low"), ("high", "high")):
-                table[f"{level} {head}"] = rows[f"{part}{ending}"]
+            for name, head in (("estimate", "difference"), ("low", "low"), ("high", "high")):
+                table[f"{level} {head}"] = rows[f"{name}{ending}"]
         table["p"] = tested["p_texts_holm" if "p_texts_holm" in tested else "p_holm"]
         return with_note(table, chosen, tools)
 
@@ -398,8 +397,8 @@ class TakeTable(Shown):
 
         Sound is mp3 of 64 kbit/s. Raises StoreError if the file cannot be written, ArgumentError for an unknown metric.
         """
-        written: Path = view("TakeTable.page")(self, path, metrics)
-        return written
+        page: Path = view("TakeTable.page")(self, path, metrics)
+        return page
 
     def export(self, folder: str | Path, layout: str = "files", **options: Any) -> Path:
         """Write the takes as a data set; return the path of its table.
@@ -432,7 +431,7 @@ class TakeTable(Shown):
         """Write a run folder, which ``vl.load`` reads; return the folder. Failures are not written."""
         return self.export(folder, "run").parent
 
-    def heard(self, row: TakeRow) -> Clip:
+    def clip_of(self, row: TakeRow) -> Clip:
         """Fetch the clip of a row, at one loudness with its pair if the table is matched. Raises NotFound without a take."""
         return self._audible(row).clip()
 

@@ -156,7 +156,7 @@ class ExplorePanel(SavedOutput, Panel):
         values = {"take": take.number, "text": text, **settings}
         code = self.controls.code(take.call)
         grid = self.takes.grid
-        grid.work.put([TakeCard(take.number, labels, values, "done", notes=clip.notes, hear=lambda: clip, code=code)])
+        grid.work.put([TakeCard(take.number, labels, values, "done", notes=clip.notes, fetch=lambda: clip, code=code)])
         with self.lock:
             if len(rows := grid.work.rows) > _MOST:
                 # The oldest that is not pinned makes room.

@@ -276,17 +276,17 @@ class ResultPanel(SavedOutput, TakesView):
         """Show a table; takes that are not made yet wait."""
         self.live = lambda: result
         self._names = [column.name for column in result.shown_columns]
-        hear = result.heard if result.matched and result.state == "done" else None
-        cards = [self.card(index, row, hear) for index, row in enumerate(result.rows)]
+        fetch = result.clip_of if result.matched and result.state == "done" else None
+        cards = [self.card(index, row, fetch) for index, row in enumerate(result.rows)]
         self.begin(cards, result.columns)
         axes = [column for column in result.columns if column.name != REPEAT]
         self.over.options = [(field_label(column.name), column.name) for column in axes]
         self.over.value = axes[-1].name if axes else None
         self.test_button.disabled = not axes
 
-    def card(self, index: int, row: TakeRow, hear: Callable[[TakeRow], Clip] | None = None) -> TakeCard:
-        """Make the card of a row of the table; ``hear`` fetches its clip in place of the take's own."""
-        return card_of(index, row, self._names, None if hear is None else partial(hear, row))
+    def card(self, index: int, row: TakeRow, fetch: Callable[[TakeRow], Clip] | None = None) -> TakeCard:
+        """Make the card of a row of the table; ``fetch`` returns its clip in place of the take's own."""
+        return card_of(index, row, self._names, None if fetch is None else partial(fetch, row))
 
     def listening_test(self) -> None:
         """Ask about the selected takes blindly; the votes go into a file beside the notebook."""

@@ -67,8 +67,8 @@ def table_bundle(takes: TakeTable) -> dict[str, str]:
     """
     if takes.matched and takes.metrics:
         return _summary_bundle(takes)
-    made = [row for row in takes.rows if row.state != "waiting"]
-    rows = made[:_MAX_ROWS]
+    complete = [row for row in takes.rows if row.state != "waiting"]
+    rows = complete[:_MAX_ROWS]
     clips: dict[int, Clip] = {}
     problems: dict[int, Exception] = {}
     for index, row in enumerate(rows):
@@ -98,8 +98,8 @@ def table_bundle(takes: TakeTable) -> dict[str, str]:
         else:
             cells.append(TableCell(error_html(problems[index])))
         body.append(cells)
-    if len(made) > len(rows):
-        note += f"; {len(made) - len(rows)} more takes are not shown: panel() shows all, export() writes them"
+    if len(complete) > len(rows):
+        note += f"; {len(complete) - len(rows)} more takes are not shown: panel() shows all, export() writes them"
     note = ". ".join((note, *takes.notes))
     html = f'<div>{escape(repr(takes))}</div>{table(heads, body)}<div role="note" style="opacity:0.75">'
     return {"text/html": small_print(f"{html}{escape(note)}</div>"), "text/plain": repr(takes)}
@@ -122,8 +122,8 @@ def _summary_bundle(takes: TakeTable) -> dict[str, str]:
 
 
 def _some(labels: Sequence[str]) -> str:
-    shown = " · ".join(shortened(label, _MAX_LABEL) for label in labels[:_MAX_VALUES])
-    return shown if len(labels) <= _MAX_VALUES else f"{shown} · … · {shortened(labels[-1], _MAX_LABEL)}"
+    listed = " · ".join(shortened(label, _MAX_LABEL) for label in labels[:_MAX_VALUES])
+    return listed if len(labels) <= _MAX_VALUES else f"{listed} · … · {shortened(labels[-1], _MAX_LABEL)}"
 
 
 def check_page(path: str | Path) -> Path:
@@ -147,7 +147,7 @@ def write_page(takes: TakeTable, path: str | Path, metrics: Iterable[str | Metri
     with on_disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with open_atomic(path, sync=False) as file:
-            file.writelines(part.encode() for part in _page(takes, chosen, summary))
+            file.writelines(text.encode() for text in _page(takes, chosen, summary))
     return path
 
 
@@ -179,7 +179,7 @@ def _page(takes: TakeTable, metrics: Sequence[Metric], summary: str) -> Iterator
         if row.error is not None:
             cells.append(TableCell(escape(error_message(row.error)), 'class="trouble"'))
         else:
-            clip = takes.heard(row)
+            clip = takes.clip_of(row)
             (measured,) = measure_rows((clip,), metrics)
             data = base64.b64encode(clip.to_bytes("mp3", bitrate=_PAGE_BITRATE)).decode("ascii")
             cells.append(TableCell(audio_element(data, "height:32px;width:230px", preload="metadata"), ""))

@@ -130,7 +130,7 @@ class TakeRows:
             for row in rows:
                 self._rows[row.id] = row
                 self._drawn.pop(row.id, None)
-                if row.hear is not None:
+                if row.fetch is not None:
                     self._unmeasured.append(row.id)
 
     def mark(self, rows: Iterable[TakeCard], state: RowState) -> None:
@@ -171,7 +171,9 @@ class TakeRows:
         chosen = resolve(metrics)
         with self._change():
             self.metrics = chosen
-            heard = {key: replace(row, figures={}, error="") for key, row in self._rows.items() if row.hear is not None}
+            heard = {
+                key: replace(row, figures={}, error="") for key, row in self._rows.items() if row.fetch is not None
+            }
             self._rows |= heard
             self._unmeasured = deque(heard)
 
@@ -240,7 +242,7 @@ class TakeRows:
     @staticmethod
     def _audible(row: TakeCard) -> bool:
         """Say whether a row has sound that nothing has gone wrong with."""
-        return row.hear is not None and not row.error
+        return row.fetch is not None and not row.error
 
     def _prepare(self, row: TakeCard) -> None:
         try:
@@ -349,7 +351,7 @@ class TakeRows:
             "error": row.error,
             "notes": list(row.notes),
             "figures": figures,
-            "hear": row.hear is not None,
+            "hear": row.fetch is not None,
             "seconds": drawn.seconds if drawn else 0.0,
             "drawn": drawn is not None,
         }
@@ -538,7 +540,7 @@ class TakesView(Panel):
 
         def show() -> None:
             row = self.grid.work.row(id)
-            if row is None or row.hear is None:
+            if row is None or row.fetch is None:
                 return
             clip = row.clip()
             player = Player(clip, label=row.name, name=f"take-{id}")
