@@ -54,7 +54,7 @@ def test_a_folder_with_everything(run: Any, service: str, spec: str, tones: Tone
     assert all(Clip.load(Path("study") / name).duration > 0.2 for name in table["file"])
     assert set(table["temperature"]) == {0.0, 0.5, 1.0}
     again = run("sweep", spec, "--base-url", service)
-    assert "12 were there already" in again.stdout
+    assert "12 cached" in again.stdout
     assert len(tones.asked) == 12
 
 
@@ -145,7 +145,7 @@ def test_an_interrupt_keeps_what_is_made_and_the_same_command_goes_on(
     tones.step = lambda _: None
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr
-    assert f"{kept} were there already" in done.stdout
+    assert f"{kept} cached" in done.stdout
 
 
 @pytest.fixture

@@ -281,7 +281,7 @@ def test_an_estimate_counts_what_can_be_counted() -> None:
     assert found.compute_s == pytest.approx(0.2 * 60)
     assert found.cost == pytest.approx(1160 * 15e-6)
     assert str(found) == (
-        "4 requests, 580 characters, about 60 s of audio, about 12 s of work, costs 0.0174, 3 takes are there already"
+        "4 requests, 580 characters, about 60 s of audio, about 12 s of work, costs 0.0174, 3 takes are cached"
     )
     # A Chinese character is a syllable, and takes several times as long as a letter.
     chinese = Grid.of(Call(TTSRequest(text="今天天气很好。")), ()).jobs()
@@ -313,7 +313,7 @@ def test_a_budget_names_each_cap(budget: Budget, fields: list[str]) -> None:
 
 
 def test_a_cap_on_money_needs_a_price() -> None:
-    with pytest.raises(RequestInvalid, match="names no price"):
+    with pytest.raises(RequestInvalid, match="declares no price"):
         Budget(cost=1).check(SweepEstimate(1, 0, 1, 1, 1.0, None, None))
     # Seconds of work cannot be told before the first take; the cap then acts while running.
     Budget(compute_s=1).check(SweepEstimate(1, 0, 1, 1, 1.0, None, None))

@@ -244,4 +244,4 @@ def test_the_command_says_that_the_scheduler_is_gone_and_goes_on_afterwards(
     assert f"connection to the Dask scheduler was lost. {kept} of 80 takes are kept" in text
     assert f"80 of 80 takes, failed, {80 - kept} failed" in text
     done = subprocess.run(program, capture_output=True, text=True, check=True, cwd=ROOT)
-    assert f"80 of 80 takes, done, {kept} were there already" in done.stdout
+    assert f"80 of 80 takes, done, {kept} cached" in done.stdout

@@ -135,7 +135,7 @@ def test_several_backends(cache: Cache) -> None:
     ).run()
     assert [len(backend.asked) for backend in backends.values()] == [4, 4]
     assert set(made.frame()["backend"]) == {"a", "b"}
-    with pytest.raises(RequestInvalid, match="no backend 'c'"):
+    with pytest.raises(RequestInvalid, match="must be one of a, b, got 'c'"):
         Sweep(BASE, (Axis.of("backend", ["c"]),), backends)
     with pytest.raises(RequestInvalid, match="need an axis"):
         Sweep(BASE, (), backends)

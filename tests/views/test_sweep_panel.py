@@ -106,7 +106,7 @@ def test_a_limit_is_hard(panels: Callable[..., SweepPanel]) -> None:
     panel = panels()
     panel.form.limits["requests"].value = "2"
     assert panel.form.settled()
-    assert "the sweep would take 3, and the budget is 2" in panel.form.problem.value
+    assert "the estimate must be within 2, got 3" in panel.form.problem.value
     assert panel.run_button.disabled
     panel.form.limits["requests"].value = "few"
     assert panel.form.settled()

@@ -278,7 +278,7 @@ def compare(
     check_page(output)
     chosen = _listed(metrics) or COLLECTED_METRICS
     systems = collect(source, metrics=chosen, transcribe=transcribe, jobs=jobs, progress=progress)
-    say_line(f"{systems.page(output)}: {systems!r}")
+    say_line(f"{systems.page(output)}: {', '.join(systems.systems)}; {len(systems)} takes")
     notes = [f"Sound is {systems.loudness_note}."] if "except" in systems.loudness_note else []
     for note in [*systems.notes, *notes]:
         say_line(f"note: {note}", to_stderr=True)
