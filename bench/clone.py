@@ -352,7 +352,7 @@ def main() -> None:
             for name in names
         }
     took = round(time.perf_counter() - started, 1)
-    report({"figure": "likeness of cloned voices", **figures, "took_s": took, "machine": machine()})
+    report({"figure": "speaker similarity of cloned voices", **figures, "took_s": took, "machine": machine()})
 
 
 if __name__ == "__main__":

@@ -150,7 +150,7 @@ def main() -> None:
         print(f"{row['metric']} by {row['parameter']}: {row['at_each']}, p {row['p_holm']}", flush=True)
     report(
         {
-            "figure": "what sampling does to prosody",
+            "figure": "effects of sampling on prosody",
             "takes_each": options.takes,
             "texts": len(texts),
             "effects": rows,

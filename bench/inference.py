@@ -237,7 +237,7 @@ def grid(levels: tuple[int, ...], takes: int, sets: int, rng: np.random.Generato
         residual = noise_of(design, values)
         tests = [contrasts_of(design, values, number, residual) for number in range(len(levels))]
         type1 = [float(np.mean(test.p <= 0.05)) for test in tests]
-        covered = np.concatenate([(np.abs(test.estimate) <= test.reach(0.95)).mean(axis=1) for test in tests])
+        covered = np.concatenate([(np.abs(test.estimate) <= test.half_width(0.95)).mean(axis=1) for test in tests])
         row["test"] = "/".join(dict.fromkeys(test.test for test in tests))
         ends = {"type1": (min(type1), max(type1)), "coverage": (covered.min(), covered.max())}
         row[name] = {figure: [round(float(end), 4) for end in bounds] for figure, bounds in ends.items()}

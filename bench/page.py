@@ -7,8 +7,8 @@
 
 A result is the last line that a benchmark prints, with the command and the date. The text above a table is the first
 paragraph of the benchmark's docstring. Other pages refer to single figures by their path in a result, as
-`<!-- figure speed/peak_mib -->484 MiB<!-- / -->`; the text between the comments is generated. A path that ends in /percent
-formats a rate in percent. A test fails if a page is out of date.
+`<!-- figure speed/peak_mib -->484 MiB<!-- / -->`; the text between the comments is generated. A test fails if a page is out
+of date.
 """
 
 from __future__ import annotations
@@ -55,6 +55,33 @@ SUITE: Mapping[str, Sequence[str]] = {
 _FIGURE = re.compile(r"(<!-- figure ([^ ]+) -->)(.*?)(<!-- / -->)")
 # Keys printed above the table.
 _ABOVE = ("command", "date", "machine", "note", "title", "figure", "bench")
+_LABELS = {
+    "judges": "evaluators",
+    "whisper": "WER or SER (Whisper base)",
+    "distillmos": "predicted MOS (DistillMOS)",
+    "behind": "teacher minus voice",
+    "pocketsphinx": "WER (pocketsphinx)",
+    "likeness": "speaker similarity",
+    "likeness others": "similarity to others",
+    "nearest": "top-1",
+    "first": "top-1",
+    "in five": "top-5",
+    "same voice first": "same voice top-1",
+    "ran away": "run-on",
+    "lost words": "skipped words",
+    "fell silent": "silent",
+    "right": "correct",
+    "right with pitch": "correct where F0 is defined",
+    "without pitch": "without F0",
+    "heard as": "classified as",
+    "refused": "rejected",
+    "spoken": "synthesized",
+    "over old": "relative to previous weights",
+    "old": "previous weights",
+}
+"""Labels of figures whose key in the results is not a term."""
+_RATES = {"whisper", "pocketsphinx", "first", "in_five", "same_voice_first", "nearest", "right", "right_with_pitch"}
+"""Figures printed in percent."""
 _UNITS = {"ms": "ms", "s": "s", "mib": "MiB", "db": "dB", "percent": "%"}
 
 
@@ -154,6 +181,8 @@ def _estimate(value: Mapping[str, Any]) -> bool:
 
 
 def _value(name: str, value: Any) -> str:
+    if value is not None and name.rpartition(": ")[2] in _RATES:
+        return _percent(value)
     unit = next((f" {symbol}" for key, symbol in _UNITS.items() if name.endswith(f"_{key}") or f"_{key}:" in name), "")
     if isinstance(value, Mapping) and "low" in value:
         return f"{_number(value['value'])} ({_number(value['low'])} to {_number(value['high'])}){unit}"
@@ -180,7 +209,9 @@ def _number(value: Any) -> str:
 def _words(name: str) -> str:
     for key in _UNITS:
         name = name.removesuffix(f"_{key}").replace(f"_{key}:", ":")
-    return name.replace("_", " ")
+    words = name.replace("_", " ")
+    head, _, last = words.rpartition(": ")
+    return f"{head}: {_LABELS.get(last, last)}" if head else _LABELS.get(last, last)
 
 
 def pages() -> list[Path]:
@@ -199,11 +230,9 @@ def filled(text: str, results: Mapping[str, Mapping[str, Any]]) -> str:
         if name not in results:
             return match[0]
         value: Any = results[name]
-        rate = path[-1:] == ["percent"]
-        for key in path[: len(path) - rate]:
+        for key in path:
             value = value[key]
-        text = _percent(value) if rate else _value(": ".join(path), value)
-        return f"{match[1]}{text}{match[4]}"
+        return f"{match[1]}{_value(': '.join(path), value)}{match[4]}"
 
     return _FIGURE.sub(replace, text)
 

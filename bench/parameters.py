@@ -299,7 +299,7 @@ def main() -> None:
         figures["arrivals"] = latency(studio)
         for render in plain:
             render(studio)
-    report({"figure": "what the parameters do", **figures, "machine": host})
+    report({"figure": "effects of the parameters", **figures, "machine": host})
 
 
 if __name__ == "__main__":

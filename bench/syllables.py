@@ -46,7 +46,7 @@ def main() -> None:
     mandarin_rates = [row["whisper"]["value"] for name, row in rows.items() if name in ("voice:mei", "voice:wei")]
     report(
         {
-            "figure": "syllables of Mandarin heard wrong",
+            "figure": "syllable error rate of Mandarin",
             "judges": "Whisper base, beam 5; DistillMOS 0.9.1; DNSMOS P.835; Resemblyzer 0.1.4",
             "syllables": sum(len(units(text)) for text in texts),
             **({"goal": GOAL, "met": max(mandarin_rates) <= GOAL} if mandarin_rates else {}),

@@ -272,7 +272,7 @@ def main() -> None:
         draw({name: rendered_by_name[name] for name in names}, options.picture)
     report(
         {
-            "figure": "tones of Mandarin told right by their pitch",
+            "figure": "classification of Mandarin tones by F0",
             "points": POINTS,
             "systems": figures,
             "took_s": round(time.perf_counter() - began, 1),

@@ -151,11 +151,11 @@ def goals(rows: Mapping[str, Mapping[str, Any]], counted: Mapping[str, int] | No
         available = [rows[name] for name in names if name in rows]
         if len(available) >= len(names) - 1 and available:  # the default preset has no row by preset name
             min_mos, max_wer = GOALS[group]
-            label = "default preset" if group == "default" else "every preset at home in English"
+            label = "default preset" if group == "default" else "every English preset"
             aims.append(
                 (f"{label}: DistillMOS, at least", min(row["distillmos"]["value"] for row in available), min_mos)
             )
-            aims.append((f"{label}: word errors, at most", max(row["whisper"]["value"] for row in available), max_wer))
+            aims.append((f"{label}: WER, at most", max(row["whisper"]["value"] for row in available), max_wer))
     if counted is not None:
         failed = sum(counted[name] for name in ("ran_away", "too_short", "lost_words", "fell_silent"))
         aims.append((f"of {counted['takes']} takes failed, at most", failed, 0))
@@ -212,7 +212,7 @@ def main() -> None:
     counted = takes(texts, options.takes, options.jobs) if options.full else None
     report(
         {
-            "figure": "the voice beside its teacher and others",
+            "figure": "the voice compared with its teacher and other voices",
             "judges": "Whisper base, beam 5; DistillMOS 0.9.1; DNSMOS P.835; pocketsphinx en-us; Resemblyzer 0.1.4",
             "sentences": len(texts),
             "goals": goals(rows, counted),

@@ -195,7 +195,7 @@ def test_the_reference_has_every_field_and_every_option() -> None:
     fields = reference.fields()
     assert "| `temperature` | number | `0.7` | 0 to 1 |" in fields
     assert "| `text` | string | **required** | not empty |" in fields
-    assert "| `latency` | one of these | `normal` | `low`, `normal`, `balanced` |" in fields
+    assert "| `latency` | choice | `normal` | `low`, `normal`, `balanced` |" in fields
     options = reference.command_line()
     assert [command for command in COMMANDS if f"\n## {command}\n" not in options] == []
     assert "`--early-stop-threshold NUMBER`" in options

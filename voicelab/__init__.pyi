@@ -39,10 +39,10 @@ from .listening.design import ListeningTest as ListeningTest
 from .listening.results import analyze as analyze
 from .listening.study import Question as Question, Study as Study
 from .listening.votes import Ballot as Ballot
+from .metrics.effects import effects as effects
 from .metrics.measure import measure as measure, measure_rows as measure_rows
 from .backends.runs import RecordingBackend as RecordingBackend, ReplayBackend as ReplayBackend
 from .runs.cache import Cache as Cache
-from .stats.effects import effects as effects
 from .stats.equivalence import equivalence as equivalence
 from .stats.simulation import plan_sweep as plan_sweep, plan_test as plan_test
 from .sweeps.axes import Axis as Axis

@@ -6,9 +6,12 @@ views of classes by class name, and views opened by methods by method name (``Cl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _views: dict[str, str] = {}
 
@@ -34,3 +37,9 @@ class Shown:
         name = next(base.__name__ for base in type(self).__mro__ if base.__name__ in _views)
         outputs: dict[str, Any] = view(name)(self)
         return outputs
+
+
+def note_on(table: pd.DataFrame, names: Iterable[object]) -> str:
+    """Return a table's ``attrs["note"]`` ("METRICS: …") when it is about one of these metrics, else ""."""
+    note = str(table.attrs.get("note", ""))
+    return note if set(note.partition(":")[0].split(", ")).intersection(map(str, names)) else ""

@@ -20,7 +20,7 @@ ELSEWHERE = {
     "CHANGELOG.md": "project/changelog.md",
     "CONTRIBUTING.md": "project/contributing.md",
     "README.md": "index.md",
-    "training/LICENSES.md": "project/licences.md",
+    "training/LICENSES.md": "project/licenses.md",
     "training/README.md": "project/model-card.md",
 }
 """Pages of the repository that are no part of docs/, and where they stand in the site."""

@@ -44,12 +44,12 @@ def unplaced() -> list[str]:
 
 def _metrics() -> str:
     lines = ["", "## All metrics", ""]
-    lines += ["[What each is good for, and where it misleads](../../explanation/metrics.md)", ""]
-    lines += ["| name | unit | better | needs | what it is |", "|---|---|---|---|---|"]
+    lines += ["[Use, validation and pitfalls](../../explanation/metrics.md)", ""]
+    lines += ["| name | unit | better | requires | definition |", "|---|---|---|---|---|"]
     for metric in METRICS.values():
         needs = ", ".join([*metric.needs, *([f"the extra `{metric.extra}`"] if metric.extra else [])])
-        first = " ".join(metric.doc.partition("\n\n")[0].split()).replace("|", "\\|")
-        lines.append(f"| `{metric.name}` | {metric.unit} | {metric.better or ''} | {needs} | {first} |")
+        definition = " ".join(metric.doc.partition("\n\n")[0].split()).replace("|", "\\|")
+        lines.append(f"| `{metric.name}` | {metric.unit} | {metric.better or ''} | {needs} | {definition} |")
     return "\n".join([*lines, ""])
 
 
@@ -63,16 +63,16 @@ PAGES: Mapping[str, Names] = {
         "lab": Names("Lab", "`import voicelab as vl`; `vl.connect()` returns a `Lab`.", ("voicelab.lab",)),
         "clip": Names(
             "Clip",
-            "Sound as a value, and what can be told of it.",
+            "Audio as a value, and its analysis.",
             ("voicelab.audio.", "voicelab.voices."),
             ("voicelab.audio.analysis",),
         ),
         "requests": Names(
-            "Requests and records", "The wire. [Fields](../fields.md) has them as tables.", ("voicelab.schema.",)
+            "Requests and records", "The wire format. [Fields](../fields.md) has tables.", ("voicelab.schema.",)
         ),
         "backends": Names(
             "Backends",
-            "Whoever speaks. [Adding one](../../how-to/add-a-backend.md) shows how.",
+            "Synthesis engines and services. [Add a backend](../../how-to/add-a-backend.md).",
             (
                 "voicelab.backend.",
                 "voicelab.call.",
@@ -89,20 +89,20 @@ PAGES: Mapping[str, Names] = {
         ),
         "runs": Names(
             "Takes, caches and runs",
-            "What is kept of a run. [How to reproduce a study](../../how-to/reproduce-a-study.md).",
+            "Stored requests and results. [Reproduce a study](../../how-to/reproduce-a-study.md).",
             ("voicelab.clip.", "voicelab.runs.cache.", "voicelab.takes.loading.", "voicelab.takes.table."),
             ("voicelab.takes.replay", "voicelab.runs.run.Run"),
         ),
         "metrics": Names(
             "Metrics",
-            "Figures of clips. [How to add one](../../how-to/add-a-metric.md).",
+            "Measurements of clips. [Add a metric](../../how-to/add-a-metric.md).",
             ("voicelab.metrics.", "voicelab.asr."),
             ("voicelab.metrics.metric", "voicelab.metrics.models"),
             _metrics,
         ),
         "statistics": Names(
             "Statistics",
-            "What a parameter does, and what listeners say. `from voicelab.stats import …`",
+            "Effects of parameters, and analysis of listening tests. `from voicelab.stats import …`",
             ("voicelab.stats.",),
             tuple(path for path in _STATISTICS if not path.endswith(".effects.effects")),
         ),
@@ -123,7 +123,7 @@ PAGES: Mapping[str, Names] = {
         ),
         "views": Names(
             "Views",
-            "What a notebook shows. Most of it comes by itself, as the last value of a cell.",
+            "Panels, players and plots in a notebook. Most are displayed automatically, as the last value of a cell.",
             ("voicelab.views.",),
             (
                 "voicelab.views.plots.plot_clips",
@@ -137,4 +137,4 @@ PAGES: Mapping[str, Names] = {
         ),
     }.items()
 }
-"""Where each page stands in the site."""
+"""The pages by their path in the site."""

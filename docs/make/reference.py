@@ -33,30 +33,30 @@ ROOT = Path(__file__).resolve().parents[2]
 _LARGEST = 2**63 - 1
 _MODELS: Mapping[type[BaseModel], str] = {
     TTSRequest: "The body of `POST /v1/tts`, and the keywords of `lab.speak`, `lab.stream` and `lab.sweep`. `seed` and "
-    "`model` stand beside it: `model` is a header (`s1` or `s2-pro`), `seed` a whole number from 0 to 2^63 - 1.",
+    "`model` are separate: `model` is a header (`s1` or `s2-pro`), `seed` an integer from 0 to 2^63 - 1.",
     ReferenceAudio: "An item of `references`.",
-    ProsodyControl: "The value of `prosody`. `lab.sweep` and the command line take `speed` and `volume` by themselves.",
-    VoiceCreate: "The body of `POST /model`, and the keywords of `lab.create_voice`, which makes voices private unless "
-    "it is told otherwise.",
-    VoiceModel: "What `POST /model` and `GET /model/{id}` return. On the wire `id` is `_id`.",
+    ProsodyControl: "The value of `prosody`. `lab.sweep` and the command line accept `speed` and `volume` directly.",
+    VoiceCreate: "The body of `POST /model`, and the keywords of `lab.create_voice`, which creates private voices by "
+    "default.",
+    VoiceModel: "The response of `POST /model` and `GET /model/{id}`. On the wire `id` is `_id`.",
     Author: "The value of `author`.",
     SampleEntity: "An item of `samples`.",
 }
 
 
 def fields() -> str:
-    """Return the page on fields: every field with its type, default and bounds, from the schema itself."""
+    """Format the page of fields with types, defaults and bounds, from the schema."""
     lines = [
         "# Fields",
         "",
-        "Every field of the interface, as the schema has it. A value that breaks a rule raises",
-        "[`RequestInvalid`](errors.md), which names the field; a service answers 422 with the same words.",
-        "What the fields do to the sound: [what each parameter does](../explanation/parameters.md).",
+        "Every field of the interface, generated from the schema. An invalid value raises",
+        "[`RequestInvalid`](errors.md), which names the field; a service responds with 422 and the same message.",
+        "[What each parameter does](../explanation/parameters.md) has the effects on sound.",
     ]
     for model, about in _MODELS.items():
         lines += ["", f"## {model.__name__}", "", about, "", "| field | type | default | allowed | meaning |"]
         lines += ["|---|---|---|---|---|", *_rows(model)]
-    lines += ["", "## Formats", "", "| format | media type | sample rates in Hz | by itself |", "|---|---|---|---|"]
+    lines += ["", "## Formats", "", "| format | media type | sample rates in Hz | default |", "|---|---|---|---|"]
     for name, rates in RATES.items():
         told = ", ".join(str(rate) for rate in rates)
         lines.append(f"| `{name}` | `{MEDIA_TYPES[name]}` | {told} | {DEFAULT_RATES[name]} |")
@@ -64,19 +64,19 @@ def fields() -> str:
 
 
 def command_line() -> str:
-    """Return the page on the command line: every command with its arguments and options, from the program itself."""
+    """Format the page of commands with arguments and options, from the program."""
     group = typer.main.get_command(app)
     lines = [
         "# Command line",
         "",
-        "Everything that a program wants to read goes to standard output, everything for people to standard error.",
-        "Settings come from the [environment](environment.md); a key never comes from an option.",
+        "Results for programs go to standard output, messages for people to standard error.",
+        "Settings are read from the [environment](environment.md); a key is never an option.",
         "",
         "| exit status | meaning |",
         "|---|---|",
         "| 0 | done |",
-        "| 1 | done, and what was found is not well: takes that differ or failed, trouble that `doctor` sees |",
-        "| 2 | it could not be done: the last line on standard error says why, and names the field |",
+        "| 1 | done, with problems: different or failed takes, findings, problems reported by `doctor` |",
+        "| 2 | error: the last line on standard error has the reason, and names the field |",
         "| 130 | Ctrl-C |",
     ]
     for name, command in _commands(group, "voicelab"):
@@ -85,22 +85,22 @@ def command_line() -> str:
 
 
 def notebooks() -> str:
-    """Return the page that lists the notebooks: of each its title, which leads to what it showed, and its first sentences."""
+    """Format the page of notebooks: titles with links, and first paragraphs."""
     lines = [
         "# Notebooks",
         "",
-        "Each asks one question and runs offline on the embedded voice. Open one to read and to hear",
+        "Each answers one question and runs offline with the embedded voice. The links open the committed outputs with",
+        "sound; `make lab` opens the first notebook to run. `make notebooks-update` updates all outputs; CI compares them.",
+        "",
+        "| notebook | subject |",
+        "|---|---|",
     ]
-    lines += [
-        "it, as it is committed; `make lab` opens the first to run. `make notebooks-update` makes all outputs anew;"
-    ]
-    lines += ["CI runs them and compares.", "", "| notebook | what it is about |", "|---|---|"]
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
         words = "".join(next(cell["source"] for cell in cells if cell["cell_type"] == "markdown"))
         title, _, rest = words.partition("\n")
-        first = next((part for part in rest.split("\n\n") if part.strip()), "")
-        lines.append(f"| **[{title.strip('# ')}](notebooks/{path.stem}.html)**<br>`{path.name}` | {_cell(first)} |")
+        paragraph = next((text for text in rest.split("\n\n") if text.strip()), "")
+        lines.append(f"| **[{title.strip('# ')}](notebooks/{path.stem}.html)**<br>`{path.name}` | {_cell(paragraph)} |")
     return "\n".join([*lines, ""])
 
 
@@ -121,7 +121,7 @@ def _kinds(field: Mapping[str, Any], shared: Mapping[str, Any]) -> str:
         name = field["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})"
     if "enum" in field or "const" in field:
-        return "one of these"
+        return "choice"
     if field.get("type") == "array":
         return f"list of {_kinds(field.get('items', {}), shared)}"
     if field.get("format") == "binary":
@@ -129,7 +129,7 @@ def _kinds(field: Mapping[str, Any], shared: Mapping[str, Any]) -> str:
     if field.get("format") == "date-time":
         return "date and time"
     kind = str(field.get("type", "any"))
-    return {"integer": "whole number", "null": "nothing"}.get(kind, kind)
+    return {"integer": "integer", "null": "null"}.get(kind, kind)
 
 
 def _bounds(field: Mapping[str, Any]) -> Iterator[str]:
@@ -161,8 +161,8 @@ def _commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
     if inner is None:
         yield path, command
         return
-    for name, one in inner.items():
-        yield from _commands(one, f"{path} {name}")
+    for name, subcommand in inner.items():
+        yield from _commands(subcommand, f"{path} {name}")
 
 
 def _command(name: str, command: Any) -> Iterator[str]:
@@ -173,7 +173,7 @@ def _command(name: str, command: Any) -> Iterator[str]:
         told = [item.get_help_record(context) for item in command.params if item.param_type_name == kind]
         if any(told):
             yield from ("", f"| {kind} | meaning |", "|---|---|")
-            # The other spelling of a flag, --no-…, stands in the same record.
+            # A record includes the negative form of a flag, --no-….
             yield from (f"| `{_cell(names)}` | {_cell(meaning)} |" for names, meaning in filter(None, told))
 
 
@@ -187,4 +187,4 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "reference/command-line.md": command_line,
     **names.PAGES,
 }
-"""Where each page stands in the site, and what makes it."""
+"""Generators of pages by their path in the site."""

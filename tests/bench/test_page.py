@@ -33,8 +33,8 @@ def test_filling_in_single_figures() -> None:
 
 
 def test_rates_in_percent() -> None:
-    figures = {"wer": {"value": 0.042, "low": 0.031, "high": 0.054}, "first": 0.46}
-    text = "<!-- figure voice/wer/percent --><!-- / -->, <!-- figure voice/first/percent --><!-- / -->"
+    figures = {"whisper": {"value": 0.042, "low": 0.031, "high": 0.054}, "clean": {"first": 0.46}}
+    text = "<!-- figure voice/whisper --><!-- / -->, <!-- figure voice/clean/first --><!-- / -->"
     numbers = re.sub("<.*?>", "", page.filled(text, {"voice": figures}))
     assert numbers == "4.2 % (3.1 to 5.4), 46 %"
 

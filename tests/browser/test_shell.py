@@ -174,10 +174,10 @@ def test_each_tab_of_a_result_fits_into_a_narrow_cell(scratch: Scratch, tmp_path
             wide = page.locator(root).first.evaluate("(root) => root.scrollWidth - root.clientWidth")
             assert wide <= 0 or tab != "Effects", f"it scrolls sideways at {width} pixels"
     page.locator(".voicelab-tabs .lm-TabBar-tab", has_text="Effects").click()
-    effects = page.locator(f"{root} table", has_text="p in texts like these")
+    effects = page.locator(f"{root} table", has_text="p with texts random")
     effects.wait_for(timeout=LONG)
     heads = effects.locator("thead th").all_inner_texts()
-    assert heads == ["metric by axis", "effect", "p", "these alone", "ω²", ""]
+    assert heads == ["metric by axis", "effect", "p", "p, texts fixed", "ω²", ""]
     cells = [row.locator("td").all_inner_texts() for row in effects.locator("tbody tr").all()]
     assert ["Duration, s\ntemperature", "0.2 → 1.0: 0 [0,\xa00]"] in [row[:2] for row in cells], "what is nothing is 0"
     # A click on a row, or a key, sorts and colours the takes by its metric.

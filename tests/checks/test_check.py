@@ -1,4 +1,4 @@
-"""Notebooks that are run: what moved is said in words, and nothing reaches a network."""
+"""Executed notebooks: descriptions of differences, and no network access."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ def _square(side: int) -> str:
 PICTURE = _square(16)
 
 
-def words_of(was: str, now: str, masks: Masks | None = None) -> list[str]:
+def messages(was: str, now: str, masks: Masks | None = None) -> list[str]:
     return [
-        item.words for item in OutputComparison(masks or Masks(), Tolerance()).differences([shown(was)], [shown(now)])
+        item.message for item in OutputComparison(masks or Masks(), Tolerance()).differences([shown(was)], [shown(now)])
     ]
 
 
-def test_everything_that_happens_when_cells_run(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_execution(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     # One kernel for all of it: each takes seconds to start.
     monkeypatch.setenv("VOICELAB_API_KEY", "from outside")
     monkeypatch.setenv("VOICELAB_BASE_URL", "http://127.0.0.1:9")
@@ -104,19 +104,19 @@ def test_everything_that_happens_when_cells_run(write: Write, monkeypatch: pytes
         (
             13,
             "difference",
-            "output 1 (text/plain): the clip moved: F0 +131 cents (tolerance 50): beyond tolerance",
+            "output 1 (text/plain): the clip differs: F0 +131 cents (tolerance 50): beyond tolerance",
         ),
-        (14, "difference", "output 1 (image/png): 32 × 32 pixels where it was 16 × 16"),
+        (14, "difference", "output 1 (image/png): got 32 × 32 pixels, expected 16 × 16"),
         (
             16,
             "difference",
-            "output 1 (text/plain): only addresses in memory differ: show something that has a name of its own",
+            "output 1 (text/plain): only memory addresses differ: display a value whose repr has no address",
         ),
         (17, "error", "the cell failed: ZeroDivisionError: division by zero"),
     ]
 
 
-def test_a_cell_that_does_not_end_and_a_kernel_that_dies(write: Write) -> None:
+def test_timeout_and_dead_kernel(write: Write) -> None:
     hangs = write(("import time\nwhile True:\n    time.sleep(0.1)",))
     (finding,) = check(hangs, limits=NotebookLimits(timeout_s=2)).findings
     assert (finding.cell, finding.kind) == (1, "timeout")
@@ -128,8 +128,8 @@ def test_a_cell_that_does_not_end_and_a_kernel_that_dies(write: Write) -> None:
     assert "kernel died" in finding.message
 
 
-def test_an_answer_is_not_missed_beside_what_is_sent_for_a_widget(write: Write) -> None:
-    """What nbclient sends goes over the socket that it waits at: one answer in some hundred was seen when the time was up."""
+def test_output_widgets_do_not_lose_replies(write: Write) -> None:
+    """Messages that nbclient sends for widgets use the socket of the replies: some are lost without polling."""
     path = write(("from ipywidgets import Output",), *(("with Output():\n    print(1)",) for _ in range(300)))
     report = check(path, limits=NotebookLimits(timeout_s=60))
     assert report.findings == ()
@@ -137,21 +137,21 @@ def test_an_answer_is_not_missed_beside_what_is_sent_for_a_widget(write: Write) 
     assert report.seconds < 60
 
 
-def test_sound_and_pictures_are_masked_and_their_figures_are_not() -> None:
+def test_embedded_audio_and_pictures_are_masked() -> None:
     page = '<audio src="data:audio/mpeg;base64,{}"><img src="data:image/png;base64,{}"><p>{}</p>'
-    assert words_of(page.format("AAAA", "BBBB", CLIP), page.format("AAAA", "DDDD", CLIP)) == []
+    assert messages(page.format("AAAA", "BBBB", CLIP), page.format("AAAA", "DDDD", CLIP)) == []
     captioned = '<div class="voicelab-caption">2.{} s · seed 1 <span>mp3</span></div><p>{}</p>'
-    assert words_of(captioned.format(88, "a"), captioned.format(89, "a")) == []
-    assert words_of(captioned.format(88, "a"), captioned.format(88, "b")) != []
-    (words,) = words_of(page.format("AAAA", "BBBB", CLIP), page.format("CCCC", "DDDD", CLIP.replace("2.88", "3.00")))
+    assert messages(captioned.format(88, "a"), captioned.format(89, "a")) == []
+    assert messages(captioned.format(88, "a"), captioned.format(88, "b")) != []
+    (words,) = messages(page.format("AAAA", "BBBB", CLIP), page.format("CCCC", "DDDD", CLIP.replace("2.88", "3.00")))
     assert "duration +0.12 s" in words
 
 
-def test_masks_of_ones_own(tmp_path: Path) -> None:
+def test_custom_masks(tmp_path: Path) -> None:
     own = tmp_path / "own.cfg"
     own.write_text("[date]\nregex: \\d{4}-\\d\\d-\\d\\d\nreplace: DATE\n")
-    assert words_of("on 2026-01-01", "on 2026-02-02", Masks([own])) == []
-    assert words_of("on 2026-01-01", "on 2026-02-02") != []
+    assert messages("on 2026-01-01", "on 2026-02-02", Masks([own])) == []
+    assert messages("on 2026-01-01", "on 2026-02-02") != []
     for wrong in ("no section", "[x]\nregex: (", "[x]\nregex: a"):
         own.write_text(wrong)
         with pytest.raises(RequestInvalid, match="masks"):
@@ -161,16 +161,16 @@ def test_masks_of_ones_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("was", "now", "words"),
     [
-        ("a\nb", "a\nc", "'c' where it was 'b'"),
-        ("a\nb", "a\nb\nc", "3 lines where there were 2"),
+        ("a\nb", "a\nc", "got 'c', expected 'b'"),
+        ("a\nb", "a\nb\nc", "got 3 lines, expected 2"),
         ("x" * 300 + "1", "x" * 300 + "2", "…"),
-        (f"{CLIP} {CLIP}", f"{CLIP} {CLIP.replace('2.88', '2.90')}", "clip 2 moved: duration +0.02 s"),
+        (f"{CLIP} {CLIP}", f"{CLIP} {CLIP.replace('2.88', '2.90')}", "clip 2 differs: duration +0.02 s"),
     ],
 )
-def test_differences_in_words(was: str, now: str, words: str) -> None:
-    (said,) = words_of(was, now)
-    assert words in said
-    assert len(said) < 300
+def test_descriptions_of_text_differences(was: str, now: str, words: str) -> None:
+    (message,) = messages(was, now)
+    assert words in message
+    assert len(message) < 300
 
 
 def test_nbval_reads_the_masks_too() -> None:
@@ -178,11 +178,11 @@ def test_nbval_reads_the_masks_too() -> None:
     assert len(rules) == len(re.findall(r"^\[", MASKS.read_text(encoding="utf-8"), re.MULTILINE))
     assert len(list(get_sanitize_patterns(FIGURES.read_text(encoding="utf-8")))) == 3
     svg = '<path id="{0}{1}"/><use href="#{0}{1}"/><g clip-path="url(#p{1})"/><dc:date>{2}</dc:date>'
-    assert words_of(svg.format("m", "0123456789", "2026-01-01"), svg.format("m", "abcdef0123", "2026-01-02")) == []
-    assert words_of(svg.format("m", "0123456789", "1"), svg.format("x", "0123456789", "1")) != []
+    assert messages(svg.format("m", "0123456789", "2026-01-01"), svg.format("m", "abcdef0123", "2026-01-02")) == []
+    assert messages(svg.format("m", "0123456789", "1"), svg.format("x", "0123456789", "1")) != []
 
 
-def test_only_the_figures_of_clips_are_let_pass_and_only_within_tolerance() -> None:
+def test_clip_digests_within_tolerance_are_tolerable() -> None:
     compare = OutputComparison(Masks(), Tolerance())
     near, far = CLIP.replace("2.88", "2.90"), CLIP.replace("2.88", "2.99")
     for was, now, tolerable in ((CLIP, near, True), (CLIP, far, False), (f"{CLIP} a", f"{near} b", False)):
@@ -190,16 +190,16 @@ def test_only_the_figures_of_clips_are_let_pass_and_only_within_tolerance() -> N
         assert difference.tolerable is tolerable
 
 
-def test_a_notebook_for_a_kernel_that_is_not_here(write: Write) -> None:
+def test_missing_kernel(write: Write) -> None:
     path = write(("1",), kernelspec={"name": "nowhere", "display_name": "Nowhere", "language": "python"})
     (finding,) = check(path).findings
     assert finding.kind == "kernel"
-    assert "'nowhere', which is not installed here" in finding.message
+    assert "'nowhere' is not installed" in finding.message
 
 
-def test_another_kind_of_output() -> None:
-    (said,) = OutputComparison(Masks(), Tolerance()).differences([shown("1")], [shown("1", "<b>1</b>")])
-    assert said.words == "output 1 is text/html and text/plain where it was text/plain"
+def test_changed_media_types() -> None:
+    (difference,) = OutputComparison(Masks(), Tolerance()).differences([shown("1")], [shown("1", "<b>1</b>")])
+    assert difference.message == "output 1: got text/html and text/plain, expected text/plain"
 
 
 def test_another_sitecustomize_still_runs(tmp_path: Path) -> None:

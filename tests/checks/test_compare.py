@@ -1,4 +1,4 @@
-"""Figures from another kind of processor are told from figures that moved."""
+"""Comparison of clip digests, pictures and numbers, on the same and on another kind of processor."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from PIL import Image, ImageDraw
 
 from tests.checks.conftest import Write, printed, shown
 from voicelab.checks import check, update
-from voicelab.checks.compare import FIGURES, Masks, digests_in, moved, moved_picture, processor
+from voicelab.checks.compare import FIGURES, Masks, digest_difference, digests_in, picture_difference, processor
 from voicelab.clip import Clip
 from voicelab.takes.replay import Tolerance
 from voicelab.views.bundles import clip_text
@@ -30,17 +30,17 @@ WAS = "Clip(2.88 s, 44100 Hz, -26 dBFS, F0 102 Hz, mel -26 -39 -48 dB)"
         (WAS.replace("2.88", "2.95"), "duration +0.07 s (tolerance 0.05): beyond tolerance"),
         (WAS.replace("-26 dBFS", "-24 dBFS"), "level +2 dB (tolerance 1.5): beyond tolerance"),
         (WAS.replace("102", "108"), "F0 +99 cents (tolerance 50): beyond tolerance"),
-        (WAS.replace("F0 102 Hz", "unvoiced"), "F0 gone: beyond tolerance"),
+        (WAS.replace("F0 102 Hz", "unvoiced"), "unvoiced, expected voiced: beyond tolerance"),
         (WAS.replace("-39 -48", "-41 -44"), "mel band 3 of 3 +4 dB (tolerance 3): beyond tolerance"),
-        (WAS.replace(" -48", ""), "2 mel bands instead of 3: beyond tolerance"),
-        (WAS, "the figures are the same"),
+        (WAS.replace(" -48", ""), "2 mel bands, expected 3: beyond tolerance"),
+        (WAS, "equal digests"),
     ],
 )
-def test_what_moved_and_by_how_much(now: str, words: str) -> None:
+def test_digest_differences(now: str, words: str) -> None:
     (was,), (new,) = digests_in(WAS), digests_in(now)
-    move = moved(was, new, Tolerance())
-    assert str(move) == words
-    assert move.tolerable is not words.endswith("beyond tolerance")
+    difference = digest_difference(was, new, Tolerance())
+    assert str(difference) == words
+    assert difference.tolerable is not words.endswith("beyond tolerance")
 
 
 def test_every_line_that_a_clip_shows_is_read() -> None:
@@ -65,28 +65,28 @@ def picture(dot: int = 300, noise: int = 0, size: tuple[int, int] = (700, 300), 
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG"])
-def test_what_shows_the_same(kind: str) -> None:
+def test_equal_pictures(kind: str) -> None:
     assert picture(kind=kind) != picture(noise=3, kind=kind)
-    assert moved_picture(picture(kind=kind), picture(noise=3, kind=kind)) is None
+    assert picture_difference(picture(kind=kind), picture(noise=3, kind=kind)) is None
 
 
-def test_what_shows_something_else_and_where() -> None:
-    said = moved_picture(picture(dot=600), picture(dot=660))
-    assert said is not None
-    assert "around the top right" in said
-    assert "something else" in (moved_picture(picture(kind="JPEG"), picture(dot=400, kind="JPEG")) or "")
+def test_different_pictures() -> None:
+    message = picture_difference(picture(dot=600), picture(dot=660))
+    assert message is not None
+    assert "around the top right" in message
+    assert "of its area" in (picture_difference(picture(kind="JPEG"), picture(dot=400, kind="JPEG")) or "")
 
 
-def test_another_size_and_what_is_no_picture() -> None:
-    assert moved_picture(picture(), picture(size=(700, 400))) == "700 × 400 pixels where it was 700 × 300"
-    assert "cannot be read" in (moved_picture(picture(), "bm9uZQ==") or "")
+def test_picture_size_and_invalid_pictures() -> None:
+    assert picture_difference(picture(), picture(size=(700, 400))) == "got 700 × 400 pixels, expected 700 × 300"
+    assert "cannot be read" in (picture_difference(picture(), "bm9uZQ==") or "")
 
 
 CODE = "from voicelab.checks.compare import processor; print(processor())"
 
 
 @pytest.mark.parametrize("threads", ["1", "4"])
-def test_it_is_named_alike_in_every_process(threads: str) -> None:
+def test_processor_is_the_same_in_every_process(threads: str) -> None:
     environment = os.environ | {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
     done = subprocess.run([sys.executable, "-c", CODE], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == f"{processor()}\n"
@@ -110,12 +110,12 @@ def test_it_is_named_alike_in_every_process(threads: str) -> None:
         ("1 2", "1 2 3", False),
     ],
 )
-def test_figures_are_left_out_and_words_are_not(was: str, now: str, same: bool) -> None:
+def test_masks_of_numbers(was: str, now: str, same: bool) -> None:
     masks = Masks((FIGURES,))
     assert (masks(was) == masks(now)) is same
 
 
-def test_what_update_writes_is_checked_value_by_value_and_from_another_processor_by_its_words_alone(
+def test_update_and_check_on_same_and_other_processor(
     write: Write,
 ) -> None:
     path = write(("print(1.5, 'dB')",), ("'p 0.02'",))
@@ -135,8 +135,8 @@ def test_what_update_writes_is_checked_value_by_value_and_from_another_processor
     notebook["cells"][1]["outputs"] = [shown("'q 0.02'")]
     path.write_text(json.dumps(notebook), encoding="utf-8")
     assert [(finding.cell, finding.kind, finding.message) for finding in check(path).findings] == [
-        (1, "difference", "stdout: '1.5 dB' where it was '2.75 dB'"),
-        (2, "difference", "output 1 (text/plain): \"'p 0.02'\" where it was \"'q 0.02'\""),
+        (1, "difference", "stdout: got '1.5 dB', expected '2.75 dB'"),
+        (2, "difference", "output 1 (text/plain): got \"'p 0.02'\", expected \"'q 0.02'\""),
     ]
     notebook["metadata"]["voicelab"]["processor"] = "riscv64 Nobody 01234567"
     path.write_text(json.dumps(notebook), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Cells that show a figure, player or panel are known by their source, and found where nothing of it was saved."""
+"""Cells whose source displays a figure, player or panel that is not saved."""
 
 from __future__ import annotations
 
@@ -62,17 +62,17 @@ def picture() -> Any:
 
 
 @pytest.mark.parametrize("source", SHOWN)
-def test_a_cell_whose_output_is_gone(write: Write, source: str) -> None:
+def test_lost_output(write: Write, source: str) -> None:
     assert one(write, source) == [(2, "empty")]
     assert one(write, source, picture()) == []
 
 
 @pytest.mark.parametrize("source", NOT_SHOWN)
-def test_a_cell_that_shows_none(write: Write, source: str) -> None:
+def test_cell_without_display(write: Write, source: str) -> None:
     assert one(write, source) == []
 
 
-def test_what_is_printed_beside_a_figure_is_no_figure(write: Write) -> None:
+def test_printed_text_is_no_figure(write: Write) -> None:
     assert one(write, "print(1)\nclip.plot()", printed("1\n"), shown("(<Axes: ylabel='amplitude'>,)")) == [(2, "empty")]
     assert one(write, "print(1)\nclip.plot()", printed("1\n"), shown("(<Axes: >,)"), picture()) == []
     assert one(write, "plt.plot(1 / 0)", new_output("error", ename="ZeroDivisionError", evalue="")) == []

@@ -1,4 +1,4 @@
-"""What is found without running anything: each thing planted once."""
+"""Findings of the linter, each planted once."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from voicelab.checks.lint import source_digest, visible
 # Put together here, so that this file holds none.
 KEY = "vl_" + "a1B2c3D4" * 6 + "0"
 SECRETS = {
-    "a key of a voicelab service": KEY,
-    "a bearer credential": "Authorization: Bearer " + "q7" * 12,
+    "a voicelab API key": KEY,
+    "a bearer token": "Authorization: Bearer " + "q7" * 12,
     "a private key": "-----BEGIN " + "RSA PRIVATE KEY-----",
-    "a key of AWS": "AKIA" + "Q7" * 8,
-    "a token of GitHub": "ghp_" + "q7" * 18,
-    "a token of GitLab": "glpat-" + "q7" * 10,
-    "a token of Slack": "xoxb-" + "17" * 8,
-    "a token of a model hub": "hf_" + "q7" * 17,
-    "a key of Google": "AIza" + "q7-_x" * 7,
+    "an AWS key": "AKIA" + "Q7" * 8,
+    "a GitHub token": "ghp_" + "q7" * 18,
+    "a GitLab token": "glpat-" + "q7" * 10,
+    "a Slack token": "xoxb-" + "17" * 8,
+    "a model hub token": "hf_" + "q7" * 17,
+    "a Google key": "AIza" + "q7-_x" * 7,
     "an API key": "sk-" + "q7" * 12,
     "a JSON web token": "eyJ" + "q7" * 8 + "." + "q7" * 8 + "." + "q7" * 8,
-    "a password in an address": "https://ada:" + "correcthorse" + "@voice.example/v1",
-    "a secret that is written down": 'api_key = "' + "q7" * 10 + '"',
+    "a password in a URL": "https://ada:" + "correcthorse" + "@voice.example/v1",
+    "a hard-coded secret": 'api_key = "' + "q7" * 10 + '"',
 }
 
 
@@ -57,7 +57,7 @@ def test_a_notebook_with_nothing_wrong(write: Write) -> None:
     assert look(write(("1 + 1", shown("2")), ("print(3)", printed("3\n")))) == []
 
 
-def test_what_is_no_notebook(tmp_path: Path) -> None:
+def test_invalid_notebooks(tmp_path: Path) -> None:
     for text in ("{", "[]", '{"cells": 3, "nbformat": 4, "nbformat_minor": 5, "metadata": {}}'):
         (tmp_path / "n.ipynb").write_text(text)
         assert only(tmp_path / "n.ipynb").kind == "not-a-notebook"
@@ -80,7 +80,7 @@ def test_a_secret_is_found_wherever_it_is_and_not_repeated(write: Write, what: s
     assert all(item.kind == "secret" and secret[-10:] not in item.message for item in found)
 
 
-def test_what_stands_for_a_secret_is_none(write: Write) -> None:
+def test_placeholders_are_not_secrets(write: Write) -> None:
     source = (
         "headers = {'Authorization': 'Bearer <your key, as you have it>'}\napi_key = os.environ['VOICELAB_API_KEY']"
     )
@@ -93,7 +93,7 @@ def counted(notebook: Any, *counts: int | None) -> None:
         cell["execution_count"] = count
 
 
-def said(text: str) -> Callable[[Any], None]:
+def output_text(text: str) -> Callable[[Any], None]:
     return lambda notebook: notebook["cells"][0]["outputs"][0]["data"].update({"text/plain": text})
 
 
@@ -112,19 +112,19 @@ PATHS = ["/home/ada/x.wav", "/tmp/tmpab12/x", "/Users/ada/x", "C:\\Users\\ada\\x
 @pytest.mark.parametrize(
     ("change", "limits", "cell", "kind", "words"),
     [
-        (said("x" * 3000), {"output_bytes": 2000}, 1, "size", "at most 0.00 MiB"),
-        (said("x" * 3000), {"notebook_bytes": 3000}, None, "size", "at most 0.00 MiB"),
+        (output_text("x" * 3000), {"output_bytes": 2000}, 1, "size", "at most 0.00 MiB"),
+        (output_text("x" * 3000), {"notebook_bytes": 3000}, None, "size", "at most 0.00 MiB"),
         (lambda notebook: counted(notebook, 1, None, 2), {}, 2, "stale", "changed or cleared"),
-        (lambda notebook: counted(notebook, 1, 3, 4), {}, 2, "stale", "as number 3 where 2"),
-        (lambda notebook: counted(notebook, 2, 3, 4), {}, 1, "stale", "as number 2 where 1"),
+        (lambda notebook: counted(notebook, 1, 3, 4), {}, 2, "stale", "must be 2, got 3"),
+        (lambda notebook: counted(notebook, 2, 3, 4), {}, 1, "stale", "must be 1, got 2"),
         (never_executed, {}, 3, "stale", "was not executed"),
         (lambda notebook: notebook["cells"][1].update(source="1 + 1"), {}, 2, "stale", "source was changed"),
         (lambda notebook: notebook["cells"][2]["metadata"].update(STORED), {}, 3, "times", ""),
         (in_two_pieces, {}, 1, "secret", ""),
-        *((said(f"PosixPath('{path}')"), {}, 1, "path", "") for path in PATHS),
+        *((output_text(f"PosixPath('{path}')"), {}, 1, "path", "") for path in PATHS),
     ],
 )
-def test_each_thing_is_found(
+def test_findings(
     write: Write, change: Callable[[Any], None], limits: dict[str, int], cell: int | None, kind: str, words: str
 ) -> None:
     path = write(("1", shown("1")), ("2", shown("2")), ("3", shown("3")), ("",))
@@ -145,11 +145,11 @@ def test_the_value_of_a_secret_variable(write: Write, monkeypatch: pytest.Monkey
     assert "the value of MY_SERVICE_TOKEN" in only(path).message
 
 
-def test_what_looks_like_a_path_and_is_none(write: Write) -> None:
+def test_urls_and_relative_paths_are_not_local_paths(write: Write) -> None:
     assert look(write(("1", shown("see https://voice.example/home/ada, and/or/tmp/x, and takes/1.wav")))) == []
 
 
-def test_a_widget_needs_its_state_or_something_beside_it(write: Write) -> None:
+def test_widget_needs_state_or_html(write: Write) -> None:
     view = {"application/vnd.jupyter.widget-view+json": {"model_id": "abc", "version_major": 2, "version_minor": 0}}
 
     def widget(**beside: str) -> Any:

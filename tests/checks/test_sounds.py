@@ -1,4 +1,4 @@
-"""Sounds in outputs are compared by what they hold, whatever they are encoded with and wherever they stand."""
+"""Embedded audio is compared by content, for all encodings and embeddings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from nbformat.v4 import new_output
 
 from voicelab.checks.compare import Masks, OutputComparison
-from voicelab.checks.sounds import ENCODING, moved_sound
+from voicelab.checks.sounds import ENCODING, audio_difference
 from voicelab.clip import Clip
 from voicelab.lab import Lab, connect
 from voicelab.takes.replay import Tolerance
@@ -36,20 +36,20 @@ def coded(clip: Clip, format: Any = "mp3", bitrate: int | None = None) -> str:
 
 
 @pytest.mark.parametrize(("format", "bitrate"), [("mp3", 64), ("mp3", 192), ("opus", 48), ("opus", 64), ("wav", None)])
-def test_one_sound_encoded_otherwise_is_the_same(clip: Clip, format: str, bitrate: int | None) -> None:
+def test_encodings_of_a_clip_are_equal(clip: Clip, format: str, bitrate: int | None) -> None:
     encoded = coded(clip, format, bitrate)
     assert encoded != coded(clip)
-    assert moved_sound(coded(clip), encoded) is None
-    assert moved_sound(encoded, coded(clip)) is None
+    assert audio_difference(coded(clip), encoded) is None
+    assert audio_difference(encoded, coded(clip)) is None
 
 
-def test_an_encoder_that_delays_is_the_same(clip: Clip) -> None:
+def test_codec_delay_is_tolerated(clip: Clip) -> None:
     for samples in (600, 1105, 2000):
         late = Clip(np.concatenate((np.zeros(samples, np.float32), clip.samples)), clip.rate)
-        assert moved_sound(coded(clip), coded(late)) is None
+        assert audio_difference(coded(clip), coded(late)) is None
 
 
-def test_another_sound_is_another(lab: Lab, clip: Clip) -> None:
+def test_different_audio(lab: Lab, clip: Clip) -> None:
     others = {
         "voice": lab.speak(TEXT, seed=1, voice="clara"),
         "sentence": lab.speak(OTHER, seed=1),
@@ -62,12 +62,12 @@ def test_another_sound_is_another(lab: Lab, clip: Clip) -> None:
         "reversed": Clip(clip.samples[::-1].copy(), clip.rate),
         "silence": Clip(np.zeros_like(clip.samples), clip.rate),
     }
-    assert [name for name, other in others.items() if moved_sound(coded(clip), coded(other)) is None] == []
-    assert [name for name, other in others.items() if moved_sound(coded(other), coded(clip)) is None] == []
+    assert [name for name, other in others.items() if audio_difference(coded(clip), coded(other)) is None] == []
+    assert [name for name, other in others.items() if audio_difference(coded(other), coded(clip)) is None] == []
     silence = others["silence"]
-    assert moved_sound(coded(silence), coded(silence, "wav")) is None
+    assert audio_difference(coded(silence), coded(silence, "wav")) is None
     # The same length and level: only the spectrum tells them apart.
-    assert "mel distance" in str(moved_sound(coded(clip), coded(others["reversed"])))
+    assert "mel distance" in str(audio_difference(coded(clip), coded(others["reversed"])))
 
 
 def _page(sound: str) -> dict[str, str]:
@@ -88,7 +88,7 @@ def _script(sound: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("embed", [_page, _ipython, _typed, _script])
-def test_wherever_a_sound_stands(lab: Lab, clip: Clip, embed: Any) -> None:
+def test_all_embeddings(lab: Lab, clip: Clip, embed: Any) -> None:
     other = lab.speak(OTHER, seed=1, voice="clara")
 
     def differences(was: str, now: str, **options: Any) -> list[str]:
@@ -97,13 +97,13 @@ def test_wherever_a_sound_stands(lab: Lab, clip: Clip, embed: Any) -> None:
 
     assert differences(coded(clip), coded(clip, bitrate=64)) == []
     (words,) = differences(coded(clip), coded(other))
-    assert "the sound is another: " in words
+    assert "the audio differs: " in words
     assert differences(coded(clip), coded(other), sounds=False) == []
     (words,) = differences(coded(clip), "AAAA")
     assert "cannot be decoded" in words
 
 
-def test_within_a_tolerance_it_is_another_that_is_let_pass_where_that_is_asked_for(clip: Clip) -> None:
+def test_audio_within_tolerance_is_tolerable(clip: Clip) -> None:
     softer = Clip(clip.samples * np.float32(10 ** (-1.2 / 20)), clip.rate)
     outputs = ([new_output("display_data", _page(coded(each)))] for each in (clip, softer))
     (difference,) = OutputComparison(Masks(), Tolerance()).differences(*outputs)

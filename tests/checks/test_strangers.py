@@ -1,4 +1,4 @@
-"""Notebooks as others write them, saved by nbclient: what changes by itself is no difference, what was planted is."""
+"""Notebooks saved by nbclient: volatile outputs are no differences, planted defects are."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_what_changes_by_itself_is_no_difference(saved: Path) -> None:
+def test_volatile_outputs_are_no_differences(saved: Path) -> None:
     text = saved.read_text(encoding="utf-8")
     assert re.search(r"ipykernel_\d+/\d+\.py:2: UserWarning", text)
     assert "20/20 [00:00" in text
@@ -102,22 +102,22 @@ def planted(saved: Path) -> dict[int, str]:
 @pytest.mark.parametrize(
     ("cell", "words"),
     [
-        (1, "difference: output 1 (text/html): the sound is another: "),
-        (2, "difference: output 1 (text/html): the sound is another: "),
-        (3, "where it was"),
+        (1, "difference: output 1 (text/html): the audio differs: "),
+        (2, "difference: output 1 (text/html): the audio differs: "),
+        (3, "expected"),
         (4, "difference: stdout: "),
-        (5, "where it was"),
+        (5, "expected"),
         (6, "20/20"),
-        (8, "'takes: 20 of 20' where it was 'takes: 19 of 20'"),
+        (8, "got 'takes: 20 of 20', expected 'takes: 19 of 20'"),
         (9, "CELL.py:2: UserWarning"),
-        (11, "empty: the cell shows a figure"),
+        (11, "empty: the cell displays a figure"),
     ],
 )
-def test_what_was_planted_is_found(planted: dict[int, str], cell: int, words: str) -> None:
+def test_planted_differences(planted: dict[int, str], cell: int, words: str) -> None:
     assert words in planted.get(cell, "")
 
 
-def test_nothing_else_is_found(planted: dict[int, str]) -> None:
+def test_no_other_findings(planted: dict[int, str]) -> None:
     assert sorted(planted) == [1, 2, 3, 4, 5, 6, 8, 9, 11]
 
 

@@ -14,7 +14,7 @@ def _write(name: str, text: str) -> Path:
     return notebook(Path(name), ("6 * 7", shown(text)))
 
 
-def test_one_line_for_each_finding_a_summary_and_the_exit_status(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_findings_summary_and_exit_status(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     # It runs in a folder of its own.
     monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
     good, bad = _write("a/good.ipynb", "42"), _write("a/x/bad.ipynb", "43")
@@ -22,9 +22,9 @@ def test_one_line_for_each_finding_a_summary_and_the_exit_status(run: Any, monke
     done = run("check", "a", "--jobs", "2")
     assert done.exit_code == 1
     first, second, summary = done.stdout.splitlines()
-    shape = r"a/good\.ipynb: as it should be \(1 cells, 0\.00 MiB, \d+ s, at most \d+ MiB of memory\)"
+    shape = r"a/good\.ipynb: passed \(1 cells, 0\.00 MiB, \d+ s, peak memory \d+ MiB\)"
     assert re.fullmatch(shape, first)
-    assert second == "a/x/bad.ipynb:1: difference: output 1 (text/plain): '42' where it was '43'"
+    assert second == "a/x/bad.ipynb:1: difference: output 1 (text/plain): got '42', expected '43'"
     assert re.fullmatch(r"2 notebooks in \d+ s: 1 with findings \(1 difference\)", summary)
 
     done = run("check", "--update", str(bad), "--max-memory", "1")
@@ -32,26 +32,26 @@ def test_one_line_for_each_finding_a_summary_and_the_exit_status(run: Any, monke
     assert "memory:" in done.stdout
     assert "43" in bad.read_text()
     done = run.well("check", "--update", str(bad))
-    assert "bad.ipynb: written (1 cells" in done.stdout
+    assert "bad.ipynb: updated (1 cells" in done.stdout
     (cell,) = json.loads(bad.read_text())["cells"]
     assert cell["outputs"][0]["data"]["text/plain"] == ["42"]
     assert good.exists()
 
 
-def test_what_the_files_tell_by_themselves(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_execute_lints_files(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     good = _write("good.ipynb", "42")
     done = run("check", "--no-execute", str(good), str(_write("bad.ipynb", "43")))
-    assert (done.exit_code, done.stdout.count("as it should be")) == (0, 2)
+    assert (done.exit_code, done.stdout.count(".ipynb: passed")) == (0, 2)
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     done = run("check", "--no-execute", "--max-notebook", "0.0001", str(good))
     assert done.exit_code == 1
-    assert "\n::error file=good.ipynb,title=size::0.00 MiB; a notebook has at most 0.00 MiB\n" in done.stdout
+    assert "\n::error file=good.ipynb,title=size::a notebook must be at most 0.00 MiB, got 0.00 MiB\n" in done.stdout
 
 
-def test_what_cannot_be_read_is_one_line(run: Any) -> None:
+def test_missing_notebooks_are_one_line_errors(run: Any) -> None:
     for arguments, what in (
         (["nowhere.ipynb"], "nowhere.ipynb"),
         (["."], "no notebook in ."),
-        (["--update", "--no-execute", "."], "leave --no-execute out"),
+        (["--update", "--no-execute", "."], "remove --no-execute"),
     ):
         assert what in run.refused("check", *arguments)

@@ -10,12 +10,12 @@ from typer.testing import CliRunner
 
 import voicelab
 from tests.served import VOICELAB
-from voicelab.cli.console import HouseGroup
+from voicelab.cli.console import CommandGroup
 from voicelab.errors import EngineError, FieldError, RequestInvalid
 
 
 def _fails_with(error: BaseException) -> Any:
-    app = typer.Typer(cls=HouseGroup, pretty_exceptions_enable=False)
+    app = typer.Typer(cls=CommandGroup, pretty_exceptions_enable=False)
 
     @app.command()
     def fail() -> None:

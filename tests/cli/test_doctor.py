@@ -33,7 +33,7 @@ def _report(run: Any) -> dict[str, dict[str, str]]:
     return report
 
 
-def test_it_says_what_is_there_and_never_a_key(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_has_versions_and_no_key(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = run.well("doctor")
     assert "\nVOICELAB_API_KEY      not set\n" in done.stdout
     planted = "vl_" + "Qq" * 24 + "1"
@@ -56,11 +56,13 @@ def test_it_says_what_is_there_and_never_a_key(run: Any, tmp_path: Path, monkeyp
     assert "do not rank systems by it" in report["hearing"]["note"]
     # pocketsphinx gets the sentence wrong.
     assert report["hearing"]["warning"] == "misrecognized: WER and CER by pocketsphinx are not reliable"
-    assert "(WARNING: misrecognized: WER and CER by pocketsphinx are not reliable; of 'The birch canoe" in done.stdout
+    assert (
+        "(WARNING: misrecognized: WER and CER by pocketsphinx are not reliable; text: 'The birch canoe" in done.stdout
+    )
     assert done.stdout.splitlines()[-1] == "warnings: hearing"
 
 
-def test_a_transcript_without_errors_and_none_are_well(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_correct_transcript_is_no_warning(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     class Exact:
         name = "exact"
 
@@ -70,7 +72,7 @@ def test_a_transcript_without_errors_and_none_are_well(run: Any, monkeypatch: py
     monkeypatch.setattr("voicelab.asr.recognizers.default_recognizer", Exact)
     done = run.well("doctor")
     assert "WARNING" not in done.stdout
-    assert done.stdout.splitlines()[-1] == "all is well"
+    assert done.stdout.splitlines()[-1] == "no problems"
 
 
 def _elsewhere(folder: Path, **environment: str) -> tuple[int, dict[str, dict[str, str]]]:
@@ -93,30 +95,30 @@ def _without(folder: Path, *modules: str) -> None:
         (folder / f"{name}.py").write_text(f"raise ModuleNotFoundError('No module named {name}', name='{name}')\n")
 
 
-def test_without_torch_it_says_what_to_install(tmp_path: Path) -> None:
+def test_missing_torch_is_a_problem_with_a_fix(tmp_path: Path) -> None:
     _without(tmp_path, "torch")
     status, report = _elsewhere(tmp_path)
     assert status == 1
     assert report["voice"]["fix"] == install_command("local")
 
 
-def test_with_a_service_it_does_without_torch(tmp_path: Path, service: str) -> None:
+def test_missing_torch_is_no_problem_with_a_service(tmp_path: Path, service: str) -> None:
     _without(tmp_path, "torch")
     status, report = _elsewhere(tmp_path, VOICELAB_BASE_URL=service)
     assert status == 0
     assert install_command("local") in report["voice"]["note"]
-    assert report["VOICELAB_BASE_URL"] == {"value": service, "note": "it answers, and takes the key"}
+    assert report["VOICELAB_BASE_URL"] == {"value": service, "note": "reachable, key accepted"}
 
 
 @pytest.mark.parametrize(
     ("key", "path", "fix"),
     [
-        ("vl_" + "Qq" * 24 + "1", "", "another key in VOICELAB_API_KEY: this one is not accepted"),
-        (None, "/v1", "see that the address is right"),
+        ("vl_" + "Qq" * 24 + "1", "", "set VOICELAB_API_KEY to another key"),
+        (None, "/v1", "check the address"),
     ],
     ids=["its key", "its address"],
 )
-def test_a_service_that_does_not_take(
+def test_service_problems(
     run: Any, service: str, key: str | None, path: str, fix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VOICELAB_BASE_URL", service + path)
@@ -125,14 +127,14 @@ def test_a_service_that_does_not_take(
     done = run("doctor")
     assert done.exit_code == 1
     assert "PROBLEM" in done.stdout
-    assert "\n                      to fix it: " in done.stdout
+    assert "\n                      fix: " in done.stdout
     assert fix in done.stdout
     assert (key or "none")[:12] not in done.output
     assert done.stdout.splitlines()[-1] == "problems: VOICELAB_BASE_URL; warnings: hearing"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a folder is made unusable with a file in its way")
-def test_all_that_can_be_wrong_at_once_and_how_to_fix_each(tmp_path: Path) -> None:
+def test_all_problems_and_their_fixes(tmp_path: Path) -> None:
     # A copy of the package with one bit of the weights turned, packages that are missing or too old, no
     # Jupyter, a file where the data folder should be, and nobody at the service's address.
     copy = tmp_path / "voicelab"
@@ -161,12 +163,12 @@ def test_all_that_can_be_wrong_at_once_and_how_to_fix_each(tmp_path: Path) -> No
     for name, problem, fix in (
         ("voicelab", "acoustic analysis", "pip uninstall voicelab && pip install jupyter-voicelab"),
         ("dependencies", "missing: not-there-at-all; numpy", "pip install jupyter-voicelab"),
-        ("extra local", "(>=99 is wanted)", "pip install 'jupyter-voicelab[local]'"),
+        ("extra local", "(must be >=99)", "pip install 'jupyter-voicelab[local]'"),
         ("weights files", "voice.safetensors is damaged", "git checkout voicelab/engine/weights"),
         ("weights files", "guess.safetensors: No such file", "git checkout voicelab/engine/weights"),
         ("voice", "", "pip install"),
         ("VOICELAB_HOME", "cannot be written to", "chmod u+rwx"),
-        ("VOICELAB_BASE_URL", "", "see that the address is right"),
+        ("VOICELAB_BASE_URL", "", "check the address"),
     ):
         assert problem in report[name]["problem"]
         assert fix in report[name]["fix"]
@@ -196,10 +198,10 @@ def test_a_kernel_of_another_python_and_widgets_that_jupyterlab_does_not_find(
     monkeypatch.setattr(jupyter_core.paths, "SYSTEM_JUPYTER_PATH", [])
     monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "data"))
     kernel, ipywidgets, anywidget = jupyter()
-    assert kernel.problem == "notebooks run in another Python than this"
+    assert kernel.problem == "the kernel python3 uses a different Python"
     assert kernel.fix.endswith("-m ipykernel install --sys-prefix")
     for diagnosis in (ipywidgets, anywidget):
-        assert "widgets would not show" in diagnosis.problem
+        assert "widgets are not displayed" in diagnosis.problem
         assert "pip install" in diagnosis.fix
 
 
@@ -213,13 +215,13 @@ def test_every_file_of_the_weights_has_a_digest() -> None:
 @pytest.mark.parametrize(
     ("asked", "heard", "words"),
     [
-        ("", "pocketsphinx", "it writes transcripts that are missing"),
-        ("none", "none", "as asked for"),
+        ("", "pocketsphinx", "transcribes recordings; more accurate: "),
+        ("none", "none", "disabled"),
         ("siri", "siri", "must be pocketsphinx, faster-whisper"),
-        ("faster-whisper:nowhere", "faster-whisper:nowhere", "cannot be had"),
+        ("faster-whisper:nowhere", "faster-whisper:nowhere", "not available: "),
     ],
 )
-def test_who_writes_transcripts(asked: str, heard: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recognizer_setting(asked: str, heard: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pocketsphinx")
     monkeypatch.setenv("VOICELAB_RECOGNIZER", asked)
     (diagnosis,) = _recognizer()

@@ -26,7 +26,7 @@ from voicelab.errors import EngineError
 
 
 @pytest.mark.thorough
-def test_headless_it_speaks_executes_the_notebook_and_says_where(tmp_path: Path) -> None:
+def test_headless_synthesizes_and_executes_the_notebook(tmp_path: Path) -> None:
     notebook(tmp_path / "a.ipynb", ("print(6 * 7, 'is the answer')",))
     # As make does it: begun 100 s ago, or a little more.
     command = [VOICELAB, "lab", "a.ipynb", f"--since={time.time() - 100:.0f}"]
@@ -42,23 +42,23 @@ def test_headless_it_speaks_executes_the_notebook_and_says_where(tmp_path: Path)
         samples = np.frombuffer(file.readframes(10**9), "<i2")
         # Speech, not silence: loud somewhere.
         assert abs(samples).max() > 1000
-    assert re.fullmatch(r"build/a\.html: a\.ipynb, executed in \d+ s, 1\d\d s in all", written)
+    assert re.fullmatch(r"build/a\.html: a\.ipynb, executed in \d+ s, 1\d\d s in total", written)
     assert "42 is the answer" in (tmp_path / "build" / "a.html").read_text(encoding="utf-8")
 
 
-def test_a_notebook_that_fails_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_failing_notebook(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     notebook(tmp_path / "a.ipynb", ("1 / 0",))
-    with pytest.raises(EngineError, match=r"a\.ipynb failed; its last lines are above"):
+    with pytest.raises(EngineError, match=r"a\.ipynb failed; see the end of its error output above"):
         _execute(tmp_path / "a.ipynb", tmp_path)
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
-def test_without_the_notebook_it_says_so(run: Any) -> None:
-    assert "notebooks/01_quickstart.ipynb is not here" in run.refused("lab")
+def test_missing_notebook(run: Any) -> None:
+    assert "notebooks/01_quickstart.ipynb does not exist" in run.refused("lab")
 
 
 @pytest.mark.thorough
-def test_otherwise_jupyterlab_opens_on_the_notebook(tmp_path: Path) -> None:
+def test_jupyterlab_opens_the_notebook(tmp_path: Path) -> None:
     notebook(tmp_path / "a.ipynb", ("1 + 1",))
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -85,11 +85,11 @@ def test_otherwise_jupyterlab_opens_on_the_notebook(tmp_path: Path) -> None:
         httpx.get(f"http://127.0.0.1:{port}/api", timeout=5)
 
 
-def test_without_a_free_port_it_says_what_to_do(tmp_path: Path) -> None:
+def test_port_in_use(tmp_path: Path) -> None:
     notebook(tmp_path / "a.ipynb", ("1 + 1",))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         passed_on = [f"--ServerApp.port={taken.getsockname()[1]}", "--ServerApp.port_retries=0", "--allow-root"]
-        with pytest.raises(EngineError, match=r"ended with status 1 before it answered; .* --jupyter=--port="):
+        with pytest.raises(EngineError, match=r"exited with status 1 during startup; .* --jupyter=--port="):
             _jupyterlab([str(tmp_path / "a.ipynb"), "--no-browser", *passed_on], None)
 
 
@@ -121,7 +121,7 @@ def _answers(address: str) -> bool:
         ("", "", True, sys.platform in {"darwin", "win32"}),  # these always have a display
     ],
 )
-def test_who_looks_on(
+def test_is_interactive(
     monkeypatch: pytest.MonkeyPatch, headless: str, display: str, terminal: bool, interactive: bool
 ) -> None:
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):

@@ -56,7 +56,7 @@ VALUES = {
 SWITCHES = ("normalize", "condition_on_previous_chunks")
 
 
-def test_no_field_is_forgotten_here() -> None:
+def test_all_fields_are_tested() -> None:
     assert {name for _, name in FIELDS} == {*VALUES, *SWITCHES}
 
 
@@ -77,7 +77,7 @@ def test_a_switch_can_be_turned_off(run: Any, service: str, tones: Any, name: st
     assert getattr(tones.asked[0][0], name) is False
 
 
-def test_what_is_not_given_is_the_interfaces_default(run: Any, service: str, tones: Any) -> None:
+def test_defaults_are_the_interfaces(run: Any, service: str, tones: Any) -> None:
     run.well("say", "one", "--base-url", service)
     assert tones.asked == [(TTSRequest(text="one"), "s2-pro", None)]
 
@@ -89,6 +89,6 @@ def test_a_bad_value_is_one_line_that_names_the_field(run: Any, name: str, writt
     assert f"{name}: " in run.refused("say", "one", "--" + name.replace("_", "-"), value)
 
 
-def test_a_whole_number_that_is_no_choice_is_told_the_choices(run: Any) -> None:
+def test_an_integer_outside_the_choices_is_rejected_with_the_choices(run: Any) -> None:
     assert "mp3_bitrate: Input should be 64, 128 or 192" in run("say", "one", "--mp3-bitrate", "100").stderr
     assert "mp3_bitrate: should be a whole number, not 'many'" in run("say", "one", "--mp3-bitrate", "many").stderr

@@ -21,7 +21,7 @@ from voicelab.service.limits import KeyLimits
 from voicelab.voices.store import VoiceStore
 
 
-def test_it_speaks_to_a_key_of_voicelab_keys_and_stops_at_sigterm(run: Run) -> None:
+def test_serves_keys_and_stops_at_sigterm(run: Run) -> None:
     with program("serve", "--port", "0", "--log", "json", "--metrics", "0") as (process, address):
         body = {"text": "Hello.", "format": "wav"}
         assert httpx.post(f"{address}/v1/tts", json=body, timeout=60).status_code == 401
@@ -42,9 +42,7 @@ def test_it_speaks_to_a_key_of_voicelab_keys_and_stops_at_sigterm(run: Run) -> N
         assert process.wait(timeout=40) == 0
 
 
-def test_check_prints_what_would_hold_and_serves_nothing(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_check_prints_effective_limits(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "limits.toml").write_text('active = 3\nkey_rate = "60/min"\n')
     monkeypatch.setenv("VOICELAB_SERVE_LIMITS", "limits.toml")
     monkeypatch.setenv("VOICELAB_SERVE_WAITING", "5")
@@ -73,7 +71,7 @@ def test_check_prints_what_would_hold_and_serves_nothing(
         ("keys revoke nobody", "no key"),
     ],
 )
-def test_what_is_wrong_is_one_line_that_says_where(run: Run, command: str, where: str) -> None:
+def test_invalid_arguments_are_one_line_with_the_field(run: Run, command: str, where: str) -> None:
     assert where in run.refused(*shlex.split(command))
 
 

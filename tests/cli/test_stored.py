@@ -47,7 +47,7 @@ def test_a_voice_is_made_and_its_id_is_last_on_stdout(run: Any, host: str, recor
     assert ": trained, private, 1 recording" in done.stderr  # unless something else is said
 
 
-def test_what_is_wrong_is_one_line_that_names_the_field(run: Any, host: str, recordings: None) -> None:
+def test_invalid_arguments_are_one_line_with_the_field(run: Any, host: str, recordings: None) -> None:
     for arguments, said in (
         (("Ada", "missing.wav"), "missing.wav: "),
         (("Ada", "a.wav", "--cover", "missing.png"), "missing.png: "),
@@ -91,6 +91,6 @@ def test_voices_of_this_machine_are_listed_and_deleted_whatever_service_is_set(
         store.finish(made, "weights-1", b"speaker")
     assert run("voices", "list").stdout.split()[0] == made
     done = run("voices", "delete", made)
-    assert (done.exit_code, done.stdout, done.stderr) == (0, "", f"{made} and its recordings are deleted.\n")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "", f"deleted {made} and its recordings\n")
     assert run("voices", "list").stdout == ""
     assert run.refused("voices", "delete", made).startswith("voicelab: there is no voice model")

@@ -70,7 +70,7 @@ def test_rows_of_a_file(run: Any, service: str, tmp_path: Path, tones: ToneBacke
     assert "temperature: row 1: should be a number, not 'hot'" in line
 
 
-def test_own_knobs_are_fields_and_axes_of_a_file(run: Any, tmp_path: Path) -> None:
+def test_backend_parameters_in_a_spec(run: Any, tmp_path: Path) -> None:
     path = piper_voice(tmp_path)
     spec = f'text = "Hello."\nbackend = "piper:{path}"\n[fields]\nnoise_w = 0\n[axes]\nnoise_scale = "0..1 step 0.5"\n'
     (tmp_path / "own.toml").write_text(spec)
@@ -84,9 +84,7 @@ def test_own_knobs_are_fields_and_axes_of_a_file(run: Any, tmp_path: Path) -> No
     assert "temperature" in str(refused.stderr or refused.exception)
 
 
-def test_the_status_of_knobs_says_whether_they_do_what_is_declared(
-    run: Any, service: str, tones: ToneBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_knobs_exit_status(run: Any, service: str, tones: ToneBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     ask = ("knobs", "temperature", "--backend", service, "--repeats", "2")
     acts = run(*ask)
     assert (acts.exit_code, acts.stdout.startswith("temperature: acts")) == (0, True)
@@ -98,9 +96,7 @@ def test_the_status_of_knobs_says_whether_they_do_what_is_declared(
     assert (contradicts.exit_code, contradicts.stdout.startswith("temperature: contradicts")) == (1, True)
 
 
-def test_an_estimate_and_a_budget_that_is_too_small_make_nothing(
-    run: Any, service: str, spec: str, tones: ToneBackend
-) -> None:
+def test_estimate_and_exceeded_budget_synthesize_nothing(run: Any, service: str, spec: str, tones: ToneBackend) -> None:
     assert "12 requests" in run.well("sweep", spec, "--estimate", "--base-url", service).stdout
     Path(spec).write_text(SPEC + "[budget]\nrequests = 11\n")
     done = run("sweep", spec, "--base-url", service)
@@ -109,7 +105,7 @@ def test_an_estimate_and_a_budget_that_is_too_small_make_nothing(
     assert not Path("study").exists()
 
 
-def test_a_failure_is_told_and_is_no_success(run: Any, service: str, spec: str, tones: ToneBackend) -> None:
+def test_failed_takes_are_reported_with_status_1(run: Any, service: str, spec: str, tones: ToneBackend) -> None:
     def out_of_breath(note: int) -> None:
         if note == 5:  # of "Hello." alone
             raise EngineError("out of breath")
@@ -128,9 +124,7 @@ def test_no_scheduler(run: Any, service: str, spec: str) -> None:
     assert (done.exit_code, "dask" in done.stderr) == (2, True)
 
 
-def test_an_interrupt_keeps_what_is_made_and_the_same_command_goes_on(
-    service: str, spec: str, tones: ToneBackend, tmp_path: Path
-) -> None:
+def test_interrupted_sweep_resumes(service: str, spec: str, tones: ToneBackend, tmp_path: Path) -> None:
     tones.step = lambda _: time.sleep(0.03)
     command = [VOICELAB, "sweep", str(tmp_path / spec), "--base-url", service]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
@@ -162,7 +156,7 @@ def kept(run: Any, tones: ToneBackend) -> Path:
 def test_a_run_that_repeats_ends_with_0(run: Any, kept: Path, service: str, tones: ToneBackend) -> None:
     done = run.well("replay", str(kept), "--base-url", service, "--check-seeds")
     lines = done.stdout.splitlines()
-    assert lines[0] == "run: 2 takes, again by tones on remote"
+    assert lines[0] == "run: 2 takes, replayed by tones on remote"
     assert lines[-1] == "2 takes: 2 identical"
     assert lines[1] == "seeds: declared exact, observed exact"
     assert done.stdout.count("identical") == 3
@@ -213,7 +207,7 @@ def test_recordings_are_measured_and_compared(run: Any, tmp_path: Path) -> None:
     run.well("measure", "a", "-m", "duration", "-o", "table.csv")
     assert len(pd.read_csv(tmp_path / "table.csv")) == 2
     for name in ("table.xls", "table"):
-        assert "should end in .csv or .parquet" in run.refused("measure", "a", "-o", name)
+        assert "must end in .csv or .parquet" in run.refused("measure", "a", "-o", name)
     (tmp_path / "b" / "three.wav").write_bytes((tmp_path / "b" / "two.wav").read_bytes())
     done = run.well("compare", "a", "b", "-m", "duration,snr", "-o", "page.html")
     assert "Excluded, since a system lacks it: three (not by a)" in done.stderr
@@ -274,7 +268,7 @@ def test_a_table_is_written_into_a_new_folder(run: Any, tmp_path: Path) -> None:
     assert pd.read_csv(tmp_path / "new" / "folder" / "table.csv")["duration"][0] == 1.0
 
 
-def test_compare_says_what_is_not_at_one_loudness(run: Any, tmp_path: Path) -> None:
+def test_compare_notes_loudness_exceptions(run: Any, tmp_path: Path) -> None:
     for system in ("a", "b"):
         (tmp_path / system).mkdir()
         for item in ("x", "y"):

@@ -17,13 +17,13 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "weights"
 
 
-def test_a_check_says_what_is_wrong_and_ends_with_1(run: Any, folder: Path) -> None:
+def test_check_reports_problems_with_status_1(run: Any, folder: Path) -> None:
     """Tiny weights are not those published."""
     done = run("weights", "check", str(folder))
     assert done.exit_code == 1
     assert "model-00001-of-00002.safetensors: PROBLEM: it must have" in done.stdout
     assert "not verified: its size, which is not listed" in done.stdout
-    assert done.stdout.splitlines()[-1].startswith("6 files: 3 with a problem, ")
+    assert done.stdout.splitlines()[-1].startswith("6 files: 3 with problems, ")
 
 
 def test_a_license_is_shown_accepted_once_and_written_into_what_is_made(

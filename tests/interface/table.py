@@ -22,7 +22,7 @@ from tests.interface.sentences import SILENT  # noqa: E402
 from tests.interface.where import home  # noqa: E402
 
 PARTS = {
-    "1": "What the service does",
+    "1": "Operations of the service",
     "2.1": "TTSRequest",
     "2.2": "ReferenceAudio",
     "2.3": "ProsodyControl",
@@ -35,17 +35,17 @@ PARTS = {
     "7.1": "Errors",
     "8": "Limits",
     "9": "Versioning",
-    "D": "Where the interface is silent: what was decided",
+    "D": "Decisions where the interface is silent",
 }
 HEAD = """# The interface, sentence by sentence
 
-Which sentence of the voice synthesis interface is implemented where, and which tests prove it. The service's side is
-tested with bare HTTP against a real server, the client's side (`test_client.py`) against a small foreign service written
-from the document alone. `test_properties.py` besides draws any value: those that the document allows are taken, all
-others are a 422 that names the field. Tests are in `tests/interface/`, modules in `voicelab/`. How much each field changes
-in the sound of the embedded voice is measured in `tests/effects/`.
+Implementation and tests of every sentence of the voice synthesis interface. The service is
+tested with plain HTTP against a real server, the client (`test_client.py`) against a small independent service written
+from the document. `test_properties.py` also draws random values: valid ones are accepted, all
+others are a 422 that names the field. Tests are in `tests/interface/`, modules in `voicelab/`. `tests/effects/` measures
+the effect of each field on the embedded voice.
 
-`python tests/interface/table.py` writes this page; a test fails when it is not what that would write.
+`python tests/interface/table.py` writes this page; a test fails if it is out of date.
 """
 
 
@@ -73,16 +73,16 @@ def lines() -> Iterator[str]:
         yield ""
         yield f"## {title}" if number == "D" else f"## {number} {title}"
         yield ""
-        yield "| rule | what it says | where | proved by |"
+        yield "| rule | content | modules | tests |"
         yield "|---|---|---|---|"
         for rule, says in RULES.items():
             if part(rule) == number:
                 tests = "<br>".join(f"`{test}`" for test in proved[rule])
                 yield f"| {_cell(rule)} | {_cell(says)} | {', '.join(f'`{one}`' for one in home(rule))} | {tests} |"
     yield ""
-    yield "## What the interface does not show"
+    yield "## Not covered by the interface"
     yield ""
-    yield "| part | not shown | what is done |"
+    yield "| section | not covered | behavior |"
     yield "|---|---|---|"
     for where, what, done in SILENT:
         yield f"| {where} | {_cell(what)} | {_cell(done)} |"

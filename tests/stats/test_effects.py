@@ -21,7 +21,7 @@ Mean = Callable[[dict[str, Any]], float]
 def grid(
     seed: int, mean: Mean = lambda _: 0.0, sd: Mean = lambda _: 1.0, repeats: int = 4, texts: int = 4
 ) -> pd.DataFrame:
-    """Return takes of a grid of temperature and latency over several texts, each text with a mean of its own."""
+    """Simulate a grid of temperature and latency over texts with different means."""
     rng = np.random.default_rng(seed)
     rows = []
     for text in range(texts):
@@ -40,7 +40,7 @@ def found_in(frame: pd.DataFrame, **options: Any) -> Effects:
     return effects(frame, ["temperature", "latency"], "f0", blocks="text", **options)
 
 
-def test_what_was_planted_is_found_and_nothing_else() -> None:
+def test_planted_effect_is_significant_and_others_are_not() -> None:
     found = found_in(grid(1, lambda row: 3.0 * row["temperature"]))
     by_axis = found.frame.set_index("axis")
     assert by_axis.p["temperature"] < 1e-6
@@ -55,7 +55,7 @@ def test_what_was_planted_is_found_and_nothing_else() -> None:
     assert third["low"] < 0 < third["high"]
 
 
-def test_two_samples_are_tested_as_scipy_does() -> None:
+def test_two_levels_agree_with_scipy() -> None:
     rng = np.random.default_rng(4)
     ours, theirs = rng.normal(0.9, 1, 7), rng.normal(0, 1, 8)
     exact = stats.permutation_test(
@@ -66,7 +66,7 @@ def test_two_samples_are_tested_as_scipy_does() -> None:
     assert found.frame.p_permutation[0] == pytest.approx(exact.pvalue, abs=4 * math.sqrt(exact.pvalue / 20_000))
 
 
-def test_strata_are_not_mixed() -> None:
+def test_permutations_stay_within_strata() -> None:
     # Within every text "low" is one below "normal" without exception, and texts are far apart: only a test that stays
     # within them sees it. There are 2 arrangements of each of 5 texts, of which 2 are as extreme.
     rows = [
@@ -79,7 +79,7 @@ def test_strata_are_not_mixed() -> None:
     assert effects(pd.DataFrame(rows), "latency", "rtf", permutations=999).frame.p[0] > 0.5
 
 
-def test_variance_is_split_as_statsmodels_does() -> None:
+def test_variance_decomposition_agrees_with_statsmodels() -> None:
     frame = grid(2, lambda row: 2.0 * row["temperature"] + (row["latency"] == "low"))
     frame = frame.drop(frame.index[[3, 4, 17, 40, 41, 42]])  # unbalanced
     found = found_in(frame).variance.set_index("source")
@@ -100,7 +100,7 @@ def test_shares_of_a_balanced_table_sum_to_one() -> None:
     assert found.df.sum() == 4 * 3 * 2 * 4 - 1
 
 
-def test_the_omega_squared_of_a_one_way_table_is_its_formula() -> None:
+def test_one_way_omega_squared_agrees_with_its_formula() -> None:
     # (SS - df MS_within) / (SS_total + MS_within): W. L. Hays (1963), from scipy's F.
     rng = np.random.default_rng(6)
     groups = [rng.normal(mean, 1, 9) for mean in (0, 0.5, 1.5)]
@@ -119,7 +119,7 @@ def test_p_values_are_corrected_over_all_tests() -> None:
     assert found.p_bh.to_numpy() == pytest.approx(benjamini_hochberg(found.p))
 
 
-def test_the_seed_decides_and_other_metrics_change_nothing() -> None:
+def test_permutations_depend_on_the_seed_and_not_on_other_metrics() -> None:
     frame = grid(7)
     frame["level"] = np.arange(len(frame), dtype=float)
     alone = effects(frame, ["temperature"], "f0", blocks="text", permutations=199)
@@ -136,7 +136,7 @@ def test_the_seed_decides_and_other_metrics_change_nothing() -> None:
     assert row.p_permutation.item() == pair.p_permutation[pair.axis == "temperature"].item()
 
 
-def test_takes_without_a_value_are_left_out_and_it_says_so() -> None:
+def test_undefined_takes_are_excluded_with_a_note() -> None:
     frame = grid(8)
     frame.loc[[2, 9], "f0"] = np.nan
     found = found_in(frame)
@@ -144,7 +144,7 @@ def test_takes_without_a_value_are_left_out_and_it_says_so() -> None:
     assert "undefined for 2 of 96 takes" in found.notes[0]
 
 
-def test_without_repeats_interactions_count_as_noise() -> None:
+def test_without_repeats_interactions_are_residual_variance() -> None:
     found = found_in(grid(9, lambda row: 4.0 * row["temperature"], repeats=1))
     assert any("No cell has two takes" in note for note in found.notes)
     assert list(found.variance.source) == ["temperature", "latency", "blocks", "residual"]
@@ -152,8 +152,8 @@ def test_without_repeats_interactions_count_as_noise() -> None:
     assert (found.contrasts.low < found.contrasts.high).all()
 
 
-def test_the_order_of_the_rows_changes_nothing() -> None:
-    # Takes of a manifest stand in the order in which they ended, which is chance.
+def test_row_order_does_not_matter() -> None:
+    # A manifest has takes in the random order of completion.
     frame = grid(12, lambda row: 0.3 * row["temperature"]).assign(seed=lambda table: 1000 + table["repeat"])
     frame["latency"] = pd.Categorical(frame["latency"], ["normal", "low"])
     found = effects(frame, ["temperature", "latency"], "f0", blocks=["text", "seed"], permutations=199)
@@ -172,32 +172,32 @@ def test_the_order_of_the_rows_changes_nothing() -> None:
     assert one.contrasts.estimate.iloc[2] == pytest.approx(-other.contrasts.estimate.iloc[2])
 
 
-def test_with_the_seed_for_a_block_the_noise_is_called_what_it_is() -> None:
+def test_seed_as_block_gives_a_residual_sd() -> None:
     frame = grid(13, repeats=4)
-    # What takes share by their seed is larger than what is left.
+    # The seeds' variance exceeds the residual variance.
     frame["f0"] += frame["repeat"].map({0: -9.0, 1: -3.0, 2: 3.0, 3: 9.0})
     paired = effects(frame, "temperature", "f0", blocks=["text", "latency", "repeat"])
     assert paired.variance.source.iloc[-1] == "residual"
     assert paired.variance.sd.iloc[-1] < 2.0
-    assert "sd beside what axes and blocks explain: f0 " in str(paired)
+    assert "residual SD of the additive model: f0 " in str(paired)
     plain = effects(frame, "temperature", "f0", blocks=["text", "latency"])
     assert plain.variance.sd.iloc[-1] > 6.0
-    for found, told in ((paired, "takes beside what axes and blocks explain"), (plain, "repeated takes")):
+    for found, source in ((paired, "the additive model's residuals"), (plain, "repeated takes")):
         axes = found.plot()
-        assert f"±1 sd of {told}" in axes.get_legend_handles_labels()[1]
-        assert axes.get_xlabel().startswith(f"difference in sd of {told},")
+        assert f"±1 SD of {source}" in axes.get_legend_handles_labels()[1]
+        assert axes.get_xlabel().startswith(f"difference in SD of {source},")
         plt.close("all")
 
 
-def test_an_axis_with_a_temperature_of_0_says_what_it_does_to_the_noise() -> None:
+def test_level_with_constant_repeats_has_a_note() -> None:
     frame = grid(14, sd=lambda row: 0.0 if row["temperature"] == 0.2 else 1.0)
     (note,) = found_in(frame).notes
-    assert note == "At temperature 0.2 repeated takes have the same f0; that spread of 0 is part of the sd given."
+    assert note == "At temperature 0.2 repeated takes have the same f0; their SD of 0 is pooled into the residual SD."
     assert found_in(grid(14)).notes == ()
 
 
-def test_a_mark_is_filled_only_where_its_own_interval_leaves_out_0() -> None:
-    # 0.2 and 0.7 are alike and 1.0 is far away: the axis does something, its first contrast does not.
+def test_plot_fills_marks_whose_interval_excludes_zero() -> None:
+    # The axis is significant, its first contrast is not.
     found = found_in(grid(15, lambda row: 5.0 * (row["temperature"] == 1.0)))
     first, second, _ = found.contrasts.to_dict("records")
     assert found.frame.p_holm[0] < 0.05
@@ -209,7 +209,7 @@ def test_a_mark_is_filled_only_where_its_own_interval_leaves_out_0() -> None:
     plt.close("all")
 
 
-def test_a_metric_that_never_changes_shows_nothing() -> None:
+def test_constant_metric_has_no_difference() -> None:
     frame = grid(10).assign(pauses=0.1)
     found = effects(frame, "temperature", "pauses")
     assert found.frame[["p", "p_holm", "eta_sq"]].isna().all(axis=None)
@@ -219,12 +219,12 @@ def test_a_metric_that_never_changes_shows_nothing() -> None:
     assert found.contrasts[["low", "high"]].isna().all(axis=None)
     assert "nan" not in str(found)
     assert "pauses is the same in all" in str(found)
-    # One take of each of two levels: an estimate, and nothing to tell its spread by.
+    # One take per level: an estimate without residual degrees of freedom.
     two = frame.groupby("temperature").head(1).head(2).assign(pauses=[1.0, 2.0])
     shown = effects(two, "temperature", "pauses")
     assert "+1 [too few takes]" in str(shown)
-    assert shown.frame.verdict[0] == "too few takes to tell"
-    assert "repeats=17 on" in shown.notes[-1]  # what statsmodels' TTestIndPower().solve_power(1, power=0.8) says
+    assert shown.frame.verdict[0] == "underpowered"
+    assert "from repeats=17" in shown.notes[-1]  # as statsmodels' TTestIndPower().solve_power(1, power=0.8)
 
 
 TWICE, SPEEDS = [1, 1, 2, 2], [1.0, 1.0, 1.2, 1.2]
@@ -241,7 +241,7 @@ NO_VARIANCE = {
 
 
 @pytest.mark.parametrize(("columns", "blocks"), NO_VARIANCE.values(), ids=NO_VARIANCE.keys())
-def test_without_residual_variance_there_is_no_p_and_no_claim(columns: dict[str, Any], blocks: Any) -> None:
+def test_without_residual_variance_there_is_no_p_and_no_equivalence(columns: dict[str, Any], blocks: Any) -> None:
     found = effects(pd.DataFrame({"v": TWICE, **columns} if "v" not in columns else columns), "v", "x", blocks=blocks)
     row, contrast = found.frame.iloc[0], found.contrasts.iloc[0]
     assert row.verdict == "no residual variance"
@@ -251,7 +251,7 @@ def test_without_residual_variance_there_is_no_p_and_no_claim(columns: dict[str,
     assert contrast[[f"{name}{ending}" for name in ("low", "high", "p")]].isna().all()
     assert contrast.estimate != 0.0
     assert "x by v: " in str(found)
-    assert "so there is no variance to test by" in str(found)
+    assert "so the residual variance is 0: no p, no interval" in str(found)
     assert "[no variance]" in str(found)
     for claim in ("equivalent", "not worse"):
         claimed = equivalence(found, 5.0, claim=claim)
@@ -265,57 +265,42 @@ def test_without_residual_variance_there_is_no_p_and_no_claim(columns: dict[str,
     plt.close("all")
 
 
-def test_a_greedy_voice_has_a_difference_and_no_p() -> None:
+def test_greedy_takes_have_a_difference_without_p() -> None:
     frame = pd.DataFrame({"speed": [1.0, 1.0, 2.0, 2.0], "duration": [4.0, 4.0, 2.0, 2.0]})
     row = effects(frame, "speed").contrasts.iloc[0]
     assert row.estimate == pytest.approx(-2.0)
     assert math.isnan(row.in_sd)
-    # Beside a level with noise it keeps none of its own.
+    # The residual variance of another level is pooled.
     noisy = pd.DataFrame({"temperature": [0.0] * 4 + [1.0] * 4, "level": [0.1] * 4 + [1.0, 2.0, 3.0, 1.5]})
     row = effects(noisy, "temperature").contrasts.iloc[0]
     assert row.low < row.estimate < row.high < 5.0
 
 
-def test_levels_that_are_no_numbers_or_words_are_levels_too() -> None:
+def test_levels_may_be_none_lists_and_records() -> None:
     values = [None, None, ["a"], ["a"], {"x": 1}, {"x": 1}]
     frame = pd.DataFrame({"references": values, "level": [1.0, 1.2, 2.0, 2.2, 3.0, 3.2]})
     assert effects(frame, "references").frame.levels[0] == 3
 
 
-def test_of_a_sweeps_table_the_metrics_are_taken() -> None:
-    # The table of a sweep has many numbers that were asked for, not measured.
-    frame = grid(11).rename(columns={"f0": "f0_median"}).assign(chunk_length=300, bytes=range(96), loudness=-23.0)
-    frame["seed"] = pd.array([1, None] * 48, dtype="UInt64")
-    found = effects(frame, ["temperature", "seed"], blocks="text")
-    assert set(found.frame.metric) == {"f0_median", "loudness"}
-    assert set(effects(frame[["text", "bytes", "latency"]], "latency").frame.metric) == {"bytes"}
-    # What every sweep's table has is not taken unless it is named, or all there is.
-    timed = frame.assign(first_audio_s=np.arange(96.0), rtf=0.1 + np.arange(96.0))
-    assert set(effects(timed, "temperature").frame.metric) == {"f0_median", "loudness"}
-    assert set(effects(timed, "temperature", "rtf").frame.metric) == {"rtf"}
-    bare = timed.drop(columns=["f0_median", "loudness"])
-    assert set(effects(bare, "temperature").frame.metric) == {"first_audio_s", "rtf"}
-
-
-def test_the_text_form_is_a_table_with_what_acts_first() -> None:
+def test_text_form_lists_significant_effects_first() -> None:
     frame = grid(1, lambda row: 3.0 * (row["temperature"] == 1.0))
     found = effects(frame, ["latency", "temperature"], "f0", blocks="text")
     lines = str(found).splitlines()
     assert lines[0] == (
-        "95% intervals and p in texts like these; in these alone p by Welch's test, after Holm over 2 tests"
+        "95% intervals and p with texts random; with texts fixed p by Welch's test, Holm-corrected over 2 tests"
     )
-    assert lines[1].split() == ["metric", "axis", "effect", "p", "these", "alone", "omega²"]
+    assert lines[1].split() == ["metric", "axis", "effect", "p", "p,", "texts", "fixed", "omega²"]
     assert lines[2].startswith("f0      temperature  0.2 → 0.7")
-    assert lines[2].endswith("acts")
+    assert lines[2].endswith("  significant")
     assert lines[3].startswith("                     0.2 → 1.0     +")
     assert lines[4].startswith("f0      latency      low → normal  ")
-    assert lines[4].endswith("not told from noise")
-    assert lines[5].startswith("sd between takes of one cell: f0 0.")
+    assert lines[4].endswith("  not significant")
+    assert lines[5].startswith("residual SD: f0 0.")
     columns = {line.index("[") - len(line.split("[")[0].split()[-1]) for line in lines[2:5]}
-    assert len(columns) == 1, "differences stand below each other"
+    assert len(columns) == 1, "differences are aligned"
 
 
-def test_zero_is_written_0() -> None:
+def test_rounding_errors_are_formatted_as_zero() -> None:
     # The means of these differ by 5.55e-17.
     frame = pd.DataFrame({"a": [1, 1, 2, 2], "b": [1, 2, 1, 2], "x": [0.1 + 0.2, 0.7, 0.3, 0.7]})
     for axis in ("a", "b"):
@@ -324,7 +309,7 @@ def test_zero_is_written_0() -> None:
     assert "1 → 2   0 [no variance]" in str(effects(frame, "a", "x", blocks="b"))
 
 
-def test_no_p_and_no_confidence_is_rounded_to_what_it_cannot_be() -> None:
+def test_extreme_p_and_confidence_keep_their_digits() -> None:
     frame = pd.DataFrame({"voice": ["a"] * 12 + ["b"] * 12, "level": np.r_[0:12, 100:112]})
     found = effects(frame, "voice", permutations=49_999, confidence=0.999)
     assert str(found).startswith("99.9% intervals")
@@ -334,7 +319,7 @@ def test_no_p_and_no_confidence_is_rounded_to_what_it_cannot_be() -> None:
     assert str(Estimate(1.0, 0.5, 1.5, 0.999, 8)) == "1 [0.5, 1.5] (99.9%, n = 8)"
 
 
-def test_the_plot_draws_into_the_axes_given() -> None:
+def test_plot_draws_into_given_axes() -> None:
     found = found_in(grid(1, lambda row: 3.0 * row["temperature"]))
     figure, axes = plt.subplots()
     try:
@@ -353,7 +338,7 @@ def test_the_plot_draws_into_the_axes_given() -> None:
         plt.close(figure)
     greedy = effects(pd.DataFrame({"speed": [1.0, 1.0, 2.0, 2.0], "duration": [4.0, 4.0, 2.0, 2.0]}), "speed").plot()
     assert greedy is not axes
-    assert "-2, repeated takes never differ" in greedy.get_yticklabels()[0].get_text()
+    assert "-2, repeated takes do not vary" in greedy.get_yticklabels()[0].get_text()
     plt.close("all")
 
 
@@ -374,14 +359,14 @@ def test_the_plot_draws_into_the_axes_given() -> None:
         ({"seed": -1}, "seed"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(change: dict[str, Any], field: str) -> None:
+def test_invalid_arguments_are_rejected(change: dict[str, Any], field: str) -> None:
     frame = grid(0).assign(repeat0=0)
     with pytest.raises(ArgumentError, match=f"^{field}: "):
         effects(frame, **{"axes": "temperature", "metrics": "f0", **change})
 
 
 def sentences(seed: int, texts: int = 4, own: float = 1.0) -> pd.DataFrame:
-    """Return takes in which temperature does nothing on the whole, but in each text something, by an sd of ``own``."""
+    """Simulate a temperature effect that varies between texts with mean 0 and an SD of ``own``."""
     lead = dict(enumerate(np.random.default_rng((seed, 1)).normal(0, own, (texts, 3))))
     frame = grid(seed, texts=texts, repeats=3)
     level = frame.temperature.map({0.2: 0, 0.7: 1, 1.0: 2})
@@ -389,7 +374,7 @@ def sentences(seed: int, texts: int = 4, own: float = 1.0) -> pd.DataFrame:
     return frame
 
 
-def test_texts_are_tested_as_repeated_measures() -> None:
+def test_random_texts_agree_with_repeated_measures_anova() -> None:
     frame = sentences(3, texts=6)
     found = effects(frame, "latency", "f0", blocks=["text", "temperature"])
     means = frame.pivot_table(index="text", columns="latency", values="f0")
@@ -406,29 +391,29 @@ def test_texts_are_tested_as_repeated_measures() -> None:
     spread = centre @ covariance @ centre
     narrowed = np.trace(spread) ** 2 / (2 * np.square(spread).sum())
     assert three.p_texts[0] == pytest.approx(stats.f.sf(f["F Value"].iloc[0], 2 * narrowed, 10 * narrowed))
-    # Texts that are taken for all there are, and one text, say nothing of others.
+    # Fixed texts and single texts do not generalize.
     assert "p_texts" not in effects(frame, "latency", "f0", blocks="text", texts="").frame
     one = effects(frame[frame.text == "text 0"], "latency", "f0", blocks="text")
-    assert "it speaks of these texts alone" in one.notes[0]
+    assert "so texts are fixed" in one.notes[0]
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("texts", [2, 3, 6, 12])
-def test_the_test_over_texts_keeps_its_level(texts: int) -> None:
+def test_random_text_test_keeps_its_level(texts: int) -> None:
     tables = (sentences(seed, texts) for seed in range(1000))
     blocks = ["text", "latency"]
     found = [effects(table, "temperature", "f0", blocks=blocks).frame for table in tables]
     assert np.mean([frame.p_texts[0] < 0.05 for frame in found]) < 0.065 + 2 * (0.065 * 0.935 / 1000) ** 0.5
 
 
-def test_a_metric_without_values_is_refused() -> None:
+def test_metric_without_values_is_rejected() -> None:
     with pytest.raises(ArgumentError, match="too few"):
         effects(grid(0).assign(f0=np.nan), "temperature", "f0")
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("drop", [0, 12])
-def test_where_nothing_is_p_is_uniform(drop: int) -> None:
+def test_p_is_uniform_under_the_null(drop: int) -> None:
     # Latency does something and texts differ; temperature does nothing.
     found, blocks = [], ["text", "latency"]
     for seed in range(800):
@@ -444,7 +429,7 @@ def test_where_nothing_is_p_is_uniform(drop: int) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("repeats", [2, 5])
 @pytest.mark.parametrize("spread", [0.0, 2.0])
-def test_intervals_cover_the_truth(repeats: int, spread: float) -> None:
+def test_interval_coverage(repeats: int, spread: float) -> None:
     # Also where the parameter changes how much takes differ, as a temperature does.
     frame, names = grid(0, repeats=repeats, texts=2), [f"m{place}" for place in range(2000)]
     level = frame["temperature"].to_numpy()[:, None]

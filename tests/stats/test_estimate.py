@@ -11,7 +11,7 @@ from tests.listening.test_design import listening_test
 from tests.listening.test_results import choices, rated
 from voicelab.errors import ArgumentError
 from voicelab.listening.results import analyze
-from voicelab.stats import benjamini_hochberg, cliff_delta, holm, standardised_difference, superiority
+from voicelab.stats import benjamini_hochberg, cliff_delta, holm, standardized_difference, superiority
 from voicelab.stats.estimate import Estimate, interval, mean_delta
 
 
@@ -64,15 +64,15 @@ def test_cliffs_delta_is_that_of_rs_effsize() -> None:
 
 
 @pytest.mark.parametrize(("t", "df"), [(2.5, 20.5), (-3.0, 2.05), (0.01, 7.0), (40.0, 5.0)])
-def test_the_interval_of_a_standardised_difference_has_the_observed_t_in_its_tails(t: float, df: float) -> None:
-    size = standardised_difference(t * 0.5, 0.5, df, 2.0, n=9)
+def test_the_interval_of_a_standardized_difference_has_the_observed_t_in_its_tails(t: float, df: float) -> None:
+    size = standardized_difference(t * 0.5, 0.5, df, 2.0, n=9)
     assert size.value == pytest.approx(t / 4)
     assert stats.nct.cdf(t, df, size.low * 4) == pytest.approx(0.975, abs=1e-4)
     assert stats.nct.cdf(t, df, size.high * 4) == pytest.approx(0.025, abs=1e-4)
 
 
-def test_where_nothing_differs_by_chance_there_is_no_standardised_difference() -> None:
-    assert math.isnan(standardised_difference(1.0, 0.0, 5, 0.0, n=3).value)
+def test_where_nothing_differs_by_chance_there_is_no_standardized_difference() -> None:
+    assert math.isnan(standardized_difference(1.0, 0.0, 5, 0.0, n=3).value)
 
 
 def test_deltas_of_texts_are_averaged() -> None:

@@ -36,7 +36,7 @@ def table(levels: tuple[int, ...], takes: int, seed: int = 0, metrics: int = 1) 
         ((4, 3, 2), 1, 3),
     ],
 )
-def test_of_few_takes_p_and_intervals_are_the_linear_models(levels: tuple[int, ...], takes: int, lost: int) -> None:
+def test_few_takes_agree_with_a_linear_model(levels: tuple[int, ...], takes: int, lost: int) -> None:
     frame = table(levels, takes).iloc[lost:]
     frame["m0"] += 1.5 * frame["a"]
     axes = list("abc"[: len(levels)])
@@ -63,7 +63,7 @@ def test_of_few_takes_p_and_intervals_are_the_linear_models(levels: tuple[int, .
         )
 
 
-def test_of_few_takes_it_is_what_r_prints() -> None:
+def test_few_takes_agree_with_r() -> None:
     # d <- expand.grid(a=factor(c(0.2,0.7,1.0)), b=factor(c("low","normal"))); d$x <- c(3.1, 4.7, 5.2, 2.4, 4.9, 6.6)
     # m <- lm(x ~ a + b, d); anova(m); confint(m)
     frame = pd.DataFrame({"a": [0.2, 0.7, 1.0] * 2, "b": ["low"] * 3 + ["normal"] * 3})
@@ -95,39 +95,39 @@ def test_of_few_takes_it_is_what_r_prints() -> None:
         ((6,), 9, "Welch"),
     ],
 )
-def test_which_test_it_is_depends_on_the_design_alone(levels: tuple[int, ...], takes: int, test: str) -> None:
+def test_choice_of_test_depends_on_the_design_only(levels: tuple[int, ...], takes: int, test: str) -> None:
     frame = table(levels, takes, metrics=3)
     frame["m1"] *= 1e9 * frame["a"]
     frame["m2"] = frame["a"]
     found = effects(frame, list("ab"[: len(levels)]), ["m0", "m1", "m2"])
     assert set(found.frame.test) == {test}
-    assumed = [note for note in found.notes if "levels are taken for equally spread" in note]
+    assumed = [note for note in found.notes if "equal variances are assumed" in note]
     assert len(assumed) == (test == "F")
 
 
-def test_what_too_few_takes_leave_open_is_said() -> None:
+def test_too_few_takes_are_reported() -> None:
     with pytest.raises(ArgumentError, match="too few") as caught:
         effects(table((2,), 1).head(1), "a", "m0")
     assert caught.value.argument == "metrics"
-    # One level with one take, among levels with many: it has no spread of its own, and takes that of all.
+    # A level with one take uses the pooled variance.
     frame = pd.concat([table((2,), 8), pd.DataFrame({"a": [2], "m0": [0.3]})])
     found = effects(frame, "a", "m0")
     assert found.frame.test[0] == "F"
     model = ols("m0 ~ C(a)", frame).fit()
     assert found.contrasts.error.iloc[1] == pytest.approx(model.bse["C(a)[T.2]"])
-    assert "levels are taken for equally spread" in found.notes[0]
-    # NaN in one cell: its take is left out, and an axis or a metric that nothing is left of, with a note.
+    assert "equal variances are assumed" in found.notes[0]
+    # Undefined takes are excluded, and axes or metrics without any others, with a note.
     frame = table((3, 2), 1, metrics=3)
     frame.loc[0, "m0"], frame.loc[frame["b"] == 1, "m1"], frame["m2"] = np.nan, np.nan, np.nan
     found = effects(frame, ["a", "b"], ["m0", "m1", "m2"])
     assert found.frame.query("metric == 'm0'").takes.to_list() == [5, 5]
     assert found.frame.query("metric == 'm1'").axis.to_list() == ["a"]
-    assert found.frame.query("metric == 'm1'").verdict.item() == "too few takes to tell"
+    assert found.frame.query("metric == 'm1'").verdict.item() == "underpowered"
     assert "m2: 0 values, too few to compare." in found.notes
-    assert "'b' has one level where m1 has values: nothing to compare." in found.notes
+    assert "'b' has one level where m1 is defined: nothing to compare." in found.notes
 
 
-def test_two_hundred_metrics_take_a_moment() -> None:
+def test_two_hundred_metrics_take_under_two_seconds() -> None:
     frame = table((5, 5, 4), 10, metrics=200)
     began = time.process_time()
     found = effects(frame, ["a", "b", "c"], [f"m{place}" for place in range(200)])
@@ -138,7 +138,7 @@ def test_two_hundred_metrics_take_a_moment() -> None:
 
 
 @pytest.mark.parametrize("sizes", [(8, 3), (5, 15), (6, 6, 6), (12, 4, 7)])
-def test_p_and_intervals_are_welchs(sizes: tuple[int, ...]) -> None:
+def test_p_and_intervals_agree_with_welch(sizes: tuple[int, ...]) -> None:
     rng = np.random.default_rng(sum(sizes))
     groups = [rng.normal(0.6 * place, 1 + 2 * place, size) for place, size in enumerate(sizes)]
     frame = pd.DataFrame({"voice": np.repeat(list("abc")[: len(sizes)], sizes), "level": np.concatenate(groups)})
@@ -156,7 +156,7 @@ def test_p_and_intervals_are_welchs(sizes: tuple[int, ...]) -> None:
         assert row["in_sd_low"] < row["in_sd"] < row["in_sd_high"]
 
 
-def test_levels_are_exchanged_around_each_stratums_mean() -> None:
+def test_permutations_are_around_stratum_means() -> None:
     # Levels in other proportions in texts that are far apart: without the texts' means taken out, those would decide.
     strata, rng = ("aaab", "abbb", "aabb"), np.random.default_rng(9)
     values = [
@@ -180,7 +180,7 @@ def test_levels_are_exchanged_around_each_stratums_mean() -> None:
     assert frame.p_permutation[0] == pytest.approx(exact, abs=4 * math.sqrt(exact / 9999))
 
 
-def test_several_blocks_are_one_factor() -> None:
+def test_blocks_are_combined_into_one_factor() -> None:
     # What a text and a seed make together is far larger than the effect: only takes of one text and one seed compare.
     rng = np.random.default_rng(20)
     own, noise = 5.0 * rng.standard_normal((6, 4, 1)), 0.1 * rng.standard_normal((6, 4, 2))
@@ -200,7 +200,7 @@ def test_several_blocks_are_one_factor() -> None:
     assert by_source.df["blocks"] == 23
 
 
-def test_what_differs_with_another_factor_is_not_told() -> None:
+def test_confounded_levels_are_not_estimated() -> None:
     # Voice a speaks text one, b text two, c both: by way of c they can be compared.
     rng = np.random.default_rng(21)
     cells = [("a", "one", 0.0), ("b", "two", 5.0), ("c", "one", 1.0), ("c", "two", 2.0)]
@@ -208,9 +208,9 @@ def test_what_differs_with_another_factor_is_not_told() -> None:
     frame = pd.DataFrame(rows)
     alone = effects(frame[frame.voice != "c"], "voice", blocks="text")
     assert alone.contrasts[["estimate", "low", "high", "in_sd"]].isna().all(axis=None)
-    assert "voice b cannot be compared with a in level: another axis or the blocks differ with it." in alone.notes
+    assert "voice b cannot be compared with a in level: confounded with another axis or the blocks." in alone.notes
     assert "a → b   cannot be estimated  –" in str(alone)
-    assert alone.frame.verdict[0] == "not separable"
+    assert alone.frame.verdict[0] == "confounded"
     assert "cannot be estimated" in alone.plot().get_yticklabels()[0].get_text()
     plt.close("all")
     joined = effects(frame, "voice", blocks="text").contrasts.set_index("level")
@@ -219,6 +219,6 @@ def test_what_differs_with_another_factor_is_not_told() -> None:
     by_way = cell["b", "two"] - cell["c", "two"] + cell["c", "one"] - cell["a", "one"]
     assert joined.estimate["b"] == pytest.approx(by_way)
     assert (joined.low < joined.high).all()
-    # A metric that is the same everywhere tells no more of them.
+    # Nor for a constant metric.
     same = effects(frame[frame.voice != "c"].assign(level=1.0), "voice", blocks="text")
     assert same.contrasts.estimate.isna().all()

@@ -219,7 +219,7 @@ def test_capabilities_are_a_table_and_list_the_voices() -> None:
     fields = (FieldSupport("top_p", ignored="no sampling"), FieldSupport("prosody.speed", bounds=(0.8, 1.2)))
     knobs = (Knob("pep", "float", 0.5, "How lively it is.", (0.0, 1.0)),)
     said = html(Capabilities("a", ("s1",), "cpu", "none", "b", fields=fields, knobs=knobs))
-    for part in ("top_p", "does nothing: no sampling", "0.8 to 1.2", "pep", "float from 0 to 1", "How lively it is."):
+    for part in ("top_p", "no effect: no sampling", "0.8 to 1.2", "pep", "float from 0 to 1", "How lively it is."):
         assert part in said
     assert "3.5 per million bytes" in html(Capabilities("a", ("s1",), "remote", "none", "b", prices=(Price(3.5),)))
 
@@ -284,7 +284,7 @@ def test_effects_are_a_table_with_a_picture_of_what_can_be_told() -> None:
     assert len(rows) == 32
     assert '<b data-pick="duration">Duration, s</b><div>speed</div>' in rows[0], "what acts is first"
     assert "no difference" in rows[-1]
-    assert '<p role="note">The picture leaves out 7 rows of the table.</p>' in shown["text/html"]
+    assert '<p role="note">The figure omits 7 rows of the table.</p>' in shown["text/html"]
     assert shown["text/plain"].count("\n") == 32 + 1 + 4
     still = effects_bundle(effects(frame, "speed", "loudness"))
     assert "image/png" not in still, "there is nothing to draw"

@@ -111,12 +111,12 @@ def test_controls_that_would_do_nothing_are_off_with_the_reason(explore: Callabl
     shown = fields_of(panel)
     assert "seed" not in panel.code
     assert {name: field["help"] for name, field in shown.items() if field.get("disabled")} == {
-        "reference_id": "It does nothing here: it has one voice.",
-        "model": "It does nothing here: there is one model only.",
-        "seed": "It does nothing here: no seed is taken.",
+        "reference_id": "No effect: it has one voice.",
+        "model": "No effect: there is only one model.",
+        "seed": "No effect: seeds are not supported.",
     }
     same = fields_of(explore(ToneBackend(one_model=True)))
-    assert same["model"]["help"] == "It does nothing here: all its models are one set of weights."
+    assert same["model"]["help"] == "No effect: all models share the same weights."
     assert not any(field.get("disabled") for field in fields_of(explore()).values())
 
 

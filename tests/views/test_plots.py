@@ -132,7 +132,7 @@ def test_a_bad_argument_is_named(options: dict[str, Any], field: str) -> None:
 
 @pytest.mark.parametrize("name", ["plot", "plot.docx"])
 def test_a_file_that_no_figure_can_be(tmp_path: Path, name: str) -> None:
-    with pytest.raises(RequestInvalid, match=r"does not end in one of .*\.pdf"):
+    with pytest.raises(RequestInvalid, match=r"the suffix must be .*\.pdf"):
         save_figure(plot_clips(tone(), kind="waveform"), tmp_path / name)
 
 

@@ -59,8 +59,8 @@ def typed(panel: SweepPanel, place: int, text: str) -> Any:
 def test_what_would_do_nothing_is_off_with_the_reason(panels: Callable[..., SweepPanel]) -> None:
     form = panels(ToneBackend(seed="none", prices=())).form
     assert (form.seed.disabled, form.limits["cost"].disabled) == (True, True)
-    assert form.seed.tooltip == "It does nothing here: no seed is taken."
-    assert form.limits["cost"].tooltip == "It does nothing here: nothing here has a price."
+    assert form.seed.tooltip == "No effect: seeds are not supported."
+    assert form.limits["cost"].tooltip == "No effect: nothing here has a price."
     form = panels(ToneBackend(prices=(Price(1.0),))).form
     assert not form.seed.disabled
     assert not form.limits["cost"].disabled
@@ -98,7 +98,7 @@ def test_what_is_wrong_is_named_at_its_field_and_nothing_can_run(panels: Callabl
     assert not panel.run_button.disabled
     panel.form.texts.value = "  "
     assert panel.form.settled()
-    assert "nothing to say" in panel.form.texts_problem.value
+    assert "empty or blank" in panel.form.texts_problem.value
     assert backend.asked == []
 
 

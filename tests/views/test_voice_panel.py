@@ -63,7 +63,7 @@ def test_a_transcript_that_was_written_is_kept_and_goes_along(work: VoiceDraft, 
     assert work.wait()
     work.write(second, "Corrected.")
     assert work.wait()
-    assert [one.written for one in work.recordings] == [True, True]
+    assert [one.typed for one in work.recordings] == [True, True]
     work.create("Ada")
     made = there(keeper.created)
     assert (made.title, made.voices) == ("Ada", (SPEECH, SPEECH))
@@ -78,16 +78,16 @@ def test_what_is_said_is_recognised_and_a_correction_compared_with_the_sound(
     assert work.wait()
     (one,) = work.recordings
     assert one.text
-    assert not one.written
+    assert not one.typed
     assert any("its transcript was recognised" in note for note in one.notes)
     work.write(added, "The birch canoe slid on the smooth planks. Glue the sheet to the dark blue background.")
     assert work.recordings[0].state == "analyzing"
     assert work.wait()
     assert any("does not match" in note for note in work.recordings[0].notes)
-    # Blank, it is recognised again.
+    # Blank, it is recognized again.
     work.write(added, " ")
     assert work.wait()
-    assert (work.recordings[0].text, work.recordings[0].written) == (one.text, False)
+    assert (work.recordings[0].text, work.recordings[0].typed) == (one.text, False)
 
 
 def test_what_was_too_large_stays_refused_when_noise_is_taken_away(work: VoiceDraft) -> None:
@@ -107,11 +107,11 @@ def test_too_many_are_told_before_anything_is_made(work: VoiceDraft) -> None:
 
 
 def test_nothing_is_told_of_what_was_dropped_or_after_the_end(work: VoiceDraft, changed_ids: list[int]) -> None:
-    work._one_at_a_time.acquire()
+    work._analysis_lock.acquire()
     dropped, closed = work.add("a.wav", SPEECH), work.add("b.wav", SPEECH)
     work.drop(dropped)
     work.close()
-    work._one_at_a_time.release()
+    work._analysis_lock.release()
     assert work.wait()
     assert changed_ids == [dropped, closed, dropped]
 
@@ -226,7 +226,7 @@ def test_a_blank_title_and_what_is_no_speech_are_named_and_nothing_can_be_made()
     assert panel.draft.wait()
     row = panel.list.children[-1]
     assert "no speech" in row.notes.value
-    assert "made without nothing.wav" in panel.message.value
+    assert "cannot be used: nothing.wav" in panel.message.value
     assert not panel.make_button.disabled
     panel.list.children[0].remove.click()
     assert "none of the recordings can be used" in panel.message.value
@@ -242,7 +242,7 @@ def test_a_bad_file_between_good_ones_neither_names_nor_spoils_the_voice(tmp_pat
         panel.add(tmp_path / name)
     assert panel.draft.wait()
     assert panel.title.value == "ben"
-    assert "without notaudio.txt, broken.wav, which cannot be used" in panel.message.value
+    assert "it cannot be used: notaudio.txt, broken.wav." in panel.message.value
     assert [bool(row.notes.value.count("alert")) for row in panel.list.children] == [True, False, True, False]
     assert not any("Voice file" in row.notes.value for row in panel.list.children), "that is the service's word"
     press(panel)

@@ -1,4 +1,4 @@
-"""What ``voicelab check`` looks for in notebooks: whether they run offline, still say what they say, and hold no secret."""
+"""Notebook checks of ``voicelab check``: offline execution, comparison of outputs, and a linter for the files."""
 
 from voicelab.checks.check import NotebookReport, check, update
 from voicelab.checks.compare import FIGURES, MASKS, processor

@@ -1,10 +1,8 @@
-"""What a notebook shows now, compared with what it showed.
+"""Compare the outputs of an executed notebook with the saved ones.
 
-Strict, except for clips (by their printed figures, within tolerances where asked for), for pictures (coarsely), for sounds
-(by their content), for timings (they only have to be there) and for figures made on another kind of processor, where
-floating-point sums round differently. nbval's own comparison is not used: it knows equal or not equal, so it can neither say
-how far a clip moved nor tolerate it, and it compares pictures byte by byte. ``pytest --nbval notebooks/`` works beside it
-with the same masks (see notebooks/conftest.py).
+Text is compared exactly, clips by their printed digests (optionally within tolerances), pictures at low resolution, audio by
+content; timings are masked, and numbers from a different kind of processor, where floating-point sums round differently.
+nbval tests everything for equality; ``pytest --nbval notebooks/`` works with the same masks (notebooks/conftest.py).
 """
 
 from __future__ import annotations
@@ -28,8 +26,8 @@ import numpy as np
 
 from voicelab.audio.analysis import Digest
 from voicelab.checks.lint import WIDGET, mime_texts
-from voicelab.checks.sounds import moved_sound, sounds_in
-from voicelab.checks.timings import without_timings
+from voicelab.checks.sounds import audio_difference, embedded_audio
+from voicelab.checks.timings import mask_timings
 from voicelab.errors import RequestInvalid
 from voicelab.takes.replay import Tolerance
 
@@ -41,7 +39,7 @@ _CLIP: Final = re.compile(
 
 
 def digests_in(text: str) -> list[Digest]:
-    """Return the figures of every ``Clip(…)`` in a text, in order, as they were rounded there."""
+    """Parse the digests of every ``Clip(…)`` in a text, in order."""
     return [
         Digest(
             duration=float(match["duration"]),
@@ -55,98 +53,94 @@ def digests_in(text: str) -> list[Digest]:
 
 @dataclass(frozen=True, slots=True)
 class OutputDifference:
-    """What differs, in words; ``tolerable`` when it is only the figures of clips, and all are within tolerance."""
+    """Description of a difference; ``tolerable`` if only clip digests differ, within tolerance."""
 
-    words: str
+    message: str
     tolerable: bool = False
 
     def __str__(self) -> str:
-        return self.words
+        return self.message
 
 
-def moved(was: Digest, now: Digest, tolerance: Tolerance) -> OutputDifference:
-    """Say which figures differ and by how much, each against what is tolerated: "level +2 dB (tolerance 1.5)"."""
-    differences = list(_differences(was, now, tolerance))
+def digest_difference(expected: Digest, actual: Digest, tolerance: Tolerance) -> OutputDifference:
+    """Describe the differences of two clip digests, with tolerances: "level +2 dB (tolerance 1.5): beyond tolerance"."""
+    differences = list(_differences(expected, actual, tolerance))
     if not differences:
-        return OutputDifference("the figures are the same", tolerable=True)
-    beyond = any(over for _, over in differences)
-    verdict = "beyond" if beyond else "within"
-    return OutputDifference(f"{', '.join(words for words, _ in differences)}: {verdict} tolerance", not beyond)
+        return OutputDifference("equal digests", tolerable=True)
+    exceeded = any(exceeds for _, exceeds in differences)
+    verdict = "beyond" if exceeded else "within"
+    return OutputDifference(f"{', '.join(text for text, _ in differences)}: {verdict} tolerance", not exceeded)
 
 
-def _differences(was: Digest, now: Digest, tolerance: Tolerance) -> Iterator[tuple[str, bool]]:
-    def compared(name: str, difference: float, unit: str, bound: float, digits: int = 0) -> tuple[str, bool]:
-        # The figures are rounded; what is just at a bound may be over it or under it.
+def _differences(expected: Digest, actual: Digest, tolerance: Tolerance) -> Iterator[tuple[str, bool]]:
+    def describe(name: str, difference: float, unit: str, bound: float, digits: int = 0) -> tuple[str, bool]:
+        # The margin is for rounding: digests are decimal.
         return f"{name} {difference:+.{digits}f} {unit} (tolerance {bound:g})", abs(difference) > bound + 1e-9
 
-    if was.duration != now.duration:
-        yield compared("duration", now.duration - was.duration, "s", tolerance.seconds, 2)
-    if was.level != now.level:
-        yield compared("level", now.level - was.level, "dB", tolerance.db)
-    if (was.f0 is None) != (now.f0 is None):
-        yield f"F0 {'gone' if now.f0 is None else 'where there was none'}", True
-    elif was.f0 and now.f0 and was.f0 != now.f0:
-        yield compared("F0", 1200.0 * math.log2(now.f0 / was.f0), "cents", tolerance.cents)
-    if len(was.mel) != len(now.mel):
-        yield f"{len(now.mel)} mel bands instead of {len(was.mel)}", True
-    elif was.mel != now.mel:
-        apart = enumerate(b - a for a, b in zip(was.mel, now.mel, strict=True))
-        band, largest = max(apart, key=lambda item: abs(item[1]))
-        yield compared(f"mel band {band + 1} of {len(now.mel)}", largest, "dB", tolerance.mel_db)
+    if expected.duration != actual.duration:
+        yield describe("duration", actual.duration - expected.duration, "s", tolerance.seconds, 2)
+    if expected.level != actual.level:
+        yield describe("level", actual.level - expected.level, "dB", tolerance.db)
+    if (expected.f0 is None) != (actual.f0 is None):
+        yield ("unvoiced, expected voiced" if actual.f0 is None else "voiced, expected unvoiced"), True
+    elif expected.f0 and actual.f0 and expected.f0 != actual.f0:
+        yield describe("F0", 1200.0 * math.log2(actual.f0 / expected.f0), "cents", tolerance.cents)
+    if len(expected.mel) != len(actual.mel):
+        yield f"{len(actual.mel)} mel bands, expected {len(expected.mel)}", True
+    elif expected.mel != actual.mel:
+        band_differences = enumerate(b - a for a, b in zip(expected.mel, actual.mel, strict=True))
+        band, largest = max(band_differences, key=lambda item: abs(item[1]))
+        yield describe(f"mel band {band + 1} of {len(actual.mel)}", largest, "dB", tolerance.mel_db)
 
 
-# A picture is looked at in this many fields a side; what is drawn alike differs by a few grey levels in none of them.
-_FIELDS: Final = 64
-_GREY: Final = 0.12
-_MOST: Final = 2
+# Pictures are averaged over a grid of 64 × 64 fields; antialiasing changes a field by a few gray levels only.
+_GRID: Final = 64
+_GRAY_THRESHOLD: Final = 0.12
+_MAX_FIELDS: Final = 2
 
 
-def moved_picture(was: str, now: str) -> str | None:
-    """Say in what two pictures (base64 of PNG or JPEG) differ; None when they show the same.
+def picture_difference(expected: str, actual: str) -> str | None:
+    """Describe the difference of two pictures (base64 of PNG or JPEG); None if they look the same.
 
-    They differ when their sizes do, or when more than 2 of 64 × 64 fields differ by more than 12% of the range from
-    black to white in their mean.
+    Pictures differ in size, or in the mean of more than 2 of 64 × 64 fields by more than 12% of the range from black to
+    white.
     """
-    if was == now:
+    if expected == actual:
         return None
     from PIL.Image import Resampling
 
     try:
-        old, new = _opened(was), _opened(now)
+        saved, new = _open_picture(expected), _open_picture(actual)
     except (OSError, binascii.Error) as error:
-        return f"a picture that cannot be read: {error}"
-    if old.size != new.size:
-        return "{} × {} pixels where it was {} × {}".format(*new.size, *old.size)
-    small = [image.resize((_FIELDS, _FIELDS), Resampling.BOX) for image in (old, new)]
-    before, after = (np.asarray(image, np.float64) / 255.0 for image in small)
-    apart = np.abs(before - after).max(axis=2) > _GREY
-    if apart.sum() <= _MOST:
+        return f"the picture cannot be read: {error}"
+    if saved.size != new.size:
+        return "got {} × {} pixels, expected {} × {}".format(*new.size, *saved.size)
+    grids = [image.resize((_GRID, _GRID), Resampling.BOX) for image in (saved, new)]
+    before, after = (np.asarray(image, np.float64) / 255.0 for image in grids)
+    changed = np.abs(before - after).max(axis=2) > _GRAY_THRESHOLD
+    if changed.sum() <= _MAX_FIELDS:
         return None
-    rows, columns = np.nonzero(apart)
-    place = f"{_third(rows.mean(), 'top', 'middle', 'bottom')} {_third(columns.mean(), 'left', 'centre', 'right')}"
-    return f"the picture shows something else: {apart.mean():.1%} of it differs, around the {place}"
+    rows, columns = np.nonzero(changed)
+    row = ("top", "middle", "bottom")[min(2, int(3 * rows.mean() / _GRID))]
+    column = ("left", "center", "right")[min(2, int(3 * columns.mean() / _GRID))]
+    return f"the picture differs in {changed.mean():.1%} of its area, around the {row} {column}"
 
 
-def _opened(data: str) -> Any:
-    """Return a picture on white, as RGB."""
+def _open_picture(data: str) -> Any:
+    """Decode a picture as RGB on white."""
     from PIL import Image
 
     image = Image.open(io.BytesIO(base64.b64decode(data))).convert("RGBA")
     return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
 
 
-def _third(place: float, first: str, second: str, third: str) -> str:
-    return (first, second, third)[min(2, int(3 * place / _FIELDS))]
-
-
 @cache
 def processor() -> str:
-    """Name the kind of processor here, "x86_64 AuthenticAMD 5f3a9c01".
+    """Identify the kind of processor by machine, vendor and rounding, such as "x86_64 AuthenticAMD 5f3a9c01".
 
-    The last part is a digest of a product of two matrices. It tells how the libraries round here, which the name alone
-    does not: they choose their arithmetic by what else the processor can.
+    The digest is that of a matrix product: BLAS selects kernels by CPU features, and they round differently.
     """
-    # So small that BLAS takes one thread for it, however many it may have.
+    # Small enough for BLAS to use a single thread.
     left, right = np.random.default_rng(0).standard_normal((2, 32, 256), dtype=np.float32)
     products = (left @ right.T).tobytes() + (left @ right[0]).tobytes()
     return f"{platform.machine()} {_vendor()} {hashlib.sha256(products).hexdigest()[:8]}"
@@ -161,25 +155,25 @@ def _vendor() -> str:
 
 
 MASKS: Final = Path(__file__).with_name("masks.cfg")
-"""The masks that always apply, in nbval's format (``--nbval-sanitize-with`` takes the file as it is)."""
+"""Default masks, in nbval's format (for ``--nbval-sanitize-with``)."""
 FIGURES: Final = MASKS.with_name("figures.cfg")
-"""Masks for all figures, where they were made on another kind of processor; in the same format.
+"""Masks of all numbers, for outputs from a different kind of processor, in the same format.
 
-Every number becomes ``#``, and every gap one space wide: columns are as wide as their figures.
+Numbers become ``#``, and runs of spaces one space, because column widths depend on the numbers.
 """
 
 _PICTURES: Final = ("image/png", "image/jpeg")
 _ADDRESS: Final = re.compile(r"\b0x[0-9a-f]{6,}\b")
-_LONGEST: Final = 100
+_MAX_EXCERPT: Final = 100
 
-_Shown = dict[str, str]
-"""What an output shows, by media type."""
+_Contents = dict[str, str]
+"""Contents of an output by media type."""
 
 
 class Masks:
-    """Replacements in outputs before they are compared: those of voicelab, then those of ``files``.
+    """Replacements applied to outputs before comparison: the default masks, then those of ``files``.
 
-    Each file has sections with ``regex`` and ``replace``, as nbval's do. Raises RequestInvalid for one that has not.
+    A file has sections with ``regex`` and ``replace``, as in nbval. Raises RequestInvalid for an invalid file.
     """
 
     def __init__(self, files: Iterable[Path] = ()) -> None:
@@ -189,115 +183,117 @@ class Masks:
             try:
                 parser.read_string(file.read_text(encoding="utf-8"), str(file))
                 for name in parser.sections():
-                    shape, replacement = re.compile(parser[name]["regex"]), parser[name]["replace"]
-                    shape.sub(replacement, "")
-                    self._rules.append((shape, replacement))
+                    pattern, replacement = re.compile(parser[name]["regex"]), parser[name]["replace"]
+                    pattern.sub(replacement, "")
+                    self._rules.append((pattern, replacement))
             except (ConfigError, KeyError, re.error, IndexError, UnicodeDecodeError) as error:
-                raise RequestInvalid.of("masks", f"{file} is no file of masks: {error}", in_="query") from None
+                raise RequestInvalid.of("masks", f"{file} is not a valid mask file: {error}", in_="query") from None
 
     def __call__(self, text: str) -> str:
-        """Return ``text`` with everything replaced that a mask fits."""
-        for shape, replacement in self._rules:
-            text = shape.sub(replacement, text)
+        """Apply all masks to ``text``."""
+        for pattern, replacement in self._rules:
+            text = pattern.sub(replacement, text)
         return text
 
 
 @dataclass(frozen=True, slots=True)
 class OutputComparison:
-    """Rules for comparing outputs: masks, the tolerance of clips, and whether pictures and sounds count."""
+    """Rules for comparing outputs: masks, tolerance of clip digests, and whether pictures and audio are compared."""
 
     masks: Masks
     tolerance: Tolerance
     pictures: bool = True
     sounds: bool = True
 
-    def differences(self, was: list[Any], now: list[Any]) -> Iterator[OutputDifference]:
-        """Yield what differs between the outputs of a cell, as committed and as they are now."""
-        before, after = _merged(was), _merged(now)
+    def differences(self, expected: list[Any], actual: list[Any]) -> Iterator[OutputDifference]:
+        """Yield the differences between the saved outputs of a cell and the new ones."""
+        before, after = _merged(expected), _merged(actual)
         if list(before) != list(after):
-            gone = [f"{place} ({' and '.join(shown)})" for place, shown in before.items() if place not in after]
-            new = [f"{place} ({' and '.join(shown)})" for place, shown in after.items() if place not in before]
-            changes = [f"{word}: {', '.join(places)}" for word, places in (("missing", gone), ("new", new)) if places]
+            missing = [f"{name} ({' and '.join(types)})" for name, types in before.items() if name not in after]
+            new = [f"{name} ({' and '.join(types)})" for name, types in after.items() if name not in before]
+            changes = [f"{kind}: {', '.join(names)}" for kind, names in (("missing", missing), ("new", new)) if names]
             yield OutputDifference("; ".join(changes))
-        for place in filter(after.__contains__, before):
-            old, now_shown = before[place], after[place]
-            if list(old) != list(now_shown):
-                yield OutputDifference(f"{place} is {' and '.join(now_shown)} where it was {' and '.join(old)}")
+        for name in filter(after.__contains__, before):
+            if list(before[name]) != list(after[name]):
+                types, expected_types = " and ".join(after[name]), " and ".join(before[name])
+                yield OutputDifference(f"{name}: got {types}, expected {expected_types}")
             else:
-                yield from self._in_one(place, old, now_shown)
+                yield from self._content_differences(name, before[name], after[name])
 
-    def _in_one(self, place: str, old: _Shown, new: _Shown) -> Iterator[OutputDifference]:
-        pairs = [(mime, text, new[mime]) for mime, text in old.items() if mime != WIDGET]
+    def _content_differences(self, output: str, before: _Contents, after: _Contents) -> Iterator[OutputDifference]:
+        pairs = [(mime, content, after[mime]) for mime, content in before.items() if mime != WIDGET]
         texts = [(mime, self._masked(mime, a), self._masked(mime, b)) for mime, a, b in pairs if _is_text(mime)]
         changed = [(mime, a, b) for mime, a, b in texts if a != b]
         tolerable = True
         if changed:
-            # What is plain comes first: the same figures stand in the HTML beside it.
-            explained = {mime: self._explained(a, b) for mime, a, b in changed}
-            mime = min(explained, key=lambda mime: mime != "text/plain")
-            name = place if mime == place else f"{place} ({mime})"
-            tolerable = all(difference.tolerable for difference in explained.values())
-            yield OutputDifference(f"{name}: {explained[mime]}", tolerable)
+            # Plain text before HTML, which has the same content.
+            descriptions = {mime: self._text_difference(a, b) for mime, a, b in changed}
+            mime = min(descriptions, key=lambda mime: mime != "text/plain")
+            name = output if mime == output else f"{output} ({mime})"
+            tolerable = all(difference.tolerable for difference in descriptions.values())
+            yield OutputDifference(f"{name}: {descriptions[mime]}", tolerable)
         if not tolerable:
             return
         for mime, a, b in pairs:
             if self.sounds:
-                yield from self._sounds(f"{place} ({mime})", sounds_in(mime, a), sounds_in(mime, b))
-            if self.pictures and not changed and mime in _PICTURES and (message := moved_picture(a, b)):
-                yield OutputDifference(f"{place} ({mime}): {message}")
+                yield from self._audio_differences(
+                    f"{output} ({mime})", embedded_audio(mime, a), embedded_audio(mime, b)
+                )
+            if self.pictures and not changed and mime in _PICTURES and (message := picture_difference(a, b)):
+                yield OutputDifference(f"{output} ({mime}): {message}")
 
     def _masked(self, mime: str, text: str) -> str:
-        return self.masks(without_timings(mime, text))
+        return self.masks(mask_timings(mime, text))
 
-    def _sounds(self, output: str, old: list[str], new: list[str]) -> Iterator[OutputDifference]:
-        for number, (before, after) in enumerate(zip(old, new, strict=False), start=1):
-            if message := moved_sound(before, after):
-                name = f"sound {number}" if len(old) > 1 else "the sound"
-                words = f"{output}: {name} is another: {message}"
-                yield OutputDifference(words, moved_sound(before, after, self.tolerance) is None)
+    def _audio_differences(self, output: str, before: list[str], after: list[str]) -> Iterator[OutputDifference]:
+        for number, (a, b) in enumerate(zip(before, after, strict=False), start=1):
+            if message := audio_difference(a, b):
+                name = f"audio {number}" if len(before) > 1 else "the audio"
+                tolerable = audio_difference(a, b, self.tolerance) is None
+                yield OutputDifference(f"{output}: {name} differs: {message}", tolerable)
 
-    def _explained(self, was: str, now: str) -> OutputDifference:
-        old, new = digests_in(was), digests_in(now)
-        if old and len(old) == len(new) and old != new:
-            pairs = enumerate(zip(old, new, strict=True), start=1)
-            moves = {number: moved(a, b, self.tolerance) for number, (a, b) in pairs if a != b}
-            clips = (f"clip {number}" if len(old) > 1 else "the clip" for number in moves)
-            words = "; ".join(f"{clip} moved: {move}" for clip, move in zip(clips, moves.values(), strict=True))
-            alike = _CLIP.sub("Clip(", was) == _CLIP.sub("Clip(", now)
-            return OutputDifference(words, alike and all(move.tolerable for move in moves.values()))
-        if _ADDRESS.sub("", was) == _ADDRESS.sub("", now):
-            return OutputDifference("only addresses in memory differ: show something that has a name of its own")
-        lines, lines_now = was.splitlines(), now.splitlines()
-        for line, line_now in zip(lines, lines_now, strict=False):
-            if line != line_now:
-                return OutputDifference(f"{_short(line_now, line)!r} where it was {_short(line, line_now)!r}")
-        if len(lines) == len(lines_now):
-            return OutputDifference("only the ends of lines differ")
-        return OutputDifference(f"{len(lines_now)} lines where there were {len(lines)}")
+    def _text_difference(self, expected: str, actual: str) -> OutputDifference:
+        before, after = digests_in(expected), digests_in(actual)
+        if before and len(before) == len(after) and before != after:
+            pairs = enumerate(zip(before, after, strict=True), start=1)
+            clips = {number: digest_difference(a, b, self.tolerance) for number, (a, b) in pairs if a != b}
+            names = (f"clip {number}" if len(before) > 1 else "the clip" for number in clips)
+            message = "; ".join(f"{name} differs: {text}" for name, text in zip(names, clips.values(), strict=True))
+            same_text = _CLIP.sub("Clip(", expected) == _CLIP.sub("Clip(", actual)
+            return OutputDifference(message, same_text and all(clip.tolerable for clip in clips.values()))
+        if _ADDRESS.sub("", expected) == _ADDRESS.sub("", actual):
+            return OutputDifference("only memory addresses differ: display a value whose repr has no address")
+        expected_lines, actual_lines = expected.splitlines(), actual.splitlines()
+        for a, b in zip(expected_lines, actual_lines, strict=False):
+            if a != b:
+                return OutputDifference(f"got {_excerpt(b, a)!r}, expected {_excerpt(a, b)!r}")
+        if len(expected_lines) == len(actual_lines):
+            return OutputDifference("only line endings differ")
+        return OutputDifference(f"got {len(actual_lines)} lines, expected {len(expected_lines)}")
 
 
 def _is_text(mime: str) -> bool:
     return mime not in _PICTURES and not mime.startswith("audio/")
 
 
-def _merged(outputs: list[Any]) -> dict[str, _Shown]:
-    """Return what each output shows, by its name; streams first, each in one piece: how they mingle depends on chance."""
+def _merged(outputs: list[Any]) -> dict[str, _Contents]:
+    """Return contents by output name. Streams are concatenated, because the interleaving of stdout and stderr is random."""
     streams: dict[str, str] = {}
-    others: list[_Shown] = []
+    displays: list[_Contents] = []
     for output in outputs:
         if output.output_type == "stream":
             streams[output.name] = streams.get(output.name, "") + output.text
         elif output.output_type == "error":
-            others.append({"error": f"{output.ename}: {output.evalue}"})
+            displays.append({"error": f"{output.ename}: {output.evalue}"})
         else:
-            others.append(dict(sorted(mime_texts(output))))
-    named = {name: {name: streams[name]} for name in sorted(streams, reverse=True)}
-    return named | {f"output {number}": shown for number, shown in enumerate(others, start=1)}
+            displays.append(dict(sorted(mime_texts(output))))
+    contents = {name: {name: streams[name]} for name in sorted(streams, reverse=True)}
+    return contents | {f"output {number}": display for number, display in enumerate(displays, start=1)}
 
 
-def _short(text: str, beside: str) -> str:
-    """Return the part of a line around the first character in which it differs from the other."""
-    first = next((place for place, (a, b) in enumerate(zip(text, beside, strict=False)) if a != b), 0)
-    begin = max(0, first - _LONGEST // 2) if len(text) > _LONGEST else 0
-    part = text[begin : begin + _LONGEST]
-    return ("…" if begin else "") + part + ("…" if begin + _LONGEST < len(text) else "")
+def _excerpt(text: str, reference: str) -> str:
+    """Return up to 100 characters of a line around its first difference from a reference."""
+    difference = next((i for i, (a, b) in enumerate(zip(text, reference, strict=False)) if a != b), 0)
+    start = max(0, difference - _MAX_EXCERPT // 2) if len(text) > _MAX_EXCERPT else 0
+    stop = start + _MAX_EXCERPT
+    return ("…" if start else "") + text[start:stop] + ("…" if stop < len(text) else "")

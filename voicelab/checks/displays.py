@@ -1,6 +1,6 @@
-"""Find cells that show a figure, player or panel by their source, while nothing of it was saved.
+"""Find cells whose source displays a figure, player or panel, but whose saved output does not contain it.
 
-Only the source is read, so only calls known by name count: pyplot's, ``.plot()``, ``display()``, widgets and voicelab's own.
+The source is parsed, not run: calls are recognized by name (pyplot, ``.plot()``, ``display()``, widgets, voicelab).
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 _PYPLOT: Final = frozenset({"plt", "pyplot"})
-_DRAWING: Final = frozenset(
+_PLOTTERS: Final = frozenset(
     "figure subplots subplot plot scatter bar barh hist boxplot violinplot imshow specgram errorbar fill_between pie "
     "semilogx semilogy loglog step stem contour contourf show".split()
 )
-_AXES: Final = frozenset("subplots subplot gca axes add_subplot twinx twiny plot plot_clips".split())
-_VALUES: Final = frozenset(
+_AXES_FACTORIES: Final = frozenset("subplots subplot gca axes add_subplot twinx twiny plot plot_clips".split())
+_DISPLAY_FACTORIES: Final = frozenset(
     "speak compare compare_systems sweep panel explore voice_panel knob_panel systems_panel listen "
     "Clip load figure Audio Video Image SVG HTML Markdown YouTubeVideo IFrame "
     "interact interactive VBox HBox Box Tab Accordion Button Dropdown IntSlider FloatSlider".split()
 )
-# The output of what is drawn elsewhere: another backend, or a cell that keeps its output.
-_ELSEWHERE: Final = re.compile(
+# Figures are not displayed inline after these.
+_NO_INLINE_FIGURES: Final = re.compile(
     r"\bioff\(|\bmatplotlib\.use\(|\bmpl\.use\(|^\s*%matplotlib (?!inline|widget|ipympl)", re.MULTILINE
 )
 _MAGIC: Final = re.compile(r"^(\s*)(?:[%!?].*|\S+\?+)$", re.MULTILINE)
@@ -31,15 +31,15 @@ _MAGIC: Final = re.compile(r"^(\s*)(?:[%!?].*|\S+\?+)$", re.MULTILINE)
 
 @dataclass
 class Displays:
-    """Reads the sources of a notebook's cells in order, and remembers what its names are bound to."""
+    """Parser of a notebook's cells in order, with the variables bound to figures, clips, panels and axes."""
 
-    _values: set[str] = field(default_factory=set)
+    _variables: set[str] = field(default_factory=set)
     _axes: set[str] = field(default_factory=set)
     _hidden: bool = False
 
     def expected(self, source: str) -> str:
-        """Return what the next cell shows, "a figure" or "a player or panel"; "" for nothing, or where it cannot be told."""
-        self._hidden |= _ELSEWHERE.search(source) is not None
+        """Return the kind of display of the next cell, "a figure" or "a player or panel"; "" for neither or unknown."""
+        self._hidden |= _NO_INLINE_FIGURES.search(source) is not None
         try:
             body = ast.parse(_MAGIC.sub(r"\1pass", source)).body
         except (SyntaxError, ValueError):
@@ -49,43 +49,43 @@ class Displays:
         for statement in ast.walk(ast.Module(body, [])):
             if isinstance(statement, ast.Assign):
                 self._bind(statement)
-        calls, last = list(_calls(body)), body[-1]
-        value = isinstance(last, ast.Expr) and not _quiet(source) and self._is_value(last.value)
-        draws = not self._hidden and any(map(self._draws, calls)) and not any(_name(call) == "close" for call in calls)
-        if draws:
+        calls, final = list(_calls(body)), body[-1]
+        result = isinstance(final, ast.Expr) and not _ends_in_semicolon(source) and self._is_display(final.value)
+        plots = not self._hidden and any(map(self._plots, calls)) and not any(_name(call) == "close" for call in calls)
+        if plots:
             return "a figure"
-        return "a player or panel" if value or any(_name(call) == "display" for call in calls) else ""
+        return "a player or panel" if result or any(_name(call) == "display" for call in calls) else ""
 
-    def _draws(self, call: ast.Call) -> bool:
+    def _plots(self, call: ast.Call) -> bool:
         function = call.func
         if _name(call) == "plot_clips":
             return not _into_axes(call)
         if not isinstance(function, ast.Attribute):
             return False
         if isinstance(function.value, ast.Name) and function.value.id in _PYPLOT:
-            return function.attr in _DRAWING
+            return function.attr in _PLOTTERS
         receiver = _root(function.value)
         return function.attr == "plot" and receiver not in self._axes and receiver[:2] != "ax" and not _into_axes(call)
 
-    def _is_value(self, value: ast.expr) -> bool:
-        return value.id in self._values if isinstance(value, ast.Name) else _name(value) in _VALUES
+    def _is_display(self, value: ast.expr) -> bool:
+        return value.id in self._variables if isinstance(value, ast.Name) else _name(value) in _DISPLAY_FACTORIES
 
     def _bind(self, statement: ast.Assign) -> None:
         names = {node.id for target in statement.targets for node in ast.walk(target) if isinstance(node, ast.Name)}
-        for kept, of in ((self._values, _VALUES), (self._axes, _AXES)):
-            kept.difference_update(names)
-            if _name(statement.value) in of:
-                kept.update(names)
+        for variables, factories in ((self._variables, _DISPLAY_FACTORIES), (self._axes, _AXES_FACTORIES)):
+            variables.difference_update(names)
+            if _name(statement.value) in factories:
+                variables.update(names)
         if _name(statement.value) == "subplots" and isinstance(statement.targets[0], ast.Tuple):
-            self._values.add(_root(statement.targets[0].elts[0]))
+            self._variables.add(_root(statement.targets[0].elts[0]))
 
 
 def lost_output(expected: str, outputs: list[Any]) -> bool:
-    """Whether nothing of what a cell shows is among its outputs: a figure's text alone, ``<Axes: >``, is no figure."""
-    shown = [output for output in outputs if output.output_type != "stream"]
+    """Return True if the expected display is not among the outputs. A text such as ``<Axes: >`` is not a figure."""
     if expected != "a figure":
         return not outputs
-    texts = (output.get("data", {}) if set(output.get("data", {})) == {"text/plain"} else None for output in shown)
+    displays = [output.get("data", {}) for output in outputs if output.output_type != "stream"]
+    texts = (data if set(data) == {"text/plain"} else None for data in displays)
     return all(
         data is not None and re.match(r"[\[(]*(?:array\()?[\[(]*<(?:Axes|Figure|matplotlib)", data["text/plain"])
         for data in texts
@@ -93,7 +93,7 @@ def lost_output(expected: str, outputs: list[Any]) -> bool:
 
 
 def _calls(body: list[ast.stmt]) -> Iterator[ast.Call]:
-    """Yield the calls that run whenever the cell does: none in functions, branches, or what catches output."""
+    """Yield the calls that always run: not those in functions, branches, or context managers that may capture output."""
     for statement in body:
         if isinstance(statement, ast.For):
             yield from _calls(statement.body)
@@ -107,7 +107,7 @@ def _calls(body: list[ast.stmt]) -> Iterator[ast.Call]:
 
 
 def _name(node: ast.AST) -> str:
-    """Return the last name of what is called: ``speak`` of ``lab.speak(…)``."""
+    """Return the name of the called function or method, such as ``speak`` for ``lab.speak(…)``."""
     function = node.func if isinstance(node, ast.Call) else None
     return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
@@ -119,9 +119,9 @@ def _root(node: ast.AST) -> str:
 
 
 def _into_axes(call: ast.Call) -> bool:
-    given = any(keyword.arg in {"ax", "axes"} for keyword in call.keywords)
-    return given or any(_root(argument)[:2] == "ax" for argument in call.args)
+    keyword = any(keyword.arg in {"ax", "axes"} for keyword in call.keywords)
+    return keyword or any(_root(argument)[:2] == "ax" for argument in call.args)
 
 
-def _quiet(source: str) -> bool:
+def _ends_in_semicolon(source: str) -> bool:
     return source.rstrip().rpartition("\n")[2].partition("#")[0].rstrip().endswith(";")

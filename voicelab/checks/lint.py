@@ -1,4 +1,4 @@
-"""What a notebook's file says without running it: sizes, secrets, order, paths, widgets, what a code host would show."""
+"""Lint a notebook's file: sizes, secrets, execution order, local paths, widgets, display on code hosts."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from voicelab.checks.displays import Displays, lost_output
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong: in which notebook, in which cell (from 1, as they stand; None: the whole), and what.
+    """A problem in a notebook, or in one of its cells (counted from 1; None for the whole notebook).
 
     ``kind`` is one of not-a-notebook, size, secret, stale, times, path, widget, empty, preview, kernel, error, timeout,
-    memory, processor, difference. ``detail`` is what a reader may want to see besides, in lines: the traceback of an error.
+    memory, processor, difference. ``detail`` holds further lines, such as the traceback of an error.
     """
 
     notebook: Path
@@ -31,13 +31,13 @@ class Finding:
     detail: str = ""
 
     def __str__(self) -> str:
-        place = f"{self.notebook}:{self.cell}" if self.cell is not None else str(self.notebook)
-        return f"{place}: {self.kind}: {self.message}"
+        location = f"{self.notebook}:{self.cell}" if self.cell is not None else str(self.notebook)
+        return f"{location}: {self.kind}: {self.message}"
 
 
 @dataclass(frozen=True, slots=True)
 class NotebookLimits:
-    """What a notebook may take: bytes of an output, of the file and of memory (None: any), seconds of a cell."""
+    """Limits per output, file and kernel memory (None: unlimited) in bytes, and per cell in seconds."""
 
     output_bytes: int = 2**20
     notebook_bytes: int = 3 * 2**19
@@ -46,31 +46,31 @@ class NotebookLimits:
 
 
 def code_cells(notebook: Any) -> Iterator[tuple[int, Any]]:
-    """Yield the code cells that say something, each with its place among all cells, from 1."""
+    """Yield the code cells that are not blank with their numbers, counted from 1 among all cells."""
     for number, cell in enumerate(notebook.cells, start=1):
         if cell.cell_type == "code" and cell.source.strip():
             yield number, cell
 
 
-def requests(cell: Any, *wishes: str) -> bool:
-    """Say whether a cell has one of these tags, or the comment that nbval takes for it ("nbval-skip": # NBVAL_SKIP)."""
+def has_tag(cell: Any, *tags: str) -> bool:
+    """Return True if a cell has one of the tags, or nbval's comment for it (# NBVAL_SKIP for "nbval-skip")."""
     lines = map(str.strip, cell.source.splitlines())
     comments = (line.lstrip("#").strip() for line in lines if line.startswith("#"))
-    named = (str(one).lower().replace("_", "-") for one in (*cell.metadata.get("tags", ()), *comments))
-    return not set(wishes).isdisjoint(named)
+    cell_tags = (str(tag).lower().replace("_", "-") for tag in (*cell.metadata.get("tags", ()), *comments))
+    return not set(tags).isdisjoint(cell_tags)
 
 
 SKIP: Final = ("nbval-skip", "skip-execution")
-"""Tags of cells that are not executed: nbval's, and the one of nbclient, nbconvert and Jupyter Book."""
+"""Tags of cells that are not executed: nbval's, and that of nbclient, nbconvert and Jupyter Book."""
 
 
 def outputs_of(cell: Any) -> list[Any]:
-    """Return a cell's outputs; those of other cells than code are none."""
+    """Return a cell's outputs; an empty list for cells other than code."""
     return list(cell.get("outputs", ()))
 
 
 def mime_texts(output: Any) -> Iterator[tuple[str, str]]:
-    """Yield what an output shows as (media type, text); a stream and an error are text/plain."""
+    """Yield the contents of an output as (media type, text); streams and errors are text/plain."""
     if output.output_type == "stream":
         yield "text/plain", output.text
     elif output.output_type == "error":
@@ -80,115 +80,116 @@ def mime_texts(output: Any) -> Iterator[tuple[str, str]]:
             yield mime, value if isinstance(value, str) else repr(value)
 
 
-# Taken out with all that is in them; what is in a template is shown by scripts only.
+# Elements that code hosts remove with their content.
 _STRIPPED: Final = frozenset({"audio", "canvas", "iframe", "object", "script", "style", "svg", "template", "video"})
 _PICTURES: Final = ("image/png", "image/jpeg", "image/gif", "image/svg+xml")
 
 
 class _Reader(HTMLParser):
-    """Collects the words that a page shows when what hosts strip is gone."""
+    """Parser for the text of a page as code hosts display it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.words: list[str] = []
+        self.texts: list[str] = []
         self.pictures = 0
-        self.lost = False
-        self._inside: list[str] = []
+        self.removed = False
+        self._stack: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag in _STRIPPED:
-            self._inside.append(tag)
-            self.lost |= tag != "style"
-        elif tag == "img" and not self._inside:
+            self._stack.append(tag)
+            self.removed |= tag != "style"
+        elif tag == "img" and not self._stack:
             attributes = dict(attrs)
             inline = (attributes.get("src") or "").startswith("data:image/")
             self.pictures += inline
-            self.lost |= not inline
-            self.words.append(attributes.get("alt") or "")
+            self.removed |= not inline
+            self.texts.append(attributes.get("alt") or "")
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag not in _STRIPPED:
             self.handle_starttag(tag, attrs)
 
     def handle_endtag(self, tag: str) -> None:
-        if tag in self._inside:
-            del self._inside[self._inside.index(tag) :]
+        if tag in self._stack:
+            del self._stack[self._stack.index(tag) :]
 
     def handle_data(self, data: str) -> None:
-        if not self._inside:
-            self.words.append(data)
+        if not self._stack:
+            self.texts.append(data)
 
 
 def visible(html: str) -> tuple[str, int, bool]:
-    """Return the words that a code host shows of some HTML, those in place of pictures too, and how many pictures.
+    """Return the text and the number of pictures that a code host displays for an HTML output.
 
-    The last value says whether it strips anything that is seen, heard or run elsewhere.
+    The third value is True if the host removes visible, audible or executable elements.
     """
     reader = _Reader()
     reader.feed(html)
     reader.close()
-    return " ".join(" ".join(reader.words).split()), reader.pictures, reader.lost
+    return " ".join(" ".join(reader.texts).split()), reader.pictures, reader.removed
 
 
 def invisible(notebook: Any) -> Iterator[tuple[int, str, str]]:
-    """Yield outputs of which nothing is seen on a code host: no picture, and no word of HTML, where that comes first."""
+    """Yield outputs that code hosts display as empty: HTML without text and pictures after removal of scripts and audio."""
     for number, cell in code_cells(notebook):
-        for place, output in enumerate(outputs_of(cell), start=1):
+        for index, output in enumerate(outputs_of(cell), start=1):
             data = output.get("data", {})
-            # Where nothing is stripped either, it is a place kept for later.
+            # HTML that is empty without removal is a placeholder.
             if not any(mime in data for mime in _PICTURES) and visible(data.get("text/html", "")) == ("", 0, True):
-                message = f"output {place} is scripts or sound alone: a code host shows nothing of it"
-                yield number, "preview", f"{message}; add words or a PNG"
+                message = f"output {index} has only scripts or audio, which code hosts do not display"
+                yield number, "preview", f"{message}; add text or a PNG"
 
 
-Hits = Iterator[tuple[int | None, str, str]]
-"""What is found: the cell's place (None: the notebook's own metadata), its kind, what is said."""
+Problems = Iterator[tuple[int | None, str, str]]
+"""Problems as (cell number, or None for the notebook's metadata; kind; message)."""
 
 _HIDDEN: Final = ("remove-output", "remove-cell")
 WIDGET: Final = "application/vnd.jupyter.widget-view+json"
 
-# Words that are no secret: what documents put in the place of one.
+# Placeholders of documentation are not secrets.
 _PLACEHOLDER: Final = r"(?!<|\$|\{|\.\.\.|…|YOUR|your|xxx|XXX)"
 _SECRETS: Final = {
-    # A little shorter than whole ones, so that a key cut at its end is found as well.
-    "a key of a voicelab service": re.compile(r"vl_[0-9A-Za-z]{32,}"),
-    "a bearer credential": re.compile(rf"(?i)\bbearer\s+{_PLACEHOLDER}[0-9A-Za-z._~+/=-]{{16,}}"),
+    # Shorter than complete keys, to find truncated ones.
+    "a voicelab API key": re.compile(r"vl_[0-9A-Za-z]{32,}"),
+    "a bearer token": re.compile(rf"(?i)\bbearer\s+{_PLACEHOLDER}[0-9A-Za-z._~+/=-]{{16,}}"),
     "a private key": re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----"),
-    "a key of AWS": re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
-    "a token of GitHub": re.compile(r"\b(?:gh[pousr]_[0-9A-Za-z]{36,}|github_pat_[0-9A-Za-z_]{22,})"),
-    "a token of GitLab": re.compile(r"\bglpat-[0-9A-Za-z_-]{20,}"),
-    "a token of Slack": re.compile(r"\bxox[abeoprs]-[0-9A-Za-z-]{10,}"),
-    "a token of a model hub": re.compile(r"\bhf_[0-9A-Za-z]{30,}"),
-    "a key of Google": re.compile(r"\bAIza[0-9A-Za-z_-]{35}\b"),
+    "an AWS key": re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
+    "a GitHub token": re.compile(r"\b(?:gh[pousr]_[0-9A-Za-z]{36,}|github_pat_[0-9A-Za-z_]{22,})"),
+    "a GitLab token": re.compile(r"\bglpat-[0-9A-Za-z_-]{20,}"),
+    "a Slack token": re.compile(r"\bxox[abeoprs]-[0-9A-Za-z-]{10,}"),
+    "a model hub token": re.compile(r"\bhf_[0-9A-Za-z]{30,}"),
+    "a Google key": re.compile(r"\bAIza[0-9A-Za-z_-]{35}\b"),
     "an API key": re.compile(r"\bsk[-_][0-9A-Za-z_-]{20,}"),
     "a JSON web token": re.compile(r"\beyJ[0-9A-Za-z_-]{10,}\.[0-9A-Za-z_-]{10,}\.[0-9A-Za-z_-]{10,}"),
-    "a password in an address": re.compile(rf"\b[a-z][a-z0-9+.-]*://[^/\s:@'\"]+:{_PLACEHOLDER}[^/\s:@'\"]{{3,}}@"),
-    "a secret that is written down": re.compile(
+    "a password in a URL": re.compile(rf"\b[a-z][a-z0-9+.-]*://[^/\s:@'\"]+:{_PLACEHOLDER}[^/\s:@'\"]{{3,}}@"),
+    "a hard-coded secret": re.compile(
         rf"(?i)(?:api_?key|access_?token|auth_?token|secret(?:_?key)?|passwd|password)['\"]?\s*[=:]\s*['\"]{_PLACEHOLDER}"
         r"[0-9A-Za-z._~+/=-]{16,}['\"]"
     ),
 }
-# Variables whose values are secrets; an output that holds one has leaked it.
-_NAMES: Final = re.compile(r"(?i)(?:^|_)(?:api_?key|key|token|secret|password|passwd|credentials?)$")
-_SHORTEST: Final = 12
-# Sound and pictures are long runs of letters, in which anything could be seen.
+# Environment variables with secret values, which must not be in an output.
+_SECRET_VARIABLES: Final = re.compile(r"(?i)(?:^|_)(?:api_?key|key|token|secret|password|passwd|credentials?)$")
+_MIN_SECRET_CHARACTERS: Final = 12
+# Base64 of audio and pictures can match any pattern.
 _EMBEDDED: Final = re.compile(r"data:[\w.+-]+/[\w.+-]+;base64,[0-9A-Za-z+/=\s]+")
 _TEXT: Final = re.compile(r"^(?:text/.*|application/(?:.*\+)?json|application/javascript|image/svg\+xml)$")
-# The file that a kernel makes of a cell, which warnings name; it is masked where outputs are compared.
+# The temporary file of a cell, named in warnings; masked in comparisons.
 _CELL_FILE: Final = re.compile(r"[^\s\"'<>]*ipykernel_\d+[/\\]\d+\.py")
-# Where homes and temporary folders are, whoever's they are; the installation's own folders come from sys.
+# Home and temporary folders of any user.
 _FOLDERS: Final = (
     r"/(?:home|Users)/[\w.-]+|/root\b|/(?:private/)?(?:tmp|var/folders|var/tmp)/[\w.-]+|[A-Za-z]:\\+Users\\+[\w.-]+"
 )
 
 
 def lint(path: Path, notebook: Any, size: int, limits: NotebookLimits) -> Iterator[Finding]:
-    """Yield what is wrong with a notebook of ``size`` bytes, in the order of its cells; ``path`` is its file."""
+    """Yield findings for a notebook with a file of ``size`` bytes at ``path``, in the order of its cells."""
     if size > limits.notebook_bytes:
-        yield Finding(path, None, "size", f"{_mib(size)}; a notebook has at most {_mib(limits.notebook_bytes)}")
-    hits = [*_sizes(notebook, limits.output_bytes), *secrets(notebook), *_order(notebook), *_changed(notebook)]
-    hits += [*paths(notebook, path.parent), *_times(notebook), *_widgets(notebook), *_empty(notebook)]
-    for cell, kind, message in sorted(hits, key=lambda hit: hit[0] or 0):
+        message = f"a notebook must be at most {_mib(limits.notebook_bytes)}, got {_mib(size)}"
+        yield Finding(path, None, "size", message)
+    problems = [*_sizes(notebook, limits.output_bytes), *secrets(notebook), *_order(notebook), *_changed(notebook)]
+    problems += [*paths(notebook, path.parent), *_times(notebook), *_widgets(notebook), *_empty(notebook)]
+    for cell, kind, message in sorted(problems, key=lambda problem: problem[0] or 0):
         yield Finding(path, cell, kind, message)
 
 
@@ -196,38 +197,39 @@ def _mib(size: int) -> str:
     return f"{size / 2**20:.2f} MiB"
 
 
-def _sizes(notebook: Any, most: int) -> Hits:
+def _sizes(notebook: Any, limit: int) -> Problems:
     for number, cell in code_cells(notebook):
-        for place, output in enumerate(outputs_of(cell), start=1):
+        for index, output in enumerate(outputs_of(cell), start=1):
             size = len(json.dumps(output, ensure_ascii=False).encode())
-            if size > most:
-                yield number, "size", f"output {place} has {_mib(size)}; an output has at most {_mib(most)}"
+            if size > limit:
+                yield number, "size", f"output {index} must be at most {_mib(limit)}, got {_mib(size)}"
 
 
-def secrets(notebook: Any) -> Hits:
-    """Yield what looks like a secret, in sources, outputs, attachments and metadata; never the secret itself."""
-    yield from ((None, "secret", f"{what}, in the metadata") for what in _secrets_in(*_strings(notebook.metadata)))
+def secrets(notebook: Any) -> Problems:
+    """Yield probable secrets in sources, outputs, attachments and metadata, by kind, without their values."""
+    yield from ((None, "secret", f"{secret}, in the metadata") for secret in _secrets_in(*_strings(notebook.metadata)))
     for number, cell in enumerate(notebook.cells, start=1):
-        shown = [text for output in outputs_of(cell) for text in _readable(output)]
-        shown += [text for output in outputs_of(cell) for text in _strings(output.get("metadata", {}))]
-        # A stream comes in pieces, and a key may be in two of them.
-        shown.append("".join(output.text for output in outputs_of(cell) if output.output_type == "stream"))
-        for place, texts in (("source", [cell.source]), ("metadata", _strings(cell.metadata)), ("output", shown)):
-            yield from ((number, "secret", f"{what}, in the {place}") for what in _secrets_in(*texts))
+        outputs = [text for output in outputs_of(cell) for text in _readable(output)]
+        outputs += [text for output in outputs_of(cell) for text in _strings(output.get("metadata", {}))]
+        # A key may be split between two outputs of a stream.
+        outputs.append("".join(output.text for output in outputs_of(cell) if output.output_type == "stream"))
+        for location, texts in (("source", [cell.source]), ("metadata", _strings(cell.metadata)), ("output", outputs)):
+            yield from ((number, "secret", f"{secret}, in the {location}") for secret in _secrets_in(*texts))
 
 
 def _secrets_in(*texts: str) -> Iterator[str]:
     plain = [_EMBEDDED.sub(" ", text) for text in texts]
     for name, value in os.environ.items():
-        if len(value) >= _SHORTEST and _NAMES.search(name) and any(value in text for text in plain):
-            yield f"this is the value of {name}"
-    for what, shape in _SECRETS.items():
-        if any(shape.search(text) for text in plain):
-            yield f"this looks like {what}"
+        secret = len(value) >= _MIN_SECRET_CHARACTERS and _SECRET_VARIABLES.search(name)
+        if secret and any(value in text for text in plain):
+            yield f"the value of {name}"
+    for secret_kind, pattern in _SECRETS.items():
+        if any(pattern.search(text) for text in plain):
+            yield f"probably {secret_kind}"
 
 
 def _strings(value: Any, name: str = "") -> Iterator[str]:
-    """Yield every string of a JSON value as people write it: with the name it goes by, where it has one."""
+    """Yield each string of a JSON value, plain and as an assignment to its key."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from _strings(item, str(key))
@@ -245,73 +247,73 @@ def _readable(output: Any) -> Iterator[str]:
             yield _EMBEDDED.sub(" ", text)
 
 
-def _order(notebook: Any) -> Hits:
-    """Yield cells that were not executed from first to last in one go; what they show may come from another source."""
+def _order(notebook: Any) -> Problems:
+    """Yield cells that were not executed in order in a single run, so that outputs may belong to another source."""
     expected = 1
     for number, cell in code_cells(notebook):
         count = cell.execution_count
-        if requests(cell, *SKIP):
-            # Whoever ran the notebook by hand may have run it.
+        if has_tag(cell, *SKIP):
+            # The cell may have been run by hand.
             expected += count == expected
         elif count is None:
-            state = "has outputs, but was changed or cleared since" if outputs_of(cell) else "was not executed"
-            yield number, "stale", f"the cell {state}; run the notebook from its beginning"
+            state = "was changed or cleared after it was executed" if outputs_of(cell) else "was not executed"
+            yield number, "stale", f"the cell {state}; run the notebook from the start"
         else:
             if count != expected:
-                message = f"the cell was executed as number {count} where {expected} was its turn"
-                yield number, "stale", f"{message}; run from the beginning"
+                message = f"execution count must be {expected}, got {count}"
+                yield number, "stale", f"{message}; run the notebook from the start"
             expected = count + 1
 
 
 def source_digest(cell: Any) -> str:
-    """Return what a cell's source is known by in the notebook's metadata, where ``update`` writes it."""
+    """Return the digest of a cell's source that ``update`` writes into the notebook's metadata."""
     return hashlib.sha256(cell.source.encode()).hexdigest()[:12]
 
 
-def _changed(notebook: Any) -> Hits:
-    """Yield cells whose source is not among those that ``update`` ran: an editor keeps old outputs under new sources."""
+def _changed(notebook: Any) -> Problems:
+    """Yield cells whose source differs from the sources that ``update`` executed."""
     sources = notebook.metadata.get("voicelab", {}).get("sources")
     if not isinstance(sources, list):
         return
     for number, cell in code_cells(notebook):
         if source_digest(cell) not in sources:
-            yield number, "stale", "the source was changed since the outputs were made; run voicelab check --update"
+            yield number, "stale", "the source was changed after the outputs were saved; run voicelab check --update"
 
 
-def paths(notebook: Any, folder: Path) -> Hits:
-    """Yield outputs that name a folder of the machine on which the notebook ran, or runs now."""
-    own = {str(folder.resolve()), str(Path.cwd()), str(Path.home()), sys.prefix, sys.base_prefix}
-    here = "|".join(re.escape(name) for name in sorted(own, key=len, reverse=True) if name.count("/") > 1)
-    shape = re.compile(rf"(?<![\w.:/])(?:{'|'.join(filter(None, (here, _FOLDERS)))})")
+def paths(notebook: Any, folder: Path) -> Problems:
+    """Yield outputs with paths of the local machine: home, temporary, working and installation folders."""
+    folders = {str(folder.resolve()), str(Path.cwd()), str(Path.home()), sys.prefix, sys.base_prefix}
+    local = "|".join(re.escape(name) for name in sorted(folders, key=len, reverse=True) if name.count("/") > 1)
+    pattern = re.compile(rf"(?<![\w.:/])(?:{'|'.join(filter(None, (local, _FOLDERS)))})")
     for number, cell in code_cells(notebook):
         for output in outputs_of(cell):
             texts = (_CELL_FILE.sub(" ", text) for text in _readable(output))
-            hit = next((match for text in texts if (match := shape.search(text))), None)
-            if hit is not None:
-                yield number, "path", f"the output names {hit.group()!r}, which is on this machine only"
+            match = next((match for text in texts if (match := pattern.search(text))), None)
+            if match is not None:
+                yield number, "path", f"the output contains the local path {match.group()!r}"
                 break
 
 
-def _times(notebook: Any) -> Hits:
+def _times(notebook: Any) -> Problems:
     for number, cell in code_cells(notebook):
         if cell.metadata.get("execution"):
-            yield number, "times", "times of execution are stored, and change with every run (record_timing=False)"
+            yield number, "times", "execution times are saved and change with every run (use record_timing=False)"
 
 
-def _widgets(notebook: Any) -> Hits:
+def _widgets(notebook: Any) -> Problems:
     states = notebook.metadata.get("widgets", {}).get("application/vnd.jupyter.widget-state+json", {}).get("state", {})
     for number, cell in code_cells(notebook):
         for output in outputs_of(cell):
             data = output.get("data", {})
             view = data.get(WIDGET)
             if view is not None and "text/html" not in data and view.get("model_id") not in states:
-                yield number, "widget", "a widget without its state and without HTML beside it shows nothing when saved"
+                yield number, "widget", "the widget has no saved state and no HTML fallback: it needs a kernel"
 
 
-def _empty(notebook: Any) -> Hits:
+def _empty(notebook: Any) -> Problems:
     displays = Displays()
     for number, cell in code_cells(notebook):
         expected = displays.expected(cell.source)
-        executed = cell.execution_count and not requests(cell, *SKIP, *_HIDDEN)
+        executed = cell.execution_count and not has_tag(cell, *SKIP, *_HIDDEN)
         if executed and expected and lost_output(expected, outputs_of(cell)):
-            yield number, "empty", f"the cell shows {expected}, and its saved output has none; run the notebook again"
+            yield number, "empty", f"the cell displays {expected} that is not saved; run the notebook again"

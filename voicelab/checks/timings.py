@@ -1,6 +1,6 @@
-"""Replace the figures of voicelab's timing columns in tables: they differ at every run, and only have to be there.
+"""Mask the values of voicelab's timing columns in tables, which differ in every run. Missing values (NaN) are not masked.
 
-Columns and rows are known by their names, in pandas' text and HTML and in voicelab's own tables. What is missing (NaN) stays.
+Columns and rows are identified by name, in text and HTML by pandas and in voicelab's tables.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from html import unescape
 from typing import Final
 
 TIMINGS: Final = ("first_audio_s", "total_s", "rtf", "underruns", "stalled_s", "buffer_needed_s")
-"""Names of columns that hold times, or are computed from times."""
+"""Names of columns with times, or values computed from times."""
 
 _TIME: Final = "TIME"
 _NUMBER: Final = r"[-+−]?\d[\d.,]*(?:e[-+]?\d+)?%?"
-_FIGURE: Final = re.compile(rf"(?<![\w.]){_NUMBER}")
+_VALUE: Final = re.compile(rf"(?<![\w.]){_NUMBER}")
 _BLOCK: Final = re.compile(r"(?:[^\n]*\S[^\n]*(?:\n|$))+")
 _NAME: Final = re.compile(rf"(?<!\S)(?:{'|'.join(TIMINGS)})(?!\S)")
 _SERIES: Final = re.compile(rf"^Name: (?:{'|'.join(TIMINGS)}),", re.MULTILINE)
-# A label of a row, after a table's own numbering, and nothing but figures.
+# A row label, optionally after an index, followed by numbers only.
 _ROW: Final = re.compile(rf"^(\s*(?:\d+\s+)?(?:{'|'.join(TIMINGS)}))((?:\s+(?:{_NUMBER}|NaN|None))+)\s*$")
 _LABELS: Final = {re.sub(r"[^a-z]", "", name.removesuffix("_s")) for name in TIMINGS}
 _TABLE: Final = re.compile(r"<table\b.*?</table>", re.DOTALL)
@@ -28,8 +28,8 @@ _CELL: Final = re.compile(r"(<(t[hd])\b([^>]*)>)(.*?)(</\2>)", re.DOTALL)
 _SPAN: Final = re.compile(r"colspan=[\"']?(\d+)")
 
 
-def without_timings(mime: str, text: str) -> str:
-    """Return an output's text with TIME for each figure of a timing column or row of a table."""
+def mask_timings(mime: str, text: str) -> str:
+    """Replace each number of a timing column or row by TIME, in the tables of an output's text."""
     if mime == "text/html":
         return _TABLE.sub(lambda table: _html(table.group()), text)
     if _NAME.search(text) is None and _SERIES.search(text) is None:
@@ -38,7 +38,7 @@ def without_timings(mime: str, text: str) -> str:
 
 
 def _lines(lines: list[str]) -> Iterator[str]:
-    """Yield the lines of a block of text; a table begins at the line that names its columns."""
+    """Yield the masked lines of a block of text; a table starts at the line with its column names."""
     if any(map(_SERIES.match, lines)):
         lines = [re.sub(rf"(?<=\s){_NUMBER}$", _TIME, line) for line in lines]
     elif not any(map(_NAME.search, lines)):
@@ -48,16 +48,16 @@ def _lines(lines: list[str]) -> Iterator[str]:
     mixed = any(map(_ROW.match, lines))
     for line in lines:
         if row := _ROW.match(line):
-            masked = f"{row[1]} {_FIGURE.sub(_TIME, row[2])}"
+            masked = f"{row[1]} {_VALUE.sub(_TIME, row[2])}"
         elif _NAME.search(line):
             ends, masked = [name.end() for name in _NAME.finditer(line)], line
         else:
-            masked = _short_figures(_in_columns(line, ends)) if mixed else _in_columns(line, ends)
-        yield " ".join(masked.split())  # columns are as wide as their figures
+            masked = _trim_zeros(_mask_columns(line, ends)) if mixed else _mask_columns(line, ends)
+        yield " ".join(masked.split())  # column widths depend on the masked numbers
 
 
-def _in_columns(line: str, ends: list[int]) -> str:
-    """Replace the figures of a line that end where the names of timing columns do."""
+def _mask_columns(line: str, ends: list[int]) -> str:
+    """Mask the numbers of a line that are right-aligned with the names of timing columns."""
     for end in reversed(ends):
         value = re.search(rf"(?<!\S){_NUMBER}$", line[:end])
         if value and not line[end : end + 1].strip():
@@ -65,29 +65,29 @@ def _in_columns(line: str, ends: list[int]) -> str:
     return line
 
 
-def _short_figures(text: str) -> str:
-    """Drop zeros at the end: pandas writes all figures of a column with as many digits, those beside a time too."""
-    return _FIGURE.sub(lambda figure: re.sub(r"(\.\d*?)0+$", r"\1", figure.group()).rstrip("."), text)
+def _trim_zeros(text: str) -> str:
+    """Remove trailing zeros: pandas formats a column with the same number of digits, which depends on the times in it."""
+    return _VALUE.sub(lambda figure: re.sub(r"(\.\d*?)0+$", r"\1", figure.group()).rstrip("."), text)
 
 
 def _html(table: str) -> str:
-    """Return a table with its timings replaced; columns count from the right, where labels that span rows are not."""
+    """Mask the timings of an HTML table; columns are counted from the right, because row labels may have a rowspan."""
     rows = [list(_CELL.finditer(row)) for row in _TR.findall(table)]
-    heads = [cells for cells in rows if not any(cell[2] == "td" for cell in cells)]
-    columns = {column for cells in heads for column in _columns(cells)}
-    mixed = any(_is_timing(cell[4]) for cells in rows if cells not in heads for cell in cells)
+    headers = [cells for cells in rows if not any(cell[2] == "td" for cell in cells)]
+    columns = {column for cells in headers for column in _columns(cells)}
+    mixed = any(_is_timing(cell[4]) for cells in rows if cells not in headers for cell in cells)
 
     def replace_row(match: re.Match[str]) -> str:
         cells = list(_CELL.finditer(match.group()))
-        whole = any(_is_timing(cell[4]) for cell in cells)
-        numbers = {cell.start(): len(cells) - place for place, cell in enumerate(cells, start=1)}
+        timing_row = any(_is_timing(cell[4]) for cell in cells)
+        numbers = {cell.start(): len(cells) - index for index, cell in enumerate(cells, start=1)}
 
         def replace(cell: re.Match[str]) -> str:
             if cell[2] == "th":
                 return cell.group()
-            content = _short_figures(cell[4]) if mixed else cell[4]
-            if whole or numbers[cell.start()] in columns:
-                content = _FIGURE.sub(_TIME, content)
+            content = _trim_zeros(cell[4]) if mixed else cell[4]
+            if timing_row or numbers[cell.start()] in columns:
+                content = _VALUE.sub(_TIME, content)
             return cell[1] + content + cell[5]
 
         return _CELL.sub(replace, match.group())
@@ -96,17 +96,17 @@ def _html(table: str) -> str:
 
 
 def _columns(cells: list[re.Match[str]]) -> Iterator[int]:
-    """Yield the columns that the cells of a head name as timings, from the right, which is 0."""
-    right = 0
+    """Yield the indices of timing columns of a header row, counted from the right (0)."""
+    index = 0
     for cell in reversed(cells):
         span = _SPAN.search(cell[3])
-        wide = int(span[1]) if span else 1
+        width = int(span[1]) if span else 1
         if _is_timing(cell[4]):
-            yield from range(right, right + wide)
-        right += wide
+            yield from range(index, index + width)
+        index += width
 
 
 def _is_timing(html: str) -> bool:
-    """Whether a cell names a timing: a column of ``frame()``, or its label for people ("First audio s, s", "total, s")."""
-    words = unescape(re.sub(r"<[^>]*>", " ", html)).strip().lower()
-    return re.sub(r"[^a-z]", "", re.sub(r"(?:[_ ]s)?(?:, s)?$", "", words)) in _LABELS
+    """Return True for the name of a timing column of ``frame()`` or its display label ("First audio s, s", "total, s")."""
+    label = unescape(re.sub(r"<[^>]*>", " ", html)).strip().lower()
+    return re.sub(r"[^a-z]", "", re.sub(r"(?:[_ ]s)?(?:, s)?$", "", label)) in _LABELS

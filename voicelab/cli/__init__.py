@@ -1,7 +1,7 @@
-"""The command line: thin over the library, one module for each command.
+"""The command line: a thin layer over the library, one module per group of commands.
 
-``app`` is what the ``voicelab`` script runs. Every error that voicelab raises on purpose becomes one
-line on stderr, which names the field, and exit status 2; a traceback means a defect of voicelab.
+The ``voicelab`` script runs ``app``. A VoicelabError is printed as one line on stderr, with the name of the field, and
+ends with exit status 2; a traceback is a defect of voicelab.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import typer
 
 from voicelab.cli.check import check
-from voicelab.cli.console import HouseGroup, show_version
+from voicelab.cli.console import CommandGroup, show_version
 from voicelab.cli.doctor import doctor
 from voicelab.cli.lab import lab
 from voicelab.cli.say import say
@@ -21,15 +21,15 @@ __all__ = ["app"]
 
 app = typer.Typer(
     name="voicelab",
-    help="A laboratory for synthetic voices, with a small neural voice of its own inside.",
-    cls=HouseGroup,
+    help="A toolkit for speech synthesis in Jupyter, with a small neural voice included.",
+    cls=CommandGroup,
     no_args_is_help=True,
     add_completion=False,
-    # Plain help: in tables of 80 columns the longer names of fields would be cut off.
+    # Rich tables of 80 columns cut off the longer field names.
     rich_markup_mode=None,
-    # A traceback with local variables could show a key.
+    # A traceback with local variables could print a key.
     pretty_exceptions_enable=False,
-    # Fields have the interface's names, with underscores; both spellings are taken.
+    # Field names have underscores in the interface; both spellings are accepted.
     context_settings={
         "token_normalize_func": lambda token: token.replace("_", "-"),
         "help_option_names": ["-h", "--help"],

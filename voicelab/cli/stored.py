@@ -1,4 +1,4 @@
-"""``voicelab voices``: make a voice, show, list, delete; ``voicelab weights``: check, accept, compile."""
+"""``voicelab voices``: create, show, list and delete voices; ``voicelab weights``: check, accept, compile."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
-from voicelab.cli.console import VOICE_FIELDS, BackendAddress, Device, options_of, say_line
+from voicelab.cli.console import VOICE_FIELDS, BackendAddress, Device, options_of, print_line
 from voicelab.errors import MissingExtra
 from voicelab.lab import connect
 from voicelab.schema import VoiceCreate
 from voicelab.voices.store import LOCAL_OWNER, VoiceStore
 
 voices = typer.Typer(
-    help="Make voices from recordings, show and delete them.", no_args_is_help=True, rich_markup_mode=None
+    help="Create voices from recordings, show, list and delete them.", no_args_is_help=True, rich_markup_mode=None
 )
 
 
@@ -32,16 +32,16 @@ def create(
     device: Device = None,
     fields: dict[str, Any],
 ) -> None:
-    """Make a voice from recordings and print its id, last on stdout; say it with voicelab say --voice ID."""
+    """Create a voice from recordings and print its id on stdout, for voicelab say --voice ID."""
     recordings = [path.read_bytes() for path in files]
-    # Everything is checked before a backend is made, which takes longer than to say no.
+    # Validate before connecting: loading a backend takes seconds.
     VoiceCreate.build(**{"title": title, "voices": recordings, "visibility": "private", **fields})
     with connect(backend or None, device=device) as lab:
         voice = lab.create_voice(title, recordings, **fields)
     samples = len(voice.samples)
     summary = f"{voice.title}: {voice.state}, {voice.visibility}, {samples} recording{'s' if samples != 1 else ''}"
-    say_line(f"{summary}; this is its id:", to_stderr=True)
-    say_line(voice.id)
+    print_line(f"{summary}; id:", to_stderr=True)
+    print_line(voice.id)
 
 
 @voices.command()
@@ -54,27 +54,29 @@ def show(
     """Print the record of a voice as JSON."""
     with connect(backend or None, device=device) as lab:
         voice = lab.get_voice(id)
-    say_line(json.dumps(voice.to_wire(), indent=2, ensure_ascii=False))
+    print_line(json.dumps(voice.to_wire(), indent=2, ensure_ascii=False))
 
 
 @voices.command("list")
 def listed() -> None:
-    """List the voices made on this machine: id, state, date and title, the newest first."""
-    # The store is asked, not a backend: a service could not tell, and an engine takes a while to load.
+    """List the voices stored on this machine, newest first: id, state, date and title."""
+    # From the store: services cannot list voices, and loading an engine takes seconds.
     with VoiceStore() as store:
         for voice in store.listed(LOCAL_OWNER):
-            say_line(f"{voice.id}  {voice.state:8}  {voice.created_at:%Y-%m-%d}  {voice.title}")
+            print_line(f"{voice.id}  {voice.state:8}  {voice.created_at:%Y-%m-%d}  {voice.title}")
 
 
 @voices.command()
 def delete(id: Annotated[str, typer.Argument(metavar="ID", help="The voice's id.", show_default=False)]) -> None:
-    """Delete a voice made on this machine, and its recordings, for good."""
+    """Delete a voice stored on this machine and its recordings permanently."""
     with VoiceStore() as store:
         store.remove(id, LOCAL_OWNER)
-    say_line(f"{id} and its recordings are deleted.", to_stderr=True)
+    print_line(f"deleted {id} and its recordings", to_stderr=True)
 
 
-weights = typer.Typer(help="Check open weights, and accept their license.", no_args_is_help=True, rich_markup_mode=None)
+weights = typer.Typer(
+    help="Check and compile open weights, and accept their license.", no_args_is_help=True, rich_markup_mode=None
+)
 
 Folder = Annotated[
     Path, typer.Argument(metavar="PATH", help="Folder with S2-Pro, S1-mini or both.", show_default=False)
@@ -83,45 +85,45 @@ Folder = Annotated[
 
 @weights.command()
 def check(path: Folder) -> None:
-    """Compare sizes, digests and tensors with those published; what could not be verified is said. Status 1: a problem."""
+    """Compare sizes, digests and tensors with the published ones. Exits with status 1 if there are problems."""
     with MissingExtra.where("local", "reading weights"):
         from voicelab.engine.dual.folder import check_weights
     reports = []
     for report in check_weights(path):
-        say_line(str(report))
+        print_line(str(report))
         reports.append(report)
     problems = sum(bool(report.problem) for report in reports)
     unverified = sum(bool(report.unverified) for report in reports)
-    say_line(f"{len(reports)} files: {problems} with a problem, {unverified} of which not all could be verified")
+    print_line(f"{len(reports)} files: {problems} with problems, {unverified} not fully verified")
     if problems:
         raise typer.Exit(1)
 
 
 @weights.command()
 def accept(
-    path: Folder, *, yes: Annotated[bool, typer.Option("--yes", help="Accept without being asked.")] = False
+    path: Folder, *, yes: Annotated[bool, typer.Option("--yes", help="Accept without confirmation.")] = False
 ) -> None:
-    """Show the terms that the weights are under, and write down that they are accepted."""
+    """Print the license of the weights and record its acceptance."""
     with MissingExtra.where("local", "reading weights"):
         from voicelab.engine.dual.folder import LICENSES, model_folders
     for folder in model_folders(path):
-        license = LICENSES[folder.config.model]  # noqa: A001 - what it is
-        say_line(str(license))
+        license = LICENSES[folder.config.model]  # noqa: A001 - the field's word
+        print_line(str(license))
         for text in sorted(folder.folder.glob("LICENSE*")):
-            say_line(f"Its full text: {text}")
-        say_line(license.notice)
+            print_line(f"Full text: {text}")
+        print_line(license.notice)
         if not yes:
             typer.confirm(f"Do you accept the {license.name}?", abort=True)
         license.accept()
-        say_line(f"accepted; vl.connect('local:{path}') now speaks with {license.weights}", to_stderr=True)
+        print_line(f"accepted; load {license.weights} with vl.connect('local:{path}')", to_stderr=True)
 
 
 @weights.command("compile")
 def compile_(
-    path: Folder, *, device: Annotated[str | None, typer.Option(help="As torch names it; by default a GPU.")] = None
+    path: Folder, *, device: Annotated[str | None, typer.Option(help="torch device; a GPU by default.")] = None
 ) -> None:
-    """Compile the models for a device, so that no sentence waits for it; the code is kept in VOICELAB_HOME."""
+    """Compile the models for a device ahead of the first request, and cache the code in VOICELAB_HOME."""
     with MissingExtra.where("local", "compiling weights"):
         from voicelab.engine.local import compile_weights
     for model, seconds in compile_weights(path, device):
-        say_line(f"{model}: ready after {seconds:.0f} s")
+        print_line(f"{model}: ready after {seconds:.0f} s")

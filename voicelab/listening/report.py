@@ -1,4 +1,4 @@
-"""What a paper tells of a listening test: text for its methods, a page, and every figure with the votes it comes from."""
+"""Report of a listening test: text for a methods section, a page, every figure and the responses behind it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from scipy import stats
 
 from voicelab.distribution import DISTRIBUTION, __version__
 from voicelab.errors import ArgumentError
-from voicelab.listening import recompute
 from voicelab.listening.design import ANCHORS, REFERENCE
 from voicelab.listening.results import FAILED_CHECKS, ListeningResult, least_p
 from voicelab.stats import Estimate, intraclass_correlation, krippendorff_alpha
@@ -37,19 +37,29 @@ _STANDARDS: Final = {
     "AB": "forced choice between pairs",
     "ABX": "ABX",
 }
-# What a paper should tell, with the question of a study, or the step, that tells it.
-_CHECK: Final = "check of headphones"
-_UNKNOWN: Final = {
-    "listeners' ages": "age", "listeners' hearing": "hearing", "listeners' language": "language", "the room": "",
-    "headphones, or how they were checked": _CHECK, "listening level": "", "training before the test": "training",
-    "how listeners were found, paid and informed": "", "breaks and length of a sitting": "",
+_Row = tuple[str, str, str, float]
+_Ends = tuple[float, float, float]
+
+_CHECK: Final = "headphone check"
+# Items of a complete methods section, each with the question or step of a study that answers it.
+_UNREPORTED: Final = {
+    "listeners' ages": "age", "listeners' hearing": "hearing", "listeners' native language": "language", "the room": "",
+    "headphones and how they were checked": _CHECK, "listening level": "", "training before the test": "training",
+    "recruitment, payment and briefing of listeners": "", "breaks and length of a session": "",
 }  # fmt: skip
-_QUALIFIED: Final = {
-    "a test of hearing (digits in noise)": "", "a check of headphones on both ears": _CHECK,
-    "a test of the surroundings": "", "the language spoken at home": "language",
-    "recent listening tests of the same person": "", "a training job": "",
+_QUALIFICATION: Final = {
+    "a hearing test (digits in noise)": "", "a two-channel headphone check": _CHECK, "a test of the environment": "",
+    "the language spoken at home": "language", "recent listening tests of the same listener": "", "a training job": "",
 }  # fmt: skip
-_MOST_ANSWERS: Final = 12
+_MAX_ANSWERS: Final = 12
+_README: Final = """report.html, methods.txt: the report; figures.csv: every figure; study.json: design, versions, exclusions
+votes.csv: all responses, those that are analyzed with counts = True
+
+Recompute the main figures from votes.csv, without voicelab:
+
+    python analysis.py     needs pandas, scipy and statsmodels
+    Rscript analysis.R     needs lme4, lmerTest and ordinal
+"""
 _STYLE: Final = """
 body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 50rem; padding: 0 1rem; }
 table { border-collapse: collapse; } td, th { border-bottom: 1px solid #8888; padding: 0.2rem 0.8rem; text-align: left; }
@@ -59,11 +69,11 @@ td:last-child { font-variant-numeric: tabular-nums; text-align: right; } code { 
 
 @dataclass(frozen=True)
 class ListeningReport:
-    """A report: ``text`` for a methods section, ``html`` as one page, ``figures`` with each number by its name.
+    """Report of a listening test.
 
-    ``listeners`` says how many gave each answer to a study's questions, and passed its check of headphones, and how many of
-    them count (columns question, answer, listeners, count); it is empty where nothing was asked. ``save`` writes all of it
-    with the votes, and the programs that compute the figures anew from these.
+    ``text`` is for a methods section, ``html`` a page, ``figures`` a table of all figures. ``listeners`` counts the answers
+    to a study's questions and its headphone checks (columns question, answer, listeners, and count of analyzed listeners);
+    it is empty for a test without a study.
     """
 
     text: str
@@ -74,10 +84,11 @@ class ListeningReport:
     study: dict[str, Any] = field(repr=False)
 
     def save(self, folder: str | Path) -> Path:
-        """Write report.html, methods.txt, figures.csv, votes.csv, study.json, recompute.py and recompute.R.
+        """Write report.html, methods.txt, figures.csv, votes.csv, study.json, README.txt, analysis.py and analysis.R.
 
-        Where a study asked its listeners something, also listeners.csv. The programs need nothing of voicelab. Only their
-        owner may read the files: votes name listeners. Returns the folder. Raises StoreError when the disk fails.
+        The report of a study also has listeners.csv. The programs recompute the main figures from votes.csv without
+        voicelab. Files are readable by their owner only, since responses name listeners. Returns the folder. Raises
+        StoreError if writing fails.
         """
         folder = Path(folder)
         study = json.dumps(self.study, indent=1, ensure_ascii=False) + "\n"
@@ -87,11 +98,12 @@ class ListeningReport:
             "figures.csv": csv_bytes(self.figures),
             "votes.csv": csv_bytes(self.votes),
             "study.json": study.encode(),
+            "README.txt": _README.encode(),
         }
         if not self.listeners.empty:
             contents["listeners.csv"] = csv_bytes(self.listeners)
-        for name in ("recompute.py", "recompute.R"):
-            contents[name] = files("voicelab.listening").joinpath(name).read_bytes()
+        for name in ("analysis.py", "analysis.R"):
+            contents[name] = files("voicelab.listening").joinpath("scripts", name).read_bytes()
         for name, data in contents.items():
             write_atomic(folder / name, data, private=True)
         return folder
@@ -105,9 +117,9 @@ class ListeningReport:
 
 
 def report_of(result: ListeningResult) -> ListeningReport:
-    """Return the report of a result: what its ``report`` opens."""
+    """Build the report of a result; called by ``ListeningResult.report``."""
     table = figures(result)
-    votes = _placed(result.votes)
+    votes = _with_positions(result.votes)
     versions = {"python": platform.python_version(), DISTRIBUTION: __version__}
     versions |= {name: version(name) for name in ("numpy", "scipy", "pandas")}
     study = {**result.design, "versions": versions, "left_out": result.excluded}
@@ -122,36 +134,39 @@ def report_of(result: ListeningResult) -> ListeningReport:
     return ListeningReport(text, _page(text, table, listeners, study), table, listeners, votes, study)
 
 
-def _placed(votes: pd.DataFrame) -> pd.DataFrame:
-    """Return votes with the place in the sitting that their trials' names tell, where they tell it."""
-    places = votes["trial"].astype(str).str.extract(r"^\d+-(\d+)$")[0]
-    return votes.assign(place=places.astype(int)) if places.notna().all() else votes
+def _with_positions(votes: pd.DataFrame) -> pd.DataFrame:
+    """Add the column ``place``, the position of a trial in the session, if all trial ids have one."""
+    positions = votes["trial"].astype(str).str.extract(r"^\d+-(\d+)$")[0]
+    return votes.assign(place=positions.astype(int)) if positions.notna().all() else votes
 
 
 def _listeners(people: pd.DataFrame) -> pd.DataFrame:
-    """Return how many of a study's listeners, and of those who count, gave each answer."""
+    """Count the listeners of a study, and the analyzed ones, by answer."""
     import pandas as pd
 
-    rows = [(*said, int(who.sum()), int((who & people["counts"]).sum())) for *said, who in _answers(people)]
+    rows = [
+        (question, answer, int(mask.sum()), int((mask & people["counts"]).sum()))
+        for question, answer, mask in _answers(people)
+    ]
     return pd.DataFrame(rows, columns=["question", "answer", "listeners", "count"])
 
 
 def _answers(people: pd.DataFrame) -> Iterator[tuple[str, str, pd.Series[bool]]]:
-    """Yield question, answer, and who gave it."""
+    """Yield each question and answer with the mask of its listeners."""
     for column in map(str, people.filter(regex=r"^questionnaire\.(?!since$)")):
-        given, name = people[column].dropna(), column.partition(".")[2]
-        if given.dtype.kind in "iuf" and len(given):
-            yield name, f"{given.min():g} to {given.max():g}, median {given.median():g}", people[column].notna()
-        elif given.nunique() > _MOST_ANSWERS or 1 < given.nunique() == len(given):
-            # Free text may say who somebody is.
-            yield name, f"{given.nunique()} different answers", people[column].notna()
+        answers, name = people[column].dropna(), column.partition(".")[2]
+        if answers.dtype.kind in "iuf" and len(answers):
+            yield name, f"{answers.min():g} to {answers.max():g}, median {answers.median():g}", people[column].notna()
+        elif answers.nunique() > _MAX_ANSWERS or 1 < answers.nunique() == len(answers):
+            # Free text may identify a listener.
+            yield name, f"{answers.nunique()} different answers", people[column].notna()
         else:
-            yield from ((name, str(answer), people[column] == answer) for answer in given.value_counts().index)
+            yield from ((name, str(answer), people[column] == answer) for answer in answers.value_counts().index)
     steps = people.reindex(columns=["headphones.since", "headphones 1.since", "headphones 2.since"]).notna()
-    passed, again, failed = (steps[name] for name in steps)
+    passed, repeated, failed = (steps[name] for name in steps)
     if steps.any(axis=None):
-        yield _CHECK, "passed", passed & ~again
-        yield _CHECK, "passed at the second try", passed & again
+        yield _CHECK, "passed", passed & ~repeated
+        yield _CHECK, "passed at the second attempt", passed & repeated
         yield _CHECK, "failed twice", failed
 
 
@@ -163,29 +178,29 @@ def _paragraphs(
     training, traps = design["training"], design["traps"]
     checks = f", and {design['checks']} attention checks" * bool(design["checks"])
     checks += f", and {len(traps)} trapping questions" * bool(traps)
-    part = f", of which each listener heard {design['per_listener']}" * bool(design["per_listener"])
     if training:
-        checks += f", after {training} trial{'s' * (training > 1)} of practice whose answers were not kept"
+        checks += f", after {training} training trial{'s' * (training > 1)} without stored responses"
+    block = f", {design['per_listener']} per listener" * bool(design["per_listener"])
     yield (
         f"Design. {design['name']}: {_STANDARDS[result.kind]}. {len(design['systems'])} systems "
-        f"({', '.join(design['systems'])}), {len(design['items'])} sentences{part}{checks}. The question was: "
+        f"({', '.join(design['systems'])}), {len(design['items'])} sentences{block}{checks}. The question was: "
         f"“{design['question']}” " + _order(result.kind, design)
     )
-    left = "; ".join(f"{name}: {reason}" for name, reason in result.excluded.items())
-    part = of_all["listeners who took part"]
+    excluded = "; ".join(f"{name}: {reason}" for name, reason in result.excluded.items())
+    participants = of_all["listeners who took part"]
     yield (
-        f"Listeners. {part:.0f} took part, {result.listeners} count ({len(result.frame)} votes). "
-        + (f"Left out: {left}." if left else "Nobody was left out.")
+        f"Listeners. {participants:.0f} took part, {result.listeners} were analyzed ({len(result.frame)} responses). "
+        + (f"Screened out: {excluded}." if excluded else "No listener was screened out.")
         + _agreement(of_all, result.kind)
     )
-    asked = {*listeners["question"], *["training"] * bool(training)}
+    reported = {*listeners["question"], *["training"] * bool(training)}
     if not listeners.empty:
         answers = [
             f"{question}: " + ", ".join(f"{row.listeners} ({row.count}) {row.answer}" for row in rows.itertuples())
             for question, rows in listeners.groupby("question", sort=False)
         ]
-        yield f"Answers of listeners (in brackets: of those who count). {'; '.join(answers)}."
-    yield _qualification(result, of_all, asked)
+        yield f"Answers of listeners (in parentheses: of analyzed ones). {'; '.join(answers)}."
+    yield _qualification(result, of_all, reported)
     if result.outcome is not None:
         yield f"Registered analysis. Registered {result.outcome.plan.registered}. {' '.join(str(result.outcome).split())}."
     if result.kind in {"MOS", "MUSHRA"}:
@@ -197,55 +212,54 @@ def _paragraphs(
     versions = ", ".join(f"{name} {number}" for name, number in study["versions"].items())
     plan = f"; SHA-256 of the registered plan {result.outcome.plan.digest}" if result.outcome else ""
     yield f"Software and data. {versions}; seed {design['seed']}; SHA-256 of votes.csv {study['votes_sha256']}{plan}."
-    yield f"Not known to voicelab, to be added: {_besides(_UNKNOWN, asked, '; ')}."
+    yield f"Not recorded by voicelab, to be added: {_missing(_UNREPORTED, reported, '; ')}."
 
 
-def _besides(wanted: Mapping[str, str], asked: set[str], between: str) -> str:
-    return between.join(name for name, question in wanted.items() if question not in asked)
+def _missing(required: Mapping[str, str], reported: set[str], separator: str) -> str:
+    return separator.join(name for name, question in required.items() if question not in reported)
 
 
-def _qualification(result: ListeningResult, of_all: Mapping[str, float], asked: set[str]) -> str:
-    """What P.808 asks of listeners, as far as votes can tell, and what it asks besides."""
+def _qualification(result: ListeningResult, of_all: Mapping[str, float], reported: set[str]) -> str:
+    """Describe the qualification of listeners as P.808 requires, and list its missing parts."""
     frame = result.frame
     if result.kind == "MUSHRA":
-        parts = ["The hidden reference and the anchors stand in place of gold questions"]
+        parts = ["The hidden reference and the anchors serve as gold questions"]
     elif not of_all["gold questions"]:
         parts = ["There were no gold or trapping questions"]
     else:
-        right = f"{of_all['gold questions, right']:.0f} of {of_all['gold questions']:.0f} answers were right"
-        beside = "Gold questions, sounds buried in noise beside others"
-        parts = [f"{beside}: {right}; who failed more than {FAILED_CHECKS:.0%} is left out"]
+        correct = f"{of_all['gold questions, right']:.0f} of {of_all['gold questions']:.0f} were answered correctly"
+        parts = [
+            f"Gold questions (noise-masked sounds): {correct}; listeners failing over {FAILED_CHECKS:.0%} were screened out"
+        ]
     if not frame.empty:
-        least, most, median = (of_all[f"votes of a clip, {name}"] for name in ("least", "most", "median"))
-        what = "clip" if "rating" in frame and result.kind != "CMOS" else "pair of clips"
-        parts.append(f"each {what} has {least:.0f} to {most:.0f} votes that count (median {median:g})")
+        low, high, median = (of_all[f"votes of a clip, {name}"] for name in ("least", "most", "median"))
+        unit = "clip" if "rating" in frame and result.kind != "CMOS" else "pair of clips"
+        parts.append(f"each {unit} has {low:.0f} to {high:.0f} analyzed responses (median {median:g})")
     if "rating" in frame and not frame.empty:
-        same = frame.groupby("listener")["rating"].agg(["nunique", "size"])
-        names = [str(name) for name in same.index[(same["nunique"] == 1) & (same["size"] > 1)]]
-        parts.append(f"one rating throughout, and yet not left out: {', '.join(names) or 'nobody'}")
+        counts = frame.groupby("listener")["rating"].agg(["nunique", "size"])
+        names = [str(name) for name in counts.index[(counts["nunique"] == 1) & (counts["size"] > 1)]]
+        parts.append(f"analyzed listeners with constant ratings: {', '.join(names) or 'none'}")
     if "answers without a sound" in of_all:
-        parts.append(f"answers given without starting a sound: {of_all['answers without a sound']:.0f}")
-    missing = _besides(_QUALIFIED, asked, ", ")
+        parts.append(f"responses without playback: {of_all['answers without a sound']:.0f}")
+    missing = _missing(_QUALIFICATION, reported, ", ")
     return f"Qualification of listeners (ITU-T P.808). {'; '.join(parts)}. Not collected: {missing}."
 
 
 def _order(kind: str, design: Mapping[str, Any]) -> str:
-    loud = (
-        f"All sounds of a sentence had one loudness, {design['lufs']:g} LUFS at most"
-        if design["lufs"]
-        else "Levels were left as they were"
-    )
+    level = "Levels were not changed"
+    if design["lufs"]:
+        level = f"The sounds of a sentence were matched in loudness, to at most {design['lufs']:g} LUFS"
     order = {
-        "MOS": "systems followed Williams squares, and no sentence came twice in a row",
-        "MUSHRA": "trials and the sounds in them came in an order drawn for each listener",
-    }.get(kind, "which of a pair came first alternated over listeners and sentences")
-    return f"{loud} (ITU-R BS.1770-4); {order}."
+        "MOS": "the order of systems followed Williams squares, without consecutive trials of a sentence",
+        "MUSHRA": "trials and sounds were in random order for each listener",
+    }.get(kind, "the order within pairs was balanced over listeners and sentences")
+    return f"{level} (ITU-R BS.1770-4); {order}."
 
 
 def _agreement(of_all: Mapping[str, float], kind: str) -> str:
     alpha = f"Krippendorff's alpha ({'ordinal' if kind == 'MOS' else 'interval'})"
-    named = {"icc(2,1)": "ICC(2,1)", "icc(2,k)": "ICC(2,k)", "alpha": alpha}
-    parts = [f"{label} {of_all[name]:.2f}" for name, label in named.items() if name in of_all]
+    labels = {"icc(2,1)": "ICC(2,1)", "icc(2,k)": "ICC(2,k)", "alpha": alpha}
+    parts = [f"{label} {of_all[name]:.2f}" for name, label in labels.items() if name in of_all]
     return f" Agreement: {'; '.join(parts)}." if parts else ""
 
 
@@ -255,10 +269,10 @@ def _systems(result: ListeningResult, figures: pd.DataFrame) -> str:
     for system in [*result.design["systems"], REFERENCE, *ANCHORS]:
         if system in table.index:
             score, row = result.scores.get(system), table.loc[system]
-            within = f" {interval(score.low, score.high, '.2f')}" if score else ""
+            ends = f" {interval(score.low, score.high, '.2f')}" if score else ""
             quartiles = f"median {row['median']:g} (IQR {row['q1']:g} to {row['q3']:g})"
-            spread = row.get("sd", math.nan)
-            lines.append(f"{system} {row['mean']:.2f}{within}, sd {spread:.2f}, {quartiles}, {row['votes']:.0f} votes")
+            sd = row.get("sd", math.nan)
+            lines.append(f"{system} {row['mean']:.2f}{ends}, SD {sd:.2f}, {quartiles}, {row['votes']:.0f} ratings")
     return f"Scores: mean with interval over listeners and sentences. {'; '.join(lines)}."
 
 
@@ -270,11 +284,9 @@ def _comparisons(result: ListeningResult) -> str:
     }.get(result.kind, "choice ~ 1 + (1 | listener) + (1 | sentence), logistic, by restricted pseudo-likelihood")
     lines = [line.strip() for line in result.comparisons()]
     if result.ranking is not None:
-        for one, two in itertools.combinations(result.ranking.frame()["system"], 2):
-            ratio = result.ranking.odds_ratio(one, two)
-            lines.append(
-                f"{one} over {two} after Bradley and Terry, all votes taken for independent: odds ratio {ratio}"
-            )
+        for first, second in itertools.combinations(result.ranking.frame()["system"], 2):
+            ratio = result.ranking.odds_ratio(first, second)
+            lines.append(f"{first} over {second}, Bradley-Terry model of independent choices: odds ratio {ratio}")
     notes = "".join(f" {note}" for note in result.notes)
     return f"Comparisons. {formula}, with Satterthwaite's degrees of freedom. {'; '.join(lines)}.{notes}"
 
@@ -282,7 +294,7 @@ def _comparisons(result: ListeningResult) -> str:
 def _bias(of_all: Mapping[str, float]) -> str:
     names = [name for name in of_all if any(word in name for word in ("first", "half", "halves"))]
     parts = [f"{name} {of_all[name]:.3g}" for name in sorted(names, key=lambda name: name.endswith(": p"))]
-    return f"Position and fatigue. {'; '.join(parts) or 'Nothing is known of the order of the votes'}."
+    return f"Position and fatigue. {'; '.join(parts) or 'The order of the responses is unknown'}."
 
 
 def _page(text: str, figures: pd.DataFrame, listeners: pd.DataFrame, study: dict[str, Any]) -> str:
@@ -290,23 +302,20 @@ def _page(text: str, figures: pd.DataFrame, listeners: pd.DataFrame, study: dict
     for part in text.split("\n\n"):
         head, _, rest = part.partition(". ")
         paragraphs.append(f"<p><b>{html.escape(head)}.</b> {html.escape(rest)}</p>")
-    asked = f"<h2>Listeners</h2>{listeners.to_html(index=False, border=0)}" if len(listeners) else ""
-    title, shown = html.escape(str(study["name"])), figures.to_html(index=False, border=0, float_format="{:.6g}".format)
+    answers = f"<h2>Listeners</h2>{listeners.to_html(index=False, border=0)}" if len(listeners) else ""
+    title, table = html.escape(str(study["name"])), figures.to_html(index=False, border=0, float_format="{:.6g}".format)
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style></head>'
-        f"<body><h1>{title}</h1>{''.join(paragraphs)}{asked}<h2>Figures</h2><p>recompute.py and recompute.R compute each of "
-        f"them from votes.csv.</p>{shown}</body></html>\n"
+        f"<body><h1>{title}</h1>{''.join(paragraphs)}{answers}<h2>Figures</h2><p>analysis.py and analysis.R recompute the "
+        f"main ones from votes.csv.</p>{table}</body></html>\n"
     )
 
 
-# ---- every figure by its name
+# ---- figures by name
 
 
 def figures(result: ListeningResult) -> pd.DataFrame:
-    """Return a row for each: ``figure``, ``first`` and ``second`` system that it is of ("": of all), and ``value``.
-
-    recompute.py and recompute.R compute the same from the votes alone. What is not finite is left out.
-    """
+    """Return the table of all finite figures: ``figure``, ``first`` and ``second`` system ("" for all), ``value``."""
     import pandas as pd
 
     table = pd.DataFrame(list(_rows(result)), columns=["figure", "first", "second", "value"])
@@ -314,70 +323,130 @@ def figures(result: ListeningResult) -> pd.DataFrame:
     return finite
 
 
-def _rows(result: ListeningResult) -> Iterator[recompute.Row]:
-    votes = result.frame
-    yield from recompute.counts(result.votes, votes)
-    if votes.empty:
+def _rows(result: ListeningResult) -> Iterator[_Row]:
+    yield from _entries(_counts(result.votes, result.frame))
+    if result.frame.empty:
         return
     if result.kind in {"MOS", "MUSHRA"}:
         yield from _ratings(result)
-    compared = {f"{two} against {one}": (two, one) for one, two in itertools.combinations(result.design["systems"], 2)}
+    pairs = {f"{b} against {a}": (b, a) for a, b in itertools.combinations(result.design["systems"], 2)}
     for name, score in result.scores.items():
-        one, two = compared[name] if result.kind == "CMOS" else (name, "")
-        yield from recompute.named({"mean": _ends(score)}, one, two)
+        yield from _entries({"mean": _ends(score)}, *(pairs[name] if result.kind == "CMOS" else (name,)))
     for pair in result.tests:
         yield from _pair(result, pair)
     yield from _all_systems(result)
     if result.outcome is not None and result.outcome.test is not None and result.outcome.p is not None:
-        primary, test = result.outcome.plan.primary, result.outcome.test
-        yield from recompute.named({"registered": _ends(test.estimate)}, *primary)
-        yield from recompute.named({"registered, t": test.statistic, "registered, p": result.outcome.p}, *primary)
-    yield from recompute.habits(_placed(votes), result.kind)
+        test = result.outcome.test
+        registered: dict[str, float | _Ends] = {
+            "registered": _ends(test.estimate),
+            "registered, t": test.statistic,
+            "registered, p": result.outcome.p,
+        }
+        yield from _entries(registered, *result.outcome.plan.primary)
+    yield from _entries(position_effects(_with_positions(result.frame), result.kind))
 
 
-def _ends(estimate: Estimate) -> recompute.Ends:
+def _entries(values: Mapping[str, float | _Ends], first: str = "", second: str = "") -> Iterator[_Row]:
+    """Yield the rows of figures of a system, of a pair, or of all; an estimate with its interval has three."""
+    for name, value in values.items():
+        if isinstance(value, tuple):
+            for suffix, end in zip(("", ", low", ", high"), value, strict=True):
+                yield f"{name}{suffix}", first, second, end
+        else:
+            yield name, first, second, float(value)
+
+
+def _ends(estimate: Estimate) -> _Ends:
     return estimate.value, estimate.low, estimate.high
 
 
-def _ratings(result: ListeningResult) -> Iterator[recompute.Row]:
-    votes = result.frame
-    yield from recompute.spreads(votes)
-    for system, mean in votes.groupby("system")["rating"].mean().items():
-        if system not in result.scores:  # one rating has no interval
-            yield "mean", str(system), "", float(mean)
-    table = votes.pivot_table(index=["item", "system"], columns="listener", values="rating").to_numpy()
+def _counts(responses: pd.DataFrame, analyzed: pd.DataFrame) -> dict[str, float | _Ends]:
+    """Count listeners, sentences, responses and gold questions."""
+    trials = responses.drop_duplicates(["listener", "trial"])
+    gold = trials[trials["check"].astype(bool)]
+    counts: dict[str, float | _Ends] = {"listeners who took part": responses["listener"].nunique()}
+    counts |= {"gold questions": len(gold), "gold questions, right": gold["passed"].astype(bool).sum()}
+    if "plays" in responses and (responses["plays"] > 0).any():
+        counts["answers without a sound"] = (trials["plays"] == 0).sum()
+    counts |= {
+        "listeners": analyzed["listener"].nunique(), "sentences": analyzed["item"].nunique(), "votes": len(analyzed)
+    }  # fmt: skip
+    if not analyzed.empty:
+        names = [name for name in ("system", "against", "chosen", "other") if name in analyzed]
+        systems = analyzed[names].apply(lambda row: tuple(sorted(row)), axis=1)
+        sizes = analyzed.groupby([analyzed["item"], systems]).size()
+        ends = {"least": sizes.min(), "most": sizes.max(), "median": sizes.median()}
+        counts |= {f"votes of a clip, {name}": value for name, value in ends.items()}
+    return counts
+
+
+def position_effects(responses: pd.DataFrame, kind: str) -> dict[str, float | _Ends]:
+    """Measure position bias and the change from the first to the second half of a session."""
+    effects: dict[str, float | _Ends] = {}
+    if kind in {"AB", "ABX"} and "first" in responses:
+        first = responses["first"].astype(bool)
+        p = stats.binomtest(int(first.sum()), len(first)).pvalue
+        effects |= {"share of the first": first.mean(), "share of the first: p": p}
+    if kind == "CMOS":
+        means = responses.groupby("listener")["rating"].mean()
+        effects["mean of the second over the first"] = means.mean()
+        if len(means) > 1 and np.ptp(np.round(means, 12)):
+            effects["mean of the second over the first: p"] = stats.ttest_1samp(means, 0.0).pvalue
+    if "place" not in responses:
+        return effects
+    half = responses["place"] >= responses.groupby("listener")["place"].transform("median")
+    for name in ("seconds", "rating"):
+        if name not in responses:
+            continue
+        table = responses.assign(half=half).pivot_table(index="listener", columns="half", values=name).dropna()
+        if table.shape[1] < 2:
+            continue
+        effects |= {f"{name}, first half": table[False].mean(), f"{name}, second half": table[True].mean()}
+        if len(table) > 1 and np.ptp(np.round(table[True] - table[False], 12)):
+            effects[f"{name}, halves: p"] = stats.ttest_rel(table[True], table[False]).pvalue
+    return effects
+
+
+def _ratings(result: ListeningResult) -> Iterator[_Row]:
+    responses = result.frame
+    for system, rows in responses.groupby("system")["rating"]:
+        q1, median, q3 = np.percentile(rows, [25, 50, 75])
+        values = {"sd": rows.std(), "votes": len(rows), "q1": q1, "median": median, "q3": q3}
+        if system not in result.scores:  # a single rating has no interval
+            values["mean"] = rows.mean()
+        yield from _entries(values, str(system))
+    table = responses.pivot_table(index=["item", "system"], columns="listener", values="rating").to_numpy()
     try:
         if np.isfinite(table).all():
             yield "icc(2,1)", "", "", intraclass_correlation(table)
             yield "icc(2,k)", "", "", intraclass_correlation(table, of_mean=True)
         yield "alpha", "", "", krippendorff_alpha(table.T, level="ordinal" if result.kind == "MOS" else "interval")
-    except ArgumentError:  # one listener, or nothing rated twice
+    except ArgumentError:  # one listener, or no item with two ratings
         return
 
 
-def _pair(result: ListeningResult, pair: tuple[str, str]) -> Iterator[recompute.Row]:
-    """Of each pair the test in listeners and sentences, effect sizes, and the test on these sentences alone."""
-    figures: dict[str, float | recompute.Ends] = {}
+def _pair(result: ListeningResult, pair: tuple[str, str]) -> Iterator[_Row]:
+    """Yield the test with random items, effect sizes, and the test with fixed items."""
+    values: dict[str, float | _Ends] = {}
     if pair in result.crossed:
         crossed = result.crossed[pair]
-        figures |= {"crossed": _ends(crossed.estimate), "crossed, error": crossed.error, "crossed, df": crossed.df}
-        figures |= {"crossed, t": crossed.statistic, "crossed, p": crossed.p}
-        figures["crossed, p after Holm"] = result.crossed_p_holm[pair]
-        figures |= {name: _ends(size) for name, size in result.sizes[pair].items()}
+        values |= {"crossed": _ends(crossed.estimate), "crossed, error": crossed.error, "crossed, df": crossed.df}
+        values |= {"crossed, t": crossed.statistic, "crossed, p": crossed.p}
+        values["crossed, p after Holm"] = result.crossed_p_holm[pair]
+        values |= {name: _ends(size) for name, size in result.sizes[pair].items()}
     test = result.tests[pair]
-    figures |= {"these sentences": _ends(test.estimate), "these sentences, statistic": test.statistic}
-    figures |= {"these sentences, p": test.p, "these sentences, p after Holm": result.p_holm[pair]}
-    yield from recompute.named(figures, *pair)
+    values |= {"these sentences": _ends(test.estimate), "these sentences, statistic": test.statistic}
+    values |= {"these sentences, p": test.p, "these sentences, p after Holm": result.p_holm[pair]}
+    yield from _entries(values, *pair)
 
 
-def _all_systems(result: ListeningResult) -> Iterator[recompute.Row]:
-    if least := least_p(result.tests):
-        yield from recompute.named({"least p of these sentences": least})
+def _all_systems(result: ListeningResult) -> Iterator[_Row]:
+    if minimum := least_p(result.tests):
+        yield "least p of these sentences", "", "", minimum
     if (overall := result.overall) is not None:
-        figures = {"Friedman, chi squared": overall.statistic, "Friedman, p": overall.p}
-        yield from recompute.named({**figures, "Kendall's W": _ends(overall.concordance)})
+        values = {"Friedman, chi squared": overall.statistic, "Friedman, p": overall.p}
+        yield from _entries({**values, "Kendall's W": _ends(overall.concordance)})
     if result.ranking is not None:
         confidence = next(iter(result.tests.values())).estimate.confidence
-        for one, two in itertools.combinations(result.ranking.frame()["system"], 2):
-            odds = _ends(result.ranking.odds_ratio(one, two, confidence))
-            yield from recompute.named({"Bradley-Terry, odds": odds}, one, two)
+        for pair in itertools.combinations(result.ranking.frame()["system"], 2):
+            yield from _entries({"Bradley-Terry, odds": _ends(result.ranking.odds_ratio(*pair, confidence))}, *pair)

@@ -38,7 +38,7 @@ from voicelab.stats import (
     ordinal_model,
     screen_mushra,
     sign_test,
-    standardised_difference,
+    standardized_difference,
     superiority,
     wilcoxon,
 )
@@ -278,7 +278,7 @@ def _sizes(
     ordinal = {"Cliff's delta": delta, "probability of superiority": superiority(delta)}
     if isinstance(tested, SignTest):
         return ordinal
-    size = standardised_difference(estimate.value, tested.error, tested.df, sd, n=estimate.n, confidence=confidence)
+    size = standardized_difference(estimate.value, tested.error, tested.df, sd, n=estimate.n, confidence=confidence)
     return {"standardised difference": size, **ordinal}
 
 
@@ -290,6 +290,22 @@ def _inattentive(frame: pd.DataFrame) -> dict[str, str]:
         if failed > FAILED_CHECKS * len(rows):
             excluded[str(name)] = f"failed {failed} of {len(rows)} attention checks"
     return excluded
+
+
+def leads(frame: pd.DataFrame, kind: str, pair: tuple[str, str]) -> tuple[pd.DataFrame, float]:
+    """Return the lead of a pair's first system by listener and item (column ``value``), and the SD of single ratings."""
+    if kind in {"MOS", "MUSHRA"}:
+        first, second = pair
+        cells = frame.pivot_table(index=["listener", "item"], columns="system", values="rating")
+        variances = [frame.loc[frame["system"] == system, "rating"].var() for system in pair]
+        return (cells[first] - cells[second]).dropna().reset_index(name="value"), math.sqrt(sum(variances) / 2)
+    names = ["system", "against"] if kind == "CMOS" else ["chosen", "other"]
+    rows = frame[frame[names].isin(pair).all(axis=1)]
+    if kind == "CMOS":
+        rows = rows.assign(value=np.where(rows["system"] == pair[0], rows["rating"], -rows["rating"]))
+        return rows, float(rows["value"].std())
+    won = rows["right"].astype(bool) if kind == "ABX" else rows["chosen"] == pair[0]
+    return rows.assign(value=won.astype(float)), math.nan
 
 
 class _Work:
@@ -346,9 +362,7 @@ class _Work:
 
     def _pair(self, pair: tuple[str, str], ahead: pd.Series[Any] | None = None) -> None:
         """Test the first of a pair over its second; of ratings, ``ahead`` is how far it is for each listener."""
-        from voicelab.listening.recompute import values_of
-
-        rows, sd = values_of(self.frame, self.test.kind, *pair)
+        rows, sd = leads(self.frame, self.test.kind, pair)
         if ahead is None:
             if rows.empty:
                 return

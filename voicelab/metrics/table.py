@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from voicelab.metrics.measure import note_on
+from voicelab.display import note_on
 
 
 class NotedTable(pd.DataFrame):

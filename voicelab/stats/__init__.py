@@ -9,7 +9,7 @@ from voicelab.stats.estimate import (
     benjamini_hochberg,
     cliff_delta,
     holm,
-    standardised_difference,
+    standardized_difference,
     superiority,
 )
 from voicelab.stats.judgements import (
@@ -74,7 +74,7 @@ __all__ = [
     "ratings_needed",
     "screen_mushra",
     "sign_test",
-    "standardised_difference",
+    "standardized_difference",
     "superiority",
     "trials_needed",
     "wilcoxon",

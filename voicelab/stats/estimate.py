@@ -134,7 +134,7 @@ def one_of(value: str, name: str, choices: tuple[str, ...]) -> None:
 # ---- how large a difference is, in units that do not depend on the scale it was measured on
 
 
-def standardised_difference(
+def standardized_difference(
     difference: float, error: float, df: float, sd: float, *, n: int, confidence: float = 0.95
 ) -> Estimate:
     """Return a difference in units of ``sd``, with the interval that follows from its t.

@@ -16,9 +16,10 @@ from voicelab.errors import ArgumentError, NotFound, check_options, suggestion
 from voicelab.listening.design import TEST_OPTIONS, Kind, ListeningTest, match_loudness
 from voicelab.listening.webmushra import export_webmushra
 from voicelab.metrics import BASIC, MEASURE_OPTIONS, Metric, measure_rows, with_note
+from voicelab.metrics.effects import effects
 from voicelab.recordings import REPEAT
 from voicelab.runs.run import Run, take_columns
-from voicelab.stats import Effects, Equivalence, effects, equivalence
+from voicelab.stats import Effects, Equivalence, equivalence
 from voicelab.storage import check_folder
 from voicelab.takes.comparison import Comparison
 from voicelab.takes.export import LAYOUTS, write_files, write_layout, write_run

@@ -1,3 +1,3 @@
-"""What a notebook shows: a clip's player and picture, plots for papers, and the speech panel."""
+"""Notebook views: rich outputs, plots, players and panels."""
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Work off the kernel's main thread: a task that can be cancelled, a debouncer, and speech as it arrives.
+"""Background work of panels: a thread with error handling, a debouncer, and streamed synthesis.
 
-No widget is known here, so a test can listen as well as a panel.
+This module imports no widgets, so tests use it without a page.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from voicelab.clip import Clip
 from voicelab.errors import Cancelled
 
 Arrival = tuple[float, int]
-"""When a chunk came, in seconds since the call, and how many samples it brought."""
+"""Arrival time of a chunk, in seconds since the call, and its number of samples."""
 
-# Updates of a page: eight a second are enough for sound and look continuous, more would only queue up. Four may come at
-# once, as the first do: they are all that a page has to play until the next.
+# Page updates: eight a second suffice for sound and look continuous; more would only queue up. A burst of four is sent
+# at once, since a page has nothing else to play at the start.
 _INTERVAL_S: Final = 0.12
 _BURST: Final = 4
 
 
 class Task:
-    """Work in a thread of its own, begun by ``start``.
+    """Work in a daemon thread, begun by ``start``.
 
-    ``failed`` gets what ``work`` raises, in that thread, which is daemonic: a kernel that shuts down does not wait for it.
+    ``failed`` is called in that thread with the exception that ``work`` raises.
     """
 
     def __init__(
@@ -41,17 +41,17 @@ class Task:
         self._thread = threading.Thread(target=self._run, name=f"voicelab-{name}", daemon=True)
 
     def start(self) -> Self:
-        """Begin, and return the task."""
+        """Start the thread and return the task."""
         self._thread.start()
         return self
 
     @property
     def running(self) -> bool:
-        """Whether it is still at work."""
+        """Whether the thread is alive."""
         return self._thread.is_alive()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is over, at most ``timeout`` seconds; returns whether it is."""
+        """Wait for the end, at most ``timeout`` seconds; return whether the work has ended."""
         self._thread.join(timeout)
         return not self.running
 
@@ -67,53 +67,53 @@ class Task:
 class Debouncer:
     """Calls ``work`` in a thread once ``ask`` has not been called for ``delay`` seconds.
 
-    ``work`` gets a function that says whether its result is still wanted: no later ``ask``, no ``cancel``. The thread
-    is there only while there is something to do. ``work`` should handle its own errors.
+    ``work`` gets a function that returns whether its result is still needed: False after a later ``ask`` or a
+    ``cancel``. ``work`` must handle its errors.
     """
 
     def __init__(self, work: Callable[[Callable[[], bool]], object], delay: float = 0.15) -> None:
         self._work = work
         self._delay = delay
         self._changed = threading.Condition()
-        self._one_at_a_time = threading.Lock()
-        self._asked = self._done = self._dropped = 0
+        self._work_lock = threading.Lock()
+        self._requested = self._done = self._dropped = 0
         self._timer = threading.Timer(0, lambda: None)
         self._closed = False
 
     def ask(self) -> None:
-        """Ask for the work; of several calls in a short time the last one counts."""
+        """Request the work; within ``delay`` only the latest request counts."""
         with self._changed:
             self._timer.cancel()
-            self._asked += 1
+            self._requested += 1
             if not self._closed:
-                self._timer = threading.Timer(self._delay, self._run, (self._asked,))
+                self._timer = threading.Timer(self._delay, self._run, (self._requested,))
                 self._timer.name, self._timer.daemon = "voicelab-debouncer", True
                 self._timer.start()
 
     def cancel(self) -> None:
-        """Drop what was asked for so far."""
+        """Drop pending requests."""
         with self._changed:
-            self._dropped = self._asked
+            self._dropped = self._requested
 
     def settled(self, timeout: float) -> bool:
-        """Wait until what was asked for is done, at most ``timeout`` seconds; returns whether it is."""
+        """Wait until no request is pending, at most ``timeout`` seconds; return whether that is so."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._done == self._asked, timeout)
+            return self._changed.wait_for(lambda: self._done == self._requested, timeout)
 
     def close(self) -> None:
-        """Do no more."""
+        """Ignore further requests."""
         self._closed = True
         self._timer.cancel()
 
     def _run(self, number: int) -> None:
-        def wanted() -> bool:
-            return self._dropped < number == self._asked and not self._closed
+        def current() -> bool:
+            return self._dropped < number == self._requested and not self._closed
 
-        with self._one_at_a_time:
+        with self._work_lock:
             try:
-                # It may have waited for the one before, and been asked for again meanwhile.
-                if wanted():
-                    self._work(wanted)
+                # A newer request may have come while this one waited for the lock.
+                if current():
+                    self._work(current)
             finally:
                 with self._changed:
                     self._done = number
@@ -121,9 +121,9 @@ class Debouncer:
 
 
 class SpeechTask(Task):
-    """Runs ``stream`` and drains the stream that it returns; override the four methods to follow it.
+    """Opens a stream and reads it to its end; override the four callbacks to follow it.
 
-    They are called in the task's thread, one after another; the last one is ``finished`` or ``failed``.
+    Callbacks run in the task's thread, in order; the final one is ``finished`` or ``failed``.
     """
 
     def __init__(self, stream: Callable[[], SpeechStream]) -> None:
@@ -134,22 +134,19 @@ class SpeechTask(Task):
         self._stream: SpeechStream | None = None
 
     def began(self, rate: int) -> None:
-        """The call was accepted; audio at ``rate`` Hz will come."""
+        """Called when the call is accepted; ``rate`` is the sample rate in Hz."""
 
     def arrived(self, samples: Samples, arrivals: Sequence[Arrival]) -> None:
-        """More audio, float32 of shape (n,), and the chunks that brought it.
-
-        Called at once, unless more than four came in a short time: then eight times a second.
-        """
+        """Called with new audio, float32 of shape (n,), and its chunks; at most 8 times a second after a burst of 4."""
 
     def finished(self, clip: Clip) -> None:
-        """All audio has arrived."""
+        """Called when all audio has arrived."""
 
     def failed(self, error: Exception) -> None:
-        """No more audio will come: Cancelled after ``cancel``, otherwise what went wrong."""
+        """Called when the synthesis fails; with Cancelled after ``cancel``."""
 
     def cancel(self) -> None:
-        """Stop the work; ``failed`` gets Cancelled. Does nothing when it is over."""
+        """Stop the synthesis; ``failed`` gets Cancelled. Does nothing once it has ended."""
         with self._lock:
             self._cancelled = True
             stream = self._stream
@@ -163,7 +160,7 @@ class SpeechTask(Task):
             cancelled = self._cancelled
         if cancelled:
             stream.close()
-            raise Cancelled("cancelled before any audio came")
+            raise Cancelled("cancelled before the first audio")
         with stream.keep(self._keep):
             self.began(stream.rate)
             samples = self._drain(stream)
@@ -175,18 +172,18 @@ class SpeechTask(Task):
         return ()
 
     def _drain(self, stream: SpeechStream) -> Samples:
-        parts: list[Samples] = []
+        chunks: list[Samples] = []
         arrivals: list[Arrival] = []
         sent, due = 0, 0.0
         for samples in stream.pcm():
-            parts.append(samples)
+            chunks.append(samples)
             arrivals.append((stream.arrivals[-1][0], samples.size))
-            now = time.monotonic()
-            if now >= due:
-                self.arrived(np.concatenate(parts[sent:]), arrivals[sent:])
-                sent, due = len(parts), max(due, now - (_BURST - 1) * _INTERVAL_S) + _INTERVAL_S
+            moment = time.monotonic()
+            if moment >= due:
+                self.arrived(np.concatenate(chunks[sent:]), arrivals[sent:])
+                sent, due = len(chunks), max(due, moment - (_BURST - 1) * _INTERVAL_S) + _INTERVAL_S
         if self._cancelled:
-            raise Cancelled("cancelled as the last audio came")
-        if sent < len(parts):
-            self.arrived(np.concatenate(parts[sent:]), arrivals[sent:])
-        return np.concatenate(parts) if parts else NO_SAMPLES
+            raise Cancelled("cancelled at the end of the audio")
+        if sent < len(chunks):
+            self.arrived(np.concatenate(chunks[sent:]), arrivals[sent:])
+        return np.concatenate(chunks) if chunks else NO_SAMPLES

@@ -1,9 +1,8 @@
-"""What values show as a cell's last value: static HTML, a picture and plain text, which carry all they need.
+"""Static outputs of values in a notebook: self-contained HTML, a PNG and plain text.
 
-The outputs hold no widget, so that they play in a notebook that was saved and opened again, in one that is not
-trusted, and on a page made from it, and so that they are the same bytes every time
-(docs/decisions/14-what-a-notebook-shows.md).
-Of records and errors only the fields named here are shown: an answer's raw body, a key or a request's audio never are.
+They contain no widgets, so they play in reopened and untrusted notebooks and on exported pages, and are reproducible
+byte for byte (docs/decisions/14-what-a-notebook-shows.md). Of records and errors only the fields listed here are
+output: never raw response bodies, keys or the audio of a request.
 """
 
 from __future__ import annotations
@@ -30,42 +29,42 @@ from voicelab.metrics import METRICS, Tools
 from voicelab.metrics.words import recognizer_name
 from voicelab.runs.failures import error_message
 from voicelab.schema import VoiceModel
-from voicelab.stats.effects import ACTS, NOTHING, Effects
+from voicelab.stats.effects import NO_DIFFERENCE, SIGNIFICANT, Effects
 from voicelab.sweeps.knobs import KnobCheck
 from voicelab.views.plots import INK, LABEL_SIZE, plot_clips, png, use_ink
 
 BUDGET: Final = 1024 * 1024
-"""Bytes of base64 that the audio of one output may take."""
+"""Maximum size of the audio in an output, in bytes of base64."""
 
 _ERROR: Final = "color:var(--jp-error-color1,#c62828)"
 _LEFT_CELL: Final = 'style="text-align:left;vertical-align:top"'
-# kbit/s of mp3, best first. Every browser plays mp3; Opus in Ogg is newer in Safari than some macOS.
+# MP3 bitrates in kbit/s, best first. Every browser plays MP3; Safari plays Ogg Opus only on recent macOS.
 _BITRATES: Final = (128, 64)
 _DPI: Final = 100
 _SAMPLE_BYTES: Final = 20_000
 _SIZE: Final = (6.4, 2.6)
 _LEFT, _WIDTH = 0.09, 0.90
-# Rows of effects in one picture.
-_DRAWN: Final = 24
-# What a caption says in another way, or not at all.
+# Rows of effects in a figure.
+_MAX_FOREST_ROWS: Final = 24
+# Settings with their own format in a caption, or without mention.
 _CAPTIONED: Final = frozenset({"temperature", "reference_id", "seed"})
-# Pitch takes a second for half a minute of sound: of long clips the beginning is measured.
+# Pitch tracking takes 1 s for 30 s of audio, so only the beginning of long clips is analyzed.
 _MEASURED_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class TableCell:
-    """A table's cell that is HTML already, with attributes of its own; any other value is escaped text."""
+    """A table cell of raw HTML, with attributes for its tag; any other value is escaped as text."""
 
     html: str
     attributes: str = _LEFT_CELL
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]], *, caption: str = "", row_heads: bool = False) -> str:
-    """Return an HTML table; "" for one without rows.
+    """Return an HTML table; "" without rows.
 
-    A cell is a TableCell or anything whose ``str`` is its text. The last cell of a row that is too short spans what is left.
-    With ``row_heads`` the first cell of each row is its heading.
+    Cells are TableCells or values shown by ``str``. In a short row the final cell spans the remaining columns. With
+    ``row_heads`` the first cell of each row is its heading.
     """
     width = len(heads)
     body = "".join(table_row(row, width, row_head=row_heads) for row in rows)
@@ -77,13 +76,13 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]], *, caption: st
 
 
 def table_row(row: Sequence[object], width: int = 0, *, row_head: bool = False) -> str:
-    """Return one row of an HTML table that has ``width`` columns, as ``table`` says."""
+    """Return a row of an HTML table with ``width`` columns; see ``table``."""
     cells = [cell if isinstance(cell, TableCell) else TableCell(escape(str(cell))) for cell in row]
     span = f' colspan="{width - len(cells) + 1}"' if len(cells) < width else ""
     html = ""
-    for place, cell in enumerate(cells):
-        wide = span if place == len(cells) - 1 else ""
-        if row_head and place == 0:
+    for index, cell in enumerate(cells):
+        wide = span if index == len(cells) - 1 else ""
+        if row_head and index == 0:
             html += f'<th scope="row" {cell.attributes}>{cell.html}</th>'
         else:
             html += f"<td {cell.attributes}{wide}>{cell.html}</td>"
@@ -91,18 +90,18 @@ def table_row(row: Sequence[object], width: int = 0, *, row_head: bool = False) 
 
 
 def small_print(html: str) -> str:
-    """Return a part of an output in the size of its tables."""
+    """Wrap HTML in the font size of tables."""
     return f'<div style="font-size:12px">{html}</div>'
 
 
 def audio_element(data: str, style: str, **attributes: str) -> str:
-    """Return a player of mp3 in base64, with attributes besides."""
+    """Return an HTML audio element for base64 MP3, with additional attributes."""
     more = "".join(f'{name.replace("_", "-")}="{escape(value)}" ' for name, value in attributes.items())
     return f'<audio controls {more}src="data:audio/mpeg;base64,{data}" style="{style}"></audio>'
 
 
 def metric_label(name: str, unit: str = "") -> str:
-    """Return what a metric is called for people: ``F0 median, Hz``; of word errors, by whom: ``WER by pocketsphinx``."""
+    """Return the label of a metric: ``F0 median, Hz``; with the ASR model for word metrics: ``WER by pocketsphinx``."""
     short = {"f0", "snr", "mos", "pesq", "stoi", "mcd", "mfcc", "wer", "cer", "rtf", "rmse", "sd", "hnr", "cpps"}
     words = " ".join(word.upper() if word in short else word for word in name.split("_"))
     with suppress(VoicelabError):
@@ -111,45 +110,41 @@ def metric_label(name: str, unit: str = "") -> str:
 
 
 def format_figure(value: float, unit: str) -> str:
-    """Return a measurement for people, without its unit; a dash where it is not defined."""
+    """Format a measurement without its unit; a dash if it is undefined."""
     if not math.isfinite(value):
         return "–"
-    whole = unit == "Hz" or (not unit and value == int(value))
-    return f"{value:.0f}" if whole else f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
+    as_integer = unit == "Hz" or (not unit and value == int(value))
+    return f"{value:.0f}" if as_integer else f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
 
 
 def clip_bundle(clip: Clip) -> dict[str, str]:
     """Return the outputs of ``clip`` by media type: text/html, image/png (base64) and text/plain.
 
-    The HTML plays and shows by itself: ``<audio>`` with the sound inside (mp3, never normalised, within
-    ``BUDGET``, and it says how much) and the picture. Where scripts may run, the picture has a cursor and
-    a click on it plays from there.
+    The HTML is self-contained: ``<audio>`` with embedded MP3 (never normalized, within ``BUDGET``, its size noted) and
+    the picture. Where scripts may run, the picture has a cursor, and a click on it plays from that time.
     """
     picture = clip_picture(clip)
     return {"text/html": _clip_html(clip, picture), "image/png": picture, "text/plain": clip_text(clip)}
 
 
 def clip_audio(clip: Clip, **options: Any) -> Any:
-    """Return a plain ``IPython.display.Audio``: the clip's own samples, in a WAV, never normalised.
-
-    IPython's own way from samples would make every clip as loud as it can be, unless told otherwise.
-    """
+    """Return an ``IPython.display.Audio`` of the clip's samples as WAV, not normalized unlike IPython's default."""
     from IPython.display import Audio
 
     return Audio(data=clip.to_bytes("wav"), **{"normalize": False, **options})  # type: ignore[no-untyped-call]
 
 
 def clip_text(clip: Clip) -> str:
-    """Return the clip in one line of rounded figures, the same wherever it is made."""
+    """Return a one-line summary in rounded figures, equal on every platform."""
     short = digest(clip if clip.duration <= _MEASURED_S else clip.slice(0.0, _MEASURED_S))
     pitch = "unvoiced" if short.f0 is None else f"F0 {short.f0:.0f} Hz"
     bands = " ".join(f"{level:.0f}" for level in short.mel)
-    part = f" (first {_MEASURED_S:.0f} s)" if clip.duration > _MEASURED_S else ""
-    return f"Clip({clip.duration:.2f} s, {clip.rate} Hz, {clip.level:.0f} dBFS, {pitch}, mel {bands} dB{part})"
+    scope = f" (first {_MEASURED_S:.0f} s)" if clip.duration > _MEASURED_S else ""
+    return f"Clip({clip.duration:.2f} s, {clip.rate} Hz, {clip.level:.0f} dBFS, {pitch}, mel {bands} dB{scope})"
 
 
 def caption(clip: Clip) -> str:
-    """Return what a clip is, for people: ``2.93 s · marlow · temperature 0.7 · seed 1``, and all else that was asked for."""
+    """Return a clip's caption: ``2.93 s · marlow · temperature 0.7 · seed 1``, with all settings not at their defaults."""
     parts = [f"{clip.duration:.2f} s"]
     take = clip.take
     if take is None:
@@ -157,16 +152,17 @@ def caption(clip: Clip) -> str:
     cloned = take.request.references and take.request.reference_id is None
     parts.append("cloned voice" if cloned else take.request.reference_id or "default voice")
     settings, plain = take.call.settings, Call.of("x").settings
-    asked = {name: value for name, value in settings.items() if value != plain.get(name) and name not in _CAPTIONED}
-    said = {"temperature": take.request.temperature, **asked}
-    parts += [f"{short_name(name)} {value}" for name, value in said.items()]
+    changed = {name: value for name, value in settings.items() if value != plain.get(name) and name not in _CAPTIONED}
+    parts += [
+        f"{short_name(name)} {value}" for name, value in {"temperature": take.request.temperature, **changed}.items()
+    ]
     parts += [f"seed {take.seed}"] if take.seed is not None else []
     return " · ".join(parts)
 
 
 def clip_picture(clip: Clip) -> str:
-    """Return waveform over mel spectrogram as a small PNG that is readable on light and dark pages, in base64."""
-    # No pyplot: it would keep the figure, and a notebook would show it a second time.
+    """Return waveform and mel spectrogram as a base64 PNG readable on light and dark pages."""
+    # Not by pyplot, which would retain the figure and display it twice.
     from matplotlib.figure import Figure
 
     edges = {"left": _LEFT, "right": _LEFT + _WIDTH, "bottom": 0.17, "top": 0.93}
@@ -177,31 +173,31 @@ def clip_picture(clip: Clip) -> str:
 
 
 def embedded_audio(clip: Clip, budget: int) -> tuple[str, str]:
-    """Return the sound as base64 mp3 of at most ``budget`` bytes, and the sentence that says what it is.
+    """Encode a clip as base64 MP3 of at most ``budget`` bytes; return it with a note on bitrate, size and truncation.
 
     Raises RequestInvalid for a budget below 4096 bytes.
     """
     if budget < 4096:
-        raise RequestInvalid.of("budget", "an output needs 4096 bytes for its sound at least", in_="query")
-    part, cut, longest = clip, "", budget * 3 / 4 / (_BITRATES[-1] * 125)
+        raise RequestInvalid.of("budget", f"must be at least 4096 bytes, got {budget}", in_="query")
+    excerpt, cut, max_s = clip, "", budget * 3 / 4 / (_BITRATES[-1] * 125)
     while True:
-        if part.duration > longest:
-            part = clip.slice(0.0, longest)
-            cut = f"; only the first {longest:.1f} s of {clip.duration:.1f} s fit, save() keeps all"
-        (data,), note = embedded_audios([part], budget)
+        if excerpt.duration > max_s:
+            excerpt = clip.slice(0.0, max_s)
+            cut = f"; only the first {max_s:.1f} s of {clip.duration:.1f} s fit, save() keeps all"
+        (data,), note = embedded_audios([excerpt], budget)
         if data is not None:
             return data, note + cut
-        longest *= 0.98  # headers and the last frame count too
+        max_s *= 0.98  # headers and the final frame also count
 
 
 def embedded_audios(clips: Sequence[Clip], budget: int) -> tuple[list[str | None], str]:
-    """Return clips as base64 mp3 whose sum stays within ``budget`` bytes, and a sentence on what they are.
+    """Encode clips as base64 MP3 of at most ``budget`` bytes in all; return them with a note on bitrate and size.
 
-    All have the same bitrate, the better of 128 and 64 kbit/s that lets all in; where neither does, the first that
-    fit are whole and of the others there is None.
+    All have the same bitrate, the higher of 128 and 64 kbit/s at which all fit; if not all fit at 64 kbit/s, the
+    remaining clips are None.
     """
     seconds = sum(clip.duration for clip in clips)
-    # 4/3 for base64; a frame or two of each file, and its header, are not sound.
+    # 4/3 for base64; 1500 bytes for the header and padding frames of each file.
     need = {rate: (seconds * rate * 125 + 1500 * len(clips)) * 4 / 3 for rate in _BITRATES}
     bitrate = next((rate for rate in _BITRATES if need[rate] <= budget), _BITRATES[-1])
     parts: list[str | None] = []
@@ -209,8 +205,7 @@ def embedded_audios(clips: Sequence[Clip], budget: int) -> tuple[list[str | None
     for clip in clips:
         data = base64.b64encode(clip.to_bytes("mp3", bitrate=bitrate)).decode("ascii")
         if used + len(data) > budget:
-            # The first that does not fit ends it, or short takes would be heard and long ones not.
-            break
+            break  # rather than embedding short takes only
         parts.append(data)
         used += len(data)
     note = f"mp3, {bitrate} kbit/s, {used / 1024:.0f} of {budget / 1024:.0f} KiB"
@@ -223,7 +218,7 @@ def _clip_html(clip: Clip, picture: str) -> str:
     text = caption(clip)
     audio, note = embedded_audio(clip, BUDGET)
     duration = f"{max(clip.duration, 0.001):.4f}"
-    # In attributes, because an untrusted notebook loses them without harm, and they need no ids.
+    # Scripts in attributes need no ids, and untrusted notebooks drop them without harm.
     follow = (
         "var c=this.parentNode.querySelector('i');c.style.display='block';"
         "if(matchMedia('(prefers-reduced-motion:reduce)').matches)c.style.transition='none';"
@@ -248,38 +243,38 @@ def _clip_html(clip: Clip, picture: str) -> str:
 
 
 def capabilities_bundle(capabilities: Capabilities) -> dict[str, str]:
-    """Return what a backend is and can do, and its voices."""
-    prices, longest = capabilities.prices, capabilities.max_text
+    """Return the capabilities of a backend, with its voices."""
+    prices, max_text = capabilities.prices, capabilities.max_text
     html = _fields(
         ("backend", f"{capabilities.name} on {capabilities.device}"),
-        ("models", ", ".join(capabilities.models) + (" (one set of weights)" if capabilities.one_model else "")),
+        ("models", ", ".join(capabilities.models) + (" (shared weights)" if capabilities.one_model else "")),
         ("seed", capabilities.seed),
         ("languages", ", ".join(capabilities.languages)),
-        ("longest text", "" if longest is None else f"{longest:,} characters"),
+        ("max text length", "" if max_text is None else f"{max_text:,} characters"),
         ("price", "" if prices is None else ", ".join(map(str, prices)) or "free"),
         ("fingerprint", capabilities.fingerprint),
         ("license", capabilities.license),
         ("notice", capabilities.notice),
     )
     limited = [
-        (short_name(one.field), f"does nothing: {one.ignored}" if one.ignored else one.narrowed)
-        for one in capabilities.fields
+        (short_name(support.field), f"no effect: {support.ignored}" if support.ignored else support.narrowed)
+        for support in capabilities.fields
     ]
-    html += table(("field", "here"), limited)
-    html += table(("own knob", "takes", "default", "what it does"), map(_knob_row, capabilities.knobs))
+    html += table(("field", "support"), limited)
+    html += table(("knob", "values", "default", "description"), map(_knob_row, capabilities.knobs))
     html += _presets_table(Voices(capabilities.voices))
     return {"text/html": small_print(html), "text/plain": repr(capabilities)}
 
 
 def _knob_row(knob: Knob) -> tuple[object, ...]:
-    takes = ", ".join(knob.choices) or knob.type
+    values = ", ".join(knob.choices) or knob.type
     if knob.bounds is not None:
-        takes = f"{knob.type} from {knob.bounds[0]:g} to {knob.bounds[1]:g}"
-    return knob.name, takes, knob.default, knob.description
+        values = f"{knob.type} from {knob.bounds[0]:g} to {knob.bounds[1]:g}"
+    return knob.name, values, knob.default, knob.description
 
 
 def presets_bundle(voices: Voices) -> dict[str, str]:
-    """Return the voices that a backend brings with it as a table, each with a sample where that is free."""
+    """Return the preset voices of a backend as a table, with a sample of each if synthesis is free."""
     return {"text/html": small_print(_presets_table(voices)), "text/plain": repr(tuple(voices))}
 
 
@@ -289,18 +284,18 @@ def _presets_table(voices: Voices) -> str:
     if voices.sample is None:
         return plain
     try:
-        with ThreadPoolExecutor() as pool:  # a backend makes those that are asked for together together
+        with ThreadPoolExecutor() as pool:  # concurrent requests are synthesized as a batch
             clips = list(pool.map(voices.sample, voices))
-    except VoicelabError as error:  # a recording without them, a lab that was closed
+    except VoicelabError as error:  # for example a closed lab
         return f"{plain}<div>No samples: {escape(str(error))}</div>"
     samples = [embedded_audio(clip, _SAMPLE_BYTES)[0] for clip in clips]
     players = [TableCell(audio_element(sample, "height:32px;width:240px")) for sample in samples]
-    heard = [(*row, player) for row, player in zip(rows, players, strict=True)]
-    return table(("voice", "title", "description", "sample"), heard)
+    with_samples = [(*row, player) for row, player in zip(rows, players, strict=True)]
+    return table(("voice", "title", "description", "sample"), with_samples)
 
 
 def knob_check_bundle(check: KnobCheck) -> dict[str, str]:
-    """Return what was measured of each field and knob beside what is declared."""
+    """Return measured and declared effects of each field and knob as a table."""
     rows = [
         (
             item.name,
@@ -313,12 +308,12 @@ def knob_check_bundle(check: KnobCheck) -> dict[str, str]:
         )
         for item in check.findings
     ]
-    head = ("field or knob", "measured", "declared", "values", "other samples", "strongest difference", "")
+    head = ("field or knob", "measured", "declared", "values", "samples changed", "largest difference", "")
     return {"text/html": small_print(table(head, rows)), "text/plain": str(check)}
 
 
 def voice_bundle(voice: VoiceModel) -> dict[str, str]:
-    """Return the record of a voice: its id and state, and what it was made of."""
+    """Return the record of a stored voice, with its samples and their transcripts."""
     html = _fields(
         ("id", voice.id),
         ("title", voice.title),
@@ -336,7 +331,7 @@ def voice_bundle(voice: VoiceModel) -> dict[str, str]:
 
 
 def voices_table(voices: Sequence[VoiceModel]) -> str:
-    """Return a table of voices: ids and states, and of how many recordings they were made; "" for none."""
+    """Return a table of stored voices; "" if empty."""
     rows = [
         (voice.title, voice.id, voice.state, voice.visibility, _moment(voice.created_at), len(voice.samples))
         for voice in voices
@@ -345,14 +340,14 @@ def voices_table(voices: Sequence[VoiceModel]) -> str:
 
 
 def take_bundle(take: Take) -> dict[str, str]:
-    """Return where a take comes from: what was asked, what answered, and what tells it from every other."""
-    asked = {short_name(name): value for name, value in take.call.settings.items() if value is not None}
-    created = f"{take.created:%Y-%m-%d %H:%M:%S} UTC" + (", kept from an earlier run" if take.cached else "")
+    """Return the provenance of a take: request, backend, timing and digest."""
+    settings = {short_name(name): value for name, value in take.call.settings.items() if value is not None}
+    created = f"{take.created:%Y-%m-%d %H:%M:%S} UTC" + (", from the cache" if take.cached else "")
     html = _fields(
         ("text", take.request.text),
-        *((name, value) for name, value in asked.items() if name not in {"text", "seed", "references"}),
+        *((name, value) for name, value in settings.items() if name not in {"text", "seed", "references"}),
         ("references", len(take.request.references or ()) or ""),
-        ("seed", "not known" if take.seed is None else take.seed),
+        ("seed", "unknown" if take.seed is None else take.seed),
         ("backend", take.backend),
         ("device", take.device),
         ("fingerprint", take.fingerprint),
@@ -367,19 +362,19 @@ def take_bundle(take: Take) -> dict[str, str]:
 
 
 def words_bundle(words: Words) -> dict[str, str]:
-    """Return words with their times as a table."""
+    """Return words and their times as a table."""
     rows = [
         (word.text, f"{word.start:.3f}", f"{word.end:.3f}", f"{1000 * (word.end - word.start):.0f}") for word in words
     ]
-    html = table(("word", "start, s", "end, s", "lasts, ms"), rows) or "<p>No word times are known.</p>"
+    html = table(("word", "start, s", "end, s", "duration, ms"), rows) or "<p>No word times available.</p>"
     if words.likelihood is not None:
-        about = "about -1 for what is said, -5 for other words"
+        about = "about -1 for a matching text, -5 for a different text"
         html += f"<div>By forced alignment, log likelihood {words.likelihood:.1f}: {about}.</div>"
     return {"text/html": small_print(html), "text/plain": repr(tuple(words))}
 
 
 def error_bundle(error: VoicelabError) -> dict[str, str]:
-    """Return an error for people: a table of the fields of a RequestInvalid, otherwise its sentence."""
+    """Return an error: a table of the fields of a RequestInvalid, otherwise its message."""
     name = f'<b style="{_ERROR}">{escape(type(error).__name__)}</b>'
     if isinstance(error, RequestInvalid):
         rows = [(item.field, item.in_, item.msg, item.type) for item in error.errors]
@@ -394,50 +389,50 @@ def error_bundle(error: VoicelabError) -> dict[str, str]:
 
 
 def effects_bundle(effects: Effects) -> dict[str, str]:
-    """Return what each axis does to each metric, what acts first: a table, the forest plot beside it, notes below."""
+    """Return the effects of axes on metrics, significant ones on top: a table, a forest plot and notes."""
     from matplotlib.figure import Figure
 
-    shown = effects.sorted[effects.sorted["verdict"] != NOTHING]
-    left = len(shown) - _DRAWN
-    notes = [effects.noise, f"The picture leaves out {left} rows of the table." if left > 0 else "", *effects.notes]
-    said = "".join(f'<p role="note">{escape(note)}</p>' for note in notes if note)
+    selection = effects.sorted[effects.sorted["verdict"] != NO_DIFFERENCE]
+    excess = len(selection) - _MAX_FOREST_ROWS
+    notes = [effects.noise, f"The figure omits {excess} rows of the table." if excess > 0 else "", *effects.notes]
+    notes_html = "".join(f'<p role="note">{escape(note)}</p>' for note in notes if note)
     outputs = {"text/plain": str(effects)}
     image = ""
-    if len(shown):
+    if len(selection):
         drawing = Figure(dpi=_DPI, layout="constrained", facecolor="none")
         axes = drawing.subplots()
         axes.tick_params(labelsize=8)
-        replace(effects, frame=shown.head(_DRAWN)).plot(axes)
+        replace(effects, frame=selection.head(_MAX_FOREST_ROWS)).plot(axes)
         drawing.set_size_inches(4.2, 1.3 + 0.3 * len(axes.get_yticks()))
-        # Centred below all of it: below the axes alone it would be cut.
+        # Centered below the figure, since below the axes it would be cut off.
         lines = [textwrap.fill(line, 68) for line in axes.get_xlabel().split("\n")]
         drawing.supxlabel("\n".join(lines), fontsize=8, color=INK)
         axes.set_xlabel("")
         use_ink(axes)
         outputs["image/png"] = picture = png(drawing)
-        what = "Each difference with its interval; the table says the same"
-        image = f'<img alt="{what}" style="max-width:100%" src="data:image/png;base64,{picture}">'
-    beside = f'<div style="flex:1 1 400px">{_effects_table(effects)}</div>{image}'
-    html = f'<div style="display:flex;flex-wrap:wrap;gap:12px;align-items:flex-start">{beside}</div>{said}'
+        alt = "Forest plot of the effects in the table, with intervals"
+        image = f'<img alt="{alt}" style="max-width:100%" src="data:image/png;base64,{picture}">'
+    columns = f'<div style="flex:1 1 400px">{_effects_table(effects)}</div>{image}'
+    html = f'<div style="display:flex;flex-wrap:wrap;gap:12px;align-items:flex-start">{columns}</div>{notes_html}'
     return {"text/html": small_print(html), **outputs}
 
 
 def _effects_table(effects: Effects) -> str:
-    """Return a row for each metric and axis; a panel makes buttons of the names that have ``data-pick``."""
+    """Return a row per metric and axis; panels turn names with ``data-pick`` into buttons."""
     rows = []
     for name, axis, does, numbers, verdict in effects.rows():
         label = escape(metric_label(name, METRICS[name].unit if name in METRICS else ""))
         changes = (f"<div>{escape(level)}: {escape(change).replace(', ', ',&nbsp;')}</div>" for level, change in does)
-        said = TableCell(f"<b>{escape(verdict)}</b>" if verdict == ACTS else escape(verdict))
+        verdict_cell = TableCell(f"<b>{escape(verdict)}</b>" if verdict == SIGNIFICANT else escape(verdict))
         subject = TableCell(f'<b data-pick="{escape(name)}">{label}</b><div>{escape(axis)}</div>')
         figures = (number.replace(" ", "\u00a0") for number in numbers.values())
-        rows.append((subject, TableCell("".join(changes)), *figures, said))
+        rows.append((subject, TableCell("".join(changes)), *figures, verdict_cell))
     heads = ("metric by axis", "effect", *(head.replace("omega", "ω") for head in numbers), "")
     return table(heads, rows, caption=effects.caption)
 
 
 def error_html(error: Exception) -> str:
-    """Return an error for a panel: each field by its name, nothing of a traceback."""
+    """Return an error as HTML for a panel: fields and their problems, without a traceback."""
     if isinstance(error, RequestInvalid):
         lines = [f"<b>{escape(item.field)}</b>: {escape(item.msg)}" for item in error.errors]
     else:
@@ -450,6 +445,6 @@ def _moment(moment: datetime) -> str:
 
 
 def _fields(*rows: tuple[str, object]) -> str:
-    """Return a table of labels and values, without those that are empty."""
+    """Return a table of labels and values, omitting empty values."""
     head = f'style="text-align:left;vertical-align:top;color:{INK}"'
     return table((), [(TableCell(escape(label), head), value) for label, value in rows if value], row_heads=True)

@@ -1,4 +1,4 @@
-"""ComparePanel: a Comparison to be heard, switched without a gap; and what stays of it in a saved notebook."""
+"""ComparePanel: gapless switching between the clips of a Comparison, and its static output in a saved notebook."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from voicelab.views.bundles import (
     table,
 )
 from voicelab.views.panel import SavedOutput, inlined, styled
-from voicelab.views.plots import COLOURS, INK, LABEL_SIZE, plot_clips, png, use_ink
+from voicelab.views.plots import COLORS, INK, LABEL_SIZE, plot_clips, png, use_ink
 
 _RATE: Final = 44_100
 _BANDS: Final = 64
 _RANGE_DB: Final = 80.0
 _QUIET_DB: Final = -60.0
-_MOST_COLUMNS: Final = 1_200
+_MAX_COLUMNS: Final = 1_200
 _MEASURED: Final = (*BASIC, "f0_median", "f0_range")
-# A player that is started while another one of its table plays takes over at the same word. In an attribute, because an
-# untrusted notebook loses it without harm.
+# A player started while another of its table plays takes over at the same word. In an attribute, since untrusted notebooks
+# drop those without harm.
 _SWITCH: Final = (
     "var a=this,o=[...a.closest('table').querySelectorAll('audio')].find(x=>x!==a&&!x.paused);"
     "if(o){var k=x=>JSON.parse(x.dataset.knots),m=(p,f,t,x)=>{var i=1;while(i<p.length-1&&p[i][f]<=x)i++;"
@@ -49,15 +49,15 @@ _SWITCH: Final = (
 
 
 class ComparePanel(SavedOutput, anywidget.AnyWidget):
-    """A comparison to listen to: keys 1 to 8 switch, all others are those of the player.
+    """A panel to compare clips by listening: keys 1 to 8 switch, the others are those of the player.
 
-    Sounds take over within 13 ms, at the same word or at the same time, at one loudness or as they are. A click into
-    a picture goes there, a drag repeats that part, Escape ends that; "Blind" stops, shuffles, and hides the names,
-    the pictures and all else that would tell them. Below: how far pitch and level are above those of the first clip,
-    what differs between the requests, and measurements. They are worked out in a thread; the sounds come first.
+    Switching takes 13 ms, at the same word or time, with loudness matched or unmatched. A click into a picture seeks, a
+    drag loops a region, Escape ends the loop; "Blind" stops, shuffles, and hides names, pictures and figures. Below are
+    the differences of pitch and level from the first clip, differences of the requests, and measurements, computed in a
+    thread after the audio is sent.
     """
 
-    about = "a panel to hear clips side by side and switch between them without a gap"
+    about = "a panel to compare clips by listening, with gapless switching"
     _esm = inlined("compare.js")
     _css = styled("compare.css", "words.css")
 
@@ -66,7 +66,7 @@ class ComparePanel(SavedOutput, anywidget.AnyWidget):
         self.comparison = comparison
         self._closed = threading.Event()
         self.at_close(self._closed.set)
-        self._one_at_a_time = threading.Lock()
+        self._page_lock = threading.Lock()
         self.on_msg(self._on_message)
 
     def _on_message(self, _: Any, message: dict[str, Any], __: Sequence[Any]) -> None:
@@ -74,17 +74,17 @@ class ComparePanel(SavedOutput, anywidget.AnyWidget):
             Task(self._fill_page, name="comparison").start()
 
     def _fill_page(self) -> None:
-        # One page at a time: a second one finds most of it worked out.
-        with self._one_at_a_time:
-            for part in (_sounds, _figures):
+        # One page at a time, since results are cached for the next.
+        with self._page_lock:
+            for content in (_sounds, _figures):
                 if not self._closed.is_set():
-                    self.send(*part(self.comparison))
+                    self.send(*content(self.comparison))
 
     def __repr__(self) -> str:
         return f"ComparePanel({self.comparison!r})"
 
     def saved_output(self) -> Mapping[str, str]:
-        """Return what the comparison itself shows."""
+        """Return the static output of the comparison."""
         return comparison_bundle(self.comparison)
 
 
@@ -110,19 +110,19 @@ def _sounds(comparison: Comparison) -> tuple[dict[str, Any], list[bytes]]:
 
 
 def _knots(comparison: Comparison, name: str) -> list[tuple[float, float]]:
-    """Return pairs of moments of the first clip and of this one that belong together."""
+    """Return pairs of aligned times, of the first clip and of this clip."""
     alignment = comparison.alignments.get(name)
     end = comparison.clips[name].duration
     return [(0.0, 0.0), (end, end)] if alignment is None else alignment.knots
 
 
 def _figures(comparison: Comparison) -> tuple[dict[str, Any], list[bytes]]:
-    """Return the tables as text, and the contours of each clip but the first: float32, F0 and then level."""
+    """Return the tables as text, and float32 contours of F0 and level for each clip but the first."""
     buffers, middles = [], []
     for name, contour in comparison.contours.items():
         buffers += [contour.f0.astype(np.float32).tobytes(), contour.energy.astype(np.float32).tobytes()]
         voiced = contour.f0[np.isfinite(contour.f0)]
-        pitch = f"{_signed(voiced)} semitones" if voiced.size else "nothing voiced in both"
+        pitch = f"{_signed(voiced)} semitones" if voiced.size else "undefined (no frames voiced in both)"
         reason = comparison.alignments[name].reason
         likely = comparison.worded[name].words.likelihood
         forced = "" if likely is None else f"; words by forced alignment, log likelihood {likely:.1f}"
@@ -132,12 +132,12 @@ def _figures(comparison: Comparison) -> tuple[dict[str, Any], list[bytes]]:
 
 
 def _signed(values: np.ndarray[Any, np.dtype[np.float64]]) -> str:
-    # The sum makes what is nearly nothing +0.0.
+    # The sum turns -0.0 into +0.0.
     return f"{round(float(np.median(values)), 1) + 0.0:+.1f}"
 
 
-def _shown(value: Any) -> str:
-    """Return a field's value for people; of recordings, how many, and what tells them from others."""
+def _format_value(value: Any) -> str:
+    """Format the value of a field; recordings by number and digests."""
     if isinstance(value, list | tuple) and value and isinstance(value[0], dict) and "audio_sha256" in value[0]:
         digests = ", ".join(f"#{str(item['audio_sha256'])[:4]}" for item in value)
         return f"{len(value)} recording{'s' * (len(value) > 1)} ({digests})"
@@ -145,41 +145,41 @@ def _shown(value: Any) -> str:
 
 
 def _tables(comparison: Comparison) -> list[dict[str, Any]]:
-    """Return what differs between the requests, and measurements: a title, heads, and rows of text."""
-    differing = comparison.differences().map(_shown)
+    """Return tables of request differences and measurements: a title, heads, and rows of text."""
+    differing = comparison.differences().map(_format_value)
     requests = [[short_name(field), *row] for field, *row in differing.itertuples()]
     measured, units = comparison.metrics(*_MEASURED), {name: METRICS[name].unit for name in _MEASURED}
     measurements = [
         [metric_label(name, unit), *(format_figure(value, unit) for value in measured[name])]
         for name, unit in units.items()
     ]
-    heads, same = ["", *comparison.names], "Their requests do not differ."
+    heads, same = ["", *comparison.names], "The requests are identical."
     return [
-        {"title": "What differs in the requests", "heads": heads, "rows": requests, "empty": same},
+        {"title": "Request differences", "heads": heads, "rows": requests, "empty": same},
         {"title": "Measurements", "heads": heads, "rows": measurements, "empty": ""},
     ]
 
 
 def _gains(comparison: Comparison) -> tuple[dict[str, float], str | None]:
-    """Return decibels by name, none of a clip without a loudness, and the LUFS of the others; None where no clip has one."""
+    """Return gains in dB by name, for clips of defined loudness, and the target in LUFS; None if there is no such clip."""
     matched = comparison.matched
     gains = {name: round(gain, 2) for name, gain in matched.gains.items()}
     return gains, f"{round(matched.lufs, 1):g}" if gains else None
 
 
 def _spectrogram(clip: Clip) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Return mel levels as bytes, (bands, columns), low bands first: 255 is the loudest or -60 dB, 0 is 80 dB below it."""
-    hop = max(0.005, clip.duration / _MOST_COLUMNS)
+    """Return mel levels, uint8 of shape (bands, columns), low bands first: 255 is the maximum, 0 is 80 dB below."""
+    hop = max(0.005, clip.duration / _MAX_COLUMNS)
     db = mel(clip, bands=_BANDS, hop_s=hop).db
-    # Of silence, and of what is nearly that, no part is bright.
+    # The lower bound of the maximum keeps silence dark.
     scaled = 255.0 * (1.0 + (db - max(db.max(), _QUIET_DB)) / _RANGE_DB)
     return np.ascontiguousarray(np.clip(scaled, 0.0, 255.0).astype(np.uint8))
 
 
 def comparison_bundle(comparison: Comparison) -> dict[str, str]:
-    """Return the static outputs of a comparison: players one below the other, contours on one axis, tables, text.
+    """Return the static outputs of a comparison: players, contours, tables and text.
 
-    Where scripts may run, a player that is started while another one plays takes over at the same word.
+    Where scripts may run, a player started while another plays takes over at the same word.
     """
     text = repr(comparison)
     picture = _contours(comparison)
@@ -197,12 +197,12 @@ def comparison_bundle(comparison: Comparison) -> dict[str, str]:
         player = audio_element(audio, "height:32px;width:320px", data_knots=knots, onplay=_SWITCH)
         rows.append((name, TableCell(player), f"{level}; {note}"))
     tables = "".join(
-        table(each["heads"], each["rows"], caption=each["title"]) or f"<p>{escape(each['empty'])}</p>"
-        for each in _tables(comparison)
+        table(content["heads"], content["rows"], caption=content["title"]) or f"<p>{escape(content['empty'])}</p>"
+        for content in _tables(comparison)
     )
     html = small_print(
         f"{table((), rows, row_heads=True)}"
-        f'<img alt="F0 and energy, and how far they are above the first clip\'s. {escape(text)}" '
+        f'<img alt="F0 and level, and their differences from the first clip. {escape(text)}" '
         f'style="max-width:640px;width:100%" src="data:image/png;base64,{picture}">{tables}'
     )
     return {"text/html": html, "image/png": picture, "text/plain": text}
@@ -216,11 +216,11 @@ def _contours(comparison: Comparison) -> str:
     plot_clips(*comparison.clips.values(), kind=("f0", "energy"), axes=axes[:2], labels=list(comparison.names))
     for number, contour in enumerate(comparison.contours.values(), start=1):
         for ax, values in zip(axes[2:], (contour.f0, contour.energy), strict=True):
-            ax.plot(contour.times, values, color=COLOURS[number % len(COLOURS)], linewidth=1.0)
+            ax.plot(contour.times, values, color=COLORS[number % len(COLORS)], linewidth=1.0)
     for ax, label in zip(axes[2:], ("F0, semitones", "level, dB"), strict=True):
         ax.axhline(0.0, color=INK, linewidth=0.6)
         ax.set_ylabel(f"{label}\nabove {comparison.names[0]}", parse_math=False)
     axes[1].set_xlabel("")
-    axes[3].set_xlabel("time (s), of the first clip where it is a difference")
+    axes[3].set_xlabel("time (s); of the first clip for differences")
     use_ink(*axes, label_size=LABEL_SIZE)
     return png(drawn)

@@ -1,6 +1,6 @@
-"""Controls: the shell of a panel that speaks: text, voice and Speak above, a control for every field of a call below.
+"""Controls: the form of a synthesis panel: text, voice and Speak, and a control for every field of a call.
 
-What a field is called, its bounds and its line of help come from the schema. The page shows it with static/controls.js.
+Labels, bounds and help texts come from the schema; static/controls.js renders them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from voicelab.session import Session
 from voicelab.views.panel import inlined, styled
 
 MAIN: Final = ("latency", "temperature", "top_p", "seed")
-"""What a compact panel shows at first, beside text and voice."""
+"""Fields that a compact panel shows unfolded, besides text and voice."""
 FIELDS: Final = (
     "temperature",
     "top_p",
@@ -39,59 +39,59 @@ FIELDS: Final = (
     "normalize",
     "condition_on_previous_chunks",
 )
-"""Fields with a control of their own, in order."""
+"""Fields with a control, in order."""
 _STEPS: Final = 1000
-_MOST: Final = 2**31 - 1
-_SHOWN: Final = 8
-"""So many of them a large panel shows at first."""
+_MAX_NUMBER: Final = 2**31 - 1
+_FRONT_FIELDS: Final = 8
+"""Number of fields that a large panel shows unfolded."""
 
-# Where the name of a field does not say it all to a reader.
+# Labels of fields whose names are not clear enough.
 _LABELS: Final = {
     "reference_id": "Voice",
     "top_p": "Top-p",
     "prosody.volume": "Volume, dB",
     "chunk_length": "Segment length, characters",
-    "min_chunk_length": "Shortest segment, characters",
-    "max_new_tokens": "Most tokens per segment",
-    "normalize": "Write out numbers",
-    "condition_on_previous_chunks": "Continue from audio before",
+    "min_chunk_length": "Minimum segment length, characters",
+    "max_new_tokens": "Maximum tokens per segment",
+    "normalize": "Normalize text",
+    "condition_on_previous_chunks": "Condition on previous segments",
     "sample_rate": "Sample rate, Hz",
     "mp3_bitrate": "MP3 bitrate, kbit/s",
     "opus_bitrate": "Opus bitrate, kbit/s",
 }
-# What stands beside a request, which the schema does not describe.
-_BESIDE: Final = {
+# Descriptions of axes and call options outside the request schema.
+_DESCRIPTIONS: Final = {
     "model": "The synthesis model: s1, s2-pro.",
-    "seed": "A whole number; the same seed repeats the same speech where the backend can.",
-    "backend": "Names of the labs that the sweep was given.",
+    "seed": "An integer; the same seed reproduces the same speech if the backend supports seeds.",
+    "backend": "Names of the labs passed to the sweep.",
 }
 
 
 def field_label(name: str) -> str:
-    """Return what a person calls a field, with its unit."""
+    """Return the label of a field, with its unit."""
     return _LABELS.get(name) or name.rpartition(".")[2].replace("_", " ").capitalize()
 
 
 def field_help(name: str) -> str:
-    """Return a field's tooltip: its name in code, and what the schema says of it."""
+    """Return the tooltip of a field: its name in code and its description."""
     name = field_name(name)
     return f"{short_name(name)}: {_description(name)}"
 
 
 def _description(name: str) -> str:
-    own = f"A parameter of the backend's own, or what {{{name}}} in the text is filled with."
-    return _BESIDE.get(name) or (str(_schema_field(name).description) if is_field(name) else own)
+    custom = f"A knob of the backend, or the values of {{{name}}} in the text."
+    return _DESCRIPTIONS.get(name) or (str(_schema_field(name).description) if is_field(name) else custom)
 
 
 def _schema_field(name: str) -> FieldInfo:
-    place, _, part = name.rpartition(".")
-    return (ProsodyControl if place == "prosody" else TTSRequest).model_fields[part]
+    group, _, field = name.rpartition(".")
+    return (ProsodyControl if group == "prosody" else TTSRequest).model_fields[field]
 
 
 def voice_choices(capabilities: Capabilities, chosen: str | None = None) -> list[tuple[str, str]]:
-    """Return (label, id) of every voice to choose from: the default speaker, whose id is "", then the presets.
+    """Return (label, id) of all selectable voices: the default speaker, whose id is "", then the presets.
 
-    ``chosen`` is added when it is none of them, so that a stored voice stays selectable.
+    ``chosen`` is appended if it is not a preset, so that a stored voice remains selectable.
     """
     presets = [
         (f"{voice.title} ({voice.description})" if voice.description else voice.title, voice.id)
@@ -103,7 +103,7 @@ def voice_choices(capabilities: Capabilities, chosen: str | None = None) -> list
 
 
 class CallCode(anywidget.AnyWidget):
-    """The foot of a panel: the Python that does what the panel does, with a button that copies it."""
+    """The equivalent Python code of a panel, with a button to copy it."""
 
     _esm = inlined("code.js")
     _css = styled("controls.css")
@@ -112,12 +112,11 @@ class CallCode(anywidget.AnyWidget):
 
 
 class Controls(anywidget.AnyWidget):
-    """The text, the voice and a control for every field, begun with what a lab's calls start from.
+    """Text, voice and a control for every field, initialized with the defaults of a lab.
 
-    ``values`` are what they say, by the names of the fields; the seed is text, and None for the voice is "". While
-    ``held`` the seed stays the same, so that what differs between two takes is the field that was changed; otherwise
-    each take has a new one. ``changed`` is called when the user lets go of a control, ``pressed`` with "speak",
-    "cancel" or "draw" (a new seed is wanted).
+    ``values`` maps field names to values; the seed is text, and "" is the default voice. While ``held`` the seed is
+    constant, so that takes differ by the changed field only; otherwise each take draws a new seed. ``changed`` is
+    called after a change of a control, ``pressed`` with "speak", "cancel" or "draw" (draw a new seed).
     """
 
     _esm = inlined("controls.js")
@@ -126,17 +125,17 @@ class Controls(anywidget.AnyWidget):
     values = traitlets.Dict().tag(sync=True)
     fields: traitlets.List[dict[str, Any]] = traitlets.List().tag(sync=True)
     problems = traitlets.Dict().tag(sync=True)
-    """What is wrong, in sentences, by the name of the field; "" for what belongs to none."""
+    """Error messages by field name; "" for general errors."""
     notes: traitlets.List[str] = traitlets.List().tag(sync=True)
     status = traitlets.Unicode("").tag(sync=True)
-    """How far the last take is, in words."""
+    """Status of the latest take, as text."""
     share = traitlets.Float(0.0).tag(sync=True)
-    """How far it is, from 0 to 1."""
+    """Progress from 0 to 1."""
     tone = traitlets.Unicode("").tag(sync=True)
-    """How it went: "info", "success", "warning" or "danger"."""
+    """Style of the status: "info", "success", "warning" or "danger"."""
     busy = traitlets.Bool(False).tag(sync=True)
     ready = traitlets.Bool(True).tag(sync=True)
-    """Whether Speak can be pressed."""
+    """Whether Speak is enabled."""
     held = traitlets.Bool(True).tag(sync=True)
     speak_on_change = traitlets.Bool(True).tag(sync=True)
 
@@ -146,25 +145,30 @@ class Controls(anywidget.AnyWidget):
         self._lab = lab
         self.base = check_call(lab.call(text), lab.capabilities)
         self._seeded = lab.capabilities.seed in {"exact", "best-effort"}
-        first = self.base
-        # Whoever turns knobs wants to hear at once, unless the lab was told otherwise.
+        initial = self.base
+        # Low latency suits interactive use, unless the lab sets a latency.
         support = lab.capabilities.support("latency") or FieldSupport("latency")
         if "latency" not in lab.defaults and not (support.ignored or support.problem("low")):
-            first = first.replace(latency="low")
-        front = MAIN if compact else FIELDS[:_SHOWN]
-        voice: dict[str, Any] = {"name": "reference_id", "kind": "voice", **_named("reference_id"), "default": ""}
-        voice["options"] = voice_choices(lab.capabilities, first.request.reference_id)
+            initial = initial.replace(latency="low")
+        front = MAIN if compact else FIELDS[:_FRONT_FIELDS]
+        voice: dict[str, Any] = {
+            "name": "reference_id",
+            "kind": "voice",
+            **_description_fields("reference_id"),
+            "default": "",
+        }
+        voice["options"] = voice_choices(lab.capabilities, initial.request.reference_id)
         super().__init__(
             fields=[
                 _off(voice, lab.capabilities.ignored("reference_id")),
                 *(_field(name, lab.capabilities, front=name in front) for name in FIELDS),
                 *map(_knob, lab.capabilities.knobs),
             ],
-            values=self._values(first),
+            values=self._values(initial),
             speak_on_change=not compact,
         )
         self._changed, self._pressed, self._quiet = changed, pressed, False
-        if self._seeded and first.seed is None:
+        if self._seeded and initial.seed is None:
             self.draw_seed()
         self.observe(self._released, names="values")
         self.on_msg(self._on_message)
@@ -174,30 +178,30 @@ class Controls(anywidget.AnyWidget):
 
     @property
     def text(self) -> str:
-        """What is to be said."""
+        """The request text."""
         return str(self.values["text"])
 
     def set(self, **values: Any) -> None:
-        """Turn controls by hand, as a user does; ``speed``, ``volume`` and ``voice`` are called as in ``lab.speak``."""
+        """Change controls as a user does; names are those of ``lab.speak``, such as ``speed``, ``volume`` and ``voice``."""
         self.values = {**self.values, **{field_name(name): value for name, value in values.items()}}
 
     def put(self, call: Call) -> None:
-        """Turn the controls to what makes ``call``, without a call of ``changed``."""
+        """Set the controls to the values of a call, without calling ``changed``."""
         self._silently(self._values(call))
 
     def draw_seed(self) -> None:
-        """Draw a new seed, without a call of ``changed``."""
+        """Draw a new seed, without calling ``changed``."""
         if self._seeded:
             self._silently({**self.values, "seed": str(secrets.randbelow(2**32))})
 
     def offer_voices(self, voices: Sequence[tuple[str, str]], chosen: str) -> None:
-        """Offer other voices, (label, id), and choose one."""
+        """Replace the selectable voices, (label, id), and select one."""
         self.fields = [{**self.fields[0], "options": list(voices)}, *self.fields[1:]]
         if self.values["reference_id"] != chosen:
             self.set(reference_id=chosen)
 
     def call(self) -> Call:
-        """Return the call that the controls say. Raises RequestInvalid, which names the field."""
+        """Return the call of the current values. Raises RequestInvalid, which names the field."""
         settings = {field["name"]: self.values[field["name"]] for field in self.fields}
         knobs = {knob.name: knob.default for knob in self._lab.capabilities.knobs}
         base = {**knobs, **self.base.settings}
@@ -208,23 +212,23 @@ class Controls(anywidget.AnyWidget):
         return check_call(call, self._lab.capabilities)
 
     def code(self, call: Call) -> str:
-        """Return the Python that makes a call of the lab: the same samples, where the backend's seeds are exact."""
+        """Return Python code for a call; it gives the same samples if the backend's seeds are exact."""
         return call.code(self.base)
 
-    def show(self, **given: str | float | bool) -> None:
-        """Show how far the last take is: ``status``, ``share``, ``tone`` and ``busy``, those that are given."""
+    def show(self, **traits: str | float | bool) -> None:
+        """Update the progress of the latest take: any of ``status``, ``share``, ``tone`` and ``busy``."""
         with self.hold_sync():
-            for name, value in given.items():
+            for name, value in traits.items():
                 self.set_trait(name, value)
 
     def show_error(self, error: Exception | None) -> None:
-        """Say what is wrong, at its field; None takes away what was said."""
+        """Show an error at its field; None clears it."""
         problems = {} if error is None else {"": str(error)}
         if isinstance(error, RequestInvalid):
-            there = {"text", *(field["name"] for field in self.fields)}
-            named = [(field_name(item.field), item.msg) for item in error.errors]
-            problems = {name if name in there else "": msg for name, msg in named}
-        with self.hold_sync():  # a page that has the one has the other
+            names = {"text", *(field["name"] for field in self.fields)}
+            messages = [(field_name(item.field), item.msg) for item in error.errors]
+            problems = {name if name in names else "": message for name, message in messages}
+        with self.hold_sync():  # in one message
             self.problems, self.ready = problems, not isinstance(error, RequestInvalid)
 
     def _values(self, call: Call) -> dict[str, Any]:
@@ -249,35 +253,35 @@ class Controls(anywidget.AnyWidget):
             self._pressed(message["kind"])
 
 
-def _named(name: str) -> dict[str, str]:
+def _description_fields(name: str) -> dict[str, str]:
     return {"label": field_label(name), "title": short_name(name), "help": _description(name)}
 
 
 def seed_reason(capabilities: Iterable[Capabilities]) -> str:
-    """Return why a seed does nothing in any of these backends; "" where it acts in one."""
-    kinds = {one.seed for one in capabilities}
+    """Return the reason why none of these backends uses a seed; "" if one does."""
+    kinds = {backend.seed for backend in capabilities}
     if kinds & {"exact", "best-effort"}:
         return ""
-    return "whether it takes a seed is not known" if "unknown" in kinds else "no seed is taken"
+    return "seed support is unknown" if "unknown" in kinds else "seeds are not supported"
 
 
 def _off(about: dict[str, Any], reason: str) -> dict[str, Any]:
-    """Return a control that is off, its help saying why; as it is where there is no reason."""
-    return {**about, "disabled": True, "help": f"It does nothing here: {reason}."} if reason else about
+    """Disable a control, with the reason as its help; unchanged if ``reason`` is ""."""
+    return {**about, "disabled": True, "help": f"No effect: {reason}."} if reason else about
 
 
 def _field(name: str, capabilities: Capabilities, *, front: bool) -> dict[str, Any]:
-    """Return what the page needs to show a field: choices, a switch, a slider between its bounds, or a number.
+    """Return the description of a field's control for the page, restricted to values that the backend supports.
 
-    What the backend declares narrows it; a field that does nothing there is off, and its help says why.
+    Fields that the backend ignores are disabled, with the reason as help.
     """
-    common = {"name": name, "front": front, **_named(name)}
+    common = {"name": name, "front": front, **_description_fields(name)}
     if name == "seed":
         return _off({**common, "kind": "seed", "default": ""}, seed_reason([capabilities]))
     if name == "model":
         models = list(capabilities.models)
-        only = "there is one model only" if len(models) == 1 else "all its models are one set of weights"
-        reason = only if len(models) == 1 or capabilities.one_model else ""
+        reason = "all models share the same weights" if capabilities.one_model else ""
+        reason = "there is only one model" if len(models) == 1 else reason
         return _off({**common, "kind": "choice", "options": models, "default": capabilities.default_model}, reason)
     support = capabilities.support(name) or FieldSupport(name)
     common = _off(common, support.ignored)
@@ -288,17 +292,17 @@ def _field(name: str, capabilities: Capabilities, *, front: bool) -> dict[str, A
         next((getattr(item, end) for item in field.metadata if hasattr(item, end)), None) for end in ("ge", "le")
     )
     if name == "repetition_penalty":
-        # From a tenth to the schema's hundred, with 1 in reach of a hand.
+        # On a logarithmic scale, from 0.1.
         return {**common, "kind": "slider", "min": low or 0.1, "max": high, "step": 0.01, "log": True}
     step = 1 if name == "prosody.volume" or not isinstance(field.default, float) else 0.05
     return {**common, **_kind(field.default, choices, low, high, step)}
 
 
 def _knob(knob: Knob) -> dict[str, Any]:
-    """Return what the page needs to show an own parameter of the backend."""
+    """Return the description of a knob's control for the page."""
     label = knob.name.replace("_", " ").capitalize()
     common = {"name": knob.name, "front": True, "label": label, "title": knob.name, "default": knob.default}
-    low, high = knob.bounds or (-_MOST, _MOST)
+    low, high = knob.bounds or (-_MAX_NUMBER, _MAX_NUMBER)
     step = 1 if knob.type == "int" else max(10.0 ** math.floor(math.log10((high - low) / 20)), 0.01)
     return {**common, "help": knob.description, **_kind(knob.default, knob.choices, low, high, step)}
 
@@ -306,11 +310,11 @@ def _knob(knob: Knob) -> dict[str, Any]:
 def _kind(
     default: object, choices: Sequence[object], low: float | None, high: float | None, step: float
 ) -> dict[str, Any]:
-    """Return a switch, a choice, a word, a slider where both ends are near enough for a hand, or a box for a number."""
+    """Return the kind of control: switch, choice, text, slider if it has at most 1,000 steps, or number."""
     if isinstance(default, bool):
         return {"kind": "switch"}
     if isinstance(default, str):
         return {"kind": "choice", "options": list(choices)} if choices else {"kind": "word"}
     near = high is not None and low is not None and (high - low) / step <= _STEPS
-    ends = {"min": -_MOST if low is None else low, "max": _MOST if high is None else high}
+    ends = {"min": -_MAX_NUMBER if low is None else low, "max": _MAX_NUMBER if high is None else high}
     return {"kind": "slider" if near else "number", **ends, "step": step}

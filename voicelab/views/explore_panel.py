@@ -1,4 +1,4 @@
-"""ExplorePanel: type a text, turn the knobs, hear what they do while it is being made; takes stay to be compared."""
+"""ExplorePanel: interactive synthesis with a control for every parameter, streamed playback, and takes to compare."""
 
 from __future__ import annotations
 
@@ -25,63 +25,63 @@ from voicelab.views.player import Player
 from voicelab.views.takes import TakesView
 
 TEXT: Final = "The birch canoe slid on the smooth planks."
-"""What a panel says at first."""
+"""Initial text of a panel."""
 
-_MOST: Final = 500
+_MAX_TAKES: Final = 500
 _SETTLE_S: Final = 0.1
-# The bar moves twice a second: with the sound, which takes 13 messages, a page gets fewer than 20 a second.
+# Two updates a second: with 13 messages for audio, a page gets fewer than 20 a second.
 _BAR_S: Final = 0.5
 
 
 class ExplorePanel(SavedOutput, Panel):
-    """A control for every field of a call; Speak, or a change of one, says the text again in place of what sounds.
+    """A panel with a control for every field of a call; Speak, or a change of a control, synthesizes the text.
 
-    ``code`` is the call that makes what the knobs say, ``clip`` the last take in full, ``takes`` the view of all of
-    them, to be heard, pinned and compared. The ``compact`` form shows the main knobs first, speaks when Speak is
-    pressed, and keeps only the last take: its ``takes`` is None. The work runs in threads; ``close()`` stops it and
-    takes the panel off the page. The notebook keeps the last take, and the call that makes it.
+    A new take replaces one in progress. ``code`` is the Python call of the current values, ``clip`` the latest complete
+    take, ``takes`` the grid of all takes. The ``compact`` form unfolds the main fields only, synthesizes when Speak is
+    pressed, and has no grid (``takes`` is None). Work runs in threads; ``close()`` stops it and removes the panel. The
+    saved notebook contains the latest take and its call.
     """
 
-    about = "a panel to type a text, turn the knobs of a voice and hear what each of them does"
+    about = "a panel to synthesize a text with any parameters and to compare the takes"
 
     def __init__(self, lab: Session, text: str = TEXT, *, compact: bool = False) -> None:
         self._lab = lab
         self.lock = threading.RLock()
-        self._take: _Take | None = None
+        self._take: _TakeTask | None = None
         self.newest = 0
-        self._first_text = text
+        self._initial_text = text
         self.clip: Clip | None = None
         self._clip_code = ""
         self._debouncer = Debouncer(self._begin, _SETTLE_S)
         self.controls = Controls(lab, text, compact=compact, changed=self._released, pressed=self._pressed)
-        self.player = Player(label="The last take", name="take")
+        self.player = Player(label="Latest take", name="take")
         self.foot = CallCode()
         self.takes = None if compact else TakesView(axes=("text", "reference_id", *FIELDS), gone=self.cancel)
-        several = []
+        takes: list[TakesView] = []
         if self.takes is not None:
-            self.takes.tools.children = (button("Back to the selected take", self.recall, "recall"),)
-            several.append(self.takes)
-        super().__init__("panel" if compact else "explore", [self.controls, self.player, self.foot, *several])
+            self.takes.tools.children = (button("Restore settings of the selected take", self.recall, "recall"),)
+            takes.append(self.takes)
+        super().__init__("panel" if compact else "explore", [self.controls, self.player, self.foot, *takes])
         self.at_close(self._debouncer.close, self.cancel)
         self.check()
 
     @property
     def code(self) -> str:
-        """The Python call that says the text with what the knobs say. Raises RequestInvalid while something is wrong."""
+        """The Python call of the current values. Raises RequestInvalid if a value is invalid."""
         return self.controls.code(self.controls.call())
 
     @property
     def status(self) -> str:
-        """How far the last take is, in words."""
+        """Status of the latest take, as text."""
         return str(self.controls.status)
 
     def speak(self) -> None:
-        """Do what the Speak button does: speak with what the knobs say, in place of what is being spoken."""
+        """Synthesize with the current values, as the Speak button does; a take in progress is cancelled."""
         self._debouncer.cancel()
         self._begin(lambda: True)
 
     def cancel(self) -> None:
-        """Do what the Cancel button does."""
+        """Cancel the take in progress, as the Cancel button does."""
         self._debouncer.cancel()
         with self.lock:
             take = self._take
@@ -89,21 +89,21 @@ class ExplorePanel(SavedOutput, Panel):
             take.cancel()
 
     def recall(self) -> None:
-        """Turn the knobs back to what the selected take was made with, without speaking."""
+        """Restore the settings of the selected take, without synthesizing."""
         for row in self.takes.selected[:1] if self.takes is not None else ():
             if (take := row.clip().take) is not None:
                 self.controls.put(take.call)
                 self.check()
 
     def wait(self, timeout: float = 30.0) -> bool:
-        """Wait until what was asked for is spoken; returns whether it is."""
+        """Wait until the requested take has ended; return whether it has."""
         if not self._debouncer.settled(timeout):
             return False
         take = self._take
         return take is None or take.wait(timeout)
 
     def check(self) -> Call | None:
-        """Check the knobs and write the call; returns it, None where something is wrong."""
+        """Validate the values and update the code; return the call, None if a value is invalid."""
         try:
             call = self.controls.call()
         except RequestInvalid as error:
@@ -125,28 +125,28 @@ class ExplorePanel(SavedOutput, Panel):
         if self.check() is not None and self.controls.speak_on_change:
             self._debouncer.ask()
 
-    def _begin(self, wanted: Callable[[], bool]) -> None:
-        """Begin a take in place of the one before, with a new seed unless it is held; in a thread after a knob's release."""
-        if not wanted():
+    def _begin(self, current: Callable[[], bool]) -> None:
+        """Start a take and cancel the previous; draw a new seed unless it is held."""
+        if not current():
             return
         if not self.controls.held:
             self.controls.draw_seed()
         if (call := self.check()) is None:
             return
         with self.lock:
-            before, self.newest = self._take, self.newest + 1
-            # Begun under the lock, so that ``cancel`` finds it.
-            self._take = _Take(self, self._lab.backend, self.newest, call).start()
-            if before is not None:
-                before.cancel()
+            previous, self.newest = self._take, self.newest + 1
+            # Under the lock, so that ``cancel`` finds it.
+            self._take = _TakeTask(self, self._lab.backend, self.newest, call).start()
+            if previous is not None:
+                previous.cancel()
 
-    def keep(self, take: _Take, clip: Clip) -> None:
-        """Put a finished take among the others."""
+    def keep(self, take: _TakeTask, clip: Clip) -> None:
+        """Add a finished take to the grid."""
         if self.takes is None:
             return
         text = take.call.request.text
-        labels = {"take": str(take.number)} | ({"text": text} if text != self._first_text else {})
-        # Told apart by what was turned, and the seed always; latency is the panel's own choice, and hardly heard.
+        labels = {"take": str(take.number)} | ({"text": text} if text != self._initial_text else {})
+        # Labels are the changed settings and the seed; the panel itself sets latency.
         settings, base = take.call.settings, self.controls.base.settings
         labels |= {
             short_name(name): str(value)
@@ -158,37 +158,37 @@ class ExplorePanel(SavedOutput, Panel):
         grid = self.takes.grid
         grid.work.put([TakeCard(take.number, labels, values, "done", notes=clip.notes, fetch=lambda: clip, code=code)])
         with self.lock:
-            if len(rows := grid.work.rows) > _MOST:
-                # The oldest that is not pinned makes room.
+            if len(rows := grid.work.rows) > _MAX_TAKES:
+                # Drop the oldest that is not pinned.
                 grid.work.drop([next((row.id for row in rows if row.id not in grid.pinned), take.number)])
 
-    def show_finished(self, take: _Take, clip: Clip) -> None:
-        """Show the last take, and leave it in the notebook."""
+    def show_finished(self, take: _TakeTask, clip: Clip) -> None:
+        """Show the latest take and its notes, and update the saved output."""
         self.clip, self._clip_code = clip, self.controls.code(take.call)
         self.controls.notes = list(clip.notes)
         self.update_saved_output()
 
     def _display_(self) -> Any:
-        """Return what marimo shows, which has no boxes of ipywidgets: the anywidgets in it, one below the other."""
+        """Return a view for marimo, which supports anywidgets but not ipywidgets' boxes."""
         import marimo
 
-        parts = [self.controls, self.player, self.foot, *([self.takes.grid] if self.takes is not None else [])]
-        return marimo.vstack([marimo.ui.anywidget(part) for part in parts])
+        widgets = [self.controls, self.player, self.foot, *([self.takes.grid] if self.takes is not None else [])]
+        return marimo.vstack([marimo.ui.anywidget(widget) for widget in widgets])
 
     def __repr__(self) -> str:
         capabilities = self._lab.capabilities
         return f"ExplorePanel({capabilities.name} on {capabilities.device}, {len(capabilities.voices)} voices)"
 
     def saved_output(self) -> Mapping[str, str]:
-        """Return the last take, below the call that makes it."""
+        """Return the latest take, below its call."""
         if self.clip is None:
             return {}
         output = clip_bundle(self.clip)
         return {**output, "text/html": f"<pre>{escape(self._clip_code)}</pre>{output['text/html']}"}
 
 
-class _Take(SpeechTask):
-    """One take on its way; only the panel's newest shows itself."""
+class _TakeTask(SpeechTask):
+    """The synthesis of a take; only the newest of a panel is displayed."""
 
     def __init__(self, panel: ExplorePanel, backend: Backend, number: int, call: Call) -> None:
         super().__init__(lambda: backend.synthesize(call))
@@ -205,7 +205,7 @@ class _Take(SpeechTask):
 
     @property
     def newest(self) -> bool:
-        """Whether no other take has begun since."""
+        """Whether no later take has begun."""
         return self._panel.newest == self.number
 
     def began(self, rate: int) -> None:
@@ -220,14 +220,14 @@ class _Take(SpeechTask):
                 return
             self._panel.player.feed(samples, arrivals)
             self._seconds = self._panel.player.duration
-            now = time.monotonic()
-            if now - self._moved >= _BAR_S:
-                self._moved = now
-                # How long a text takes is known only at its end: the bar never says that it is over before.
+            moment = time.monotonic()
+            if moment - self._moved >= _BAR_S:
+                self._moved = moment
+                # The expected duration is an estimate, so the bar stays below 100 % until the end.
                 self._panel.controls.show(share=min(self._seconds / self._expected_s, 0.95))
 
     def finished(self, clip: Clip) -> None:
-        # Kept, whether or not another has begun: it is whole.
+        # A complete take is added even if another has begun.
         self._panel.keep(self, clip)
         timing = clip.take.timing if clip.take else None
         details = f", first audio {timing.first_audio_s:.2f} s, RTF {timing.rtf(clip.duration):.2f}" if timing else ""
@@ -239,7 +239,7 @@ class _Take(SpeechTask):
                 Task(lambda: self._align(clip), name="words").start()
 
     def _align(self, clip: Clip) -> None:
-        """Show the words of a backend that says no word times, where they can be found."""
+        """Show word times by forced alignment for a backend that sends none."""
         words = with_words(clip).words
         with self._panel.lock:
             if words and self.newest:
@@ -247,7 +247,7 @@ class _Take(SpeechTask):
 
     def failed(self, error: Exception) -> None:
         if not self.newest:
-            return  # it was broken off for the next one
+            return  # cancelled in favor of the next take
         if isinstance(error, Cancelled):
             self._over(f"cancelled after {self._seconds:.1f} s", "warning")
         else:

@@ -1,4 +1,4 @@
-"""A listening test inside a notebook, whose votes go into its Ballot as they are given; as a page; as a folder of files."""
+"""Listening tests as a notebook widget, as a served page, and as a static site."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from voicelab.views.panel import STATIC, SavedOutput, inlined, styled
 
 
 class ListeningWidget(SavedOutput, anywidget.AnyWidget):
-    """The test of ``ballot`` for the reader of the notebook; several listeners one after another.
+    """A listening test in a notebook, for listeners one after another; answers are saved in the Ballot.
 
-    Keys: 1 to 9 or the letters choose a sound, space plays and pauses, L loops, Enter goes on.
+    Keys: 1 to 9 or the letters select a stimulus, space plays and pauses, L loops, Enter submits.
     """
 
-    about = "a listening test, whose votes are in its file"
+    about = "a listening test; answers are in its file"
     _esm = inlined("listening.js")
     _css = styled("listening.css")
 
@@ -43,8 +43,8 @@ class ListeningWidget(SavedOutput, anywidget.AnyWidget):
         except VoicelabError as error:
             self.send({"number": number, "error": str(error)})
             return
-        heard = isinstance(value, bytes)
-        self.send({"number": number, "value": None if heard else value}, [value] if heard else None)
+        binary = isinstance(value, bytes)
+        self.send({"number": number, "value": None if binary else value}, [value] if binary else None)
 
     def __repr__(self) -> str:
         test = self.ballot.test
@@ -52,31 +52,31 @@ class ListeningWidget(SavedOutput, anywidget.AnyWidget):
 
 
 def listen(ballot: Ballot) -> ListeningWidget:
-    """Return the test of ``ballot`` for the reader of the notebook; show it as a cell's last value."""
+    """Return the test of a Ballot as a widget, to be displayed in a notebook."""
     return ListeningWidget(ballot)
 
 
 def listening_page(
     ballot: Ballot, study: Study | None = None, *, host: str = LOOPBACK, port: int = 0
 ) -> AbstractContextManager[str]:
-    """Serve the test, or a study of it, as a page for the length of a ``with`` block, which gets its address.
+    """Serve the test, or a study of it, as a web page during a ``with`` block; the context is its URL.
 
-    Several listeners may come at once, each in their own browser. ``host`` "0.0.0.0" lets other machines of the
-    network come too. Raises RequestInvalid when the address cannot be used.
+    Listeners may take part in parallel. ``host`` "0.0.0.0" accepts connections from the network. Raises RequestInvalid if
+    the address cannot be bound.
     """
     return serving(ballot, STATIC, study, host=host, port=port)
 
 
 def export_study(study: Study, folder: Path, to: str) -> Path:
-    """Write a study as files for any web host: what its ``export`` opens. Raises StoreError."""
+    """Write a study as a static site for any web host. Raises StoreError."""
     blind, sounds = BlindTest(study.test), dict[str, bytes]()
 
     def by_content(trial: dict[str, Any]) -> dict[str, Any]:
-        """Name the sounds of a trial by what they are, blindly, so that listeners share files."""
-        letters = [{**one, "sound": named(one["sound"])} for one in trial["letters"]]
-        return {**trial, "letters": letters, "reference": trial["reference"] and named(trial["reference"])}
+        """Rename the sounds of a trial by blind stimulus ids, so that listeners share files."""
+        letters = [{**letter, "sound": stimulus_id(letter["sound"])} for letter in trial["letters"]]
+        return {**trial, "letters": letters, "reference": trial["reference"] and stimulus_id(trial["reference"])}
 
-    def named(id: str) -> str:
+    def stimulus_id(id: str) -> str:
         stimulus = blind.stimulus(id)
         if stimulus.id not in sounds:
             sounds[stimulus.id] = blind.wav(stimulus, stimulus.id)
@@ -91,14 +91,19 @@ def export_study(study: Study, folder: Path, to: str) -> Path:
     for block in range(study.listeners):
         trials = [by_content(blind.shown(trial)) for trial in study.test.trials(block)]
         training = [by_content(trial) for trial in blind.training(block)]
-        content = {**shared, "volume": named(blind.volume(block)), "training": training, "trials": trials}
+        content = {**shared, "volume": stimulus_id(blind.volume(block)), "training": training, "trials": trials}
         files[f"blocks/{block}.json"] = json.dumps(content).encode()
     files |= {f"sounds/{name}.wav": data for name, data in sounds.items()}
     files |= {name: (STATIC / name).read_bytes() for name in FILES}
     files["index.html"] = PAGE.replace("LINE", "overFiles").replace("FILE", "listening-study.js").encode()
-    asked = {"steps": study.steps, "code": study.code, "return_to": study.return_to, "needed": RIGHT[study.headphones]}
-    asked["design"] = study.test.digest
-    page = {**asked, "test": {**blind.test(), "study": study.page(accept=True)}, "blocks": study.listeners, "to": to}
+    settings = {
+        "steps": study.steps,
+        "code": study.code,
+        "return_to": study.return_to,
+        "needed": RIGHT[study.headphones],
+    }
+    settings["design"] = study.test.digest
+    page = {**settings, "test": {**blind.test(), "study": study.page(accept=True)}, "blocks": study.listeners, "to": to}
     page["id"] = hashlib.sha256(json.dumps([page, sorted(sounds)]).encode()).hexdigest()[:16]
     files["study.json"] = json.dumps(page).encode()
     for name, data in files.items():

@@ -19,7 +19,7 @@ from voicelab.errors import ArgumentError, VoicelabError, shortened
 from voicelab.metrics import METRICS, Metric, listener_note, measure_rows
 from voicelab.metrics.measure import resolve
 from voicelab.runs.failures import error_message
-from voicelab.stats.effects import figure, p_value
+from voicelab.stats.effects import format_difference, format_p
 from voicelab.storage import check_writable, on_disk, open_atomic
 from voicelab.sweeps.run import estimate
 from voicelab.sweeps.sweep import Sweep
@@ -109,7 +109,7 @@ def _summary_bundle(takes: TakeTable) -> dict[str, str]:
     summary, rows = takes.summary(), []
     for name, row in summary.iterrows():
         largest = row.abs().max()
-        cells = (p_value(value) if column == "p" else figure(value, largest, ".4g") for column, value in row.items())
+        cells = (format_p(x) if column == "p" else format_difference(x, largest, ".4g") for column, x in row.items())
         rows.append((name, *cells))
     level = f"{takes.loudness_note}; differences from {takes.systems[0]} with their intervals"
     if "p" not in summary:

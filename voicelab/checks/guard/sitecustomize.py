@@ -1,7 +1,7 @@
-"""Refuse every socket that leaves this machine, in the kernel and in every Python that it starts.
+"""Refuse network connections beyond this machine, in the kernel and in all Python subprocesses.
 
-Python imports a module of this name when it starts and its folder is on PYTHONPATH. A program that is not Python
-is not held by it; those that heed a proxy (curl, git, pip, R, …) are sent to one that is not there.
+Python imports ``sitecustomize`` from PYTHONPATH at startup. Other programs are not covered; those that use a proxy
+(curl, git, pip, R, …) are given a closed port as proxy.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 _REFUSED = "notebooks are checked offline: no connection to {}"
-# Where voicelab.checks.check sends what heeds a proxy.
-_NOWHERE = ("127.0.0.1", 9)
+# The closed proxy of voicelab.checks.check.
+_CLOSED_PROXY = ("127.0.0.1", 9)
 
 
 def is_local(host: object) -> bool:
-    """Say whether a host, as the socket functions take it, is this machine's loopback."""
+    """Return True if a host argument of a socket function is loopback or unspecified."""
     if isinstance(host, (bytes, bytearray)):
         host = host.decode("ascii", "replace")
     if host is None or host in {"", "localhost"}:
@@ -32,15 +32,15 @@ def is_local(host: object) -> bool:
 
 
 def guard(event: str, args: tuple[object, ...]) -> None:
-    """Raise ConnectionRefusedError for a connection, a datagram or a look-up that is not local."""
+    """Raise ConnectionRefusedError for audit events of nonlocal connections, datagrams and look-ups."""
     if event == "socket.getaddrinfo":
         host = args[0]
     elif event in {"socket.connect", "socket.sendto", "socket.sendmsg"}:
         address = args[1]
         if not isinstance(address, tuple):
-            return  # a Unix socket, or a message over a connection that was let through
+            return  # a Unix socket, or a message over an open connection
         host = address[0]
-        if address[:2] == _NOWHERE and _NOWHERE[0] in os.environ.get("http_proxy", ""):
+        if address[:2] == _CLOSED_PROXY and _CLOSED_PROXY[0] in os.environ.get("http_proxy", ""):
             raise ConnectionRefusedError(_REFUSED.format("other machines"))
     else:
         return
@@ -49,11 +49,11 @@ def guard(event: str, args: tuple[object, ...]) -> None:
 
 
 class _NoVoice:
-    """Stands before the folders of modules, and refuses the embedded voice."""
+    """Import finder that refuses the embedded voice."""
 
     @staticmethod
     def find_spec(name: str, *_: object) -> None:
-        """Raise ImportError for the engine; leave everything else to those who look next."""
+        """Raise ImportError for the engine; return None (not found) for other modules."""
         if name == "voicelab.engine":
             message = (
                 "notebooks are checked with recordings only: use vl.connect(replay=…) instead of the embedded voice"
@@ -61,12 +61,12 @@ class _NoVoice:
             raise ImportError(message, name=name)
 
 
-# An audit hook also sees calls made from C, which a patched socket class would miss.
+# An audit hook also covers calls from C, unlike a patched socket class.
 sys.addaudithook(guard)
 if os.environ.get("NOTEBOOK_RECORDINGS_ONLY"):
     sys.meta_path.insert(0, _NoVoice)
 
-# Only one module of this name is found: the one that this one hides is run here.
+# This module shadows the environment's sitecustomize, so run that too.
 _here = Path(__file__).parent
 _hidden = PathFinder.find_spec("sitecustomize", [folder for folder in sys.path if folder and Path(folder) != _here])
 if _hidden is not None and _hidden.loader is not None:

@@ -1,0 +1,80 @@
+# Analyze the responses of a listening test with lme4, lmerTest and ordinal:  Rscript analysis.R [votes.csv]
+#
+# MOS, MUSHRA, CMOS: means of systems and differences of pairs by linear mixed models, value ~ 1 + (1 | listener) + (1 | item),
+# REML, Satterthwaite's degrees of freedom; MOS also by a cumulative link model. AB, ABX: exact binomial tests of all choices,
+# logistic mixed models (Laplace approximation). Choices, and ratings without residual variance: exact sign tests over listeners
+# and over items, the larger p. Means of listeners: Wilcoxon's test (a normal approximation if there are ties), items fixed.
+suppressMessages({library(lme4); library(lmerTest); library(ordinal)})
+arguments <- commandArgs(trailingOnly = TRUE)
+path <- if (length(arguments)) arguments[1] else "votes.csv"
+votes <- read.csv(path, colClasses = "character", na.strings = character(), check.names = FALSE)
+# Text that a spreadsheet would run as a formula has a quote before it.
+votes[] <- lapply(votes, function(column) sub("^'('*[=+@\t\r\n＝＋－＠-])", "\\1", column))
+votes <- votes[votes$counts == "True", ]
+if ("rating" %in% names(votes)) votes$rating <- as.numeric(votes$rating)
+kind <- votes$kind[1]
+results <- list()
+add <- function(figure, first, second, method, estimate = NA, low = NA, high = NA, error = NA, p = NA)
+  results[[length(results) + 1]] <<- data.frame(figure, first, second, estimate, low, high, error, p, method)
+
+sign_tests <- function(rows) max(sapply(rows[c("listener", "item")], function(group) {
+  means <- round(tapply(rows$value, group, mean), 9)
+  if (any(means != 0)) binom.test(sum(means > 0), sum(means != 0))$p.value else 1
+}))
+crossed <- function(rows) min(length(unique(rows$listener)), length(unique(rows$item))) > 1
+varies <- function(rows) crossed(rows) && diff(range(rows$value)) > 0 &&
+  sum(resid(lm(value ~ listener + item, rows))^2) > 1e-9 * sum((rows$value - mean(rows$value))^2)
+
+add_mean <- function(figure, rows, first, second = "") {
+  if (varies(rows)) {
+    fit <- suppressMessages(lmerTest::lmer(value ~ 1 + (1 | listener) + (1 | item), rows))
+    line <- as.list(coef(summary(fit))[1, ])
+    half <- qt(0.975, line$df) * line[["Std. Error"]]
+    add(figure, first, second, "mixed model", line$Estimate, line$Estimate - half, line$Estimate + half, line[["Std. Error"]],
+        if (second != "") line[["Pr(>|t|)"]] else NA)
+  } else if (second != "" && crossed(rows)) {
+    add(figure, first, second, "exact sign tests", mean(rows$value), p = sign_tests(rows))
+  } else add(figure, first, second, "mean alone", mean(rows$value))
+}
+
+differences <- function(one, two) {  # of choices 0.5 or -0.5
+  columns <- if (kind == "CMOS") c("system", "against") else c("chosen", "other")
+  if (kind %in% c("MOS", "MUSHRA")) {
+    cells <- aggregate(rating ~ listener + item + system, votes, mean)
+    rows <- merge(cells[cells$system == one, ], cells[cells$system == two, ], by = c("listener", "item"))
+    return(transform(rows, value = rating.x - rating.y))
+  }
+  rows <- votes[votes[[columns[1]]] %in% c(one, two) & votes[[columns[2]]] %in% c(one, two), ]
+  if (kind == "CMOS") rows$value <- ifelse(rows$system == one, rows$rating, -rows$rating)
+  else rows$value <- (if (kind == "ABX") rows$right == "True" else rows$chosen == one) - 0.5
+  rows
+}
+
+systems <- sort(unique(unlist(votes[intersect(names(votes), c("system", "against", "chosen", "other"))])), method = "radix")
+if (kind %in% c("MOS", "MUSHRA"))
+  for (system in systems) add_mean("mean", transform(votes[votes$system == system, ], value = rating), system)
+if (kind == "MUSHRA") systems <- setdiff(systems, c("reference", "anchor35", "anchor70"))
+for (pair in if (length(systems) > 1) combn(systems, 2, simplify = FALSE)) {
+  rows <- differences(pair[1], pair[2])
+  if (!nrow(rows)) next
+  if (kind %in% c("AB", "ABX")) {
+    count <- sum(rows$value > 0)
+    test <- binom.test(count, nrow(rows), alternative = if (kind == "ABX") "greater" else "two.sided")
+    ends <- binom.test(count, nrow(rows))$conf.int
+    add("share", pair[1], pair[2], "exact binomial test", count / nrow(rows), ends[1], ends[2], p = test$p.value)
+    add("share", pair[1], pair[2], "exact sign tests", p = sign_tests(rows))
+    if (varies(rows)) {
+      fit <- suppressMessages(glmer(value > 0 ~ 1 + (1 | listener) + (1 | item), rows, family = binomial))
+      line <- coef(summary(fit))[1, ]
+      ends <- line[1] + c(-1.96, 1.96) * line[2]
+      add("log odds", pair[1], pair[2], "logistic mixed model", line[1], ends[1], ends[2], line[2], line[4])
+    }
+  } else add_mean("difference", rows, pair[1], pair[2])
+  means <- round(tapply(rows$value, rows$listener, mean), 12)
+  if (kind != "ABX" && length(means) > 1 && any(means != 0))
+    add("means of listeners", pair[1], pair[2], "Wilcoxon's test", p = suppressWarnings(wilcox.test(means)$p.value))
+}
+options(width = 160)
+print(format(do.call(rbind, results), digits = 6), row.names = FALSE)
+if (kind %in% "MOS" && length(systems) > 1 && length(unique(votes$rating)) > 2)
+  print(coef(summary(clmm(factor(rating) ~ system + (1 | listener) + (1 | item), transform(votes, system = factor(system))))))

@@ -1,0 +1,80 @@
+"""Analyze the responses of a listening test with pandas, scipy and statsmodels: python analysis.py [votes.csv].
+
+MOS, MUSHRA, CMOS: means of systems, differences of pairs by linear mixed models: value ~ 1 + (1 | listener) + (1 | item),
+REML, t intervals (95 %), df: number of listeners or items, the smaller one, minus 1. AB, ABX: exact binomial tests. Choices
+and ratings without residual variance: exact sign tests over listeners and items, the larger p. Means of listeners: Wilcoxon.
+"""
+
+import itertools
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import statsmodels.formula.api as smf
+from scipy import stats
+
+
+def sign_tests(rows: pd.DataFrame) -> float:
+    """Return the larger p of the exact two-sided sign tests of the means of listeners and of items."""
+    signs = [np.sign(rows.groupby(name)["value"].mean().round(9)) for name in ("listener", "item")]
+    return max(stats.binomtest(int((s > 0).sum()), int((s != 0).sum())).pvalue if s.any() else 1.0 for s in signs)
+
+
+def mean_of(rows: pd.DataFrame, pair: bool = True) -> tuple[object, ...]:
+    """Estimate the mean of ``value`` with its interval, standard error, p (of a pair) and method."""
+    mean, sd, count = rows["value"].mean(), rows["value"].std(), rows[["listener", "item"]].nunique().min()
+    if count > 1 and sd > 1e-9:
+        data = rows.assign(value=rows["value"] / sd, all=1)
+        if smf.ols("value ~ C(listener) + C(item)", data).fit().ssr > 1e-9 * len(data):
+            effects = {"listener": "0 + C(listener)", "item": "0 + C(item)"}
+            fit = smf.mixedlm("value ~ 1", data, groups="all", vc_formula=effects).fit()
+            mean, error = sd * fit.fe_params.iloc[0], sd * fit.bse_fe.iloc[0]
+            half, p = stats.t.ppf(0.975, count - 1) * error, 2 * stats.t.sf(abs(mean / error), count - 1)
+            return mean, mean - half, mean + half, error, p if pair else np.nan, "mixed model"
+    exact = (sign_tests(rows), "exact sign tests") if pair and count > 1 else (np.nan, "mean alone")
+    return mean, np.nan, np.nan, np.nan, *exact
+
+
+def differences(table: pd.DataFrame, pair: tuple[str, str]) -> pd.DataFrame:
+    """Return the lead of the first system over the second by listener and item; of choices 0.5 or -0.5."""
+    if table["kind"].iloc[0] in {"MOS", "MUSHRA"}:
+        cells = table.pivot_table(index=["listener", "item"], columns="system", values="rating")
+        return cells[pair[0]].sub(cells[pair[1]]).dropna().reset_index(name="value")
+    rows = table[table.filter(regex="^(system|against|chosen|other)$").isin(pair).all(axis=1)]
+    if "rating" in rows:
+        return rows.assign(value=rows["rating"].where(rows["system"] == pair[0], -rows["rating"]))
+    won = rows["right"] == "True" if "ABX" in {*rows["kind"]} else rows["chosen"] == pair[0]
+    return rows.assign(value=won - 0.5)
+
+
+def figures(table: pd.DataFrame) -> Iterator[tuple[object, ...]]:
+    """Yield the rows of the printed table."""
+    kind, systems = table["kind"].iloc[0], {*table.filter(regex="^(system|against|chosen|other)$").stack()}
+    for system, rows in table.groupby("system") if kind in {"MOS", "MUSHRA"} else []:
+        yield "mean", system, "", *mean_of(rows.assign(value=rows["rating"]), pair=False)
+    added = {"reference", "anchor35", "anchor70"} if kind == "MUSHRA" else set()
+    for pair in itertools.combinations(sorted(systems - added), 2):
+        rows = differences(table, pair)
+        means = rows.groupby("listener")["value"].mean().round(12)
+        if "rating" in table and len(rows):
+            yield "difference", *pair, *mean_of(rows)
+        elif len(rows):
+            test = stats.binomtest(int((rows["value"] > 0).sum()), len(rows))
+            p = stats.binomtest(test.k, test.n, alternative="greater").pvalue if kind == "ABX" else test.pvalue
+            yield "share", *pair, test.statistic, *test.proportion_ci(), np.nan, p, "exact binomial test"
+            yield "share", *pair, *[np.nan] * 4, sign_tests(rows), "exact sign tests"
+        if kind != "ABX" and len(means) > 1 and means.any():
+            yield "means of listeners", *pair, *[np.nan] * 4, stats.wilcoxon(means).pvalue, "Wilcoxon's test"
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")  # variances estimated as 0
+    columns = ["figure", "first", "second", "estimate", "low", "high", "error", "p", "method"]
+    source = sys.argv[1] if len(sys.argv) > 1 else str(Path(__file__).with_name("votes.csv"))
+    formula = r"\A'(?='*[=+\-@\t\r\n＝＋－＠])"  # text after a quote that stops spreadsheets from running it
+    votes = pd.read_csv(source, dtype=str, keep_default_na=False).replace(formula, "", regex=True)
+    votes = votes.query("counts == 'True'").astype({"rating": float} if "rating" in votes else {})
+    print(pd.DataFrame(figures(votes) if len(votes) else [], columns=columns).to_string(index=False, na_rep="-"))
