@@ -175,7 +175,7 @@ def test_a_take_that_differs_ends_with_1_and_says_by_how_much(
     assert done.exit_code == 1, done.stderr
     assert "2 identical, 1 different" in done.stdout.splitlines()[-1]
     assert "+0.000" in done.stdout
-    assert "note: tones declares exact seeds, and 1 takes of its own did not come out the same." in done.stderr
+    assert "note: tones declares exact seeds, and 1 of its takes differ." in done.stderr
 
 
 def test_takes_without_their_sound_are_a_problem(run: Any, kept: Path, service: str) -> None:

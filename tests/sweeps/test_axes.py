@@ -260,7 +260,7 @@ def test_what_no_request_can_have_is_told_at_once() -> None:
 
 def test_two_axes_of_one_name() -> None:
     axes = [Axis.of("voice", ["ada"]), Axis.of("reference_id", ["ben"])]
-    with pytest.raises(RequestInvalid, match="two axes"):
+    with pytest.raises(RequestInvalid, match="axes must have unique names"):
         Grid.of(Call(BASE), axes)
 
 

@@ -47,7 +47,7 @@ def test_a_name_in_braces_is_an_axis(lab: Lab, tmp_path: Path) -> None:
 
 def test_a_name_without_an_axis_is_named(lab: Lab) -> None:
     assert refusal(lab, "{tag}No.") == (
-        "text: {tag} in it has no axis: give tag=[…], or write {{tag}} for braces that are said"
+        "text: {tag} in it has no axis: give tag=[…], or write {{tag}} for literal braces"
     )
     assert "there is no {tag} in 'No.'" in refusal(lab, ["{tag}Yes.", "No."], tag=["a", "b"])
     assert "{seed} in it is a field of the call" in refusal(lab, "{seed} seeds", seed=[1, 2])
@@ -83,13 +83,13 @@ def test_a_run_of_rows_goes_on_where_it_stopped(tmp_path: Path) -> None:
         ([{"text": "a"}, {"text": "b", "speed": 9}], "speed: row 2: Input should be less than or equal to 2, not 9"),
         (
             [{"text": "a", "vioce": "x"}],
-            "vioce: the column is no field, and no text has {vioce} for it; did you mean voice?",
+            "vioce: must be a field, or {vioce} in a text; did you mean voice?",
         ),
-        ([{"text": "a"}, {"text": ""}], "text: row 2: there is no text to say"),
-        ([{"text": "a"}, {"text": "a"}], "rows: row 2 is row 1 again; repeats=… makes several takes of each"),
+        ([{"text": "a"}, {"text": ""}], "text: row 2: text is required"),
+        ([{"text": "a"}, {"text": "a"}], "rows: rows must be unique, row 2 equals row 1; repeats=… repeats takes"),
         ([{"text": "a", "format": "opus", "sample_rate": 44100}], "sample_rate: row 1: opus has no sample rate"),
         ([{"text": "{x} a"}], "text: row 1: {x} in it has no axis"),
-        ([], "rows: there are no rows"),
+        ([], "rows: must have a row or more"),
     ],
 )
 def test_a_bad_cell_is_named_by_row_and_column(lab: Lab, rows: list[Mapping[str, Any]], message: str) -> None:

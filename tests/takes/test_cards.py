@@ -116,7 +116,7 @@ def test_a_comparison_is_named_by_what_differs() -> None:
     assert compare_cards([rows[0], rows[2]]).names == ("temperature=0.5", "temperature=1")
     assert compare_cards(rows[:2]).names == ("temperature=0.5, voice=Ben", "temperature=0.25, voice=Ada")
     assert compare_cards([rows[0], rows[0]]).names == ("take 1", "take 2")
-    with pytest.raises(ArgumentError, match="2 to 8"):
+    with pytest.raises(ArgumentError, match="must be 2 to 8 clips"):
         compare_cards([*rows, *rows, *rows])
 
 

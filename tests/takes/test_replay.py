@@ -126,7 +126,7 @@ def test_unseeded_takes_differ_by_chance_and_it_says_so(tmp_path: Path) -> None:
     blind = Wavering(noise=0.1, seed="none")
     report = replay(_run(tmp_path / "run", blind, seed=None), blind)
     assert not report.same
-    assert "by chance" in report.comparisons[0].reason
+    assert "sampling is random" in report.comparisons[0].reason
 
 
 def test_a_drawn_seed_is_used_again(tmp_path: Path, tones: ToneBackend) -> None:
@@ -146,7 +146,7 @@ def test_another_backend_is_named(run: TakeTable) -> None:
 def test_failures_of_the_run_are_counted(run: TakeTable, tones: ToneBackend) -> None:
     with Journal(there(run.run).folder, [tones.capabilities]) as journal:
         journal.fail(Failed.of(Call(ask("x"), "s1", 1), tones.capabilities, EngineError("planted")))
-    assert "1 takes had failed" in replay(there(run.run).folder, tones).notes[0]
+    assert "1 failures of the run" in replay(there(run.run).folder, tones).notes[0]
 
 
 def test_a_take_whose_sound_is_gone_or_changed_has_no_original(run: TakeTable, tones: ToneBackend) -> None:

@@ -125,7 +125,7 @@ def test_an_axis_is_added_and_removed(panels: Callable[..., SweepPanel]) -> None
     assert [axis.name for axis in there(panel.sweep).axes] == ["temperature", "prosody.speed"]
     row.field.value = "temperature"
     assert panel.form.settled()
-    assert "two axes of this name" in row.problem.value
+    assert "axes must have unique names" in row.problem.value
     panel.form.remove(row)
     assert panel.form.settled()
     assert len(panel.sweep or ()) == 3

@@ -62,7 +62,7 @@ def sweep(
     with ExitStack() as opened:
         lab = opened.enter_context(connect(spec_file.backend or backend or None, device=device))
         labs = {name: opened.enter_context(connect(address)) for name, address in spec_file.backends.items()}
-        arguments = {**spec_file.asked, **({} if repeats is None else {"repeats": repeats})}
+        arguments = {**spec_file.options, **({} if repeats is None else {"repeats": repeats})}
         plan = lab.sweep(spec_file.text, lab=labs, **arguments)
         cost = plan.estimate(Cache(folder, max_bytes=None))
         print_line(str(cost))
