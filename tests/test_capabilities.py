@@ -67,17 +67,17 @@ def test_invalid_knob_values_are_rejected_by_name(value: Any, message: str) -> N
 def test_knob_values_are_parsed_by_type() -> None:
     assert parse_value("warmth", "0.25", (WARMTH,)) == 0.25
     assert parse_value("style", "1", (STYLE,)) == "1"
-    with pytest.raises(RequestInvalid, match="warmth: should be a number"):
+    with pytest.raises(RequestInvalid, match="warmth: must be a number"):
         parse_value("warmth", "hot", (WARMTH,))
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Knob("temperature", "float", 0.5), "already names a field"),
-        (lambda: Knob("speed", "float", 0.5), "already names a field"),
-        (lambda: Knob("two words", "float", 0.5), "cannot be a keyword"),
-        (lambda: Knob("warmth", "number", 0.5), "the type is bool, int, float or str"),  # type: ignore[arg-type]
+        (lambda: Knob("temperature", "float", 0.5), "is a field or argument of every backend"),
+        (lambda: Knob("speed", "float", 0.5), "is a field or argument of every backend"),
+        (lambda: Knob("two words", "float", 0.5), "must be letters, digits and underscores"),
+        (lambda: Knob("warmth", "number", 0.5), "type must be bool, int, float or str"),  # type: ignore[arg-type]
         (lambda: Knob("warmth", "float", 2.0, bounds=(0, 1)), "the default of warmth"),
         (lambda: FieldSupport("temprature"), "got 'temprature'"),
         (lambda: Capabilities("a", (), "cpu", "none", "a", knobs=(WARMTH, WARMTH)), "'warmth' is declared twice"),
@@ -121,7 +121,7 @@ def test_ignored_fields_are_noted() -> None:
         assert clip.notes == ("top_p did nothing: the model has no sampling.",)
         assert there(clip.take).call.knobs == (("warmth", 0.75),)
         assert lab.with_defaults(style="sung").call("Hello.").knobs == (("style", "sung"),)
-        with pytest.raises(RequestInvalid, match="there is no field 'pep'"):
+        with pytest.raises(RequestInvalid, match="unknown field 'pep'"):
             lab.speak("Hello.", pep=1)
 
 

@@ -17,21 +17,21 @@ def _classes() -> dict[str, type[Exception]]:
     }
 
 
-def test_the_docstring_draws_the_tree_as_it_is() -> None:
-    drawn = re.findall(r"^    [│ ]*(?:[├└]── )?(\w+)(?: \((\w+)\))?", errors.__doc__ or "", flags=re.MULTILINE)
-    assert {name for name, _ in drawn} == set(_classes())
-    for name, builtin in drawn:
-        named = [base.__name__ for base in _classes()[name].__bases__ if base.__module__ == "builtins"]
-        assert named == ([builtin] if builtin else ["Exception"] if name == "VoicelabError" else [])
+def test_docstring_has_the_class_tree() -> None:
+    tree = re.findall(r"^    [│ ]*(?:[├└]── )?(\w+)(?: \((\w+)\))?", errors.__doc__ or "", flags=re.MULTILINE)
+    assert {name for name, _ in tree} == set(_classes())
+    for name, builtin in tree:
+        builtins = [base.__name__ for base in _classes()[name].__bases__ if base.__module__ == "builtins"]
+        assert builtins == ([builtin] if builtin else ["Exception"] if name == "VoicelabError" else [])
 
 
 @pytest.mark.parametrize(
     ("typed", "near"),
     [("temp", "temperature"), ("temprature", "temperature"), ("speed", ""), ("zzz", ""), ("sped", "speed")],
 )
-def test_a_suggestion_is_what_was_meant_or_nothing(typed: str, near: str) -> None:
-    said = errors.suggestion(typed, ["temperature", "top_p", "speed"])
-    assert said == (f"; did you mean {near}?" if near else "")
+def test_suggestion(typed: str, near: str) -> None:
+    hint = errors.suggestion(typed, ["temperature", "top_p", "speed"])
+    assert hint == (f"; did you mean {near}?" if near else "")
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_suggestion_is_what_was_meant_or_nothing(typed: str, near: str) -> Non
         (errors.MissingExtra.of("local", "the embedded voice"), ImportError),
     ],
 )
-def test_an_error_is_also_the_builtin_that_fits(error: Exception, builtin: type[Exception]) -> None:
+def test_builtin_base_classes(error: Exception, builtin: type[Exception]) -> None:
     assert isinstance(error, builtin)
     assert isinstance(error, errors.VoicelabError)
 
@@ -62,7 +62,7 @@ def test_request_invalid_names_every_field() -> None:
     assert (error.status, error.body, error.request_id) == (None, None, None), "it never left, so there is no answer"
 
 
-def test_an_argument_is_named_and_is_no_field_of_a_request() -> None:
+def test_argument_error() -> None:
     error = errors.ArgumentError.of("p_values", "there are none")
     assert (str(error), error.argument) == ("p_values: there are none", "p_values")
     assert not isinstance(error, errors.RequestInvalid)
@@ -95,7 +95,7 @@ def test_a_field_error_on_the_wire() -> None:
         errors.MissingExtra.of("local", "the voice"),
     ],
 )
-def test_errors_cross_a_process_boundary_whole(error: Exception) -> None:
+def test_errors_can_be_pickled(error: Exception) -> None:
     copy = pickle.loads(pickle.dumps(error))  # noqa: S301 -- our own bytes
     assert type(copy) is type(error)
     assert str(copy) == str(error)

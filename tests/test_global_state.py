@@ -108,7 +108,7 @@ CALLS = [
     "vl.compare_systems(['One.', 'Two.'], a=lab, b=lab.with_defaults(voice='clara'))._repr_mimebundle_()",
     "vl.plan_test('MOS', 0.5, sd=(0.3, 0.3, 0.6), simulations=100, listeners=(6, 9), items=(6,)).plot()",
     "vl.align_words(clip, 'The birch canoe slid on the smooth planks.')",
-    "panels = [lab.panel(), lab.explore(), lab.voice_panel(), result.panel()]",
+    "panels = [lab.panel(compact=True), lab.panel(), lab.voice_panel(), result.panel()]",
     "[panel._repr_mimebundle_() for panel in panels]",
     "voice = lab.create_voice('Ada', ['clip.wav'], texts=['The birch canoe slid on the smooth planks.'])",
     "lab.speak('Hello.', voice=voice)",

@@ -94,7 +94,7 @@ def test_a_folder_is_a_cache_and_a_stranger_is_no_lab(tmp_path: Path) -> None:
     lab = Lab(ToneBackend())
     lab.sweep("One.", cache=tmp_path / "takes").run()
     assert len(Cache(tmp_path / "takes")) == 1
-    with pytest.raises(RequestInvalid, match="lab: 'other' is a ToneBackend, not a Lab"):
+    with pytest.raises(RequestInvalid, match="lab: 'other' must be a Lab, got ToneBackend"):
         lab.sweep("One.", lab={"other": ToneBackend()})  # type: ignore[dict-item]
 
 
@@ -128,13 +128,13 @@ def test_a_knob_is_an_axis_where_the_backend_has_it(tmp_path: Path) -> None:
     assert len(sweep.run().takes) == len(backend.asked) == 6, "what is kept is found again"
     refused: tuple[tuple[dict[str, Any], str], ...] = (
         ({"pep": [0.1, 2]}, "pep: Input should be 0 to 1"),
-        ({"pepp": [0.1]}, "there is no field 'pepp'"),
+        ({"pepp": [0.1]}, "unknown field 'pepp'"),
         ({"top_p": [0.1, 0.9]}, "top_p: the backend 'tones' ignores it: tones are not sampled; leave it out"),
     )
     for fields, message in refused:
         with pytest.raises(RequestInvalid, match=message):
             lab.sweep("One.", **fields)
-    with pytest.raises(RequestInvalid, match="there is no field 'pep'"):
+    with pytest.raises(RequestInvalid, match="unknown field 'pep'"):
         Lab(ToneBackend()).sweep("One.", pep=[0.1])
     assert len(backend.asked) == 6, "nothing is asked for what is refused"
 

@@ -59,8 +59,8 @@ def test_a_changed_or_missing_model_is_named_and_not_loaded(copied: Callable[[st
     path = copied(package) / name
     data = path.read_bytes()
     path.write_bytes(data[:-9] + bytes([data[-9] ^ 1]) + data[-8:])
-    with pytest.raises(WeightsError, match=rf"{path.name}.* not as published.*; install the package anew"):
+    with pytest.raises(WeightsError, match=rf"{path.name}.* differs from the published one; reinstall the package"):
         load()
     path.unlink()
-    with pytest.raises(WeightsError, match="install the package anew"):
+    with pytest.raises(WeightsError, match="reinstall the package"):
         load()

@@ -123,9 +123,9 @@ def test_the_fields_are_completed_and_voices_are_had_by_name() -> None:
         InteractiveShell.clear_instance()
     assert lab.voices.ada == lab.voices["ada"] == lab.voices[0]
     assert "<td" in lab.voices._repr_mimebundle_()["text/html"]
-    with pytest.raises(ArgumentError, match="there are ada, ben"):
+    with pytest.raises(ArgumentError, match="available: ada, ben"):
         lab.voices["xyz"]
-    with pytest.raises(ArgumentError, match=r"voice: there is no voice 'Adda'; did you mean ada\?"):
+    with pytest.raises(ArgumentError, match=r"voice: unknown voice 'Adda'; did you mean ada\?"):
         lab.voices["Adda"]
     assert not hasattr(lab.voices, "_repr_png_")
 

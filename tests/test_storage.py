@@ -34,17 +34,17 @@ def _mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_the_environment_names_the_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VOICELAB_HOME", str(tmp_path / "data"))
     assert data_home() == tmp_path / "data"
     monkeypatch.setenv("VOICELAB_HOME", "")
     assert data_home().name == "voicelab"
 
 
-# Files written whole or not at all.
+# Atomic writes.
 
 
-def test_a_file_is_replaced_at_once_or_stays(tmp_path: Path) -> None:
+def test_files_are_replaced_atomically(tmp_path: Path) -> None:
     path = tmp_path / "new" / "file"
     assert write_atomic(path, b"first")
     assert not write_atomic(path, b"second", replace=False)
@@ -59,7 +59,7 @@ def test_a_file_is_replaced_at_once_or_stays(tmp_path: Path) -> None:
     assert _names(path.parent) == ["file"]
 
 
-def test_of_several_writers_that_do_not_replace_one_wins(tmp_path: Path) -> None:
+def test_concurrent_writers_without_replace(tmp_path: Path) -> None:
     start = threading.Barrier(8)
 
     def write(number: int) -> bool:
@@ -73,7 +73,7 @@ def test_of_several_writers_that_do_not_replace_one_wins(tmp_path: Path) -> None
     assert _names(tmp_path) == ["file"]
 
 
-def test_a_disk_without_links_keeps_the_older_file_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_replace_on_a_disk_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> None:
         raise PermissionError(errno.EPERM, "no links here")
 
@@ -83,7 +83,7 @@ def test_a_disk_without_links_keeps_the_older_file_too(tmp_path: Path, monkeypat
     assert (tmp_path / "file").read_bytes() == b"first"
 
 
-def test_a_private_file_is_for_its_owner_alone_and_permissions_stay(tmp_path: Path) -> None:
+def test_permissions(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
         write_atomic(tmp_path / "own" / "file", b"x", private=True)
@@ -97,7 +97,7 @@ def test_a_private_file_is_for_its_owner_alone_and_permissions_stay(tmp_path: Pa
     assert _mode(tmp_path / "odd") == 0o640
 
 
-def test_the_folder_is_synced_after_the_name_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_order_of_syncs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
     real_sync, real_replace = os.fsync, Path.replace
 
@@ -118,8 +118,8 @@ def test_the_folder_is_synced_after_the_name_is_there(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
-@pytest.mark.parametrize(("number", "words"), [(errno.ENOSPC, "no room left"), (errno.EIO, os.strerror(errno.EIO))])
-def test_a_disk_that_fails_leaves_nothing(
+@pytest.mark.parametrize(("number", "words"), [(errno.ENOSPC, "no space left"), (errno.EIO, os.strerror(errno.EIO))])
+def test_disk_errors_leave_the_old_file(
     tmp_path: Path, call: str, number: int, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_atomic(tmp_path / "file", b"before")
@@ -135,7 +135,7 @@ def test_a_disk_that_fails_leaves_nothing(
     assert (tmp_path / "file").read_bytes() == b"before"
 
 
-def test_a_file_where_a_folder_should_be_is_an_error(tmp_path: Path) -> None:
+def test_file_in_place_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "folder").write_bytes(b"")
     for replace in (True, False):
         with pytest.raises(StoreError, match="folder"):
@@ -152,7 +152,7 @@ def blobs(tmp_path: Path) -> BlobFolder:
     return BlobFolder(tmp_path / "files", private=True)
 
 
-def test_bytes_come_back_under_their_hash(blobs: BlobFolder) -> None:
+def test_blobs_are_read_by_digest(blobs: BlobFolder) -> None:
     assert blobs.empty()
     digest = blobs.put(b"sound")
     assert digest == hashlib.sha256(b"sound").hexdigest()
@@ -164,22 +164,22 @@ def test_bytes_come_back_under_their_hash(blobs: BlobFolder) -> None:
 
 
 @pytest.mark.parametrize("name", ["../keys.sqlite3", "/etc/passwd", "", "A" * 64, "0" * 63 + "\n", "0" * 64 + "\x00"])
-def test_only_a_digest_is_a_way_in(blobs: BlobFolder, name: str) -> None:
+def test_names_other_than_digests_are_rejected(blobs: BlobFolder, name: str) -> None:
     (blobs.folder.parent / "keys.sqlite3").write_bytes(b"secret")
-    with pytest.raises(StoreError, match="no SHA-256"):
+    with pytest.raises(StoreError, match="must be a SHA-256"):
         blobs.get(name)
-    with pytest.raises(StoreError, match="no SHA-256"):
+    with pytest.raises(StoreError, match="must be a SHA-256"):
         blobs.remove([name])
 
 
-def test_every_flipped_byte_is_noticed_set_aside_and_repaired_by_the_next_put(blobs: BlobFolder) -> None:
+def test_damaged_blobs_are_moved_and_repaired(blobs: BlobFolder) -> None:
     data = bytes(range(64))
     for at in range(64):
         digest = blobs.put(data)
         broken = bytearray(data)
         broken[at] ^= 1
         (blobs.folder / digest).write_bytes(broken)
-        with pytest.raises(DamagedFile, match="set aside as"):
+        with pytest.raises(DamagedFile, match="moved to"):
             blobs.get(digest)
         assert _names(blobs.folder) == []
     assert len(_names(blobs.damaged)) == 64
@@ -187,7 +187,7 @@ def test_every_flipped_byte_is_noticed_set_aside_and_repaired_by_the_next_put(bl
     assert blobs.get(blobs.put(data)) == data
 
 
-def test_what_is_old_and_unused_is_removed(blobs: BlobFolder) -> None:
+def test_remove_unused(blobs: BlobFolder) -> None:
     kept, old, young = blobs.put(b"kept"), blobs.put(b"old"), blobs.put(b"young")
     half = blobs.folder / "unfinished-0"
     half.write_bytes(b"ha")
@@ -202,10 +202,10 @@ def test_what_is_old_and_unused_is_removed(blobs: BlobFolder) -> None:
     assert blobs.remove_unused(set(), 3600) == 1
 
 
-# SQLite. More of it, with damage and loss of power, is tested in tests/voices on the store that is kept in it.
+# SQLite. Damage and power failure are tested in tests/voices.
 
 
-def test_a_database_is_made_when_it_is_needed_and_migrated(tmp_path: Path) -> None:
+def test_database_is_created_on_first_use_and_migrated(tmp_path: Path) -> None:
     path = tmp_path / "home" / "words"
     database = Database(path, "list of words", [TABLE])
     assert not path.parent.exists()
@@ -224,7 +224,7 @@ def test_a_database_is_made_when_it_is_needed_and_migrated(tmp_path: Path) -> No
         database.open()
 
 
-def test_a_transaction_that_fails_is_undone(tmp_path: Path) -> None:
+def test_failed_transaction_is_rolled_back(tmp_path: Path) -> None:
     database = Database(tmp_path / "words", "list of words", [TABLE])
     with pytest.raises(StoreError, match="NOT NULL"), database.writing() as db:
         db.executemany("INSERT INTO word VALUES (?)", [("ah",), (None,)])
@@ -233,7 +233,7 @@ def test_a_transaction_that_fails_is_undone(tmp_path: Path) -> None:
     database.close()
 
 
-def test_a_private_database_that_others_may_read_is_restricted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_permissions_of_a_private_database_are_restricted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "words"
     beside = [path.with_name(f"words{suffix}") for suffix in ("-journal", "-wal", "-shm")]
     Database(path, "list of words", [TABLE], private=False).open()
@@ -252,7 +252,7 @@ def test_a_private_database_that_others_may_read_is_restricted(tmp_path: Path, m
     assert {_mode(file) for file in (path, *beside) if file.exists()} == {0o600}
 
 
-def test_a_file_for_all_is_as_any_other(tmp_path: Path) -> None:
+def test_permissions_of_a_public_database(tmp_path: Path) -> None:
     database = Database(tmp_path / "words", "list of words", [TABLE], private=False)
     database.open()
     (tmp_path / "other").touch()
@@ -261,7 +261,7 @@ def test_a_file_for_all_is_as_any_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"no database, but long enough to look at" * 30, None])
-def test_a_database_that_cannot_be_used_is_an_error(tmp_path: Path, damage: bytes | None) -> None:
+def test_damaged_database(tmp_path: Path, damage: bytes | None) -> None:
     path = tmp_path / "words"
     if damage is None:
         path.mkdir()
@@ -271,13 +271,13 @@ def test_a_database_that_cannot_be_used_is_an_error(tmp_path: Path, damage: byte
         Database(path, "list of words", [TABLE]).open()
 
 
-def test_a_busy_or_deleted_database_is_an_error(tmp_path: Path) -> None:
+def test_busy_or_deleted_database(tmp_path: Path) -> None:
     path = tmp_path / "words"
     database = Database(path, "list of words", [TABLE], busy_s=0.05)
     database.open()
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(StoreError, match="at the moment: database is locked"), database.writing():
+    with pytest.raises(StoreError, match="not available: database is locked"), database.writing():
         pass
     other.close()
     path.unlink()
@@ -286,7 +286,7 @@ def test_a_busy_or_deleted_database_is_an_error(tmp_path: Path) -> None:
     database.close()
 
 
-def test_a_lock_is_held_by_one(tmp_path: Path) -> None:
+def test_file_lock_is_exclusive(tmp_path: Path) -> None:
     with FileLock(tmp_path / "new" / "lock", "taken"), pytest.raises(StoreError, match="taken"):
         FileLock(tmp_path / "new" / "lock", "taken")
     FileLock(tmp_path / "new" / "lock", "taken").close()

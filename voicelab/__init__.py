@@ -50,11 +50,17 @@ _EXTRAS = {"torch": "local", "safetensors": "local"}
 def __getattr__(name: str) -> object:
     """Fetch a public name from its module on first use and keep it.
 
-    Raises AttributeError for a name that is not public, MissingExtra when its module needs a
-    dependency that only an extra installs.
+    Raises AttributeError for a name that is not public, with the name that was probably meant, and MissingExtra if the
+    module needs a dependency of an extra.
     """
     try:
         value: object = _fetch(name)
+    except AttributeError:
+        if name.startswith("_") or name in __all__:
+            raise
+        from voicelab.guesses import hint
+
+        raise AttributeError(f"module 'voicelab' has no attribute {name!r}{hint('voicelab', name, __all__)}") from None
     except ModuleNotFoundError as error:
         extra = _EXTRAS.get(error.name or "")
         if extra is None:

@@ -1,7 +1,6 @@
-"""Call: everything that decides one utterance: the request, the model, the seed, and the backend's own knobs.
+"""Call, all parameters of one utterance: request, model, seed and backend parameters (knobs).
 
-A call is made here and only here: what the short names (``voice``, ``speed``, ``volume``) stand for, what a default
-is, and within which bounds a seed is. Everything else makes one or passes it on.
+This module alone resolves the short names (``voice``, ``speed``, ``volume``) and defaults, and validates seeds and knobs.
 """
 
 from __future__ import annotations
@@ -10,31 +9,34 @@ import inspect
 import math
 import re
 import types
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, Self, TypeVar, Union, get_args, get_origin
 
 from voicelab.display import Shown
 from voicelab.errors import ArgumentError, RequestInvalid, suggestion
-from voicelab.schema import DEFAULT_MODEL, ProsodyControl, ReferenceAudio, TTSRequest, VoiceModel
+from voicelab.schema import DEFAULT_MODEL, ProsodyControl, ReferenceAudio, TTSRequest, VoiceModel, unknown_field
 from voicelab.tags import read_tags, said
 
 MAX_SEED: Final = 2**63 - 1
-"""The largest seed; the smallest is 0."""
+"""Largest seed; the smallest is 0."""
 
 _ALIASES: Final = {"speed": "prosody.speed", "volume": "prosody.volume", "voice": "reference_id"}
-# English read at an even pace; measured on the embedded voice: 14 to 15 characters a second.
+# English, measured on the embedded voice: 14 to 15 characters per second.
 _CHARACTERS_PER_SECOND: Final = 14.5
-# Chinese characters, each of them a syllable; measured on the embedded voice: 3.2 to 3.6 a second.
+# Chinese characters (syllables), measured on the embedded voice: 3.2 to 3.6 per second.
 _HAN: Final = re.compile("[\u3400-\u9fff]")
 _HAN_PER_SECOND: Final = 3.5
 _BOOLEANS: Final = {"true": True, "on": True, "false": False, "off": False}
-_NOTHING: Final[Mapping[str, object]] = MappingProxyType({})
+_NO_DEFAULTS: Final[Mapping[str, object]] = MappingProxyType({})
 _PROSODY: Final = tuple(ProsodyControl.model_fields)
-# What says who speaks. A call that names one of them replaces the default speaker altogether.
+# Fields that set the speaker; either replaces the default speaker.
 _SPEAKER: Final = ("reference_id", "references")
-# What an own parameter of a backend cannot be called: fields, and arguments of connect, sweep and the tables' columns.
+# Fields of which None is a value, different from the default of a lab. For all others it means unset.
+_NULLABLE: Final = (*_SPEAKER, "prosody", "sample_rate")
+# Names that a knob cannot have: fields, arguments of connect and sweep, and columns of tables.
 _RESERVED: Final = frozenset(
     (
         *TTSRequest.model_fields,
@@ -49,7 +51,7 @@ _NOT_FLAT: Final = frozenset({"text", "references", "prosody"})
 
 @dataclass(frozen=True, slots=True)
 class VoicePreset:
-    """A voice that a backend brings with it; ``id`` is what ``reference_id`` takes."""
+    """Built-in voice of a backend; ``id`` is a value of ``voice``."""
 
     id: str
     title: str
@@ -57,24 +59,24 @@ class VoicePreset:
 
 
 KnobValue = bool | int | float | str
-"""What an own parameter of a backend can be set to."""
+"""Value of a knob."""
 
 _KNOB_TYPES: Final[Mapping[str, type]] = MappingProxyType({"bool": bool, "int": int, "float": float, "str": str})
 
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """A parameter that a backend has besides the fields of the interface.
+    """Backend parameter: a parameter of a backend beyond the fields of the interface.
 
     Args:
-        name: a word of Python that is no field's name; it is a keyword of ``lab.speak`` and an axis of a sweep.
+        name: Python identifier, different from every field; a keyword of ``lab.speak`` and an axis of a sweep.
         type: "bool", "int", "float" or "str".
-        default: its value when nothing is said.
+        default: default value.
         description: one sentence for help and tooltips.
-        bounds: the least and the greatest number; None for no bounds.
-        choices: the words that there are; empty for any.
+        bounds: minimum and maximum; None for no bounds.
+        choices: allowed strings; empty for any.
 
-    Raises ArgumentError for a name that means something else, and for a default that it would not take itself.
+    Raises ArgumentError for a reserved name or an invalid default.
     """
 
     name: str
@@ -86,28 +88,27 @@ class Knob:
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier() or self.name.startswith("_"):
-            raise ArgumentError.of("knobs", f"{self.name!r} cannot be a keyword; use letters, digits and underscores")
+            raise ArgumentError.of("knobs", f"name must be letters, digits and underscores, got {self.name!r}")
         if self.name in _RESERVED:
-            message = f"{self.name!r} already names a field or an argument of every backend; give the knob another name"
-            raise ArgumentError.of("knobs", message)
+            raise ArgumentError.of("knobs", f"{self.name!r} is a field or argument of every backend; use another name")
         if self.type not in _KNOB_TYPES:
-            raise ArgumentError.of("knobs", f"{self.name}: the type is bool, int, float or str, not {self.type!r}")
+            raise ArgumentError.of("knobs", f"{self.name}: type must be bool, int, float or str, got {self.type!r}")
         try:
             self.check(self.default)
         except RequestInvalid as error:
             raise ArgumentError.of("knobs", f"the default of {error}") from None
 
     def check(self, value: object) -> KnobValue:
-        """Return a value as the backend gets it. Raises RequestInvalid, which names the knob."""
-        if hasattr(value, "dtype") and hasattr(value, "item"):  # of np.arange and the like
+        """Validate a value and convert it for the backend. Raises RequestInvalid, which names the knob."""
+        if hasattr(value, "dtype") and hasattr(value, "item"):  # NumPy scalar
             value = value.item()
         if self.type == "float" and isinstance(value, int) and not isinstance(value, bool):
             value = float(value)
         kind = _KNOB_TYPES[self.type]
         if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)) or value != value:  # noqa: PLR0124 - nan
-            words = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "text"}
-            raise RequestInvalid.of(self.name, f"Input should be {words[self.type]}", type=f"{self.type}_type")
-        checked: KnobValue = value  # type: ignore[assignment]  # one of the four types, as was just seen
+            types = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "a string"}
+            raise RequestInvalid.of(self.name, f"Input should be {types[self.type]}", type=f"{self.type}_type")
+        checked: KnobValue = value  # type: ignore[assignment]
         if self.bounds is not None and not self.bounds[0] <= checked <= self.bounds[1]:  # type: ignore[operator]
             message = f"Input should be {self.bounds[0]:g} to {self.bounds[1]:g}"
             raise RequestInvalid.of(self.name, message, type="out_of_bounds")
@@ -116,10 +117,10 @@ class Knob:
         return checked
 
 
-class Voices(Shown, tuple[VoicePreset, ...]):  # noqa: SLOT001 (a table that is shown asks ``sample`` of it)
-    """Presets, shown as a table; each also by its id: ``voices["marlow"]``, ``voices.marlow``.
+class Voices(Shown, tuple[VoicePreset, ...]):  # noqa: SLOT001 (``sample`` is set on instances)
+    """Presets, displayed as a table; each also by its id: ``voices["marlow"]``, ``voices.marlow``.
 
-    ``sample`` returns what a voice sounds like as a Clip, for the table; None where that costs time or money.
+    ``sample`` synthesizes a Clip of a voice for the table; None if that is slow or not free.
     """
 
     sample: Callable[[VoicePreset], Any] | None = None
@@ -131,8 +132,8 @@ class Voices(Shown, tuple[VoicePreset, ...]):  # noqa: SLOT001 (a table that is 
             if voice.id == key:
                 return voice
         ids = [voice.id for voice in self]
-        hint = suggestion(key.casefold(), ids) or f"; there are {', '.join(ids) or 'none'}"
-        raise ArgumentError.of("voice", f"there is no voice {key!r}{hint}")
+        hint = suggestion(key.casefold(), ids) or f"; available: {', '.join(ids) or 'none'}"
+        raise ArgumentError.of("voice", f"unknown voice {key!r}{hint}")
 
     def __getattr__(self, name: str) -> VoicePreset:
         try:
@@ -149,17 +150,20 @@ class Voices(Shown, tuple[VoicePreset, ...]):  # noqa: SLOT001 (a table that is 
 
 
 Voice = str | VoicePreset | VoiceModel | Mapping[str, float]
-"""Who speaks: the id of a preset or of a stored voice, or the thing itself; where voices blend, ids with their weights."""
+"""Preset or stored voice, or its id; for a blend, ids with weights."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One utterance to be made: what a backend's ``synthesize`` takes.
+    """Parameters of one utterance: the argument of a backend's ``synthesize``.
 
-    ``model`` is a name of the backend's own; s2-pro, the interface's default, is whatever the backend speaks with when
-    nothing is said. ``seed`` is a whole number from 0 to 2**63 - 1; None leaves it to the backend. ``knobs`` are own
-    parameters of the backend that differ from their defaults, (name, value) in the order of names; whether there are
-    such is the backend's to say. Raises RequestInvalid for a model or a seed that cannot be.
+    Args:
+        request: fields of the interface.
+        model: name of a model of the backend; s2-pro, the interface's default, is the backend's default.
+        seed: integer from 0 to 2**63 - 1; None leaves it to the backend.
+        knobs: (name, value) of knobs with non-default values, sorted by name; the backend validates them.
+
+    Raises RequestInvalid for an invalid model or seed.
     """
 
     request: TTSRequest
@@ -168,7 +172,7 @@ class Call:
     knobs: tuple[tuple[str, KnobValue], ...] = ()
 
     def __post_init__(self) -> None:
-        _check_name(self.model)
+        _check_model_name(self.model)
         if self.seed is not None:
             check_seed(self.seed)
 
@@ -176,35 +180,38 @@ class Call:
     def of(
         cls,
         text: str,
-        defaults: Mapping[str, object] = _NOTHING,
+        defaults: Mapping[str, object] = _NO_DEFAULTS,
         knobs: Iterable[Knob] = (),
         **fields: object,
     ) -> Self:
-        """Make a call that says ``text``.
+        """Create a call.
 
         Args:
-            text: what to say.
-            defaults: what ``fields`` do not say; by the same names.
-            knobs: own parameters that the backend declares; ``fields`` may name them too.
-            **fields: fields of TTSRequest, ``model``, ``seed``, and ``voice`` (an id, a preset or a VoiceModel) for
-                ``reference_id``, ``speed`` and ``volume`` for those of ``prosody``. None for ``voice``, ``model`` or
-                ``seed`` is the default. The format is wav when neither names one.
+            text: request text.
+            defaults: defaults of ``fields``.
+            knobs: knobs of the backend, which ``fields`` may contain.
+            **fields: fields of TTSRequest, ``model``, ``seed``, ``voice`` (id, preset or VoiceModel; for
+                ``reference_id``), ``speed`` and ``volume`` (for those of ``prosody``). None means unset, but for
+                ``reference_id``, ``references``, ``prosody`` and ``sample_rate``. The default format is wav.
 
         Raises RequestInvalid, which names the field.
         """
-        base = _named(defaults, None)
-        given = {name: value for name, value in fields.items() if value is not None or name not in _OPTIONAL}
-        given = _named(given, base.get("prosody"))
-        if any(name in given for name in _SPEAKER):
+        base = _full_names(defaults, None)
+        knobs = tuple(knobs)
+        changes = {name: value for name, value in fields.items() if value is not None or name in _NULLABLE}
+        changes = _full_names(changes, base.get("prosody"))
+        if any(name in changes for name in _SPEAKER):
             base = {name: value for name, value in base.items() if name not in _SPEAKER}
-        merged = {"format": "wav", **base, **given, "text": text}
-        own = _taken(merged, knobs)
+        merged = {"format": "wav", **base, **changes, "text": text}
+        knob_values = _pop_knobs(merged, knobs)
         model, seed = merged.pop("model", None), merged.pop("seed", None)
-        return cls(TTSRequest.build(**merged), _check_name(model), None if seed is None else check_seed(seed), own)
+        with _keywords(knobs):
+            request = TTSRequest.build(**merged)
+        return cls(request, _check_model_name(model), None if seed is None else check_seed(seed), knob_values)
 
     @property
     def expected_seconds(self) -> float:
-        """About how long the speech will be, in seconds, judged by the text and the speed: for estimates and progress."""
+        """Duration in seconds estimated from text and speed."""
         read, prosody = read_tags(self.request.text, self.model), self.request.prosody
         chinese = len(_HAN.findall(read.said))
         seconds = (len(read.said) - chinese) / _CHARACTERS_PER_SECOND + chinese / _HAN_PER_SECOND
@@ -212,82 +219,99 @@ class Call:
 
     @property
     def said(self) -> str:
-        """What is meant to be heard: the text without its tags; see `voicelab.tags`."""
+        """Spoken text: the request text without tags, see `voicelab.tags`."""
         return said(self.request.text, self.model)
 
     def replace(self, knobs: Iterable[Knob] = (), /, **changes: object) -> Self:
-        """Return the call with some fields changed, by the names that ``of`` takes, or dotted: ``prosody.speed``.
+        """Return a copy with changed fields, by the keywords of ``of`` or dotted names such as ``prosody.speed``.
 
-        ``knobs`` are own parameters that may be among them. A call with another voice clones no reference, and the other
-        way round. Raises RequestInvalid.
+        ``knobs`` are those that ``changes`` may contain. A voice replaces references, and vice versa. Raises
+        RequestInvalid.
         """
-        fields = _named(changes, self.request.prosody)
+        knobs = tuple(knobs)
+        fields = _full_names(changes, self.request.prosody)
         model, seed = fields.pop("model", self.model), fields.pop("seed", self.seed)
         if fields.get("reference_id") is not None:
             fields.setdefault("references", None)
         if "references" in fields:
             fields.setdefault("reference_id", None)
-        own = dict(self.knobs)
+        knob_values = dict(self.knobs)
         for knob in knobs:
             if knob.name in fields:
-                own.pop(knob.name, None)
-                own.update(_taken(fields, (knob,)))
-        request = self.request.replace(**fields) if fields else self.request
+                knob_values.pop(knob.name, None)
+                knob_values.update(_pop_knobs(fields, (knob,)))
+        with _keywords(knobs):
+            request = self.request.replace(**fields) if fields else self.request
         seed = None if seed is None else check_seed(seed)
-        return type(self)(request, _check_name(model), seed, knob_pairs(own))
+        return type(self)(request, _check_model_name(model), seed, knob_pairs(knob_values))
 
     @property
     def settings(self) -> dict[str, Any]:
-        """All that it says beside the text and references, by flat names: ``reference_id``, ``prosody.speed``, ``seed``."""
+        """All parameters but text and references, by flat names: ``reference_id``, ``prosody.speed``, ``seed``."""
         request, prosody = self.request, self.request.prosody or ProsodyControl()
         fields = {name: getattr(request, name) for name in TTSRequest.model_fields if name not in _NOT_FLAT}
-        parts = {f"prosody.{name}": getattr(prosody, name) for name in _PROSODY}
+        prosody_fields = {f"prosody.{name}": getattr(prosody, name) for name in _PROSODY}
         return {
             "reference_id": request.reference_id,
             "model": self.model,
             **fields,
-            **parts,
+            **prosody_fields,
             **dict(self.knobs),
             "seed": self.seed,
         }
 
     def code(self, base: Call | None = None, also: Collection[str] = ()) -> str:
-        """Return the Python that makes its speech, ``lab.speak(…)``.
+        """Format the Python code of the call, ``lab.speak(…)``.
 
-        ``base`` is what the lab's calls say anyway, the interface's defaults when not given; what differs from it is
-        written out, and the fields in ``also`` in any case.
+        The code has the fields that differ from ``base`` (the defaults of the lab; if None, of the interface), and those
+        in ``also``.
         """
-        before = (base or Call.of(self.request.text)).settings
-        fields = {name: value for name, value in self.settings.items() if value != before.get(name) or name in also}
+        defaults = (base or Call.of(self.request.text)).settings
+        fields = {name: value for name, value in self.settings.items() if value != defaults.get(name) or name in also}
         if fields.get("seed", 0) is None:
             del fields["seed"]
-        # voice=None would be the lab's own default voice, not the backend's default speaker.
-        named = {short_name(name) if value is not None else name: value for name, value in fields.items()}
-        return f"lab.speak({', '.join([repr(self.request.text), *(f'{name}={named[name]!r}' for name in named)])})"
-
-
-_OPTIONAL: Final = ("voice", "model", "seed")
+        # voice=None would be the default voice of the lab, not that of the backend.
+        keywords = {short_name(name) if value is not None else name: value for name, value in fields.items()}
+        return f"lab.speak({', '.join([repr(self.request.text), *(f'{key}={keywords[key]!r}' for key in keywords)])})"
 
 
 def is_field(name: str) -> bool:
-    """Whether a name is one that every backend has: a field of the request, a short name, ``model`` or ``seed``."""
+    """Whether every backend has this keyword: a field of the request, a short name, ``model`` or ``seed``."""
     return field_name(name).removeprefix("prosody.") in {*TTSRequest.model_fields, *_PROSODY, "model", "seed"}
 
 
 def knob_pairs(knobs: Mapping[str, KnobValue]) -> tuple[tuple[str, KnobValue], ...]:
-    """Return own parameters as a call holds them: in the order of their names."""
+    """Return knobs sorted by name, as in a call."""
     return tuple(sorted(knobs.items()))
 
 
-def _taken(fields: dict[str, object], knobs: Iterable[Knob]) -> tuple[tuple[str, KnobValue], ...]:
-    """Take the knobs out of ``fields``; return those that are not at their defaults, None being the default too."""
+@contextmanager
+def _keywords(knobs: Iterable[Knob]) -> Iterator[None]:
+    """Format errors about unknown fields with the keywords of ``speak``."""
+    try:
+        yield
+    except RequestInvalid as error:
+        names = [short_name(name) for name in ("text", *Call(TTSRequest(text="a")).settings, *_NOT_FLAT - {"text"})]
+        names += [knob.name for knob in knobs]
+        error.change(
+            lambda item: (
+                replace(item, msg=unknown_field(item.field, names))
+                if item.type == "extra_forbidden" and "." not in item.field
+                else item
+            )
+        )
+        raise
+
+
+def _pop_knobs(fields: dict[str, object], knobs: Iterable[Knob]) -> tuple[tuple[str, KnobValue], ...]:
+    """Remove the knobs from ``fields``; return those with non-default values. None is the default."""
     values = {knob: fields.pop(knob.name) for knob in knobs if knob.name in fields}
     checked = {knob: knob.check(value) for knob, value in values.items() if value is not None}
     return knob_pairs({knob.name: value for knob, value in checked.items() if value != knob.default})
 
 
-def _check_name(model: object) -> str:
-    """Return the name of a model, None for the interface's default. Raises RequestInvalid for what is no name."""
+def _check_model_name(model: object) -> str:
+    """Return the name of a model; None is the interface's default. Raises RequestInvalid."""
     if model is None:
         return DEFAULT_MODEL
     if not isinstance(model, str) or not model.strip():
@@ -299,56 +323,64 @@ def _check_name(model: object) -> str:
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
+def speech_keywords() -> dict[str, tuple[Any, Any, str]]:
+    """Return the keywords of ``speak`` with annotation, default and description."""
+    fields = {**TTSRequest.model_fields, **ProsodyControl.model_fields}
+    described = {name: (field.annotation, field.default, field.description or "") for name, field in fields.items()}
+    return {
+        "voice": (Voice | None, None, "Id of a preset or stored voice, a preset of ``lab.voices``, or a VoiceModel."),
+        "seed": (int | None, None, "0 to 2**63 - 1. The same seed repeats the samples if the backend is exact."),
+        "model": (str | None, None, "One of ``lab.capabilities.models``."),
+        **{name: field for name, field in described.items() if name != "text"},
+        "format": (described["format"][0], "wav", described["format"][2]),
+    }
+
+
 def completed(function: _Function) -> _Function:
-    """Let a function that takes the fields of a call as ``**fields`` say so in its signature, for completion and help."""
+    """Add the keywords of ``speak`` to the signature and docstring of a function with ``**fields``, for completion."""
     plain = inspect.signature(function)
-    named = [one for one in plain.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
-    present = {one.name for one in named}
-    models = {**TTSRequest.model_fields, **ProsodyControl.model_fields}
-    fields: dict[str, tuple[Any, Any]] = {name: (field.default, field.annotation) for name, field in models.items()}
-    extra = [
+    parameters = [item for item in plain.parameters.values() if item.kind is not inspect.Parameter.VAR_KEYWORD]
+    keywords = {name: item for name, item in speech_keywords().items() if name not in plain.parameters}
+    parameters += [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-        for name, (default, annotation) in (fields | {"voice": (None, inspect.Parameter.empty)}).items()
-        if name not in present
+        for name, (annotation, default, _) in keywords.items()
     ]
-    function.__signature__ = plain.replace(parameters=[*named, *extra])  # type: ignore[attr-defined]
+    function.__signature__ = plain.replace(parameters=parameters)  # type: ignore[attr-defined]
+    lines = (f"    {name}: {text} Default: {default!r}." for name, (_, default, text) in keywords.items())
+    function.__doc__ = "\n".join((inspect.getdoc(function) or "", "\nFields:", *lines))
     return function
 
 
 def merged_defaults(
     defaults: Mapping[str, object], changes: Mapping[str, object], knobs: Sequence[Knob] = ()
 ) -> dict[str, object]:
-    """Return defaults for ``Call.of`` with ``changes`` made to them, by the schema's names; None takes one away.
+    """Merge ``changes`` into defaults for ``Call.of``, by the schema's names; None removes a default.
 
-    Raises RequestInvalid for a default that no call can have.
+    Raises RequestInvalid for an invalid default.
     """
-    base = _named(defaults, None)
-    fields = _named(changes, base.get("prosody"))
+    base = _full_names(defaults, None)
+    fields = _full_names(changes, base.get("prosody"))
     if any(fields.get(name) is not None for name in _SPEAKER):
-        # Whoever is named speaks in the place of who spoke before.
         base = {name: value for name, value in base.items() if name not in _SPEAKER}
     merged = {name: value for name, value in {**base, **fields}.items() if value is not None}
     if "text" in merged:
-        raise RequestInvalid.of("text", "the text belongs to the call, it has no default")
+        raise RequestInvalid.of("text", "a text cannot be a default; pass it to speak")
     Call.of("defaults", merged, knobs)
     return merged
 
 
 def field_name(name: str) -> str:
-    """Return the field that a name stands for: ``voice`` is ``reference_id``, ``speed`` and ``volume`` are prosody's."""
+    """Convert a short name to the field: ``voice`` to ``reference_id``, ``speed`` to ``prosody.speed``."""
     return _ALIASES.get(name, name)
 
 
 def short_name(name: str) -> str:
-    """Return the name that people have for a field: the other way round."""
+    """Convert a field to its short name, the inverse of ``field_name``."""
     return next((short for short, field in _ALIASES.items() if field == name), name)
 
 
 def value_kind(name: str, knobs: Iterable[Knob] = ()) -> tuple[type, bool]:
-    """Return of what kind the values of a field are (str, bool, int, float), and whether None is one; object for others.
-
-    ``knobs`` are own parameters of a backend, which ``name`` may be one of.
-    """
+    """Return the type of a field or knob (str, bool, int, float; object for others), and whether it may be None."""
     name = field_name(name)
     for knob in knobs:
         if knob.name == name:
@@ -367,11 +399,10 @@ def value_kind(name: str, knobs: Iterable[Knob] = ()) -> tuple[type, bool]:
 
 
 def parse_value(name: str, typed: str, knobs: Iterable[Knob] = ()) -> Any:
-    """Return what a typed word means as the value of a field.
+    """Parse a string as the value of a field or knob, without checking bounds.
 
-    ``true`` and ``on``, ``false`` and ``off`` are those values; ``none`` and ``null`` are None where the field may be
-    None. Whether a value is within its bounds is the schema's to say. Raises RequestInvalid, which names the field, for a
-    number that cannot be read.
+    Booleans are ``true``, ``on``, ``false`` and ``off``; ``none`` and ``null`` are None if the field may be None. Raises
+    RequestInvalid, which names the field, for an invalid number.
     """
     kind, optional = value_kind(name, knobs)
     word = typed.strip()
@@ -384,13 +415,13 @@ def parse_value(name: str, typed: str, knobs: Iterable[Knob] = ()) -> Any:
     try:
         return kind(word)
     except ValueError:
-        wanted, place = ("a whole number" if kind is int else "a number"), ("header" if name == "seed" else "body")
-        message = f"should be {wanted}, not {word!r}"
-        raise RequestInvalid.of(field_name(name), message, type=f"{kind.__name__}_parsing", in_=place) from None
+        message = f"must be {'a whole number' if kind is int else 'a number'}, got {word!r}"
+        source = "header" if name == "seed" else "body"
+        raise RequestInvalid.of(field_name(name), message, type=f"{kind.__name__}_parsing", in_=source) from None
 
 
 def bare_type(annotation: Any) -> Any:
-    """Return what is under Annotated and ``| None``: bool, int, float, str, bytes, a Literal, or a tuple of them."""
+    """Strip Annotated and ``| None`` from a type: bool, int, float, str, bytes, a Literal, or a tuple of them."""
     origin, args = get_origin(annotation), get_args(annotation)
     if origin not in {Annotated, Union, types.UnionType}:
         return annotation
@@ -398,7 +429,7 @@ def bare_type(annotation: Any) -> Any:
 
 
 def check_seed(seed: object) -> int:
-    """Return a seed. Raises RequestInvalid when it is no whole number from 0 to 2**63 - 1."""
+    """Return the seed. Raises RequestInvalid unless it is an integer from 0 to 2**63 - 1."""
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
         message = f"Input should be a whole number from 0 to {MAX_SEED}"
         raise RequestInvalid.of("seed", message, type="int_type", in_="header")
@@ -406,56 +437,53 @@ def check_seed(seed: object) -> int:
 
 
 def voice_id(voice: object) -> str:
-    """Return the id of a voice, given as such, as a preset or as a record; of a blend ``a(0.6)+b(0.4)``.
-
-    Raises RequestInvalid.
-    """
+    """Return the id of a voice; of a blend, ``a(0.6)+b(0.4)``. Raises RequestInvalid."""
     if isinstance(voice, VoicePreset | VoiceModel):
         return voice.id
     if isinstance(voice, str) and voice:
         return voice
     if isinstance(voice, Mapping) and voice:
-        wrong = [weight for weight in voice.values() if isinstance(weight, bool) or not isinstance(weight, int | float)]
-        if wrong or not all(0 < weight < math.inf for weight in voice.values()):
-            raise RequestInvalid.of("voice", "a blend is ids with their weights, numbers above 0")
+        numbers = all(isinstance(weight, int | float) and not isinstance(weight, bool) for weight in voice.values())
+        if not numbers or not all(0 < weight < math.inf for weight in voice.values()):
+            raise RequestInvalid.of("voice", "the weights of a blend must be numbers above 0")
         return "+".join(f"{voice_id(name)}({weight:.12g})" for name, weight in voice.items())
-    raise RequestInvalid.of("voice", f"a voice is an id, a preset, a VoiceModel or a blend, not {type(voice).__name__}")
+    raise RequestInvalid.of("voice", f"must be an id, a preset, a VoiceModel or a blend, got {type(voice).__name__}")
 
 
-def _named(fields: Mapping[str, object], prosody: object) -> dict[str, object]:
-    """Return the fields by the schema's names; of speed and volume, ``prosody`` says the one that is not given."""
-    named: dict[str, object] = {}
-    parts: dict[str, object] = {}
+def _full_names(fields: Mapping[str, object], prosody: object) -> dict[str, object]:
+    """Convert short names to the schema's; ``prosody`` has the default of speed if only volume is set, and vice versa."""
+    full: dict[str, object] = {}
+    changes: dict[str, object] = {}
     for name, value in fields.items():
-        part = name.removeprefix("prosody.")
-        if part in _PROSODY:
-            parts[part] = value
+        bare_name = name.removeprefix("prosody.")
+        if bare_name in _PROSODY:
+            changes[bare_name] = value
         elif name != "voice":
-            named[name] = value
+            full[name] = value
     if "voice" in fields:
         voice = fields["voice"]
-        if named.get("reference_id") is not None:
-            raise RequestInvalid.of("reference_id", "give voice or reference_id, not both")
-        named["reference_id"] = None if voice is None else voice_id(voice)
-    if parts:
-        if named.get("prosody") is not None:
-            name = next(iter(parts))
-            raise RequestInvalid.of(name, f"give prosody or {name}, not both")
-        before = dict(prosody) if isinstance(prosody, Mapping | ProsodyControl) else {}
-        # None is what was not said: for the part too, as for every field.
-        named["prosody"] = {name: value for name, value in {**before, **parts}.items() if value is not None} or None
-    return named
+        if full.get("reference_id") is not None:
+            raise RequestInvalid.of("reference_id", "pass voice or reference_id, not both")
+        full["reference_id"] = None if voice is None else voice_id(voice)
+    if changes:
+        if full.get("prosody") is not None:
+            name = next(iter(changes))
+            raise RequestInvalid.of(name, f"pass prosody or {name}, not both")
+        defaults = dict(prosody) if isinstance(prosody, Mapping | ProsodyControl) else {}
+        # None means unset.
+        full["prosody"] = {name: value for name, value in {**defaults, **changes}.items() if value is not None} or None
+    return full
 
 
 def call_record(call: Call) -> dict[str, Any]:
-    """Return a call as a JSON-able object; own knobs are in it only where there are any."""
+    """Return a call as a JSON object; without the key ``knobs`` if it has none."""
     return {"request": call.request.record(), "model": call.model, "seed": call.seed} | call_knobs(call)
 
 
 def call_of(record: Mapping[str, Any], references: Callable[[str], bytes]) -> Call:
-    """Return the call that ``call_record`` described.
+    """Create a call from its record.
 
-    ``references`` returns audio by its sha256. Raises RequestInvalid and what ``references`` raises.
+    ``references`` fetches audio by its SHA-256; its errors propagate. Raises RequestInvalid.
     """
     fields = dict(record["request"])
     if fields.get("references") is not None:
@@ -466,5 +494,5 @@ def call_of(record: Mapping[str, Any], references: Callable[[str], bytes]) -> Ca
 
 
 def call_knobs(call: Call) -> dict[str, Any]:
-    """Return a call's own knobs as they stand in its record: nothing where it has none."""
+    """Return the knobs of a call for its record; empty if it has none."""
     return {"knobs": dict(call.knobs)} if call.knobs else {}

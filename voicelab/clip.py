@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from voicelab.audio.decoders import StreamDecoder
 from voicelab.audio.formats import encode, read
@@ -22,6 +23,7 @@ from voicelab.audio.words import Words, WordTime
 from voicelab.call import Call, call_knobs, call_of, call_record
 from voicelab.display import Shown, view
 from voicelab.errors import AudioError, RequestInvalid, StoreError
+from voicelab.guesses import Guided
 from voicelab.schema import RATES, AudioFormat, TTSRequest
 from voicelab.storage import digest_of, open_atomic
 
@@ -47,7 +49,7 @@ Sound = bytes | Callable[[], bytes]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Clip(Shown):
+class Clip(Shown, metaclass=Guided):
     """Mono audio with its sample rate, word times and, if synthesized, its take.
 
     Args:
@@ -94,6 +96,11 @@ class Clip(Shown):
 
     def __len__(self) -> int:
         return int(self.samples.size)
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        if copy is False and dtype not in (None, self.samples.dtype):
+            raise AudioError(f"copy must not be False for another dtype than float32, got {dtype}")
+        return self.samples.astype(dtype or self.samples.dtype, copy=bool(copy))
 
     def __bool__(self) -> bool:
         # `clip or other` must not depend on the length.

@@ -1,26 +1,27 @@
-"""Every error voicelab raises on purpose, as one tree.
+"""Exception classes of voicelab.
 
     VoicelabError
-    ├── RequestInvalid (ValueError)        a request breaks a rule; ``.errors`` names every field
-    ├── ArgumentError (ValueError)         an argument of a function is wrong; ``.argument`` names it
-    ├── ServiceError                       a service answered with an error, or not at all
-    │   ├── AuthenticationError            401: no key, or one that is not accepted
+    ├── RequestInvalid (ValueError)        invalid fields of a request, in ``.errors``
+    ├── ArgumentError (ValueError)         invalid argument of a function, in ``.argument``
+    ├── ServiceError                       error response of a service, or no response
+    │   ├── AuthenticationError            401: API key missing or not accepted
     │   ├── PaymentRequired                402: a charging condition is not met
     │   ├── NotFound (LookupError)         404: unknown, or private to another caller
     │   ├── ServiceUnavailable             503, other 5xx, refused connections
-    │   ├── ServiceTimeout (TimeoutError)  no answer within the time allowed
-    │   └── StreamTruncated                the audio ended early; ``.partial`` is what did arrive
-    ├── AudioError (ValueError)            audio that cannot be read or written
-    ├── Cancelled                          the work was stopped on request
-    ├── StoreError (OSError)               what is kept on this machine's disk is missing, damaged or in use
-    └── EngineError (RuntimeError)         the local engine failed
-        ├── EngineUnavailable              it cannot serve now (no memory, started anew); try again
+    │   ├── ServiceTimeout (TimeoutError)  no response within the time limit
+    │   └── StreamTruncated                truncated audio; ``.partial`` has the bytes received
+    ├── AudioError (ValueError)            audio cannot be read or written
+    ├── Cancelled                          cancelled by the caller
+    ├── ExecutorError (RuntimeError)       a sweep lost its worker processes or cluster
+    ├── StoreError (OSError)               stored data is missing, damaged or in use
+    └── EngineError (RuntimeError)         failure of the local engine
+        ├── EngineUnavailable              temporary failure (out of memory, restart); retry
         ├── WeightsError                   weights are missing or damaged
-        ├── LicenseRequired                weights whose license was not accepted
+        ├── LicenseRequired                the license of the weights is not accepted
         └── MissingExtra (ImportError)     an optional dependency is not installed
 
-Each class also inherits the builtin that fits it, so that ``except ValueError`` in code that does not
-import voicelab still catches a bad value. No message ever holds a secret.
+Classes also inherit the matching builtin exception, so that ``except ValueError`` catches an invalid value in code that
+does not import voicelab. Messages never contain secrets.
 """
 
 from __future__ import annotations
@@ -42,35 +43,37 @@ _PACKAGE: Final = Path(__file__).parent
 _MAGIC: Final = "get_ipython().run_"
 
 
-def suggestion(typed: object, choices: Iterable[str]) -> str:
-    """Return which of ``choices`` was meant, as the end of a sentence: "; did you mean speed?". Or "", where none is near."""
-    names, word = list(choices), str(typed)
-    begins = [name for name in names if len(word) > 2 and name.startswith(word)]
-    close = begins or difflib.get_close_matches(word, names, n=1, cutoff=0.6)
-    return f"; did you mean {close[0]}?" if close and close[0] != word else ""
+def suggestion(name: object, choices: Iterable[str]) -> str:
+    """Return "; did you mean X?" with the most similar of ``choices``, or "" if no choice is similar."""
+    names, text = list(choices), str(name)
+    completions = [choice for choice in names if len(text) > 2 and choice.startswith(text)]
+    matches = completions or difflib.get_close_matches(text, names, n=1, cutoff=0.6)
+    return f"; did you mean {matches[0]}?" if matches and matches[0] != text else ""
 
 
-def shortened(text: str, most: int) -> str:
-    """Return a text of ``most`` characters at most, with an ellipsis at its end where it was longer."""
-    return text if len(text) <= most else text[: most - 1] + "…"
+def shortened(text: str, max_length: int) -> str:
+    """Truncate a text to ``max_length`` characters, including an ellipsis."""
+    return text if len(text) <= max_length else text[: max_length - 1] + "…"
 
 
 def check_options(options: Iterable[str], allowed: Iterable[str]) -> None:
-    """Raise ArgumentError for a keyword that is not among those that are allowed, which it lists."""
+    """Raise ArgumentError for the first keyword that is not allowed."""
     names = list(allowed)
     for name in options:
         if name not in names:
-            raise ArgumentError.of(name, f"unknown option; the options are {', '.join(names) or 'none'}")
+            raise ArgumentError.of(name, f"unknown option; allowed options: {', '.join(names) or 'none'}")
 
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """One item of a 422 body: which field is wrong, and why.
+    """Item of a 422 response body: an invalid field and the reason.
 
-    ``loc`` is the path to the field as the interface spells it, its first part the place
-    (``("body", "prosody", "speed")``); ``type`` a stable machine-readable name; ``msg`` a sentence
-    for people; ``ctx`` optional further detail; ``in_`` the place (``path``, ``query``, ``header``,
-    ``cookie`` or ``body``), on the wire ``in``, which Python reserves.
+    Attributes:
+        loc: path to the field, starting with its location, such as ``("body", "prosody", "speed")``.
+        type: stable machine-readable name of the error.
+        msg: message for people.
+        ctx: optional details.
+        in_: location (``path``, ``query``, ``header``, ``cookie`` or ``body``); ``in`` on the wire.
     """
 
     loc: tuple[str, ...]
@@ -81,22 +84,21 @@ class FieldError:
 
     @property
     def field(self) -> str:
-        """Dotted name of the field without its place, for example ``prosody.speed``."""
-        parts = self.loc[1:] if len(self.loc) > 1 and self.loc[0] == self.in_ else self.loc
-        return ".".join(parts)
+        """Dotted name of the field without its location, such as ``prosody.speed``."""
+        return ".".join(self.loc[1:] if len(self.loc) > 1 and self.loc[0] == self.in_ else self.loc)
 
     def to_wire(self) -> dict[str, object]:
-        """Return the item as the interface's section 7.1 has it; absent values are left out."""
+        """Return the item as JSON of the interface (section 7.1), without unset values."""
         wire = {"loc": list(self.loc), "type": self.type, "msg": self.msg, "ctx": self.ctx, "in": self.in_}
         return {name: value for name, value in wire.items() if value is not None}
 
 
 class VoicelabError(Shown, Exception):
-    """Base of every error that voicelab raises on purpose."""
+    """Base class of voicelab's exceptions."""
 
 
 class _ShortTraceback:
-    """An error of whoever calls: IPython shows the line that called and the sentence, all with ``%xmode Verbose``."""
+    """Caller's error: IPython shows the calling line and the message, and the traceback with ``%xmode Verbose``."""
 
     __traceback__: TracebackType | None
 
@@ -108,20 +110,23 @@ class _ShortTraceback:
             )
             return lines
         frames = traceback.extract_tb(self.__traceback__)
-        ours = next((n for n, frame in enumerate(frames) if Path(frame.filename).is_relative_to(_PACKAGE)), len(frames))
-        # A magic is called by IPython, from a line that IPython wrote.
+        depth = next(
+            (n for n, frame in enumerate(frames) if Path(frame.filename).is_relative_to(_PACKAGE)), len(frames)
+        )
+        # IPython generates the line that calls a magic.
         shell = Path(sys.modules["IPython"].__file__ or "").parent
-        theirs = [frame for frame in frames[:ours] if not Path(frame.filename).is_relative_to(shell)]
-        called = [f"line {one.lineno}: {one.line}" for one in theirs[-1:] if one.line and _MAGIC not in one.line]
-        return [*called, f"{type(self).__name__}: {self}"]
+        callers = [frame for frame in frames[:depth] if not Path(frame.filename).is_relative_to(shell)]
+        lines = [
+            f"line {frame.lineno}: {frame.line}" for frame in callers[-1:] if frame.line and _MAGIC not in frame.line
+        ]
+        return [*lines, f"{type(self).__name__}: {self}"]
 
 
 class RequestInvalid(_ShortTraceback, VoicelabError, ValueError):
-    """A request breaks a rule of the interface.
+    """Invalid fields of a request.
 
-    ``errors`` holds at least one :class:`FieldError`; ``str()`` names every field with its reason.
-    When it was a service that refused, ``status``, ``body`` and ``request_id`` are as in a ServiceError;
-    they are None when the request never left.
+    ``errors`` has at least one :class:`FieldError`; ``str()`` lists all fields with reasons. ``status``, ``body`` and
+    ``request_id`` are those of a service's response, or None if the request was not sent.
     """
 
     errors: tuple[FieldError, ...]
@@ -138,27 +143,27 @@ class RequestInvalid(_ShortTraceback, VoicelabError, ValueError):
         self.status = status
         self.body = body
         self.request_id = request_id
-        # The arguments are the errors themselves, not the sentence, so that the exception survives pickling.
+        # The errors as argument, not the message, so that the exception can be pickled.
         super().__init__(self.errors)
 
     @classmethod
     def of(cls, field: str, msg: str, *, type: str = "value_error", in_: str = "body") -> Self:
-        """Build the error for one field; ``field`` may be dotted (``prosody.speed``)."""
+        """Build the error for a field; ``field`` may be dotted (``prosody.speed``)."""
         return cls((FieldError(loc=(in_, *field.split(".")), type=type, msg=msg, in_=in_),))
 
     def __str__(self) -> str:
         return "; ".join(f"{error.field}: {error.msg}" for error in self.errors)
 
     def change(self, change: Callable[[FieldError], FieldError]) -> None:
-        """Say every item in another way, such as by the name that was typed."""
+        """Replace each item, for example to use the name that the user typed."""
         self.errors = tuple(map(change, self.errors))
         self.args = (self.errors,)
 
 
 class ArgumentError(_ShortTraceback, VoicelabError, ValueError):
-    """A function was called with a wrong argument; ``argument`` is its name.
+    """Invalid argument of a function; ``argument`` is its name.
 
-    Fields of a request, and of a voice to be made, are RequestInvalid instead, wherever they are checked.
+    Invalid fields of requests and new voices raise RequestInvalid instead.
     """
 
     def __init__(self, message: str, *, argument: str = "") -> None:
@@ -167,15 +172,15 @@ class ArgumentError(_ShortTraceback, VoicelabError, ValueError):
 
     @classmethod
     def of(cls, argument: str, msg: str) -> Self:
-        """Build the error for one argument: ``ArgumentError.of("p_values", "there are none")``."""
+        """Build the error for an argument: ``ArgumentError.of("p_values", "must not be empty")``."""
         return cls(f"{argument}: {msg}", argument=argument)
 
 
 class ServiceError(VoicelabError):
-    """A service answered with an error, or did not answer.
+    """Error response of a service, or no response.
 
-    ``status`` is the HTTP status or None when there was no answer, ``body`` the raw answer and
-    ``request_id`` the service's own name of the call, where it gave one.
+    ``status`` is the HTTP status, or None without a response; ``body`` the raw response body; ``request_id`` the
+    service's identifier of the request, if any.
     """
 
     def __init__(
@@ -193,7 +198,7 @@ class ServiceError(VoicelabError):
 
 
 class AuthenticationError(ServiceError):
-    """401: there is no key, or the key is not accepted."""
+    """401: the API key is missing or not accepted."""
 
 
 class PaymentRequired(ServiceError):
@@ -201,62 +206,62 @@ class PaymentRequired(ServiceError):
 
 
 class NotFound(_ShortTraceback, ServiceError, LookupError):
-    """404: the thing is unknown, or private to another caller; the answer is the same."""
+    """404: unknown, or private to another caller (same response)."""
 
 
 class ServiceUnavailable(ServiceError):
-    """The service is overloaded, broken or cannot be reached (503, other 5xx, refused connections)."""
+    """The service is overloaded, failing or unreachable (503, other 5xx, refused connections)."""
 
 
 class ServiceTimeout(ServiceError, TimeoutError):
-    """The service did not answer within the time allowed."""
+    """The service did not respond within the time limit."""
 
 
 class StreamTruncated(ServiceError):
-    """The audio ended before the service said that it was complete; ``partial`` is what did arrive.
+    """The audio stream ended early; ``partial`` has the bytes received.
 
-    ``answer`` is what else a ServiceError says.
+    Other keywords are those of ServiceError.
     """
 
-    def __init__(self, message: str, *, partial: bytes = b"", **answer: Any) -> None:
-        super().__init__(message, **answer)
+    def __init__(self, message: str, *, partial: bytes = b"", **response: Any) -> None:
+        super().__init__(message, **response)
         self.partial = partial
 
 
 class AudioError(VoicelabError, ValueError):
-    """Audio that cannot be read or written: damaged, truncated, of an unknown or refused format."""
+    """Audio cannot be read or written: damaged, truncated, or of an unsupported format."""
 
 
 class Cancelled(VoicelabError):
-    """The work was stopped because the caller cancelled it."""
+    """The operation was cancelled by the caller."""
 
 
 class ExecutorError(VoicelabError, RuntimeError):
-    """What makes a sweep's takes is gone: the processes of an executor, a cluster's scheduler, or every fit worker."""
+    """A sweep lost its executor: worker processes, a cluster's scheduler, or all suitable workers."""
 
 
 class StoreError(VoicelabError, OSError):
-    """What is kept on this machine's disk is missing, damaged or in use; the message names the file."""
+    """Stored data is missing, damaged or in use; the message names the file."""
 
 
 class EngineError(VoicelabError, RuntimeError):
-    """The local engine failed; the request itself was valid."""
+    """The local engine failed on a valid request."""
 
 
 class EngineUnavailable(EngineError):
-    """The local engine cannot serve now, and may in a moment: memory is short, or it was started anew."""
+    """Temporary failure of the local engine: out of memory, or restarting."""
 
 
 class WeightsError(EngineError):
-    """Weights are missing, damaged, or of a layout that this version does not know."""
+    """Weights are missing, damaged, or of an unsupported layout."""
 
 
 class LicenseRequired(EngineError):
-    """Weights are under a license that was not accepted on this machine; the message states its terms."""
+    """The license of the weights is not accepted on this machine; the message states its terms."""
 
 
 class MissingExtra(EngineError, ImportError):
-    """An optional dependency is not installed; ``extra`` says which one provides it."""
+    """An optional dependency is not installed; ``extra`` is the extra that provides it."""
 
     def __init__(self, message: str, *, extra: str = "all") -> None:
         super().__init__(message)
@@ -264,13 +269,13 @@ class MissingExtra(EngineError, ImportError):
 
     @classmethod
     def of(cls, extra: str, purpose: str) -> Self:
-        """Build the error that says what to install: ``MissingExtra.of("local", "the embedded voice")``."""
-        return cls(f"{purpose} needs an optional part: {install_command(extra)}", extra=extra)
+        """Build the error with the install command: ``MissingExtra.of("local", "the embedded voice")``."""
+        return cls(f"{purpose} requires an optional dependency: {install_command(extra)}", extra=extra)
 
     @classmethod
     @contextmanager
     def where(cls, extra: str, purpose: str) -> Iterator[None]:
-        """Raise the error of ``of`` where the block cannot import something."""
+        """Convert each ImportError of the block to the error of ``of``."""
         try:
             yield
         except ImportError as error:

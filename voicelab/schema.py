@@ -1,7 +1,7 @@
-"""The wire: every type of the interface, with all fields, bounds and descriptions, described once.
+"""Wire types of the interface, with all fields, bounds and descriptions; the only validation of the wire.
 
-This is the only validation of the wire. Constructors refuse unknown keywords with a hint;
-``from_wire`` ignores unknown keys, as the interface's service does. Both raise RequestInvalid.
+Constructors reject unknown keywords; ``from_wire`` ignores unknown keys, as the interface's service does. Both raise
+RequestInvalid.
 """
 
 from __future__ import annotations
@@ -26,26 +26,21 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from voicelab.display import Shown
-from voicelab.errors import FieldError, RequestInvalid, ServiceError, suggestion
+from voicelab.errors import FieldError, RequestInvalid, ServiceError
+from voicelab.guesses import GUESSES, hint
 from voicelab.storage import digest_of
 
 _Model = TypeVar("_Model", bound="WireModel")
 
-# Parts of pydantic's context that mean nothing to a reader of the answer.
+# Entries of pydantic's context that are of no use to a caller.
 _INTERNAL = ("error", "class_name")
 
-# Other names that people type for a field; close spellings are matched without this table.
-_HINTS = {
-    "bitrate": "mp3_bitrate or opus_bitrate",
-    "codec": "format",
-    "max_tokens": "max_new_tokens",
-    "model": "the 'model' header: pass model= beside the request, not in it",
-    "penalty": "repetition_penalty",
-    "seed": "no field of the request: pass seed= beside it, not in it",
-    "speaker": "reference_id",
+# Keywords of ``speak`` that are no fields of TTSRequest, with their counterparts.
+_COUNTERPARTS = {
+    "model": "the model header (model= of Call)",
+    "seed": "the seed header (seed= of Call)",
     "speed": "prosody={'speed': …}",
     "voice": "reference_id",
-    "voice_id": "reference_id",
     "volume": "prosody={'volume': …}",
 }
 
@@ -54,7 +49,7 @@ def _encodable(value: str) -> str:
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
-        # JSON can carry half of a surrogate pair; no text has one, and it cannot be sent on.
+        # JSON can carry a lone surrogate, which UTF-8 cannot encode.
         message = "Input should be valid Unicode text, without lone surrogates"
         raise PydanticCustomError("string_unicode", message) from None
     return value
@@ -69,7 +64,7 @@ def _strictly(kinds: tuple[type, ...], error: LiteralString, message: LiteralStr
     return BeforeValidator(check)
 
 
-# Not what can only be converted, such as numpy's booleans; and 64.0 would be taken for the 64 of an enumeration.
+# Rejects convertible values such as NumPy booleans, and 64.0, which would match the 64 of an enumeration.
 _NUMBER = _strictly((int, float), "float_type", "Input should be a valid number")
 _WHOLE = _strictly((int,), "int_type", "Input should be a valid integer")
 
@@ -81,16 +76,16 @@ Number = Annotated[
     Strict(),
     Field(allow_inf_nan=False),
     _NUMBER,
-    # -0.0 and 0.0 mean the same request and must have the same canonical form.
+    # -0.0 and 0.0 are the same request and need the same canonical form.
     AfterValidator(lambda value: value + 0.0),
 ]
-"""A finite number; whole numbers are taken, booleans and strings are not."""
+"""A finite number; integers are accepted, booleans and strings are not."""
 Whole = Annotated[int, _WHOLE]
-"""A whole number; booleans and 1.0 are refused."""
+"""An integer; booleans and 1.0 are rejected."""
 
 
 class WireModel(BaseModel):
-    """Base of the wire types: frozen, unknown keywords refused, every bad value a RequestInvalid."""
+    """Base of the wire types: frozen; unknown keywords and invalid values raise RequestInvalid."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
@@ -100,27 +95,26 @@ class WireModel(BaseModel):
         except ValidationError as error:
             raise RequestInvalid(field_errors(error, type(self))) from None
 
-    # Lets a model inside another one be validated as a part of it, so that its errors carry the
-    # whole path (body, prosody, speed). pydantic sets the same mark on its own RootModel.
+    # pydantic then validates nested models in place, so that errors carry the complete path (body, prosody, speed).
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
     @classmethod
     def build(cls, **fields: object) -> Self:
-        """Make a value from keywords; a bad or unknown one raises RequestInvalid, which names it."""
+        """Create a value from keywords. Raises RequestInvalid, which names unknown and invalid fields."""
         return cls(**fields)
 
     def replace(self, **changes: object) -> Self:
-        """Return a copy with some fields changed, validated anew. Raises RequestInvalid."""
+        """Return a copy with changed fields, validated again. Raises RequestInvalid."""
         return type(self)(**{**dict(self), **changes})
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Return a copy; changes are validated, which pydantic's own copy leaves out."""
+        """Return a copy; unlike pydantic's, changes are validated."""
         copied = super().model_copy(deep=deep)
         return copied.replace(**update) if update else copied
 
 
 def field_errors(error: ValidationError, model: type[BaseModel], *, place: str = "body") -> tuple[FieldError, ...]:
-    """Turn pydantic's error into items of the interface's part 7; values never appear in them."""
+    """Convert pydantic's error to items of section 7 of the interface, without values."""
     items: list[FieldError] = []
     for detail in error.errors(include_url=False, include_input=False):
         loc = tuple(str(part) for part in detail["loc"])
@@ -136,7 +130,7 @@ def field_errors(error: ValidationError, model: type[BaseModel], *, place: str =
 
 
 def _plain(value: object) -> object:
-    # Sweeps hand over numpy scalars; they are numbers like any other, but no float or int by type.
+    # NumPy scalars, as in sweeps, are no instances of int or (float32) float.
     if isinstance(value, bool | int | float) or not isinstance(value, numbers.Real):
         return value
     return int(value) if isinstance(value, numbers.Integral) else float(value)
@@ -144,8 +138,8 @@ def _plain(value: object) -> object:
 
 def _fields_at(model: type[BaseModel], path: Iterable[str | int]) -> list[str]:
     fields: Any = model.model_fields
-    for part in (one for one in path if isinstance(one, str)):
-        nested = _model_in(fields[part].annotation)
+    for name in (item for item in path if isinstance(item, str)):
+        nested = _model_in(fields[name].annotation)
         fields = nested.model_fields if nested else {}
     return list(fields)
 
@@ -160,11 +154,16 @@ def _model_in(annotation: object) -> type[BaseModel] | None:
 
 
 def _unknown(key: str, fields: list[str]) -> str:
-    message = f"there is no field {key!r}"
-    hint = suggestion(key, fields)
-    if not hint and key in _HINTS and "temperature" in fields:
-        hint = f"; did you mean {_HINTS[key]}?"
-    return message + (hint or f"; the fields are {', '.join(fields)}")
+    keyword = GUESSES["speak"].get(key, key)
+    if "temperature" in fields and keyword in _COUNTERPARTS:
+        return f"unknown field {key!r}; did you mean {_COUNTERPARTS[keyword]}?"
+    return unknown_field(key, fields, "speak" if "temperature" in fields else "")
+
+
+def unknown_field(name: str, fields: Iterable[str], kind: str = "speak") -> str:
+    """Format the message about an unknown field; ``kind`` is a key of ``GUESSES``."""
+    names = list(fields)
+    return f"unknown field {name!r}" + (hint(kind, name, names) or f"; the fields are {', '.join(names)}")
 
 
 Model = Literal["s1", "s2-pro"]
@@ -184,17 +183,17 @@ _PLAIN_RATES = (8000, 16000, 24000, 32000, 44100)
 RATES: MappingProxyType[AudioFormat, tuple[int, ...]] = MappingProxyType(
     {"wav": _PLAIN_RATES, "pcm": _PLAIN_RATES, "mp3": (32000, 44100), "opus": (48000,)}
 )
-"""Sample rates in Hz that each format can be asked for."""
+"""Sample rates in Hz that each format supports."""
 DEFAULT_RATES: MappingProxyType[AudioFormat, int] = MappingProxyType(
     {"wav": 44100, "pcm": 44100, "mp3": 44100, "opus": 48000}
 )
-"""Sample rate in Hz of each format when the request names none."""
+"""Default sample rate in Hz of each format."""
 MEDIA_TYPES: MappingProxyType[AudioFormat, str] = MappingProxyType(
     {"wav": "audio/wav", "pcm": "audio/pcm", "mp3": "audio/mpeg", "opus": "audio/ogg"}
 )
-"""Media type of the audio returned in each format."""
+"""Media type of each format."""
 
-# In terms of JSON Schema: one of these holds. Without a format it is mp3.
+# JSON Schema: ``anyOf`` of these. The default format is mp3.
 _RATE_OF_FORMAT = [
     {
         "properties": {"format": {"const": name}, "sample_rate": {"enum": [*rates, None]}},
@@ -203,12 +202,12 @@ _RATE_OF_FORMAT = [
     for name, rates in RATES.items()
 ]
 
-# The interface gives no maximum; this is what every integer type on the way can hold.
-_LARGEST = 2**63 - 1
+# The interface has no maximum; this is the range of 64-bit integers.
+_MAX_INTEGER = 2**63 - 1
 
 
 class ReferenceAudio(WireModel):
-    """A voice sample with its transcript, for cloning without a stored voice."""
+    """Voice sample with its transcript, for cloning without a stored voice."""
 
     audio: Annotated[bytes, Strict()] = Field(
         min_length=1,
@@ -236,7 +235,7 @@ class ProsodyControl(WireModel):
 
 
 class TTSRequest(WireModel):
-    """A speech request. Frozen and always valid; a bad field raises RequestInvalid, which names it."""
+    """Speech request, frozen. Raises RequestInvalid, which names invalid fields."""
 
     model_config = ConfigDict(json_schema_extra={"anyOf": _RATE_OF_FORMAT})  # type: ignore[dict-item]  # it is JSON
 
@@ -279,7 +278,7 @@ class TTSRequest(WireModel):
         description="normal is best quality, balanced has reduced latency, low has the lowest latency.",
     )
     max_new_tokens: Whole = Field(
-        default=1024, ge=1, le=_LARGEST, description="Maximum audio tokens generated for each text segment."
+        default=1024, ge=1, le=_MAX_INTEGER, description="Maximum audio tokens generated for each text segment."
     )
     repetition_penalty: Number = Field(
         default=1.2,
@@ -306,67 +305,69 @@ class TTSRequest(WireModel):
 
     @field_validator("text")
     @classmethod
-    def _spoken(cls, text: str) -> str:
+    def _check_text(cls, text: str) -> str:
         if not text.strip():
-            raise PydanticCustomError("string_too_short", "There is nothing to say: the text is empty or blank")
+            raise PydanticCustomError("string_too_short", "Input should not be empty or blank")
         return text
 
     @field_validator("sample_rate")
     @classmethod
-    def _listed_rate(cls, rate: int | None, info: ValidationInfo) -> int | None:
-        # ``format`` is validated before; when it is wrong itself, its own error is enough.
-        listed = RATES.get(info.data.get("format", ""))
-        if rate is not None and listed is not None and rate not in listed:
+    def _check_rate(cls, rate: int | None, info: ValidationInfo) -> int | None:
+        # ``format`` is validated first; if it is invalid, its own error suffices.
+        supported = RATES.get(info.data.get("format", ""))
+        if rate is not None and supported is not None and rate not in supported:
             raise PydanticCustomError(
                 "literal_error",
-                "{format} has no sample rate of {rate} Hz; choose {expected}",
+                "Input should be {expected} for {format}, got {rate}",
                 {
                     "format": info.data["format"],
-                    # A number of thousands of digits cannot be printed, and need not be.
-                    "rate": rate if abs(rate) <= _LARGEST else "so many",
-                    "expected": " or ".join(map(str, listed)),
+                    # Python does not format integers of thousands of digits.
+                    "rate": rate if abs(rate) <= _MAX_INTEGER else "over 2**63",
+                    "expected": " or ".join(map(str, supported)),
                 },
             )
         return rate
 
     @property
     def rate(self) -> int:
-        """Sample rate in Hz of the audio that answers this request."""
+        """Sample rate in Hz of the response."""
         return DEFAULT_RATES[self.format] if self.sample_rate is None else self.sample_rate
 
     @classmethod
     def from_wire(cls, wire: object, *, binary: bool) -> Self:
-        """Validate a decoded body. Unknown keys are ignored, as the interface's service does.
+        """Validate a decoded body; unknown keys, and references next to a ``reference_id``, are ignored.
 
-        ``binary`` says that the body can carry bytes (MessagePack); in JSON ``references`` may only be
-        null or empty. References beside a ``reference_id`` are not looked at. Raises RequestInvalid.
+        ``binary``: the body can contain bytes (MessagePack); in JSON, ``references`` must be null or empty. Raises
+        RequestInvalid.
         """
         fields = _fields(wire)
         if fields.get("reference_id") is not None:
             fields.pop("references", None)
-        refused: tuple[FieldError, ...] = ()
+        errors: tuple[FieldError, ...] = ()
         if not binary and fields.get("references") not in (None, []):
             fields.pop("references")
-            message = "Inline references need a MessagePack body (application/msgpack), not JSON"
-            refused = RequestInvalid.of("references", message, type="binary_required").errors
-        return _validated(cls, fields, refused)
+            message = "Inline references require a MessagePack body (application/msgpack), got JSON"
+            errors = RequestInvalid.of("references", message, type="binary_required").errors
+        return _validated(cls, fields, errors)
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the full body, every field present; reference audio is bytes, so JSON takes it only without."""
+        """Return the body with every field; reference audio is bytes, which JSON cannot carry."""
         return self.model_dump()
 
     def record(self) -> dict[str, Any]:
-        """Return the request as a JSON-able object, all fields as given; reference audio is named by its sha256."""
+        """Return the request as a JSON object, with the SHA-256 of reference audio in its stead."""
         wire = self.to_wire()
         if self.references is not None:
-            wire["references"] = [{"audio_sha256": digest_of(one.audio), "text": one.text} for one in self.references]
+            wire["references"] = [
+                {"audio_sha256": digest_of(item.audio), "text": item.text} for item in self.references
+            ]
         return wire
 
     def canonical(self) -> dict[str, Any]:
-        """Return a JSON-able form that is equal for requests that mean the same, for keys and manifests.
+        """Return a JSON object that is equal for equivalent requests, for keys and manifests.
 
-        Reference audio appears as its sha256; references that a ``reference_id`` overrides, and an empty
-        list of them, as null. Defaults that depend on the format are filled in.
+        Reference audio is replaced by its SHA-256; references that a ``reference_id`` overrides, and empty ones, are
+        null; defaults that depend on the format are resolved.
         """
         wire = self.record()
         wire["sample_rate"] = self.rate
@@ -376,10 +377,7 @@ class TTSRequest(WireModel):
 
 
 def check_model(name: object) -> Model:
-    """Return the synthesis model that a ``model`` header names; None (no header) is s2-pro.
-
-    Raises RequestInvalid with ``in`` header for any other value.
-    """
+    """Return the synthesis model of a ``model`` header; None (no header) is s2-pro. Raises RequestInvalid."""
     for model in MODELS:
         if (DEFAULT_MODEL if name is None else name) == model:
             return model
@@ -389,19 +387,19 @@ def check_model(name: object) -> Model:
 
 def _fields(wire: object) -> dict[str, Any]:
     if not isinstance(wire, dict):
-        message = "The body should be an object with the request's fields"
+        message = "The body should be an object"
         raise RequestInvalid((FieldError(loc=("body",), type="model_type", msg=message),))
     return dict(wire)
 
 
-def _validated(model: type[_Model], fields: dict[str, Any], wrong: tuple[FieldError, ...]) -> _Model:
-    """The value of a body's fields. Raises RequestInvalid with all that is wrong with them, and with what is besides."""
+def _validated(model: type[_Model], fields: dict[str, Any], errors: tuple[FieldError, ...]) -> _Model:
+    """Validate the fields of a body. Raises RequestInvalid with all errors, including ``errors``."""
     try:
         value = model.model_validate(fields, extra="ignore")
     except ValidationError as error:
-        raise RequestInvalid((*field_errors(error, model), *wrong)) from None
-    if wrong:
-        raise RequestInvalid(wrong)
+        raise RequestInvalid((*field_errors(error, model), *errors)) from None
+    if errors:
+        raise RequestInvalid(errors)
     return value
 
 
@@ -409,48 +407,48 @@ Visibility = Literal["public", "unlist", "private"]
 VoiceState = Literal["created", "training", "trained", "failed"]
 
 
-# MessagePack and forms may give one value where several are allowed.
+# MessagePack and forms may have a single value in place of a list.
 _LISTED = BeforeValidator(lambda value: (value,) if isinstance(value, str | bytes) else value)
 
 
 class _Record(BaseModel):
-    """What a service returns: read generously (fields may be added by the service), frozen."""
+    """Base of records from a service: frozen; unknown fields are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
 
 
 class Author(_Record):
-    """Who made a voice model."""
+    """Author of a voice model."""
 
     id: str = Field(validation_alias="_id", serialization_alias="_id", description="Identifier of the author.")
-    nickname: str = Field(default="", description="Name shown.")
-    avatar: str = Field(default="", description="Address of a picture; empty when there is none.")
+    nickname: str = Field(default="", description="Display name.")
+    avatar: str = Field(default="", description="URL of a picture, or empty.")
 
 
 _Loose = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
 
 
 class SampleEntity(_Record):
-    """A sample of a voice model."""
+    """Sample of a voice model."""
 
     title: _Loose = Field(default="", description="Title of the sample.")
-    text: _Loose = Field(default="", description="What is said in it.")
-    task_id: _Loose = Field(default="", description="Identifier of the task that made it.")
-    audio: _Loose = Field(default="", description="Address of the audio.")
+    text: _Loose = Field(default="", description="Transcript.")
+    task_id: _Loose = Field(default="", description="Identifier of its synthesis task.")
+    audio: _Loose = Field(default="", description="URL of the audio.")
 
 
 class VoiceModel(Shown, _Record):
-    """The record of a voice model. ``id`` is ``_id`` on the wire."""
+    """Record of a voice model. ``id`` is ``_id`` on the wire."""
 
     id: str = Field(validation_alias="_id", serialization_alias="_id", description="Identifier, for reference_id.")
     type: Literal["svc", "tts"] = Field(default="tts", description="svc or tts.")
     title: str = Field(description="Title.")
     description: str = Field(default="", description="Description.")
-    cover_image: str = Field(default="", description="Address of the cover picture; empty when there is none.")
+    cover_image: str = Field(default="", description="URL of the cover picture, or empty.")
     state: VoiceState = Field(description="created, training, trained or failed.")
     tags: tuple[str, ...] = Field(default=(), description="Tags.")
-    created_at: datetime = Field(description="When it was made.")
-    updated_at: datetime = Field(description="When it was last changed.")
+    created_at: datetime = Field(description="Time of creation.")
+    updated_at: datetime = Field(description="Time of the latest change.")
     visibility: Visibility = Field(
         description="public: found by anybody; unlist: by anyone with the link; private: only by its creator."
     )
@@ -458,7 +456,7 @@ class VoiceModel(Shown, _Record):
     mark_count: int = Field(default=0, description="Marks.")
     shared_count: int = Field(default=0, description="Times shared.")
     task_count: int = Field(default=0, description="Times used.")
-    author: Author = Field(description="Who made it.")
+    author: Author = Field(description="Author.")
     train_mode: Literal["fast", "full"] = Field(default="full", description="fast or full.")
     samples: tuple[SampleEntity, ...] = Field(default=(), description="Samples.")
     languages: tuple[str, ...] = Field(default=(), description="Languages spoken.")
@@ -469,20 +467,20 @@ class VoiceModel(Shown, _Record):
 
     @classmethod
     def from_wire(cls, wire: object) -> Self:
-        """Read a service's answer. Fields of later versions are ignored.
+        """Parse the response of a service; unknown fields are ignored.
 
-        Raises ServiceError, which names the fields, when the answer is no voice model record.
+        Raises ServiceError, which names the fields, if the response is not a voice model record.
         """
-        # Optional fields may be null as well as absent.
+        # Null optional fields count as absent.
         fields = {key: value for key, value in wire.items() if value is not None} if isinstance(wire, dict) else wire
         try:
             return cls.model_validate(fields)
         except ValidationError as error:
             problem = RequestInvalid(field_errors(error, cls))
-            raise ServiceError(f"the answer is not a voice model record: {problem}") from None
+            raise ServiceError(f"the response is not a voice model record: {problem}") from None
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the record as JSON-able values, every field of section 2.4 present."""
+        """Return the record as a JSON object with every field of section 2.4."""
         return self.model_dump(mode="json", by_alias=True)
 
 
@@ -490,11 +488,11 @@ _BOOLEANS = {"true": True, "1": True, "on": True, "false": False, "0": False, "o
 
 
 class VoiceCreate(WireModel):
-    """The call that makes a voice model from audio. Frozen and always valid."""
+    """Request to create a voice model from audio, frozen."""
 
     model_config = ConfigDict(
         json_schema_extra={
-            # On the wire; here the two have the only values that they can have.
+            # Required on the wire; in Python, train_mode and type default to their only values.
             "required": ["title", "voices", "train_mode", "type"],
             "anyOf": [
                 {"properties": {"visibility": {"enum": ["unlist", "private"]}}, "required": ["visibility"]},
@@ -508,7 +506,7 @@ class VoiceCreate(WireModel):
         repr=False, description="Voice files (WAV, MP3 or FLAC) used to tune the model, one or more."
     )
     texts: Annotated[tuple[Text, ...], _LISTED] = Field(
-        default=(), description="Transcripts, one for each voice file. When left out, the speech is recognised."
+        default=(), description="Transcripts, one for each voice file. Default: speech recognition."
     )
     visibility: Visibility = Field(default="public", description="public, unlist or private.")
     description: Text | None = Field(default=None, description="Description.")
@@ -525,43 +523,43 @@ class VoiceCreate(WireModel):
 
     @field_validator("title")
     @classmethod
-    def _titled(cls, title: str) -> str:
+    def _check_title(cls, title: str) -> str:
         if not title.strip():
-            raise PydanticCustomError("string_too_short", "The title is empty or blank")
+            raise PydanticCustomError("string_too_short", "Input should not be empty or blank")
         return title
 
     @field_validator("voices")
     @classmethod
-    def _some(cls, voices: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    def _check_voices(cls, voices: tuple[bytes, ...]) -> tuple[bytes, ...]:
         if not voices:
-            raise PydanticCustomError("too_short", "At least one voice file is needed")
+            raise PydanticCustomError("too_short", "Input should have at least one voice file")
         return voices
 
     @field_validator("texts")
     @classmethod
-    def _as_many(cls, texts: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    def _check_texts(cls, texts: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         voices = info.data.get("voices")
         if texts and voices is not None and len(texts) != len(voices):
             raise PydanticCustomError(
                 "value_error",
-                "There are {texts} transcripts for {voices} voice files; give one for each, or none",
+                "Input should have one transcript for each of the {voices} voice files, or none; got {texts}",
                 {"texts": len(texts), "voices": len(voices)},
             )
         return texts
 
     @field_validator("cover_image")
     @classmethod
-    def _covered(cls, cover: bytes | None, info: ValidationInfo) -> bytes | None:
+    def _check_cover(cls, cover: bytes | None, info: ValidationInfo) -> bytes | None:
         if not cover and info.data.get("visibility") == "public":
-            raise PydanticCustomError("missing", "A public voice model needs a cover image")
+            raise PydanticCustomError("missing", "A public voice model requires a cover image")
         return cover
 
     @classmethod
     def from_wire(cls, wire: object, *, form: bool = False) -> Self:
-        """Validate a decoded body; files are bytes, one value may stand for a list of one.
+        """Validate a decoded body; files are bytes, and a single value is a list of one; unknown keys are ignored.
 
-        ``form`` says that it came as a form, where a boolean is written out and an empty string is no
-        value. ``type`` and ``train_mode`` must be present. Unknown keys are ignored. Raises RequestInvalid.
+        ``form``: the body is a form, where booleans are strings and an empty string is unset. ``type`` and
+        ``train_mode`` are required. Raises RequestInvalid.
         """
         fields = _fields(wire)
         for name in ("texts", "tags", "visibility", "enhance_audio_quality"):
@@ -573,9 +571,11 @@ class VoiceCreate(WireModel):
             if isinstance(flag, str):
                 fields["enhance_audio_quality"] = _BOOLEANS.get(flag.lower(), flag)
         absent = [name for name in ("type", "train_mode") if name not in fields]
-        return _validated(cls, fields, tuple(FieldError(("body", one), "missing", "Field required") for one in absent))
+        return _validated(
+            cls, fields, tuple(FieldError(("body", name), "missing", "Field required") for name in absent)
+        )
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the full body; files are bytes, lists are lists."""
+        """Return the body with every field; files are bytes."""
         wire = {name: getattr(self, name) for name in type(self).model_fields}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in wire.items()}

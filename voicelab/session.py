@@ -1,14 +1,14 @@
-"""Session: a backend with defaults, and the calls that make it speak. All that experiments and views know of a lab."""
+"""Session, a backend with defaults: the part of a Lab that sweeps and views depend on."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self, TypedDict, Unpack
 
 from voicelab.backend import Backend, SpeechStream, delete_voice, list_voices
 from voicelab.backends.registry import open_backend, split_address
@@ -16,39 +16,85 @@ from voicelab.call import Call, Knob, Voice, Voices, completed, is_field, merged
 from voicelab.capabilities import Capabilities, check_call
 from voicelab.clip import Clip
 from voicelab.errors import FieldError, RequestInvalid, shortened, suggestion
-from voicelab.schema import MODELS, ReferenceAudio, TTSRequest, VoiceCreate, VoiceModel
+from voicelab.guesses import Guided
+from voicelab.schema import (
+    MODELS,
+    AudioFormat,
+    Latency,
+    ProsodyControl,
+    ReferenceAudio,
+    TTSRequest,
+    VoiceCreate,
+    VoiceModel,
+)
 from voicelab.storage import Closing
 
 BASE_URL_VARIABLE: Final = "VOICELAB_BASE_URL"
-# More voices than this are a table without samples: to make them would take too long.
-_SAMPLED: Final = 16
+# Larger tables of voices have no samples: synthesis would take too long.
+_MAX_SAMPLED_VOICES: Final = 16
+
+Recording = str | Path | bytes | Clip
+"""Path or content of an audio file, or a Clip."""
+Reference = Recording | ReferenceAudio | Mapping[str, object]
+"""Voice sample for ``references``."""
+
+
+class SpeechFields(TypedDict, total=False):
+    """Keywords of ``speak`` and their types, for type checkers; ``help(lab.speak)`` describes them. None means unset.
+
+    Pass a backend parameter (knob), which no type checker knows, from a ``dict[str, Any]``: ``**{"noise_scale": 0.3}``.
+    """
+
+    voice: Voice | None
+    seed: int | None
+    model: str | None
+    temperature: float | None
+    top_p: float | None
+    references: Reference | Sequence[Reference] | None
+    reference_id: str | None
+    prosody: ProsodyControl | Mapping[str, float] | None
+    chunk_length: int | None
+    normalize: bool | None
+    format: AudioFormat | None
+    sample_rate: int | None
+    mp3_bitrate: Literal[64, 128, 192] | None
+    opus_bitrate: Literal[-1000, 24, 32, 48, 64] | None
+    latency: Latency | None
+    max_new_tokens: int | None
+    repetition_penalty: float | None
+    min_chunk_length: int | None
+    condition_on_previous_chunks: bool | None
+    early_stop_threshold: float | None
+    speed: float | None
+    volume: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class BackendFactory:
-    """Opens a backend by its address, here or in another process. No key is in it: there, the environment has it."""
+    """Picklable function that opens a backend by its address; without the API key, which is read from the environment."""
 
     address: str = ""
     device: str | None = None
 
     def __call__(self, api_key: str | None = None) -> Backend:
-        """Open the backend. Raises like ``open_backend``."""
+        """Open the backend. Raises the errors of ``open_backend``."""
         return open_backend(self.address, device=self.device, api_key=api_key)
 
 
-class Session(Closing):
-    """A backend with defaults: calls, streams, clips and voices. A change of defaults is a new session.
-
-    As a context manager it closes its backend at the end. It is safe to use from several threads.
-    """
+class Session(Closing, metaclass=Guided):
+    """Backend with defaults. A session is immutable, thread-safe, and a context manager that closes the backend."""
 
     __slots__ = ("_backend", "_defaults", "_factory", "_seen_voices")
 
     def __init__(self, backend: Backend, *, factory: BackendFactory | None = None, **defaults: object) -> None:
-        """Put ``defaults`` (fields of TTSRequest, ``voice``, ``seed``, ``model``, knobs, …) before ``backend``.
+        """Create a session.
 
-        ``factory`` opens the same backend in another process. Raises RequestInvalid when a default
-        is unknown or out of its bounds.
+        Args:
+            backend: the backend.
+            factory: opens the same backend in another process.
+            **defaults: defaults of ``speak``.
+
+        Raises RequestInvalid, which names unknown and invalid defaults.
         """
         self._backend = backend
         self._factory = factory
@@ -56,7 +102,7 @@ class Session(Closing):
         knobs = self._knobs_for(defaults)
         self._defaults: Mapping[str, object] = MappingProxyType(merged_defaults({}, recorded(defaults), knobs))
         if "seed" in self._defaults or knobs or self._defaults.get("model", MODELS[0]) not in MODELS:
-            # A service is not asked what it is for what every service takes.
+            # Other defaults are valid for every service, so that its capabilities are not fetched.
             check_call(Call.of("defaults", self._defaults, knobs), backend.capabilities)
 
     @classmethod
@@ -67,21 +113,21 @@ class Session(Closing):
         api_key: str | None = None,
         device: str | None = None,
         wrap: Callable[[Backend], Backend] | None = None,
-        **defaults: object,
+        **defaults: Unpack[SpeechFields],
     ) -> Self:
-        """Open a backend by its name and address, as ``connect`` takes it; ``wrap`` may put another before it.
+        """Open a backend by its address, as in ``connect``, and wrap it with ``wrap``.
 
-        Raises RequestInvalid for a default or an argument that does not fit, and what opening the backend raises.
+        Raises RequestInvalid for an invalid default or argument, and the errors of ``open_backend``.
         """
         address = backend or os.environ.get(BASE_URL_VARIABLE) or ""
-        # Before the backend starts: a bad default should not cost loading weights. Knobs are judged when it is there.
+        # Validates before weights are loaded; knobs can only be validated by the open backend.
         merged_defaults({}, recorded({name: value for name, value in defaults.items() if is_field(name)}))
         name, _ = split_address(address)
         if name == "local" and api_key is not None:
-            message = "the embedded voice takes no key; give the service's address too"
+            message = "the embedded voice takes no key; pass the address of a service too"
             raise RequestInvalid.of("api_key", message, in_="header")
         if name == "service" and device is not None:
-            message = "only a backend of this machine has a device; a service chooses its own"
+            message = "must be None for a service, which chooses its own device"
             raise RequestInvalid.of("device", message, in_="query")
         factory = BackendFactory(address, device)
         opened = factory(api_key)
@@ -93,162 +139,141 @@ class Session(Closing):
 
     @property
     def backend(self) -> Backend:
-        """Whatever answers the calls."""
+        """The backend."""
         return self._backend
 
     @property
     def factory(self) -> BackendFactory | None:
-        """Opens the same backend in another process; None where nothing can."""
+        """Function that opens the same backend in another process; None if unknown."""
         return self._factory
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the backend is and can do: models, device, seed support, voices, limits."""
+        """Models, device, seed support, voices and limits of the backend."""
         return self._backend.capabilities
 
     @property
     def voices(self) -> Voices:
-        """The voices that the backend brings with it, a table; ``lab.voices.marlow`` is what ``voice`` takes, or its id."""
+        """Built-in voices of the backend, as a table; ``lab.voices.marlow`` is a value of ``voice``."""
         voices = Voices(self.capabilities.voices)
-        if self.capabilities.prices == () and len(voices) <= _SAMPLED:
+        if self.capabilities.prices == () and len(voices) <= _MAX_SAMPLED_VOICES:
             voices.sample = lambda voice: self.speak("Rice is often served.", voice=voice, seed=1)
         return voices
 
     @property
     def defaults(self) -> Mapping[str, object]:
-        """What every call starts from, by the schema's names and ``model`` and ``seed``; read-only."""
+        """Defaults of every call, by the schema's names; read-only."""
         return self._defaults
 
-    def with_defaults(self, **fields: object) -> Self:
-        """Return one on the same backend with ``fields`` added to the defaults.
+    @completed
+    def with_defaults(self, **fields: Unpack[SpeechFields]) -> Self:
+        """Create a session on the same backend with more defaults, keywords of ``speak``; None removes a default.
 
-        Takes what ``speak`` takes. None takes a default away. Raises RequestInvalid.
+        Raises RequestInvalid.
         """
         merged = merged_defaults(self._defaults, recorded(fields), self._knobs_for({**self._defaults, **fields}))
         session = type(self)(self._backend, factory=self._factory, **merged)
-        session._seen_voices = self._seen_voices  # noqa: SLF001 (its own kind)
+        session._seen_voices = self._seen_voices  # noqa: SLF001
         return session
 
     @completed
-    def call(self, text: str, **fields: object) -> Call:
-        """Return the call that ``speak`` would make, without speaking; takes what ``speak`` takes. Raises RequestInvalid."""
+    def call(self, text: str, **fields: Unpack[SpeechFields]) -> Call:
+        """Create the call of ``speak`` with the same arguments, without synthesis. Raises RequestInvalid."""
         with self._named_as_typed(fields):
             return Call.of(text, self._defaults, self._knobs_for({**self._defaults, **fields}), **recorded(fields))
 
     def _knobs_for(self, fields: Iterable[str]) -> tuple[Knob, ...]:
-        """The backend's own knobs where one may be meant; a service need not be asked for fields that all have."""
+        # Fetches capabilities only for a field that some backends lack.
         return () if all(map(is_field, fields)) else self.capabilities.knobs
 
-    def request(self, text: str, **fields: object) -> TTSRequest:
-        """Return the request of the call that ``speak`` would make. Raises RequestInvalid."""
+    def request(self, text: str, **fields: Unpack[SpeechFields]) -> TTSRequest:
+        """Return the request of ``call`` with the same arguments. Raises RequestInvalid."""
         return self.call(text, **fields).request
 
     @completed
-    def stream(
-        self,
-        text: str,
-        *,
-        voice: Voice | None = None,
-        seed: int | None = None,
-        model: str | None = None,
-        **fields: object,
-    ) -> SpeechStream:
-        """Begin to say ``text`` and return its audio as it arrives. Takes what ``speak`` takes."""
-        call = self.call(text, voice=voice, seed=seed, model=model, **fields)
-        with self._named_as_typed({**fields, "voice": voice}):
+    def stream(self, text: str, **fields: Unpack[SpeechFields]) -> SpeechStream:
+        """Start synthesis and return the audio as it arrives. Arguments and errors are those of ``speak``."""
+        call = self.call(text, **fields)
+        with self._named_as_typed(fields):
             return self._backend.synthesize(check_call(call, self.capabilities))
 
     @completed
-    def speak(
-        self,
-        text: str,
-        *,
-        voice: Voice | None = None,
-        seed: int | None = None,
-        model: str | None = None,
-        **fields: object,
-    ) -> Clip:
-        """Say ``text`` and return the Clip.
+    def speak(self, text: str, **fields: Unpack[SpeechFields]) -> Clip:
+        """Synthesize a text and return the Clip.
 
         Args:
-            text: what to say.
-            voice: id of a preset or stored voice, a preset of ``lab.voices``, or a VoiceModel; the
-                default speaker when not given. To clone from recordings without storing a voice, give ``references``
-                instead: a path, a Clip, ``ReferenceAudio(audio=…, text=…)``, or several of them.
-            seed: a whole number from 0 to 2**63 - 1. With the same seed a backend whose capabilities say
-                "exact" repeats the same samples. A new one every time when not given.
-            model: one of ``lab.capabilities.models``; the session's own when not given.
-            **fields: the fields of TTSRequest (temperature, top_p, latency, …), ``speed`` and ``volume`` for those of
-                its prosody, and knobs of the backend's own (``lab.capabilities.knobs``). The fields' defaults are the
-                interface's, except ``format``: a session asks for wav, which loses nothing.
+            text: request text, which may have tags.
+            **fields: fields of the request, listed below, and knobs of the backend (``lab.capabilities.knobs``). Unset
+                fields have the lab's defaults. ``references`` clones a voice without storing it: a path, a Clip,
+                ``ReferenceAudio(audio=…, text=…)``, or a list of these.
 
         Raises:
-            RequestInvalid: a field is unknown or out of its bounds, or the backend takes no seed.
-            ServiceError: the service answered with an error, or not at all.
+            RequestInvalid: a field is unknown or invalid, or the backend does not support it.
+            ServiceError: the service responded with an error or is unreachable.
             EngineError: the local engine failed.
         """
-        with self._named_as_typed({**fields, "voice": voice}):
-            return self.stream(text, voice=voice, seed=seed, model=model, **fields).clip()
+        with self._named_as_typed(fields):
+            return self.stream(text, **fields).clip()
 
     def create_voice(
         self,
         title: str,
-        voices: Iterable[str | Path | bytes | Clip] | str | Path | bytes | Clip,
+        voices: Iterable[Recording] | Recording,
         *,
         texts: Iterable[str] | str = (),
         **fields: object,
     ) -> VoiceModel:
-        """Make a voice model from recordings and return its record, usable as ``voice`` at once.
+        """Create a voice model from recordings and return its record, a value of ``voice``.
 
         Args:
-            title: its name.
-            voices: one or more recordings: paths, the bytes of files, or Clips.
-            texts: what is said in each, in the same order; recognised when left out.
-            **fields: the other fields of VoiceCreate. ``visibility`` is private when not given: the
-                interface's own default, public, needs a cover image.
+            title: title of the voice.
+            voices: a recording, or several.
+            texts: transcripts of the recordings; recognized by default.
+            **fields: other fields of VoiceCreate. The default ``visibility`` is private, since public requires a cover
+                image.
 
-        Raises RequestInvalid, for a path that cannot be read too, ServiceError or EngineError.
+        Raises RequestInvalid, also for an unreadable file, ServiceError or EngineError.
         """
-        several = [voices] if isinstance(voices, str | Path | bytes | Clip) else list(voices)
-        spoken = (texts,) if isinstance(texts, str) else tuple(texts)
+        recordings = [voices] if isinstance(voices, str | Path | bytes | Clip) else list(voices)
+        transcripts = (texts,) if isinstance(texts, str) else tuple(texts)
         fields.setdefault("visibility", "private")
-        files = tuple(_recording(item, "voices") for item in several)
-        voice = self._backend.create_voice(VoiceCreate.build(title=title, voices=files, texts=spoken, **fields))
+        files = tuple(_recording(item, "voices") for item in recordings)
+        voice = self._backend.create_voice(VoiceCreate.build(title=title, voices=files, texts=transcripts, **fields))
         self._seen_voices[voice.id] = voice
         return voice
 
     def get_voice(self, id: str) -> VoiceModel:
-        """Return the record of a stored voice. Raises NotFound when it is unknown."""
+        """Return the record of a stored voice. Raises NotFound."""
         voice = self._backend.get_voice(id)
         self._seen_voices[voice.id] = voice
         return voice
 
     def stored_voices(self) -> tuple[VoiceModel, ...]:
-        """Return the records of your stored voices, the newest first; ``voices`` are those the backend brings with it.
+        """Return the records of your stored voices, newest first; ``voices`` has the built-in ones.
 
-        The embedded voice lists all that were made on this machine. The interface has no such call for a service: of
-        one, they are those that this session made or fetched. Raises StoreError.
+        The embedded voice lists all voices stored on this machine. A service cannot list voices: the list has those that
+        this session created or fetched. Raises StoreError.
         """
         voices = {**self._seen_voices, **{voice.id: voice for voice in list_voices(self._backend)}}
         return tuple(sorted(voices.values(), key=lambda voice: voice.created_at, reverse=True))
 
     def delete_voice(self, voice: VoiceModel | str) -> None:
-        """Forget a stored voice and its recordings, given by its record or its id.
+        """Delete a stored voice and its recordings.
 
-        Raises NotFound when you have none of this id, StoreError when it cannot be deleted, and RequestInvalid for a
-        service: the interface has no such call.
+        Raises NotFound for an unknown id, StoreError if it cannot be deleted, and RequestInvalid for a service, which
+        cannot delete voices.
         """
-        name = voice_id(voice)
-        delete_voice(self._backend, name)
-        self._seen_voices.pop(name, None)
+        identifier = voice_id(voice)
+        delete_voice(self._backend, identifier)
+        self._seen_voices.pop(identifier, None)
 
     def close(self) -> None:
-        """Let go of the backend's connections, threads and memory. May be called twice."""
+        """Release the backend's connections, threads and memory; repeated calls have no effect."""
         self._backend.close()
 
     @contextmanager
     def _named_as_typed(self, fields: Mapping[str, object]) -> Iterator[None]:
-        """Let an error call a field as the caller did, and suggest a voice for one that there is not."""
+        """Name fields in errors by the caller's keywords, and suggest a voice for an unknown one."""
         try:
             yield
         except RequestInvalid as error:
@@ -267,17 +292,16 @@ class Session(Closing):
 
     def __repr__(self) -> str:
         capabilities = self.capabilities
-        # References are audio: their names say enough.
         defaults = "".join(f", {name}={shortened(repr(value), 40)}" for name, value in self._defaults.items())
         backend = f"{capabilities.name} on {capabilities.device}, {len(capabilities.voices)} voices"
         return f"{type(self).__name__}({backend}{defaults})"
 
 
 def recorded(fields: Mapping[str, object]) -> dict[str, object]:
-    """Return fields with ``references`` as a request has them, of paths and Clips; a Clip brings what its take said.
+    """Read the files of ``references``, of paths and Clips; the transcript of a Clip is the text of its take.
 
-    A list of lists, or a mapping from labels, stays one: an axis of a sweep. Raises RequestInvalid for a path that cannot
-    be read.
+    A list of lists and a mapping from labels, axes of a sweep, keep their structure. Raises RequestInvalid for an
+    unreadable file.
     """
     return {name: _references(value) if name == "references" else value for name, value in fields.items()}
 
@@ -297,7 +321,7 @@ def _reference(item: Any) -> Any:
     return _references(item)
 
 
-def _recording(item: str | Path | bytes | Clip, field: str) -> bytes:
+def _recording(item: Recording, field: str) -> bytes:
     if isinstance(item, bytes):
         return item
     if isinstance(item, Clip):

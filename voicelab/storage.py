@@ -1,7 +1,7 @@
-"""Files and databases on disk: written whole or not at all, set aside when damaged, SQLite opened safely.
+"""Files and databases: atomic writes, quarantine of damaged files, SQLite.
 
-A file is written under another name and renamed when it is complete, so that readers and other writers see the old
-file or the new one, never a part. All errors are StoreErrors, except where a docstring says OSError.
+Files are written under a temporary name and renamed when complete, so that readers see the old content or the new.
+Functions raise StoreError, except where a docstring says OSError.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ import platformdirs
 from voicelab.errors import EngineError, StoreError, WeightsError
 
 UNFINISHED: Final = "unfinished-"
-"""How the name of a file begins that is being written, or whose writer was killed; 16 hexadecimal digits follow."""
+"""Prefix of temporary file names, followed by 16 hexadecimal digits; a killed writer leaves such a file."""
 
 _LOG = logging.getLogger("voicelab.storage")
 _DIGEST = re.compile("[0-9a-f]{64}", re.ASCII)
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class DamagedFile(StoreError):
-    """A file does not fit its digest; it was set aside as the message says."""
+    """A file does not match its digest; the message has the path to which it was moved."""
 
 
 class Closing:
@@ -71,43 +71,42 @@ class ProcessOwner:
 
 
 def data_home() -> Path:
-    """Return the folder of voicelab's data: ``VOICELAB_HOME``, or the platform's user data folder."""
-    chosen = os.environ.get("VOICELAB_HOME")
-    return Path(chosen) if chosen else Path(platformdirs.user_data_dir("voicelab", appauthor=False))
+    """Return the data folder: ``VOICELAB_HOME``, or the platform's user data folder."""
+    folder = os.environ.get("VOICELAB_HOME")
+    return Path(folder) if folder else Path(platformdirs.user_data_dir("voicelab", appauthor=False))
 
 
 def digest_of(data: bytes) -> str:
-    """Return the sha256 of bytes, in hexadecimal."""
+    """Return the SHA-256 of bytes in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
 
 def read_published(package: str, paths: Sequence[Path], *sha256: str) -> list[bytes]:
-    """Return the bytes of the files that are the model in a package of others.
+    """Read a model's files from a third-party package and verify them.
 
-    ``sha256`` is that of all their bytes in a row, in each version whose model is known. Raises WeightsError for other
-    bytes, and for a file that is not there.
+    ``sha256`` are the accepted digests of the concatenated files. Raises WeightsError for missing or different files.
     """
     try:
         contents = [path.read_bytes() for path in paths]
     except OSError as error:
-        raise WeightsError(f"{package}: the model cannot be read ({error}); install the package anew") from error
+        raise WeightsError(f"{package}: the model cannot be read ({error}); reinstall the package") from error
     if digest_of(b"".join(contents)) not in sha256:
         names = ", ".join(path.name for path in paths)
-        raise WeightsError(f"{package}: {names} are not as published (their SHA-256 differs); install the package anew")
+        raise WeightsError(f"{package}: SHA-256 of {names} differs from the published one; reinstall the package")
     return contents
 
 
 def disk_error(error: OSError, path: Path) -> StoreError:
-    """Return the StoreError for an OSError: it names the path and keeps ``errno``."""
-    why = "there is no room left on the disk" if error.errno in _FULL else error.strerror or str(error)
-    failure = StoreError(f"{path}: {why}")
-    failure.errno = error.errno
-    return failure
+    """Convert an OSError to a StoreError with path and ``errno``."""
+    reason = "no space left on the disk" if error.errno in _DISK_FULL else error.strerror or str(error)
+    store_error = StoreError(f"{path}: {reason}")
+    store_error.errno = error.errno
+    return store_error
 
 
 @contextmanager
 def on_disk(path: Path) -> Iterator[None]:
-    """Raise the StoreError that names the path for every OSError of the block."""
+    """Convert each OSError of the block to a StoreError with the path."""
     try:
         yield
     except StoreError:
@@ -117,9 +116,9 @@ def on_disk(path: Path) -> Iterator[None]:
 
 
 def make_folder(path: Path, *, private: bool = False) -> None:
-    """Make a folder and its missing parents, which survive a loss of power when this returns. Raises OSError.
+    """Create a folder and its missing parents durably (synced to disk). Raises OSError.
 
-    With ``private`` only the owner may enter the new ones.
+    With ``private`` new folders are accessible to the owner only.
     """
     missing = []
     while not path.is_dir():
@@ -131,7 +130,7 @@ def make_folder(path: Path, *, private: bool = False) -> None:
 
 
 def restrict(path: Path) -> None:
-    """Take the permissions of group and others from a file, where it is there and the disk has permissions to change."""
+    """Remove the permissions of group and others from a file, if it exists and the file system supports permissions."""
     with suppress(OSError):
         mode = path.stat().st_mode & 0o777
         if mode & 0o077:
@@ -139,8 +138,8 @@ def restrict(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk: a new file is safe only when its name is. Raises OSError."""
-    # Windows has no such call and keeps names by itself.
+    """Sync a folder's entries to disk; a new file is durable only after that. Raises OSError."""
+    # Windows cannot sync folders and does not need to.
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -151,27 +150,31 @@ def sync_folder(folder: Path) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Raise StoreError where no file can be written at a path: before work whose result goes there. Writes nothing."""
+    """Raise StoreError if a file cannot be written at a path. Writes nothing; for use before long work."""
     if path.exists() and not path.is_file():
         raise StoreError(f"{path} cannot be written: it is a {'folder' if path.is_dir() else 'device or pipe'}")
     check_folder(path.parent, path)
 
 
 def check_folder(folder: Path, path: Path | None = None) -> None:
-    """Raise StoreError, which names ``path`` or the folder, where nothing can be written into a folder, or it made."""
-    there = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
-    if not there.is_dir():
-        raise StoreError(f"{path or folder} cannot be written: {there} is no folder")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise StoreError(f"{path or folder} cannot be written: no permission to write into {there}")
+    """Raise StoreError if a folder cannot be written to or created; the message has ``path``, or the folder."""
+    existing = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
+    if not existing.is_dir():
+        raise StoreError(f"{path or folder} cannot be written: {existing} is not a folder")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise StoreError(f"{path or folder} cannot be written: no write permission for {existing}")
 
 
 @contextmanager
 def open_atomic(path: Path, *, replace: bool = True, sync: bool = True, private: bool = False) -> Iterator[BinaryIO]:
-    """Yield a new file, open for reading and writing, that becomes ``path`` when the block ends without an error.
+    """Open a temporary file for reading and writing, and rename it to ``path`` if the block succeeds.
 
-    Without ``replace`` an existing file stays, and FileExistsError is raised. With ``sync`` the file survives a loss of
-    power; with ``private`` only the owner may read it, otherwise it has the permissions of the file that it replaces.
+    Args:
+        path: file to write.
+        replace: replace an existing file; if False, raise FileExistsError.
+        sync: sync file and folder to disk.
+        private: make the file readable for its owner only; otherwise it gets the permissions of the replaced file.
+
     Raises OSError.
     """
     unfinished = path.parent / f"{UNFINISHED}{secrets.token_hex(8)}"
@@ -195,9 +198,9 @@ def open_atomic(path: Path, *, replace: bool = True, sync: bool = True, private:
 
 
 def write_atomic(path: Path, data: bytes, *, replace: bool = True, sync: bool = True, private: bool = False) -> bool:
-    """Write a file whole or not at all; its folder is made. Return whether ``data`` was written.
+    """Write a file atomically, creating its folder. Return True, or False if the file exists and ``replace`` is False.
 
-    Options as in ``open_atomic``, but without ``replace`` an existing file makes the answer False.
+    Arguments are those of ``open_atomic``.
     """
     try:
         make_folder(path.parent, private=private)
@@ -210,23 +213,23 @@ def write_atomic(path: Path, data: bytes, *, replace: bool = True, sync: bool = 
     return True
 
 
-def set_aside(path: Path, why: str, folder: Path) -> DamagedFile:
-    """Move a damaged file into ``folder``, log it, and return the error to raise."""
-    aside = folder / f"{path.name}-{secrets.token_hex(4)}"
+def quarantine(path: Path, reason: str, folder: Path) -> DamagedFile:
+    """Move a damaged file into ``folder``, log a warning, and return the error to raise."""
+    target = folder / f"{path.name}-{secrets.token_hex(4)}"
     try:
         folder.mkdir(mode=path.parent.stat().st_mode & 0o777, exist_ok=True)
-        path.replace(aside)
+        path.replace(target)
     except OSError:
-        aside = path  # a disk that takes no changes; the error is the same
-    _LOG.warning("%s is damaged (%s); it was set aside as %s", path, why, aside)
-    return DamagedFile(f"{path.name} is damaged ({why}); it was set aside as {aside}")
+        target = path  # a read-only disk
+    _LOG.warning("%s is damaged (%s); moved to %s", path, reason, target)
+    return DamagedFile(f"{path.name} is damaged ({reason}); moved to {target}")
 
 
 class BlobFolder:
-    """A folder of files named by the SHA-256 of their bytes, which is checked whenever one is read.
+    """Folder of files named by their SHA-256, which is verified on reading. Safe for threads and processes.
 
-    Damaged files are moved to ``damaged`` beside the folder. With ``private`` only the owner may read what is written.
-    With ``sync`` what is put survives a loss of power. Safe to use from several threads and processes.
+    Damaged files are moved to ``damaged`` next to the folder. With ``private`` new files are readable for the owner
+    only; with ``sync`` they are synced to disk.
     """
 
     def __init__(self, folder: Path, *, private: bool = False, sync: bool = True) -> None:
@@ -236,73 +239,73 @@ class BlobFolder:
         self._sync = sync
 
     def put(self, data: bytes, suffix: str = "") -> str:
-        """Keep ``data`` and return its file's name: its digest, and ``suffix``."""
+        """Store ``data`` and return the file name: the digest, and ``suffix``."""
         name = f"{digest_of(data)}{suffix}"
         path = self.folder / name
         with on_disk(path):
             if path.is_file() and path.read_bytes() == data:
-                os.utime(path)  # as young as if it were written now, for ``remove_unused``
+                os.utime(path)  # for ``remove_unused``
                 return name
         write_atomic(path, data, private=self._private, sync=self._sync)
         return name
 
     def get(self, name: str) -> bytes:
-        """Return the bytes of a file. One whose bytes have changed is set aside, and never returned."""
+        """Return the bytes of a file. Raises DamagedFile, and moves the file, if they do not match the digest."""
         path = self._path(name)
         try:
             data = path.read_bytes()
         except FileNotFoundError:
-            raise StoreError(f"a file is missing: {path}") from None
+            raise StoreError(f"missing file: {path}") from None
         except OSError as error:
             raise disk_error(error, path) from error
         if digest_of(data) != path.stem:
-            raise set_aside(path, "its bytes have changed", self.damaged)
+            raise quarantine(path, "its bytes have changed", self.damaged)
         with suppress(OSError):
             os.utime(path)
         return data
 
     def remove(self, digests: Iterable[str]) -> None:
-        """Remove files; those that are gone already are no error."""
+        """Remove files; missing files are ignored."""
         for digest in digests:
             path = self._path(digest)
             with on_disk(path):
                 path.unlink(missing_ok=True)
 
     def remove_unused(self, keep: Container[str], older_than: float) -> int:
-        """Remove files not in ``keep`` and unfinished ones, if older than ``older_than`` seconds; return how many."""
-        before = time.time() - older_than
-        removed = 0
+        """Remove temporary files and files not in ``keep`` that are older than ``older_than`` seconds; return their count."""
+        cutoff = time.time() - older_than
+        count = 0
         with suppress(OSError):
             for path in list(self.folder.iterdir()):
-                ours = path.name.startswith(UNFINISHED) or _DIGEST.fullmatch(path.name) is not None
-                if ours and path.name not in keep and path.stat().st_mtime <= before:
+                blob = path.name.startswith(UNFINISHED) or _DIGEST.fullmatch(path.name) is not None
+                if blob and path.name not in keep and path.stat().st_mtime <= cutoff:
                     path.unlink()
-                    removed += 1
-        return removed
+                    count += 1
+        return count
 
     def empty(self) -> bool:
-        """Say whether the folder holds no file of ours."""
+        """Return True if the folder has no stored files."""
         return not self.folder.is_dir() or not any(_DIGEST.fullmatch(path.name) for path in self.folder.iterdir())
 
     def _path(self, name: str) -> Path:
         if _DIGEST.fullmatch(name.partition(".")[0]) is None or "/" in name:
-            raise StoreError(f"{name[:80]!r} is no SHA-256, and names no file in {self.folder}")
+            raise StoreError(f"a file name in {self.folder} must be a SHA-256, got {name[:80]!r}")
         return self.folder / name
 
 
 class Database:
-    """One SQLite file and one connection to it, which threads use in turn.
+    """SQLite file with one connection, shared by threads under a lock.
 
-    It is opened when it is first needed: made with its folder, checked for damage and migrated. Other processes may use
-    the file at the same time; a write waits for them.
+    Opened on first use: created with its folder, checked for damage and migrated. Several processes may use the file;
+    writes wait for each other.
 
     Args:
         path: the file.
-        name: what it is called in messages, such as ``voice store``.
-        migrations: the SQL statements (separated by semicolons) that lead from each version of the file to the next;
-            ``user_version`` counts those done.
+        name: name in messages, such as ``voice store``.
+        migrations: SQL statements (separated by semicolons) from each schema version to the next; ``user_version`` is
+            the number of migrations applied.
         busy_s: seconds for which a write waits for another process.
-        private: whether only the owner may read the file, and enter its folder if that is made.
+        private: make the file, and a new folder, accessible to the owner only.
     """
 
     def __init__(
@@ -322,38 +325,38 @@ class Database:
 
     @property
     def opened(self) -> bool:
-        """Whether the file has been opened."""
+        """True if the file is open."""
         return self._db is not None
 
     def open(self) -> None:
-        """Open the file now, to learn at once whether it can be used."""
-        with self._held(), self._store_errors():
+        """Open the file now instead of on first use."""
+        with self._process_lock(), self._store_errors():
             self._connection()
 
     def close(self) -> None:
-        """Close the file; it is opened again when it is needed again."""
-        with self._held():
+        """Close the file; the next use opens it again."""
+        with self._process_lock():
             if self._db is not None:
                 self._db.close()
             self._db = None
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Yield the connection for SELECTs that see one state."""
-        with self._held(), self._store_errors(), self._connection() as db:
+        """Yield the connection in a read transaction: SELECTs see a consistent state."""
+        with self._process_lock(), self._store_errors(), self._connection() as db:
             db.execute("BEGIN")
             yield db
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """Yield the connection for one transaction, which survives a loss of power when the block has ended."""
-        # The connection's own block commits at its end, and rolls back after an error and when the commit fails.
-        with self._held(), self._store_errors(), self._connection() as db:
+        """Yield the connection in a write transaction, which is committed durably when the block ends."""
+        # The connection's context manager commits, or rolls back after an error or a failed commit.
+        with self._process_lock(), self._store_errors(), self._connection() as db:
             db.execute("BEGIN IMMEDIATE")
             yield db
 
-    def _held(self) -> threading.RLock:
-        """Return the lock; in a fork a new one, and SQLite's connection, which no fork may use or close, is put aside."""
+    def _process_lock(self) -> threading.RLock:
+        """Return the lock; after a fork, replace it and keep the inherited connection unused: a fork must not close it."""
         if self._owner.forked:
             self._owner, self._lock = ProcessOwner(), threading.RLock()
             self._inherited.append(self._db)
@@ -362,23 +365,23 @@ class Database:
 
     def _connection(self) -> sqlite3.Connection:
         if self._db is not None:
-            # An open file that was deleted goes on working, and is lost with the process.
+            # Writes to a deleted file would succeed and be lost.
             if inode(self.path) != self._file:
                 raise StoreError(f"the {self._name} was deleted or replaced")
             return self._db
         make_folder(self.path.parent, private=self._private)
-        # SQLite would make the file readable for all; its journals take the permissions of the file.
+        # SQLite would create a file readable for everyone; its journals get the permissions of the file.
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600 if self._private else 0o666))
         if self._private:
             for suffix in ("", "-journal", "-wal", "-shm"):
                 restrict(self.path.with_name(self.path.name + suffix))
-        # Transactions are begun by hand: a write must hold the lock from its first read on. The rollback journal is
-        # kept: SQLite before 3.51.3 can corrupt a write-ahead log that two connections write.
+        # Explicit transactions: a write must hold the lock from its first read on. A rollback journal, because SQLite
+        # before 3.51.3 can corrupt a write-ahead log of two connections.
         db = sqlite3.connect(self.path, timeout=self._busy_s, isolation_level=None, check_same_thread=False)
         try:
             db.execute("PRAGMA foreign_keys = ON")
-            # FULL, the default, does not sync the folder once the journal is gone: after a loss of power the
-            # journal could be back, and would roll back what was acknowledged.
+            # FULL, the default, does not sync the folder after removing the journal: after a power failure the journal
+            # could reappear and roll back a committed transaction.
             db.execute("PRAGMA synchronous = EXTRA")
             self._migrate(db)
         except BaseException:
@@ -388,7 +391,7 @@ class Database:
         return db
 
     def _migrate(self, db: sqlite3.Connection) -> None:
-        """Bring the file to the newest version, unless it is damaged."""
+        """Check the file for damage and apply the missing migrations."""
         (result,) = db.execute("PRAGMA integrity_check(1)").fetchone()
         if result != "ok":
             raise StoreError(f"the {self._name} is damaged: {result}")
@@ -409,31 +412,34 @@ class Database:
             with on_disk(self.path):
                 yield
         except sqlite3.OperationalError as error:
-            raise StoreError(f"the {self._name} cannot be used at the moment: {error}") from error
-        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # its messages quote what is damaged
+            raise StoreError(f"the {self._name} is not available: {error}") from error
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # SQLite's messages quote damaged text
             raise StoreError(f"the {self._name} is damaged: {error}") from error
 
 
 class FileLock(Closing):
-    """Held by one process until it is closed, or the process ends however it ends. Raises StoreError when it is held.
+    """Exclusive lock of a process, until it is closed or the process ends.
 
-    An SQLite file serves as the lock, because its locks are the same on every platform. ``refused`` is the message when
-    another holds it. A ``temporary`` file goes with the lock; the folder of another is made for its owner alone.
+    Args:
+        path: lock file.
+        message: message of the StoreError if another process has the lock.
+        temporary: remove the file on closing; otherwise a new folder is accessible to the owner only.
     """
 
-    def __init__(self, path: Path, refused: str, *, temporary: bool = False) -> None:
-        self._goes = path if temporary else None
+    # SQLite instead of the filelock package: its locks are not inherited by forked workers, which outlive a killed parent.
+    def __init__(self, path: Path, message: str, *, temporary: bool = False) -> None:
+        self._temporary = path if temporary else None
         try:
             with on_disk(path):
                 make_folder(path.parent, private=not temporary)
-                while not self._locked(path):
+                while not self._lock(path):
                     pass
         except sqlite3.Error as error:
-            held = error.sqlite_errorcode == sqlite3.SQLITE_BUSY
-            raise StoreError(refused if held else f"{path}: {error}") from error
+            busy = error.sqlite_errorcode == sqlite3.SQLITE_BUSY
+            raise StoreError(message if busy else f"{path}: {error}") from error
 
-    def _locked(self, path: Path) -> bool:
-        """Lock the file; return whether it is still the one that others find there: it may go with another's lock."""
+    def _lock(self, path: Path) -> bool:
+        """Lock the file; return False if another process removed it meanwhile."""
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o666))
         file = inode(path)
         self._db = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
@@ -450,32 +456,32 @@ class FileLock(Closing):
         return False
 
     def close(self) -> None:
-        """Let another process have the lock. May be called twice."""
-        if self._goes is not None:
+        """Release the lock; a second call has no effect."""
+        if self._temporary is not None:
             with suppress(OSError):
-                self._goes.unlink()
-            self._goes = None
+                self._temporary.unlink()
+            self._temporary = None
         self._db.close()
 
 
 def _link(unfinished: Path, path: Path) -> bool:
-    """Give a file its name unless another has it (FileExistsError); False where the disk has no links."""
+    """Link a temporary file to its name. Raises FileExistsError; returns False on file systems without links."""
     try:
-        # Unlike a rename, a link never replaces: of several writers the first wins.
+        # Unlike a rename, a link fails if another writer was faster.
         os.link(unfinished, path)
     except FileExistsError:
         raise
     except OSError as error:
         if path.is_file():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from error
-        return False  # of several writers at the very same time the last wins
+        return False
     return True
 
 
 def inode(file: Path | int) -> tuple[int, int] | None:
-    """Return what tells a file, by its path or an open one by its number, from others; None where there is none."""
+    """Return (device, inode) of a path or file descriptor; None if the file does not exist."""
     try:
-        status = os.stat(file)  # noqa: PTH116 - an open one has no path
+        status = os.stat(file)  # noqa: PTH116 - a file descriptor has no path
     except FileNotFoundError:
         return None
     return status.st_dev, status.st_ino

@@ -264,7 +264,7 @@ def test_a_damaged_recording_is_an_error_and_not_noise(folder: Path, tones: Tone
     recorder = RecordingBackend(tones, folder)
     _chunks(recorder, ask(), seed=1)
     spoil(recorder.run, recorder.run.lines()[0].key)
-    with pytest.raises(StoreError, match="set aside"):
+    with pytest.raises(StoreError, match="moved to"):
         ReplayBackend(folder).synthesize(Call(ask(), seed=1))
 
 

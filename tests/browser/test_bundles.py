@@ -20,7 +20,7 @@ CELLS = (
     "lab.sweep('Notes', temperature=[0.2, 0.8]).run()",
     "vl.compare(clip, lab.speak('Eight notes.', seed=2))",
     "from voicelab.views.player import Player\nPlayer(clip)",
-    "lab.panel()",
+    "lab.panel(compact=True)",
     "lab.voice_panel()",
     "lab.capabilities",
 )

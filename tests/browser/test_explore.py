@@ -11,7 +11,7 @@ CELL = """\
 import voicelab as vl
 lab = vl.connect(seed=1)
 lab.speak("Good morning.")
-panel = lab.explore("The birch canoe slid on the smooth planks.")
+panel = lab.panel("The birch canoe slid on the smooth planks.")
 panel"""
 
 

@@ -25,7 +25,7 @@ def timed(stream):
     left.append(time.time())
     return chunk
 SpeechStream.__next__ = timed
-panel = lab.panel()
+panel = lab.panel(compact=True)
 panel.controls.set(seed="1")
 panel
 """

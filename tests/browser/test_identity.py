@@ -47,7 +47,7 @@ def begin(page: Page) -> None:
         test.locator("input").fill(f"Ada {number}")
         test.locator("button", has_text="Begin").click()
         test.locator(".voicelab-play").click(timeout=LONG)
-        test.locator("button:not([disabled])", has_text="I hear it well").click(timeout=LONG)
+        test.locator("button:not([disabled])", has_text="The volume is comfortable").click(timeout=LONG)
         test.locator("input[type=radio]").first.wait_for(timeout=LONG)
 
 
@@ -88,7 +88,7 @@ def check_labels(page: Page, first: str, second: str) -> None:
     assert other.locator(".voicelab-player").get_attribute("data-take") == take, "it speaks"
 
 
-SPEAKING = "panel = tones.panel()\npanel.controls.speak_on_change = True\npanel.speak()\npanel.wait()\npanel"
+SPEAKING = "panel = tones.panel(compact=True)\npanel.controls.speak_on_change = True\npanel.speak()\npanel.wait()\npanel"
 
 
 def test_labels_of_a_second_panel_turn_its_controls_only(scratch: Scratch) -> None:
@@ -103,7 +103,7 @@ def test_labels_of_a_second_panel_turn_its_controls_only(scratch: Scratch) -> No
 
 def test_ids_of_two_notebooks_on_a_page_differ(page: Page, jupyter: Jupyter) -> None:
     for name in ("twin.ipynb", "twin-copy.ipynb"):
-        url = jupyter.notebook(name, SETUP, "panel = tones.panel()\npanel")
+        url = jupyter.notebook(name, SETUP, "panel = tones.panel(compact=True)\npanel")
     open_and_run(page, url)
     page.locator(".voicelab-panel").wait_for(timeout=LONG)
     # A kernel of its own, and the two side by side.

@@ -179,7 +179,7 @@ def test_questions_of_a_listening_test_act_on_keys_and_cells_do_not(scratch: Scr
     page.locator(f"{root} input").fill("Ada")
     page.locator(f"{root} button", has_text="Begin").click()
     page.locator(f"{root}[data-state=volume] .voicelab-play").click()
-    page.locator(f"{root} button:not([disabled])", has_text="I hear it well").click(timeout=LONG)
+    page.locator(f"{root} button:not([disabled])", has_text="The volume is comfortable").click(timeout=LONG)
     page.locator(f"{root}[data-state=ready]").wait_for(timeout=LONG)
     try:
         assert any(one.startswith(kind) for one in check_panel(page, root))
@@ -221,7 +221,7 @@ def temperature(page: Page, folder: Path) -> float:
 @pytest.mark.parametrize("where", ["lab/workspaces/used/tree", "notebooks"])
 def test_a_reader_uses_a_panel_by_keys_and_saves(plain: Page, jupyter: Jupyter, where: str) -> None:
     page = plain
-    jupyter.notebook("used.ipynb", SETUP, "panel = lab.panel()\npanel.controls.set(text='Hello.')\npanel", "after = 1")
+    jupyter.notebook("used.ipynb", SETUP, "panel = lab.panel(compact=True)\npanel.controls.set(text='Hello.')\npanel", "after = 1")
     open_and_run(page, f"{jupyter.url}/{where}/used.ipynb")
     slider = page.locator(".voicelab-field-temperature input[type=range]")
     slider.wait_for(timeout=LONG)

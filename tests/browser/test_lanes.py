@@ -9,7 +9,7 @@ import pytest
 
 from voicelab.clip import Clip
 from voicelab.views.panel import inlined
-from voicelab.views.player import Scale, spectrum_bytes
+from voicelab.views.player import SpectrogramScale, spectrum_bytes
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -35,7 +35,9 @@ def run(page: Page, body: str, **given: Any) -> Any:
 
 
 @pytest.mark.parametrize(("scale", "rate"), [("mel", 44_100), ("mel", 8_000), ("linear", 44_100), ("linear", 16_000)])
-def test_labels_of_frequencies_neither_touch_nor_leave_the_picture(page: Page, scale: Scale, rate: int) -> None:
+def test_labels_of_frequencies_neither_touch_nor_leave_the_picture(
+    page: Page, scale: SpectrogramScale, rate: int
+) -> None:
     told, levels = spectrum_bytes(Clip((0.1 * np.sin(np.arange(rate) / 5)).astype(np.float32), rate), scale)
     body = """
     const spectrum = new Spectrum();
@@ -80,6 +82,6 @@ def test_chunks_are_early_or_late_by_what_had_sounded_by_then(page: Page) -> Non
     """
     figures, early, late, none = run(page, body)
     assert figures == "first audio 0.50 s · RTF 0.92 · 3 chunks · 1 underrun"
-    assert early == "Chunk 2, 1.00 to 2.00 s: arrived 1.000 s after the call, 0.500 s before it was needed"
+    assert early == "Chunk 2, 1.00 to 2.00 s: arrived 1.000 s after the call, 0.500 s early"
     assert late.endswith("arrived 2.750 s after the call, 0.250 s late")
     assert none == ""

@@ -78,7 +78,7 @@ def test_keys_choose_sounds_and_a_vote_needs_all_of_them(page: Page, address: tu
     # Both have begun, and B went to its end; neither was heard from its beginning to its end.
     page.wait_for_selector(f"{TEST}[data-playing='']")
     assert page.is_disabled(".voicelab-next")
-    assert page.text_content(".voicelab-hint") == "Still to be heard to the end: A, B."
+    assert page.text_content(".voicelab-hint") == "Not yet played to the end: A, B."
     hear_all(page)
     page.keyboard.press("Enter")
     page.wait_for_function("() => document.querySelector('h2')?.textContent === 'Question 2 of 2'")
@@ -200,7 +200,7 @@ def test_sliders_and_a_blank_name(page: Page, address: tuple[str, Ballot], tmp_p
         assert page.text_content(".voicelab-hint") != ""
         assert slider.get_attribute("aria-valuetext") == "not rated yet"
         page.keyboard.press(key)
-    assert page.text_content(".voicelab-hint") == "Still to be rated: E."
+    assert page.text_content(".voicelab-hint") == "Not yet rated: E."
     page.set_viewport_size({"width": 900, "height": 800})
     shoot(page, TEST, tmp_path, "listening-mushra-light.png")
     fifth.fill("40")

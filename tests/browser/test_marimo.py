@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MARIMO = Path(sys.prefix) / "front-ends" / "marimo"
 CELLS = (
     "import voicelab as vl\nfrom tests.tones import ToneBackend\nfrom voicelab.lab import Lab\nlab = Lab(ToneBackend())",
-    "panel = lab.explore('Four notes.')\npanel",
+    "panel = lab.panel('Four notes.')\npanel",
     "clip = lab.speak('Eight notes, then more.', seed=1)\nclip",
     (
         "from voicelab.views.player import Player\nplayer = Player(clip, label='marked')\n"
@@ -78,7 +78,7 @@ def test_panels_speak_play_and_give_back_what_was_marked(page: Page, marimo: tup
     wave = marked.locator(".voicelab-wave")
     wave.scroll_into_view_if_needed()
     drag(page, wave, 0.25, 0.5)
-    marked.get_by_role("button", name="Mark the part").click()
+    marked.get_by_role("button", name="Mark the loop").click()
     marked.locator(".voicelab-regions button").wait_for(timeout=LONG)
     deadline = time.monotonic() + 10
     while not (folder / "marked.vtt").exists() and time.monotonic() < deadline:

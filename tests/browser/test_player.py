@@ -21,7 +21,7 @@ STREAM = """\
 import time
 from tests.tones import ToneBackend
 from voicelab.lab import Lab
-panel = Lab(ToneBackend(lambda _: time.sleep(0.01))).panel()
+panel = Lab(ToneBackend(lambda _: time.sleep(0.01))).panel(compact=True)
 panel"""
 HELD = """\
 from tests.tones import ToneBackend
@@ -269,7 +269,7 @@ SPOKEN = """\
 import voicelab as vl
 lab = vl.connect(seed=1, latency="low")
 lab.speak("Good morning.")
-panel = lab.panel()
+panel = lab.panel(compact=True)
 panel"""
 
 

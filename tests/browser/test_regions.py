@@ -28,11 +28,11 @@ def in_python(page: Page, folder: Path) -> Words:
 def test_parts_are_marked_named_heard_exported_and_cut(scratch: Scratch) -> None:
     page = scratch.run(SPOKEN)
     until(page, "d.state === 'ready' && d.spectrogram")
-    assert page.get_by_role("button", name="Mark the part").is_disabled()
+    assert page.get_by_role("button", name="Mark the loop").is_disabled()
     drag(page, page.locator(WAVE), 0.2, 0.4)
     page.keyboard.press("m")
     drag(page, page.locator(WAVE), 0.3, 0.6)
-    page.get_by_role("button", name="Mark the part").click()
+    page.get_by_role("button", name="Mark the loop").click()
     page.locator(REGIONS).nth(1).dblclick()
     page.keyboard.type("vowel")
     page.keyboard.press("Enter")

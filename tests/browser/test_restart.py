@@ -37,7 +37,7 @@ with open("processes.json", "w") as file:
     json.dump(here, file)
 """,
     f"sweep = lab.sweep({TEXT!r}, temperature=[0, 0.25, 0.5, 0.75, 1], cache=Cache('cache-restart')).panel()\nsweep",
-    f"panel = lab.panel()\npanel.controls.set(text={TEXT!r})\npanel",
+    f"panel = lab.panel(compact=True)\npanel.controls.set(text={TEXT!r})\npanel",
     "vl.compare(first=clip, second=clip).panel()",
 )
 
@@ -74,9 +74,9 @@ def test_a_kernel_that_is_restarted_in_the_middle_of_everything_leaves_nothing(s
     page.wait_for_selector(".voicelab-compare[data-playing=false]", timeout=LONG)
     page.wait_for_function(f"() => {AUDIO}.every((entry) => entry.audio.state !== 'running' && !entry.users.size)")
     assert page.locator(".voicelab-panel .voicelab-notice").inner_text() == (
-        "The kernel has gone; this is what had come."
+        "Kernel disconnected; the audio is incomplete."
     )
-    assert "The kernel has gone" in page.locator(".voicelab-takes-lost").inner_text()
+    assert "Kernel disconnected" in page.locator(".voicelab-takes-lost").inner_text()
     assert page.locator(".voicelab-hear[data-state=running]").count() == 0
     deadline = time.monotonic() + LONG / 1000
     while any(map(running, before)) and time.monotonic() < deadline:

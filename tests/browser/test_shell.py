@@ -22,8 +22,8 @@ tones = Lab(ToneBackend())
 clip = lab.speak("The birch canoe slid on the smooth planks.")
 other = lab.speak("The birch canoe slid on the smooth planks.", voice="marlow", temperature=1)"""
 PANELS = {
-    "panel": "panel = lab.panel()\npanel.speak()\npanel.wait()\npanel",
-    "explore": "panel = lab.explore()\npanel.speak()\npanel.wait()\npanel",
+    "panel": "panel = lab.panel(compact=True)\npanel.speak()\npanel.wait()\npanel",
+    "explore": "panel = lab.panel()\npanel.speak()\npanel.wait()\npanel",
     "sweep": """\
 panel = lab.sweep("Glue the sheet.", temperature="0.2..1.0 step 0.4", latency=["low", "normal"], repeats=2,
                   cache=Cache("cache-shell")).panel()

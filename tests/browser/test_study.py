@@ -232,7 +232,7 @@ def test_a_study_without_a_server(browser: Browser, tmp_path: Path, by: str) -> 
             with page.expect_download() as download:
                 page.get_by_role("link", name="Save the answers").tap()
             taken.append(Path(download.value.path()).read_bytes())
-            assert str(page.get_by_role("link", name="Write the mail").get_attribute("href")).startswith("mailto:lab@")
+            assert str(page.get_by_role("link", name="Write an email").get_attribute("href")).startswith("mailto:lab@")
         page.reload()
         page.locator(f"{TEST} button[type=submit]").tap()
         state(page, "done")

@@ -104,7 +104,7 @@ def test_files_are_dropped_and_the_microphone_is_recorded(scratch: Scratch) -> N
     page.context.clear_permissions()
     page.context.grant_permissions(["geolocation"])  # and nothing else
     record.click()
-    refused = ":has-text('The browser did not allow the microphone.')"
+    refused = ":has-text('The browser denied access to the microphone.')"
     page.wait_for_selector(f".voicelab-recorder [role=alert]{refused}", timeout=LONG)
     assert record.is_enabled()
     assert record.inner_text() == "● Record"
@@ -118,7 +118,7 @@ def test_files_are_dropped_and_the_microphone_is_recorded(scratch: Scratch) -> N
     page.evaluate("() => jupyterapp.shell.currentWidget.context.sessionContext.session.kernel.restart()")
     page.wait_for_function("() => tracks.every((track) => track.readyState === 'ended')", timeout=LONG)
     page.wait_for_selector("button.voicelab-record:disabled", timeout=LONG)
-    assert "The kernel has gone" in page.locator(".voicelab-recorder").inner_text()
+    assert "Kernel disconnected" in page.locator(".voicelab-recorder").inner_text()
 
 
 def test_a_microphone_that_is_muted_or_closed_says_so(scratch: Scratch) -> None:
@@ -130,12 +130,12 @@ def test_a_microphone_that_is_muted_or_closed_says_so(scratch: Scratch) -> None:
     record.click()
     until(page, "+d.recorded > 0.1", ".voicelab-recorder")
     record.click()
-    page.wait_for_selector(".voicelab-recorder [role=alert]:has-text('Nothing was heard')", timeout=LONG)
+    page.wait_for_selector(".voicelab-recorder [role=alert]:has-text('The recording is silent')", timeout=LONG)
     page.evaluate("() => (globalThis.mute = false)")
     record.click()
     until(page, "+d.recorded > 1", ".voicelab-recorder")
     page.evaluate("() => { tracks.at(-1).stop(); tracks.at(-1).dispatchEvent(new Event('ended')); }")
-    page.wait_for_selector(".voicelab-recorder [role=alert]:has-text('The microphone was closed')", timeout=LONG)
+    page.wait_for_selector(".voicelab-recorder [role=alert]:has-text('The microphone was disconnected')", timeout=LONG)
     page.wait_for_selector(".voicelab-recording:has-text('Recording 1')", timeout=LONG)
     remove(page)
 

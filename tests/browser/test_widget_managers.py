@@ -121,7 +121,7 @@ def run(request: pytest.FixtureRequest, page: Page, kernel: Kernel) -> Run:
 
 
 def test_a_panel_speaks_plays_and_is_shown_once(run: Run, page: Page) -> None:
-    run(SETUP + "panel = lab.explore('Four notes.')\npanel")
+    run(SETUP + "panel = lab.panel('Four notes.')\npanel")
     page.locator("button.voicelab-speak").wait_for(timeout=LONG)
     page.locator(".voicelab-controls textarea").fill("Six notes.")
     page.locator("button.voicelab-speak").click()

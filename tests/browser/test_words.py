@@ -153,7 +153,7 @@ SHEET = "Glue the sheet to the dark blue background."
 
 def test_words_of_a_backend_that_says_no_times_and_of_files_are_found(scratch: Scratch) -> None:
     page = scratch.run(
-        f"{REMOTE}panel = lab.panel()\npanel.controls.set(text={SHEET!r})\npanel",
+        f"{REMOTE}panel = lab.panel(compact=True)\npanel.controls.set(text={SHEET!r})\npanel",
         f"clip = lab.speak({SHEET!r}, seed=2)\nassert not clip.words\n"
         "file = vl.Clip.load(lab.speak(clip.take.request.text, seed=3).save('remote.wav'))\n"
         "vl.compare(said=clip, loaded=file).panel()",

@@ -10,7 +10,7 @@ from nbformat.v4 import new_output
 from tests.checks.conftest import Write, printed, shown
 from voicelab.checks import check, update
 
-BEFORE = "fig, ax = plt.subplots()\nclip = lab.speak('One.')\npanel = lab.panel()\ntable = result.frame()"
+BEFORE = "fig, ax = plt.subplots()\nclip = lab.speak('One.')\npanel = lab.panel(compact=True)\ntable = result.frame()"
 
 SHOWN = [
     "clip.plot();",

@@ -237,7 +237,7 @@ def test_what_cannot_be_measured_is_refused(options: dict[str, Any], field: str,
 
 def test_a_name_that_changed_says_what_it_is_called_now() -> None:
     for old, new in (("shimmer", "shimmer_rms"), ("f0_mean", "f0_geometric_mean")):
-        with pytest.raises(ArgumentError, match=f"it is called '{new}' now"):
+        with pytest.raises(ArgumentError, match=f"did you mean {new}"):
             measure([], [old])
 
 

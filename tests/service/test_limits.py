@@ -44,7 +44,7 @@ def test_all_that_is_wrong_is_said_at_once_and_where(tmp_path: Path) -> None:
         "head_seconds: VOICELAB_SERVE_HEAD_SECONDS: ",
         f"key_rate: {file} line 5: ",
         f"key_daily: {file} line 6: ",
-        f"bodyy: {file} line 4: there is no field",
+        f"bodyy: {file} line 4: unknown field",
     ]
     for begin in begins:
         assert any(line.startswith(begin) for line in said), (begin, said)

@@ -79,7 +79,7 @@ def test_models_and_voices_are_listed(client: openai.OpenAI, service: Service) -
 @pytest.mark.parametrize(
     ("changes", "parameter", "message"),
     [
-        ({"input": ""}, "input", "nothing to say"),
+        ({"input": ""}, "input", "empty or blank"),
         ({"input": "x" * 30_000}, "input", "at most 20000"),
         ({"model": "tts-1"}, "model", "s1"),
         ({"voice": "alloy"}, "voice", "no such voice"),

@@ -157,7 +157,7 @@ def test_a_run_on_a_full_disk_keeps_what_is_written_and_goes_on(tmp_path: Path) 
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
     try:
         work = sweep(ToneBackend(), repeats=8, base=short).start(tmp_path / "run")
-        with pytest.raises(StoreError, match="no room left on the disk"):
+        with pytest.raises(StoreError, match="no space left on the disk"):
             work.wait()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -51,7 +51,7 @@ def test_a_name_without_an_axis_is_named(lab: Lab) -> None:
     )
     assert "there is no {tag} in 'No.'" in refusal(lab, ["{tag}Yes.", "No."], tag=["a", "b"])
     assert "{seed} in it is a field of the call" in refusal(lab, "{seed} seeds", seed=[1, 2])
-    assert "there is no field 'tag'" in refusal(lab, "No.", tag=["a"])
+    assert "unknown field 'tag'" in refusal(lab, "No.", tag=["a"])
 
 
 def test_rows_are_paired_and_repeated(lab: Lab, tmp_path: Path) -> None:
@@ -87,7 +87,10 @@ def test_a_run_of_rows_goes_on_where_it_stopped(tmp_path: Path) -> None:
         ),
         ([{"text": "a"}, {"text": ""}], "text: row 2: text is required"),
         ([{"text": "a"}, {"text": "a"}], "rows: rows must be unique, row 2 equals row 1; repeats=… repeats takes"),
-        ([{"text": "a", "format": "opus", "sample_rate": 44100}], "sample_rate: row 1: opus has no sample rate"),
+        (
+            [{"text": "a", "format": "opus", "sample_rate": 44100}],
+            "sample_rate: row 1: Input should be 48000 for opus, got 44100",
+        ),
         ([{"text": "{x} a"}], "text: row 1: {x} in it has no axis"),
         ([], "rows: must have a row or more"),
     ],
@@ -103,7 +106,7 @@ def test_a_file_of_rows(lab: Lab, tmp_path: Path) -> None:
     assert (first.call.request.text, there(first.call.request.prosody).speed) == ("One, two.", 1.5)
     assert (first.call.request.normalize, second.call.request.normalize, second.call.seed) == (False, True, 7)
     file.write_text("text,seed\nOne.,x\n")
-    assert refusal(lab, rows=file) == "seed: row 1: should be a whole number, not 'x'"
+    assert refusal(lab, rows=file) == "seed: row 1: must be a whole number, got 'x'"
     with pytest.raises(RequestInvalid, match="rows: a table, mappings or the path of a CSV file"):
         lab.sweep(rows=5)  # type: ignore[arg-type]
     with pytest.raises(StoreError, match="cannot be read as rows"):

@@ -8,7 +8,7 @@ import pytest
 from voicelab.views.background import Debouncer, Task
 
 
-def test_a_task_reports_its_error_and_is_waited_for() -> None:
+def test_task_passes_errors_to_its_callback_and_waits() -> None:
     errors: list[Exception] = []
     assert Task(lambda: 1 / 0, name="test", failed=errors.append).start().wait(5)
     assert [type(error) for error in errors] == [ZeroDivisionError]
@@ -19,7 +19,7 @@ def test_a_task_reports_its_error_and_is_waited_for() -> None:
     assert task.wait(5)
 
 
-def test_a_call_during_the_work_makes_it_unwanted_and_is_done_after() -> None:
+def test_debouncer_reruns_after_a_request_during_work() -> None:
     begun, go = threading.Event(), threading.Event()
     calls: list[bool] = []
 
@@ -38,7 +38,7 @@ def test_a_call_during_the_work_makes_it_unwanted_and_is_done_after() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_work_that_fails_can_be_asked_for_again() -> None:
+def test_debouncer_works_after_an_error() -> None:
     calls: list[bool] = []
 
     def work(wanted: Callable[[], bool]) -> None:
@@ -53,7 +53,7 @@ def test_work_that_fails_can_be_asked_for_again() -> None:
         assert len(calls) == count
 
 
-def test_a_closed_debouncer_leaves_nothing_running() -> None:
+def test_closed_debouncer_leaves_no_threads() -> None:
     calls: list[bool] = []
     debouncer = Debouncer(lambda wanted: calls.append(wanted()), delay=5)
     debouncer.ask()

@@ -63,7 +63,7 @@ class Page(HTMLParser):
         return base64.b64decode(source.partition("base64,")[2], validate=True)
 
 
-def test_one_output_carries_sound_picture_and_text() -> None:
+def test_clip_output_has_audio_picture_and_text() -> None:
     clip = tone()
     bundle = clip._repr_mimebundle_()
     assert set(bundle) == {"text/html", "image/png", "text/plain"}
@@ -74,7 +74,7 @@ def test_one_output_carries_sound_picture_and_text() -> None:
     assert "1.00 s · 24000 Hz" in page.said
 
 
-def test_the_sound_inside_is_the_clip_at_its_own_loudness() -> None:
+def test_embedded_audio_has_the_level_of_the_clip() -> None:
     clip = tone(level=0.1)
     heard = Clip.load(Page(clip_bundle(clip)["text/html"]).data("audio"))
     assert heard.duration == pytest.approx(clip.duration, abs=0.1)
@@ -83,7 +83,7 @@ def test_the_sound_inside_is_the_clip_at_its_own_loudness() -> None:
     assert middle.level == pytest.approx(clip.level, abs=0.6)
 
 
-def test_audio_is_as_loud_as_the_clip_and_takes_ipythons_options() -> None:
+def test_ipython_audio_is_not_normalized_and_accepts_options() -> None:
     clip = tone(level=0.1)
     audio = clip.audio(autoplay=True)
     assert type(audio).__module__ == "IPython.lib.display"
@@ -94,7 +94,7 @@ def test_audio_is_as_loud_as_the_clip_and_takes_ipythons_options() -> None:
     assert 'type="audio/wav"' in audio._repr_html_()
 
 
-def test_the_same_bytes_every_time_and_in_another_process() -> None:
+def test_outputs_are_reproducible_across_processes() -> None:
     code = (
         "import hashlib, json, numpy as np; from voicelab.clip import Clip; "
         "from voicelab.views.bundles import clip_bundle; t = np.arange(24000) / 24000; "
@@ -107,7 +107,7 @@ def test_the_same_bytes_every_time_and_in_another_process() -> None:
     assert clip_bundle(tone()) != clip_bundle(tone(level=0.2))
 
 
-def test_nothing_in_it_needs_a_kernel_an_id_or_a_network_and_no_figure_stays_open() -> None:
+def test_output_is_self_contained_and_leaves_no_figure_open() -> None:
     from matplotlib import pyplot as plt
 
     others = plt.get_fignums()
@@ -119,7 +119,7 @@ def test_nothing_in_it_needs_a_kernel_an_id_or_a_network_and_no_figure_stays_ope
     assert "<script" not in html
 
 
-def test_the_budget_is_told_and_a_long_clip_is_cut_to_it() -> None:
+def test_long_clips_are_truncated_to_the_budget_with_a_note() -> None:
     html = clip_bundle(tone(2.0))["text/html"]
     assert re.search(r"128 kbit/s, \d+ of 1024 KiB</span></div>", html)
     audio, said = embedded_audio(tone(18.0), 200_000)
@@ -134,7 +134,7 @@ def test_the_budget_is_told_and_a_long_clip_is_cut_to_it() -> None:
         embedded_audio(tone(), 100)
 
 
-def test_the_caption_says_what_was_asked_for() -> None:
+def test_caption_lists_changed_settings() -> None:
     lab = Lab(ToneBackend())
     assert caption(lab.speak("One", voice="ada", seed=1)) == "0.15 s · ada · temperature 0.7 · seed 1"
     asked = lab.speak("One", temperature=0.2, speed=1.5, latency="low", seed=3)
@@ -143,7 +143,7 @@ def test_the_caption_says_what_was_asked_for() -> None:
     assert caption(asked) in clip_bundle(asked)["text/html"]
 
 
-def test_the_text_is_rounded_figures() -> None:
+def test_text_has_rounded_figures() -> None:
     assert re.fullmatch(
         r"Clip\(1\.00 s, 24000 Hz, -23 dBFS, F0 220 Hz, mel (-\d+ ){7}-\d+ dB\)", clip_text(tone(level=0.1))
     )
@@ -151,7 +151,7 @@ def test_the_text_is_rounded_figures() -> None:
     assert "(first 60 s)" in clip_text(Clip(np.zeros(61 * 1000, np.float32), 1000))
 
 
-def test_the_picture_is_small_transparent_and_readable_on_both_themes() -> None:
+def test_picture_is_small_transparent_and_readable_on_both_themes() -> None:
     data = base64.b64decode(clip_picture(tone()))
     assert len(data) < 60_000
     image = Image.open(io.BytesIO(data)).convert("RGBA")
@@ -165,7 +165,7 @@ def test_the_picture_is_small_transparent_and_readable_on_both_themes() -> None:
 
 
 @pytest.mark.parametrize("samples", [0, 1, RATE])
-def test_silence_and_nothing_can_be_shown(samples: int) -> None:
+def test_silent_and_empty_clips_have_outputs(samples: int) -> None:
     bundle = clip_bundle(Clip(np.zeros(samples, np.float32), RATE))
     assert "-inf dBFS, unvoiced" in bundle["text/plain"]
     assert "nan" not in bundle["text/html"].lower().replace(Page(bundle["text/html"]).elements["img"]["src"] or "", "")
@@ -180,7 +180,7 @@ def html(value: object) -> str:
     return str(outputs["text/html"])
 
 
-def test_voices_are_a_table_with_samples_where_these_are_free() -> None:
+def test_presets_have_samples_if_synthesis_is_free() -> None:
     backend = ToneBackend(prices=())
     said = html(Lab(backend).voices)
     assert said.count("<audio") == len(backend.asked) == len(backend.capabilities.voices) == 2
@@ -190,7 +190,7 @@ def test_voices_are_a_table_with_samples_where_these_are_free() -> None:
         assert unknown.asked == []
 
 
-def test_voices_without_samples_say_why() -> None:
+def test_presets_without_samples_state_the_reason() -> None:
     lab = Lab(ToneBackend(lambda _: out_of_breath(), prices=()))
     said = html(lab.voices)
     assert "<audio" not in said
@@ -202,14 +202,14 @@ def out_of_breath() -> None:
     raise EngineError("out of breath")
 
 
-def test_a_take_says_where_it_comes_from() -> None:
+def test_take_output_has_provenance() -> None:
     take = there(Lab(ToneBackend()).speak("Hello <you>.", voice="ada", temperature=0.3, seed=9, speed=1.2).take)
     said = html(take)
     for part in ("Hello &lt;you&gt;.", "<td>0.3", "<td>9<", "ada", "1.2", "tones-1", take.digest, "first audio, s"):
         assert part in said.replace('<td style="text-align:left;vertical-align:top">', "<td>"), part
 
 
-def test_capabilities_are_a_table_and_list_the_voices() -> None:
+def test_capabilities_output_lists_fields_and_voices() -> None:
     voices = (VoicePreset("ada", "Ada", "low & calm"),)
     known = Capabilities("tones", ("s1", "s2-pro"), "cpu", "exact", "tones-1", voices=voices, max_text=20_000)
     said = html(known)
@@ -224,7 +224,7 @@ def test_capabilities_are_a_table_and_list_the_voices() -> None:
     assert "3.5 per million bytes" in html(Capabilities("a", ("s1",), "remote", "none", "b", prices=(Price(3.5),)))
 
 
-def test_a_voice_shows_what_to_call_it_by() -> None:
+def test_voice_output_has_its_id() -> None:
     moment = datetime(2026, 11, 21, 1, 2, 3, tzinfo=UTC)
     voice = VoiceModel(
         id="0123abcd",
@@ -243,7 +243,7 @@ def test_a_voice_shows_what_to_call_it_by() -> None:
     assert "voice.example" not in said, "a page must not fetch anything"
 
 
-def test_an_invalid_request_is_a_table_of_its_fields() -> None:
+def test_invalid_request_output_is_a_table_of_fields() -> None:
     with pytest.raises(RequestInvalid) as caught:
         TTSRequest.build(text="x", temperature=3, top_p=-1)
     said = html(caught.value)
@@ -256,7 +256,7 @@ def test_an_invalid_request_is_a_table_of_its_fields() -> None:
     assert "<b>bad" not in html(trick)
 
 
-def test_other_errors_say_their_sentence_and_what_to_do() -> None:
+def test_error_output_has_message_and_remedy() -> None:
     said = html(ServiceError("out of <order>", status=503, request_id="r-17"))
     for part in ("ServiceError", "out of &lt;order&gt;", "503", "r-17"):
         assert part in said
@@ -264,7 +264,7 @@ def test_other_errors_say_their_sentence_and_what_to_do() -> None:
     assert "EngineError" in html(EngineError("it broke"))
 
 
-def test_no_body_of_an_answer_is_shown() -> None:
+def test_error_output_omits_response_bodies() -> None:
     body = f'{{"message": "key {SECRET} is wrong"}}'.encode()
     errors: list[VoicelabError] = [
         AuthenticationError("the key is not accepted", status=401, body=body),
@@ -275,7 +275,7 @@ def test_no_body_of_an_answer_is_shown() -> None:
         assert SECRET not in json.dumps(error._repr_mimebundle_())
 
 
-def test_effects_are_a_table_with_a_picture_of_what_can_be_told() -> None:
+def test_effects_output_is_a_table_with_a_forest_plot() -> None:
     noise = np.random.default_rng(1).normal(size=(8, 30))
     names = [f"m{place}" for place in range(30)]
     frame = pd.DataFrame(noise, columns=names).assign(speed=np.repeat([1, 2], 4), loudness=-23.0, duration=range(8))

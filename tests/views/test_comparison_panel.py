@@ -36,7 +36,7 @@ def open_page(panel: ComparePanel, monkeypatch: pytest.MonkeyPatch, messages: in
     return sent
 
 
-def test_sounds_come_first_and_figures_after_them(comparison: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_audio_is_sent_before_figures(comparison: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
     panel = ComparePanel(comparison)
     (clips, sounds), (figures, lines) = open_page(panel, monkeypatch, 2)
     assert [clip["name"] for clip in clips["clips"]] == ["A", "fast"]
@@ -53,7 +53,7 @@ def test_sounds_come_first_and_figures_after_them(comparison: Comparison, monkey
     panel.close()
 
 
-def test_recordings_are_counted_and_other_texts_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_differences_show_reference_counts_and_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     lab = Lab(ToneBackend())
     spoken = lab.speak("Eight notes.", references=[ReferenceAudio(audio=b"x", text="")])
     panel = ComparePanel(compare(spoken, lab.speak("Others.")))
@@ -66,7 +66,7 @@ def test_recordings_are_counted_and_other_texts_are_said(monkeypatch: pytest.Mon
     panel.close()
 
 
-def test_a_closed_panel_is_told_nothing(comparison: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closed_panel_sends_nothing(comparison: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
     panel = ComparePanel(comparison)
     panel.close()
     sent: list[object] = []
@@ -84,7 +84,7 @@ def tone(level: float, seconds: float = 2.0) -> Clip:
     )
 
 
-def test_what_stays_is_at_one_loudness_too() -> None:
+def test_static_output_is_loudness_matched() -> None:
     html = comparison_bundle(compare(loud=tone(0.4), quiet=tone(0.1)))["text/html"]
     kept = [Clip.load(base64.b64decode(found)) for found in re.findall(r"data:audio/mpeg;base64,([^\"]+)", html)]
     loud, quiet = (loudness(Subject(clip)) for clip in kept)
@@ -92,7 +92,7 @@ def test_what_stays_is_at_one_loudness_too() -> None:
     assert re.search(r"-12\.[01] dB, matched to", html)
 
 
-def test_a_clip_without_a_loudness_is_unmatched_and_the_others_are_matched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clip_without_loudness_stays_unmatched(monkeypatch: pytest.MonkeyPatch) -> None:
     comparison = compare(loud=tone(0.4), short=tone(0.1, 0.2), quiet=tone(0.1))
     html = comparison_bundle(comparison)["text/html"].partition("<img")[0]
     assert (html.count("matched to"), html.count("level unmatched: ")) == (2, 1)
@@ -104,7 +104,7 @@ def test_a_clip_without_a_loudness_is_unmatched_and_the_others_are_matched(monke
     panel.close()
 
 
-def test_where_no_clip_has_a_loudness_nothing_is_said_to_be_matched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clips_without_loudness_are_all_unmatched(monkeypatch: pytest.MonkeyPatch) -> None:
     comparison = compare(silent=tone(0.0), short=tone(0.1, 0.2))
     html = comparison_bundle(comparison)["text/html"].partition("<img")[0]
     assert (html.count("matched to"), html.count("level unmatched: ")) == (0, 2)
@@ -114,7 +114,7 @@ def test_where_no_clip_has_a_loudness_nothing_is_said_to_be_matched(monkeypatch:
     panel.close()
 
 
-def test_silence_is_dark_and_a_sum_of_money_is_no_formula(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silence_is_dark_and_dollar_signs_are_literal(monkeypatch: pytest.MonkeyPatch) -> None:
     comparison = compare(**{"$x_$": tone(0.0), "$1_a$": tone(0.1)})
     assert comparison_bundle(comparison)["image/png"]
     panel = ComparePanel(comparison)

@@ -77,7 +77,7 @@ def test_every_field_of_the_schema_has_a_control_with_its_bounds(explore: Callab
     assert panel.code == f"lab.speak({TEXT!r})"
 
 
-def test_what_a_backend_declares_makes_its_controls(explore: Callable[..., ExplorePanel]) -> None:
+def test_controls_follow_declared_capabilities(explore: Callable[..., ExplorePanel]) -> None:
     knobs = (
         Knob("warmth", "float", 0.5, "How warm it is.", bounds=(0.0, 1.0)),
         Knob("style", "str", "calm", choices=("calm", "bright")),
@@ -105,7 +105,7 @@ def test_what_a_backend_declares_makes_its_controls(explore: Callable[..., Explo
     assert list(panel.controls.problems) == ["warmth"]
 
 
-def test_controls_that_would_do_nothing_are_off_with_the_reason(explore: Callable[..., ExplorePanel]) -> None:
+def test_ignored_fields_are_disabled_with_the_reason(explore: Callable[..., ExplorePanel]) -> None:
     voiceless = FieldSupport("reference_id", ignored="it has one voice")
     panel = explore(ToneBackend(fields=(voiceless,), models=("own",), seed="none", voices=()), seed=None)
     shown = fields_of(panel)
@@ -120,7 +120,7 @@ def test_controls_that_would_do_nothing_are_off_with_the_reason(explore: Callabl
     assert not any(field.get("disabled") for field in fields_of(explore()).values())
 
 
-def test_the_seed_is_held_until_the_dice_are_thrown(explore: Callable[..., ExplorePanel]) -> None:
+def test_seed_is_held_until_a_new_seed_is_drawn(explore: Callable[..., ExplorePanel]) -> None:
     backend = ToneBackend()
     panel = explore(backend, seed=None)
     first = panel.controls.values["seed"]
@@ -156,7 +156,7 @@ def test_the_seed_is_held_until_the_dice_are_thrown(explore: Callable[..., Explo
         ({"latency": "low", "voice": "ben"}, "voice", "", ", reference_id=None"),
     ],
 )
-def test_the_code_says_what_differs_from_the_lab(
+def test_code_has_settings_that_differ_from_the_lab(
     explore: Callable[..., ExplorePanel], defaults: dict[str, Any], name: str, value: object, said: str
 ) -> None:
     panel = explore(**defaults)
@@ -165,7 +165,7 @@ def test_the_code_says_what_differs_from_the_lab(
     assert panel.clip == eval(panel.code, {"lab": Lab(ToneBackend(), **{"seed": 1, **defaults})})  # noqa: S307
 
 
-def test_letting_go_speaks_what_the_code_says(explore: Callable[..., ExplorePanel]) -> None:
+def test_change_of_a_control_synthesizes_the_call_of_the_code(explore: Callable[..., ExplorePanel]) -> None:
     panel = explore()
     say(panel, "temperature", 0.9)
     assert panel.code == f"lab.speak({TEXT!r}, temperature=0.9, latency='low')"
@@ -191,7 +191,7 @@ def test_letting_go_speaks_what_the_code_says(explore: Callable[..., ExplorePane
     assert panel.clip == eval(panel.code, {"lab": lab})  # noqa: S307
 
 
-def test_the_newest_release_breaks_off_the_take_before(explore: Callable[..., ExplorePanel]) -> None:
+def test_newer_take_cancels_the_previous(explore: Callable[..., ExplorePanel]) -> None:
     hold = threading.Event()
     backend = ToneBackend(lambda _: hold.wait(0.2))
     panel = explore(backend)
@@ -209,7 +209,7 @@ def test_the_newest_release_breaks_off_the_take_before(explore: Callable[..., Ex
     assert len(panel.player) == len(panel.clip)
 
 
-def test_many_turns_at_once_are_one_take(explore: Callable[..., ExplorePanel]) -> None:
+def test_rapid_changes_are_debounced_to_one_take(explore: Callable[..., ExplorePanel]) -> None:
     backend = ToneBackend()
     panel = explore(backend)
     for value in (0.1, 0.2, 0.3, 0.4):
@@ -218,7 +218,7 @@ def test_many_turns_at_once_are_one_take(explore: Callable[..., ExplorePanel]) -
     assert [request.temperature for request, _, _ in backend.asked] == [0.4]
 
 
-def test_takes_stay_are_compared_and_called_back(explore: Callable[..., ExplorePanel]) -> None:
+def test_takes_are_listed_compared_and_recalled(explore: Callable[..., ExplorePanel]) -> None:
     panel = explore()
     for value in (0.1, 0.5, 0.9):
         say(panel, "temperature", value)
@@ -244,7 +244,7 @@ def test_takes_stay_are_compared_and_called_back(explore: Callable[..., ExploreP
 
 
 @pytest.mark.parametrize("value", ["seven", "1.5", "-1", str(2**63)])
-def test_a_wrong_seed_is_named_and_nothing_is_spoken(explore: Callable[..., ExplorePanel], value: str) -> None:
+def test_invalid_seed_is_reported_without_synthesis(explore: Callable[..., ExplorePanel], value: str) -> None:
     name = "seed"
     backend = ToneBackend()
     panel = explore(backend)
@@ -258,7 +258,7 @@ def test_a_wrong_seed_is_named_and_nothing_is_spoken(explore: Callable[..., Expl
     assert (panel.controls.problems, panel.controls.ready, len(backend.asked)) == ({}, True, 1)
 
 
-def test_an_empty_text_and_a_failing_backend_are_said(explore: Callable[..., ExplorePanel]) -> None:
+def test_empty_text_and_backend_errors_are_shown(explore: Callable[..., ExplorePanel]) -> None:
     def fail(number: int) -> None:
         if number == 4:
             raise ServiceUnavailable("the service is away")
@@ -271,7 +271,7 @@ def test_an_empty_text_and_a_failing_backend_are_said(explore: Callable[..., Exp
     assert "failed" in panel.status
 
 
-def test_cancel_and_a_page_that_has_gone_stop_the_take(explore: Callable[..., ExplorePanel]) -> None:
+def test_cancel_and_close_stop_the_take(explore: Callable[..., ExplorePanel]) -> None:
     step = Mock(side_effect=lambda _: time.sleep(0.05))
     backend = ToneBackend(step)
     panel = explore(backend)
@@ -289,7 +289,7 @@ def test_cancel_and_a_page_that_has_gone_stop_the_take(explore: Callable[..., Ex
     assert takes_of(panel).grid.work.rows == ()
 
 
-def test_cancel_takes_back_what_has_not_begun(explore: Callable[..., ExplorePanel]) -> None:
+def test_cancel_drops_pending_takes(explore: Callable[..., ExplorePanel]) -> None:
     backend = ToneBackend()
     panel = explore(backend)
     turn(panel, "temperature", 0.1)
@@ -298,7 +298,7 @@ def test_cancel_takes_back_what_has_not_begun(explore: Callable[..., ExplorePane
     assert backend.asked == []
 
 
-def test_without_speaking_at_once_only_the_button_speaks(explore: Callable[..., ExplorePanel]) -> None:
+def test_without_speak_on_change_only_the_button_synthesizes(explore: Callable[..., ExplorePanel]) -> None:
     backend = ToneBackend()
     panel = explore(backend)
     panel.controls.speak_on_change = False
@@ -309,7 +309,7 @@ def test_without_speaking_at_once_only_the_button_speaks(explore: Callable[..., 
     assert [request.top_p for request, _, _ in backend.asked] == [0.2]
 
 
-def test_the_compact_form_speaks_when_it_is_told_to_and_keeps_one_take(explore: Callable[..., ExplorePanel]) -> None:
+def test_compact_form_synthesizes_by_button_and_keeps_one_take(explore: Callable[..., ExplorePanel]) -> None:
     backend = ToneBackend()
     panel = explore(backend, compact=True, seed=None, latency="normal")
     assert panel.takes is None
@@ -328,7 +328,7 @@ def test_the_compact_form_speaks_when_it_is_told_to_and_keeps_one_take(explore: 
     assert {name for name, field in fields_of(panel).items() if field.get("front")} == set(MAIN)
 
 
-def test_what_was_cancelled_before_it_was_accepted_has_said_nothing(explore: Callable[..., ExplorePanel]) -> None:
+def test_take_cancelled_before_acceptance_has_no_audio(explore: Callable[..., ExplorePanel]) -> None:
     gate = threading.Event()
     gate.set()
 
@@ -352,7 +352,7 @@ def test_what_was_cancelled_before_it_was_accepted_has_said_nothing(explore: Cal
     assert backend.open == 0
 
 
-def test_a_form_that_went_wrong_meanwhile_stays_off(explore: Callable[..., ExplorePanel]) -> None:
+def test_speak_stays_disabled_for_an_invalid_form(explore: Callable[..., ExplorePanel]) -> None:
     gate = threading.Event()
     panel = explore(ToneBackend(lambda number: gate.wait(20) if number == 2 else None), compact=True)
     panel.speak()
@@ -364,21 +364,21 @@ def test_a_form_that_went_wrong_meanwhile_stays_off(explore: Callable[..., Explo
     assert "seed" in panel.controls.problems
 
 
-def test_the_texts_of_the_output_are_stable_and_hold_no_ids(explore: Callable[..., ExplorePanel]) -> None:
+def test_output_texts_are_reproducible(explore: Callable[..., ExplorePanel]) -> None:
     (first, _), (second, _) = (explore(compact=True)._repr_mimebundle_() for _ in range(2))
     assert first["text/plain"] == "ExplorePanel(tones on cpu, 2 voices)"
     assert [first[kind] for kind in ("text/plain", "text/html")] == [second[k] for k in ("text/plain", "text/html")]
     assert "application/vnd.jupyter.widget-view+json" in first
 
 
-def test_labels_are_words_and_tooltips_name_the_field() -> None:
+def test_labels_and_tooltips_of_fields() -> None:
     names = {"top_p": "Top-p", "repetition_penalty": "Repetition penalty", "prosody.volume": "Volume, dB"}
     assert {name: field_label(name) for name in names} == names
     assert field_help("prosody.speed").startswith("speed: Speaking-rate multiplier")
     assert field_help("voice").startswith("voice: Identifier")
 
 
-def test_the_voices_begin_with_the_default_speaker_and_a_stored_one_stays_selectable() -> None:
+def test_voice_choices_start_with_the_default_and_include_a_stored_voice() -> None:
     tones = ToneBackend().capabilities
     presets = [("Default speaker", ""), ("Ada (low and calm)", "ada"), ("Ben", "ben")]
     assert voice_choices(tones) == voice_choices(tones, "ada") == presets

@@ -41,7 +41,7 @@ STATE = "(mpl.rcParams['interactive'], mpl.get_backend(), mpl.rcParams['axes.lab
 
 
 @pytest.mark.parametrize("first", [DRAW[0], DRAW[1]])
-def test_every_cell_shows_its_figure(first: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_cell_displays_its_figure(first: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MPLBACKEND", raising=False)
     cells = [CLIP, first, USERS, *DRAW, USERS, f"import matplotlib as mpl\n{STATE}"]
     notebook = new_notebook(cells=[new_code_cell(cell) for cell in cells])
@@ -53,7 +53,7 @@ def test_every_cell_shows_its_figure(first: str, tmp_path: Any, monkeypatch: pyt
     assert state.outputs[0].data["text/plain"].endswith("'black', 10.0)")
 
 
-def test_the_picture_of_an_output_changes_no_settings_while_it_is_drawn() -> None:
+def test_drawing_an_output_does_not_change_rcparams() -> None:
     """Panels draw in threads, where the settings of all of matplotlib are somebody else's."""
     names = ("text.color", "axes.facecolor", "xtick.labelsize", "interactive")
     settings: Any = mpl.rcParams
@@ -71,7 +71,7 @@ def test_the_picture_of_an_output_changes_no_settings_while_it_is_drawn() -> Non
     assert during == set()
 
 
-def test_two_threads_in_two_styles_restore_the_settings() -> None:
+def test_concurrent_styles_restore_rcparams() -> None:
     before = dict(mpl.rcParams)
     leave = [threading.Event(), threading.Event()]
 

@@ -132,7 +132,7 @@ def test_a_sweep_that_it_fails(tmp_path: Path) -> None:
 
 def test_panels(script: Script, backend: ServiceBackend) -> None:  # noqa: F811
     lab = Lab(backend)
-    for panel in (lab.explore(), lab.panel()):
+    for panel in (lab.panel(), lab.panel(compact=True)):
         for one in _all(panel):
             if isinstance(one, ipywidgets.HTML):
                 harmless(one.value)

@@ -61,7 +61,7 @@ def asked(shell: InteractiveShell) -> tuple[TTSRequest, str, int | None]:
         ("lab.speak('lo", []),
     ],
 )
-def test_what_a_string_can_be_is_completed(shell: InteractiveShell, line: str, offers: list[str]) -> None:
+def test_values_in_strings_are_completed(shell: InteractiveShell, line: str, offers: list[str]) -> None:
     install(shell)  # once more than the extension did: it is there once
     shell.user_ns["other"] = Lab(ToneBackend(voices=()))
     with provisionalcompleter():
@@ -69,13 +69,13 @@ def test_what_a_string_can_be_is_completed(shell: InteractiveShell, line: str, o
     assert given == offers
 
 
-def test_a_wrong_option_is_said_in_one_line_with_what_was_meant(shell: InteractiveShell) -> None:
+def test_unknown_option_is_one_line_with_a_suggestion(shell: InteractiveShell) -> None:
     ran = shell.run_cell("%speak --temprature 1 Hello.")  # type: ignore[no-untyped-call]
     lines = ran.error_in_exec._render_traceback_()
     assert lines == ["RequestInvalid: temprature: unknown option; did you mean temperature?"]
 
 
-def test_the_line_is_said_with_the_options_before_it(shell: InteractiveShell) -> None:
+def test_line_magic_applies_options(shell: InteractiveShell) -> None:
     line = (
         "--temperature 0.4 --latency=low --voice ada --seed 7 --normalize false --speed 1.5 --model s1 It's 5 o'clock."
     )
@@ -88,14 +88,14 @@ def test_the_line_is_said_with_the_options_before_it(shell: InteractiveShell) ->
     assert there(request.prosody).speed == 1.5
 
 
-def test_a_cell_is_said_whole_and_kept_in_a_variable(shell: InteractiveShell) -> None:
+def test_cell_magic_assigns_to_a_variable(shell: InteractiveShell) -> None:
     result = shell.run_cell("%%speak --to kept --seed 1\nOne line,\nand another -- with a dash.")  # type: ignore[no-untyped-call]
     assert isinstance(result.result, Clip)
     assert shell.user_ns["kept"] is result.result
     assert asked(shell)[0].text == "One line,\nand another -- with a dash."
 
 
-def test_a_value_that_the_schema_refuses_is_named(shell: InteractiveShell) -> None:
+def test_invalid_option_value_names_the_option(shell: InteractiveShell) -> None:
     with pytest.raises(RequestInvalid, match="temperature"):
         shell.run_line_magic("speak", "--temperature warm Hello")
     with pytest.raises(RequestInvalid, match="unknown option"):
@@ -106,14 +106,12 @@ def test_a_value_that_the_schema_refuses_is_named(shell: InteractiveShell) -> No
         shell.run_line_magic("speak", "--lab nothing Hello")
 
 
-def test_the_options_are_those_of_the_schema() -> None:
+def test_options_are_fields_of_the_schema() -> None:
     assert set(TTSRequest.model_fields) - {"text", "references", "prosody"} <= set(OPTIONS)
     assert {"voice", "seed", "model", "speed", "volume"} <= set(OPTIONS)
 
 
-def test_a_lab_is_opened_once_and_only_when_there_is_none(
-    shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lab_is_opened_once_if_missing(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Lab] = []
 
     def open_lab() -> Lab:
@@ -133,7 +131,7 @@ def test_a_lab_is_opened_once_and_only_when_there_is_none(
     assert len(opened) == 1
 
 
-def test_an_own_knob_of_the_lab_is_an_option(shell: Any) -> None:
+def test_knobs_of_the_lab_are_options(shell: Any) -> None:
     pep = Knob("pep", "float", 0.5, bounds=(0.0, 1.0))
     shell.user_ns["own"] = Lab(ToneBackend(knobs=(pep,)))
     magics: Any = SpeakMagics(shell)
@@ -142,7 +140,7 @@ def test_an_own_knob_of_the_lab_is_an_option(shell: Any) -> None:
         magics.speak("--pep 0.75 Hello.")
 
 
-def test_text_after_two_dashes_is_text() -> None:
+def test_two_dashes_end_the_options() -> None:
     assert parse("--seed 1 -- --temperature is high") == ({"seed": 1}, "--temperature is high")
     assert parse("--voice 'a b' --sample_rate none Hi") == ({"voice": "a b", "sample_rate": None}, "Hi")
     assert parse("") == ({}, "")
@@ -159,7 +157,7 @@ def test_text_after_two_dashes_is_text() -> None:
         ("%speak --seed 1 --se", []),
     ],
 )
-def test_what_can_stand_there_is_offered(line: str, offered: list[str]) -> None:
+def test_options_and_values_are_completed(line: str, offered: list[str]) -> None:
     assert complete(line, Lab(ToneBackend())) == offered
 
 
@@ -174,7 +172,7 @@ def test_what_can_stand_there_is_offered(line: str, offered: list[str]) -> None:
         ("%speak --format ", ["wav", "mp3"]),
     ],
 )
-def test_what_acts_in_the_lab_is_offered_and_nothing_else(line: str, offered: list[str]) -> None:
+def test_completion_is_limited_to_supported_options(line: str, offered: list[str]) -> None:
     fields = (
         FieldSupport("temperature", ignored="tones are not sampled"),
         FieldSupport("format", values=("wav", "mp3")),
@@ -186,7 +184,7 @@ def test_what_acts_in_the_lab_is_offered_and_nothing_else(line: str, offered: li
 
 
 @pytest.mark.filterwarnings("ignore:.Completer.complete. is pending deprecation:PendingDeprecationWarning")
-def test_ipython_offers_it(shell: InteractiveShell) -> None:
+def test_ipython_completes_options(shell: InteractiveShell) -> None:
     _, matches = shell.complete("--temp", "%speak --temp")
     assert "--temperature" in matches
     _, matches = shell.complete("a", "%speak --voice a")
@@ -195,7 +193,7 @@ def test_ipython_offers_it(shell: InteractiveShell) -> None:
     assert "--latency" in matches
 
 
-def test_the_help_lists_the_options(shell: InteractiveShell) -> None:
+def test_help_lists_the_options(shell: InteractiveShell) -> None:
     texts: Any = shell.find_line_magic("speak").__doc__  # type: ignore[no-untyped-call]
     assert "--temperature: 0 to 1." in texts
     assert "--seed" in texts
@@ -228,7 +226,7 @@ def shown(outputs: Any) -> list[str]:
 
 
 @pytest.mark.usefixtures("notebook")
-def test_a_notebook_is_told_seldom_and_keeps_the_count_alone() -> None:
+def test_notebook_progress_is_throttled_and_ends_with_the_count() -> None:
     with capture_output() as caught:
         assert list(vl.progress(range(1000), "takes")) == list(range(1000))
     texts = shown(caught.outputs)
@@ -243,7 +241,7 @@ def test_a_notebook_is_told_seldom_and_keeps_the_count_alone() -> None:
 
 
 @pytest.mark.usefixtures("notebook")
-def test_it_tells_what_is_left_and_where_it_was_left() -> None:
+def test_progress_shows_remaining_time_and_the_final_count() -> None:
     with capture_output() as caught:
         for number in vl.progress(iter(range(40)), "<b>", total=40):
             time.sleep(0.06)
@@ -255,7 +253,7 @@ def test_it_tells_what_is_left_and_where_it_was_left() -> None:
     assert "<b>" not in caught.outputs[-1].data["text/html"]
 
 
-def test_a_terminal_has_a_line_and_a_file_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminal_progress_is_a_line_and_silent_in_files(monkeypatch: pytest.MonkeyPatch) -> None:
     for terminal in (True, False):
         written = io.StringIO()
         monkeypatch.setattr("sys.stderr", written)
@@ -265,7 +263,7 @@ def test_a_terminal_has_a_line_and_a_file_nothing(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.usefixtures("notebook")
-def test_a_sweep_at_work_is_gone_through_as_it_is_made(tmp_path: Path) -> None:
+def test_progress_iterates_a_running_sweep(tmp_path: Path) -> None:
     first = threading.Event()  # the takes wait until one of the failures has been texts
     lab = Lab(ToneBackend(lambda _: first.wait(5), voices=DECLARED))
     run = lab.sweep("One.", temperature="0..1 step 0.5", voice=["ada", "nobody"], cache=vl.Cache(tmp_path)).start()

@@ -59,8 +59,8 @@ def names(outputs: list[dict[str, Any]]) -> set[str]:
     return {one["transient"]["display_id"] for one in outputs}
 
 
-def test_the_notebook_gets_what_was_said_last(published: Publisher) -> None:
-    panel = Lab(ToneBackend()).panel()
+def test_saved_output_has_the_latest_take(published: Publisher) -> None:
+    panel = Lab(ToneBackend()).panel(compact=True)
     panel._ipython_display_()
     widget, held = published.wait(2)
     assert WIDGET in widget["data"]
@@ -78,10 +78,10 @@ def test_the_notebook_gets_what_was_said_last(published: Publisher) -> None:
     panel.close()
 
 
-def test_what_nobody_displays_is_not_drawn(published: Publisher, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_undisplayed_panel_renders_no_saved_output(published: Publisher, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[Player] = []
     monkeypatch.setattr(Player, "saved_output", drawn.append)
-    panel = Lab(ToneBackend()).panel()
+    panel = Lab(ToneBackend()).panel(compact=True)
     panel._ipython_display_()
     say(panel)
     published.wait(3)
@@ -91,11 +91,11 @@ def test_what_nobody_displays_is_not_drawn(published: Publisher, monkeypatch: py
 
 
 @pytest.mark.parametrize("kind", ["player", "comparison", "result", "explore"])
-def test_a_panel_of_sounds_leaves_sounds(kind: str, published: Publisher) -> None:
+def test_saved_output_of_panels_has_audio(kind: str, published: Publisher) -> None:
     lab = Lab(ToneBackend())
     clip = lab.speak("Notes", seed=1)
     if kind == "explore":
-        panel: Any = lab.explore("Notes")
+        panel: Any = lab.panel("Notes")
         panel._ipython_display_()
         panel.speak()
         assert panel.wait()
@@ -131,7 +131,7 @@ def _at_work(before: set[threading.Thread]) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["panel", "explore", "voice_panel"])
-def test_a_panel_that_is_closed_in_mid_speech_leaves_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_panel_closed_during_synthesis_leaves_no_threads_or_widgets(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VOICELAB_RECOGNIZER", "none")
     before, threads = set(registry._instances), set(threading.enumerate())
     gate, entered = threading.Event(), threading.Event()
@@ -172,9 +172,9 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return times
 
 
-def test_a_panel_that_speaks_tells_its_page_at_most_20_things_a_second(sent: list[float]) -> None:
+def test_panel_sends_at_most_20_messages_a_second(sent: list[float]) -> None:
     # A note of 50 ms every 5 ms: 200 chunks a second, were each sent.
-    panel = Lab(ToneBackend(lambda _: time.sleep(0.005))).panel()
+    panel = Lab(ToneBackend(lambda _: time.sleep(0.005))).panel(compact=True)
     panel.controls.set(text=TEXT * 3)
     sent.clear()
     panel.speak()

@@ -14,7 +14,7 @@ from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, AudioError
 from voicelab.lab import Lab
 from voicelab.views.panel import inlined
-from voicelab.views.player import Player, Scale, clip_arrivals, pcm_bytes, spectrum_bytes
+from voicelab.views.player import Player, SpectrogramScale, clip_arrivals, pcm_bytes, spectrum_bytes
 
 
 class Heard(Player):
@@ -39,13 +39,13 @@ def ready(player: Heard) -> None:
     player._handle_custom_msg({"kind": "ready"}, [])
 
 
-def test_pcm_is_the_16_bits_of_the_samples() -> None:
+def test_pcm_bytes_are_16_bit_samples() -> None:
     assert (
         pcm_bytes(np.array([0.0, 0.5, -1.0, 1.0], np.float32)) == np.array([0, 16384, -32768, 32767], "<i2").tobytes()
     )
 
 
-def test_what_is_fed_goes_out_in_order_with_its_place() -> None:
+def test_fed_samples_are_sent_in_order_with_their_offsets() -> None:
     player, clip = Heard(), tone()
     player.begin(clip.rate)
     player.feed(clip.samples[:1000])
@@ -58,7 +58,7 @@ def test_what_is_fed_goes_out_in_order_with_its_place() -> None:
     assert {message["take"] for message, _ in player.sent} == {1}
 
 
-def test_a_view_that_opens_late_gets_everything_and_does_not_begin_to_talk() -> None:
+def test_late_view_gets_all_content_without_autoplay() -> None:
     player = Heard(tone())
     player.sent.clear()
     ready(player)
@@ -67,7 +67,7 @@ def test_a_view_that_opens_late_gets_everything_and_does_not_begin_to_talk() -> 
     assert not player.sent[0][0]["autoplay"]
 
 
-def test_a_view_that_opens_in_mid_speech_joins_in() -> None:
+def test_view_opened_during_streaming_continues_playback() -> None:
     player = Heard()
     player.begin(24_000)
     player.feed(tone().samples)
@@ -77,14 +77,14 @@ def test_a_view_that_opens_in_mid_speech_joins_in() -> None:
     assert player.sent[0][0]["autoplay"]
 
 
-def test_the_header_of_a_wav_is_no_sound() -> None:
+def test_arrivals_exclude_the_wav_header() -> None:
     pcm, wav = (Lab(ToneBackend()).speak("Three.", format=name) for name in ("pcm", "wav"))
     samples = [size // 2 for _, size in there(pcm.take).timing.arrivals]
     assert [count for _, count in clip_arrivals(wav)] == samples
     assert [count for _, count in clip_arrivals(pcm)] == samples
 
 
-def test_an_empty_player_answers_nothing_and_other_messages_are_ignored() -> None:
+def test_empty_player_and_unknown_messages_send_nothing() -> None:
     player = Heard()
     ready(player)
     player._handle_custom_msg({"kind": "nonsense"}, [])
@@ -92,7 +92,7 @@ def test_an_empty_player_answers_nothing_and_other_messages_are_ignored() -> Non
     assert player
 
 
-def test_new_speech_replaces_the_old() -> None:
+def test_begin_replaces_the_content() -> None:
     player = Heard(tone())
     player.begin(8_000)
     assert (len(player), player.rate) == (0, 8_000)
@@ -100,13 +100,13 @@ def test_new_speech_replaces_the_old() -> None:
 
 
 @pytest.mark.parametrize("rate", [4_000, 192_000])
-def test_a_rate_that_browsers_may_refuse_is_resampled(rate: int) -> None:
+def test_unsupported_sample_rates_are_resampled(rate: int) -> None:
     player = Heard(tone(rate))
     assert player.rate == 44_100
     assert player.duration == pytest.approx(0.1, abs=0.001)
 
 
-def test_bad_samples_and_rates_are_named() -> None:
+def test_invalid_samples_and_rates_raise() -> None:
     player = Player()
     with pytest.raises(AudioError, match="samples"):
         player.feed(np.zeros((2, 2), np.float32))
@@ -114,7 +114,7 @@ def test_bad_samples_and_rates_are_named() -> None:
         player.begin(0)
 
 
-def test_regions_are_a_table_that_is_saved_and_cut(tmp_path: Path) -> None:
+def test_regions_are_saved_and_cut(tmp_path: Path) -> None:
     player = Player(tone())
     player.regions = [("click", 0.02, 0.05), WordTime("hum", 0.06, 0.1)]
     assert player.regions == Words((WordTime("click", 0.02, 0.05), WordTime("hum", 0.06, 0.1)))
@@ -135,8 +135,8 @@ def test_regions_are_a_table_that_is_saved_and_cut(tmp_path: Path) -> None:
     ("scale", "part", "window", "columns"),
     [("mel", (0.5, 2.5), 0.04, 1600), ("linear", (1.0, 1.5), 0.01, 500), ("mel", (2.95, 3.0), 0.005, 50)],
 )
-def test_a_part_is_seen_closely_with_a_window_that_fits(
-    scale: Scale, part: tuple[float, float], window: float, columns: int
+def test_zoomed_spectrogram_has_a_shorter_window(
+    scale: SpectrogramScale, part: tuple[float, float], window: float, columns: int
 ) -> None:
     rate = 24_000
     samples = np.zeros(3 * rate, np.float32)
@@ -152,11 +152,11 @@ def test_a_part_is_seen_closely_with_a_window_that_fits(
     assert loud.size * about["hop"] < window
 
 
-def test_the_repr_has_no_address() -> None:
+def test_repr_is_reproducible() -> None:
     assert repr(Player(tone())) == "Player(0.10 s, 24000 Hz)"
 
 
-def test_nothing_is_loaded_from_elsewhere() -> None:
+def test_widgets_load_no_external_resources() -> None:
     static = Path(voicelab.views.__file__).parent / "static"
     files = sorted(static.iterdir())
     assert {"player.css", "player.js"} <= {file.name for file in files}
@@ -171,7 +171,7 @@ def test_nothing_is_loaded_from_elsewhere() -> None:
 @pytest.mark.parametrize(
     "widget", ["player", "compare", "controls", "takes", "listening", "recorder", "message", "code"]
 )
-def test_modules_of_a_widget_share_no_name(widget: str) -> None:
+def test_bundled_modules_have_distinct_names(widget: str) -> None:
     """They become one file, in which a second ``const FONT`` is a syntax error that shows nothing."""
     names = re.findall(r"^(?:const|let|(?:async )?function|class) (\w+)", inlined(f"{widget}.js"), re.MULTILINE)
     assert len(names) > 1

@@ -50,7 +50,7 @@ def edges(ax: Axes) -> list[float]:
     return [float(line[0, 0]) for line in lines if line[:, 1].tolist() == [0, 1]]
 
 
-def test_a_clip_plots_itself_as_waveform_over_mel_with_its_words() -> None:
+def test_clip_plot_is_waveform_and_mel_with_words() -> None:
     axes = tone().plot()
     assert [ax.get_ylabel() for ax in axes] == ["amplitude", "mel (Hz)"]
     assert axes[-1].get_xlabel() == "time (s)"
@@ -61,14 +61,14 @@ def test_a_clip_plots_itself_as_waveform_over_mel_with_its_words() -> None:
     assert [edges(ax) for ax in bare] == [[], []]
 
 
-def test_the_waveform_is_the_samples_and_is_not_normalised() -> None:
+def test_waveform_is_not_normalized() -> None:
     (ax,) = plot_clips(tone(level=0.1), kind="waveform")
     heights = np.asarray(ax.lines[0].get_ydata(), float)
     assert heights.max() == pytest.approx(0.1, abs=0.001)
     assert ax.get_ylim()[1] == pytest.approx(0.105, abs=0.001)
 
 
-def test_a_long_waveform_keeps_its_peaks_and_is_short() -> None:
+def test_long_waveform_is_decimated_with_its_peaks() -> None:
     samples = np.zeros(60 * RATE, np.float32)
     samples[123_456] = 0.9
     (ax,) = plot_clips(Clip(samples, RATE), kind="waveform")
@@ -99,13 +99,13 @@ def test_a_spectrogram_is_brightest_at_the_tone(kind: Any) -> None:
         assert middle == pytest.approx(ticks["2k"], abs=1.5)
 
 
-def test_the_same_clip_twice_keeps_both_names() -> None:
+def test_repeated_clip_has_two_labels() -> None:
     clip = tone()
     axes = plot_clips(clip, clip, kind="mel", labels=["a", "b"])
     assert [ax.get_title(loc="left") for ax in axes] == ["a", "b"]
 
 
-def test_axes_go_in_and_come_out() -> None:
+def test_axes_are_used_and_returned() -> None:
     from matplotlib import pyplot as plt
 
     _, grid = plt.subplots(2, 1)
@@ -125,30 +125,30 @@ def test_axes_go_in_and_come_out() -> None:
         ({"style": {"axes.colour": "red"}}, "style: axes.colour"),
     ],
 )
-def test_a_bad_argument_is_named(options: dict[str, Any], field: str) -> None:
+def test_invalid_argument_is_named(options: dict[str, Any], field: str) -> None:
     with pytest.raises(RequestInvalid, match=field):
         plot_clips(tone(), **options)
 
 
 @pytest.mark.parametrize("name", ["plot", "plot.docx"])
-def test_a_file_that_no_figure_can_be(tmp_path: Path, name: str) -> None:
+def test_unsupported_suffix_raises(tmp_path: Path, name: str) -> None:
     with pytest.raises(RequestInvalid, match=r"the suffix must be .*\.pdf"):
         save_figure(plot_clips(tone(), kind="waveform"), tmp_path / name)
 
 
-def test_no_clip_at_all() -> None:
+def test_no_clip_raises() -> None:
     with pytest.raises(RequestInvalid, match="clips"):
         plot_clips()
 
 
 @pytest.mark.parametrize("samples", [0, 1, 100])
-def test_hardly_anything_can_be_plotted(samples: int) -> None:
+def test_very_short_clips_are_plotted(samples: int) -> None:
     clip = Clip(np.zeros(samples, np.float32), RATE)
     axes = plot_clips(clip, kind=("waveform", "spectrogram", "mel", "f0", "energy"))
     axes[0].figure.canvas.draw()
 
 
-def test_words_are_those_of_the_first_clip_and_names_stand_outside() -> None:
+def test_words_of_the_first_clip_and_labels_outside_the_axes() -> None:
     clips = tone(200.0), tone(300.0, 0.8)
     axes = pitch, level, first, second = plot_clips(*clips, kind=("f0", "energy", "mel"))
     assert [edges(ax) for ax in axes] == [[0.0, 0.25, 0.5]] * 3 + [[0.0, 0.4, 0.8]]
@@ -166,7 +166,7 @@ def test_words_are_those_of_the_first_clip_and_names_stand_outside() -> None:
 
 
 @pytest.mark.parametrize(("frames", "wide"), [(1, False), (3, False), (30, True)])
-def test_a_wrong_frame_does_not_flatten_the_pitch(monkeypatch: pytest.MonkeyPatch, frames: int, wide: bool) -> None:
+def test_f0_outliers_do_not_change_the_limits(monkeypatch: pytest.MonkeyPatch, frames: int, wide: bool) -> None:
     from voicelab.audio.analysis import f0 as real
 
     def jumping(clip: Clip) -> Contour:
@@ -186,7 +186,7 @@ def test_a_wrong_frame_does_not_flatten_the_pitch(monkeypatch: pytest.MonkeyPatc
         assert high - low < 20
 
 
-def test_a_plot_is_transparent_in_a_notebook_and_black_on_paper(tmp_path: Path) -> None:
+def test_notebook_style_is_transparent_and_paper_style_black(tmp_path: Path) -> None:
     from PIL import Image
 
     sizes, ink = {}, {}
@@ -201,7 +201,7 @@ def test_a_plot_is_transparent_in_a_notebook_and_black_on_paper(tmp_path: Path) 
     assert mpl.rcParams["axes.labelcolor"] == "black"
 
 
-def test_words_do_not_lie_over_each_other() -> None:
+def test_words_do_not_overlap() -> None:
     clip = Clip(
         tone(seconds=1.0).samples, RATE, words=Words(tuple(WordTime("word", n / 20, (n + 1) / 20) for n in range(20)))
     )
@@ -214,7 +214,7 @@ def test_words_do_not_lie_over_each_other() -> None:
 
 
 @pytest.mark.parametrize("suffix", ["svg", "pdf"])
-def test_a_plot_is_written_as_vectors(tmp_path: Path, suffix: str) -> None:
+def test_figures_are_saved_as_vectors(tmp_path: Path, suffix: str) -> None:
     clips = tone(200.0), tone(300.0, 0.8)
     axes = plot_clips(*clips, kind=("waveform", "spectrogram", "mel", "f0", "energy"), labels=["first", "second"])
     path = tmp_path / f"plot.{suffix}"
@@ -240,7 +240,7 @@ def test_a_plot_is_written_as_vectors(tmp_path: Path, suffix: str) -> None:
         assert data.count(b" l\n") > 1000, "lines are no pixels"
 
 
-def test_words_that_no_font_can_write_are_left_out_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_without_glyphs_are_omitted_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     # This sign is in STIX and not in matplotlib's own font, as Chinese is in fonts that systems bring.
     clip = Clip(tone(seconds=1.0).samples, RATE, words=Words((WordTime("one", 0.0, 0.5), WordTime("\u2316", 0.5, 1.0))))
     for fonts, written in (((), ["one"]), (("Nowhere", "STIXGeneral"), ["one", "\u2316"])):

@@ -47,7 +47,7 @@ def work(changed_ids: list[int], keeper: Keeper) -> VoiceDraft:
     return VoiceDraft(Lab(keeper), changed_ids.append)
 
 
-def test_what_is_added_is_listened_to(work: VoiceDraft, changed_ids: list[int]) -> None:
+def test_added_recording_is_analyzed(work: VoiceDraft, changed_ids: list[int]) -> None:
     added = work.add("a.wav", SPEECH)
     assert work.wait()
     (one,) = work.recordings
@@ -57,7 +57,7 @@ def test_what_is_added_is_listened_to(work: VoiceDraft, changed_ids: list[int]) 
     assert any("no transcript" in note for note in one.notes)
 
 
-def test_a_transcript_that_was_written_is_kept_and_goes_along(work: VoiceDraft, keeper: Keeper) -> None:
+def test_typed_transcript_is_sent_with_the_voice(work: VoiceDraft, keeper: Keeper) -> None:
     first, second = work.add("a.wav", SPEECH), work.add("b.wav", SPEECH)
     work.write(first, "Written before it was heard.")
     assert work.wait()
@@ -70,7 +70,7 @@ def test_a_transcript_that_was_written_is_kept_and_goes_along(work: VoiceDraft, 
     assert (made.texts, made.enhance_audio_quality) == (("Written before it was heard.", "Corrected."), False)
 
 
-def test_what_is_said_is_recognised_and_a_correction_compared_with_the_sound(
+def test_transcript_is_recognized_and_a_correction_is_checked(
     work: VoiceDraft, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VOICELAB_RECOGNIZER", "pocketsphinx")
@@ -90,14 +90,14 @@ def test_what_is_said_is_recognised_and_a_correction_compared_with_the_sound(
     assert (work.recordings[0].text, work.recordings[0].typed) == (one.text, False)
 
 
-def test_what_was_too_large_stays_refused_when_noise_is_taken_away(work: VoiceDraft) -> None:
+def test_oversized_file_stays_rejected_with_noise_reduction(work: VoiceDraft) -> None:
     work.refuse("b.wav", "it is too large")
     work.enhance(True)
     assert work.wait()
     assert work.recordings[0].problem == "it is too large"
 
 
-def test_too_many_are_told_before_anything_is_made(work: VoiceDraft) -> None:
+def test_too_many_recordings_are_reported_before_creation(work: VoiceDraft) -> None:
     work._analyzed = lambda one: one  # type: ignore[method-assign]
     for _ in range(MAX_FILES + 1):
         work.add("a.wav", SPEECH)
@@ -106,7 +106,7 @@ def test_too_many_are_told_before_anything_is_made(work: VoiceDraft) -> None:
         work.check("Ada")
 
 
-def test_nothing_is_told_of_what_was_dropped_or_after_the_end(work: VoiceDraft, changed_ids: list[int]) -> None:
+def test_removed_recordings_and_closed_drafts_report_nothing(work: VoiceDraft, changed_ids: list[int]) -> None:
     work._analysis_lock.acquire()
     dropped, closed = work.add("a.wav", SPEECH), work.add("b.wav", SPEECH)
     work.drop(dropped)
@@ -133,7 +133,7 @@ class Heard(Recorder):
         self._on_message(self, message, [memoryview(data)])
 
 
-def test_a_file_comes_in_pieces_each_once() -> None:
+def test_upload_chunks_are_appended_once() -> None:
     recorder = Heard()
     recorder.piece(b"abc")
     recorder.piece(b"abc")
@@ -146,13 +146,13 @@ def test_a_file_comes_in_pieces_each_once() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"file": 3}, {"size": "5"}, {"at": None}, {"kind": "other"}, {"name": None}])
-def test_a_message_that_is_none_is_passed_over(wrong: dict[str, object]) -> None:
+def test_malformed_messages_are_ignored(wrong: dict[str, object]) -> None:
     recorder = Heard()
     recorder.piece(b"abcde", **wrong)
     assert (recorder.came, recorder.sent) == ([], [])
 
 
-def test_a_file_that_is_too_large_is_refused_before_it_has_come() -> None:
+def test_oversized_upload_is_rejected_early() -> None:
     recorder = Heard()
     recorder.piece(b"abc", size=2**40)
     assert recorder.sent == [{"kind": "got", "file": "f", "at": -1}]
@@ -173,7 +173,7 @@ def press(panel: VoicePanel) -> None:
     assert work.wait(60)
 
 
-def test_a_clip_becomes_a_voice_that_can_be_tried_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_voice_created_from_a_clip_is_previewed(monkeypatch: pytest.MonkeyPatch) -> None:
     may = threading.Event()
 
     def held(*given: Any) -> Any:
@@ -213,7 +213,7 @@ def test_a_clip_becomes_a_voice_that_can_be_tried_at_once(monkeypatch: pytest.Mo
     panel.close()
 
 
-def test_a_blank_title_and_what_is_no_speech_are_named_and_nothing_can_be_made() -> None:
+def test_blank_title_and_recordings_without_speech_disable_creation() -> None:
     panel = opened(Listing(), Clip.load(SPEECH))
     panel.title.value = " "
     assert panel.make_button.disabled
@@ -233,7 +233,7 @@ def test_a_blank_title_and_what_is_no_speech_are_named_and_nothing_can_be_made()
     assert panel.make_button.disabled
 
 
-def test_a_bad_file_between_good_ones_neither_names_nor_spoils_the_voice(tmp_path: Path) -> None:
+def test_invalid_file_among_valid_files_is_excluded(tmp_path: Path) -> None:
     backend = Listing()
     panel = Lab(backend).voice_panel()
     files = {"notaudio.txt": b"not a sound", "ben.wav": SPEECH, "broken.wav": SPEECH[:60], "ben 2.wav": SPEECH}
@@ -252,7 +252,7 @@ def test_a_bad_file_between_good_ones_neither_names_nor_spoils_the_voice(tmp_pat
     assert (panel.title.value, panel.message.value) == ("My voice", "")
 
 
-def test_an_error_of_the_backend_is_shown_whole_and_nothing_is_lost() -> None:
+def test_backend_error_is_shown_and_recordings_remain() -> None:
     panel = opened(ToneBackend(), Clip.load(SPEECH))
     press(panel)
     assert panel.status.value == "failed"
@@ -261,7 +261,7 @@ def test_an_error_of_the_backend_is_shown_whole_and_nothing_is_lost() -> None:
     assert not panel.make_button.disabled
 
 
-def test_a_file_names_the_voice_and_a_variable_holds_a_clip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_title_from_file_name_and_clip_from_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "ben.wav").write_bytes(SPEECH)
     panel = opened(Listing(), tmp_path / "ben.wav")
     assert panel.title.value == "ben"
@@ -278,7 +278,7 @@ def test_a_file_names_the_voice_and_a_variable_holds_a_clip(tmp_path: Path, monk
     panel.draft.wait()
 
 
-def test_the_voices_of_the_lab_are_listed_also_without_a_kernel() -> None:
+def test_saved_output_lists_the_voices() -> None:
     backend = Listing()
     lab = Lab(backend)
     made = lab.create_voice("<Ada>", SPEECH)
@@ -297,7 +297,7 @@ def test_the_voices_of_the_lab_are_listed_also_without_a_kernel() -> None:
     assert backend.asked[-1][0].reference_id == "ben"
 
 
-def test_noise_is_taken_away_when_it_is_asked_for() -> None:
+def test_noise_reduction_is_optional() -> None:
     backend = Listing()
     sound = speechlike(3)
     noisy = (0.8 * sound + np.random.default_rng(1).normal(0, 0.02, sound.size)).clip(-1, 1).astype(np.float32)
@@ -314,7 +314,7 @@ def test_noise_is_taken_away_when_it_is_asked_for() -> None:
     assert there(backend.created).enhance_audio_quality
 
 
-def test_what_is_added_while_a_voice_is_made_is_not_lost() -> None:
+def test_recordings_added_during_creation_remain() -> None:
     class Slow(Listing):
         """Makes a voice once it may."""
 

@@ -44,7 +44,7 @@ _LETTERS_PER_DIGIT = 4.0
 """Mean number of letters of a spoken digit: "seven" has five, the "7" of 17 four."""
 
 
-class _Segment(NamedTuple):
+class _AlignedWord(NamedTuple):
     """Aligned word with its inclusive range of 10 ms frames."""
 
     word: str
@@ -115,7 +115,7 @@ class Aligner:
         likelihood = round(statistics.median(segment.likelihood for segment in segments), 2)
         return Words(_word_times(tokens, spans, duration_s), duration_s, likelihood)
 
-    def _segments(self, words: list[str], audio: npt.NDArray[np.int16]) -> list[_Segment]:
+    def _segments(self, words: list[str], audio: npt.NDArray[np.int16]) -> list[_AlignedWord]:
         """Align all words; an empty list when the alignment fails."""
         self._decoder.set_align_text(" ".join(words))
         decode(self._decoder, audio)
@@ -126,7 +126,7 @@ class Aligner:
             if aligned.word[0] not in "<[+":
                 start, end = aligned.start_frame, aligned.end_frame
                 likelihood = math.log(max(aligned.ascore, 1e-300)) / (end - start + 1)
-                segments.append(_Segment(_VARIANT.sub("", aligned.word), start, end, likelihood))
+                segments.append(_AlignedWord(_VARIANT.sub("", aligned.word), start, end, likelihood))
         return segments
 
 

@@ -61,7 +61,7 @@ def _join(blocks: list[Samples]) -> Samples:
     return np.concatenate(blocks) if blocks else NO_SAMPLES
 
 
-class _Pcm:
+class _PcmDecoder:
     """16-bit little-endian samples of one or more channels."""
 
     def __init__(self, rate: int, channels: int = 1) -> None:
@@ -111,7 +111,7 @@ class _Wav:
     def __init__(self) -> None:
         self.rate: int | None = None
         self._head = b""
-        self._pcm: _Pcm | None = None
+        self._pcm: _PcmDecoder | None = None
         self._remaining: int | None = None
 
     def feed(self, data: bytes) -> Samples:
@@ -149,7 +149,7 @@ class _Wav:
         (riff_size,) = struct.unpack_from("<I", head, 4)
         empty = size == 0 and begin - 8 < riff_size < UNKNOWN_FROM
         self._remaining = size if empty or 0 < size < UNKNOWN_FROM else None
-        self._pcm, self._head = _Pcm(self.rate, channels), b""
+        self._pcm, self._head = _PcmDecoder(self.rate, channels), b""
         return head[begin:]
 
 
@@ -172,7 +172,7 @@ def _is_trailer(data: bytes) -> bool:
     return not stripped or stripped.startswith(_TAIL_TAGS)
 
 
-class _Mp3:
+class _Mp3Decoder:
     """Decoder of MP3 streams; skips ID3 tags, and removes the encoder delay if the stream states it.
 
     The LAME information frame states delay and padding; in a stream of voicelab's, only the delay. Streams
@@ -344,7 +344,7 @@ class OggReader:
         return tuple(packets)
 
 
-class _Opus:
+class _OpusDecoder:
     """Decoder of Ogg Opus; exact in length, by the pre-skip in the header and the granule of the last page."""
 
     def __init__(self) -> None:
@@ -456,7 +456,7 @@ def _bounded(samples: Samples) -> Samples:
     return np.clip(samples, np.float32(-1.0), np.float32(1.0))
 
 
-def _codec(format: AudioFormat, rate: int) -> _Pcm | _Wav | _Mp3 | _Opus:
+def _codec(format: AudioFormat, rate: int) -> _PcmDecoder | _Wav | _Mp3Decoder | _OpusDecoder:
     if format == "pcm":
-        return _Pcm(rate)
-    return _Wav() if format == "wav" else _Mp3() if format == "mp3" else _Opus()
+        return _PcmDecoder(rate)
+    return _Wav() if format == "wav" else _Mp3Decoder() if format == "mp3" else _OpusDecoder()

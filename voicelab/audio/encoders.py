@@ -47,7 +47,7 @@ def wav_header(rate: int, size: int | None = None) -> bytes:
     return struct.pack("<4sI8sIHHIIHH4sI", b"RIFF", riff, b"WAVEfmt ", 16, 1, 1, rate, rate * 2, 2, 16, b"data", data)
 
 
-class _Pcm:
+class _PcmEncoder:
     """Encoder of 16-bit little-endian samples, with an optional WAV header."""
 
     def __init__(self, header: bytes = b"") -> None:
@@ -97,7 +97,7 @@ class _Framed:
         return list(self._context.encode(frame))
 
 
-class _Mp3:
+class _Mp3Encoder:
     """Encoder of constant-bitrate MP3 at unity gain, without bit reservoir, so that each frame is ready at once."""
 
     def __init__(self, rate: int, bitrate: int) -> None:
@@ -144,7 +144,7 @@ class _Sink:
         return data
 
 
-class _Opus:
+class _OpusEncoder:
     """Encoder of Ogg Opus in 20 ms frames. The headers are sent together with the first page of audio."""
 
     def __init__(self, rate: int, bitrate: int) -> None:
@@ -248,13 +248,15 @@ class StreamEncoder(OneUse):
             raise AudioError(f"{self.format}: the audio could not be encoded: {error}") from error
 
 
-def _codec(format: AudioFormat, rate: int, mp3_bitrate: int, opus_bitrate: int) -> _Pcm | _Mp3 | _Opus:
+def _codec(
+    format: AudioFormat, rate: int, mp3_bitrate: int, opus_bitrate: int
+) -> _PcmEncoder | _Mp3Encoder | _OpusEncoder:
     if mp3_bitrate not in MP3_BITRATES:
         raise AudioError(f"mp3_bitrate must be one of {', '.join(map(str, MP3_BITRATES))}, got {mp3_bitrate}")
     if opus_bitrate not in OPUS_BITRATES:
         raise AudioError(f"opus_bitrate must be one of {', '.join(map(str, OPUS_BITRATES))}, got {opus_bitrate}")
     if format == "mp3":
-        return _Mp3(rate, mp3_bitrate)
+        return _Mp3Encoder(rate, mp3_bitrate)
     if format == "opus":
-        return _Opus(rate, opus_bitrate)
-    return _Pcm(wav_header(rate) if format == "wav" else b"")
+        return _OpusEncoder(rate, opus_bitrate)
+    return _PcmEncoder(wav_header(rate) if format == "wav" else b"")

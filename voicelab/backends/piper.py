@@ -60,7 +60,7 @@ class PiperBackend(OnnxBackend):
             raise WeightsError(
                 f"piper: path must be NAME.onnx, with NAME.onnx.json in the same folder, got {str(path)!r}"
             )
-        self._config = config = _Config(path)
+        self._config = config = _PiperConfig(path)
         self._command = shlex.split(phonemizer) if phonemizer else []
         self._letters = config.kind == "text" and not self._command
         reader = phonemizer or config.kind
@@ -150,7 +150,7 @@ class PiperBackend(OnnxBackend):
         return audio, ()
 
 
-class _Config:
+class _PiperConfig:
     """Config of a Piper voice. Raises WeightsError, which names the invalid key."""
 
     def __init__(self, path: Path) -> None:

@@ -103,12 +103,11 @@ def split_address(address: str | None) -> tuple[str, str]:
     if name.lower() in {"http", "https"} or not re.fullmatch(r"[\w-]+", name):
         return "service", address
     names = [*BUILT_IN, *(point.name for point in _foreign_entry_points())]
-    if matched is None or name not in names:
-        near = f"; did you mean {name}:?" if name in names else suggestion(name, names)
-        near = near or f"; available: {', '.join(names)}"
+    if name not in names:
+        near = suggestion(name, names) or f"; available: {', '.join(names)}"
         message = f"unknown backend {name!r}{near}; the address of a service must begin with https:// or http://"
         raise RequestInvalid.of("backend", message, type="not_found", in_="query")
-    return name, matched["rest"]
+    return name, matched["rest"] if matched else ""
 
 
 def open_backend(address: str | None, **options: Any) -> Backend:

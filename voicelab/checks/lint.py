@@ -85,7 +85,7 @@ _STRIPPED: Final = frozenset({"audio", "canvas", "iframe", "object", "script", "
 _PICTURES: Final = ("image/png", "image/jpeg", "image/gif", "image/svg+xml")
 
 
-class _Reader(HTMLParser):
+class _PageParser(HTMLParser):
     """Parser for the text of a page as code hosts display it."""
 
     def __init__(self) -> None:
@@ -124,7 +124,7 @@ def visible(html: str) -> tuple[str, int, bool]:
 
     The third value is True if the host removes visible, audible or executable elements.
     """
-    reader = _Reader()
+    reader = _PageParser()
     reader.feed(html)
     reader.close()
     return " ".join(" ".join(reader.texts).split()), reader.pictures, reader.removed

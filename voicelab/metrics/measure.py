@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from voicelab.clip import UNKNOWN_TEXT, Clip
-from voicelab.errors import ArgumentError, MissingExtra, suggestion
+from voicelab.errors import ArgumentError, MissingExtra
+from voicelab.guesses import hint
 from voicelab.metrics import distances, latency, level, models, pitch, programs, words
 from voicelab.metrics.metric import Metric, Need, Subject, Tools, Undefined
 from voicelab.recordings import file_take, sounds_in
@@ -98,8 +99,6 @@ BASIC = (
 )
 """What ``measure`` measures by default: figures of the clip alone, a millisecond or two for each second of it."""
 
-_RENAMED = {"f0_mean": "f0_geometric_mean", "shimmer": "shimmer_rms"}
-
 
 def available() -> dict[str, Metric]:
     """Return all metrics by name, those of other packages included.
@@ -133,9 +132,8 @@ def resolve(metrics: Iterable[str | Metric]) -> tuple[Metric, ...]:
     for item in metrics:
         metric = item if isinstance(item, Metric) else METRICS.get(item) or available().get(item)
         if metric is None:
-            now = f"; it is called {_RENAMED[item]!r} now" if item in _RENAMED else ""
-            now = now or suggestion(item, available()) or f"; there are {', '.join(available())}"
-            raise ArgumentError.of("metrics", f"there is no metric {item!r}{now}")
+            near = hint("metric", str(item), available()) or f"; available: {', '.join(available())}"
+            raise ArgumentError.of("metrics", f"unknown metric {item!r}{near}")
         if metric.name in chosen:
             raise ArgumentError.of("metrics", f"{metric.name!r} is there twice")
         if metric.module and find_spec(metric.module) is None:
@@ -293,12 +291,6 @@ def listener_note(metrics: Iterable[str | Metric], tools: Tools | None = None) -
     tools = tools or Tools()
     worth = getattr(words.recognizer_of(tools), "worth", "")
     return f"{', '.join(listening)}: ASR model {words.recognizer_name(tools)}. {worth}".rstrip()
-
-
-def note_on(table: pd.DataFrame, names: Iterable[object]) -> str:
-    """Return the table's note where it is on one of these metrics, "" elsewhere."""
-    note = str(table.attrs.get("note", ""))
-    return note if set(note.partition(":")[0].split(", ")).intersection(map(str, names)) else ""
 
 
 def with_note(frame: pd.DataFrame, metrics: Iterable[str | Metric], tools: Tools | None = None) -> pd.DataFrame:

@@ -307,7 +307,7 @@ def sweep_of(
     templates = {name for template in texts for name in template_names(template) if not is_field(name)}
     templates -= {knob.name for knob in knobs}
     axes = list(columns)
-    fixed: dict[str, object] = {}
+    fixed: dict[str, Any] = {}
     for name, value in values.items():
         if varied(name, value, knobs):
             axes.append(Axis.of(name, value, knobs, template=name in templates))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -155,17 +155,19 @@ def with_words(clip: Clip, text: str = "") -> Clip:
         return clip
 
 
-def compare(*clips: Clip | Mapping[str, Clip], **keywords: Clip) -> Comparison:
-    """Compare clips: ``vl.compare(a, b)`` names them A and B, ``vl.compare(cold=a, hot=b)`` by keyword.
+def compare(*clips: Clip | Mapping[str, Clip] | Sequence[Clip], **keywords: Clip) -> Comparison:
+    """Compare clips: ``vl.compare(a, b)`` or ``vl.compare([a, b])`` as A and B, ``vl.compare(cold=a, hot=b)`` by name.
 
     ``vl.compare({"take 1": a, "take 2": b})`` allows other names.
 
     Raises ArgumentError for fewer than 2 or more than 8 clips, or another type than Clip.
     """
-    plain = [clip for clip in clips if not isinstance(clip, Mapping)]
+    plain: list[Any] = []
+    for item in clips:
+        plain += item if isinstance(item, list | tuple) else [] if isinstance(item, Mapping) else [item]
     pairs = [*zip(string.ascii_uppercase, plain, strict=False), *keywords.items()]
-    for clip in clips:
-        pairs += clip.items() if isinstance(clip, Mapping) else ()
+    for item in clips:
+        pairs += item.items() if isinstance(item, Mapping) else ()
     by_name = dict(pairs)
     if len(by_name) != len(pairs):
         raise ArgumentError.of("clips", "names of clips must be unique")

@@ -1,21 +1,18 @@
-"""Text normalization: what is written becomes what is said, in words of the language it is written in.
+"""Text normalization: written text to words, in the language of the text.
 
-The way of a text: `clean` gives each character one spelling, the rules of its language (`english`,
-`mandarin`) turn what is written into words, `tidy` reduces the punctuation. How words sound is a family's own affair.
+Steps: `clean` reduces the character set, the rules of the language (`english`, `mandarin`) verbalize numbers, dates,
+symbols and abbreviations, `tidy` reduces punctuation. Grapheme-to-phoneme conversion belongs to each model family.
 
-``normalize`` reads numbers, dates, money and abbreviations as a person would; ``as_written`` is for requests
-with ``normalize=false``: the text is taken as written, except that digits are still read one by one, since
-leaving them out would pass silence off as speech. Both return letters, spaces and ``, . ? ! ; : — - '`` only, and
-never raise.
+``normalize`` verbalizes fully; ``as_written`` is for requests with ``normalize=false`` and verbalizes only digits, one by
+one, because omitted digits would be silence. Both return letters, spaces and ``, . ? ! ; : — - '`` only, and never raise.
 
-Both are told which languages the voice speaks, "en" (English) and "zh" (Mandarin); the letters are ASCII, and
-Chinese characters for a voice that speaks Mandarin. What is in another script is left out, and the notes say so. Text
-without a Chinese character is read as English by a voice that speaks both.
+Both need the languages of the voice, "en" (English) and "zh" (Mandarin). Letters are ASCII, and Chinese characters for a
+voice with Mandarin; other scripts are left out, with a note. A voice with both languages reads text without a Chinese
+character as English.
 
-Conventions for the next stage: words in capitals (NASA, IBM) are left for the lexicon to say or spell, except plain
-words capitalised for emphasis ("NOT", or a text that is shouted throughout), which become lower case; initialisms
-written with periods come as single capitals ("U.S." is "U S"), with the letter A written "ay" so that it is not
-taken for the article.
+Output conventions: capitalized acronyms (NASA, IBM) are left to the lexicon; words capitalized for emphasis ("NOT", or a
+text all in capitals) become lower case; abbreviations with periods become single capitals ("U.S." is "U S"), with "ay" for
+the letter A to distinguish it from the article.
 """
 
 from __future__ import annotations
@@ -32,45 +29,44 @@ from voicelab.text.mandarin import mandarin, mandarin_plain
 _HAN = re.compile(f"[{HAN}]")
 _MAY_VANISH: Final = re.compile(r"[<>^~*#`]|(?:^|\s)(?:[:;=]-?[()DPp]|XD)", re.MULTILINE)
 _UNSAID: Final = re.compile(r"[^\w\s,.?!;:—'\"()\[\]{}/|–-]")
-_MAX_LOOKED_AT: Final = 1000
-"""Characters of lines with signs that the rules are applied to once more, to see which signs are read."""
+_MAX_SYMBOL_TEXT: Final = 1000
+"""Number of characters that `left_out` normalizes to detect symbols without a verbalization."""
 _UNREAD: Final = re.compile(r"[^\w\s,.?!;:—'\"()\[\]-]|_")
 
 
 def normalize(text: str, languages: Collection[str] = ("en",)) -> Normalized:
-    """`text` in words, with notes on what was left out.
+    """Normalize `text` to words on a single line, with notes on omissions; paragraphs end with a period.
 
-    The text is "" when nothing in it can be said; `clean.speakable` tells beforehand, with the reason. One line of
-    output: paragraphs end with a period.
+    Texts without a speakable character give "" (`clean.speakable` rejects them with the reason).
     """
     cleaned = clean(text, chinese="zh" in languages)
-    read = mandarin if _is_chinese(cleaned.text, languages) else english
-    return Normalized(read(cleaned.text), (*cleaned.notes, *left_out(cleaned.text, languages)))
+    verbalize = mandarin if _is_chinese(cleaned.text, languages) else english
+    return Normalized(verbalize(cleaned.text), (*cleaned.notes, *left_out(cleaned.text, languages)))
 
 
 def left_out(text: str, languages: Collection[str] = ("en",)) -> tuple[str, ...]:
-    """Return notes on what ``normalize`` leaves out of cleaned text: angle brackets, emoticons, in English signs too."""
+    """Return notes on omissions of ``normalize`` in cleaned text: markup, emoticons and, in English, symbols."""
     if not _MAY_VANISH.search(text):
         return ()
     markup, emoticon = LAYOUT["markup"].pattern, RULES["emoticon"].pattern
     rest = markup.sub(" ", text)
     dropped = {"text in angle brackets": markup.findall(text), "emoticons": emoticon.findall(rest)}
     if not _is_chinese(text, languages):
-        lines = "\n".join(line for line in rest.splitlines() if _MAY_VANISH.search(line))[:_MAX_LOOKED_AT]
+        lines = "\n".join(line for line in rest.splitlines() if _MAY_VANISH.search(line))[:_MAX_SYMBOL_TEXT]
         dropped["symbols"] = ["".join(dict.fromkeys(_UNSAID.findall(RULES.apply(LAYOUT.apply(lines)))))]
     return tuple(f"{kind} left out: {listed(items)}" for kind, items in dropped.items() if any(items))
 
 
 def as_written(text: str, languages: Collection[str] = ("en",)) -> Normalized:
-    """`text` as it stands, for ``normalize=false``: no expansion, digits one by one, symbols left out.
+    """Prepare `text` for ``normalize=false``: no expansion, digits one by one, symbols left out.
 
-    "Dr. Lee paid $3.50" becomes "Dr. Lee paid three point five zero", and a note says that $ was left out.
+    "Dr. Lee paid $3.50" becomes "Dr. Lee paid three point five zero", with a note on $.
     """
     cleaned = clean(text, chinese="zh" in languages)
     unread = "".join(dict.fromkeys(_UNREAD.findall(cleaned.text)))
     notes = cleaned.notes + ((f"symbols left out because normalize is off: {unread}",) if unread else ())
-    read = mandarin_plain if _is_chinese(cleaned.text, languages) else english_plain
-    return Normalized(read(cleaned.text), notes)
+    verbalize = mandarin_plain if _is_chinese(cleaned.text, languages) else english_plain
+    return Normalized(verbalize(cleaned.text), notes)
 
 
 def _is_chinese(text: str, languages: Collection[str]) -> bool:

@@ -1,7 +1,7 @@
-"""What is written in English to what is said: one table of rules, in the order in which they apply.
+"""Verbalization of written English: functions for the rules of ``tables/english/rules.tsv``.
 
-Layout goes first, then what must stay whole (addresses, telephone numbers, amounts, dates), then measures, abbreviations and
-Roman numerals, and at last the numbers and signs that are left. A function says the matches of the rule of its name.
+Order of the rules: layout; multi-token expressions (addresses, telephone numbers, amounts, dates); measures, abbreviations
+and Roman numerals; remaining numbers and symbols.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from voicelab.text.clean import FREQUENT, Functions, Match, Rules, any_of, rows, tidy
+from voicelab.text.clean import FREQUENT, Match, Rules, Verbalizers, alternation, rows, tidy
 from voicelab.text.english_numbers import (
     cardinal,
     decimal,
@@ -28,22 +28,22 @@ from voicelab.text.segments import (
     INITIALISM,
     LISTS,
     MONTHS,
+    SHORT_FORMS,
     TITLES,
     WEEKDAYS,
-    WRITTEN_SHORT,
     ends_sentence,
-    fits_case,
+    has_valid_case,
 )
 
-_SAYS: Final = Functions()
-_UNITS: Final = {symbol: (one, many) for symbol, one, many, _ in rows("english/units") if one != "-"}
+_VERBALIZERS: Final = Verbalizers()
+_UNITS: Final = {symbol: (name, plural_form) for symbol, name, plural_form, _ in rows("english/units") if name != "-"}
 _PER: Final = {symbol: per for symbol, _, _, per in rows("english/units") if per != "-"}
 _CURRENCIES: Final = {
     key: tuple("" if name == "-" else name for name in names) for key, *names in rows("english/currencies")
 }
 _SIGNS: Final = {sign: word for sign, word, _, _ in rows("english/symbols") if word != "-"}
-IN_ADDRESS: Final = {sign: name for sign, _, name, _ in rows("english/symbols") if name != "-"}
-_SHORT, _IN_STREET = WRITTEN_SHORT["short"], WRITTEN_SHORT["street"]
+ADDRESS_SYMBOLS: Final = {sign: name for sign, _, name, _ in rows("english/symbols") if name != "-"}
+_SHORT_FORMS, _STREET_WORDS = SHORT_FORMS["short"], SHORT_FORMS["street"]
 _SCALES: Final = {
     "k": "thousand",
     **dict.fromkeys(("m", "mn", "mm", "mil"), "million"),
@@ -53,7 +53,7 @@ _SCALES: Final = {
 _NAMES: Final = tuple(dict.fromkeys(MONTHS.values()))
 
 
-# Whether an amount describes the noun after it, and so stands in the singular: "a 5 km run", "the $2 bill".
+# Amounts that modify a noun are singular: "a 5 km run", "the $2 bill".
 _ARTICLE = re.compile(
     r"(?<![A-Za-z])(?:(?P<sure>[Aa]n?|[Ee]ach|[Ee]very|[Oo]ther)|[Tt]he(?:ir)?|[Tt]h(?:is|at)|[Ii]ts|[Hh]is|[Hh]er|[Oo]ur|"
     r"[Yy]our|[Mm]y) \Z"
@@ -62,7 +62,7 @@ _NEXT_WORD = re.compile(r"[ -](?P<word>[a-z]{3,})")
 
 
 def _before_noun(text: str, end: int) -> bool:
-    """Whether a noun, or an adjective before one, follows ``text[:end]``: no preposition, conjunction or verb."""
+    """Test whether a noun or adjective follows ``text[:end]``, as opposed to a preposition, conjunction or verb."""
     following = _NEXT_WORD.match(text, end)
     if following is None or following["word"] in LISTS["no_noun"]:
         return False
@@ -71,26 +71,26 @@ def _before_noun(text: str, end: int) -> bool:
 
 
 def _describes(m: Match) -> bool:
-    """Whether the amount stands between an article or the like and a noun."""
+    """Test whether the amount is between a determiner and a noun."""
     article = _ARTICLE.search(m.string[max(0, m.start() - 8) : m.start()])
     if article is None:
         return False
-    # "a" before an amount is of the noun after it; "the" may be of the amount: "the 5 km were hard".
+    # "a" before an amount belongs to the following noun; "the" may belong to the amount: "the 5 km were hard".
     return _NEXT_WORD.match(m.string, m.end()) is not None if article["sure"] else _before_noun(m.string, m.end())
 
 
 def _stop(m: Match) -> str:
-    """The period of an abbreviation, where it ends the sentence too."""
+    """Return "." if the period of an abbreviation also ends the sentence."""
     return "." if m.group().endswith(".") and ends_sentence(m.string, m.end()) else ""
 
 
 def _letters(text: str) -> str:
-    """Letters one by one; "A" is also the article, so its name is written out."""
+    """Spell letters one by one, "A" as "ay" to distinguish it from the article."""
     return " ".join("ay" if letter in "Aa" else letter.upper() for letter in text)
 
 
-def _range(first: str | None, spoken: str) -> str:
-    return f"{decimal(first)} to {spoken}" if first else spoken
+def _range(start: str | None, words: str) -> str:
+    return f"{decimal(start)} to {words}" if start else words
 
 
 def _minus(sign: str | bool | None) -> str:
@@ -99,59 +99,59 @@ def _minus(sign: str | bool | None) -> str:
 
 # Addresses.
 _WAYS: Final = {"N": "North", "S": "South", "E": "East", "W": "West"}
-_ADDRESS_PART = re.compile(r"[A-Za-z]+|\d+|.")
+_ADDRESS_TOKEN = re.compile(r"[A-Za-z]+|\d+|.")
 
 
-def address(text: str, names: Mapping[str, str] = IN_ADDRESS, number: Callable[[str], str] = decimal) -> str:
-    """An address read aloud: letters as words where they are, punctuation by its name in `names`."""
+def address(text: str, names: Mapping[str, str] = ADDRESS_SYMBOLS, number: Callable[[str], str] = decimal) -> str:
+    """Verbalize an e-mail or web address: words as words, punctuation by its name in `names`."""
     stripped = text.rstrip(".,;:!?")
     body = re.sub(r"^(?:https?|ftp)://|^mailto:", "", stripped).rstrip("/")
     words: list[str] = []
-    for part in _ADDRESS_PART.findall(body):
-        if part.isdigit():
-            words.append(number(part))
-        elif part.isalpha():
-            ending = words[-1:] == [names["."]] and part in LISTS["domains"] - LISTS["said_domains"]
-            words.append(_letters(part) if ending or len(part) == 1 or part.lower() == "www" else part)
-        elif part in names:
-            words.append(names[part])
+    for token in _ADDRESS_TOKEN.findall(body):
+        if token.isdigit():
+            words.append(number(token))
+        elif token.isalpha():
+            ending = words[-1:] == [names["."]] and token in LISTS["domains"] - LISTS["said_domains"]
+            words.append(_letters(token) if ending or len(token) == 1 or token.lower() == "www" else token)
+        elif token in names:
+            words.append(names[token])
     return " ".join(words) + text[len(stripped) :]
 
 
-def _quieter(m: Match) -> str:
+def _lower_case(m: Match) -> str:
     word = m.group()
-    if word in LISTS["acronyms"] or (not re.search("[AEIOUY]", word) and word not in _CAPITALISED) or roman(word):
+    if word in LISTS["acronyms"] or (not re.search("[AEIOUY]", word) and word not in _CAPITALIZED) or roman(word):
         return word
-    if word in _CAPITALISED or (word == "MAY" and re.match(r" \d", m.string[m.end() : m.end() + 2])):
+    if word in _CAPITALIZED or (word == "MAY" and re.match(r" \d", m.string[m.end() : m.end() + 2])):
         return word.capitalize()
     return word.lower()
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _shouted(m: Match) -> str:
-    """A text all in capitals with an ordinary word in it is shouted, not a row of acronyms."""
+    """Lower the case of a text in capitals, unless it is a sequence of acronyms."""
     words = _CAPITALS.findall(m.group())
     ordinary = LISTS["emphatic"] | {"IN", "OR"}
     if not any(word in ordinary or (len(word) > 3 and word.lower() in FREQUENT["English"]) for word in words):
         return m.group()
     if all(word in LISTS["acronyms"] | {"AND", "OR", "US", "IT"} for word in words):
         return m.group()
-    text = _CAPITALS.sub(_quieter, m.group())
+    text = _CAPITALS.sub(_lower_case, m.group())
     return re.sub(
-        rf"(?i:(?P<label>\b(?:{RULES.parts['label']}) )?)\bA(?= )",
+        rf"(?i:(?P<label>\b(?:{RULES.fragments['label']}) )?)\bA(?= )",
         lambda m: f"{m['label']}A" if m["label"] else "a",
         text,
     )
 
 
-# Signs between numbers, and dashes between days: before amounts and dates, which would take the numbers away.
-_COMPARED: Final = {sign: said for sign, said, _ in rows("comparisons") if said != "-"}
+# Symbols between numbers, and dashes between days: before amounts and dates, which consume the numbers.
+_COMPARISONS: Final = {sign: words for sign, words, _ in rows("comparisons") if words != "-"}
 _OPERATOR = re.compile(r"[+*×÷=^]|(?<![A-Za-z])[b-hj-z](?![A-Za-z])")
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _sum(m: Match) -> str:
-    """Only in a sum is a spaced dash a minus: it has another sign, a variable, or was asked for."""
+    """Read a spaced dash as minus only in an expression with another operator, a variable or a cue."""
     text = m.group()
     return re.sub(" [-–] ", " minus ", text) if m["asked"] or _OPERATOR.search(text) else text
 
@@ -160,15 +160,15 @@ def _groups(text: str) -> str:
     return ", ".join(digits(group) for group in re.findall(r"\d+", text))
 
 
-# Amounts of money: before the dates, since an amount may hold what looks like a year.
-_LANDS: Final = {
+# Amounts of money: before dates, since an amount may contain a number like a year.
+_COUNTRIES: Final = {
     "US": "U S", "A": "Australian", "AU": "Australian", "C": "Canadian", "CA": "Canadian", "NZ": "New Zealand",
     "HK": "Hong Kong", "S": "Singapore",
 }  # fmt: skip
 
 
 def _amount(num: str, scale: str | None) -> str:
-    """The words of "3.5" with "m": three point five million."""
+    """Verbalize a number with its scale: "3.5" and "m" is three point five million."""
     return decimal(num) + (f" {_SCALES.get(scale.lower(), scale)}" if scale else "")
 
 
@@ -181,24 +181,24 @@ def _per(unit: str | None, power: str = "") -> str:
 
 
 def _money_words(num: str, scale: str | None, names: tuple[str, ...]) -> str:
-    """Two decimals are the small coin: "3.50" is three dollars and fifty cents, "0.99" ninety-nine cents."""
-    one, many, coin, coins = names
-    whole, _, part = num.replace(",", "").partition(".")
-    if scale or len(part) != 2 or not coin:
-        return f"{_amount(num, scale)} {one if _is_one(num) and not scale else many}"
-    amount = f"{decimal(whole or '0')} {one if _is_one(whole) else many}"
-    if not part.strip("0"):
+    """Verbalize an amount, two decimals as minor units: "3.50" is three dollars and fifty cents, "0.99" ninety-nine cents."""
+    singular, plural_form, coin, coins = names
+    units, _, cents = num.replace(",", "").partition(".")
+    if scale or len(cents) != 2 or not coin:
+        return f"{_amount(num, scale)} {singular if _is_one(num) and not scale else plural_form}"
+    amount = f"{decimal(units or '0')} {singular if _is_one(units) else plural_form}"
+    if not cents.strip("0"):
         return amount
-    change = f"{cardinal(int(part))} {coin if part == '01' else coins}"
-    return f"{amount} and {change}" if whole.strip("0") else change
+    change = f"{cardinal(int(cents))} {coin if cents == '01' else coins}"
+    return f"{amount} and {change}" if units.strip("0") else change
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _money(m: Match) -> str:
     names = _CURRENCIES[m["sign"] or m["rupees"] or m["code"]]
-    land = m["country"] or (m["after"] or "")[:2]
-    if land:
-        names = (f"{_LANDS[land]} {names[0]}", f"{_LANDS[land]} {names[1]}", *names[2:])
+    country = m["country"] or (m["after"] or "")[:2]
+    if country:
+        names = (f"{_COUNTRIES[country]} {names[0]}", f"{_COUNTRIES[country]} {names[1]}", *names[2:])
     if _describes(m):
         names = (names[0], names[0], *names[2:])  # "a $100 fine"
     amount = _money_words(m["last"] or m["num"], m["scale"], names)
@@ -206,7 +206,7 @@ def _money(m: Match) -> str:
     return minus + _range(m["num"] if m["last"] else None, amount) + _per(m["per"]) + _per(m["next"])
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _money_after(m: Match) -> str:
     if m["sign"] == "¢":
         return f"{decimal(m['num'])} cent{'' if _is_one(m['num']) else 's'}"
@@ -214,7 +214,7 @@ def _money_after(m: Match) -> str:
 
 
 def _full(name: str) -> str:
-    """The full name of a month or a day of the week."""
+    """Return the full name of a month or a day of the week."""
     return (MONTHS | WEEKDAYS).get(name.rstrip("."), name)
 
 
@@ -222,15 +222,15 @@ def _in_year(number: str | None) -> str:
     return f", {year(int(number))}" if number else ""
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _iso_date(m: Match) -> str:
     after = ", " if m.group().endswith("T") else ""
     return f"{_NAMES[int(m['m']) - 1]} {ordinal(int(m['day']))}{_in_year(m['year'])}{after}"
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _date_in_figures(m: Match) -> str:
-    """American month first, unless only the other order is a date; dots are the European day first."""
+    """Read month first (US), or day first if only that is a date or dots separate the numbers (Europe)."""
     month, day = int(m["a"]), int(m["b"])
     if month > 12 or (m["sep"] == "." and day <= 12):
         month, day = day, month
@@ -242,7 +242,7 @@ def _date_in_figures(m: Match) -> str:
     return f"{_NAMES[month - 1]} {ordinal(day)}, {year(number)}"
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _on_a_day(m: Match) -> str:
     month, day = int(m["a"]), int(m["b"])
     if not (1 <= month <= 12 and 1 <= day <= 31) or (month, day) == (9, 11):
@@ -250,15 +250,15 @@ def _on_a_day(m: Match) -> str:
     return f"{m['cue']} {_NAMES[month - 1]} {ordinal(day)}"
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _month_and_day(m: Match) -> str:
     if m["day"] is None:  # "Dec '24"
         return _full(m["month"])
-    last = f" to {ordinal(int(m['last']))}" if m["last"] else ""
-    return f"{_full(m['month'])} {ordinal(int(m['day']))}{last}{_in_year(m['year'])}"
+    end = f" to {ordinal(int(m['last']))}" if m["last"] else ""
+    return f"{_full(m['month'])} {ordinal(int(m['day']))}{end}{_in_year(m['year'])}"
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _time(m: Match) -> str:
     if m["hour"]:
         return cardinal(int(m["hour"])) + _half_day(m, m["half_day"])
@@ -270,14 +270,14 @@ def _time(m: Match) -> str:
         hours, minutes, seconds = (f"{cardinal(n)} {name}{'' if n == 1 else 's'}" for n, name in parts)
         return f"{hours}, {minutes} and {seconds}{_half_day(m, m['half'])}"
     if minute:
-        spoken = f"{cardinal(hour)} {'oh ' if minute < 10 else ''}{cardinal(minute)}"
+        words = f"{cardinal(hour)} {'oh ' if minute < 10 else ''}{cardinal(minute)}"
     elif m["half"]:
-        spoken = cardinal(hour)
+        words = cardinal(hour)
     elif hour in (0, 24):
-        spoken = "midnight"
+        words = "midnight"
     else:
-        spoken = f"{cardinal(hour)} hundred" if hour > 12 else f"{cardinal(hour)} o'clock"
-    return spoken + _half_day(m, m["half"])
+        words = f"{cardinal(hour)} hundred" if hour > 12 else f"{cardinal(hour)} o'clock"
+    return words + _half_day(m, m["half"])
 
 
 def _half_day(m: Match, half: str | None) -> str:
@@ -286,52 +286,52 @@ def _half_day(m: Match, half: str | None) -> str:
     return f" {'ay' if half[0] in 'aA' else 'P'} M{_stop(m)}"
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _era(m: Match) -> str:
-    first = f"{year(int(m['first']))} to " if m["first"] else ""
-    return f"{first}{year(int(m['year']))} {_letters(m['era'].replace('.', ''))}{_stop(m)}"
+    start = f"{year(int(m['first']))} to " if m["first"] else ""
+    return f"{start}{year(int(m['year']))} {_letters(m['era'].replace('.', ''))}{_stop(m)}"
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _decade(m: Match) -> str:
     tens = cardinal(int(m["decade"] or m["short"] or 0) * 10)
-    many = "hundreds" if tens == "zero" else plural(tens)
+    years = "hundreds" if tens == "zero" else plural(tens)
     if m["short"]:
-        return many
-    return "two thousands" if m["century"] + m["decade"] == "200" else f"{cardinal(int(m['century']))} {many}"
+        return years
+    return "two thousands" if m["century"] + m["decade"] == "200" else f"{cardinal(int(m['century']))} {years}"
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _from_year_to_year(m: Match) -> str:
-    first, last = int(m["first"]), int(m["last"])
+    start, end = int(m["first"]), int(m["last"])
     short = len(m["last"]) == 2
-    if m["sep"] == "/":  # a season: only two years in a row
-        if last % 100 != (first + 1) % 100 or (not short and last != first + 1):
+    if m["sep"] == "/":  # a season: only two consecutive years
+        if end % 100 != (start + 1) % 100 or (not short and end != start + 1):
             return m.group()
-        return f"{year(first)} to {year(first + 1) if not short or last < 10 else cardinal(last)}"
-    if short and last <= first % 100:
+        return f"{year(start)} to {year(start + 1) if not short or end < 10 else cardinal(end)}"
+    if short and end <= start % 100:
         return m.group()
-    return f"{year(first)} to {cardinal(last) if short else year(last)}"
+    return f"{year(start)} to {cardinal(end) if short else year(end)}"
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _models(m: Match) -> str:
-    """Several of a model or of a number, before the s is taken for seconds."""
+    """Verbalize the plural of a model or a number, before the rule for seconds."""
     letters, num = m["letters"], m["num"] or m["count"]
     number = paired(num) if len(num) == 3 or (m["before"] and len(num) > 2) else cardinal(int(num))
     before = m["before"] or f"{_letters(letters) if len(letters) < 3 else letters} "
     return before + plural(number)
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _spaced_range(m: Match) -> str:
-    """Not after a year ("In 2024 - 5 years later"), nor after a name with its number ("iPhone 15 - 3 colors")."""
-    first, last = m["first"], m["last"]
-    is_year = re.fullmatch(r"1[5-9]\d\d|20\d\d", first) is not None
-    named = not m.string[max(0, m.start() - 20) : m.start()].rpartition(" ")[0].rpartition(" ")[2].islower()
-    fewer = float(last.replace(",", "")) < float(first.replace(",", ""))
+    """Verbalize a range, but not "In 2024 - 5 years later" or "iPhone 15 - 3 colors"."""
+    start, end = m["first"], m["last"]
+    is_year = re.fullmatch(r"1[5-9]\d\d|20\d\d", start) is not None
+    after_name = not m.string[max(0, m.start() - 20) : m.start()].rpartition(" ")[0].rpartition(" ")[2].islower()
+    decreasing = float(end.replace(",", "")) < float(start.replace(",", ""))
     lower = re.match(" [a-z]", m.string[m.end("last") : m.end("last") + 2])
-    return m.group() if (is_year and len(last) < 3) or (named and fewer and lower) else f"{first} to "
+    return m.group() if (is_year and len(end) < 3) or (after_name and decreasing and lower) else f"{start} to "
 
 
 def _exponent(sign: str, power: str) -> str:
@@ -340,7 +340,7 @@ def _exponent(sign: str, power: str) -> str:
     return f"to the power of {_minus(sign == '-')}{decimal(power) if power.isdigit() else power}"
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _version(m: Match) -> str:
     number = f"{cardinal(int(m['num']))} point {cardinal(int(m['part']))}" if m["num"] else ""
     return f"{m['what'] or 'version'} {number}"
@@ -351,22 +351,22 @@ _AFTER_DEGREES: Final = {
 }  # fmt: skip
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _degrees(m: Match) -> str:
     scale = _AFTER_DEGREES.get(m["scale"], "")
-    spoken = _range(m["first"], _minus(m["minus2"]) + decimal(m["num"]))
-    return f"{_minus(m['minus'])}{spoken} {'degree' if _is_one(m['num']) else 'degrees'}{scale}"
+    number = _range(m["first"], _minus(m["minus2"]) + decimal(m["num"]))
+    return f"{_minus(m['minus'])}{number} {'degree' if _is_one(m['num']) else 'degrees'}{scale}"
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _feet_and_inches(m: Match) -> str:
     feet, inches = int(m["feet"]), int(m["inches"] or m["in"])
     return f"{cardinal(feet)} {'foot' if feet == 1 else 'feet'} {cardinal(inches)} inch{'' if inches == 1 else 'es'}"
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _inches(m: Match) -> str:
-    """A mark after a number is inches while no quotation is open, so the text is looked at as a whole."""
+    """Read a double quote after a number as inches unless it closes a quotation; needs the complete text."""
     is_open = False
 
     def mark(m: Match) -> str:
@@ -384,42 +384,42 @@ def _inches(m: Match) -> str:
 _INCH_MARK = re.compile(r'(?P<num>(?<![\w.,])(?:\d{1,4}[ -])?\d{1,4}(?:\.\d{1,3}|/\d{1,2})?)?"(?P<after>\w)?')
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _feet(m: Match) -> str:
-    """A mark after a number is feet while no quotation is open."""
+    """Read a single quote after a number as feet unless a quotation is open."""
     number = m["num"]
     if re.search(r"(?<!\w)'[A-Za-z(-]", m.string[max(0, m.start() - 200) : m.start()]):
         return m.group()
     return f"{number} {'foot' if number == '1' or _before_noun(m.string, m.end()) else 'feet'}"
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _fraction(m: Match) -> str:
     minus = _minus(m["minus"])
     if m["rating"]:
         return f"{decimal(m['rating'])} out of {cardinal(int(m['of']))}"
-    top, bottom, whole = int(m["top"]), int(m["bottom"]), m["whole"]
-    unit = f" {_UNITS[m['unit']][1 if whole or top > bottom else 0]}" if m["unit"] else ""
+    top, bottom, integer = int(m["top"]), int(m["bottom"]), m["whole"]
+    unit = f" {_UNITS[m['unit']][1 if integer or top > bottom else 0]}" if m["unit"] else ""
     shares = top + bottom == 100 and top >= 50 and not unit  # an 80/20 split
-    if not whole and not minus and (shares or (top, bottom) in ((24, 7), (9, 11), (20, 20))):
+    if not integer and not minus and (shares or (top, bottom) in ((24, 7), (9, 11), (20, 20))):
         return f"{cardinal(top)} {cardinal(bottom)}{unit}"
-    if not whole and not minus and top == bottom > 1:
+    if not integer and not minus and top == bottom > 1:
         return f"{cardinal(top)} out of {cardinal(bottom)}{unit}"
-    before = minus + (f"{cardinal(int(whole))} and " if whole else "")
+    before = minus + (f"{cardinal(int(integer))} and " if integer else "")
     if not 0 < top < bottom <= 100 or (20 < bottom < 100 and bottom % 10):
         return f"{before.replace(' and ', ', ')}{cardinal(top)} over {cardinal(bottom)}{unit}"
     if top == 1 and bottom in (2, 4):
-        return f"{before}{'a' if whole else 'one'} {'half' if bottom == 2 else 'quarter'}{unit}"
+        return f"{before}{'a' if integer else 'one'} {'half' if bottom == 2 else 'quarter'}{unit}"
     return f"{before}{cardinal(top)} {ordinal(bottom) if top == 1 else ordinal_plural(bottom)}{unit}"
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _measure(m: Match) -> str:
-    """A number with its unit; "a 5-km run" keeps the singular, squares and cubes go before the unit."""
-    one, many = _UNITS[m["unit"]]
-    single = m["gap"] == "-" or (_is_one(m["num"]) and not m["first"]) or _describes(m)
+    """Verbalize a number with its unit: singular in "a 5-km run", square and cubic before the unit."""
+    singular, plural_form = _UNITS[m["unit"]]
+    is_singular = m["gap"] == "-" or (_is_one(m["num"]) and not m["first"]) or _describes(m)
     raised = {"2": "square ", "3": "cubic ", None: ""}
-    word = raised[m["power"]] + (one if single else many)
+    word = raised[m["power"]] + (singular if is_singular else plural_form)
     per = _per(m["per"], raised[m["perpower"]]) + _per(m["next"])
     return f"{_minus(m['minus'])}{_range(m['first'], decimal(m['num']))} {word}{per}"
 
@@ -435,50 +435,50 @@ _HOUSE_NUMBER = re.compile(
 _BEFORE_STREET = re.compile(r"([A-Za-z'.]+|\d+(?:st|nd|rd|th))$")
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _saint_or_street(m: Match) -> str:
     """Expand "Dr. Smith", "St. John" before a name; "Main St.", "Elm Dr." after one."""
     before = m.string[max(0, m.start() - 40) : m.start()].rstrip(" ")
     match = _BEFORE_STREET.search(before)
     previous = match.group() if match else ""
-    named = previous != "" and (
+    after_name = previous != "" and (
         previous[0].isupper() or previous[0].isdigit() or re.fullmatch(_ORDINAL_WORD, previous) is not None
     )
-    named = named and previous.rstrip(".") not in LISTS["starters"] | {"Mr", "Mrs", "Prof"}
+    after_name = after_name and previous.rstrip(".") not in LISTS["starters"] | {"Mr", "Mrs", "Prof"}
     period = m.group().endswith(".")
-    if m["next"] and not (named and not before.endswith(".") and not period):
+    if m["next"] and not (after_name and not before.endswith(".") and not period):
         following = re.match(r" ([A-Z][a-z']*)", m.string[m.end() : m.end() + 40])
-        # A house number, or the name of a known street, stands before: "123 Main St. Springfield".
+        # After a house number or a common street name: "123 Main St. Springfield".
         street = _HOUSE_NUMBER.search(before) or (m["word"] == "St" and before.rpartition(" ")[2] in LISTS["streets"])
         street = street or (following and following.group(1) in LISTS["starters"] | LISTS["after_street"])
-        if not (named and street):
+        if not (after_name and street):
             return TITLES[m["word"]]
-    if not period and not named:
+    if not period and not after_name:
         return m.group()
-    word = ("Street" if m["word"] == "St" else "Drive") if named else TITLES[m["word"]]
+    word = ("Street" if m["word"] == "St" else "Drive") if after_name else TITLES[m["word"]]
     return word + _stop(m)
 
 
-def _capital_at_start(m: Match, spoken: str) -> str:
-    return spoken[0].upper() + spoken[1:] if m.start() == 0 and m.group()[0].isupper() else spoken
+def _capital_at_start(m: Match, words: str) -> str:
+    return words[0].upper() + words[1:] if m.start() == 0 and m.group()[0].isupper() else words
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _initialism(m: Match) -> str:
-    spoken = ABBREVIATIONS.get(m.group().rstrip(".").lower())
-    return (_capital_at_start(m, spoken) if spoken else _letters(m.group().replace(".", ""))) + _stop(m)
+    words = ABBREVIATIONS.get(m.group().rstrip(".").lower())
+    return (_capital_at_start(m, words) if words else _letters(m.group().replace(".", ""))) + _stop(m)
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _abbreviation(m: Match) -> str:
     if not m["word"]:
         return MONTHS[m["month"] or m["rare"]] + _stop(m)
-    if not fits_case(m["word"]):
+    if not has_valid_case(m["word"]):
         return m.group()
     return _capital_at_start(m, ABBREVIATIONS[m["word"].lower()]) + _stop(m)
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _initial(m: Match) -> str:
     if m["goes_on"]:
         return m["goes_on"]
@@ -489,13 +489,13 @@ def _initial(m: Match) -> str:
     return _letters(m["letter"]) + (" " if m["joined"] is not None else "")
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _listed_numerals(m: Match) -> str:
-    """Numerals in a row are all numbers."""
+    """Verbalize each numeral of a list."""
     return re.sub(r"[IVX]+", lambda m: cardinal(roman(m[0]) or 0) if roman(m[0]) else m[0], m.group())
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _regnal(m: Match) -> str:
     number = roman(m["first"] or m["more"])
     if number is None or number > 40 or m["more"] in ("I", "X", "C", "L"):
@@ -503,17 +503,17 @@ def _regnal(m: Match) -> str:
     return f"{m['before'] or m['name']}the {ordinal(number)}"
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _chapter(m: Match) -> str:
     number = roman(m["num"])
-    if m["num"] == "I" and m["cue"] not in RULES.parts["sure_cue"].split("|"):  # "the part I liked"
+    if m["num"] == "I" and m["cue"] not in RULES.fragments["sure_cue"].split("|"):  # "the part I liked"
         number = None if re.match(r"\s+(?!(?:and|or|to) )[a-z]", m.string[m.end() : m.end() + 40]) else number
     if number is None:
         return m.group()
     return f"{m['cue']} {cardinal(number)}"
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _numeral(m: Match) -> str:
     number = roman(m["century"] or m["name"] or m["long"])
     if number is None or number > 39:
@@ -521,25 +521,25 @@ def _numeral(m: Match) -> str:
     return f"{ordinal(number)} " if m["century"] else f"the {ordinal(number)}" if m["name"] else cardinal(number)
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _plain_year(m: Match) -> str:
-    """A number that counts something is no year ("1250 grams"), but "the 1984 elections" are of one."""
+    """Verbalize a year ("the 1984 elections"), or a cardinal before a plural noun ("1250 grams")."""
     counts = m["many"] is not None and m["cue"] is None
     number = int(m["year"])
     cue = m["cue"] or ""
     return f"{cue}{' ' if cue[-1:].isalpha() else ''}{cardinal(number) if counts else year(number)}"
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _company(m: Match) -> str:
     letters = m.group().rstrip("s").rstrip("'")
-    said = " ".join({"&": "and", "A": "ay"}.get(letter, letter) for letter in letters)
-    return f"{said}'s" if m.group().endswith("s") else said
+    words = " ".join({"&": "and", "A": "ay"}.get(letter, letter) for letter in letters)
+    return f"{words}'s" if m.group().endswith("s") else words
 
 
-_SAYS.update(
+_VERBALIZERS.update(
     {
-        # An address of the internet has dots, a version has points.
+        # IP addresses have dots, versions have points.
         "dotted": lambda m: (" point " if m["num"].count(".") == 2 else " dot ").join(
             map(decimal, m["num"].split("."))
         ),
@@ -555,7 +555,7 @@ _SAYS.update(
             f"{m['the'] or 'the '}{ordinal(int(m['day']))} of {_full(m['month'])}{_in_year(m['year'])}"
         ),
         "postcode": lambda m: f"{m['state']} {digits(m['zip'])}" + (f", {digits(m['four'])}" if m["four"] else ""),
-        "comparison": lambda m: f"{m['left'] or ''} {_COMPARED[m['sign'] or m['between']]} ",
+        "comparison": lambda m: f"{m['left'] or ''} {_COMPARISONS[m['sign'] or m['between']]} ",
         "life": lambda m: "born " if m["what"] == "b" else "died ",
         "address": lambda m: address(m.group()),
         "path": lambda m: address(m.group()),
@@ -575,9 +575,9 @@ _SAYS.update(
             f"{_minus(m['minus'])}{_range(m['first'], decimal(m['num']))} {'percent' if m['sign'] == '%' else 'per thousand'}"
         ),
         "ordinal": lambda m: ordinal(int(m["num"].replace(",", ""))),
-        "number in groups": lambda m: ", ".join(digits(part) or part for part in re.split("[ -]", m.group())),
-        "short form": lambda m: _SHORT[m.group()],
-        "part of a street": lambda m: _IN_STREET[m["word"]],
+        "number in groups": lambda m: ", ".join(digits(group) or group for group in re.split("[ -]", m.group())),
+        "short form": lambda m: _SHORT_FORMS[m.group()],
+        "part of a street": lambda m: _STREET_WORDS[m["word"]],
         "before a number": lambda m: f"{BEFORE_NUMBER[m['word'].lower()]} ",
         "title": lambda m: TITLES[m["title"] or m["bare"]],
         "emphasis": lambda m: m.group().lower() if m["word"] or m.group() in LISTS["emphatic"] else m.group(),
@@ -587,7 +587,7 @@ _SAYS.update(
         "sign": lambda m: " plus " if m["plus"] else " minus " if m["between"] or m["minus"] else " ",
         "language": lambda m: f"{m['plus']} plus plus" if m["plus"] else f"{m['sharp']} sharp",
         "hash": lambda m: " number " if m["number"] is not None else " hashtag ",
-        "operator": lambda m: f" {'times' if m['times'] else _COMPARED[m['sign'] or m['arrow'] or m['than']]} ",
+        "operator": lambda m: f" {'times' if m['times'] else _COMPARISONS[m['sign'] or m['arrow'] or m['than']]} ",
         "sign by name": lambda m: f" {_SIGNS[m.group()]} ",
         "number": lambda m: f" {decimal(m['num'])}{' plus' if m['plus'] else ''} ",
     }
@@ -595,54 +595,54 @@ _SAYS.update(
 
 
 LAYOUT: Final = Rules("layout", {}, {})
-"""What is laid out rather than said: markup, paragraphs, lists; for both languages."""
+"""Markup, paragraphs and lists, for both languages."""
 RULES: Final = Rules(
     "english/rules",
-    _SAYS,
+    _VERBALIZERS,
     {
-        "abbreviations": any_of(ABBREVIATIONS),
-        "before_number": any_of(BEFORE_NUMBER),
-        "codes": any_of(code for code in _CURRENCIES if len(code) == 3),
-        "days": any_of({*WEEKDAYS, *WEEKDAYS.values()}),
-        "domains": any_of(LISTS["domains"]),
+        "abbreviations": alternation(ABBREVIATIONS),
+        "before_number": alternation(BEFORE_NUMBER),
+        "codes": alternation(code for code in _CURRENCIES if len(code) == 3),
+        "days": alternation({*WEEKDAYS, *WEEKDAYS.values()}),
+        "domains": alternation(LISTS["domains"]),
         "initialism": INITIALISM.pattern,
         "label": "|".join(f"[{word[0].upper()}{word[0]}]{word[1:]}" for word in sorted(LISTS["labels"])),
-        "month": f"(?:{any_of({*MONTHS, *_NAMES})})",
-        "months": any_of({*MONTHS, *_NAMES}),
+        "month": f"(?:{alternation({*MONTHS, *_NAMES})})",
+        "months": alternation({*MONTHS, *_NAMES}),
         "of_decade": "|".join(f"(?<=\\b{cue} )" for cue in "the The his her their my our your early late".split()),
-        "per": any_of(_PER),
-        # Or any word in the singular: 12 dB/octave, but km/miles are two.
-        "per_word": rf"{any_of(_PER)}|(?![a-z]*s(?![a-z]))[a-z]{{3,20}}",
-        "regnal": any_of(LISTS["regnal"]),
-        "short": any_of(_SHORT),
+        "per": alternation(_PER),
+        # Or any singular word: 12 dB/octave, but not km/miles.
+        "per_word": rf"{alternation(_PER)}|(?![a-z]*s(?![a-z]))[a-z]{{3,20}}",
+        "regnal": alternation(LISTS["regnal"]),
+        "short": alternation(_SHORT_FORMS),
         "signs": re.escape("".join(_SIGNS)),
-        "streets": any_of(_IN_STREET),
-        "titles": any_of(title for title in TITLES if title not in ("St", "Dr")),
-        "unit": any_of(_UNITS),
-        "weekdays": any_of(WEEKDAYS),
+        "streets": alternation(_STREET_WORDS),
+        "titles": alternation(title for title in TITLES if title not in ("St", "Dr")),
+        "unit": alternation(_UNITS),
+        "weekdays": alternation(WEEKDAYS),
     },
 )
-"""After `LAYOUT`."""
-_CAPITALS: Final = re.compile(RULES.parts["capitals"])
-_CAPITALISED: Final = {
+"""Rules of English, applied after `LAYOUT`."""
+_CAPITALS: Final = re.compile(RULES.fragments["capitals"])
+_CAPITALIZED: Final = {
     word.upper()
     for name in (
         *(*MONTHS, *_NAMES, *WEEKDAYS, *WEEKDAYS.values(), *TITLES, *LISTS["regnal"]),
-        *"|".join(RULES.parts[part] for part in ("sure_cue", "cue", "king")).split("|"),
+        *"|".join(RULES.fragments[key] for key in ("sure_cue", "cue", "king")).split("|"),
     )
     for word in name.split(" ")
 } - {"MAY", "MON", "SUN", "SAT", "WED", "MARCH", "MARK"}
-"""Words of a shouted text that keep their first capital, since the rules for dates, titles and numerals ask for it."""
+"""Words of a text in capitals that stay capitalized, as the rules for dates, titles and numerals need it."""
 ADDRESS: Final = RULES["address"].pattern
-"""An address of mail or of the web."""
+"""An e-mail or web address."""
 
 
 def english(text: str) -> str:
-    """Clean `text` as it is said; what would leave nothing (markup, a bare address scheme) is taken as written."""
+    """Normalize cleaned English `text`; if no words remain (markup, a bare URL scheme), as with ``normalize=false``."""
     return tidy(RULES.apply(LAYOUT.apply(text))) or english_plain(text)
 
 
 def english_plain(text: str) -> str:
-    """Clean `text` as it stands, digits one by one, for ``normalize=false``."""
+    """Prepare cleaned `text` for ``normalize=false``, with digits one by one."""
     text = re.sub(r"(?<=\d)[,:–-](?=\d)", " ", re.sub(r"(?<=\d)\.(?=\d)", " point ", text))
     return tidy(re.sub(r"\d+", lambda m: f" {digits(m.group())} ", text))

@@ -1,7 +1,6 @@
 """Numbers as American English words: no "and" inside a number, hyphens in twenty-one.
 
-Written here rather than taken from a library: inflect (MIT) does the same but its import alone took 1.3 s
-on the reference machine, more than the whole budget for the first audio; num2words is LGPL.
+Not inflect, whose import takes 1.3 s, longer than the first audio; not num2words, which is LGPL.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ _ROMAN = {
 }
 
 MAX_CARDINAL = 10**15
-"""Numbers from here on (quadrillions) are read digit by digit: nobody follows them as words."""
+"""Numbers from here on (quadrillions) are read digit by digit."""
 
 
 def digits(text: str) -> str:
-    """Every decimal digit of `text` by its name, everything else dropped: "40-7" is "four zero seven"."""
+    """Spell the decimal digits of `text`, without other characters: "40-7" is "four zero seven"."""
     return " ".join(_ONES[int(c)] for c in text if c.isdecimal())
 
 
@@ -48,7 +47,7 @@ def _below_thousand(n: int) -> list[str]:
 
 
 def cardinal(n: int) -> str:
-    """`n` in words, "minus" before a negative one; digit by digit from a quadrillion on."""
+    """Verbalize an integer; digit by digit from `MAX_CARDINAL` on."""
     if n < 0:
         return f"minus {cardinal(-n)}"
     if n == 0:
@@ -66,40 +65,39 @@ def cardinal(n: int) -> str:
 
 
 def ordinal(n: int) -> str:
-    """`n` as an ordinal: 22 is "twenty-second"."""
-    head, cut, last = cardinal(n).rpartition(" ")
-    tens, hyphen, unit = last.rpartition("-")
+    """Verbalize an ordinal: 22 is "twenty-second"."""
+    head, space, tail = cardinal(n).rpartition(" ")
+    tens, hyphen, unit = tail.rpartition("-")
     unit = _IRREGULAR.get(unit) or (f"{unit[:-1]}ieth" if unit.endswith("y") else f"{unit}th")
-    return f"{head}{cut}{tens}{hyphen}{unit}"
+    return f"{head}{space}{tens}{hyphen}{unit}"
 
 
 def ordinal_plural(n: int) -> str:
-    """The denominator of several parts: 2 "halves", 4 "quarters", 8 "eighths"."""
+    """Verbalize a plural denominator: 2 "halves", 4 "quarters", 8 "eighths"."""
     return {2: "halves", 4: "quarters"}.get(n) or f"{ordinal(n)}s"
 
 
 def decimal(text: str) -> str:
-    """A written number in words: commas are separators, the digits after a point are read one by one.
+    """Verbalize a number that matches ``[-+]?[0-9,]*(.[0-9]+)?``, with decimals digit by digit.
 
-    `text` matches ``[-+]?[0-9,]*(.[0-9]+)?``. A leading zero before more digits means an identifier, so "007" is
-    read digit by digit.
+    Numbers with a leading zero are identifiers: "007" is read digit by digit.
     """
     sign = {"-": "minus ", "+": "plus "}.get(text[:1], "")
-    whole, point, fraction = text.lstrip("+-").replace(",", "").partition(".")
-    if not whole:
+    integer, point, fraction = text.lstrip("+-").replace(",", "").partition(".")
+    if not integer:
         words = ""
-    elif (len(whole) > 1 and whole.startswith("0")) or len(whole) > 15:
-        # The length is checked before int(), which refuses strings of thousands of digits.
-        words = digits(whole)
+    elif (len(integer) > 1 and integer.startswith("0")) or len(integer) > 15:
+        # int() rejects strings of thousands of digits.
+        words = digits(integer)
     else:
-        words = cardinal(int(whole))
+        words = cardinal(int(integer))
     if point and fraction:
         words = f"{words} point {digits(fraction)}".strip()
     return sign + words
 
 
 def year(n: int) -> str:
-    """A year: 1066 "ten sixty-six", 1905 "nineteen oh five", 2005 "two thousand five", 2024 "twenty twenty-four"."""
+    """Verbalize a year: 1066 "ten sixty-six", 1905 "nineteen oh five", 2005 "two thousand five"."""
     if not 1010 <= n <= 2099 or 2000 <= n <= 2009:
         return cardinal(n)
     return f"{cardinal(n // 100)} {_last_two(n % 100)}"
@@ -110,7 +108,7 @@ def _last_two(n: int) -> str:
 
 
 def paired(number: str) -> str:
-    """The number of a room, a road or a plane: 747 is seven forty-seven, 204 two oh four, 1204 twelve oh four."""
+    """Verbalize a number in pairs, as of rooms, roads and planes: 747 is seven forty-seven, 1204 twelve oh four."""
     head, tail = number[:-2], int(number[-2:])
     if head.startswith("0") or len(number) > 4 or (tail == 0 and head.endswith("0")):
         return digits(number) if number.startswith("0") else cardinal(int(number))
@@ -118,12 +116,12 @@ def paired(number: str) -> str:
 
 
 def plural(words: str) -> str:
-    """Several of a number in words: "ten" is "tens", "six" is "sixes", "seven forty" is "seven forties"."""
+    """Form the plural of a number in words: "tens", "sixes", "seven forties"."""
     if words.endswith("y"):
         return f"{words[:-1]}ies"
     return f"{words}es" if words.endswith("x") else f"{words}s"
 
 
 def roman(text: str) -> int | None:
-    """The value of a well-formed Roman numeral below 400, or None: "XIV" is 14, "IIX" is None."""
+    """Parse a well-formed Roman numeral below 400: "XIV" is 14, "IIX" is None."""
     return _ROMAN.get(text)

@@ -1,10 +1,9 @@
-"""What is written in Chinese to what is said in Mandarin: one table of rules, in the order in which they apply.
+"""Verbalization of written Chinese in Mandarin: functions for the rules of ``tables/mandarin/rules.tsv``.
 
-Symbols are written out first with their digits still in place ("3:05" is 3点05分, "30%" is 百分之30), then the last rule
-reads every number that is left, with 两 before what is counted and 二 in ordinals. English sentences inside the text,
-numbers and all, are read by the English rules, and so is an English text with a few Chinese words in it, but for the
-numbers that touch these (第3章). A name with a number (iPhone 15) keeps its letters and gets a Chinese number. Lines are
-kept apart.
+Symbols are verbalized first, digits unchanged ("3:05" is 3点05分, "30%" is 百分之30); the last rule verbalizes all remaining
+numbers, with 两 before counted nouns and 二 in ordinals. English sentences with their numbers follow the English rules, as
+does an English text with a few Chinese words, except for numbers next to these (第3章). A name with a number (iPhone 15) has
+its letters in English and its number in Mandarin. Lines remain separate.
 """
 
 from __future__ import annotations
@@ -13,31 +12,31 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from voicelab.text.clean import FREQUENT, HAN, Functions, Match, Rules, any_of, rows, tidy
+from voicelab.text.clean import FREQUENT, HAN, Match, Rules, Verbalizers, alternation, rows, tidy
 from voicelab.text.english import ADDRESS, LAYOUT, address, english, english_plain
 
-_SAYS: Final = Functions()
+_VERBALIZERS: Final = Verbalizers()
 _NAMES: Final = {
     kind: {symbol: name for symbol, name, of in rows("mandarin/units") if of == kind}
     for kind in ("unit", "sign", "code")
 }
 _UNITS, _MONEY, _CODES = _NAMES["unit"], _NAMES["sign"], _NAMES["code"]
-_IN_ADDRESS: Final = {sign: name for sign, _, _, name in rows("english/symbols") if name != "-"}
-_MEASURES: Final = f"(?:{any_of(word for (word,) in rows('mandarin/measures'))})|次(?![方元函])|代(?=人)"
-"""What makes a 2 before it 两; 月, 日, 号, 楼, 级 and their like are counted with 二."""
+_ADDRESS_SYMBOLS: Final = {sign: name for sign, _, _, name in rows("english/symbols") if name != "-"}
+_MEASURES: Final = f"(?:{alternation(word for (word,) in rows('mandarin/measures'))})|次(?![方元函])|代(?=人)"
+"""Measure words that make a preceding 2 两; 月, 日, 号, 楼 and 级, for example, take 二."""
 
 _DIGITS: Final = "零一二三四五六七八九"
 _MAX_DIGITS: Final = 16
-"""Longer numbers are read digit by digit: nobody follows them as words, and int() refuses thousands of digits."""
+"""Longer numbers are read digit by digit; int() rejects strings of thousands of digits."""
 
 
 def digits(text: str) -> str:
-    """Every decimal digit by its name, everything else dropped: "2024" is 二零二四."""
+    """Spell the decimal digits of `text`, without other characters: "2024" is 二零二四."""
     return "".join(_DIGITS[int(c)] for c in text if c.isdecimal())
 
 
 def telephone(*groups: str | None) -> str:
-    """Digits in groups, a one as 幺: "138", "1234" is 幺三八, 幺二三四."""
+    """Spell groups of digits with 幺 for 1: "138", "1234" is 幺三八, 幺二三四."""
     return ", ".join(digits(group).replace("一", "幺") for group in groups if group)
 
 
@@ -51,36 +50,36 @@ def _below_ten_thousand(n: int) -> str:
     return out
 
 
-def _whole(n: int) -> str:
+def _integer(n: int) -> str:
     for power, name in ((10**8, "亿"), (10**4, "万")):
         if n >= power:
             head, rest = divmod(n, power)
             gap = "零" if 0 < rest < power // 10 else ""
-            return _whole(head) + name + gap + (_whole(rest) if rest else "")
+            return _integer(head) + name + gap + (_integer(rest) if rest else "")
     return _below_ten_thousand(n)
 
 
-def cardinal(n: int, *, ordered: bool = False) -> str:
-    """A number from 0 to below 10**16 in words, 两 at its head before 百, 千, 万 and 亿 unless it is `ordered` (第二百)."""
+def cardinal(n: int, *, ordinal: bool = False) -> str:
+    """Verbalize an integer from 0 to below 10**16, with initial 两 before 百, 千, 万 and 亿 unless `ordinal` (第二百)."""
     if n == 0:
         return "零"
-    words = _whole(n)
+    words = _integer(n)
     if words.startswith("一十"):
         words = words[1:]
-    return f"两{words[1:]}" if not ordered and words[0] == "二" and words[1:2] in tuple("百千万亿") else words
+    return f"两{words[1:]}" if not ordinal and words[0] == "二" and words[1:2] in tuple("百千万亿") else words
 
 
-def decimal(text: str, *, ordered: bool = False) -> str:
-    """A written number in words: commas are separators, what follows the point and what has a leading zero is digits."""
-    whole, point, fraction = text.replace(",", "").partition(".")
-    if (len(whole) > 1 and whole.startswith("0")) or len(whole) > _MAX_DIGITS:
-        words = digits(whole)
+def decimal(text: str, *, ordinal: bool = False) -> str:
+    """Verbalize a number; decimals, and integers with a leading zero, digit by digit."""
+    integer, point, fraction = text.replace(",", "").partition(".")
+    if (len(integer) > 1 and integer.startswith("0")) or len(integer) > _MAX_DIGITS:
+        words = digits(integer)
     else:
-        words = cardinal(int(whole or "0"), ordered=ordered)
+        words = cardinal(int(integer or "0"), ordinal=ordinal)
     return f"{words}点{digits(fraction)}" if point and fraction else words
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _telephone(m: Match) -> str:
     if m["abroad"]:
         return "加" + telephone(*re.findall(r"\d+", m["abroad"]))
@@ -89,7 +88,7 @@ def _telephone(m: Match) -> str:
     return (f"加{telephone(m['land'])}, " if m["land"] else "") + groups + extension
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _date(m: Match) -> str:
     month, day = int(m["m"]), int(m["d"])
     if not (1 <= month <= 12 and 1 <= day <= 31):
@@ -97,25 +96,25 @@ def _date(m: Match) -> str:
     return f"{digits(m['y'])}年{month}月{day}日 "
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _year(m: Match) -> str:
     if m["y"] == "1000" or (m["ago"] is not None and m["y"].endswith("00")):
         return m["y"]
     return digits(m["y"] or m["short"] or m["of"] or m["born"]) + (f"到{digits(m['next'])}" if m["next"] else "")
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _time(m: Match) -> str:
     half = m["half"] or m["half_day"]
-    part_of_day = re.search(r"[早上下午晚凌晨中]\s?\Z", m.string[max(0, m.start() - 2) : m.start()])
-    spoken = "" if part_of_day or not half else "上午" if half in "aA" else "下午"
+    has_day_part = re.search(r"[早上下午晚凌晨中]\s?\Z", m.string[max(0, m.start() - 2) : m.start()])
+    day_part = "" if has_day_part or not half else "上午" if half in "aA" else "下午"
     if m["hour"]:
-        return f"{spoken}{int(m['hour'])}点"
+        return f"{day_part}{int(m['hour'])}点"
     minutes = f"{m['m']}分" if m["m"] != "00" or m["s"] else ""
-    return f"{spoken}{int(m['h'])}点{minutes}" + (f"{m['s']}秒" if m["s"] else "")
+    return f"{day_part}{int(m['h'])}点{minutes}" + (f"{m['s']}秒" if m["s"] else "")
 
 
-_COMPARED: Final = {sign: said for sign, _, said in rows("comparisons") if said != "-"}
+_COMPARISONS: Final = {sign: words for sign, _, words in rows("comparisons") if words != "-"}
 _SCALES: Final = {"k": 10**3, "m": 10**6, "mn": 10**6, "b": 10**9, "bn": 10**9}
 
 
@@ -124,19 +123,19 @@ def _trimmed(number: str) -> str:
 
 
 def _amount(m: Match) -> str:
-    """The number of an amount, with its scale: 3.5M is 3500000, 3.5亿 stays."""
+    """Return the number of an amount, scaled: 3.5M is 3500000; 3.5亿 is unchanged."""
     factor = _SCALES.get((m["scale"] or "").lower())
     number = _trimmed(m["num"])
     if factor is None:
         return number + (m["scale"] or "")
-    whole, _, part = number.replace(",", "").partition(".")
-    if len(whole) > 6 or len(part) > 6:
+    integer, _, fraction = number.replace(",", "").partition(".")
+    if len(integer) > 6 or len(fraction) > 6:
         return f"{number} {m['scale']}"
-    scaled = int(whole + part) * factor
-    return str(scaled // 10 ** len(part)) if scaled % 10 ** len(part) == 0 else f"{number} {m['scale']}"
+    scaled = int(integer + fraction) * factor
+    return str(scaled // 10 ** len(fraction)) if scaled % 10 ** len(fraction) == 0 else f"{number} {m['scale']}"
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _money(m: Match) -> str:
     name = m["unit"] or _CODES.get(m["sign"]) or _MONEY[m["sign"]]
     if not m["last"]:
@@ -144,65 +143,66 @@ def _money(m: Match) -> str:
     return f"{_trimmed(m['num'])}到{_trimmed(m['last'])}{m['scale'] or ''}{name}"
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _temperature(m: Match) -> str:
     scale = {"C": "摄氏度", "F": "华氏度", None: "度"}[m["scale"]]
-    first = f"{'零下' if m['minus'] else ''}{m['first']}到" if m["first"] else ""
-    return f"{first}{'零下' if m['minus2'] else ''}{m['num']}{scale}"
+    start = f"{'零下' if m['minus'] else ''}{m['first']}到" if m["first"] else ""
+    return f"{start}{'零下' if m['minus2'] else ''}{m['num']}{scale}"
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _percent(m: Match) -> str:
-    first = f"百分之{'负' if m['minus'] else ''}{m['first']}到" if m["first"] else ""
-    return f"{first}百分之{'负' if m['minus2'] else ''}{m['num']}"
+    start = f"百分之{'负' if m['minus'] else ''}{m['first']}到" if m["first"] else ""
+    return f"{start}百分之{'负' if m['minus2'] else ''}{m['num']}"
 
 
 _RAISED: Final = {"2": "平方", "3": "立方", None: ""}
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _measure(m: Match) -> str:
     per = f"每{_RAISED[m['power2']]}{_UNITS[m['per']]}" if m["per"] else ""
     return f"{m['num']}{_RAISED[m['power']]}{_UNITS[m['unit']]}{per}"
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _dotted(m: Match) -> str:
-    return "点".join(digits(part) if len(part) > 2 else decimal(part) for part in m.group().split("."))
+    return "点".join(digits(group) if len(group) > 2 else decimal(group) for group in m.group().split("."))
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _fraction(m: Match) -> str:
-    named = {("9", "11"): "九幺幺", ("24", "7"): "七乘二十四"}.get((m["top"], m["bottom"]))
-    if m["whole"] is None and named:
-        return named
-    parts = (decimal(m[part], ordered=True) for part in ("bottom", "top"))
-    return (f"{m['whole']}又" if m["whole"] else "") + "分之".join(parts)
+    idiom = {("9", "11"): "九幺幺", ("24", "7"): "七乘二十四"}.get((m["top"], m["bottom"]))
+    if m["whole"] is None and idiom:
+        return idiom
+    numbers = (decimal(m[name], ordinal=True) for name in ("bottom", "top"))
+    return (f"{m['whole']}又" if m["whole"] else "") + "分之".join(numbers)
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _power(m: Match) -> str:
     return f"的{_RAISED.get(m['power']) or m['power'].replace('-', '负') + '次方'}"
 
 
 _OPERAND: Final = r"[\dA-Za-z)百千万亿零一二三四五六七八九十方]"
 _OPERATORS: Final = tuple(
-    (pattern.replace("{operand}", _OPERAND).replace("{han}", HAN), said) for said, pattern in rows("mandarin/operators")
+    (pattern.replace("{operand}", _OPERAND).replace("{han}", HAN), words)
+    for words, pattern in rows("mandarin/operators")
 )
 
 
-@_SAYS.says
+@_VERBALIZERS.register
 def _number(m: Match) -> str:
     before = m.string[max(0, m.start() - 1) : m.start()]
     nth = "第" if m["nth"] else ""
     if before.isascii() and before.isalpha():
-        return f" {nth}{decimal(m['num'], ordered=True)}"
+        return f" {nth}{decimal(m['num'], ordinal=True)}"
     if m["counted"] is not None and m["num"] == "2" and not nth:
         return "两"
-    return nth + decimal(m["num"], ordered=bool(nth))
+    return nth + decimal(m["num"], ordinal=bool(nth))
 
 
-# English inside Chinese, and the other way round.
+# English in Chinese text, and Chinese in English text.
 _ASCII = re.compile(r"[!-~]+")
 _FOREIGN = re.compile(rf"[^{HAN}]+")
 _PHRASE = re.compile(
@@ -216,7 +216,7 @@ _HAN = re.compile(f"[{HAN}]")
 _COUNTS = re.compile(rf"{_MEASURES}|[年月日号號]")
 _FIGURES: Final = "0123456789.,:%-¥$€£"
 _OPENING: Final = ' ,.?!;:—()[]"'
-_SAYS.update(
+_VERBALIZERS.update(
     {
         "from year to year": lambda m: f"{digits(m['a'])}到{digits(m['b'])}",
         "era": lambda m: m["era"] + digits(m["y"]),
@@ -224,80 +224,82 @@ _SAYS.update(
         "number by its name": lambda m: f"{m['cue']}{m['gap']}{telephone(m['num'])}",
         "name of digits": lambda m: telephone(*m.group().split(" ")),
         "part number": lambda m: f"{m['a']} {telephone(m['b'])}",
-        "comparison": lambda m: _COMPARED[m["sign"] or m["equals"]],
+        "comparison": lambda m: _COMPARISONS[m["sign"] or m["equals"]],
         "money after": lambda m: _amount(m) + (_CODES.get(m["sign"]) or _MONEY[m["sign"]]),
         "scale": _amount,
         "cents": lambda m: m["whole"] + (f".{m['part']}" if m["part"] else ""),
         "per": lambda m: "每秒" if m["second"] else "每",
         "model": lambda m: f" {telephone(m['num'])}",
         "operator": lambda m: _OPERATORS[(m.lastindex or 1) - 1][1],
-        "chain": lambda m: ", ".join(digits(part) for part in m.group().split("-")),
+        "chain": lambda m: ", ".join(digits(group) for group in m.group().split("-")),
         "slash": lambda m: ", " if m["or"] is None else "",
     }
 )
 LINES: Final = Rules("mandarin/layout", {}, {"han": HAN})
-"""Lines of a list are sentences, others clauses unless they were wrapped; before the layout of both languages."""
+"""Layout rules, applied before `LAYOUT`: lines of a list end sentences, other lines that are not wrapped end clauses."""
 RULES: Final = Rules(
     "mandarin/rules",
-    _SAYS,
+    _VERBALIZERS,
     {
-        "code": any_of(_CODES),
+        "code": alternation(_CODES),
         "han": HAN,
         "measures": _MEASURES,
         "operators": "|".join(f"({pattern})" for pattern, _ in _OPERATORS),
-        "unit": any_of(_UNITS),
+        "unit": alternation(_UNITS),
     },
 )
 
 
 def mandarin(text: str) -> str:
-    """Clean `text` with Chinese in it as it is said: Chinese characters, Latin letters and marks, no digit."""
+    """Normalize cleaned Chinese `text` to Chinese characters, Latin letters and punctuation, without digits."""
     text = LAYOUT.apply(LINES.apply(text))
     if not _is_english(text):
-        text = _ASCII.sub(lambda m: ADDRESS.sub(lambda a: address(a.group(), _IN_ADDRESS, digits), m.group()), text)
+        text = _ASCII.sub(
+            lambda m: ADDRESS.sub(lambda a: address(a.group(), _ADDRESS_SYMBOLS, digits), m.group()), text
+        )
     return _tidy(_FOREIGN.sub(_latin, RULES.apply(_foreign(text, english))))
 
 
 def mandarin_plain(text: str) -> str:
-    """Clean `text` as it stands, digits one by one, for ``normalize=false``."""
+    """Prepare cleaned `text` for ``normalize=false``, with digits one by one."""
     text = _foreign(LINES["line"].pattern.sub(",\n", text), english_plain)
     text = re.sub(r"\d+", lambda m: digits(m.group()), re.sub(r"(?<=\d)\.(?=\d)", "点", text))
     return _tidy(text)
 
 
 def _is_english(text: str) -> bool:
-    """Whether `text` is an English one with Chinese words in it."""
+    """Test for an English text with Chinese words."""
     return _is_phrase(text) and len(_LATIN_WORD.findall(text)) > len(_HAN.findall(text))
 
 
-def _foreign(text: str, read: Callable[[str], str]) -> str:
-    """`text` with what is English in it read by `read`."""
+def _foreign(text: str, verbalize: Callable[[str], str]) -> str:
+    """Verbalize the English in `text` with `verbalize`."""
     if _is_english(text):
-        return _FOREIGN.sub(lambda m: _part(m, read), text)
-    return _FOREIGN.sub(lambda m: _phrases(m.group(), read), text)
+        return _FOREIGN.sub(lambda m: _span(m, verbalize), text)
+    return _FOREIGN.sub(lambda m: _phrase(m.group(), verbalize), text)
 
 
-def _part(match: Match, read: Callable[[str], str]) -> str:
-    """What lies between the Chinese words of an English text; a number that touches them, or counts one, is Chinese."""
-    stretch = match.group()
-    if not _LETTERS.search(stretch):
-        return stretch
-    said = stretch.lstrip(_FIGURES) if match.start() else stretch
-    head, tail = stretch[: len(stretch) - len(said)], ""
-    if stretch[-1].isdigit() or _COUNTS.match(match.string, match.end()):
-        figures = said.rstrip()
-        said = figures.rstrip(_FIGURES) if figures[-1:].isdigit() else figures
-        tail = figures[len(said) :].lstrip("-")
-    begin = said.lstrip(_OPENING)
-    return f"{head}{said[: len(said) - len(begin)]} {read(begin)} {tail}"
+def _span(match: Match, verbalize: Callable[[str], str]) -> str:
+    """Verbalize a span between Chinese words of an English text, except numbers next to a Chinese word."""
+    span = match.group()
+    if not _LETTERS.search(span):
+        return span
+    body = span.lstrip(_FIGURES) if match.start() else span
+    head, tail = span[: len(span) - len(body)], ""
+    if span[-1].isdigit() or _COUNTS.match(match.string, match.end()):
+        stripped = body.rstrip()
+        body = stripped.rstrip(_FIGURES) if stripped[-1:].isdigit() else stripped
+        tail = stripped[len(body) :].lstrip("-")
+    words = body.lstrip(_OPENING)
+    return f"{head}{body[: len(body) - len(words)]} {verbalize(words)} {tail}"
 
 
-def _phrases(stretch: str, read: Callable[[str], str]) -> str:
-    """`stretch`, text between Chinese characters, with its numbers read if it is an English sentence."""
-    phrase = _PHRASE.search(stretch)
+def _phrase(span: str, verbalize: Callable[[str], str]) -> str:
+    """Verbalize an English sentence, with its numbers, between Chinese characters."""
+    phrase = _PHRASE.search(span)
     if phrase is None or not _is_phrase(phrase.group()):
-        return stretch
-    return f"{stretch[: phrase.start()]} {read(phrase.group())} {stretch[phrase.end() :]}"
+        return span
+    return f"{span[: phrase.start()]} {verbalize(phrase.group())} {span[phrase.end() :]}"
 
 
 def _is_phrase(text: str) -> bool:
@@ -306,17 +308,17 @@ def _is_phrase(text: str) -> bool:
 
 
 def _latin(match: Match) -> str:
-    """Abbreviations and capitals of a name, once its numbers are read; a letter alone is no article."""
+    """Verbalize abbreviations and capitals of a name, after its numbers; a single letter is not an article."""
     letters_match = _LETTERS.search(match.group())
     if letters_match is None:
         return match.group()
     letters = letters_match.group()
     plain = letters.isalpha() and letters.islower() and len(letters) > 1
-    said = letters if plain else "ay" if letters in ("A", "a") else english(letters)
-    return f"{match.group()[: letters_match.start()]} {said} {match.group()[letters_match.end() :]}"
+    words = letters if plain else "ay" if letters in ("A", "a") else english(letters)
+    return f"{match.group()[: letters_match.start()]} {words} {match.group()[letters_match.end() :]}"
 
 
 def _tidy(text: str) -> str:
-    """Tidied, without spaces between Chinese characters and with one between these and letters."""
+    """Apply `tidy`, and remove spaces between Chinese characters but insert them next to Latin letters."""
     text = re.sub(rf"(?<=[{HAN}])\s+(?=[{HAN}])", "", tidy(text))
     return re.sub(rf"(?<=[{HAN}])(?=[A-Za-z'])|(?<=[A-Za-z'])(?=[{HAN}])", " ", text)

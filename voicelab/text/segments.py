@@ -1,7 +1,4 @@
-"""Cutting a text into the segments that are synthesized one after another.
-
-Runs on the text as the user wrote it, before normalization, so that offsets point into the user's own text.
-"""
+"""Segmentation of a text for synthesis, before normalization, so that offsets refer to the original text."""
 
 from __future__ import annotations
 
@@ -16,27 +13,27 @@ from voicelab.text.clean import HAN, rows, word_lists
 
 def _abbreviations() -> dict[str, dict[str, str]]:
     kinds: dict[str, dict[str, str]] = {}
-    for short, words, kind in rows("english/abbreviations"):
-        kinds.setdefault(kind, {})[short] = words
+    for abbreviation, words, kind in rows("english/abbreviations"):
+        kinds.setdefault(kind, {})[abbreviation] = words
     return kinds
 
 
-WRITTEN_SHORT: Final = _abbreviations()
-"""Kind → abbreviation without its last period → its words; the table says what the kinds are."""
-TITLES: Final = WRITTEN_SHORT["title"]
-"""Written before a name, so their period never ends a sentence."""
-ABBREVIATIONS: Final = WRITTEN_SHORT["any"] | WRITTEN_SHORT["capital"] | WRITTEN_SHORT["small"]
-"""Lower case without the last period; their period ends a sentence only where one plainly ends."""
-BEFORE_NUMBER: Final = WRITTEN_SHORT["number"]
-"""Abbreviations only in front of a number: "no. 5", but not "No. Five left."."""
-MONTHS: Final = WRITTEN_SHORT["month"]
-WEEKDAYS: Final = WRITTEN_SHORT["weekday"]
+SHORT_FORMS: Final = _abbreviations()
+"""Kind (see the table) → abbreviation without its final period → its words."""
+TITLES: Final = SHORT_FORMS["title"]
+"""Titles before a name: their period never ends a sentence."""
+ABBREVIATIONS: Final = SHORT_FORMS["any"] | SHORT_FORMS["capital"] | SHORT_FORMS["small"]
+"""In lower case, without the final period. See `ends_sentence`."""
+BEFORE_NUMBER: Final = SHORT_FORMS["number"]
+"""Abbreviations only before a number: "no. 5", but not "No. Five remain."."""
+MONTHS: Final = SHORT_FORMS["month"]
+WEEKDAYS: Final = SHORT_FORMS["weekday"]
 LISTS: Final = word_lists("english/lists")
 INITIALISM: Final = re.compile(r"(?<![A-Za-z.'])(?:[A-Za-z]\.){2,}(?![A-Za-z])")
-"""U.S., a.m., D.C., e.g. — letters, each with its period."""
+"""Letters with periods: U.S., a.m., D.C., e.g."""
 
 _NEXT_WORD = re.compile(r"[\"')\]]*\s+[\"'(\[]*([A-Z][a-z]*)(?![A-Za-z])")
-# "At 5 p.m. Anna left": the sentence began with its time.
+# "At 5 p.m. Anna left": a time at the start of a sentence does not end it.
 _TIME_BEFORE = re.compile(
     r"(?P<opening>\b(?:At|By|Around|About|Until|Till|Since|Before|After|From) )?"
     r"(?<![\d:.])\d{1,2}(?:[:.]\d\d)? ?[apAP]\.[mM]\.\Z"
@@ -49,7 +46,7 @@ Point: TypeAlias = tuple[int, Boundary]
 
 _PARAGRAPH = re.compile(r"(?<!\s)\s*\n[^\S\n]*\n\s*")
 _CLOSING = "\"')\\]}”’»」』）》】〉"
-# Chinese is written without spaces: its own marks end a sentence by themselves, and so do ! and ? before a character.
+# Chinese has no spaces: its punctuation ends a sentence, as do ! and ? before a Chinese character.
 _SENTENCE = re.compile(
     rf"(?:(?<![.!?])[.!?]+|(?<!…)…+)[{_CLOSING}]*(?=\s)|[。！？｡]+[。！？｡!?…]*[{_CLOSING}]*|(?<![!?])[!?]+[{_CLOSING}]*(?=[{HAN}])"
 )
@@ -69,10 +66,10 @@ _DIGIT_NEXT = re.compile(r"\s*\d")
 
 
 def ends_sentence(text: str, end: int) -> bool:
-    """Whether the abbreviation whose period stands at ``text[end - 1]`` ends its sentence too.
+    """Test whether the abbreviation with its period at ``text[end - 1]`` also ends its sentence.
 
-    True at the end of the text and before a word that typically starts a sentence ; after a time of day
-    before any word with a capital but a day, a month, a time zone or a title.
+    It does at the end of the text and before a word that typically starts a sentence; a time of day does before any
+    capitalized word except a day, a month, a time zone or a title.
     """
     if _REST.match(text, end):
         return True
@@ -90,17 +87,16 @@ def ends_sentence(text: str, end: int) -> bool:
     return len(word) > 1 and not dated and not (after and after.group().lower().endswith(" time"))
 
 
-def fits_case(word: str) -> bool:
-    """Whether an abbreviation is written so: "Co." but not "co.", part of a word; "ed." but not "Ed.", a name."""
-    return word.lower() not in WRITTEN_SHORT["small" if word[0].isupper() else "capital"]
+def has_valid_case(word: str) -> bool:
+    """Test the case of an abbreviation: "Co." but not "co.", "ed." but not "Ed.", a name."""
+    return word.lower() not in SHORT_FORMS["small" if word[0].isupper() else "capital"]
 
 
 @dataclass(frozen=True, slots=True)
 class TextSegment:
-    """A piece of the text.
+    """A segment of a text: ``original[start:end]`` without surrounding white space.
 
-    `text` is ``original[start:end]`` without white space at either end; `ends_with` says what kind of boundary
-    follows it, from which the pause after it is chosen. The last segment of a text ends a paragraph.
+    `ends_with` is the boundary after it, which determines the pause. The final segment ends a paragraph.
     """
 
     text: str
@@ -110,10 +106,10 @@ class TextSegment:
 
 
 def _is_abbreviation(text: str, period: int) -> bool:
-    """Whether the period at ``text[period]`` belongs to an abbreviation and ends no sentence."""
+    """Test whether the period at ``text[period]`` belongs to an abbreviation and does not end a sentence."""
     match = _WORD_BEFORE.search(text, max(0, period - 24), period)
     if match is None:
-        # "3." followed by a word in lower case, or "1. Item": a number of a list, not a sentence.
+        # "1. Item": a list number.
         return bool(re.search(r"(?:^|\n)[ \t]*\d{1,3}\Z", text[max(0, period - 8) : period]))
     word = match.group()
     if word in TITLES:
@@ -121,7 +117,7 @@ def _is_abbreviation(text: str, period: int) -> bool:
     key = word.lower()
     if key in BEFORE_NUMBER and _DIGIT_NEXT.match(text, period + 1):
         return True
-    listed = (key in ABBREVIATIONS or word in MONTHS) and fits_case(word) and word != "May"
+    listed = (key in ABBREVIATIONS or word in MONTHS) and has_valid_case(word) and word != "May"
     initial = word != "I" and _INITIAL.search(word)
     return bool(listed or INITIALISM.fullmatch(f"{word}.") or initial) and not ends_sentence(text, period + 1)
 
@@ -131,27 +127,27 @@ def _sentence_ends(text: str) -> Iterator[int]:
         mark = match.group()
         if mark.startswith(".") and not mark.startswith("..") and _is_abbreviation(text, match.start()):
             continue
-        # "Wait... what", "“Really?” she asked": the sentence goes on in lower case.
+        # "Wait... what", "“Really?” she asked": lower case continues the sentence.
         if (mark[0] in ".…" or mark[-1] in _CLOSING) and _LOWER_NEXT.match(text, match.end()):
             continue
         yield match.end()
 
 
 def _boundaries(text: str) -> list[Point]:
-    """Every place where the text may be cut, in order, each with its strongest kind."""
-    places: dict[int, Boundary] = {m.start(): "word" for m in _BETWEEN.finditer(text)}
-    places.update((m.start(), "word") for m in _SPACE.finditer(text))
-    places.update((m.end(), "clause") for m in _CLAUSE.finditer(text))
-    places.update((end, "sentence") for end in _sentence_ends(text))
-    places.update((m.start(), "sentence") for m in _LIST_ITEM.finditer(text))
-    places.update((m.start(), "paragraph") for m in _PARAGRAPH.finditer(text))
-    places.pop(0, None)
-    places[len(text)] = "paragraph"
-    return sorted(places.items())
+    """Return all boundaries by offset, each with its strongest kind."""
+    points: dict[int, Boundary] = {m.start(): "word" for m in _BETWEEN.finditer(text)}
+    points.update((m.start(), "word") for m in _SPACE.finditer(text))
+    points.update((m.end(), "clause") for m in _CLAUSE.finditer(text))
+    points.update((end, "sentence") for end in _sentence_ends(text))
+    points.update((m.start(), "sentence") for m in _LIST_ITEM.finditer(text))
+    points.update((m.start(), "paragraph") for m in _PARAGRAPH.finditer(text))
+    points.pop(0, None)
+    points[len(text)] = "paragraph"
+    return sorted(points.items())
 
 
-def _glued(text: str, at: int) -> bool:
-    """Whether what lies on both sides of `at` is read as one: "Dr. Smith", "5 km", "March 5", "Henry VIII", 第三章."""
+def _is_inseparable(text: str, at: int) -> bool:
+    """Test whether `at` is inside an expression such as "Dr. Smith", "5 km", "March 5", "Henry VIII" or 第三章."""
     before, after = text[max(0, at - 12) : at], text[at : at + 12].lstrip()
     if re.search(r"\d\S*\Z", before) or re.match(r"\S?\d|[IVX]+\b|[ap]\.?m\b", after):
         return True
@@ -160,20 +156,20 @@ def _glued(text: str, at: int) -> bool:
     return before.endswith(".") and _is_abbreviation(text, at - 1)
 
 
-def _choose(text: str, window: Sequence[Point], start: int, shortest: int) -> Point | None:
-    """The best place within reach: see `segment` for the order of preference."""
-    long_enough = [point for point in window if point[0] - start >= shortest]
+def _choose(text: str, window: Sequence[Point], start: int, min_length: int) -> Point | None:
+    """Choose the best boundary of a window, in the order of preference described in `segment`."""
+    long_enough = [point for point in window if point[0] - start >= min_length]
     sentences = [point for point in window if point[1] in ("sentence", "paragraph")]
     for point in sentences:
-        if point[0] - start >= shortest:
+        if point[0] - start >= min_length:
             return point
-    # A short sentence before an endless one: better alone than the long one torn at any word.
+    # Rather a short sentence alone than a cut at an arbitrary word of the next one.
     clauses = [point for point in long_enough if point[1] == "clause"]
     if clauses or sentences:
         return (clauses or sentences)[-1]
-    # Too short a segment is heard less than "Dr." in one and "Smith" in the next.
-    free = [[point for point in some if not _glued(text, point[0])] for some in (long_enough, window)]
-    choices = free[0] or free[1] or long_enough or window
+    # A segment below the minimum is less audible than a cut between "Dr." and "Smith".
+    separable = [[point for point in points if not _is_inseparable(text, point[0])] for points in (long_enough, window)]
+    choices = separable[0] or separable[1] or long_enough or window
     return choices[-1] if choices else None
 
 
@@ -185,25 +181,24 @@ def _skip_space(text: str, at: int) -> int:
 def segment(text: str, chunk_length: int = 300, min_chunk_length: int = 50) -> tuple[TextSegment, ...]:
     """Split `text` into segments of at most `chunk_length` characters.
 
-    A segment ends at the first sentence or paragraph end that leaves it at least `min_chunk_length` characters
-    long, so that short sentences are joined with their neighbours and long ones stand alone. Where no sentence
-    end is within reach it ends at the last clause end (``; : , —``), and only where there is none at the last
-    space or between Chinese characters, if possible not inside a number, a date or a name with its title. A single
-    word longer than `chunk_length` stays whole. Every character except white space is in exactly one segment, in order; blank
-    text has no segments.
+    A segment ends at the first sentence or paragraph end after `min_chunk_length` characters, so short sentences are
+    merged. Without a sentence end in range it ends at the last clause end (``; : , —``), otherwise at the last space or
+    between Chinese characters, if possible not inside a number, a date or a name with its title. A word longer than
+    `chunk_length` is not split. Every character except white space is in exactly one segment, in order; blank text
+    has no segments.
     """
     points = _boundaries(text)
     segments: list[TextSegment] = []
-    start, first = _skip_space(text, 0), 0
+    start, index = _skip_space(text, 0), 0
     end_of_text = len(text.rstrip())
     while start < end_of_text:
-        while first < len(points) and points[first][0] <= start:
-            first += 1
-        window = points[first : bisect_right(points, start + chunk_length, lo=first, key=lambda point: point[0])]
-        end, kind = _choose(text, window, start, min_chunk_length) or points[first]
+        while index < len(points) and points[index][0] <= start:
+            index += 1
+        window = points[index : bisect_right(points, start + chunk_length, lo=index, key=lambda point: point[0])]
+        end, kind = _choose(text, window, start, min_chunk_length) or points[index]
         if end_of_text - end < min_chunk_length and end_of_text - start <= chunk_length:
-            end, kind = points[-1]  # what is left is too short to stand alone
-        piece = text[start:end].rstrip()
-        segments.append(TextSegment(piece, start, start + len(piece), kind))
+            end, kind = points[-1]  # merge a rest below the minimum
+        content = text[start:end].rstrip()
+        segments.append(TextSegment(content, start, start + len(content), kind))
         start = _skip_space(text, end)
     return tuple(segments)

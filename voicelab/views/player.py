@@ -25,7 +25,7 @@ from voicelab.views.background import Arrival, Task
 from voicelab.views.bundles import clip_bundle
 from voicelab.views.panel import SavedOutput, inlined, styled
 
-Scale = Literal["mel", "linear"]
+SpectrogramScale = Literal["mel", "linear"]
 
 # Audio contexts of browsers must support 8 to 96 kHz (Web Audio specification, section 1.2).
 _MIN_RATE, _MAX_RATE = 8_000, 96_000
@@ -35,7 +35,7 @@ _HOP_S: Final = 0.005
 _MAX_COLUMNS: Final = 8_000
 # For a region as many columns as a wide screen has.
 _REGION_COLUMNS, _MIN_HOP_S = 1_600, 0.001
-_WINDOW_S: Final[dict[Scale, float]] = {"mel": 0.04, "linear": 0.025}
+_WINDOW_S: Final[dict[SpectrogramScale, float]] = {"mel": 0.04, "linear": 0.025}
 _MIN_WINDOW_S: Final = 0.005
 _MEL_BANDS: Final = 96
 _MAX_BANDS: Final = 256
@@ -53,7 +53,9 @@ def playable(clip: Clip) -> Clip:
     return clip if _MIN_RATE <= clip.rate <= _MAX_RATE else clip.resample(_DEFAULT_RATE)
 
 
-def spectrum_bytes(clip: Clip, scale: Scale, region: tuple[float, float] | None = None) -> tuple[dict[str, Any], bytes]:
+def spectrum_bytes(
+    clip: Clip, scale: SpectrogramScale, region: tuple[float, float] | None = None
+) -> tuple[dict[str, Any], bytes]:
     """Compute a spectrogram for the browser; return its metadata and levels.
 
     For a ``region``, (start, end) in seconds, the hop is shorter, and below 2 s so is the window, down to 5 ms at 0.25 s,

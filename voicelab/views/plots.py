@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Kind = Literal["waveform", "spectrogram", "mel", "f0", "energy"]
+PlotKind = Literal["waveform", "spectrogram", "mel", "f0", "energy"]
 
 COLORS: Final = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#56B4E9", "#CC79A7", "#000000")
 """Line colors, in the order of clips."""
@@ -47,7 +47,7 @@ PAPER: Final[Mapping[str, Any]] = {
 }
 """The rcParams of the style "paper", one column wide."""
 
-_KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+_KINDS: Final[tuple[PlotKind, ...]] = get_args(PlotKind)
 # Kinds that need separate axes for each clip; lines of several clips share axes.
 _PICTURES: Final = frozenset({"spectrogram", "mel"})
 _RANGE_DB: Final = 80.0
@@ -73,7 +73,7 @@ _RC_LOCK: Final = threading.RLock()
 
 def plot_clips(
     *clips: Clip,
-    kind: Kind | Sequence[Kind] = ("waveform", "mel"),
+    kind: PlotKind | Sequence[PlotKind] = ("waveform", "mel"),
     axes: Axes | Iterable[Axes] | None = None,
     words: bool = True,
     labels: Sequence[str] | None = None,
@@ -205,8 +205,8 @@ def plot_style(style: str | Mapping[str, Any] | None, *, activate: bool) -> Iter
 
 
 def _checked(
-    clips: Sequence[Clip], kind: Kind | Sequence[Kind], labels: Sequence[str] | None
-) -> tuple[tuple[Kind, ...], Sequence[str]]:
+    clips: Sequence[Clip], kind: PlotKind | Sequence[PlotKind], labels: Sequence[str] | None
+) -> tuple[tuple[PlotKind, ...], Sequence[str]]:
     if not clips:
         raise RequestInvalid.of("clips", "at least one clip is required", in_="query")
     kinds: tuple[Any, ...] = (kind,) if isinstance(kind, str) else tuple(kind)
@@ -384,7 +384,7 @@ def _write_words(top: Axes, clip: Clip) -> None:
         )
 
 
-_DRAW: Final[dict[Kind, Callable[[Axes, Sequence[Clip]], None]]] = {
+_DRAW: Final[dict[PlotKind, Callable[[Axes, Sequence[Clip]], None]]] = {
     "waveform": _waveform,
     "spectrogram": _picture,
     "mel": partial(_picture, mel_scale=True),

@@ -89,7 +89,7 @@ class Transformer(nn.Module):
 
     def __init__(self, width: int, layers: int, mlp: int, window: int, head_width: int) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(_Layer(width, mlp, window, head_width) for _ in range(layers))
+        self.layers = nn.ModuleList(_CodecLayer(width, mlp, window, head_width) for _ in range(layers))
         self.norm = nn.RMSNorm(width, eps=1e-5)
         self._window, self._head_width = window, head_width
 
@@ -108,7 +108,7 @@ class Transformer(nn.Module):
         return y.transpose(1, 2)
 
 
-class _Layer(nn.Module):
+class _CodecLayer(nn.Module):
     def __init__(self, width: int, mlp: int, window: int, head_width: int) -> None:
         super().__init__()
         linear = {"wqkv": nn.Linear(width, 3 * width, bias=False), "wo": nn.Linear(width, width, bias=False)}

@@ -1,4 +1,4 @@
-// The foot of a panel: the Python that does the same, and a button that copies it.
+// The equivalent Python code of a panel, with a button to copy it.
 
 import { copier, element, followTheme } from "./dom.js";
 
@@ -7,7 +7,7 @@ export default {
     followTheme(el);
     const text = element("code");
     const root = element("div", { className: "voicelab-code" }, {}, element("pre", {}, {}, text));
-    root.append(copier("Copy the Python that does the same", () => model.get("code")));
+    root.append(copier("Copy the Python code", () => model.get("code")));
     const show = () => {
       text.textContent = model.get("code");
       root.hidden = !model.get("code");

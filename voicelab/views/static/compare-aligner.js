@@ -1,8 +1,8 @@
-// Where the same moment of another clip is: at the same word, or at the same time.
+// Time alignment of clips, by words or by time.
 //
-// `knots` of a clip are pairs of moments in seconds, of the first clip and of this one, that belong together; both rise.
+// `knots` of a clip are pairs of aligned times in seconds, (first clip, this clip), both increasing.
 
-/** Between the knots in a straight line: where the moment `x` of one side is on the other. */
+/** Map the time `x` from one side of the knots to the other, by linear interpolation. */
 export function interpolate(knots, from, to, x) {
   let low = 0;
   let high = knots.length - 1;
@@ -17,7 +17,7 @@ export function interpolate(knots, from, to, x) {
   return knots[low][to] + share * (knots[high][to] - knots[low][to]);
 }
 
-/** Where in the clip `to` the moment of the clip `from` is; clips by their places, 0 is the one that all are aligned to. */
+/** Map a time of the clip `from` to the clip `to`; both are indices, all clips are aligned to clip 0. */
 export function warped(clips, from, to, seconds) {
   if (from === to) return seconds;
   const first = from === 0 ? seconds : interpolate(clips[from].knots, 1, 0, seconds);

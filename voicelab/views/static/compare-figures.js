@@ -1,10 +1,10 @@
-// Below a comparison: how far pitch and level of each clip are above the first one's, and tables.
+// Figures below a comparison: differences of pitch and level from the first clip, and tables.
 //
-// The kernel sends {hop, middles, tables} with two buffers for each clip but the first: float32, F0 in semitones (NaN
-// where one of the two is not voiced) and level in dB, a value every `hop` seconds of the first clip.
+// The kernel sends {hop, middles, tables} with two float32 buffers for each clip but the first: differences of F0 in
+// semitones (NaN unless both are voiced) and of level in dB, a value every `hop` seconds of the first clip.
 
-// Okabe and Ito (2008), in the order of the clips; the first is what the others are held against.
-export const COLOURS = ["", "#d55e00", "#009e73", "#e69f00", "#56b4e9", "#cc79a7", "#0072b2", "#8c8c8c"];
+// Okabe and Ito (2008), in the order of clips; the first clip is the reference.
+export const COLORS = ["", "#d55e00", "#009e73", "#e69f00", "#56b4e9", "#cc79a7", "#0072b2", "#8c8c8c"];
 const KINDS = [
   { name: "F0", unit: "semitones", least: 3 },
   { name: "level", unit: "dB", least: 6 },
@@ -22,13 +22,13 @@ export class Figures {
     this.lines = KINDS.map((_, kind) => clips.slice(1).map((_, other) => new Float32Array(copied(buffers[2 * other + kind]))));
     const named = clips.slice(1).map(({ name }, other) => {
       const key = node("span", { className: "voicelab-compare-key" });
-      key.style.background = COLOURS[other + 1];
+      key.style.background = COLORS[other + 1];
       return node("span", {}, key, `${name}: ${message.middles[other]}`);
     });
     this.canvases = KINDS.map(({ name, unit }, kind) => {
       const canvas = node("canvas");
       canvas.setAttribute("role", "img");
-      canvas.setAttribute("aria-label", `How far ${name} is above that of ${clips[0].name}, in ${unit}: ${message.middles.join("; ")}`);
+      canvas.setAttribute("aria-label", `Difference of ${name} from ${clips[0].name}, in ${unit}: ${message.middles.join("; ")}`);
       canvas.onclick = (event) => seek((event.offsetX / canvas.clientWidth) * this.seconds);
       return node("div", { className: "voicelab-compare-line" }, node("span", {}, `${name}, ${unit} above ${clips[0].name}`), canvas);
     });
@@ -41,7 +41,7 @@ export class Figures {
     return this.hop * this.lines[0][0].length;
   }
 
-  /** Draw with a cursor at a moment of the first clip; `gains` in dB are what the levels are heard with. */
+  /** Draw with a cursor at a time of the first clip; `gains` are the playback gains in dB. */
   draw(moment, gains) {
     const ratio = globalThis.devicePixelRatio || 1;
     for (const [kind, line] of this.canvases.entries()) {
@@ -62,10 +62,10 @@ export class Figures {
   picture(kind, width, height, ink, gains, ratio) {
     const made = Object.assign(document.createElement("canvas"), { width, height });
     const pen = made.getContext("2d");
-    // A level is heard with its clip's gain; pitch is not changed by it.
+    // Levels include playback gains.
     const lifted = this.lines[kind].map((line, other) => (kind ? line.map((value) => value + gains[other + 1] - gains[0]) : line));
     const known = lifted.flatMap((line) => Array.from(line, Math.abs)).filter(Number.isFinite).sort((a, b) => a - b);
-    // Nearly all of it, in whole steps: single mistakes of a pitch tracker do not flatten the rest.
+    // The range of 98 % of values, so that outliers of the pitch tracker do not flatten the curve.
     const { least } = KINDS[kind];
     const range = Math.max(least, Math.ceil((known[Math.floor(0.98 * known.length)] ?? 0) / least) * least);
     const y = (value) => (0.5 - (0.46 * Math.max(-range, Math.min(range, value))) / range) * height;
@@ -79,7 +79,7 @@ export class Figures {
     pen.globalAlpha = 1;
     pen.lineWidth = 1.5 * ratio;
     for (const [other, line] of lifted.entries()) {
-      pen.strokeStyle = COLOURS[other + 1];
+      pen.strokeStyle = COLORS[other + 1];
       pen.beginPath();
       let drawing = false;
       line.forEach((value, place) => {

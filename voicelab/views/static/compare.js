@@ -1,12 +1,12 @@
-// The comparison: clips that play in step, one heard at a time, switched by keys at the same time or the same word.
+// The comparison: synchronized clips, one audible at a time, switched at the same time or the same word.
 //
 // The kernel sends {clips: [{name, rate, samples, gain, columns, bands, knots}], text} with two buffers for each clip:
-// s16le samples, and its mel spectrogram as bytes, 0 for 80 dB below the loudest. `knots` are pairs of moments
-// (of the first clip, of this one) that belong together. Later it sends {kind: "figures"}: see compare-figures.js.
+// s16le samples, and its mel spectrogram as bytes, 0 for 80 dB below the maximum. `knots` are pairs of aligned
+// times (first clip, this clip). Later it sends {kind: "figures"}: see compare-figures.js.
 
 import { colour } from "./cividis.js";
 import { warped } from "./compare-aligner.js";
-import { COLOURS, Figures, copied, node } from "./compare-figures.js";
+import { COLORS, Figures, copied, node } from "./compare-figures.js";
 import { actsOn, followTheme, guard, hideSaved, watchTheme } from "./dom.js";
 import { shape } from "./player-controls.js";
 import { roundTimes } from "./player-timeline.js";
@@ -14,7 +14,7 @@ import { Switcher } from "./switcher.js";
 import { WordLane } from "./words.js";
 
 const NONE = [];
-const TICKS = 70; // pixels from one label of the axis to the next
+const TICKS = 70; // pixels between labels of the axis
 
 class Comparison {
   constructor(el, message, buffers) {
@@ -59,7 +59,7 @@ class Comparison {
     };
     this.play = button("Play", "space", () => this.toggle());
     this.play.className = "voicelab-play";
-    this.repeat = button("Loop", "L; drag over a picture chooses a part, Escape ends it", () => this.loop());
+    this.repeat = button("Loop", "L; drag over a picture to loop a region, Escape to stop", () => this.loop());
     shape(this.repeat, "loop");
     this.clock = node("span", { className: "voicelab-clock" });
     const choice = (label, options, change) => {
@@ -82,7 +82,7 @@ class Comparison {
     const scale = node("div", { className: "voicelab-compare-axis" }, node("span"), this.axis);
     this.root.append(head, ...this.rows.map(({ line }) => line), scale);
     this.root.onkeydown = (event) => this.key(event);
-    // Whoever uses a mouse goes on with the panel's keys, not with those of the button that was clicked last.
+    // After a mouse click, keys act on the panel rather than on the clicked button.
     this.root.onclick = (event) => event.detail && event.target.closest("button") && this.root.focus({ preventScroll: true });
     el.append(this.root);
     this.observer = new ResizeObserver(() => this.refresh());
@@ -93,7 +93,7 @@ class Comparison {
     guard(this.root);
   }
 
-  /** Show what the kernel has worked out meanwhile. */
+  /** Show the figures from the kernel. */
   figure(message, buffers) {
     this.figures?.root.remove();
     this.figures = new Figures(this.clips, message, buffers, (seconds) => {
@@ -138,7 +138,7 @@ class Comparison {
     return made;
   }
 
-  /** Seconds that a picture is wide: as long as the longest clip; of each its own while nobody shall know how long it is. */
+  /** Width of a picture in seconds: the longest duration, or in blind mode, which hides durations, the clip's. */
   span(clip) {
     return this.hidden ? clip.seconds : this.longest;
   }
@@ -149,7 +149,7 @@ class Comparison {
     this.refresh();
   }
 
-  /** Go to the next word, or back to the one before; from within a word first to its beginning. */
+  /** Seek to the next word, or to the start of the current or previous word. */
   word(step) {
     const { position } = this.switcher;
     const starts = this.clips[Number(this.switcher.current)].words.map(([, start]) => start);
@@ -186,7 +186,7 @@ class Comparison {
       const j = crypto.getRandomValues(new Uint32Array(1))[0] % (i + 1);
       [this.order[i], this.order[j]] = [this.order[j], this.order[i]];
     }
-    // What goes on, or stays chosen, would tell which it is under its new number.
+    // Ongoing playback and the selection would reveal the clip's new number.
     if (this.hidden) {
       this.switcher.loop(null);
       this.switcher.stop();
@@ -230,7 +230,7 @@ class Comparison {
         const gain = this.matched ? (clip.gain === null ? ", unmatched" : `, gain ${signed(clip.gain)} dB`) : "";
         button.textContent = this.hidden ? `${row + 1}` : `${row + 1}  ${clip.name}${gain}`;
         const on = switcher.current === String(place);
-        button.style.borderLeft = this.hidden || !COLOURS[place] ? "" : `5px solid ${COLOURS[place]}`;
+        button.style.borderLeft = this.hidden || !COLORS[place] ? "" : `5px solid ${COLORS[place]}`;
         button.setAttribute("aria-pressed", String(on));
         const moment = this.warp(switcher.current, String(place), switcher.position);
         this.draw(canvas, clip, moment, on);
@@ -239,7 +239,6 @@ class Comparison {
       }
       this.scale();
       if (this.figures) {
-        // Whoever shall not know which is which is told nothing of them.
         this.figures.root.hidden = Boolean(this.hidden);
         const gains = this.clips.map(({ gain }) => (this.matched ? (gain ?? 0) : 0));
         if (!this.hidden) this.figures.draw(this.warp(switcher.current, "0", switcher.position), gains);
@@ -278,7 +277,7 @@ class Comparison {
     pen.fillRect(Math.round((moment / seconds) * width) - ratio, 0, 2 * ratio, height);
   }
 
-  /** The axis of time that all pictures have. */
+  /** Draw the time axis. */
   scale() {
     const { axis } = this;
     axis.hidden = Boolean(this.hidden);
@@ -311,13 +310,13 @@ class Comparison {
   }
 }
 
-/** A figure with its sign, in tenths; what is nearly nothing is +0.0. */
+/** Format a number with sign and one decimal, without -0.0. */
 function signed(value) {
   const tenths = Math.round(10 * value) / 10;
   return `${tenths < 0 ? "" : "+"}${(tenths || 0).toFixed(1)}`;
 }
 
-/** Waveform over spectrogram, drawn once for a size. */
+/** Draw waveform and spectrogram to a canvas, which is cached by size. */
 function picture(clip, width, height, wave) {
   const made = Object.assign(document.createElement("canvas"), { width, height });
   const pen = made.getContext("2d");
@@ -355,7 +354,7 @@ export default {
       if (message.kind === "clips") shown ??= new Comparison(el, message, buffers);
       else if (message.kind === "figures") shown?.figure(message, buffers);
     };
-    // All of it is in the page and can still be played, but not by itself.
+    // Without a kernel the page can still play, but stops playback.
     const lost = () => shown?.pause();
     model.on("msg:custom", receive);
     model.on("comm_live_update", lost);

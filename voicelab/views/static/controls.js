@@ -1,7 +1,7 @@
-// The head and the controls of a panel that speaks: text, voice, Speak; a row for each field, told by the schema.
+// The form of a synthesis panel: text, voice, Speak, and a control for each field of the schema.
 //
-// `fields` say what there is to turn: {name, kind, label, title, help, default, options | min, max, step, log, front}.
-// `values` hold what they say; a change is sent when a control is let go of.
+// `fields` describe the controls: {name, kind, label, title, help, default, options | min, max, step, log, front}.
+// `values` are their values; a change is sent on the change event of a control.
 
 import { element, followTheme, guard, hideSaved, uniqueId } from "./dom.js";
 
@@ -89,19 +89,19 @@ class Field {
 
   seed(attributes) {
     this.main = element("input", { type: "text", inputMode: "numeric", autocomplete: "off", spellcheck: false }, attributes);
-    this.main.placeholder = this.about.disabled ? "this backend takes none" : "drawn for each take";
+    this.main.placeholder = this.about.disabled ? "not supported by this backend" : "random for each take";
     this.main.onchange = () => this.change(this.main.value.trim());
     const hold = element("input", { type: "checkbox" }, { "aria-label": "Hold the seed" });
     hold.onchange = () => this.panel.set("held", hold.checked);
     this.hold = hold;
-    const label = element("label", { className: "voicelab-hold", title: "The same seed while controls are turned" }, {}, hold, " hold");
+    const label = element("label", { className: "voicelab-hold", title: "Keep the seed while controls change" }, {}, hold, " hold");
     const dice = element("button", { type: "button", className: "voicelab-draw", title: "Draw a new seed and speak" });
     dice.setAttribute("aria-label", "Draw a new seed and speak");
     Object.assign(dice, { innerHTML: DICE, onclick: () => this.panel.press("draw") });
     return [this.main, label, dice];
   }
 
-  /** A typed number, brought to the nearest that there is. */
+  /** Clip and round a typed number to the allowed values. */
   within(typed) {
     const { min, max, kind } = this.about;
     const value = Number(typed);
@@ -128,7 +128,7 @@ class Field {
     this.undo.setAttribute("aria-label", same ? `Reset ${label}` : `Reset ${label} to ${this.told(this.about.default)}`);
   }
 
-  /** Say what is wrong with it; "" for nothing. */
+  /** Show an error message; "" clears it. */
   blame(words) {
     this.main.setAttribute("aria-invalid", String(Boolean(words)));
     if (this.problem.textContent !== words) this.problem.textContent = words;
@@ -156,7 +156,7 @@ class Panel {
     this.onChange = element("input", { type: "checkbox" });
     this.onChange.onchange = () => this.set("speak_on_change", this.onChange.checked);
     const automatic = element("label", { className: "voicelab-pair" }, {}, this.onChange, " Speak on change");
-    this.bar = element("progress", { max: 1 }, { "aria-label": "How far the take is" });
+    this.bar = element("progress", { max: 1 }, { "aria-label": "Progress of the take" });
     this.status = element("span", { className: "voicelab-status" }, { role: "status" });
     this.message = element("div", { className: "voicelab-message" }, { role: "alert" });
     this.notes = element("div", { className: "voicelab-notes" });
@@ -166,14 +166,14 @@ class Panel {
       element("div", { className: "voicelab-grid" }, {}, ...this.fields.filter(({ about }) => about.front === front).map(({ root }) => root));
     const more = element("details", {}, {}, element("summary", {}, {}, "More fields"), grid(false));
     const line = element("div", { className: "voicelab-progress" }, {}, this.bar, this.status);
-    this.root = element("div", { className: "voicelab-controls" }, { role: "group", "aria-label": "What to speak" });
+    this.root = element("div", { className: "voicelab-controls" }, { role: "group", "aria-label": "Synthesis" });
     this.root.append(this.text, this.textProblem, head, grid(true), more, line, this.message, this.notes);
-    // What is being typed in place of something wrong is judged where Speak is pressed, not only once its field is left.
+    // Typing enables Speak after an error, since a text field sends its value only when it loses focus.
     this.root.oninput = () => {
       this.unjudged = true;
       this.ready();
     };
-    // Nothing moves under a pointer that holds a button down: one that moves away is not clicked.
+    // Suspend updates while a button is pressed: if it moves, the click is lost.
     this.root.onpointerdown = ({ target }) => {
       if (!target.closest("button")) return;
       this.pressing = true;
@@ -204,7 +204,7 @@ class Panel {
   }
 
   set(name, value) {
-    if (this.gone) return; // a field that is taken away while it has the focus says once more what is in it
+    if (this.gone) return; // removing a focused field fires a change event
     this.model.set(name, value);
     this.model.save_changes();
   }
@@ -215,7 +215,7 @@ class Panel {
   }
 
   press(kind) {
-    // What is being typed counts, also where a browser leaves the focus in it.
+    // Include typed text if the browser keeps the focus in the field.
     if (this.values.text !== this.text.value) this.change("text", this.text.value);
     this.unjudged = false;
     this.model.send({ kind });
@@ -225,8 +225,8 @@ class Panel {
     if (this.pressing) return;
     const { model, values } = this;
     const problems = model.get("problems");
-    const gone = this.gone ? "The kernel has gone: run the cell to use this panel again." : "";
-    // What somebody is typing meanwhile is theirs.
+    const gone = this.gone ? "Kernel disconnected: run the cell to use this panel again." : "";
+    // Do not overwrite text being typed.
     if (document.activeElement !== this.text || this.shown !== values.text) this.text.value = values.text;
     this.shown = values.text;
     this.textProblem.textContent = problems.text ?? "";
@@ -249,7 +249,7 @@ class Panel {
     this.notes.replaceChildren(...notes);
   }
 
-  /** Offer the voices that there are now. */
+  /** Update the list of voices. */
   voices() {
     const [voice] = this.model.get("fields");
     this.voice.offer(voice.options);

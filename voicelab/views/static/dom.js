@@ -1,4 +1,4 @@
-// What all panels build their pages with.
+// DOM helpers shared by all panels.
 
 export function element(tag, fields = {}, attributes = {}, ...children) {
   const made = Object.assign(document.createElement(tag), fields);
@@ -7,7 +7,7 @@ export function element(tag, fields = {}, attributes = {}, ...children) {
   return made;
 }
 
-/** A button that copies a text, and says so. */
+/** Return a button that copies a text to the clipboard. */
 export function copier(label, text) {
   const button = element("button", { type: "button", className: "voicelab-copy" }, { "aria-label": label }, "Copy");
   button.onclick = async (event) => {
@@ -21,7 +21,7 @@ export function copier(label, text) {
 
 /** Return an id, or name of a radio group, that is unique on the page: panels and views of one model share it. */
 export function uniqueId() {
-  const count = Symbol.for("voicelab.ids"); // on the page: every widget has its own copy of this file
+  const count = Symbol.for("voicelab.ids"); // global, since every widget has its copy of this file
   globalThis[count] = (globalThis[count] ?? 0) + 1;
   return `voicelab-${globalThis[count]}`;
 }
@@ -39,7 +39,7 @@ function isGlobal({ key, ctrlKey, metaKey, altKey, shiftKey }) {
 export function actsOn(control, key) {
   if (control.matches("select, textarea, input:not([type=radio], [type=checkbox], [type=range])")) return true;
   if (control.matches("button, summary, a[href], [role=button], [role=tab]")) return key === " " || key === "Enter";
-  // A radio button that is chosen, and a slider, do nothing at a space.
+  // Checked radio buttons and sliders ignore the space key.
   if (control.matches("[type=checkbox], [type=radio]:not(:checked)") && key === " ") return true;
   return control.matches("[type=radio], [type=range]") && /^(?:Arrow|Page|Home$|End$)/.test(key);
 }
@@ -56,7 +56,7 @@ const SUPPRESS = "data-lm-suppress-shortcuts";
  * controls stop them.
  */
 function watchKeys() {
-  const watching = Symbol.for("voicelab.keys"); // on the page: every widget has its own copy of this file
+  const watching = Symbol.for("voicelab.keys"); // global, since every widget has its copy of this file
   if (globalThis[watching]) return;
   globalThis[watching] = true;
   let focused = null;
@@ -68,7 +68,7 @@ function watchKeys() {
     if (!outermost(focused).parentElement.dispatchEvent(new KeyboardEvent(event.type, event))) event.preventDefault();
   };
   addEventListener("keydown", route, true);
-  // Both prevent the undo of a text field inside a notebook.
+  // Both otherwise handle undo of text fields inside a notebook.
   addEventListener("beforeinput", (event) => event.target.closest?.(PANEL) && event.stopPropagation(), true);
 }
 
@@ -95,7 +95,7 @@ function stopOwn(event) {
   if (!isGlobal(event)) event.stopPropagation();
 }
 
-/** Call `changed` whenever the page may have another theme; returns what ends that. */
+/** Call `changed` whenever the theme of the page may have changed; return the observer. */
 export function watchTheme(changed) {
   const watcher = new MutationObserver(changed);
   const attributeFilter = ["class", "theme", "data-jp-theme-light", "data-jp-theme-name", "data-vscode-theme-kind"];
@@ -103,8 +103,8 @@ export function watchTheme(changed) {
   return watcher;
 }
 
-// JupyterLab's names for them. Pages that are none have not these, or, with a widget manager, those of its light theme.
-const THEME_COLOURS = {
+// Variables of JupyterLab, [light, dark]. Other pages lack them, or have those of a widget manager's light theme.
+const THEME_COLORS = {
   "layout-color0": ["#fff", "#111"],
   "layout-color1": ["#fff", "#1b1b1b"],
   "layout-color2": ["#ededed", "#333"],
@@ -116,10 +116,10 @@ const THEME_COLOURS = {
   "error-color1": ["#c62828", "#ff8a80"],
 };
 
-/** Whether what lies behind `node` is dark: VS Code lays white below widgets in its dark themes, other pages nothing. */
+/** Whether the background of `node` is dark. VS Code has a white background behind widgets in its dark themes. */
 function onDark(node) {
   const light = (colour) => {
-    // Drawn, since a colour is written in many ways.
+    // Drawn, since CSS colors have many notations.
     const pen = element("canvas", { width: 1, height: 1 }).getContext("2d");
     pen.fillStyle = colour;
     pen.fillRect(0, 0, 1, 1);
@@ -134,8 +134,7 @@ function onDark(node) {
 }
 
 /**
- * Give a widget the look of all panels, and the colours that fit the page around it, where that is not JupyterLab or
- * Notebook, which have them.
+ * Apply the styles of all panels to a widget, and theme colors outside of JupyterLab and Notebook, which define them.
  */
 export function followTheme(el) {
   el.classList.add("voicelab-look");
@@ -143,19 +142,18 @@ export function followTheme(el) {
     if (document.body.dataset.jpThemeLight) return;
     const dark = onDark(el);
     el.classList.toggle("voicelab-dark", dark);
-    for (const [name, pair] of Object.entries(THEME_COLOURS)) el.style.setProperty(`--jp-${name}`, pair[Number(dark)]);
+    for (const [name, pair] of Object.entries(THEME_COLORS)) el.style.setProperty(`--jp-${name}`, pair[Number(dark)]);
   };
   requestAnimationFrame(follow);
-  watchTheme(() => requestAnimationFrame(follow)); // once the page has its other colours
+  watchTheme(() => requestAnimationFrame(follow)); // after the theme is applied
 }
 
-const living = new WeakMap(); // how many widgets live in a cell
+const living = new WeakMap(); // number of live widgets by cell
 
 /**
- * Hide what the notebook keeps of a panel while the panel lives; returns what ends that.
+ * Hide the saved output of a panel while the panel is live; return a function that shows it again.
  *
- * In JupyterLab and Notebook 7 the kept output does so by its own style. Elsewhere a cell is a box of another name, or,
- * where each has a page of its own, the page.
+ * In JupyterLab and Notebook 7 the style of the saved output does so. Elsewhere a cell has another class or is a page.
  */
 export function hideSaved(el) {
   let cell = null;
@@ -174,7 +172,7 @@ export function hideSaved(el) {
     cancelAnimationFrame(frame);
     watcher.disconnect();
     if (cell) living.set(cell, living.get(cell) - 1);
-    // A panel has several parts, of which one may go, as the player of a card does.
+    // A panel may consist of several widgets, of which one is closed, such as the player of a card.
     if (cell && !living.get(cell)) saved().forEach((output) => (output.hidden = false));
   };
 }

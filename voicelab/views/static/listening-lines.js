@@ -1,11 +1,11 @@
-// The lines over which a listening test gets its questions and gives its answers: to a server, to a notebook's kernel.
+// Transports of a listening test: HTTP to a server, messages to a notebook's kernel.
 
-/** A number that no other view has: of two tests on one page, or two pages of one kernel. */
+/** Return a random number that identifies a view among all views of a kernel. */
 export function unique() {
   return crypto.getRandomValues(new Uint32Array(1))[0];
 }
 
-/** What tells this browser from others: listeners of one name in two browsers are two. Ports share it, as cookies do. */
+/** Return the id of this browser, so that equal names in two browsers are two listeners. A cookie, shared by ports. */
 function session() {
   const kept = document.cookie.match(/(?:^|; )voicelab-listener=([\w-]+)/)?.[1];
   const name = kept ?? Array.from(crypto.getRandomValues(new Uint32Array(4)), (part) => part.toString(16)).join("-");
@@ -13,7 +13,7 @@ function session() {
   return name;
 }
 
-/** Fetch again, a little later each time, while the network or the server has no room for us: no answer is lost by that. */
+/** Fetch with retries and exponential backoff after network errors and 502 to 504, so that no answer is lost. */
 async function patiently(path, options) {
   for (let tries = 0; ; tries += 1) {
     const answer = await fetch(path, options).catch((error) => error);
@@ -21,13 +21,13 @@ async function patiently(path, options) {
     if (!(answer instanceof Error) && !full) return answer;
     if (tries >= (full ? 7 : 3)) {
       if (full) return answer;
-      throw new Error("There is no connection. What was answered is kept; try again.");
+      throw new Error("No connection. Your answers are saved; try again.");
     }
     await new Promise((go) => setTimeout(go, 400 * 2 ** tries * (0.5 + Math.random())));
   }
 }
 
-/** The line of a page that voicelab serves. */
+/** Return the transport of a page that voicelab serves. */
 export function overHttp(base = "") {
   const secret = session();
   const id = new URLSearchParams(location.search).get("id") ?? "";
@@ -50,7 +50,7 @@ export function overHttp(base = "") {
   };
 }
 
-/** The line of a notebook's widget: questions are numbered messages, and so are their answers. */
+/** Return the transport of a notebook's widget: numbered requests and responses. */
 export function overMessages(model) {
   const open = new Map();
   const page = unique(); // answers come to every view of the model
@@ -64,7 +64,7 @@ export function overMessages(model) {
   });
   let gone = null;
   model.on("comm_live_update", () => {
-    gone = new Error("The kernel has gone; the votes so far are kept. Run the cell again.");
+    gone = new Error("Kernel disconnected; the responses so far are saved. Run the cell again.");
     for (const { reject } of open.values()) reject(gone);
     open.clear();
   });
@@ -76,7 +76,7 @@ export function overMessages(model) {
       open.set(number, { resolve, reject });
       model.send({ number, call, ...fields });
     });
-  // decodeAudioData takes the buffer away, and a DataView may be a part of a larger one.
+  // decodeAudioData detaches the buffer, and a DataView may be a view of a larger buffer.
   const copy = (view) => view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength);
   return {
     test: () => ask("test"),

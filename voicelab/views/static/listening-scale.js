@@ -1,4 +1,4 @@
-// The continuous quality scale of ITU-R BS.1534: a slider a sound, beside five equal bands with their words.
+// The continuous quality scale of ITU-R BS.1534: a slider per stimulus, with five labeled bands.
 
 import { element } from "./dom.js";
 
@@ -8,14 +8,14 @@ function bandOf(value, [low, high]) {
   return BANDS[Math.min(BANDS.length - 1, Math.floor(((value - low) / (high - low)) * BANDS.length))];
 }
 
-/** One slider: no thumb, and no rating, before it is touched; an arrow key begins in the middle of the scale. */
+/** Return a slider without thumb and rating until it is touched; arrow keys start from the middle of the scale. */
 function slider(name, scale, rate) {
   const [min, max] = scale;
   const value = element("output", {}, {}, "–");
   const fields = { type: "range", min, max, step: 1, value: (min + max) / 2, className: "voicelab-rating" };
   const said = { "aria-label": `Rating of ${name}`, "aria-orientation": "vertical", "aria-valuetext": "not rated yet" };
   const input = element("input", fields, said);
-  // A click or a tap in the middle moves nothing, and is an answer all the same; a tap is no click of a slider.
+  // A click or tap in the middle does not change the value but is a rating; taps fire no click event on sliders.
   input.oninput = input.onclick = input.onpointerup = () => {
     input.dataset.rated = "true";
     input.setAttribute("aria-valuetext", `${input.value}, ${bandOf(Number(input.value), scale)}`);
@@ -25,7 +25,7 @@ function slider(name, scale, rate) {
   return [input, value];
 }
 
-/** The scale for the sounds `names`: `play(name)` makes a sound's button, `rate(name, value)` hears of a rating. */
+/** Return the scale for stimuli `names`; `play(name)` returns a play button, `rate(name, value)` receives ratings. */
 export function ratingScale(names, scale, reference, play, rate) {
   const bands = element("div", { className: "voicelab-bands" }, { "aria-hidden": "true" });
   const [low, high] = scale;

@@ -1,21 +1,21 @@
-// The pages of a study around its questions, and a study without a server: its questions in files, its answers kept by
-// the browser until they are sent.
+// Pages of a study besides its trials, and the transport of a static study: trials in files, responses in the browser's
+// storage until they are submitted.
 
 import { element } from "./dom.js";
 
 const ENDS = {
-  full: "This study has all its listeners. Thank you for coming.",
-  consent: "You did not agree, so nothing more is asked.",
-  qualification: "This study looks for other listeners. Thank you for coming.",
-  headphones: "This study needs headphones, and the check did not go as it does with them. Thank you for coming.",
+  full: "This study has all its listeners. Thank you for your interest.",
+  consent: "You did not give consent, so the study ends here.",
+  qualification: "You do not meet the requirements of this study. Thank you for your interest.",
+  headphones: "This study requires headphones, and the headphone check failed. Thank you for your interest.",
 };
-const WEAR = "Put on your headphones, both sides, and answer six questions. They find out whether you wear them.";
+const WEAR = "Put on your headphones, left and right, and answer six questions that check whether you wear them.";
 
 export function paragraphs(text) {
   return text.split("\n").map((line) => element("p", {}, {}, line));
 }
 
-/** A form of `parts` that `send` is called by; `more` are other buttons. */
+/** Return a form of `parts` that calls `send` on submit; `more` are additional buttons. */
 function form(parts, label, send, ...more) {
   const button = element("button", { type: "submit", className: "voicelab-next" }, {}, label);
   const box = element("form", { className: "voicelab-form" }, {}, ...parts, element("div", {}, {}, button, ...more));
@@ -33,9 +33,9 @@ function consent({ consent: text }, send) {
   return [element("h2", {}, {}, "Consent"), ...paragraphs(text), form([], "I agree", yes, no)];
 }
 
-/** A field of the questionnaire, and what reads its answer. */
+/** Return a field of the questionnaire, and a function that reads its value. */
 function field({ name, text, kind, options, required, low, high }) {
-  const label = element("span", {}, {}, required ? text : `${text} (not required)`);
+  const label = element("span", {}, {}, required ? text : `${text} (optional)`);
   if (kind === "choice") {
     const input = element("select", { required, name });
     input.append(...["", ...options].map((option) => element("option", { value: option }, {}, option)));
@@ -56,10 +56,10 @@ function questionnaire({ questions }, send) {
 function comment({ comment: text }, send) {
   const input = element("textarea", { rows: 5, maxLength: 5000 });
   const label = element("label", {}, {}, element("span", {}, {}, text), input);
-  return [element("h2", {}, {}, "One more question"), form([label], "Finish", () => send({ comment: input.value }))];
+  return [element("h2", {}, {}, "Final question"), form([label], "Finish", () => send({ comment: input.value }))];
 }
 
-/** What stands on the page of a step that plays no sound; `send` takes its answers. */
+/** Pages of steps without audio; `send` submits their answers. */
 export const PAGES = { consent, questionnaire, comment };
 
 export function wear(go) {
@@ -67,28 +67,28 @@ export function wear(go) {
 }
 
 export function pause(done, total, go) {
-  const text = `${done} of ${total} questions are answered. Rest as long as you like.`;
-  return [element("h2", {}, {}, "A pause"), element("p", {}, {}, text), form([], "Go on", go)];
+  const text = `${done} of ${total} questions are answered. Take a break as long as you like.`;
+  return [element("h2", {}, {}, "Break"), element("p", {}, {}, text), form([], "Continue", go)];
 }
 
-/** How it ends; `state.answers` are there where no server has them. */
+/** Return the final page; `state.answers` are present if no server has them. */
 export function ending({ end, reason, code, return_to: address, answers, mail }) {
-  if (end !== "finished") return [element("h2", {}, {}, "The end"), element("p", {}, {}, ENDS[reason ?? end])];
+  if (end !== "finished") return [element("h2", {}, {}, "End of the study"), element("p", {}, {}, ENDS[reason ?? end])];
   const parts = [element("h2", {}, {}, "Thank you")];
   if (!answers) parts.push(element("p", {}, {}, "Your answers are saved."));
   else {
     const file = new Blob([JSON.stringify(answers)], { type: "application/json" });
     const save = { href: URL.createObjectURL(file), download: `answers-${answers.listener}.json` };
-    const text = mail ? `Save your answers, and send the file to ${mail}.` : "Save your answers, and send the file to us.";
+    const text = mail ? `Save your answers and send the file to ${mail}.` : "Save your answers and send the file to us.";
     parts.push(element("p", {}, {}, text), element("a", save, {}, "Save the answers"));
-    if (mail) parts.push(element("a", { href: `mailto:${mail}?subject=Listening%20study` }, {}, "Write the mail"));
+    if (mail) parts.push(element("a", { href: `mailto:${mail}?subject=Listening%20study` }, {}, "Write an email"));
   }
   if (code) parts.push(element("p", {}, {}, "Your code: ", element("strong", { className: "voicelab-code" }, {}, code)));
-  if (address) parts.push(element("a", { href: address }, {}, "Go back to where you came from"));
+  if (address) parts.push(element("a", { href: address }, {}, "Return to the study platform"));
   return parts;
 }
 
-/** The line of a static page: what the server would say, from `study.json`; answers stay in the browser's store. */
+/** Return the transport of a static page: the study from `study.json`, responses in the browser's storage. */
 export function overFiles() {
   let files;
   let mine;
@@ -96,19 +96,19 @@ export function overFiles() {
   const keep = () => localStorage.setItem(key(), JSON.stringify(mine));
   const json = async (path) => {
     const answer = await fetch(path);
-    if (!answer.ok) throw new Error(`${path}: the host answered ${answer.status}`);
+    if (!answer.ok) throw new Error(`${path}: HTTP ${answer.status}`);
     return answer.json();
   };
   const block = () => json(`blocks/${mine.block}.json`);
   const random = () => Array.from(crypto.getRandomValues(new Uint32Array(4)), (part) => part.toString(16)).join("");
 
-  /** Send the answers, where an address takes them; once they were taken, never again. */
+  /** Submit the answers once, if there is an address. */
   async function sent() {
     if (!files.to.includes("//")) return { answers: mine, mail: files.to };
     if (!mine.sent) {
       const body = { method: "POST", body: JSON.stringify(mine), headers: { "content-type": "application/json" } };
       const answer = await fetch(files.to, body);
-      if (!answer.ok) throw new Error(`Your answers are kept here, but could not be sent (${answer.status}). Load this page again.`);
+      if (!answer.ok) throw new Error(`Your answers are saved in this browser but could not be sent (${answer.status}). Reload this page.`);
       mine.sent = true;
       keep();
     }

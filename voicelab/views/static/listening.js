@@ -1,8 +1,8 @@
-// A listening test, as a page of its own or inside a notebook. Which sounds are which is known to the kernel only.
+// A listening test as a web page or inside a notebook. The page does not know which system a stimulus is of.
 //
-// `open(root, line)` needs a line to whoever keeps the votes: test(), join(name), trial(listener), sound(id) and
-// vote(listener, trial, body), each a promise; errors are shown where they belong, and nothing is lost by one. A study has
-// step(listener, name, answers) too: it and join() answer with the steps that are left.
+// `open(root, line)` takes a transport with test(), join(name), trial(listener), sound(id) and vote(listener, trial,
+// body), which return promises; after an error the request can be repeated. A study also has step(listener, name,
+// answers); it and join() return the remaining steps.
 
 import { actsOn, element, followTheme, guard, uniqueId } from "./dom.js";
 import { overMessages } from "./listening-lines.js";
@@ -12,27 +12,27 @@ import { Switcher } from "./switcher.js";
 
 const CMOS = ["Much worse", "Worse", "Slightly worse", "About the same", "Slightly better", "Better", "Much better"];
 const TASKS = {
-  AB: "Each question has two sounds, A and B. Say which of them you prefer.",
-  ABX: "Each question has two sounds, A and B, and a third, X, which is one of the two. Say which.",
-  MOS: "Each question has one sound. Say how good it is, from 1 (bad) to 5 (excellent).",
-  CMOS: "Each question has two sounds, A and B. Say how much better or worse B is than A.",
+  AB: "Each question has two sounds, A and B. Choose the sound that you prefer.",
+  ABX: "Each question has three sounds, A, B and X. X is identical to A or B. Choose which.",
+  MOS: "Each question has one sound. Rate its quality from 1 (bad) to 5 (excellent).",
+  CMOS: "Each question has two sounds, A and B. Rate the quality of B compared to A.",
   MUSHRA:
-    "Each question has a reference and several versions of it. Say how good each version is, from 0 to 100. " +
-    "One of them is the reference itself.",
+    "Each question has a reference and several versions of it. Rate the quality of each version from 0 to 100. " +
+    "One of them is identical to the reference.",
 };
-const ADVICE = "Use headphones in a quiet room. Hear every sound to its end; play it as often as you like.";
-const VOLUME = "Play this sound and set the volume of your device so that you hear it well. Leave it so until you are done.";
+const ADVICE = "Use headphones in a quiet room. Listen to every sound to its end; play it as often as you like.";
+const VOLUME = "Play this sound and set a comfortable volume on your device. Do not change the volume until you have finished.";
 
 class Test {
   constructor(root, line) {
     this.root = element("div", { className: "voicelab-listening", tabIndex: 0 }, { role: "group", "aria-label": "Listening test" });
     this.line = line;
-    this.names = null; // of the sounds that can be heard now
+    this.names = null; // of the current stimuli
     this.group = uniqueId();
     root.append(this.root);
     guard(this.root);
     this.root.addEventListener("keydown", (event) => this.key(event));
-    // Whoever uses a mouse goes on with the test's keys, not with those of the button that was clicked last.
+    // After a mouse click, keys act on the test rather than on the clicked button.
     this.root.addEventListener("click", (event) => {
       if (event.detail && event.target.closest("button")) this.root.focus({ preventScroll: true });
     });
@@ -59,7 +59,7 @@ class Test {
     this.show(element("h2", {}, {}, title), ...paragraphs(instructions || `${TASKS[kind]}\n${ADVICE}`), form);
   }
 
-  /** Go to the step of a study that comes now. */
+  /** Show the next step of a study. */
   async follow({ end, listener, steps, volume, ...state }) {
     Object.assign(this, { listener, practice: [], given: [] });
     if (end) return this.still(end === "finished" ? "done" : "left", ending({ end, ...state }));
@@ -74,7 +74,7 @@ class Test {
     return this.step(() => this.next());
   }
 
-  /** Show a page without sounds. */
+  /** Show a page without audio. */
   still(state, parts) {
     this.switcher?.stop();
     clearInterval(this.timer);
@@ -83,7 +83,7 @@ class Test {
     this.show(...parts);
   }
 
-  /** Do something that may fail, and say so on the page if it does. */
+  /** Run an action and show its error on the page. */
   async attempt(work) {
     try {
       this.say("");
@@ -103,7 +103,7 @@ class Test {
     this.root.replaceChildren(...parts);
   }
 
-  /** Go to what comes next, by `load`; it can be tried again where it fails. */
+  /** Show the page that `load` builds, or a button to retry if it fails. */
   async step(load) {
     this.switcher?.stop();
     clearInterval(this.timer);
@@ -116,7 +116,7 @@ class Test {
       this.root.dataset.state = "failed";
       const again = element("button", { type: "button" }, {}, "Try again");
       again.onclick = () => void this.attempt(() => this.step(load));
-      this.show(element("p", {}, {}, "The sounds could not be loaded. Your answers so far are kept."), again);
+      this.show(element("p", {}, {}, "The sounds could not be loaded. Your answers so far are saved."), again);
       throw error;
     }
     this.root.focus({ preventScroll: true });
@@ -124,7 +124,7 @@ class Test {
 
   async volume(id) {
     await this.load(["sound"], [id]);
-    this.done = element("button", { type: "button", className: "voicelab-next" }, {}, "I hear it well");
+    this.done = element("button", { type: "button", className: "voicelab-next" }, {}, "The volume is comfortable");
     this.done.onclick = () => (this.study ? this.send({}) : this.goOn());
     this.show(element("h2", {}, {}, "Volume"), element("p", {}, {}, VOLUME), this.player("sound", "Sound"), this.foot());
     this.begin("volume");
@@ -148,7 +148,7 @@ class Test {
     this.begin("ready");
   }
 
-  /** Load sounds, which are then those of the page. */
+  /** Load the sounds of a page. */
   async load(names, ids) {
     this.switcher = new Switcher(this.audio, { onend: () => this.refresh() });
     const data = await Promise.all(ids.map((id) => this.line.sound(id)));
@@ -158,13 +158,13 @@ class Test {
     Object.assign(this, { loaded: names, players: new Map(), answers: {}, plays: 0, began: null });
   }
 
-  /** Let the keys and the buttons act on what was built. */
+  /** Enable keys and buttons. */
   begin(state) {
     this.names = this.loaded;
     this.root.dataset.state = state;
     this.say("");
     this.refresh();
-    // What is heard to its end while it repeats has no event of its own.
+    // Reaching the end of a loop fires no event.
     this.timer = setInterval(() => this.switcher.playing && this.refresh(), 100);
   }
 
@@ -179,7 +179,7 @@ class Test {
     this.done = element("button", { type: "button", className: "voicelab-next" }, {}, "Next");
     this.done.onclick = () => void this.vote();
     const asked = element("p", { className: "voicelab-question" }, {}, question);
-    const note = training && !check ? [element("p", {}, {}, "This is practice: your answer is not kept.")] : [];
+    const note = training && !check ? [element("p", {}, {}, "Practice question: your answer is not recorded.")] : [];
     const names = letters.map(({ letter }) => letter);
     const play = (name) => this.player(name);
     const body =
@@ -197,7 +197,7 @@ class Test {
     return element("div", { className: "voicelab-foot" }, {}, loop, this.hint, this.done);
   }
 
-  /** The button that plays a sound, and shows how much of it was heard. */
+  /** Return a play button that shows the share of the sound played so far. */
   player(name, label = name === "reference" ? "Reference" : name) {
     const key = this.loaded.indexOf(name) + 1;
     const icon = element("span", { className: "voicelab-icon" }, { "aria-hidden": "true" });
@@ -209,7 +209,7 @@ class Test {
     return button;
   }
 
-  /** A card for each sound, and in it what can be said of this one alone. */
+  /** Return a card for each sound, with its answer option if there is one. */
   cards(names) {
     const { kind, question } = this.trial;
     const box = element("div", { className: "voicelab-cards" });
@@ -227,7 +227,7 @@ class Test {
     return box;
   }
 
-  /** The steps of a scale, where there is one for the whole question. */
+  /** Return the points of the rating scale, if the question has one. */
   points() {
     const { kind, question } = this.trial;
     const steps = {
@@ -269,19 +269,19 @@ class Test {
     else this.switcher.loop(null);
   }
 
-  /** What is still to be done on this page, in words; "" when nothing is. */
+  /** What the listener still has to do on this page; "" if it is complete. */
   get missing() {
     const left = this.names.filter((name) => this.switcher.heard(name) < 1);
     if (left.length) {
       const names = left.map((name) => ({ reference: "the reference", sound: "the sound" })[name] ?? name).join(", ");
-      return this.began === null ? `Hear ${names} to the end.` : `Still to be heard to the end: ${names}.`;
+      return this.began === null ? `Play ${names} to the end.` : `Not yet played to the end: ${names}.`;
     }
     if (this.root.dataset.state === "volume") return "";
     const { kind, letters } = this.trial;
     const wanted = { AB: ["choice"], ABX: ["choice"], CMOS: ["B"] }[kind] ?? letters.map(({ letter }) => letter);
     const open = wanted.filter((name) => !(name in this.answers));
     if (!open.length) return "";
-    return kind === "MUSHRA" ? `Still to be rated: ${open.join(", ")}.` : "Choose an answer.";
+    return kind === "MUSHRA" ? `Not yet rated: ${open.join(", ")}.` : "Choose an answer.";
   }
 
   refresh() {

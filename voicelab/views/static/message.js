@@ -1,4 +1,4 @@
-// What a panel says: what goes on, what is wrong, a table. It also gives the boxes around it their theme and keys.
+// The message line of a panel: status, error or table. It also applies theme and key handling to the boxes around it.
 
 import { followTheme, guard } from "./dom.js";
 
@@ -25,7 +25,7 @@ export default {
       const shell = el.closest(".voicelab-shell");
       if (!shell) return;
       followTheme(shell);
-      // What ipywidgets folds away by a click only is folded away by the keys too.
+      // Collapsible sections of ipywidgets lack keyboard control.
       for (const head of shell.querySelectorAll(".jupyter-widget-Collapse-header")) {
         Object.assign(head, { tabIndex: 0, role: "button" });
         head.onkeydown = (event) => {

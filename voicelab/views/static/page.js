@@ -1,5 +1,5 @@
-// Headings of a page's table sort it.
-// By numbers where both cells have one; what has no value goes last either way.
+// Sort a page's table by a click on a heading.
+// Numerically if both cells are numbers; empty cells are last in both directions.
 for (const [column, head] of document.querySelectorAll("th").entries()) {
   const button = head.querySelector("button");
   if (button) button.onclick = () => {

@@ -1,14 +1,14 @@
-// The page's audio contexts: one for each sample rate, shared by all players.
+// Audio contexts of the page: one per sample rate, shared by all players.
 //
-// At its own rate no buffer is resampled, so that none has edges. Every widget has its own copy of this
-// file, so the contexts hang on the page itself; browsers limit how many there may be.
+// Matching rates avoid resampling of buffers and clicks at their edges. Contexts are global, since every widget has its
+// copy of this file and browsers limit the number of contexts.
 
 const KEY = Symbol.for("voicelab.contexts");
 
 if (!globalThis[KEY]) {
   globalThis[KEY] = new Map();
-  // Sound may start only after somebody has touched the page; that touch is usually the Speak button,
-  // which lives outside the player, so the document is watched.
+  // Browsers allow audio after a user gesture only. It is usually a click on Speak, outside the player, so listen on
+  // the document.
   for (const event of ["pointerdown", "keydown"]) {
     const wake = () => globalThis[KEY].forEach(({ audio, users }) => users.size && void audio.resume());
     document.addEventListener(event, wake, { capture: true, passive: true });
@@ -24,7 +24,7 @@ function entry(rate) {
   return contexts.get(rate);
 }
 
-/** The context for `rate`, kept awake while anybody holds it. */
+/** Return the context for `rate`, running while it has users. */
 export function hold(rate, user) {
   const { audio, users } = entry(rate);
   if (!users.has(user)) release(user);
@@ -32,7 +32,7 @@ export function hold(rate, user) {
   return audio;
 }
 
-/** Let go; a context that nobody holds stops its thread. */
+/** Release the contexts of a user; a context without users is suspended. */
 export function release(user) {
   for (const { audio, users } of globalThis[KEY].values()) {
     if (users.delete(user) && !users.size) void audio.suspend();

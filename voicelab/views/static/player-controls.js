@@ -1,4 +1,4 @@
-// The controls of a player, each with a label, and what the hand and the keys do.
+// Controls of a player: buttons, pointer and keys.
 
 import { actsOn, element } from "./dom.js";
 
@@ -38,7 +38,7 @@ function select(label, options, value, onchange) {
   return made;
 }
 
-/** The parts of a player in `el`; `state` is what all views share, `look` what is this view's own. */
+/** Build a player in `el`; `state` is shared by all views, `look` belongs to this view. */
 export function build(el, state, look, act) {
   const root = element("div", { className: "voicelab-player" }, { role: "group" });
   const lane = (name, role, label) =>
@@ -47,8 +47,8 @@ export function build(el, state, look, act) {
     root,
     play: button("Play", "play", act.toggle, "space"),
     clock: element("span", { className: "voicelab-clock" }),
-    loop: button("Loop", "loop", act.loop, "L; drag over the waveform chooses a part, Escape ends it"),
-    mark: button("Mark the part that repeats as a region", "mark", act.mark, "M"),
+    loop: button("Loop", "loop", act.loop, "L; drag over the waveform to loop a region, Escape to stop"),
+    mark: button("Mark the loop as a region", "mark", act.mark, "M"),
     wider: button("Zoom out", "wider", () => act.zoom(1 / 2), "−"),
     closer: button("Zoom in", "closer", () => act.zoom(2), "+"),
     whole: button("Show all", "whole", act.whole, "0"),
@@ -65,7 +65,7 @@ export function build(el, state, look, act) {
     save: button("Download as WAV", "save", act.save),
     wave: lane("wave", "slider", "Position in the recording"),
     spectrum: lane("spectrum", "img", "Spectrogram"),
-    minimap: lane("minimap", "img", "The whole recording, and what is shown of it"),
+    minimap: lane("minimap", "img", "Overview of the recording with the visible range"),
     arrivals: lane("arrivals", "img", "Arrival of every chunk"),
     figures: element("div", { className: "voicelab-figures" }),
     readout: element("div", { className: "voicelab-readout" }, { "aria-hidden": "true" }),
@@ -108,7 +108,7 @@ export function build(el, state, look, act) {
   return parts;
 }
 
-/** What is under the pointer, in words. */
+/** Return the readout at the pointer. */
 function reading(state, look, over, canvas, { offsetX, offsetY }) {
   const sample = look.timeline.sample(offsetX, canvas.clientWidth);
   const at = sample / state.samples.rate;
@@ -120,7 +120,7 @@ function reading(state, look, over, canvas, { offsetX, offsetY }) {
   return `${at.toFixed(3)} s${there}${look.pitch ? state.pitch.told(at) : ""}`;
 }
 
-/** A click or a drag on the small picture of all shows what is there. */
+/** Scroll by click or drag on the overview. */
 function navigate({ minimap: canvas, wave }, state, look, act) {
   const go = (event) => {
     look.timeline.center((event.offsetX / canvas.clientWidth) * state.samples.length);
@@ -128,14 +128,14 @@ function navigate({ minimap: canvas, wave }, state, look, act) {
   };
   canvas.onpointerdown = (event) => {
     canvas.setPointerCapture(event.pointerId);
-    wave.focus({ preventScroll: true }); // where the keys are
+    wave.focus({ preventScroll: true }); // which handles keys
     go(event);
   };
   canvas.onmousedown = (event) => event.preventDefault();
   canvas.onpointermove = (event) => event.buttons && go(event);
 }
 
-/** A click goes there, a drag chooses a part to repeat, the wheel with Ctrl or Alt zooms. */
+/** Seek by click, loop a region by drag, zoom by wheel with Ctrl or Alt. */
 function point(canvas, state, look, act) {
   const at = (event) => look.timeline.sample(event.clientX - canvas.getBoundingClientRect().left, canvas.clientWidth);
   let began = null;
@@ -160,7 +160,7 @@ function point(canvas, state, look, act) {
     began = look.drag = null;
     act.changed();
   };
-  // Without a modifier the wheel scrolls the notebook, as everywhere.
+  // Without a modifier the wheel scrolls the notebook.
   canvas.addEventListener(
     "wheel",
     (event) => {

@@ -1,14 +1,14 @@
-// What a player draws: the waveform, the spectrogram and the arrival of every chunk, one below the other.
+// Lanes of a player: waveform, spectrogram with F0, and arrivals of chunks.
 
 import { colour } from "./cividis.js";
 
 const FONT = "10px system-ui, sans-serif";
-const LINE = 11; // pixels from one label to the next, at least
-const LEAST_HEIGHT = 40; // pixels, for times to be written in
+const LINE = 11; // minimum distance of labels in pixels
+const LEAST_HEIGHT = 40; // pixels; minimum for time labels
 const DB = 120; // a byte of a spectrogram is 0 at -120 dB and 255 at full scale
-const QUIET = 60; // dB below full scale: what has nothing louder is dark all over
+const QUIET = 60; // dB below full scale; quieter recordings are drawn dark
 
-/** Make a canvas as sharp as the screen; returns its pen, in CSS pixels, and its size. */
+/** Resize a canvas to device pixels; return its context, in CSS pixels, and its size. */
 export function paper(canvas) {
   const ratio = globalThis.devicePixelRatio || 1;
   const [width, height] = [Math.max(1, canvas.clientWidth), Math.max(1, canvas.clientHeight)];
@@ -20,14 +20,14 @@ export function paper(canvas) {
   return { pen, width, height, ratio };
 }
 
-/** What the theme says the colours are. */
+/** Return the colors of the theme. */
 export function inks(root) {
   const style = getComputedStyle(root);
   const names = ["wave", "heard", "cursor", "axis", "ink", "region", "late"];
   return Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--vl-${name}`).trim()]));
 }
 
-/** The least and greatest sample of every column; the part already heard is another colour. */
+/** Draw minimum and maximum of every column; the part already played has another color. */
 export function drawWaveform(canvas, { samples, timeline, position, ink }) {
   const { pen, width, height, ratio } = paper(canvas);
   const middle = height / 2;
@@ -46,7 +46,7 @@ export function drawWaveform(canvas, { samples, timeline, position, ink }) {
   const thin = 1 / ratio;
   pen.fillStyle = ink.heard;
   let heard = true;
-  // The scale is honest: full scale is the edge.
+  // Not normalized: full scale is the edge.
   for (let n = 0; n < width * ratio; n++) {
     const first = timeline.first + n * step;
     if (first >= samples.length) break;
@@ -59,7 +59,7 @@ export function drawWaveform(canvas, { samples, timeline, position, ink }) {
   }
 }
 
-/** The loop and the place that sounds, over what a lane has drawn. */
+/** Draw the loop and the playback position over a lane. */
 export function drawMarks(canvas, { samples, timeline, position, region, ink }) {
   if (!samples.length) return;
   const pen = canvas.getContext("2d");
@@ -75,7 +75,7 @@ export function drawMarks(canvas, { samples, timeline, position, region, ink }) 
   pen.fillRect(timeline.x(position, width) - 1, 0, 2, height);
 }
 
-/** A spectrogram of the kernel's, coloured here, so that its range in dB can be changed at once. */
+/** A spectrogram from the kernel; coloring here allows immediate changes of its range in dB. */
 export class Spectrum {
   constructor() {
     this.clear();
@@ -84,16 +84,16 @@ export class Spectrum {
   clear() {
     this.levels = null;
     this.picture = null;
-    this.detail = null; // another of what was last zoomed in to, by a finer step and a shorter window
+    this.detail = null; // spectrogram of the zoomed region, with a shorter hop and window
   }
 
-  /** The one that shows all from `first` to `last` seconds, and shows it best. */
+  /** Return the spectrogram with the best resolution from `first` to `last` seconds. */
   best(first, last) {
     const { detail } = this;
     return detail && detail.from <= first + detail.hop && detail.to >= last - detail.hop ? detail : this;
   }
 
-  /** Frequency and level at a moment and a share of the height, in words. */
+  /** Return the readout of frequency and level at a time and a relative height. */
   told(seconds, share) {
     if (!this.levels) return "";
     const column = Math.max(0, Math.min(Math.round((seconds - this.start) / this.hop), this.columns - 1));
@@ -107,11 +107,11 @@ export class Spectrum {
       this.detail = new Spectrum();
       this.detail.hold(about, levels);
       [this.detail.from, this.detail.to] = about.part;
-      this.detail.top = this.top; // one colour is one level, however close one looks
+      this.detail.top = this.top; // so that colors represent the same levels
     } else if (!about.part) {
       this.clear();
       this.hold(about, levels);
-      // Of silence, and of what is nearly that, no part is bright.
+      // The lower bound keeps silence dark.
       this.top = this.levels.reduce((most, value) => Math.max(most, value), (1 - QUIET / DB) * 255);
     }
   }
@@ -138,7 +138,7 @@ export class Spectrum {
     this.range = range;
   }
 
-  /** Draw what is shown of it; `lacking` says why there is nothing yet. */
+  /** Draw the visible range; `lacking` is the message while there is no spectrogram. */
   draw(canvas, view, range, lacking) {
     const { samples, timeline } = view;
     const best = this.best(timeline.first / samples.rate, (timeline.first + timeline.width) / samples.rate);
@@ -151,20 +151,20 @@ export class Spectrum {
       return;
     }
     if (!this.picture || this.range !== range) this.paint(range);
-    // A column is centred on its moment.
+    // Columns are centered on their times.
     const column = (sample) => (sample / samples.rate - this.start) / this.hop + 0.5;
     const first = column(timeline.first);
     const shown = column(timeline.first + timeline.width) - first;
     pen.imageSmoothingEnabled = shown > width;
     pen.drawImage(this.picture, first, 0, shown, this.bands, 0, 0, width, height);
-    // Where two labels would touch, the upper one is left out; none is cut off.
+    // Of overlapping labels the upper is omitted; none is cut off.
     let free = height - 2;
     for (const [text, share] of this.ticks) {
       const y = (1 - share) * height;
       const line = Math.max(Math.min(y + 3, height - 3), 9);
       if (line > free) continue;
       free = line - LINE;
-      // Black round the letters: below them the picture has any colour.
+      // A dark outline keeps labels readable on any color.
       Object.assign(pen, { fillStyle: "#fff", strokeStyle: "#000b", lineWidth: 3, lineJoin: "round" });
       pen.fillRect(0, y, 4, 1);
       pen.strokeText(text, 7, line);
@@ -173,9 +173,9 @@ export class Spectrum {
   }
 }
 
-const [LOWEST, HIGHEST] = [50, 600]; // Hz, bottom and top of the pitch that is drawn
+const [LOWEST, HIGHEST] = [50, 600]; // Hz, limits of the F0 axis
 
-/** Pitch over the spectrogram, on an axis of its own: logarithmic, as it is heard. */
+/** F0 over the spectrogram, on a separate logarithmic axis. */
 export class Pitch {
   constructor() {
     this.clear();
@@ -189,7 +189,7 @@ export class Pitch {
     Object.assign(this, { hop, values: new Float32Array(bytes) });
   }
 
-  /** What it is at a moment, in words. */
+  /** Return the readout at a time. */
   told(seconds) {
     const value = this.values?.[Math.round(seconds / this.hop)];
     return value > 0 ? ` · F0 ${value.toFixed(0)} Hz` : "";
@@ -201,7 +201,7 @@ export class Pitch {
     const [width, height] = [canvas.clientWidth, canvas.clientHeight];
     const y = (hertz) => height * (1 - Math.log(hertz / LOWEST) / Math.log(HIGHEST / LOWEST));
     pen.font = FONT;
-    // Dark round it: below it the picture has any colour.
+    // A dark outline keeps the curve visible on any color.
     for (const [colour, wide] of [["#000c", 5], ["#fff", 2]]) {
       Object.assign(pen, { strokeStyle: colour, lineWidth: wide, lineJoin: "round" });
       pen.beginPath();
@@ -223,7 +223,7 @@ export class Pitch {
   }
 }
 
-/** When every chunk came: [seconds since the call, first sample, samples]. */
+/** Arrivals of chunks: [seconds since the call, first sample, samples]. */
 export class Arrivals {
   constructor() {
     this.clear();
@@ -233,18 +233,18 @@ export class Arrivals {
     this.chunks = [];
   }
 
-  /** Add chunks; those that are known are skipped. */
+  /** Add chunks, skipping duplicates. */
   add(chunks) {
     const known = this.chunks.at(-1)?.[1] ?? -1;
     this.chunks.push(...chunks.filter(([, first]) => first > known));
   }
 
-  /** Seconds that a chunk came before it was needed, had the sound begun with the first; negative is late. */
+  /** Seconds from arrival to the playback deadline, if playback started with the first chunk; negative is late. */
   ahead([seconds, first], rate) {
     return this.chunks[0][0] + first / rate - seconds;
   }
 
-  /** Time to first audio and RTF, in a line; empty where nothing is known. */
+  /** Return time to first audio, RTF, chunks and underruns as text; empty if unknown. */
   figures({ rate, length }, underruns) {
     if (!this.chunks.length || !length) return "";
     const rtf = this.chunks.at(-1)[0] / (length / rate);
@@ -255,18 +255,18 @@ export class Arrivals {
     );
   }
 
-  /** What a chunk says when it is pointed at. */
+  /** Return the tooltip of a chunk. */
   told(sample, rate) {
     const number = this.chunks.findIndex(([, first, count]) => sample >= first && sample < first + count);
     if (number < 0) return "";
     const [seconds, first, count] = this.chunks[number];
     const ahead = this.ahead(this.chunks[number], rate);
-    const when = ahead < 0 ? `${(-ahead).toFixed(3)} s late` : `${ahead.toFixed(3)} s before it was needed`;
+    const when = ahead < 0 ? `${(-ahead).toFixed(3)} s late` : `${ahead.toFixed(3)} s early`;
     const span = `${(first / rate).toFixed(2)} to ${((first + count) / rate).toFixed(2)} s`;
     return `Chunk ${number + 1}, ${span}: arrived ${seconds.toFixed(3)} s after the call, ${when}`;
   }
 
-  /** A block for each chunk, where its sound is, as high as it was early; late ones are another colour. */
+  /** Draw a block per chunk at the time of its audio, as high as it was early; late chunks have another color. */
   draw(canvas, { samples, timeline, ink }) {
     const { pen, width, height } = paper(canvas);
     if (!this.chunks.length) return;

@@ -1,11 +1,11 @@
-// Labelled parts of a recording, in a lane: [label, start, end] in seconds, as the kernel has them too.
+// Lane of labeled regions: [label, start, end] in seconds, synchronized with the kernel.
 
 import { element } from "./dom.js";
 
 const REGION_ROW = 22; // pixels
 
 export class RegionLane {
-  /** `repeat([first, last])` plays a part, `change(regions)` keeps other ones. */
+  /** `repeat([first, last])` loops a region, `change(regions)` stores changed regions. */
   constructor(repeat, change) {
     Object.assign(this, { repeat, change, regions: null, items: [] });
     this.root = element("div", { className: "voicelab-regions" }, { role: "group", "aria-label": "Regions" });
@@ -13,7 +13,7 @@ export class RegionLane {
 
   set(regions) {
     if (this.regions === regions) return;
-    // The kernel repeats what it is told; a label that is being typed stays.
+    // The kernel echoes changes; keep a label being typed.
     if (JSON.stringify(this.regions) === JSON.stringify(regions)) return void (this.regions = regions);
     Object.assign(this, { regions, drawn: null });
     this.items = regions.map((region, place) => this.item(region, place));
@@ -24,7 +24,7 @@ export class RegionLane {
   }
 
   item([label, start, end], place) {
-    const title = `${label}, ${start.toFixed(3)} to ${end.toFixed(3)} s: click repeats it, double click or F2 renames it, Delete removes it`;
+    const title = `${label}, ${start.toFixed(3)} to ${end.toFixed(3)} s: click loops, double click or F2 renames, Delete removes`;
     const item = element("button", { type: "button", title, textContent: label });
     item.onclick = () => this.repeat([start, end]);
     item.ondblclick = () => this.rename(item, place);
@@ -38,12 +38,12 @@ export class RegionLane {
     return item;
   }
 
-  /** Put a region in the place of another; none takes it away. */
+  /** Replace a region; without a replacement remove it. */
   put(place, ...region) {
     this.change(this.regions.toSpliced(place, 1, ...region));
   }
 
-  /** Type another label where the region is; an empty one removes it. */
+  /** Edit a label in place; an empty label removes the region. */
   rename(item, place) {
     const [label, start, end] = this.regions[place];
     const field = element("input", { value: label, className: "voicelab-label" }, { "aria-label": `Label of ${label}` });
@@ -63,7 +63,7 @@ export class RegionLane {
     field.select();
   }
 
-  /** Put the regions where `first` and `span` seconds are shown. */
+  /** Lay out the regions for a view of `span` seconds from `first`. */
   draw(first, span) {
     const width = this.root.clientWidth;
     const drawn = `${first} ${span} ${width}`;
@@ -72,7 +72,7 @@ export class RegionLane {
     this.items.forEach((item, n) => {
       const [left, right] = this.regions[n].slice(1).map((seconds) => ((seconds - first) / span) * width);
       item.hidden = right < 0 || left > width;
-      // What begins before the picture keeps its label in it.
+      // A region that starts before the view keeps its label visible.
       const seen = Math.max(left, 0);
       const style = { left: `${seen}px`, width: `${Math.max(Math.min(right, width) - seen, 12)}px` };
       Object.assign(item.style, style, { top: `${this.rows[n] * REGION_ROW}px` });
@@ -80,7 +80,7 @@ export class RegionLane {
   }
 }
 
-/** The row of every region: regions that overlap lie below each other. */
+/** Return the row of every region; overlapping regions are stacked. */
 function stacked(regions) {
   const ends = [];
   const rows = [];

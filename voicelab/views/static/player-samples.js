@@ -1,6 +1,6 @@
-// The samples of one utterance, growing while they arrive; what a picture of them needs, and its files.
+// Growing buffer of the samples of an utterance, with extremes for drawing, and file export.
 
-const BLOCK = 256; // samples whose least and greatest are kept, so that a long recording is drawn at once
+const BLOCK = 256; // samples per cached minimum and maximum, for fast drawing of long recordings
 
 export class Samples {
   constructor(rate) {
@@ -17,7 +17,7 @@ export class Samples {
     this.high = [];
   }
 
-  /** Add s16le PCM that begins at sample `start`. Returns false where samples before it are missing. */
+  /** Add s16le PCM from sample `start` on. Return false if preceding samples are missing. */
   add(start, buffer) {
     if (start > this.length) return false;
     const pcm = new Int16Array(buffer);
@@ -45,7 +45,7 @@ export class Samples {
     return this.length / this.rate;
   }
 
-  /** The least and the greatest sample from `first` to before `last`, to within a block where these are many. */
+  /** Return minimum and maximum from `first` to before `last`, in long ranges to within a block. */
   extremes(first, last) {
     const many = last - first > 2 * BLOCK;
     const scale = many ? BLOCK : 1;
@@ -58,14 +58,14 @@ export class Samples {
     return [low, high];
   }
 
-  /** The level in dBFS of 25 ms around `sample`; -Infinity for silence. */
+  /** Return the level in dBFS of 25 ms around `sample`; -Infinity for silence. */
   level(sample) {
     const half = Math.round(this.rate / 80);
     const part = this.data.subarray(Math.max(0, Math.round(sample) - half), Math.min(Math.round(sample) + half, this.length));
     return 10 * Math.log10(part.reduce((sum, value) => sum + value * value, 0) / Math.max(part.length, 1));
   }
 
-  /** The samples as a WAV file of 16 bits, with exact sizes. */
+  /** Return the samples as a 16-bit WAV file. */
   wav() {
     const bytes = new DataView(new ArrayBuffer(44 + 2 * this.length));
     const ascii = (at, text) => [...text].forEach((c, i) => bytes.setUint8(at + i, c.charCodeAt(0)));
@@ -87,7 +87,7 @@ export class Samples {
     return new Blob([bytes], { type: "audio/wav" });
   }
 
-  /** The samples alone, s16le. */
+  /** Return the samples as s16le. */
   pcm() {
     return this.wav().slice(44, undefined, "audio/pcm");
   }

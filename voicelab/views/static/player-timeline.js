@@ -1,6 +1,6 @@
-// The part of the recording that is shown: all lanes of a player are drawn from the same one.
+// The visible range of a recording, shared by all lanes of a player.
 
-const CLOSEST = 0.01; // seconds, the closest look
+const CLOSEST = 0.01; // seconds; minimum visible range
 const STEPS = [1, 2, 5];
 
 export class Timeline {
@@ -9,7 +9,7 @@ export class Timeline {
     this.reset();
   }
 
-  /** Show everything, also what is still to come. */
+  /** Show the whole recording, including later samples. */
   reset() {
     this.first = 0;
     this.span = null;
@@ -19,7 +19,7 @@ export class Timeline {
     return Math.max(this.samples.length, 1);
   }
 
-  /** Samples shown. */
+  /** Number of visible samples. */
   get width() {
     return this.span ?? this.whole;
   }
@@ -28,7 +28,7 @@ export class Timeline {
     return this.span !== null;
   }
 
-  /** Show `factor` times less around `sample`, which stays where it is. */
+  /** Zoom by `factor` around `sample`, which keeps its position. */
   zoom(factor, sample) {
     const share = (sample - this.first) / this.width;
     const span = Math.max(this.width / factor, CLOSEST * this.samples.rate);
@@ -41,17 +41,17 @@ export class Timeline {
     if (this.zoomed) this.first = Math.max(0, Math.min(this.first + samples, this.whole - this.span));
   }
 
-  /** Show what is around `sample`. */
+  /** Center the view on `sample`. */
   center(sample) {
     this.pan(sample - this.width / 2 - this.first);
   }
 
-  /** Turn the page to where `sample` is. */
+  /** Scroll so that `sample` is visible. */
   follow(sample) {
     if (this.zoomed && (sample < this.first || sample > this.first + this.span)) this.pan(sample - this.first);
   }
 
-  /** Where `sample` is drawn, of `pixels`. */
+  /** Return the x position of `sample` in a view of `pixels`. */
   x(sample, pixels) {
     return ((sample - this.first) / this.width) * pixels;
   }
@@ -60,14 +60,14 @@ export class Timeline {
     return Math.max(0, Math.min(this.first + (x / pixels) * this.width, this.samples.length));
   }
 
-  /** Round times to label, [sample, text], some `apart` pixels from each other. */
+  /** Return ticks at round times, [sample, text], at least `apart` pixels from each other. */
   ticks(pixels, apart) {
     const { rate } = this.samples;
     return roundTimes(this.first / rate, this.width / rate, pixels, apart).map(([at, text]) => [at * rate, text]);
   }
 }
 
-/** Round times in `span` seconds from `first` on, [seconds, text], some `apart` of `pixels` from each other. */
+/** Return ticks at round times in `span` seconds from `first` on, [seconds, text], at least `apart` pixels apart. */
 export function roundTimes(first, span, pixels, apart) {
   const least = span * (apart / pixels);
   const power = 10 ** Math.floor(Math.log10(least));

@@ -1,23 +1,23 @@
-// Plays Samples from any point, also while they are still arriving: without a gap, looped, faster or slower.
+// Gapless playback of Samples from any position, also while they arrive; loops and playback rates.
 
 import { hold, release } from "./player-contexts.js";
 
-const RESERVE = 0.1; // seconds until more is needed, when speech begins that is still arriving: the wait and what is there
-const SOON = 0.02; // the least wait then: later buffers are put after the first one, which therefore must not be late
-const LEAD = 0.06; // the wait after an underrun is twice this, enough for two cores under load
-const WORST_LEAD = 0.32; // after repeated underruns the lead grows to this, and no further
-const AT_ONCE = 0.01; // the lead where all of it is there
+const RESERVE = 0.1; // seconds of initial delay plus buffered audio before streamed speech starts
+const SOON = 0.02; // minimum initial delay; later buffers are scheduled relative to the first, which must not be late
+const LEAD = 0.06; // the delay after an underrun is twice this, enough for two cores under load
+const WORST_LEAD = 0.32; // maximum delay after repeated underruns
+const AT_ONCE = 0.01; // the delay of complete speech
 
 export class Transport {
   constructor(samples, audio = null) {
     this.samples = samples;
-    this.given = audio; // a BaseAudioContext, given by tests; the page's own otherwise
+    this.given = audio; // a BaseAudioContext passed by tests; by default the page's
     this.audio = null;
     this.sources = new Set();
     this.reset();
   }
 
-  /** Forget the speech that was there. */
+  /** Reset for new speech. */
   reset() {
     this.silence();
     if (this.element) URL.revokeObjectURL(this.element.src);
@@ -26,21 +26,21 @@ export class Transport {
     this.element = this.node = null;
     this.speed = 1;
     this.playing = false;
-    this.stopped = 0; // the sample to go on from while not playing
+    this.stopped = 0; // the sample to resume from while not playing
     this.underruns = 0;
     this.lead = LEAD;
     this.region = null; // [first, last) in samples, repeated
     this.anchor = null;
-    this.sounds = null; // when the first sample is heard, in milliseconds of performance.now()
+    this.sounds = null; // start of playback in milliseconds of performance.now()
   }
 
-  /** Stop, and let go of the page's audio until it is played again. */
+  /** Pause and release the audio context until the next playback. */
   rest() {
     if (this.playing) this.pause();
     release(this);
   }
 
-  /** Stop for good. */
+  /** Stop and release all resources. */
   close() {
     this.reset();
     this.gain?.disconnect();
@@ -49,7 +49,7 @@ export class Transport {
     this.audio = null;
   }
 
-  /** Make the context, and what all sound goes through. */
+  /** Open the audio context and return the output gain node. */
   open() {
     const audio = this.given ?? hold(this.samples.rate, this);
     if (this.audio === audio) return this.gain;
@@ -74,16 +74,16 @@ export class Transport {
     else this.schedule();
   }
 
-  /** Whether an <audio> element plays: Web Audio can change the speed only together with the pitch. */
+  /** Whether an <audio> element plays, since Web Audio changes speed only together with pitch. */
   get stretched() {
     return this.speed !== 1 && this.samples.complete;
   }
 
-  /** Hand every sample that has arrived to the audio thread, exactly after the one before it. */
+  /** Schedule all arrived samples, without a gap after those scheduled before. */
   schedule() {
     if (!this.playing || this.stretched || this.region || this.scheduled >= this.samples.length) return;
     const { rate, data, length } = this.samples;
-    // In whole frames, so that each buffer begins on the very frame after the last one's end.
+    // In integer frames, so that each buffer starts on the frame after the end of the previous.
     const frame = () => this.anchor.frame + this.scheduled - this.anchor.sample;
     if (this.anchor && frame() / rate < this.audio.currentTime) {
       this.underruns += 1;
@@ -97,33 +97,33 @@ export class Transport {
     this.scheduled = length;
   }
 
-  /** Whether nothing has sounded yet, and what has come since needs not be waited for as long as was thought. */
+  /** Whether playback has not started and samples that arrived since allow an earlier start. */
   get sooner() {
     if (!this.anchor || this.underruns) return false;
     const there = (this.samples.length - this.anchor.sample) / this.samples.rate;
     return this.anchor.frame / this.samples.rate - this.audio.currentTime > this.waitFor(there);
   }
 
-  /** Take back what was handed over and has not sounded. */
+  /** Cancel scheduled samples that have not been played. */
   rewind() {
     this.scheduled = this.anchor.sample;
     this.anchor = this.sounds = null;
     this.silence();
   }
 
-  /** Seconds from now until the first sample is to sound: no more than it takes for the rest to come in time. */
+  /** Seconds until playback starts, as short as avoids underruns. */
   get wait() {
     if (this.samples.complete) return AT_ONCE;
     if (this.underruns) return this.lead;
     return this.waitFor((this.samples.length - this.scheduled) / this.samples.rate);
   }
 
-  /** The same where this much speech is there, in seconds. */
+  /** The initial delay if `there` seconds have arrived. */
   waitFor(there) {
     return Math.max(RESERVE - there, SOON, 2 * (this.audio.baseLatency ?? 0));
   }
 
-  /** Repeat the region, from where it is: turned so that it begins there, and so without any seam of ours. */
+  /** Loop the region from the current position, as a rotated buffer, so without a gap. */
   repeat() {
     const [first, last] = this.region;
     const turned = new Float32Array(last - first);
@@ -141,7 +141,7 @@ export class Transport {
     this.sounds ??= performance.now() + 1000 * (this.anchor.frame / this.samples.rate - now);
   }
 
-  /** A source of `samples`, ready to start: what takes time is done before anyone looks at the clock. */
+  /** Return a source of `samples`, prepared before its start time is computed. */
   source(samples) {
     const buffer = this.audio.createBuffer(1, samples.length, this.samples.rate);
     buffer.copyToChannel(samples, 0);
@@ -162,11 +162,11 @@ export class Transport {
     }
     Object.assign(this.element, { preservesPitch: true, webkitPreservesPitch: true, playbackRate: this.speed });
     this.element.currentTime = this.scheduled / this.samples.rate;
-    // Somebody may pause, or seek, before it has begun; then there is nothing to say.
+    // play() rejects if it is paused or sought before it starts.
     this.element.play().catch(() => {});
   }
 
-  /** Go back to the beginning of the region, where the element has passed its end. */
+  /** Seek to the start of the loop if the element has passed its end. */
   turn() {
     if (!this.playing || !this.stretched || !this.region) return;
     const [first, last] = this.region;
@@ -188,7 +188,7 @@ export class Transport {
     if (this.playing) this.play(this.stopped);
   }
 
-  /** Repeat the samples from `first` to before `last`; null plays on to the end. */
+  /** Loop the samples from `first` to before `last`; null ends the loop. */
   loop(region) {
     const at = this.position;
     this.region = region?.map((sample) => Math.round(Math.max(0, Math.min(sample, this.samples.length)))) ?? null;
@@ -202,7 +202,7 @@ export class Transport {
     return sample < first || sample >= last ? first : sample;
   }
 
-  /** Play `speed` times as fast, at the same pitch; takes effect when all speech is there. */
+  /** Set the playback rate, at constant pitch; takes effect when the speech is complete. */
   hasten(speed) {
     const at = this.position;
     this.speed = speed;
@@ -220,7 +220,7 @@ export class Transport {
     this.sources.clear();
   }
 
-  /** The sample that is sounding now. */
+  /** The sample at the output. */
   get position() {
     if (!this.playing) return this.stopped;
     if (this.stretched) return Math.min(this.element.currentTime * this.samples.rate, this.samples.length);
@@ -231,7 +231,7 @@ export class Transport {
     return first + ((this.anchor.sample - first + passed) % (last - first));
   }
 
-  /** The largest sample in the block that is at the output now: proof that sound leaves. */
+  /** Return the peak of the current output block, which shows that audio is played. */
   level() {
     if (!this.meter) return 0;
     const block = new Float32Array(this.meter.fftSize);
@@ -239,7 +239,7 @@ export class Transport {
     return block.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
   }
 
-  /** Stop at the end of a complete utterance; returns whether it did. */
+  /** Stop at the end of a complete utterance; return whether it has stopped. */
   finish() {
     this.turn();
     if (!this.playing || !this.samples.complete || this.region) return false;

@@ -1,10 +1,10 @@
-// The player of voicelab: speech that is heard, and seen, while it arrives.
+// The player of voicelab: streamed playback with waveform and spectrogram.
 //
 // The kernel sends PCM as custom messages, {kind: "audio", start, arrivals} with one buffer of s16le
 // samples, and {kind: "begin"} and {kind: "end", samples} around them; `take` numbers the utterances.
-// Messages may come before this file has loaded, or twice when several views ask, so `start` (in samples)
-// decides what is new: what is already there is skipped, what is missing is asked for again. An <audio>
-// element cannot do this: it plays a stream of unknown length only once it has ended.
+// Messages may arrive before this file has loaded, or twice if several views ask, so `start` (in samples)
+// detects duplicates, which are skipped, and gaps, which are requested again. An <audio> element plays a
+// stream of unknown length only after its end.
 
 import { followTheme, guard, hideSaved, watchTheme } from "./dom.js";
 import { Samples } from "./player-samples.js";
@@ -15,7 +15,7 @@ import { build, shape } from "./player-controls.js";
 import { RegionLane } from "./player-regions.js";
 import { WordLane } from "./words.js";
 
-/** What all views of one model share: its samples, how they sound, and what to tell whom. */
+/** State shared by all views of a model: samples, transport and listeners. */
 class Shared {
   constructor(model) {
     this.model = model;
@@ -29,22 +29,22 @@ class Shared {
     this.notice = "";
     this.gone = false;
     this.listeners = new Set();
-    // Made now, so that the touch that asks for speech finds it: Safari wakes one only during a touch.
+    // Opened early, since Safari resumes an audio context only during a user gesture.
     this.transport.open();
     model.on("msg:custom", (message, buffers) => this.receive(message, buffers));
-    // A kernel that was started anew, or died, sends no more: what has come can be heard, and nothing sounds by itself.
+    // After a kernel restart or crash received audio stays playable, and playback stops.
     model.on("comm_live_update", () => this.disconnect());
     this.ask();
   }
 
-  /** Ask for all there is; once, until something has come. */
+  /** Request all content, once until samples arrive. */
   ask() {
     if (!this.asked) this.model.send({ kind: "ready" });
     this.asked = true;
   }
 
   receive(message, buffers) {
-    if (message.take < this.take) return; // late news of a take that has been replaced
+    if (message.take < this.take) return; // of a replaced take
     if (message.take > this.take) this.begin(message);
     const bytes = buffers?.map((view) => view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength));
     if (message.kind === "audio") this.add(message, bytes[0]);
@@ -77,7 +77,7 @@ class Shared {
     if (message.autoplay) this.transport.play(0);
   }
 
-  /** Ask the kernel for a spectrogram, once for each take and scale. */
+  /** Request a spectrogram from the kernel, once per take and scale. */
   want(scale) {
     const wanted = `${this.take} ${scale}`;
     if (!scale || this.gone || !this.samples.complete || !this.samples.length || this.wanted === wanted) return;
@@ -85,19 +85,19 @@ class Shared {
     this.model.send({ kind: "spectrogram", scale, take: this.take });
   }
 
-  /** Ask the kernel for a finer spectrogram of a part, in seconds. */
+  /** Request a spectrogram of a region, in seconds, with a shorter hop. */
   wantPart(scale, part) {
     if (!this.gone && this.samples.complete) this.model.send({ kind: "spectrogram", scale, part, take: this.take });
   }
 
-  /** Keep other regions, here and in the kernel. */
+  /** Store changed regions, here and in the kernel. */
   keep(regions) {
     this.model.set("marks", regions);
     this.model.save_changes();
     this.tell();
   }
 
-  /** Ask the kernel for the pitch, once for each take. */
+  /** Request F0 from the kernel, once per take. */
   wantPitch() {
     if (this.pitched || this.gone || !this.samples.complete || !this.samples.length) return;
     this.pitched = true;
@@ -107,7 +107,7 @@ class Shared {
   disconnect() {
     this.transport.rest();
     this.gone = true;
-    if (!this.samples.complete && this.samples.length) this.notice = "The kernel has gone; this is what had come.";
+    if (!this.samples.complete && this.samples.length) this.notice = "Kernel disconnected; the audio is incomplete.";
     this.samples.complete = true;
     this.tell();
   }
@@ -128,7 +128,7 @@ function download(blob, name) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-/** What a person can do with one view of a player. */
+/** Return the user actions of a view. */
 function actions(state, look) {
   const { transport, samples } = state;
   const changed = () => state.tell();
@@ -148,7 +148,7 @@ function actions(state, look) {
       transport.loop(seconds.map((edge) => edge * samples.rate));
       if (!transport.playing) transport.play(transport.region?.[0]);
     }),
-    /** Go to the word before, or after, the one that is heard. */
+    /** Seek to the previous or next word. */
     word: does((step) => {
       const words = state.model.get("words");
       const now = transport.position / samples.rate;
@@ -156,7 +156,7 @@ function actions(state, look) {
       const there = words[Math.max(0, Math.min(here + step, words.length - 1))];
       if (there) transport.seek(there[1] * samples.rate);
     }),
-    /** Keep the part that repeats, under the first number that is free. */
+    /** Mark the loop as a region, labeled with the first free number. */
     mark: does(() => {
       if (!transport.region) return;
       const regions = state.model.get("marks");
@@ -177,7 +177,7 @@ function actions(state, look) {
       const name = `${state.model.get("name")}.${look.format}`;
       if (look.format === "wav") download(samples.wav(), name);
       else if (look.format === "pcm") download(samples.pcm(), name);
-      else if (state.gone) state.notice = "The kernel makes these files, and it has gone; WAV and PCM are made here.";
+      else if (state.gone) state.notice = "The kernel encodes this format and is disconnected; WAV and PCM are available.";
       else state.model.send({ kind: "encode", format: look.format, take: state.take });
       changed();
     },
@@ -224,7 +224,7 @@ function controls(parts, state, look, position) {
   if (parts.notice.textContent !== state.notice) parts.notice.textContent = state.notice;
 }
 
-/** All of the recording, and a frame around what is shown. */
+/** Draw the whole recording with a frame around the visible range. */
 function drawOverview(canvas, view) {
   const { samples, timeline } = view;
   const whole = new Timeline(samples);
@@ -233,7 +233,7 @@ function drawOverview(canvas, view) {
   drawMarks(canvas, { ...view, timeline: whole, region });
 }
 
-/** A finer spectrogram of what is zoomed in to, once it rests. */
+/** Request a spectrogram of the zoomed range after `REST` without changes. */
 function refine(state, look) {
   const { timeline, scale } = look;
   const part = [timeline.first, timeline.first + timeline.width].map((sample) => sample / state.samples.rate);
@@ -258,8 +258,8 @@ function refresh(parts, state, look) {
   if (look.scale && !state.model.get("compact")) {
     state.want(look.scale);
     refine(state, look);
-    const why = state.gone ? "The kernel makes spectrograms, and it has gone." : "The spectrogram is being made…";
-    spectrum.draw(parts.spectrum, view, look.range, samples.complete ? why : "The spectrogram comes when all is there.");
+    const why = state.gone ? "The kernel computes spectrograms and is disconnected." : "Computing the spectrogram…";
+    spectrum.draw(parts.spectrum, view, look.range, samples.complete ? why : "The spectrogram appears after the last chunk.");
     if (look.pitch) {
       state.wantPitch();
       state.pitch.draw(parts.spectrum, view);
@@ -279,7 +279,7 @@ function refresh(parts, state, look) {
     underruns: transport.underruns,
     time: (transport.audio?.currentTime ?? 0).toFixed(3),
     chunks: state.arrivals.chunks.length,
-    // Milliseconds from the first bytes to the first sound.
+    // Milliseconds from the first bytes to the start of playback.
     delay: (transport.sounds === null || !state.came ? NaN : transport.sounds - state.came).toFixed(1),
     region: transport.region?.join(" ") ?? "",
     first: Math.round(look.timeline.first),
@@ -305,10 +305,10 @@ function render(state, el) {
   let take = state.take;
   const paint = () => {
     frame = 0;
-    // Nothing was said yet: there is nothing to be pressed.
+    // Hidden before the first take.
     parts.root.hidden = state.take < 0;
     if (parts.root.hidden) return;
-    // Without a size for a moment, as while the theme changes: drawn now, it would stay a pixel wide.
+    // The size may be zero for a moment, for example during theme changes; the drawing would stay one pixel wide.
     if (!parts.wave.clientWidth && unseen++ < PATIENCE) return void ask();
     unseen = 0;
     if (take !== state.take) look.timeline.reset();
@@ -320,7 +320,7 @@ function render(state, el) {
   const ask = () => (frame ||= requestAnimationFrame(paint));
   const sizes = new ResizeObserver(ask);
   for (const canvas of [parts.wave, parts.spectrum, parts.minimap, parts.arrivals]) sizes.observe(canvas);
-  // The pictures have the theme's colours, which the page may change.
+  // Redraw in the colors of a new theme.
   const theme = watchTheme(ask);
   const done = hideSaved(el);
   followTheme(el);
@@ -339,8 +339,8 @@ function render(state, el) {
   };
 }
 
-// Called once for each model. What its views share is held here: every call below gets another object for the same
-// model, so that nothing could be found by it, and two would play the same sound.
+// Called once per model. The closure holds the state shared by views, since every call below gets another object for
+// the same model.
 export default () => {
   let state = null;
   return {

@@ -1,22 +1,21 @@
-// Where recordings come from: files that are dropped or chosen, and the microphone.
+// Upload of recordings: dropped or selected files, and the microphone.
 //
-// A file goes to the kernel as {kind: "piece", file, name, size, at} with one buffer each, since a message of a
-// notebook server may have ten megabytes at most; the kernel answers each with {kind: "got", file, at}, and the next
-// one goes. A recording of the microphone becomes a WAV file and takes the same way. The page encodes nothing by
-// itself: what MediaRecorder gives is compressed, and every browser compresses otherwise.
+// A file is sent in chunks, {kind: "piece", file, name, size, at} with a buffer each, since messages of a notebook
+// server are limited to 10 MB; the kernel acknowledges each with {kind: "got", file, at}. A recording is sent as a WAV
+// file, since MediaRecorder compresses, in a codec that depends on the browser.
 
 import { element, followTheme, guard } from "./dom.js";
 import { Samples } from "./player-samples.js";
 
 const PIECE = 1 << 20;
 const LONGEST = 60; // seconds of one recording
-const SILENT = 1 / 32768; // what a microphone that hears nothing at all gives at most
+const SILENT = 1 / 32768; // maximum of a muted microphone
 const REFUSED = {
-  NotAllowedError: "The browser did not allow the microphone.",
-  NotFoundError: "There is no microphone.",
-  NotReadableError: "The microphone is closed, or another program has it.",
+  NotAllowedError: "The browser denied access to the microphone.",
+  NotFoundError: "No microphone was found.",
+  NotReadableError: "The microphone is unavailable or in use by another program.",
 };
-const BEST = "10 to 30 s are best";
+const BEST = "10 to 30 s recommended";
 const WORKLET = `registerProcessor("voicelab-tap", class extends AudioWorkletProcessor {
   process([input]) {
     if (input[0]) this.port.postMessage(input[0].slice());
@@ -24,20 +23,20 @@ const WORKLET = `registerProcessor("voicelab-tap", class extends AudioWorkletPro
   }
 });`;
 
-/** A microphone that is open: `samples` grows, `level` is the latest peak. */
+/** An open microphone: `samples` grows, `level` is the peak of the latest block. */
 export class Microphone {
   static get missing() {
-    if (!globalThis.isSecureContext) return "The browser gives a microphone to secure pages and to localhost only.";
-    return navigator.mediaDevices?.getUserMedia ? "" : "This browser has no microphone for pages.";
+    if (!globalThis.isSecureContext) return "Browsers allow the microphone on HTTPS pages and localhost only.";
+    return navigator.mediaDevices?.getUserMedia ? "" : "This browser does not support microphone recording.";
   }
 
-  /** Ask for the microphone, as it is: what makes calls clearer makes a voice another one. */
+  /** Open the microphone without call processing, which would alter the voice. */
   static async open(changed, ended) {
     const processed = { echoCancellation: false, noiseSuppression: false, autoGainControl: false };
     const stream = await navigator.mediaDevices.getUserMedia({ audio: { channelCount: 1, ...processed } });
     const made = new Microphone();
     Object.assign(made, { stream, level: 0, peak: 0 });
-    // Pulled out, or taken away by the browser or the system.
+    // Unplugged, or revoked by the browser or the system.
     for (const track of stream.getTracks()) track.onended = () => ended();
     try {
       made.audio = new AudioContext();
@@ -68,14 +67,14 @@ export class Microphone {
   }
 }
 
-/** Files on their way to the kernel, one piece at a time. */
+/** Uploads to the kernel, one chunk at a time. */
 class Sending {
   constructor(model) {
     this.model = model;
     this.files = new Map();
     this.next = 0;
     this.gone = false;
-    this.views = new Set(); // what to do where the kernel goes
+    this.views = new Set(); // callbacks for a lost kernel
     model.on("msg:custom", (message) => message.kind === "got" && this.got(message));
     model.on("comm_live_update", () => {
       this.gone = true;
@@ -84,7 +83,7 @@ class Sending {
   }
 
   add(name, blob) {
-    // Other pages of the same kernel count their files too.
+    // Unique among all pages of the kernel.
     const file = `${crypto.getRandomValues(new Uint32Array(1))[0]}-${this.next++}`;
     this.files.set(file, { name, blob });
     void this.piece(file, 0);
@@ -136,7 +135,7 @@ function render(sending, el) {
     record.setAttribute("aria-pressed", String(microphone !== null));
     record.disabled = opening || sending.gone || Microphone.missing !== "";
     files.disabled = sending.gone;
-    record.title = Microphone.missing || `Record the microphone, as it is; ${BEST}`;
+    record.title = Microphone.missing || `Record from the microphone, unprocessed; ${BEST}`;
     level.hidden = clock.hidden = microphone === null;
     if (microphone) {
       level.value = microphone.level;
@@ -157,13 +156,13 @@ function render(sending, el) {
     microphone.close();
     microphone = null;
     if (samples.length && peak > SILENT) sending.add(`Recording ${++number}.wav`, samples.wav());
-    else notice.textContent = "Nothing was heard: the microphone is muted, or closed. The recording is not kept.";
+    else notice.textContent = "The recording is silent and was discarded. Check whether the microphone is muted.";
     changed();
   };
   const ended = () => {
     if (!microphone) return;
     stop();
-    notice.textContent ||= "The microphone was closed. What it heard until then is kept.";
+    notice.textContent ||= "The microphone was disconnected. The recording up to that point is kept.";
   };
   const start = async () => {
     notice.textContent = "";
@@ -198,11 +197,10 @@ function render(sending, el) {
     over(false);
     if (!sending.gone) add(event.dataTransfer.files);
   };
-  // Nobody would take what it hears.
   const lost = () => {
     close();
     shown();
-    notice.textContent = "The kernel has gone; run the cell again.";
+    notice.textContent = "Kernel disconnected; run the cell again.";
   };
   sending.views.add(lost);
   shown();
@@ -214,7 +212,7 @@ function render(sending, el) {
   };
 }
 
-// Called once for each model; every call below gets another object for the same model.
+// Called once per model; every call below gets another object for the same model.
 export default () => {
   let sending = null;
   return {

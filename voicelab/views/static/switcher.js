@@ -1,26 +1,26 @@
-// Several sounds that play as one: one is heard at a time, and another takes over within a cross-fade.
+// Synchronized sounds, one audible at a time, switched with a cross-fade.
 //
-// Used by the comparison and by listening tests. A sound is an AudioBuffer by its name. `warp(from, to, seconds)`
-// says where in `to` the same moment of `from` is (the same word, where clips were aligned); without it the same time.
+// Used by comparisons and listening tests. A sound is a named AudioBuffer. `warp(from, to, seconds)` maps a time of the
+// sound `from` to the sound `to` (the same word in aligned clips); by default the same time.
 
-export const FADE = 0.008; // seconds; long enough for no click, too short to be heard as a fade
-const SHORTEST = 0.02; // seconds of a part to be repeated
-const LEAD = 0.005; // seconds between the call and the sound: the next blocks are already rendered
-const UNHEARD = 0.05; // seconds of a sound that may be missing between two parts of it that were heard
+export const FADE = 0.008; // seconds; long enough to avoid clicks, too short to be audible as a fade
+const SHORTEST = 0.02; // seconds; minimum length of a loop
+const LEAD = 0.005; // seconds between the call and playback, since the next blocks are already rendered
+const UNHEARD = 0.05; // seconds; shorter gaps between played intervals are ignored
 
 export class Switcher {
   constructor(audio, { warp = (_from, _to, seconds) => seconds, onend = () => {} } = {}) {
     this.audio = audio;
     this.sounds = new Map();
-    this.levels = new Map(); // a factor for each sound that is not to be heard as it is
+    this.levels = new Map(); // gain factors by sound, 1 by default
     this.warp = warp;
     this.onend = onend;
     this.current = null;
     this.playing = false;
-    this.stopped = 0; // seconds in the current sound to go on from
+    this.stopped = 0; // seconds in the current sound to resume from
     this.region = null; // [first, last] in seconds of the current sound, while looping
-    this.looped = null; // what it is of: a sound and its edges there; no edges, all of whichever sound is heard
-    this.parts = new Map(); // what was heard of each sound: [first, last] in seconds, in order
+    this.looped = null; // the sound and edges of the region; without edges all of the current sound
+    this.parts = new Map(); // played intervals by sound: [first, last] in seconds, in order
     this.output = audio.createGain();
     this.meter = audio.createAnalyser();
     this.output.connect(this.meter).connect(audio.destination);
@@ -39,7 +39,7 @@ export class Switcher {
     return this.levels.get(this.current) ?? 1;
   }
 
-  /** Hear sounds at other levels, at once: a map from names to factors. */
+  /** Set gain factors by name, effective immediately. */
   setLevels(levels) {
     this.levels = levels;
     const at = this.audio.currentTime;
@@ -47,7 +47,7 @@ export class Switcher {
     this.source?.level.gain.linearRampToValueAtTime(this.factor, at + FADE);
   }
 
-  /** Seconds in the current sound that are at the output now. */
+  /** Playback position in the current sound, in seconds. */
   get position() {
     if (!this.playing) return this.stopped;
     const passed = this.from + Math.max(0, this.audio.currentTime - this.began);
@@ -58,7 +58,7 @@ export class Switcher {
 
   play(from = this.stopped) {
     this.stop();
-    // A page may sound only after it was touched; a context that renders is not to be hurried.
+    // Contexts are suspended until a user gesture; an OfflineAudioContext must not be resumed.
     if (this.audio instanceof AudioContext && this.audio.state === "suspended") void this.audio.resume();
     if (from >= this.duration - 1e-3) from = 0;
     this.start(this.audio.currentTime + LEAD, this.inside(from));
@@ -76,7 +76,7 @@ export class Switcher {
     if (playing) this.play();
   }
 
-  /** Let another sound be heard from the same moment on: without a gap while playing. */
+  /** Switch to another sound at the same time, without a gap during playback. */
   select(name) {
     if (name === this.current || !this.sounds.has(name)) return;
     const at = this.audio.currentTime + LEAD;
@@ -93,12 +93,12 @@ export class Switcher {
     this.crossFade(old, mix, at);
   }
 
-  /** Repeat a part, [first, last] in seconds of the current sound; null plays on to the end. */
+  /** Loop a region, [first, last] in seconds of the current sound; null ends the loop. */
   loop(region) {
     this.repeat(region && region[1] - region[0] > SHORTEST ? { name: this.current, edges: region } : null);
   }
 
-  /** Repeat all of whichever sound is heard. */
+  /** Loop all of the current sound. */
   loopAll() {
     this.repeat({});
   }
@@ -111,7 +111,7 @@ export class Switcher {
     if (this.playing) this.play();
   }
 
-  /** The part of the current sound that is to be repeated, null where there is none of it. */
+  /** Return the loop in the current sound, null if there is none. */
   regionHere() {
     if (!this.looped) return null;
     const { name, edges = [0, this.duration] } = this.looped;
@@ -120,14 +120,14 @@ export class Switcher {
     return last - first > SHORTEST ? [first, last] : null;
   }
 
-  /** A moment of the region: its beginning for one outside. */
+  /** Return `seconds`, or the start of the loop if it is outside. */
   inside(seconds) {
     if (!this.region) return seconds;
     const [first, last] = this.region;
     return seconds < first || seconds >= last ? first : seconds;
   }
 
-  /** What has sounded since the current sound began: parts of it, [first, last] in seconds. */
+  /** Intervals played since the current sound started: [first, last] in seconds. */
   get sounding() {
     if (!this.playing) return [];
     const end = this.from + Math.max(0, this.audio.currentTime - this.began);
@@ -136,12 +136,12 @@ export class Switcher {
     return this.region ? [[this.from, last], [first, Math.min(first + end - last, last)]] : [[this.from, last]];
   }
 
-  /** Keep what has sounded, before another sound, or another part of it, is heard. */
+  /** Record played intervals before a switch or a seek. */
   note() {
     if (this.playing) this.parts.set(this.current, this.partsOf(this.current));
   }
 
-  /** What was heard of a sound so far, in order, without overlaps; a gap too short to be missed is none. */
+  /** Return the played intervals of a sound, sorted and merged across gaps up to `UNHEARD`. */
   partsOf(name) {
     const parts = [...(this.parts.get(name) ?? []), ...(name === this.current ? this.sounding : [])];
     const joined = [];
@@ -153,7 +153,7 @@ export class Switcher {
     return joined;
   }
 
-  /** How much of a sound was heard, 0 to 1, in one go or in parts: 1 only from its beginning to its end. */
+  /** Return the played share of a sound, 0 to 1; it is 1 only if all of it was played. */
   heard(name) {
     const { duration } = this.sounds.get(name);
     const parts = this.partsOf(name);
@@ -162,14 +162,14 @@ export class Switcher {
     return Math.min(0.99, parts.reduce((sum, part) => sum + part[1] - part[0], 0) / duration);
   }
 
-  /** The largest sample in the block that is at the output now: proof that sound leaves. */
+  /** Return the peak of the current output block, which shows that audio is played. */
   level() {
     const block = new Float32Array(this.meter.fftSize);
     this.meter.getFloatTimeDomainData(block);
     return block.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
   }
 
-  /** Let the current sound begin; with a `mix`, as loud as that is. */
+  /** Start the current sound, with `mix` as its gain signal if given. */
   start(at, offset, mix = null) {
     const node = this.audio.createBufferSource();
     const level = this.audio.createGain();
@@ -199,9 +199,9 @@ export class Switcher {
   }
 
   /**
-   * Raise `mix` from 0 to 1, in FADE from `at` on, and end the `old` source, which loses what the new one gains.
+   * Ramp `mix` from 0 to 1 within FADE from `at` on, and stop the `old` source, faded by the complement.
    *
-   * One signal is behind both: of two fades that are set one after the other, a busy page delays the second.
+   * A single signal drives both fades, since a busy page could delay the second of two.
    */
   crossFade(old, mix, at) {
     const less = this.audio.createGain();
@@ -218,7 +218,7 @@ export class Switcher {
       this.source.node.onended = null;
       this.source.node.stop();
       this.source.node.disconnect();
-      // It may still be fading an older one out.
+      // The mix may still fade out the previous source.
       this.source.mix?.stop(this.audio.currentTime + LEAD + FADE);
     }
     this.source = null;

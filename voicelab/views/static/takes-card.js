@@ -4,7 +4,7 @@ import { copier, element } from "./dom.js";
 import { shape } from "./player-controls.js";
 
 export const HEIGHT = 138; // pixels of a card
-const WORDS = { waiting: "waiting", running: "being made", done: "", failed: "failed" };
+const WORDS = { waiting: "waiting", running: "synthesizing", done: "", failed: "failed" };
 
 /** One card, used for one take after another. */
 export class Card {
@@ -24,7 +24,7 @@ export class Card {
     this.wave.ondblclick = () => takes.open(this.id);
     this.open = element("button", { type: "button", title: "Open in the player below (O)", onclick: () => takes.open(this.id) });
     this.open.append("⤢");
-    this.copy = copier("Copy the Python that makes this take", () => this.card?.code ?? "");
+    this.copy = copier("Copy the Python code of this take", () => this.card?.code ?? "");
     const head = named("div", "head", this.title, this.pin, this.select);
     const body = named("div", "body", this.play, this.wave, this.state, named("div", "tools", this.open, this.copy));
     this.root = element("div", { className: "voicelab-take" }, { role: "listitem", tabindex: "-1" }, head, body, this.figures);

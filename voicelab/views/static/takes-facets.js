@@ -175,7 +175,7 @@ export class Facets {
     bar.style.background = `linear-gradient(to right, ${Array.from({ length: 9 }, (_, n) => rgb(colour((255 * n) / 8))).join()})`;
     const ends = low === high ? ["the same in every cell: "] : ["mean ± sd ", figure(low), bar];
     const scale = low === null ? ["not measured yet"] : [...ends, `${figure(high)} ${unit}`.trim()];
-    this.legend.replaceChildren(element("b", {}, {}, metric), " ", ...scale, ` · pictures span ${longest.toFixed(2)} s`);
+    this.legend.replaceChildren(element("b", {}, {}, metric), " ", ...scale, ` · waveforms span ${longest.toFixed(2)} s`);
   }
 
   /** The mean of a cell, its standard deviation and its takes, NaN where there are none, and its twin. */
@@ -343,8 +343,8 @@ class Cell {
     const failed = this.cards.filter((card) => card?.state === "failed").length;
     const measured = known ? `${figure(mean)}${number > 1 ? ` ± ${figure(sd)}` : ""} ${cells.unit}`.trim() : "";
     const pending = failed ? "" : this.cards.some((card) => card?.hear) ? "measuring…" : "waiting";
-    const text = twin >= 0 ? "equal to the sample" : measured || pending;
-    const why = twin >= 0 ? `every sample equals that of ${this.facets.name(twin)}: ${measured}` : "";
+    const text = twin >= 0 ? "identical" : measured || pending;
+    const why = twin >= 0 ? `identical samples to ${this.facets.name(twin)}: ${measured}` : "";
     this.figure.textContent = [text, failed && `${failed} failed`].filter(Boolean).join(", ");
     this.figure.title = this.cards.map((card) => card?.error).filter(Boolean)[0] ?? (why || this.figure.textContent);
   }

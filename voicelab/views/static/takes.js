@@ -176,7 +176,7 @@ class View {
     this.list = element("div", { className: "voicelab-takes-list" }, { role: "list" });
     this.root = element("div", { className: "voicelab-takes" }, { role: "group" }, this.list);
     this.empty = element("div", { className: "voicelab-takes-empty", textContent: "No takes to show." });
-    const lost = "The kernel has gone; what was heard here can be heard again.";
+    const lost = "Kernel disconnected; takes that were played can be replayed.";
     this.lost = element("div", { className: "voicelab-takes-lost", textContent: lost }, { role: "alert" });
     this.facets = new Facets(this);
     this.root.append(this.facets.root, this.empty);

@@ -1,39 +1,39 @@
-// A lane of words below a waveform: a click plays from a word, a double click repeats it.
+// Lane of words below a waveform: a click plays from a word, a double click loops it.
 
 import { element } from "./dom.js";
 
 const WORD_FONT = "11px system-ui, sans-serif";
-const WORD_ROOM = 8; // pixels that a word's edge and margin take
+const WORD_ROOM = 8; // pixels of border and margin of a word
 const ruler = document.createElement("canvas").getContext("2d");
 
 export class WordLane {
-  /** `hear(seconds)` plays from a moment on, `repeat([first, last])` a part. */
+  /** `hear(seconds)` plays from a time on, `repeat([first, last])` loops an interval. */
   constructor(hear, repeat) {
     Object.assign(this, { hear, repeat, words: null, items: [] });
     this.root = element("div", { className: "voicelab-words" }, { role: "group", "aria-label": "Words" });
     this.root.onkeydown = (event) => this.key(event);
   }
 
-  /** The arrows go from word to word; one of them is reached by Tab. */
+  /** Move the focus between words by arrow keys; a single word is reached by Tab. */
   key(event) {
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     const at = this.items.findIndex(({ item }) => item === event.target);
     const next = this.items[at + step]?.item;
     if (!step || at < 0 || event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return;
     event.preventDefault();
-    event.stopPropagation(); // the player would take them to move in time
+    event.stopPropagation(); // or the player would seek
     if (!next) return;
     for (const { item } of this.items) item.tabIndex = item === next ? 0 : -1;
     next.focus({ preventScroll: true });
   }
 
-  /** Show other words: [text, start, end], in seconds. */
+  /** Set the words: [text, start, end], in seconds. */
   set(words) {
     if (this.words === words) return;
     Object.assign(this, { words, drawn: null, lit: null });
     ruler.font = WORD_FONT;
     this.items = words.map(([text, start, end], n) => {
-      const title = `${text}, ${start.toFixed(2)} to ${end.toFixed(2)} s: click plays from here, double click repeats it`;
+      const title = `${text}, ${start.toFixed(2)} to ${end.toFixed(2)} s: click plays from here, double click loops it`;
       const item = element("button", { type: "button", tabIndex: n ? -1 : 0, title, textContent: text });
       item.onclick = () => this.hear(start);
       item.ondblclick = () => this.repeat([start, end]);
@@ -43,7 +43,7 @@ export class WordLane {
     this.root.hidden = !words.length;
   }
 
-  /** Put the words where `first` and `span` seconds are shown, and light the one at the moment `now`. */
+  /** Lay out the words for a view of `span` seconds from `first`, and highlight the word at `now`. */
   draw(first, span, now) {
     const width = this.root.clientWidth;
     const drawn = `${first} ${span} ${width}`;

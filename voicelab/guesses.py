@@ -1,0 +1,125 @@
+"""Names that users of other libraries guess, with the right ones, for the messages about unknown names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from voicelab.errors import suggestion
+
+_SPEAK: Final = "vl.connect().speak(text)"
+_LOAD: Final = "vl.Clip.load(path)"
+_SAVE: Final = 'clip.save("speech.wav")'
+_SAMPLES: Final = "clip.samples, or np.asarray(clip)"
+
+GUESSES: Final[Mapping[str, Mapping[str, str]]] = {
+    "voicelab": {
+        **dict.fromkeys(("speak", "say", "tts", "TTS", "synthesize", "synthesise", "generate", "pipeline"), _SPEAK),
+        **dict.fromkeys(("voices", "list_voices"), "vl.connect().voices"),
+        **dict.fromkeys(("models", "list_models"), "vl.connect().capabilities.models"),
+        **dict.fromkeys(("backends", "list_backends"), "vl.available_backends()"),
+        **dict.fromkeys(("read", "open", "load_audio", "load_clip", "from_file", "AudioSegment"), _LOAD),
+        **dict.fromkeys(("save", "write", "to_wav"), _SAVE),
+        "play": "clip.audio()",
+        "stream": "vl.connect().stream(text)",
+        "clone": "vl.connect().create_voice(title, recordings)",
+        "sweep": "vl.connect().sweep(text, temperature=[0.2, 0.8])",
+        "panel": "vl.connect().panel()",
+        "transcribe": 'vl.measure(clip, ["wer"])',
+        "align": "vl.align_words(clip)",
+        **dict.fromkeys(("analyse", "analysis"), "vl.analyze(test, ballot)"),
+        **dict.fromkeys(("metrics", "list_metrics"), "vl.METRICS"),
+    },
+    "Clip": {
+        **dict.fromkeys(("sr", "fs", "sample_rate", "samplerate", "frame_rate", "sampling_rate"), "rate"),
+        **dict.fromkeys(("y", "data", "array", "waveform", "signal", "wav", "numpy", "to_numpy", "values"), _SAMPLES),
+        **dict.fromkeys(("shape", "dtype", "ndim", "size", "mean", "max"), "clip.samples, a NumPy array"),
+        **dict.fromkeys(("play", "show"), "clip.audio(), or the clip as the last value of a cell"),
+        **dict.fromkeys(("to_wav", "write", "export", "to_file", "save_wav"), _SAVE),
+        **dict.fromkeys(("to_mp3", "encode", "content", "bytes", "tobytes"), 'clip.to_bytes("mp3")'),
+        **dict.fromkeys(("from_file", "read", "open", "from_path", "from_wav"), _LOAD),
+        **dict.fromkeys(("length", "seconds", "duration_s", "duration_seconds"), "duration"),
+        **dict.fromkeys(("rms", "dBFS", "db", "volume"), "level"),
+        **dict.fromkeys(("loudness", "f0", "pitch", "mos", "wer"), "vl.measure(clip)"),
+        **dict.fromkeys(("trim", "crop", "cut", "segment"), "slice"),
+        "resampled": "resample",
+        **dict.fromkeys(("text", "transcript"), "clip.take.call.said, or clip.words"),
+        **dict.fromkeys(("alignment", "word_times", "timestamps"), "words"),
+        **dict.fromkeys(("spectrogram", "waveplot", "waveshow", "specshow"), "plot"),
+    },
+    "Lab": {
+        **dict.fromkeys(("tts", "say", "synthesize", "synthesise", "generate", "run", "predict", "infer"), "speak"),
+        **dict.fromkeys(("list_voices", "get_voices", "speakers", "presets"), "voices"),
+        **dict.fromkeys(("clone", "clone_voice", "add_voice"), "create_voice"),
+        "models": "lab.capabilities.models",
+        **dict.fromkeys(("device", "sample_rate", "languages", "knobs", "limits"), "lab.capabilities"),
+        **dict.fromkeys(("explore", "ui", "widget", "show"), "panel"),
+        **dict.fromkeys(("grid", "grid_search"), "sweep"),
+        **dict.fromkeys(("compare", "measure"), "vl.compare(a, b) and vl.measure(clips)"),
+        **dict.fromkeys(("set_defaults", "configure", "options"), "with_defaults"),
+    },
+    "speak": {
+        **dict.fromkeys(("rate", "speaking_rate", "speech_rate", "tempo", "length_scale"), "speed"),
+        **dict.fromkeys(("gain", "loudness", "amplitude"), "volume"),
+        **dict.fromkeys(("speaker", "speaker_id", "speaker_name", "spk", "voice_id", "voice_name", "sid"), "voice"),
+        **dict.fromkeys(("speaker_wav", "ref_audio", "reference_audio", "audio_prompt", "clone"), "references"),
+        **dict.fromkeys(("language", "lang", "locale"), "voice= with a voice of that language (lab.voices)"),
+        **dict.fromkeys(("pitch", "f0"), "another voice= (lab.voices); no field sets the pitch"),
+        **dict.fromkeys(("text_input", "input", "prompt", "sentence", "ssml"), "text"),
+        **dict.fromkeys(("style", "emotion", "instructions"), 'a tag in the text, such as "[excited] Yes."'),
+        **dict.fromkeys(("sr", "samplerate", "sampling_rate"), "sample_rate"),
+        **dict.fromkeys(("codec", "response_format", "output_format", "audio_format", "encoding"), "format"),
+        **dict.fromkeys(("max_tokens", "max_length"), "max_new_tokens"),
+        "bitrate": "mp3_bitrate or opus_bitrate",
+        "penalty": "repetition_penalty",
+        "stream": "lab.stream(text)",
+        **dict.fromkeys(("n", "repeats", "num_samples"), "lab.sweep(text, repeats=3)"),
+        **dict.fromkeys(("random_state", "random_seed"), "seed"),
+    },
+    "metric": {
+        **dict.fromkeys(("mos", "utmos", "dnsmos", "nisqa", "naturalness"), "predicted_mos"),
+        **dict.fromkeys(("pitch", "f0"), "f0_median"),
+        **dict.fromkeys(("lufs", "volume"), "loudness"),
+        **dict.fromkeys(("rms", "energy"), "level"),
+        **dict.fromkeys(("latency", "ttfa", "ttfb"), "first_audio_s"),
+        **dict.fromkeys(("secs", "similarity"), "speaker_similarity"),
+        "real_time_factor": "rtf",
+        "f0_mean": "f0_geometric_mean",
+        "shimmer": "shimmer_rms",
+    },
+}
+"""By kind of name (a class, the package, a keyword of ``speak``, a metric): guess to name, or to code."""
+
+
+def hint(kind: str, name: str, choices: Iterable[str] = ()) -> str:
+    """Return the end of a message about an unknown name: "; did you mean rate?", "; use clip.audio()", or ""."""
+    right = GUESSES.get(kind, {}).get(name)
+    if right is None:
+        return suggestion(name, choices)
+    return f"; did you mean {right}?" if right.replace(" or ", "").isidentifier() else f"; use {right}"
+
+
+class Guided(type):
+    """Metaclass of classes whose AttributeErrors name the right attribute, on the class and on its instances."""
+
+    if not TYPE_CHECKING:  # or type checkers would accept every name
+
+        def __init__(cls, *args: Any) -> None:
+            super().__init__(*args)
+            cls.__getattr__ = _missing
+
+        def __getattr__(cls, name: str) -> Any:
+            raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}{_hint(cls, name)}")
+
+
+def _missing(value: object, name: str) -> Any:
+    kind = type(value)
+    raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}{_hint(kind, name)}")
+
+
+def _hint(owner: type, name: str) -> str:
+    # Protocols probe for names with underscores: these have no hints.
+    if name.startswith("_"):
+        return ""
+    kind = next((base.__name__ for base in owner.__mro__ if base.__name__ in GUESSES), "")
+    return hint(kind, name, (choice for choice in dir(owner) if not choice.startswith("_")))
