@@ -88,7 +88,9 @@ def check_labels(page: Page, first: str, second: str) -> None:
     assert other.locator(".voicelab-player").get_attribute("data-take") == take, "it speaks"
 
 
-SPEAKING = "panel = tones.panel(compact=True)\npanel.controls.speak_on_change = True\npanel.speak()\npanel.wait()\npanel"
+SPEAKING = (
+    "panel = tones.panel(compact=True)\npanel.controls.speak_on_change = True\npanel.speak()\npanel.wait()\npanel"
+)
 
 
 def test_labels_of_a_second_panel_turn_its_controls_only(scratch: Scratch) -> None:

@@ -221,7 +221,9 @@ def temperature(page: Page, folder: Path) -> float:
 @pytest.mark.parametrize("where", ["lab/workspaces/used/tree", "notebooks"])
 def test_a_reader_uses_a_panel_by_keys_and_saves(plain: Page, jupyter: Jupyter, where: str) -> None:
     page = plain
-    jupyter.notebook("used.ipynb", SETUP, "panel = lab.panel(compact=True)\npanel.controls.set(text='Hello.')\npanel", "after = 1")
+    jupyter.notebook(
+        "used.ipynb", SETUP, "panel = lab.panel(compact=True)\npanel.controls.set(text='Hello.')\npanel", "after = 1"
+    )
     open_and_run(page, f"{jupyter.url}/{where}/used.ipynb")
     slider = page.locator(".voicelab-field-temperature input[type=range]")
     slider.wait_for(timeout=LONG)

@@ -349,7 +349,7 @@ def test_facets_have_a_cell_for_each_combination_coloured_by_its_mean(scratch: S
         })"""
     )
     assert [round(end, 1) for end in ends] == [0.5, 0.5, 1.0, 1.0]
-    choose(page, "Colour", "Loudness")
+    choose(page, "Color", "Loudness")
     page.wait_for_function("() => document.querySelector('.voicelab-legend').innerText.startsWith('Loudness')")
     # Heard, selected and compared with the keys alone, under another tab.
     tabs.nth(1).click()

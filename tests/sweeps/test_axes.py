@@ -52,7 +52,7 @@ def test_values_as_people_write_them(name: str, text: str, values: tuple[object,
     [("seed", "7.5", "a whole number"), ("speed", "fast", "a number"), ("mp3_bitrate", "many", "a whole number")],
 )
 def test_a_word_that_is_no_number_names_its_field(name: str, text: str, message: str) -> None:
-    with pytest.raises(RequestInvalid, match=f"should be {message}, not '{text}'") as caught:
+    with pytest.raises(RequestInvalid, match=f"must be {message}, got '{text}'") as caught:
         parse_values(name, f"1, {text}")
     assert caught.value.errors[0].field == {"speed": "prosody.speed"}.get(name, name)
 

@@ -49,7 +49,7 @@ def test_a_name_without_an_axis_is_named(lab: Lab) -> None:
     assert refusal(lab, "{tag}No.") == (
         "text: {tag} in it has no axis: give tag=[…], or write {{tag}} for literal braces"
     )
-    assert "there is no {tag} in 'No.'" in refusal(lab, ["{tag}Yes.", "No."], tag=["a", "b"])
+    assert "the text must have {tag}, got 'No.'" in refusal(lab, ["{tag}Yes.", "No."], tag=["a", "b"])
     assert "{seed} in it is a field of the call" in refusal(lab, "{seed} seeds", seed=[1, 2])
     assert "unknown field 'tag'" in refusal(lab, "No.", tag=["a"])
 
@@ -107,7 +107,7 @@ def test_a_file_of_rows(lab: Lab, tmp_path: Path) -> None:
     assert (first.call.request.normalize, second.call.request.normalize, second.call.seed) == (False, True, 7)
     file.write_text("text,seed\nOne.,x\n")
     assert refusal(lab, rows=file) == "seed: row 1: must be a whole number, got 'x'"
-    with pytest.raises(RequestInvalid, match="rows: a table, mappings or the path of a CSV file"):
+    with pytest.raises(RequestInvalid, match="rows: must be a DataFrame, mappings or the path of a CSV file"):
         lab.sweep(rows=5)  # type: ignore[arg-type]
     with pytest.raises(StoreError, match="cannot be read as rows"):
         lab.sweep(rows=tmp_path / "none.csv")
@@ -116,7 +116,7 @@ def test_a_file_of_rows(lab: Lab, tmp_path: Path) -> None:
 def test_a_form_keeps_rows_and_templates(lab: Lab) -> None:
     rows = lab.sweep(rows=ROWS, latency=["low", "normal"])
     assert retyped(rows, texts_of(rows), [("latency", "low")]).rows == rows.rows
-    with pytest.raises(RequestInvalid, match="the texts of rows"):
+    with pytest.raises(RequestInvalid, match="texts of rows"):
         retyped(rows, "Another.", [])
     template = lab.sweep("{tag}No.", tag=["", "[sad]"])
     assert typed_axes(template) == [("tag", '"", [sad]')]

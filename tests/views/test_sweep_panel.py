@@ -60,7 +60,7 @@ def test_what_would_do_nothing_is_off_with_the_reason(panels: Callable[..., Swee
     form = panels(ToneBackend(seed="none", prices=())).form
     assert (form.seed.disabled, form.limits["cost"].disabled) == (True, True)
     assert form.seed.tooltip == "No effect: seeds are not supported."
-    assert form.limits["cost"].tooltip == "No effect: nothing here has a price."
+    assert form.limits["cost"].tooltip == "No effect: the backends have no prices."
     form = panels(ToneBackend(prices=(Price(1.0),))).form
     assert not form.seed.disabled
     assert not form.limits["cost"].disabled
@@ -344,7 +344,7 @@ def test_each_tab_makes_what_it_shows_when_it_is_opened(result: ResultPanel) -> 
     assert "Select 2 to 8 takes" in result.content("Compare")[0].value
     result.tabs.selected_index = 1
     # It says what it does meanwhile; nothing is opened by what comes later.
-    words = "Working out what temperature and voice do to duration, loudness, word_rate…"
+    words = "Testing the effects of temperature and voice on duration, loudness, word_rate…"
     assert words in result.content("Effects")[0].value
     result.tabs.selected_index = 0
     until(lambda: "<img" in result.content("Effects")[0].value)
@@ -357,9 +357,9 @@ def test_each_tab_makes_what_it_shows_when_it_is_opened(result: ResultPanel) -> 
     table = result.content("Effects")[0]
     result.tabs.selected_index = 1
     table._handle_custom_msg({"pick": "loudness"}, [])
-    assert (result.sort.value, result.colour.value, result.tabs.selected_index) == ("loudness", "loudness", 0)
+    assert (result.sort.value, result.color.value, result.tabs.selected_index) == ("loudness", "loudness", 0)
     table._handle_custom_msg({"pick": "no such"}, [])
-    assert result.colour.value == "loudness"
+    assert result.color.value == "loudness"
     result.grid.selected = [0, 1]
     result.tabs.selected_index = 2
     assert result.content("Compare")[0].comparison.names == ("repeat=0", "repeat=1")
@@ -377,7 +377,7 @@ def test_the_odd_one_out_is_found_and_bad_words_are_said(result: ResultPanel) ->
     result.where.value = "nothing=1"
     assert "filter" in result.message.value
     result.measured.value = "loudnes"
-    assert "no metric" in result.message.value
+    assert "unknown metric" in result.message.value
     result.measured.value = "peak"
     assert (result.message.value, result.metric.options) == ("", (("Peak", "peak"),))
 

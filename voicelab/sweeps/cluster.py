@@ -422,7 +422,7 @@ def workers_for(
     if executor is None:
         concurrency = concurrency or under_way(backends)
         threads = ThreadPoolExecutor(concurrency, thread_name_prefix="voicelab-take")
-        return ExecutorWorkers(threads, concurrency, backends, own=True)
+        return ExecutorWorkers(threads, concurrency, backends, shut_down=True)
     if isinstance(executor, ThreadPoolExecutor):
         return ExecutorWorkers(executor, concurrency or under_way(backends), backends)
     cluster = hasattr(executor, "get_executor")
