@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import pkgutil
 import re
 import shlex
 import subprocess
@@ -129,20 +130,20 @@ def test_every_python_example_runs_and_prints_what_is_said(
     monkeypatch.chdir(folder)
     printed = blocks.outputs(text, str(ROOT / name))
     gc.collect()  # what a page leaves open is closed here, and a warning belongs to it
-    told = [block.told for block in blocks.blocks(text)]
-    assert blocks.true(text, printed), f"{told} {printed}: python docs/make/blocks.py --write {name}"
+    expected = [block.output for block in blocks.blocks(text)]
+    assert blocks.true(text, printed), f"{expected} {printed}: python docs/make/blocks.py --write {name}"
 
 
 def test_an_output_that_is_not_true_is_found() -> None:
     page = "# A\n\n```python\nprint(1)\n```\n\n```text\n2\n```\n\n```python\nx = 3\n```\n\nIt is.\n"
-    assert [block.told for block in blocks.blocks(page)] == ["2\n", None]
+    assert [block.output for block in blocks.blocks(page)] == ["2\n", None]
     printed = blocks.outputs(page, "a.md")
     assert not blocks.true(page, printed)
     assert blocks.rewritten(page, printed) == page.replace("2\n", "1\n")
 
 
 @pytest.mark.parametrize(
-    ("told", "printed", "same"),
+    ("expected", "printed", "same"),
     [
         ("p 0.6090 of 8 takes", "p 0.6101 of 8 takes", True),
         ("p 0.6090 of 8 takes", "p 0.7200 of 8 takes", False),
@@ -151,8 +152,8 @@ def test_an_output_that_is_not_true_is_found() -> None:
         ("one 1", "one 1 2", False),
     ],
 )
-def test_measured_numbers_may_round_otherwise_and_nothing_else(told: str, printed: str, same: bool) -> None:
-    assert blocks.agree(told, printed) is same
+def test_measured_numbers_may_round_otherwise_and_nothing_else(expected: str, printed: str, same: bool) -> None:
+    assert blocks.agree(expected, printed) is same
 
 
 def test_an_error_in_an_example_names_the_line_of_the_page() -> None:
@@ -189,6 +190,11 @@ def test_every_link_inside_the_repository_leads_somewhere(path: Path) -> None:
 
 def test_every_public_name_is_on_a_page_of_the_reference() -> None:
     assert names.unplaced() == []
+
+
+@pytest.mark.parametrize("path", sorted({path for page in names.PAGES.values() for path in page.beside}))
+def test_every_name_on_a_page_of_the_reference_exists(path: str) -> None:
+    assert pkgutil.resolve_name(path) is not None
 
 
 def test_the_reference_has_every_field_and_every_option() -> None:

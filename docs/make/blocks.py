@@ -1,11 +1,11 @@
-"""The Python of the documents: every block runs, and what stands under it is what it prints.
+"""Run the Python blocks of the documents and compare or update their outputs.
 
-    python docs/make/blocks.py docs/tutorial.md          # run, and say where the outputs differ
+    python docs/make/blocks.py docs/tutorial.md          # run, and report differing outputs
     python docs/make/blocks.py --write docs/tutorial.md  # run, and write the outputs into the page
 
-The blocks of a page run one after the other in one program, as in a notebook. A block of ``text`` right under a block
-of ``python`` is what that prints. A page with the comment ``<!-- needs: a service -->`` gets one, the embedded voice
-behind it, in VOICELAB_BASE_URL and VOICELAB_API_KEY; one with ``<!-- runs: at night -->`` is run by the long tests only.
+The blocks of a page run sequentially in one program, as in a notebook. A ``text`` block directly below a ``python``
+block is its output. A page with the comment ``<!-- needs: a service -->`` gets a service with the embedded voice,
+in VOICELAB_BASE_URL and VOICELAB_API_KEY; only the long tests run a page with ``<!-- runs: at night -->``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 
 __all__ = ["Block", "agree", "blocks", "needs_service", "outputs", "rewritten", "runs_at_night", "serving", "true"]
 
-_PYTHON = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:\n?```text\n(?P<told>.*?)^```\n)?", re.MULTILINE | re.DOTALL)
+_PYTHON = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:\n?```text\n(?P<output>.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _SERVICE = "<!-- needs: a service -->"
 _NIGHT = "<!-- runs: at night -->"
@@ -32,71 +32,71 @@ _NIGHT = "<!-- runs: at night -->"
 
 @dataclass(frozen=True)
 class Block:
-    """A block of Python, the line that it begins on, and what the page says that it prints; None when it says nothing."""
+    """A Python block with its line number and the output on the page, if any."""
 
     code: str
     line: int
-    told: str | None
+    output: str | None
 
 
 def blocks(text: str) -> list[Block]:
-    """Return the blocks of Python of a page."""
+    """Parse the Python blocks of a page."""
     return [
-        Block(found["code"], text.count("\n", 0, found.start("code")) + 1, found["told"])
+        Block(found["code"], text.count("\n", 0, found.start("code")) + 1, found["output"])
         for found in _PYTHON.finditer(text)
     ]
 
 
 def needs_service(text: str) -> bool:
-    """Say whether a page's code needs a service."""
+    """Test whether a page needs a service."""
     return _SERVICE in text
 
 
 def runs_at_night(text: str) -> bool:
-    """Say whether a page's code takes so long that only the long tests run it."""
+    """Test whether only the long tests run a page."""
     return _NIGHT in text
 
 
 def outputs(text: str, name: str) -> list[str]:
-    """Run the blocks of a page, in this process and folder; return what each prints. Errors name the page's own lines."""
-    # Where pickled functions of a page are looked for, it is a module like any other.
+    """Run the blocks of a page, in this process and folder; return their outputs. Tracebacks have lines of the page."""
+    # Pickled functions of a page are looked up in a module of this name.
     names: dict[str, object] = {"__name__": "__main__"}
     printed = []
     for block in blocks(text):
-        told = io.StringIO()
+        output = io.StringIO()
         program = compile("\n" * (block.line - 1) + block.code, name, "exec")
-        with contextlib.redirect_stdout(told):
-            exec(program, names)  # noqa: S102 - running the documents is what this is for
-        printed.append(told.getvalue())
+        with contextlib.redirect_stdout(output):
+            exec(program, names)  # noqa: S102 - the documents are trusted
+        printed.append(output.getvalue())
     return printed
 
 
 def rewritten(text: str, printed: list[str]) -> str:
-    """Return the page with what its blocks print, where it says anything."""
+    """Return the page with updated outputs."""
     remaining = iter(printed)
 
-    def told(found: re.Match[str]) -> str:
-        new = next(remaining)
-        if found["told"] is None:
-            return found[0]
-        begin, end = (place - found.start() for place in found.span("told"))
-        return found[0][:begin] + new + found[0][end:]
+    def replace(match: re.Match[str]) -> str:
+        output = next(remaining)
+        if match["output"] is None:
+            return match[0]
+        start, stop = (offset - match.start() for offset in match.span("output"))
+        return match[0][:start] + output + match[0][stop:]
 
-    return _PYTHON.sub(told, text)
+    return _PYTHON.sub(replace, text)
 
 
-def agree(told: str, printed: str) -> bool:
-    """Say whether two outputs are the same, but for numbers that another processor may round otherwise."""
-    if _NUMBER.sub("0", told) != _NUMBER.sub("0", printed):
+def agree(expected: str, printed: str) -> bool:
+    """Compare two outputs, with a tolerance for the rounding of other processors."""
+    if _NUMBER.sub("0", expected) != _NUMBER.sub("0", printed):
         return False
-    numbers = zip(_NUMBER.findall(told), _NUMBER.findall(printed), strict=True)
-    # Whole numbers count something; those with a point measure.
+    numbers = zip(_NUMBER.findall(expected), _NUMBER.findall(printed), strict=True)
+    # Integers are counts, decimals measurements.
     return all(a == b or ("." in a and math.isclose(float(a), float(b), rel_tol=0.1, abs_tol=0.02)) for a, b in numbers)
 
 
 @contextlib.contextmanager
 def serving(folder: Path) -> Iterator[dict[str, str]]:
-    """Run a service with the embedded voice; yield the variables that lead to it."""
+    """Run a service with the embedded voice; yield its environment variables."""
     from voicelab import LocalBackend
     from voicelab.service.keys import KeyStore
     from voicelab.service.run import running
@@ -110,13 +110,13 @@ def serving(folder: Path) -> Iterator[dict[str, str]]:
 
 
 def true(text: str, printed: list[str]) -> bool:
-    """Say whether a page's blocks print what it says."""
-    found = zip(blocks(text), printed, strict=True)
-    return all(block.told is None or agree(block.told, said) for block, said in found)
+    """Test whether the outputs on a page are up to date."""
+    pairs = zip(blocks(text), printed, strict=True)
+    return all(block.output is None or agree(block.output, output) for block, output in pairs)
 
 
 def main() -> int:
-    """Run pages; return 1 when an output is not what the page says."""
+    """Run pages; return 1 if an output differs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pages", nargs="+", type=Path)
     parser.add_argument("--write", action="store_true", help="write the outputs into the pages")
@@ -137,7 +137,7 @@ def main() -> int:
             os.environ.pop(name, None)
         if not true(text, printed):
             differing += 1
-            print(f"{page}: {'written' if options.write else 'prints something else'}")
+            print(f"{page}: {'written' if options.write else 'outputs differ'}")
             if options.write:
                 page.write_text(rewritten(text, printed), encoding="utf-8")
     return 1 if differing and not options.write else 0

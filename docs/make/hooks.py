@@ -1,4 +1,4 @@
-"""What mkdocs asks while it builds the site: pages that are made, pages from outside docs/, links, players for sounds."""
+"""mkdocs hooks: generated pages, pages from outside docs/, links, players for sounds."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ ELSEWHERE = {
     "training/LICENSES.md": "project/licenses.md",
     "training/README.md": "project/model-card.md",
 }
-"""Pages of the repository that are no part of docs/, and where they stand in the site."""
+"""Pages outside docs/ and their paths in the site."""
 
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s#]+)(#[^)]*)?\)")
 _PICTURE = re.compile(r"!\[([^\[\]]*)\]\(https?://[^)]*\)")
-# What a browser would fetch by itself; links to somewhere else are for people to follow.
+# Resources that a browser fetches automatically; external links are allowed.
 _FETCHED = re.compile(
     r"""<(?:img|script|audio|source|iframe)\b[^>]*\bsrc=["']?(?:https?:)?//[^>]*>|<link\b[^>]*stylesheet[^>]*//[^>]*>"""
 )
@@ -35,7 +35,7 @@ _SOUND = re.compile(r'<a href="([^"]+\.mp3)">(.*?)</a>')
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Write out what "folder/*" stands for in the navigation."""
+    """Expand "folder/*" in the navigation."""
     pages = {path.relative_to(config.docs_dir).as_posix() for path in Path(config.docs_dir).rglob("*.md")}
     pages |= set(reference.PAGES)
     config.nav = list(_written_out(config.nav or [], pages, set(_named(config.nav or []))))
@@ -43,7 +43,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that are made, those that come from elsewhere, and the notebooks; the home page is README's."""
+    """Add generated pages, pages from outside docs/, and notebooks; README is the home page."""
     for uri, make in reference.PAGES.items():
         files.append(File.generated(config, uri, content=make()))
     for name, uri in ELSEWHERE.items():
@@ -55,40 +55,40 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
-    """Lead links that leave docs/ to where their page stands in the site; files that have none become plain words."""
+    """Rewrite links out of docs/ to pages of the site; links to other files become text."""
     uri = page.file.src_uri
     origin = next(
         (name for name, target in ELSEWHERE.items() if target == uri and page.file.generated_by), f"docs/{uri}"
     )
 
-    def led(link: re.Match[str]) -> str:
+    def rewrite(link: re.Match[str]) -> str:
         picture, words, target, anchor = link[1], link[2], link[3], link[4] or ""
         if "://" in target or target.startswith("mailto:"):
             return link[0]
         path = posixpath.normpath(posixpath.join(posixpath.dirname(origin), target))
-        there = (
+        target_page = (
             ELSEWHERE.get(path)
             or ("notebooks.md" if path == "notebooks" else None)
             or (path.removesuffix(".ipynb") + ".html" if path.startswith("notebooks/") else None)
             or (path.removeprefix("docs/") if path.startswith("docs/") else None)
         )
-        if there is None or ((ROOT / path).is_dir() and there != "notebooks.md"):
+        if target_page is None or ((ROOT / path).is_dir() and target_page != "notebooks.md"):
             return words if (ROOT / path).exists() else link[0]
-        return f"{picture}[{words}]({posixpath.relpath(there, posixpath.dirname(uri) or '.')}{anchor})"
+        return f"{picture}[{words}]({posixpath.relpath(target_page, posixpath.dirname(uri) or '.')}{anchor})"
 
-    # Pictures of somebody else's, badges, are their words here: the site is read offline.
-    return _LINK.sub(led, _PICTURE.sub(r"\1", markdown))
+    # Remote pictures (badges) become their alternative text: the site works offline.
+    return _LINK.sub(rewrite, _PICTURE.sub(r"\1", markdown))
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Make a player of every link to a sound."""
+    """Replace links to sounds by players."""
     return _SOUND.sub(r'<span class="sound"><audio controls preload="none" src="\1"></audio> \2</span>', html)
 
 
 def on_post_page(output: str, *, page: Page, **_: Any) -> str:
-    """Refuse a page that would load something from a network."""
+    """Raise PluginError for a page that loads remote resources."""
     if found := _FETCHED.search(output):
-        raise PluginError(f"{page.file.src_uri} loads something from elsewhere: {found[0]}")
+        raise PluginError(f"{page.file.src_uri} loads a remote resource: {found[0]}")
     return output
 
 

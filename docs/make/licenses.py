@@ -1,4 +1,4 @@
-"""Write docs/reference/licenses.md: the license of every dependency in constraints.txt, as its own metadata say.
+"""Write docs/reference/licenses.md: the license of every dependency in constraints.txt, from its metadata.
 
 python docs/make/licenses.py
 """
@@ -11,22 +11,22 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "reference" / "licenses.md"
-_SILENT = "says nothing"
+_NOT_STATED = "not stated"
 
 
 def license_of(package: PackageMetadata) -> str:
-    """Return the SPDX expression of a package, else the first line of what it calls its license, else its classifiers."""
-    said = next((package[name].strip() for name in ("License-Expression", "License") if name in package), "")
-    said = said.partition("\n")[0]
+    """Return the SPDX expression of a package, else the first line of its license field, else its classifiers."""
+    stated = next((package[name].strip() for name in ("License-Expression", "License") if name in package), "")
+    stated = stated.partition("\n")[0]
     classified = [
         line.rpartition(" :: ")[2] for line in package.get_all("Classifier") or () if line.startswith("License ::")
     ]
-    short = said if 0 < len(said) <= 60 and said != "UNKNOWN" else ""
-    return short or ", ".join(one for one in classified if one != "OSI Approved") or _SILENT
+    short = stated if 0 < len(stated) <= 60 and stated != "UNKNOWN" else ""
+    return short or ", ".join(name for name in classified if name != "OSI Approved") or _NOT_STATED
 
 
 def page() -> str:
-    """Return the page: a row for each package, in the order of constraints.txt."""
+    """Format the page, one row per package, in the order of constraints.txt."""
     rows = []
     for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():
         match = re.fullmatch(r"([A-Za-z0-9._-]+)==(\S+)", line)
@@ -35,7 +35,7 @@ def page() -> str:
         try:
             stated = license_of(metadata(match[1]))
         except PackageNotFoundError:
-            stated = "not installed where this page was made"
+            stated = "not installed when this page was generated"
         rows.append(f"| {match[1]} | {match[2]} | {stated.replace('|', '/')} |")
     lines = [
         "# Licenses of dependencies",

@@ -1,4 +1,4 @@
-"""Reference pages of Python's names. mkdocstrings fills them from the docstrings; here is which name is on which page."""
+"""Reference pages of Python names, which mkdocstrings fills from docstrings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["PAGES", "Names", "public", "unplaced"]
 
 @dataclass(frozen=True)
 class Names:
-    """A page: the public names whose modules begin as ``prefixes`` say, then others ``beside`` them."""
+    """A page: the public names whose paths start with ``prefixes``, then those of ``beside``."""
 
     title: str
     about: str
@@ -23,21 +23,21 @@ class Names:
     table: Callable[[], str] = str
 
     def __call__(self) -> str:
-        """Return the page."""
+        """Format the page."""
         listed = [path for path in public() if path.startswith(self.prefixes)] if self.prefixes else []
         found = "".join(f"\n::: {path}\n" for path in [*listed, *self.beside])
         return f"# {self.title}\n\n{self.about}\n{found}{self.table()}"
 
 
 def public() -> list[str]:
-    """Return every public name of the package with its module, the errors left out: they have a page of their own."""
+    """List the public names of the package with their modules, except errors, which have a separate page."""
     found = [getattr(voicelab, name) for name in voicelab.__all__ if not name.startswith("__")]
     paths = [f"{item.__module__}.{item.__qualname__}" for item in found]
     return [path for path in paths if not path.startswith("voicelab.errors.")]
 
 
 def unplaced() -> list[str]:
-    """Return the public names that are on no page."""
+    """List the public names without a page."""
     placed = [prefix for page in PAGES.values() for prefix in page.prefixes]
     return [path for path in public() if not path.startswith(tuple(placed))]
 
@@ -127,7 +127,7 @@ PAGES: Mapping[str, Names] = {
             ("voicelab.views.",),
             (
                 "voicelab.views.plots.plot_clips",
-                "voicelab.views.plots.STYLES",
+                "voicelab.views.plots.COLORS",
                 "voicelab.views.player.Player",
                 "voicelab.views.explore_panel.ExplorePanel",
                 "voicelab.views.controls.Controls",

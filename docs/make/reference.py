@@ -1,4 +1,4 @@
-"""Reference pages made from the code: the fields of the schema and the command line; names.py has Python's names."""
+"""Reference pages generated from the code: fields of the schema and the command line; names.py has Python names."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def fields() -> str:
         lines += ["|---|---|---|---|---|", *_rows(model)]
     lines += ["", "## Formats", "", "| format | media type | sample rates in Hz | default |", "|---|---|---|---|"]
     for name, rates in RATES.items():
-        told = ", ".join(str(rate) for rate in rates)
-        lines.append(f"| `{name}` | `{MEDIA_TYPES[name]}` | {told} | {DEFAULT_RATES[name]} |")
+        listed = ", ".join(str(rate) for rate in rates)
+        lines.append(f"| `{name}` | `{MEDIA_TYPES[name]}` | {listed} | {DEFAULT_RATES[name]} |")
     return "\n".join([*lines, ""])
 
 
@@ -170,11 +170,11 @@ def _command(name: str, command: Any) -> Iterator[str]:
     yield inspect.cleandoc(command.help or "")
     yield from ("", "```text", f"{name} {' '.join(command.collect_usage_pieces(context))}", "```")
     for kind in ("argument", "option"):
-        told = [item.get_help_record(context) for item in command.params if item.param_type_name == kind]
-        if any(told):
+        records = [item.get_help_record(context) for item in command.params if item.param_type_name == kind]
+        if any(records):
             yield from ("", f"| {kind} | meaning |", "|---|---|")
             # A record includes the negative form of a flag, --no-….
-            yield from (f"| `{_cell(names)}` | {_cell(meaning)} |" for names, meaning in filter(None, told))
+            yield from (f"| `{_cell(names)}` | {_cell(meaning)} |" for names, meaning in filter(None, records))
 
 
 def _cell(text: str) -> str:

@@ -15,7 +15,7 @@ from voicelab.stats.crossed import complete_tables
 from voicelab.stats.reml import RestrictedLikelihood, indicators, pseudo_likelihood
 
 
-def test_satterthwaites_degrees_of_crossed_penicillin() -> None:
+def test_satterthwaite_df_of_penicillin_data() -> None:
     # lmerTest prints 5.49 degrees of freedom for the mean of lme4's model, whose error is 0.8086.
     zones = [float(row[place : place + 2]) for row in PENICILLIN.split() for place in range(0, 12, 2)]
     found = crossed_mean(zones, np.repeat(np.arange(24), 6), list("ABCDEF") * 24, null=20.0)
@@ -41,12 +41,12 @@ def test_satterthwaites_degrees_of_crossed_penicillin() -> None:
         ([1, math.nan, 3], "abc", "xyz", "values"),
     ],
 )
-def test_what_cannot_generalise_is_refused(values: Any, listeners: str, items: str, argument: str) -> None:
+def test_single_listeners_and_items_are_rejected(values: Any, listeners: str, items: str, argument: str) -> None:
     with pytest.raises(ArgumentError, match=f"^{argument}: "):
         crossed_mean(values, list(listeners), list(items))
 
 
-def test_one_value_of_each_listener_on_each_of_its_own_sentence_is_students_test() -> None:
+def test_one_value_per_listener_and_item_agrees_with_student() -> None:
     values = [0.3, 1.2, 0.8, 1.9, -0.4]
     found = crossed_mean(values, range(5), range(5))
     theirs = stats.ttest_1samp(values, 0.0)
@@ -61,7 +61,7 @@ CENTRES = (
 )
 
 
-def test_the_logistic_model_is_that_of_glimmix() -> None:
+def test_logistic_model_agrees_with_glimmix() -> None:
     # Printed there: variance of centres 0.6176; intercept -0.8071 (error 0.2514), procedure A -0.4896 (0.2034).
     cells = [tuple(map(int, cell.split("/"))) for cell in CENTRES.split()]
     sizes = [size for _, size in cells]
@@ -84,7 +84,7 @@ def votes(seed: int, listeners: int, items: int, spread: float, lead: float = 0.
     return (own + its + rng.logistic(lead, 1, who.size) > 0).astype(float), who, what
 
 
-def test_a_share_is_in_all_listeners_and_items_what_was_planted() -> None:
+def test_share_recovers_the_planted_value() -> None:
     tested = crossed_share(*votes(1, 60, 60, 1.0, lead=0.8))
     # The mean of the logistic function over the normal spread of both.
     logits = 0.8 + np.random.default_rng(0).normal(0, math.sqrt(2), 200_000)
@@ -97,7 +97,7 @@ def test_a_share_is_in_all_listeners_and_items_what_was_planted() -> None:
     assert tested.p_above(0.5) == pytest.approx(tested.p / 2)
 
 
-def test_a_share_without_spread_of_its_own_is_that_of_students_test() -> None:
+def test_share_with_diverging_logits_agrees_with_student() -> None:
     # Each listener always answers alike, on many sentences: the logits have no end.
     chosen = np.repeat([1.0, 1, 1, 1, 1, 0], 400)
     tested = crossed_share(chosen, np.repeat(np.arange(6), 400), np.tile(np.arange(400), 6))
@@ -107,7 +107,7 @@ def test_a_share_without_spread_of_its_own_is_that_of_students_test() -> None:
 
 
 @pytest.mark.parametrize(("listeners", "items", "own", "lead"), [(6, 6, 0.5, 0.5), (12, 5, 0.1, 1.0), (4, 4, 0.0, 0.0)])
-def test_complete_tables_are_what_the_likelihood_says(listeners: int, items: int, own: float, lead: float) -> None:
+def test_complete_tables_agree_with_reml(listeners: int, items: int, own: float, lead: float) -> None:
     rng = np.random.default_rng(listeners)
     tables = rng.normal(0, own, (8, listeners, 1)) + rng.normal(0, lead, (8, 1, items))
     tables = tables + rng.normal(0, 1, (8, listeners, items))
@@ -126,7 +126,7 @@ def test_complete_tables_are_what_the_likelihood_says(listeners: int, items: int
 
 
 @pytest.mark.parametrize("shape", [(6, 5), (5, 6), (7, 3), (12, 8)])
-def test_one_answer_unlike_all_others_belongs_to_no_listener_and_no_item(shape: tuple[int, int]) -> None:
+def test_single_deviating_response_has_no_variance_components(shape: tuple[int, int]) -> None:
     # All mean squares are equal but for rounding, which once took one of them for a variance: 4 degrees of freedom.
     for place in range(shape[0] * shape[1]):
         table = np.full(shape, 0.5)
@@ -137,6 +137,6 @@ def test_one_answer_unlike_all_others_belongs_to_no_listener_and_no_item(shape: 
 
 
 @pytest.mark.parametrize("shape", [(6, 6), (12, 8)])
-def test_equal_shares_seldom_seem_to_differ(shape: tuple[int, int]) -> None:
+def test_type_i_error_of_equal_shares(shape: tuple[int, int]) -> None:
     # At 0.05, 10 of 60 come once in 1,000 times; with the items taken as fixed there were 22 and 29.
     assert sum(crossed_share(*votes(seed, *shape, 1.0)).p < 0.05 for seed in range(60)) < 10

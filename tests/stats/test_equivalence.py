@@ -23,7 +23,7 @@ def noisy(kind: str, levels: dict[str, float], listeners: int = 12, items: int =
     return table
 
 
-def test_two_one_sided_tests_are_those_of_statsmodels() -> None:
+def test_tost_agrees_with_statsmodels() -> None:
     rng = np.random.default_rng(1)
     first, second = rng.normal(3.1, 0.5, 14), rng.normal(3.0, 0.5, 14)
     paired = crossed_mean(first - second, range(14), range(14))
@@ -38,15 +38,15 @@ def test_two_one_sided_tests_are_those_of_statsmodels() -> None:
     assert max(abs(edge.low), abs(edge.high)) == pytest.approx(0.5)
 
 
-def test_as_good_as_is_shown_within_the_margin_only() -> None:
+def test_equivalence_is_shown_within_the_margin_only() -> None:
     result = analyze(listening_test("MOS", "abc"), noisy("MOS", {"a": 3.0, "b": 3.02, "c": 3.6}))
     shown = equivalence(result, 0.3)
     assert shown.frame.shown.tolist() == [True, False, False]
     assert shown.frame.p_holm.to_numpy() == pytest.approx(holm(shown.frame.p))
     lines = str(shown).splitlines()
-    assert lines[0].startswith("a is as good as b: ")
+    assert lines[0].startswith("a is equivalent to b: ")
     assert "(90%) lies within -0.3 to 0.3, p " in lines[0]
-    assert lines[1].startswith("It is not shown that a is as good as c: ")
+    assert lines[1].startswith("It is not shown that a is equivalent to c: ")
     # c is better than a, hence not worse; a is worse.
     worse = equivalence(result, 0.3, claim="not worse", of="c").frame
     assert list(zip(worse["first"], worse["second"], worse.shown, strict=True)) == [("c", "a", True), ("c", "b", True)]
@@ -58,7 +58,7 @@ def test_as_good_as_is_shown_within_the_margin_only() -> None:
 
 
 @pytest.mark.parametrize("kind", ["AB", "CMOS", "MUSHRA"])
-def test_every_kind_has_a_margin_on_its_own_scale(kind: Any) -> None:
+def test_margin_is_on_the_scale_of_the_kind(kind: Any) -> None:
     rng, systems = np.random.default_rng(2), {"a": 60.0, "b": 60.0}
     if kind == "AB":
         table, margin = choices(rng.random((30, 20)) < 0.5), 0.1
@@ -79,7 +79,7 @@ def test_every_kind_has_a_margin_on_its_own_scale(kind: Any) -> None:
     assert not equivalence(result, (row.high - row.low) / 4).frame.shown[0]
 
 
-def test_of_abx_only_more_than_chance_counts() -> None:
+def test_abx_margin_is_one_sided() -> None:
     rng = np.random.default_rng(3)
     table = choices(rng.random((24, 16)) < 0.5).assign(kind="ABX")
     table["right"] = rng.random(len(table)) < 0.4
@@ -91,7 +91,7 @@ def test_of_abx_only_more_than_chance_counts() -> None:
     plt.close("all")
 
 
-def test_sweeps_speak_of_texts_where_these_are_a_block() -> None:
+def test_sweep_equivalence_has_random_texts_when_they_are_a_block() -> None:
     rng = np.random.default_rng(4)
     rows = [
         {
@@ -109,10 +109,10 @@ def test_sweeps_speak_of_texts_where_these_are_a_block() -> None:
     assert shown.frame.shown.tolist() == [True, False]
     contrast = found.contrasts.iloc[0]
     assert shown.frame.estimate[0] == contrast.estimate_texts
-    assert str(shown).startswith("wer at voice b is not worse than at a: ")
+    assert str(shown).startswith("wer at voice b is not worse than voice a: ")
     assert shown.notes == ()
     alone = effects(pd.DataFrame(rows), "voice", "wer")
-    assert equivalence(alone, 0.05).notes == ("This speaks of these texts alone.",)
+    assert equivalence(alone, 0.05).notes == ("Texts are fixed: the result does not generalize to other texts.",)
 
 
 @pytest.mark.parametrize(
@@ -125,18 +125,18 @@ def test_sweeps_speak_of_texts_where_these_are_a_block() -> None:
         ({"of": "z"}, "of"),
     ],
 )
-def test_a_claim_that_is_none_is_refused(change: dict[str, Any], field: str) -> None:
+def test_invalid_claims_are_rejected(change: dict[str, Any], field: str) -> None:
     result = analyze(listening_test("MOS", "ab"), noisy("MOS", {"a": 3.0, "b": 3.0}))
     with pytest.raises(ArgumentError, match=f"^{field}: "):
         equivalence(result, **{"margin": 0.3, **change})
 
 
-def test_one_sentence_has_no_claim() -> None:
-    with pytest.raises(ArgumentError, match="one sentence"):
+def test_single_sentence_does_not_generalize() -> None:
+    with pytest.raises(ArgumentError, match="one item"):
         equivalence(analyze(listening_test("MOS", "ab", items=1), noisy("MOS", {"a": 3.0, "b": 3.0}, items=1)), 0.3)
 
 
-def test_a_difference_without_error_shows_nothing() -> None:
+def test_difference_without_error_shows_no_equivalence() -> None:
     exact = CrossedTest("exact", 0.0, 0.0, Estimate(0.25, 0.25, 0.25, 0.95, 4), 0.0, 3.0, (0.0, 0.0, 0.0))
     for margin in (0.25, 0.5):
         claimed = equivalence(exact, margin)
@@ -146,7 +146,7 @@ def test_a_difference_without_error_shows_nothing() -> None:
 
 @pytest.mark.parametrize("count", [2, 4, 400])
 @pytest.mark.parametrize("value", [1.0, 0.0, 0.1 + 0.2, [0.3, 0.1 + 0.2]])
-def test_a_metric_that_is_always_the_same_is_not_equivalent(count: int, value: Any) -> None:
+def test_constant_metric_shows_no_equivalence(count: int, value: Any) -> None:
     frame = pd.DataFrame(
         {"v": [1, 2] * count, "text": np.repeat(np.arange(count), 2), "wer": np.resize(value, 2 * count)}
     )
@@ -154,14 +154,16 @@ def test_a_metric_that_is_always_the_same_is_not_equivalent(count: int, value: A
         claimed = equivalence(effects(frame, "v", "wer", blocks=blocks), 0.05)
         assert not claimed.frame.shown.any()
         assert claimed.frame.p.isna().all()
-        assert str(claimed).startswith("It cannot be tested whether wer at v 2 is as at 1: 0, no residual variance.")
+        assert str(claimed).startswith(
+            "It cannot be tested whether wer at v 2 is equivalent to v 1: 0, no residual variance."
+        )
 
 
 @pytest.mark.parametrize("kind", ["MOS", "MUSHRA", "CMOS", "AB", "ABX"])
-def test_constant_answers_are_never_equivalent(kind: Any) -> None:
+def test_constant_responses_show_no_equivalence(kind: Any) -> None:
     result = unanimous(kind, 12, 8, ahead=False)
     claimed = equivalence(result, 0.3)
     assert not claimed.frame.shown.any()
     # Of ABX one side counts, which signs can tell.
-    assert ("It cannot be tested whether a is as good as b" in str(claimed)) == (kind != "ABX")
+    assert ("It cannot be tested whether a is equivalent to b" in str(claimed)) == (kind != "ABX")
     assert equivalence(unanimous(kind, 12, 8), 0.3, claim="not worse").frame.shown.all() == (kind != "ABX")

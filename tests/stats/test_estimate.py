@@ -15,7 +15,7 @@ from voicelab.stats import benjamini_hochberg, cliff_delta, holm, standardized_d
 from voicelab.stats.estimate import Estimate, interval, mean_delta
 
 
-def test_the_example_of_benjamini_and_hochberg() -> None:
+def test_benjamini_hochberg_example() -> None:
     # Benjamini & Hochberg (1995), section 3.2: 15 p-values of a thrombolysis study; at 0.05 their procedure rejects
     # four, Bonferroni's (and Holm's) three.
     p = [0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459, 0.3240, 0.4262, 0.5719, 0.6528, 0.7590]
@@ -25,7 +25,7 @@ def test_the_example_of_benjamini_and_hochberg() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_both_agree_with_statsmodels(seed: int) -> None:
+def test_holm_and_benjamini_hochberg_agree_with_statsmodels(seed: int) -> None:
     p = np.random.default_rng(seed).beta(0.4, 2.0, 1 + seed * 7).round(2)
     assert holm(p) == pytest.approx(multipletests(p, method="holm")[1])
     assert benjamini_hochberg(p) == pytest.approx(multipletests(p, method="fdr_bh")[1])
@@ -36,23 +36,23 @@ def test_both_agree_with_statsmodels(seed: int) -> None:
     [(1.0, 2.5, "[1, 2.5]"), (-np.inf, np.inf, "[too few for an interval]"), (np.nan, np.nan, "[too few for an interval]"),
      (2.0, np.inf, "[2, inf]")],
 )  # fmt: skip
-def test_an_interval_without_ends_says_why(low: float, high: float, text: str) -> None:
+def test_undefined_interval_is_formatted_with_the_reason(low: float, high: float, text: str) -> None:
     assert interval(low, high) == text
     assert str(Estimate(1.0, low, high, 0.95, 3)) == f"1 {text} (95%, n = 3)"
 
 
-def test_a_test_that_was_not_made_does_not_count() -> None:
+def test_nan_p_values_do_not_count() -> None:
     assert holm([0.01, np.nan, 0.03]).tolist() == pytest.approx([0.02, np.nan, 0.03], nan_ok=True)
     assert benjamini_hochberg([]).size == 0
 
 
 @pytest.mark.parametrize("p", [[1.2], [-0.1], [[0.5]]])
-def test_what_is_no_p_is_refused(p: list[float]) -> None:
+def test_invalid_p_values_are_rejected(p: list[float]) -> None:
     with pytest.raises(ArgumentError, match="p_values"):
         holm(p)
 
 
-def test_cliffs_delta_is_that_of_rs_effsize() -> None:
+def test_cliff_delta_agrees_with_effsize_in_r() -> None:
     # The example of its cliff.delta prints -0.25, from -0.7265846 to 0.3890062.
     delta = cliff_delta([10, 10, 20, 20, 20, 30, 30, 30, 40, 50], [10, 20, 30, 40, 40, 50])
     assert (delta.value, delta.low, delta.high) == pytest.approx((-0.25, -0.7265846, 0.3890062))
@@ -64,14 +64,14 @@ def test_cliffs_delta_is_that_of_rs_effsize() -> None:
 
 
 @pytest.mark.parametrize(("t", "df"), [(2.5, 20.5), (-3.0, 2.05), (0.01, 7.0), (40.0, 5.0)])
-def test_the_interval_of_a_standardized_difference_has_the_observed_t_in_its_tails(t: float, df: float) -> None:
+def test_standardized_difference_has_a_noncentral_t_interval(t: float, df: float) -> None:
     size = standardized_difference(t * 0.5, 0.5, df, 2.0, n=9)
     assert size.value == pytest.approx(t / 4)
     assert stats.nct.cdf(t, df, size.low * 4) == pytest.approx(0.975, abs=1e-4)
     assert stats.nct.cdf(t, df, size.high * 4) == pytest.approx(0.025, abs=1e-4)
 
 
-def test_where_nothing_differs_by_chance_there_is_no_standardized_difference() -> None:
+def test_standardized_difference_without_variance_is_nan() -> None:
     assert math.isnan(standardized_difference(1.0, 0.0, 5, 0.0, n=3).value)
 
 
@@ -90,11 +90,11 @@ def test_listening_tests_have_effect_sizes() -> None:
     result = analyze(listening_test("MOS", "ab"), table)
     sizes = result.sizes["a", "b"]
     # 0.4 of an sd of 0.5; a normal a is above a normal b with a chance of Phi(0.8 / sqrt 2).
-    assert sizes["standardised difference"].low < 0.8 < sizes["standardised difference"].high
+    assert sizes["standardized difference"].low < 0.8 < sizes["standardized difference"].high
     superior = sizes["probability of superiority"]
     assert superior.low < stats.norm.cdf(0.8 / math.sqrt(2)) < superior.high
     assert superior.value == pytest.approx((1 + sizes["Cliff's delta"].value) / 2)
-    assert f"    standardised difference: {sizes['standardised difference']}" in str(result)
+    assert f"    standardized difference: {sizes['standardized difference']}" in str(result)
     always = analyze(listening_test("MOS", "ab"), table.assign(rating=table.rating + 5 * (table.system == "a")))
     assert always.sizes["a", "b"]["Cliff's delta"].low == pytest.approx(2 * 0.025 ** (1 / 12) - 1)
     votes = analyze(listening_test("AB", items=8), choices(rng.random((12, 8)) < 0.7))

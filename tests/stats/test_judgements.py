@@ -397,12 +397,12 @@ def test_agreement_is_one_chance_is_zero_and_sameness_is_neither() -> None:
         (lambda: intraclass_correlation(JUDGES, raters="some"), "raters"),  # type: ignore[arg-type]
     ],
 )
-def test_what_is_no_judgement_is_refused(call: Callable[[], object], match: str) -> None:
+def test_invalid_arguments_are_rejected(call: Callable[[], object], match: str) -> None:
     with pytest.raises(ArgumentError, match=match):
         call()
 
 
-def test_rounding_is_no_spread() -> None:
+def test_rounding_errors_are_no_variance() -> None:
     # The means of two and of six times 1.1 differ in the last bit.
     found = mean_opinion_score([1.1] * 8, listeners=["a"] * 2 + ["b"] * 6)
     assert found.high - found.value > 0.5

@@ -111,7 +111,7 @@ def test_pinheiro_and_bates_stools() -> None:
     df = (people + 3 * rest) ** 2 / (people**2 / 8 + (3 * rest) ** 2 / 24)
     assert (one.high - one.low) / 2 == pytest.approx(stats.t.ppf(0.975, df) * 0.5760123, rel=1e-4)
     assert found.notes == ()
-    assert "all equal: F(3, 24) 22.36, p " in str(found)
+    assert "equal means: F(3, 24) 22.36, p " in str(found)
 
 
 def test_crossed_penicillin() -> None:
@@ -131,7 +131,7 @@ def test_crossed_penicillin() -> None:
     assert math.isnan(found.p)
 
 
-def test_listeners_with_opinions_of_their_own_are_not_counted_for_each_sentence() -> None:
+def test_listener_by_system_interaction_limits_the_degrees_of_freedom() -> None:
     # In a complete table REML is the analysis of variance: systems against listeners x systems.
     table = ratings(3, own=0.5)
     found = mixed_model(table, item=None, **NAMES)
@@ -142,7 +142,7 @@ def test_listeners_with_opinions_of_their_own_are_not_counted_for_each_sentence(
 
 
 @pytest.mark.parametrize(("listeners", "items"), [(12, 6), (4, 9)])
-def test_systems_are_judged_by_listeners_and_by_items(listeners: int, items: int) -> None:
+def test_complete_table_agrees_with_quasi_f(listeners: int, items: int) -> None:
     # H. H. Clark's quasi F, whose error is that by listeners and that by items less what both have of the residual.
     table = ratings(1, listeners, items, own=0.5, lead=0.4)
     found = mixed_model(table, **NAMES)
@@ -164,7 +164,7 @@ def test_systems_are_judged_by_listeners_and_by_items(listeners: int, items: int
     assert found.sd == {name: pytest.approx(math.sqrt(value), rel=1e-4) for name, value in expected.items()}
 
 
-def test_gaps_are_taken() -> None:
+def test_tables_may_have_gaps() -> None:
     table = ratings(4, own=0.4, lead=0.3)
     some = table.sample(frac=0.6, random_state=0)
     found = mixed_model(some, **NAMES)
@@ -189,7 +189,7 @@ def test_gaps_are_taken() -> None:
     assert again.statistic == pytest.approx(found.statistic, rel=1e-4)
 
 
-def test_sentences_of_one_system_each_are_what_it_is_judged_by() -> None:
+def test_items_nested_in_systems_are_random() -> None:
     table = ratings(2, lead=0.4, items=8)
     own = table[
         table.item.map({f"sentence {number}": number % 3 for number in range(8)}) == table.voice.str[-1].astype(int)
@@ -198,12 +198,12 @@ def test_sentences_of_one_system_each_are_what_it_is_judged_by() -> None:
     # By items 8 - 3: they are what differs most.
     assert found.df == pytest.approx((2, 5), rel=1e-3)
     assert set(found.sd) == {"listener", "item", "listener x system", "residual"}
-    with pytest.raises(ArgumentError, match="a sentence of its own") as caught:
+    with pytest.raises(ArgumentError, match="each system has a different sentence") as caught:
         mixed_model(own[own.item.isin([f"sentence {number}" for number in range(3)])], **NAMES)
     assert caught.value.argument == "item"
 
 
-def test_what_is_not_there_is_told() -> None:
+def test_singular_fit_has_a_note() -> None:
     # Listeners who agree on the whole: what is left for them is negative, hence 0, and theirs falls to the residual.
     table = pd.DataFrame(np.array(STOOLS, float)).T
     table = (
@@ -212,7 +212,7 @@ def test_what_is_not_there_is_told() -> None:
         .melt(ignore_index=False, var_name="voice", value_name="score")
     )
     found = mixed_model(table.rename_axis("who").reset_index(), item=None, **NAMES)
-    assert found.notes == ("Nothing is left for listener: its sd is at the bound of 0.",)
+    assert found.notes == ("The variance of listener is 0 (singular fit).",)
     assert found.sd["listener"] == pytest.approx(0.0, abs=1e-5)
     # Pinheiro and Bates' residual of 24 degrees of freedom, now of 32.
     assert found.sd["residual"] == pytest.approx(1.100295 * math.sqrt(24 / 32), abs=1e-4)
@@ -227,21 +227,21 @@ def test_what_is_not_there_is_told() -> None:
         ({"confidence": 95}, "confidence"),
     ],
 )
-def test_a_table_that_is_none_is_refused(change: dict[str, Any], field: str) -> None:
+def test_invalid_tables_are_rejected(change: dict[str, Any], field: str) -> None:
     with pytest.raises(ArgumentError, match=f"^{field}: "):
         mixed_model(ratings(0), **{**NAMES, **change})
 
 
-def test_too_little_is_refused() -> None:
+def test_too_few_ratings_are_rejected() -> None:
     table = ratings(0)
-    with pytest.raises(ArgumentError, match="one listener is no sample of listeners"):
+    with pytest.raises(ArgumentError, match="must be two or more, got one"):
         mixed_model(table[table.who == "listener 0"], **NAMES)
-    with pytest.raises(ArgumentError, match="all ratings are equal"):
+    with pytest.raises(ArgumentError, match="must not all be equal"):
         mixed_model(table.assign(score=4.0), **NAMES)
 
 
 @pytest.mark.parametrize("each", [1, 3])
-def test_systems_that_nobody_rated_beside_another_are_refused(each: int) -> None:
+def test_confounded_systems_are_rejected(each: int) -> None:
     # Half of the listeners rated one system, half the other; then one of them both.
     table = ratings(0, items=each, better=(0, 0))
     number = table.who.str.split().str[-1].astype(int)
@@ -257,11 +257,11 @@ def test_systems_that_nobody_rated_beside_another_are_refused(each: int) -> None
 
 
 @pytest.mark.parametrize("column", [None, "who", "item"])
-def test_ratings_without_chance_in_them_are_refused(column: str | None) -> None:
+def test_saturated_model_is_rejected(column: str | None) -> None:
     table = ratings(0)
     score = table.voice.map({"voice 0": 3.0, "voice 1": 4.0, "voice 2": 5.0})
     if column is not None:
         score = score + table[column].str.split().str[-1].astype(float)
-    with pytest.raises(ArgumentError, match="nothing is left to weigh differences by") as caught:
+    with pytest.raises(ArgumentError, match="no residual variance") as caught:
         mixed_model(table.assign(score=score), **NAMES)
     assert caught.value.argument == "rating"

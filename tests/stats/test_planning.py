@@ -13,7 +13,7 @@ from voicelab.stats import BettingTest, Sprt, choice_power, rating_power, rating
 
 @pytest.mark.parametrize("trials", [1, 5, 6, 16, 100])
 @pytest.mark.parametrize("alternative", ["greater", "two-sided"])
-def test_power_is_the_chance_of_a_significant_binomial_test(trials: int, alternative: Any) -> None:
+def test_choice_power_agrees_with_the_binomial_test(trials: int, alternative: Any) -> None:
     counts = np.arange(trials + 1)
     significant = np.array([binomtest(int(k), trials, 0.5, alternative).pvalue <= 0.05 for k in counts])
     assert choice_power(trials, 0.7, alternative=alternative) == pytest.approx(
@@ -23,14 +23,14 @@ def test_power_is_the_chance_of_a_significant_binomial_test(trials: int, alterna
 
 @pytest.mark.parametrize("alternative", ["greater", "two-sided"])
 @pytest.mark.parametrize("share", [0.6, 0.75, 0.95])
-def test_enough_trials_stay_enough(share: float, alternative: Any) -> None:
+def test_trials_needed_keep_the_power_for_larger_samples(share: float, alternative: Any) -> None:
     count = trials_needed(share, alternative=alternative)
     assert choice_power(count - 1, share, alternative=alternative) < 0.8
     after = [choice_power(count + more, share, alternative=alternative) for more in range(60)]
     assert min(after) >= 0.8
 
 
-def test_fewer_than_chance_counts_two_sided_only() -> None:
+def test_share_below_chance_has_power_two_sided_only() -> None:
     assert trials_needed(0.3) == trials_needed(0.7)
     with pytest.raises(ArgumentError, match="share"):
         trials_needed(0.3, alternative="greater")
@@ -38,7 +38,7 @@ def test_fewer_than_chance_counts_two_sided_only() -> None:
 
 @pytest.mark.parametrize("listeners", [3, 12, 60])
 @pytest.mark.parametrize("paired", [True, False])
-def test_power_of_ratings_is_statsmodels(listeners: int, paired: bool) -> None:
+def test_rating_power_agrees_with_statsmodels(listeners: int, paired: bool) -> None:
     theirs = (TTestPower() if paired else TTestIndPower()).power(0.6, listeners, 0.05)
     assert rating_power(listeners, 0.3, 0.5, paired=paired) == pytest.approx(theirs, abs=1e-6)
 
@@ -71,12 +71,12 @@ def test_cohens_table_of_sample_sizes() -> None:
         lambda: Sprt(0.7).operating(1.5),
     ],
 )
-def test_impossible_plans_are_refused(call: Any) -> None:
+def test_invalid_plans_are_rejected(call: Any) -> None:
     with pytest.raises(ArgumentError):
         call()
 
 
-def test_the_limits_are_walds() -> None:
+def test_sprt_has_wald_limits() -> None:
     # Wald: stop for the effect when the likelihood ratio reaches (1 - beta) / alpha = 16; each right answer in a row
     # multiplies it by 0.7 / 0.5, so that nine are needed and eight are not enough.
     rule = Sprt(0.7, alpha=0.05, beta=0.2)
@@ -89,7 +89,7 @@ def test_the_limits_are_walds() -> None:
     assert rule.decide(120, 200) == "no effect"
 
 
-def test_the_stated_errors_are_held_with_fewer_trials() -> None:
+def test_sprt_keeps_its_error_rates_with_fewer_trials() -> None:
     rule = Sprt(0.7, alpha=0.05, beta=0.2)
     false, _ = rule.operating(0.5)
     power, mean = rule.operating(0.7)
@@ -100,7 +100,7 @@ def test_the_stated_errors_are_held_with_fewer_trials() -> None:
 
 
 @pytest.mark.parametrize("share", [0.5, 0.6, 0.7])
-def test_the_exact_errors_are_those_of_simulated_tests(share: float) -> None:
+def test_sprt_operating_agrees_with_simulation(share: float) -> None:
     rule = Sprt(0.7, most=60)
     found, mean = rule.operating(share)
     rng = np.random.default_rng(int(share * 10))
@@ -118,12 +118,12 @@ def test_the_exact_errors_are_those_of_simulated_tests(share: float) -> None:
     assert lengths / 1500 == pytest.approx(mean, rel=0.1)
 
 
-def test_a_cut_that_costs_power_is_warned_of() -> None:
-    with pytest.warns(UserWarning, match="most=60 leaves a power of 60%, where beta=0.2 asks for 80%"):
+def test_sprt_warns_when_truncation_costs_power() -> None:
+    with pytest.warns(UserWarning, match="most=60 gives a power of 60%, below the 80% of beta=0.2"):
         Sprt(0.65, most=60)
 
 
-def test_several_votes_of_a_listener_keep_the_sequential_error() -> None:
+def test_betting_test_keeps_its_level_with_dependent_responses() -> None:
     # No side is preferred on the whole, but each listener has a preference of their own; 12 answers of each.
     rule, pooled, rng, wrong, naive = BettingTest(most=60), Sprt(0.65), np.random.default_rng(0), 0, 0
     for _ in range(400):
@@ -137,7 +137,7 @@ def test_several_votes_of_a_listener_keep_the_sequential_error() -> None:
     assert naive > 60
 
 
-def test_a_preference_of_the_listeners_ends_the_test() -> None:
+def test_betting_test_stops_on_a_preference() -> None:
     rule, rng = BettingTest(most=40), np.random.default_rng(1)
     shares = np.clip(rng.normal(0.7, 0.15, (100, 40)), 0, 1)
     assert np.mean([rule.decide(list(own)) == "effect" for own in shares]) > 0.9

@@ -19,7 +19,7 @@ from voicelab.listening.results import analyze
 from voicelab.stats import crossed_share, effects, plan_sweep, plan_test, rating_power
 
 
-def test_many_items_and_listeners_alone_that_differ_are_students_power() -> None:
+def test_power_with_listener_variance_only_agrees_with_student() -> None:
     # Items that do not differ and answers without noise: the listeners' own differences alone decide.
     plan = plan_test("MOS", 0.4, listeners=(8, 16), items=(200,), sd=(0.5, 0.0, 0.5), simulations=2000)
     for row in plan.frame.to_dict("records"):
@@ -28,7 +28,7 @@ def test_many_items_and_listeners_alone_that_differ_are_students_power() -> None
         assert row["low"] < row["power"] < row["high"]
 
 
-def test_power_is_the_share_of_studies_that_analyse_finds() -> None:
+def test_power_agrees_with_analyzed_simulations() -> None:
     plan = plan_test("AB", 0.68, listeners=(14,), items=(10,), sd=(0.7, 0.7, 0.0), simulations=1000)
     rng, hits = np.random.default_rng(5), 0
     who, what = (axis.ravel() for axis in np.indices((14, 10)))
@@ -42,7 +42,7 @@ def test_power_is_the_share_of_studies_that_analyse_finds() -> None:
 
 @pytest.mark.parametrize("kind", ["AB", "ABX"])
 @pytest.mark.parametrize(("listeners", "items"), [(24, 12), (12, 6), (6, 6)])
-def test_power_never_falls_as_choices_become_unanimous(kind: Any, listeners: int, items: int) -> None:
+def test_power_increases_towards_unanimity(kind: Any, listeners: int, items: int) -> None:
     shares = (0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999, 0.99999)
     design: dict[str, Any] = {"listeners": (listeners,), "items": (items,), "sd": (0.5, 0.5, 0.0)}
     power = [plan_test(kind, share, **design).frame.power[0] for share in shares]
@@ -54,7 +54,7 @@ def test_power_never_falls_as_choices_become_unanimous(kind: Any, listeners: int
     assert found.p <= 0.05
 
 
-def test_a_plan_says_where_unanimous_choices_cannot_be_significant() -> None:
+def test_plan_notes_designs_too_small_for_unanimity() -> None:
     few = plan_test("AB", 0.999, listeners=(12,), items=(4,), sd=(0.5, 0.5, 0.0))
     assert few.notes == ("With fewer than 6 listeners or items unanimous choices are not significant: see sign_test.",)
     assert few.notes[0] in str(few)
@@ -68,7 +68,7 @@ def test_a_plan_says_where_unanimous_choices_cannot_be_significant() -> None:
         plan_test("AB", 0.6, pilot=unanimous)
 
 
-def test_more_of_everything_is_more_power_and_more_tests_are_less() -> None:
+def test_power_increases_with_size_and_decreases_with_tests() -> None:
     spread = (0.3, 0.3, 1.0)
     plan = plan_test("MOS", 0.3, listeners=(6, 24), items=(6, 24), repeats=(1, 3), sd=spread)
     power = plan.frame.set_index(["listeners", "items", "repeats"]).power
@@ -81,11 +81,11 @@ def test_more_of_everything_is_more_power_and_more_tests_are_less() -> None:
     assert plan.frame.wilcoxon.iloc[-2] > plan.frame.power.iloc[-2] - 0.05
     legend = there(plan.plot().get_legend())
     assert legend.get_texts()[0].get_text() == "6 items, 1 repeats"
-    assert str(plan).startswith("power to find a difference of 0.3 at 0.05 (sd: listeners 0.3, items 0.3, answers 1)")
+    assert str(plan).startswith("power to detect a difference of 0.3 at 0.05 (SD: listeners 0.3, items 0.3, answers 1)")
     plt.close("all")
 
 
-def test_without_a_difference_power_is_the_level_and_equivalence_has_its_own() -> None:
+def test_power_without_difference_is_the_level() -> None:
     null = plan_test("CMOS", 0.0, listeners=(12,), items=(12,), sd=(0.5, 0.5, 0.7), simulations=4000).frame
     assert 0.03 < null.power[0] < 0.065
     edge = plan_test("MOS", 0.4, listeners=(12,), items=(12,), sd=(0.5, 0.5, 0.7), margin=0.4, simulations=4000).frame
@@ -94,7 +94,7 @@ def test_without_a_difference_power_is_the_level_and_equivalence_has_its_own() -
     assert same.power[0] > 0.8
 
 
-def test_a_pilot_says_what_differs() -> None:
+def test_pilot_provides_the_sd() -> None:
     rng = np.random.default_rng(2)
     table = rated("MOS", {"a": [3.0] * 30, "b": [3.0] * 30}, 30)
     lean = dict(zip(table.listener.unique(), rng.normal(0, 0.6, 30), strict=True))
@@ -105,11 +105,11 @@ def test_a_pilot_says_what_differs() -> None:
     assert plan.sd["listeners"] == pytest.approx(0.6, rel=0.3)
     assert plan.sd["answers"] == pytest.approx(0.5 * 2**0.5, rel=0.1)
     lone = analyze(listening_test("AB"), choices([[True]] * 3))
-    with pytest.raises(ArgumentError, match="by listeners and sentences"):
+    with pytest.raises(ArgumentError, match="random listeners and items"):
         plan_test("AB", 0.6, pilot=lone)
 
 
-def test_a_sweeps_plan_is_its_test_over_texts() -> None:
+def test_sweep_plan_with_random_texts_agrees_with_effects() -> None:
     plan = plan_sweep(0.8, texts=(4, 12), repeats=(2, 6), sd=(0.6, 1.0))
     row = plan.frame.iloc[-1]
     assert row.power == pytest.approx(rating_power(12, 0.8, (0.36 + 2 / 6) ** 0.5))
@@ -120,7 +120,7 @@ def test_a_sweeps_plan_is_its_test_over_texts() -> None:
     assert planned.sd == {"texts": pytest.approx(2**0.5, rel=0.3), "takes": pytest.approx(1.0, rel=0.1)}
 
 
-def test_of_one_text_a_sweeps_plan_is_the_test_of_that_text_alone() -> None:
+def test_sweep_plan_of_one_text_has_fixed_texts() -> None:
     plan = plan_sweep(1.0, texts=(1,), repeats=(1, 2, 4, 8), sd=(0.0, 1.0)).frame
     assert plan.power[0] == 0.0
     for repeats, power in zip(plan.repeats[1:], plan.power[1:], strict=True):
@@ -132,7 +132,7 @@ def test_of_one_text_a_sweeps_plan_is_the_test_of_that_text_alone() -> None:
         assert (effects(frame, "v", names).frame.p <= 0.05).mean() == pytest.approx(power, abs=0.05)
 
 
-def test_the_whole_grid_takes_seconds_and_shows_how_far_it_is() -> None:
+def test_grid_takes_seconds_and_reports_progress() -> None:
     seen = []
 
     def progress(rows: Iterable[Any]) -> Iterable[Any]:
@@ -164,6 +164,6 @@ ALONE = pd.DataFrame({"v": [0, 0, 1, 1], "f": [1.0, 2, 3, 5]})
         ),
     ],
 )
-def test_a_plan_that_is_none_is_refused(call: Any, field: str) -> None:
+def test_invalid_plans_are_rejected(call: Any, field: str) -> None:
     with pytest.raises(ArgumentError, match=f"^{field}: "):
         call()

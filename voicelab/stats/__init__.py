@@ -1,4 +1,4 @@
-"""Statistics of experiments: effects beside sampling noise, and what listening tests need."""
+"""Statistics of sweeps and listening tests: numbers in, tables out."""
 
 from voicelab.stats.crossed import CrossedTest, SignTest, crossed_mean, crossed_share, sign_test
 from voicelab.stats.effects import Effects, effects

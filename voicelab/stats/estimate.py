@@ -1,4 +1,4 @@
-"""What a statistic returns: an estimate with its interval, a test, corrected p-values, and effect sizes."""
+"""Estimates with intervals, tests, corrected p-values, effect sizes, and argument checks."""
 
 from __future__ import annotations
 
@@ -25,15 +25,14 @@ class Estimate:
     n: int
 
     def __str__(self) -> str:
-        within = interval(self.low, self.high)
-        return f"{self.value:.3g} {within} ({percent(self.confidence)}, n = {self.n})"
+        return f"{self.value:.3g} {interval(self.low, self.high)} ({percent(self.confidence)}, n = {self.n})"
 
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """A test of a hypothesis: its name, statistic, p-value, and the estimate of what it is about."""
+    """A hypothesis test: name, statistic, p-value, and the estimate of the tested parameter."""
 
-    __test__ = False  # pytest is not meant
+    __test__ = False  # no test class of pytest's
 
     name: str
     statistic: float
@@ -45,104 +44,99 @@ class Test:
 
 
 def holm(p_values: npt.ArrayLike) -> _Floats:
-    """Return Holm's adjusted p-values, which control the chance of any false positive in the family.
+    """Adjust p-values (tests,) by Holm's method, which controls the family-wise error rate.
 
-    ``p_values`` is (tests,); NaN stands for a test that was not made, stays NaN and does not count. S. Holm, "A
-    simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6 (1979). Ours: scipy has
-    it not, and statsmodels takes 2 s to import for these three lines. Raises ArgumentError for anything outside 0 to 1.
+    NaN represents a test that was not made and does not count. S. Holm, "A simple sequentially rejective multiple test
+    procedure", Scandinavian Journal of Statistics 6 (1979). Not in scipy; statsmodels takes 2 s to import. Raises
+    ArgumentError for values outside 0 to 1.
     """
-    given, valid = _p_values(p_values)
-    order = np.flatnonzero(valid)[np.argsort(given[valid], kind="stable")]
-    given[order] = np.minimum(np.maximum.accumulate(given[order] * np.arange(order.size, 0, -1.0)), 1.0)
-    return given
+    values, valid = _p_values(p_values)
+    order = np.flatnonzero(valid)[np.argsort(values[valid], kind="stable")]
+    values[order] = np.minimum(np.maximum.accumulate(values[order] * np.arange(order.size, 0, -1.0)), 1.0)
+    return values
 
 
 def benjamini_hochberg(p_values: npt.ArrayLike) -> _Floats:
-    """Return adjusted p-values that control the expected share of false positives among the positives, by scipy.
+    """Adjust p-values (tests,) to control the false discovery rate, by scipy.
 
-    As ``holm``; for independent or positively dependent tests. Y. Benjamini & Y. Hochberg, "Controlling the false
+    NaN as in ``holm``; for independent or positively dependent tests. Y. Benjamini & Y. Hochberg, "Controlling the false
     discovery rate", Journal of the Royal Statistical Society B 57 (1995).
     """
     from scipy.stats import false_discovery_control
 
-    given, valid = _p_values(p_values)
+    values, valid = _p_values(p_values)
     if valid.any():
-        given[valid] = false_discovery_control(given[valid])
-    return given
+        values[valid] = false_discovery_control(values[valid])
+    return values
 
 
 def _p_values(p_values: npt.ArrayLike) -> tuple[_Floats, npt.NDArray[np.bool_]]:
-    given = np.array(p_values, np.float64)
-    valid = np.isfinite(given)
-    if given.ndim != 1 or ((given[valid] < 0.0) | (given[valid] > 1.0)).any():
-        raise ArgumentError.of("p_values", "Input should be numbers from 0 to 1, shape (tests,)")
-    return given, valid
+    values = np.array(p_values, np.float64)
+    valid = np.isfinite(values)
+    if values.ndim != 1 or ((values[valid] < 0.0) | (values[valid] > 1.0)).any():
+        raise ArgumentError.of("p_values", "must be numbers from 0 to 1, shape (tests,)")
+    return values, valid
 
 
 def interval(low: float, high: float, form: str = ".3g") -> str:
-    """Return an interval as people write it, "[1, 2]"; one without ends was made of too few takes, or answers."""
+    """Format an interval as "[1, 2]"; an undefined one results from too few takes or responses."""
     if not (math.isfinite(low) or math.isfinite(high)):
         return "[too few for an interval]"
     return f"[{low:{form}}, {high:{form}}]"
 
 
 def percent(share: float) -> str:
-    """Return a share as people write it: 95%, 99.9%."""
+    """Format a share as a percentage: 95%, 99.9%."""
     return f"{share * 100:g}%"
 
 
-def numbers(values: Iterable[float] | npt.ArrayLike, name: str, least: int) -> _Floats:
-    """Return ``values`` as an array (n,); raises ArgumentError, which names them, unless finite and enough."""
+def numbers(values: Iterable[float] | npt.ArrayLike, name: str, minimum: int) -> _Floats:
+    """Convert to an array (n,); raises ArgumentError on the argument ``name`` unless finite and n >= ``minimum``."""
     try:
         array = np.asarray(values if hasattr(values, "__len__") else list(values), np.float64)  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
-        raise ArgumentError.of(name, f"Input should be numbers: {error}") from error
-    if array.ndim != 1 or array.size < least:
-        raise ArgumentError.of(name, f"Input should be {least} numbers or more, shape (n,), got {array.shape}")
+        raise ArgumentError.of(name, f"must be numbers: {error}") from error
+    if array.ndim != 1 or array.size < minimum:
+        raise ArgumentError.of(name, f"must be {minimum} numbers or more, shape (n,), got {array.shape}")
     if not np.isfinite(array).all():
-        raise ArgumentError.of(name, "there are values that are not finite")
+        raise ArgumentError.of(name, "must be finite")
     return array
 
 
 def varies(values: npt.ArrayLike) -> bool:
-    """Return whether values differ by more than floating-point rounding."""
+    """Test whether values differ by more than floating-point rounding."""
     array = np.asarray(values, np.float64)
     return bool(np.ptp(array) > 1e-12 * np.abs(array).max())
 
 
-def whole(value: object, name: str, least: int) -> int:
-    """Return ``value``; raises ArgumentError, which names it, unless it is a whole number from ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ArgumentError.of(name, f"Input should be a whole number from {least}")
+def whole(value: object, name: str, minimum: int) -> int:
+    """Check an integer; raises ArgumentError on the argument ``name`` unless it is at least ``minimum``."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < minimum:
+        raise ArgumentError.of(name, f"must be an integer of at least {minimum}, got {value!r}")
     return int(value)
 
 
 def between(value: float, name: str, low: float, high: float) -> float:
-    """Return ``value``; raises ArgumentError, which names it, unless it lies inside ``low`` to ``high``."""
+    """Check a number; raises ArgumentError on the argument ``name`` unless ``low`` < ``value`` < ``high``."""
     if not (math.isfinite(value) and low < value < high):
-        raise ArgumentError.of(name, f"Input should be between {low:g} and {high:g}")
+        raise ArgumentError.of(name, f"must be between {low:g} and {high:g}, got {value!r}")
     return float(value)
 
 
 def one_of(value: str, name: str, choices: tuple[str, ...]) -> None:
-    """Raise ArgumentError, which names the argument, unless ``value`` is one of the ``choices``."""
+    """Raise ArgumentError on the argument ``name`` unless ``value`` is among the ``choices``."""
     if value not in choices:
-        *others, last = map(repr, choices)
-        raise ArgumentError.of(name, f"{value!r} is not {', '.join(others)} or {last}")
-
-
-# ---- how large a difference is, in units that do not depend on the scale it was measured on
+        raise ArgumentError.of(name, f"must be {', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}, got {value!r}")
 
 
 def standardized_difference(
     difference: float, error: float, df: float, sd: float, *, n: int, confidence: float = 0.95
 ) -> Estimate:
-    """Return a difference in units of ``sd``, with the interval that follows from its t.
+    """Standardize a difference by ``sd``, with an interval from the noncentral t distribution.
 
-    ``error`` is the difference's standard error and ``df`` its degrees of freedom. The interval has the noncentral t
-    distributions in whose tails the observed t lies: G. Cumming & S. Finch, Educational and Psychological Measurement 61
-    (2001). With the sd of single ratings it is what J. Westfall, D. A. Kenny & C. M. Judd, Journal of Experimental
-    Psychology: General 143 (2014), call d. NaN without spread.
+    ``error`` is the standard error of the difference and ``df`` its degrees of freedom. Interval: G. Cumming & S. Finch,
+    Educational and Psychological Measurement 61 (2001). With the SD of single ratings it is the d of J. Westfall, D. A.
+    Kenny & C. M. Judd, Journal of Experimental Psychology: General 143 (2014). NaN without variance.
     """
     from scipy.special import nctdtrinc
     from scipy.stats import norm
@@ -151,68 +145,68 @@ def standardized_difference(
     if not (sd > 0.0 and error > 0.0 and df > 0.0):
         return Estimate(math.nan, math.nan, math.nan, confidence, n)
     t, unit = difference / error, error / sd
-    low, high = (float(nctdtrinc(df, share, t)) for share in (1.0 - tail, tail))
+    low, high = (float(nctdtrinc(df, probability, t)) for probability in (1.0 - tail, tail))
     if not low < t < high:
-        # Out of the reach of that function: there the noncentral t is nearly normal.
-        reach = float(norm.isf(tail)) * math.sqrt(1.0 + t * t / (2.0 * df))
-        low, high = t - reach, t + reach
+        # Beyond the range of nctdtrinc the noncentral t is nearly normal.
+        half_width = float(norm.isf(tail)) * math.sqrt(1.0 + t * t / (2.0 * df))
+        low, high = t - half_width, t + half_width
     return Estimate(t * unit, low * unit, high * unit, confidence, n)
 
 
 def cliff_delta(
     first: Sequence[float] | npt.ArrayLike, second: Sequence[float] | npt.ArrayLike, *, confidence: float = 0.95
 ) -> Estimate:
-    """Return how much more often a value of ``first`` is above one of ``second`` than below, from -1 to 1.
+    """Compute Cliff's delta, P(first > second) - P(first < second), from -1 to 1.
 
-    N. Cliff, "Dominance statistics", Psychological Bulletin 114 (1993); his asymmetric interval with Student's t, as D. Feng
-    & N. Cliff, Journal of Modern Applied Statistical Methods 3 (2004). All values are taken as independent. ``superiority``
-    turns it into a probability. Raises ArgumentError for fewer than two values of either.
+    N. Cliff, "Dominance statistics", Psychological Bulletin 114 (1993), with the asymmetric interval by Student's t of D.
+    Feng & N. Cliff, Journal of Modern Applied Statistical Methods 3 (2004). Values are assumed independent. ``superiority``
+    converts it to a probability. Raises ArgumentError for a sample of fewer than two values.
     """
     from scipy.stats import t
 
     ours, theirs = numbers(first, "first", 2), numbers(second, "second", 2)
     above = np.sign(ours[:, None] - theirs[None, :])
-    delta, (one, two) = float(above.mean()), above.shape
+    delta, (n, m) = float(above.mean()), above.shape
     tail = (1.0 + between(confidence, "confidence", 0.0, 1.0)) / 2.0
     if abs(delta) == 1.0:
-        # No pair the other way: Clopper and Pearson's bound on those of the smaller group that would be.
-        reach = 2.0 * (1.0 - (1.0 - tail) ** (1.0 / min(one, two)))
-        return Estimate(delta, max(-1.0, delta - reach), min(1.0, delta + reach), confidence, one + two)
+        # Complete separation: the Clopper-Pearson bound for the smaller sample.
+        half_width = 2.0 * (1.0 - (1.0 - tail) ** (1.0 / min(n, m)))
+        return Estimate(delta, max(-1.0, delta - half_width), min(1.0, delta + half_width), confidence, n + m)
     rows, columns = np.square(above.mean(axis=1) - delta).sum(), np.square(above.mean(axis=0) - delta).sum()
-    every = np.square(above - delta).sum()
-    variance = (two**2 * rows + one**2 * columns - every) / (one * two * (one - 1) * (two - 1))
-    variance = max(float(variance), (1.0 - delta**2) / (one * two - 1))
-    reach = float(t.ppf(tail, one + two - 2))
-    root, least = reach * math.sqrt(variance * ((1.0 - delta**2) ** 2 + reach**2 * variance)), 1.0 - delta**2
-    low, high = ((delta - delta**3 + sign * root) / (least + reach**2 * variance) for sign in (-1.0, 1.0))
-    return Estimate(delta, max(-1.0, low), min(1.0, high), confidence, one + two)
+    total = np.square(above - delta).sum()
+    variance = (m**2 * rows + n**2 * columns - total) / (n * m * (n - 1) * (m - 1))
+    variance = max(float(variance), (1.0 - delta**2) / (n * m - 1))
+    quantile, complement = float(t.ppf(tail, n + m - 2)), 1.0 - delta**2
+    root = quantile * math.sqrt(variance * (complement**2 + quantile**2 * variance))
+    low, high = ((delta - delta**3 + sign * root) / (complement + quantile**2 * variance) for sign in (-1.0, 1.0))
+    return Estimate(delta, max(-1.0, low), min(1.0, high), confidence, n + m)
 
 
 def mean_delta(deltas: Sequence[float], confidence: float) -> Estimate:
-    """Return the mean of Cliff's deltas of independent texts or strata, with Student's interval; NaN for one alone."""
+    """Average Cliff's deltas over independent texts or strata, with Student's interval; NaN for a single delta."""
     from scipy.stats import t
 
     tail, count = (1.0 + confidence) / 2.0, len(deltas)
     mean = sum(deltas) / count if count else math.nan
     if count < 2:
         return Estimate(mean, math.nan, math.nan, confidence, count)
-    reach = float(t.ppf(tail, count - 1)) * float(np.std(deltas, ddof=1)) / math.sqrt(count)
-    # All alike: Clopper and Pearson's bound on those that would be the other way.
-    reach = reach or 2.0 * (1.0 - (1.0 - tail) ** (1.0 / count))
-    return Estimate(mean, max(-1.0, mean - reach), min(1.0, mean + reach), confidence, count)
+    half_width = float(t.ppf(tail, count - 1)) * float(np.std(deltas, ddof=1)) / math.sqrt(count)
+    # Equal deltas: the Clopper-Pearson bound.
+    half_width = half_width or 2.0 * (1.0 - (1.0 - tail) ** (1.0 / count))
+    return Estimate(mean, max(-1.0, mean - half_width), min(1.0, mean + half_width), confidence, count)
 
 
 def superiority(delta: Estimate) -> Estimate:
-    """Return Cliff's delta as the probability that the first is better, ties counted half: 0.5 is no difference.
+    """Convert Cliff's delta to the probability of superiority, ties counted half: 0.5 is no difference.
 
-    K. O. McGraw & S. P. Wong's common language effect size, as A. Vargha & H. D. Delaney, Journal of Educational and
-    Behavioral Statistics 25 (2000), have it for any scale.
+    The common language effect size of K. O. McGraw & S. P. Wong, for any scale after A. Vargha & H. D. Delaney, Journal of
+    Educational and Behavioral Statistics 25 (2000).
     """
     value, low, high = ((1.0 + share) / 2.0 for share in (delta.value, delta.low, delta.high))
     return Estimate(value, low, high, delta.confidence, delta.n)
 
 
 def odds(share: Estimate) -> Estimate:
-    """Return a share as odds: 0.6 is 1.5 to 1; of choices between two systems that is the odds ratio."""
+    """Convert a share to odds: 0.6 is 1.5 to 1. For a preference between two systems it is the odds ratio."""
     value, low, high = (end / (1.0 - end) if end < 1.0 else math.inf for end in (share.value, share.low, share.high))
     return Estimate(value, low, high, share.confidence, share.n)

@@ -1,4 +1,4 @@
-"""Before listeners are asked: how many are needed, and when to stop."""
+"""Power, sample sizes, and sequential tests for listening tests."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import numpy.typing as npt
 from voicelab.errors import ArgumentError
 from voicelab.stats.estimate import between, numbers, one_of, whole
 
-_MOST = 1_000_000
-_SLACK = 0.02
+_MAX_SAMPLE = 1_000_000
+_POWER_TOLERANCE = 0.02
 _STAKES = np.linspace(0.05, 0.95, 19)
 
 
@@ -27,12 +27,11 @@ def choice_power(
     alpha: float = 0.05,
     alternative: Literal["two-sided", "greater"] = "two-sided",
 ) -> float:
-    """Return the chance that an exact binomial test of ``trials`` choices finds a true ``share``.
+    """Compute the power of an exact binomial test of ``trials`` choices with a true ``share``.
 
-    AB: ``share`` prefer A, two-sided. ABX: alternative "greater", and ``share`` = 0.5 + d / 2 when a share d of the
-    answers is heard and the rest guessed. Two-sided is alpha / 2 on either side, which is what "two-sided" means where
-    chance is 0.5. Answers are taken as independent: of AB, one from each listener. What ``analyze`` finds of several answers
-    is for ``plan_test`` to say. Raises ArgumentError.
+    AB: ``share`` prefer A, two-sided. ABX: alternative "greater", and ``share`` = 0.5 + d / 2 for a proportion d of
+    discriminators. Two-sided has alpha / 2 per side. Responses are assumed independent: in AB, one per listener; for
+    several per listener see ``plan_test``. Raises ArgumentError.
     """
     whole(trials, "trials", 1)
     _check(share, chance, alpha, alternative)
@@ -47,33 +46,30 @@ def trials_needed(
     alpha: float = 0.05,
     alternative: Literal["two-sided", "greater"] = "two-sided",
 ) -> int:
-    """Return the least number of trials from which on ``choice_power`` is at least ``power``.
+    """Compute the number of trials from which ``choice_power`` stays at or above ``power``.
 
-    From which on: the power of a test on counts goes up in a sawtooth, and a number that only just reaches it may be
-    followed by ones that do not.
+    The power of a test on counts is a sawtooth, so a smaller number may reach it in isolation. For AB it is the number of
+    listeners with one response each. Repeated responses of a listener are not independent: plan them with
+    ``ratings_needed``, with a difference of ``share`` - 0.5 and an ``sd`` of the listeners' shares of about the root of t² +
+    s (1 - s) / n, for preferences with mean s and SD t and n responses each.
 
-    For AB it is the number of listeners who answer once each. Several answers of one listener to a pair are not
-    independent, and ten listeners with 21 answers are not 210: plan their number with ``ratings_needed``, where the
-    difference is ``share`` less one half, and ``sd`` that of the listeners' shares: about the root of t² + s (1 - s) / n,
-    where listeners' preferences spread by t around the share s, and each answers n times.
-
-    Raises ArgumentError, also when more than a million are needed.
+    Raises ArgumentError, also for more than a million trials.
     """
     _check(share, chance, alpha, alternative)
     between(power, "power", 0.0, 1.0)
     if share == chance or (alternative == "greater" and share < chance):
-        raise ArgumentError.of("share", "Input should differ from chance, or no number of trials shows it")
+        raise ArgumentError.of("share", "must differ from chance")
     from scipy.stats import norm
 
     tail = alpha / 2.0 if alternative == "two-sided" else alpha
-    reach = float(norm.isf(tail)) * math.sqrt(chance * (1 - chance))
-    reach += max(0.0, float(norm.ppf(power))) * math.sqrt(share * (1 - share))
-    about = int((reach / (share - chance)) ** 2)
-    if about > _MOST:
-        raise ArgumentError.of("share", f"about {about} trials would be needed")
-    counts = np.arange(1, 2 * about + 100)
-    short = np.flatnonzero(_powers(counts, share, chance, alpha, alternative) < power)
-    return int(counts[short[-1]] + 1) if short.size else 1
+    distance = float(norm.isf(tail)) * math.sqrt(chance * (1 - chance))
+    distance += max(0.0, float(norm.ppf(power))) * math.sqrt(share * (1 - share))
+    estimate = int((distance / (share - chance)) ** 2)
+    if estimate > _MAX_SAMPLE:
+        raise ArgumentError.of("share", f"needs about {estimate} trials, more than {_MAX_SAMPLE:,}")
+    counts = np.arange(1, 2 * estimate + 100)
+    underpowered = np.flatnonzero(_powers(counts, share, chance, alpha, alternative) < power)
+    return int(counts[underpowered[-1]] + 1) if underpowered.size else 1
 
 
 def _check(share: float, chance: float, alpha: float, alternative: str) -> None:
@@ -99,61 +95,60 @@ def _powers(
 
 
 def rating_power(listeners: int, difference: float, sd: float, *, paired: bool = True, alpha: float = 0.05) -> float:
-    """Return the chance that a two-sided t-test finds a true ``difference`` of mean opinion scores.
+    """Compute the power of a two-sided t-test of a true ``difference`` of mean opinion scores.
 
-    ``paired``: every listener rates both, and ``sd`` is of the differences between a listener's two means; else two
-    groups of ``listeners`` each, and ``sd`` is of the listeners' means in each. By the noncentral t distribution (J.
-    Cohen, "Statistical Power Analysis for the Behavioral Sciences", 1988, chapter 2). Raises ArgumentError.
+    ``paired``: every listener rates both systems, and ``sd`` is the SD of the listeners' differences; else two groups of
+    ``listeners`` each, and ``sd`` is the SD of the listeners' means. By the noncentral t distribution (J. Cohen,
+    "Statistical Power Analysis for the Behavioral Sciences", 1988, chapter 2). Raises ArgumentError.
     """
     count = whole(listeners, "listeners", 2)
     if not (math.isfinite(difference) and math.isfinite(sd) and sd > 0.0):
-        raise ArgumentError.of("sd", "Input should be a number above 0, and difference a number")
-    away = abs(difference) / sd * math.sqrt(count if paired else count / 2.0)
-    return t_power(away, count - 1 if paired else 2 * (count - 1), between(alpha, "alpha", 0.0, 1.0))
+        raise ArgumentError.of("sd", "must be a finite number above 0, and difference finite")
+    noncentrality = abs(difference) / sd * math.sqrt(count if paired else count / 2.0)
+    return t_power(noncentrality, count - 1 if paired else 2 * (count - 1), between(alpha, "alpha", 0.0, 1.0))
 
 
-def t_power(away: float, df: float, alpha: float = 0.05) -> float:
-    """Return the chance that a two-sided t-test finds a difference of ``away``, above 0, standard errors."""
+def t_power(noncentrality: float, df: float, alpha: float = 0.05) -> float:
+    """Compute the power of a two-sided t-test; ``noncentrality`` is the difference in standard errors, above 0."""
     from scipy.stats import nct, t
 
     limit = float(t.isf(alpha / 2.0, df))
-    below = float(nct.cdf(-limit, df, away))
-    return float(nct.sf(limit, df, away)) + (below if math.isfinite(below) else 0.0)
+    below = float(nct.cdf(-limit, df, noncentrality))
+    return float(nct.sf(limit, df, noncentrality)) + (below if math.isfinite(below) else 0.0)
 
 
 def ratings_needed(
     difference: float, sd: float, *, power: float = 0.8, paired: bool = True, alpha: float = 0.05
 ) -> int:
-    """Return the least number of listeners (in each group, unless paired) with ``rating_power`` of ``power``.
+    """Compute the minimum number of listeners (per group, unless paired) with a ``rating_power`` of ``power``.
 
-    Raises ArgumentError, also when more than a million are needed.
+    Raises ArgumentError, also for more than a million listeners.
     """
     between(power, "power", 0.0, 1.0)
     if difference == 0.0:
-        raise ArgumentError.of("difference", "Input should not be 0, or no number of listeners shows it")
+        raise ArgumentError.of("difference", "must not be 0")
     low, high = 1, 2
     while rating_power(high, difference, sd, paired=paired, alpha=alpha) < power:
         low, high = high, 2 * high
-        if high > _MOST:
-            raise ArgumentError.of("difference", "more than a million listeners would be needed")
+        if high > _MAX_SAMPLE:
+            raise ArgumentError.of("difference", f"needs more than {_MAX_SAMPLE:,} listeners")
     while high - low > 1:
         middle = (low + high) // 2
-        enough = rating_power(middle, difference, sd, paired=paired, alpha=alpha) >= power
-        low, high = (low, middle) if enough else (middle, high)
+        sufficient = rating_power(middle, difference, sd, paired=paired, alpha=alpha) >= power
+        low, high = (low, middle) if sufficient else (middle, high)
     return high
 
 
 @dataclass(frozen=True, slots=True)
 class Sprt:
-    """A stopping rule for choices: A. Wald's sequential probability ratio test (Ann. Math. Stat. 16, 1945), cut off.
+    """Truncated sequential probability ratio test of choices (A. Wald, Ann. Math. Stat. 16, 1945).
 
-    It decides between ``chance`` and ``share`` (above it) after every answer, with errors of about ``alpha`` (an
-    effect is found where there is none) and ``beta`` (it is missed), and gives up as "no effect" at ``most`` trials.
-    Wald's limits and the cut only keep the errors near; ``operating`` says what they are exactly, and a warning says so
-    where ``most`` is so small that the effect is missed more often than ``beta``.
+    It decides between ``chance`` and a higher ``share`` after every response, with error rates of about ``alpha`` (type I)
+    and ``beta`` (type II), and stops with "no effect" at ``most`` trials. ``operating`` computes the exact error rates; a
+    warning is issued where truncation raises the type II error above ``beta``.
 
-    Answers are taken as independent: those of an ABX test, or one of each listener. Several answers of one listener who
-    prefers are not, and would raise its error fourfold: for them there is ``BettingTest``.
+    Responses are assumed independent: those of ABX tests, or one per listener. Repeated preferences of a listener are not,
+    and would quadruple the type I error: use ``BettingTest``.
 
     Raises ArgumentError.
     """
@@ -171,20 +166,22 @@ class Sprt:
         between(self.beta, "beta", 0.0, 0.5)
         whole(self.most, "most", 1)
         if self.most > 10_000:
-            raise ArgumentError.of("most", "Input should be 10000 or less")
+            raise ArgumentError.of("most", f"must be at most 10000, got {self.most}")
         power = self.operating(self.share)[0]
-        if power < 1.0 - self.beta - _SLACK:
-            asked = f"where beta={self.beta:g} asks for {1.0 - self.beta:.0%}"
-            warnings.warn(f"most={self.most} leaves a power of {power:.0%}, {asked}", UserWarning, stacklevel=3)
+        if power < 1.0 - self.beta - _POWER_TOLERANCE:
+            message = (
+                f"most={self.most} gives a power of {power:.0%}, below the {1.0 - self.beta:.0%} of beta={self.beta:g}"
+            )
+            warnings.warn(message, UserWarning, stacklevel=3)
 
     def decide(self, successes: int, trials: int) -> Literal["continue", "effect", "no effect"]:
-        """Return what to do after ``trials`` answers, of which ``successes`` were right (or preferred A).
+        """Decide after ``trials`` responses with ``successes`` correct ones (or preferences for A).
 
-        To be asked after every answer, in order: the first decision counts. Raises ArgumentError.
+        Call it after every response; the first decision other than "continue" is final. Raises ArgumentError.
         """
         whole(trials, "trials", 0)
         if whole(successes, "successes", 0) > trials:
-            raise ArgumentError.of("successes", f"{successes} of {trials} trials cannot be")
+            raise ArgumentError.of("successes", f"must be at most trials={trials}, got {successes}")
         ratio = self._ratio(successes, trials)
         if ratio >= math.log((1.0 - self.beta) / self.alpha):
             return "effect"
@@ -193,37 +190,37 @@ class Sprt:
         return "continue"
 
     def operating(self, true_share: float) -> tuple[float, float]:
-        """Return the chance of "effect" and the mean number of trials when the share is ``true_share``.
+        """Compute the probability of "effect" and the expected number of trials for a ``true_share``.
 
-        Exact, by following every count of successes. At ``chance`` the first is the true alpha, at ``share`` the power.
+        Exact. The probability is the true alpha at ``chance`` and the power at ``share``.
         """
         if not 0.0 <= true_share <= 1.0:
-            raise ArgumentError.of("true_share", "Input should be from 0 to 1")
-        going = np.ones(1)
+            raise ArgumentError.of("true_share", "must be from 0 to 1")
+        active = np.ones(1)
         effects, expected = 0.0, 0.0
         for trials in range(1, self.most + 1):
-            expected += float(going.sum())
-            going = np.concatenate((going * (1.0 - true_share), [0.0])) + np.concatenate(([0.0], going * true_share))
+            expected += float(active.sum())
+            active = np.concatenate((active * (1.0 - true_share), [0.0])) + np.concatenate(([0.0], active * true_share))
             ratios = self._ratio(np.arange(trials + 1), trials)
             effect = ratios >= math.log((1.0 - self.beta) / self.alpha)
-            effects += float(going[effect].sum())
-            going[effect | (ratios <= math.log(self.beta / (1.0 - self.alpha)))] = 0.0
+            effects += float(active[effect].sum())
+            active[effect | (ratios <= math.log(self.beta / (1.0 - self.alpha)))] = 0.0
         return effects, expected
 
     def _ratio(self, successes: int | npt.NDArray[np.int_], trials: int) -> npt.NDArray[np.float64]:
-        right = math.log(self.share / self.chance)
-        wrong = math.log((1.0 - self.share) / (1.0 - self.chance))
-        return np.asarray(successes * right + (trials - np.asarray(successes)) * wrong, np.float64)
+        success = math.log(self.share / self.chance)
+        failure = math.log((1.0 - self.share) / (1.0 - self.chance))
+        return np.asarray(successes * success + (trials - np.asarray(successes)) * failure, np.float64)
 
 
 @dataclass(frozen=True, slots=True)
 class BettingTest:
-    """A stopping rule for listeners with several answers each, however these hang together: a test by betting.
+    """Anytime-valid sequential test of listeners with several, possibly dependent, responses each.
 
-    A stake on the listeners' mean share being above ``chance`` is worth 1 / ``alpha`` at any time with a chance of at most
-    ``alpha`` where it is not: J. Ville (1939), as I. Waudby-Smith & A. Ramdas, "Estimating means of bounded random variables
-    by betting", Journal of the Royal Statistical Society B 86 (2024). It speaks of these sentences, and gives up at ``most``
-    listeners. Raises ArgumentError.
+    Under the null hypothesis that the mean share is at most ``chance``, the wealth of a bet against it ever reaches 1 /
+    ``alpha`` with a probability of at most ``alpha``: J. Ville (1939), after I. Waudby-Smith & A. Ramdas, "Estimating means
+    of bounded random variables by betting", Journal of the Royal Statistical Society B 86 (2024). Sentences are fixed. It
+    stops at ``most`` listeners. Raises ArgumentError.
     """
 
     chance: float = 0.5
@@ -236,12 +233,12 @@ class BettingTest:
         whole(self.most, "most", 1)
 
     def decide(self, shares: Sequence[float]) -> Literal["continue", "effect", "no effect"]:
-        """Return what to do after these listeners, in order: of each the share that was right (or preferred A)."""
+        """Decide after listeners, in order, with these ``shares`` of correct responses (or preferences for A)."""
         values = numbers(shares, "shares", 0) - self.chance
         if ((values < -self.chance) | (values > 1.0 - self.chance)).any():
-            raise ArgumentError.of("shares", "Input should be from 0 to 1")
-        # Stakes of many sizes, none of which can be lost whole, equally mixed.
-        worth = np.cumprod(1.0 + np.outer(values, _STAKES / self.chance), axis=0).mean(axis=1)
-        if (worth >= 1.0 / self.alpha).any():
+            raise ArgumentError.of("shares", "must be from 0 to 1")
+        # An equal mixture of stakes, all below the ruin limit.
+        wealth = np.cumprod(1.0 + np.outer(values, _STAKES / self.chance), axis=0).mean(axis=1)
+        if (wealth >= 1.0 / self.alpha).any():
             return "effect"
         return "no effect" if values.size >= self.most else "continue"

@@ -1,4 +1,4 @@
-"""The restricted likelihood of a linear mixed model whose random effects may be crossed, and Satterthwaite's degrees."""
+"""REML of linear mixed models with crossed random effects, and Satterthwaite's degrees of freedom."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ if TYPE_CHECKING:
 Codes = npt.NDArray[np.intp]
 Floats = npt.NDArray[np.float64]
 
-# A variance in units of the residual's that is at its bound of 0.
+# Variance ratios below are at the bound of 0.
 AT_BOUND = 1e-6
-_STEPS = 60
-# Odds of 3,000 to 1: answers that have no spread on the scale of logits.
-_LARGEST_LOGIT = 8.0
+_MAX_ITERATIONS = 60
+# Odds of 3,000 to 1: logits diverge for constant responses.
+_MAX_LOGIT = 8.0
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The likelihood at given variances: ``deviance`` and its ``slopes``, and the fixed effects, ``mean``.
+    """Likelihood at given variances: ``deviance`` with its ``gradient``, fixed effects ``mean`` with their ``covariance``.
 
-    ``covariance`` is theirs, ``residual`` the residual variance, ``effects`` the predicted random effects.
+    ``residual`` is the residual variance, ``effects`` the predicted random effects.
     """
 
     deviance: float
-    slopes: Floats
+    gradient: Floats
     mean: Floats
     covariance: Floats
     residual: float
@@ -42,56 +42,55 @@ class Fit:
 
 
 class RestrictedLikelihood:
-    """The restricted likelihood of numbers (H. D. Patterson & R. Thompson, Biometrika 58, 1971), residual profiled out.
+    """Restricted likelihood (H. D. Patterson & R. Thompson, Biometrika 58, 1971) with a profiled residual variance.
 
-    Its arguments are the variances of the random effects in units of the residual's, as D. Bates et al., "Fitting linear
-    mixed-effects models using lme4", Journal of Statistical Software 67 (2015); slopes as D. A. Harville, JASA 72 (1977).
-    ``parts`` are the indicators of each random effect, (n, levels); ``design`` the fixed effects' columns. With
-    ``weights`` (n,) the residual variance is 1 / weights, and nothing is profiled out. Raises ArgumentError where the
-    effects explain every value.
+    Its arguments are ratios of the random effects' variances to the residual one, as in D. Bates et al., "Fitting linear
+    mixed-effects models using lme4", Journal of Statistical Software 67 (2015); gradient of D. A. Harville, JASA 72 (1977).
+    ``groups`` are the indicator matrices of the random effects, (n, levels); ``design`` is the matrix of fixed effects. With
+    ``weights`` (n,) the residual variance is 1 / weights and not profiled. Raises ArgumentError for a saturated model.
     """
 
-    def __init__(self, parts: list[Floats], design: Floats, values: Floats, weights: Floats | None = None) -> None:
-        everything = np.hstack([*parts, design, values[:, None]])
-        self.products = everything.T @ (everything if weights is None else everything * weights[:, None])
-        self.sizes = [part.shape[1] for part in parts]
-        self.free = values.size - design.shape[1]
-        self.known = weights is not None
-        if self.known:
+    def __init__(self, groups: list[Floats], design: Floats, values: Floats, weights: Floats | None = None) -> None:
+        columns = np.hstack([*groups, design, values[:, None]])
+        self.products = columns.T @ (columns if weights is None else columns * weights[:, None])
+        self.sizes = [group.shape[1] for group in groups]
+        self.residual_df = values.size - design.shape[1]
+        self.weighted = weights is not None
+        if self.weighted:
             return
         explained = self.products[:-1, -1]
         solution, _, rank, _ = np.linalg.lstsq(self.products[:-1, :-1], explained, rcond=1e-10)
-        left = self.products[-1, -1] - explained @ solution
-        # Without anything left the likelihood has no greatest value.
-        if rank < values.size and left < 1e-9 * self.products[-1, -1]:
-            message = "systems, listeners and items explain every rating: nothing is left to weigh differences by"
+        residual = self.products[-1, -1] - explained @ solution
+        # The likelihood of a saturated model is unbounded.
+        if rank < values.size and residual < 1e-9 * self.products[-1, -1]:
+            message = "systems, listeners and items explain every rating: no residual variance"
             raise ArgumentError.of("rating", message)
 
     def at(self, ratios: Floats) -> Fit:
-        """Return the likelihood where the random effects have these variances in units of the residual's."""
+        """Evaluate the likelihood at variance ratios (groups,)."""
         from scipy.linalg import cho_solve, cholesky, solve_triangular
 
         random, unchecked = sum(self.sizes), {"lower": True, "check_finite": False}
         scale = np.sqrt(np.repeat(ratios, self.sizes))[:, None]
         root = cholesky(scale * self.products[:random, :random] * scale.T + np.eye(random), **unchecked)
         inner = solve_triangular(root, scale * self.products[:random], **unchecked)
-        # Products weighted by the inverse covariance of the values; then with the fixed effects taken out.
+        # Products weighted by the inverse covariance of the values; then projected out of the fixed effects.
         weighted = self.products[random:] - inner[:, random:].T @ inner
         fixed = cholesky(weighted[:-1, random:-1], **unchecked)
         means = solve_triangular(fixed, weighted[:-1], **unchecked)
-        left = self.products.diagonal() - np.square(inner).sum(axis=0) - np.square(means).sum(axis=0)
-        pull = (weighted[-1] - means[:, -1] @ means)[:random]
-        residual = 1.0 if self.known else float(left[-1]) / self.free
+        projected = self.products.diagonal() - np.square(inner).sum(axis=0) - np.square(means).sum(axis=0)
+        scores = (weighted[-1] - means[:, -1] @ means)[:random]
+        residual = 1.0 if self.weighted else float(projected[-1]) / self.residual_df
         deviance = 2.0 * float(np.log(root.diagonal()).sum() + np.log(fixed.diagonal()).sum())
-        deviance += float(left[-1]) if self.known else self.free * math.log(residual)
+        deviance += float(projected[-1]) if self.weighted else self.residual_df * math.log(residual)
         starts = np.cumsum([0, *self.sizes])[:-1]
-        slopes = np.add.reduceat(left[:random] - np.square(pull) / residual, starts) if random else np.zeros(0)
+        gradient = np.add.reduceat(projected[:random] - np.square(scores) / residual, starts) if random else np.zeros(0)
         mean = cho_solve((fixed, True), weighted[:-1, -1])
         covariance = residual * cho_solve((fixed, True), np.eye(len(fixed)))
-        return Fit(deviance, slopes, mean, covariance, residual, scale[:, 0] ** 2 * pull)
+        return Fit(deviance, gradient, mean, covariance, residual, scale[:, 0] ** 2 * scores)
 
     def maximum(self, start: Floats | None = None) -> tuple[Floats, bool]:
-        """Return the ratios of the greatest likelihood, and whether the search for them settled."""
+        """Maximize the likelihood; returns the variance ratios and whether the search converged."""
         from scipy.optimize import minimize
 
         if not self.sizes:
@@ -99,7 +98,7 @@ class RestrictedLikelihood:
 
         def objective(ratios: Floats) -> tuple[float, Floats]:
             fit = self.at(ratios)
-            return fit.deviance, fit.slopes
+            return fit.deviance, fit.gradient
 
         best = minimize(
             objective,
@@ -112,75 +111,75 @@ class RestrictedLikelihood:
         return np.asarray(np.maximum(best.x, 0.0), np.float64), bool(best.success)
 
     def degrees(self, ratios: Floats) -> Callable[[Floats], float]:
-        """Return what gives a contrast of the fixed effects, (columns,), its degrees of freedom.
+        """Return a function of a contrast of the fixed effects (columns,) that computes its degrees of freedom.
 
-        F. E. Satterthwaite (Biometrics Bulletin 2, 1946) for mixed models, as A. Kuznetsova et al., "lmerTest package",
+        F. E. Satterthwaite (Biometrics Bulletin 2, 1946) for mixed models, as in A. Kuznetsova et al., "lmerTest package",
         Journal of Statistical Software 82 (2017): twice the squared variance of the contrast over the variance of its
-        estimate, by the information of the variances. Slopes by central differences; variances at 0 are taken as known.
+        estimate, from the information of the variances. Central differences; variances at 0 are held fixed.
         """
         active = np.flatnonzero(ratios > AT_BOUND)
         steps = []
-        for place in active:
-            reach = np.zeros(ratios.size)
-            reach[place] = 1e-3 * ratios[place]
-            above, below = self.at(ratios + reach), self.at(ratios - reach)
-            width = 2.0 * float(reach[place])
-            steps.append(((above.slopes - below.slopes)[active] / width, above.covariance, below.covariance, width))
-        curvature = np.array([step[0] for step in steps]).reshape(active.size, active.size)
-        # Twice the inverse of the deviance's curvature is the covariance of the ratios.
-        spread = np.linalg.pinv((curvature + curvature.T) / 2.0, hermitian=True)
-        least = 0.0 if self.known else 1.0 / self.free
+        for index in active:
+            step = np.zeros(ratios.size)
+            step[index] = 1e-3 * ratios[index]
+            above, below = self.at(ratios + step), self.at(ratios - step)
+            width = 2.0 * float(step[index])
+            steps.append(((above.gradient - below.gradient)[active] / width, above.covariance, below.covariance, width))
+        curvature = np.array([row for row, *_ in steps]).reshape(active.size, active.size)
+        # The covariance of the ratios is twice the inverse of the deviance's curvature.
+        covariance = np.linalg.pinv((curvature + curvature.T) / 2.0, hermitian=True)
+        minimum = 0.0 if self.weighted else 1.0 / self.residual_df
 
         def of(contrast: Floats) -> float:
             ratios = [(contrast @ above @ contrast) / (contrast @ below @ contrast) for _, above, below, _ in steps]
-            slopes = np.array([math.log(ratio) / step[3] for ratio, step in zip(ratios, steps, strict=True)])
-            inverse = least + max(0.0, float(slopes @ spread @ slopes))
+            gradient = np.array([math.log(ratio) / step[3] for ratio, step in zip(ratios, steps, strict=True)])
+            inverse = minimum + max(0.0, float(gradient @ covariance @ gradient))
             return 1.0 / inverse if inverse > 0.0 else math.inf
 
         return of
 
 
 def pseudo_likelihood(
-    parts: list[Floats], design: Floats, chosen: Floats
+    groups: list[Floats], design: Floats, chosen: Floats
 ) -> tuple[RestrictedLikelihood, Floats] | None:
-    """Return the likelihood and the variances of a logistic mixed model of ``chosen`` (n,), 0 or 1; None without end.
+    """Fit a logistic mixed model of ``chosen`` (n,), 0 or 1; returns likelihood and variances, None if logits diverge.
 
-    By restricted pseudo-likelihood: R. Wolfinger & M. O'Connell, Journal of Statistical Computation and Simulation 48
-    (1993): a linear mixed model of the logits' first-order expansion, made anew until the fixed effects stay.
+    Restricted pseudo-likelihood, a linear mixed model of the logits' first-order expansion, iterated to convergence: R.
+    Wolfinger & M. O'Connell, Journal of Statistical Computation and Simulation 48 (1993).
     """
-    effects = np.hstack([*parts, design])
+    effects = np.hstack([*groups, design])
     share = float(chosen.mean())
-    logits, ratios = np.full(chosen.size, math.log(share / (1.0 - share))), np.full(len(parts), 0.5)
-    before = np.full(design.shape[1], math.inf)
-    for _ in range(_STEPS):
-        chance = 1.0 / (1.0 + np.exp(-logits))
-        weights = chance * (1.0 - chance)
-        likelihood = RestrictedLikelihood(parts, design, logits + (chosen - chance) / weights, weights)
+    logits, ratios = np.full(chosen.size, math.log(share / (1.0 - share))), np.full(len(groups), 0.5)
+    previous = np.full(design.shape[1], math.inf)
+    for _ in range(_MAX_ITERATIONS):
+        probability = 1.0 / (1.0 + np.exp(-logits))
+        weights = probability * (1.0 - probability)
+        likelihood = RestrictedLikelihood(groups, design, logits + (chosen - probability) / weights, weights)
         ratios, _ = likelihood.maximum(ratios)
         fit = likelihood.at(ratios)
         logits = effects @ np.concatenate((fit.effects, fit.mean))
-        if np.abs(logits).max() > _LARGEST_LOGIT:
+        if np.abs(logits).max() > _MAX_LOGIT:
             return None
-        if np.abs(fit.mean - before).max() < 1e-6:
+        if np.abs(fit.mean - previous).max() < 1e-6:
             return likelihood, ratios
-        before = fit.mean
+        previous = fit.mean
     return None
 
 
 def codes_of(column: pd.Series[Any] | Codes) -> Codes:
-    """Number the different values from 0 in the order in which they come first."""
+    """Encode values as integers in order of appearance."""
     import pandas as pd
 
     return np.asarray(pd.factorize(column, use_na_sentinel=False)[0], np.intp)
 
 
 def count_of(codes: Codes) -> int:
-    """Return how many different ones there are."""
+    """Return the number of distinct codes."""
     return int(codes.max()) + 1
 
 
 def indicators(codes: Codes) -> Floats:
-    """Return a column for each code, 1 where it is, shape (n, codes)."""
+    """Return the indicator matrix, shape (n, codes)."""
     columns: Floats = (codes[:, None] == np.arange(count_of(codes))[None]).astype(np.float64)
     return columns
 
@@ -193,15 +192,15 @@ def pairs_of(
     confidence: float,
     column: str = "difference",
 ) -> pd.DataFrame:
-    """Return a row for each pair of systems: how far ``first`` is above ``second``, by Student's t or, with inf df, by z."""
+    """Tabulate the differences of all pairs of systems, ``first`` minus ``second``, by Student's t, or z with infinite df."""
     import pandas as pd
     from scipy.stats import t
 
-    first, second = np.triu_indices(len(names), 1)
-    contrasts = np.eye(len(names))[first] - np.eye(len(names))[second]
-    apart, df = contrasts @ means, np.array([degrees(contrast) for contrast in contrasts])
+    i, j = np.triu_indices(len(names), 1)
+    contrasts = np.eye(len(names))[i] - np.eye(len(names))[j]
+    difference, df = contrasts @ means, np.array([degrees(contrast) for contrast in contrasts])
     error = np.sqrt(np.einsum("ij,jk,ik->i", contrasts, covariance, contrasts))
-    p, half = 2.0 * t.sf(np.abs(apart) / error, df), t.ppf((1.0 + confidence) / 2.0, df) * error
-    ends = {column: apart, "error": error, "low": apart - half, "high": apart + half}
-    named = {"first": np.array(names, object)[first], "second": np.array(names, object)[second]}
-    return pd.DataFrame({**named, **ends, "df": df, "p": p, "p_holm": holm(p)})
+    p, half = 2.0 * t.sf(np.abs(difference) / error, df), t.ppf((1.0 + confidence) / 2.0, df) * error
+    systems = {"first": np.array(names, object)[i], "second": np.array(names, object)[j]}
+    estimates = {column: difference, "error": error, "low": difference - half, "high": difference + half}
+    return pd.DataFrame({**systems, **estimates, "df": df, "p": p, "p_holm": holm(p)})

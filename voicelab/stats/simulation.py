@@ -1,4 +1,4 @@
-"""Power by simulation: how many listeners, sentences, repeats or texts a study needs, as the analysis that is run sees it."""
+"""Power of listening tests and sweeps, by simulating or computing the analyses that are run."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-_WILCOXON = 200
-_HELD = 2_000_000
-_Spread = tuple[float, float, float]
+_WILCOXON_SIMULATIONS = 200
+_MAX_VALUES = 2_000_000
+_Sds = tuple[float, float, float]
 
 
 @dataclass(frozen=True, eq=False)
 class PowerPlan:
-    """The power of designs: ``frame`` has a row for each, ``power`` in its last column but those of its 95 % interval.
+    """Power of designs: ``frame`` has a row per design with ``power`` and its 95 % interval, ``low`` to ``high``.
 
-    ``sd`` are the standard deviations that it was worked out with, by their names; ``notes`` limits of the design.
+    ``sd`` are the assumed SDs by name; ``notes`` are limits of the designs.
     """
 
     frame: pd.DataFrame = field(repr=False)
@@ -41,30 +41,30 @@ class PowerPlan:
     notes: tuple[str, ...] = ()
 
     def enough(self, power: float = 0.8) -> pd.DataFrame:
-        """Return the designs with at least this power, those with the fewest answers (or takes) first."""
+        """Return the designs with at least this power by number of responses (or takes)."""
         rows = self.frame[self.frame["power"] >= power]
         return rows.sort_values(["answers", "power"], ascending=[True, False], ignore_index=True)
 
     def __str__(self) -> str:
-        spread = ", ".join(f"{name} {value:.3g}" for name, value in self.sd.items())
-        head = f"power to find a difference of {self.difference:g} at {self.alpha:g} (sd: {spread})"
+        sds = ", ".join(f"{name} {value:.3g}" for name, value in self.sd.items())
+        head = f"power to detect a difference of {self.difference:g} at {self.alpha:g} (SD: {sds})"
         return "\n".join([head, self.frame.to_string(index=False, float_format="{:.3g}".format), *self.notes])
 
     __repr__ = __str__
 
     def plot(self, axes: Axes | None = None, *, power: float = 0.8) -> Axes:
-        """Draw power against the first number of the design, a line for each of the others; return the axes."""
+        """Plot power against the first size of the design, with a line for each combination of the others."""
         if axes is None:
             import matplotlib.pyplot as plt
 
             _, axes = plt.subplots(figsize=(6.0, 4.0), layout="constrained")
-        first, *others = list(self.frame.columns[: self.frame.columns.get_loc("answers")])
+        size, *groups = list(self.frame.columns[: self.frame.columns.get_loc("answers")])
         axes.axhline(power, color="0.7", lw=0.8, ls="--")
-        for key, rows in self.frame.groupby(others):
-            label = ", ".join(f"{value} {name}" for value, name in zip(key, others, strict=True))
-            axes.plot(rows[first], rows["power"], "o-", label=label)
-            axes.fill_between(rows[first], rows["low"], rows["high"], alpha=0.15, lw=0)
-        axes.set(xlabel=first, ylabel=f"power at {self.alpha:g}", ylim=(0.0, 1.02))
+        for key, rows in self.frame.groupby(groups):
+            label = ", ".join(f"{value} {name}" for value, name in zip(key, groups, strict=True))
+            axes.plot(rows[size], rows["power"], "o-", label=label)
+            axes.fill_between(rows[size], rows["low"], rows["high"], alpha=0.15, lw=0)
+        axes.set(xlabel=size, ylabel=f"power at {self.alpha:g}", ylim=(0.0, 1.02))
         axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize="small")
         return axes
 
@@ -76,7 +76,7 @@ def plan_test(
     listeners: Sequence[int] = (6, 12, 18, 24, 36),
     items: Sequence[int] = (6, 12, 24),
     repeats: Sequence[int] = (1,),
-    sd: _Spread | None = None,
+    sd: _Sds | None = None,
     pilot: ComparedPairs | None = None,
     systems: int = 2,
     margin: float | None = None,
@@ -85,27 +85,26 @@ def plan_test(
     seed: int = 0,
     progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
 ) -> PowerPlan:
-    """Return how likely ``analyze()`` finds a difference between two systems, for each combination of numbers.
+    """Compute the power of ``analyze()`` to detect a difference between two systems, for combinations of sizes.
 
-    By simulated studies in which listeners and items are random, each analyzed by crossed random effects; ``wilcoxon``
-    beside it is the power of the test of these sentences alone.
+    By simulated studies with random listeners and items, each analyzed with crossed random effects; the column ``wilcoxon``
+    is the power with sentences fixed.
 
     Args:
         kind: of listening test.
-        difference: in points of the scale; of choices the share that prefers the first (or is right), such as 0.6.
-        listeners: numbers of listeners to try.
-        items: numbers of sentences to try.
-        repeats: how often each listener answers the same question.
-        sd: of what listeners, and what items, lean to one of the two, and of single answers (differences of ratings; in
-            the scale's points); of choices on the scale of logits, where the last does not count. A pilot
-            says them best; without one, try several.
-        pilot: a result of ``analyze`` to take ``sd`` from: the mean over its pairs.
-        systems: in the test; the p-values of all pairs are corrected by Holm, of which the first step counts here.
-        margin: find instead that the systems are equivalent within it, where they differ by ``difference``.
+        difference: in points of the scale; for choices the share preferring the first (or correct), such as 0.6.
+        listeners: numbers of listeners.
+        items: numbers of sentences.
+        repeats: responses of each listener to the same question.
+        sd: SDs of the listeners' and items' random effects on the difference, and of single responses, in points of the
+            scale; for choices in logits, where the last is ignored. Best taken from a pilot; otherwise try several.
+        pilot: a result of ``analyze`` that provides ``sd`` as a mean over its pairs.
+        systems: number of systems; the level is that of the first step of Holm's correction over all pairs.
+        margin: compute the power to show equivalence within this margin when systems differ by ``difference``.
         alpha: level of the test.
-        simulations: studies for each combination.
+        simulations: studies per combination.
         seed: of the simulation.
-        progress: wraps what is gone through: ``vl.progress`` shows a bar.
+        progress: wrapper of the iteration: ``vl.progress`` shows a bar.
 
     Raises ArgumentError.
     """
@@ -117,89 +116,89 @@ def plan_test(
         between(difference, "difference", 0.0, 1.0)
     between(alpha, "alpha", 0.0, 0.5)
     whole(simulations, "simulations", 100)
-    spread = _spread(sd, pilot)
+    sds = _sds(sd, pilot)
     tests = math.comb(whole(systems, "systems", 2), 2)
     combinations = progress(list(itertools.product(listeners, items, repeats)))
-    study = (kind, difference, spread, margin, alpha / tests)
+    study = (kind, difference, sds, margin, alpha / tests)
     rows = [_power(study, numbers, simulations, seed) for numbers in combinations]
-    named = dict(zip(("listeners", "items", "answers"), spread, strict=True))
+    sd_by_name = dict(zip(("listeners", "items", "answers"), sds, strict=True))
     needed = math.ceil(1.0 - math.log2(alpha / tests))
     limit = f"With fewer than {needed} listeners or items unanimous choices are not significant: see sign_test."
     limited = kind == "AB" and margin is None and min(*listeners, *items) < needed
-    return PowerPlan(pd.DataFrame(rows), difference, named, alpha, (limit,) if limited else ())
+    return PowerPlan(pd.DataFrame(rows), difference, sd_by_name, alpha, (limit,) if limited else ())
 
 
 def _power(
-    study: tuple[str, float, _Spread, float | None, float], numbers: tuple[int, int, int], simulations: int, seed: int
+    study: tuple[str, float, _Sds, float | None, float], numbers: tuple[int, int, int], simulations: int, seed: int
 ) -> dict[str, float]:
-    """Return the row of a plan for these numbers of listeners, items and repeats."""
-    kind, difference, spread, margin, level = study
-    who, what, times = numbers
-    for name, count, least in (("listeners", who, 2), ("items", what, 2), ("repeats", times, 1)):
-        whole(count, name, least)
+    """Compute a plan's row for numbers of listeners, items and repeats."""
+    kind, difference, sds, margin, level = study
+    listeners, items, repeats = numbers
+    for name, count, minimum in (("listeners", listeners, 2), ("items", items, 2), ("repeats", repeats, 1)):
+        whole(count, name, minimum)
     rng, chosen = np.random.default_rng((seed, *numbers)), kind in {"AB", "ABX"}
-    size = max(1, min(simulations, _HELD // (who * what)))
+    size = max(1, min(simulations, _MAX_VALUES // (listeners * items)))
     tables = [
-        _studies(chosen, difference, spread, (min(size, simulations - begin), *numbers), rng)
+        _studies(chosen, difference, sds, (min(size, simulations - begin), *numbers), rng)
         for begin in range(0, simulations, size)
     ]
     power = float(np.concatenate([_hits(kind, table, margin, level) for table in tables]).mean())
-    reach = 1.96 * math.sqrt(max(power * (1.0 - power), 1.0 / simulations) / simulations)
-    row = {"listeners": who, "items": what, "repeats": times, "answers": who * what * times, "power": power}
-    row |= {"low": max(0.0, power - reach), "high": min(1.0, power + reach)}
+    half_width = 1.96 * math.sqrt(max(power * (1.0 - power), 1.0 / simulations) / simulations)
+    row = {"listeners": listeners, "items": items, "repeats": repeats, "answers": math.prod(numbers), "power": power}
+    row |= {"low": max(0.0, power - half_width), "high": min(1.0, power + half_width)}
     if margin is None and kind != "ABX":
-        null = np.full(who, 0.5 if chosen else 0.0)
-        means = tables[0][:_WILCOXON].mean(axis=2)
-        row["wilcoxon"] = float(np.mean([wilcoxon(own, null).p <= level for own in means]))
+        null = np.full(listeners, 0.5 if chosen else 0.0)
+        means = tables[0][:_WILCOXON_SIMULATIONS].mean(axis=2)
+        row["wilcoxon"] = float(np.mean([wilcoxon(study_means, null).p <= level for study_means in means]))
     return row
 
 
-def _spread(sd: _Spread | None, pilot: ComparedPairs | CrossedTest | None) -> _Spread:
+def _sds(sd: _Sds | None, pilot: ComparedPairs | CrossedTest | None) -> _Sds:
     if (sd is None) == (pilot is None):
-        raise ArgumentError.of("sd", "give either the standard deviations or a pilot")
+        raise ArgumentError.of("sd", "pass either sd or pilot")
     if pilot is not None:
-        given = [pilot] if isinstance(pilot, CrossedTest) else pilot.crossed.values()
-        tests = [test for test in given if not isinstance(test, SignTest)]
+        candidates = [pilot] if isinstance(pilot, CrossedTest) else pilot.crossed.values()
+        tests = [test for test in candidates if not isinstance(test, SignTest)]
         if not tests:
-            raise ArgumentError.of("pilot", "it has no analysis by listeners and sentences to take them from")
-        one, two, three = np.sqrt(np.mean(np.square([test.sd for test in tests]), axis=0))
-        return float(one), float(two), float(three)
-    if sd is None or not all(math.isfinite(own) and own >= 0.0 for own in sd):
-        raise ArgumentError.of("sd", "Input should be three numbers from 0: of listeners, items and answers")
+            raise ArgumentError.of("pilot", "must have an analysis with random listeners and items")
+        listener, item, residual = np.sqrt(np.mean(np.square([test.sd for test in tests]), axis=0))
+        return float(listener), float(item), float(residual)
+    if sd is None or not all(math.isfinite(value) and value >= 0.0 for value in sd):
+        raise ArgumentError.of("sd", "must be three numbers of at least 0: of listeners, items and responses")
     return sd
 
 
 def _studies(
-    chosen: bool, difference: float, spread: _Spread, shape: tuple[int, int, int, int], rng: np.random.Generator
+    chosen: bool, difference: float, sds: _Sds, shape: tuple[int, int, int, int], rng: np.random.Generator
 ) -> Floats:
-    """Return studies, (studies, listeners, items): each cell the mean of its repeated answers."""
-    count, who, what, times = shape
-    leans = rng.normal(0, spread[0], (count, who, 1)) + rng.normal(0, spread[1], (count, 1, what))
+    """Simulate cell means (studies, listeners, items) of repeated responses."""
+    count, listeners, items, repeats = shape
+    effects = rng.normal(0, sds[0], (count, listeners, 1)) + rng.normal(0, sds[1], (count, 1, items))
     if not chosen:
-        noise: Floats = rng.normal(0, spread[2] / math.sqrt(times), (count, who, what))
-        return difference + leans + noise
-    # The logit whose share over all listeners and items is the one asked for.
-    widening = math.sqrt(1.0 + LOGISTIC**2 * (spread[0] ** 2 + spread[1] ** 2))
-    chance = 1.0 / (1.0 + np.exp(-(math.log(difference / (1.0 - difference)) * widening + leans)))
-    return rng.binomial(times, chance) / times
+        noise: Floats = rng.normal(0, sds[2] / math.sqrt(repeats), (count, listeners, items))
+        return difference + effects + noise
+    # Scales the logit to the population-averaged share.
+    scale = math.sqrt(1.0 + LOGISTIC**2 * (sds[0] ** 2 + sds[1] ** 2))
+    probability = 1.0 / (1.0 + np.exp(-(math.log(difference / (1.0 - difference)) * scale + effects)))
+    return rng.binomial(repeats, probability) / repeats
 
 
 def _hits(kind: str, tables: Floats, margin: float | None, alpha: float) -> Floats:
-    """Return in which studies the analysis finds what it looks for."""
+    """Return 1 for studies with a significant result, else 0; shape (studies,)."""
     from scipy.stats import t
 
     chosen = kind in {"AB", "ABX"}
     mean, error, df, _ = complete_tables(tables)
-    away = mean - (0.5 if chosen else 0.0)
+    effect = mean - (0.5 if chosen else 0.0)
     error = np.where(error > 1e-12 * np.abs(mean), error, np.nan)
     if margin is not None:
-        above = (away + margin) / error if kind != "ABX" else np.full_like(away, np.inf)
-        p = np.maximum(t.sf(above, df), t.sf((margin - away) / error, df))
+        above = (effect + margin) / error if kind != "ABX" else np.full_like(effect, np.inf)
+        p = np.maximum(t.sf(above, df), t.sf((margin - effect) / error, df))
     else:
-        p = t.sf(away / error, df) if kind == "ABX" else 2.0 * t.sf(np.abs(away) / error, df)
-        # Without variance `analyze` makes an exact test: `sign_test`.
+        p = t.sf(effect / error, df) if kind == "ABX" else 2.0 * t.sf(np.abs(effect) / error, df)
+        # Without variance `analyze` uses the exact `sign_test`.
         signs = 0.5 ** tables[0].size if kind == "ABX" else 2.0 * 0.5 ** min(tables.shape[1:])
-        p = np.where(np.isnan(error) & (away > 0.0 if kind == "ABX" else away != 0.0), signs, p)
+        p = np.where(np.isnan(error) & (effect > 0.0 if kind == "ABX" else effect != 0.0), signs, p)
     return np.asarray(p <= alpha, np.float64)
 
 
@@ -214,16 +213,16 @@ def plan_sweep(
     tests: int = 1,
     alpha: float = 0.05,
 ) -> PowerPlan:
-    """Return how likely ``effects()`` finds a difference between two levels in texts like these, for numbers of both.
+    """Compute the power of ``effects()`` to detect a difference between two levels with texts random.
 
     Args:
         difference: in the metric's unit.
-        texts: numbers of texts to try; of one text it is the test of that text alone.
-        repeats: numbers of takes of each level on each text to try.
-        sd: of how much the difference depends on the text, and of repeated takes.
-        pilot: a result of ``effects`` with texts for a block to take ``sd`` from.
-        metric: of the pilot; when not given, its first.
-        tests: metrics times axes that are tested; p-values are corrected by Holm, of which the first step counts here.
+        texts: numbers of texts; with one, texts are fixed.
+        repeats: numbers of takes per level and text.
+        sd: SDs of the difference between texts, and of repeated takes.
+        pilot: a result of ``effects`` with texts as a block that provides ``sd``.
+        metric: of the pilot, by default its first.
+        tests: number of metrics times axes; the level is that of the first step of Holm's correction.
         alpha: level of the test.
 
     Exact, by the noncentral t distribution. Raises ArgumentError.
@@ -231,30 +230,30 @@ def plan_sweep(
     import pandas as pd
 
     if (sd is None) == (pilot is None):
-        raise ArgumentError.of("sd", "give either the standard deviations or a pilot")
-    lead, noise = sd if sd is not None else _of_pilot(pilot, metric)  # type: ignore[arg-type]
+        raise ArgumentError.of("sd", "pass either sd or pilot")
+    text_sd, take_sd = sd if sd is not None else _of_pilot(pilot, metric)  # type: ignore[arg-type]
     rows = []
     for count, times in itertools.product(texts, repeats):
         level = alpha / whole(tests, "tests", 1)
         if whole(count, "texts", 1) > 1:
-            spread = math.sqrt(lead**2 + 2.0 * noise**2 / whole(times, "repeats", 1))
-            power = rating_power(count, difference, spread, alpha=level)
-        else:  # one take of each tells nothing
-            power = rating_power(times, difference, noise, paired=False, alpha=level) if times > 1 else 0.0
+            difference_sd = math.sqrt(text_sd**2 + 2.0 * take_sd**2 / whole(times, "repeats", 1))
+            power = rating_power(count, difference, difference_sd, alpha=level)
+        else:  # one take per level has no residual degrees of freedom
+            power = rating_power(times, difference, take_sd, paired=False, alpha=level) if times > 1 else 0.0
         numbers = {"texts": count, "repeats": times, "answers": 2 * count * times}
         rows.append({**numbers, "power": power, "low": power, "high": power})
-    return PowerPlan(pd.DataFrame(rows), difference, {"texts": lead, "takes": noise}, alpha)
+    return PowerPlan(pd.DataFrame(rows), difference, {"texts": text_sd, "takes": take_sd}, alpha)
 
 
 def _of_pilot(pilot: Effects, metric: str | None) -> tuple[float, float]:
-    """Return how much a level's difference depends on the text, and the noise of takes, in an earlier sweep."""
+    """Estimate the SDs of a level's difference between texts, and of repeated takes, from a pilot."""
     contrasts, variance = pilot.contrasts, pilot.variance
     metric = metric if metric is not None else str(contrasts["metric"].iloc[0])
-    own = contrasts[contrasts["metric"] == metric]
-    if "error_texts" not in own or own.empty or not np.isfinite(own["error_texts"]).any():
-        raise ArgumentError.of("pilot", f"it has no texts for a block, or not in {metric!r}")
-    noise = variance[(variance["metric"] == metric) & variance["source"].isin(["sampling", "residual"])]["sd"].iloc[0]
-    count = own["df_texts"] + 1.0
-    # The error over texts has the takes' noise in it, as Welch's error in these texts alone says how much.
-    between_texts = np.square(own["error_texts"]) * count - np.square(own["error"]) * count
-    return math.sqrt(max(0.0, float(between_texts.mean()))), float(noise)
+    rows = contrasts[contrasts["metric"] == metric]
+    if "error_texts" not in rows or rows.empty or not np.isfinite(rows["error_texts"]).any():
+        raise ArgumentError.of("pilot", f"must have texts as a block in {metric!r}")
+    take_sd = variance[(variance["metric"] == metric) & variance["source"].isin(["sampling", "residual"])]["sd"].iloc[0]
+    count = rows["df_texts"] + 1.0
+    # The error with random texts includes the variance of takes, which the error with fixed texts estimates.
+    between_texts = np.square(rows["error_texts"]) * count - np.square(rows["error"]) * count
+    return math.sqrt(max(0.0, float(between_texts.mean()))), float(take_sd)
