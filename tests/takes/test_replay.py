@@ -91,7 +91,7 @@ def test_a_little_noise_is_within_tolerance_and_the_claim_of_exact_seeds_is_doub
         assert 0.0 <= abs(item.level) < 0.1
         assert item.mel is not None
         assert item.mel < 3.0
-    assert "declares exact seeds, and 3 takes" in report.notes[0]
+    assert "declares exact seeds, and 3 of its takes" in report.notes[0]
     assert not replay(run, Wavering(noise=0.0003), tolerance=Tolerance(mel_db=-1.0)).same
 
 
