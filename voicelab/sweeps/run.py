@@ -424,7 +424,7 @@ class SweepRun:
         except BrokenExecutor as error:
             raise ExecutorError(f"a process of the executor was killed or ran out of memory: {error}") from error
         except BaseException as error:  # noqa: BLE001 - a failure, or interrupt, of this take only
-            if not self._stop.is_set():  # a cancelled take is no failure
+            if not self._stop.is_set():  # a cancelled take has not failed
                 self._finish(Outcome(job, error=_failure(error)))
             return
         self._spent["audio_s"] += seconds

@@ -72,7 +72,7 @@ def systems_table(table: TakeTable, metrics: Sequence[str | Metric]) -> TakeTabl
 
 
 def check_systems(labs: Mapping[str, Session]) -> None:
-    """Raise ArgumentError for fewer than two systems, or a system that is no Lab."""
+    """Raise ArgumentError for fewer than two systems, or another type than Lab."""
     if len(labs) < 2:
         raise ArgumentError.of("labs", "name at least two systems: compare_systems(texts, a=lab, b=other)")
     for name, lab in labs.items():
@@ -118,7 +118,7 @@ def system_scores(
     cells = frame.dropna(subset=[metric]).pivot_table(index=list(samples), columns=system, values=metric, sort=False)
     scores = [(name, "", *_mean(cells[name].dropna(), confidence)) for name in cells]
     pairs = list(itertools.combinations(cells, 2))
-    differences = [_mean((cells[name] - cells[other]).dropna(), confidence) for name, other in pairs]
+    differences = [_mean((cells[name] - cells[against]).dropna(), confidence) for name, against in pairs]
     corrected = holm([p for _, p in differences])
     compared = [(*pair, estimate, p) for pair, (estimate, _), p in zip(pairs, differences, corrected, strict=True)]
     rows: list[dict[str, Any]] = []
