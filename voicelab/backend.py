@@ -21,8 +21,8 @@ from voicelab.call import Call
 from voicelab.capabilities import Capabilities, ignored_notes
 from voicelab.clip import Clip, Take, Timing
 from voicelab.errors import AudioError, Cancelled, RequestInvalid, VoicelabError
+from voicelab.lifecycle import Closeable, ProcessOwner
 from voicelab.schema import RATES, TTSRequest, VoiceCreate, VoiceModel
-from voicelab.storage import Closing, ProcessOwner
 
 _Chunks = TypeVar("_Chunks")
 
@@ -247,7 +247,7 @@ Finished = Callable[["SpeechStream", bytes], tuple[str, ...]]
 Failed = Callable[["SpeechStream", bytes, VoicelabError], object]
 
 
-class SpeechStream(Closing, StreamBase[Iterator[bytes]]):
+class SpeechStream(Closeable, StreamBase[Iterator[bytes]]):
     """Stream of encoded audio. Iterate once over the chunks of bytes, or call ``take()``, ``clip()`` or ``pcm()``.
 
     Args:

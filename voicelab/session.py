@@ -17,6 +17,7 @@ from voicelab.capabilities import Capabilities, check_call
 from voicelab.clip import Clip
 from voicelab.errors import FieldError, RequestInvalid, shortened, suggestion
 from voicelab.guesses import Guided
+from voicelab.lifecycle import Closeable
 from voicelab.schema import (
     MODELS,
     AudioFormat,
@@ -27,7 +28,6 @@ from voicelab.schema import (
     VoiceCreate,
     VoiceModel,
 )
-from voicelab.storage import Closing
 
 BASE_URL_VARIABLE: Final = "VOICELAB_BASE_URL"
 # Larger tables of voices have no samples: synthesis would take too long.
@@ -81,7 +81,7 @@ class BackendFactory:
         return open_backend(self.address, device=self.device, api_key=api_key)
 
 
-class Session(Closing, metaclass=Guided):
+class Session(Closeable, metaclass=Guided):
     """Backend with defaults. A session is immutable, thread-safe, and a context manager that closes the backend."""
 
     __slots__ = ("_backend", "_defaults", "_factory", "_seen_voices")

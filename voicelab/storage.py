@@ -18,11 +18,12 @@ import time
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, Final, Self
+from typing import BinaryIO, Final
 
 import platformdirs
 
-from voicelab.errors import EngineError, StoreError, WeightsError
+from voicelab.errors import StoreError, WeightsError
+from voicelab.lifecycle import Closeable, ProcessOwner
 
 UNFINISHED: Final = "unfinished-"
 """Prefix of temporary file names, followed by 16 hexadecimal digits; a killed writer leaves such a file."""
@@ -34,40 +35,6 @@ _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 class DamagedFile(StoreError):
     """A file does not match its digest; the message has the path to which it was moved."""
-
-
-class Closing:
-    """What a ``with`` block closes at its end."""
-
-    def close(self) -> None:
-        """Let go of what is held."""
-        raise NotImplementedError
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class ProcessOwner:
-    """The process that opened something: a fork shares its connections, and has none of its threads."""
-
-    def __init__(self) -> None:
-        self._process = os.getpid()
-
-    @property
-    def forked(self) -> bool:
-        """Whether this process is a fork of that one."""
-        return os.getpid() != self._process
-
-    def check(self, name: str) -> None:
-        """Raise EngineError in a fork, where a call would wait for the threads of the other process for ever."""
-        if self.forked:
-            raise EngineError(
-                f"{name} was opened by the process {self._process} and does not work in a fork of it: call vl.connect() in "
-                "the child, start processes by multiprocessing.get_context('spawn'), or give a sweep an executor="
-            )
 
 
 def data_home() -> Path:
@@ -417,7 +384,7 @@ class Database:
             raise StoreError(f"the {self._name} is damaged: {error}") from error
 
 
-class FileLock(Closing):
+class FileLock(Closeable):
     """Exclusive lock of a process, until it is closed or the process ends.
 
     Args:

@@ -24,7 +24,7 @@ Connect = Callable[..., Any]
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait 0.3 s for what a service says of itself, not 3."""
     short = Timeouts(connect=0.3, send=0.3, first_audio=0.3, stall=0.3)
-    monkeypatch.setattr("voicelab.backends.caller._SHORT", short)
+    monkeypatch.setattr("voicelab.backends.caller._PROBE_TIMEOUTS", short)
 
 
 def test_a_seed_that_the_service_drew_is_kept(script: Script, connect: Connect) -> None:
@@ -86,7 +86,7 @@ def test_a_seed_for_a_service_that_could_not_be_asked_is_sent_and_not_taken_for_
     assert len(script.probes) == 1
     assert all(b"x-voicelab-seed: 7" in head.lower() for head in script.asked)
     assert silent.take.seed is None
-    assert any("whether it takes a seed" in note for note in silent.notes)
+    assert any("does not confirm seed 7" in note for note in silent.notes)
     assert (told.take.seed, any("seed" in note for note in told.notes)) == (7, False)
 
 
@@ -134,7 +134,7 @@ def test_the_service_says_when_to_come_back(script: Script, connect: Connect) ->
 
 def test_a_closed_stream_does_not_try_again(script: Script, connect: Connect) -> None:
     script.acts = [reply(503, Retry_After="10"), chunked(b"ab")]
-    with connect(script.url, retry=RetryPolicy(longest_s=20)) as backend:
+    with connect(script.url, retry=RetryPolicy(max_wait_s=20)) as backend:
         stream = backend.synthesize(Call(REQUEST))
         threading.Timer(0.2, stream.close).start()
         before = time.monotonic()
@@ -220,7 +220,7 @@ def test_a_voice_is_sent_again_when_nobody_took_the_call(script: Script, connect
     opening = threading.Timer(0.3, serve)
     opening.start()
     url = f"http://127.0.0.1:{later.getsockname()[1]}"
-    with connect(url, retry=RetryPolicy(attempts=40, base_s=0.1, longest_s=0.1)) as backend:
+    with connect(url, retry=RetryPolicy(attempts=40, base_s=0.1, max_wait_s=0.1)) as backend:
         assert backend.create_voice(CREATE).id == "v1"
     opening.join(5)
     assert len(script.asked) == 1

@@ -97,7 +97,7 @@ def test_audio_is_made_the_rate_and_volume_of_the_call(
 def test_ignored_fields_are_noted_and_references_refused(backend: OpenAIBackend, script: Script) -> None:
     script.acts += [*LISTS, chunked(WAV, kind="audio/wav")]
     take = backend.synthesize(call(backend, temperature=0.1, format="mp3")).take()
-    assert take.notes == ("temperature did nothing: OpenAI's API has no such field.",)
+    assert take.notes == ("temperature did nothing: not supported by OpenAI's API.",)
     with pytest.raises(vl.RequestInvalid, match="seed"):
         backend.synthesize(call(backend, seed=1))
     with pytest.raises(vl.RequestInvalid, match="voices"):
@@ -132,8 +132,8 @@ def test_server_sent_events_are_the_same_speech(script: Script, body: bytes, siz
     [
         (chunked(events(WAV[:5000], done=False), kind="text/event-stream"), vl.StreamTruncated, "5000 bytes of audio"),
         (chunked(b'data: {"error":{"message":"no voice"}}\n\n', kind="text/event-stream"), vl.ServiceError, "no voice"),
-        (chunked(b"data: <html>\n\n", kind="text/event-stream"), vl.ServiceError, "none of speech: .*html"),
-        (chunked(b"<html>", kind="text/html"), vl.ServiceError, "text/html, not audio"),
+        (chunked(b"data: <html>\n\n", kind="text/event-stream"), vl.ServiceError, "malformed event: .*html"),
+        (chunked(b"<html>", kind="text/html"), vl.ServiceError, "text/html instead of audio"),
     ],
 )
 def test_events_that_go_wrong_are_a_named_error(script: Script, act: Act, error: type[Exception], message: str) -> None:
@@ -146,7 +146,7 @@ def test_events_that_go_wrong_are_a_named_error(script: Script, act: Act, error:
 @pytest.mark.parametrize(
     ("acts", "error", "message"),
     [
-        ([chunked(b"<html>", kind="text/html")], vl.ServiceError, "text/html, not audio"),
+        ([chunked(b"<html>", kind="text/html")], vl.ServiceError, "text/html instead of audio"),
         ([reply(401, b'{"error":{"message":"no key sk-secret","code":"x"}}')], vl.AuthenticationError, r"no key \*\*\*"),
         ([reply(400, b'{"error":{"message":"no such voice","param":"voice"}}')], vl.RequestInvalid, "voice: no such voice"),
         ([reply(400, b'{"error":{"message":"too long"}}')], vl.ServiceError, "too long"),
@@ -181,5 +181,5 @@ def test_a_server_that_is_not_there_is_asked_again_later(backend: OpenAIBackend,
     script.acts += [reply(503), *LISTS]
     assert not any(backend.capabilities.voices)
     assert len(script.asked) == 1
-    backend._quiet_until = 0.0
+    backend._next_probe = 0.0
     assert [voice.id for voice in backend.capabilities.voices] == ["ann", "bob"]

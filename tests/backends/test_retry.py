@@ -10,7 +10,7 @@ from voicelab.backends.caller import RetryPolicy, retry_after
 
 
 def test_waits_grow_and_vary_within_bounds() -> None:
-    policy = RetryPolicy(attempts=6, base_s=1.0, longest_s=5.0)
+    policy = RetryPolicy(attempts=6, base_s=1.0, max_wait_s=5.0)
     for failures, span in [(1, 1.0), (2, 2.0), (3, 4.0), (4, 5.0), (5, 5.0)]:
         waits = [policy.wait(failures) for _ in range(200)]
         assert all(wait is not None and 0 <= wait <= span for wait in waits)
@@ -21,7 +21,7 @@ def test_waits_grow_and_vary_within_bounds() -> None:
 
 
 def test_what_the_service_says_is_believed_within_reason() -> None:
-    policy = RetryPolicy(attempts=3, longest_s=10.0)
+    policy = RetryPolicy(attempts=3, max_wait_s=10.0)
     for _ in range(50):
         wait = policy.wait(1, retry_after=3.0)
         assert wait is not None

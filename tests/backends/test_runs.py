@@ -130,7 +130,7 @@ def test_a_reader_who_leaves_is_not_recorded(folder: Path, tones: ToneBackend) -
     recorder = RecordingBackend(tones, folder)
     with recorder.synthesize(Call(ask(), seed=1)) as stream:
         next(stream)
-    with pytest.raises(StoreError, match="no speech was recorded"):
+    with pytest.raises(StoreError, match="no recorded speech"):
         ReplayBackend(folder).synthesize(Call(ask(), seed=1))
     said = _chunks(recorder, ask(), seed=1)
     assert _chunks(ReplayBackend(folder), ask(), seed=1) == said
@@ -166,11 +166,11 @@ def test_what_was_not_recorded_names_the_nearest_and_where_it_differs(folder: Pa
     with pytest.raises(StoreError) as caught:
         player.synthesize(Call(ask("The birch canoe slips.", temperature=0.4), model="s1", seed=3))
     message = str(caught.value)
-    assert "text (recorded 'The birch canoe slid.', asked 'The birch canoe slips.')" in message
-    assert "temperature (recorded 0.3, asked 0.4)" in message
-    assert "model (recorded 's2-pro', asked 's1')" in message
+    assert "text (recorded 'The birch canoe slid.', requested 'The birch canoe slips.')" in message
+    assert "temperature (recorded 0.3, requested 0.4)" in message
+    assert "model (recorded 's2-pro', requested 's1')" in message
     assert "seed" not in message
-    with pytest.raises(StoreError, match=r"seed \(recorded 3, asked None\)"):
+    with pytest.raises(StoreError, match=r"seed \(recorded 3, requested None\)"):
         player.synthesize(Call(ask("The birch canoe slid.", temperature=0.3)))
     references = (ReferenceAudio(audio=b"a", text="b"),)
     with pytest.raises(StoreError, match="references"):
@@ -232,7 +232,7 @@ def test_a_service_that_could_not_be_asked_what_it_is(folder: Path, tones: ToneB
     recorder = RecordingBackend(tones, folder)
     said = _chunks(recorder, ask("One"), seed=1)
     assert _chunks(ReplayBackend(folder, "at once"), ask("One"), seed=1) == said
-    with pytest.raises(StoreError, match=r"holds a recording of another backend .*tones-1.* is busy"):
+    with pytest.raises(StoreError, match=r"has a recording of another backend .*tones-1.* is unreachable"):
         RecordingBackend(busy, folder)
 
 
@@ -254,7 +254,7 @@ def test_a_folder_without_a_recording(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="no recording"):
         ReplayBackend(tmp_path)
     (tmp_path / "run.jsonl").write_bytes(b"{}\n")
-    with pytest.raises(StoreError, match="is no run"):
+    with pytest.raises(StoreError, match="is not a run"):
         ReplayBackend(tmp_path)
     with pytest.raises(RequestInvalid, match="timing"):
         ReplayBackend(tmp_path, "fast")  # type: ignore[arg-type]
@@ -332,7 +332,7 @@ def test_a_damaged_take_is_spoken_anew_with_a_note(cache: Cache, tones: ToneBack
     spoil(cache.run, take_key(Call(ask(), seed=3), "tones-1"))
     again = backend.synthesize(Call(ask(), seed=3)).clip()
     assert again == clip
-    assert "made anew" in again.notes[0]
+    assert "replaces it" in again.notes[0]
     kept = backend.synthesize(Call(ask(), seed=3))
     assert "cached take, made" in kept.clip().notes[-1]
     assert "cached take, made" in kept.summary.notes[-1], "whoever hands the stream on tells it too"

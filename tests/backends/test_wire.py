@@ -96,7 +96,7 @@ def test_a_page_is_no_audio(kind: str) -> None:
     page = answer(200, b"<html>", content_type=kind, x_request_id="r1")
     assert not wire.is_audio(page)
     error = wire.no_audio(page)
-    assert "not audio" in str(error)
+    assert "instead of audio" in str(error)
     assert (error.status, error.body, error.request_id) == (200, b"<html>", "r1")
 
 

@@ -79,8 +79,8 @@ def said_of_panels(page: Page) -> None:
     """Read what each was, where nothing tries to show it as a widget."""
     said = page.locator("body").inner_text()
     assert "model not found" not in said
-    assert "a panel to type a text" in said
-    assert "a panel to make voices" in said
+    assert "a panel to synthesize a text" in said
+    assert "a panel to create voices" in said
 
 
 def opened(jupyter: Jupyter, name: str, document: Any, **metadata: str) -> str:

@@ -162,7 +162,7 @@ def test_a_whole_study_on_a_small_screen(browser: Browser, tmp_path: Path, kind:
         assert not any(name in "".join(traffic) for name in ('"a"', '"b"', '"s0"', "anchor35"))
 
 
-def test_who_is_not_fit_is_thanked(browser: Browser, tmp_path: Path) -> None:
+def test_unqualified_listener_sees_exit_page(browser: Browser, tmp_path: Path) -> None:
     study = a_study()
     with (
         Ballot(study.test, tmp_path / "votes") as ballot,
@@ -174,7 +174,7 @@ def test_who_is_not_fit_is_thanked(browser: Browser, tmp_path: Path) -> None:
         page.locator(f"{TEST} button[type=submit]").tap()
         page.get_by_role("button", name="I do not agree").tap()
         state(page, "left")
-        assert "nothing more is asked" in str(page.text_content(TEST))
+        assert "the study ends here" in str(page.text_content(TEST))
         seen(page)
 
 

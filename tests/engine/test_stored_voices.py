@@ -121,7 +121,7 @@ def test_delivered_syntheses_are_counted(start: Open) -> None:
 def test_synthesis_does_not_access_disk(start: Open, home: Path) -> None:
     backend = start()
     _said(backend, reference_id="ada")
-    with pytest.raises(RequestInvalid, match="the voices here are ada"):
+    with pytest.raises(RequestInvalid, match="the presets are ada"):
         _said(backend, reference_id="eve")
     with pytest.raises(RequestInvalid):
         _said(backend, reference_id="0" * 32)

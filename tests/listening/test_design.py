@@ -14,8 +14,8 @@ from voicelab.errors import ArgumentError
 from voicelab.listening.design import (
     ANCHORS,
     KINDS,
+    NOISE_MASKED,
     REFERENCE,
-    SPOILED,
     Kind,
     ListeningTest,
     anchor,
@@ -177,7 +177,7 @@ def test_checks_have_a_plain_answer(kind: Kind) -> None:
         assert len(checks) == 3
         assert not trials[0].check
         for trial in checks:
-            assert SPOILED in {slot.system for slot in trial.slots.values()}
+            assert NOISE_MASKED in {slot.system for slot in trial.slots.values()}
             if kind in {"AB", "ABX"}:
                 assert trial.passed(str(trial.answer))
                 assert not trial.passed("B" if trial.answer == "A" else "A")
@@ -185,7 +185,7 @@ def test_checks_have_a_plain_answer(kind: Kind) -> None:
                 assert trial.passed(1)
                 assert not trial.passed(4)
             else:
-                better = 2 if trial.slots["A"].system == SPOILED else -2
+                better = 2 if trial.slots["A"].system == NOISE_MASKED else -2
                 assert trial.passed(better)
                 assert not trial.passed(0)
                 assert not trial.passed(-better)
@@ -228,7 +228,7 @@ def test_anchors_are_the_standards(cutoff: float) -> None:
 
 
 def test_an_anchor_needs_something_to_take_away() -> None:
-    with pytest.raises(ArgumentError, match="nothing above"):
+    with pytest.raises(ArgumentError, match="rate must be above"):
         anchor(sound(1, rate=16_000), 7000.0)
 
 

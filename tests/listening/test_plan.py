@@ -19,7 +19,7 @@ from voicelab.listening.votes import Ballot
 FIELDS: dict[str, Any] = {"hypothesis": 'a is "better"\nthan b', "primary": ("a", "b"), "listeners": 6}
 
 
-def test_a_plan_is_written_once_and_read_back(tmp_path: Path) -> None:
+def test_plan_round_trip(tmp_path: Path) -> None:
     test = listening_test("MOS", "abc", items=5)
     plan = test.register(tmp_path / "plan.toml", **FIELDS, exclusions="nobody")
     assert Plan.load(tmp_path / "plan.toml") == plan
@@ -29,7 +29,7 @@ def test_a_plan_is_written_once_and_read_back(tmp_path: Path) -> None:
         test.register(tmp_path / "plan.toml", **FIELDS)
 
 
-def test_a_plan_that_was_changed_is_refused(tmp_path: Path) -> None:
+def test_changed_plan_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "plan.toml"
     listening_test("MOS").register(path, **FIELDS)
     text = path.read_text()
@@ -54,13 +54,13 @@ def test_a_plan_that_was_changed_is_refused(tmp_path: Path) -> None:
         ({"primary": ("a", "a")}, "primary"),
     ],
 )
-def test_plans_that_make_no_sense(tmp_path: Path, fields: dict[str, Any], field: str) -> None:
+def test_invalid_plans_are_rejected(tmp_path: Path, fields: dict[str, Any], field: str) -> None:
     with pytest.raises(ArgumentError, match=f"^{field}: "):
         listening_test("MOS").register(tmp_path / "plan.toml", **{**FIELDS, **fields})
     assert not (tmp_path / "plan.toml").exists()
 
 
-def test_the_planned_test_is_kept_apart_and_departures_are_named(tmp_path: Path) -> None:
+def test_confirmatory_test_is_separate_and_deviations_are_listed(tmp_path: Path) -> None:
     test = listening_test("MOS", "abc", items=5)
     plan = test.register(tmp_path / "plan.toml", **FIELDS)
     votes = study("MOS")
@@ -78,21 +78,21 @@ def test_the_planned_test_is_kept_apart_and_departures_are_named(tmp_path: Path)
             vote_all(ballot, name)
         late = replace(plan, registered="2999-01-01T00:00:00.000+00:00")
         departures = there(analyze(other, ballot, plan=late).outcome)
-    said = " | ".join(departures.departures)
-    for wanted in ("seed was 0 and is 3", "6 listeners were to count, and 2 do", "before the plan was registered",
+    text = " | ".join(departures.departures)
+    for deviation in ("seed was 0 and is 3", "6 listeners were planned, 2 were analyzed", "before the plan was registered",
                    "an exact test replaces the crossed model"):  # fmt: skip
-        assert wanted in said
+        assert deviation in text
     assert departures.p == 1.0
     assert not departures.holds
     lone = votes.votes.drop(columns="counts").query("item == 's1'")
     untested = there(analyze(test, lone, plan=plan).outcome)
     assert untested.p is None
     assert not untested.holds
-    assert "the crossed analysis cannot be made of these votes, so nothing is confirmed" in str(untested)
+    assert "the responses do not allow the crossed analysis, so the claim was not tested" in str(untested)
 
 
 @pytest.mark.parametrize("kind", ["AB", "CMOS", "MOS", "MUSHRA", "ABX"])
-def test_unanimous_answers_are_tested_exactly_as_registered(kind: Any) -> None:
+def test_unanimous_responses_have_the_registered_exact_test(kind: Any) -> None:
     result = unanimous(kind, 24, 12)
     test, votes = listening_test(kind, "ab", items=12), result.votes.drop(columns="counts")
 
@@ -104,8 +104,8 @@ def test_unanimous_answers_are_tested_exactly_as_registered(kind: Any) -> None:
     better = outcome()
     assert better.p == pytest.approx(exact)
     assert better.holds
-    assert "shown at 0.05" in str(better)
-    assert better.departures == ("the answers have no residual variance, so an exact test replaces the crossed model",)
+    assert "supported at alpha 0.05" in str(better)
+    assert better.departures == ("no residual variance, so an exact test replaces the crossed model",)
     assert outcome(primary=("b", "a")).p == pytest.approx(exact if kind == "ABX" else 1.0)
     if kind != "ABX":
         assert outcome(claim="different").p == pytest.approx(2 * exact)
@@ -140,7 +140,7 @@ def test_claims_in_either_direction(kind: Any) -> None:
     assert turned.low == pytest.approx(2 * null - crossed.estimate.high)
 
 
-def test_right_answers_have_no_direction() -> None:
+def test_correct_responses_have_no_direction() -> None:
     result = study("ABX")
     test, votes = listening_test("ABX", "abc", items=5), result.votes.drop(columns="counts")
     for pair in (("a", "b"), ("b", "a")):

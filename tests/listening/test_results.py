@@ -158,10 +158,10 @@ def test_one_vote_each_and_one_listener_alone_are_binomial() -> None:
     test = listening_test("AB", items=9)
     each = analyze(test, choices([[True]] * 9 + [[False]] * 3))
     assert each.tests["a", "b"] == binomial(9, 12)
-    assert each.notes == ("a against b: one sentence, so the result speaks of these sentences alone.",)
+    assert each.notes == ("a against b: one item, so the result does not generalize to new items.",)
     alone = analyze(test, choices([[True] * 8 + [False]]))
     assert alone.tests["a", "b"] == binomial(8, 9)
-    assert alone.notes == ("a against b: one listener voted; the test is of that listener's votes alone.",)
+    assert alone.notes == ("a against b: one listener, whose responses alone are tested.",)
 
 
 def comparisons(means: Sequence[int], items: int = 20) -> pd.DataFrame:
@@ -185,7 +185,7 @@ def test_comparisons_count_listeners_and_are_of_the_first_over_the_second() -> N
     assert tested.estimate.value == -1.5
     assert found.scores["b against a"].value == 1.5
     note = analyze(listening_test("CMOS"), comparisons([2])).notes[-1]
-    assert note == "a against b: no test: it takes two listeners or more."
+    assert note == "a against b: not tested, at least 2 listeners are required."
 
 
 @pytest.mark.parametrize(
@@ -209,9 +209,9 @@ def test_so_few_listeners_that_nothing_can_be_shown(kind: Any, listeners: int, s
         "MOS": lambda: rated("MOS", levels),
     }[kind]()
     found = analyze(listening_test(kind, systems), table)
-    told = [note for note in found.notes if "more listeners help, more sentences do not" in note]
-    assert len(told) == (least is not None)
-    assert all(f"Of {listeners} listeners" in note and str(least) in note for note in told)
+    notes = [note for note in found.notes if "add listeners, not items" in note]
+    assert len(notes) == (least is not None)
+    assert all(f"With {listeners} listeners" in note and str(least) in note for note in notes)
     # All agree: the p-values are the least that there are.
     assert (max(found.p_holm.values()) > 0.05) == (least is not None)
 
@@ -291,7 +291,7 @@ def test_a_new_set_of_sentences_does_not_overturn_what_is_said_first(kind: Any, 
     assert first <= 8
     assert second > 15
     text = str(found[0])
-    assert text.index("crossed random effects") < text.index("on these sentences alone")
+    assert text.index("crossed random effects") < text.index("items fixed")
 
 
 @pytest.mark.thorough

@@ -3,6 +3,8 @@ from __future__ import annotations
 import io
 import json
 import socket
+import subprocess
+import sys
 import time
 import wave
 from collections.abc import Iterator
@@ -131,3 +133,17 @@ def test_a_vote_as_large_as_a_book(page: httpx.Client) -> None:
     page.post("/api/listeners", json={"name": "Eve"})
     assert page.post("/api/listeners/0/votes", content=b" " * 100_000).status_code == 413
     assert page.post("/api/listeners/0/votes", content=b"[" * 50_000).status_code == 422
+
+
+def test_web_server_is_loaded_when_a_page_is_served() -> None:
+    code = """
+import sys
+import voicelab as vl
+import voicelab.listening.design, voicelab.listening.report, voicelab.listening.study, voicelab.listening.webmushra
+vl.listen, vl.Ballot, vl.Study, vl.ListeningTest, vl.analyze
+assert not {"starlette", "uvicorn"} & set(sys.modules), sorted({"starlette", "uvicorn"} & set(sys.modules))
+import voicelab.listening.server
+assert {"starlette", "uvicorn"} <= set(sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -139,11 +139,11 @@ def test_steps_come_in_order_and_a_step_again_changes_nothing(tmp_path: Path) ->
         state = page.enter(SECRET)
         number = state["listener"]
         for late in ("trials", "questionnaire", "nonsense", 3):
-            with pytest.raises(RequestInvalid, match="not what comes now"):
+            with pytest.raises(RequestInvalid, match="not the current step"):
                 page.step(number, late, {"age": 20})
-        with pytest.raises(RequestInvalid, match="not what comes now"):
+        with pytest.raises(RequestInvalid, match="not the current step"):
             page.trial(number)
-        with pytest.raises(RequestInvalid, match="not what comes now"):
+        with pytest.raises(RequestInvalid, match="not the current step"):
             page.vote(number, {"trial": "0-0", "answers": {"choice": "A"}})
         state = page.step(number, "consent", {"agreed": True})
         assert page.step(number, "consent", {"agreed": False}) == state
@@ -158,7 +158,7 @@ def test_steps_come_in_order_and_a_step_again_changes_nothing(tmp_path: Path) ->
             with pytest.raises(RequestInvalid, match=f"^{field}: "):
                 page.step(number, "questionnaire", answers)
         reach(page, state, "trials")
-        with pytest.raises(RequestInvalid, match="trials left"):
+        with pytest.raises(RequestInvalid, match="unanswered"):
             page.step(number, "trials", {})
         # An answer whose acknowledgement was lost comes twice; the second is no error and changes nothing.
         trial = there(page.trial(number))
@@ -183,7 +183,7 @@ def test_who_is_left_out(tmp_path: Path, step: str, answers: dict[str, Any], rea
         assert page.step(state["listener"], step, answers) == end
         assert page.step(state["listener"], "volume", {}) == end
         assert page.enter(SECRET) == end
-        with pytest.raises(RequestInvalid, match="not what comes now"):
+        with pytest.raises(RequestInvalid, match="not the current step"):
             page.trial(state["listener"])
         # Those trials are the next one's.
         after = page.enter("another-browser-17")
@@ -316,7 +316,7 @@ def test_a_folder_holds_all_of_a_study(tmp_path: Path, kind: Kind) -> None:
         ({"breaks": -1}, "breaks"),
         ({"idle_minutes": 0}, "idle_minutes"),
         ({"return_to": "javascript:alert(1)"}, "return_to"),
-        ({"questions": (QUESTIONS[0], QUESTIONS[0])}, "two have one name"),
+        ({"questions": (QUESTIONS[0], QUESTIONS[0])}, "names must be unique"),
     ],
 )
 def test_studies_that_cannot_be(fields: dict[str, Any], match: str) -> None:

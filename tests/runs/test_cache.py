@@ -42,7 +42,7 @@ def test_takes_are_iterated_without_their_audio(cache: Cache, tones: ToneBackend
     assert found == made
     for file in (cache.folder / "takes").iterdir():
         file.unlink()
-    with pytest.raises(StoreError, match="is missing"):
+    with pytest.raises(StoreError, match="missing file"):
         _ = found[0].audio
 
 
@@ -67,7 +67,7 @@ def test_a_damaged_take_is_set_aside_reported_and_made_anew(cache: Cache, tones:
     again = cache.get_or_render(tones, Call(ask(), seed=3))
     assert not again.cached
     assert again.audio == made.audio
-    assert "made anew" in again.notes[0]
+    assert "replaces it" in again.notes[0]
     assert str(cache.folder / "damaged") in again.notes[0]
     assert cache.stats().damaged == 1
     assert cache.get_or_render(tones, Call(ask(), seed=3)).cached
@@ -172,10 +172,10 @@ def test_a_take_that_cannot_be_kept_is_returned_with_a_note(tmp_path: Path, tone
     cache = Cache(tmp_path / "file" / "cache")
     take = cache.get_or_render(tones, Call(ask(), seed=3))
     assert take.clip() == tones.synthesize(Call(ask(), seed=3)).clip()
-    assert "could not be kept" in take.notes[-1]
+    assert "could not be stored" in take.notes[-1]
     clip = CachedBackend(tones, cache).synthesize(Call(ask(), seed=3)).clip()
     assert clip == take.clip()
-    assert "could not be kept" in clip.notes[-1]
+    assert "could not be stored" in clip.notes[-1]
     with pytest.raises(StoreError):
         cache.put(take)
 

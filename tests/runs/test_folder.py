@@ -54,7 +54,7 @@ def test_a_take_comes_back_to_this_reader_and_to_others(run: RunFolder) -> None:
         assert (record["labels"], reader.take_of(record)) == ({"cell": 1, "text": "Grüß\nGott"}, one)
         assert reader.take_of(record, audio=True).sound == one.audio
         assert (one.key in reader, reader.present(), KEY in reader) == (True, [one.key], False)
-        assert [(line.kind, line.key, line.asked) for line in reader.lines()] == [("take", one.key, one.key)]
+        assert [(line.kind, line.key, line.call_key) for line in reader.lines()] == [("take", one.key, one.key)]
     assert _names(run.folder) == [RUN_FILE, "takes"]
     assert _names(run.takes.folder) == [f"{digest_of(one.audio)}.pcm"]
     assert run.drop(lambda line: line.key == one.key) == 1
@@ -86,7 +86,7 @@ def test_audio_of_several_lines_goes_with_the_last_of_them(run: RunFolder) -> No
 
 @pytest.mark.parametrize("key", ["", "a", "../" + "a" * 61, KEY.upper(), KEY + "\n", KEY + "/"])
 def test_what_is_no_key_names_no_take(run: RunFolder, key: str) -> None:
-    with pytest.raises(StoreError, match="names no take"):
+    with pytest.raises(StoreError, match="must have 64 hexadecimal digits"):
         run.record(key)
 
 

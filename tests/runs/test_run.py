@@ -85,7 +85,7 @@ def test_a_run_can_be_moved(folder: Path, tones: ToneBackend, tmp_path: Path) ->
     run = read_run(tmp_path / "elsewhere")
     assert [take.audio for take in run.takes] == [take.audio for take in takes]
     shutil.rmtree(tmp_path / "elsewhere" / "takes")
-    with pytest.raises(StoreError, match="is missing"):
+    with pytest.raises(StoreError, match="missing file"):
         _ = run.takes[0].audio
 
 
@@ -136,7 +136,7 @@ def test_a_torn_header_is_begun_anew(folder: Path, tones: ToneBackend) -> None:
         assert len(_write(folder, tones, _takes(tones, 1)).takes) == 1
         assert read_run(folder).notes == ()
     (folder / RUN_FILE).write_bytes(whole[:50])
-    with pytest.raises(StoreError, match="is no run"):
+    with pytest.raises(StoreError, match="is not a run"):
         read_run(folder)
 
 
@@ -144,9 +144,9 @@ def test_a_torn_header_is_begun_anew(folder: Path, tones: ToneBackend) -> None:
 def test_what_is_no_run_is_refused_and_left_alone(folder: Path, tones: ToneBackend, data: bytes) -> None:
     folder.mkdir()
     (folder / RUN_FILE).write_bytes(data)
-    with pytest.raises(StoreError, match="is no run"):
+    with pytest.raises(StoreError, match="is not a run"):
         read_run(folder)
-    with pytest.raises(StoreError, match="is no run"):
+    with pytest.raises(StoreError, match="is not a run"):
         Journal(folder, [tones.capabilities])
     assert (folder / RUN_FILE).read_bytes() == data
 
@@ -163,16 +163,16 @@ def test_a_run_of_a_newer_version_says_so(folder: Path, tones: ToneBackend) -> N
 
 
 def test_a_folder_without_a_run(folder: Path, tones: ToneBackend) -> None:
-    with pytest.raises(StoreError, match=r"no run: there is no run\.jsonl"):
+    with pytest.raises(StoreError, match=r"no run: run\.jsonl is missing"):
         read_run(folder)
     folder.write_text("# A page")
-    with pytest.raises(StoreError, match="is a file: a run is a folder"):
+    with pytest.raises(StoreError, match="is a file; a run is a folder"):
         read_run(folder)
     folder.unlink()
     folder.mkdir()
     (folder / "backend.json").write_bytes(b"{}")
     for use in (read_run, ReplayBackend, lambda folder: Journal(folder, [tones.capabilities])):
-        with pytest.raises(StoreError, match="older voicelab"):
+        with pytest.raises(StoreError, match="older format"):
             use(folder)
 
 
@@ -201,7 +201,7 @@ def test_missing_reference_audio_is_a_named_error(folder: Path, tones: ToneBacke
     _write(folder, tones, [tones.synthesize(Call(ask(references=(REFERENCE,)), seed=1)).take()])
     for file in (folder / "references").iterdir():
         file.unlink()
-    with pytest.raises(StoreError, match=r"missing: .*references"):
+    with pytest.raises(StoreError, match=r"missing file: .*references"):
         read_run(folder)
 
 

@@ -23,7 +23,7 @@ def ask(service: Service, secret: str, text: str = "a", path: str = "/v1/tts") -
     return service.http.post(path, json=body, headers={"authorization": f"Bearer {secret}"})
 
 
-def test_the_rate_of_a_key_is_announced_and_kept(start: Start) -> None:
+def test_rate_limit_and_its_headers(start: Start) -> None:
     service = start()
     secret = service.keys.create("ada", limits=KeyLimits(rate="3/h")).secret
     answers = [ask(service, secret) for _ in range(4)]
@@ -38,7 +38,7 @@ def test_the_rate_of_a_key_is_announced_and_kept(start: Start) -> None:
     assert "ratelimit" not in service.speak().headers
 
 
-def test_a_rate_begins_anew_with_its_window(start: Start) -> None:
+def test_rate_limit_resets_with_the_window(start: Start) -> None:
     service = start(key_rate="1/s")  # for keys that have none of their own
     wait = 0
     for expected in (200, 429, 200):
@@ -50,7 +50,7 @@ def test_a_rate_begins_anew_with_its_window(start: Start) -> None:
     assert [ask(service, other).status_code for _ in range(3)] == [200] * 3
 
 
-def test_voices_count_as_requests_and_looking_at_them_does_not(start: Start) -> None:
+def test_rate_limit_counts_creation_of_voices_but_not_reading(start: Start) -> None:
     service = start(key_rate="2/h")
     for _ in range(4):
         assert service.http.get("/model/nobody").status_code == 404
@@ -60,7 +60,7 @@ def test_voices_count_as_requests_and_looking_at_them_does_not(start: Start) -> 
     assert codes == [415, 415, 429]
 
 
-def test_so_many_requests_of_a_key_at_once(start: Start) -> None:
+def test_concurrency_limit_of_a_key(start: Start) -> None:
     held = Held(0)
     service = start(ToneBackend(held), active=4)
     secret = service.keys.create("ada", limits=KeyLimits(active=2)).secret
@@ -68,7 +68,7 @@ def test_so_many_requests_of_a_key_at_once(start: Start) -> None:
         inside = [stack.enter_context(call(service, "hello", secret)) for _ in range(2)]
         until(lambda: service.backend.open == 2)
         answer = ask(service, secret)
-        assert "2 requests at once" in message(answer, 429)
+        assert "2 concurrent requests" in message(answer, 429)
         assert answer.headers["retry-after"] == "1"
         other = stack.enter_context(call(service))
         until(lambda: service.backend.open == 3)
@@ -78,11 +78,11 @@ def test_so_many_requests_of_a_key_at_once(start: Start) -> None:
     until(lambda: ask(service, secret).status_code == 200)
 
 
-def test_the_characters_of_a_day_run_out_and_what_was_not_said_is_not_counted(start: Start) -> None:
+def test_daily_limit_counts_delivered_characters(start: Start) -> None:
     service = start(ToneBackend(), key_daily=10)
     assert service.speak("x" * 6).status_code == 200
     answer = service.speak("x" * 5)
-    assert "10 characters in a day" in message(answer, 429)
+    assert "10 characters per day" in message(answer, 429)
     assert answer.headers["ratelimit-policy"] == '"characters";q=10;w=86400'
     assert 0 < int(answer.headers["retry-after"]) <= 86_400
     assert service.speak("x" * 4, temperature=7).status_code == 422
@@ -92,7 +92,7 @@ def test_the_characters_of_a_day_run_out_and_what_was_not_said_is_not_counted(st
     assert ask(service, own, "x" * 20).status_code == 200
 
 
-def test_openais_callers_learn_of_limits_as_openai_says_it(start: Start) -> None:
+def test_limits_in_openai_format(start: Start) -> None:
     service = start(openai=True)
     secret = service.keys.create("ada", limits=KeyLimits(rate="1/h")).secret
     assert ask(service, secret, path="/v1/audio/speech").status_code == 200
@@ -102,7 +102,7 @@ def test_openais_callers_learn_of_limits_as_openai_says_it(start: Start) -> None
     assert {"retry-after", "ratelimit", "ratelimit-policy"} <= set(answer.headers)
 
 
-def test_a_full_service_refuses_by_the_head_alone_without_a_look_at_the_store(start: Start) -> None:
+def test_full_service_rejects_on_headers(start: Start) -> None:
     with (
         filled(start, 2, active=1, waiting=1) as (service, _, _),
         locked(service.keys.path),  # whoever looks at the store now waits for two seconds
@@ -114,7 +114,7 @@ def test_a_full_service_refuses_by_the_head_alone_without_a_look_at_the_store(st
         assert time.monotonic() - began < 1
 
 
-def test_a_full_service_still_lets_in_another_key_and_refuses_one_that_is_none(start: Start) -> None:
+def test_full_service_admits_other_keys_and_rejects_invalid_ones(start: Start) -> None:
     with filled(start, 4, active=1, waiting=3) as (service, held, waiting):
         message(service.speak(), 503)
         wrong = service.keys.create("gone").secret
@@ -135,7 +135,7 @@ def _refused(raw: socket.socket) -> bool:
         return False
 
 
-def test_bodies_that_do_not_come_keep_no_place(start: Start) -> None:
+def test_slow_bodies_lose_their_reserved_place(start: Start) -> None:
     service = start(ToneBackend(), active=2, waiting=6)
     other = service.keys.create("other").secret
     with ExitStack() as stack:
@@ -155,7 +155,7 @@ def test_bodies_that_do_not_come_keep_no_place(start: Start) -> None:
                 assert read(raw, 12).startswith(b"HTTP/1.1 200")
 
 
-def test_a_new_key_is_looked_up_once_however_many_come_with_it(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_requests_share_the_lookup_of_a_key(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     held = Held(0)
     service = start(ToneBackend(held), active=1, waiting=1)
     looks: list[str] = []

@@ -44,7 +44,7 @@ def shape(answer: httpx.Response) -> None:
         ("/docs", set()),
     ],
 )
-def test_every_method_of_every_path_is_answered_in_shape(service: Service, path: str, allowed: set[str]) -> None:
+def test_methods_and_paths(service: Service, path: str, allowed: set[str]) -> None:
     for method in ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE", "BREW"):
         answer = service.http.request(method, service.url + path)
         shape(answer)
@@ -59,7 +59,7 @@ def test_every_method_of_every_path_is_answered_in_shape(service: Service, path:
             assert answer.content == b""
 
 
-def test_names_differ_and_are_on_failures_too(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+def test_request_ids(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     class Broken(ToneBackend):
         def synthesize(self, *_: object, **__: object) -> object:  # type: ignore[override]
             raise ZeroDivisionError
@@ -84,7 +84,7 @@ def test_names_differ_and_are_on_failures_too(start: Start, caplog: pytest.LogCa
         assert f"request {failed.headers['x-request-id']}: the backend failed" in caplog.text
 
 
-def test_the_log_names_requests_and_tells_no_secret(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+def test_log_has_request_ids_and_no_secrets(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     service = start(ToneBackend(breaks(2)))
     fine = service.speak().headers["x-request-id"]
@@ -123,7 +123,7 @@ def test_a_connection_goes_on_after_errors_and_answers_in_order(service: Service
             assert answer.startswith(b"HTTP/1.1 " + status)
 
 
-def test_who_expects_to_be_told_to_continue_is(service: Service) -> None:
+def test_expect_continue(service: Service) -> None:
     with service.connect() as raw:
         body = b'{"text": "a"}'
         raw.sendall(head(service, len(body)).replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n"))
@@ -135,7 +135,7 @@ def test_who_expects_to_be_told_to_continue_is(service: Service) -> None:
 @pytest.mark.parametrize(
     ("length", "secret", "status"), [(10**9, None, b"413"), (1000, "wrong", b"401")], ids=["large", "stranger"]
 )
-def test_who_expects_that_and_is_refused_sends_no_body(
+def test_expect_continue_of_a_rejected_request(
     service: Service, length: int, secret: str | None, status: bytes
 ) -> None:
     with service.connect() as raw:
@@ -144,13 +144,13 @@ def test_who_expects_that_and_is_refused_sends_no_body(
         assert read(raw, 1).startswith(b"HTTP/1.1 " + status)
 
 
-def test_an_upgrade_is_not_taken(service: Service) -> None:
+def test_upgrade_is_ignored(service: Service) -> None:
     with service.connect() as raw:
         raw.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
         assert read(raw, 12).startswith(b"HTTP/1.1 200")
 
 
-def test_one_answer_names_all_that_is_wrong(service: Service) -> None:
+def test_all_errors_are_in_one_response(service: Service) -> None:
     answer = service.http.post(
         "/v1/tts",
         json={"text": "", "top_p": 2},
@@ -160,13 +160,13 @@ def test_one_answer_names_all_that_is_wrong(service: Service) -> None:
     assert [item["in"] for item in answer.json()] == ["header", "header", "body", "body"]
 
 
-def test_a_model_that_the_voice_has_not_is_refused(start: Start) -> None:
+def test_unknown_model_is_rejected(start: Start) -> None:
     service = start(ToneBackend(models=("s1",)))
     assert fields(service.speak()) == ["header.model"]
     assert service.http.post("/v1/tts", json={"text": "a"}, headers={"model": "s1"}).status_code == 200
 
 
-def test_the_seed_is_taken_and_told(start: Start) -> None:
+def test_seed_header(start: Start) -> None:
     service = start()
     headers = {"x-voicelab-seed": str(2**63 - 1)}
     answer = service.http.post("/v1/tts", json={"text": "a"}, headers=headers)
@@ -200,7 +200,7 @@ def test_a_compressed_body_is_415(service: Service) -> None:
     message(service.http.post("/v1/tts", content=b"x", headers=headers), 415)
 
 
-def test_health_needs_no_key_and_says_what_speaks(service: Service) -> None:
+def test_health(service: Service) -> None:
     answer = httpx.get(service.url + "/health", **PLAIN)
     assert answer.status_code == 200
     assert answer.json()["status"] == "ready"
@@ -213,7 +213,7 @@ def test_health_needs_no_key_and_says_what_speaks(service: Service) -> None:
 # Authentication
 
 
-def test_two_credentials_are_refused(service: Service) -> None:
+def test_duplicate_credentials_are_rejected(service: Service) -> None:
     headers = [("authorization", f"Bearer {service.secret}")] * 2
     answer = httpx.post(service.url + "/v1/tts", json={"text": "a"}, headers=headers, **PLAIN)
     message(answer, 401)

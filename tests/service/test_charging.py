@@ -78,7 +78,7 @@ def test_one_credit_is_never_spent_twice(start: Start) -> None:
     assert len(service.backend.asked) == 5
 
 
-def test_concurrent_failures_give_back_all_of_it(start: Start) -> None:
+def test_concurrent_failures_are_refunded(start: Start) -> None:
     service = start(ToneBackend(breaks()), credit=50)
     with ThreadPoolExecutor(8) as pool:
         codes = set(pool.map(lambda _: service.http.post("/v1/tts", json={"text": "x" * 10}).status_code, range(24)))
@@ -87,7 +87,7 @@ def test_concurrent_failures_give_back_all_of_it(start: Start) -> None:
 
 
 @pytest.mark.parametrize("how", ["queue", "invalid", "voice"])
-def test_what_was_never_begun_costs_nothing(start: Start, how: str) -> None:
+def test_requests_that_never_started_are_free(start: Start, how: str) -> None:
     held = Held(0)
     service = start(ToneBackend(held), credit=100, active=1, waiting=0)
     other = service.keys.create("other").secret
@@ -103,7 +103,7 @@ def test_what_was_never_begun_costs_nothing(start: Start, how: str) -> None:
         held.release()
 
 
-def test_credit_comes_back_though_the_store_was_busy(start: Start) -> None:
+def test_refund_with_a_busy_store(start: Start) -> None:
     held = Held(1)
 
     def step(number: int) -> None:

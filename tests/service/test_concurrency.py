@@ -41,7 +41,7 @@ async def all_of(bridge: ThreadBridge) -> list[bytes]:
 
 
 @on_loop
-async def test_a_slow_reader_holds_up_the_voice_not_memory() -> None:
+async def test_backpressure() -> None:
     made = 0
 
     def chunks() -> Iterator[bytes]:
@@ -108,7 +108,7 @@ async def _waiting(queue: FairQueue, *owners: str) -> list[asyncio.Task[None]]:
 
 
 @on_loop
-async def test_waiting_has_an_end() -> None:
+async def test_queue_timeout() -> None:
     queue = FairQueue(1, 5, 0.02)
     await queue.enter("a")
     with pytest.raises(QueueFull):
@@ -119,7 +119,7 @@ async def test_waiting_has_an_end() -> None:
 
 
 @on_loop
-async def test_who_fills_the_queue_makes_room_for_who_does_not() -> None:
+async def test_owner_with_most_requests_is_displaced() -> None:
     queue = FairQueue(1, 4, 5)
     await queue.enter("flood")
     flood = await _waiting(queue, *["flood"] * 4)
@@ -136,7 +136,7 @@ async def test_who_fills_the_queue_makes_room_for_who_does_not() -> None:
 
 
 @on_loop
-async def test_who_leaves_the_queue_is_never_let_in() -> None:
+async def test_cancelled_requests_leave_the_queue() -> None:
     queue = FairQueue(1, 5, 5)
     await queue.enter("a")
     gone, stays = await _waiting(queue, "b", "b")
@@ -149,7 +149,7 @@ async def test_who_leaves_the_queue_is_never_let_in() -> None:
 
 
 @on_loop
-async def test_a_turn_that_comes_with_the_cancellation_is_the_next_ones() -> None:
+async def test_turn_of_a_cancelled_request_is_passed_on() -> None:
     queue = FairQueue(1, 5, 5)
     await queue.enter("a")
     gone, stays = await _waiting(queue, "b", "c")
@@ -161,7 +161,7 @@ async def test_a_turn_that_comes_with_the_cancellation_is_the_next_ones() -> Non
 
 
 @on_loop
-async def test_heads_beyond_the_places_are_refused_at_once() -> None:
+async def test_headers_beyond_capacity_are_rejected() -> None:
     queue = FairQueue(1, 2, 5)
     arrivals = [queue.expect("a") for _ in range(3)]
     with pytest.raises(QueueFull):
@@ -177,7 +177,7 @@ async def test_heads_beyond_the_places_are_refused_at_once() -> None:
 
 
 @on_loop
-async def test_who_is_late_holds_no_place_and_may_still_come() -> None:
+async def test_late_arrivals_lose_their_place_and_may_enter() -> None:
     queue = FairQueue(1, 0, 5)
     late = queue.expect("a")
     with pytest.raises(QueueFull):

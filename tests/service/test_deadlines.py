@@ -60,7 +60,7 @@ def test_a_head_that_is_dripped_is_408_at_the_deadline(start: Start, before: int
     assert service.speak().status_code == 200
 
 
-def test_a_connection_that_says_nothing_is_closed(start: Start) -> None:
+def test_idle_connection_is_closed(start: Start) -> None:
     service = start(head_seconds=0.3)
     with service.connect() as raw:
         assert read(raw) == b""  # not an answer to what was never asked
@@ -99,7 +99,7 @@ def test_a_refused_body_can_be_sent_to_its_end_and_the_connection_used_again(ser
 
 
 @pytest.mark.parametrize("rubbish", [b"\x16\x03\x01\x02\x00", b"GET\r\n\r\n", b"GET / HTTP/1.1\r\nA: " + b"x" * 70_000])
-def test_what_is_no_http_is_answered_in_the_same_shape(service: Service, rubbish: bytes) -> None:
+def test_malformed_http(service: Service, rubbish: bytes) -> None:
     with service.connect() as raw:
         raw.sendall(rubbish + b"\r\n\r\n")
         refusal(read(raw), 400)
@@ -131,7 +131,7 @@ def test_readers_who_take_nothing_do_not_keep_the_others_waiting(start: Start) -
     until(lambda: 200_000 - service.credit < 8 * 12 * 10)
 
 
-def test_a_reader_of_a_byte_a_second_is_given_up(start: Start) -> None:
+def test_slow_reader_is_disconnected(start: Start) -> None:
     service = start(ToneBackend(), buffer=20_000, lag_seconds=1, linger_seconds=0.2)
     with call(service, "x" * 20_000, rate=None, kind="wav", small=True) as raw:
         until(lambda: service.backend.open == 1)
@@ -145,7 +145,7 @@ def test_a_reader_of_a_byte_a_second_is_given_up(start: Start) -> None:
         assert not read(raw).endswith(b"0\r\n\r\n")
 
 
-def test_a_reader_as_fast_as_the_audio_plays_is_never_given_up(start: Start) -> None:
+def test_real_time_reader_is_not_disconnected(start: Start) -> None:
     service = start(ToneBackend(), buffer=4_000, lag_seconds=0.5)
     seconds = 2
     with call(service, "x" * (20 * seconds), rate=None, small=True) as raw:

@@ -28,7 +28,7 @@ def store(tmp_path: Path) -> KeyStore:
     return KeyStore(tmp_path / "keys.sqlite3", busy_s=0.2)
 
 
-def test_a_secret_is_marked_random_and_checked(store: KeyStore) -> None:
+def test_secrets_have_prefix_and_checksum(store: KeyStore) -> None:
     secrets = [store.create("a").secret for _ in range(10)]
     assert len(set(secrets)) == 10
     for secret in secrets:
@@ -36,7 +36,7 @@ def test_a_secret_is_marked_random_and_checked(store: KeyStore) -> None:
         assert well_formed(secret)
 
 
-def test_any_mistyped_character_is_recognised_without_the_store(store: KeyStore) -> None:
+def test_checksum_detects_typos(store: KeyStore) -> None:
     secret = store.create("a").secret
     for place in range(len(secret)):
         other = "0" if secret[place] != "0" else "1"
@@ -94,7 +94,7 @@ def test_a_revoked_key_is_refused(store: KeyStore, how: str) -> None:
     assert store.authenticate(kept.secret) == kept.key
 
 
-def test_revoking_says_which_key_it_cannot_tell(store: KeyStore) -> None:
+def test_revoking_an_ambiguous_name_lists_prefixes(store: KeyStore) -> None:
     one, two = store.create("same"), store.create("same")
     with pytest.raises(RequestInvalid) as caught:
         store.revoke("same")
@@ -114,7 +114,7 @@ def test_a_lifetime_is_read(text: str, seconds: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "30", "d", "-1d", "0d", "1.5d", "30 d", "1y", "9999999d", "٣d"])
-def test_what_is_no_lifetime_is_refused(text: str) -> None:
+def test_invalid_lifetimes_are_rejected(text: str) -> None:
     with pytest.raises(RequestInvalid, match="expires"):
         lifetime(text)
 
@@ -131,7 +131,7 @@ def test_what_is_no_lifetime_is_refused(text: str) -> None:
         ("credit", {"credit": 2**63}),
     ],
 )
-def test_a_key_that_cannot_be_is_not_made(store: KeyStore, field: str, wrong: dict[str, object]) -> None:
+def test_invalid_keys_are_rejected(store: KeyStore, field: str, wrong: dict[str, object]) -> None:
     with pytest.raises(RequestInvalid, match=field):
         store.create(**{"name": "a", **wrong})  # type: ignore[arg-type]
     assert store.list() == ()
@@ -144,7 +144,7 @@ def test_credit_is_taken_whole_or_not_at_all(store: KeyStore) -> None:
         store.reserve(made.key, 4)
     assert store.list()[0].credit == 3
     with KeyStore(store.path, busy_s=0.1) as other:  # which a transaction that was left open would lock out
-        other.give_back(made.key, 5)
+        other.refund(made.key, 5)
     store.reserve(made.key, 8)
     assert store.list()[0].credit == 0
 
@@ -168,7 +168,7 @@ def test_credit_is_never_taken_twice(store: KeyStore) -> None:
     assert store.list()[0].credit == 0
 
 
-def test_a_store_that_cannot_be_used_is_told(store: KeyStore) -> None:
+def test_unusable_store(store: KeyStore) -> None:
     store.create("a")
     with locked(store.path), pytest.raises(StoreError, match="locked"):
         store.create("b")
@@ -178,7 +178,7 @@ def test_a_store_that_cannot_be_used_is_told(store: KeyStore) -> None:
         KeyStore(store.path)
 
 
-def test_a_store_of_before_limits_is_migrated(tmp_path: Path) -> None:
+def test_migration_of_a_store_without_limits(tmp_path: Path) -> None:
     path = tmp_path / "keys.sqlite3"
     with sqlite3.connect(path) as old:
         old.executescript(module._MIGRATIONS[0] + "PRAGMA user_version = 1;")
@@ -197,7 +197,7 @@ def test_a_day_begins_anew_and_a_clock_set_back_begins_none(store: KeyStore, mon
     monkeypatch.setattr(module, "_now", lambda: day)
     assert store.reserve(key, 8, 10)
     assert not store.reserve(key, 3, 10)
-    store.give_back(key, 4)
+    store.refund(key, 4)
     assert store.reserve(key, 6, 10)
     day -= timedelta(hours=1)
     assert not store.reserve(key, 1, 10)

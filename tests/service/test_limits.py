@@ -9,7 +9,7 @@ from voicelab.errors import RequestInvalid
 from voicelab.service.limits import VARIABLE, KeyLimits, Limits, describe_limits, read_limits, read_rate
 
 
-def test_an_option_comes_before_a_variable_and_that_before_the_file(tmp_path: Path) -> None:
+def test_precedence_of_options_variables_and_file(tmp_path: Path) -> None:
     file = tmp_path / "limits.toml"
     file.write_text('active = 3\nwaiting = 4\n\nbody = 5\nkey_rate = "60/min"\n')
     environ = {"VOICELAB_SERVE_ACTIVE": "30", "VOICELAB_SERVE_WAITING": "40", "VOICELAB_SERVE_OTHER": "x"}
@@ -21,10 +21,10 @@ def test_an_option_comes_before_a_variable_and_that_before_the_file(tmp_path: Pa
     assert limits.uploads == Limits().uploads
 
 
-def test_what_holds_is_printed_as_a_file_that_sets_it(tmp_path: Path) -> None:
+def test_described_limits_can_be_read_again(tmp_path: Path) -> None:
     limits = Limits(active=3, key_rate="5/s", lag_seconds=0.5)
     text = describe_limits(limits, {"active": "--active"})
-    assert "requests that speak at once; --active" in text.lower()
+    assert "concurrent speech requests; --active" in text.lower()
     assert all(name in text for name in Limits.model_fields)
     file = tmp_path / "limits.toml"
     file.write_text(text)
@@ -32,7 +32,7 @@ def test_what_holds_is_printed_as_a_file_that_sets_it(tmp_path: Path) -> None:
     assert tomllib.loads(text)["key_rate"] == "5/s"
 
 
-def test_all_that_is_wrong_is_said_at_once_and_where(tmp_path: Path) -> None:
+def test_all_errors_are_reported_with_their_source(tmp_path: Path) -> None:
     file = tmp_path / "limits.toml"
     file.write_text('# limits\nactive = true\n\nbodyy = 3\nkey_rate = "often"\nkey_daily = 1.5\n')
     with pytest.raises(RequestInvalid) as caught:
@@ -51,10 +51,10 @@ def test_all_that_is_wrong_is_said_at_once_and_where(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [b"active 3", b"\xff", b"active = 1\nactive = 2"])
-def test_a_file_that_is_no_toml_is_refused(tmp_path: Path, data: bytes) -> None:
+def test_invalid_toml_is_rejected(tmp_path: Path, data: bytes) -> None:
     file = tmp_path / "limits.toml"
     file.write_bytes(data)
-    with pytest.raises(RequestInvalid, match="no TOML"):
+    with pytest.raises(RequestInvalid, match="not valid TOML"):
         read_limits({}, file, {})
 
 
@@ -64,6 +64,6 @@ def test_a_rate_is_read(text: str, rate: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "60", "0/min", "-1/s", "60/week", "1.5/s", "60 / min", "٣/s"])
-def test_what_is_no_rate_is_refused(text: str) -> None:
+def test_invalid_rates_are_rejected(text: str) -> None:
     with pytest.raises(RequestInvalid, match="60/min"):
         KeyLimits(rate=text)

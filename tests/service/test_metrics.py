@@ -32,7 +32,7 @@ def test_requests_are_counted_by_route_and_status() -> None:
         httpx.get(url, **PLAIN)
 
 
-def test_a_port_in_use_and_a_missing_package_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_port_in_use_and_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(RequestInvalid, match="metrics"), serving_metrics(port, FairQueue(1, 1, 1), "127.0.0.1"):

@@ -86,7 +86,7 @@ def test_a_voice_is_made_found_and_spoken_with(service: Service) -> None:
 
 
 @pytest.mark.parametrize("visibility", ["private", "unlist", "public"])
-def test_files_of_a_voice_are_for_whom_the_voice_is(service: Service, visibility: str) -> None:
+def test_files_have_the_visibility_of_the_voice(service: Service, visibility: str) -> None:
     made = _send(service.http, "multipart", visibility=visibility, cover_image=picture()).json()["_id"]
 
     other = _other(service)
@@ -101,7 +101,7 @@ def test_files_of_a_voice_are_for_whom_the_voice_is(service: Service, visibility
     assert visibility != "private" or seen == answers("0" * 32, other)
 
 
-def test_a_key_that_is_made_anew_inherits_nothing(tmp_path: Path) -> None:
+def test_new_key_store_does_not_inherit_voices(tmp_path: Path) -> None:
     with KeyStore(tmp_path / "a") as one, KeyStore(tmp_path / "b") as two:
         first, second = one.create("x").key, two.create("x").key
         assert first.id == second.id
@@ -121,7 +121,7 @@ def test_a_key_that_is_made_anew_inherits_nothing(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_what_is_wrong_is_named_and_nothing_is_kept(
+def test_invalid_uploads_are_rejected_and_not_stored(
     service: Service, voices: Path, changes: dict[str, Any], field: str
 ) -> None:
     before = _kept(voices)

@@ -22,7 +22,7 @@ from voicelab.backends.service import AsyncServiceBackend, ServiceBackend
 from voicelab.call import Call
 from voicelab.engine.local import LocalBackend
 from voicelab.schema import ReferenceAudio
-from voicelab.service.openapi import LONGEST_NOTES
+from voicelab.service.openapi import MAX_NOTES_BYTES
 from voicelab.service.speech import header_of_notes
 
 TEXT = "She said привет and [laughs] left <b>now</b> 😀."
@@ -125,7 +125,7 @@ def test_the_header_is_ascii_of_bounded_length(service: Service) -> None:
     for answer in (service.speak(text, format="pcm"), service.speak("Plain words.", format="pcm")):
         assert answer.status_code == 200
         value = answer.headers.get(HEADER, "[]")
-        assert len(value) <= LONGEST_NOTES
+        assert len(value) <= MAX_NOTES_BYTES
         assert value.isascii()
         assert value.isprintable()
         assert bool(json.loads(value)) == ("Go" in str(answer.request.content))
@@ -153,5 +153,5 @@ def test_a_body_has_no_notes_in_it(start: Start) -> None:
 def test_a_header_of_notes(notes: list[str], listed: list[str]) -> None:
     value = header_of_notes(notes)
     assert json.loads(value) == listed
-    assert len(value) <= LONGEST_NOTES
+    assert len(value) <= MAX_NOTES_BYTES
     assert value.decode("ascii").isprintable()

@@ -51,14 +51,14 @@ def test_the_embedded_voice_speaks_to_the_official_package(start_shared: Start) 
 
 
 @pytest.mark.parametrize(("wanted", "rate"), [("mp3", 44100), ("opus", 48000), ("wav", 44100)])
-def test_every_format_comes_as_a_file(client: openai.OpenAI, wanted: str, rate: int) -> None:
+def test_formats(client: openai.OpenAI, wanted: str, rate: int) -> None:
     answer = client.audio.speech.create(model="s1", voice="ben", input="Hello.", response_format=wanted)  # type: ignore[arg-type]
     samples, read_rate = read(answer.content)
     assert read_rate == rate
     assert samples.size / rate == pytest.approx(6 * 0.05, abs=0.06)
 
 
-def test_what_is_said_reaches_the_backend(service: Service, client: openai.OpenAI) -> None:
+def test_fields_reach_the_backend(service: Service, client: openai.OpenAI) -> None:
     client.audio.speech.create(
         model="s1", voice={"id": "ben"}, input="Hi", speed=0.5, extra_body={"temperature": 0.1, "brightness": 0.9}
     )
@@ -87,14 +87,14 @@ def test_models_and_voices_are_listed(client: openai.OpenAI, service: Service) -
         ({"speed": 3.0}, "speed", "less than or equal to 2"),
         ({"response_format": "flac"}, "response_format", "mp3"),
         ({"stream_format": "base64"}, "stream_format", "audio or sse"),
-        ({"instructions": "Whisper."}, "instructions", "no such field"),
+        ({"instructions": "Whisper."}, "instructions", "Unknown field"),
         ({"extra_body": {"brightness": 7}}, "brightness", "0 to 1"),
-        ({"extra_body": {"text": "Hi"}}, "text", "no such field"),
-        ({"extra_body": {"defaults": {}}}, "defaults", "no such field"),
+        ({"extra_body": {"text": "Hi"}}, "text", "Unknown field"),
+        ({"extra_body": {"defaults": {}}}, "defaults", "Unknown field"),
         ({"extra_body": {"seed": -1}}, "seed", "whole number"),
     ],
 )
-def test_what_is_wrong_is_named_as_openai_names_it(
+def test_invalid_fields_have_openai_names(
     client: openai.OpenAI, changes: dict[str, object], parameter: str, message: str
 ) -> None:
     with pytest.raises(openai.BadRequestError) as raised:
@@ -129,7 +129,7 @@ def test_server_sent_events_carry_the_same_audio_as_it_is_made(start: Start) -> 
         assert done == {"type": "speech.audio.done", "usage": usage}
 
 
-def test_events_that_break_off_are_not_passed_off_as_done(start: Start) -> None:
+def test_truncated_events_have_no_done_event(start: Start) -> None:
     broken = start(ToneBackend(breaks(3, RuntimeError)), openai=True, credit=100)
     body = {"model": "s1", "voice": "ada", "input": "Hello there.", "stream_format": "sse", "response_format": "pcm"}
     came: list[bytes] = []
@@ -141,7 +141,7 @@ def test_events_that_break_off_are_not_passed_off_as_done(start: Start) -> None:
     assert 95 < broken.credit < 100, "what was heard is paid for"
 
 
-def test_errors_are_the_packages_own_classes(start: Start, service: Service) -> None:
+def test_errors_raise_openai_exceptions(start: Start, service: Service) -> None:
     with (
         openai.OpenAI(api_key="vl_wrong", base_url=service.url + "/v1", max_retries=0) as stranger,
         pytest.raises(openai.AuthenticationError) as raised,
@@ -161,9 +161,7 @@ def test_errors_are_the_packages_own_classes(start: Start, service: Service) -> 
     assert poor.credit == 3
 
 
-def test_without_the_option_there_is_no_such_route_and_the_interface_keeps_its_errors(
-    start: Start, service: Service
-) -> None:
+def test_routes_are_404_without_the_option(start: Start, service: Service) -> None:
     plain = start()
     for path in ("/v1/models", "/v1/audio/voices"):
         assert plain.http.get(path).json() == {"status": 404, "message": "Not Found"}

@@ -66,7 +66,7 @@ def test_every_field_is_told_as_the_schema_tells_it(told: dict[str, Any]) -> Non
     assert schemas["TTSRequest"]["properties"]["text"]["maxLength"] == 60
 
 
-def test_what_a_speech_request_may_be_and_answer(told: dict[str, Any]) -> None:
+def test_speech_operation(told: dict[str, Any]) -> None:
     speech = told["paths"]["/v1/tts"]["post"]
     assert set(speech["requestBody"]["content"]) == {"application/json", "application/msgpack"}
     assert set(speech["responses"]["200"]["content"]) == {"audio/wav", "audio/pcm", "audio/mpeg", "audio/ogg"}
@@ -87,11 +87,11 @@ def test_what_a_speech_request_may_be_and_answer(told: dict[str, Any]) -> None:
     assert {"x-voicelab-seed", "x-voicelab-notes"} <= set(speech["responses"]["200"]["headers"])
 
 
-def test_it_tells_what_the_voice_is() -> None:
+def test_document_depends_on_capabilities() -> None:
     silent = ToneBackend(seed="none", models=("s1",), max_text=None, notice="Built with Fish Audio.")
     plain = document(silent.capabilities)
     validate(plain)
-    assert plain["info"]["description"].endswith("wrong. Built with Fish Audio.")
+    assert plain["info"]["description"].endswith("error reports. Built with Fish Audio.")
     assert "seed" not in plain["components"]["parameters"]
     assert plain["components"]["parameters"]["model"]["schema"] == {"type": "string", "enum": ["s1"]}
     assert "maxLength" not in plain["components"]["schemas"]["TTSRequest"]["properties"]["text"]

@@ -39,7 +39,7 @@ def kept(caplog: pytest.LogCaptureFixture) -> Iterator[dict[str, Lines]]:
         log.removeHandler(handler)
 
 
-def test_a_request_is_a_line_with_all_that_is_known_and_no_text(start: Start, kept: dict[str, Lines]) -> None:
+def test_log_line_of_a_request_has_no_text(start: Start, kept: dict[str, Lines]) -> None:
     service = start(ToneBackend(), credit=10)
     secret = service.secret
     answer = service.speak(secret[:6] + "hey", format="pcm", sample_rate=24000)
@@ -71,7 +71,7 @@ def test_a_request_is_a_line_with_all_that_is_known_and_no_text(start: Start, ke
         assert not any("hey" in line or "\n" in line for line in handler.lines)
 
 
-def test_what_else_is_logged_is_json_too() -> None:
+def test_other_messages_are_json() -> None:
     lines = Lines("json")
     log = logging.getLogger("voicelab.service.test_record")
     log.addHandler(lines)
@@ -85,7 +85,7 @@ def test_what_else_is_logged_is_json_too() -> None:
     assert "ZeroDivisionError" in line["error"]
 
 
-def test_a_reader_that_stops_stops_nobody_and_is_told_what_it_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stalled_log_reader_does_not_block_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     reading, writing = os.pipe()
     log = logging.getLogger("voicelab.service.test_record")
     with os.fdopen(writing, "w") as stdout, os.fdopen(reading) as reader:

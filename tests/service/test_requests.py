@@ -44,7 +44,7 @@ def _wire(*parts: bytes) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("piece", [1, 7, 64, 10_000])
-def test_it_is_the_same_however_it_is_cut(piece: int) -> None:
+def test_form_does_not_depend_on_chunking(piece: int) -> None:
     body = _form(_part("title", "Ä".encode()), _part("voices", WAV, '; filename="a.wav"\r\nContent-Type: audio/wav'))
     assert form_fields(_read(body, piece=piece)) == {"title": "Ä", "voices": [WAV]}
 
@@ -56,7 +56,7 @@ def test_files_are_known_by_their_field(names: tuple[str, str], more: str) -> No
     assert found == {"voices": [WAV + b"\x00", WAV + b"\x01"]}
 
 
-def test_numbers_say_the_order() -> None:
+def test_indices_set_the_order() -> None:
     parts = [_part(f"texts[{number}]", b"%d" % number) for number in (10, 2, 0)]
     assert _wire(*parts) == {"texts": ["0", "2", "10"]}
     assert _wire(_part("tags", b"last"), _part("tags[3]", b"first")) == {"tags": ["first", "last"]}
@@ -74,13 +74,13 @@ def test_empty_lists_are_left_out_and_empty_files_are_not() -> None:
 @pytest.mark.parametrize(
     ("parts", "why"),
     [
-        ([_part("title", b"a"), _part("title", b"b")], "title: The field title is given twice"),
-        ([_part("voices[1]", b"a"), _part("voices[1]", b"b")], "voices: The field voices is given twice"),
+        ([_part("title", b"a"), _part("title", b"b")], "title: Duplicate field title"),
+        ([_part("voices[1]", b"a"), _part("voices[1]", b"b")], "voices: Duplicate field voices"),
         ([_part("title", b"\xff\xfe")], "title: Input should be UTF-8"),
         ([_part("texts[0]", b"\xff\xfe")], "texts: Input should be UTF-8"),
     ],
 )
-def test_what_has_no_one_meaning_is_refused(parts: list[bytes], why: str) -> None:
+def test_duplicate_fields_are_rejected(parts: list[bytes], why: str) -> None:
     with pytest.raises(RequestInvalid, match=why):
         _wire(*parts)
 
@@ -100,7 +100,7 @@ def test_what_has_no_one_meaning_is_refused(parts: list[bytes], why: str) -> Non
     ],
     ids="empty rubbish cut headerless nameless header parts boundless boundary".split(),
 )
-def test_what_is_no_form_is_refused(body: bytes, content_type: bytes | None) -> None:
+def test_malformed_forms_are_rejected(body: bytes, content_type: bytes | None) -> None:
     with pytest.raises(RequestInvalid) as caught:
         _read(body, content_type=content_type)
     assert caught.value.errors[0].loc == ("body",)
@@ -111,7 +111,7 @@ def test_what_is_no_form_is_refused(body: bytes, content_type: bytes | None) -> 
     "parts",
     [[_part("voices", bytes(10**5 + 1))], [_part("title", bytes(300_000))], [_part("voices", bytes(9**5))] * 20],
 )
-def test_what_is_too_large_is_refused_before_it_is_all_there(parts: list[bytes]) -> None:
+def test_too_large_parts_are_rejected_early(parts: list[bytes]) -> None:
     with pytest.raises(HTTPException) as caught:
         _read(_form(*parts))
     assert caught.value.status_code == 413
@@ -181,7 +181,7 @@ NO_MSGPACK = [
 
 
 @pytest.mark.parametrize(("kind", "bodies"), [("json", NO_JSON), ("msgpack", NO_MSGPACK)])
-def test_what_no_request_can_be_is_refused(kind: BodyKind, bodies: list[bytes]) -> None:
+def test_malformed_bodies_are_rejected(kind: BodyKind, bodies: list[bytes]) -> None:
     for body in bodies:
         _refused(body, kind)
 

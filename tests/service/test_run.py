@@ -123,7 +123,7 @@ def test_speech_is_broken_off_by(tmp_path: Path, secret: str, signals: tuple[sig
     assert out.endswith("ended 0\n")
 
 
-def test_a_service_that_nobody_can_call_says_how_to_make_a_key(tmp_path: Path) -> None:
+def test_service_without_keys_prints_a_hint(tmp_path: Path) -> None:
     program = Program(tmp_path, 1)
     program.process.send_signal(signal.SIGINT)
     code, out, _ = program.end()
@@ -154,7 +154,7 @@ def test_a_secret_is_in_no_answer_no_file_and_no_output(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70_000), ("no host", 0), ("1.2.3.4.5", 0)])
-def test_an_address_that_cannot_be_is_told(tmp_path: Path, host: str, port: int) -> None:
+def test_invalid_addresses(tmp_path: Path, host: str, port: int) -> None:
     with KeyStore(tmp_path / "k") as keys, pytest.raises(RequestInvalid, match="address"):
         serve(ToneBackend(), host, port, keys=keys)
 

@@ -65,7 +65,7 @@ def test_an_error_before_any_audio_has_its_status(start: Start, error: Callable[
     until(lambda: service.backend.open == 0)
 
 
-def test_a_voice_that_gives_nothing_is_an_error(start: Start) -> None:
+def test_empty_audio_is_an_error(start: Start) -> None:
     class Mute(ToneBackend):
         def _notes(self, *_: object) -> object:  # type: ignore[override]
             return iter(())
@@ -87,7 +87,7 @@ def test_an_error_in_mid_audio_ends_without_the_final_chunk(start: Start, note: 
     until(lambda: service.backend.open == 0)
 
 
-def test_one_that_fails_leaves_the_others_alone(start: Start) -> None:
+def test_failure_does_not_affect_other_requests(start: Start) -> None:
     service = start(ToneBackend(breaks(7)))
     whole = service.http.post("/v1/tts", json={"text": "hello", "format": "wav"}).content
 
@@ -179,7 +179,7 @@ def test_resets_at_any_moment_leave_no_work_behind_and_disturb_nobody(start: Sta
     assert len(whole()) > 1000
 
 
-def test_a_slow_reader_holds_up_its_own_voice_only(start: Start) -> None:
+def test_slow_reader_delays_only_its_own_stream(start: Start) -> None:
     held = Held(10**9)
     service = start(ToneBackend(held), buffer=20_000)
     # 48 MB of audio: more than the sockets on both sides hold.
@@ -195,12 +195,12 @@ def test_a_slow_reader_holds_up_its_own_voice_only(start: Start) -> None:
     until(lambda: service.backend.open == 0)
 
 
-def test_waiting_in_the_queue_has_an_end(start: Start) -> None:
+def test_queue_timeout(start: Start) -> None:
     with filled(start, 1, active=1, waiting=5, waiting_seconds=0.1) as (service, _, _):
         assert service.speak("hi").status_code == 503
 
 
-def test_a_key_that_floods_does_not_shut_out_another(start: Start) -> None:
+def test_flood_of_a_key_does_not_block_another(start: Start) -> None:
     with (
         filled(start, 11, active=1, waiting=10) as (service, held, _),
         call(service, "other", service.keys.create("other").secret) as raw,

@@ -314,7 +314,7 @@ def test_takes_that_cannot_be_kept_are_there_all_the_same(tmp_path: Path) -> Non
     (tmp_path / "file").write_bytes(b"")
     made = sweep(ToneBackend(), cache=Cache(tmp_path / "file" / "cache")).run()
     assert (made.state, len(made.takes)) == ("done", 6)
-    assert all("could not be kept" in take.notes[-1] for take in made.takes)
+    assert all("could not be stored" in take.notes[-1] for take in made.takes)
 
 
 def test_somebodys_own_threads(cache: Cache) -> None:

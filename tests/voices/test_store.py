@@ -182,7 +182,7 @@ def test_syntheses_are_counted_from_every_thread(store: VoiceStore, make: Make) 
 
 def test_other_weights_keep_an_embedding_of_their_own(store: VoiceStore, make: Make) -> None:
     made = make()
-    store.keep_embedding(made.id, "weights-2", b"other")
+    store.add_embedding(made.id, "weights-2", b"other")
     assert store.embedding(made.id, "ann", "weights-1") == b"speaker"
     assert store.embedding(made.id, "ann", "weights-2") == b"other"
 
@@ -197,7 +197,7 @@ def test_a_deleted_database_is_told(store: VoiceStore, make: Make) -> None:
     with VoiceStore(store.folder) as again:
         calls = (lambda: again.get(made.id, "ann"), lambda: again.begin(REQUEST, SAMPLES, "ann"))
         for call in calls:
-            with pytest.raises(StoreError, match="gone"):
+            with pytest.raises(StoreError, match="is missing"):
                 call()
 
 

@@ -1,7 +1,6 @@
-"""What becomes of a call, over either transport: address and key, waits, retries, and what each failure means.
+"""Client logic shared by ServiceBackend and AsyncServiceBackend: address, key, timeouts, retries, mapping of errors.
 
-Nothing here blocks or knows an event loop; a Transport does the waiting. So ServiceBackend and
-AsyncServiceBackend are the same client twice, not two that resemble each other.
+Independent of threads and event loops: a Transport does the waiting.
 """
 
 from __future__ import annotations
@@ -35,30 +34,32 @@ from voicelab.schema import VoiceCreate, VoiceModel
 _T = TypeVar("_T")
 _Client = TypeVar("_Client", httpx.Client, httpx.AsyncClient)
 
-# Of an answer that is no audio; a voice model record has a few KiB.
-_LONGEST_ANSWER = 4 * 1024 * 1024
+# Limit of responses without audio, in bytes; the record of a voice model has a few KiB.
+_MAX_BODY = 4 * 1024 * 1024
 _PROBE_SECONDS = 3.0
-# A service that lets the probe hang is not asked again before this has passed.
+# Pause after a probe that timed out: connected but without a response, and without a connection.
 _PROBE_PAUSE_SECONDS = 60.0
-# The same for an address that swallows it: there may be a service soon.
-_ABSENT_PAUSE_SECONDS = 10.0
-# What httpx reads of the environment.
+_CONNECT_PAUSE_SECONDS = 10.0
+# Environment variables that httpx reads.
 _ENVIRONMENT = ("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
 
-# What httpx raises when an answer cannot be read to its end.
-_BROKEN = (httpx.TransportError, httpx.DecodingError, httpx.StreamError)
+# Errors of httpx while it reads a response.
+_READ_ERRORS = (httpx.TransportError, httpx.DecodingError, httpx.StreamError)
 
 
 RETRIED = frozenset({429, 502, 503, 504})
-"""Statuses that say the request was not worked on, or that another try may succeed."""
+"""Statuses of requests that were not processed or may succeed later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """Seconds to wait, None for ever.
+    """Timeouts in seconds, None for no limit.
 
-    ``connect`` for a connection; ``send`` for each piece of the request to leave; ``first_audio`` from
-    there until the service begins to answer; ``stall`` for more audio after that.
+    Args:
+        connect: To establish a connection.
+        send: To send each chunk of the request.
+        first_audio: From the end of the request to the response headers.
+        stall: Between chunks of audio.
     """
 
     connect: float | None = 10.0
@@ -69,31 +70,29 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often a call is tried, and how long is waited in between.
+    """Exponential backoff with full jitter.
 
-    The wait before try ``n`` is random between 0 and ``base_s * 2 ** (n - 1)`` seconds, at most
-    ``longest_s``: callers that failed together do not come back together. A service that says when
-    (Retry-After) is believed up to ``longest_s``; if it says longer, the call fails at once.
-    ``attempts`` 1 never tries again.
+    The wait after failure ``n`` is uniform between 0 and ``base_s * 2 ** (n - 1)`` seconds, at most ``max_wait_s``.
+    Retry-After is respected up to ``max_wait_s``; a longer one fails the call at once. ``attempts=1`` disables retries.
     """
 
     attempts: int = 3
     base_s: float = 0.5
-    longest_s: float = 20.0
+    max_wait_s: float = 20.0
 
     def wait(self, failures: int, retry_after: float | None = None) -> float | None:
-        """Return the seconds to wait after ``failures`` failed tries; None to give up."""
-        if failures >= self.attempts or (retry_after is not None and retry_after > self.longest_s):
+        """Return the seconds to wait after ``failures`` failed attempts; None to stop."""
+        if failures >= self.attempts or (retry_after is not None and retry_after > self.max_wait_s):
             return None
-        span = min(self.longest_s, self.base_s * 2.0 ** (failures - 1))
+        span = min(self.max_wait_s, self.base_s * 2.0 ** (failures - 1))
         if retry_after is None:
             return random.uniform(0.0, span)
-        # Never earlier than the service says, and not all at the same moment.
-        return min(self.longest_s, retry_after + random.uniform(0.0, min(span, 0.25)))
+        # Not before the time of Retry-After, and with jitter.
+        return min(self.max_wait_s, retry_after + random.uniform(0.0, min(span, 0.25)))
 
 
-def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
-    """Return the seconds that a Retry-After header asks for, as a number or a date; None without one."""
+def retry_after(headers: Mapping[str, str], reference_time: datetime | None = None) -> float | None:
+    """Parse a Retry-After header, a number or a date, as seconds from ``reference_time`` (default: now)."""
     value = headers.get("retry-after", "").strip()
     if value.isascii() and value.isdigit() and len(value) < 10:
         return float(value)
@@ -103,23 +102,25 @@ def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> floa
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return max(0.0, (moment - (now or datetime.now(UTC))).total_seconds())
+    return max(0.0, (moment - (reference_time or datetime.now(UTC))).total_seconds())
 
 
-_SHORT = Timeouts(connect=_PROBE_SECONDS, send=_PROBE_SECONDS, first_audio=_PROBE_SECONDS, stall=_PROBE_SECONDS)
+_PROBE_TIMEOUTS = Timeouts(
+    connect=_PROBE_SECONDS, send=_PROBE_SECONDS, first_audio=_PROBE_SECONDS, stall=_PROBE_SECONDS
+)
 
 
 class Bearer(httpx.Auth):
-    """Adds the key to a request as late as can be, and keeps it out of every repr.
+    """Bearer authentication that adds the key as late as possible and never shows it in a repr.
 
-    Raises RequestInvalid, without repeating it, for a key that no header can carry.
+    Raises RequestInvalid, without the key in its message, if the key is not valid in a header.
     """
 
     def __init__(self, api_key: str) -> None:
         key = api_key.strip()
-        # Checked here, because the errors of the layers below repeat the header.
+        # Errors of lower layers would show the header.
         if not key or not key.isascii() or not key.isprintable() or " " in key:
-            message = "The API key is empty, or has characters that no key has"
+            message = "The API key must be printable ASCII without spaces, and not empty"
             raise RequestInvalid.of("authorization", message, in_="header")
         self.secret = key
 
@@ -127,13 +128,13 @@ class Bearer(httpx.Auth):
         return "Bearer(…)"
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """Put the key into the header."""
+        """Add the header."""
         request.headers["authorization"] = f"Bearer {self.secret}"
         yield request
 
 
 def parse_base_url(base_url: str) -> httpx.URL:
-    """Return an address as a URL. Raises RequestInvalid for what is none, or has a secret in it."""
+    """Parse a base URL. Raises RequestInvalid if it is invalid or may contain a secret."""
     try:
         url = httpx.URL(base_url.strip())
     except (httpx.InvalidURL, AttributeError, TypeError):
@@ -141,14 +142,14 @@ def parse_base_url(base_url: str) -> httpx.URL:
     if url.scheme not in {"http", "https"} or not url.host:
         raise RequestInvalid.of("base_url", "Input should be an address such as https://voice.example", in_="path")
     if url.userinfo or url.query or url.fragment:
-        # Addresses are shown and written into takes; what is secret in one would be too.
-        message = "The address must be without user, password, query and fragment; a key is passed as api_key"
+        # Addresses are shown and stored in takes.
+        message = "The address must not have a user, password, query or fragment; pass a key as api_key"
         raise RequestInvalid.of("base_url", message, in_="path")
     return url
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine itself."""
+    """Test for a loopback address or localhost."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -157,59 +158,58 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(slots=True)
 class Audio:
-    """An answer that has begun to speak. ``answer`` is its head, ``notes`` what that notes of the speech."""
+    """A response with its first audio received: headers in ``answer``, and the notes in them."""
 
     answer: wire.Answer
     notes: tuple[str, ...]
     _reply: Reply
-    _first: bytes
+    _first_chunk: bytes
     _transport: Transport
     _stall: float | None
-    _parts: list[bytes] = field(default_factory=list)
+    _chunks: list[bytes] = field(default_factory=list)
 
     async def chunk(self) -> bytes:
-        """Return more audio, b"" at its end.
+        """Return the next chunk of audio, b"" at the end.
 
-        Raises StreamTruncated with what did arrive, ServiceTimeout, Cancelled when the stream was closed.
+        Raises StreamTruncated with the partial audio, ServiceTimeout, and Cancelled if the stream was closed.
         """
-        if self._first:
-            chunk, self._first = self._first, b""
+        if self._first_chunk:
+            chunk, self._first_chunk = self._first_chunk, b""
         else:
             try:
                 chunk = await self._reply.chunk()
-            except _BROKEN as error:
+            except _READ_ERRORS as error:
                 self._transport.check()
-                raise self._broken(error) from error
-        self._parts.append(chunk)
+                raise self._truncated(error) from error
+        self._chunks.append(chunk)
         return chunk
 
     async def close(self) -> None:
-        """Let go of the answer; in mid-audio the service notices."""
+        """Release the response; before its end this closes the connection."""
         await self._reply.close()
 
-    def _broken(self, error: Exception) -> ServiceError:
-        answer, partial = self.answer, b"".join(self._parts)
+    def _truncated(self, error: Exception) -> ServiceError:
+        answer, partial = self.answer, b"".join(self._chunks)
         if isinstance(error, httpx.TimeoutException):
             return _stalled(answer, self._stall)
-        message = f"the audio broke off after {len(partial)} bytes; the error's .partial holds them"
+        message = f"the audio broke off after {len(partial)} bytes, which are in the error's .partial"
         return StreamTruncated(message, partial=partial, status=answer.status, request_id=answer.request_id)
 
 
 def open_client(kind: Callable[..., _Client], settings: Mapping[str, Any]) -> _Client:
-    """Return a client of httpx. Raises RequestInvalid where the environment names proxies or certificates that do not do."""
+    """Create an httpx client. Raises RequestInvalid if proxies or certificates of the environment are unusable."""
     try:
         return kind(**settings)
     except (ImportError, ValueError, httpx.InvalidURL, OSError) as error:
-        # The address of a proxy may hold a password, and the error the address.
+        # Not the message of other errors: it may contain the password of a proxy.
         names = [name for name in _ENVIRONMENT if os.environ.get(name) or os.environ.get(name.lower())]
-        why = f" ({error})" if isinstance(error, ImportError) else ""
-        where = ", ".join(names) or "its settings"
-        message = f"it cannot be called with what the environment says in {where}{why}"
+        reason = f" ({error})" if isinstance(error, ImportError) else ""
+        message = f"no HTTP client can be created with the settings of {', '.join(names) or 'the environment'}{reason}"
         raise RequestInvalid.of("base_url", message) from None
 
 
 class Caller:
-    """Makes the calls of one service. ``http`` is how httpx is to be set up for it, in either of its forms."""
+    """Calls of a service. ``http`` has the arguments of its httpx client, blocking or asynchronous."""
 
     def __init__(
         self,
@@ -222,9 +222,9 @@ class Caller:
         url = parse_base_url(base_url)
         self.base_url = str(url).rstrip("/")
         self.http: dict[str, Any] = {
-            # A proxy of the environment cannot reach this machine's own loopback.
+            # A proxy cannot reach the loopback interface of this machine.
             "trust_env": not is_loopback(url.host),
-            # Certificates take longer to load than many calls take; without TLS nobody is asked for any.
+            # Without TLS, skip the slow loading of certificates.
             "verify": url.scheme == "https" or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
             "limits": httpx.Limits(max_connections=None),
         }
@@ -237,39 +237,37 @@ class Caller:
         self._retry = retry or RetryPolicy()
         self._auth = Bearer(api_key) if api_key is not None else None
         self._declared: Capabilities | None = None
-        self._quiet_until = 0.0
+        self._next_probe = 0.0
 
     async def capabilities(self, transport: Transport) -> Capabilities:
-        """Return what the service declares; it is asked when it has not answered yet. Never fails.
+        """Return the declared capabilities, requesting them until the service answers. Never raises.
 
-        A service that declares nothing is assumed to be of the interface and no more.
+        A service without a declaration is assumed to support the interface only.
         """
-        if self._declared is None and time.monotonic() >= self._quiet_until:
-            await self._ask(transport)
+        if self._declared is None and time.monotonic() >= self._next_probe:
+            await self._request_capabilities(transport)
         return self._declared or wire.undeclared(self.base_url, "unknown")
 
     async def probe(self, call: wire.HttpCall, transport: Transport) -> wire.Answer:
-        """Return the answer to a call that has no audio, tried once, with short waits. Raises ServiceError and its kinds."""
+        """Make a call without audio, once, with short timeouts. Raises ServiceError and its subclasses."""
         try:
-            return await self._read_answer(await self._open(call, transport, _SHORT, auth=self._auth))
-        except _Failed as failed:
+            return await self._read_answer(await self._open(call, transport, _PROBE_TIMEOUTS, auth=self._auth))
+        except _FailedAttempt as failed:
             raise failed.error from failed.__cause__
 
-    async def _ask(self, transport: Transport) -> None:
+    async def _request_capabilities(self, transport: Transport) -> None:
         try:
-            # Without the key: everybody may ask this.
-            reply = await self._open(wire.HEALTH, transport, _SHORT, auth=None)
+            reply = await self._open(wire.HEALTH, transport, _PROBE_TIMEOUTS, auth=None)
             self._declared = wire.capabilities_of(await self._read_answer(reply), self.base_url)
-        except _Failed as failed:
+        except _FailedAttempt as failed:
             if failed.status is not None and failed.status not in RETRIED:
                 self._declared = wire.undeclared(self.base_url)
             elif failed.status is None and isinstance(failed.error, ServiceTimeout):
-                pause = _ABSENT_PAUSE_SECONDS if failed.unsent else _PROBE_PAUSE_SECONDS
-                self._quiet_until = time.monotonic() + pause
-            # Otherwise it was not reached; it may be there the next time.
+                pause = _CONNECT_PAUSE_SECONDS if failed.unsent else _PROBE_PAUSE_SECONDS
+                self._next_probe = time.monotonic() + pause
 
     async def create_voice(self, request: VoiceCreate, transport: Transport) -> VoiceModel:
-        """Make a voice model and return its record. Raises RequestInvalid, ServiceError."""
+        """Create a voice model and return its record. Raises RequestInvalid, ServiceError."""
         return wire.voice_of(await self._answer(wire.create_call(request, self._upload), transport))
 
     async def get_voice(self, id: str, transport: Transport) -> VoiceModel:
@@ -277,21 +275,21 @@ class Caller:
         return wire.voice_of(await self._answer(wire.get_call(id), transport))
 
     async def check(self, transport: Transport) -> None:
-        """Ask for speech without a text, which a service refuses.
+        """Send a speech request without a text and expect its rejection.
 
-        Raises AuthenticationError, NotFound where there is no such service, ServiceError.
+        Raises AuthenticationError, NotFound if the address is not a speech service, ServiceError.
         """
         try:
             answer = await self._answer(wire.CHECK, transport)
         except RequestInvalid:
             return
-        message = f"{self.base_url} is no service of the interface: it takes speech without a text"
+        message = f"{self.base_url} is not a speech service of this interface: it accepts a request without a text"
         raise ServiceError(message, status=answer.status)
 
     async def speak(self, call: wire.HttpCall, transport: Transport) -> Audio:
-        """Return the answer to a call for speech once its first audio is there. Raises RequestInvalid, ServiceError."""
+        """Request speech and wait for the first audio. Raises RequestInvalid, ServiceError."""
 
-        async def once() -> Audio:
+        async def attempt() -> Audio:
             transport.check()
             reply = await self._open(call, transport, self._timeouts, auth=self._auth)
             try:
@@ -301,42 +299,44 @@ class Caller:
                 await reply.close()
                 raise
 
-        return await self._with_retries(call, transport, once)
+        return await self._with_retries(call, transport, attempt)
 
     async def _first_audio(self, call: wire.HttpCall, reply: Reply, transport: Transport) -> Audio:
-        head = _answer(reply, b"")
-        if not wire.is_audio(head, call):
-            raise _Failed(wire.no_audio(await self._read_answer(reply)))
+        answer = _answer(reply, b"")
+        if not wire.is_audio(answer, call):
+            raise _FailedAttempt(wire.no_audio(await self._read_answer(reply)))
         try:
-            first = await reply.chunk()
+            chunk = await reply.chunk()
         except httpx.TimeoutException as error:
-            raise _Failed(_stalled(head, self._timeouts.stall)) from error
-        except _BROKEN as error:
-            message = "the service broke off before any audio"
-            broken = StreamTruncated(message, status=head.status, request_id=head.request_id)
-            raise _Failed(broken, unanswered=True) from error
-        if not first:
-            raise _Failed(wire.no_audio(head))
-        notes = tuple(self._redacted(note) for note in wire.notes_of(head))
-        return Audio(head, notes, reply, first, transport, self._timeouts.stall)
+            raise _FailedAttempt(_stalled(answer, self._timeouts.stall)) from error
+        except _READ_ERRORS as error:
+            message = "the connection closed before any audio"
+            truncated = StreamTruncated(message, status=answer.status, request_id=answer.request_id)
+            raise _FailedAttempt(truncated, unanswered=True) from error
+        if not chunk:
+            raise _FailedAttempt(wire.no_audio(answer))
+        notes = tuple(self._redacted(note) for note in wire.notes_of(answer))
+        return Audio(answer, notes, reply, chunk, transport, self._timeouts.stall)
 
     async def _answer(self, call: wire.HttpCall, transport: Transport) -> wire.Answer:
-        async def once() -> wire.Answer:
+        async def attempt() -> wire.Answer:
             return await self._read_answer(await self._open(call, transport, self._timeouts, auth=self._auth))
 
-        return await self._with_retries(call, transport, once)
+        return await self._with_retries(call, transport, attempt)
 
-    async def _with_retries(self, call: wire.HttpCall, transport: Transport, once: Callable[[], Awaitable[_T]]) -> _T:
-        """Return what ``once`` does, tried again as the policy allows while nothing was delivered."""
+    async def _with_retries(
+        self, call: wire.HttpCall, transport: Transport, attempt: Callable[[], Awaitable[_T]]
+    ) -> _T:
+        """Run ``attempt``, with retries by the policy while no part of the response was delivered."""
         failures = 0
         while True:
             try:
-                return await once()
-            except _Failed as failed:
+                return await attempt()
+            except _FailedAttempt as failed:
                 transport.check()
                 failures += 1
-                again = failed.unsent or (failed.unanswered and call.repeat == "undelivered")
-                wait = self._retry.wait(failures, failed.retry_after) if again else None
+                retryable = failed.unsent or (failed.unanswered and call.repeat == "undelivered")
+                wait = self._retry.wait(failures, failed.retry_after) if retryable else None
                 if wait is None:
                     raise failed.error from failed.__cause__
             await transport.sleep(wait)
@@ -344,36 +344,38 @@ class Caller:
     async def _open(
         self, call: wire.HttpCall, transport: Transport, timeouts: Timeouts, *, auth: httpx.Auth | None
     ) -> Reply:
-        """Send a call and return its answer, of which only the head is read. Raises _Failed."""
-        # The layers below look into this very dictionary when they begin to wait.
+        """Send a call and return the response with its headers. Raises _FailedAttempt."""
+        # httpcore reads this dictionary at the start of each wait; "read" changes after the headers.
         connect = timeouts.connect
         waits = {"connect": connect, "pool": connect, "read": timeouts.first_audio, "write": timeouts.send}
-        # Without the client's own headers and cookies: a call says all that it needs.
+        # Without default headers and cookies of the client.
         url, body = self.base_url + call.path, call.content
         request = httpx.Request(call.method, url, headers=call.headers, content=body, extensions={"timeout": waits})
         try:
             if transport.closed:
-                raise _Failed(_closed())
+                raise _FailedAttempt(_closed())
             reply = await transport.send(request, auth)
         except httpx.ConnectTimeout as error:
-            raise _Failed(ServiceTimeout(f"{self.base_url} cannot be reached in time"), unsent=True) from error
+            raise _FailedAttempt(ServiceTimeout(f"{self.base_url} cannot be reached in time"), unsent=True) from error
         except (httpx.ConnectError, httpx.ProxyError) as error:
-            raise _Failed(ServiceUnavailable(f"{self.base_url} cannot be reached: {error}"), unsent=True) from error
+            raise _FailedAttempt(
+                ServiceUnavailable(f"{self.base_url} cannot be reached: {error}"), unsent=True
+            ) from error
         except httpx.TimeoutException as error:
-            raise _Failed(ServiceTimeout(f"{self.base_url} did not answer in time")) from error
+            raise _FailedAttempt(ServiceTimeout(f"{self.base_url} did not answer in time")) from error
         except RuntimeError:
-            # httpx's word for a client that was closed meanwhile.
+            # httpx raises RuntimeError if the client was closed meanwhile.
             if transport.closed:
-                raise _Failed(_closed()) from None
+                raise _FailedAttempt(_closed()) from None
             raise
         except httpx.TransportError as error:
-            message = f"{self.base_url} broke the connection off before it answered"
-            raise _Failed(ServiceUnavailable(message), unanswered=True) from error
+            message = f"{self.base_url} closed the connection before its response"
+            raise _FailedAttempt(ServiceUnavailable(message), unanswered=True) from error
         waits["read"] = timeouts.stall
         if reply.response.is_success:
             return reply
         answer = await self._read_answer(reply)
-        raise _Failed(
+        raise _FailedAttempt(
             wire.failure(answer),
             status=answer.status,
             unanswered=answer.status in RETRIED,
@@ -381,24 +383,24 @@ class Caller:
         )
 
     async def _read_answer(self, reply: Reply) -> wire.Answer:
-        """Return an answer with its body, or as much of it as anybody needs. Raises _Failed."""
-        parts: list[bytes] = []
+        """Read the body, up to about `_MAX_BODY` bytes. Raises _FailedAttempt."""
+        chunks: list[bytes] = []
         size = 0
         try:
-            while size <= _LONGEST_ANSWER and (part := await reply.chunk()):
-                parts.append(part)
-                size += len(part)
-        except _BROKEN as error:
-            answer = self._without_key(reply, parts)
-            broken = wire.error_of(ServiceUnavailable, f"the answer of {self.base_url} broke off", answer)
-            raise _Failed(broken, unanswered=True) from error
+            while size <= _MAX_BODY and (chunk := await reply.chunk()):
+                chunks.append(chunk)
+                size += len(chunk)
+        except _READ_ERRORS as error:
+            answer = self._without_key(reply, chunks)
+            truncated = wire.error_of(ServiceUnavailable, f"the response of {self.base_url} was truncated", answer)
+            raise _FailedAttempt(truncated, unanswered=True) from error
         finally:
             await reply.close()
-        return self._without_key(reply, parts)
+        return self._without_key(reply, chunks)
 
-    def _without_key(self, reply: Reply, parts: list[bytes]) -> wire.Answer:
-        """Return an answer; should the service repeat the key, it is cut out."""
-        body = b"".join(parts)
+    def _without_key(self, reply: Reply, chunks: list[bytes]) -> wire.Answer:
+        """Return a response, with the key redacted if the service echoes it."""
+        body = b"".join(chunks)
         return _answer(reply, body.replace(self._auth.secret.encode(), b"***") if self._auth is not None else body)
 
     def _redacted(self, text: str) -> str:
@@ -406,8 +408,8 @@ class Caller:
 
 
 @dataclass(eq=False)
-class _Failed(Exception):
-    """A try that failed: what it means, and whether another one is thinkable. Stays in this module."""
+class _FailedAttempt(Exception):
+    """A failed attempt: its public error, and the facts on which a retry depends."""
 
     error: VoicelabError
     status: int | None = None
@@ -425,5 +427,5 @@ def _closed() -> ServiceError:
 
 
 def _stalled(answer: wire.Answer, seconds: float | None) -> ServiceTimeout:
-    message = f"no more audio came for {seconds:g} s"
+    message = f"no audio arrived for {seconds:g} s"
     return ServiceTimeout(message, status=answer.status, request_id=answer.request_id)

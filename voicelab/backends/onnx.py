@@ -23,8 +23,8 @@ from voicelab.backend import DEFAULT_MAX_TEXT, SpeechStream, StreamSummary
 from voicelab.call import Call
 from voicelab.capabilities import Capabilities, FieldSupport, check_call, check_text_length
 from voicelab.errors import Cancelled, EngineError, MissingExtra, NotFound, RequestInvalid, WeightsError
+from voicelab.lifecycle import Closeable, ProcessOwner
 from voicelab.schema import TTSRequest, VoiceCreate, VoiceModel
-from voicelab.storage import Closing, ProcessOwner
 from voicelab.tags import ignored, read_tags
 from voicelab.text import as_written, normalize
 from voicelab.text.segments import segment
@@ -88,7 +88,7 @@ class GraphSession:
         return results
 
 
-class OnnxBackend(Closing, ABC):
+class OnnxBackend(Closeable, ABC):
     """Base class of backends whose graph maps the symbols of an utterance to samples. Only the graph may be random."""
 
     languages: tuple[str, ...] = ("en",)

@@ -1,8 +1,7 @@
-"""CachedBackend, RecordingBackend, ReplayBackend: a backend with a run behind it, and a run that answers as a backend.
+"""Caching, recording and replay of a backend, on the run format of `voicelab.runs`.
 
-A recording is a run that is used in order: the n-th call of a kind gets the n-th answer that was written down, speech in
-the chunks in which it came, a voice's record, or an error. What is kept is what was asked and what was answered; keys,
-headers and addresses of calls are not among it.
+A recording is used in order: the n-th identical call gets the n-th recorded response, which is audio in its original chunks,
+a voice record or an error. It has requests and responses, but no keys, HTTP headers or addresses.
 """
 
 from __future__ import annotations
@@ -31,37 +30,37 @@ from voicelab.schema import VoiceCreate, VoiceModel
 from voicelab.storage import digest_of
 
 ReplayTiming = Literal["original", "at once"]
-"""Whether recorded chunks come when they came then, or as fast as they are read."""
+"""Replay chunks with their recorded timing, or as fast as they are read."""
 VoiceCall = Literal["create_voice", "get_voice"]
 
-_LONGEST: Final = 60
+_MAX_VALUE_LENGTH: Final = 60
 
 
 class _BackendWrapper:
-    """A backend that passes everything on to another; closing it closes that."""
+    """Base of backends that delegate to another; closing one closes the other."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the backend behind it is and can do."""
+        """Capabilities of the wrapped backend."""
         return self.backend.capabilities
 
     def create_voice(self, request: VoiceCreate) -> VoiceModel:
-        """Make a voice model. Raises what the backend raises."""
+        """Create a voice model. Raises the errors of the backend."""
         return self.backend.create_voice(request)
 
     def get_voice(self, id: str) -> VoiceModel:
-        """Return a voice model's record. Raises what the backend raises."""
+        """Return the record of a voice model. Raises the errors of the backend."""
         return self.backend.get_voice(id)
 
     def list_voices(self) -> tuple[VoiceModel, ...]:
-        """Return the caller's voice models, where the backend says which they are."""
+        """List the voice models of the caller, if the backend supports it."""
         return list_voices(self.backend)
 
     def delete_voice(self, id: str) -> None:
-        """Forget a voice model, where the backend can; takes that were kept stay. Raises like ``delete_voice``."""
+        """Delete a voice model, if the backend supports it; stored takes remain. Raises like ``delete_voice``."""
         delete_voice(self.backend, id)
 
     def close(self) -> None:
@@ -70,12 +69,10 @@ class _BackendWrapper:
 
 
 class CachedBackend(_BackendWrapper):
-    """A backend that makes nothing twice which it could only make the same again.
+    """Backend with a cache of deterministic calls: with a seed, if seeds are exact, or at temperature 0.
 
-    That is speech with a seed, where the backend's seeds are exact, and speech at temperature 0. All
-    other speech is made anew at every call, as without a cache, and not kept; where repeated takes shall
-    be kept too, ask with ``repeat`` (see ``Cache.get_or_render``). A kept take comes at once, with a note that
-    says when it was made, and the timing of its making.
+    Other calls are neither cached nor stored unless ``repeat`` is set (see ``Cache.get_or_render``). A cached take is
+    returned at once, with its original timing and a note on its date.
     """
 
     def __init__(self, backend: Backend, cache: Cache) -> None:
@@ -86,39 +83,41 @@ class CachedBackend(_BackendWrapper):
         return f"CachedBackend({self.backend!r}, {self.cache!r})"
 
     def synthesize(self, call: Call, repeat: int | None = None) -> SpeechStream:
-        """Begin to speak, or play what is kept. ``repeat`` keeps each of several takes of one request.
+        """Synthesize, or return the cached take. ``repeat`` caches several takes of a request by number.
 
-        Raises what the backend raises. A take that cannot be kept is spoken all the same, with a note.
+        Raises the errors of the backend. A take that cannot be stored is returned with a note.
         """
         capabilities = self.backend.capabilities
         call = check_call(call, capabilities)
-        same = call.request.temperature == 0.0 or (call.seed is not None and capabilities.seed == "exact")
-        if repeat is None and not same:
+        deterministic = call.request.temperature == 0.0 or (call.seed is not None and capabilities.seed == "exact")
+        if repeat is None and not deterministic:
             return self.backend.synthesize(call)
         number = repeat or 0
-        kept, notes = self.cache.look(take_key(call, capabilities.fingerprint, number))
-        if kept is not None:
-            return _RecordedStream(kept, capabilities)
+        cached, notes = self.cache.look(take_key(call, capabilities.fingerprint, number))
+        if cached is not None:
+            return _RecordedStream(cached, capabilities)
 
         def finished(stream: SpeechStream, audio: bytes) -> tuple[str, ...]:
             take = stream.take_of(audio, number)
-            kept = self.cache.keep(take, *notes, backend=capabilities)
-            return kept.notes[len(take.notes) :] if kept.digest == take.digest else notes
+            stored = self.cache.keep(take, *notes, backend=capabilities)
+            return stored.notes[len(take.notes) :] if stored.digest == take.digest else notes
 
         return self.backend.synthesize(call).keep(finished)
 
 
 class RecordingBackend(_BackendWrapper):
-    """A backend of which every call is kept, to be played back by ReplayBackend.
+    """Backend that records all calls for ReplayBackend.
+
+    Streams are recorded when they finish or fail, but not when their reader closes them. A take that cannot be recorded is
+    returned with a note.
 
     Args:
-        backend: who answers. Closing this closes it.
-        folder: where the run is kept; made here. What an earlier recording of the same calls left
-            there is replaced, so that a notebook that runs again is recorded anew.
+        backend: Backend to record. Closing this closes it.
+        folder: Run folder, created if necessary. An earlier recording of the same calls is replaced.
 
-    Kept are finished streams and those that ended with an error; not those whose reader left. A take
-    that cannot be kept is spoken all the same, with a note. Raises StoreError when nothing can be written
-    to the folder, when it holds the recording of another backend, or of one while this one cannot be asked what it is.
+    Raises:
+        StoreError: The folder is not writable or has a recording of another backend, or it has a recording and the
+            backend is unreachable, so that its identity is unknown.
     """
 
     def __init__(self, backend: Backend, folder: str | Path) -> None:
@@ -126,7 +125,7 @@ class RecordingBackend(_BackendWrapper):
         self.run = RunFolder(folder, sync_s=0.0)
         self._answers: Counter[str] = Counter()
         self._lock = threading.Lock()
-        # What is declared now names all answers, even where a service can tell more later.
+        # A service that was unreachable may declare more later; all keys use this declaration.
         self._declared = backend.capabilities
         _declare(self.run, self._declared)
 
@@ -134,7 +133,7 @@ class RecordingBackend(_BackendWrapper):
         return f"RecordingBackend({self.backend!r}, {str(self.run.folder)!r})"
 
     def synthesize(self, call: Call) -> SpeechStream:
-        """Begin to speak, and keep what is said. Raises what the backend raises."""
+        """Synthesize and record. Raises the errors of the backend."""
         started = time.perf_counter()
         call = check_call(call, self._declared)
 
@@ -149,37 +148,37 @@ class RecordingBackend(_BackendWrapper):
         except Cancelled:
             raise
         except VoicelabError as error:
-            refused = Failed.of(call, self._declared, error, started=started)
-            self._keep(refused.take, failure=refused.failure.record(), at="call")
+            failed_call = Failed.of(call, self._declared, error, started=started)
+            self._keep(failed_call.take, failure=failed_call.failure.record(), at="call")
             raise
         return stream.keep(finished, failed)
 
     def create_voice(self, request: VoiceCreate) -> VoiceModel:
-        """Make a voice model, and keep its record and recordings. Raises what the backend raises, and StoreError."""
+        """Create a voice model, and record it with its audio. Raises the errors of the backend, and StoreError."""
         for audio in request.voices:
             self.run.references.put(audio)
         return self._voice("create_voice", _create_record(request), lambda: self.backend.create_voice(request))
 
     def get_voice(self, id: str) -> VoiceModel:
-        """Return a voice model's record, and keep it. Raises what the backend raises, and StoreError."""
+        """Request and record the record of a voice model. Raises the errors of the backend, and StoreError."""
         return self._voice("get_voice", {"id": id}, lambda: self.backend.get_voice(id))
 
-    def _number(self, asked: str) -> int:
-        """Return how many answers of this kind there were; with the first, those of an earlier recording go."""
+    def _next_number(self, call_key: str) -> int:
+        """Count the responses of a call; at the first, remove those of an earlier recording."""
         with self._lock:
-            number = self._answers[asked]
-            self._answers[asked] += 1
+            number = self._answers[call_key]
+            self._answers[call_key] += 1
             if number == 0:
-                self.run.drop(lambda line: line.asked == asked)
+                self.run.drop(lambda line: line.call_key == call_key)
         return number
 
     def _keep(self, take: Take, **more: Any) -> tuple[str, ...]:
-        """Keep a take, of a call that failed as far as it came; return notes when it cannot be kept."""
+        """Record a take, complete or partial; return notes if that fails."""
         fingerprint = self._declared.fingerprint
-        asked = take_key(take.call, fingerprint)
+        call_key = take_key(take.call, fingerprint)
         try:
-            take = replace(take, repeat=self._number(asked))
-            self.run.add(take, asked=asked, key=take_key(take.call, fingerprint, take.repeat), **more)
+            take = replace(take, repeat=self._next_number(call_key))
+            self.run.add(take, call_key=call_key, key=take_key(take.call, fingerprint, take.repeat), **more)
         except StoreError as problem:
             return (f"This take could not be recorded: {problem}.",)
         return ()
@@ -196,23 +195,24 @@ class RecordingBackend(_BackendWrapper):
         return voice
 
     def _keep_voice(self, call: VoiceCall, fields: Mapping[str, Any], voice: object, failure: object) -> None:
-        asked = _voice_key(call, fields)
-        key = _voice_key(call, fields, self._number(asked))
+        call_key = _voice_key(call, fields)
+        key = _voice_key(call, fields, self._next_number(call_key))
         answer = {"call": call, "fields": fields, "voice": voice, "failure": failure}
-        self.run.write({"line": "voice", "asked": asked, "key": key, "sound": "", **answer})
+        self.run.write({"line": "voice", "asked": call_key, "key": key, "sound": "", **answer})
 
 
 class ReplayBackend:
-    """A run played back as a backend: no key, no GPU, no network.
+    """Backend that replays a run, without key, GPU or network.
+
+    Several takes of a request are replayed in turn, cyclically; recorded errors are raised. A request that was not recorded
+    raises StoreError, with the most similar recorded request and the fields in which it differs.
 
     Args:
-        folder: what RecordingBackend wrote, a Cache, or a sweep over one backend.
-        timing: "original" lets each chunk come as late as it came when it was recorded; "at once" does not wait.
+        folder: Run of RecordingBackend, a Cache, or a sweep of a single backend.
+        timing: "original" replays the recorded arrival times; "at once" does not wait.
 
-    Answers what was recorded and nothing else: a request that was not raises StoreError, which names the
-    nearest one that was, and in which fields it differs. Of several takes of one request each call gets
-    the next, and after the last the first again. Errors that were recorded are raised again. Raises
-    StoreError when the folder holds no run, or one of several backends.
+    Raises:
+        StoreError: The folder has no run, or a run of several backends.
     """
 
     def __init__(self, folder: str | Path, timing: ReplayTiming = "original") -> None:
@@ -220,24 +220,22 @@ class ReplayBackend:
             raise RequestInvalid.of("timing", "Input should be 'original' or 'at once'", in_="query")
         self.run = RunFolder(folder)
         self.timing: ReplayTiming = timing
-        speaker = _speaker(self.run)
-        if speaker is None:
+        capabilities = _recorded_capabilities(self.run)
+        if capabilities is None:
             check_older(self.run.folder)
-            raise StoreError(f"{folder} holds no recording: there is no {RUN_FILE} in it that says who spoke")
-        self.capabilities = speaker
-        """What the recorded backend declared about itself."""
+            raise StoreError(f"{folder} has no recording: no {RUN_FILE} with the capabilities of a backend")
+        self.capabilities = capabilities
+        """Capabilities of the recorded backend."""
         keys: dict[str, dict[str, None]] = {}
         for line in self.run.lines():
-            keys.setdefault(line.asked, {})[line.key] = None
-        # Each gives one thread after another its next key.
-        self._keys = {asked: itertools.cycle(own) for asked, own in keys.items()}
+            keys.setdefault(line.call_key, {})[line.key] = None
+        self._keys = {call_key: itertools.cycle(take_keys) for call_key, take_keys in keys.items()}
 
     def __repr__(self) -> str:
         return f"ReplayBackend({str(self.run.folder)!r}, timing={self.timing!r})"
 
     def synthesize(self, call: Call) -> SpeechStream:
-        """Begin to play. Raises StoreError for what was not recorded or is damaged, and what was recorded."""
-        # What the backend itself would have refused is refused alike.
+        """Start the replay. Raises recorded errors, and StoreError if the call was not recorded or is damaged."""
         check_text_length(call.request, self.capabilities.max_text)
         call = check_call(call, self.capabilities)
         record = self._next(take_key(call, self.capabilities.fingerprint))
@@ -250,18 +248,18 @@ class ReplayBackend:
         return _RecordedStream(take, self.capabilities, self.timing, error)
 
     def create_voice(self, request: VoiceCreate) -> VoiceModel:
-        """Return the record that was made then. Raises StoreError for a call that was not recorded."""
+        """Return the recorded voice. Raises StoreError if the call was not recorded."""
         return self._voice("create_voice", _create_record(request), request.title)
 
     def get_voice(self, id: str) -> VoiceModel:
-        """Return the record as it was then. Raises StoreError for a call that was not recorded."""
+        """Return the recorded voice. Raises StoreError if the call was not recorded."""
         return self._voice("get_voice", {"id": id}, id)
 
     def close(self) -> None:
-        """Do nothing: there is nothing to let go of."""
+        """Do nothing; required by the protocol."""
 
-    def _next(self, asked: str) -> dict[str, Any] | None:
-        keys = self._keys.get(asked)
+    def _next(self, call_key: str) -> dict[str, Any] | None:
+        keys = self._keys.get(call_key)
         return None if keys is None else self.run.record(next(keys))
 
     def _voice(self, call: VoiceCall, fields: Mapping[str, Any], name: str) -> VoiceModel:
@@ -274,7 +272,7 @@ class ReplayBackend:
 
 
 class _RecordedStream(SpeechStream):
-    """A take played back, in the chunks in which it came, and its error after them; its timing is that of its making."""
+    """Stream of a stored take in its original chunks, followed by its error, if any."""
 
     def __init__(
         self,
@@ -285,14 +283,14 @@ class _RecordedStream(SpeechStream):
     ) -> None:
         self._take = take
         self._error = error
-        self._left = threading.Event()
+        self._stop = threading.Event()
         started = time.perf_counter()
         super().__init__(
             self._played(started if timing == "original" else None),
             call=take.call,
             backend=backend,
             seed=take.seed,
-            on_close=self._left.set,
+            on_close=self._stop.set,
             notes=lambda: take.all_notes,
             summary=lambda: StreamSummary(take.words, take.all_notes, take.similarity),
             started=started,
@@ -300,11 +298,11 @@ class _RecordedStream(SpeechStream):
 
     @property
     def timing(self) -> Timing:
-        """When the audio came when it was made."""
+        """Original arrival times of the audio."""
         return self._take.timing
 
     def take_of(self, audio: bytes, repeat: int = 0) -> Take:  # noqa: ARG002 - the take has its audio
-        """Return the take that is played, as the take of the call that it was asked for as."""
+        """Return the stored take with the number of the requested repeat."""
         return replace(self._take, repeat=repeat)
 
     def _played(self, started: float | None) -> Iterator[bytes]:
@@ -318,8 +316,7 @@ class _RecordedStream(SpeechStream):
 
     def _wait(self, started: float | None, seconds: float) -> None:
         if started is not None:
-            # Ends early when the stream is closed, by whomever.
-            self._left.wait(started + seconds - time.perf_counter())
+            self._stop.wait(started + seconds - time.perf_counter())
 
 
 def _voice_key(call: VoiceCall, fields: Mapping[str, Any], repeat: int = 0) -> str:
@@ -327,63 +324,65 @@ def _voice_key(call: VoiceCall, fields: Mapping[str, Any], repeat: int = 0) -> s
 
 
 def _create_record(request: VoiceCreate) -> dict[str, Any]:
-    """Return a request for a voice as a JSON-able object, its files named by their sha256."""
+    """Return a voice request as a JSON-serializable object, with files replaced by their SHA-256."""
     wire = request.to_wire()
     wire["voices"] = [digest_of(audio) for audio in request.voices]
     wire["cover_image"] = None if request.cover_image is None else digest_of(request.cover_image)
     return wire
 
 
-def _speaker(run: RunFolder) -> Capabilities | None:
-    """Return who spoke in a run, None where nothing says so. Raises StoreError where there were several."""
+def _recorded_capabilities(run: RunFolder) -> Capabilities | None:
+    """Return the capabilities of the backend of a run, or None. Raises StoreError for several backends."""
     declared = run.backends()
-    # One that could not be asked when it was recorded first may be one that could be later.
-    several = [one for one in declared if one.seed != "unknown"] or list(declared)
-    if len(several) > 1:
-        said = f"{run.folder} holds what several backends said ({', '.join(one.name for one in several)})"
-        raise StoreError(f"{said}; one of them has to be recorded alone")
-    return several[0] if several else None
+    # A service that was unreachable in an earlier session may be the one that was reachable later.
+    backends = [capabilities for capabilities in declared if capabilities.seed != "unknown"] or list(declared)
+    if len(backends) > 1:
+        names = ", ".join(capabilities.name for capabilities in backends)
+        raise StoreError(f"{run.folder} must have the takes of a single backend, got {names}")
+    return backends[0] if backends else None
 
 
 def _declare(run: RunFolder, capabilities: Capabilities) -> None:
-    before = _speaker(run)
-    asked = capabilities.seed != "unknown"
-    if before is not None:
-        if before.fingerprint == capabilities.fingerprint and not asked:
+    recorded = _recorded_capabilities(run)
+    is_known = capabilities.seed != "unknown"
+    if recorded is not None:
+        if recorded.fingerprint == capabilities.fingerprint and not is_known:
             return
-        if before.fingerprint != capabilities.fingerprint and not (before.seed == "unknown" and asked):
-            message = f"{run.folder} holds a recording of another backend ({before.name}, {before.fingerprint[:40]})"
-            if not asked:
-                message += ", or what answers now is busy or out of reach, and could not be asked what it is: try again"
-            raise StoreError(f"{message}; give another folder, or remove it")
+        if recorded.fingerprint != capabilities.fingerprint and not (recorded.seed == "unknown" and is_known):
+            message = f"{run.folder} has a recording of another backend ({recorded.name}, {recorded.fingerprint[:40]})"
+            if not is_known:
+                message += ", or the service is unreachable and cannot be identified (try again)"
+            raise StoreError(f"{message}; choose another folder, or remove it")
     run.begin([capabilities])
 
 
 def _describe_closest(run: RunFolder, call: Call) -> str:
-    """Return a sentence for an error: what was recorded that is nearest, and in which fields it differs."""
-    wanted, recorded = _fields(call), []
+    """Describe the most similar recorded request and the fields in which it differs, for an error message."""
+    requested, recorded = _fields(call), []
     for key in dict.fromkeys(line.key for line in run.lines() if line.kind != "voice"):
-        with suppress(StoreError):  # a damaged one is no help
+        with suppress(StoreError):  # skip damaged takes
             if (record := run.record(key)) is not None:
                 recorded.append(_fields(run.take_of(record).call))
-    start = f"{run.folder} has no recording of this request"
+    message = f"{run.folder} has no recording of this request"
     if not recorded:
-        return f"{start}; no speech was recorded in it"
-    best = min(recorded, key=lambda fields: _distance(wanted, fields))
-    fields = [name for name in wanted if wanted[name] != best[name]]
-    if not fields:
-        return f"{start} by this backend; the same request to another one was recorded"
-    before, asked = ({name: shortened(repr(one[name]), _LONGEST) for name in fields} for one in (best, wanted))
-    each = (f"{name} (recorded {before[name]}, asked {asked[name]})" for name in fields)
-    return f"{start}; the nearest that was recorded differs in {', '.join(each)}"
+        return f"{message}, and no recorded speech"
+    closest = min(recorded, key=lambda fields: _distance(requested, fields))
+    names = [name for name in requested if requested[name] != closest[name]]
+    if not names:
+        return f"{message} by this backend; the same request to another backend was recorded"
+    old, new = (
+        {name: shortened(repr(values[name]), _MAX_VALUE_LENGTH) for name in names} for values in (closest, requested)
+    )
+    differences = (f"{name} (recorded {old[name]}, requested {new[name]})" for name in names)
+    return f"{message}; the most similar recorded request differs in {', '.join(differences)}"
 
 
 def _fields(call: Call) -> dict[str, Any]:
     return {**call.request.canonical(), "model": call.model, "seed": call.seed, "knobs": dict(call.knobs)}
 
 
-def _distance(wanted: Mapping[str, Any], recorded: Mapping[str, Any]) -> float:
-    others: int = sum(wanted[name] != recorded[name] for name in wanted if name != "text")
-    # Another text is a difference like any other when it is quite another, and less when it is alike.
-    matcher = difflib.SequenceMatcher(None, wanted["text"][:1000], recorded["text"][:1000], autojunk=False)
-    return others + 2.0 * (1.0 - matcher.quick_ratio())
+def _distance(requested: Mapping[str, Any], recorded: Mapping[str, Any]) -> float:
+    """Count different fields; the text counts from 0 to 2 by its dissimilarity."""
+    field_count: int = sum(requested[name] != recorded[name] for name in requested if name != "text")
+    matcher = difflib.SequenceMatcher(None, requested["text"][:1000], recorded["text"][:1000], autojunk=False)
+    return field_count + 2.0 * (1.0 - matcher.quick_ratio())

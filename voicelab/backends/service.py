@@ -1,4 +1,4 @@
-"""ServiceBackend, AsyncServiceBackend and its AsyncSpeechStream: any service of the interface, over a pool of connections."""
+"""Blocking and asyncio clients of a speech service, with pooled connections."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from voicelab.call import Call
 from voicelab.capabilities import Capabilities, check_call
 from voicelab.clip import Clip, Take
 from voicelab.errors import Cancelled
+from voicelab.lifecycle import Closeable, ProcessOwner
 from voicelab.schema import VoiceCreate, VoiceModel
-from voicelab.storage import Closing, ProcessOwner
 
 API_KEY_VARIABLE: Final = "VOICELAB_API_KEY"
 
-_UNSEEDED = "The service could not be asked whether it takes a seed, and did not say that it used {}"
-_UNFRAMED = "The service did not say where the audio ends; whether it was cut off is unknown"
+_SEED_NOTE = "Seed support of the service is unknown, and its response does not confirm seed {}"
+_LENGTH_NOTE = "The response has no length; truncation cannot be detected"
 
 
 def open_service(base_url: str, *, api_key: str | None = None) -> ServiceBackend:
-    """Open ``https://…``; the key is in VOICELAB_API_KEY when it is not given. Raises like ServiceBackend."""
+    """Open ``https://…``; the key defaults to VOICELAB_API_KEY. Raises like ServiceBackend."""
     return ServiceBackend(base_url, api_key or os.environ.get(API_KEY_VARIABLE) or None)
 
 
-class _Service:
-    """What the two have in common: whom they call, and how."""
+class _ServiceClient:
+    """Base of the blocking and the asyncio client."""
 
     def __init__(
         self,
@@ -54,30 +54,34 @@ class _Service:
         self._open()
 
     def _open(self) -> None:
-        """Make the client, which sends nothing yet."""
+        """Create the HTTP client, without a connection."""
         raise NotImplementedError
 
     @property
     def base_url(self) -> str:
-        """The service's address."""
+        """Address of the service."""
         return self._caller.base_url
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.base_url!r})"
 
 
-class ServiceBackend(_Service, Closing):
-    """Speaks through a service at ``base_url``, such as ``https://voice.example``.
+class ServiceBackend(_ServiceClient, Closeable):
+    """Client of a speech service; thread-safe. Sends nothing before the first call.
 
-    ``api_key`` is sent as the bearer credential and shown nowhere; without one the service decides.
-    ``timeout`` is a Timeouts, or seconds for each of its waits. Calls that delivered nothing are
-    repeated as ``retry`` says. ``upload`` says how recordings are sent to make a voice: as MessagePack,
-    or as a form ("multipart"). Safe to use from several threads; ``close()`` when done.
+    A voicelab service declares its capabilities at ``/health``, which is read once; other services are assumed to
+    support the interface without seeds.
 
-    A service of ours declares itself at ``/health``, which is asked once; of any other one only the
-    interface is assumed, and its Capabilities say that it takes no seed. Nothing is sent until the
-    first call. Raises RequestInvalid for an address or a key that HTTP cannot carry, and for proxies or
-    certificates of the environment (``HTTPS_PROXY``, ``SSL_CERT_FILE`` …) that cannot be used.
+    Args:
+        base_url: Address, such as ``https://voice.example``.
+        api_key: Bearer token; in no repr, error or log.
+        timeout: Timeouts, or seconds for each of them.
+        retry: Policy for calls that delivered no audio or answer.
+        upload: Encoding of recordings for new voices: "msgpack", or "multipart" for a form.
+
+    Raises:
+        RequestInvalid: The address or key is not valid in HTTP, or proxies or certificates of the environment
+            (``HTTPS_PROXY``, ``SSL_CERT_FILE`` …) are unusable.
     """
 
     def _open(self) -> None:
@@ -85,42 +89,43 @@ class ServiceBackend(_Service, Closing):
         self._probing = threading.Lock()
         self._calls: weakref.WeakSet[BlockingTransport] = weakref.WeakSet()
         self._calls_lock = threading.Lock()
-        self._shut = threading.Event()
+        self._closed = threading.Event()
         self._client = open_client(httpx.Client, self._caller.http)
 
     def close(self) -> None:
-        """Close all connections; who still reads a stream gets Cancelled. May be called twice."""
-        if self._owner.forked:  # the connections are the parent's
+        """Close all connections; open streams raise Cancelled. Idempotent."""
+        if self._owner.forked:  # the connections belong to the parent
             return
-        with self._calls_lock:  # a new stream waits, and then finds it shut
+        with self._calls_lock:  # a new stream waits for the lock, then sees the backend closed
             for call in list(self._calls):
                 call.cancel()
-            self._shut.set()
+            self._closed.set()
         self._client.close()
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the service declares about itself. It is asked the first time; this never fails."""
+        """Capabilities declared by the service, requested on first use. Never raises."""
         self._reopen_in_fork()
         with self._probing:
             return run_blocking(self._caller.capabilities(self._transport()))
 
     def synthesize(self, call: Call) -> SpeechStream:
-        """Return the audio as it will arrive; the request is sent when the stream is first read.
+        """Return a stream of audio; the request is sent when it is first read.
 
-        Raises RequestInvalid for a seed that the service does not take. The stream raises RequestInvalid
-        with the service's own fields, ServiceError and its kinds, StreamTruncated with what did arrive
-        when the connection ends early, Cancelled when it was closed.
+        Raises:
+            RequestInvalid: The service does not support the call, for example its seed. Reading the stream raises
+                RequestInvalid with the fields that the service rejects, ServiceError and its subclasses,
+                StreamTruncated with the partial audio, and Cancelled after ``close()``.
         """
         started = time.perf_counter()
         capabilities = self.capabilities
         call = check_call(call, capabilities)
-        speech = _Speech(self._http_call(call, capabilities))
+        speech = _SpeechRequest(self._http_call(call, capabilities))
         transport = self._transport()
         with self._calls_lock:
             self._calls.add(transport)
         stream = SpeechStream(
-            self._received(call, self._audio(speech, transport)),
+            self._convert(call, self._audio(speech, transport)),
             call=call,
             backend=capabilities,
             on_close=transport.cancel,
@@ -132,63 +137,62 @@ class ServiceBackend(_Service, Closing):
         return stream
 
     def create_voice(self, request: VoiceCreate) -> VoiceModel:
-        """Make a voice model with ``POST /model``. Raises RequestInvalid, ServiceError and its kinds.
+        """Create a voice model with ``POST /model``. Raises RequestInvalid, ServiceError and its subclasses.
 
-        It is not repeated once it may have arrived, so that no voice is made twice.
+        Not retried once it may have arrived, to avoid duplicate voices.
         """
         return run_blocking(self._caller.create_voice(request, self._transport()))
 
     def get_voice(self, id: str) -> VoiceModel:
-        """Return a voice model's record with ``GET /model/{id}``.
+        """Return the record of a voice model with ``GET /model/{id}``.
 
-        Raises NotFound when it is unknown or private to another caller, ServiceError and its kinds.
+        Raises NotFound if it is unknown or private to another caller, ServiceError and its subclasses.
         """
         return run_blocking(self._caller.get_voice(id, self._transport()))
 
     def check(self) -> None:
-        """Ask whether the address is that of a service which takes the key. Nothing is spoken or charged.
+        """Check address and key, without synthesis or charges.
 
-        Raises AuthenticationError, NotFound when there is no such service there, ServiceError and its kinds.
+        Raises AuthenticationError, NotFound if the address is not a speech service, ServiceError and its subclasses.
         """
         run_blocking(self._caller.check(self._transport()))
 
     def _http_call(self, call: Call, _: Capabilities) -> wire.HttpCall:
         return wire.speech_call(call)
 
-    def _received(self, _: Call, chunks: Generator[bytes, None, None]) -> Iterator[bytes]:
-        """The audio as the call wants it, of the audio as it came."""
+    def _convert(self, _: Call, chunks: Generator[bytes, None, None]) -> Iterator[bytes]:
+        """Convert received audio to the format of the call."""
         return chunks
 
     def _reopen_in_fork(self) -> None:
-        """Open connections of a fork's own: on the parent's both would read each other's answers."""
-        if self._owner.forked and not self._shut.is_set():
-            self._inherited = self._client  # not closed: that would end the parent's calls
+        """Open new connections in a forked process; shared ones would mix up the responses."""
+        if self._owner.forked and not self._closed.is_set():
+            self._inherited = self._client  # closing it would end calls of the parent
             self._open()
 
     def _transport(self) -> BlockingTransport:
         self._reopen_in_fork()
-        return BlockingTransport(self._client, self._shut)
+        return BlockingTransport(self._client, self._closed)
 
-    def _audio(self, speech: _Speech, transport: BlockingTransport) -> Generator[bytes, None, None]:
+    def _audio(self, speech: _SpeechRequest, transport: BlockingTransport) -> Generator[bytes, None, None]:
         audio = run_blocking(self._caller.speak(speech.call, transport))
         try:
-            speech.read_head(audio)
+            speech.read_headers(audio)
             while chunk := run_blocking(audio.chunk()):
                 yield chunk
         finally:
             run_blocking(audio.close())
 
 
-class AsyncServiceBackend(_Service):
-    """ServiceBackend for an asyncio event loop: the same calls, waits, tries and errors, to be awaited.
+class AsyncServiceBackend(_ServiceClient):
+    """ServiceBackend for asyncio, with the same arguments, calls, timeouts, retries and errors.
 
         async with AsyncServiceBackend("https://voice.example", key) as service:
             async with await service.synthesize(Call(TTSRequest(text="Hello."))) as stream:
                 async for chunk in stream:
                     ...
 
-    Takes the same arguments. It belongs to one event loop; ``aclose()`` when done. Cancelling a task that
-    waits for an answer or for audio closes its connection at once.
+    Bound to one event loop. Cancelling a task that waits for a response or for audio closes its connection.
     """
 
     def _open(self) -> None:
@@ -204,25 +208,22 @@ class AsyncServiceBackend(_Service):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close all connections; who still reads a stream gets Cancelled. May be called twice."""
+        """Close all connections; open streams raise Cancelled. Idempotent."""
         for stream in list(self._streams):
             await stream.aclose()
         await self._client.aclose()
 
     async def capabilities(self) -> Capabilities:
-        """What the service declares about itself. It is asked the first time; this never fails."""
+        """Return the capabilities declared by the service, requested on first use. Never raises."""
         async with self._probing:
             return await self._caller.capabilities(self._transport)
 
     async def synthesize(self, call: Call) -> AsyncSpeechStream:
-        """Return the audio as it will arrive; the request is sent when the stream is first read.
-
-        Raises like ``ServiceBackend.synthesize``, and so does the stream.
-        """
+        """Return a stream of audio; raises like ``ServiceBackend.synthesize``."""
         started = time.perf_counter()
         capabilities = await self.capabilities()
         call = check_call(call, capabilities)
-        speech = _Speech(wire.speech_call(call))
+        speech = _SpeechRequest(wire.speech_call(call))
         stream = AsyncSpeechStream(
             self._audio(speech),
             call=call,
@@ -236,55 +237,54 @@ class AsyncServiceBackend(_Service):
         return stream
 
     async def create_voice(self, request: VoiceCreate) -> VoiceModel:
-        """Make a voice model with ``POST /model``, as ``ServiceBackend.create_voice`` does."""
+        """Create a voice model like ``ServiceBackend.create_voice``."""
         return await self._caller.create_voice(request, self._transport)
 
     async def get_voice(self, id: str) -> VoiceModel:
-        """Return a voice model's record with ``GET /model/{id}``, as ``ServiceBackend.get_voice`` does."""
+        """Return the record of a voice model like ``ServiceBackend.get_voice``."""
         return await self._caller.get_voice(id, self._transport)
 
     async def check(self) -> None:
-        """Ask whether the service is there and takes the key, as ``ServiceBackend.check`` does."""
+        """Check address and key like ``ServiceBackend.check``."""
         await self._caller.check(self._transport)
 
-    async def _audio(self, speech: _Speech) -> AsyncGenerator[bytes, None]:
+    async def _audio(self, speech: _SpeechRequest) -> AsyncGenerator[bytes, None]:
         audio = await self._caller.speak(speech.call, self._transport)
         try:
-            speech.read_head(audio)
+            speech.read_headers(audio)
             while chunk := await audio.chunk():
                 yield chunk
         finally:
             await audio.close()
 
 
-class _Speech:
-    """A call for speech, and what its answer says besides audio."""
+class _SpeechRequest:
+    """A speech request with the metadata of its response."""
 
-    # Weak, so that a stream that nobody holds any more ends at once.
+    # Weak, so that an unreferenced stream is closed at once.
     stream: weakref.ref[SpeechStream | AsyncSpeechStream]
 
     def __init__(self, call: wire.HttpCall) -> None:
         self.call = call
         self._notes: tuple[str, ...] = ()
 
-    def read_head(self, audio: Audio) -> None:
-        """Take the seed and the notes from the head of the answer."""
+    def read_headers(self, audio: Audio) -> None:
+        """Read seed and notes from the response headers."""
         if not {"content-length", "transfer-encoding"} & audio.answer.headers.keys():
-            # Nothing says where its body ends, so that one that was cut off is not noticed.
-            self._notes = (_UNFRAMED,)
+            self._notes = (_LENGTH_NOTE,)
         self._notes += audio.notes
         stream = self.stream()
         if stream is None:
             return
         seed = stream.seed
         if seed is None or stream.backend.seed == "unknown":
-            # A seed that the service drew itself belongs into the take, and one that it may have ignored does not.
+            # Record a seed drawn by the service, but not one that it may have ignored.
             stream.seed = wire.seed_of(audio.answer)
         if seed is not None and stream.seed is None:
-            self._notes += (_UNSEEDED.format(seed),)
+            self._notes += (_SEED_NOTE.format(seed),)
 
     def notes(self) -> tuple[str, ...]:
-        """Return the notes so far."""
+        """Return the notes received up to the present."""
         return self._notes
 
     def summary(self) -> StreamSummary:
@@ -293,15 +293,14 @@ class _Speech:
 
 
 class AsyncSpeechStream(StreamBase[AsyncIterator[bytes]]):
-    """SpeechStream for ``async for``: iterate once for the bytes, or call ``take()``, ``clip()`` or ``pcm()``.
+    """SpeechStream for ``async for``: iterate once over the bytes, or call ``take()``, ``clip()`` or ``pcm()``.
 
-    Takes and raises what SpeechStream does, but for ``on_close``; an asynchronous generator is closed when the stream is.
-    Cancelling the task that waits for a chunk ends the work at once, and so does ``aclose()``, also from another task:
-    the reader then gets Cancelled. Leaving the ``async with`` block closes. A stream belongs to the event loop that it
-    was made on.
+    Arguments (without ``on_close``) and errors are those of SpeechStream; closing the stream closes an asynchronous
+    generator of chunks. Cancelling the waiting task stops the work at once, as does ``aclose()``, also from another task,
+    where the reader raises Cancelled. Bound to the event loop that created it.
     """
 
-    # What the reader waits in; another task ends it by letting its time run out.
+    # Timeout around the reader; another task expires it to wake the reader.
     _waiting: asyncio.Timeout | None = None
 
     def __aiter__(self) -> Self:
@@ -333,29 +332,29 @@ class AsyncSpeechStream(StreamBase[AsyncIterator[bytes]]):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Cancel the work if it still runs. May be called twice, and from another task."""
+        """Cancel the work if it is running. Idempotent; may be called from another task."""
         if self._closed:
             return
         self._closed = True
         if self._waiting is None:
             await self._close_source()
         else:
-            # The reader closes the source, as soon as it comes back from there.
+            # The reader closes the source when it wakes.
             self._waiting.reschedule(asyncio.get_running_loop().time())
 
     async def take(self, repeat: int = 0) -> Take:
-        """Wait for all audio and return it as ``SpeechStream.take`` does."""
+        """Wait for all audio and return it like ``SpeechStream.take``."""
         self._check_unread()
         async with self:
             audio = b"".join([chunk async for chunk in self])
         return self.take_of(audio, repeat)
 
     async def clip(self) -> Clip:
-        """Wait for all audio and return it decoded. Raises like ``take()``, and AudioError when it is damaged."""
+        """Wait for all audio and return it decoded. Raises like ``take()``, and AudioError for damaged audio."""
         return (await self.take()).clip()
 
     def pcm(self) -> AsyncIterator[Samples]:
-        """Iterate over the decoded audio as ``SpeechStream.pcm`` does. Closing the iterator early closes the stream."""
+        """Iterate over decoded audio like ``SpeechStream.pcm``. Closing the iterator early closes the stream."""
         return self._decoded(self._decoder())
 
     async def _decoded(self, decoder: StreamDecoder) -> AsyncIterator[Samples]:
@@ -367,14 +366,14 @@ class AsyncSpeechStream(StreamBase[AsyncIterator[bytes]]):
                 yield samples
 
     async def _next(self) -> bytes | None:
-        """Return the next chunk that holds anything, None at the end. Raises Cancelled when closed meanwhile."""
+        """Return the next non-empty chunk, None at the end. Raises Cancelled if closed meanwhile."""
         try:
             async with asyncio.timeout(None) as self._waiting:
                 chunk: bytes | None = b""
                 while chunk == b"":
                     chunk = await anext(self._chunks, None)
         except TimeoutError:
-            # Ours, if somebody closed the stream; else the service's.
+            # Raised by aclose() or, otherwise, by the service.
             self._check_open()
             raise
         finally:

@@ -1,8 +1,7 @@
-"""Two ways for a call to travel: in a thread that blocks, and on an event loop.
+"""Transports of HTTP calls: blocking in a thread, and on an event loop.
 
-What is made of a call is written once, as coroutines over a Transport (see ``caller``). On an event loop
-they are awaited. ``BlockingTransport`` never suspends, so that ``run_blocking`` can run the very same coroutines
-in a thread without a loop.
+The client logic is written once, as coroutines over a Transport (see ``caller``). ``BlockingTransport`` never suspends, so
+``run_blocking`` can run the coroutines in a thread without an event loop.
 """
 
 from __future__ import annotations
@@ -29,33 +28,34 @@ _CLOSED = "the stream was closed before all audio had arrived"
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer of which the head is there."""
+    """A response with status and headers received and its body open."""
 
     response: httpx.Response
-    """Its status and headers."""
     chunk: Callable[[], Coroutine[Any, Any, bytes]]
-    """Return more of the body, b"" at its end. Raises httpx's errors."""
+    """Return the next chunk of the body, b"" at its end. Raises errors of httpx."""
     close: Callable[[], Coroutine[Any, Any, None]]
-    """Let go of it. In mid-body this closes the connection, which tells the service that we have left."""
+    """Release the response. Before the end of the body this closes the connection."""
 
 
 class BlockingTransport:
-    """Carries one call in the thread that makes it; another thread may cancel it, which wakes the one that waits.
+    """Transport of a single call in the calling thread. Only ``cancel()`` may be called from other threads.
 
-    Its methods but ``cancel()`` belong to the thread that makes the call.
+    Args:
+        client: HTTP client of the backend.
+        backend_closed: Set when the backend is closed.
     """
 
-    def __init__(self, client: httpx.Client, shut: threading.Event) -> None:
+    def __init__(self, client: httpx.Client, backend_closed: threading.Event) -> None:
         self._client = client
-        self._shut = shut
+        self._backend_closed = backend_closed
         self._cancelled = threading.Event()
         self._response: httpx.Response | None = None
         self._head: Future[httpx.Response] | None = None
 
     @property
     def closed(self) -> bool:
-        """Whether the backend is shut; its client is closed then, or soon."""
-        return self._shut.is_set()
+        """True after the backend was closed."""
+        return self._backend_closed.is_set()
 
     def check(self) -> None:
         """Raise Cancelled after ``cancel()``."""
@@ -63,14 +63,14 @@ class BlockingTransport:
             raise Cancelled(_CLOSED)
 
     async def sleep(self, seconds: float) -> None:
-        """Block. Raises Cancelled as soon as the call is cancelled."""
+        """Block for a time. Raises Cancelled as soon as the call is cancelled."""
         self._cancelled.wait(seconds)
         self.check()
 
     async def send(self, request: httpx.Request, auth: httpx.Auth | None) -> Reply:
-        """Send, and block until the head of the answer is there, or the call is cancelled. Raises httpx's errors.
+        """Send a request and block until the response headers arrive or the call is cancelled. Raises errors of httpx.
 
-        To be followed by ``check()``: from here on ``cancel()`` shuts the connection of the answer.
+        The caller must call ``check()`` next; from here on ``cancel()`` shuts down the connection of the response.
         """
         response = self._wait_for(partial(self._client.send, request, stream=True, auth=auth))
         chunks = response.iter_bytes()
@@ -85,11 +85,11 @@ class BlockingTransport:
         return Reply(response, chunk, close)
 
     def _wait_for(self, send: Callable[[], httpx.Response]) -> httpx.Response:
-        """Return what ``send`` returns, or raise what it raises; raise Cancelled as soon as the call is cancelled.
+        """Run ``send`` so that it can be cancelled; raises Cancelled.
 
-        A thread that waits for the head of an answer cannot be woken: on a connection that was used before, nothing
-        tells which socket it is. So another thread waits, and closes an answer that is no longer wanted. The main thread
-        waits itself: an interrupt wakes it, and closes the connection at once.
+        A thread that waits for response headers cannot be woken, as the socket of a reused connection is unknown. So a
+        helper thread waits, and closes a response that is no longer needed. The main thread waits itself, as an
+        interrupt wakes it and closes the connection.
         """
         if threading.current_thread() is threading.main_thread():
             return send()
@@ -100,7 +100,7 @@ class BlockingTransport:
         )
         try:
             waiter.start()
-        except RuntimeError:  # Python 3.12, while it ends
+        except RuntimeError:  # Python 3.12 at interpreter shutdown
             return send()
         try:
             return head.result()
@@ -108,31 +108,31 @@ class BlockingTransport:
             raise Cancelled(_CLOSED) from None
         finally:
             self._head = None
-            del head  # an error that it holds would hold all of this
+            del head  # its exception would keep this frame alive
 
     def cancel(self) -> None:
-        """End whatever waits in this call, now or later. May be called twice, from any thread."""
+        """Cancel the call; present and future waits raise Cancelled. Idempotent, from any thread."""
         self._cancelled.set()
         head, response = self._head, self._response
         if head is not None:
             head.cancel()
-        # The connection of an answer that is read may already serve another call.
+        # The connection of a completed response may already serve another call.
         if response is None or response.is_closed:
             return
         stream = response.extensions.get("network_stream")
         connection = stream.get_extra_info("socket") if stream is not None else None
         if isinstance(connection, socket.socket):
-            # Closing would not wake a thread that waits in recv(). The method of the plain socket:
-            # that of a TLS socket takes its state away under the reader's feet.
+            # close() would not wake a thread in recv(). shutdown() of SSLSocket would discard TLS state that the
+            # reader still uses, hence the method of the base class.
             with suppress(OSError):
                 socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
 def _send_for(head: Future[httpx.Response], send: Callable[[], httpx.Response]) -> None:
-    """Give ``head`` what ``send`` returns or raises; close an answer that nobody waits for any more."""
+    """Set ``head`` to the result or exception of ``send``; close the response if ``head`` was cancelled."""
     try:
         response = send()
-    except BaseException as error:  # noqa: BLE001 - raised where the answer is awaited
+    except BaseException as error:  # noqa: BLE001 - raised where the response is awaited
         if head.set_running_or_notify_cancel():
             head.set_exception(error)
         return
@@ -143,21 +143,21 @@ def _send_for(head: Future[httpx.Response], send: Callable[[], httpx.Response]) 
 
 
 class AsyncTransport:
-    """Carries calls on the event loop; cancelling the task that waits closes the connection."""
+    """Transport of calls on an event loop; cancelling the waiting task closes the connection."""
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client
 
     @property
     def closed(self) -> bool:
-        """Whether the client is closed."""
+        """True if the client is closed."""
         return self._client.is_closed
 
     def check(self) -> None:
-        """Nothing to look at: the task that reads a closed stream is woken by the stream itself."""
+        """Do nothing: the stream itself wakes the task that reads it."""
 
     async def send(self, request: httpx.Request, auth: httpx.Auth | None) -> Reply:
-        """Send, and wait until the head of the answer is there. Raises httpx's errors."""
+        """Send a request and wait for the response headers. Raises errors of httpx."""
         response = await self._client.send(request, stream=True, auth=auth)
         chunks = response.aiter_bytes()
 
@@ -165,7 +165,7 @@ class AsyncTransport:
             return await anext(chunks, b"")
 
         async def close() -> None:
-            # The iterator first: left to the event loop it would outlive the connection that it reads.
+            # Close the iterator first; the event loop would close it only after its connection.
             if isinstance(chunks, AsyncGenerator):
                 await chunks.aclose()
             await response.aclose()
@@ -173,20 +173,20 @@ class AsyncTransport:
         return Reply(response, chunk, close)
 
     async def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Wait for a time."""
         await asyncio.sleep(seconds)
 
 
 Transport = BlockingTransport | AsyncTransport
-"""What carries one call."""
+"""Transport of a call."""
 
 
 def run_blocking(work: Coroutine[Any, Any, _T]) -> _T:
-    """Run a coroutine that never suspends, and return its value."""
+    """Run a coroutine that never suspends, and return its result."""
     try:
         work.send(None)
-    except StopIteration as done:
-        value: _T = done.value
-        return value
+    except StopIteration as stop:
+        result: _T = stop.value
+        return result
     work.close()
     raise VoicelabError("a blocking transport waited for an event loop")

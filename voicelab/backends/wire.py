@@ -1,4 +1,4 @@
-"""The interface as calls and answers, without a connection: what every transport of the client shares."""
+"""Requests and responses of the interface, independent of connections."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ from voicelab.errors import (
 from voicelab.schema import MODELS, VoiceCreate, VoiceModel
 
 Repeat = Literal["undelivered", "unsent"]
-"""When a call may be made again: while nothing of the answer was delivered, or only if it never got out."""
+"""Condition of a retry: no part of the response was delivered, or the request was not sent."""
 
 Upload = Literal["msgpack", "multipart"]
-"""How recordings are sent: MessagePack, or a form."""
+"""Encoding of recordings: MessagePack, or a form."""
 
 _SEED_HEADER = "x-voicelab-seed"
 _NOTES_HEADER = "x-voicelab-notes"
 _AGENT = f"voicelab/{__version__}"
 _REQUEST_IDS = ("x-request-id", "request-id", "x-correlation-id", "x-amzn-requestid", "x-amz-request-id", "cf-ray")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+")
-_LONGEST_MESSAGE = 300
-_LONGEST_NOTES = 4096
-_MOST_NOTES = 32
-_PLACES = ("path", "query", "header", "cookie", "body")
+_MAX_MESSAGE_LENGTH = 300
+_MAX_NOTES_LENGTH = 4096
+_MAX_NOTES = 32
+_LOCATIONS = ("path", "query", "header", "cookie", "body")
 _PRICES = TypeAdapter(tuple[Price, ...])
 _SUPPORT = TypeAdapter(FieldSupport)
 
 
 @dataclass(frozen=True, slots=True)
 class HttpCall:
-    """One HTTP request, except for the address and the key, which the transport adds."""
+    """An HTTP request without address and key, which the transport adds."""
 
     method: Literal["GET", "POST"]
     path: str
@@ -62,7 +62,7 @@ class HttpCall:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The status, headers (found by names in lower case) and body of an HTTP answer."""
+    """Status, headers (names in lower case) and body of an HTTP response."""
 
     status: int
     headers: Mapping[str, str]
@@ -70,59 +70,58 @@ class Answer:
 
     @property
     def request_id(self) -> str | None:
-        """The service's name for the call, where it gives one."""
+        """Request ID assigned by the service, or None."""
         return next((self.headers[name] for name in _REQUEST_IDS if name in self.headers), None)
 
 
-_PLAIN = {"accept": "application/json", "user-agent": _AGENT}
-HEALTH = HttpCall("GET", "/health", _PLAIN, "undelivered")
-"""What a service of ours declares about itself; others answer 404, which is fine."""
+_JSON_HEADERS = {"accept": "application/json", "user-agent": _AGENT}
+HEALTH = HttpCall("GET", "/health", _JSON_HEADERS, "undelivered")
+"""Request for the capabilities of a voicelab service; other services answer 404."""
 
 ACCEPT: Final = "audio/*, application/json"
-"""What every call for speech takes: audio, or what went wrong."""
+"""Media types accepted in response to a speech request: audio, or an error."""
 
 EVENT_STREAM: Final = "text/event-stream"
 """The media type of server-sent events."""
 
-CHECK = HttpCall("POST", "/v1/tts", {**_PLAIN, "content-type": "application/json"}, "undelivered", b"{}")
-"""Speech without a text: a service that takes the key refuses it as invalid, and speaks nothing."""
+CHECK = HttpCall("POST", "/v1/tts", {**_JSON_HEADERS, "content-type": "application/json"}, "undelivered", b"{}")
+"""Speech request without a text: rejected as invalid by a service that accepts the key, without synthesis."""
 
 
 def speech_call(call: Call) -> HttpCall:
-    """Return ``POST /v1/tts``: JSON, or MessagePack when there is reference audio to carry.
+    """Build ``POST /v1/tts``: JSON, or MessagePack with reference audio.
 
-    Every field is sent, defaults too, so that a service with other defaults says the same. The seed
-    goes in a header of ours and is sent only when given.
+    All fields are sent, including defaults, as defaults of services may differ. The seed, if set, is in a header.
     """
     request = call.request
     fields = {name: value for name, value in request.to_wire().items() if value is not None}
     if request.reference_id is not None or not fields.get("references"):
-        fields.pop("references", None)  # ignored, or empty: not worth carrying
+        fields.pop("references", None)  # ignored or empty
     seed = {} if call.seed is None else {_SEED_HEADER: str(call.seed)}
-    return sound_call("/v1/tts", fields, binary="references" in fields, model=call.model, **seed)
+    return audio_call("/v1/tts", fields, binary="references" in fields, model=call.model, **seed)
 
 
-def sound_call(path: str, fields: Mapping[str, object], *, binary: bool = False, **more: str) -> HttpCall:
-    """Return a call for speech: JSON in, or MessagePack; audio out, or what the header ``accept`` in ``more`` names."""
+def audio_call(path: str, fields: Mapping[str, object], *, binary: bool = False, **headers: str) -> HttpCall:
+    """Build a speech request with a body of JSON or, if ``binary``, MessagePack; ``headers`` override the defaults."""
     kind = "application/msgpack" if binary else "application/json"
-    # Audio does not shrink, and a compressor on the way would hold chunks back.
-    headers = {**_PLAIN, "accept": ACCEPT, "accept-encoding": "identity", "content-type": kind, **more}
+    # Audio is incompressible, and compression would delay chunks.
+    headers = {**_JSON_HEADERS, "accept": ACCEPT, "accept-encoding": "identity", "content-type": kind, **headers}
     return HttpCall("POST", path, headers, "undelivered", _packed(fields) if binary else _json(fields))
 
 
 def create_call(request: VoiceCreate, upload: Upload = "msgpack") -> HttpCall:
-    """Return ``POST /model``: MessagePack, in which several texts and tags have one meaning, or a form.
+    """Build ``POST /model``: MessagePack, which encodes lists unambiguously, or a form.
 
-    A form has the recordings as ``voices[0]``, ``voices[1]`` …, and repeats ``texts`` and ``tags``. The
-    call is not repeated once it may have arrived: a second voice would be made.
+    A form has the recordings as ``voices[0]``, ``voices[1]`` …, and repeats ``texts`` and ``tags``. The call is not
+    retried once it may have arrived, to avoid duplicate voices.
     """
     fields = {name: value for name, value in request.to_wire().items() if value is not None and value != []}
     content, kind = _form(fields) if upload == "multipart" else (_packed(fields), "application/msgpack")
-    return HttpCall("POST", "/model", {**_PLAIN, "content-type": kind}, "unsent", content)
+    return HttpCall("POST", "/model", {**_JSON_HEADERS, "content-type": kind}, "unsent", content)
 
 
 def get_call(id: str) -> HttpCall:
-    """Return ``GET /model/{id}``. Raises RequestInvalid for an id that no path can carry."""
+    """Build ``GET /model/{id}``. Raises RequestInvalid if the id is not valid in a path."""
     if not id or id in {".", ".."}:
         raise RequestInvalid.of("id", "Input should be the identifier of a voice model", in_="path")
     try:
@@ -130,24 +129,24 @@ def get_call(id: str) -> HttpCall:
     except UnicodeEncodeError:
         message = "Input should be valid Unicode text, without lone surrogates"
         raise RequestInvalid.of("id", message, type="string_unicode", in_="path") from None
-    return HttpCall("GET", path, _PLAIN, "undelivered")
+    return HttpCall("GET", path, _JSON_HEADERS, "undelivered")
 
 
 def seed_of(answer: Answer) -> int | None:
-    """Return the seed that a service of ours says it spoke with, or None."""
+    """Parse the seed of a voicelab service, or return None."""
     seed = answer.headers.get(_SEED_HEADER, "")
     return int(seed) if seed.isascii() and seed.isdigit() and len(seed) < 20 else None
 
 
 def notes_of(answer: Answer) -> tuple[str, ...]:
-    """Return the notes that a service of ours gives in a header, a JSON array in ASCII; none where it is anything else."""
+    """Parse the notes of a voicelab service, a header with a JSON array in ASCII; empty if it is malformed."""
     value = answer.headers.get(_NOTES_HEADER, "")
-    listed = _strings(_parsed(value.encode())) if len(value) <= _LONGEST_NOTES else ()
-    return tuple(filter(None, (plain(note, _LONGEST_NOTES) for note in listed[:_MOST_NOTES])))
+    listed = _strings(_parsed(value.encode())) if len(value) <= _MAX_NOTES_LENGTH else ()
+    return tuple(filter(None, (plain(note, _MAX_NOTES_LENGTH) for note in listed[:_MAX_NOTES])))
 
 
 def voice_of(answer: Answer) -> VoiceModel:
-    """Return the voice model record of an answer. Raises ServiceError when there is none in it."""
+    """Parse the record of a voice model. Raises ServiceError if it is malformed."""
     try:
         return VoiceModel.from_wire(_parsed(answer.body))
     except ServiceError as error:
@@ -155,9 +154,9 @@ def voice_of(answer: Answer) -> VoiceModel:
 
 
 def is_audio(answer: Answer, call: HttpCall | None = None) -> bool:
-    """Whether an answer of status 200 can be audio; a page or a message, as proxies give, cannot.
+    """Test whether the media type of a success response can be audio: not text (as of proxies) or JSON.
 
-    Of the answer to ``call``, events can too, where it asked for them.
+    Server-sent events are audio if ``call`` accepts them.
     """
     kind = _media_type(answer)
     if call is not None and kind == EVENT_STREAM and EVENT_STREAM in call.headers["accept"]:
@@ -166,18 +165,18 @@ def is_audio(answer: Answer, call: HttpCall | None = None) -> bool:
 
 
 def no_audio(answer: Answer) -> ServiceError:
-    """Return the error that an answer of status 200 means which is no audio."""
+    """Return the error for a success response without audio."""
     if is_audio(answer):
-        return error_of(ServiceError, "the service gave no audio", answer)
-    what = f"{_media_type(answer)}, not audio: is this the address of a speech service?"
-    return error_of(ServiceError, f"the service answered with {what}", answer)
+        return error_of(ServiceError, "the service sent no audio", answer)
+    message = f"the service sent {_media_type(answer)} instead of audio; check that base_url is a speech service"
+    return error_of(ServiceError, message, answer)
 
 
 def failure(answer: Answer) -> VoicelabError:
-    """Return the error that an answer of any status but success means.
+    """Return the error for a response with an error status.
 
-    A 422 in the interface's shape becomes RequestInvalid with the service's own fields, a 422 of any
-    other shape one for the whole body; so does a 400 that names a parameter, as OpenAI's API has it.
+    A 422 in the format of the interface becomes RequestInvalid with the rejected fields, any other 422 one for the
+    complete body, as does a 400 that names a parameter, as of OpenAI's API.
     """
     parsed = _parsed(answer.body)
     error = parsed.get("error") if isinstance(parsed, dict) else None
@@ -192,36 +191,36 @@ def failure(answer: Answer) -> VoicelabError:
 
 
 def undeclared(base_url: str, seed: SeedSupport = "none") -> Capabilities:
-    """Return what is assumed of a service that declares nothing; ``seed`` is "unknown" while it was not reached."""
+    """Return the capabilities of a service without a declaration; ``seed`` is "unknown" before its first response."""
     return Capabilities(name="service", models=MODELS, device="remote", seed=seed, fingerprint=base_url)
 
 
 def capabilities_of(answer: Answer, base_url: str) -> Capabilities:
-    """Return what a service declares at ``/health``; what it leaves out is as for any service."""
-    plain = undeclared(base_url)
+    """Parse the capabilities of ``/health``, with the defaults of `undeclared`."""
+    default = undeclared(base_url)
     parsed = _parsed(answer.body) if answer.status == 200 else None
     declared = parsed.get("backend") if isinstance(parsed, dict) else None
     if not isinstance(declared, dict):
-        return plain
-    seed, longest, one = map(declared.get, ("seed", "max_text", "one_model"))
+        return default
+    seed, max_text, one_model = map(declared.get, ("seed", "max_text", "one_model"))
     models = tuple(model for model in MODELS if model in _strings(declared.get("models")))
     return Capabilities(
-        name=_string(declared.get("name")) or plain.name,
-        models=models or plain.models,
-        device=plain.device,
+        name=_string(declared.get("name")) or default.name,
+        models=models or default.models,
+        device=default.device,
         seed=seed if seed == "exact" or seed == "best-effort" else "none",  # noqa: PLR1714 - it may be unhashable
-        fingerprint=_string(declared.get("fingerprint")) or plain.fingerprint,
+        fingerprint=_string(declared.get("fingerprint")) or default.fingerprint,
         languages=_strings(declared.get("languages")),
         voices=tuple(_presets(declared.get("voices"))),
-        max_text=longest if type(longest) is int and longest > 0 else None,
+        max_text=max_text if type(max_text) is int and max_text > 0 else None,
         prices=_prices(declared.get("prices")),
-        one_model=one if isinstance(one, bool) else None,
+        one_model=one_model if isinstance(one_model, bool) else None,
         fields=tuple(_supports(declared.get("fields"))),
     )
 
 
 def error_of(kind: type[ServiceError], message: str, answer: Answer) -> ServiceError:
-    """Return an error of this kind, with what the answer says of itself."""
+    """Build an error with status, body and request ID of a response."""
     return kind(message, status=answer.status, body=answer.body, request_id=answer.request_id)
 
 
@@ -243,21 +242,21 @@ def _items(parsed: object) -> tuple[FieldError, ...]:
     for item in parsed if isinstance(parsed, list) else ():
         if not isinstance(item, dict) or not isinstance(item.get("loc"), list) or not item["loc"]:
             return ()
-        place, context = item.get("in"), item.get("ctx")
+        location, context = item.get("in"), item.get("ctx")
         items.append(
             FieldError(
-                loc=tuple(plain(str(part)) for part in item["loc"]),
+                loc=tuple(plain(str(key)) for key in item["loc"]),
                 type=plain(_string(item.get("type"))) or "invalid",
                 msg=plain(_string(item.get("msg"))),
-                # Some services send an object here.
-                ctx=context if context is None or isinstance(context, str) else _shown(context),
-                in_=place if place in _PLACES else None,
+                # Some services send an object.
+                ctx=context if context is None or isinstance(context, str) else _to_json(context),
+                in_=location if location in _LOCATIONS else None,
             )
         )
     return tuple(items)
 
 
-def _shown(value: object) -> str | None:
+def _to_json(value: object) -> str | None:
     try:
         return json.dumps(value)
     except RecursionError:
@@ -268,13 +267,13 @@ def _message(parsed: object, body: bytes) -> str:
     text = ""
     if isinstance(parsed, dict):
         text = next((parsed[key] for key in ("message", "detail", "error") if isinstance(parsed.get(key), str)), "")
-    return plain(text or body[: 4 * _LONGEST_MESSAGE].decode("utf-8", "replace"))
+    return plain(text or body[: 4 * _MAX_MESSAGE_LENGTH].decode("utf-8", "replace"))
 
 
-def plain(text: str, longest: int = _LONGEST_MESSAGE) -> str:
-    """Return text of a service without control characters and lone surrogates, cut to ``longest`` characters."""
+def plain(text: str, max_length: int = _MAX_MESSAGE_LENGTH) -> str:
+    """Remove control characters and lone surrogates from text of a service, and truncate it."""
     text = _CONTROL.sub(" ", text).strip()
-    return text if len(text) <= longest else text[:longest] + "…"
+    return text if len(text) <= max_length else text[:max_length] + "…"
 
 
 def _parsed(body: bytes) -> Any:
@@ -293,9 +292,9 @@ def _packed(fields: Mapping[str, object]) -> bytes:
 
 
 def _form(fields: Mapping[str, Any]) -> tuple[bytes, str]:
-    """Return a body of multipart/form-data and its content type; httpx knows how one is written."""
+    """Encode multipart/form-data with httpx; return body and content type."""
     rest = dict(fields)
-    # A service goes by what a file holds: nobody here knows its name.
+    # File names are unknown; services detect the format from the content.
     files = [(f"voices[{number}]", ("upload", data)) for number, data in enumerate(rest.pop("voices"))]
     if "cover_image" in rest:
         files.append(("cover_image", ("upload", rest.pop("cover_image"))))
@@ -315,7 +314,7 @@ def _prices(value: object) -> tuple[Price, ...] | None:
     try:
         return _PRICES.validate_python(value)
     except ValidationError:
-        return None  # a table that cannot be read is an unknown price
+        return None  # unknown
 
 
 def _supports(value: object) -> Iterable[FieldSupport]:

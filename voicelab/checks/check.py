@@ -33,7 +33,7 @@ _OTHER_PROCESSOR = "outputs are from processor {}, this is {}: numbers, pictures
 class NotebookReport:
     """Result of a check: ``findings`` in the order of cells, and ``notes``, which do not count as failures.
 
-    ``seconds`` and ``memory`` (peak of the kernel and its child processes, in bytes) are None without execution.
+    ``seconds`` and ``memory`` (peak of the kernel and its child processes, in bytes) have values after execution only.
     """
 
     notebook: Path

@@ -141,8 +141,8 @@ def processor() -> str:
     The digest is that of a matrix product: BLAS selects kernels by CPU features, and they round differently.
     """
     # Small enough for BLAS to use a single thread.
-    left, right = np.random.default_rng(0).standard_normal((2, 32, 256), dtype=np.float32)
-    products = (left @ right.T).tobytes() + (left @ right[0]).tobytes()
+    a, b = np.random.default_rng(0).standard_normal((2, 32, 256), dtype=np.float32)
+    products = (a @ b.T).tobytes() + (a @ b[0]).tobytes()
     return f"{platform.machine()} {_vendor()} {hashlib.sha256(products).hexdigest()[:8]}"
 
 

@@ -29,7 +29,7 @@ def embedded_audio(mime: str, text: str) -> list[str]:
 
 
 def audio_difference(expected: str, actual: str, tolerance: Tolerance = ENCODING) -> str | None:
-    """Describe differences in duration, level or mel spectrum beyond a tolerance; None if there are none.
+    """Describe differences in duration, level or mel spectrum beyond a tolerance; None for equal audio.
 
     Args:
         expected: saved audio file in base64.

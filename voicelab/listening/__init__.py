@@ -1,1 +1,1 @@
-"""Listening tests: designs, sounds, votes and what they say."""
+"""Listening tests: design, sessions, responses, analysis and report."""

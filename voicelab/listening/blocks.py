@@ -1,4 +1,4 @@
-"""Balanced incomplete blocks: which items each listener hears where nobody hears all of them."""
+"""Balanced incomplete blocks: assignment of a subset of the items to each listener."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import numpy as np
 
 from voicelab.errors import ArgumentError
 
-_FIRST = 64
+_MIN_LENGTH = 64
 
 
 def block_of(listener: int, items: int, size: int, seed: int) -> Mapping[int, int]:
-    """Return the numbers of the ``size`` items that this listener hears, each with how often it was heard before.
+    """Return the indices of the ``size`` items of a listener, each with the number of earlier listeners who had it.
 
-    Each listener gets those that were heard least, among them those that were least often heard together, and by lot where
-    that is equal too: after any number of listeners no item was heard more than once more than another, and pairs of items
-    are together nearly equally often (W. G. Cochran & G. M. Cox, "Experimental Designs", 1957, chapter 11, has the
-    designs where that is exact). The same for a seed, however many listeners come.
+    Each listener gets the items with the fewest listeners; among them those that occurred least often together; then at
+    random. For any number of listeners, item counts differ by at most 1 and pair counts are nearly balanced (W. G. Cochran &
+    G. M. Cox, "Experimental Designs", 1957, chapter 11, has the exactly balanced designs). The result depends on the seed
+    alone, not on the number of listeners.
     """
     if size >= items:
         return dict.fromkeys(range(items), listener)
-    length = _FIRST
+    length = _MIN_LENGTH
     while length <= listener:
         length *= 2
     return _blocks(length, items, size, seed)[listener]
@@ -30,44 +30,42 @@ def block_of(listener: int, items: int, size: int, seed: int) -> Mapping[int, in
 
 @lru_cache(maxsize=32)
 def _blocks(count: int, items: int, size: int, seed: int) -> tuple[dict[int, int], ...]:
-    draw = np.random.default_rng((seed, items, size))
-    heard = np.zeros(items, np.int64)
-    together = np.zeros((items, items), np.int64)
+    rng = np.random.default_rng((seed, items, size))
+    item_counts = np.zeros(items, np.int64)
+    pair_counts = np.zeros((items, items), np.int64)
     blocks = []
     for _ in range(count):
         chosen: list[int] = []
-        lot = draw.permutation(items)
-        left = np.ones(items, bool)
+        lot = rng.permutation(items)
+        available = np.ones(items, bool)
         for _ in range(size):
-            met = together[chosen].sum(axis=0) if chosen else np.zeros(items, np.int64)
-            open_items = np.flatnonzero(left)
-            order = np.lexsort((lot[open_items], met[open_items], heard[open_items]))
-            chosen.append(int(open_items[order[0]]))
-            left[chosen[-1]] = False
-        blocks.append({item: int(heard[item]) for item in sorted(chosen)})
-        heard[chosen] += 1
-        together[np.ix_(chosen, chosen)] += 1
+            shared = pair_counts[chosen].sum(axis=0) if chosen else np.zeros(items, np.int64)
+            candidates = np.flatnonzero(available)
+            order = np.lexsort((lot[candidates], shared[candidates], item_counts[candidates]))
+            chosen.append(int(candidates[order[0]]))
+            available[chosen[-1]] = False
+        blocks.append({item: int(item_counts[item]) for item in sorted(chosen)})
+        item_counts[chosen] += 1
+        pair_counts[np.ix_(chosen, chosen)] += 1
     return tuple(blocks)
 
 
 def check_connected(listeners: int, names: Sequence[str], size: int, seed: int) -> None:
-    """Raise ArgumentError, which names the parts, where so many listeners with ``size`` items each do not tie all together.
+    """Raise ArgumentError unless blocks of ``size`` items connect all items for this number of listeners.
 
-    Items are tied where somebody hears both, directly or over others: R. C. Bose, "The design of experiments", Proceedings
-    of the 34th Indian Science Congress (1947). Between items that are not, listeners and items cannot be told apart.
+    Items are connected by a listener who has both, directly or through other items: R. C. Bose, "The design of experiments",
+    Proceedings of the 34th Indian Science Congress (1947). Effects of listeners and items are confounded between components.
     """
-    parts: list[set[int]] = [{item} for item in range(len(names))]
+    components: list[set[int]] = [{item} for item in range(len(names))]
     for listener in range(listeners):
         block = set(block_of(listener, len(names), size, seed))
-        touched = [part for part in parts if part & block]
-        parts = [part for part in parts if not part & block] + [set().union(*touched)]
-        if len(parts) == 1:
+        merged = set().union(*(component for component in components if component & block))
+        components = [component for component in components if not component & block] + [merged]
+        if len(components) == 1:
             return
-    shown = sorted(parts, key=len, reverse=True)[:4]
     listed = " | ".join(
-        ", ".join(repr(names[item]) for item in sorted(part)[:4]) + " …" * (len(part) > 4) for part in shown
+        ", ".join(repr(names[item]) for item in sorted(component)[:4]) + " …" * (len(component) > 4)
+        for component in sorted(components, key=len, reverse=True)[:4]
     )
-    message = (
-        f"{listeners} listeners with {size} of {len(names)} items each leave {len(parts)} parts unconnected: {listed}"
-    )
-    raise ArgumentError.of("per_listener", f"{message}; more listeners, or more items for each, connect them")
+    problem = f"{listeners} listeners with {size} of {len(names)} items each leave {len(components)} groups of items"
+    raise ArgumentError.of("per_listener", f"{problem} unconnected: {listed}; add listeners, or items per listener")

@@ -1,4 +1,4 @@
-"""Preregistration: what will be tested, written down and sealed before anybody is asked, and held against what was done."""
+"""Preregistration: the confirmatory analysis with its digest, and deviations of a study from it."""
 
 from __future__ import annotations
 
@@ -17,26 +17,31 @@ from voicelab.storage import write_atomic
 
 Claim = Literal["better", "different", "not worse", "equivalent"]
 
-_BEFORE: Final[Mapping[Claim, str]] = {"better": "than", "different": "from", "not worse": "than", "equivalent": "to"}
-_NEEDS_MARGIN: Final = ("not worse", "equivalent")
+_PREPOSITIONS: Final[Mapping[Claim, str]] = {
+    "better": "than",
+    "different": "from",
+    "not worse": "than",
+    "equivalent": "to",
+}
+_CLAIMS_WITH_MARGIN: Final = ("not worse", "equivalent")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The one analysis that a study stands or falls by, fixed beforehand.
+    """Confirmatory analysis of a study, registered before data collection.
 
     Args:
-        hypothesis: what is expected, in words.
-        primary: the two systems that it is about.
-        claim: of the first over the second: "better", "different", "not worse" or "equivalent".
-        margin: for the last two, how much worse (or apart) is still as good: in points of the rating, or for AB in shares.
-        alpha: the error that is accepted.
-        listeners: how many are to count.
-        exclusions: who is left out, in words, beside whom ``analyze`` leaves out by itself.
-        stopping: when the asking ends, in words.
-        design: the record of the test that it is for, and ``registered``, the time (UTC): both are set by ``register``.
+        hypothesis: expected result, in words.
+        primary: the two systems to compare.
+        listeners: number of listeners to analyze.
+        claim: of the first system over the second: "better", "different", "not worse" or "equivalent".
+        margin: for "not worse" and "equivalent", the largest irrelevant difference: points of the rating; for AB a share.
+        alpha: type I error.
+        exclusions: exclusion criteria, in words, in addition to those of ``analyze``.
+        stopping: stopping rule, in words.
+        design: record of the test, and ``registered``, the time (UTC); both are set by ``register``.
 
-    Raises ArgumentError for an unknown claim, a margin that is missing or has no use, and numbers out of range.
+    Raises ArgumentError for an unknown claim, a missing or superfluous margin, and numbers out of range.
     """
 
     hypothesis: str
@@ -45,24 +50,24 @@ class Plan:
     claim: Claim = "better"
     margin: float | None = None
     alpha: float = 0.05
-    exclusions: str = "as voicelab's analyze() does by itself"
-    stopping: str = "when the planned number of listeners has answered everything"
+    exclusions: str = "the screening of voicelab's analyze()"
+    stopping: str = "when the planned number of listeners has completed the test"
     design: Mapping[str, Any] = field(default_factory=dict, repr=False)
     registered: str = ""
 
     def __post_init__(self) -> None:
         one_of(self.claim, "claim", get_args(Claim))
-        if (self.margin is not None) != (self.claim in _NEEDS_MARGIN):
-            wanted = "needs" if self.margin is None else "has no use for"
-            raise ArgumentError.of("margin", f"the claim {self.claim!r} {wanted} a margin")
+        if (self.margin is not None) != (self.claim in _CLAIMS_WITH_MARGIN):
+            rule = "required" if self.margin is None else "not allowed"
+            raise ArgumentError.of("margin", f"{rule} for the claim {self.claim!r}")
         if self.margin is not None and not self.margin > 0.0:
-            raise ArgumentError.of("margin", "Input should be above 0")
+            raise ArgumentError.of("margin", f"must be above 0, got {self.margin}")
         between(self.alpha, "alpha", 0.0, 1.0)
         object.__setattr__(self, "listeners", whole(self.listeners, "listeners", 2))
 
     @property
     def digest(self) -> str:
-        """SHA-256 of everything that the plan says, its time too: what to print, or to deposit elsewhere."""
+        """SHA-256 of the plan with its time, for publication or deposit."""
         return hashlib.sha256(json.dumps(self._content(), sort_keys=True).encode()).hexdigest()
 
     def _content(self) -> dict[str, Any]:
@@ -71,15 +76,15 @@ class Plan:
         return {**content, "primary": list(self.primary), "design": design}
 
     def save(self, path: str | Path) -> None:
-        """Write it as TOML with its digest. Raises StoreError where there is a file already, or the disk fails."""
+        """Write the plan as TOML with its digest. Raises StoreError if the file exists or writing fails."""
         lines = [f"{name} = {json.dumps(value)}" for name, value in self._content().items() if value is not None]
         data = "\n".join([*lines, f'digest = "{self.digest}"', ""]).encode()
         if not write_atomic(Path(path), data, replace=False):
-            raise StoreError(f"{path} is there already: a plan is registered once")
+            raise StoreError(f"{path} exists: a plan is registered once")
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a registered plan. Raises StoreError when it cannot be read, or was changed since: its digest says so."""
+        """Read a registered plan. Raises StoreError if it cannot be read or does not match its digest."""
         try:
             content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
             digest = content.pop("digest")
@@ -88,13 +93,13 @@ class Plan:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise StoreError(f"{path} cannot be read as a plan: {error}") from error
         if plan.digest != digest:
-            raise StoreError(f"{path} was changed after it was registered: its digest is another")
+            raise StoreError(f"{path} was changed after it was registered: its digest differs")
         return plan
 
 
 @dataclass(frozen=True)
 class PlannedOutcome:
-    """What came of a plan: the confirmatory test, and where the study departs from what was registered."""
+    """Result of a plan: the confirmatory test, and the deviations of the study from the registration."""
 
     plan: Plan
     test: Test | None
@@ -103,20 +108,22 @@ class PlannedOutcome:
 
     @property
     def holds(self) -> bool:
-        """Whether the claim is shown at the planned error."""
+        """Whether the test supports the claim at the planned alpha."""
         return self.p is not None and self.p < self.plan.alpha
 
     def __str__(self) -> str:
         plan = self.plan
-        one, two = plan.primary
-        claim = f"{one} is {plan.claim} {_BEFORE[plan.claim]} {two}"
+        first, second = plan.primary
+        claim = f"{first} is {plan.claim} {_PREPOSITIONS[plan.claim]} {second}"
         margin = "" if plan.margin is None else f" within {plan.margin:g}"
         if self.p is None:
             verdict = "could not be tested as planned"
         else:
-            verdict = f"{'shown' if self.holds else 'not shown'} at {plan.alpha:g}: p {self.p:.4g}; {self.test}"
+            verdict = (
+                f"{'supported' if self.holds else 'not supported'} at alpha {plan.alpha:g}: p {self.p:.4g}; {self.test}"
+            )
         lines = [f"confirmatory, as registered: {claim}{margin}: {verdict}"]
-        return "\n  ".join([*lines, *(f"departs from the plan: {departure}" for departure in self.departures)])
+        return "\n  ".join([*lines, *(f"deviation from the plan: {departure}" for departure in self.departures)])
 
 
 def outcome(
@@ -127,13 +134,13 @@ def outcome(
     listeners: int,
     begun: str | None,
 ) -> PlannedOutcome:
-    """Make the planned test of the crossed ones, and say what departs.
+    """Select the planned test among the crossed ones, and list the deviations from the plan.
 
-    ``begun`` is the time of the first vote, None where that is unknown.
+    ``begun`` is the time of the first response, None if unknown.
     """
     test, reverse = crossed.get(plan.primary), crossed.get(plan.primary[::-1])
     if test is None and reverse is not None:
-        test = reverse if design["kind"] == "ABX" else reverse.turned()  # right answers have no direction
+        test = reverse if design["kind"] == "ABX" else reverse.turned()  # correct responses have no direction
     p = None if test is None else _p(plan, test)
     return PlannedOutcome(plan, test, p, tuple(_departures(plan, design, test, listeners, begun)))
 
@@ -150,16 +157,16 @@ def _departures(
     plan: Plan, design: Mapping[str, Any], test: Test | None, listeners: int, begun: str | None
 ) -> Iterator[str]:
     for name in sorted({*plan.design, *design} - {"gains_db"}):
-        planned, done = plan.design.get(name), design.get(name)
-        if planned != done:
-            yield f"{name} was {planned!r} and is {done!r}"
+        planned, actual = plan.design.get(name), design.get(name)
+        if planned != actual:
+            yield f"{name} was {planned!r} and is {actual!r}"
     if plan.design.get("gains_db") != design.get("gains_db") and plan.design.get("items") == design.get("items"):
-        yield "the sounds are others, or at other levels"
+        yield "the sounds or their levels differ"
     if listeners != plan.listeners:
-        yield f"{plan.listeners} listeners were to count, and {listeners} do"
+        yield f"{plan.listeners} listeners were planned, {listeners} were analyzed"
     if begun is not None and begun < plan.registered:
-        yield f"the first vote was given {begun}, before the plan was registered"
+        yield f"the first response is of {begun}, before the plan was registered"
     if isinstance(test, SignTest):
-        yield "the answers have no residual variance, so an exact test replaces the crossed model"
+        yield "no residual variance, so an exact test replaces the crossed model"
     if test is None:
-        yield "the crossed analysis cannot be made of these votes, so nothing is confirmed"
+        yield "the responses do not allow the crossed analysis, so the claim was not tested"

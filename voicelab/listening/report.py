@@ -299,9 +299,9 @@ def _bias(of_all: Mapping[str, float]) -> str:
 
 def _page(text: str, figures: pd.DataFrame, listeners: pd.DataFrame, study: dict[str, Any]) -> str:
     paragraphs = []
-    for part in text.split("\n\n"):
-        head, _, rest = part.partition(". ")
-        paragraphs.append(f"<p><b>{html.escape(head)}.</b> {html.escape(rest)}</p>")
+    for paragraph in text.split("\n\n"):
+        title, _, body = paragraph.partition(". ")
+        paragraphs.append(f"<p><b>{html.escape(title)}.</b> {html.escape(body)}</p>")
     answers = f"<h2>Listeners</h2>{listeners.to_html(index=False, border=0)}" if len(listeners) else ""
     title, table = html.escape(str(study["name"])), figures.to_html(index=False, border=0, float_format="{:.6g}".format)
     return (

@@ -1,4 +1,4 @@
-"""What a listening test says: who is left out and why, then the statistics that its kind calls for."""
+"""Analysis of listening tests: screening of listeners, then the statistics for the kind of test."""
 
 from __future__ import annotations
 
@@ -53,22 +53,26 @@ _ALPHA: Final = 0.05
 
 @dataclass(frozen=True)
 class ListeningResult:
-    """The outcome of a listening test.
+    """Result of a listening test.
 
-    ``crossed`` has a test for each pair of systems, of the first over the second, that speaks of other listeners *and*
-    other sentences like these, and ``crossed_p_holm`` its p-values corrected together; ``tests`` and ``p_holm`` have tests
-    that speak of other listeners on these sentences alone. ``sizes`` has each pair's effect sizes by their names, with
-    intervals as ``crossed`` has them: of ratings the standardised difference (in sd of single ratings), Cliff's delta of the
-    pairs of ratings of one listener on one sentence, and the probability of superiority; of choices that and the odds
-    ratio. ``scores`` has the mean rating of each system with its interval
-    over listeners and sentences (MOS, CMOS of each pair's second against the first, MUSHRA, the hidden reference and the
-    anchors among them); ``ranking`` is Bradley and Terry's (AB, three systems
-    or more), which takes all votes for independent, ``overall`` Friedman's (MOS and MUSHRA, three systems or more).
-    ``mixed_model()`` fits a model in which listeners and items are random, ``ordinal_model()`` one of ordered categories.
-    ``excluded`` says who does not count, and why; ``notes`` what could not be computed, and what these votes cannot
-    show; ``frame`` are the rows that count, ``votes`` all of them, and ``design`` is the record of the test. ``people`` has a
-    row for each listener, as ``Ballot.people``: what a study asked them, and whether their votes count (``counts``). Of a
-    study with a registered plan ``outcome`` is its one confirmatory test; everything else is exploratory then.
+    Attributes:
+        kind: kind of the test.
+        listeners: number of analyzed listeners.
+        excluded: reason of exclusion by listener.
+        scores: mean rating with its interval over listeners and items: by system (MOS, MUSHRA with the hidden reference and
+            the anchors) or, for CMOS, of each pair's second system against the first.
+        crossed: test of each pair, first against second system, with random listeners and items.
+        sizes: effect sizes of each pair with the intervals of ``crossed``: for ratings the standardized difference (in SD of
+            single ratings), Cliff's delta of paired ratings and the probability of superiority; for choices the odds ratio
+            and the probability of superiority.
+        tests: test of each pair with random listeners and fixed items.
+        ranking: Bradley-Terry model of AB with 3 systems or more; it assumes independent choices.
+        overall: Friedman's test of MOS and MUSHRA with 3 systems or more.
+        notes: tests that could not be computed, and limits of the sample.
+        frame: analyzed responses; ``votes``: all responses, with the column ``counts`` for analyzed ones.
+        design: record of the test.
+        people: listeners of a study as in ``Ballot.people``, with the column ``counts``.
+        outcome: confirmatory test of a registered plan; every other test is exploratory then.
     """
 
     kind: str
@@ -89,66 +93,65 @@ class ListeningResult:
 
     @property
     def crossed_p_holm(self) -> dict[tuple[str, str], float]:
-        """The p-values of ``crossed``, corrected together."""
+        """p-values of ``crossed`` after Holm's correction."""
         return _corrected(self.crossed)
 
     @property
     def p_holm(self) -> dict[tuple[str, str], float]:
-        """The p-values of ``tests``, corrected together."""
+        """p-values of ``tests`` after Holm's correction."""
         return _corrected(self.tests)
 
     def report(self) -> Any:
-        """Return what a paper tells of the test, a ListeningReport: text, a page, every figure and the votes behind it."""
+        """Return a ListeningReport: text for a methods section, a page, every figure and the responses."""
         return view("ListeningResult.report")(self)
 
     def ordinal_model(self, confidence: float = 0.95) -> OrdinalModel:
-        """Fit a cumulative link model to the votes of a MOS test, for a sensitivity analysis: see the function of this name.
+        """Fit ``voicelab.stats.ordinal_model`` to the ratings of a MOS test, as a sensitivity analysis.
 
-        Raises ArgumentError for any other kind.
+        Raises ArgumentError for other kinds.
         """
         if self.kind != "MOS":
-            raise ArgumentError.of("kind", f"{self.kind} has no few ordered categories; MOS has")
+            raise ArgumentError.of("kind", f"must be MOS for an ordinal model, got {self.kind}")
         return ordinal_model(self.frame, confidence=confidence)
 
     def mixed_model(self, confidence: float = 0.95) -> MixedModel:
-        """Fit a linear mixed model to the ratings that count, with listeners and items as random effects.
+        """Fit ``voicelab.stats.mixed_model`` to the analyzed ratings of the systems, with random listeners and items.
 
-        Of MOS and MUSHRA, there of the systems alone; see ``voicelab.stats.mixed_model``, which says
-        when to prefer it to Friedman's test, and what it raises. ArgumentError for a test without ratings of systems.
+        Raises ArgumentError for kinds other than MOS and MUSHRA, and as ``voicelab.stats.mixed_model``.
         """
         if self.kind not in {"MOS", "MUSHRA"}:
-            raise ArgumentError.of("kind", f"{self.kind} has no ratings of single systems; MOS and MUSHRA have")
-        # Only a MUSHRA test has these names to itself.
+            raise ArgumentError.of("kind", f"must be MOS or MUSHRA for a mixed model, got {self.kind}")
+        # Other kinds may have systems with these names.
         added = self.frame["system"].isin([REFERENCE, *ANCHORS]) & (self.kind == "MUSHRA")
         return mixed_model(self.frame[~added], confidence=confidence)
 
     def __str__(self) -> str:
         lines = [
-            f"{self.kind}, {self.listeners} listeners" + (f", {len(self.excluded)} left out" * bool(self.excluded))
+            f"{self.kind}, {self.listeners} listeners" + (f", {len(self.excluded)} excluded" * bool(self.excluded))
         ]
         if self.outcome is not None:
-            lines += [f"  {self.outcome}", "  exploratory, none of it registered:"]
+            lines += [f"  {self.outcome}", "  exploratory (not registered):"]
         lines += [f"  {name}: {score}" for name, score in self.scores.items()]
         lines += [f"  {line}" for line in self.comparisons()]
         if self.ranking is not None:
             confidence = next(iter(self.tests.values())).estimate.confidence
-            for one, two in itertools.combinations(self.ranking.frame()["system"], 2):
-                chance = self.ranking.preference(one, two, confidence)
-                lines.append(f"  Bradley-Terry, {one} preferred to {two}: {chance}")
-        lines += [f"  left out: {name} ({reason})" for name, reason in self.excluded.items()]
+            for first, second in itertools.combinations(self.ranking.frame()["system"], 2):
+                preference = self.ranking.preference(first, second, confidence)
+                lines.append(f"  Bradley-Terry, {first} preferred to {second}: {preference}")
+        lines += [f"  excluded: {name} ({reason})" for name, reason in self.excluded.items()]
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
 
     def comparisons(self) -> Iterator[str]:
-        """Yield what is said of each pair, and of all systems together, a line each; what belongs to a line is indented."""
-        crossed, alone = self.crossed_p_holm, self.p_holm
+        """Yield the results of each pair and of all systems as lines; details of a line are indented."""
+        crossed, fixed = self.crossed_p_holm, self.p_holm
         for pair, test in self.tests.items():
             name = f"{pair[0]} against {pair[1]}"
             if pair in crossed:
                 corrected = f", p {crossed[pair]:.4g} after Holm" if len(crossed) > 1 else ""
                 yield f"{name}: {self.crossed[pair]}{corrected}"
                 yield from (f"  {size}: {value}" for size, value in self.sizes[pair].items())
-            corrected = f", p {alone[pair]:.4g} after Holm" if len(alone) > 1 else ""
-            yield f"{name}, on these sentences alone: {test}{corrected}"
+            corrected = f", p {fixed[pair]:.4g} after Holm" if len(fixed) > 1 else ""
+            yield f"{name}, items fixed: {test}{corrected}"
         if self.overall is not None:
             yield f"Friedman: chi squared {self.overall.statistic:.4g}, p {self.overall.p:.4g}"
             yield f"  Kendall's W: {self.overall.concordance}"
@@ -161,78 +164,78 @@ def analyze(
     confidence: float = 0.95,
     plan: Plan | str | Path | None = None,
 ) -> ListeningResult:
-    """Return what the votes say: a Ballot's, or a table with its columns, such as webMUSHRA's results read back.
+    """Analyze the responses of a listening test.
 
-    Left out are listeners who failed more than a quarter of their attention checks, and of MUSHRA those whom
-    Recommendation ITU-R BS.1534-3 leaves out. Then, for each pair of systems, a test by crossed random effects of
-    listeners and sentences, whose result holds for others like both: of the differences of ratings (MOS, MUSHRA), of the
-    ratings (CMOS; ``crossed_mean``), of the choices against one half by a logistic model (AB, ABX; ``crossed_share``).
-    Answers without residual variance, such as unanimous ones, have an exact test in its place (``sign_test``), and a note.
-    With one sentence there is none. Beside it, a test of other listeners on these sentences alone, which new sentences may
-    overturn:
+    Excludes listeners who failed more than 25 % of their attention checks and, for MUSHRA, those screened out by
+    Recommendation ITU-R BS.1534-3. Each pair of systems then has two tests. The first has crossed random effects of listeners
+    and items: of the differences of ratings (MOS, MUSHRA) or the ratings (CMOS) by ``crossed_mean``, of the choices against
+    0.5 (AB, ABX) by ``crossed_share``. Responses without residual variance, such as unanimous ones, have the exact
+    ``sign_test`` instead, with a note. It needs two items. The second has fixed items:
 
     - MOS and MUSHRA: Wilcoxon's test of the listeners' means; CMOS: of the listeners' mean ratings against 0.
-    - AB: Wilcoxon's test of the listeners' shares against one half, since votes of one listener are not independent.
-      The estimate is the middle of the shares (Hodges & Lehmann's), its interval at least as wide as the votes' exact
-      one. Where each listener voted once, or one alone, it is the exact binomial test of the votes.
-    - ABX: the exact binomial test of right answers against chance, one-sided. Who guesses is right by chance in every
-      trial, so that all trials are independent, whoever answers; the share's interval speaks of these listeners.
+    - AB: Wilcoxon's test of the listeners' shares against 0.5, with the Hodges-Lehmann estimate and an interval at least as
+      wide as the exact one of the choices. With one response per listener, or one listener: the exact binomial test.
+    - ABX: the one-sided exact binomial test of correct responses, since guesses are independent between trials.
 
-    A note says where so few listeners cannot give a p-value below 0.05.
+    A note says if the number of listeners is too small for a p-value below 0.05.
 
-    ``plan`` is a registered one (``ListeningTest.register``), or its file: then ``outcome`` is the test that it names, by the
-    crossed effects, with what departs from the plan, and all else is exploratory. Raises ArgumentError when there are no
-    votes, or two of one listener on one thing, StoreError for a plan that was changed. What a study asked of its listeners is
-    there where ``votes`` is a Ballot, or a table that was merged with ``Ballot.people``.
+    Args:
+        test: the design.
+        votes: Ballot, or a table with the columns of ``Ballot.frame``, for instance of ``read_results``. Answers to a
+            study's questions are in the result for a Ballot, and for a table that was merged with ``Ballot.people``.
+        confidence: of the intervals.
+        plan: registered plan (``ListeningTest.register``) or its file. ``outcome`` is its test, with deviations from the
+            plan; all other tests are exploratory.
+
+    Raises ArgumentError without responses and for two responses of a listener to a question, StoreError for a changed plan.
     """
     plan = plan if plan is None or isinstance(plan, Plan) else Plan.load(plan)
     frame = votes.frame() if isinstance(votes, Ballot) else votes
     if frame.empty:
         raise ArgumentError.of("votes", "there are no votes yet")
-    # A table that was read from a file may have numbers for names.
+    # Names that are numbers, in a table read from a file.
     frame = everything = frame.assign(listener=frame["listener"].map(str)).reset_index(drop=True)
-    _refuse_double_votes(frame[~frame["check"].astype(bool)])
-    frame, excluded = _counting(test, frame)
-    design = json.loads(json.dumps(test.to_record()))
-    listeners = int(frame["listener"].nunique())
+    _check_duplicates(frame[~frame["check"].astype(bool)])
+    frame, excluded = _screened(test, frame)
+    design, listeners = json.loads(json.dumps(test.to_record())), int(frame["listener"].nunique())
     begun = votes.begun if isinstance(votes, Ballot) else None
-    work = _Work(test, confidence, frame)
+    analysis = _Analysis(test, confidence, frame)
     return ListeningResult(
         kind=test.kind,
         listeners=listeners,
         excluded=excluded,
-        scores=work.scores,
-        crossed=work.crossed,
-        sizes=work.sizes,
-        tests=work.tests,
-        ranking=work.ranking,
-        overall=work.overall,
-        notes=tuple(work.notes),
+        scores=analysis.scores,
+        crossed=analysis.crossed,
+        sizes=analysis.sizes,
+        tests=analysis.tests,
+        ranking=analysis.ranking,
+        overall=analysis.overall,
+        notes=tuple(analysis.notes),
         frame=frame,
         votes=everything.assign(counts=everything.index.isin(frame.index)),
         design=design,
         people=_people(votes, frame),
-        outcome=None if plan is None else outcome(plan, design, work.crossed, listeners=listeners, begun=begun),
+        outcome=None if plan is None else outcome(plan, design, analysis.crossed, listeners=listeners, begun=begun),
     )
 
 
 def _people(votes: Ballot | pd.DataFrame, counting: pd.DataFrame) -> pd.DataFrame:
-    """Return the listeners with what a study asked them: a table may have been joined with the answers of who voted."""
+    """Return the listeners with their answers to a study's questions; a table may have been merged with them."""
     if isinstance(votes, Ballot):
         people = votes.people()
     else:
-        asked = [name for name in votes if "." in str(name)]
-        people = votes[["listener", *asked]].astype({"listener": str}).drop_duplicates("listener")
+        answers = [name for name in votes if "." in str(name)]
+        people = votes[["listener", *answers]].astype({"listener": str}).drop_duplicates("listener")
     return people.assign(counts=people["listener"].isin(counting["listener"]))
 
 
 def excluded_listeners(test: ListeningTest, votes: pd.DataFrame) -> dict[str, str]:
-    """Return the listeners whom ``analyze`` excludes, each with the reason."""
-    return {} if votes.empty else _counting(test, votes)[1]
+    """Return the reasons of exclusion by listener, as ``analyze`` applies them."""
+    return {} if votes.empty else _screened(test, votes)[1]
 
 
-def _counting(test: ListeningTest, frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
-    """Return the rows that count, and who is left out for which reason."""
+def _screened(test: ListeningTest, frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
+    """Return the responses to analyze, and the reasons of exclusion by listener."""
     excluded = _inattentive(frame)
     frame = frame[~frame["listener"].isin(list(excluded)) & ~frame["check"]]
     if test.kind == "MUSHRA" and not frame.empty:
@@ -247,39 +250,39 @@ def _corrected(tests: Mapping[tuple[str, str], Test]) -> dict[tuple[str, str], f
 
 
 def least_p(tests: Mapping[tuple[str, str], Test]) -> float:
-    """Return the least corrected p that any votes of so few listeners could give; 0 where listeners do not limit it."""
-    # The signs of n differences fall in 2^n ways, of which the two outermost are the furthest out.
-    least = [2.0 ** (1 - test.estimate.n) if test.name.startswith("Wilcoxon") else 0.0 for test in tests.values()]
-    return float(max(holm(least), default=0.0))
+    """Return the minimum corrected p for this number of listeners; 0 if listeners do not limit it."""
+    # The signs of n differences have 2^n combinations; a two-sided test rejects at least two of them.
+    minima = [2.0 ** (1 - test.estimate.n) if test.name.startswith("Wilcoxon") else 0.0 for test in tests.values()]
+    return float(max(holm(minima), default=0.0))
 
 
-def _refuse_double_votes(frame: pd.DataFrame) -> None:
-    """Raise ArgumentError, which names listener and question, where one voted twice on one thing."""
+def _check_duplicates(frame: pd.DataFrame) -> None:
+    """Raise ArgumentError if a listener has two responses to one question."""
     systems = frame[[name for name in ("system", "against", "chosen", "other") if name in frame]].astype(str)
-    asked = frame[["listener", "item"]].assign(systems=systems.agg(frozenset, axis=1))
-    for listener, item, two in asked[asked.duplicated()].itertuples(index=False, name=None):
-        what = " against ".join(sorted(two))
-        raise ArgumentError.of("votes", f"{listener} voted twice on {what} in {item!r}; each vote counts once")
+    questions = frame[["listener", "item"]].assign(systems=systems.agg(frozenset, axis=1))
+    for listener, item, names in questions[questions.duplicated()].itertuples(index=False, name=None):
+        text = f"{listener} voted twice on {' against '.join(sorted(names))} in {item!r}; remove the duplicate"
+        raise ArgumentError.of("votes", text)
 
 
-def _sizes(
-    tested: CrossedTest, values: npt.NDArray[np.float64], who: list[str], what: list[str], sd: float
+def _effect_sizes(
+    test: CrossedTest, values: npt.NDArray[np.float64], listeners: list[str], items: list[str], sd: float
 ) -> dict[str, Estimate]:
-    """Return effect sizes: of choices, or of differences where single ratings spread by ``sd``."""
-    if tested.null:
-        return {"odds ratio": odds(tested.estimate), "probability of superiority": tested.estimate}
-    estimate, signs = tested.estimate, np.sign(values)
+    """Return the effect sizes of choices, or of differences of ratings with the given ``sd``."""
+    if test.null:
+        return {"odds ratio": odds(test.estimate), "probability of superiority": test.estimate}
+    estimate, signs = test.estimate, np.sign(values)
     confidence = estimate.confidence
     if np.ptp(signs):
-        testing = sign_test if isinstance(tested, SignTest) else crossed_mean
-        delta = testing(signs, who, what, scale=(-1.0, 1.0), confidence=confidence).estimate
+        testing = sign_test if isinstance(test, SignTest) else crossed_mean
+        delta = testing(signs, listeners, items, scale=(-1.0, 1.0), confidence=confidence).estimate
     else:
-        delta = mean_delta([float(signs[0])] * len(set(who)), confidence)
+        delta = mean_delta([float(signs[0])] * len(set(listeners)), confidence)
     ordinal = {"Cliff's delta": delta, "probability of superiority": superiority(delta)}
-    if isinstance(tested, SignTest):
+    if isinstance(test, SignTest):
         return ordinal
-    size = standardized_difference(estimate.value, tested.error, tested.df, sd, n=estimate.n, confidence=confidence)
-    return {"standardised difference": size, **ordinal}
+    size = standardized_difference(estimate.value, test.error, test.df, sd, n=estimate.n, confidence=confidence)
+    return {"standardized difference": size, **ordinal}
 
 
 def _inattentive(frame: pd.DataFrame) -> dict[str, str]:
@@ -308,8 +311,8 @@ def leads(frame: pd.DataFrame, kind: str, pair: tuple[str, str]) -> tuple[pd.Dat
     return rows.assign(value=won.astype(float)), math.nan
 
 
-class _Work:
-    """What can be computed of the votes that count; ``notes`` say what cannot."""
+class _Analysis:
+    """Statistics of the analyzed responses; ``notes`` explain missing ones."""
 
     def __init__(self, test: ListeningTest, confidence: float, frame: pd.DataFrame) -> None:
         self.test, self.confidence, self.frame = test, confidence, frame
@@ -321,7 +324,7 @@ class _Work:
         self.overall: Friedman | None = None
         self.notes: list[str] = []
         if frame.empty:
-            self.notes.append("No listener is left whose votes count.")
+            self.notes.append("All listeners were excluded.")
         elif test.kind in {"MOS", "MUSHRA"}:
             self._ratings()
         else:
@@ -334,103 +337,101 @@ class _Work:
             listeners = min(test.estimate.n for test in self.tests.values() if test.name.startswith("Wilcoxon"))
             corrected = " after Holm's correction" * (len(self.tests) > 1)
             self.notes.append(
-                f"Of {listeners} listeners no p{corrected} can be below {lowest:.3g}, however clear "
-                "their votes are: more listeners help, more sentences do not."
+                f"With {listeners} listeners no p{corrected} can be below {lowest:.3g} if items are fixed: "
+                "add listeners, not items."
             )
 
     def _ranking(self) -> None:
         names, counts = self.test.systems, self.frame.groupby(["chosen", "other"]).size()
         try:
-            self.ranking = bradley_terry([[counts.get((one, two), 0) for two in names] for one in names], names)
+            self.ranking = bradley_terry(
+                [[counts.get((winner, loser), 0) for loser in names] for winner in names], names
+            )
         except ArgumentError as error:
             self.notes.append(f"No ranking: {error}")
 
     def _ratings(self) -> None:
         for system, rows in self.frame.groupby("system", sort=False):
             self._score(str(system), rows.assign(value=rows["rating"]))
-        # What MUSHRA adds differs from the systems by design: tests of it would only dilute the correction for theirs.
+        # References and anchors of MUSHRA are not tested, which would weaken the correction for multiple tests.
         rated = self.frame[self.frame["system"].isin(self.test.systems)]
         means = rated.pivot_table(index="listener", columns="system", values="rating").dropna()
-        named = [name for name in self.test.systems if name in means]
-        for one, two in itertools.combinations(named, 2):
-            self._pair((one, two), means[one] - means[two])
-        if len(named) > 2 and len(means) > 1:
+        systems = [name for name in self.test.systems if name in means]
+        for first, second in itertools.combinations(systems, 2):
+            self._pair((first, second), means[first] - means[second])
+        if len(systems) > 2 and len(means) > 1:
             try:
-                self.overall = friedman(means[named].to_numpy(), named, confidence=self.confidence)
+                self.overall = friedman(means[systems].to_numpy(), systems, confidence=self.confidence)
             except ArgumentError as error:
                 self.notes.append(f"No Friedman test: {error}")
 
-    def _pair(self, pair: tuple[str, str], ahead: pd.Series[Any] | None = None) -> None:
-        """Test the first of a pair over its second; of ratings, ``ahead`` is how far it is for each listener."""
+    def _pair(self, pair: tuple[str, str], means: pd.Series[Any] | None = None) -> None:
+        """Test the first system of a pair against the second; ``means`` are the listeners' mean differences."""
         rows, sd = leads(self.frame, self.test.kind, pair)
-        if ahead is None:
+        if means is None:
             if rows.empty:
                 return
-            ahead = rows.groupby("listener")["value"].mean()
+            means = rows.groupby("listener")["value"].mean()
         if self.test.kind == "CMOS":
             self._score(f"{pair[1]} against {pair[0]}", rows.assign(value=-rows["value"]))
-        self._generalise(pair, rows, sd)
+        self._test_crossed(pair, rows, sd)
         if self.test.kind in {"AB", "ABX"}:
-            self._choices(pair, rows["value"], ahead)
-        elif len(ahead) < 2:
-            self.notes.append(f"{pair[0]} against {pair[1]}: no test: it takes two listeners or more.")
+            self._choices(pair, rows["value"], means)
+        elif len(means) < 2:
+            self.notes.append(f"{pair[0]} against {pair[1]}: not tested, at least 2 listeners are required.")
         else:
-            self.tests[pair] = wilcoxon(ahead, [0.0] * len(ahead), confidence=self.confidence)
+            self.tests[pair] = wilcoxon(means, [0.0] * len(means), confidence=self.confidence)
 
     def _choices(self, pair: tuple[str, str], won: pd.Series[Any], shares: pd.Series[Any]) -> None:
-        """Test choices on these sentences alone, by the ``shares`` of listeners."""
+        """Test choices with fixed items, by the ``shares`` of listeners."""
         side: Literal["two-sided", "greater"] = "greater" if self.test.kind == "ABX" else "two-sided"
-        self.tests[pair] = votes = binomial(int(won.sum()), len(won), alternative=side, confidence=self.confidence)
+        self.tests[pair] = exact = binomial(int(won.sum()), len(won), alternative=side, confidence=self.confidence)
         if self.test.kind == "ABX":
-            return  # who guesses is right by chance in every trial, so that all are independent
+            return  # guesses are independent between trials
         if len(shares) == 1:
-            self.notes.append(
-                f"{pair[0]} against {pair[1]}: one listener voted; the test is of that listener's votes alone."
-            )
+            self.notes.append(f"{pair[0]} against {pair[1]}: one listener, whose responses alone are tested.")
         elif len(shares) < len(won):
             ranks = wilcoxon(shares - 0.5, [0.0] * len(shares), confidence=self.confidence)
-            # Shares that are all alike have no spread of their own; that of the votes within them is there all the same.
-            low = max(0.0, min(ranks.estimate.low + 0.5, votes.estimate.low))
-            high = min(1.0, max(ranks.estimate.high + 0.5, votes.estimate.high))
+            # Equal shares have no variance between listeners, but responses vary within them.
+            low = max(0.0, min(ranks.estimate.low + 0.5, exact.estimate.low))
+            high = min(1.0, max(ranks.estimate.high + 0.5, exact.estimate.high))
             share = replace(ranks.estimate, value=ranks.estimate.value + 0.5, low=low, high=high)
             self.tests[pair] = replace(ranks, name=f"{ranks.name}, of listeners' shares", estimate=share)
 
-    def _generalise(self, pair: tuple[str, str], rows: pd.DataFrame, sd: float) -> None:
-        """Test the first of the pair over its second in listeners and sentences like these, or say why that cannot be."""
+    def _test_crossed(self, pair: tuple[str, str], rows: pd.DataFrame, sd: float) -> None:
+        """Test the first system of a pair against the second with random listeners and items, or add a note."""
         if rows["listener"].nunique() < 2:
-            return  # noted by the test of these sentences
+            return  # noted by the test with fixed items
         name = f"{pair[0]} against {pair[1]}"
         if rows["item"].nunique() < 2:
-            self.notes.append(f"{name}: one sentence, so the result speaks of these sentences alone.")
+            self.notes.append(f"{name}: one item, so the result does not generalize to new items.")
             return
-        given = (rows["value"].to_numpy(float), list(rows["listener"]), list(rows["item"]))
+        columns = (rows["value"].to_numpy(float), list(rows["listener"]), list(rows["item"]))
         side: Literal["two-sided", "greater"] = "greater" if self.test.kind == "ABX" else "two-sided"
         try:
             if self.test.kind in {"AB", "ABX"}:
-                tested = crossed_share(*given, alternative=side, confidence=self.confidence)
+                result = crossed_share(*columns, alternative=side, confidence=self.confidence)
             else:
-                tested = crossed_mean(*given, confidence=self.confidence)
+                result = crossed_mean(*columns, confidence=self.confidence)
         except ArgumentError:
             scale = (0.0, 1.0) if self.test.kind in {"AB", "ABX"} else (-math.inf, math.inf)
-            tested = sign_test(*given, scale=scale, alternative=side, confidence=self.confidence)
-            least = 2.0 ** (1 - tested.estimate.n)
-            limited = least > _ALPHA and side != "greater"
-            few = f"; with so few listeners or sentences its p is at least {least:.3g}" * limited
-            self.notes.append(
-                f"{name}: the answers have no residual variance, so an exact test replaces the model{few}."
-            )
-        self.crossed[pair], self.sizes[pair] = tested, _sizes(tested, *given, sd)
+            result = sign_test(*columns, scale=scale, alternative=side, confidence=self.confidence)
+            minimum = 2.0 ** (1 - result.estimate.n)
+            limited = minimum > _ALPHA and side != "greater"
+            limit = f"; with this number of listeners and items its p is at least {minimum:.3g}" * limited
+            self.notes.append(f"{name}: no residual variance, so an exact test replaces the model{limit}.")
+        self.crossed[pair], self.sizes[pair] = result, _effect_sizes(result, *columns, sd)
 
     def _score(self, name: str, rows: pd.DataFrame) -> None:
-        numbers, listeners = rows["value"].to_numpy(float), list(rows["listener"])
-        given: dict[str, Any] = {"scale": SCALES[self.test.kind], "confidence": self.confidence}
+        ratings, listeners = rows["value"].to_numpy(float), list(rows["listener"])
+        options: dict[str, Any] = {"scale": SCALES[self.test.kind], "confidence": self.confidence}
         if len(rows) < 2:
-            self.notes.append(f"{name}: one rating has no interval.")
+            self.notes.append(f"{name}: no interval for a single rating.")
             return
         try:
-            self.scores[name] = crossed_mean(numbers, listeners, list(rows["item"]), **given).estimate
-        except ArgumentError:  # one listener or one sentence, or nothing but agreement
-            several = listeners if len(set(listeners)) > 1 else None
-            if several is None:
-                self.notes.append(f"{name}: rated by one listener; its interval is of that listener's votes alone.")
-            self.scores[name] = mean_opinion_score(numbers, listeners=several, **given)
+            self.scores[name] = crossed_mean(ratings, listeners, list(rows["item"]), **options).estimate
+        except ArgumentError:  # one listener, one item or no residual variance
+            groups = listeners if len(set(listeners)) > 1 else None
+            if groups is None:
+                self.notes.append(f"{name}: one listener, whose ratings alone determine the interval.")
+            self.scores[name] = mean_opinion_score(ratings, listeners=groups, **options)

@@ -1,7 +1,7 @@
-"""A listening test as a page: several listeners, each in their own browser, one file of votes.
+"""Web page of a listening test or a study: any number of listeners, one file of responses.
 
-Without a study everybody who reaches the page may vote, under any name: for a lab's own network. In a study a listener is
-one browser, which shows its secret with every answer. Nothing that the page receives says which sound is which.
+Without a study every visitor may respond, under any name: for a lab's own network. In a study a listener is a browser, which
+sends its secret with every request. The page receives no information on which sound is which.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from voicelab.service.requests import decode, read_body
 from voicelab.service.responses import json_response
 from voicelab.service.run import LOOPBACK, ReadyServer, connections, in_thread, listen
 
-_LARGEST_VOTE: Final = 64 * 1024
+_MAX_BODY_BYTES: Final = 64 * 1024
 _BODY_SECONDS: Final = 60.0
-# For answers that are on their way when the page is closed; a browser that is gone takes for ever.
+# For requests in flight when the server stops; a client that disconnected would block forever.
 _GRACE_SECONDS: Final = 3
-# A listener's browser has up to six connections; who comes when all are taken is answered 503, and the page tries again.
-_CONNECTIONS: Final = 4000
-# Longer than browsers keep an idle connection: a vote that is sent while the server closes it has to be sent again.
+# A browser opens up to six connections. Beyond the limit the status is 503, and the page retries.
+_MAX_CONNECTIONS: Final = 4000
+# Longer than browsers keep an idle connection, since a response sent while the server closes it must be resent.
 _KEEP_ALIVE_SECONDS: Final = 330
 _HEADER: Final = "x-voicelab-listener"
 _NUMBER: Final = re.compile(r"\d{1,10}", re.ASCII)
@@ -59,7 +59,7 @@ open(document.getElementById("test"), LINE());
 </body>
 </html>
 """
-"""The page; LINE, in FILE, stands for what brings its questions."""
+"""HTML template; LINE is replaced by the function that fetches trials, FILE by its module."""
 FILES: Final = {
     **dict.fromkeys(
         ("listening.js", "listening-lines.js", "listening-scale.js", "listening-study.js", "switcher.js", "dom.js"),
@@ -70,7 +70,7 @@ FILES: Final = {
 
 
 def listening_app(ballot: Ballot, static: Path, study: Study | None = None) -> Starlette:
-    """Return the ASGI application of one test, or of a study of it; ``static`` is the folder with its JavaScript."""
+    """Return the ASGI application of a test or a study; ``static`` is the folder with its JavaScript."""
     session = BlindBallot(ballot) if study is None else BlindStudy(study, ballot)
 
     async def page(_: Request) -> Response:
@@ -81,20 +81,20 @@ def listening_app(ballot: Ballot, static: Path, study: Study | None = None) -> S
         return Response((static / name).read_bytes(), media_type=FILES[name])
 
     def api(call: str) -> Callable[[Request], Awaitable[Response]]:
-        async def answered(request: Request) -> Response:
+        async def endpoint(request: Request) -> Response:
             body = await _body(request) if request.method == "POST" else {}
             body |= {"secret": request.headers.get(_HEADER)}
             listener = request.path_params.get("listener", "")
-            # Not starlette's int, which fails at thousands of digits.
+            # Starlette's int converter fails at thousands of digits.
             number = int(listener) if _NUMBER.fullmatch(listener) else None
             value = await run_in_threadpool(session.answer, call, number, body)
             return json_response({"trial": value} if call == "trial" else value)
 
-        return answered
+        return endpoint
 
     async def sound(request: Request) -> Response:
         data = await run_in_threadpool(session.sound, request.path_params["id"])
-        # A name means another sound in the next test at this address.
+        # The next test at this address may use the same name for another sound.
         return Response(data, media_type="audio/wav", headers={"cache-control": "no-store"})
 
     return Starlette(
@@ -116,9 +116,9 @@ def listening_app(ballot: Ballot, static: Path, study: Study | None = None) -> S
 def serving(
     ballot: Ballot, static: Path, study: Study | None = None, *, host: str = LOOPBACK, port: int = 0
 ) -> Iterator[str]:
-    """Serve the test, or a study of it, for the length of a ``with`` block, which gets the page's address.
+    """Serve a test or a study within a ``with`` block, which gets the address of the page.
 
-    Raises RequestInvalid when the address cannot be used, EngineError when the page does not come up.
+    Raises RequestInvalid if the address is unavailable, EngineError if the server does not start.
     """
     config = uvicorn.Config(
         listening_app(ballot, static, study),
@@ -128,7 +128,7 @@ def serving(
         log_config=None,
         access_log=False,
         server_header=False,
-        limit_concurrency=_CONNECTIONS,
+        limit_concurrency=_MAX_CONNECTIONS,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
@@ -137,7 +137,7 @@ def serving(
 
 
 async def _body(request: Request) -> dict[str, Any]:
-    body = decode(await read_body(request, _LARGEST_VOTE, _BODY_SECONDS), "json")
+    body = decode(await read_body(request, _MAX_BODY_BYTES, _BODY_SECONDS), "json")
     if not isinstance(body, dict):
         raise RequestInvalid.of("body", "Input should be a JSON object", type="model_type")
     return body

@@ -1,11 +1,10 @@
-"""To webMUSHRA and back: its configuration with padded, resampled files, and its results as votes.
+"""Export to webMUSHRA, and import of its configurations and results.
 
-The formats are those of webMUSHRA 1.4 (doc/experimenter.md and service/write.php of its repository): YAML pages of
-type mushra, paired_comparison (which is ABX: the reference is X) and likert_single_stimulus; CSV with a header. AB and
-CMOS, for which it has no page of their own, are likert_single_stimulus too: one sound with both, half a second apart, as
-in the procedure of ITU-T P.800 annex E. It demands that all files of a page have one rate and one length, so clips are
-resampled and padded with silence. Its own parser (yaml.js) reads a list within a list as text unless its dash stands
-alone on a line, so the YAML is written here.
+Formats of webMUSHRA 1.4 (doc/experimenter.md and service/write.php of its repository): YAML pages of type mushra,
+paired_comparison (ABX, with X as the reference) and likert_single_stimulus; CSV with a header. AB and CMOS, which it does not
+support, are likert_single_stimulus pages too: one sound with both clips, half a second apart, as in ITU-T P.800 annex E. All
+files of a page need one sample rate and one length, so clips are resampled and zero-padded. Its parser (yaml.js) reads a
+nested list as text unless its dash is alone on a line, so the YAML is written here.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _TYPES: Final[Mapping[Kind, str]] = {
     "AB": "likert_single_stimulus",
     "CMOS": "likert_single_stimulus",
 }
-# What is asked of one sound: the values that its results have, and what a listener reads.
+# Points of a scale: values in the results, and their labels.
 _POINTS: Final[Mapping[Kind, Mapping[str, str]]] = {
     "MOS": {"1": "Bad", "2": "Poor", "3": "Fair", "4": "Good", "5": "Excellent"},
     "AB": {"A": "The first", "B": "The second"},
@@ -51,33 +50,32 @@ _POINTS: Final[Mapping[Kind, Mapping[str, str]]] = {
     },
 }  # fmt: skip
 _GAP_S: Final = 0.5
-_BETWEEN: Final = " vs "
-# Longer sounds are refused by a page of type mushra unless it is told not to be strict.
-_LONGEST_S: Final = 12.0
-# What its results say of who answered nothing: that is no vote.
+_SEPARATOR: Final = " vs "
+# Pages of type mushra reject longer sounds unless strict is false.
+_MAX_STRICT_S: Final = 12.0
+# Values of unanswered questions.
 _UNANSWERED: Final = ("unknown", "undecided", "NA")
-# A line whose value has a colon, which YAML forbids without quotes; webMUSHRA reads it, and its own example has one.
-_LOOSE: Final = re.compile(r"""^(\s*(?:- +)?\w+:) +([^\s'"|>&*!\[{#].*: .*)$""", re.MULTILINE)
+# A line with an unquoted value containing a colon: invalid YAML, which webMUSHRA accepts and its own example has.
+_UNQUOTED: Final = re.compile(r"""^(\s*(?:- +)?\w+:) +([^\s'"|>&*!\[{#].*: .*)$""", re.MULTILINE)
 
 
 def export_webmushra(test: ListeningTest, folder: str | Path, *, rate: int = 48_000, root: str = "") -> Path:
-    """Write the test as webMUSHRA's files: ``<name>.yaml`` and a folder of WAV files; return the YAML's path.
+    """Write the test for webMUSHRA: ``<name>.yaml`` and a folder of WAV files; return the path of the YAML.
 
-    ``root`` is where the files will be below webMUSHRA's own folder, such as ``"configs/resources/mytest"``; neither their
-    names nor their sizes nor their digests say anything about the systems. The configuration does, which its pages load: who
-    looks there can tell. The pages are in random order, drawn there; X of ABX, which it calls the reference, is each of a
-    pair's two systems in turn, and so is what comes first in AB and CMOS. Trials to practise on are not exported: webMUSHRA
-    keeps all answers. Raises StoreError when the disk fails.
+    ``root`` is the path of the files below webMUSHRA's folder, such as ``"configs/resources/mytest"``. Names, sizes and
+    digests of the files do not reveal the systems, but the configuration, which the pages load, does. The order of pages is
+    random. X of ABX (the reference) alternates between the systems of a pair, and so does the first system of AB and CMOS.
+    Training trials are not exported, since webMUSHRA stores all responses. Raises StoreError if writing fails.
     """
     folder = Path(folder)
     name = _file_name(test.name)
     audio = folder / f"{name}-audio"
-    write = partial(_written, audio, f"{root.rstrip('/')}/{audio.name}".lstrip("/"), rate, test.seed)
+    write = partial(_write_sounds, audio, f"{root.rstrip('/')}/{audio.name}".lstrip("/"), rate, test.seed)
     by_item: dict[str, dict[str, Clip]] = {item: {} for item in test.items}
     for stimulus in test.sounds:
-        if stimulus.system not in ANCHORS:  # webMUSHRA makes its own
+        if stimulus.system not in ANCHORS:  # made by webMUSHRA
             by_item[stimulus.item][stimulus.system] = stimulus.clip
-    pages = [page for place, item in enumerate(by_item) for page in _pages(test, place, by_item[item], write, rate)]
+    pages = [page for index, item in enumerate(by_item) for page in _pages(test, index, by_item[item], write, rate)]
     config = {
         "testname": test.name,
         "testId": name,
@@ -109,23 +107,23 @@ def _first_page(test: ListeningTest) -> str:
 
 
 def import_webmushra(path: str | Path, root: str | Path, **options: Any) -> ListeningTest:
-    """Read a test from a webMUSHRA configuration whose files lie below ``root``; all its rating pages are of one type.
+    """Read a test from a webMUSHRA configuration with files below ``root``; its rating pages must have one type.
 
-    The test is called by its testId, which its results name. An item is a page by its id, a system a stimulus by its
-    name. ABX compares every stimulus with the reference. ``options`` go to ListeningTest. Raises StoreError when a file
-    cannot be read, ArgumentError for pages that are no listening test of ours: of likert_single_stimulus, those whose
-    points are not 1 to 5.
+    The name is the testId, which results refer to. An item is a page by its id, a system a stimulus by its name. ABX compares
+    each stimulus with the reference. ``options`` are those of ListeningTest. Raises StoreError for an unreadable file,
+    ArgumentError for pages that are not a test of this package, for instance likert_single_stimulus with points other than 1
+    to 5.
     """
     path, root = Path(path), Path(root)
     config = _read(path)
     if not isinstance(config, Mapping) or not isinstance(config.get("pages"), list):
-        raise ArgumentError.of("pages", "this is no configuration of webMUSHRA: it has no pages")
+        raise ArgumentError.of("pages", "a configuration of webMUSHRA must have a list of pages")
     pages = [page for page in _flat(config["pages"]) if page.get("type") in _TYPES.values()]
     types = {page["type"] for page in pages}
     if len(types) != 1:
-        message = f"all pages that ask for a rating should be of one type; there are {sorted(types) or 'none'}"
+        message = f"rating pages must have one type, got {sorted(types) or 'none'}"
         raise ArgumentError.of("pages", message)
-    kind = next(ours for ours, theirs in _TYPES.items() if theirs == types.copy().pop())
+    kind = next(kind for kind, page_type in _TYPES.items() if page_type in types)
     items: dict[str, dict[str, Clip]] = {}
     references: dict[str, Clip] = {}
     for page in pages:
@@ -142,10 +140,10 @@ def import_webmushra(path: str | Path, root: str | Path, **options: Any) -> List
                     for point in page["response"]
                 ]
             ) != list(_POINTS["MOS"]):
-                message = f"page {item!r} asks for {', '.join(points)}; a MOS is of 1, 2, 3, 4, 5"
+                message = f"the points of page {item!r} must be 1, 2, 3, 4, 5, got {', '.join(points)}"
                 raise ArgumentError.of("pages", message)
         except (KeyError, AttributeError, TypeError) as error:
-            raise ArgumentError.of("pages", f"a page has no {error}") from error
+            raise ArgumentError.of("pages", f"a page lacks {error}") from error
         except OSError as error:
             raise StoreError(f"a sound cannot be read: {error}") from error
         items[item] = clips
@@ -154,14 +152,13 @@ def import_webmushra(path: str | Path, root: str | Path, **options: Any) -> List
 
 
 def read_results(test: ListeningTest, path: str | Path) -> pd.DataFrame:
-    """Read webMUSHRA's results (mushra.csv, paired_comparison.csv or lss.csv) as the votes of ``test``.
+    """Read webMUSHRA's results (mushra.csv, paired_comparison.csv or lss.csv) as responses to ``test``.
 
-    The table has the columns of ``Ballot.frame()``, so that ``analyze`` takes it. A listener is a session, since names
-    may be shared or left out: by its id, where the file has one, else by its rows, which webMUSHRA writes together and
-    which have every question once. It is called by its name and the number of the session in the file. Rows of other
-    tests in the same file are left out, and those of who was undecided or answered nothing. Raises StoreError when the
-    file cannot be read, ArgumentError when a row does not belong to the test or is no rating, when a session answered a
-    question twice, or when all rows are of other tests.
+    The table has the columns of ``Ballot.frame()`` for ``analyze``. A listener is a session, since names may be shared or
+    missing: by its id or, without ids, a run of consecutive rows without a repeated question. Its name is the listener's name
+    and the number of the session. Rows of other tests and unanswered ones are skipped. Raises StoreError for an unreadable
+    file, ArgumentError for a row that does not match the test, an invalid rating, a repeated question of a session, and a
+    file without rows of this test.
     """
     import pandas as pd
 
@@ -173,7 +170,7 @@ def read_results(test: ListeningTest, path: str | Path) -> pd.DataFrame:
     names, votes = {_file_name(test.name), test.name}, []
     others = {str(row.get("session_test_id")) for row in rows} - names
     if rows and len(others) == len({row.get("session_test_id") for row in rows}):
-        message = f"{path} has results of {', '.join(sorted(others))}, and none of {test.name!r}"
+        message = f"{path} has results of {', '.join(sorted(others))}, not of {test.name!r}"
         raise ArgumentError.of("results", message)
     cells = set[tuple[str | None, ...]]()
     for number, (row, session) in enumerate(zip(rows, _sessions(rows), strict=True), start=2):
@@ -185,7 +182,7 @@ def read_results(test: ListeningTest, path: str | Path) -> pd.DataFrame:
             vote = {"kind": test.kind, "check": False, "passed": True, "plays": 0, **reader(test, row)}
         except (KeyError, ValueError, TypeError) as error:
             raise ArgumentError.of(
-                "results", f"line {number} of {path} is no vote of {test.name!r}: {error}"
+                "results", f"line {number} of {path} is not a response to {test.name!r}: {error}"
             ) from error
         cell = (session, *_cell(row))
         if cell in cells:
@@ -203,7 +200,7 @@ def _read(path: Path) -> Any:
         try:
             return yaml.safe_load(text)
         except yaml.YAMLError:
-            return yaml.safe_load(_LOOSE.sub(lambda line: f"{line[1]} {json.dumps(line[2])}", text))
+            return yaml.safe_load(_UNQUOTED.sub(lambda line: f"{line[1]} {json.dumps(line[2])}", text))
     except yaml.YAMLError as error:
         raise StoreError(f"{path} cannot be read as YAML: {error}") from error
 
@@ -214,28 +211,28 @@ def _rating_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
     rating = float(row["rating_score" if mushra else "stimuli_rating"])
     low, high = SCALES[test.kind]
     if system not in {stimulus.system for stimulus in test.sounds} or not low <= rating <= high:
-        raise ArgumentError.of("rating", f"{system!r} rated {rating:g}")
+        raise ArgumentError.of("rating", f"{system!r} rated {rating:g}, on a scale from {low} to {high}")
     return {**_common(test, row, row["trial_id"]), "system": system, "rating": rating}
 
 
 def _abx_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
     other = row["choice_non_reference"]
-    item, one, two = _pairs_of(test).get(row["trial_id"], (row["trial_id"], REFERENCE, other))
-    x = two if other == one else one
+    item, *pair = _pairs_of(test).get(row["trial_id"], (row["trial_id"], REFERENCE, other))
+    x = pair[other == pair[0]]
     answer = row["choice_answer"]
-    if answer not in {"correct", "incorrect"} or other not in {one, two} or not {one, two} <= set(test.systems):
+    if answer not in {"correct", "incorrect"} or other not in pair or not {*pair} <= set(test.systems):
         raise ArgumentError.of("choice", f"{x!r} and {other!r}: {answer!r}")
     right = answer == "correct"
-    chosen, against = (x, other) if right else (other, x)
-    return {**_common(test, row, item), "chosen": chosen, "other": against, "right": right}
+    chosen, rejected = (x, other) if right else (other, x)
+    return {**_common(test, row, item), "chosen": chosen, "other": rejected, "right": right}
 
 
 def _pair_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
-    """One sound of two systems, AB and CMOS; the id of its page says which comes first."""
+    """Convert a row of AB or CMOS, a sound of two systems; the id of its page has their order."""
     item, first, second = _pairs_of(test)[row["trial_id"]]
     answer = row["stimuli_rating"]
     if answer not in _POINTS[test.kind]:
-        raise ArgumentError.of("rating", f"{answer!r} is none of {', '.join(_POINTS[test.kind])}")
+        raise ArgumentError.of("rating", f"must be one of {', '.join(_POINTS[test.kind])}, got {answer!r}")
     common = _common(test, row, item)
     if test.kind == "CMOS":
         return {**common, "system": second, "against": first, "rating": float(answer)}
@@ -244,25 +241,25 @@ def _pair_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _pairs_of(test: ListeningTest) -> dict[str, tuple[str, str, str]]:
-    """Return what the pages of pairs ask, by their ids: the item and two systems."""
+    """Return item and two systems of the pages of pairs by page id."""
     pairs = itertools.permutations(test.systems, 2)
     return {_page_of(item, pair): (item, *pair) for pair in pairs for item in test.items}
 
 
 def _common(test: ListeningTest, row: Mapping[str, str], item: str) -> dict[str, Any]:
     if item not in test.items:
-        raise ArgumentError.of("trial_id", f"there is no item {item!r}")
+        raise ArgumentError.of("trial_id", f"item {item!r} not found")
     milliseconds = row["choice_time" if test.kind == "ABX" else "rating_time"]
     return {"trial": row["trial_id"], "item": item, "seconds": float(milliseconds or 0) / 1e3}
 
 
 def _cell(row: Mapping[str, str]) -> tuple[str | None, ...]:
-    """Return what a row is an answer to."""
+    """Return the key of a row's question."""
     return tuple(row.get(name) for name in ("trial_id", "rating_stimulus", "choice_non_reference", "stimuli"))
 
 
 def _sessions(rows: Iterable[Mapping[str, str]]) -> list[str]:
-    """Return the name of each row's session; where there is no id, a new one begins when a name or question says so."""
+    """Return the session of each row; without ids, a new name or a repeated question starts a session."""
     numbers: dict[str, int] = {}
     sessions: list[str] = []
     name, cells = "", set[tuple[str | None, ...]]()
@@ -282,7 +279,7 @@ def _sessions(rows: Iterable[Mapping[str, str]]) -> list[str]:
 
 
 def _lines(value: Any, indent: str = "") -> Iterable[str]:
-    """Yield YAML as both yaml.js and YAML 1.2 read it: every list's dash alone on its line, every text as in JSON."""
+    """Yield YAML for yaml.js and YAML 1.2: the dash of a list alone on its line, text as in JSON."""
     for key, inner in value.items() if isinstance(value, Mapping) else (("-", inner) for inner in value):
         head = indent + ("-" if isinstance(value, list) else f"{json.dumps(key, ensure_ascii=False)}:")
         if isinstance(inner, Mapping | list):
@@ -293,56 +290,58 @@ def _lines(value: Any, indent: str = "") -> Iterable[str]:
 
 
 def _page_of(item: str, pair: tuple[str, str]) -> str:
-    return f"{item}/{_BETWEEN.join(pair)}"
+    return f"{item}/{_SEPARATOR.join(pair)}"
 
 
 _Writer = Callable[[str, Mapping[str, Clip]], dict[str, str]]
 
 
-def _written(folder: Path, place: str, rate: int, seed: int, item: str, clips: Mapping[str, Clip]) -> dict[str, str]:
-    """Write the files of a page: one rate, one length, blind names; return where webMUSHRA will find each."""
+def _write_sounds(
+    folder: Path, root: str, rate: int, seed: int, item: str, clips: Mapping[str, Clip]
+) -> dict[str, str]:
+    """Write the files of a page with one rate, one length and blinded names; return webMUSHRA's path of each."""
     length = math.ceil(max(clip.duration for clip in clips.values()) * rate)
     files = {}
     for name, clip in clips.items():
         digest = hashlib.sha256(f"{seed}\0{item}\0{name}".encode()).hexdigest()[:16]
         write_atomic(folder / f"{digest}.wav", blind_wav(clip, digest, rate, length), sync=False)
-        files[name] = f"{place}/{digest}.wav"
+        files[name] = f"{root}/{digest}.wav"
     return files
 
 
-def _after_another(first: Clip, second: Clip, rate: int) -> Clip:
-    """Return two clips as one sound, half a second apart."""
+def _concatenated(first: Clip, second: Clip, rate: int) -> Clip:
+    """Concatenate two clips, half a second apart."""
     gap = np.zeros(round(_GAP_S * rate), np.float32)
     return Clip(np.concatenate((first.resample(rate).samples, gap, second.resample(rate).samples)), rate)
 
 
 def _pages(
-    test: ListeningTest, place: int, clips: Mapping[str, Clip], write: _Writer, rate: int
+    test: ListeningTest, index: int, clips: Mapping[str, Clip], write: _Writer, rate: int
 ) -> Iterable[dict[str, Any]]:
-    """Yield the pages of the item at ``place``."""
-    item, kind = list(test.items)[place], _TYPES[test.kind]
+    """Yield the pages of an item."""
+    item, kind = list(test.items)[index], _TYPES[test.kind]
     page: dict[str, Any] = {"type": kind, "id": item, "name": test.name, "content": test.question}
     page |= {"showWaveform": True, "enableLooping": True}
-    # Which is X, or comes first, alternates over items and pairs.
-    turned = [pair if (place + row + test.seed) % 2 == 0 else pair[::-1] for row, pair in enumerate(test.pairs)]
+    # X, or the order, alternates over items and pairs.
+    orders = [pair if (index + row + test.seed) % 2 == 0 else pair[::-1] for row, pair in enumerate(test.pairs)]
     if test.kind in {"AB", "CMOS"}:
         points = [{"value": value, "label": label} for value, label in _POINTS[test.kind].items()]
-        # A picture of both would show which is the longer one, and all of it is to be heard.
-        page["content"] = f"{test.question} You hear the two one after the other."
+        # A waveform would reveal the longer clip.
+        page["content"] = f"{test.question} The two are played one after the other."
         page |= {"showWaveform": False, "mustRate": True, "mustPlayback": "ended", "response": points}
-        both = {_page_of(item, (one, two)): _after_another(clips[one], clips[two], rate) for one, two in turned}
-        for name, file in write(item, both).items():
+        sounds = {_page_of(item, (a, b)): _concatenated(clips[a], clips[b], rate) for a, b in orders}
+        for name, file in write(item, sounds).items():
             yield {**page, "id": name, "stimuli": {"both": file}}
         return
     files = write(item, clips)
     if kind == "mushra":
-        if max(clip.duration for clip in clips.values()) > _LONGEST_S:
+        if max(clip.duration for clip in clips.values()) > _MAX_STRICT_S:
             page["strict"] = False
         reference = files.pop(REFERENCE)
         yield {**page, "reference": reference, "createAnchor35": True, "createAnchor70": True, "stimuli": files}
     elif kind == "paired_comparison":
         page["content"] = f"{test.question} X is the sound called reference."
-        for pair, (x, other) in zip(test.pairs, turned, strict=True):
+        for pair, (x, other) in zip(test.pairs, orders, strict=True):
             yield {**page, "id": _page_of(item, pair), "reference": files[x], "stimuli": {other: files[other]}}
     else:
         points = [{"value": value, "label": label} for value, label in _POINTS["MOS"].items()]
@@ -358,5 +357,5 @@ def _flat(pages: Iterable[Any]) -> Iterable[Mapping[str, Any]]:
 
 
 def _file_name(name: str) -> str:
-    # What webMUSHRA's own service makes of a test's id.
+    # Conversion of a test's id by webMUSHRA's service.
     return re.sub(r"-{2,}", "-", re.sub(r"[^\w-]+", "-", name)).strip("-").lower() or "test"

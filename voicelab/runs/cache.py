@@ -1,4 +1,4 @@
-"""Cache: a run that is used by key: takes that were made before, the least recently used removed when there are too many."""
+"""Cache of takes by key, with LRU eviction, in the format of a run."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from voicelab.runs.folder import RUN_FILE, RunFolder
 from voicelab.storage import DamagedFile, data_home
 
 DEFAULT_MAX_BYTES = 4 * 1024**3
-"""Bytes that a cache takes up at most, unless given another bound: some ten thousand sentences as wav."""
+"""Default size limit in bytes, about ten thousand sentences as WAV."""
 
-# When there is too much, a little more is removed, so that not every take has to look for room.
-_ROOM = 0.9
-# A share of the bound: after writing so much, a cache looks again what other processes have written.
-_LOOK = 64
+# Eviction reduces the size to this fraction of the limit, so that not every write evicts.
+_EVICTION_TARGET = 0.9
+# The folder, to which other processes may write, is measured again after writing limit / 64 bytes.
+_CHECKS_PER_LIMIT = 64
 
 
 @dataclass(frozen=True, slots=True)
 class CacheStats:
-    """What a cache holds, and what it did since it was opened.
+    """Contents of a cache, and hits and misses since it was opened.
 
-    ``bytes`` is all it takes up on disk; ``damaged`` counts what was set aside there and not yet removed.
+    ``bytes`` is the total size on disk; ``damaged`` the number of quarantined files.
     """
 
     entries: int
@@ -41,39 +41,42 @@ class CacheStats:
 
 
 class Cache:
-    """Takes by their keys, in the folder of a run, the least recently used removed when there are too many bytes.
+    """Takes by key in a run folder, with eviction of the least recently used.
+
+    Takes are verified when read; damaged audio is quarantined in ``damaged/`` and synthesized again. Several processes may
+    share a folder; concurrent writers of a key all get the take that was stored.
 
     Args:
-        folder: where; made at the first take. None is the folder ``cache`` of voicelab's data.
-        max_bytes: of all files together; None is no bound.
+        folder: Folder, created by the first take; default, ``cache`` in voicelab's data folder.
+        max_bytes: Limit of the total size; None for no limit.
 
-    Takes are checked whenever they are read: one whose audio has changed is set aside in ``damaged/`` and made anew.
-    Several processes may use one folder; of several that make the same take at once, all get the one that was kept. Raises
-    StoreError when the disk fails or is full, RequestInvalid for a bound below 1.
+    Raises:
+        StoreError: The disk fails or is full.
+        RequestInvalid: ``max_bytes`` is below 1.
     """
 
     def __init__(self, folder: str | Path | None = None, max_bytes: int | None = DEFAULT_MAX_BYTES) -> None:
         if max_bytes is not None and max_bytes < 1:
-            raise RequestInvalid.of("max_bytes", "a cache needs room; None is no bound", in_="query")
+            raise RequestInvalid.of("max_bytes", f"must be at least 1 or None (no limit), got {max_bytes}", in_="query")
         self.run = RunFolder(data_home() / "cache" if folder is None else folder)
         self.folder = self.run.folder
         self.max_bytes = max_bytes
         self._lock = threading.Lock()
         self._hits = self._misses = 0
         self._declared: set[str] = set()
-        # Bytes that may be written before we look again how many there are.
-        self._room = 0
+        # Bytes that may be written before the folder is measured again.
+        self._budget = 0
 
     def __repr__(self) -> str:
         bound = "" if self.max_bytes is None else f", at most {self.max_bytes / 1e6:.0f} MB"
         return f"Cache({str(self.folder)!r}{bound})"
 
     def __reduce__(self) -> tuple[type[Cache], tuple[Path, int | None]]:
-        # To a worker process goes the folder; counters and lock are each process' own.
+        # Counters and lock are per process.
         return Cache, (self.folder, self.max_bytes)
 
     def __bool__(self) -> bool:
-        # An empty cache is still a cache.
+        # True even if len() is 0.
         return True
 
     def __len__(self) -> int:
@@ -83,7 +86,7 @@ class Cache:
         return isinstance(key, str) and key in self.run
 
     def __iter__(self) -> Iterator[Take]:
-        """Iterate over all takes, their audio left on disk; damaged ones are left out."""
+        """Iterate over all undamaged takes, with audio that is loaded on access."""
         for key in self.run.present():
             with suppress(StoreError):
                 take = self.get(key, audio=False)
@@ -91,9 +94,9 @@ class Cache:
                     yield take
 
     def get(self, key: str, *, audio: bool = True) -> Take | None:
-        """Return a take, or None. With ``audio=False`` its audio stays on disk until somebody asks for it.
+        """Return a take, or None. With ``audio=False`` its audio is loaded on access.
 
-        Raises DamagedFile (a StoreError) when it was damaged and has been set aside.
+        Raises DamagedFile (a StoreError) if it was damaged and has been quarantined.
         """
         record = self.run.record(key)
         if record is None or record["line"] != "take" or self.run.lost(record["sound"]):
@@ -101,106 +104,105 @@ class Cache:
         return replace(self.run.take_of(record, audio=audio), cached=True)
 
     def put(self, take: Take, backend: Capabilities | None = None) -> Take:
-        """Keep a take, and return the one that is kept: this, or the one that was there before.
+        """Store a take, and return it, or the existing take of its key.
 
-        ``backend`` is what its backend declares, to be kept too. Raises StoreError, and nothing of the take is left.
+        ``backend`` has the capabilities of its backend, which are stored too. Raises StoreError, without leaving files.
         """
         if backend is not None and backend.fingerprint not in self._declared:
             self.run.begin([backend])
             self._declared.add(backend.fingerprint)
         for _ in range(3):
-            # The disk is not waited for: a take that a loss of power spoils is noticed, and made anew.
+            # Not synced: a take damaged by a power failure is detected and synthesized again.
             if self.run.add(take, once=True):
-                self._grown(sum(size for _, size in take.timing.arrivals))
+                self._count(sum(size for _, size in take.timing.arrivals))
                 return take
             try:
                 record = self.run.record(take.key)
-                # The very same is most often there because it came from here.
-                same = record is not None and record["take"]["digest"] == take.digest
-                kept = take if same else self.get(take.key)
+                is_same = record is not None and record["take"]["digest"] == take.digest
+                stored = take if is_same else self.get(take.key)
             except DamagedFile:
                 continue
-            if kept is not None:
-                return kept
+            if stored is not None:
+                return stored
         return take
 
     def get_or_render(self, backend: Backend, call: Call, repeat: int = 0) -> Take:
-        """Return the take that is kept, or make and keep it. ``take.cached`` says which.
+        """Return the cached take (``take.cached`` is True), or synthesize and store it.
 
-        A take that cannot be kept is returned all the same, with a note that says why. Raises what the
-        backend raises.
+        A take that cannot be stored is returned with a note. Raises the errors of the backend.
         """
         call = check_call(call, backend.capabilities)
-        kept, notes = self.look(take_key(call, backend.capabilities.fingerprint, repeat))
-        if kept is not None:
-            return kept
+        cached, notes = self.look(take_key(call, backend.capabilities.fingerprint, repeat))
+        if cached is not None:
+            return cached
         return self.keep(backend.synthesize(call).take(repeat), *notes, backend=backend.capabilities)
 
     def look(self, key: str) -> tuple[Take | None, tuple[str, ...]]:
-        """Return the take of a key, if it can be had, and notes for the one that is made in its place.
+        """Return the take of a key, or None with notes for its replacement; count a hit or a miss.
 
-        Counts as a hit or a miss. Raises nothing but RequestInvalid and errors of this program.
+        Never raises StoreError.
         """
         take: Take | None = None
         notes: tuple[str, ...] = ()
         try:
             take = self.get(key)
         except DamagedFile as error:
-            notes = (f"The kept take was damaged, and this one was made anew: {error}.",)
+            notes = (f"The cached take was damaged; this one replaces it: {error}.",)
         except StoreError as error:
-            notes = (f"The kept take cannot be used: {error}.",)
+            notes = (f"The cached take cannot be used: {error}.",)
         with self._lock:
             self._hits += take is not None
             self._misses += take is None
         return take, notes
 
     def keep(self, take: Take, *notes: str, backend: Capabilities | None = None) -> Take:
-        """Keep a take as ``put`` does; where that fails, return it with ``notes`` and one that says why."""
+        """Store a take like ``put`` and add ``notes``; if storing fails, add a note instead of raising."""
         try:
-            kept = self.put(take, backend)
+            stored = self.put(take, backend)
         except StoreError as error:
-            return take.noted(*notes, f"This take could not be kept: {error}.")
-        return kept.noted(*notes)
+            return take.noted(*notes, f"This take could not be stored: {error}.")
+        return stored.noted(*notes)
 
     def remove(self, key: str) -> bool:
-        """Remove a take; return whether it was there. Raises StoreError."""
-        there = key in self.run
+        """Remove a take; return True if it existed. Raises StoreError."""
+        existed = key in self.run
         self.run.drop(lambda line: line.key == key)
-        return there
+        return existed
 
     def clear(self) -> int:
-        """Remove all takes, what was set aside, and reference audio; return how many takes. Raises StoreError."""
+        """Remove all takes, reference audio and quarantined files; return the number of takes. Raises StoreError."""
         count = len(self)
         self.run.clear()
         return count
 
     def stats(self) -> CacheStats:
-        """Return what the cache holds and what it did."""
+        """Return contents, hits and misses."""
         files = self.run.files()
         size = sum(file.st_size for file in files.values())
         damaged = sum(path.parent == self.run.damaged for path in files)
         return CacheStats(len(self), size, self.max_bytes, damaged, self._hits, self._misses)
 
-    def _grown(self, size: int) -> None:
-        """Count bytes that were written, and make room when they may be too many."""
+    def _count(self, size: int) -> None:
+        """Count written bytes, and evict if the limit may be exceeded."""
         if self.max_bytes is not None:
             with self._lock:
-                self._room -= size
-                if self._room < 0:
-                    self._room = min(self.max_bytes - self._shrunk(self.max_bytes), self.max_bytes // _LOOK)
+                self._budget -= size
+                if self._budget < 0:
+                    free = self.max_bytes - self._evict(self.max_bytes)
+                    self._budget = min(free, self.max_bytes // _CHECKS_PER_LIMIT)
 
-    def _shrunk(self, limit: int) -> int:
-        """Remove the files least recently used until the limit is kept; return the bytes that are left."""
+    def _evict(self, limit: int) -> int:
+        """Remove the least recently used files down to the limit; return the remaining bytes."""
         files = self.run.files()
         total = sum(file.st_size for file in files.values())
         if total <= limit:
             return total
-        # The newest stays in any case: it is what somebody is about to read.
+        # Never the newest file, which is about to be read.
         oldest_first = sorted(files, key=lambda path: files[path].st_mtime)
         for path in [path for path in oldest_first if path.name != RUN_FILE][:-1]:
-            if total <= limit * _ROOM:
+            if total <= limit * _EVICTION_TARGET:
                 break
-            # One that may not be removed, somebody else's or one that is being read, stays.
+            # Skip files without permission, or open on Windows.
             with suppress(OSError):
                 path.unlink(missing_ok=True)
                 total -= files[path].st_size

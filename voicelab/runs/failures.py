@@ -1,4 +1,4 @@
-"""Failures: errors as values that are kept and raised again, and error messages without keys."""
+"""Errors as storable values, and redaction of secrets in messages."""
 
 from __future__ import annotations
 
@@ -28,10 +28,7 @@ _SECRET: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An error as a value: ``kind`` is the name of its class, ``fields`` those of a RequestInvalid.
-
-    The body of a service's answer is not kept; its status and the service's name of the call are.
-    """
+    """An error as a storable value: class name, message, fields of a RequestInvalid, HTTP status and request ID."""
 
     kind: str
     message: str
@@ -41,14 +38,14 @@ class Failure:
 
     @classmethod
     def of(cls, error: Exception) -> Self:
-        """Return what is kept of an error; of one that is none of ours, its message without keys."""
+        """Convert an exception; messages of exceptions outside voicelab are redacted."""
         fields = error.errors if isinstance(error, RequestInvalid) else ()
         status, request_id = (error.status, error.request_id) if isinstance(error, ServiceError) else (None, None)
         message = str(error) if isinstance(error, VoicelabError) else redact(str(error))
         return cls(type(error).__name__, message, fields, status, request_id)
 
     def error(self) -> VoicelabError:
-        """Return an error like the one that was: of its class, with its message, fields and status."""
+        """Restore the exception with its class, message, fields and status."""
         if self.fields:
             return RequestInvalid(self.fields)
         kind = _KINDS.get(self.kind, VoicelabError)
@@ -57,12 +54,12 @@ class Failure:
         return kind(self.message)
 
     def record(self) -> dict[str, Any]:
-        """Return the failure as a JSON-able object; ``of_record`` reads it back."""
+        """Return the failure as a JSON-serializable object, see ``of_record``."""
         return {**asdict(self), "fields": [item.to_wire() for item in self.fields]}
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> Self:
-        """Return the failure that ``record()`` described. Raises NoRecord (a StoreError) when it is none."""
+        """Restore a failure from ``record()``. Raises NoRecord (a StoreError) if it is malformed."""
         try:
             fields = tuple(
                 FieldError(tuple(item["loc"]), item["type"], item["msg"], item.get("ctx"), item.get("in"))
@@ -70,12 +67,12 @@ class Failure:
             )
             return cls(record["kind"], record["message"], fields, record["status"], record["request_id"])
         except (KeyError, TypeError) as error:
-            raise NoRecord(f"this is no record of a failure: {error!r}") from error
+            raise NoRecord(f"malformed record of a failure: {error!r}") from error
 
 
 @dataclass(frozen=True)
 class Failed:
-    """A take that was asked for and not had: as far as it came, why, and whether at the call or while it streamed."""
+    """A failed take: partial take, failure, and its stage (at the call or during the stream)."""
 
     take: Take
     failure: Failure
@@ -85,24 +82,21 @@ class Failed:
     def of(
         cls, call: Call, backend: Capabilities, error: Exception, *, repeat: int = 0, started: float | None = None
     ) -> Self:
-        """Return what is kept of a call that a backend refused; ``started`` is the ``time.perf_counter()`` of the call."""
+        """Build the failed take of a rejected call; ``started`` is the ``time.perf_counter()`` of the call."""
         return cls(StreamBase((), call=call, backend=backend, started=started).take_of(b"", repeat), Failure.of(error))
 
     @property
     def call(self) -> Call:
-        """What was asked for."""
+        """Call of the take."""
         return self.take.call
 
 
 def redact(text: str) -> str:
-    """Return a text with an ellipsis for everything that looks like a key."""
+    """Replace apparent keys, tokens and passwords with an ellipsis."""
     return _SECRET.sub(lambda match: f"{match[1] or ''}…", text)
 
 
 def error_message(error: BaseException) -> str:
-    """Return an error's sentence without keys, with its class where it is none of ours.
-
-    Errors of this program hold no secrets; those of somebody else's backend may.
-    """
-    ours = isinstance(error, VoicelabError) and str(error)
-    return redact(str(error) if ours else f"{type(error).__name__}: {error}")
+    """Return the redacted message of an error, with its class for errors outside voicelab."""
+    is_voicelab = isinstance(error, VoicelabError) and str(error)
+    return redact(str(error) if is_voicelab else f"{type(error).__name__}: {error}")

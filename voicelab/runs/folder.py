@@ -1,13 +1,13 @@
-"""RunFolder: the form of what is kept on disk, its writer, and its reader by key.
+"""Format of runs on disk, with a writer and a reader by key.
 
-    run.jsonl              who made it and with what; then a line for each take, voice and failure, in order
-    takes/DIGEST.wav       the audio of takes as it was received, named by its SHA-256
-    references/DIGEST      recordings that were sent with a request, or that voices were made of
-    damaged/               what no longer fits its digest
+    run.jsonl              backends and environment; then a line for each take, voice and failure, in order
+    takes/DIGEST.wav       audio of takes as received, named by its SHA-256
+    references/DIGEST      reference audio of requests, and recordings of created voices
+    damaged/               quarantined files with a wrong digest
 
-A line is a JSON object. It ends with a check of all that stands before it, and is written in one piece, after the audio
-that it names: a writer that is killed loses nothing that it had finished, and leaves at most a torn last line, which readers
-leave out and the next writer removes. Many threads and processes may write to one folder: the file is locked for each line.
+A line is a JSON object that ends with a checksum. It is appended in a single write after its audio, so a killed writer leaves
+at most a torn last line, which readers skip and the next writer removes. Several threads and processes may write to a folder:
+the file is locked for each line.
 """
 
 from __future__ import annotations
@@ -47,28 +47,28 @@ from voicelab.storage import (
 
 RUN_FILE: Final = "run.jsonl"
 _VERSION: Final = 1
-# How every run begins.
-_BEGINNING: Final = b'{"run": '
+# Start of the header line.
+_MAGIC: Final = b'{"run": '
 _CHECK: Final = b', "check": "'
 _DIGEST: Final = "[0-9a-f]{64}"
 _KEY: Final = re.compile(_DIGEST, re.ASCII)
-# What a line is about stands first, so that a large file is searched without being parsed.
+# Kind and keys of a line come first, to index large files without parsing JSON.
 _LINE: Final = re.compile(
     rf'\{{"line": "(take|failure|voice)", "asked": "({_DIGEST})", "key": "({_DIGEST})", "sound": "({_DIGEST}\.\w+|)"'.encode()
 )
 _SESSION: Final = b'{"line": "session"'
-# What is ours: there may be files of somebody's own beside them.
-_OURS: Final = re.compile(
+# Names of run files; the folder may have others.
+_FILE_NAMES: Final = re.compile(
     rf"{re.escape(RUN_FILE)}|{UNFINISHED}[0-9a-f]{{16}}|{_DIGEST}(\.\w+)?(-[0-9a-f]{{8}})?", re.ASCII
 )
-_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+_EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class Line(NamedTuple):
-    """A line of a run: what it is, what was asked, what names it, the file of its audio, and where it stands."""
+    """Index entry of a line: kind, key of the call, key of the take, file of its audio, byte offset and size."""
 
     kind: str
-    asked: str
+    call_key: str
     key: str
     sound: str
     start: int
@@ -76,14 +76,14 @@ class Line(NamedTuple):
 
 
 class RunFolder:
-    """A run on disk. All its errors are StoreErrors.
+    """A run on disk. All errors are StoreErrors.
+
+    ``sessions`` are the environments in which lines were written: versions, hardware, backends.
 
     Args:
-        folder: where; nothing is written before there is something to write.
-        sync_s: when what is written survives a loss of power: 0.0 at once, audio too; otherwise lines after so many
-            seconds at most; None whenever the system likes. Lines and audio that were lost are noticed when they are read.
-
-    ``sessions`` are the circumstances under which lines were written: versions, hardware, backends.
+        folder: Run folder, created by the first write.
+        sync_s: Maximum time in seconds until a line is synced to disk; 0.0 syncs lines and audio at once; None leaves it
+            to the system. Lines and audio lost by a power failure are detected when read.
     """
 
     def __init__(self, folder: str | Path, *, sync_s: float | None = None) -> None:
@@ -92,38 +92,38 @@ class RunFolder:
         self.takes = BlobFolder(self.folder / "takes", sync=sync_s == 0.0)
         self.references = BlobFolder(self.folder / "references")
         self.damaged = self.takes.damaged
-        # Many takes share one reference, and a recording of a voice is large.
+        # Many takes share a reference, which may be large.
         self.reference = lru_cache(maxsize=4)(self.references.get)
         self._sync_s, self._synced = sync_s, time.monotonic()
         self._lock = threading.RLock()
-        self._forget()
+        self._reset()
 
     def __contains__(self, key: str) -> bool:
         with self._reading():
             return self._has(key)
 
     def lost(self, sound: str) -> bool:
-        """Say whether the audio that a line names is no longer there."""
+        """Test whether the audio file of a line is missing."""
         return bool(sound) and not (self.takes.folder / sound).is_file()
 
     def lines(self) -> tuple[Line, ...]:
-        """Return what the lines are about, in order."""
+        """Return the index entries of all lines, in order."""
         with self._reading():
             return tuple(self._lines)
 
     def read(self) -> list[bytes]:
-        """Return all lines as they stand, the last one torn perhaps. Raises StoreError where there is no run."""
+        """Read all lines as bytes; the last may be torn. Raises StoreError if there is no run."""
         if self.folder.is_file():
-            raise StoreError(f"{self.folder} is a file: a run is a folder with {RUN_FILE} in it")
+            raise StoreError(f"{self.folder} is a file; a run is a folder with {RUN_FILE}")
         with self._reading() as file:
             if file is None:
                 check_older(self.folder)
-                raise StoreError(f"{self.folder} holds no run: there is no {RUN_FILE} in it")
+                raise StoreError(f"{self.folder} has no run: {RUN_FILE} is missing")
             file.seek(0)
             return file.readlines() or [b""]
 
     def present(self) -> list[str]:
-        """Return the keys of all takes whose audio is there, in the order in which they were made."""
+        """Return the keys of all takes with audio, in the order of creation."""
         with suppress(FileNotFoundError):
             sounds = {"", *(path.name for path in self.takes.folder.iterdir())}
             with self._reading():
@@ -131,12 +131,12 @@ class RunFolder:
         return []
 
     def record(self, key: str) -> dict[str, Any] | None:
-        """Return the last line of a key, a take's if there is one; None when there is none.
+        """Read the last line of a key, preferring takes to failures, or None.
 
-        Raises DamagedFile when the line is damaged; it is left out from then on.
+        Raises DamagedFile if the line is damaged; it is ignored from then on.
         """
         if _KEY.fullmatch(key) is None:
-            raise StoreError(f"{key!r} names no take; a key has 64 hexadecimal digits")
+            raise StoreError(f"a key must have 64 hexadecimal digits, got {key!r}")
         with self._reading() as file:
             line = self._keys.get(key)
             if file is None or line is None:
@@ -149,23 +149,27 @@ class RunFolder:
         return record
 
     def take_of(self, record: Mapping[str, Any], *, audio: bool = False) -> Take:
-        """Return the take of a record; without ``audio`` that stays on disk until somebody asks for it.
+        """Build the take of a record; without ``audio``, its audio is loaded on first access.
 
-        Raises StoreError when audio or a reference is missing or damaged, or the record is none of a take.
+        Raises StoreError if audio or a reference is missing or damaged, or the record is not of a take.
         """
         sound: Callable[[], bytes] = partial(self.takes.get, record["sound"]) if record["sound"] else bytes
         return Take.of_record(record["take"], sound() if audio else sound, self.reference)
 
     def light(self, take: Take) -> Take:
-        """Return a take that is kept here with its audio left on disk: all takes may be more than the memory."""
+        """Return a stored take with audio that is loaded on access, to save memory."""
         name = f"{take.digest}.{take.suffix}"
         return replace(take, sound=partial(self.takes.get, name)) if (self.takes.folder / name).is_file() else take
 
-    def add(self, take: Take, *, once: bool = False, asked: str = "", key: str = "", **more: object) -> bool:
-        """Keep a take's audio, then write its line with ``more`` (JSON-able) in it; return whether it was written.
+    def add(self, take: Take, *, once: bool = False, call_key: str = "", key: str = "", **fields: object) -> bool:
+        """Store the audio of a take, then append its line; return True if it was written.
 
-        With ``once`` a take that is there already stays, so that several writers of one key end with one take.
-        ``asked`` and ``key`` are the take's own when not given. A line with ``failure`` is one of a take that was not had.
+        Args:
+            take: Take to store.
+            once: Keep an existing take of the key, so that concurrent writers agree on a single take.
+            call_key: Key of the call; default, that of the take.
+            key: Key of the take; default, its own.
+            **fields: Further JSON-serializable fields; ``failure`` marks the take of a failed call.
         """
         for item in take.request.references or ():
             self.references.put(item.audio)
@@ -173,78 +177,78 @@ class RunFolder:
         if once and key in self:
             return False
         line = {
-            "line": "failure" if "failure" in more else "take",
-            "asked": asked or take_key(take.call, take.fingerprint),
+            "line": "failure" if "failure" in fields else "take",
+            "asked": call_key or take_key(take.call, take.fingerprint),
             "key": key,
             "sound": self.takes.put(audio, f".{take.suffix}") if audio else "",
-            **more,
+            **fields,
             "take": take.record(),
         }
         with self._writing() as file:
-            written = not (once and self._has(key))
-            if written:
+            is_new = not (once and self._has(key))
+            if is_new:
                 self._append(file, line)
             else:
                 self._remove_sounds({str(line["sound"])})
-        return written
+        return is_new
 
     def write(self, line: Mapping[str, Any]) -> None:
-        """Write a line as it is: it has ``line``, ``asked``, ``key`` and ``sound``, in this order, and what else it says."""
+        """Append a line, which must begin with ``line``, ``asked``, ``key`` and ``sound``, in this order."""
         with self._writing() as file:
             self._append(file, line)
 
-    def begin(self, backends: Iterable[Capabilities], about: Mapping[str, Any] = _NOTHING) -> None:
-        """Say who makes what comes now, and with what; ``about`` (JSON-able) is kept from the first time."""
-        # As it is read back, which may have lists in place of tuples.
-        session = json.loads(json.dumps({**_environment(), "backends": [one.record() for one in backends]}))
+    def begin(self, backends: Iterable[Capabilities], about: Mapping[str, Any] = _EMPTY) -> None:
+        """Record backends and environment of the following lines; ``about`` (JSON-serializable) is stored on creation."""
+        # Through JSON, to compare with sessions that were read.
+        session = json.loads(json.dumps({**_environment(), "backends": [backend.record() for backend in backends]}))
         with self._writing(session, about) as file:
             declared = latest_backends(self.sessions)
-            new = [one for one in session["backends"] if declared.get(one["fingerprint"]) != one]
+            new = [record for record in session["backends"] if declared.get(record["fingerprint"]) != record]
             if new or {**self.sessions[-1], "backends": []} != {**session, "backends": []}:
                 self._append(file, {"line": "session", "started": datetime.now(UTC).isoformat(), "session": session})
 
     def backends(self) -> tuple[Capabilities, ...]:
-        """Return what each backend declared about itself, the last word of each."""
+        """Return the latest capabilities of each backend."""
         with self._reading():
             return tuple(map(Capabilities.of_record, latest_backends(self.sessions).values()))
 
-    def drop(self, unwanted: Callable[[Line], bool]) -> int:
-        """Remove lines, and audio that no other line names; return how many lines."""
+    def drop(self, predicate: Callable[[Line], bool]) -> int:
+        """Remove lines, and audio without other references; return the number of lines."""
         with self._writing() as file:
-            gone = {line for line in self._lines if unwanted(line)}
-            if gone:
+            dropped = {line for line in self._lines if predicate(line)}
+            if dropped:
                 file.seek(0)
                 data = file.read()
-                ends = [0, *(line.start + line.size for line in self._lines if line in gone)]
-                starts = [*(line.start for line in self._lines if line in gone), len(data)]
+                ends = [0, *(line.start + line.size for line in self._lines if line in dropped)]
+                starts = [*(line.start for line in self._lines if line in dropped), len(data)]
                 with open_atomic(self.path, sync=self._sync_s is not None) as new:
                     new.write(b"".join(data[end:start] for end, start in zip(ends, starts, strict=True)))
-                self._lines[:] = [line for line in self._lines if line not in gone]
-                self._remove_sounds({line.sound for line in gone})
-                self._forget()
-        return len(gone)
+                self._lines[:] = [line for line in self._lines if line not in dropped]
+                self._remove_sounds({line.sound for line in dropped})
+                self._reset()
+        return len(dropped)
 
     def clear(self) -> None:
-        """Remove everything that is ours."""
+        """Remove all files of the run."""
         with self._lock:
             for path in sorted(self.files(), key=lambda path: path.name != RUN_FILE):
                 with on_disk(path):
                     path.unlink(missing_ok=True)
-            self._forget()
+            self._reset()
 
     def files(self) -> dict[Path, os.stat_result]:
-        """Return all files of ours that take up room; when one was last used is when it was modified."""
+        """List all files of the run; the modification time is the time of last use."""
         files = {}
         for folder in (self.folder, self.takes.folder, self.references.folder, self.damaged):
             with suppress(FileNotFoundError), os.scandir(folder) as items:
                 for item in items:
                     with suppress(FileNotFoundError):
-                        if _OURS.fullmatch(item.name) and item.is_file(follow_symlinks=False):
+                        if _FILE_NAMES.fullmatch(item.name) and item.is_file(follow_symlinks=False):
                             files[Path(item.path)] = item.stat(follow_symlinks=False)
         return files
 
     def sync(self) -> None:
-        """Wait until all lines would survive a loss of power."""
+        """Sync all lines to disk."""
         with self._reading() as file:
             if file is not None:
                 self._flush(file)
@@ -254,51 +258,51 @@ class RunFolder:
         return line is not None and line.kind == "take" and not self.lost(line.sound)
 
     def _remove_sounds(self, sounds: set[str]) -> None:
-        """Remove audio that no line names."""
+        """Remove those audio files that have no line."""
         for sound in sounds - {line.sound for line in self._lines} - {""}:
             (self.takes.folder / sound).unlink(missing_ok=True)
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._identity: tuple[int, int] | None = None
-        self._read = 0
+        self._indexed_bytes = 0
         self.sessions: list[dict[str, Any]] = []
         self._lines: list[Line] = []
-        # The last line of each key, a take's if there is one.
+        # The last line of each key, takes before failures.
         self._keys: dict[str, Line] = {}
 
     def _refresh(self, file: BinaryIO) -> None:
-        """Read the whole lines that were written since last time."""
-        size, same = os.fstat(file.fileno()).st_size, inode(file.fileno())
-        if same != self._identity or size < self._read:
-            self._forget()
-            self._identity = same
-        if size == self._read:
+        """Index complete lines that were added since the previous call."""
+        size, identity = os.fstat(file.fileno()).st_size, inode(file.fileno())
+        if identity != self._identity or size < self._indexed_bytes:
+            self._reset()
+            self._identity = identity
+        if size == self._indexed_bytes:
             return
-        file.seek(self._read)
+        file.seek(self._indexed_bytes)
         for line in file.read().split(b"\n")[:-1]:
-            if self._read == 0:
+            if self._indexed_bytes == 0:
                 self.sessions.append(header_of(self.path, line)["session"])
             elif matched := _LINE.match(line):
-                kind, asked, key, sound = (part.decode() for part in matched.groups())
-                about = Line(kind, asked, key, sound, self._read, len(line) + 1)
-                self._lines.append(about)
-                if kind == "take" or self._keys.get(key, about).kind != "take":
-                    self._keys[key] = about
+                kind, call_key, key, sound = (group.decode() for group in matched.groups())
+                entry = Line(kind, call_key, key, sound, self._indexed_bytes, len(line) + 1)
+                self._lines.append(entry)
+                if kind == "take" or self._keys.get(key, entry).kind != "take":
+                    self._keys[key] = entry
             elif (
                 line.startswith(_SESSION) and (record := unseal(line)) is not None and is_session(record.get("session"))
             ):
                 self.sessions.append(record["session"])
-            self._read += len(line) + 1
+            self._indexed_bytes += len(line) + 1
 
     @contextmanager
     def _reading(self) -> Iterator[BinaryIO | None]:
-        """Hold the file open, all of its lines known; None when there is none."""
+        """Open the file with an up-to-date index; None if it does not exist."""
         with self._lock:
             file: BinaryIO | None = None
             with on_disk(self.path), suppress(FileNotFoundError):
                 file = self.path.open("rb")
             if file is None:
-                self._forget()
+                self._reset()
                 yield None
                 return
             with file:
@@ -306,22 +310,20 @@ class RunFolder:
                 yield file
 
     @contextmanager
-    def _writing(
-        self, session: Mapping[str, Any] = _NOTHING, about: Mapping[str, Any] = _NOTHING
-    ) -> Iterator[BinaryIO]:
-        """Hold the file open and alone, with its header, a torn last line removed, and all of its lines known."""
-        with self._lock, on_disk(self.path), self._alone() as file:
-            if not self._whole(file):
+    def _writing(self, session: Mapping[str, Any] = _EMPTY, about: Mapping[str, Any] = _EMPTY) -> Iterator[BinaryIO]:
+        """Open and lock the file, write its header or remove a torn last line, and update the index."""
+        with self._lock, on_disk(self.path), self._exclusive() as file:
+            if not self._repair(file):
                 session = session or {**_environment(), "backends": []}
-                now = datetime.now(UTC).isoformat()
-                self._append(file, {"run": _VERSION, "created": now, "about": {**about}, "session": session})
+                created = datetime.now(UTC).isoformat()
+                self._append(file, {"run": _VERSION, "created": created, "about": {**about}, "session": session})
             self._refresh(file)
             yield file
 
     @contextmanager
-    def _alone(self) -> Iterator[BinaryIO]:
-        """Hold the file open, made if there is none, and locked where the system has locks."""
-        private = self.folder.is_relative_to(data_home())  # the cache: texts, and recordings of people
+    def _exclusive(self) -> Iterator[BinaryIO]:
+        """Open or create the file, locked if the system supports it."""
+        private = self.folder.is_relative_to(data_home())  # the cache has texts and recordings of people
         make_folder(self.folder, private=private)
         if private:
             restrict(self.folder)
@@ -330,13 +332,13 @@ class RunFolder:
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0)
         while True:
             with os.fdopen(os.open(self.path, flags, 0o666), "r+b", buffering=0) as file, _locked(file):
-                # Whoever held it may have put another in its place.
+                # The previous holder of the lock may have replaced the file.
                 if inode(file.fileno()) == inode(self.path):
                     yield file
                     return
 
-    def _whole(self, file: BinaryIO) -> int:
-        """Remove a torn last line, and return how many bytes there are. Raises StoreError for what is no run."""
+    def _repair(self, file: BinaryIO) -> int:
+        """Remove a torn last line; return the size in bytes. Raises StoreError if the file is not a run."""
         end = file.seek(0, os.SEEK_END)
         if end == 0:
             return 0
@@ -345,23 +347,23 @@ class RunFolder:
             file.seek(0)
             data = file.read()
             end = data.rfind(b"\n") + 1
-            if not end and not _BEGINNING.startswith(data[: len(_BEGINNING)]):
+            if not end and not _MAGIC.startswith(data[: len(_MAGIC)]):
                 header_of(self.path, data)
             file.truncate(end)
         return end
 
     def _append(self, file: BinaryIO, line: Mapping[str, Any]) -> None:
-        """Append a line in one piece; when that fails, what was written of it is taken back."""
-        said = json.dumps(line, ensure_ascii=False, allow_nan=False).encode()[:-1]
-        text = said + _CHECK + _check(said) + b"\n"
-        before = file.seek(0, os.SEEK_END)
+        """Append a line with its checksum; truncate the file if that fails."""
+        content = json.dumps(line, ensure_ascii=False, allow_nan=False).encode()[:-1]
+        data = content + _CHECK + _check(content) + b"\n"
+        end = file.seek(0, os.SEEK_END)
         try:
-            written = 0
-            while written < len(text):
-                written += file.write(text[written:])
+            written_bytes = 0
+            while written_bytes < len(data):
+                written_bytes += file.write(data[written_bytes:])
         except OSError:
             with suppress(OSError):
-                file.truncate(before)
+                file.truncate(end)
             raise
         self._refresh(file)
         if self._sync_s is not None and time.monotonic() - self._synced >= self._sync_s:
@@ -373,43 +375,43 @@ class RunFolder:
 
 
 def header_of(path: Path, line: bytes) -> dict[str, Any]:
-    """Return a run's first line as an object. Raises StoreError when it is none, damaged, or of a newer version."""
+    """Parse the header line. Raises StoreError if it is missing, damaged or of a newer version."""
     try:
         number = json.loads(line)["run"]
     except (ValueError, KeyError, TypeError, RecursionError):
         number = None
     if isinstance(number, int) and number > _VERSION:
-        raise StoreError(f"{path} was written by a newer voicelab (run version {number}, known: {_VERSION})")
+        raise StoreError(f"{path} was written by a newer voicelab (run version {number}, supported: {_VERSION})")
     header = unseal(line)
     with suppress(ValueError, KeyError, TypeError):
         if header is not None and number == _VERSION:
             datetime.fromisoformat(header["created"])
             if isinstance(header["about"], dict) and is_session(header["session"]):
                 return header
-    raise StoreError(f"{path} is no run: its first line does not say so, or is damaged")
+    raise StoreError(f"{path} is not a run: its header is missing or damaged")
 
 
 def is_session(value: object) -> bool:
-    """Say whether a value is what ``begin`` writes of a session, as far as readers of runs need it."""
+    """Validate a session for readers of runs."""
     backends = value.get("backends") if isinstance(value, dict) else None
     return isinstance(backends, list) and all(
-        isinstance(one, dict) and isinstance(one.get("fingerprint"), str) for one in backends
+        isinstance(record, dict) and isinstance(record.get("fingerprint"), str) for record in backends
     )
 
 
 def latest_backends(sessions: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the records of backends by their fingerprints, the last one of each."""
-    return {one["fingerprint"]: one for session in sessions for one in session["backends"]}
+    """Return the latest record of each backend, by fingerprint."""
+    return {record["fingerprint"]: record for session in sessions for record in session["backends"]}
 
 
 def unseal(line: bytes) -> dict[str, Any] | None:
-    """Return a line as an object, or None when it does not fit its check."""
+    """Parse a line; None if its checksum or JSON is wrong."""
     text, _, check = line.rstrip(b"\n").rpartition(_CHECK)
     if check != _check(text):
         return None
     try:
         record = json.loads(text + b"}")
-    except (ValueError, RecursionError):  # whoever hands on a folder can make a check that fits
+    except (ValueError, RecursionError):  # a hostile file may have a valid checksum
         return None
     return record if isinstance(record, dict) else None
 
@@ -419,15 +421,16 @@ def _check(text: bytes) -> bytes:
 
 
 def check_older(folder: Path) -> None:
-    """Raise StoreError for a folder that holds what voicelab wrote before there were runs."""
+    """Raise StoreError for a folder in an older format of voicelab."""
     if (folder / "backend.json").exists() or next(folder.glob("*.entry"), None) is not None:
-        message = f"{folder} holds what an older voicelab kept, which cannot be read any more"
-        raise StoreError(f"{message}; give another folder")
+        raise StoreError(
+            f"{folder} is in an older format of voicelab, which is no longer supported; choose another folder"
+        )
 
 
 @contextmanager
 def _locked(file: BinaryIO) -> Iterator[None]:
-    """Hold an open file's lock, where the system and the disk have locks."""
+    """Lock an open file, if system and file system support it."""
     try:
         import fcntl
     except ImportError:
@@ -438,32 +441,32 @@ def _locked(file: BinaryIO) -> Iterator[None]:
     try:
         yield
     finally:
-        # A process that was forked meanwhile has the file too, and would keep the lock.
+        # Explicitly, as a process forked meanwhile has the file open too.
         with suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_UN)
 
 
-# Whatever may change a sample: encoders, resamplers, the engine; and what measures.
+# Libraries recorded for reproducibility: encoders, resamplers, the engine, metrics.
 _LIBRARIES: Final = "av httpx librosa msgpack numpy pandas pyloudnorm safetensors scipy soxr torch".split()
 
 
 def library_versions() -> dict[str, str]:
-    """Return the versions of Python, voicelab and what makes or measures audio, by name."""
+    """Return the library versions recorded for reproducibility, by name."""
     return dict(_environment()["libraries"])
 
 
 @cache
 def _environment() -> dict[str, Any]:
-    """Return the versions of Python, voicelab and what makes or measures audio; and the machine, its memory in bytes."""
+    """Return library versions and hardware, with memory in bytes."""
     versions = {"python": platform.python_version(), "voicelab": __version__}
     for name in _LIBRARIES:
         with suppress(PackageNotFoundError):
             versions[name] = version(name)
     hardware: dict[str, Any] = {name: getattr(platform, name)() for name in ("system", "machine", "processor")}
     hardware |= {"cores": os.cpu_count(), "memory": None}
-    with suppress(OSError, ValueError, TypeError):  # Linux alone says it there
-        about = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-        hardware["processor"] = re.search(r"^model name\s*:\s*(.+)$", about, re.MULTILINE)[1]  # type: ignore[index]
+    with suppress(OSError, ValueError, TypeError):  # Linux only
+        cpu_info = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        hardware["processor"] = re.search(r"^model name\s*:\s*(.+)$", cpu_info, re.MULTILINE)[1]  # type: ignore[index]
     with suppress(OSError, ValueError, AttributeError):
         hardware["memory"] = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {"libraries": versions, "hardware": hardware}

@@ -15,10 +15,11 @@ from typing import Any, Final
 from voicelab.capabilities import Capabilities
 from voicelab.clip import NoRecord, Take
 from voicelab.errors import ArgumentError, suggestion
+from voicelab.lifecycle import Closeable
 from voicelab.runs.failures import Failed, Failure
 from voicelab.runs.folder import RUN_FILE, RunFolder, header_of, is_session, latest_backends, unseal
 from voicelab.schema import VoiceModel
-from voicelab.storage import Closing, FileLock
+from voicelab.storage import FileLock
 
 Labels = Mapping[str, Any]
 _EMPTY: Final[Labels] = MappingProxyType({})
@@ -177,7 +178,7 @@ class _Reader:
         return True
 
 
-class Journal(Closing):
+class Journal(Closeable):
     """Writer of a run folder, locked against other processes. Use it in a ``with`` block, or ``close()`` it.
 
     Args:

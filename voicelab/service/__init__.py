@@ -1,7 +1,7 @@
-"""The interface served over HTTP: any backend behind ``POST /v1/tts``, with keys and credit.
+"""HTTP service of the interface: a backend at ``POST /v1/tts``, with API keys and credit.
 
-``app.create_app`` makes the ASGI application, ``run.serve`` runs it in the foreground and
-``run.running`` inside another program; ``keys.KeyStore`` holds who may call.
+``app.create_app`` creates the ASGI application, ``run.serve`` runs it in the foreground, ``run.running`` in a thread;
+``keys.KeyStore`` stores the API keys.
 """
 
 from __future__ import annotations

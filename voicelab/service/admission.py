@@ -1,4 +1,4 @@
-"""Who may come in, decided by the head of a request: whose key it is, what that key may ask, whether there is a place."""
+"""Admission of requests by their headers: authentication, limits of the key, load shedding."""
 
 from __future__ import annotations
 
@@ -18,24 +18,23 @@ from voicelab.service.keys import ApiKey, KeyStore, well_formed
 from voicelab.service.limits import Limits, read_rate
 from voicelab.service.record import RECORD
 
-BUSY = "All voices are busy; try again in a moment"
+BUSY = "The service is busy; try again in a moment"
 
-_STORE_SECONDS = 3.0
-_DAY = 86_400
+_STORE_TIMEOUT_S = 3.0
+_DAY_S = 86_400
 
 
 @dataclass(slots=True)
 class _Window:
-    ends: float
+    end: float
     requests: int = 0
 
 
 class Admission:
-    """Refuses who is too many without a look at the store, a thread or a body. For one event loop.
+    """Admission control that rejects excess requests without access to the store, threads or bodies. For one event loop.
 
-    Whose secret it is never changes, so it is looked up once; whether the key is still accepted, and its credit, are
-    looked up for each request that gets a place. Rates are counted in windows that begin with a request, on a clock
-    that nobody sets.
+    The owner of a secret is looked up once; state and credit of the key for each admitted request. Rates are counted in
+    fixed windows on a monotonic clock, which start with a request.
     """
 
     def __init__(self, keys: KeyStore, helpers: Executor, queue: FairQueue, limits: Limits) -> None:
@@ -48,12 +47,12 @@ class Admission:
         self._active: Counter[int] = Counter()
 
     async def authenticate(self, secret: str) -> ApiKey:
-        """Return the key of a secret as it is now. Raises AuthenticationError, StoreError."""
+        """Look up the key of a secret. Raises AuthenticationError, StoreError."""
         if not well_formed(secret):
-            self._keys.authenticate(secret)  # raises, without a look at the store
+            self._keys.authenticate(secret)  # raises without access to the store
         try:
-            # Each look at the store waits for so long at most, but many callers may stand in line for theirs.
-            async with asyncio.timeout(_STORE_SECONDS):
+            # A look-up waits for the store and for a helper thread.
+            async with asyncio.timeout(_STORE_TIMEOUT_S):
                 key = await run_in_executor(self._helpers, self._keys.authenticate, secret)
         except TimeoutError:
             raise StoreError("the key store is busy") from None
@@ -61,17 +60,16 @@ class Admission:
         return key
 
     async def admit(self, secret: str) -> tuple[ApiKey, Arrival]:
-        """Return the key of a request for speech, and the place that it holds until it has ended.
+        """Admit a speech request; return its key and its place in the queue until it ends.
 
-        Raises AuthenticationError and StoreError; HTTPException 429 for the key's own limits, 503 when the
-        service is full.
+        Raises AuthenticationError and StoreError; HTTPException 429 for limits of the key, 503 if the service is busy.
         """
         owner, fresh = await self._owner(secret)
         RECORD.get().key = owner.name
         window = self._window(owner)
-        most = owner.limits.active or self._limits.key_active
-        if most is not None and self._active[owner.id] >= most:
-            raise HTTPException(429, f"This API key may have {most} requests at once", {"retry-after": "1"})
+        limit = owner.limits.active or self._limits.key_active
+        if limit is not None and self._active[owner.id] >= limit:
+            raise HTTPException(429, f"This API key is limited to {limit} concurrent requests", {"retry-after": "1"})
         try:
             arrival = self._queue.expect(owner.id)
         except QueueFull:
@@ -84,51 +82,52 @@ class Admission:
         return owner if fresh else await self.authenticate(secret), arrival
 
     def count(self, key: ApiKey) -> None:
-        """Count another request of a key. Raises HTTPException 429."""
+        """Count a request of a key. Raises HTTPException 429."""
         self._window(key).requests += 1
 
     async def reserve(self, key: ApiKey, characters: int) -> bool:
-        """Take the characters of a text from what a key may speak; return whether they were counted.
+        """Reserve characters of a key's credit and daily limit; return False for a key without either.
 
-        Raises PaymentRequired, HTTPException 429 for the day's.
+        Raises PaymentRequired for the credit, HTTPException 429 for the daily limit.
         """
         daily = key.limits.daily or self._limits.key_daily
         if key.credit is None and daily is None:
             return False
         if not await run_in_executor(self._helpers, self._keys.reserve, key, characters, daily):
-            left = _DAY - int(time.time()) % _DAY
-            _announce("characters", daily or 0, _DAY, 0, left)
-            message = f"This API key may speak {daily} characters in a day (UTC)"
-            raise HTTPException(429, message, {"retry-after": str(left)})
+            seconds = _DAY_S - int(time.time()) % _DAY_S
+            _add_ratelimit_headers("characters", daily or 0, _DAY_S, 0, seconds)
+            message = f"This API key is limited to {daily} characters per day (UTC)"
+            raise HTTPException(429, message, {"retry-after": str(seconds)})
         return True
 
     async def _owner(self, secret: str) -> tuple[ApiKey, bool]:
         digest = hashlib.sha256(secret.encode()).digest()
-        look = self._owners.get(digest)
-        fresh = look is None
-        if look is None:
-            # Those who come with the same secret meanwhile wait for the same look.
-            look = self._owners[digest] = asyncio.ensure_future(self.authenticate(secret))
-            look.add_done_callback(lambda done: (done.cancelled() or done.exception()) and self._owners.pop(digest))
-        return await asyncio.shield(look), fresh
+        lookup = self._owners.get(digest)
+        fresh = lookup is None
+        if lookup is None:
+            # Concurrent requests with the same secret share the look-up.
+            lookup = self._owners[digest] = asyncio.ensure_future(self.authenticate(secret))
+            lookup.add_done_callback(lambda done: (done.cancelled() or done.exception()) and self._owners.pop(digest))
+        return await asyncio.shield(lookup), fresh
 
     def _window(self, key: ApiKey) -> _Window:
-        text, now = key.limits.rate or self._limits.key_rate, time.monotonic()
-        if text is None:
-            return _Window(now)
-        quota, lasts = read_rate(text)
+        rate, time_s = key.limits.rate or self._limits.key_rate, time.monotonic()
+        if rate is None:
+            return _Window(time_s)
+        quota, window_s = read_rate(rate)
         window = self._windows.get(key.id)
-        if window is None or window.ends <= now:
-            window = self._windows[key.id] = _Window(now + lasts)
-        left, seconds = quota - window.requests, math.ceil(window.ends - now)
-        _announce("requests", quota, lasts, max(0, left - 1), seconds)
-        if left <= 0:
-            raise HTTPException(429, f"This API key may send {text} requests", {"retry-after": str(seconds)})
+        if window is None or window.end <= time_s:
+            window = self._windows[key.id] = _Window(time_s + window_s)
+        remaining, seconds = quota - window.requests, math.ceil(window.end - time_s)
+        _add_ratelimit_headers("requests", quota, window_s, max(0, remaining - 1), seconds)
+        if remaining <= 0:
+            raise HTTPException(429, f"This API key is limited to {rate} requests", {"retry-after": str(seconds)})
         return window
 
 
-def _announce(name: str, quota: int, window: int, left: int, seconds: int) -> None:
-    # draft-ietf-httpapi-ratelimit-headers, as it is from its version 08 on: a list of limits in each of the two.
+def _add_ratelimit_headers(name: str, quota: int, window_s: int, remaining: int, seconds: int) -> None:
+    # draft-ietf-httpapi-ratelimit-headers, version 08 and later.
     headers = RECORD.get().headers
-    for header, limit in (("ratelimit-policy", f"q={quota};w={window}"), ("ratelimit", f"r={left};t={seconds}")):
+    policy, state = f"q={quota};w={window_s}", f"r={remaining};t={seconds}"
+    for header, limit in (("ratelimit-policy", policy), ("ratelimit", state)):
         headers[header] = ", ".join(filter(None, (headers.get(header), f'"{name}";{limit}')))

@@ -1,4 +1,4 @@
-"""The service: the interface's endpoints, answered by any backend, those of OpenAI's, ``/health`` and ``/openapi.json``."""
+"""ASGI application: the endpoints of the interface, OpenAI's speech API, ``/health`` and ``/openapi.json``."""
 
 from __future__ import annotations
 
@@ -67,13 +67,12 @@ _T = TypeVar("_T")
 def create_app(
     backend: Backend, keys: KeyStore, *, limits: Limits | None = None, openai: bool = False
 ) -> ServiceMiddleware:
-    """Return the ASGI application in which ``backend`` speaks for those who hold one of ``keys``.
+    """Create the ASGI application that serves ``backend`` to holders of ``keys``; it closes neither.
 
-    It closes neither of the two. Errors are answered as part 7 of the interface has it. With ``openai`` the backend
-    is heard through OpenAI's speech API too.
+    Errors follow part 7 of the interface. With ``openai``, the application also serves OpenAI's speech API.
     """
     service = _Service(backend, keys, limits or Limits())
-    routes = [Route(one.path, getattr(service, one.name), methods=[one.method.upper()]) for one in OPERATIONS]
+    routes = [Route(item.path, getattr(service, item.name), methods=[item.method.upper()]) for item in OPERATIONS]
     if openai:
         routes += [
             Route(SPEECH, service.openai_speech, methods=["POST"]),
@@ -82,36 +81,35 @@ def create_app(
             Route(VOICES, service.openai_voices),
         ]
     app = Starlette(routes=routes, exception_handlers=HANDLERS, lifespan=service.lifespan)
-    # A path with one slash too many is not found, as in the interface, rather than redirected: a client
-    # would repeat its body, and its key, there.
+    # A path with a trailing slash is not found, as in the interface. A redirect would make clients send body and key
+    # again.
     app.router.redirect_slashes = False
     patterns = {route.endpoint: route.path for route in routes}
     return ServiceMiddleware(app, service.queue, patterns, (SPEECH, MODELS, VOICES) if openai else ())
 
 
 class _Service:
-    """The endpoints, by the names of their operations."""
+    """Endpoints, named as in OPERATIONS."""
 
     def __init__(self, backend: Backend, keys: KeyStore, limits: Limits) -> None:
         self._backend = backend
         self._keys = keys
         self._limits = limits
         self._document = document(self._capabilities)
-        # Short waits, as for the lock of the key store, must not stand behind speech.
+        # Separate pools: look-ups of keys must not wait for synthesis, nor synthesis for the intake of recordings.
         self._helpers = ThreadPoolExecutor(4, "voicelab-helper")
-        # Taking in recordings is heavy work, which must not take all the threads that speak.
         self._intake = ThreadPoolExecutor(2, "voicelab-intake")
         self._uploads = asyncio.Semaphore(limits.uploads)
         self.queue = FairQueue(limits.active, limits.waiting, limits.waiting_seconds)
         self._admission = Admission(keys, self._helpers, self.queue, limits)
         self._voices = ThreadPoolExecutor(limits.active, "voicelab-voice")
-        self._answer = partial(SpeechResponse, self.queue, self._voices, self._helpers, limits)
+        self._respond = partial(SpeechResponse, self.queue, self._voices, self._helpers, limits)
 
     @property
     def _capabilities(self) -> Capabilities:
-        """What the backend declares, with no longer texts than the service takes."""
-        declared, most = self._backend.capabilities, self._limits.text
-        return declared if most is None else replace(declared, max_text=min(most, declared.max_text or most))
+        """The backend's capabilities, with the service's limit of text length."""
+        declared, limit = self._backend.capabilities, self._limits.text
+        return declared if limit is None else replace(declared, max_text=min(limit, declared.max_text or limit))
 
     @asynccontextmanager
     async def lifespan(self, _: Starlette) -> AsyncIterator[None]:
@@ -123,23 +121,23 @@ class _Service:
             self._helpers.shutdown(wait=False)
 
     async def health(self, _: Request) -> Response:
-        """Say that the service is ready and what speaks in it; no key is needed for that."""
+        """Answer ``GET /health`` with the backend's capabilities, without authentication."""
         capabilities = self._capabilities
-        # What a caller can name: the header's models, and no knobs, which the interface has no place for.
+        # The models that the header accepts, and no backend parameters, which the interface does not have.
         declared = asdict(capabilities) | {"models": capabilities.wire_models}
         del declared["knobs"]
         return json_response({"status": "ready", "backend": declared})
 
     async def describe(self, _: Request) -> Response:
-        """Answer with the OpenAPI document, for which no key is needed."""
+        """Answer ``GET /openapi.json``, without authentication."""
         return json_response(self._document)
 
     async def speech(self, request: Request) -> Response:
-        """Answer ``POST /v1/tts``: authentication, then credit, then validation, then speech."""
+        """Answer ``POST /v1/tts``: authentication, credit, validation, synthesis."""
         return await self._speak(request, self._interface_call)
 
     async def openai_speech(self, request: Request) -> Response:
-        """Answer OpenAI's call for speech, in the same order."""
+        """Answer OpenAI's speech request, in the same order."""
         return await self._speak(request, self._openai_call)
 
     async def openai_models(self, request: Request) -> Response:
@@ -148,7 +146,7 @@ class _Service:
         return models_answer(self._capabilities, request.path_params.get("id"))
 
     async def openai_voices(self, request: Request) -> Response:
-        """List the backend's voices and the caller's."""
+        """List the presets and the caller's stored voices."""
         caller = caller_of(self._backend, await self._admission.authenticate(bearer_secret(request)))
         return await run_in_executor(self._helpers, voices_answer, caller)
 
@@ -162,7 +160,7 @@ class _Service:
         if kind not in {"multipart/form-data", "application/msgpack"}:
             raise HTTPException(415, "The content type must be multipart/form-data or application/msgpack")
         if not isinstance(self._backend, VoiceHost):
-            raise HTTPException(501, "The voice behind this service keeps no voice models")
+            raise HTTPException(501, "The backend of this service does not support voice models")
         if self._uploads.locked():
             raise HTTPException(503, _BUSY, {"retry-after": "5"})
         async with self._uploads:
@@ -173,16 +171,16 @@ class _Service:
         return json_response(_wire(await self._read(request, self._record), request))
 
     async def cover(self, request: Request) -> Response:
-        """Answer ``GET /model/{id}/cover`` with the picture, to a caller who may see the record."""
+        """Answer ``GET /model/{id}/cover`` with the image, if the caller has access to the record."""
         data = await self._read(request, partial(self._file, number=None))
-        return Response(data, 200, _FILE, media_type=f"image/{image_kind(data)}")
+        return Response(data, 200, _FILE_HEADERS, media_type=f"image/{image_kind(data)}")
 
     async def sample(self, request: Request) -> Response:
-        """Answer ``GET /model/{id}/samples/{number}`` with the recording, to a caller who may see the record."""
+        """Answer ``GET /model/{id}/samples/{number}`` with the recording, if the caller has access to the record."""
         number = request.path_params["number"]
         index = int(number) if _NUMBER.fullmatch(number) else -1
         data = await self._read(request, partial(self._file, number=index))
-        return Response(data, 200, _FILE, media_type=MEDIA_TYPES["wav"])
+        return Response(data, 200, _FILE_HEADERS, media_type=MEDIA_TYPES["wav"])
 
     async def _speak(
         self, request: Request, read: Callable[[Request, object, BodyKind, list[FieldError]], Call]
@@ -203,7 +201,7 @@ class _Service:
         record = RECORD.get()
         record.characters, record.text = len(speech.text), speech.text
         counted = await self._admission.reserve(key, len(speech.text))
-        return self._answer(
+        return self._respond(
             speech,
             partial(caller_of(self._backend, key).synthesize, call),
             arrival=arrival,
@@ -215,17 +213,17 @@ class _Service:
         model: Model = DEFAULT_MODEL
         seed: int | None = None
         speech: TTSRequest | None = None
-        # One answer names all that is wrong, in the headers and in the body.
-        troubles: list[FieldError] = []
-        with _collected(troubles):
+        # The response lists the errors of headers and body together.
+        errors: list[FieldError] = []
+        with _collected(errors):
             model = _model(request, self._capabilities)
-        with _collected(troubles):
+        with _collected(errors):
             seed = _seed(request, self._capabilities)
-        troubles += malformed
-        with _collected(troubles):
+        errors += malformed
+        with _collected(errors):
             speech = None if malformed else self._validate(wire, kind == "msgpack")
-        if speech is None or troubles:
-            raise RequestInvalid(troubles)
+        if speech is None or errors:
+            raise RequestInvalid(errors)
         return Call(speech, model, seed)
 
     def _openai_call(self, _: Request, wire: object, __: BodyKind, malformed: list[FieldError]) -> Call:
@@ -241,19 +239,19 @@ class _Service:
         check_call(Call(speech), self._capabilities)
         return speech
 
-    async def _settle(self, key: ApiKey, speech: TTSRequest, counted: bool, sent: int, whole: bool) -> None:
-        charged = len(speech.text) if whole else delivered_cost(speech, sent)
+    async def _settle(self, key: ApiKey, speech: TTSRequest, counted: bool, sent: int, complete: bool) -> None:
+        charged = len(speech.text) if complete else delivered_cost(speech, sent)
         RECORD.get().charged = charged
-        owed = len(speech.text) - charged
-        if not counted or not owed:
+        refund = len(speech.text) - charged
+        if not counted or not refund:
             return
-        for tries_left in (2, 1, 0):
+        for retries in (2, 1, 0):
             try:
-                await run_in_executor(self._helpers, self._keys.give_back, key, owed)
+                await run_in_executor(self._helpers, self._keys.refund, key, refund)
                 return
             except StoreError:
-                if not tries_left:
-                    _LOG.exception("the key %s was not given back %d characters", key.prefix, owed)
+                if not retries:
+                    _LOG.exception("the refund of %d characters to the key %s failed", refund, key.prefix)
 
     async def _read(self, request: Request, read: Callable[[ApiKey, str], _T]) -> _T:
         key = await self._admission.authenticate(bearer_secret(request))
@@ -266,7 +264,7 @@ class _Service:
 
     async def _create(self, request: Request, key: ApiKey, *, form: bool) -> Response:
         limits = self._limits
-        # Nothing is kept before the last byte is there: an upload that is cut off leaves no trace.
+        # Store the voice only after the complete body: no trace of a truncated upload.
         if form:
             parts = await read_form(request, limits.upload, limits.upload_file, limits.upload_seconds)
             wire: object = form_fields(parts)
@@ -284,12 +282,12 @@ class _Service:
     def _record(self, key: ApiKey, id: str) -> VoiceModel:
         record = caller_of(self._backend, key).get_voice(id)
         if record.visibility == "private" and not isinstance(self._backend, VoiceHost):
-            # It is private to our own key there, and which of our callers it was made for is not recorded.
+            # Private to this service's key at the backend's service; the caller that created it is not recorded.
             raise NotFound(f"there is no voice model {id}", status=404)
         return record
 
     def _file(self, key: ApiKey, id: str, number: int | None) -> bytes:
-        """A sample of a voice model by its number, or its cover image."""
+        """Return a sample of a voice model by its number, or its cover image (None)."""
         caller = caller_of(self._backend, key)
         if not isinstance(caller, VoiceHost):
             raise NotFound(f"this voice model has no {'cover image' if number is None else 'such sample'}", status=404)
@@ -297,10 +295,9 @@ class _Service:
 
 
 class ServiceMiddleware:
-    """Wraps an application: each answer gets an id and a line in the log; a stopping service answers 503. For one event loop.
+    """Middleware for request ids, request log, metrics and shutdown (503). For one event loop.
 
-    Each answer carries an ``x-request-id``, which finds a request that a caller reports in our log. At paths that begin like
-    one of ``openai`` errors have OpenAI's shape.
+    Responses have an ``x-request-id``, as in the log. Errors at paths with a prefix in ``openai`` have OpenAI's format.
     """
 
     def __init__(self, app: ASGIApp, queue: FairQueue, routes: Mapping[Any, str], openai: tuple[str, ...] = ()) -> None:
@@ -308,18 +305,18 @@ class ServiceMiddleware:
         self._routes = routes
         self._stopping = False
         self.queue = queue
-        """Of the requests for speech."""
+        """Queue of the speech requests."""
         self.observe: Callable[[RequestRecord], object] | None = None
-        """Called with the record of each request that has ended."""
+        """Callback with the record of each completed request."""
         self.active = 0
-        """Number of requests that are being answered."""
+        """Number of active requests."""
 
     def stop(self) -> None:
-        """Answer 503 from now on; requests that are being answered go on."""
+        """Answer new requests with 503; active requests continue."""
         self._stopping = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, or pass on anything but HTTP."""
+        """Answer an HTTP request; pass on other protocols."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -350,7 +347,7 @@ class ServiceMiddleware:
             raise
         finally:
             self.active -= 1
-            record.seconds = time.perf_counter() - record.began
+            record.seconds = time.perf_counter() - record.start
             record.route = self._routes.get(scope.get("endpoint"), "")
             _LOG.info("%s", record)
             if self.observe is not None:
@@ -379,7 +376,7 @@ def _seed(request: Request, capabilities: Capabilities) -> int | None:
     if not values:
         return None
     if capabilities.seed == "none":
-        message = "The voice takes no seed, so it could not be honoured"
+        message = "The backend does not support seeds"
         raise RequestInvalid.of(SEED_HEADER, message, type="unsupported", in_="header")
     if len(values) > 1 or _SEED.fullmatch(values[0]) is None or int(values[0]) > MAX_SEED:
         message = f"Input should be a whole number from 0 to {MAX_SEED}"
@@ -387,31 +384,31 @@ def _seed(request: Request, capabilities: Capabilities) -> int | None:
     return int(values[0])
 
 
-# A browser that guessed another type might run what it believes to be in it.
-_FILE = {"x-content-type-options": "nosniff", "cache-control": "private"}
+# nosniff: a browser that guesses another media type could run the file as a script.
+_FILE_HEADERS = {"x-content-type-options": "nosniff", "cache-control": "private"}
 _NUMBER = re.compile("0|[1-9][0-9]{0,5}", re.ASCII)
-_BUSY = "Too many voice models are being made; try again in a moment"
+_BUSY = "Too many voice models are being created; try again in a moment"
 
 
 def owner_of(key: ApiKey) -> str:
-    """Return the name under which a key's voice models are kept: the same for ever, and no part of the key."""
-    # A new key store counts from 1 again: by the number alone, its keys would own the private voices of earlier ones.
+    """Return the permanent owner id of a key's voice models, which does not contain the key."""
+    # A new key store counts from 1 again: with the number alone, its keys would own the private voices of earlier keys.
     identity = f"{key.id} {key.prefix} {int(key.created_at.timestamp())}"
     return hashlib.sha256(identity.encode()).hexdigest()[:24]
 
 
 def caller_of(backend: Backend, key: ApiKey) -> Backend:
-    """Return the backend as the holder of a key has it. One that hosts no voices is the same for all."""
+    """Return the backend acting for the owner of a key, or the backend itself if it does not host voices."""
     return backend.acting_for(owner_of(key)) if isinstance(backend, VoiceHost) else backend
 
 
 def _wire(record: VoiceModel, request: Request) -> dict[str, object]:
-    """The record with whole addresses of what this service keeps."""
+    """Return the record as JSON, with absolute URLs of the files on this service."""
     wire = record.to_wire()
-    here = str(request.base_url).rstrip("/")
-    for holder, name in [(wire, "cover_image"), *((sample, "audio") for sample in wire["samples"])]:
-        if holder[name].startswith("/"):
-            holder[name] = here + holder[name]
+    base_url = str(request.base_url).rstrip("/")
+    for item, name in [(wire, "cover_image"), *((sample, "audio") for sample in wire["samples"])]:
+        if item[name].startswith("/"):
+            item[name] = base_url + item[name]
     return wire
 
 

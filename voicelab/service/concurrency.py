@@ -1,4 +1,4 @@
-"""The event loop and the threads of backends: who may speak, work in a thread, and audio from a thread to the loop."""
+"""Concurrency of the service: a fair queue, work in threads, and audio from a thread to the event loop."""
 
 from __future__ import annotations
 
@@ -15,82 +15,81 @@ from typing import ParamSpec, TypeVar
 
 from voicelab.backend import SpeechStream
 
-# How long a request whose body is on its way holds a place.
-_ARRIVING_SECONDS = 1.0
+# Time for which a request reserves a place while its body arrives.
+_ARRIVAL_TIMEOUT_S = 1.0
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
 async def run_in_executor(executor: Executor, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-    """Return what ``function`` returns in a thread of ``executor``."""
+    """Call ``function`` in a thread of ``executor``."""
     work = partial(function, *args, **kwargs)
     try:
         pending = asyncio.get_running_loop().run_in_executor(executor, work)
     except RuntimeError:
-        # The executor is shut down: the service is stopping, and nobody else is kept waiting by this call.
+        # The executor is shut down because the service is stopping; blocking the event loop is acceptable then.
         return work()
     return await pending
 
 
 class QueueFull(Exception):
-    """There is no room in the queue, or no turn came in time. Never leaves the service."""
+    """The queue is full, or the wait timed out. Internal to the service."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Arrival:
-    """A request whose head is there; it may hold a place in the queue until ``until``, on the event loop's clock."""
+    """Request whose headers have arrived, with a reserved place until ``deadline`` on the event loop's clock."""
 
     owner: Hashable
-    until: float
+    deadline: float
 
 
 class FairQueue:
-    """Admits ``active`` callers at once and ``waiting`` wait, each at most ``seconds``.
+    """Queue with ``active`` concurrent requests and ``waiting`` queued ones, each for at most ``seconds``.
 
-    Owners take turns, so that one of them with many requests does not keep the others waiting; and
-    when the queue is full, an owner with fewer waiting requests displaces the last one of the owner
-    with the most. By its head alone a request is refused, or is sure of a place for as long as a body takes that is
-    sent at once; slower bodies hold no place, and are decided on when they are there. For use on one event loop.
+    Owners are served round-robin. If the queue is full, an owner with fewer requests displaces the newest request of the
+    owner with the most. Requests are rejected on headers, or have a reserved place for the time of a fast body; slower
+    bodies are decided on when they are complete. For one event loop.
     """
 
     def __init__(self, active: int, waiting: int, seconds: float) -> None:
         self._active = self._free = active
-        self._room = waiting
+        self._capacity = waiting
         self._seconds = seconds
         self._queues: OrderedDict[Hashable, deque[asyncio.Future[None]]] = OrderedDict()
-        self._arrivals: dict[Arrival, None] = {}  # the oldest first
+        self._arrivals: dict[Arrival, None] = {}  # oldest first
 
     @property
     def speaking(self) -> int:
-        """Number of callers whose turn it is."""
+        """Number of active requests."""
         return self._active - self._free
 
     @property
     def waiting(self) -> int:
-        """Number of callers in the queue; may be asked from any thread."""
+        """Number of queued requests; safe to read from any thread."""
         return sum(map(len, tuple(self._queues.values())))
 
     def expect(self, owner: Hashable) -> Arrival:
-        """Decide by the head of a request, which calls ``arrived()`` before it enters or ends. Raises QueueFull."""
-        now = asyncio.get_running_loop().time()
-        while self._arrivals and (oldest := next(iter(self._arrivals))).until <= now:
+        """Reserve a place for a request on its headers; it must call ``arrived()`` later. Raises QueueFull."""
+        time_s = asyncio.get_running_loop().time()
+        while self._arrivals and (oldest := next(iter(self._arrivals))).deadline <= time_s:
             del self._arrivals[oldest]
-        if self._free + self._room <= self.waiting + len(self._arrivals):
-            shares = Counter(arrival.owner for arrival in self._arrivals)
-            shares.update({other: len(queue) for other, queue in self._queues.items()})
-            longest = max(shares, key=lambda other: shares[other], default=None)
-            if longest is None or shares[longest] <= shares[owner] + 1:
+        if self._free + self._capacity <= self.waiting + len(self._arrivals):
+            counts = Counter(arrival.owner for arrival in self._arrivals)
+            counts.update({owner: len(queue) for owner, queue in self._queues.items()})
+            largest = max(counts, key=lambda owner: counts[owner], default=None)
+            if largest is None or counts[largest] <= counts[owner] + 1:
                 raise QueueFull
-            last = next((one for one in reversed(self._arrivals) if one.owner == longest), None)
-            if last is not None:
-                del self._arrivals[last]
-        arrival = Arrival(owner, now + _ARRIVING_SECONDS)
+            newest = next((arrival for arrival in reversed(self._arrivals) if arrival.owner == largest), None)
+            if newest is not None:
+                del self._arrivals[newest]
+        arrival = Arrival(owner, time_s + _ARRIVAL_TIMEOUT_S)
         self._arrivals[arrival] = None
         return arrival
 
     def arrived(self, arrival: Arrival) -> None:
-        """Free the place of an arrival. May be called again."""
+        """Release the reserved place; a second call has no effect."""
         self._arrivals.pop(arrival, None)
 
     async def enter(self, owner: Hashable) -> None:
@@ -98,7 +97,7 @@ class FairQueue:
         if self._free > 0:
             self._free -= 1
             return
-        if self.waiting >= self._room:
+        if self.waiting >= self._capacity:
             self._displace(owner)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queues.setdefault(owner, deque()).append(turn)
@@ -113,29 +112,28 @@ class FairQueue:
             raise
 
     def leave(self) -> None:
-        """Hand the place to the next in turn."""
+        """End a turn; the next queued request gets it."""
         while self._queues:
             owner, queue = self._queues.popitem(last=False)
             turn = queue.popleft()
             if queue:
-                self._queues[owner] = queue  # at the end: the other owners come first
+                self._queues[owner] = queue  # at the end (round-robin)
             if not turn.done():
                 turn.set_result(None)
                 return
         self._free += 1
 
     def _displace(self, owner: Hashable) -> None:
-        longest = max(self._queues, key=lambda other: len(self._queues[other]), default=None)
-        own = len(self._queues.get(owner, ()))
-        if longest is None or len(self._queues[longest]) <= own + 1:
+        largest = max(self._queues, key=lambda owner: len(self._queues[owner]), default=None)
+        if largest is None or len(self._queues[largest]) <= len(self._queues.get(owner, ())) + 1:
             raise QueueFull
-        turn = self._queues[longest].pop()
+        turn = self._queues[largest].pop()
         if not turn.done():
             turn.set_exception(QueueFull())
 
     def _forget(self, owner: Hashable, turn: asyncio.Future[None]) -> None:
         if turn.done() and not turn.cancelled() and turn.exception() is None:
-            # The turn came in the same moment as the cancellation: it is the next one's.
+            # The turn and the cancellation came together; pass the turn on.
             self.leave()
             return
         queue = self._queues.get(owner)
@@ -146,41 +144,40 @@ class FairQueue:
 
 
 class ThreadBridge:
-    """Carries the chunks of one stream from a worker thread to the event loop.
+    """Buffer for the chunks of a stream between a worker thread and the event loop.
 
-    ``run()`` runs in the thread: it opens the stream, iterates and closes it, and waits while ``limit``
-    bytes (and at least one chunk) are unread, so that a slow reader holds up the voice and not memory.
-    ``read()`` and ``stop()`` belong to the event loop on which the bridge was made.
+    ``run()`` runs in the thread: it opens, iterates and closes the stream, and blocks while ``limit`` bytes (and at least
+    one chunk) are unread (backpressure). ``read()`` and ``stop()`` are for the event loop that created the buffer.
     """
 
-    def __init__(self, begin: Callable[[], SpeechStream], limit: int) -> None:
-        self._begin = begin
+    def __init__(self, open_stream: Callable[[], SpeechStream], limit: int) -> None:
+        self._open_stream = open_stream
         self._limit = limit
         self._loop = asyncio.get_running_loop()
         self._arrival = asyncio.Event()
-        # Guards the attributes below; the thread waits on it for room.
+        # Guards the attributes below; the thread waits on it for space in the buffer.
         self._change = threading.Condition()
         self._chunks: deque[bytes] = deque()
-        self._held = 0
+        self._unread_bytes = 0
         self._stopped = False
         self._ended = False
         self._error: BaseException | None = None
         self._stream: SpeechStream | None = None
         self._waited_s = 0.0
         self.notes: tuple[str, ...] = ()
-        """Notes on the speech that are known with its first audio."""
+        """Notes of the stream at its first audio."""
         self.busy_s = 0.0
-        """Seconds that the voice took, when the end has been read; waiting for room is not counted."""
+        """Time of synthesis in seconds, without waiting for the reader; available at the end."""
 
     @property
     def seed(self) -> int | None:
-        """The seed in use, set when the first audio is there; None when the backend reports none."""
+        """The seed of the stream, available at the first audio; None if the backend reports none."""
         return None if self._stream is None else self._stream.seed
 
     async def read(self) -> bytes | None:
-        """Return all audio that has arrived since the last call, at least a byte; None at the end.
+        """Return the audio since the last call, at least a byte; None at the end.
 
-        Raises what the backend raised, after all audio before it was read.
+        Raises the backend's error after all audio was read.
         """
         while True:
             self._arrival.clear()
@@ -188,7 +185,7 @@ class ThreadBridge:
                 if self._chunks:
                     audio = b"".join(self._chunks)
                     self._chunks.clear()
-                    self._held = 0
+                    self._unread_bytes = 0
                     self._change.notify()
                     return audio
                 if self._error is not None:
@@ -198,25 +195,25 @@ class ThreadBridge:
             await self._arrival.wait()
 
     def stop(self) -> None:
-        """Let the thread end at its next chunk. May be called twice, or after the end."""
+        """End the thread at its next chunk. May be called repeatedly."""
         with self._change:
             self._stopped = True
             self._chunks.clear()
             self._change.notify()
 
     def close(self) -> None:
-        """Cancel the work at once, from any thread. It may take a while: the backend decides."""
+        """Cancel synthesis, from any thread. May block until the backend has stopped."""
         self.stop()
         if self._stream is not None:
             self._stream.close()
 
     def run(self) -> None:
-        """Speak. Never raises: an error is raised by ``read()``."""
-        began = time.perf_counter()
+        """Synthesize in this thread. Errors are raised by ``read()``."""
+        start = time.perf_counter()
         try:
             if self._is_stopped():
                 return
-            self._stream = self._begin()
+            self._stream = self._open_stream()
             with self._stream as stream:
                 if self._is_stopped():
                     return
@@ -228,7 +225,7 @@ class ThreadBridge:
         except BaseException as error:  # noqa: BLE001 - read() raises it
             self._error = error
         finally:
-            self.busy_s = time.perf_counter() - began - self._waited_s
+            self.busy_s = time.perf_counter() - start - self._waited_s
             self._ended = True
             self._notify()
 
@@ -238,18 +235,18 @@ class ThreadBridge:
 
     def _put(self, chunk: bytes) -> bool:
         with self._change:
-            began = time.perf_counter()
-            while self._held > 0 and self._held + len(chunk) > self._limit and not self._stopped:
+            start = time.perf_counter()
+            while self._unread_bytes > 0 and self._unread_bytes + len(chunk) > self._limit and not self._stopped:
                 self._change.wait()
-            self._waited_s += time.perf_counter() - began
+            self._waited_s += time.perf_counter() - start
             if self._stopped:
                 return False
             self._chunks.append(chunk)
-            self._held += len(chunk)
+            self._unread_bytes += len(chunk)
         self._notify()
         return True
 
     def _notify(self) -> None:
-        # The loop is closed when a second signal ended the service; then nobody waits.
+        # The loop is closed after a second signal.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._arrival.set)

@@ -1,7 +1,4 @@
-"""The service described by itself: one table of operations, from which its routes and /openapi.json are both made.
-
-Fields are described by the schemas; nothing about a field is written here.
-"""
+"""Table of operations, from which routes and /openapi.json are generated. Fields are described in the schemas."""
 
 from __future__ import annotations
 
@@ -19,12 +16,12 @@ from voicelab.schema import DEFAULT_MODEL, MEDIA_TYPES, TTSRequest, VoiceCreate,
 from voicelab.service.responses import Problem, Refusal
 
 SEED_HEADER: Final = "x-voicelab-seed"
-"""Request header with the seed, 0 to 2**63 - 1; the answer names in it the seed in use, where there is one."""
+"""Request header with the seed, 0 to 2**63 - 1; response header with the seed in use, if any."""
 
-LONGEST_NOTES: Final = 3000
-"""Bytes of that header: proxies give all headers of an answer 4 KiB."""
+MAX_NOTES_BYTES: Final = 3000
+"""Size limit of the notes header: proxies limit all headers of a response to 4 KiB."""
 NOTES_HEADER: Final = "x-voicelab-notes"
-"""Response header with the notes known at the first audio: a JSON array of texts in ASCII, of bounded length."""
+"""Response header with the notes at the first audio: a JSON array of strings in ASCII."""
 
 _JSON: Final = "application/json"
 _MSGPACK: Final = "application/msgpack"
@@ -34,7 +31,7 @@ _REFS: Final = "#/components/schemas/"
 
 
 class Health(TypedDict):
-    """What ``GET /health`` says."""
+    """Response of ``GET /health``."""
 
     status: Literal["ready"]
     backend: Capabilities
@@ -42,11 +39,10 @@ class Health(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One method of one path.
+    """A method of a path.
 
-    ``body`` and ``answer`` give the schema for each media type, None for bytes; ``parameters`` and ``headers``
-    (of a success) are names of components; ``errors`` the statuses that it may answer besides ``success``.
-    Unless it is ``open``, a key is needed.
+    ``body`` and ``answer`` map media types to schemas, or to None for bytes; ``parameters`` and ``headers`` (on success)
+    are names of components; ``errors`` are the statuses besides ``success``. An API key is required unless ``open``.
     """
 
     name: str
@@ -71,10 +67,10 @@ OPERATIONS: Final = (
         name="speech",
         method="post",
         path="/v1/tts",
-        summary="Speak a text.",
+        summary="Synthesize a text.",
         parameters=("model", "seed"),
         body={_JSON: _WITHOUT_AUDIO, _MSGPACK: "TTSRequest"},
-        description="The audio in the format asked for, in chunks as it is made. A body without its last chunk is not whole.",
+        description="Audio in the requested format, streamed in chunks. A body without its last chunk is truncated.",
         answer=dict.fromkeys(MEDIA_TYPES.values()),
         headers=("seed", "notes"),
         errors=(*_SENDING, 402),
@@ -105,7 +101,7 @@ OPERATIONS: Final = (
         path="/model/{id}/cover",
         summary="Get the cover image of a voice model.",
         parameters=("id",),
-        description="The image, as it was uploaded.",
+        description="The image as uploaded.",
         answer=dict.fromkeys(_IMAGES),
         errors=_READING,
     ),
@@ -114,14 +110,14 @@ OPERATIONS: Final = (
         path="/model/{id}/samples/{number}",
         summary="Get a sample of a voice model.",
         parameters=("id", "number"),
-        description="The recording, as it was used to make the voice.",
+        description="The recording as used for the voice.",
         answer={"audio/wav": None},
         errors=_READING,
     ),
     Operation(
         name="health",
         path="/health",
-        summary="Whether the service is ready, and what its backend declares.",
+        summary="Get the state of the service and the capabilities of its backend.",
         description="The service is ready.",
         answer={_JSON: "Health"},
         errors=(503,),
@@ -137,41 +133,41 @@ OPERATIONS: Final = (
         open=True,
     ),
 )
-"""What the service answers."""
+"""Operations of the service."""
 
 _ERRORS: Final = {
-    401: "The API key is missing or not accepted. This is checked before anything else.",
+    401: "The API key is missing or not accepted. Authentication is checked first.",
     402: "The credit of the API key does not cover the request.",
-    404: "Unknown, or private to another caller; the answer is the same for both.",
+    404: "Unknown, or private to another caller; the response is the same for both.",
     408: "The request did not arrive in time.",
     413: "The body, or a file in it, is too large.",
-    415: "The content type is none of those listed, or the body is compressed.",
-    422: "Something in the request is wrong; each item names a field.",
-    429: "A limit of the API key is reached: its requests in a time, at once, or its characters in a day.",
-    500: "The voice failed at this request.",
-    501: "The voice behind this service keeps no voice models.",
+    415: "The content type is not supported, or the body is compressed.",
+    422: "Fields of the request are invalid; there is one item per error.",
+    429: "A limit of the API key is exceeded: request rate, concurrent requests, or characters per day.",
+    500: "The backend failed.",
+    501: "The backend of this service does not support voice models.",
     503: "The service is busy, stopping, or not available at the moment.",
-    504: "The voice did not answer in time.",
+    504: "The backend did not respond in time.",
 }
 _HEADERS_OF: Final = {401: ("authenticate",), 429: ("retry",), 503: ("retry",)}
 _SEED: Final = {"type": "integer", "minimum": 0, "maximum": MAX_SEED}
 _HEADERS: Final[Mapping[str, tuple[str, bool, str, Mapping[str, Any]]]] = {
-    "request": ("x-request-id", True, "The name of this answer.", {"type": "string"}),
+    "request": ("x-request-id", True, "Identifier of the request.", {"type": "string"}),
     "seed": (SEED_HEADER, False, "The seed in use.", _SEED),
     "notes": (
         NOTES_HEADER,
         False,
-        "Notes on the speech known at its first audio, such as text left out: a JSON array of strings in ASCII.",
-        {"type": "string", "maxLength": LONGEST_NOTES},
+        "Notes on the speech at its first audio, such as omitted text: a JSON array of strings in ASCII.",
+        {"type": "string", "maxLength": MAX_NOTES_BYTES},
     ),
-    "location": ("Location", True, "Where the record is.", {"type": "string"}),
-    "authenticate": ("WWW-Authenticate", True, "How to authenticate: Bearer.", {"type": "string"}),
-    "retry": ("Retry-After", True, "Seconds after which to try again.", {"type": "integer", "minimum": 0}),
+    "location": ("Location", True, "Path of the record.", {"type": "string"}),
+    "authenticate": ("WWW-Authenticate", True, "Authentication scheme: Bearer.", {"type": "string"}),
+    "retry": ("Retry-After", True, "Seconds to wait before a retry.", {"type": "integer", "minimum": 0}),
 }
 
 
 def document(capabilities: Capabilities) -> dict[str, Any]:
-    """Return the OpenAPI 3.1 document of a service in which a backend with these capabilities speaks."""
+    """Build the OpenAPI 3.1 document of a service for a backend's capabilities."""
     parameters = _parameters(capabilities)
     paths: dict[str, dict[str, Any]] = {}
     for operation in OPERATIONS:
@@ -181,9 +177,8 @@ def document(capabilities: Capabilities) -> dict[str, Any]:
         "info": {
             "title": "voicelab",
             "version": "1",
-            "description": "Speech from text, and voice models from recordings. Every answer names itself in "
-            "x-request-id; report it when something is wrong."
-            + (f" {capabilities.notice}" if capabilities.notice else ""),
+            "description": "Speech from text, and voice models from recordings. Include the response's x-request-id in "
+            "error reports." + (f" {capabilities.notice}" if capabilities.notice else ""),
         },
         "paths": paths,
         "security": [{"bearer": []}],
@@ -235,13 +230,13 @@ def _parameters(capabilities: Capabilities) -> dict[str, Any]:
         "model": ("header", "model", "The synthesis model. Without it, s2-pro.", model),
         "seed": ("header", SEED_HEADER, "The same seed gives the same audio.", _SEED),
         "id": ("path", "id", "Identifier of a voice model.", {"type": "string", "minLength": 1}),
-        "number": ("path", "number", "Which of its samples; they count from 0.", {"type": "integer", "minimum": 0}),
+        "number": ("path", "number", "Index of the sample, from 0.", {"type": "integer", "minimum": 0}),
     }
     if capabilities.seed == "none":
         del listed["seed"]
     return {
-        key: {"name": name, "in": place, "required": place == "path", "description": text, "schema": schema}
-        for key, (place, name, text, schema) in listed.items()
+        key: {"name": name, "in": location, "required": location == "path", "description": text, "schema": schema}
+        for key, (location, name, text, schema) in listed.items()
     }
 
 
@@ -250,12 +245,12 @@ def _schemas(capabilities: Capabilities) -> dict[str, Any]:
     inputs = [(kind, "validation", TypeAdapter(kind)) for kind in types]
     records = [(VoiceModel, "serialization", TypeAdapter(VoiceModel))]
     schemas: dict[str, Any] = {}
-    for wanted in (inputs, records):
-        _, defined = TypeAdapter.json_schemas(wanted, ref_template=_REFS + "{model}")  # type: ignore[arg-type]
-        for name, schema in defined["$defs"].items():
-            # Keys that are not listed are ignored on the wire; it is our constructors that refuse them.
+    for models in (inputs, records):
+        _, definitions = TypeAdapter.json_schemas(models, ref_template=_REFS + "{model}")  # type: ignore[arg-type]
+        for name, schema in definitions["$defs"].items():
+            # Unknown keys are ignored on the wire; only voicelab's constructors reject them.
             schema.pop("additionalProperties", None)
-            if wanted is records:
+            if models is records:
                 schema["required"] = list(schema["properties"])
             schemas[name] = schema
     if capabilities.max_text is not None:

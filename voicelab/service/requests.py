@@ -1,8 +1,7 @@
-"""What a request carries: its key, and its body as JSON, MessagePack or a form, read within bounds of size and time.
+"""Parse requests: bearer token, and JSON, MessagePack or form bodies, with limits of size and time.
 
-Whatever is wrong with a body's syntax is a RequestInvalid (422) with loc ``["body"]``. The decoders bound the
-memory that a body can become: JSON by the number of its values, MessagePack by the number and the length of its
-containers, a form by its parts.
+Syntax errors in a body raise RequestInvalid (422) with loc ``["body"]``. Decoders limit the memory of a decoded body: JSON by
+its number of values, MessagePack by number and length of containers, forms by their parts.
 """
 
 from __future__ import annotations
@@ -30,32 +29,28 @@ BodyKind = Literal["json", "msgpack"]
 
 _KINDS: dict[str, BodyKind] = {"application/json": "json", "application/msgpack": "msgpack"}
 
-# A request has 18 fields and a handful of references. One more reason for a bound on each container:
-# an array may claim any length, and memory is set aside for it before its items are seen.
-_LONGEST = 64
-# Nesting multiplies: four arrays of 64 inside each other hold 16 million maps in as many bytes.
-_MOST_CONTAINERS = 1024
-_MOST_DIGITS = 400
-# Of `[{,:` in a JSON body, those in its text included: an empty array takes two bytes there and 56 in memory.
-_MOST_MARKS = 200_000
-_SHORT = 64 * 1024
+# A request has 18 fields and a few references. msgpack allocates the declared length of an array in advance.
+_MAX_CONTAINER_LENGTH = 64
+# Containers can be nested: four levels of 64 would be 16 million.
+_MAX_CONTAINERS = 1024
+_MAX_DIGITS = 400
+# Number of `[{,:` in a JSON body, including its strings: an empty array has 2 bytes in JSON and 56 in memory.
+_MAX_DELIMITERS = 200_000
+_MAX_INLINE_BYTES = 64 * 1024  # longer bodies are decoded in a thread
 
 MAX_PARTS: Final = 128
-"""Parts of one form; a voice model has 20 recordings, as many transcripts, tags and a handful of fields."""
+"""Parts of a form; a voice model has up to 20 recordings and transcripts, tags and a few fields."""
 
-_FILES = ("voices", "cover_image")
-_LISTED = re.compile(r"(voices|texts|tags)(?:\[([0-9]{0,4})\])?", re.ASCII)
-_LONGEST_TEXT = 256 * 1024
+_FILE_FIELDS = ("voices", "cover_image")
+_LIST_FIELD = re.compile(r"(voices|texts|tags)(?:\[([0-9]{0,4})\])?", re.ASCII)
+_MAX_TEXT_BYTES = 256 * 1024
 
 
 def bearer_secret(request: Request) -> str:
-    """Return the secret of the ``Authorization: Bearer`` header. Raises AuthenticationError.
-
-    The message never repeats the header.
-    """
+    """Return the secret of the ``Authorization: Bearer`` header. Raises AuthenticationError without its content."""
     values = request.headers.getlist("authorization")
     if not values:
-        raise AuthenticationError("An API key is needed: Authorization: Bearer <API key>", status=401)
+        raise AuthenticationError("An API key is required: Authorization: Bearer <API key>", status=401)
     scheme, _, secret = values[0].strip().partition(" ")
     if len(values) > 1 or scheme.lower() != "bearer" or not secret.strip():
         raise AuthenticationError("The Authorization header must be: Bearer <API key>", status=401)
@@ -70,7 +65,7 @@ def media_type(request: Request) -> str:
 
 
 def body_kind(request: Request) -> BodyKind:
-    """Return what the content type says the body is. Raises HTTPException 415."""
+    """Return the format of the body by its content type. Raises HTTPException 415."""
     kind = _KINDS.get(media_type(request))
     if kind is None:
         raise HTTPException(415, "The content type must be application/json or application/msgpack")
@@ -78,16 +73,16 @@ def body_kind(request: Request) -> BodyKind:
 
 
 async def read_body(request: Request, limit: int, seconds: float) -> bytes:
-    """Return the body of at most ``limit`` bytes, sent within ``seconds``. Raises HTTPException 413 or 408."""
+    """Read a body of at most ``limit`` bytes within ``seconds``. Raises HTTPException 413 or 408."""
     body = bytearray()
     await _receive(request, limit, seconds, body.extend)
     return bytes(body)
 
 
 async def read_form(request: Request, limit: int, file_limit: int, seconds: float) -> list[Part]:
-    """Return the parts of a form of at most ``limit`` bytes, each file at most ``file_limit``, within ``seconds``.
+    """Read a form of at most ``limit`` bytes, with files of at most ``file_limit``, within ``seconds``.
 
-    Raises HTTPException 413 or 408, RequestInvalid for what is no form or was cut off.
+    Raises HTTPException 413 or 408, RequestInvalid for an invalid or truncated form.
     """
     _, options = parse_options_header(request.headers.get("content-type"))
     form = _Form(options.get(b"boundary", b""), file_limit)
@@ -98,7 +93,7 @@ async def read_form(request: Request, limit: int, file_limit: int, seconds: floa
 async def _receive(request: Request, limit: int, seconds: float, feed: Callable[[bytes], object]) -> None:
     too_large = HTTPException(413, f"The body is larger than {limit} bytes")
     length = request.headers.get("content-length", "")
-    # The server has refused what is no number; an honest length is refused before any of the body is read.
+    # Invalid lengths are rejected by the server; too large ones here, before the body is read.
     if length.isdecimal() and int(length) > limit:
         raise too_large
     size = 0
@@ -110,20 +105,20 @@ async def _receive(request: Request, limit: int, seconds: float, feed: Callable[
                     raise too_large
                 feed(data)
     except TimeoutError:
-        # The connection is closed: the rest of the body would be taken for the next request.
+        # Close the connection: the rest of the body would be parsed as the next request.
         message = f"The body did not arrive within {seconds:g} s"
         raise HTTPException(408, message, {"connection": "close"}) from None
 
 
 async def decode_body(executor: Executor, body: bytes, kind: BodyKind) -> object:
-    """Return what ``decode`` does; a long body is decoded in a thread of ``executor``."""
-    return decode(body, kind) if len(body) <= _SHORT else await run_in_executor(executor, decode, body, kind)
+    """Decode a body with ``decode``, in a thread of ``executor`` if it is long."""
+    return decode(body, kind) if len(body) <= _MAX_INLINE_BYTES else await run_in_executor(executor, decode, body, kind)
 
 
 def decode(body: bytes, kind: BodyKind) -> object:
-    """Return what a body says: a mapping if it is a request, anything else its decoder allows otherwise.
+    """Decode a body; a valid request is a mapping.
 
-    Raises RequestInvalid for syntax errors and duplicate keys, and for nesting or lengths that no request has.
+    Raises RequestInvalid for syntax errors, duplicate keys, and excessive nesting or lengths.
     """
     try:
         return _from_json(body) if kind == "json" else _from_msgpack(body)
@@ -136,16 +131,16 @@ def decode(body: bytes, kind: BodyKind) -> object:
     except UnicodeDecodeError as error:
         raise _malformed(kind, f"text that is not UTF-8 at byte {error.start}") from None
     except (ValueError, TypeError, OverflowError, msgpack.UnpackException) as error:
-        # An unhashable key; a length that lies. Some quote the input, which may be long and hold anything.
+        # For example an unhashable key or a wrong length. Messages may quote the input.
         text = ascii(str(error))[1:-1] or type(error).__name__
         raise _malformed(kind, text if len(text) <= 120 else f"{text[:120]}...") from None
 
 
 def _from_json(body: bytes) -> object:
-    if len(body) > _MOST_MARKS and sum(map(body.count, (b"[", b"{", b",", b":"))) > _MOST_MARKS:
-        raise _malformed("json", "more values than any request has")
-    # NaN and its like are left to the schema, which names the field.
-    return json.loads(body.decode("utf-8-sig"), object_pairs_hook=partial(_unique, "json"), parse_int=_whole)
+    if len(body) > _MAX_DELIMITERS and sum(map(body.count, (b"[", b"{", b",", b":"))) > _MAX_DELIMITERS:
+        raise _malformed("json", "too many values")
+    # NaN and infinity are rejected by the schema, with the field's name.
+    return json.loads(body.decode("utf-8-sig"), object_pairs_hook=partial(_unique, "json"), parse_int=_integer)
 
 
 def _from_msgpack(body: bytes) -> object:
@@ -154,8 +149,8 @@ def _from_msgpack(body: bytes) -> object:
     def counted(container: Any) -> Any:
         nonlocal count
         count += 1
-        if count > _MOST_CONTAINERS:
-            raise _malformed("msgpack", f"more than {_MOST_CONTAINERS} arrays and maps")
+        if count > _MAX_CONTAINERS:
+            raise _malformed("msgpack", f"more than {_MAX_CONTAINERS} arrays and maps")
         return container
 
     return msgpack.unpackb(
@@ -164,41 +159,41 @@ def _from_msgpack(body: bytes) -> object:
         strict_map_key=True,
         object_pairs_hook=lambda pairs: counted(_unique("msgpack", pairs)),
         list_hook=counted,
-        max_array_len=_LONGEST,
-        max_map_len=_LONGEST,
+        max_array_len=_MAX_CONTAINER_LENGTH,
+        max_map_len=_MAX_CONTAINER_LENGTH,
         max_ext_len=0,
     )
 
 
 def _unique(kind: BodyKind, pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    # Which of two values is meant cannot be known; parsers differ, and a caller would get one unawares.
+    # Parsers differ in which of two values they use.
     fields = dict(pairs)
     if len(fields) != len(pairs):
         raise _malformed(kind, "the same key twice in one object")
     return fields
 
 
-def _whole(digits: str) -> int:
-    # Reading digits takes time that grows with their square; no field takes as many as this.
-    if len(digits) > _MOST_DIGITS:
+def _integer(digits: str) -> int:
+    # int() takes quadratic time.
+    if len(digits) > _MAX_DIGITS:
         raise _malformed("json", f"a number of {len(digits)} digits")
     return int(digits)
 
 
 _MALFORMED: Final = {
-    "json": "is not JSON that a request can be",
-    "msgpack": "is not MessagePack that a request can be",
-    "multipart": "is no form that can be read",
+    "json": "is not valid JSON",
+    "msgpack": "is not valid MessagePack",
+    "multipart": "is not a valid form",
 }
 
 
-def _malformed(kind: Literal[BodyKind, "multipart"], what: str) -> RequestInvalid:
-    return RequestInvalid((FieldError(("body",), f"{kind}_invalid", f"The body {_MALFORMED[kind]}: {what}"),))
+def _malformed(kind: Literal[BodyKind, "multipart"], reason: str) -> RequestInvalid:
+    return RequestInvalid((FieldError(("body",), f"{kind}_invalid", f"The body {_MALFORMED[kind]}: {reason}"),))
 
 
 @dataclass(slots=True)
 class Part:
-    """One part of a form: the name of its field, its bytes as they were sent, and how many it may have."""
+    """Part of a form: field name, bytes, and size limit in bytes."""
 
     name: str = ""
     data: bytearray = field(default_factory=bytearray)
@@ -208,7 +203,7 @@ class Part:
 class _Form:
     def __init__(self, boundary: bytes, file_limit: int) -> None:
         if not boundary:
-            raise _malformed("multipart", "its content type names no boundary")
+            raise _malformed("multipart", "the content type has no boundary")
         self._file_limit = file_limit
         self._parts: list[Part] = []
         self._header, self._value = bytearray(), bytearray()
@@ -233,11 +228,11 @@ class _Form:
         try:
             self._parser.write(data)
         except FormParserError:
-            raise _malformed("multipart", "it does not follow its boundary") from None
+            raise _malformed("multipart", "the boundary is not followed") from None
 
     def finish(self) -> list[Part]:
         if not self._ended:
-            raise _malformed("multipart", "it is cut off")
+            raise _malformed("multipart", "it is truncated")
         return self._parts
 
     def _begin(self) -> None:
@@ -251,7 +246,7 @@ class _Form:
             if b"name" in options:
                 part = self._parts[-1]
                 part.name = options[b"name"].decode("utf-8", "replace")
-                part.limit = self._file_limit if _base(part.name) in _FILES else _LONGEST_TEXT
+                part.limit = self._file_limit if _field_name(part.name) in _FILE_FIELDS else _MAX_TEXT_BYTES
         self._header.clear()
         self._value.clear()
 
@@ -270,42 +265,41 @@ class _Form:
 
 
 def form_fields(parts: list[Part]) -> dict[str, object]:
-    """Return a form's parts as the fields of a request: files as bytes, the rest as text, lists in their order.
+    """Convert a form's parts to fields of a request: files as bytes, other values as text, lists in order.
 
-    Clients call every part a file, or index their lists, or repeat a name: ``voices``, ``voices[]`` and
-    ``voices[0]`` all mean the same field, and a text may come as a file. So only a part's field name counts.
-    Parts that are no field of a request are left out.
+    Clients differ: ``voices``, ``voices[]`` and ``voices[0]`` are the same field, and texts may be sent as files.
+    Unknown fields are ignored.
 
-    Raises RequestInvalid for text that is not UTF-8, and for two values where one is meant.
+    Raises RequestInvalid for text that is not UTF-8, and for duplicates of a single field.
     """
     wire: dict[str, object] = {}
     lists: dict[str, dict[int, object]] = {}
     for part in parts:
-        match, name = _LISTED.fullmatch(part.name), _base(part.name)
+        match, name = _LIST_FIELD.fullmatch(part.name), _field_name(part.name)
         if name not in VoiceCreate.model_fields:
-            continue  # whatever it holds, and however often it comes
+            continue
         value = _value(name, bytes(part.data))
         entries = lists.setdefault(name, {})
-        # Numbered ones by their numbers, before those that are not, which keep the order of their arrival.
+        # By index, then items without index in order of arrival.
         number = int(match[2]) if match and match[2] else 10_000 + len(entries)
         if number in entries or (entries and match is None):
-            raise RequestInvalid.of(name, f"The field {name} is given twice", type="duplicate")
+            raise RequestInvalid.of(name, f"Duplicate field {name}", type="duplicate")
         entries[number] = value
         if match is None:
             wire[name] = value
-        # An empty field of a form is one that was left out.
+        # Browsers send unset fields as empty parts.
         elif name == "voices" or any(entries.values()):
             wire[name] = [entries[number] for number in sorted(entries)]
     return wire
 
 
-def _base(name: str) -> str:
-    match = _LISTED.fullmatch(name)
+def _field_name(name: str) -> str:
+    match = _LIST_FIELD.fullmatch(name)
     return match[1] if match else name
 
 
 def _value(name: str, data: bytes) -> object:
-    if name in _FILES:
+    if name in _FILE_FIELDS:
         return data
     try:
         return data.decode("utf-8")

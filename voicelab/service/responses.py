@@ -1,4 +1,4 @@
-"""Errors as the interface answers them (part 7): ``{status, message}``, for 422 an array of fields; or as OpenAI's API."""
+"""Error responses of the interface (part 7): ``{status, message}``, for 422 an array of fields; or OpenAI's format."""
 
 from __future__ import annotations
 
@@ -27,18 +27,17 @@ from voicelab.service.record import RECORD, loggable
 
 _LOG = logging.getLogger("voicelab.service")
 
-# Seconds after which a caller may try again when the service cannot say better.
-_RETRY_AFTER = "1"
+_RETRY_AFTER = "1"  # seconds
 
 
 class Refusal(TypedDict):
-    """Any error but a 422."""
+    """Error response other than 422."""
 
     status: int
     message: str
 
 
-# Its last name is a word of Python's, so that it cannot be written as a class.
+# "in" is a keyword, so that the class syntax is not possible.
 Problem = TypedDict(
     "Problem",
     {
@@ -49,17 +48,17 @@ Problem = TypedDict(
         "in": NotRequired[Literal["path", "query", "header", "cookie", "body"]],
     },
 )
-"""One item of a 422: an erroneous field."""
+"""Item of a 422 response: an invalid field."""
 
 
 def json_response(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a value as JSON in ASCII, so that no character of a message can fail to be encoded."""
+    """Build a JSON response in ASCII, which can encode lone surrogates too."""
     body = json.dumps(content, separators=(",", ":"), allow_nan=False).encode("ascii")
     return Response(body, status, headers, media_type="application/json")
 
 
 def refusal(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
-    """Return ``{status, message}``, and write the message down as why."""
+    """Build the response ``{status, message}`` and record the message for the log."""
     record, body = RECORD.get(), Refusal(status=status, message=message)
     record.refused = loggable(message)
     if record.openai:
@@ -68,13 +67,13 @@ def refusal(status: int, message: str, headers: Mapping[str, str] | None = None)
 
 
 def _unprocessable(error: RequestInvalid) -> Response:
-    """Return 422 with one item for each wrong field, and write the fields down as why."""
+    """Build a 422 response with one item per error, and record the fields for the log."""
     record, errors = RECORD.get(), error.errors
     record.refused = loggable("; ".join(f"{item.field}: {item.type}" for item in errors))
     if record.openai:
         fields = [".".join(item.loc[1:]) for item in errors]
         names = [
-            name if item.type == "extra_forbidden" else _THEIRS.get(name, name)
+            name if item.type == "extra_forbidden" else _OPENAI_NAMES.get(name, name)
             for name, item in zip(fields, errors, strict=True)
         ]
         message = "; ".join(f"{name}: {item.msg}" for name, item in zip(names, errors, strict=True))
@@ -82,11 +81,10 @@ def _unprocessable(error: RequestInvalid) -> Response:
     return json_response([item.to_wire() for item in errors], 422)
 
 
-_THEIRS = {
+_OPENAI_NAMES = {
     "text": "input", "reference_id": "voice", "format": "response_format", "prosody.speed": "speed",
     "prosody.volume": "volume",
 }  # fmt: skip
-"""What OpenAI's API calls a field."""
 _CODES = {401: "invalid_api_key", 402: "insufficient_quota", 404: "not_found", 429: "rate_limit_exceeded"}
 
 
@@ -104,29 +102,29 @@ def _openai_error(
 
 
 def backend_failure(error: Exception) -> Response:
-    """Return what a backend's error means to a caller, and log what went wrong on our side.
+    """Build the response for a backend's error, and log it unless it is the caller's.
 
-    A backend may itself call a service. That service's 401, 402 or 404 concerns our key there, not the
-    caller's key here: to the caller it is a failure of this service, and trying again does not help.
+    If the backend is a service, its 401, 402 and 404 concern this service's key there, not the caller's key: the response
+    is 500.
     """
     if isinstance(error, RequestInvalid):
         return _unprocessable(error)
     if isinstance(error, AudioError):
-        # The only audio that a speech request carries.
+        # References are the only audio in a speech request.
         return _unprocessable(RequestInvalid.of("references", str(error), type="audio_invalid"))
     _LOG.error("request %s: the backend failed: %s", RECORD.get().id, type(error).__name__, exc_info=error)
     if isinstance(error, ServiceTimeout):
-        return refusal(504, "The voice did not answer in time")
+        return refusal(504, "The backend did not respond in time")
     if isinstance(error, EngineUnavailable | ServiceUnavailable | StoreError | MemoryError):
-        return refusal(503, "The voice is not available at the moment", {"retry-after": _RETRY_AFTER})
-    return refusal(500, "The voice failed at this request")
+        return refusal(503, "The backend is not available at the moment", {"retry-after": _RETRY_AFTER})
+    return refusal(500, "The backend failed")
 
 
 class BackendFailure(Exception):
-    """Raised from an error of the backend, before an answer has begun. Never leaves the service."""
+    """Raised from an error of the backend before the response has started. Internal to the service."""
 
 
-async def _handle(_: Request, error: Exception) -> Response:  # were it not async, starlette would take a thread for it
+async def _handle(_: Request, error: Exception) -> Response:  # async, so that starlette does not use a thread
     if isinstance(error, HTTPException):
         return refusal(error.status_code, error.detail, error.headers)
     if isinstance(error, RequestInvalid):
@@ -135,22 +133,24 @@ async def _handle(_: Request, error: Exception) -> Response:  # were it not asyn
         return backend_failure(error.__cause__)
     if isinstance(error, StoreError):
         _LOG.error("request %s: %s", RECORD.get().id, error)
-    for kind, (status, message, headers) in _ANSWERS.items():
+    for kind, (status, message, headers) in _RESPONSES.items():
         if isinstance(error, kind):
             return refusal(status, message or str(error), headers)
-    # The server logs the traceback; the caller learns nothing of our insides.
+    # The server logs the traceback, which is not sent to the caller.
     return refusal(500, "Internal error")
 
 
-_ANSWERS: dict[type[Exception], tuple[int, str, dict[str, str]]] = {
+_RESPONSES: dict[type[Exception], tuple[int, str, dict[str, str]]] = {
     AuthenticationError: (401, "", {"www-authenticate": "Bearer"}),
     PaymentRequired: (402, "", {}),
     NotFound: (404, "", {}),
     StoreError: (503, "The service is not available at the moment", {"retry-after": _RETRY_AFTER}),
-    # The caller left before its request was complete; nobody reads this answer.
+    # For the log only: the caller has disconnected.
     ClientDisconnect: (400, "The request was not complete", {}),
 }
-"""Status, message (the error's own where it is empty) and headers."""
+"""Status, message (empty: that of the error) and headers."""
 
-HANDLERS: dict[Any, Any] = dict.fromkeys((HTTPException, RequestInvalid, BackendFailure, *_ANSWERS, Exception), _handle)
-"""What starlette calls for an error raised before an answer has begun."""
+HANDLERS: dict[Any, Any] = dict.fromkeys(
+    (HTTPException, RequestInvalid, BackendFailure, *_RESPONSES, Exception), _handle
+)
+"""Starlette's handlers of errors raised before the response has started."""

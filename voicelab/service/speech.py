@@ -1,4 +1,4 @@
-"""The answer to a speech request, and what it costs: the status waits for the first audio, then the rest is streamed."""
+"""Streaming response to a speech request, and its cost in characters."""
 
 from __future__ import annotations
 
@@ -19,32 +19,37 @@ from voicelab.schema import MEDIA_TYPES, OPUS_BITRATES, TTSRequest
 from voicelab.service.admission import BUSY
 from voicelab.service.concurrency import Arrival, FairQueue, QueueFull, ThreadBridge
 from voicelab.service.limits import Limits
-from voicelab.service.openai import audio_event, last_event
-from voicelab.service.openapi import LONGEST_NOTES, NOTES_HEADER, SEED_HEADER
+from voicelab.service.openai import audio_event, done_event
+from voicelab.service.openapi import MAX_NOTES_BYTES, NOTES_HEADER, SEED_HEADER
 from voicelab.service.record import RECORD
 from voicelab.service.responses import backend_failure, refusal
 
-# Encoded speech does not say which character it has come to. Unhurried English has 12 to 15 characters
-# a second; taking the low end, a caller whose speech was cut short never pays for more than it heard.
+# English speech has 12 to 15 characters per second. The low value, so that callers never pay for more than they received
+# of a truncated response, whose text position is unknown.
 _CHARACTERS_PER_SECOND = 12.0
-# What automatic Opus comes to for mono speech at most, in kbit/s; and what any Opus comes to at least, as a
-# share of the bitrate in the request, which for automatic is the lowest of the list.
-_OPUS_AUTOMATIC = 51
-_OPUS_LEAST = 0.5
-_MOST_NOTES = 16
+# Maximum bitrate of automatic Opus for mono speech in kbit/s; minimum bitrate of Opus relative to that of the request (for
+# automatic, to the lowest).
+_OPUS_AUTOMATIC_KBPS = 51
+_OPUS_MIN_RATIO = 0.5
+_MAX_NOTES = 16
 
 
 class SpeechResponse(Response):
-    """Speaks when called by the server.
+    """Response that synthesizes speech when the server calls it.
 
-    Until the first audio is there nothing has been sent, so that a failure is answered with its proper
-    status. After it, a failure raises: the server then breaks the connection off without the chunk that
-    ends the body, and the caller knows that the audio is not whole. A caller that leaves cancels the work.
+    The status is sent with the first audio, so that earlier errors have a proper status. Later errors abort the
+    connection without the final chunk, so that the caller detects the truncation. A disconnection cancels synthesis.
 
-    ``queue`` decides whose turn it is; ``voices`` are the threads in which backends speak, ``helpers`` those for
-    short waits. ``arrival`` is the place that the request holds until its turn is asked for. ``settle`` is awaited once
-    at the end, with the bytes of audio sent and whether that was all. With ``events`` the audio is sent as server-sent
-    events.
+    Args:
+        queue: queue of the speech requests.
+        voices: threads for synthesis.
+        helpers: threads for short tasks.
+        limits: limits of the service.
+        request: the speech request.
+        open_stream: opens the backend's stream; called in a thread of ``voices``.
+        arrival: reserved place in the queue.
+        settle: awaited once at the end, with the bytes of audio sent and True if complete.
+        events: send server-sent events.
     """
 
     def __init__(
@@ -54,38 +59,38 @@ class SpeechResponse(Response):
         helpers: Executor,
         limits: Limits,
         request: TTSRequest,
-        begin: Callable[[], SpeechStream],
+        open_stream: Callable[[], SpeechStream],
         *,
         arrival: Arrival,
         settle: Callable[[int, bool], Coroutine[None, None, None]],
         events: bool = False,
     ) -> None:
-        # Response's own constructor would set a body and its length.
+        # Not Response.__init__, which sets a body and its length.
         self.status_code = 200
         self.background = None
         self._queue, self._voices, self._helpers = queue, voices, helpers
         self._limits = limits
         self._request = request
-        self._begin = begin
+        self._open_stream = open_stream
         self._arrival = arrival
         self._settle = settle
         self._events = events
         self._sent = 0
-        self._whole = False
+        self._complete = False
         self._settled = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Answer a request."""
         work = asyncio.ensure_future(self._answer(scope, receive, send))
-        left = asyncio.ensure_future(_disconnected(receive))
+        disconnection = asyncio.ensure_future(_disconnected(receive))
         try:
-            await asyncio.wait({work, left}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({work, disconnection}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            # Also when the server itself stops and cancels this call.
-            left.cancel()
+            # Also if the server cancels this call.
+            disconnection.cancel()
             if not work.done():
                 work.cancel()
-            await asyncio.wait({work, left})
+            await asyncio.wait({work, disconnection})
             await self._settle_once()
         if not work.cancelled():
             work.result()
@@ -97,39 +102,36 @@ class SpeechResponse(Response):
         except QueueFull:
             await self._refuse(refusal(503, BUSY, {"retry-after": "1"}), scope, receive, send)
             return
-        bridge = ThreadBridge(self._begin, self._limits.buffer)
-        # The place is taken until the thread is back, which may be after the caller has left.
-        speaking = asyncio.get_running_loop().run_in_executor(self._voices, bridge.run)
-        speaking.add_done_callback(lambda _: self._queue.leave())
+        bridge = ThreadBridge(self._open_stream, self._limits.buffer)
+        # The turn ends with the thread, possibly after a disconnection.
+        synthesis = asyncio.get_running_loop().run_in_executor(self._voices, bridge.run)
+        synthesis.add_done_callback(lambda _: self._queue.leave())
         try:
             try:
                 audio = await bridge.read()
-            except Exception as error:  # noqa: BLE001 - whatever it is, it has a status
+            except Exception as error:  # noqa: BLE001 - every error has a status
                 await self._refuse(backend_failure(error), scope, receive, send)
                 return
             if audio is None:
-                # Silence is never passed off as speech.
-                silent = backend_failure(EngineError("the backend gave no audio"))
-                await self._refuse(silent, scope, receive, send)
+                await self._refuse(backend_failure(EngineError("the backend gave no audio")), scope, receive, send)
                 return
             await self._stream(bridge, audio, send)
         finally:
-            if not speaking.done():
+            if not synthesis.done():
                 bridge.stop()
-                # Closing may wait for the backend. When the service is shutting down there are no helpers
-                # any more; the thread then ends at its next chunk.
+                # close() may block. During shutdown submit() fails; the thread then ends at its next chunk.
                 with suppress(RuntimeError):
                     self._helpers.submit(bridge.close)
 
-    async def _refuse(self, answer: Response, scope: Scope, receive: Receive, send: Send) -> None:
-        # The credit is back before the caller can know that it may ask again.
+    async def _refuse(self, response: Response, scope: Scope, receive: Receive, send: Send) -> None:
+        # Refund before the response, because the caller may retry at once.
         await self._settle_once()
-        await answer(scope, receive, send)
+        await response(scope, receive, send)
 
     async def _settle_once(self) -> None:
         if not self._settled:
             self._settled = True
-            await self._settle(self._sent, self._whole)
+            await self._settle(self._sent, self._complete)
 
     async def _stream(self, bridge: ThreadBridge, audio: bytes | None, send: Send) -> None:
         events = self._events
@@ -140,40 +142,40 @@ class SpeechResponse(Response):
         if bridge.notes:
             headers.append((NOTES_HEADER.encode(), header_of_notes(bridge.notes)))
         record = RECORD.get()
-        record.first_audio_s = time.perf_counter() - record.began
-        # Without a length the server uses the chunked transfer encoding.
+        record.first_audio_s = time.perf_counter() - record.start
+        # Without a content length the server uses chunked transfer encoding.
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        # A place in the service is not for a reader who takes less than anybody listens to: patience runs out
-        # while a reader is waited for, and comes back with the audio that it has taken.
+        # A reader slower than playback is disconnected after lag_seconds: the budget decreases while the server waits for
+        # it, and increases by the duration of the audio sent.
         clock = asyncio.get_running_loop().time
-        patience = self._limits.lag_seconds
+        lag_budget_s = self._limits.lag_seconds
         while audio is not None:
-            before, lasts = clock(), played_seconds(self._request, len(audio))
-            await _send_part(send, audio_event(audio) if events else audio, patience + lasts)
-            patience += lasts - (clock() - before)
+            start, duration_s = clock(), played_seconds(self._request, len(audio))
+            await _send_chunk(send, audio_event(audio) if events else audio, lag_budget_s + duration_s)
+            lag_budget_s += duration_s - (clock() - start)
             self._sent += len(audio)
             record.audio_s = self._sent / _bytes_per_second(self._request)
             audio = await bridge.read()
         record.rtf = bridge.busy_s / record.audio_s if record.audio_s else None
         if events:
-            await _send_part(send, last_event(len(self._request.text)), patience)
-        await _send_part(send, b"", patience)
-        self._whole = True
+            await _send_chunk(send, done_event(len(self._request.text)), lag_budget_s)
+        await _send_chunk(send, b"", lag_budget_s)
+        self._complete = True
 
 
 def header_of_notes(notes: Sequence[str]) -> bytes:
-    """Return notes as a JSON array in ASCII of at most ``LONGEST_NOTES`` bytes; what does not fit is counted at its end."""
-    for kept in range(min(len(notes), _MOST_NOTES), -1, -1):
-        more = [f"and {len(notes) - kept} more"] if kept < len(notes) else []
-        # JSON escapes every control character but DEL.
-        value = json.dumps([*notes[:kept], *more]).replace("\x7f", r"\u007f")
-        if len(value) <= LONGEST_NOTES:
+    """Encode notes as a JSON array in ASCII of at most ``MAX_NOTES_BYTES`` bytes, ending with the number of omitted notes."""
+    for count in range(min(len(notes), _MAX_NOTES), -1, -1):
+        more = [f"and {len(notes) - count} more"] if count < len(notes) else []
+        # JSON escapes all control characters except DEL.
+        value = json.dumps([*notes[:count], *more]).replace("\x7f", r"\u007f")
+        if len(value) <= MAX_NOTES_BYTES:
             break
     return value.encode("ascii")
 
 
-async def _send_part(send: Send, audio: bytes, seconds: float) -> None:
-    """Send a piece of the body, the last one when it is empty; raise Cancelled when there is no room for it in time."""
+async def _send_chunk(send: Send, audio: bytes, seconds: float) -> None:
+    """Send a chunk of the body; an empty one ends it. Raises Cancelled if the reader is too slow."""
     try:
         async with asyncio.timeout(seconds):
             await send({"type": "http.response.body", "body": audio, "more_body": bool(audio)})
@@ -187,29 +189,29 @@ async def _disconnected(receive: Receive) -> None:
 
 
 def cost(wire: object) -> int:
-    """Return the characters of a decoded body that need not be valid; 0 when it has no text, which OpenAI calls input."""
+    """Return the number of characters of ``text`` (OpenAI: ``input``) in an unvalidated body; 0 without text."""
     text = wire.get("text", wire.get("input")) if isinstance(wire, Mapping) else None
     return len(text) if isinstance(text, str) else 0
 
 
 def delivered_cost(request: TTSRequest, sent: int) -> int:
-    """Return the characters to charge for the first ``sent`` bytes of a speech that was cut short."""
+    """Return the characters to charge for a response truncated after ``sent`` bytes."""
     speed = request.prosody.speed if request.prosody is not None else 1.0
-    said = sent / _bytes_per_second(request) * speed * _CHARACTERS_PER_SECOND
-    return min(len(request.text), math.ceil(said))
+    characters = sent / _bytes_per_second(request) * speed * _CHARACTERS_PER_SECOND
+    return min(len(request.text), math.ceil(characters))
 
 
 def played_seconds(request: TTSRequest, sent: int) -> float:
-    """Return how long ``sent`` bytes of audio take to play, rather more than less."""
+    """Return an upper bound of the duration of ``sent`` bytes of audio in seconds."""
     if request.format != "opus":
         return sent / _bytes_per_second(request)
     bitrate = min(rate for rate in OPUS_BITRATES if rate > 0) if request.opus_bitrate < 0 else request.opus_bitrate
-    return sent / (bitrate * 125.0 * _OPUS_LEAST)
+    return sent / (bitrate * 125.0 * _OPUS_MIN_RATIO)
 
 
 def _bytes_per_second(request: TTSRequest) -> float:
     if request.format == "mp3":
         return request.mp3_bitrate * 125.0
     if request.format == "opus":
-        return (_OPUS_AUTOMATIC if request.opus_bitrate < 0 else request.opus_bitrate) * 125.0
+        return (_OPUS_AUTOMATIC_KBPS if request.opus_bitrate < 0 else request.opus_bitrate) * 125.0
     return request.rate * 2.0

@@ -12,10 +12,8 @@ from typing import Any
 import anywidget
 
 from voicelab.errors import VoicelabError
-from voicelab.listening.server import FILES, PAGE, serving
 from voicelab.listening.study import CHECKS, RIGHT, Study, check_answer, check_trial, check_wav
 from voicelab.listening.votes import Ballot, BlindBallot, BlindTest
-from voicelab.service.run import LOOPBACK
 from voicelab.storage import write_atomic
 from voicelab.views.panel import STATIC, SavedOutput, inlined, styled
 
@@ -57,18 +55,22 @@ def listen(ballot: Ballot) -> ListeningWidget:
 
 
 def listening_page(
-    ballot: Ballot, study: Study | None = None, *, host: str = LOOPBACK, port: int = 0
+    ballot: Ballot, study: Study | None = None, *, host: str = "127.0.0.1", port: int = 0
 ) -> AbstractContextManager[str]:
     """Serve the test, or a study of it, as a web page during a ``with`` block; the context is its URL.
 
     Listeners may take part in parallel. ``host`` "0.0.0.0" accepts connections from the network. Raises RequestInvalid if
     the address cannot be bound.
     """
+    from voicelab.listening.server import serving
+
     return serving(ballot, STATIC, study, host=host, port=port)
 
 
 def export_study(study: Study, folder: Path, to: str) -> Path:
     """Write a study as a static site for any web host. Raises StoreError."""
+    from voicelab.listening.server import FILES, PAGE
+
     blind, sounds = BlindTest(study.test), dict[str, bytes]()
 
     def by_content(trial: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Uploaded recordings become the samples of a voice: decoded, made mono, trimmed, levelled, transcribed."""
+"""Preparation of uploaded recordings of a voice: decode, mix to mono, trim, normalize the level, transcribe."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from voicelab.schema import VoiceCreate
 from voicelab.voices.store import Sample
 
 MAX_FILES = 20
-"""Voice files in one voice model."""
+"""Maximum number of voice files per voice model."""
 MAX_TAGS = 64
-"""Tags of one voice model."""
+"""Maximum number of tags per voice model."""
 RATE = 44_100
-"""Sample rate in Hz at which recordings are kept, as 16-bit WAV."""
+"""Sample rate in Hz of stored recordings, 16-bit WAV."""
 
-# Characters. Records are read whole whenever a voice speaks; a transcript has as many as a request may have.
-_LONGEST = {"title": 1000, "description": 10_000, "texts": 20_000, "tags": 100}
+# Characters, as a record is read completely for each synthesis; transcripts have the limit of request texts.
+_MAX_LENGTHS = {"title": 1000, "description": 10_000, "texts": 20_000, "tags": 100}
 _LEVEL = -23.0
-"""dBFS (RMS where there is sound) to which recordings are brought."""
-_HEADROOM = 0.89
-_MARGIN = 0.2
-_SHORT, _LONG = 10.0, 30.0
-_NOISY, _CLEAN = 15.0, 60.0
-_TRANSCRIBED = 60.0
-"""Seconds of each recording that its transcript is recognised from."""
+"""Target level of recordings in dBFS, RMS of active frames."""
+_MAX_PEAK = 0.89
+_MARGIN_S = 0.2
+_MIN_BEST_S, _MAX_BEST_S = 10.0, 30.0
+_NOISY_SNR_DB, _CLEAN_SNR_DB = 15.0, 60.0
+_MAX_TRANSCRIBED_S = 60.0
+"""Seconds of each recording that are transcribed."""
 
 
 def prepare_samples(
@@ -47,14 +47,18 @@ def prepare_samples(
     recognizer: Callable[[], Recognizer | None],
     aligner: Callable[[], Aligner | None] = default_aligner,
 ) -> tuple[Sample, ...]:
-    """Return the recordings of a request as they are kept, in order.
+    """Prepare the recordings of a request for the store, in order.
 
-    ``recognizer`` is called only when transcripts are missing, which stay empty when it returns None; ``aligner`` only
-    when they are given. Notes (too short or long for a good clone, noisy, enhanced, no transcript or one that does not
-    match) stand in the sample's title.
+    Notes (not 10 to 30 s, noisy, enhanced, transcript missing or not matching) are appended to the title of a sample.
 
-    Raises RequestInvalid: what is no audio, too large, too long or no speech, with its position; too many
-    files or tags, or too long ones; a cover image that is none.
+    Args:
+        request: Request with encoded recordings.
+        recognizer: Called to create missing transcripts; if it returns None they are empty.
+        aligner: Called to check given transcripts; if it returns None they are not checked.
+
+    Raises:
+        RequestInvalid: Recordings without audio or speech, too large or too long, by position; too many files or tags;
+            texts or tags too long; an invalid cover image.
     """
     errors = list(_limit_errors(request))
     if request.cover_image:
@@ -73,71 +77,71 @@ def prepare_samples(
             errors.append(FieldError(("body", "voices"), "audio_invalid", message, ctx=f"index: {number}"))
     if errors:
         raise RequestInvalid(errors)
-    listener = None if request.texts else recognizer()
-    checker = aligner() if request.texts else None
+    asr_model = None if request.texts else recognizer()
+    text_aligner = aligner() if request.texts else None
     samples = []
     for number, (sound, notes) in enumerate(recordings):
         if request.texts:
             text = request.texts[number]
-            more = _match_notes(sound, text, checker)
+            text_notes = _match_notes(sound, text, text_aligner)
         else:
-            text, more = _transcript(sound, listener)
-        title = f"Sample {number + 1}, {sound.size / RATE:.1f} s" + "".join(f"; {note}" for note in (*notes, *more))
+            text, text_notes = _transcript(sound, asr_model)
+        title = "; ".join((f"Sample {number + 1}, {sound.size / RATE:.1f} s", *notes, *text_notes))
         samples.append(Sample(Clip(sound, RATE).to_bytes("wav"), text, title))
     return tuple(samples)
 
 
 def _limit_errors(request: VoiceCreate) -> Iterator[FieldError]:
-    for name, limit in _LONGEST.items():
+    for name, limit in _MAX_LENGTHS.items():
         value = getattr(request, name) or ""
         if any(len(text) > limit for text in ((value,) if isinstance(value, str) else value)):
             message = f"Input should have at most {limit} characters"
             yield FieldError(("body", name), "string_too_long", message, ctx=f"max_length: {limit}")
-    for name, what, limit in (("tags", "tags", MAX_TAGS), ("voices", "voice files", MAX_FILES)):
+    for name, noun, limit in (("tags", "tags", MAX_TAGS), ("voices", "voice files", MAX_FILES)):
         if (count := len(getattr(request, name))) > limit:
-            message = f"There are {count} {what}; at most {limit} are taken"
+            message = f"Input should have at most {limit} {noun}, got {count}"
             yield FieldError(("body", name), "too_long", message, ctx=f"max_length: {limit}")
 
 
 def _prepare(data: bytes, *, enhanced: bool) -> tuple[Samples, list[str]]:
-    """Return a recording as it is kept, at ``RATE``, and what its title should say. Raises AudioError."""
+    """Return a recording prepared for the store, at ``RATE``, with notes for its title. Raises AudioError."""
     samples, rate = decode_apart(data)
     result = survey(samples, rate)
     if result.problem:
-        raise AudioError(f"there is no speech in it: {result.problem}")
-    before = result.snr
+        raise AudioError(f"no speech detected: {result.problem}")
+    original_snr = result.snr
     if enhanced:
-        # Before anything is cut off: pauses tell what the noise is.
+        # Before trimming, as pauses are needed to estimate the noise.
         samples = enhance(samples, rate)
         result = survey(samples, rate)
-    first = max(0, int((result.start - _MARGIN) * rate))
-    cut = samples[first : int((result.end + _MARGIN) * rate)]
-    cut = resample(cut - np.float32(cut.mean()), rate, RATE)
+    start = max(0, int((result.start - _MARGIN_S) * rate))
+    trimmed = samples[start : int((result.end + _MARGIN_S) * rate)]
+    trimmed = resample(trimmed - np.float32(trimmed.mean()), rate, RATE)
     gain = 10 ** ((_LEVEL - result.level) / 20)
-    # Turned down rather than limited: a limiter would change the voice.
-    gain = min(gain, _HEADROOM / max(float(np.abs(cut).max()), 1e-9))
-    sound = (cut * np.float32(gain)).astype(np.float32)
+    # A lower gain rather than a limiter, which would change the voice.
+    gain = min(gain, _MAX_PEAK / max(float(np.abs(trimmed).max()), 1e-9))
+    sound = (trimmed * np.float32(gain)).astype(np.float32)
     notes, seconds = list[str](), sound.size / RATE
-    if not _SHORT <= seconds <= _LONG:
-        than = "shorter" if seconds < _SHORT else "longer"
-        notes.append(f"{than} than the {_SHORT:g} to {_LONG:g} s that clone best")
+    if not _MIN_BEST_S <= seconds <= _MAX_BEST_S:
+        comparison = "shorter" if seconds < _MIN_BEST_S else "longer"
+        notes.append(f"{comparison} than the {_MIN_BEST_S:g} to {_MAX_BEST_S:g} s that clone best")
     if enhanced:
-        notes.append("enhanced" + (f" from {before:.0f} dB above the noise" if before < _CLEAN else ""))
-    if result.snr < _NOISY:
-        notes.append(f"noisy: the speech is only {result.snr:.0f} dB above the noise")
+        notes.append("enhanced" + (f", original SNR {original_snr:.0f} dB" if original_snr < _CLEAN_SNR_DB else ""))
+    if result.snr < _NOISY_SNR_DB:
+        notes.append(f"noisy: SNR {result.snr:.0f} dB")
     return sound, notes
 
 
-def _transcript(sound: Samples, listener: Recognizer | None) -> tuple[str, list[str]]:
-    if listener is None:
-        # The extra's name, not a command with a path in it: whoever calls a service reads this too.
+def _transcript(sound: Samples, recognizer: Recognizer | None) -> tuple[str, list[str]]:
+    if recognizer is None:
+        # The name of the extra, not a command with a local path, as callers of a service read it too.
         return "", [f"no transcript: no recognizer is installed ({DISTRIBUTION}[recognition])"]
-    text = listener.recognise(sound[: int(_TRANSCRIBED * RATE)], RATE)
+    text = recognizer.recognise(sound[: int(_MAX_TRANSCRIBED_S * RATE)], RATE)
     if not text:
-        return "", ["no transcript: no word was recognised"]
-    notes = [f"its transcript was recognised by {getattr(listener, 'name', type(listener).__name__)}"]
-    if sound.size > _TRANSCRIBED * RATE:
-        notes.append(f"of its first {_TRANSCRIBED:g} s")
+        return "", ["no transcript: no words were recognized"]
+    notes = [f"transcript by {getattr(recognizer, 'name', type(recognizer).__name__)}"]
+    if sound.size > _MAX_TRANSCRIBED_S * RATE:
+        notes.append(f"of the first {_MAX_TRANSCRIBED_S:g} s")
     return text, notes
 
 
@@ -146,25 +150,25 @@ def _match_notes(sound: Samples, text: str, aligner: Aligner | None) -> list[str
         return []
     match = aligner.match(sound, RATE, text)
     if match is None:
-        return ["its text was not compared with the sound: too few of its words are in the dictionary"]
+        return ["text not checked: too few of its words are in the dictionary"]
     if match >= MATCHING:
         return []
-    return [f"its text does not match: {match:.0%} of it is heard, or of the sound is text"]
+    return [f"text does not match the audio: {match:.0%} aligned"]
 
 
 ImageKind = Literal["png", "jpeg", "webp"]
 
 MAX_COVER_BYTES = 10 * 2**20
-"""Bytes of the largest cover image that is taken."""
+"""Maximum size of a cover image in bytes."""
 MAX_COVER_SIDE = 8192
-"""Pixels of its longest side."""
+"""Maximum width and height of a cover image in pixels."""
 
-# Imported above, since the sandbox can open no file later.
+# Imported at module level, as the sandbox cannot open files.
 _DECODERS: Final[dict[ImageKind, type[ImageFile]]] = {"png": PngImageFile, "jpeg": JpegImageFile, "webp": WebPImageFile}
 
 
 def image_kind(data: bytes) -> ImageKind | None:
-    """Return what the first bytes are the beginning of: PNG, JPEG or WebP; None for anything else."""
+    """Detect PNG, JPEG or WebP from the signature; None for other data."""
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
         return "png"
     if data.startswith(b"\xff\xd8\xff"):
@@ -175,39 +179,36 @@ def image_kind(data: bytes) -> ImageKind | None:
 
 
 def check_cover(data: bytes) -> ImageKind:
-    """Return what kind of picture it is, after decoding it. Raises RequestInvalid for ``cover_image``."""
+    """Decode an image and return its format. Raises RequestInvalid for ``cover_image``."""
     if len(data) > MAX_COVER_BYTES:
-        raise _refused(f"The image has {len(data)} bytes; at most {MAX_COVER_BYTES} are taken")
+        raise _image_error(f"The image must have at most {MAX_COVER_BYTES} bytes, got {len(data)}")
     kind = image_kind(data)
     if kind is None:
-        raise _refused("The image should be PNG, JPEG or WebP")
+        raise _image_error("The image must be PNG, JPEG or WebP")
     try:
-        problem = _PICTURES.call(data, kind=kind)
+        problem = _IMAGE_SANDBOX.call(data, kind=kind)
     except AudioError as error:
-        raise _refused("The image is damaged") from error
+        raise _image_error("The image is damaged") from error
     if problem:
-        raise _refused(problem.decode())
+        raise _image_error(problem.decode())
     return kind
 
 
-def picture_problem(data: bytes, *, kind: ImageKind) -> bytes:
-    """Decode a picture, of which nothing is kept; return what is wrong with it, nothing when all is well.
-
-    Raises AudioError when it is damaged. Runs in the sandbox.
-    """
+def image_problem(data: bytes, *, kind: ImageKind) -> bytes:
+    """Decode an image, in the sandbox, and return an error message, empty if it is valid. Raises AudioError if damaged."""
     try:
-        with _DECODERS[kind](io.BytesIO(data)) as picture:
-            # Before decoding: a few kilobytes can unpack into gigabytes.
-            if not all(1 <= side <= MAX_COVER_SIDE for side in picture.size):
-                return f"The image should be 1 to {MAX_COVER_SIDE} pixels wide and high".encode()
-            picture.load()
+        with _DECODERS[kind](io.BytesIO(data)) as image:
+            # Before decoding, as a few kilobytes may decompress to gigabytes.
+            if not all(1 <= side <= MAX_COVER_SIDE for side in image.size):
+                return f"The image must be 1 to {MAX_COVER_SIDE} pixels wide and high".encode()
+            image.load()
     except Exception as error:
         raise AudioError("the image is damaged") from error
     return b""
 
 
-def _refused(message: str) -> RequestInvalid:
+def _image_error(message: str) -> RequestInvalid:
     return RequestInvalid.of("cover_image", message, type="image_invalid")
 
 
-_PICTURES = Sandbox(picture_problem, max_answer_size=200)
+_IMAGE_SANDBOX = Sandbox(image_problem, max_answer_size=200)

@@ -250,7 +250,7 @@ def test_single_model_serves_both_names(both: Path) -> None:
     with LocalBackend("cpu", weights=both / "openaudio-s1-mini") as backend:
         assert backend.capabilities.one_model
         notes = backend.synthesize(call()).clip().notes
-    assert any(note.startswith("model s2-pro: this voice is one model") for note in notes)
+    assert any(note.startswith("model s2-pro: this voice has a single model") for note in notes)
 
 
 def test_fingerprint_depends_on_weights(both: Path, backend: LocalBackend, tmp_path: Path) -> None:

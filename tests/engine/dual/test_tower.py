@@ -64,5 +64,5 @@ def test_int8_depth_changes_the_fingerprint(tmp_path: Path) -> None:
     assert len(prints) == 2
     assert spoken[0].std() > 0
     assert spoken[1].std() > 0
-    with pytest.raises(EngineError, match="int8_depth is for open weights"):
+    with pytest.raises(EngineError, match="int8_depth requires open weights"):
         LocalBackend("cpu", int8_depth=True)
