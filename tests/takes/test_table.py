@@ -10,7 +10,7 @@ import pytest
 from tests.sweeps.test_sweep import sweep
 from tests.tones import ToneBackend
 from voicelab.call import Call
-from voicelab.errors import ArgumentError
+from voicelab.errors import ArgumentError, NotFound
 from voicelab.listening.design import REFERENCE, Trial
 from voicelab.listening.results import analyze
 from voicelab.listening.votes import Ballot
@@ -55,6 +55,35 @@ def test_an_axis_answers_to_the_name_it_was_asked_by(tmp_path: Path) -> None:
     made = sweep(ToneBackend(), {"voice": ["ada", "ben"], "speed": [1, 2]}, cache=Cache(tmp_path)).run()
     assert made.clip(voice="ada", speed=2) == made.clip(reference_id="ada", prosody__speed=2)
     assert made.listening_test("AB", "voice", lufs=None).systems == ("ada", "ben")
+
+
+def test_clips_of_a_pair_are_labelled_by_the_compared_column(tmp_path: Path) -> None:
+    axes: dict[str, object] = {"voice": ["ada", "ben", None], "text": ["Oh.", "Hello."], "temperature": [0, 1]}
+    table = sweep(ToneBackend(), axes, repeats=2, cache=Cache(tmp_path)).run()
+    assert list(table.clips("Hello.", over="voice", temperature=1)) == ["ada", "ben", "default"]
+    assert list(table.clips(1, over="voice", voice=["ada", "ben"], temperature=0, repeat=1)) == ["ada", "ben"]
+    assert list(table.clips(over="temperature", voice=None)) == ["0", "1"]
+    assert table.compare("Oh.", over="text", voice="ada", temperature=1).names == ("Oh.", "Hello.")
+    assert table.clips("Hello.", over="voice", temperature=1)["ben"] == table.clip(
+        voice="ben", text="Hello.", temperature=1
+    )
+    with pytest.raises(ArgumentError, match="where: must select one pair, got 2; give also temperature"):
+        table.clips("Oh.", over="voice")
+    with pytest.raises(ArgumentError, match="over: name the compared column, one of voice, temperature"):
+        table.clips("Oh.")
+    with pytest.raises(NotFound, match="no take of ada, ben, default has these values; there are voice: ada, ben"):
+        table.clips("Ah.", over="voice", temperature=1)
+
+
+def test_default_axes_and_blocks_of_effects(made: TakeTable) -> None:
+    assert made.factors() == (["temperature"], ["text"])
+    found = made.effects(metrics="duration")
+    assert found.frame["axis"].tolist() == ["temperature"]
+    assert list(made.summary(metrics=["duration", "level"]).index) == ["duration", "level"]
+    assert len(made.equivalence(100.0, metrics=["duration"]).frame) == 2
+    assert made.df("duration").equals(made.frame("duration"))
+    with pytest.raises(ArgumentError, match="over: a key column must have two values or more"):
+        made.select(temperature=0).effects(metrics="duration")
 
 
 def test_from_a_selection_to_a_blind_test_and_back(made: TakeTable, tmp_path: Path) -> None:

@@ -104,9 +104,8 @@ class TakeTable(Shown):
 
     def column(self, name: str, argument: str = "over") -> Column:
         """Find a key column by its name or short name. Raises ArgumentError, which names ``argument``."""
-        names = (name, name.replace("__", "."), field_name(name))
         for column in self.columns:
-            if column.name in names:
+            if column.name in (name, name.replace("__", "."), field_name(name)):
                 return column
         titles = [column.title for column in self.columns]
         near = suggestion(name, titles) or f"; there are {', '.join(titles) or 'none'}"
@@ -172,6 +171,8 @@ class TakeTable(Shown):
         Raises NotFound if a take is missing, ArgumentError if several pairs are selected.
         """
         column = self._compared(over)
+        titles = {column.title: column.name for column in self.columns}
+        where = {titles.get(name, name): value for name, value in where.items()}
         name = next((name for name in _ITEMS if any(key.name == name for key in self.columns)), None)
         if name is not None and name != column.name and name not in where:
             index = item if isinstance(item, int) else 0
