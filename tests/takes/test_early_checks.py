@@ -143,7 +143,7 @@ def test_a_recording_without_a_loudness_is_named_and_the_others_are_matched(
     html = comparison._repr_mimebundle_()["text/html"]
     assert html.count("matched to") == 2
     assert html.count("level unmatched: ") == 1
-    with pytest.raises(ArgumentError, match=r"items: 'x' by 'b': its loudness cannot be matched"):
+    with pytest.raises(ArgumentError, match=r"items: loudness of 'x' by 'b' cannot be matched"):
         systems.listening_test("AB")
     whole = vl.collect({name: tmp_path / name / "y.wav" for name in "abc"}, metrics=["loudness"])
     assert whole.loudness_note == "at one loudness"
