@@ -1,19 +1,22 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from IPython.core.completer import provisionalcompleter
 
 from tests.tones import Keeper, ToneBackend, there
 from voicelab.backends.service import ServiceBackend
-from voicelab.call import VoicePreset
+from voicelab.call import VoicePreset, bare_type, speech_keywords
 from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, NotFound, RequestInvalid
 from voicelab.lab import Lab, connect
 from voicelab.schema import ProsodyControl, ReferenceAudio
+from voicelab.session import SpeechFields
 
 
 class Recorder(Keeper):
@@ -171,10 +174,10 @@ def test_who_speaks_by_new_defaults_replaces_who_spoke_by_the_old(backend: Recor
     ],
 )
 def test_a_bad_field_is_named_before_anything_runs(
-    lab: Lab, backend: Recorder, fields: dict[str, object], field: str
+    lab: Lab, backend: Recorder, fields: dict[str, Any], field: str
 ) -> None:
     with pytest.raises(RequestInvalid, match=field):
-        lab.speak("a", **fields)  # type: ignore[arg-type]
+        lab.speak("a", **fields)
     with pytest.raises(RequestInvalid, match=field):
         lab.with_defaults(**fields)
     assert backend.asked == []
@@ -258,8 +261,53 @@ def test_connect_takes_the_service_from_the_environment(monkeypatch: pytest.Monk
     ],
 )
 def test_connect_refuses_what_does_not_fit(
-    monkeypatch: pytest.MonkeyPatch, arguments: dict[str, str], field: str
+    monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any], field: str
 ) -> None:
     monkeypatch.delenv("VOICELAB_BASE_URL", raising=False)
     with pytest.raises(RequestInvalid, match=field):
         connect(**arguments)
+
+
+def test_speech_fields_have_the_names_and_types_of_the_schema() -> None:
+    hints = get_type_hints(SpeechFields)
+    keywords = speech_keywords()
+    assert set(hints) == set(keywords)
+    for name, (annotation, _, description) in keywords.items():
+        assert description
+        assert f"    {name}: {description}" in (Lab.speak.__doc__ or "")
+        assert type(None) in get_args(hints[name]), name
+        if name not in ("references", "prosody", "voice"):  # these also take paths, mappings and presets
+            assert hints[name] == bare_type(annotation) | None, name
+
+
+SNIPPET = """
+from typing import Any
+
+import voicelab as vl
+
+lab = vl.connect(voice="marlow", {wrong}top_p=None)
+knobs: dict[str, Any] = {{"noise_scale": 0.3}}
+clip: vl.Clip = lab.speak("Yes.", {wrong}seed=1, references="a.wav", **knobs)
+lab.with_defaults({wrong}speed=None).stream("Yes.", {wrong}volume=-3)
+lab.call("Yes.", {wrong}latency="low")
+{attribute}
+"""
+# Argument, and the error of mypy at each call.
+WRONG = {"temprature=0.5, ": "call-arg", "temperature='hot', ": "arg-type", "normalize='yes', ": "arg-type"}
+
+
+@pytest.mark.thorough
+def test_type_checkers_reject_unknown_and_mistyped_fields(tmp_path: Path) -> None:
+    fillings = [{"wrong": "", "attribute": "clip.rate"}]
+    fillings += [{"wrong": wrong, "attribute": "clip.sr"} for wrong in WRONG]
+    files = [tmp_path / f"snippet_{index}.py" for index in range(len(fillings))]
+    for file, filling in zip(files, fillings, strict=True):
+        file.write_text(SNIPPET.format(**filling))
+    mypy = [sys.executable, "-m", "mypy", "--config-file", "pyproject.toml", *map(str, files)]
+    ran = subprocess.run(mypy, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1])
+    found = [line for line in ran.stdout.splitlines() if "snippet_" in line and ": error:" in line]
+    assert not [line for line in found if "snippet_0" in line], ran.stdout
+    for index, code in enumerate(WRONG.values(), 1):
+        errors = [line for line in found if f"snippet_{index}" in line]
+        assert len([line for line in errors if f"[{code}]" in line]) == 5, errors
+        assert any('"sr"  [attr-defined]' in line for line in errors), errors

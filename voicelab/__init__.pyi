@@ -3,12 +3,8 @@ from .audio.words import Words as Words, WordTime as WordTime
 from .backend import Backend as Backend, SpeechStream as SpeechStream
 from .call import Call as Call, Knob as Knob, VoicePreset as VoicePreset
 from .capabilities import Capabilities as Capabilities, FieldSupport as FieldSupport, Price as Price
-from .backends.service import (
-    AsyncServiceBackend as AsyncServiceBackend,
-    AsyncSpeechStream as AsyncSpeechStream,
-    ServiceBackend as ServiceBackend,
-)
-from .clip import Clip as Clip, Take as Take, Timing as Timing
+from .backends.service import AsyncServiceBackend as AsyncServiceBackend, ServiceBackend as ServiceBackend
+from .clip import Clip as Clip, Take as Take
 from .distribution import __version__ as __version__
 from .engine.local import LocalBackend as LocalBackend
 from .errors import (
@@ -17,8 +13,8 @@ from .errors import (
     AuthenticationError as AuthenticationError,
     Cancelled as Cancelled,
     EngineError as EngineError,
+    EngineUnavailable as EngineUnavailable,
     ExecutorError as ExecutorError,
-    FieldError as FieldError,
     LicenseRequired as LicenseRequired,
     MissingExtra as MissingExtra,
     NotFound as NotFound,
@@ -36,30 +32,28 @@ from .takes.collection import collect as collect
 from .takes.comparison import Comparison as Comparison, compare as compare
 from .sweeps.knobs import KnobCheck as KnobCheck
 from .listening.design import ListeningTest as ListeningTest
-from .listening.results import analyze as analyze
+from .listening.results import ListeningResult as ListeningResult, analyze as analyze
 from .listening.study import Question as Question, Study as Study
 from .listening.votes import Ballot as Ballot
 from .metrics.effects import effects as effects
-from .metrics.measure import measure as measure, measure_rows as measure_rows
-from .backends.runs import RecordingBackend as RecordingBackend, ReplayBackend as ReplayBackend
+from .metrics.measure import METRICS as METRICS, measure as measure
+from .metrics.metric import Metric as Metric
 from .runs.cache import Cache as Cache
 from .stats.equivalence import equivalence as equivalence
 from .stats.simulation import plan_sweep as plan_sweep, plan_test as plan_test
-from .sweeps.axes import Axis as Axis
 from .sweeps.run import Budget as Budget
 from .sweeps.sweep import Sweep as Sweep
 from .sweeps.systems import compare_systems as compare_systems
 from .lab import Lab as Lab, connect as connect, systems_panel as systems_panel
 from .backends.registry import available_backends as available_backends
 from .schema import (
-    Author as Author,
     ProsodyControl as ProsodyControl,
     ReferenceAudio as ReferenceAudio,
-    SampleEntity as SampleEntity,
     TTSRequest as TTSRequest,
     VoiceCreate as VoiceCreate,
     VoiceModel as VoiceModel,
 )
+from .session import SpeechFields as SpeechFields
 from .takes.loading import load as load
 from .takes.table import TakeTable as TakeTable
 from .views.listening import listen as listen

@@ -25,14 +25,16 @@ class Names:
     def __call__(self) -> str:
         """Format the page."""
         listed = [path for path in public() if path.startswith(self.prefixes)] if self.prefixes else []
-        found = "".join(f"\n::: {path}\n" for path in [*listed, *self.beside])
-        return f"# {self.title}\n\n{self.about}\n{found}{self.table()}"
+        modules = tuple(f"{path}." for path in self.extra)
+        listed = [path for path in listed if not path.startswith(modules)]
+        directives = "".join(f"\n::: {path}\n" for path in [*listed, *self.beside])
+        return f"# {self.title}\n\n{self.about}\n{directives}{self.table()}"
 
 
 def public() -> list[str]:
     """List the public names of the package with their modules, except errors, which have a separate page."""
     found = [getattr(voicelab, name) for name in voicelab.__all__ if not name.startswith("__")]
-    paths = [f"{item.__module__}.{item.__qualname__}" for item in found]
+    paths = [f"{item.__module__}.{item.__qualname__}" for item in found if callable(item)]
     return [path for path in paths if not path.startswith("voicelab.errors.")]
 
 
@@ -60,7 +62,9 @@ _STATISTICS = tuple(
 PAGES: Mapping[str, Names] = {
     f"reference/python/{name}.md": page
     for name, page in {
-        "lab": Names("Lab", "`import voicelab as vl`; `vl.connect()` returns a `Lab`.", ("voicelab.lab",)),
+        "lab": Names(
+            "Lab", "`import voicelab as vl`; `vl.connect()` returns a `Lab`.", ("voicelab.lab", "voicelab.session.")
+        ),
         "clip": Names(
             "Clip",
             "Audio as a value, and its analysis.",
@@ -108,7 +112,7 @@ PAGES: Mapping[str, Names] = {
         ),
         "comparisons": Names(
             "Comparisons",
-            "Clips side by side. [How to compare](../../how-to/compare.md).",
+            "Comparison of clips. [How to compare](../../how-to/compare.md).",
             ("voicelab.takes.collection.", "voicelab.takes.comparison.", "voicelab.sweeps.systems."),
         ),
         "listening": Names(

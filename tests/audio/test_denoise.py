@@ -46,25 +46,25 @@ def test_voices_of_every_pitch_are_speech(pitch: float, noise: float) -> None:
     ],
     ids=["nothing", "a moment", "zeros", "a constant", "hiss", "a tone", "noise", "bursts of noise", "a syllable"],
 )
-def test_what_is_no_speech_is_told_with_its_reason(sound: Samples, why: str) -> None:
+def test_sounds_other_than_speech_have_a_reason(sound: Samples, why: str) -> None:
     assert why in survey(sound.astype(np.float32), RATE).problem
 
 
-def test_its_ends_are_found() -> None:
+def test_start_and_end_are_detected() -> None:
     found = survey(speechlike(3, noise=0.001, silence=2), RATE)
     assert found.start == pytest.approx(2.0, abs=0.06)
     assert found.end == pytest.approx(5.0, abs=0.3)
 
 
 @pytest.mark.parametrize("ratio", [5, 10, 20, 30])
-def test_the_ratio_of_speech_to_noise_is_estimated(ratio: float) -> None:
+def test_snr_is_estimated(ratio: float) -> None:
     clean = speechlike(6)
     loud = clean[np.abs(clean) > 0]
     noise = float(np.sqrt(np.mean(np.square(loud)))) / 10 ** (ratio / 20)
     assert survey(speechlike(6, noise=noise), RATE).snr == pytest.approx(ratio, abs=3)
 
 
-def test_without_noise_there_is_no_ratio() -> None:
+def test_snr_without_noise_is_infinite() -> None:
     assert survey(speechlike(6), RATE).snr == math.inf
 
 
@@ -75,7 +75,7 @@ def clean(request: pytest.FixtureRequest) -> Samples:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("snr", [5, 10, 15])
-def test_noisy_speech_comes_nearer_to_the_clean(clean: Samples, kind: str, snr: float) -> None:
+def test_enhanced_speech_is_closer_to_clean_speech(clean: Samples, kind: str, snr: float) -> None:
     before = noisy(clean, RATE, kind, snr)
     after = enhance(before, RATE)
     assert si_sdr(clean, after) > si_sdr(clean, before) + 4
@@ -83,7 +83,7 @@ def test_noisy_speech_comes_nearer_to_the_clean(clean: Samples, kind: str, snr: 
     assert spectral_distance(clean, after, RATE) < spectral_distance(clean, before, RATE)
 
 
-def test_clean_speech_is_left_alone(clean: Samples, utterances: tuple[Utterance, ...]) -> None:
+def test_clean_speech_is_nearly_unchanged(clean: Samples, utterances: tuple[Utterance, ...]) -> None:
     assert si_sdr(clean, enhance(clean, RATE)) > 25
     for one in utterances:
         after = enhance(one.samples, one.rate)
@@ -91,7 +91,7 @@ def test_clean_speech_is_left_alone(clean: Samples, utterances: tuple[Utterance,
         assert spectral_distance(one.samples, after, one.rate) < 1.5
 
 
-def test_a_spoken_voice_comes_nearer_too(utterances: tuple[Utterance, ...]) -> None:
+def test_enhanced_utterances_are_closer_to_clean_ones(utterances: tuple[Utterance, ...]) -> None:
     for number, kind in enumerate(KINDS):
         one = utterances[number % len(utterances)]
         before = noisy(one.samples, one.rate, kind, 8)
@@ -100,7 +100,7 @@ def test_a_spoken_voice_comes_nearer_too(utterances: tuple[Utterance, ...]) -> N
         assert segmental_snr(one.samples, after) > segmental_snr(one.samples, before) + 4
 
 
-def test_speech_without_a_pause_is_not_taken_for_noise(utterances: tuple[Utterance, ...]) -> None:
+def test_speech_without_pauses_is_not_removed(utterances: tuple[Utterance, ...]) -> None:
     for one in utterances:
         whole = one.samples[: one.samples.size // 882 * 882].reshape(-1, 882)
         power = np.mean(np.square(whole), axis=1)
@@ -112,7 +112,7 @@ def test_speech_without_a_pause_is_not_taken_for_noise(utterances: tuple[Utteran
 
 @pytest.mark.parametrize("rate", [8000, 16_000, 44_100, 48_000])
 @pytest.mark.parametrize("size", [0, 1, 500, 20_001])
-def test_length_and_time_are_kept(rate: int, size: int) -> None:
+def test_length_and_delay_are_unchanged(rate: int, size: int) -> None:
     sound = noisy(speechlike(2), RATE, "white", 15)[:size]
     after = enhance(sound, rate)
     assert after.size == sound.size
@@ -125,7 +125,7 @@ def test_length_and_time_are_kept(rate: int, size: int) -> None:
 @pytest.mark.parametrize(
     "sound", [np.zeros(RATE), np.ones(RATE), np.eye(1, RATE, 50)[0]], ids=["zeros", "ones", "click"]
 )
-def test_odd_sounds_stay_finite(sound: Samples) -> None:
+def test_degenerate_signals_stay_finite(sound: Samples) -> None:
     after = enhance(sound.astype(np.float32), RATE)
     assert np.isfinite(after).all()
     assert np.abs(after).max() <= 1

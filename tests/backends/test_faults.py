@@ -27,7 +27,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("voicelab.backends.caller._PROBE_TIMEOUTS", short)
 
 
-def test_a_seed_that_the_service_drew_is_kept(script: Script, connect: Connect) -> None:
+def test_seed_drawn_by_the_service_is_recorded(script: Script, connect: Connect) -> None:
     seeds = ["123", "x", "-1", "9" * 50]
     for seed in seeds:
         script.acts.append(reply(200, b"ab", x_voicelab_seed=seed))
@@ -50,7 +50,7 @@ HOSTILE_NOTES = {
 }
 
 
-def test_notes_of_a_hostile_header_are_harmless(script: Script, connect: Connect) -> None:
+def test_hostile_notes_header_is_sanitized(script: Script, connect: Connect) -> None:
     script.acts += [reply(200, b"ab", x_voicelab_notes=value) for value in HOSTILE_NOTES]
     with connect(script.url, "sk-secret-key") as backend:
         takes = [backend.synthesize(Call(REQUEST)).clip().take for _ in HOSTILE_NOTES]
@@ -59,9 +59,7 @@ def test_notes_of_a_hostile_header_are_harmless(script: Script, connect: Connect
 
 
 @pytest.mark.parametrize("status", [None, 429, 502, 503, 504])
-def test_a_service_that_could_not_say_what_it_is_is_asked_again(
-    script: Script, connect: Connect, status: int | None
-) -> None:
+def test_unreachable_service_is_probed_again(script: Script, connect: Connect, status: int | None) -> None:
     healthy = b'{"backend":{"seed":"exact"}}'
     serve = script.serve
     if status is None:
@@ -76,9 +74,7 @@ def test_a_service_that_could_not_say_what_it_is_is_asked_again(
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_seed_for_a_service_that_could_not_be_asked_is_sent_and_not_taken_for_used(
-    script: Script, connect: Connect
-) -> None:
+def test_unconfirmed_seed_is_sent_but_not_recorded(script: Script, connect: Connect) -> None:
     script.health = b""  # no answer, and no end
     script.acts = [reply(200, b"ab"), reply(200, b"ab", x_voicelab_seed="7")]
     with connect(script.url) as backend:
@@ -91,7 +87,7 @@ def test_a_seed_for_a_service_that_could_not_be_asked_is_sent_and_not_taken_for_
 
 
 @pytest.mark.usefixtures("impatient")
-def test_an_address_that_swallows_calls_is_given_up_in_time_and_not_waited_for_at_each_look(connect: Connect) -> None:
+def test_connect_timeout_and_pause_between_probes(connect: Connect) -> None:
     def waited(look: Callable[[], object]) -> float:
         before = time.monotonic()
         look()
@@ -111,7 +107,7 @@ def test_an_address_that_swallows_calls_is_given_up_in_time_and_not_waited_for_a
                 backend.get_voice("v1")
 
 
-def test_a_refused_connection_is_unavailability(connect: Connect) -> None:
+def test_refused_connection_is_service_unavailable(connect: Connect) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
     with connect(nobody, retry=QUICK) as backend:
@@ -124,7 +120,7 @@ def test_a_refused_connection_is_unavailability(connect: Connect) -> None:
                 ask()
 
 
-def test_the_service_says_when_to_come_back(script: Script, connect: Connect) -> None:
+def test_retry_after_header_is_respected(script: Script, connect: Connect) -> None:
     script.acts = [reply(503, Retry_After="1"), chunked(b"ab")]
     before = time.monotonic()
     with connect(script.url, retry=QUICK) as backend:
@@ -132,7 +128,7 @@ def test_the_service_says_when_to_come_back(script: Script, connect: Connect) ->
     assert 1.0 <= time.monotonic() - before < 4
 
 
-def test_a_closed_stream_does_not_try_again(script: Script, connect: Connect) -> None:
+def test_closed_stream_is_not_retried(script: Script, connect: Connect) -> None:
     script.acts = [reply(503, Retry_After="10"), chunked(b"ab")]
     with connect(script.url, retry=RetryPolicy(max_wait_s=20)) as backend:
         stream = backend.synthesize(Call(REQUEST))
@@ -144,7 +140,7 @@ def test_a_closed_stream_does_not_try_again(script: Script, connect: Connect) ->
     assert len(script.asked) == 1
 
 
-def test_a_stall_in_mid_audio_is_a_timeout(script: Script, connect: Connect) -> None:
+def test_stalled_audio_is_a_timeout(script: Script, connect: Connect) -> None:
     def act(connection: socket.socket) -> None:
         time.sleep(0.5)  # longer than the stall: the first audio may take its time
         says(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", silent)(connection)
@@ -159,7 +155,7 @@ def test_a_stall_in_mid_audio_is_a_timeout(script: Script, connect: Connect) -> 
         assert time.monotonic() - before < 5
 
 
-def test_the_connection_is_used_again(script: Script, connect: Connect) -> None:
+def test_connection_is_reused(script: Script, connect: Connect) -> None:
     script.acts = [chunked(b"ab"), reply(200, b"cd"), reply(404), reply(422, b"[]"), reply(200, RECORD), chunked(b"ef")]
     with connect(script.url, retry=RetryPolicy(attempts=1)) as backend:
         for expected in (b"ab", b"cd"):
@@ -173,7 +169,7 @@ def test_the_connection_is_used_again(script: Script, connect: Connect) -> None:
     assert script.connections == 1
 
 
-def test_an_idle_connection_that_the_service_closed_is_replaced(script: Script, connect: Connect) -> None:
+def test_closed_idle_connection_is_replaced(script: Script, connect: Connect) -> None:
     last = b"HTTP/1.1 200 OK\r\nContent-Type: audio/pcm\r\nContent-Length: 2\r\n\r\nab"
     script.acts = [says(last), chunked(b"cd")]
     with connect(script.url, retry=QUICK) as backend:
@@ -185,7 +181,7 @@ def test_an_idle_connection_that_the_service_closed_is_replaced(script: Script, 
 
 
 @pytest.mark.parametrize("upload", ["msgpack", "multipart"])
-def test_an_upload_that_is_cut_off_is_not_sent_again(connect: Connect, upload: str) -> None:
+def test_interrupted_upload_is_not_retried(connect: Connect, upload: str) -> None:
     large = CREATE.replace(voices=(bytes(8_000_000),))
     got: list[int] = []
 
@@ -203,7 +199,7 @@ def test_an_upload_that_is_cut_off_is_not_sent_again(connect: Connect, upload: s
     assert got[0] > 0
 
 
-def test_a_voice_is_sent_again_when_nobody_took_the_call(script: Script, connect: Connect) -> None:
+def test_unsent_upload_is_retried(script: Script, connect: Connect) -> None:
     # Bound, but not listening yet: connections are refused.
     later = socket.socket()
     later.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -226,7 +222,7 @@ def test_a_voice_is_sent_again_when_nobody_took_the_call(script: Script, connect
     assert len(script.asked) == 1
 
 
-def test_a_service_that_takes_no_more_is_given_up_in_time(connect: Connect) -> None:
+def test_send_timeout(connect: Connect) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         large = CREATE.replace(voices=(bytes(30_000_000),))

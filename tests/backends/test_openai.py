@@ -39,7 +39,7 @@ def call(backend: OpenAIBackend, **fields: Any) -> Call:
 
 
 @pytest.mark.parametrize("stream_format", ["audio", "sse"])
-def test_the_client_speaks_with_our_own_server(start: Start, stream_format: Any) -> None:
+def test_client_with_voicelab_server(start: Start, stream_format: Any) -> None:
     knob = Knob("instructions", "str", "")
     service = start(ToneBackend(knobs=(knob,)), openai=True)
     with OpenAIBackend(service.url + "/v1/", service.secret, stream_format=stream_format) as backend:
@@ -62,7 +62,7 @@ def test_the_client_speaks_with_our_own_server(start: Start, stream_format: Any)
         open_openai(f"{service.url}?stream_format=xml")
 
 
-def test_what_is_sent(backend: OpenAIBackend, script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_body(backend: OpenAIBackend, script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     script.acts += [*LISTS, chunked(WAV, kind="audio/wav"), chunked(WAV, kind="audio/wav")]
     backend.synthesize(call(backend, instructions="Gently.", speed=0.5, model="my-tts")).take()
     backend.synthesize(call(backend)).take()
@@ -82,9 +82,7 @@ def test_what_is_sent(backend: OpenAIBackend, script: Script, monkeypatch: pytes
 
 @pytest.mark.parametrize("rate", [16_000, 24_000, 44_100])
 @pytest.mark.parametrize("size", [1, 7_000, len(WAV)])
-def test_audio_is_made_the_rate_and_volume_of_the_call(
-    backend: OpenAIBackend, script: Script, rate: int, size: int
-) -> None:
+def test_audio_is_converted_to_rate_and_volume(backend: OpenAIBackend, script: Script, rate: int, size: int) -> None:
     pieces = [WAV[at : at + size] for at in range(0, len(WAV), size)][: len(WAV) if size > 1 else 300]
     pieces.append(WAV[sum(map(len, pieces)) :])
     script.acts += [*LISTS, chunked(*filter(None, pieces), kind="audio/wav")]
@@ -94,7 +92,7 @@ def test_audio_is_made_the_rate_and_volume_of_the_call(
     assert np.abs(clip.samples).max() == pytest.approx(0.15, abs=0.005)
 
 
-def test_ignored_fields_are_noted_and_references_refused(backend: OpenAIBackend, script: Script) -> None:
+def test_ignored_fields_are_noted_and_references_rejected(backend: OpenAIBackend, script: Script) -> None:
     script.acts += [*LISTS, chunked(WAV, kind="audio/wav")]
     take = backend.synthesize(call(backend, temperature=0.1, format="mp3")).take()
     assert take.notes == ("temperature did nothing: not supported by OpenAI's API.",)
@@ -118,7 +116,7 @@ def events(*audio: bytes, done: bool = True, line: bytes = b"\n") -> bytes:
     ids=["events", "crlf", "audio all the same"],
 )
 @pytest.mark.parametrize("size", [997, 100_000])
-def test_server_sent_events_are_the_same_speech(script: Script, body: bytes, size: int) -> None:
+def test_server_sent_events_give_the_same_audio(script: Script, body: bytes, size: int) -> None:
     kind = "audio/wav" if body == WAV else "text/event-stream"
     script.acts += [*LISTS, chunked(*(body[at : at + size] for at in range(0, len(body), size)), kind=kind)]
     with open_openai(f"{script.url}?stream_format=sse") as backend:
@@ -136,7 +134,7 @@ def test_server_sent_events_are_the_same_speech(script: Script, body: bytes, siz
         (chunked(b"<html>", kind="text/html"), vl.ServiceError, "text/html instead of audio"),
     ],
 )
-def test_events_that_go_wrong_are_a_named_error(script: Script, act: Act, error: type[Exception], message: str) -> None:
+def test_errors_of_events(script: Script, act: Act, error: type[Exception], message: str) -> None:
     script.acts += [*LISTS, act]
     backend = OpenAIBackend(script.url, retry=QUICK, timeout=5, stream_format="sse")
     with backend, pytest.raises(error, match=message):
@@ -155,7 +153,7 @@ def test_events_that_go_wrong_are_a_named_error(script: Script, act: Act, error:
         ([chunked(b"ID3" + bytes(400), kind="audio/mpeg")], vl.AudioError, "wav"),
     ],
 )  # fmt: skip
-def test_what_goes_wrong_is_a_named_error(
+def test_errors_of_responses(
     backend: OpenAIBackend, script: Script, acts: list[Act], error: type[Exception], message: str
 ) -> None:
     script.acts += [*LISTS, *acts]
@@ -167,9 +165,7 @@ def test_what_goes_wrong_is_a_named_error(
 @pytest.mark.parametrize(
     "act", [reply(404, b"no"), reply(200, b"<html>"), reply(200, b"[]"), reply(200, b'{"data":3}')]
 )
-def test_a_server_that_lists_nothing_is_assumed_to_be_like_openais(
-    backend: OpenAIBackend, script: Script, act: Act
-) -> None:
+def test_server_without_lists_has_openai_defaults(backend: OpenAIBackend, script: Script, act: Act) -> None:
     script.acts += [act, act]
     can = backend.capabilities
     assert can.models == ("gpt-4o-mini-tts", "tts-1", "tts-1-hd")
@@ -177,7 +173,7 @@ def test_a_server_that_lists_nothing_is_assumed_to_be_like_openais(
     assert backend.capabilities is can
 
 
-def test_a_server_that_is_not_there_is_asked_again_later(backend: OpenAIBackend, script: Script) -> None:
+def test_unreachable_server_is_probed_again(backend: OpenAIBackend, script: Script) -> None:
     script.acts += [reply(503), *LISTS]
     assert not any(backend.capabilities.voices)
     assert len(script.asked) == 1

@@ -117,7 +117,7 @@ def _outcome(script: Script, way: str, call: str, answers: str) -> tuple[Any, li
 
 @pytest.mark.parametrize("answers", ANSWERS)
 @pytest.mark.parametrize("call", ["speak", "clip", "create", "get"])
-def test_both_ways_come_to_the_same(script: Script, call: str, answers: str) -> None:
+def test_both_clients_have_the_same_results(script: Script, call: str, answers: str) -> None:
     blocking, looped = (_outcome(script, way, call, answers) for way in WAYS)
     assert looped == blocking
     came, asked = blocking
@@ -137,13 +137,13 @@ def test_both_ways_come_to_the_same(script: Script, call: str, answers: str) -> 
 
 
 @pytest.mark.parametrize("call", ["clone", "seed", "get nothing"])
-def test_both_ways_ask_the_same(script: Script, call: str) -> None:
+def test_both_clients_send_the_same_requests(script: Script, call: str) -> None:
     blocking, looped = (_outcome(script, way, call, "audio") for way in WAYS)
     assert looped == blocking
 
 
 @pytest.mark.parametrize(("one", "other"), [(ServiceBackend, AsyncServiceBackend), (SpeechStream, AsyncSpeechStream)])
-def test_the_twins_have_the_same_names(one: type, other: type) -> None:
+def test_both_clients_have_the_same_methods(one: type, other: type) -> None:
     renamed = {"close": "aclose", "aclose": "aclose"}
 
     def names(of: type) -> set[str]:

@@ -9,7 +9,7 @@ import pytest
 from voicelab.backends.caller import RetryPolicy, retry_after
 
 
-def test_waits_grow_and_vary_within_bounds() -> None:
+def test_exponential_backoff_with_jitter() -> None:
     policy = RetryPolicy(attempts=6, base_s=1.0, max_wait_s=5.0)
     for failures, span in [(1, 1.0), (2, 2.0), (3, 4.0), (4, 5.0), (5, 5.0)]:
         waits = [policy.wait(failures) for _ in range(200)]
@@ -20,7 +20,7 @@ def test_waits_grow_and_vary_within_bounds() -> None:
     assert RetryPolicy(attempts=1).wait(1, retry_after=0.0) is None
 
 
-def test_what_the_service_says_is_believed_within_reason() -> None:
+def test_retry_after_is_respected_up_to_the_limit() -> None:
     policy = RetryPolicy(attempts=3, max_wait_s=10.0)
     for _ in range(50):
         wait = policy.wait(1, retry_after=3.0)
@@ -50,16 +50,14 @@ NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
         (None, None),
     ],
 )
-def test_retry_after_is_read_as_seconds_or_a_date(value: str | None, seconds: float | None) -> None:
+def test_retry_after_in_seconds_or_as_a_date(value: str | None, seconds: float | None) -> None:
     assert retry_after({} if value is None else {"retry-after": value}, NOW) == seconds
 
 
 @pytest.mark.skipif(not hasattr(time, "tzset"), reason="the time zone of a process cannot be changed here")
 @pytest.mark.parametrize("zone", ["JST-9", "PST8PDT"])
 @pytest.mark.parametrize("value", ["Thu, 01 Jan 2026 12:00:05 -0000", "Thu, 01 Jan 2026 12:00:05"])
-def test_a_date_without_a_zone_is_utc_wherever_it_is_read(
-    value: str, zone: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_date_without_time_zone_is_utc(value: str, zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setenv("TZ", zone)
         time.tzset()

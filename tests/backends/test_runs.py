@@ -53,7 +53,7 @@ class Cloned(ToneBackend):
         )
 
 
-def test_how_near_a_clone_came_is_kept(folder: Path) -> None:
+def test_similarity_is_recorded(folder: Path) -> None:
     call, cached = Call(ask("Hello"), seed=1), CachedBackend(Cloned(), Cache(folder / "cache"))
     assert RecordingBackend(Cloned(), folder / "recording").synthesize(call).clip().similarity == 0.81
     for backend in (ReplayBackend(folder / "recording", "at once"), cached, cached):
@@ -65,7 +65,7 @@ def test_how_near_a_clone_came_is_kept(folder: Path) -> None:
     assert (run.takes[0].similarity, run.frame().similarity.tolist()) == (0.81, [0.81])
 
 
-def test_a_recording_is_heard_while_it_is_made(folder: Path) -> None:
+def test_recording_streams_chunks_unchanged(folder: Path) -> None:
     reached: list[int] = []
     tones = ToneBackend(reached.append)
     stream = RecordingBackend(tones, folder).synthesize(Call(ask("Hello"), seed=1))
@@ -75,7 +75,7 @@ def test_a_recording_is_heard_while_it_is_made(folder: Path) -> None:
     assert tones.open == 0
 
 
-def test_original_timing_and_at_once(folder: Path) -> None:
+def test_replay_timing(folder: Path) -> None:
     slow = ToneBackend(lambda number: time.sleep(0.1 if number in (0, 3) else 0.0))
     RecordingBackend(slow, folder).synthesize(Call(ask("Hello"), seed=1)).clip()
     streams = {}
@@ -94,7 +94,7 @@ def test_original_timing_and_at_once(folder: Path) -> None:
     assert quick.arrivals[-1][0] < 0.1
 
 
-def test_a_playing_stream_can_be_left_at_once(folder: Path) -> None:
+def test_replay_can_be_closed_at_once(folder: Path) -> None:
     slow = ToneBackend(lambda number: time.sleep(1.0 if number == 2 else 0.0))
     RecordingBackend(slow, folder).synthesize(Call(ask("Hello"), seed=1)).clip()
     stream = ReplayBackend(folder).synthesize(Call(ask("Hello"), seed=1))
@@ -106,7 +106,7 @@ def test_a_playing_stream_can_be_left_at_once(folder: Path) -> None:
     assert time.monotonic() - started < 0.8
 
 
-def test_takes_of_one_request_come_in_their_order_and_then_again(folder: Path) -> None:
+def test_takes_of_a_request_are_replayed_cyclically(folder: Path) -> None:
     class Drawing(ToneBackend):
         def synthesize(self, call: Call) -> SpeechStream:
             stream = super().synthesize(call.replace(seed=len(self.asked)) if call.seed is None else call)
@@ -126,7 +126,7 @@ def test_takes_of_one_request_come_in_their_order_and_then_again(folder: Path) -
     assert [_chunks(player, ask()) for _ in range(4)] == [*fresh, *fresh]
 
 
-def test_a_reader_who_leaves_is_not_recorded(folder: Path, tones: ToneBackend) -> None:
+def test_closed_streams_are_not_recorded(folder: Path, tones: ToneBackend) -> None:
     recorder = RecordingBackend(tones, folder)
     with recorder.synthesize(Call(ask(), seed=1)) as stream:
         next(stream)
@@ -136,7 +136,7 @@ def test_a_reader_who_leaves_is_not_recorded(folder: Path, tones: ToneBackend) -
     assert _chunks(ReplayBackend(folder), ask(), seed=1) == said
 
 
-def test_errors_are_played_back_where_they_came(folder: Path) -> None:
+def test_errors_are_replayed_at_their_stage(folder: Path) -> None:
     def step(number: int) -> None:
         if number == 3:
             raise ServiceUnavailable("broke off", status=503, request_id="r1")
@@ -158,7 +158,7 @@ def test_errors_are_played_back_where_they_came(folder: Path) -> None:
     assert refused.value.errors[0].loc == ("body", "reference_id")
 
 
-def test_what_was_not_recorded_names_the_nearest_and_where_it_differs(folder: Path, tones: ToneBackend) -> None:
+def test_missing_recording_names_the_most_similar_request(folder: Path, tones: ToneBackend) -> None:
     recorder = RecordingBackend(tones, folder)
     for text in ("The birch canoe slid.", *(f"Something else altogether, {number}" for number in range(20))):
         _chunks(recorder, ask(text, temperature=0.3), seed=3)
@@ -177,7 +177,7 @@ def test_what_was_not_recorded_names_the_nearest_and_where_it_differs(folder: Pa
         player.synthesize(Call(ask("The birch canoe slid.", temperature=0.3, references=references), seed=3))
 
 
-def test_what_the_backend_would_refuse_is_refused(folder: Path) -> None:
+def test_unsupported_calls_are_rejected(folder: Path) -> None:
     RecordingBackend(ToneBackend(max_text=10, seed="none"), folder)
     with pytest.raises(RequestInvalid, match="at most 10"):
         ReplayBackend(folder).synthesize(Call(ask("x" * 11)))
@@ -185,7 +185,7 @@ def test_what_the_backend_would_refuse_is_refused(folder: Path) -> None:
         ReplayBackend(folder).synthesize(Call(ask(), seed=1))
 
 
-def test_voices(folder: Path) -> None:
+def test_voice_calls_are_replayed(folder: Path) -> None:
     recorder = RecordingBackend(Voices(), folder)
     create = VoiceCreate(title="Ada", voices=(b"speech",), visibility="private")
     made = [recorder.create_voice(create), recorder.create_voice(create)]
@@ -208,7 +208,7 @@ def test_voices(folder: Path) -> None:
         player.create_voice(create.replace(title="Ben"))
 
 
-def test_several_at_once(folder: Path, tones: ToneBackend) -> None:
+def test_concurrent_recording(folder: Path, tones: ToneBackend) -> None:
     recorder = RecordingBackend(tones, folder)
     requests = [ask(f"Number {number % 6}") for number in range(24)]
     with ThreadPoolExecutor(8) as pool:
@@ -218,14 +218,14 @@ def test_several_at_once(folder: Path, tones: ToneBackend) -> None:
     assert len(recorder.run.lines()) == 24
 
 
-def test_the_recording_of_another_backend_is_not_mixed_in(folder: Path, tones: ToneBackend) -> None:
+def test_folder_of_another_backend_is_rejected(folder: Path, tones: ToneBackend) -> None:
     RecordingBackend(tones, folder)
     RecordingBackend(tones, folder)
     with pytest.raises(StoreError, match="another backend"):
         RecordingBackend(ToneBackend(fingerprint="tones-2"), folder)
 
 
-def test_a_service_that_could_not_be_asked_what_it_is(folder: Path, tones: ToneBackend) -> None:
+def test_recording_of_a_service_that_was_unreachable_at_first(folder: Path, tones: ToneBackend) -> None:
     busy = ToneBackend(seed="unknown", fingerprint="http://tones")
     RecordingBackend(busy, folder)
     _chunks(RecordingBackend(busy, folder), ask("One"))
@@ -236,13 +236,13 @@ def test_a_service_that_could_not_be_asked_what_it_is(folder: Path, tones: ToneB
         RecordingBackend(busy, folder)
 
 
-def test_one_service_that_could_not_be_asked_is_not_another(folder: Path) -> None:
+def test_unreachable_services_are_distinguished_by_address(folder: Path) -> None:
     RecordingBackend(ToneBackend(seed="unknown", fingerprint="http://tones"), folder)
     with pytest.raises(StoreError, match="another backend"):
         RecordingBackend(ToneBackend(seed="unknown", fingerprint="http://others"), folder)
 
 
-def test_a_service_that_says_nothing_of_itself_goes_on_while_it_is_busy(folder: Path) -> None:
+def test_recording_continues_while_the_service_is_busy(folder: Path) -> None:
     RecordingBackend(ToneBackend(seed="none", fingerprint="http://tones"), folder)
     said = _chunks(RecordingBackend(ToneBackend(seed="unknown", fingerprint="http://tones"), folder), ask("One"))
     player = ReplayBackend(folder, "at once")
@@ -260,7 +260,7 @@ def test_a_folder_without_a_recording(tmp_path: Path) -> None:
         ReplayBackend(tmp_path, "fast")  # type: ignore[arg-type]
 
 
-def test_a_damaged_recording_is_an_error_and_not_noise(folder: Path, tones: ToneBackend) -> None:
+def test_damaged_recording_is_an_error(folder: Path, tones: ToneBackend) -> None:
     recorder = RecordingBackend(tones, folder)
     _chunks(recorder, ask(), seed=1)
     spoil(recorder.run, recorder.run.lines()[0].key)
@@ -268,7 +268,7 @@ def test_a_damaged_recording_is_an_error_and_not_noise(folder: Path, tones: Tone
         ReplayBackend(folder).synthesize(Call(ask(), seed=1))
 
 
-def test_a_disk_that_fails_costs_the_recording_and_not_the_speech(folder: Path, tones: ToneBackend) -> None:
+def test_disk_failure_loses_the_recording_but_not_the_speech(folder: Path, tones: ToneBackend) -> None:
     recorder = RecordingBackend(tones, folder)
     shutil.rmtree(folder)
     folder.write_bytes(b"")
@@ -288,7 +288,7 @@ def test_a_recording_can_be_closed(folder: Path, tones: ToneBackend) -> None:
 # The backend with a cache in front of it.
 
 
-def test_other_speech_is_new_at_every_call_unless_a_repeat_says_which(cache: Cache, tones: ToneBackend) -> None:
+def test_nondeterministic_calls_are_cached_only_with_repeat(cache: Cache, tones: ToneBackend) -> None:
     backend = CachedBackend(tones, cache)
     for _ in range(2):
         backend.synthesize(Call(ask())).clip()
@@ -305,16 +305,14 @@ def test_other_speech_is_new_at_every_call_unless_a_repeat_says_which(cache: Cac
     assert (len(rough.asked), len(cache)) == (2, 3)
 
 
-def test_a_recorded_take_is_kept_as_the_repeat_that_it_was_asked_for_as(
-    folder: Path, cache: Cache, tones: ToneBackend
-) -> None:
+def test_cached_take_has_the_requested_repeat(folder: Path, cache: Cache, tones: ToneBackend) -> None:
     _chunks(RecordingBackend(tones, folder), ask(), seed=3)
     CachedBackend(ReplayBackend(folder), cache).synthesize(Call(ask(), seed=3), repeat=1).clip()
     assert [take.repeat for take in cache] == [1]
     assert cache.look(take_key(Call(ask(), seed=3), "tones-1", 1))[0] is not None
 
 
-def test_a_reader_who_leaves_keeps_nothing_and_frees_the_voice(cache: Cache, tones: ToneBackend) -> None:
+def test_closed_stream_is_not_cached(cache: Cache, tones: ToneBackend) -> None:
     with CachedBackend(tones, cache).synthesize(Call(ask(), seed=3)) as stream:
         next(stream)
     assert tones.open == 0
@@ -326,7 +324,7 @@ def test_a_reader_who_leaves_keeps_nothing_and_frees_the_voice(cache: Cache, ton
     assert tones.open == 0
 
 
-def test_a_damaged_take_is_spoken_anew_with_a_note(cache: Cache, tones: ToneBackend) -> None:
+def test_damaged_take_is_synthesized_again_with_a_note(cache: Cache, tones: ToneBackend) -> None:
     backend = CachedBackend(tones, cache)
     clip = backend.synthesize(Call(ask(), seed=3)).clip()
     spoil(cache.run, take_key(Call(ask(), seed=3), "tones-1"))

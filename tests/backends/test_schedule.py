@@ -158,6 +158,6 @@ def test_any_schedule(script: Script, call: str, examples: int) -> None:
 
 
 @pytest.mark.thorough
-def test_every_place_of_a_cut(script: Script) -> None:
+def test_truncation_at_every_byte(script: Script) -> None:
     for place in [*range(220), *range(1100, 1300), *range(len(SPOKEN) - 60, len(SPOKEN) + 1)]:
         _speak(script, [Fault(answer=place)])

@@ -40,7 +40,7 @@ def served(start: Start, connect: Connect) -> Serve:
 
 
 @pytest.mark.parametrize("notes", [0, 1], ids=["an answer", "audio"])
-def test_another_thread_can_close_a_stream_that_waits_for(served: Serve, notes: int) -> None:
+def test_stream_can_be_closed_from_another_thread(served: Serve, notes: int) -> None:
     go = threading.Event()
     voice = ToneBackend(lambda number: number < notes or go.wait(10))
     with served(voice) as backend, ThreadPoolExecutor(1) as pool:
@@ -64,7 +64,7 @@ def test_another_thread_can_close_a_stream_that_waits_for(served: Serve, notes: 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no signal can be sent to a thread here")
 @pytest.mark.parametrize("connect", [ServiceBackend], ids=["blocking"])  # on a loop an interrupt cancels the task
-def test_an_interrupt_while_waiting_for_an_answer_ends_the_work_at_once(served: Serve) -> None:
+def test_interrupt_while_waiting_for_headers(served: Serve) -> None:
     go = threading.Event()
     voice = ToneBackend(lambda _: go.wait(10))
     with served(voice) as backend:
@@ -78,7 +78,7 @@ def test_an_interrupt_while_waiting_for_an_answer_ends_the_work_at_once(served: 
         go.set()
 
 
-def test_closing_the_backend_ends_its_streams(served: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_the_backend_cancels_its_streams(served: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     go, cut = threading.Event(), BlockingTransport.cancel
 
     def linger(line: BlockingTransport) -> None:
@@ -101,7 +101,7 @@ def test_closing_the_backend_ends_its_streams(served: Serve, monkeypatch: pytest
             list(backend.synthesize(Call(REQUEST)))
 
 
-def test_it_blocks_where_an_event_loop_runs_too(script: Script) -> None:
+def test_blocking_calls_under_a_running_event_loop(script: Script) -> None:
     # As in a notebook, whose cells run on a loop of their own.
     script.acts = [chunked(b"ab", b"cd"), chunked(b"ef", end=False)]
 
@@ -126,7 +126,7 @@ def test_it_blocks_where_an_event_loop_runs_too(script: Script) -> None:
         ("http://[::1]:9", "http://[::1]:9"),
     ],
 )
-def test_an_address_is_tidied(given: str, used: str, connect: Connect) -> None:
+def test_base_url_is_normalized(given: str, used: str, connect: Connect) -> None:
     with connect(given) as backend:
         assert backend.base_url == used
         assert repr(backend).endswith(f"ServiceBackend('{used}')")
@@ -145,7 +145,7 @@ def test_an_address_is_tidied(given: str, used: str, connect: Connect) -> None:
         "http://h#f",
     ],
 )
-def test_what_is_no_address_or_upload_is_refused(url: str, connect: Connect) -> None:
+def test_invalid_address_or_upload_is_rejected(url: str, connect: Connect) -> None:
     with pytest.raises(RequestInvalid, match="base_url"):
         connect(url)
     with pytest.raises(RequestInvalid, match="upload: Input should be msgpack or multipart"):
@@ -161,7 +161,7 @@ def test_what_is_no_address_or_upload_is_refused(url: str, connect: Connect) -> 
         ("SSL_CERT_FILE", "/nowhere/secret.pem"),
     ],
 )
-def test_an_environment_that_does_not_do_is_named(
+def test_unusable_environment_variables_are_named(
     name: str, value: str, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
@@ -171,7 +171,7 @@ def test_an_environment_that_does_not_do_is_named(
     assert "secret" not in str(caught.value)
 
 
-def test_certificates_are_checked_wherever_there_are_any() -> None:
+def test_certificates_are_verified() -> None:
     # With no authority loaded, nobody would be believed.
     for url, wanted in (("https://voice.example", True), ("http://voice.example", ssl.CERT_REQUIRED)):
         verify = Caller(url).http["verify"]
@@ -180,13 +180,13 @@ def test_certificates_are_checked_wherever_there_are_any() -> None:
 
 
 @pytest.mark.parametrize("key", ["", " ", "a b", "a\nb", "clé", "a\x00"])
-def test_a_key_that_no_header_can_carry_is_refused_without_repeating_it(key: str, connect: Connect) -> None:
+def test_invalid_key_is_rejected_without_showing_it(key: str, connect: Connect) -> None:
     with pytest.raises(RequestInvalid) as caught:
         connect("http://127.0.0.1:9", key + "-secret" if key.strip() else key)
     assert "-secret" not in f"{caught.value!r} {caught.value}"
 
 
-def test_the_key_is_shown_nowhere(script: Script, caplog: pytest.LogCaptureFixture, connect: Connect) -> None:
+def test_key_is_in_no_repr(script: Script, caplog: pytest.LogCaptureFixture, connect: Connect) -> None:
     canary = "vl_canary0123456789"
     caplog.set_level(logging.DEBUG)
     shown: list[str] = []

@@ -40,7 +40,7 @@ def stream(*steps: bytes | Exception, ended: list[bool], **options: Any) -> Asyn
 
 
 @on_loop
-async def test_chunks_come_as_they_are_and_once() -> None:
+async def test_chunks_are_unchanged_and_read_once() -> None:
     speech = stream(b"abc", b"", b"de", ended=[], summary=lambda: StreamSummary(notes=("n",)))
     assert await anext(speech) == b"abc"
     assert (speech.summary, speech.complete) == (StreamSummary(), False)
@@ -58,7 +58,7 @@ async def test_chunks_come_as_they_are_and_once() -> None:
 
 @pytest.mark.parametrize("error", [EngineError("broke"), ServiceTimeout("late")])
 @on_loop
-async def test_errors_of_the_source_pass_unchanged_and_close_it(error: Exception) -> None:
+async def test_errors_of_the_source_propagate_and_close_it(error: Exception) -> None:
     ended: list[bool] = []
     speech = stream(b"ab", error, ended=ended)
     with pytest.raises(type(error)) as caught:
@@ -69,7 +69,7 @@ async def test_errors_of_the_source_pass_unchanged_and_close_it(error: Exception
 
 
 @on_loop
-async def test_leaving_the_block_closes_and_a_closed_stream_is_not_read() -> None:
+async def test_async_with_closes_the_stream() -> None:
     ended: list[bool] = []
     async with stream(b"ab", b"cd", ended=ended) as speech:
         await anext(speech)
@@ -101,7 +101,7 @@ def hall(start: Start) -> Hall:
 
 @pytest.mark.parametrize("kind", FORMATS)
 @on_loop
-async def test_a_clip_is_what_the_voice_said(hall: Hall, kind: AudioFormat) -> None:
+async def test_clip_has_the_streamed_audio(hall: Hall, kind: AudioFormat) -> None:
     request = TTSRequest(text="hello there", format=kind)
 
     async with hall(ToneBackend()) as backend:
@@ -116,7 +116,7 @@ async def test_a_clip_is_what_the_voice_said(hall: Hall, kind: AudioFormat) -> N
 
 @pytest.mark.parametrize("notes", [0, 1], ids=["before the answer", "in mid-audio"])
 @on_loop
-async def test_cancelling_the_task_ends_the_work_at_once(hall: Hall, notes: int) -> None:
+async def test_cancelling_the_task_closes_the_connection(hall: Hall, notes: int) -> None:
     go = threading.Event()
     voice = ToneBackend(lambda number: number < notes or go.wait(20))
 
@@ -142,7 +142,7 @@ async def test_cancelling_the_task_ends_the_work_at_once(hall: Hall, notes: int)
 
 
 @on_loop
-async def test_a_stream_that_nobody_holds_ends(hall: Hall) -> None:
+async def test_unreferenced_stream_is_closed(hall: Hall) -> None:
     voice = ToneBackend(lambda _: time.sleep(0.005))
 
     async with hall(voice) as backend:

@@ -18,7 +18,7 @@ def answer(status: int, body: object, **headers: str) -> Answer:
 
 
 @pytest.mark.parametrize("body", [b"", b"\xff", b"[]", b'{"_id": 1}', b"<html>", b"[" * 100_000])
-def test_what_is_no_record_is_an_error_with_the_answer(body: bytes) -> None:
+def test_malformed_voice_record_is_an_error(body: bytes) -> None:
     with pytest.raises(ServiceError) as caught:
         wire.voice_of(answer(200, body, x_request_id="r1"))
     assert (caught.value.status, caught.value.body, caught.value.request_id) == (200, body, "r1")
@@ -42,7 +42,7 @@ def test_what_is_no_record_is_an_error_with_the_answer(body: bytes) -> None:
         (b'{"loc": NaN', "NaN"),
     ],
 )
-def test_a_422_of_another_shape_is_for_the_whole_body(body: object, said: str) -> None:
+def test_422_in_another_format_applies_to_the_body(body: object, said: str) -> None:
     error = wire.failure(answer(422, body))
     assert isinstance(error, RequestInvalid)
     (item,) = error.errors
@@ -60,7 +60,7 @@ def test_a_422_of_another_shape_is_for_the_whole_body(body: object, said: str) -
         {"loc": ["text"], "type": "t", "msg": "m", "ctx": {"a": {"b": 1}}, "in": {}},
     ],
 )
-def test_a_422_with_odd_values_still_names_its_fields(item: dict[str, Any]) -> None:
+def test_422_with_unusual_values_has_its_fields(item: dict[str, Any]) -> None:
     error = wire.failure(answer(422, [item]))
     assert isinstance(error, RequestInvalid)
     (found,) = error.errors
@@ -75,7 +75,7 @@ def test_a_422_with_odd_values_still_names_its_fields(item: dict[str, Any]) -> N
     "name", ["x-request-id", "request-id", "x-correlation-id", "x-amzn-requestid", "x-amz-request-id", "cf-ray"]
 )
 @pytest.mark.parametrize("status", [401, 422, 503])
-def test_the_name_of_a_call_is_found(name: str, status: int) -> None:
+def test_request_id(name: str, status: int) -> None:
     error = wire.failure(Answer(status, {name: "r7"}, b""))
     assert isinstance(error, RequestInvalid | ServiceError)
     assert error.request_id == "r7"
@@ -85,14 +85,14 @@ def test_the_name_of_a_call_is_found(name: str, status: int) -> None:
 @pytest.mark.parametrize(
     "body", [b"<html>\x1b[31mbad\x00 gateway</html>", b"x" * 100_000, b'{"message": 7}', b"\xff" * 50]
 )
-def test_a_message_is_short_and_harmless(body: bytes) -> None:
+def test_messages_are_truncated_and_sanitized(body: bytes) -> None:
     error = wire.failure(answer(502, body))
     assert str(error).isprintable()
     assert len(str(error)) < 400
 
 
 @pytest.mark.parametrize("kind", ["text/html; charset=utf-8", "application/json; charset=utf-8", "TEXT/plain"])
-def test_a_page_is_no_audio(kind: str) -> None:
+def test_text_and_json_are_not_audio(kind: str) -> None:
     page = answer(200, b"<html>", content_type=kind, x_request_id="r1")
     assert not wire.is_audio(page)
     error = wire.no_audio(page)
@@ -100,7 +100,7 @@ def test_a_page_is_no_audio(kind: str) -> None:
     assert (error.status, error.body, error.request_id) == (200, b"<html>", "r1")
 
 
-def test_a_service_declares_itself() -> None:
+def test_declared_capabilities() -> None:
     told = {
         "name": "local", "models": ["s2-pro", "s9"], "device": "cuda:0", "seed": "exact", "fingerprint": "sha256:1",
         "languages": ["en"], "voices": [{"id": "ada", "title": "Ada"}, {"id": ""}, 3], "max_text": 20000, "one_model": False,
@@ -118,7 +118,7 @@ RUBBISH: list[Any] = [None, 7, "x", [], {}, [[]], {"a": 1}, True, -1, 1.5]
 
 
 @pytest.mark.parametrize("value", RUBBISH)
-def test_whatever_health_says_there_are_capabilities(value: object) -> None:
+def test_malformed_health_gives_default_capabilities(value: object) -> None:
     names = "name models seed fingerprint languages voices max_text prices fields one_model".split()
     for body in (value, {"backend": value}, *({"backend": {name: value}} for name in names)):
         found = wire.capabilities_of(answer(200, body), "http://h")

@@ -70,7 +70,7 @@ def _idle(backend: LocalBackend) -> None:
     until(lambda: _scheduler(backend).load == (0, 0))
 
 
-def test_it_is_a_backend_that_says_what_it_is(backend: LocalBackend) -> None:
+def test_capabilities(backend: LocalBackend) -> None:
     assert isinstance(backend, Backend)
     found = backend.capabilities
     assert (found.name, found.device, found.seed, found.languages) == ("tiny", "cpu", "exact", ("en",))
@@ -90,7 +90,7 @@ def both(tmp_path: Path) -> Iterator[LocalBackend]:
     made.close()
 
 
-def test_a_voice_that_has_learned_mandarin_speaks_it(both: LocalBackend) -> None:
+def test_mandarin(both: LocalBackend) -> None:
     assert both.capabilities.languages == ("en", "zh")
     clip = both.synthesize(Call(_request("花儿，3个dogs？好！"), seed=1)).clip()
     said = [word.text for word in clip.words]
@@ -100,16 +100,14 @@ def test_a_voice_that_has_learned_mandarin_speaks_it(both: LocalBackend) -> None
     assert not clip.notes
 
 
-def test_chinese_without_its_readings_is_refused_before_anything_is_said(
-    both: LocalBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_chinese_without_pypinyin_is_rejected(both: LocalBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pypinyin", None)
     with pytest.raises(MissingExtra, match="mandarin"):
         both.synthesize(Call(_request(f"{TEXT * 20} 你好")))
     assert both.synthesize(Call(_request(), seed=1)).clip().samples.size
 
 
-def test_streamed_bytes_are_the_clip(backend: LocalBackend) -> None:
+def test_streamed_bytes_equal_the_clip(backend: LocalBackend) -> None:
     streamed = _bytes(backend.synthesize(Call(_request(), seed=5)))
     clip = _clip(backend, seed=5)
     assert len(streamed) == 2 * len(clip)
@@ -120,7 +118,7 @@ def test_streamed_bytes_are_the_clip(backend: LocalBackend) -> None:
     assert clip.take.fingerprint == backend.capabilities.fingerprint
 
 
-def test_the_same_seed_says_the_same_bytes_and_another_says_others(weights: Path, backend: LocalBackend) -> None:
+def test_seeds_determine_the_audio(weights: Path, backend: LocalBackend) -> None:
     first = _bytes(backend.synthesize(Call(_request(), seed=7)))
     assert _bytes(backend.synthesize(Call(_request(), seed=7))) == first
     assert _bytes(backend.synthesize(Call(_request(), seed=8))) != first
@@ -129,7 +127,7 @@ def test_the_same_seed_says_the_same_bytes_and_another_says_others(weights: Path
     again.close()
 
 
-def test_the_drawn_seed_is_told_and_repeats(backend: LocalBackend) -> None:
+def test_drawn_seed_reproduces_the_audio(backend: LocalBackend) -> None:
     stream = backend.synthesize(Call(_request()))
     assert stream.seed is not None
     assert _bytes(backend.synthesize(Call(_request(), seed=stream.seed))) == _bytes(stream)
@@ -137,7 +135,7 @@ def test_the_drawn_seed_is_told_and_repeats(backend: LocalBackend) -> None:
 
 
 @pytest.mark.parametrize("conditioned", [True, False])
-def test_latency_changes_when_and_not_what(backend: LocalBackend, conditioned: bool) -> None:
+def test_latency_does_not_change_samples(backend: LocalBackend, conditioned: bool) -> None:
     text = "One dog barks at night, and the cats of this long street answer it. " * 4
     clips = {
         latency: _clip(backend, text, seed=3, latency=latency, condition_on_previous_chunks=conditioned)
@@ -164,13 +162,13 @@ def test_speed_stretches_words_too(backend: LocalBackend) -> None:
     assert fast.words[-1].end == pytest.approx(plain.words[-1].end / 2, rel=0.1)
 
 
-def test_voices_differ_and_the_first_is_the_default(backend: LocalBackend) -> None:
+def test_default_voice_is_the_first_preset(backend: LocalBackend) -> None:
     default = _bytes(backend.synthesize(Call(_request(), seed=1)))
     assert _bytes(backend.synthesize(Call(_request(reference_id="ada"), seed=1))) == default
     assert _bytes(backend.synthesize(Call(_request(reference_id="ben"), seed=1))) != default
 
 
-def test_another_revision_kind_of_device_or_few_rows_have_another_fingerprint(
+def test_fingerprint_depends_on_revision_device_and_few_rows(
     backend: LocalBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cases = [("cpu", 24), ("cuda", 24), ("mps", 24), ("cpu", 4), ("cpu", 8)]
@@ -183,21 +181,21 @@ def test_another_revision_kind_of_device_or_few_rows_have_another_fingerprint(
 
 @pytest.mark.parametrize("text", ["!!! ... ???", "😀 🎉", "\u200b\u200b", "***", "你好，世界", "Привет, как дела?"])
 @pytest.mark.parametrize("normalize", [True, False])
-def test_what_cannot_be_spoken_is_refused(backend: LocalBackend, text: str, normalize: bool) -> None:
+def test_unspeakable_text_is_rejected(backend: LocalBackend, text: str, normalize: bool) -> None:
     with pytest.raises(RequestInvalid) as caught:
         backend.synthesize(Call(_request(text, normalize=normalize)))
     assert caught.value.errors[0].loc == ("body", "text")
     _idle(backend)
 
 
-def test_what_is_left_out_is_noted(backend: LocalBackend) -> None:
+def test_omissions_are_noted(backend: LocalBackend) -> None:
     assert any("😀" in note for note in _clip(backend, "Hello 😀 there", seed=1).notes)
 
 
 @pytest.mark.parametrize(
     "text", ["word " * 4000, "1" * 20_000, "B" * 20_000, "a" * 20_000, "9,876.54 " * 2222, "no. " * 5000]
 )
-def test_twenty_thousand_characters_begin_at_once_and_end_when_told(backend: LocalBackend, text: str) -> None:
+def test_long_text_starts_at_once_and_can_be_cancelled(backend: LocalBackend, text: str) -> None:
     text = text[:20_000].strip()
     started = time.monotonic()
     stream = backend.synthesize(Call(_request(text, latency="low"), seed=1))
@@ -209,13 +207,13 @@ def test_twenty_thousand_characters_begin_at_once_and_end_when_told(backend: Loc
         backend.synthesize(Call(_request("a" * 20_001)))
 
 
-def test_early_stop_leaves_sequences_in_one_row_alone(backend: LocalBackend) -> None:
+def test_early_stop_does_not_affect_other_sequences(backend: LocalBackend) -> None:
     text = "One dog barks at the moon tonight and the cats of this long street answer. " * 5
     plain = _bytes(backend.synthesize(Call(_request(text), seed=1)))
     assert _bytes(backend.synthesize(Call(_request(text, early_stop_threshold=0.0), seed=1))) == plain
 
 
-def test_leaving_the_stream_frees_the_engine(backend: LocalBackend) -> None:
+def test_closing_the_stream_frees_the_engine(backend: LocalBackend) -> None:
     text = "One dog barks at the moon tonight. " * 200
     with backend.synthesize(Call(_request(text, latency="low"))) as stream:
         next(stream)
@@ -240,7 +238,7 @@ def test_leaving_the_stream_frees_the_engine(backend: LocalBackend) -> None:
     _idle(backend)
 
 
-def test_closing_the_backend_ends_its_streams(weights: Path) -> None:
+def test_closing_the_backend_fails_its_streams(weights: Path) -> None:
     with ThreadPoolExecutor() as pool:
         with LocalBackend("cpu", weights=weights) as backend:
             stream = backend.synthesize(Call(_request("One dog barks at the moon tonight. " * 400, latency="low")))
@@ -259,7 +257,7 @@ def _speaking(codec: Codec, folder: Path) -> Iterator[LocalBackend]:
         yield backend
 
 
-def test_silence_is_never_passed_off_as_speech(tmp_path: Path) -> None:
+def test_silence_is_an_error(tmp_path: Path) -> None:
     codec = make_codec()
     codec.decoder.leave.weight.zero_()
     codec.decoder.leave.bias[1:].fill_(-100)
@@ -269,7 +267,7 @@ def test_silence_is_never_passed_off_as_speech(tmp_path: Path) -> None:
         assert _clip(backend, "One dog barks.", max_new_tokens=1).notes  # that is no failure of the voice
 
 
-def test_a_codec_that_overflows_is_told_from_speech(tmp_path: Path) -> None:
+def test_codec_overflow_is_an_error(tmp_path: Path) -> None:
     codec = make_codec()
     decoder = codec.decoder
     up, enter, norm = decoder.up, decoder.enter.conv, decoder.norm
@@ -280,11 +278,11 @@ def test_a_codec_that_overflows_is_told_from_speech(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("device", ["cuda:99", "nonsense"])
-def test_a_device_that_is_not_there(weights: Path, device: str) -> None:
+def test_unavailable_device_is_an_error(weights: Path, device: str) -> None:
     with pytest.raises(EngineError, match=device):
         LocalBackend(device, weights=weights)
 
 
-def test_weights_that_are_not_there(tmp_path: Path) -> None:
+def test_missing_weights_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=r"none\.safetensors"):
         LocalBackend("cpu", weights=tmp_path / "none.safetensors")

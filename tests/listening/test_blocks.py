@@ -20,7 +20,7 @@ from voicelab.listening.results import analyze
 
 @pytest.mark.parametrize(("items", "size"), [(7, 3), (12, 4), (20, 6), (40, 10), (5, 1)])
 @pytest.mark.parametrize("listeners", [1, 9, 64, 65, 200])
-def test_after_any_number_of_listeners_items_are_balanced(items: int, size: int, listeners: int) -> None:
+def test_item_counts_are_balanced_for_any_number_of_listeners(items: int, size: int, listeners: int) -> None:
     blocks = [block_of(number, items, size, seed=3) for number in range(listeners)]
     assert all(len(block) == size for block in blocks)
     heard: Counter[int] = Counter()
@@ -32,7 +32,7 @@ def test_after_any_number_of_listeners_items_are_balanced(items: int, size: int,
     assert max(counts) - min(counts) <= 1
 
 
-def test_pairs_of_items_come_nearly_equally_often() -> None:
+def test_pair_counts_are_nearly_balanced() -> None:
     # 7 items, 3 each, 70 listeners: 10 blocks of each of 21 pairs where the balance is perfect.
     blocks = [block_of(number, 7, 3, seed=0) for number in range(70)]
     pairs = Counter(pair for block in blocks for pair in itertools.combinations(sorted(block), 2))
@@ -40,7 +40,7 @@ def test_pairs_of_items_come_nearly_equally_often() -> None:
     assert max(pairs.values()) - min(pairs.values()) <= 2
 
 
-def test_items_that_nobody_ties_together_are_named() -> None:
+def test_unconnected_items_are_named() -> None:
     names = [f"s{number}" for number in range(6)]
     check_connected(4, names, 3, seed=0)
     check_connected(1, names, 6, seed=0)
@@ -61,7 +61,7 @@ def test_register_rejects_unconnected_items(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_listener_hears_all_systems_in_a_part_of_the_items(kind: Kind) -> None:
+def test_block_has_all_systems_of_its_items(kind: Kind) -> None:
     test = replace(listening_test(kind, "abc", items=6), per_listener=2)
     heard: Counter[str] = Counter()
     for number in range(12):
@@ -74,7 +74,7 @@ def test_a_listener_hears_all_systems_in_a_part_of_the_items(kind: Kind) -> None
 
 
 @pytest.mark.parametrize("kind", ["AB", "CMOS", "ABX"])
-def test_which_comes_first_alternates_within_each_item(kind: Kind) -> None:
+def test_order_of_pairs_alternates_within_each_item(kind: Kind) -> None:
     test = replace(listening_test(kind, items=5), per_listener=2)
     first: dict[str, list[str]] = {}
     for number in range(40):
@@ -88,12 +88,12 @@ def test_which_comes_first_alternates_within_each_item(kind: Kind) -> None:
 @pytest.mark.parametrize(
     ("fields", "match"), [({"per_listener": 7}, "6 items"), ({"per_listener": -1}, "whole number|integer")]
 )
-def test_parts_that_cannot_be(fields: Mapping[str, int], match: str) -> None:
+def test_invalid_per_listener_is_rejected(fields: Mapping[str, int], match: str) -> None:
     with pytest.raises(ArgumentError, match=match):
         replace(listening_test("AB", items=6), **fields)  # type: ignore[arg-type]
 
 
-def test_a_trap_is_passed_by_who_does_what_it_says() -> None:
+def test_trapping_question_is_passed_by_the_requested_rating() -> None:
     test = replace(listening_test("MOS", items=2, checks=1), traps={4: sound(99), 2: sound(98)})
     traps = [trial for trial in test.trials(0) if trial.wanted is not None]
     assert sorted(trial.wanted or 0 for trial in traps) == [2, 4]
@@ -128,7 +128,7 @@ def type1(listeners: int, items: int, size: int, sets: int) -> float:
     return float(np.mean([result.crossed["a", "b"].p <= 0.05 for result in results]))
 
 
-def test_listeners_with_a_part_of_the_items_are_analysed_as_all_are() -> None:
+def test_incomplete_blocks_are_analyzed() -> None:
     # Few sets: a rate of .05 stays within this, one of .15 does not.
     assert type1(18, 8, 4, sets=60) <= 0.05 + 2.6 * math.sqrt(0.05 * 0.95 / 60)
 

@@ -45,7 +45,7 @@ def listening_test(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_seed_decides_everything(kind: Kind) -> None:
+def test_trials_depend_on_the_seed(kind: Kind) -> None:
     one, two = listening_test(kind, "abc"), listening_test(kind, "abc")
     assert [one.trials(number) for number in range(4)] == [two.trials(number) for number in range(4)]
     assert one.trials(0) != one.trials(1)
@@ -53,7 +53,7 @@ def test_a_seed_decides_everything(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_practice_changes_no_trial(kind: Kind) -> None:
+def test_training_does_not_change_trials(kind: Kind) -> None:
     plain = listening_test(kind, "abc")
     test = replace(plain, training=2, instructions="Sit down.")
     assert test.trials(3) == plain.trials(3)
@@ -70,7 +70,7 @@ def test_practice_changes_no_trial(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_practice_plays_the_range_of_quality(kind: Kind) -> None:
+def test_training_covers_the_range_of_quality(kind: Kind) -> None:
     plain = listening_test(kind, "abcdef", items=3)
     names = {"f": "anchor35"} if kind != "MUSHRA" else {}
     items = {item: {names.get(name, name): clip for name, clip in own.items()} for item, own in plain.items.items()}
@@ -85,7 +85,7 @@ def test_practice_plays_the_range_of_quality(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_everything_is_asked_once(kind: Kind) -> None:
+def test_every_question_occurs_once(kind: Kind) -> None:
     test = listening_test(kind, "abc", items=5)
     for listener in range(3):
         trials = test.trials(listener)
@@ -105,7 +105,7 @@ def test_everything_is_asked_once(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("kind", ["AB", "ABX", "CMOS"])
-def test_which_comes_first_is_balanced_over_two_listeners(kind: Kind) -> None:
+def test_order_of_pairs_is_balanced_over_two_listeners(kind: Kind) -> None:
     test = listening_test(kind, "abc", items=3)
     first = Counter(
         (trial.item, trial.slots["A"].system, trial.slots["B"].system)
@@ -117,7 +117,7 @@ def test_which_comes_first_is_balanced_over_two_listeners(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("systems", ["ab", "abc", "abcd", "abcde"])
-def test_a_listener_hears_each_pair_either_way_round(systems: str) -> None:
+def test_both_orders_of_a_pair_are_equally_frequent(systems: str) -> None:
     # Else one who favours what comes first seems to favour one of the pair.
     test = listening_test("AB", systems, items=4)
     for listener in range(3):
@@ -129,7 +129,7 @@ def test_a_listener_hears_each_pair_either_way_round(systems: str) -> None:
 @pytest.mark.parametrize(
     ("systems", "items"), [("abcd", 5), ("abcd", 2), ("abc", 4), ("abc", 2), ("abcde", 2), ("ab", 3)]
 )
-def test_systems_of_mos_follow_each_other_equally_often(systems: str, items: int) -> None:
+def test_mos_balances_carry_over_between_systems(systems: str, items: int) -> None:
     test = listening_test("MOS", systems, items=items)
     size = len(systems)
     places, pairs = Counter[tuple[int, str]](), Counter[tuple[str, str]]()
@@ -148,7 +148,7 @@ def test_systems_of_mos_follow_each_other_equally_often(systems: str, items: int
         assert set(pairs.values()) == {2 * items}
 
 
-def test_x_is_either_equally_often_and_its_id_does_not_tell() -> None:
+def test_x_is_balanced_and_its_id_is_blinded() -> None:
     test = listening_test("ABX", items=40)
     for listener in range(10):
         trials = test.trials(listener)
@@ -160,7 +160,7 @@ def test_x_is_either_equally_often_and_its_id_does_not_tell() -> None:
         assert trial.slots["X"].clip is trial.slots[str(trial.answer)].clip
 
 
-def test_ids_say_nothing() -> None:
+def test_ids_are_blinded() -> None:
     test = listening_test("MUSHRA", "ab")
     for trial in test.trials(0):
         ids = [there(trial.reference).id, *(slot.id for slot in trial.slots.values())]
@@ -169,7 +169,7 @@ def test_ids_say_nothing() -> None:
 
 
 @pytest.mark.parametrize("kind", ["AB", "ABX", "CMOS", "MOS"])
-def test_checks_have_a_plain_answer(kind: Kind) -> None:
+def test_attention_checks_have_a_correct_answer(kind: Kind) -> None:
     test = listening_test(kind, items=6, checks=3)
     for listener in range(8):
         trials = test.trials(listener)
@@ -191,7 +191,7 @@ def test_checks_have_a_plain_answer(kind: Kind) -> None:
                 assert not trial.passed(-better)
 
 
-def test_loudness_is_matched_and_nothing_is_limited() -> None:
+def test_loudness_is_matched_without_limiting() -> None:
     quiet, loud, peaked = sound(1, level=0.01), sound(2, level=0.3), sound(3, level=0.02)
     samples = np.array(peaked.samples)
     samples[8000] = 0.99
@@ -207,14 +207,14 @@ def test_loudness_is_matched_and_nothing_is_limited() -> None:
     assert match_loudness({"quiet": quiet, "loud": loud}).lufs == pytest.approx(-23)
 
 
-def test_a_clip_without_loudness_is_named() -> None:
+def test_clip_without_loudness_is_named() -> None:
     with pytest.raises(ArgumentError, match=r"'s0' by 'b'.*0\.4 s"):
         ListeningTest("t", "AB", {"s0": {"a": sound(1), "b": sound(2, 0.2)}})
     ListeningTest("t", "AB", {"s0": {"a": sound(1), "b": sound(2, 0.2)}}, lufs=None)
 
 
 @pytest.mark.parametrize("cutoff", [3500.0, 7000.0])
-def test_anchors_are_the_standards(cutoff: float) -> None:
+def test_anchors_meet_bs1534(cutoff: float) -> None:
     # BS.1534-3, 5.1: for 3.5 kHz at most ±0.1 dB in the pass-band, 25 dB down at 4 kHz, 50 dB at 4.5 kHz.
     pulse = np.zeros(48_000, np.float32)
     pulse[24_000] = 1.0
@@ -227,7 +227,7 @@ def test_anchors_are_the_standards(cutoff: float) -> None:
     assert int(np.argmax(np.abs(made))) == 24_000
 
 
-def test_an_anchor_needs_something_to_take_away() -> None:
+def test_anchor_rejects_low_sample_rates() -> None:
     with pytest.raises(ArgumentError, match="rate must be above"):
         anchor(sound(1, rate=16_000), 7000.0)
 
@@ -251,12 +251,12 @@ def clips(*systems: str) -> dict[str, Clip]:
         ({"kind": "AB", "items": {"i": clips("a", "b")}, "seed": -1}, "seed"),
     ],
 )
-def test_what_no_test_can_be(options: dict[str, object], field: str) -> None:
+def test_invalid_designs_are_rejected(options: dict[str, object], field: str) -> None:
     with pytest.raises(ArgumentError, match=f"^{field}: "):
         ListeningTest("t", **options)  # type: ignore[arg-type]
 
 
-def test_nobody_has_a_negative_number(tmp_path: Path) -> None:
+def test_negative_listener_numbers_are_rejected(tmp_path: Path) -> None:
     for listener in (-1, 0.0, True):
         with pytest.raises(ArgumentError, match="listener"):
             listening_test("AB").trials(listener)  # type: ignore[arg-type]

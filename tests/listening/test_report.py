@@ -333,7 +333,7 @@ def test_answers_and_headphone_checks_of_listeners_are_counted(tmp_path: Path) -
     assert again["tongue", "English"] == (4, 4 - left)
 
 
-def test_a_ranking_has_odds_ratios_with_intervals() -> None:
+def test_ranking_has_odds_ratios_with_intervals() -> None:
     result = study("AB")
     assert result.ranking is not None
     assert (

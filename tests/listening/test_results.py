@@ -66,7 +66,7 @@ def unanimous(kind: Kind, listeners: int, items: int, *, ahead: bool = True, aga
 
 @pytest.mark.parametrize("kind", ["AB", "CMOS", "MOS", "MUSHRA"])
 @pytest.mark.parametrize(("listeners", "items"), [(24, 12), (8, 8), (12, 4), (2, 12), (60, 6)])
-def test_unanimous_answers_have_exact_sign_tests(kind: Any, listeners: int, items: int) -> None:
+def test_unanimous_responses_have_exact_sign_tests(kind: Any, listeners: int, items: int) -> None:
     result = unanimous(kind, listeners, items)
     found = result.crossed["a", "b"]
     both = [stats.binomtest(count, count).pvalue for count in (listeners, items)]
@@ -90,7 +90,7 @@ def test_unanimous_answers_have_exact_sign_tests(kind: Any, listeners: int, item
     assert "nan" not in result.report().text
 
 
-def test_right_answers_throughout_are_exactly_binomial() -> None:
+def test_unanimously_correct_responses_have_the_exact_binomial_test() -> None:
     for listeners, items in ((3, 10), (24, 12)):
         found = unanimous("ABX", listeners, items).crossed["a", "b"]
         count = listeners * items
@@ -102,7 +102,7 @@ def test_right_answers_throughout_are_exactly_binomial() -> None:
 
 @pytest.mark.parametrize("constant", ["listener", "item"])
 @pytest.mark.parametrize("gaps", [False, True])
-def test_answers_constant_by_listener_or_by_item_are_tested(constant: str, gaps: bool) -> None:
+def test_responses_constant_by_listener_or_item_are_tested(constant: str, gaps: bool) -> None:
     against = {f"{constant} 3", f"{constant} 7"} if constant == "listener" else {"s3"}
     table = choices(np.ones((14, 12), bool))
     lost = table[constant].isin(against)
@@ -116,13 +116,13 @@ def test_answers_constant_by_listener_or_by_item_are_tested(constant: str, gaps:
     assert 0.0 < found.estimate.low < found.estimate.value < found.estimate.high <= 1.0
 
 
-def test_one_answer_against_all_others_is_significant_too() -> None:
+def test_all_responses_but_one_equal_is_significant() -> None:
     for kind in ("AB", "ABX", "CMOS", "MOS"):
         both = [unanimous(kind, 24, 12, against=count).crossed["a", "b"].p for count in (0, 1)]
         assert max(both) < 0.001
 
 
-def test_of_sets_without_a_preference_few_are_significant_however_listeners_and_items_lean() -> None:
+def test_type_i_error_with_large_listener_and_item_variance() -> None:
     rng, hits = np.random.default_rng(0), 0
     for _ in range(300):
         leans = rng.normal(0, 8, (7, 1)) + rng.normal(0, 8, (1, 6))
@@ -146,7 +146,7 @@ def test_shares_of_listeners_are_tested_against_one_half() -> None:
     assert 0.5 < found.estimate.low < middle < found.estimate.high <= 1.0
 
 
-def test_votes_without_spread_between_listeners_still_have_that_within() -> None:
+def test_equal_shares_have_the_exact_binomial_interval() -> None:
     found = analyze(listening_test("AB", items=4), choices([[True] * 4] * 6)).tests["a", "b"]
     assert found.p == pytest.approx(2 / 2**6)
     # Clopper and Pearson's for 24 of 24.
@@ -154,7 +154,7 @@ def test_votes_without_spread_between_listeners_still_have_that_within() -> None
     assert (found.estimate.value, found.estimate.high) == (1.0, 1.0)
 
 
-def test_one_vote_each_and_one_listener_alone_are_binomial() -> None:
+def test_single_responses_and_single_listener_have_the_binomial_test() -> None:
     test = listening_test("AB", items=9)
     each = analyze(test, choices([[True]] * 9 + [[False]] * 3))
     assert each.tests["a", "b"] == binomial(9, 12)
@@ -176,7 +176,7 @@ def comparisons(means: Sequence[int], items: int = 20) -> pd.DataFrame:
     return votes("CMOS", rows)
 
 
-def test_comparisons_count_listeners_and_are_of_the_first_over_the_second() -> None:
+def test_cmos_tests_listeners_means_of_first_over_second() -> None:
     found = analyze(listening_test("CMOS"), comparisons([2, 1, 2, 1]))
     tested = found.tests["a", "b"]
     # Four signs fall in 16 ways.
@@ -201,7 +201,7 @@ def test_comparisons_count_listeners_and_are_of_the_first_over_the_second() -> N
         ("MOS", 7, "abc", None),
     ],
 )
-def test_so_few_listeners_that_nothing_can_be_shown(kind: Any, listeners: int, systems: str, least: str | None) -> None:
+def test_note_on_too_few_listeners(kind: Any, listeners: int, systems: str, least: str | None) -> None:
     levels = {system: [float(place + 1)] * listeners for place, system in enumerate(systems)}
     table = {
         "AB": lambda: choices([[True, True]] * listeners),
@@ -220,7 +220,7 @@ MUSHRA = {"a": [60.0, 55, 70, 65, 50, 62], "b": [75.0, 70, 85, 80, 65, 77]}
 ADDED = {REFERENCE: [100.0] * 6, **dict.fromkeys(ANCHORS, [20.0] * 6)}
 
 
-def test_what_mushra_adds_is_not_among_the_tests() -> None:
+def test_mushra_reference_and_anchors_are_not_tested() -> None:
     test = listening_test("MUSHRA", "ab", items=3)
     found = analyze(test, rated("MUSHRA", {**MUSHRA, **ADDED}))
     assert set(found.scores) == {"a", "b", REFERENCE, *ANCHORS}
@@ -234,7 +234,7 @@ def test_what_mushra_adds_is_not_among_the_tests() -> None:
     assert set(analyze(test, noisy).mixed_model().scores) == {"a", "b"}
 
 
-def test_friedmans_test_of_mushra_is_of_the_systems() -> None:
+def test_friedman_test_of_mushra_excludes_reference_and_anchors() -> None:
     systems = {**MUSHRA, "c": [70.0, 60, 72, 81, 49, 70]}
     found = there(analyze(listening_test("MUSHRA", "abc", items=3), rated("MUSHRA", {**systems, **ADDED})).overall)
     assert found.names == ("a", "b", "c")
@@ -242,7 +242,7 @@ def test_friedmans_test_of_mushra_is_of_the_systems() -> None:
     assert found.concordance.value == pytest.approx(found.statistic / (6 * 2))
 
 
-def test_listeners_whose_names_are_numbers_are_left_out_too() -> None:
+def test_listeners_with_numeric_names_are_screened() -> None:
     table = choices([[True] * 4, [True] * 4, [False] * 4])
     checks = table.groupby("listener", as_index=False).first().assign(check=True, passed=[True, True, False], trial=99)
     table = pd.concat([table, checks], ignore_index=True)
@@ -277,7 +277,7 @@ def ratings_of(
 
 
 @pytest.mark.parametrize(("kind", "listeners", "items"), [("MOS", 12, 6), ("AB", 16, 6)])
-def test_a_new_set_of_sentences_does_not_overturn_what_is_said_first(kind: Any, listeners: int, items: int) -> None:
+def test_type_i_error_with_random_items(kind: Any, listeners: int, items: int) -> None:
     test = listening_test(kind, items=1)
     found = [
         analyze(test, ratings_of(np.random.default_rng((seed, items)), kind, listeners, items, 0.6, 0.6))
@@ -297,7 +297,7 @@ def test_a_new_set_of_sentences_does_not_overturn_what_is_said_first(kind: Any, 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["MOS", "AB"])
 @pytest.mark.parametrize(("listeners", "items"), [(4, 4), (6, 6), (12, 8), (30, 24), (3, 12), (20, 4)])
-def test_the_crossed_test_keeps_its_level(kind: Any, listeners: int, items: int) -> None:
+def test_type_i_error_of_the_crossed_test(kind: Any, listeners: int, items: int) -> None:
     test = listening_test(kind, items=1)
     tables = (
         ratings_of(np.random.default_rng((seed, listeners)), kind, listeners, items, 0.6, 0.6) for seed in range(600)

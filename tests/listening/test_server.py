@@ -34,7 +34,7 @@ def page(ballot: Ballot) -> Iterator[httpx.Client]:
         yield client
 
 
-def test_a_listener_through_the_whole_test(page: httpx.Client, ballot: Ballot) -> None:
+def test_listener_completes_a_test(page: httpx.Client, ballot: Ballot) -> None:
     assert "listening.js" in page.get("/").text
     for name, kind in (
         ("listening.js", "text/javascript"),
@@ -64,7 +64,7 @@ def test_a_listener_through_the_whole_test(page: httpx.Client, ballot: Ballot) -
     assert len(ballot.votes()) == 2  # the tests that follow keep none
 
 
-def test_nothing_that_is_told_says_which_sound_is_which(page: httpx.Client) -> None:
+def test_page_data_is_blinded(page: httpx.Client) -> None:
     joined = page.post("/api/listeners", json={"name": "Ida"})
     listener = joined.json()["listener"]
     said = page.get("/api/test").text + joined.text + page.get(f"/api/listeners/{listener}/trial").text
@@ -72,7 +72,7 @@ def test_nothing_that_is_told_says_which_sound_is_which(page: httpx.Client) -> N
     assert not any(name in said for name in ("anchor", '"a"', '"b"', "system", "s0", "s1"))
 
 
-def test_practice_has_sounds_and_takes_no_votes(page: httpx.Client, ballot: Ballot) -> None:
+def test_training_trials_have_sounds_and_reject_responses(page: httpx.Client, ballot: Ballot) -> None:
     assert page.get("/api/test").json() == {"name": "trial", "kind": "MUSHRA", "instructions": "Listen."}
     joined = page.post("/api/listeners", json={"name": "Una"}).json()
     (practice,) = joined["training"]
@@ -110,7 +110,7 @@ def test_practice_has_sounds_and_takes_no_votes(page: httpx.Client, ballot: Ball
         ("POST", "/api/listeners/0/votes", {"trial": "0-0", "answers": {}, "plays": 10**30}, 422),
     ],
 )
-def test_what_is_refused(page: httpx.Client, method: str, path: str, body: object, status: int) -> None:
+def test_invalid_requests_are_rejected(page: httpx.Client, method: str, path: str, body: object, status: int) -> None:
     page.post("/api/listeners", json={"name": "Eve"})
     answer = page.request(method, path, content=json.dumps(body))
     assert answer.status_code == status
@@ -119,7 +119,7 @@ def test_what_is_refused(page: httpx.Client, method: str, path: str, body: objec
         assert answer.json()["message"]
 
 
-def test_a_listener_who_hangs_does_not_hold_the_page_open(ballot: Ballot) -> None:
+def test_server_stops_despite_a_hanging_client(ballot: Ballot) -> None:
     with socket.socket() as caller:
         with listening_page(ballot) as address:
             caller.connect((httpx.URL(address).host, httpx.URL(address).port or 80))
@@ -129,7 +129,7 @@ def test_a_listener_who_hangs_does_not_hold_the_page_open(ballot: Ballot) -> Non
         assert time.monotonic() - begun < 15
 
 
-def test_a_vote_as_large_as_a_book(page: httpx.Client) -> None:
+def test_oversized_response_is_rejected(page: httpx.Client) -> None:
     page.post("/api/listeners", json={"name": "Eve"})
     assert page.post("/api/listeners/0/votes", content=b" " * 100_000).status_code == 413
     assert page.post("/api/listeners/0/votes", content=b"[" * 50_000).status_code == 422

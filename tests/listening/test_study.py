@@ -71,7 +71,7 @@ def vote_on(page: BlindStudy, number: int, trial: dict[str, Any]) -> dict[str, A
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_whole_study(tmp_path: Path, kind: Kind) -> None:
+def test_listener_completes_a_study(tmp_path: Path, kind: Kind) -> None:
     study = a_study(
         kind, headphones="huggins", comment="Anything else?", code="C0DE", return_to="https://crowd.example"
     )
@@ -96,7 +96,7 @@ def test_a_whole_study(tmp_path: Path, kind: Kind) -> None:
     assert (tmp_path / "votes.key").stat().st_mode & 0o777 == 0o600
 
 
-def test_files_with_answers_are_for_their_owner_alone(tmp_path: Path) -> None:
+def test_response_files_are_private(tmp_path: Path) -> None:
     study = a_study(code="C0DE")
     folder = study.save(tmp_path / "new" / "study")
     modes = {path: path.stat().st_mode & 0o777 for path in (folder, *folder.rglob("*"))}
@@ -122,7 +122,7 @@ def test_files_with_answers_are_for_their_owner_alone(tmp_path: Path) -> None:
         {"votes": [3]}, {"votes": {"trial": 1}}, {"listener": "\x00"}, {"votes": [{"trial": "0-0", "seconds": 10**400}]},
     ],
 )  # fmt: skip
-def test_a_file_with_odd_answers_is_refused(tmp_path: Path, answers: dict[str, Any]) -> None:
+def test_invalid_answer_files_are_rejected(tmp_path: Path, answers: dict[str, Any]) -> None:
     study = a_study()
     whole = {"listener": "a", "block": 0, "steps": {}, "votes": [], "design": study.test.digest, **answers}
     (tmp_path / "answers.json").write_text(json.dumps(whole))
@@ -132,7 +132,7 @@ def test_a_file_with_odd_answers_is_refused(tmp_path: Path, answers: dict[str, A
         assert not ballot.votes()
 
 
-def test_steps_come_in_order_and_a_step_again_changes_nothing(tmp_path: Path) -> None:
+def test_steps_are_ordered_and_idempotent(tmp_path: Path) -> None:
     study = a_study()
     with Ballot(study.test, tmp_path / "votes") as ballot:
         page = BlindStudy(study, ballot)
@@ -174,7 +174,7 @@ def test_steps_come_in_order_and_a_step_again_changes_nothing(tmp_path: Path) ->
         ("questionnaire", {"age": 30, "tongue": "another"}, "qualification"),
     ],
 )
-def test_who_is_left_out(tmp_path: Path, step: str, answers: dict[str, Any], reason: str) -> None:
+def test_unqualified_listener_is_screened_out(tmp_path: Path, step: str, answers: dict[str, Any], reason: str) -> None:
     study = a_study()
     with Ballot(study.test, tmp_path / "votes") as ballot:
         page = BlindStudy(study, ballot)
@@ -191,7 +191,7 @@ def test_who_is_left_out(tmp_path: Path, step: str, answers: dict[str, Any], rea
         assert study.finished(ballot) == ()
 
 
-def test_headphones_are_checked_twice(tmp_path: Path) -> None:
+def test_headphone_check_has_two_attempts(tmp_path: Path) -> None:
     study = a_study(headphones="antiphase")
     with Ballot(study.test, tmp_path / "votes") as ballot:
         page = BlindStudy(study, ballot)
@@ -217,7 +217,7 @@ def test_headphones_are_checked_twice(tmp_path: Path) -> None:
         assert page.step(number, "headphones", {"answers": [*right[:5], 0]}) == {"end": "left", "reason": "headphones"}
 
 
-def test_a_person_has_one_attempt_in_one_browser_at_a_time(tmp_path: Path) -> None:
+def test_person_has_one_attempt_in_one_browser(tmp_path: Path) -> None:
     study = a_study()
     with Ballot(study.test, tmp_path / "votes") as ballot:
         page = BlindStudy(study, ballot)
@@ -244,7 +244,7 @@ def test_a_person_has_one_attempt_in_one_browser_at_a_time(tmp_path: Path) -> No
                 page.enter(session, person)
 
 
-def test_trials_of_who_has_gone_are_handed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trials_of_idle_listeners_are_reassigned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
     # The module's name alone: another clock for all would let event loops of other threads sleep for hours.
     monkeypatch.setattr("voicelab.listening.study.time", SimpleNamespace(monotonic=lambda: clock[0]))
@@ -272,7 +272,7 @@ def test_trials_of_who_has_gone_are_handed_on(tmp_path: Path, monkeypatch: pytes
         assert study.progress(ballot).finished == 3
 
 
-def test_a_study_that_has_its_listeners_takes_no_more(tmp_path: Path) -> None:
+def test_complete_study_is_closed(tmp_path: Path) -> None:
     study = a_study(questions=())
     study = replace(study, test=replace(study.test, per_listener=3, checks=0), listeners=2)
     with Ballot(study.test, tmp_path / "votes") as ballot:
@@ -286,7 +286,7 @@ def test_a_study_that_has_its_listeners_takes_no_more(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_folder_holds_all_of_a_study(tmp_path: Path, kind: Kind) -> None:
+def test_study_folder_round_trip(tmp_path: Path, kind: Kind) -> None:
     study = a_study(kind, headphones="huggins", comment="Anything “else”?\nOr more?", code="C", breaks=3)
     if kind == "MOS":
         study = replace(study, test=replace(study.test, traps={2: sound(7)}))
@@ -319,7 +319,7 @@ def test_a_folder_holds_all_of_a_study(tmp_path: Path, kind: Kind) -> None:
         ({"questions": (QUESTIONS[0], QUESTIONS[0])}, "names must be unique"),
     ],
 )
-def test_studies_that_cannot_be(fields: dict[str, Any], match: str) -> None:
+def test_invalid_studies_are_rejected(fields: dict[str, Any], match: str) -> None:
     with pytest.raises(ArgumentError, match=match):
         a_study(**fields)
 
@@ -334,13 +334,13 @@ def test_studies_that_cannot_be(fields: dict[str, Any], match: str) -> None:
         {"kind": "choice", "options": ("a",), "accept": ("b",)},
     ],
 )
-def test_questions_that_cannot_be(fields: dict[str, Any]) -> None:
+def test_invalid_questions_are_rejected(fields: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError):
         Question(**{"name": "n", "text": "?", **fields})
 
 
 @pytest.mark.parametrize("kind", ["huggins", "antiphase"])
-def test_what_headphones_bring_out(kind: Headphones) -> None:
+def test_headphone_check_sounds(kind: Headphones) -> None:
     for number in range(8):
         rate, samples = wavfile.read(io.BytesIO(check_wav(kind, 3, number)))
         sounds = [samples[start : start + rate].astype(float) for start in (0, rate * 3 // 2, rate * 3)]
@@ -362,7 +362,7 @@ def test_what_headphones_bring_out(kind: Headphones) -> None:
             assert int(np.argmin(mixed)) != right
 
 
-def test_p808(tmp_path: Path) -> None:
+def test_p808_preset(tmp_path: Path) -> None:
     plain = listening_test("MOS", items=4)
     with pytest.raises(ArgumentError, match="trapping"):
         Study.preset("P.808", plain, 8)
@@ -376,7 +376,7 @@ def test_p808(tmp_path: Path) -> None:
     assert "overall quality" in study.test.question
 
 
-def test_progress_and_when_it_is_enough(tmp_path: Path) -> None:
+def test_progress_and_stopping(tmp_path: Path) -> None:
     study = a_study("AB", questions=(), consent="")
     plan = Plan("", ("a", "b"), listeners=6)
     with Ballot(study.test, tmp_path / "votes") as ballot:
@@ -406,7 +406,7 @@ def test_progress_and_when_it_is_enough(tmp_path: Path) -> None:
         mos.progress(ballot, rule=BettingTest())
 
 
-def test_a_file_may_hold_many_listeners_a_line_each(tmp_path: Path) -> None:
+def test_jsonl_answers_of_several_listeners(tmp_path: Path) -> None:
     study, lines = a_study(), []
     for block in range(3):
         votes = [

@@ -51,7 +51,7 @@ def judged(folder: Path, test: ListeningTest, *voters: Voter) -> ListeningResult
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_votes_are_kept_and_a_listener_goes_on_where_they_were(tmp_path: Path, kind: Kind) -> None:
+def test_responses_are_stored_and_a_listener_resumes(tmp_path: Path, kind: Kind) -> None:
     test = listening_test(kind)
     with Ballot(test, tmp_path / "votes.sqlite3") as ballot:
         number = ballot.join("Ada")
@@ -85,7 +85,7 @@ def test_votes_are_kept_and_a_listener_goes_on_where_they_were(tmp_path: Path, k
         ("MUSHRA", {"A": 50}, "answers"),
     ],
 )
-def test_an_answer_that_is_none(tmp_path: Path, kind: Kind, answers: dict[str, Any], field: str) -> None:
+def test_invalid_answers_are_rejected(tmp_path: Path, kind: Kind, answers: dict[str, Any], field: str) -> None:
     with Ballot(listening_test(kind), tmp_path / "votes") as ballot:
         number = ballot.join("Ada")
         trial = there(ballot.next_trial(number))
@@ -95,7 +95,7 @@ def test_an_answer_that_is_none(tmp_path: Path, kind: Kind, answers: dict[str, A
         assert ballot.next_trial(number) == trial
 
 
-def test_what_is_not_theirs(tmp_path: Path) -> None:
+def test_trials_of_other_listeners_are_not_found(tmp_path: Path) -> None:
     with Ballot(listening_test("AB"), tmp_path / "votes") as ballot:
         number = ballot.join("Ada")
         trial = there(ballot.next_trial(number))
@@ -112,7 +112,7 @@ def test_what_is_not_theirs(tmp_path: Path) -> None:
         assert kept.answers == {"choice": "A"}
 
 
-def test_a_file_of_another_test_is_refused(tmp_path: Path) -> None:
+def test_file_of_another_test_is_rejected(tmp_path: Path) -> None:
     Ballot(listening_test("AB"), tmp_path / "votes").close()
     for other in (listening_test("ABX"), listening_test("AB", seed=1), listening_test("AB", items=3)):
         with pytest.raises(StoreError, match="another test"):
@@ -122,7 +122,7 @@ def test_a_file_of_another_test_is_refused(tmp_path: Path) -> None:
         Ballot(listening_test("AB"), tmp_path / "junk")
 
 
-def test_a_file_that_was_asked_in_another_order_is_refused(tmp_path: Path) -> None:
+def test_file_of_another_order_is_rejected(tmp_path: Path) -> None:
     test = listening_test("AB")
     Ballot(test, tmp_path / "votes").close()
     with closing(sqlite3.connect(tmp_path / "votes")) as store, store:
@@ -131,7 +131,7 @@ def test_a_file_that_was_asked_in_another_order_is_refused(tmp_path: Path) -> No
         Ballot(test, tmp_path / "votes")
 
 
-def test_listeners_of_one_name_are_told_apart_by_their_sessions(tmp_path: Path) -> None:
+def test_listeners_of_one_name_are_distinguished_by_session(tmp_path: Path) -> None:
     with Ballot(listening_test("MOS", items=1), tmp_path / "votes") as ballot:
         numbers = [ballot.join("Ada", session) for session in ("one", "two", "one", "")]
         assert numbers == [0, 1, 0, 2]
@@ -141,7 +141,7 @@ def test_listeners_of_one_name_are_told_apart_by_their_sessions(tmp_path: Path) 
         assert ballot.frame()["listener"].tolist() == ["Ada", "Ada (2)"]
 
 
-def test_two_votes_on_one_thing_are_refused_by_name(tmp_path: Path) -> None:
+def test_duplicate_responses_are_rejected_by_name(tmp_path: Path) -> None:
     for kind in KINDS:
         with Ballot(listening_test(kind), tmp_path / kind) as ballot:
             vote_all(ballot, "Ada")
@@ -158,7 +158,7 @@ def pcm(data: bytes) -> np.ndarray[Any, np.dtype[np.int16]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_sizes_and_digests_of_what_is_sent_tell_nothing(tmp_path: Path, kind: Kind) -> None:
+def test_sizes_and_digests_of_sounds_are_blinded(tmp_path: Path, kind: Kind) -> None:
     # The systems differ in length by 0.1 s: once sizes solved ABX, and digests found the hidden reference.
     test = listening_test(kind, "abc", items=3)
     with Ballot(test, tmp_path / "votes") as ballot:
@@ -214,7 +214,7 @@ def on_the_wire(session: BlindBallot, test: ListeningTest, listener: int, plain:
 
 
 @pytest.mark.parametrize("kind", ["ABX", "MUSHRA"])
-def test_who_reads_the_network_tab_guesses_at_chance(tmp_path: Path, kind: Kind) -> None:
+def test_network_traffic_is_blinded(tmp_path: Path, kind: Kind) -> None:
     test = listening_test(kind, items=10)
     rates = {}
     with Ballot(test, tmp_path / "votes") as ballot:
@@ -232,7 +232,7 @@ def test_who_reads_the_network_tab_guesses_at_chance(tmp_path: Path, kind: Kind)
     assert binomial(rates[False], 200, chance=1 / count).p > 0.05, rates
 
 
-def test_several_listeners_at_once(tmp_path: Path) -> None:
+def test_concurrent_listeners(tmp_path: Path) -> None:
     test = listening_test("MOS", items=3)
     with Ballot(test, tmp_path / "votes") as ballot, Ballot(test, tmp_path / "votes") as other:
         with ThreadPoolExecutor(8) as pool:
@@ -241,7 +241,7 @@ def test_several_listeners_at_once(tmp_path: Path) -> None:
         assert len(set(ballot.listeners)) == 8
 
 
-def test_a_vote_that_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
+def test_acknowledged_response_survives_a_kill(tmp_path: Path) -> None:
     program = """
 import os, signal, sys
 from tests.listening.test_votes import anything, listening_test
@@ -268,7 +268,7 @@ def prefers(system: str, share: float, seed: int) -> Voter:
     return voter
 
 
-def test_preferences(tmp_path: Path) -> None:
+def test_ab_preferences(tmp_path: Path) -> None:
     test = listening_test("AB", items=10, checks=2)
     found = judged(tmp_path, test, *(prefers("a", 0.9, number) for number in range(6)))
     assert (found.listeners, found.excluded) == (6, {})
@@ -278,7 +278,7 @@ def test_preferences(tmp_path: Path) -> None:
     assert "a against b" in str(found)
 
 
-def test_who_does_not_listen_is_left_out(tmp_path: Path) -> None:
+def test_inattentive_listener_is_screened_out(tmp_path: Path) -> None:
     def deaf(trial: Trial) -> dict[str, Any]:
         return {"choice": {"A": "B", "B": "A", None: "A"}[trial.answer]}
 
@@ -287,7 +287,7 @@ def test_who_does_not_listen_is_left_out(tmp_path: Path) -> None:
     assert found.tests["a", "b"] == binomial(6, 6)
 
 
-def test_right_answers_are_tested_against_chance(tmp_path: Path) -> None:
+def test_abx_is_tested_against_guessing(tmp_path: Path) -> None:
     test = listening_test("ABX", items=8)
     found = judged(tmp_path, test, lambda trial: {"choice": trial.answer}, lambda _: {"choice": "A"})
     right = 8 + sum(trial.answer == "A" for trial in test.trials(1))
@@ -307,7 +307,7 @@ def test_ranking_of_three(tmp_path: Path) -> None:
     assert all(found.p_holm[pair] >= found.tests[pair].p for pair in found.tests)
 
 
-def test_mean_opinions(tmp_path: Path) -> None:
+def test_mos_scores(tmp_path: Path) -> None:
     def voter(trial: Trial, draw: np.random.Generator) -> dict[str, Any]:
         return {"A": int({"a": 4, "b": 3, "c": 2}[trial.slots["A"].system] + draw.integers(-1, 2))}
 
@@ -329,7 +329,7 @@ def test_mean_opinions(tmp_path: Path) -> None:
     assert set(mixed.sd) == {"listener", "item", "listener x system", "item x system", "residual"}
 
 
-def test_comparisons_are_turned_the_same_way_round(tmp_path: Path) -> None:
+def test_cmos_is_independent_of_presentation_order(tmp_path: Path) -> None:
     def voter(trial: Trial) -> dict[str, Any]:
         # b is always better by 2, whichever comes first.
         return {"B": 2 if trial.slots["B"].system == "b" else -2}
@@ -341,7 +341,7 @@ def test_comparisons_are_turned_the_same_way_round(tmp_path: Path) -> None:
     assert found.tests["a", "b"].estimate.value == -2.0
 
 
-def test_a_vote_that_could_not_be_committed_is_not_counted_and_the_next_is(
+def test_failed_commit_is_not_counted_and_the_next_succeeds(
     tmp_path: Path,
 ) -> None:
     with Ballot(listening_test("AB"), tmp_path / "votes") as ballot:
@@ -364,7 +364,7 @@ def mushra(reference: int) -> Voter:
     return lambda trial: {letter: level[slot.system] for letter, slot in trial.slots.items()}
 
 
-def test_mushra_leaves_out_who_does_not_hear_the_reference(tmp_path: Path) -> None:
+def test_mushra_screens_by_the_hidden_reference(tmp_path: Path) -> None:
     found = judged(tmp_path, listening_test("MUSHRA", items=5), *[mushra(100)] * 3, mushra(40))
     assert list(found.excluded) == ["listener 3"]
     assert found.listeners == 3

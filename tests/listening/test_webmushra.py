@@ -43,7 +43,7 @@ def as_webmushra_reads(path: Path) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_webmushras_own_parser_reads_every_page(tmp_path: Path, kind: Kind) -> None:
+def test_yaml_js_reads_every_page(tmp_path: Path, kind: Kind) -> None:
     plain = listening_test(kind, "ab", items=2)
     names = {item: f"{item}: \"quoted\" '#' 今天" for item in plain.items}
     items = {names[item]: clips for item, clips in plain.items.items()}
@@ -57,7 +57,7 @@ def test_webmushras_own_parser_reads_every_page(tmp_path: Path, kind: Kind) -> N
     assert isinstance(as_webmushra_reads(tmp_path / "plain.yaml")["pages"][1], str)
 
 
-def test_a_long_mushra_is_not_strict(tmp_path: Path) -> None:
+def test_long_mushra_pages_are_not_strict(tmp_path: Path) -> None:
     short = listening_test("MUSHRA", items=1)
     long = {item: dict.fromkeys("ab", sound(7, 12.5)) for item in short.items}
     test = ListeningTest("long", "MUSHRA", long, short.references)
@@ -68,7 +68,7 @@ def test_a_long_mushra_is_not_strict(tmp_path: Path) -> None:
     assert strict == [[True], [False]]
 
 
-def test_each_of_a_pair_is_x_and_no_file_names_its_system(tmp_path: Path) -> None:
+def test_x_alternates_and_file_names_are_blinded(tmp_path: Path) -> None:
     clips = {
         item: dict(zip(("marlow", "nadia"), two.values(), strict=True))
         for item, two in listening_test("ABX").items.items()
@@ -90,7 +90,7 @@ def test_each_of_a_pair_is_x_and_no_file_names_its_system(tmp_path: Path) -> Non
     assert frame["chosen"].tolist() == ["marlow", "nadia"] * 2
 
 
-def test_listeners_of_one_name_or_none_are_sessions(tmp_path: Path) -> None:
+def test_listeners_without_unique_names_are_sessions(tmp_path: Path) -> None:
     test = listening_test("MOS", items=2)
     cells = [(item, system) for item in test.items for system in "ab"]
     rows: list[list[object]] = [
@@ -105,7 +105,7 @@ def test_listeners_of_one_name_or_none_are_sessions(tmp_path: Path) -> None:
     assert analyze(test, frame).listeners == 4
 
 
-def test_two_votes_of_one_session_are_refused(tmp_path: Path) -> None:
+def test_duplicate_responses_of_a_session_are_rejected(tmp_path: Path) -> None:
     test = listening_test("MUSHRA", items=1)
     rows: list[list[object]] = [
         ["trial", "Ada", uuid, "s0", system, 50, 900] for uuid in ("u1", "u2", "u1") for system in ("a", "b")
@@ -116,7 +116,7 @@ def test_two_votes_of_one_session_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_there_and_back(tmp_path: Path, kind: Kind) -> None:
+def test_export_import_round_trip(tmp_path: Path, kind: Kind) -> None:
     test = listening_test(kind, "abc", items=3)
     path = export_webmushra(test, tmp_path, rate=48_000)
     assert path.name == "trial.yaml"
@@ -213,20 +213,20 @@ def test_abx_results(tmp_path: Path) -> None:
         ["trial", "Ada"],
     ],
 )
-def test_a_row_that_is_no_vote_is_named(tmp_path: Path, row: list[object]) -> None:
+def test_invalid_result_row_is_named(tmp_path: Path, row: list[object]) -> None:
     test = listening_test("MOS", items=2)
     path = write(tmp_path / "lss.csv", LIKERT, [["trial", "Ada", "s0", 3, "a", 700], row])
     with pytest.raises(ArgumentError, match="line 3"):
         read_results(test, path)
 
 
-def test_instructions_are_its_first_page(tmp_path: Path) -> None:
+def test_instructions_are_the_first_page(tmp_path: Path) -> None:
     test = replace(listening_test("MOS", items=1), instructions="Sit & listen.\nTwice.")
     first = as_webmushra_reads(export_webmushra(test, tmp_path))["pages"][0]
     assert first["content"] == f"<p>Sit &amp; listen.</p><p>Twice.</p><p>{test.question}</p>"
 
 
-def test_its_own_example_is_read_and_its_results_are_found_by_its_id(tmp_path: Path) -> None:
+def test_example_configuration_and_results_by_test_id(tmp_path: Path) -> None:
     # Its configs/default.yaml has a colon in a text without quotes; the id of a test is not its name.
     (tmp_path / "abx.yaml").write_text(
         """
@@ -269,7 +269,7 @@ pages:
     assert read_results(rated, left)["rating"].tolist() == [4]
 
 
-def test_points_that_are_no_mos_are_refused(tmp_path: Path) -> None:
+def test_likert_points_other_than_mos_are_rejected(tmp_path: Path) -> None:
     listening_test("MOS", items=1).items["s0"]["a"].save(tmp_path / "a.wav")
     page = {"type": "likert_single_stimulus", "id": "p", "stimuli": {"a": "a.wav"}}
     seven = [{"value": str(point)} for point in range(1, 8)]
@@ -280,7 +280,7 @@ def test_points_that_are_no_mos_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["AB", "CMOS"])
-def test_pairs_are_one_sound_after_the_other(tmp_path: Path, kind: Kind) -> None:
+def test_pairs_are_concatenated_sounds(tmp_path: Path, kind: Kind) -> None:
     test = listening_test(kind, "abc", items=2)
     drawn = pages(yaml.safe_load(export_webmushra(test, tmp_path, rate=16_000).read_text()))
     firsts: Counter[tuple[frozenset[str], str]] = Counter()
@@ -325,13 +325,13 @@ def test_pairs_are_one_sound_after_the_other(tmp_path: Path, kind: Kind) -> None
         ("pages: [!!python/object/apply:os.getcwd []]", StoreError, "YAML"),
     ],
 )
-def test_configurations_that_are_none(tmp_path: Path, text: str, error: type[Exception], match: str) -> None:
+def test_invalid_configurations_are_rejected(tmp_path: Path, text: str, error: type[Exception], match: str) -> None:
     (tmp_path / "c.yaml").write_text(text)
     with pytest.raises(error, match=match):
         import_webmushra(tmp_path / "c.yaml", tmp_path)
 
 
-def test_names_that_differ_in_signs_only_are_sounds_of_their_own(tmp_path: Path) -> None:
+def test_names_differing_in_punctuation_have_separate_files(tmp_path: Path) -> None:
     clips = listening_test("MOS", items=4).items
     sounds = [clip for item in clips.values() for clip in item.values()]
     asked = {"You are here.": sounds[0:2], "You are here?": sounds[2:4]}
@@ -349,7 +349,7 @@ def test_names_that_differ_in_signs_only_are_sounds_of_their_own(tmp_path: Path)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_slash_in_an_item_is_part_of_its_name(tmp_path: Path, kind: Kind) -> None:
+def test_item_names_may_have_slashes(tmp_path: Path, kind: Kind) -> None:
     plain = listening_test(kind, items=2)
     names = dict(zip(plain.items, ("text=He/she vs us, take 1", "text=He/she"), strict=True))
     items = {names[item]: clips for item, clips in plain.items.items()}

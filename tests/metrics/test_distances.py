@@ -25,7 +25,7 @@ def speech() -> Clip:
     return Clip(speechlike(3.0, noise=0.001), RATE)
 
 
-def test_the_constant_turns_a_ripple_into_its_root_mean_square() -> None:
+def test_mcd_constant_gives_the_rms_of_a_ripple() -> None:
     # Spectra that differ by a cosine of 3 dB over the mel scale differ by 3 / sqrt(2) dB; c0, a change of level, is out.
     bands = np.arange(80)[:, None]
     flat = np.full((80, 1), -40.0)
@@ -35,14 +35,14 @@ def test_the_constant_turns_a_ripple_into_its_root_mean_square() -> None:
     assert cepstrum(rippled, 24)[4, 0] == pytest.approx(3 * math.log(10) / 20)
 
 
-def test_a_clip_is_at_no_distance_from_itself_at_any_level(speech: Clip, figure: Figure) -> None:
+def test_distance_to_itself_is_zero_at_any_level(speech: Clip, figure: Figure) -> None:
     assert figure(speech, "mfcc_distance", reference=speech)[0] == 0.0
     assert figure(Clip(speech.samples * 0.25, RATE), "mfcc_distance", reference=speech)[0] == pytest.approx(
         0.0, abs=0.02
     )
 
 
-def test_a_filter_of_known_ripple_is_that_far_away(sounds: Any, figure: Figure) -> None:
+def test_distance_of_a_filter_of_known_ripple(sounds: Any, figure: Figure) -> None:
     # Hiss through a filter that swings by 4 dB over the mel scale: 4 / sqrt(2) dB, plus the estimation noise of two
     # spectra, which the unfiltered hiss of another seed has alone.
     import librosa
@@ -57,7 +57,7 @@ def test_a_filter_of_known_ripple_is_that_far_away(sounds: Any, figure: Figure) 
     assert math.sqrt(found**2 - noise**2) == pytest.approx(4 / math.sqrt(2), rel=0.12)
 
 
-def test_warping_makes_up_for_tempo_and_silence(speech: Clip, sounds: Any, figure: Figure) -> None:
+def test_warping_compensates_tempo_and_silence(speech: Clip, sounds: Any, figure: Figure) -> None:
     slower = Clip(np.repeat(speech.samples.reshape(-1, 240), 2, axis=0).reshape(-1)[: 2 * len(speech)], RATE)
     late = sounds.join(sounds.clip(np.zeros(RATE), RATE), speech, sounds.clip(np.zeros(RATE), RATE))
     assert figure(late, "mfcc_distance", reference=speech)[0] < 0.1
@@ -66,12 +66,12 @@ def test_warping_makes_up_for_tempo_and_silence(speech: Clip, sounds: Any, figur
 
 
 @pytest.mark.parametrize("semitones", [0.0, 2.0, 5.0])
-def test_a_transposed_voice_is_that_many_semitones_away(semitones: float, figure: Figure) -> None:
+def test_f0_rmse_of_a_transposed_voice(semitones: float, figure: Figure) -> None:
     low, high = (Clip(speechlike(2.0, pitch=140 * 2 ** (s / 12)), RATE) for s in (0.0, semitones))
     assert figure(high, "log_f0_rmse", reference=low)[0] == pytest.approx(semitones, abs=0.25)
 
 
-def test_intelligibility_is_pystois(speech: Clip, figure: Figure) -> None:
+def test_stoi_agrees_with_pystoi(speech: Clip, figure: Figure) -> None:
     clean = speech.resample(16_000)
     noise = 0.05 * np.random.default_rng(0).standard_normal(len(clean))
     noisy = Clip(np.clip(clean.samples + noise, -1, 1).astype(np.float32), 16_000)
@@ -82,14 +82,14 @@ def test_intelligibility_is_pystois(speech: Clip, figure: Figure) -> None:
 
 
 @pytest.mark.parametrize("late_ms", [2.5, 4.9, -4.9])
-def test_a_lag_is_no_loss_of_intelligibility(late_ms: float, speech: Clip, sounds: Any, figure: Figure) -> None:
+def test_stoi_compensates_a_lag(late_ms: float, speech: Clip, sounds: Any, figure: Figure) -> None:
     silence = sounds.clip(np.zeros(round(abs(late_ms) * RATE / 1000)), RATE)
     parts = (silence, speech) if late_ms > 0 else (speech.slice(abs(late_ms) / 1000, 9), silence)
     clip = sounds.join(*parts).slice(0, speech.duration)
     assert figure(clip, "stoi", reference=speech)[0] == pytest.approx(1.0, abs=0.001)
 
 
-def test_quality_is_measured_where_pesq_is_installed(speech: Clip, figure: Figure) -> None:
+def test_pesq_where_installed(speech: Clip, figure: Figure) -> None:
     clean = speech.resample(16_000)
     if importlib.util.find_spec("pesq") is None:
         with pytest.raises(MissingExtra, match=r"pip install .*\[pesq\]"):
@@ -102,16 +102,16 @@ def test_quality_is_measured_where_pesq_is_installed(speech: Clip, figure: Figur
     assert 1.0 < figure(noisy, "pesq", reference=clean)[0] < 3.0
 
 
-def test_a_reference_out_of_step_is_no_reference(speech: Clip, sounds: Any, figure: Figure) -> None:
+def test_misaligned_reference_is_undefined(speech: Clip, sounds: Any, figure: Figure) -> None:
     silence = sounds.clip(np.zeros(RATE // 20), RATE)
     later = sounds.join(silence, speech).slice(0, speech.duration)
-    assert "50 ms away" in figure(later, "stoi", reference=speech)[1]
-    assert "lasts 3.00 s and the clip 2.50 s" in figure(speech.slice(0, 2.5), "stoi", reference=speech)[1]
+    assert "lag is +50 ms" in figure(later, "stoi", reference=speech)[1]
+    assert "duration is 3.00 s, the clip's 2.50 s" in figure(speech.slice(0, 2.5), "stoi", reference=speech)[1]
     assert "silent" in figure(sounds.clip(np.zeros(len(speech)), RATE), "stoi", reference=speech)[1]
     assert "0.4 s" in figure(speech.slice(0, 0.2), "stoi", reference=speech.slice(0, 0.2))[1]
 
 
-def test_what_cannot_be_compared_says_why(speech: Clip, sounds: Any, figure: Figure) -> None:
+def test_undefined_distances_have_reasons(speech: Clip, sounds: Any, figure: Figure) -> None:
     assert "8 kHz" in figure(speech.resample(8000), "mfcc_distance", reference=speech)[1]
     assert "16000 Hz" in figure(speech.resample(8000), "stoi", reference=speech)[1]
     assert "no reference" in measure([speech, speech], ["mfcc_distance"], reference=[speech, None]).undefined[1]

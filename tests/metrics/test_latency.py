@@ -18,7 +18,7 @@ def test_first_audio_and_real_time_factor(sounds: Any, figure: Figure) -> None:
     assert figure(clip, "rtf")[0] == 0.5
 
 
-def test_playback_that_runs_dry_is_counted(sounds: Any, figure: Figure) -> None:
+def test_underruns_are_counted(sounds: Any, figure: Figure) -> None:
     # Quarters of a second of audio. Playback begins at 0.1 and has 0.25 s: it runs dry at 0.35, goes on at 0.5 until
     # 0.75, stands until 0.9, and then has enough.
     clip = sounds.arrived((0.1, 12_000), (0.5, 12_000), (0.9, 12_000), (1.0, 12_000))
@@ -31,7 +31,7 @@ def test_playback_that_runs_dry_is_counted(sounds: Any, figure: Figure) -> None:
     assert list(needed)[:2] == ["underruns_250ms", "underruns_500ms"]
 
 
-def test_a_stream_ahead_of_playback_never_stops_and_a_wav_header_is_no_audio(sounds: Any, figure: Figure) -> None:
+def test_fast_stream_has_no_underruns_and_wav_header_is_not_audio(sounds: Any, figure: Figure) -> None:
     # The header comes at 0.0, its audio half a second later: nothing ran dry before there was anything.
     header = sounds.arrived((0.0, 44), (0.5, 24_000), (0.6, 24_000), format="wav")
     for clip in (sounds.arrived(*((0.1 + 0.05 * n, 4800) for n in range(10))), header):
@@ -39,7 +39,7 @@ def test_a_stream_ahead_of_playback_never_stops_and_a_wav_header_is_no_audio(sou
         assert figure(clip, "buffer_needed_s")[0] == pytest.approx(0.0)
 
 
-def test_a_clip_from_nowhere_never_arrived(sounds: Any, figure: Figure) -> None:
+def test_clip_without_take_has_no_latency(sounds: Any, figure: Figure) -> None:
     for metric in ("first_audio_s", "rtf", "underruns", "stalled_s", "buffer_needed_s"):
         value, reason = figure(sounds.sine(100, -6, 1.0), metric)
         assert math.isnan(value)
@@ -47,6 +47,6 @@ def test_a_clip_from_nowhere_never_arrived(sounds: Any, figure: Figure) -> None:
     assert "empty" in figure(sounds.arrived((0.1, 10), seconds=0.0), "rtf")[1]
 
 
-def test_a_buffer_is_a_number_of_seconds() -> None:
+def test_invalid_buffer_is_rejected() -> None:
     with pytest.raises(ArgumentError, match="buffer_s"):
         underruns_at(-0.1)

@@ -42,7 +42,7 @@ def clips() -> list[Clip]:
     return [Clip(speechlike(1.5, pitch=pitch), RATE) for pitch in (110, 150, 200, 260)]
 
 
-def test_a_row_each_a_column_each_and_the_reasons(clips: list[Clip], sounds: Any) -> None:
+def test_table_has_a_row_per_clip_and_a_column_per_metric(clips: list[Clip], sounds: Any) -> None:
     frame = measure([*clips, sounds.clip(np.zeros(4800))])
     assert list(frame) == [*BASIC, "undefined"]
     assert len(frame) == 5
@@ -71,7 +71,7 @@ class Fetched:
         return made
 
 
-def test_takes_are_fetched_one_after_another() -> None:
+def test_takes_are_loaded_in_turn() -> None:
     takes = [Fetched(100.0 + 20.0 * number) for number in range(6)]
     frame = measure(takes, ["duration", "level"])
     assert len(Fetched.there) == 6
@@ -81,14 +81,14 @@ def test_takes_are_fetched_one_after_another() -> None:
     pd.testing.assert_frame_equal(frame, measure(takes, ["duration", "level"], jobs=2))
 
 
-def test_nothing_to_measure_is_an_empty_table() -> None:
+def test_no_clips_give_an_empty_table() -> None:
     frame = measure([], ["duration"])
     assert list(frame) == ["duration", "undefined"]
     assert frame.empty
     assert frame.duration.dtype == np.float64
 
 
-def test_every_metric_says_what_it_is_and_by_whom() -> None:
+def test_every_metric_documents_its_definition_and_source() -> None:
     assert set(BASIC) <= set(METRICS)
     for metric in available().values():
         assert len(metric.doc) > 40, metric.name
@@ -102,7 +102,7 @@ def test_every_metric_says_what_it_is_and_by_whom() -> None:
         assert source in METRICS[name].doc
 
 
-def test_a_metric_of_ones_own_is_given_or_registered(clips: list[Clip], sounds: Any) -> None:
+def test_custom_metric_is_passed_or_registered(clips: list[Clip], sounds: Any) -> None:
     frame = measure([sounds.sine(440, -6, 1.0), sounds.clip(np.zeros(100))], ["duration", BRIGHTEST])
     assert frame.brightest[0] == pytest.approx(440)
     assert frame.undefined.tolist() == ["", "brightest: silence has no line"]
@@ -149,12 +149,12 @@ def test_packages_register_metrics_encoders_and_predictors(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("registered", "why"),
     [
-        ("METRIC = Metric('loudness', '', lambda _: 0.0)", "voicelab's own 'loudness'"),
-        ("METRIC = ['loudness']", "is no Metric"),
+        ("METRIC = Metric('loudness', '', lambda _: 0.0)", "name of the built-in metric 'loudness'"),
+        ("METRIC = ['loudness']", "must be a Metric"),
         ("raise OSError('no disk')", "cannot be loaded: no disk"),
     ],
 )
-def test_a_package_that_registers_nonsense_is_named(
+def test_invalid_entry_point_is_named(
     registered: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = f"badpack{abs(hash(registered))}"
@@ -168,19 +168,19 @@ def test_a_package_that_registers_nonsense_is_named(
     assert measure([], ["duration"]).empty
 
 
-def test_each_clip_has_its_own_text_and_reference(clips: list[Clip]) -> None:
+def test_text_and_reference_per_clip(clips: list[Clip]) -> None:
     frame = measure(clips[:2], ["words", "mfcc_distance"], text=["one", "one two"], reference=[clips[0], None])
     assert frame.words.tolist() == [1.0, 2.0]
     assert frame.mfcc_distance[0] == 0.0
     assert frame.undefined[1] == "mfcc_distance: there is no reference for this clip"
 
 
-def test_a_clips_own_request_says_its_text(sounds: Any) -> None:
+def test_text_defaults_to_that_of_the_request(sounds: Any) -> None:
     assert measure([sounds.arrived((0.1, 100))], ["words"]).words[0] == 2.0
     assert measure([sounds.arrived((0.1, 100))], ["words"], text="One two three").words[0] == 3.0
 
 
-def test_what_is_shared_is_worked_out_once(clips: list[Clip]) -> None:
+def test_intermediate_results_are_cached(clips: list[Clip]) -> None:
     calls = []
 
     def work(subject: Subject) -> float:
@@ -193,19 +193,19 @@ def test_what_is_shared_is_worked_out_once(clips: list[Clip]) -> None:
     assert frame.undefined[0] == "a: as ever; b: as ever"
 
 
-def test_a_result_that_is_no_number_is_undefined(clips: list[Clip]) -> None:
+def test_nonfinite_result_is_undefined(clips: list[Clip]) -> None:
     frame = measure(clips[:1], [Metric("infinite", "", lambda _: math.inf)])
     assert math.isnan(frame.infinite[0])
     assert frame.undefined[0] == "infinite: the result is inf"
 
 
-def test_a_broken_metric_is_heard_of_with_the_clips_number(clips: list[Clip]) -> None:
+def test_exception_of_a_metric_names_the_clip(clips: list[Clip]) -> None:
     with pytest.raises(AttributeError) as caught:
         measure(clips[:1], [Metric("broken", "", broken)])
     assert caught.value.__notes__ == ["while measuring clip 0"]
 
 
-def test_several_processes_measure_the_same(clips: list[Clip]) -> None:
+def test_jobs_do_not_change_results(clips: list[Clip]) -> None:
     chosen: list[str | Metric] = ["loudness", "pauses", "words", BRIGHTEST]
     one = measure(clips, chosen, text=["a", "a b", "a b c", "a b c d"])
     two = measure(clips, chosen, text=["a", "a b", "a b c", "a b c d"], jobs=2)
@@ -230,29 +230,29 @@ def test_several_processes_measure_the_same(clips: list[Clip]) -> None:
         ({"clips": [b"a.wav"]}, "clips"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(options: dict[str, Any], field: str, clips: list[Clip]) -> None:
+def test_invalid_arguments_are_rejected(options: dict[str, Any], field: str, clips: list[Clip]) -> None:
     with pytest.raises(ArgumentError, match=f"^{field}: "):
         measure(**{"clips": clips, "metrics": BASIC, **options})
 
 
-def test_a_name_that_changed_says_what_it_is_called_now() -> None:
+def test_renamed_metric_is_suggested() -> None:
     for old, new in (("shimmer", "shimmer_rms"), ("f0_mean", "f0_geometric_mean")):
         with pytest.raises(ArgumentError, match=f"did you mean {new}"):
             measure([], [old])
 
 
-def test_a_metric_has_a_name_that_can_be_a_column() -> None:
+def test_metric_name_must_be_an_identifier() -> None:
     with pytest.raises(ArgumentError, match="name"):
         Metric("F0 (Hz)", "Hz", brightest)
 
 
-def test_what_is_not_installed_says_what_to_install(clips: list[Clip]) -> None:
+def test_missing_package_names_the_extra(clips: list[Clip]) -> None:
     absent = Metric("absent", "", brightest, module="no_such_module_at_all", extra="metrics")
-    with pytest.raises(MissingExtra, match=r"the metric absent needs .*pip install .*\[metrics\]"):
+    with pytest.raises(MissingExtra, match=r"the metric absent requires .*pip install .*\[metrics\]"):
         measure(clips, [absent])
 
 
-def test_a_missing_recognizer_says_what_to_install(clips: list[Clip]) -> None:
+def test_missing_recognizer_names_the_extra(clips: list[Clip]) -> None:
     # In an interpreter of its own, where the import fails as it does when the package is not there.
     script = (
         "import sys; sys.modules['pocketsphinx'] = None\n"
@@ -267,7 +267,7 @@ def test_a_missing_recognizer_says_what_to_install(clips: list[Clip]) -> None:
     assert "[recognition]'" in done.stdout, done.stderr
 
 
-def test_a_page_says_of_every_metric_what_it_is_good_for() -> None:
+def test_every_metric_is_documented() -> None:
     page = (Path(__file__).parents[2] / "docs" / "explanation" / "metrics.md").read_text(encoding="utf-8")
     rows = [line.strip("|").split("|") for line in page.splitlines() if line.startswith("| `")]
     assert all(len(row) == 4 and all(cell.strip() for cell in row) for row in rows)

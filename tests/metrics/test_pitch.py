@@ -33,14 +33,14 @@ def test_statistics_of_a_known_melody(vibrato: Clip) -> None:
     assert row.voiced_share > 0.97
 
 
-def test_the_voiced_share_is_of_speech_only(vibrato: Clip, sounds: Any, figure: Figure) -> None:
+def test_voiced_share_is_of_speech_frames(vibrato: Clip, sounds: Any, figure: Figure) -> None:
     hiss = sounds.noise(2.0, 0.07, 24_000)
     half = sounds.join(sounds.clip(np.zeros(24_000), 24_000), hiss, vibrato)
     assert figure(half, "voiced_share")[0] == pytest.approx(0.5, abs=0.05)
 
 
 @pytest.mark.parametrize("percent", [0.0, 0.5, 1.5])
-def test_jitter_of_periods_that_vary_as_told(percent: float, sounds: Any, figure: Figure) -> None:
+def test_jitter_of_known_period_variation(percent: float, sounds: Any, figure: Figure) -> None:
     # The mean distance of two independent normal numbers is 2 sd / sqrt(pi).
     rng = np.random.default_rng(3)
     periods = 0.008 * (1 + percent / 100 * math.sqrt(math.pi) / 2 * rng.standard_normal(250))
@@ -49,7 +49,7 @@ def test_jitter_of_periods_that_vary_as_told(percent: float, sounds: Any, figure
 
 
 @pytest.mark.parametrize("percent", [0.0, 3.0, 8.0])
-def test_shimmer_of_amplitudes_that_vary_as_told(percent: float, sounds: Any, figure: Figure) -> None:
+def test_shimmer_of_known_amplitude_variation(percent: float, sounds: Any, figure: Figure) -> None:
     rng = np.random.default_rng(4)
     heights = 1 + percent / 100 * math.sqrt(math.pi) / 2 * rng.standard_normal(250)
     steps = np.abs(np.diff(heights)).mean() / heights.mean() * 100
@@ -66,7 +66,7 @@ def _bursts(sounds: Any, gap: float, periods: list[Any], heights: Any = 1.0) -> 
 
 @pytest.mark.parametrize("count", [14, 24])
 @pytest.mark.parametrize("noise", [0.0, 0.0005])
-def test_the_edges_of_voiced_stretches_have_no_jitter(count: int, noise: float, sounds: Any) -> None:
+def test_edges_of_voiced_intervals_add_no_jitter(count: int, noise: float, sounds: Any) -> None:
     clip = _bursts(sounds, 0.15, [np.full(count, 1 / 120)] * 4)
     hiss = noise * np.random.default_rng(0).standard_normal(len(clip))
     row = measure([sounds.clip(clip.samples + hiss)], ["jitter", "shimmer_local", "shimmer_rms"]).iloc[0]
@@ -74,7 +74,7 @@ def test_the_edges_of_voiced_stretches_have_no_jitter(count: int, noise: float, 
     assert row[["shimmer_local", "shimmer_rms"]].to_numpy() == pytest.approx([0.0, 0.0], abs=0.3)
 
 
-def test_the_jitter_of_short_bursts_is_that_of_their_periods(sounds: Any, figure: Figure) -> None:
+def test_jitter_of_short_bursts(sounds: Any, figure: Figure) -> None:
     rng = np.random.default_rng(5)
     periods = [0.008 * (1 + 0.01 * rng.standard_normal(25)) for _ in range(8)]
     # The first of each is the time before its first pulse.
@@ -84,7 +84,7 @@ def test_the_jitter_of_short_bursts_is_that_of_their_periods(sounds: Any, figure
 
 
 @pytest.mark.parametrize("gap", [0.1, 0.03])
-def test_pulses_are_found_before_the_largest_and_after_it(gap: float, sounds: Any) -> None:
+def test_pulses_on_both_sides_of_the_largest_peak(gap: float, sounds: Any) -> None:
     # The gap of 0.03 s is too short for the pitch to have one: what is left of a voiced stretch is searched, too.
     arch = np.sin(np.pi * (np.arange(24) + 0.5) / 24)
     clip = _bursts(sounds, gap, [np.full(24, 0.008)] * 4, arch)
@@ -99,7 +99,7 @@ def test_pulses_are_found_before_the_largest_and_after_it(gap: float, sounds: An
 
 @pytest.mark.parametrize("rate", [16_000, 44_100])
 @pytest.mark.parametrize(("slope", "color"), [(0.0, 0.0), (-3.01, 0.5), (-6.02, 1.0)])
-def test_the_slope_of_coloured_noise(slope: float, color: float, rate: int, sounds: Any, figure: Figure) -> None:
+def test_spectral_tilt_of_colored_noise(slope: float, color: float, rate: int, sounds: Any, figure: Figure) -> None:
     # Amplitude 1 / f^color is a power that falls by 6.02 dB times color each octave: white, pink and red.
     spectrum = np.fft.rfft(np.random.default_rng(5).standard_normal(4 * rate))
     spectrum[1:] /= np.arange(1, spectrum.size) ** color
@@ -110,16 +110,16 @@ def test_the_slope_of_coloured_noise(slope: float, color: float, rate: int, soun
 
 
 @pytest.mark.parametrize("metric", ["f0_median", "f0_geometric_mean", "f0_sd", "f0_range"])
-def test_hiss_and_silence_have_no_pitch(metric: str, sounds: Any, figure: Figure) -> None:
+def test_noise_and_silence_have_no_f0(metric: str, sounds: Any, figure: Figure) -> None:
     for clip in (sounds.clip(np.zeros(24_000)), sounds.clip(np.zeros(0))):
         value, reason = figure(clip, metric)
         assert math.isnan(value)
         assert "voiced" in reason
 
 
-def test_too_little_to_measure_says_so(sounds: Any, figure: Figure) -> None:
+def test_undefined_voice_metrics_have_reasons(sounds: Any, figure: Figure) -> None:
     assert "long enough" in figure(sounds.noise(0.5, 0.1), "jitter")[1]
     assert "long enough" in figure(sounds.clip(np.zeros(0)), "shimmer_local")[1]
-    assert "8 kHz" in figure(sounds.noise(0.5, 0.1, rate=8000), "spectral_tilt")[1]
+    assert "16000 Hz" in figure(sounds.noise(0.5, 0.1, rate=8000), "spectral_tilt")[1]
     assert "too short" in figure(sounds.clip(np.full(480, 0.1)), "spectral_tilt")[1]
     assert figure(sounds.clip(np.full(100, 0.1)), "voiced_share")[1]

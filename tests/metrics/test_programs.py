@@ -28,7 +28,7 @@ def vowel(sounds: Any) -> Clip:
 
 
 @pytest.mark.thorough  # Praat is GPL: the nightly run installs it, no extra for development does
-def test_praat_agrees_with_what_was_made_and_with_ours(vowel: Clip, sounds: Any, figure: Figure) -> None:
+def test_praat_metrics_agree_with_synthesis_and_ours(vowel: Clip, sounds: Any, figure: Figure) -> None:
     parselmouth = pytest.importorskip("parselmouth")
     row = measure([vowel], ["jitter", "praat_jitter_local", "shimmer_local", "praat_shimmer_local", "praat_cpps"]).iloc[
         0
@@ -50,7 +50,7 @@ def test_praat_agrees_with_what_was_made_and_with_ours(vowel: Clip, sounds: Any,
     assert "Praat has no figure of 0.00 s" in figure(sounds.noise(0.003, 0.1), "praat_hnr")[1]
 
 
-def test_mel_cepstra_are_sptks() -> None:
+def test_mel_cepstra_agree_with_sptk() -> None:
     angles = np.arange(129) * np.pi / 128
     power = np.exp(np.cos(angles) + 0.3 * np.cos(4 * angles))[None]
     # pysptk 1.0.1: sp2mc(power, order=4, alpha=0.42).
@@ -59,7 +59,7 @@ def test_mel_cepstra_are_sptks() -> None:
 
 
 @pytest.mark.thorough  # pyworld is compiled when it is installed, which the nightly run does
-def test_distortion_of_worlds_envelopes(vowel: Clip, sounds: Any, figure: Figure) -> None:
+def test_mcd_of_world_envelopes(vowel: Clip, sounds: Any, figure: Figure) -> None:
     if find_spec("pyworld") is None:
         pytest.skip("pyworld is not installed")
     assert figure(vowel, "mcd", reference=vowel)[0] == 0.0
@@ -69,4 +69,4 @@ def test_distortion_of_worlds_envelopes(vowel: Clip, sounds: Any, figure: Figure
     assert figure(half, "mcd", reference=vowel)[0] < 0.1
     assert 0.5 < figure(dull, "mcd", reference=vowel)[0] < 5
     short = vowel.resample(8000)
-    assert "8000 Hz ends before" in figure(short, "mcd", reference=vowel)[1]
+    assert "got 8000" in figure(short, "mcd", reference=vowel)[1]

@@ -21,7 +21,7 @@ from voicelab.storage import DamagedFile
 WRITER = Path(__file__).with_name("writer.py")
 
 
-def test_a_take_is_made_once(cache: Cache, tones: ToneBackend) -> None:
+def test_take_is_synthesized_once(cache: Cache, tones: ToneBackend) -> None:
     made = cache.get_or_render(tones, Call(ask(), seed=3))
     kept = cache.get_or_render(tones, Call(ask(), seed=3))
     assert len(tones.asked) == 1
@@ -36,7 +36,7 @@ def test_a_take_is_made_once(cache: Cache, tones: ToneBackend) -> None:
     assert (stats.entries, stats.hits, stats.misses, stats.damaged) == (1, 1, 1, 0)
 
 
-def test_takes_are_iterated_without_their_audio(cache: Cache, tones: ToneBackend) -> None:
+def test_iteration_loads_no_audio(cache: Cache, tones: ToneBackend) -> None:
     made = [cache.get_or_render(tones, Call(ask(), seed=seed)) for seed in range(3)]
     found = sorted(cache, key=lambda take: take.seed or 0)
     assert found == made
@@ -46,7 +46,7 @@ def test_takes_are_iterated_without_their_audio(cache: Cache, tones: ToneBackend
         _ = found[0].audio
 
 
-def test_references_come_back(cache: Cache, tones: ToneBackend) -> None:
+def test_references_are_restored(cache: Cache, tones: ToneBackend) -> None:
     request = ask(references=(ReferenceAudio(audio=b"RIFF" * 1000, text="Hi"),))
     made = cache.get_or_render(tones, Call(request, seed=3))
     kept = there(Cache(cache.folder).get(made.key))
@@ -61,7 +61,7 @@ def test_references_come_back(cache: Cache, tones: ToneBackend) -> None:
     assert Cache(cache.folder).get_or_render(tones, Call(request, seed=3)).cached
 
 
-def test_a_damaged_take_is_set_aside_reported_and_made_anew(cache: Cache, tones: ToneBackend) -> None:
+def test_damaged_take_is_quarantined_noted_and_replaced(cache: Cache, tones: ToneBackend) -> None:
     made = cache.get_or_render(tones, Call(ask(), seed=3))
     spoil(cache.run, made.key)
     again = cache.get_or_render(tones, Call(ask(), seed=3))
@@ -76,7 +76,7 @@ def test_a_damaged_take_is_set_aside_reported_and_made_anew(cache: Cache, tones:
         cache.get(made.key)
 
 
-def test_a_bound_is_kept_by_removing_what_was_not_used_for_longest(tmp_path: Path, tones: ToneBackend) -> None:
+def test_eviction_of_the_least_recently_used(tmp_path: Path, tones: ToneBackend) -> None:
     size = len(tones.synthesize(Call(ask(), seed=0)).take().audio) + 2000
     cache = Cache(tmp_path, max_bytes=10 * size)
     first = cache.get_or_render(tones, Call(ask(), seed=0))
@@ -91,7 +91,7 @@ def test_a_bound_is_kept_by_removing_what_was_not_used_for_longest(tmp_path: Pat
     assert kept == {0, *range(40 - len(kept) + 1, 40)}
 
 
-def test_what_other_processes_write_counts_too(tmp_path: Path, tones: ToneBackend) -> None:
+def test_writes_of_other_processes_count_toward_the_limit(tmp_path: Path, tones: ToneBackend) -> None:
     size = len(tones.synthesize(Call(ask(), seed=0)).take().audio)
     one, two = Cache(tmp_path, max_bytes=10 * size), Cache(tmp_path, max_bytes=10 * size)
     for seed in range(20):
@@ -100,14 +100,14 @@ def test_what_other_processes_write_counts_too(tmp_path: Path, tones: ToneBacken
         assert one.stats().bytes <= 11 * size + 2000
 
 
-def test_a_take_larger_than_the_bound_is_said_all_the_same(tmp_path: Path, tones: ToneBackend) -> None:
+def test_take_larger_than_the_limit_is_returned(tmp_path: Path, tones: ToneBackend) -> None:
     cache = Cache(tmp_path, max_bytes=10)
     for seed in range(3):
         assert cache.get_or_render(tones, Call(ask(), seed=seed)).audio
     assert len(cache) == 1
 
 
-def test_what_killed_writers_left_unfinished_is_the_first_to_go(tmp_path: Path, tones: ToneBackend) -> None:
+def test_unfinished_files_are_evicted_first(tmp_path: Path, tones: ToneBackend) -> None:
     (tmp_path / "takes").mkdir()
     left = tmp_path / "takes" / f"unfinished-{1:016x}"
     left.write_bytes(bytes(90_000))
@@ -118,9 +118,7 @@ def test_what_killed_writers_left_unfinished_is_the_first_to_go(tmp_path: Path, 
     assert (left.exists(), len(cache)) == (False, 3)
 
 
-def test_what_may_not_be_removed_costs_nobody_a_take(
-    tmp_path: Path, tones: ToneBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_undeletable_files_are_skipped(tmp_path: Path, tones: ToneBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     really = Path.unlink
 
     def refused(path: Path, missing_ok: bool = False) -> None:
@@ -151,7 +149,7 @@ def test_removing(cache: Cache, tones: ToneBackend) -> None:
     assert (len(cache), bool(cache)) == (0, True)
 
 
-def test_files_of_somebodys_own_in_its_folders_are_left_alone(tmp_path: Path, tones: ToneBackend) -> None:
+def test_foreign_files_are_untouched(tmp_path: Path, tones: ToneBackend) -> None:
     own = [tmp_path / name for name in ("corpus.wav", "references/ada.wav", "damaged/why.txt", "unfinished-work.txt")]
     for path in own:
         path.parent.mkdir(exist_ok=True)
@@ -167,7 +165,7 @@ def test_files_of_somebodys_own_in_its_folders_are_left_alone(tmp_path: Path, to
     assert all(path.stat().st_size == 1_000_000 for path in own)
 
 
-def test_a_take_that_cannot_be_kept_is_returned_with_a_note(tmp_path: Path, tones: ToneBackend) -> None:
+def test_take_that_cannot_be_stored_is_returned_with_a_note(tmp_path: Path, tones: ToneBackend) -> None:
     (tmp_path / "file").write_bytes(b"")
     cache = Cache(tmp_path / "file" / "cache")
     take = cache.get_or_render(tones, Call(ask(), seed=3))
@@ -180,7 +178,7 @@ def test_a_take_that_cannot_be_kept_is_returned_with_a_note(tmp_path: Path, tone
         cache.put(take)
 
 
-def test_errors_are_not_kept(cache: Cache) -> None:
+def test_errors_are_not_cached(cache: Cache) -> None:
     def step(number: int) -> None:
         if number == 2:
             raise StoreError("planted")
@@ -202,7 +200,7 @@ def test_a_cache_can_be_sent_to_another_process(cache: Cache, tones: ToneBackend
     assert kept.audio == made.audio
 
 
-def test_a_bound_below_1_is_refused() -> None:
+def test_limit_below_1_is_rejected() -> None:
     with pytest.raises(RequestInvalid, match="max_bytes"):
         Cache(max_bytes=0)
 
@@ -215,7 +213,7 @@ def test_the_default_folder_is_in_voicelabs_data() -> None:
 # Several writers; kills are in tests/week.
 
 
-def test_eight_writers_of_one_key_end_with_one_valid_entry_and_all_get_it(tmp_path: Path) -> None:
+def test_eight_writers_of_a_key_share_a_single_take(tmp_path: Path) -> None:
     command = [sys.executable, str(WRITER), str(tmp_path), "8"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=True)
     said = [(int(repeat), digest) for repeat, digest in map(str.split, done.stdout.splitlines())]

@@ -8,7 +8,7 @@ from voicelab.errors import RequestInvalid, ServiceUnavailable, StoreError
 from voicelab.runs.failures import Failure, error_message, redact
 
 
-def test_errors_come_back_as_what_they_were() -> None:
+def test_errors_are_restored() -> None:
     invalid = RequestInvalid.of("prosody.speed", "too fast")
     again = Failure.of_record(json.loads(json.dumps(Failure.of(invalid).record()))).error()
     assert isinstance(again, RequestInvalid)
@@ -30,7 +30,7 @@ def test_errors_come_back_as_what_they_were() -> None:
         ("the key of the door", "the key of the door"),
     ],
 )
-def test_keys_of_others_are_not_kept(text: str, kept: str) -> None:
+def test_secrets_in_messages_are_redacted(text: str, kept: str) -> None:
     assert redact(text) == kept
     assert Failure.of(ValueError(text)) == Failure("ValueError", kept)
     assert error_message(ValueError(text)) == f"ValueError: {kept}"

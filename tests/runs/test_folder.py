@@ -32,7 +32,7 @@ def _names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
 
 
-def test_nothing_is_there_before_the_first_line(run: RunFolder) -> None:
+def test_new_run_is_empty(run: RunFolder) -> None:
     assert (KEY in run, run.record(KEY), run.lines(), run.present(), run.files(), run.backends()) == (
         False,
         None,
@@ -44,7 +44,7 @@ def test_nothing_is_there_before_the_first_line(run: RunFolder) -> None:
     assert not run.folder.exists()
 
 
-def test_a_take_comes_back_to_this_reader_and_to_others(run: RunFolder) -> None:
+def test_take_is_restored_by_all_readers(run: RunFolder) -> None:
     other = RunFolder(run.folder)
     assert other.lines() == ()
     one = take()
@@ -63,7 +63,7 @@ def test_a_take_comes_back_to_this_reader_and_to_others(run: RunFolder) -> None:
     assert _names(run.takes.folder) == []
 
 
-def test_of_two_takes_of_a_key_the_first_is_kept_when_it_is_to_be_written_once(run: RunFolder) -> None:
+def test_once_keeps_an_existing_take(run: RunFolder) -> None:
     one, two = take(b"one"), take(b"two")
     assert run.add(one, once=True)
     assert not RunFolder(run.folder).add(two, once=True)
@@ -74,7 +74,7 @@ def test_of_two_takes_of_a_key_the_first_is_kept_when_it_is_to_be_written_once(r
     assert (run.record(one.key) or {})["take"]["digest"] == two.digest
 
 
-def test_audio_of_several_lines_goes_with_the_last_of_them(run: RunFolder) -> None:
+def test_shared_audio_is_removed_with_its_last_line(run: RunFolder) -> None:
     several = [take(repeat=repeat) for repeat in range(3)]
     for one in several:
         run.add(one)
@@ -85,12 +85,12 @@ def test_audio_of_several_lines_goes_with_the_last_of_them(run: RunFolder) -> No
 
 
 @pytest.mark.parametrize("key", ["", "a", "../" + "a" * 61, KEY.upper(), KEY + "\n", KEY + "/"])
-def test_what_is_no_key_names_no_take(run: RunFolder, key: str) -> None:
+def test_malformed_keys_are_rejected(run: RunFolder, key: str) -> None:
     with pytest.raises(StoreError, match="must have 64 hexadecimal digits"):
         run.record(key)
 
 
-def test_who_made_it_is_written_when_it_changes(run: RunFolder) -> None:
+def test_sessions_are_written_on_change(run: RunFolder) -> None:
     one, two = ToneBackend().capabilities, ToneBackend(fingerprint="tones-2").capabilities
     for declared in ([one], [one], [two], [one, two], [ToneBackend(max_text=7).capabilities]):
         RunFolder(run.folder).begin(declared)
@@ -99,7 +99,7 @@ def test_who_made_it_is_written_when_it_changes(run: RunFolder) -> None:
     assert [(each.fingerprint, each.max_text) for each in run.backends()] == [("tones-1", 7), ("tones-2", 20_000)]
 
 
-def test_a_damaged_line_is_said_once_and_written_anew(run: RunFolder) -> None:
+def test_damaged_line_is_reported_once_and_replaced(run: RunFolder) -> None:
     one = take()
     run.add(one)
     run.path.write_bytes(run.path.read_bytes().replace(b'"total_s": 0.2', b'"total_s": 0.3'))
@@ -112,7 +112,7 @@ def test_a_damaged_line_is_said_once_and_written_anew(run: RunFolder) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 40, 300])
-def test_what_a_killed_writer_left_is_taken_away_by_the_next(run: RunFolder, cut: int) -> None:
+def test_torn_line_is_removed_by_the_next_writer(run: RunFolder, cut: int) -> None:
     one, two = take(), take(repeat=1)
     run.add(one)
     run.add(two)
@@ -124,7 +124,7 @@ def test_what_a_killed_writer_left_is_taken_away_by_the_next(run: RunFolder, cut
     assert all(unseal(line) for line in run.path.read_bytes().splitlines())
 
 
-def test_a_writer_that_waited_while_the_file_was_rewritten_writes_into_the_new_one(run: RunFolder) -> None:
+def test_waiting_writer_appends_to_a_replaced_file(run: RunFolder) -> None:
     program = """
 import sys
 from pathlib import Path
@@ -144,7 +144,7 @@ for repeat in range(int(sys.argv[2]), 60, 2):
     assert sorted(run.present()) == sorted(take(repeat=repeat).key for repeat in range(60) if repeat % 3)
 
 
-def test_references_are_kept_once_and_checked(run: RunFolder) -> None:
+def test_references_are_deduplicated_and_verified(run: RunFolder) -> None:
     references = (ReferenceAudio(audio=b"RIFF", text="a"), ReferenceAudio(audio=b"fLaC", text="b"))
     for repeat in range(2):
         run.add(take(repeat=repeat, references=references))

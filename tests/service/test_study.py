@@ -135,7 +135,7 @@ def check_kept(study: Study, path: Path, listeners: list[Listener]) -> None:
         assert analyze(study.test, ballot).crossed or analyze(study.test, ballot).excluded
 
 
-def test_listeners_who_come_together(tmp_path: Path) -> None:
+def test_listeners_joining_concurrently(tmp_path: Path) -> None:
     study = a_study(12, headphones="huggins", checks=0)  # whose choices are random, so that many would be excluded
     with Ballot(study.test, tmp_path / "votes") as ballot, listening_page(ballot, study) as address:
         listeners = asyncio.run(together(address, 12))
@@ -149,7 +149,7 @@ def test_listeners_who_come_together(tmp_path: Path) -> None:
     check_kept(study, tmp_path / "votes", listeners)
 
 
-def test_nobody_answers_for_another(tmp_path: Path) -> None:
+def test_listener_secret_is_required(tmp_path: Path) -> None:
     study = a_study(4)
     with (
         Ballot(study.test, tmp_path / "votes") as ballot,
@@ -180,7 +180,7 @@ _WRONG: list[Any] = [
 ]  # fmt: skip
 
 
-def test_no_body_path_or_header_is_an_internal_error(tmp_path: Path) -> None:
+def test_arbitrary_requests_are_never_internal_errors(tmp_path: Path) -> None:
     study = a_study(4, headphones="huggins", comment="Else?")
     draw = random.Random(1)
     texts = [json.dumps(value) for value in _WRONG] + [
@@ -231,7 +231,7 @@ def test_no_body_path_or_header_is_an_internal_error(tmp_path: Path) -> None:
             client.post("/api/listeners/0/steps", json={"step": step, "answers": answers})
 
 
-def test_no_number_in_a_path_is_an_internal_error(tmp_path: Path) -> None:
+def test_arbitrary_numbers_in_paths_are_never_internal_errors(tmp_path: Path) -> None:
     study = a_study(4, headphones="huggins")
     numbers = ["0", "1", "00", "-1", "1.5", "9" * 10, "9" * 20, "9" * 5000, "٣", "%00", "%F0%9F%98%80", "x", "%0A"]
     with (
@@ -297,7 +297,7 @@ def served(folder: Path, port: int = 0) -> AbstractContextManager[tuple[subproce
     return program("listen", str(folder), "--port", str(port))
 
 
-def test_the_command_serves_a_study_and_goes_on_with_it(tmp_path: Path) -> None:
+def test_listen_command_serves_and_resumes_a_study(tmp_path: Path) -> None:
     study = a_study(6)
     study.save(tmp_path / "study")
     with served(tmp_path / "study") as (process, address):
@@ -313,9 +313,7 @@ def test_the_command_serves_a_study_and_goes_on_with_it(tmp_path: Path) -> None:
 @pytest.mark.thorough
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("count", "seconds", "patience"), [(200, 5.0, 60.0), (2000, 20.0, 300.0)])
-def test_hundreds_and_thousands_of_listeners_at_once(
-    tmp_path: Path, count: int, seconds: float, patience: float
-) -> None:
+def test_thousands_of_concurrent_listeners(tmp_path: Path, count: int, seconds: float, patience: float) -> None:
     study = a_study(count, items=12, per_listener=6, headphones="huggins") if count == 200 else a_study(count)
     study.save(tmp_path / "study")
     with served(tmp_path / "study") as (_, address):
@@ -329,7 +327,7 @@ def test_hundreds_and_thousands_of_listeners_at_once(
 
 @pytest.mark.thorough
 @pytest.mark.timeout(1800)
-def test_a_server_that_is_killed_a_hundred_times_loses_no_answer(tmp_path: Path) -> None:
+def test_repeatedly_killed_server_loses_no_response(tmp_path: Path) -> None:
     test = listening_test("AB", items=120, lufs=None)
     study = Study(test, 60, consent="Agreed?", questions=QUESTIONS)
     study.save(tmp_path / "study")

@@ -29,7 +29,7 @@ from voicelab.text.clean import speakable
         ("第3章 第4章", "Chinese"),
     ],
 )
-def test_refused_with_the_reason(text: str, reason: str) -> None:
+def test_unspeakable_text_is_rejected_with_a_reason(text: str, reason: str) -> None:
     with pytest.raises(RequestInvalid, match=reason) as caught:
         speakable(text)
     (error,) = caught.value.errors
@@ -41,7 +41,7 @@ def test_accepted_without_notes(text: str) -> None:
     assert speakable(text) == ()
 
 
-def test_mixed_text_is_spoken_with_a_note_on_what_is_left_out() -> None:
+def test_foreign_words_are_noted() -> None:
     (note,) = speakable("The Russian word for hello is привет.")
     assert "Cyrillic" in note
     assert "привет" in note
@@ -59,7 +59,7 @@ def test_emoji_in_a_sentence_are_noted() -> None:
         ("El perro está en la casa con los niños.", "Spanish"),
     ],
 )
-def test_another_language_in_latin_letters_is_noted(text: str, language: str) -> None:
+def test_other_languages_in_latin_letters_are_noted(text: str, language: str) -> None:
     assert any(language in note for note in speakable(text))
 
 
@@ -71,9 +71,9 @@ def test_another_language_in_latin_letters_is_noted(text: str, language: str) ->
         "I was on a bus to die for, so come on, son.",
     ],
 )
-def test_english_is_not_taken_for_another_language(text: str) -> None:
+def test_english_is_not_mistaken_for_another_language(text: str) -> None:
     assert speakable(text) == ()
 
 
-def test_half_foreign_letters_are_still_spoken() -> None:
+def test_text_with_half_foreign_letters_is_accepted() -> None:
     assert speakable("abcd абвг")

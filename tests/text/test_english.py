@@ -416,7 +416,7 @@ TABLE = {
     ("written", "said"),
     [pytest.param(w, s, id=f"{group}-{w[:24]!a}") for group, rows in TABLE.items() for w, s in rows.items()],
 )
-def test_table(written: str, said: str) -> None:
+def test_normalized_text(written: str, said: str) -> None:
     assert normalize(written).text == said
     assert normalize(said).text == said, "what is said is its own normal form"
 
@@ -425,7 +425,7 @@ def _words(text: str) -> set[str]:
     return {word for word in re.findall(r"[a-z']+", re.sub(r"'s\b", "", text.lower())) if len(word) > 1}
 
 
-def test_every_word_that_is_added_is_in_the_lexicon() -> None:
+def test_verbalized_words_are_in_the_lexicon() -> None:
     lexicon = Lexicon(lambda _: ())
     examples = {rule.example: rule.normalized for rule in RULES}
     for written, said in chain(examples.items(), *(rows.items() for rows in TABLE.values())):

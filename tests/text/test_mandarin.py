@@ -142,7 +142,7 @@ TABLE = {
     ("written", "said"),
     [pytest.param(w, s, id=f"{group}-{i}") for group, rows in TABLE.items() for i, (w, s) in enumerate(rows.items())],
 )
-def test_table(written: str, said: str) -> None:
+def test_normalized_text(written: str, said: str) -> None:
     assert normalize(written, BOTH).text == said
 
 
@@ -164,36 +164,36 @@ def test_ordinals_never_use_liang() -> None:
     assert [cardinal(n, ordered=True) for n in (2, 200, 2000)] == ["二", "二百", "二千"]
 
 
-def test_a_voice_without_mandarin_leaves_chinese_out_and_says_so() -> None:
+def test_chinese_is_noted_for_a_voice_without_mandarin() -> None:
     result = normalize("The word is 你好 in 3 places")
     assert result.text == "The word is in three places"
     assert result.notes == ("Chinese characters cannot be spoken and were left out: 你好",)
 
 
-def test_a_mandarin_voice_has_nothing_to_note() -> None:
+def test_chinese_has_no_notes_for_a_mandarin_voice() -> None:
     assert normalize("你好，《三体》第3部。", BOTH).notes == ()
     assert speakable("你好世界", BOTH) == ()
     assert speakable("第3章", ("zh",)) == ()
 
 
-def test_what_a_mandarin_voice_refuses() -> None:
+def test_other_scripts_are_rejected_for_a_mandarin_voice() -> None:
     with pytest.raises(RequestInvalid, match="it reads English and Mandarin"):
         speakable("Привет, мир", BOTH)
     with pytest.raises(RequestInvalid, match="Japanese"):
         speakable("こんにちは世界", BOTH)
 
 
-def test_a_voice_of_mandarin_alone_reads_figures_in_mandarin() -> None:
+def test_digits_for_a_voice_with_mandarin_only() -> None:
     assert normalize("3:05", ("zh",)).text == "三点零五分"
     assert normalize("3:05", BOTH).text == "three oh five"
 
 
-def test_as_written_reads_digits_in_the_language_around_them() -> None:
+def test_as_written_reads_digits_in_the_surrounding_language() -> None:
     result = as_written("¥3.50是2024年的价格，I have 3 of them。", BOTH)
     assert result.text == "三点五零是二零二四年的价格, I have three of them."
     assert result.notes == ("symbols left out because normalize is off: ¥",)
 
 
-def test_as_written_keeps_lines_apart() -> None:
+def test_as_written_separates_lines() -> None:
     assert as_written("床前明月光\n疑是地上霜", BOTH).text == "床前明月光, 疑是地上霜"
     assert as_written("The word 你好 is in 3 places", BOTH).text == "The word 你好 is in three places"

@@ -39,7 +39,7 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize(("rules", "languages", "rule"), EXAMPLES)
-def test_each_rule_says_its_example_and_no_other_rule_does(
+def test_each_rule_is_needed_for_its_example(
     rules: Rules, languages: tuple[str, ...], rule: Rule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert normalize(rule.example, languages).text == rule.normalized
@@ -54,7 +54,7 @@ def test_each_rule_says_its_example_and_no_other_rule_does(
 
 
 @pytest.mark.parametrize("path", sorted(Path(text.__file__).parent.rglob("*.tsv")), ids=lambda path: path.stem)
-def test_each_table_names_its_source_and_licence(path: Path) -> None:
+def test_each_table_has_source_and_license(path: Path) -> None:
     lines = path.read_text("utf-8").splitlines()
     comment = [line for line in lines if line.startswith("# ")]
     assert comment == lines[: len(comment)]
@@ -62,7 +62,7 @@ def test_each_table_names_its_source_and_licence(path: Path) -> None:
     assert len({len(line.split("\t")) for line in lines[len(comment) :]} - {2}) <= 1
 
 
-def test_notes_name_what_was_left_out() -> None:
+def test_omissions_are_noted() -> None:
     result = normalize("Hi 😀🎉 Привет мир there ¶ 你好")
     assert result.text == "Hi there"
     assert result.notes == (
@@ -97,7 +97,7 @@ def test_dropped_markup_and_symbols_are_noted(text: str, notes: tuple[str, ...])
     assert normalize(text, ("en", "zh")).notes == notes
 
 
-def test_a_note_lists_some_items_and_counts_the_others() -> None:
+def test_long_notes_are_abbreviated() -> None:
     (note,) = normalize("Go " + " ".join(f"<tag{number} {'x' * 150}>" for number in range(40))).notes
     assert note.endswith(", and 32 more")
     assert len(note) < 600
@@ -115,7 +115,7 @@ def test_as_written_reads_digits_and_expands_nothing() -> None:
     assert result.notes == ("symbols left out because normalize is off: $",)
 
 
-def test_as_written_leaves_words_alone() -> None:
+def test_as_written_does_not_change_words() -> None:
     assert as_written("Well-known, isn't it?").text == "Well-known, isn't it?"
 
 
@@ -148,7 +148,7 @@ _READ = st.one_of(
 
 @settings(max_examples=600, deadline=None)
 @given(_READ)
-def test_output_is_words_and_known_marks_and_never_silence(read: tuple[str, tuple[str, ...]]) -> None:
+def test_output_alphabet_and_speakable_text_is_never_silent(read: tuple[str, tuple[str, ...]]) -> None:
     text, languages = read
     try:
         speakable(text, languages)
@@ -163,7 +163,7 @@ def test_output_is_words_and_known_marks_and_never_silence(read: tuple[str, tupl
 
 @settings(max_examples=80, deadline=None)
 @given(_CHINESE_TEXTS)
-def test_text_without_chinese_is_read_as_by_an_english_voice(text: str) -> None:
+def test_bilingual_voice_reads_other_text_as_english(text: str) -> None:
     latin = re.sub(f"[{HAN}]", "", text)
     if not re.search(f"[{HAN}]", normalize(latin, BOTH).text):
         assert normalize(latin, BOTH) == normalize(latin)

@@ -24,7 +24,7 @@ def _texts(text: str, chunk_length: int = 300, min_chunk_length: int = 50) -> li
     return [s.text for s in segment(text, chunk_length, min_chunk_length)]
 
 
-def test_sentences_stand_alone_when_no_minimum_is_asked() -> None:
+def test_sentences_are_not_merged_without_a_minimum() -> None:
     assert [(s.text, s.ends_with) for s in segment(STORY, 300, 0)] == [
         ("Dr. Smith paid $3.50 for it.", "sentence"),
         ("He left the U.S. in May.", "sentence"),
@@ -41,18 +41,18 @@ def test_sentences_stand_alone_when_no_minimum_is_asked() -> None:
     ]
 
 
-def test_short_sentences_are_joined_up_to_the_minimum() -> None:
+def test_short_sentences_are_merged_up_to_the_minimum() -> None:
     assert _texts("One. Two. Three. " * 6, 300, 50) == ["One. Two. Three. One. Two. Three. One. Two. Three."] * 2
     assert _texts("One. Two. Three.", 300, 0) == ["One.", "Two.", "Three."]
 
 
-def test_a_short_rest_joins_the_segment_before_it() -> None:
+def test_short_rest_is_merged_with_the_previous_segment() -> None:
     assert _texts("This sentence is certainly longer than fifty characters. Ok.") == [
         "This sentence is certainly longer than fifty characters. Ok."
     ]
 
 
-def test_a_long_sentence_is_cut_at_its_last_clause_end_that_fits() -> None:
+def test_long_sentence_is_split_at_the_last_clause_in_range() -> None:
     text = "We walked along the river, past the old mill, and over the bridge until the rain began to fall on us"
     assert _texts(text, 60, 20) == [
         "We walked along the river, past the old mill,",
@@ -61,7 +61,7 @@ def test_a_long_sentence_is_cut_at_its_last_clause_end_that_fits() -> None:
     assert segment(text, 60, 20)[0].ends_with == "clause"
 
 
-def test_a_clause_too_long_is_cut_between_words_but_not_inside_a_name_or_measure() -> None:
+def test_long_clause_is_split_between_words_outside_names_and_measures() -> None:
     text = "the committee asked Dr. Smith to walk 5 km on Jan. 5, 2024 with no. 7 of King Henry VIII and a flag"
     for chunk_length in range(12, 60):
         for piece in segment(text, chunk_length, 0)[:-1]:
@@ -70,7 +70,7 @@ def test_a_clause_too_long_is_cut_between_words_but_not_inside_a_name_or_measure
             assert piece.end - piece.start <= chunk_length
 
 
-def test_a_word_longer_than_the_limit_stays_whole() -> None:
+def test_word_longer_than_the_limit_is_not_split() -> None:
     assert _texts("a " + "x" * 150 + " b", 100, 0) == ["a", "x" * 150, "b"]
 
 
@@ -87,7 +87,7 @@ def test_a_word_longer_than_the_limit_stays_whole() -> None:
         "He works at example.com or www.example.org these days",
     ],
 )
-def test_no_cut_inside_one_sentence(text: str) -> None:
+def test_no_split_inside_a_sentence(text: str) -> None:
     assert _texts(text, 300, 0) == [text]
 
 
@@ -106,7 +106,7 @@ def test_an_abbreviation_may_end_a_sentence(text: str, first: str) -> None:
     assert _texts(text, 300, 0)[0] == first
 
 
-def test_a_blank_line_ends_a_paragraph_without_any_mark() -> None:
+def test_blank_line_ends_a_paragraph() -> None:
     found = segment("A title of the thing\n\nIts body.", 300, 0)
     assert [(s.text, s.ends_with) for s in found] == [
         ("A title of the thing", "paragraph"),
@@ -122,7 +122,7 @@ def test_blank_text_has_no_segments() -> None:
 CHINESE = "今天天气很好，我们去公园吧！“真的吗？”她问。当然……走吧；2024年3月5日，气温3.5度、湿度1,000。没有标点"
 
 
-def test_chinese_sentences_end_at_their_marks_without_a_space() -> None:
+def test_chinese_sentences_end_at_punctuation_without_spaces() -> None:
     assert _texts(CHINESE, 300, 0) == [
         "今天天气很好，我们去公园吧！",
         "“真的吗？”",
@@ -133,7 +133,7 @@ def test_chinese_sentences_end_at_their_marks_without_a_space() -> None:
     assert _texts("好的!走吧?行", 300, 0) == ["好的!", "走吧?", "行"]
 
 
-def test_a_long_chinese_sentence_is_cut_at_its_last_clause_end_that_fits() -> None:
+def test_long_chinese_sentence_is_split_at_the_last_clause_in_range() -> None:
     assert _texts("他说：我们先去学校，然后回家、吃饭；最后睡觉", 11, 4) == [
         "他说：我们先去学校，",
         "然后回家、吃饭；",
@@ -142,11 +142,11 @@ def test_a_long_chinese_sentence_is_cut_at_its_last_clause_end_that_fits() -> No
 
 
 @pytest.mark.parametrize("number", ["3：05", "1，000", "12：30：15", "3.14", "10-20", "1/2", "２：３０"])
-def test_no_cut_inside_a_number_written_in_wide_marks(number: str) -> None:
+def test_no_split_inside_full_width_numbers(number: str) -> None:
     assert number in _texts(f"我们{number}的时候再说吧，好不好", 14, 2)[0]
 
 
-def test_chinese_without_marks_is_cut_between_characters_but_not_inside_a_number() -> None:
+def test_chinese_without_punctuation_is_split_outside_numbers() -> None:
     text = "我们大家一起去北京第三十五中学看第二百零一号展览馆里的一千二百三十四件展品"
     for chunk_length in range(10, 30):
         pieces = _texts(text, chunk_length, 0)
@@ -172,7 +172,7 @@ _TOKENS = st.lists(
 
 @settings(max_examples=300, deadline=None)
 @given(text=_TOKENS, chunk_length=st.integers(1, 120), min_chunk_length=st.integers(0, 100))
-def test_segments_are_the_text(text: str, chunk_length: int, min_chunk_length: int) -> None:
+def test_segments_cover_the_text(text: str, chunk_length: int, min_chunk_length: int) -> None:
     found = segment(text, chunk_length, min_chunk_length)
     assert "".join("".join(s.text.split()) for s in found) == "".join(text.split())
     for before, after in pairwise(found):
@@ -194,7 +194,7 @@ def test_segments_are_the_text(text: str, chunk_length: int, min_chunk_length: i
 
 @settings(max_examples=200, deadline=None)
 @given(text=_TOKENS)
-def test_only_the_last_segment_may_be_shorter_than_the_minimum_when_sentences_fit(text: str) -> None:
+def test_minimum_length_of_segments(text: str) -> None:
     for piece in segment(text, 10_000, 50)[:-1]:
         assert piece.end - piece.start >= 50 or text[piece.end :].strip() == ""
 

@@ -130,7 +130,7 @@ def _at_work(before: set[threading.Thread]) -> list[str]:
     return [thread.name for thread in new if thread.is_alive()]
 
 
-@pytest.mark.parametrize("kind", ["panel", "explore", "voice_panel"])
+@pytest.mark.parametrize("kind", ["panel", "compact", "voice_panel"])
 def test_panel_closed_during_synthesis_leaves_no_threads_or_widgets(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VOICELAB_RECOGNIZER", "none")
     before, threads = set(registry._instances), set(threading.enumerate())
@@ -143,7 +143,9 @@ def test_panel_closed_during_synthesis_leaves_no_threads_or_widgets(kind: str, m
 
     backend = ToneBackend(step)
     lab = Lab(backend)
-    panel: Any = lab.voice_panel(Clip.load(speech_file(1))) if kind == "voice_panel" else getattr(lab, kind)()
+    panel: Any = (
+        lab.voice_panel(Clip.load(speech_file(1))) if kind == "voice_panel" else lab.panel(compact=kind == "compact")
+    )
     speaking = getattr(panel, "trial", panel)
     speaking.speak()
     assert entered.wait(20)

@@ -27,7 +27,7 @@ def picture(kind: str = "png", width: int = 40, height: int = 30, **options: Any
     [("png", {}), ("jpeg", {}), *(("webp", one) for one in ({"lossless": True}, {}, {"exif": b"Exif\x00\x00MM"}))],
     ids=str,
 )
-def test_pictures_are_known_by_their_content(kind: str, options: dict[str, Any]) -> None:
+def test_image_formats_are_detected_from_content(kind: str, options: dict[str, Any]) -> None:
     assert check_cover(picture(kind, **options)) == kind
     with pytest.raises(RequestInvalid, match="wide and high"):
         check_cover(picture(kind, 9000, 2, **options))
@@ -60,13 +60,13 @@ def _bomb(width: int, height: int) -> bytes:
     ],
     ids=str,
 )
-def test_anything_else_is_refused(data: bytes, why: str) -> None:
+def test_invalid_images_are_rejected(data: bytes, why: str) -> None:
     with pytest.raises(RequestInvalid, match=why) as caught:
         check_cover(data)
     assert caught.value.errors[0].loc == ("body", "cover_image")
 
 
-def test_no_mutation_of_a_picture_raises_anything_else() -> None:
+def test_mutated_images_raise_only_request_invalid() -> None:
     source = np.random.default_rng(2)
     for kind in KINDS:
         whole = picture(kind)

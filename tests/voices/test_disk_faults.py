@@ -43,7 +43,7 @@ def _fill(store: VoiceStore) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 512, 5000, 20_000, 60_000])
-def test_what_the_kernel_does_not_write_is_not_acknowledged(store: VoiceStore, make: Make, size: int) -> None:
+def test_failed_writes_are_not_acknowledged(store: VoiceStore, make: Make, size: int) -> None:
     made = make()
     before = {path.name for path in (store.folder / "files").iterdir()}
     with _largest_file(size), pytest.raises(StoreError):
@@ -57,7 +57,7 @@ def test_what_the_kernel_does_not_write_is_not_acknowledged(store: VoiceStore, m
         assert {path.name for path in (store.folder / "files").iterdir()} == before
 
 
-def test_damage_to_a_journal_that_is_needed_is_told_or_undone(store: VoiceStore, make: Make, tmp_path: Path) -> None:
+def test_damaged_journals_are_reported_or_rolled_back(store: VoiceStore, make: Make, tmp_path: Path) -> None:
     made = make()
     store.close()
     path, journal = store.folder / "voices.sqlite3", store.folder / "voices.sqlite3-journal"
@@ -83,7 +83,7 @@ def test_damage_to_a_journal_that_is_needed_is_told_or_undone(store: VoiceStore,
 
 @pytest.mark.thorough
 @pytest.mark.timeout(700)
-def test_what_a_server_answered_with_201_survives_two_hundred_kills(tmp_path: Path) -> None:
+def test_acknowledged_voices_survive_two_hundred_kills(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.voices.killed_server", str(tmp_path), "200"]
     done = subprocess.run(
         command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2], timeout=650

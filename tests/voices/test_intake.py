@@ -59,7 +59,7 @@ def _heard(sample: Sample) -> Clip:
     ],
     ids=["wav", "mp3", "opus", "stereo"],
 )
-def test_recordings_are_kept_as_mono_wav_at_one_rate(data: bytes) -> None:
+def test_recordings_are_stored_as_mono_wav_at_44100_hz(data: bytes) -> None:
     (sample,) = prepare_samples(_request(data, texts="said"), _never)
     with wave.open(io.BytesIO(sample.audio)) as file:
         assert (file.getnchannels(), file.getsampwidth(), file.getframerate()) == (1, 2, KEPT_RATE)
@@ -81,7 +81,7 @@ def test_silence_is_trimmed_and_the_level_set(gain: float) -> None:
         assert clip.level == pytest.approx(_heard(reference).level, abs=0.5)
 
 
-def test_transcripts_are_kept_in_order() -> None:
+def test_transcripts_are_stored_in_order() -> None:
     files = [speech_file(2, pitch) for pitch in (100, 200, 300)]
     samples = prepare_samples(_request(*files, texts=("one", "two", "three")), _never)
     assert [sample.text for sample in samples] == ["one", "two", "three"]
@@ -89,22 +89,20 @@ def test_transcripts_are_kept_in_order() -> None:
     assert [sample.title.partition(",")[0] for sample in samples] == ["Sample 1", "Sample 2", "Sample 3"]
 
 
-def test_missing_transcripts_are_recognised() -> None:
+def test_missing_transcripts_are_recognized() -> None:
     (sample,) = prepare_samples(_request(speech_file(5)), Ear)
     assert sample.text == "5 seconds"
     assert "transcript by" in sample.title
 
 
-def test_no_more_than_a_minute_is_listened_to() -> None:
+def test_transcription_is_limited_to_a_minute() -> None:
     (sample,) = prepare_samples(_request(speech_file(70)), Ear)
     assert sample.text == "60 seconds"
     assert "of the first 60 s" in sample.title
 
 
 @pytest.mark.parametrize(("recognizer", "why"), [(lambda: None, "jupyter-voicelab[recognition]"), (Deaf, "no words")])
-def test_without_a_transcript_the_text_stays_empty_and_that_is_told(
-    recognizer: Callable[[], Recognizer | None], why: str
-) -> None:
+def test_missing_transcript_is_noted(recognizer: Callable[[], Recognizer | None], why: str) -> None:
     (sample,) = prepare_samples(_request(speech_file(2)), recognizer)
     assert sample.text == ""
     assert why in sample.title
@@ -141,7 +139,7 @@ def test_noise_is_noted() -> None:
     ],
     ids=["rubbish", "cut", "silence", "tone", "concat", "playlist", "url", "long", "large"],
 )
-def test_what_is_no_speech_is_refused_by_position(bad: bytes, why: str) -> None:
+def test_files_without_speech_are_rejected_with_their_index(bad: bytes, why: str) -> None:
     with pytest.raises(RequestInvalid) as caught:
         prepare_samples(_request(speech_file(2), bad), _never)
     (error,) = caught.value.errors
@@ -151,13 +149,13 @@ def test_what_is_no_speech_is_refused_by_position(bad: bytes, why: str) -> None:
     assert why in error.msg
 
 
-def test_all_that_is_wrong_with_files_is_told_at_once() -> None:
+def test_errors_of_all_files_are_reported_together() -> None:
     with pytest.raises(RequestInvalid) as caught:
         prepare_samples(_request(b"one", speech_file(2), b"three"), _never)
     assert [error.ctx for error in caught.value.errors] == ["index: 0", "index: 2"]
 
 
-def test_enhancing_takes_noise_out_and_says_so() -> None:
+def test_enhancement_reduces_noise_and_is_noted() -> None:
     noisy = _file(speechlike(12, noise=0.02))
     (plain,) = prepare_samples(_request(noisy, texts="x"), _never)
     (enhanced,) = prepare_samples(_request(noisy, texts="x", enhance_audio_quality=True), _never)
@@ -169,13 +167,13 @@ def test_enhancing_takes_noise_out_and_says_so() -> None:
     assert _heard(enhanced).level == pytest.approx(_heard(plain).level, abs=2)
 
 
-def test_noise_alone_is_no_speech_however_it_is_enhanced() -> None:
+def test_enhanced_noise_is_not_speech() -> None:
     noise = (0.1 * np.random.default_rng(4).standard_normal(3 * RATE)).astype(np.float32)
     with pytest.raises(RequestInvalid, match="no speech"):
         prepare_samples(_request(_file(noise), enhance_audio_quality=True), _never)
 
 
-def test_a_text_that_is_not_heard_is_noted_and_kept(utterances: tuple[Utterance, ...]) -> None:
+def test_mismatched_transcripts_are_noted_and_stored(utterances: tuple[Utterance, ...]) -> None:
     first, second = utterances[0], utterances[-1]
     files = [Clip(one.samples, one.rate).to_bytes("wav") for one in (first, second, first)]
     samples = prepare_samples(
@@ -187,6 +185,6 @@ def test_a_text_that_is_not_heard_is_noted_and_kept(utterances: tuple[Utterance,
     assert [sample.text for sample in samples[:2]] == [first.text, first.text]
 
 
-def test_without_an_aligner_nothing_is_said_of_texts() -> None:
+def test_transcripts_are_not_checked_without_an_aligner() -> None:
     (sample,) = prepare_samples(_request(speech_file(12), texts="this is no word of it"), _never, lambda: None)
     assert "text" not in sample.title

@@ -91,16 +91,12 @@ def _replay(root: Path, steps: list[Step], chosen: range, tmp_path: Path) -> int
 
 
 @pytest.mark.thorough
-def test_a_loss_of_power_at_any_moment_loses_nothing_acknowledged(
-    steps: tuple[Path, list[Step]], tmp_path: Path
-) -> None:
+def test_power_loss_at_any_write_keeps_acknowledged_voices(steps: tuple[Path, list[Step]], tmp_path: Path) -> None:
     root, done = steps
     assert _replay(root, done, range(len(done)), tmp_path) >= 500
 
 
-def test_a_loss_of_power_at_some_moments_loses_nothing_acknowledged(
-    steps: tuple[Path, list[Step]], tmp_path: Path
-) -> None:
+def test_power_loss_at_sampled_writes_keeps_acknowledged_voices(steps: tuple[Path, list[Step]], tmp_path: Path) -> None:
     root, done = steps
     assert {step.what for step in done} >= set("CWSRUM")  # the recorder sees files of both Python and SQLite
     assert any(step.path.name == "voices.sqlite3-journal" and step.what == "U" for step in done)

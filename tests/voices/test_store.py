@@ -34,7 +34,7 @@ def _files(folder: Path) -> set[str]:
     return {path.name for path in (folder / "files").iterdir()}
 
 
-def test_a_record_holds_all_that_was_given(store: VoiceStore, make: Make) -> None:
+def test_record_has_all_fields_of_the_request(store: VoiceStore, make: Make) -> None:
     made = make(title="Ada", description="low", tags=("calm", "low"), visibility="public", cover_image=COVER)
     assert store.get(made.id, "ann") == made
     assert (made.title, made.description, made.tags, made.visibility) == ("Ada", "low", ("calm", "low"), "public")
@@ -50,7 +50,7 @@ def test_a_record_holds_all_that_was_given(store: VoiceStore, make: Make) -> Non
     assert store.embedding(made.id, "ann", "weights-2") is None
 
 
-def test_an_owner_s_voices_are_listed_and_a_damaged_one_hides_no_other(
+def test_voices_are_listed_by_owner_without_damaged_ones(
     store: VoiceStore, make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert VoiceStore(store.folder / "none").listed("ann") == ()
@@ -64,7 +64,7 @@ def test_an_owner_s_voices_are_listed_and_a_damaged_one_hides_no_other(
     assert second.id in caplog.text
 
 
-def test_a_voice_that_is_removed_leaves_nothing_and_takes_nothing_of_others(store: VoiceStore, make: Make) -> None:
+def test_removal_deletes_unshared_files_only(store: VoiceStore, make: Make) -> None:
     alone = Sample(b"of this voice alone", "said", "Sample 3")
     first, other = make(visibility="public", cover_image=COVER), make(owner="ben", visibility="unlist")
     own = store.begin(REQUEST, (*SAMPLES, alone), "ann")
@@ -90,7 +90,7 @@ def test_a_voice_that_is_removed_leaves_nothing_and_takes_nothing_of_others(stor
     assert make().title
 
 
-def test_one_that_is_damaged_can_be_removed(store: VoiceStore, make: Make) -> None:
+def test_damaged_voice_can_be_removed(store: VoiceStore, make: Make) -> None:
     made = make()
     with sqlite3.connect(store.folder / "voices.sqlite3") as db:
         db.execute("UPDATE voices SET told = '{'")
@@ -100,7 +100,7 @@ def test_one_that_is_damaged_can_be_removed(store: VoiceStore, make: Make) -> No
     assert _files(store.folder) == set()
 
 
-def test_nothing_is_seen_before_it_is_trained(store: VoiceStore) -> None:
+def test_voice_is_invisible_before_it_is_trained(store: VoiceStore) -> None:
     voice = store.begin(REQUEST, SAMPLES, "ann")
     for state in ("created", "training"):
         if state == "training":
@@ -127,7 +127,7 @@ def test_states_follow_their_order(store: VoiceStore) -> None:
         store.embedding(voice, "ann", "w")
 
 
-def test_reading_makes_no_folder(tmp_path: Path) -> None:
+def test_reading_creates_no_folder(tmp_path: Path) -> None:
     with VoiceStore(tmp_path / "voices") as store, pytest.raises(NotFound):
         store.get("0" * 32, "ann")
     assert not (tmp_path / "voices").exists()
@@ -135,7 +135,7 @@ def test_reading_makes_no_folder(tmp_path: Path) -> None:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(id=st.one_of(st.text(), st.sampled_from(["../x", "..", "\x00", "a\nb", "a" * 5000, "'; DROP TABLE voices; --"])))
-def test_no_id_leads_out_of_the_store(store: VoiceStore, make: Make, id: str) -> None:
+def test_ids_cannot_escape_the_store(store: VoiceStore, make: Make, id: str) -> None:
     if not store.folder.exists():
         make()
     before = _everything(store.folder.parent)
@@ -151,7 +151,7 @@ _NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(st
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(title=_NAMES, tag=_NAMES, owner=_NAMES, said=_NAMES)
-def test_no_name_of_a_users_becomes_a_path(store: VoiceStore, title: str, tag: str, owner: str, said: str) -> None:
+def test_user_strings_do_not_become_paths(store: VoiceStore, title: str, tag: str, owner: str, said: str) -> None:
     voice = store.begin(REQUEST.replace(title=title, tags=(tag,)), (Sample(b"x", said, tag),), owner)
     store.train(voice)
     made = store.finish(voice, "w", b"s")
@@ -167,7 +167,7 @@ def _everything(folder: Path) -> set[Path]:
     return set(folder.rglob("*"))
 
 
-def test_only_its_owner_may_read_it(store: VoiceStore, make: Make) -> None:
+def test_files_are_readable_by_the_owner_only(store: VoiceStore, make: Make) -> None:
     make()
     for path in (store.folder, *store.folder.rglob("*")):
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
@@ -180,14 +180,14 @@ def test_syntheses_are_counted_from_every_thread(store: VoiceStore, make: Make) 
     assert store.get(made.id, "ann").task_count == 40
 
 
-def test_other_weights_keep_an_embedding_of_their_own(store: VoiceStore, make: Make) -> None:
+def test_embeddings_are_stored_per_weights(store: VoiceStore, make: Make) -> None:
     made = make()
     store.add_embedding(made.id, "weights-2", b"other")
     assert store.embedding(made.id, "ann", "weights-1") == b"speaker"
     assert store.embedding(made.id, "ann", "weights-2") == b"other"
 
 
-def test_a_deleted_database_is_told(store: VoiceStore, make: Make) -> None:
+def test_deleted_database_is_an_error(store: VoiceStore, make: Make) -> None:
     made = make()
     (store.folder / "voices.sqlite3").unlink()
     calls: tuple[Callable[[], object], ...] = (lambda: store.get(made.id, "ann"), make)
@@ -201,7 +201,7 @@ def test_a_deleted_database_is_told(store: VoiceStore, make: Make) -> None:
                 call()
 
 
-def test_a_deleted_file_is_told(store: VoiceStore, make: Make) -> None:
+def test_deleted_file_is_an_error(store: VoiceStore, make: Make) -> None:
     made = make()
     for path in (store.folder / "files").iterdir():
         path.unlink()
@@ -211,7 +211,7 @@ def test_a_deleted_file_is_told(store: VoiceStore, make: Make) -> None:
     assert store.embedding(made.id, "ann", "weights-1") == b"speaker"
 
 
-def test_a_flipped_file_is_set_aside(store: VoiceStore, make: Make, caplog: pytest.LogCaptureFixture) -> None:
+def test_damaged_file_is_quarantined(store: VoiceStore, make: Make, caplog: pytest.LogCaptureFixture) -> None:
     made = make()
     path = max((store.folder / "files").iterdir())
     path.write_bytes(b"x" + path.read_bytes()[1:])
@@ -223,7 +223,7 @@ def test_a_flipped_file_is_set_aside(store: VoiceStore, make: Make, caplog: pyte
 
 
 @pytest.mark.parametrize("stride", [101, pytest.param(11, marks=pytest.mark.thorough)])
-def test_a_flipped_database_never_says_something_else(store: VoiceStore, make: Make, stride: int) -> None:
+def test_flipped_database_bytes_never_change_a_record(store: VoiceStore, make: Make, stride: int) -> None:
     made = make(description="a description of some length", tags=("calm",))
     store.close()
     path = store.folder / "voices.sqlite3"
@@ -246,7 +246,7 @@ def test_a_flipped_database_never_says_something_else(store: VoiceStore, make: M
 
 @pytest.mark.parametrize("change", ["visibility = 'public'", "owner = 'ben'", "told = '{}'", "cover = NULL"])
 @pytest.mark.parametrize("route", ROUTES)
-def test_a_changed_row_lets_nobody_in(store: VoiceStore, make: Make, change: str, route: str) -> None:
+def test_changed_row_does_not_grant_access(store: VoiceStore, make: Make, change: str, route: str) -> None:
     made = make("ann", cover_image=COVER)
     with store._database.writing() as db:
         db.execute(f"UPDATE voices SET {change}")  # noqa: S608 - a constant
@@ -257,7 +257,7 @@ def test_a_changed_row_lets_nobody_in(store: VoiceStore, make: Make, change: str
             assert "damaged" in str(caught.value)
 
 
-def test_a_truncated_database_is_told(store: VoiceStore, make: Make) -> None:
+def test_truncated_database_is_an_error(store: VoiceStore, make: Make) -> None:
     made = make()
     store.close()
     path = store.folder / "voices.sqlite3"
@@ -266,7 +266,7 @@ def test_a_truncated_database_is_told(store: VoiceStore, make: Make) -> None:
         again.get(made.id, "ann")
 
 
-def test_a_later_version_is_left_alone(store: VoiceStore, make: Make) -> None:
+def test_newer_version_is_rejected_unchanged(store: VoiceStore, make: Make) -> None:
     make()
     store.close()
     with sqlite3.connect(store.folder / "voices.sqlite3") as db:
@@ -276,7 +276,7 @@ def test_a_later_version_is_left_alone(store: VoiceStore, make: Make) -> None:
         again.get("0" * 32, "ann")
 
 
-def test_a_store_that_is_busy_waits_for_so_long(store: VoiceStore, make: Make) -> None:
+def test_busy_store_waits_for_the_timeout(store: VoiceStore, make: Make) -> None:
     made = make()
     holder = sqlite3.connect(store.folder / "voices.sqlite3", isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
@@ -290,7 +290,7 @@ def test_a_store_that_is_busy_waits_for_so_long(store: VoiceStore, make: Make) -
     holder.close()
 
 
-def test_a_second_server_is_refused_and_notebooks_are_not(tmp_path: Path) -> None:
+def test_second_server_is_rejected_but_notebooks_are_not(tmp_path: Path) -> None:
     folder = tmp_path / "voices"
     with VoiceStore(folder, exclusive=True), VoiceStore(folder) as notebook:
         program = f"from voicelab.voices.store import VoiceStore; VoiceStore({str(folder)!r}, exclusive=True)"
@@ -302,7 +302,7 @@ def test_a_second_server_is_refused_and_notebooks_are_not(tmp_path: Path) -> Non
     VoiceStore(folder, exclusive=True).close()
 
 
-def test_what_was_never_finished_is_removed_once_it_is_old(store: VoiceStore, make: Make) -> None:
+def test_stale_unfinished_voices_are_removed(store: VoiceStore, make: Make) -> None:
     made = make()
     store.begin(REQUEST, (Sample(b"left behind", "", ""),), "ann")
     store.close()
@@ -315,7 +315,7 @@ def test_what_was_never_finished_is_removed_once_it_is_old(store: VoiceStore, ma
         assert len(_files(store.folder)) == 2
 
 
-def test_a_full_disk_acknowledges_nothing(store: VoiceStore, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_an_error(store: VoiceStore, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     made = make()
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", Mock(side_effect=OSError(28, "No space left on device")))

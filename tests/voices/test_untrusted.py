@@ -42,7 +42,7 @@ def _forged_mp3() -> bytes:
 
 
 @pytest.mark.parametrize("make", [_flac_bomb, _forged_rate, _forged_mp3])
-def test_bombs_and_forged_rates_are_refused(make: object) -> None:
+def test_bombs_and_forged_rates_are_rejected(make: object) -> None:
     with pytest.raises(RequestInvalid, match="Voice file 1"):
         _take(make())  # type: ignore[operator]
 
@@ -88,7 +88,7 @@ def test_much_damage_is_a_422_or_audio(wholes: list[bytes]) -> None:
     assert 500 < _bear(wholes, 5000) <= 5000
 
 
-def test_no_address_is_ever_called() -> None:
+def test_urls_are_never_requested() -> None:
     with socket.create_server(("127.0.0.1", 0)) as canary:
         canary.settimeout(0.2)
         port = canary.getsockname()[1]
@@ -119,7 +119,7 @@ class _Canary:
         return Path.touch, (self._path,)
 
 
-def test_nothing_is_ever_unpickled(tmp_path: Path) -> None:
+def test_pickles_are_never_loaded(tmp_path: Path) -> None:
     canary = tmp_path / "canary"
     payload = pickle.dumps(_Canary(canary))
     pickle.loads(payload)  # noqa: S301 - the canary sings when it can

@@ -75,10 +75,8 @@ def check(
         pictures: compare PNG and JPEG too, at low resolution.
         tolerance: tolerance of clip digests; that of a replay if None.
 
-    Raises:
-        MissingExtra: the notebook extra is not installed.
-        RequestInvalid: a mask file is invalid.
-        OSError: a file cannot be read.
+    Raises MissingExtra if the notebook extra is not installed, RequestInvalid for an invalid mask file, OSError for a
+    file that cannot be read.
     """
     path, limits, mask_files = Path(path), limits or NotebookLimits(), tuple(masks)
     rules = Masks(mask_files)

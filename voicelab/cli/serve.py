@@ -50,12 +50,12 @@ def serve(
 ) -> None:
     """Serve the embedded voice, or another backend, until Ctrl-C or SIGTERM. Create keys with voicelab keys create."""
     port_number = _port("port", port)
-    effective_limits, sources = read_limits(fields, limits)
+    effective, sources = read_limits(fields, limits)
     if log not in (None, *get_args(LogForm)):
         raise RequestInvalid.of("log", f"must be json, text or none, got {log!r}")
     metrics_port = None if metrics is None else _port("metrics", metrics)
     if check:
-        print_line(describe_limits(effective_limits, sources))
+        print_line(describe_limits(effective, sources))
         return
     form = cast("LogForm", log or ("text" if sys.stdout.isatty() else "none"))
     # The stores before the backend: their errors appear at once, loading weights takes seconds.
@@ -63,16 +63,8 @@ def serve(
         voice_store = voices if split_address(backend)[0] == "local" else None
         served = open_backend(backend, device=device, voices=voice_store)
         try:
-            run(
-                served,
-                host,
-                port_number,
-                keys=keys,
-                limits=effective_limits,
-                openai=openai,
-                metrics=metrics_port,
-                say=partial(print_line, to_stderr=True),
-            )
+            say = partial(print_line, to_stderr=True)
+            run(served, host, port_number, keys=keys, limits=effective, openai=openai, metrics=metrics_port, say=say)
         finally:
             served.close()
 

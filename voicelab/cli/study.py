@@ -267,13 +267,8 @@ def compare(
     if len(folders) < len(sources):  # A/wav and B/wav
         folders = {source: source for source in sources}
     check_page(output)
-    systems = collect(
-        sources[0] if len(sources) == 1 else folders,
-        metrics=_split(metrics) or COLLECTED_METRICS,
-        transcribe=transcribe,
-        jobs=jobs,
-        progress=progress,
-    )
+    chosen, source = _split(metrics) or COLLECTED_METRICS, sources[0] if len(sources) == 1 else folders
+    systems = collect(source, metrics=chosen, transcribe=transcribe, jobs=jobs, progress=progress)
     print_line(f"{systems.page(output)}: {', '.join(systems.systems)}; {len(systems)} takes")
     notes = [f"Sound is {systems.loudness_note}."] if "except" in systems.loudness_note else []
     for note in [*systems.notes, *notes]:

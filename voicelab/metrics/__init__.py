@@ -1,4 +1,4 @@
-"""Figures of clips: what is measured, on what definition, and how to add one's own."""
+"""Metrics of clips: one function per metric, with its source, and measuring by name."""
 
 from voicelab.metrics.latency import underruns_at
 from voicelab.metrics.measure import (

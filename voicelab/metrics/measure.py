@@ -1,4 +1,4 @@
-"""All metrics by name, and measuring by them: one row a clip, one column a metric."""
+"""Registry of metrics, and tables of clips by metrics."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 GROUP = "voicelab.metrics"
-"""Entry points of this group add metrics: each names a Metric, or several in a list or tuple."""
+"""Entry point group of metrics: each is a Metric, or a list or tuple of them."""
 
 _TEXT: tuple[Need, ...] = ("text",)
 _REFERENCE: tuple[Need, ...] = ("reference",)
@@ -36,7 +36,7 @@ _REFERENCE: tuple[Need, ...] = ("reference",)
 _slow = partial(Metric, slow=True)
 _praat = partial(_slow, module="parselmouth", extra="praat")
 
-_OWN = (
+_BUILTIN = (
     Metric("duration", "s", level.duration),
     Metric("level", "dBFS", level.level),
     Metric("peak", "dBFS", level.peak),
@@ -81,8 +81,8 @@ _OWN = (
     Metric("buffer_needed_s", "s", latency.buffer_needed, better="lower"),
 )
 
-METRICS: dict[str, Metric] = {metric.name: metric for metric in _OWN}
-"""voicelab's own metrics by name."""
+METRICS: dict[str, Metric] = {metric.name: metric for metric in _BUILTIN}
+"""Built-in metrics by name."""
 
 BASIC = (
     "duration",
@@ -97,14 +97,13 @@ BASIC = (
     "longest_pause",
     "word_rate",
 )
-"""What ``measure`` measures by default: figures of the clip alone, a millisecond or two for each second of it."""
+"""Default metrics of ``measure``: no further inputs, 1 to 2 ms per second of audio."""
 
 
 def available() -> dict[str, Metric]:
-    """Return all metrics by name, those of other packages included.
+    """Return all metrics by name, with those of entry points.
 
-    A registered metric cannot take the name of one of voicelab's own. Raises ArgumentError, which names the
-    entry point, for one that cannot be loaded or is no Metric.
+    Raises ArgumentError for an entry point that cannot be loaded, is no Metric, or has the name of a built-in metric.
     """
     metrics = dict(METRICS)
     for entry in entry_points(group=GROUP):
@@ -114,17 +113,19 @@ def available() -> dict[str, Metric]:
             raise ArgumentError.of("metrics", f"the entry point {entry.value} cannot be loaded: {error}") from error
         for metric in (loaded,) if isinstance(loaded, Metric) else tuple(loaded):
             if not isinstance(metric, Metric):
-                raise ArgumentError.of("metrics", f"the entry point {entry.value} is no Metric: {metric!r}")
+                raise ArgumentError.of("metrics", f"the entry point {entry.value} must be a Metric, got {metric!r}")
             if metric.name in METRICS:
-                raise ArgumentError.of("metrics", f"{entry.value} takes the name of voicelab's own {metric.name!r}")
+                raise ArgumentError.of(
+                    "metrics", f"the entry point {entry.value} has the name of the built-in metric {metric.name!r}"
+                )
             metrics[metric.name] = metric
     return metrics
 
 
 def resolve(metrics: Iterable[str | Metric]) -> tuple[Metric, ...]:
-    """Return the metrics that are named or given, in order, each once.
+    """Resolve metrics by name, in order.
 
-    Raises ArgumentError for an unknown or repeated name, MissingExtra for one that is not installed.
+    Raises ArgumentError for an unknown or repeated name, MissingExtra when a required package is not installed.
     """
     if isinstance(metrics, str):
         metrics = (metrics,)
@@ -144,19 +145,19 @@ def resolve(metrics: Iterable[str | Metric]) -> tuple[Metric, ...]:
     return tuple(chosen.values())
 
 
-_CHUNKS_EACH = 4
-_LARGEST_CHUNK = 25
+_CHUNKS_PER_JOB = 4
+_MAX_CHUNK = 25
 
 
 MEASURE_OPTIONS = ("reference", "text", "tools", "jobs", "progress")
-"""Options of ``measure`` beside clips and metrics."""
+"""Keyword options of ``measure``."""
 
 
 class Audible(Protocol):
-    """What has a clip, such as a Take."""
+    """Protocol for objects with a clip, such as a Take."""
 
     def clip(self) -> Clip:
-        """Return it."""
+        """Return the clip."""
         ...
 
 
@@ -170,32 +171,27 @@ def measure(
     jobs: int = 1,
     progress: Callable[..., Iterable[Any]] | None = None,
 ) -> pd.DataFrame:
-    """Return a DataFrame with a row for each clip, in their order, and a column of floats for each metric.
+    """Measure clips: a DataFrame with a row per clip, in order, and a float column per metric.
 
-    A metric that is undefined for a clip is NaN there, and the column ``undefined`` says why, "" where all are
-    defined: ``loudness: needs a block of 0.4 s, …; f0_median: …``. Beside word and character errors the column
-    ``recognizer`` names the ASR model, ``faster-whisper:base.en`` or ``pocketsphinx``, and a note below the printed table,
-    ``table.attrs["note"]``, tells how reliable it is. Of files the first column is ``file``.
+    Undefined values are NaN, with the reason in the column ``undefined``: ``loudness: the duration must be at least 0.4 s,
+    …``. With WER and CER, the column ``recognizer`` names the ASR model, ``faster-whisper:base.en`` or ``pocketsphinx``, and
+    a note below the printed table, ``table.attrs["note"]``, its accuracy. For files the first column is ``file``.
 
     Args:
-        clips: what is measured: Clips, or Takes, whose audio is fetched one after another, so that there may be more
-            of it than memory; or files and folders of any format that FFmpeg reads, one or several, whose texts are in
-            files NAME.txt or NAME.lab beside them.
-        metrics: names (``METRICS`` and registered ones) or Metric objects; BASIC when not given.
-        reference: what each clip is compared with, by metrics that compare: one clip for all, or one or None
-            for each.
-        text: what the clips should say: one text for all, or one for each; None, and where it is not given, is the
-            text of a clip's own request.
-        tools: recognizer, speaker encoder, MOS predictor and reader of figures, where the defaults do not do.
-        jobs: number of processes. More than one pays for slow metrics (pitch, MFCC distance, words) on some dozens of
-            clips; a script must then guard its beginning with ``if __name__ == "__main__":``, and what is given
-            as ``tools`` and ``metrics`` must be picklable.
-        progress: ``vl.progress``, to see how far it is.
+        clips: Clips; Takes, whose audio is loaded in turn; or one or more files and folders of any format that FFmpeg
+            reads, with texts in NAME.txt or NAME.lab.
+        metrics: names (``METRICS`` and registered ones) or Metric objects, by default BASIC.
+        reference: reference of comparing metrics: a clip for all, or a clip or None for each.
+        text: spoken text of the clips: a text for all, or a text or None for each; by default that of the clip's request.
+        tools: recognizer, speaker encoder, MOS predictor and digit reader other than the defaults.
+        jobs: number of processes. Several are faster for slow metrics (F0, MFCC distance, WER) on dozens of clips; scripts
+            then need the guard ``if __name__ == "__main__":``, and ``tools`` and ``metrics`` must be picklable.
+        progress: ``vl.progress`` shows a bar.
 
     Raises:
-        ArgumentError: a metric is unknown, the numbers of clips and references or texts differ, a metric that
-            compares was asked for without a reference, or something cannot be sent to the processes.
-        MissingExtra: a metric needs something that is not installed; it says what.
+        ArgumentError: a metric is unknown, the numbers of clips and references or texts differ, a metric lacks its
+            reference, or an argument cannot be pickled.
+        MissingExtra: a required package is not installed.
     """
     import pandas as pd
 
@@ -217,7 +213,7 @@ def measure_rows(
     jobs: int = 1,
     progress: Callable[..., Iterable[Any]] | None = None,
 ) -> list[dict[str, Any]]:
-    """Return what ``measure`` does, as dictionaries and without pandas."""
+    """Measure clips as ``measure``, into dictionaries."""
     chosen = check_measuring(metrics, reference=reference, tools=tools, jobs=jobs)
     items = list(_opened([clips] if isinstance(clips, Clip | str | Path) else clips))
     for number, clip in enumerate(items):
@@ -236,17 +232,16 @@ def measure_rows(
 def check_measuring(
     metrics: Iterable[str | Metric], *, reference: object = None, tools: Tools | None = None, jobs: int = 1
 ) -> tuple[Metric, ...]:
-    """Return the metrics after checking all that ``measure`` needs: before takes are made or files read.
+    """Check the arguments of ``measure`` before takes are generated or files read, and return the metrics.
 
-    Raises ArgumentError for an unknown metric, one without the reference that it needs, ``jobs`` below 1; MissingExtra for
-    what is not installed.
+    Raises ArgumentError for an unknown metric, a missing reference and ``jobs`` below 1; MissingExtra for a missing package.
     """
     chosen = resolve(metrics)
     if type(jobs) is not int or jobs < 1:
         raise ArgumentError.of("jobs", "Input should be a whole number from 1")
     for metric in chosen:
         if "reference" in metric.needs and reference is None:
-            raise ArgumentError.of("reference", f"{metric.name} compares clips with a reference, and there is none")
+            raise ArgumentError.of("reference", f"{metric.name} compares clips with a reference: pass reference=…")
     needs = {need for metric in chosen for need in metric.needs}
     for need, find in _TOOLS.items():
         if need in needs:
@@ -265,36 +260,36 @@ _Work = list[tuple[Clip | Audible | Path, Clip | None, str | None]]
 def _each(value: Any, count: int, name: str, kind: type) -> list[Any]:
     if value is None or isinstance(value, kind):
         return [value] * count
-    several = list(value)
-    if len(several) != count:
-        raise ArgumentError.of(name, f"there are {len(several)} for {count} clips")
-    for number, item in enumerate(several):
+    items = list(value)
+    if len(items) != count:
+        raise ArgumentError.of(name, f"must be {count}, one per clip, got {len(items)}")
+    for index, item in enumerate(items):
         if item is not None and not isinstance(item, kind):
-            raise ArgumentError.of(name, f"number {number} is a {type(item).__name__}, not a {kind.__name__}")
-    return several
+            raise ArgumentError.of(name, f"item {index} must be a {kind.__name__}, got {type(item).__name__}")
+    return items
 
 
 def _opened(clips: Iterable[Any]) -> Iterator[Any]:
-    """Yield what is measured: of a folder its files."""
-    for one in clips:
-        if isinstance(one, str | Path):
-            yield from sounds_in(one) if Path(one).is_dir() else [Path(one)]
+    """Yield clips and paths, with folders replaced by their files."""
+    for item in clips:
+        if isinstance(item, str | Path):
+            yield from sounds_in(item) if Path(item).is_dir() else [Path(item)]
         else:
-            yield one
+            yield item
 
 
 def listener_note(metrics: Iterable[str | Metric], tools: Tools | None = None) -> str:
-    """Return a note on the ASR model behind word and character errors; "" where no metric needs one."""
-    listening = [metric.name for metric in resolve(metrics) if "recognizer" in metric.needs]
-    if not listening:
+    """Return a note on the ASR model behind WER and CER; "" without such metrics."""
+    names = [metric.name for metric in resolve(metrics) if "recognizer" in metric.needs]
+    if not names:
         return ""
     tools = tools or Tools()
     worth = getattr(words.recognizer_of(tools), "worth", "")
-    return f"{', '.join(listening)}: ASR model {words.recognizer_name(tools)}. {worth}".rstrip()
+    return f"{', '.join(names)}: ASR model {words.recognizer_name(tools)}. {worth}".rstrip()
 
 
 def with_note(frame: pd.DataFrame, metrics: Iterable[str | Metric], tools: Tools | None = None) -> pd.DataFrame:
-    """Return a table of ``metrics`` that prints a note on the ASR model below its rows, where a metric needs one."""
+    """Attach the note on the ASR model to a table of ``metrics``."""
     from voicelab.metrics.table import noted
 
     return noted(frame, listener_note(metrics, tools) if metrics else "")
@@ -306,21 +301,22 @@ def _rows(
     # A reference for many clips is analyzed once.
     references: dict[int, Subject] = {}
     rows = []
-    for number, (item, reference, given) in enumerate(work):
-        other = None
+    for number, (item, reference, request_text) in enumerate(work):
+        reference_subject = None
         try:
-            there = file_take(item) if isinstance(item, Path) else item
-            clip = there if isinstance(there, Clip) else there.clip()
+            source = file_take(item) if isinstance(item, Path) else item
+            clip = source if isinstance(source, Clip) else source.clip()
             take = clip.take
-            if given is not None:
-                text: str | None = said(given, take.call.model if take else DEFAULT_MODEL)
+            if request_text is not None:
+                text: str | None = said(request_text, take.call.model if take else DEFAULT_MODEL)
             else:
                 text = take.call.said if take else None
             text = None if text == UNKNOWN_TEXT else text
             if reference is not None:
-                other = references.setdefault(id(reference), Subject(reference, text=text, tools=tools))
-            named = {"file": str(item)} if isinstance(item, Path) else {}
-            rows.append(named | _row(Subject(clip, other, text, tools), metrics))
+                subject = Subject(reference, text=text, tools=tools)
+                reference_subject = references.setdefault(id(reference), subject)
+            file = {"file": str(item)} if isinstance(item, Path) else {}
+            rows.append(file | _row(Subject(clip, reference_subject, text, tools), metrics))
         except Exception as error:
             error.add_note(f"while measuring clip {number}")
             raise
@@ -339,7 +335,7 @@ def _row(subject: Subject, metrics: Sequence[Metric]) -> dict[str, Any]:
             reasons.append(f"{metric.name}: {reason or f'the result is {value}'}")
             value = math.nan
         row[metric.name] = value
-        if "recognizer" in metric.needs:  # beside its metrics: tables are cut on the right
+        if "recognizer" in metric.needs:  # next to its metrics, as wide tables are truncated
             row.pop("recognizer", None)
             row["recognizer"] = words.recognizer_name(subject.tools)
     row["undefined"] = "; ".join(reasons)
@@ -353,9 +349,9 @@ def _in_processes(
         ForkingPickler.dumps((metrics, tools))
     except Exception as error:
         raise ArgumentError.of("jobs", f"metrics and tools cannot be sent to other processes: {error}") from error
-    size = min(-(-len(work) // (jobs * _CHUNKS_EACH)), _LARGEST_CHUNK)
+    size = min(-(-len(work) // (jobs * _CHUNKS_PER_JOB)), _MAX_CHUNK)
     chunks = [work[begin : begin + size] for begin in range(0, len(work), size)]
-    # spawn: threads, torch's among them, do not survive a fork.
+    # spawn, as threads (torch's too) do not survive a fork.
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         try:
             each = pool.map(partial(_rows, metrics=metrics, tools=tools), chunks)

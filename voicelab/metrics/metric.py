@@ -1,4 +1,4 @@
-"""What a metric is: a named figure of one clip, with its unit, what it needs, and where it comes from."""
+"""Metric, the tools that metrics use, and the subject that they measure."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ _Result = TypeVar("_Result")
 
 
 class Undefined(VoicelabError):
-    """A metric has no value for this clip; the message says why. ``measure`` turns it into NaN with that reason."""
+    """A metric is undefined for a clip, with the reason; ``measure`` records NaN and the reason."""
 
 
 @runtime_checkable
 class SpeakerEncoder(Protocol):
-    """Turns speech into a vector that tells who speaks."""
+    """Protocol for speaker encoders."""
 
     def embed(self, samples: Samples, rate: int) -> npt.NDArray[np.floating[Any]]:
-        """Return a vector, always of the same length, for mono ``samples`` in [-1, 1] at ``rate`` Hz."""
+        """Compute an embedding of fixed shape (n,) of mono ``samples`` in [-1, 1] at ``rate`` Hz."""
         ...
 
 
 @runtime_checkable
 class MosPredictor(Protocol):
-    """Predicts what listeners would say."""
+    """Protocol for MOS predictors."""
 
     def predict(self, samples: Samples, rate: int) -> float:
-        """Return a mean opinion score, 1 to 5, for mono ``samples`` in [-1, 1] at ``rate`` Hz."""
+        """Predict a mean opinion score, 1 to 5, of mono ``samples`` in [-1, 1] at ``rate`` Hz."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What some metrics work with; None is the default of each, where there is one.
+    """Models used by metrics; None selects the default.
 
-    ``recognizer`` hears words (default: voicelab's own, from the extra ``recognition``). ``encoder`` tells
-    speakers apart: an object, or the name of an entry point in the group ``voicelab.speaker_encoders``
-    (default "resemblyzer", from the extra ``speaker``). ``predictor`` predicts a MOS: an object, or a name in the group
-    ``voicelab.mos_predictors`` (default: "dnsmos"). ``spoken`` writes a text as it is read aloud, "1984" as
-    "nineteen eighty four"; without it, texts with figures in them have no word error.
+    ``recognizer``: speech recognizer (default: ``voicelab.asr.recognizers.default_recognizer``). ``encoder``: speaker
+    encoder, an object or the name of an entry point in the group ``voicelab.speaker_encoders`` (default "resemblyzer", extra
+    ``speaker``). ``predictor``: MOS predictor, an object or a name in the group ``voicelab.mos_predictors`` (default
+    "dnsmos"). ``spoken``: function that spells out digits, "1984" as "nineteen eighty four"; without it WER is undefined for
+    texts with digits.
     """
 
     recognizer: Recognizer | None = None
@@ -61,10 +61,7 @@ class Tools:
 
 @dataclass(eq=False)
 class Subject:
-    """A clip while it is measured: with what it is compared to, and what was already computed of it.
-
-    ``text`` is what it should say, None when that is unknown.
-    """
+    """A clip under measurement, with its reference, its spoken ``text`` (None if unknown) and cached intermediate results."""
 
     clip: Clip
     reference: Subject | None = None
@@ -73,10 +70,7 @@ class Subject:
     _results: dict[Callable[[Subject], Any], Any] = field(default_factory=dict, repr=False)
 
     def once(self, work: Callable[[Subject], _Result]) -> _Result:
-        """Return ``work(self)``, computed the first time only, so that metrics share what is costly.
-
-        Undefined is remembered as well, and raised again.
-        """
+        """Return the cached result of ``work(self)``, or raise its cached Undefined, so that metrics share computations."""
         if work not in self._results:
             try:
                 self._results[work] = work(self)
@@ -89,14 +83,14 @@ class Subject:
 
     @property
     def said(self) -> str:
-        """What the clip should say. Raises Undefined when that is unknown."""
+        """Spoken text of the clip. Raises Undefined when it is unknown."""
         if self.text is None or not self.text.strip():
             raise Undefined("the clip's text is unknown")
         return self.text
 
     @property
     def other(self) -> Subject:
-        """What the clip is compared with. Raises Undefined when there is nothing."""
+        """Reference of the clip. Raises Undefined without any."""
         if self.reference is None:
             raise Undefined("there is no reference for this clip")
         return self.reference
@@ -104,15 +98,14 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One figure of a clip.
+    """A metric of a clip.
 
-    ``name`` is a column's name, ``unit`` its unit ("" for a bare number), ``better`` says which way is
-    better where one is. ``compute`` takes a Subject and returns the figure, or raises Undefined with the
-    reason why there is none; its docstring says what is measured, from what source. ``needs`` names what
-    must be given besides the clip. ``module`` is what must be installed and ``extra`` the extra of voicelab
-    that brings it. ``slow`` metrics take tens of milliseconds or more for a second of audio.
+    ``name``: column name; ``unit``: "" for dimensionless; ``better``: the better direction, if any. ``compute``: function of
+    a Subject that returns the value or raises Undefined with the reason; its docstring states the definition and source.
+    ``needs``: required inputs besides the clip. ``module``: required package, installed by voicelab's ``extra``. ``slow``:
+    takes tens of milliseconds or more per second of audio.
 
-    Raises ArgumentError for a name that is no identifier.
+    Raises ArgumentError for a name that is not an identifier.
     """
 
     name: str
@@ -126,9 +119,11 @@ class Metric:
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
-            raise ArgumentError.of("name", f"{self.name!r} cannot name a column: letters, digits and underscores")
+            raise ArgumentError.of(
+                "name", f"must be an identifier of letters, digits and underscores, got {self.name!r}"
+            )
 
     @property
     def doc(self) -> str:
-        """What is measured, and by whose definition."""
+        """Definition and source of the metric."""
         return inspect.getdoc(self.compute.func if isinstance(self.compute, partial) else self.compute) or ""

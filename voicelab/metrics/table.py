@@ -11,9 +11,9 @@ from voicelab.display import note_on
 
 
 class NotedTable(pd.DataFrame):
-    """A DataFrame that prints ``attrs["note"]`` below its rows while it has a metric that the note is on.
+    """DataFrame that prints ``attrs["note"]`` below its rows while it has a metric named by the note.
 
-    The note begins with their names: ``wer, cer: ASR model pocketsphinx. …``
+    The note begins with the metrics: ``wer, cer: ASR model pocketsphinx. …``
     """
 
     @property
@@ -30,7 +30,7 @@ class NotedTable(pd.DataFrame):
 
 
 def noted(table: pd.DataFrame, note: str) -> pd.DataFrame:
-    """Return a table that prints the note; the table as it is without one."""
+    """Attach a note to a table, unless it is empty."""
     if not note:
         return table
     table = NotedTable(table)

@@ -230,7 +230,7 @@ class TakeTable(Shown):
 
         Args:
             *metrics: names or Metric objects, as for ``vl.measure``; or a function that takes all clips at once and
-                returns a mapping for each, such as ``vl.measure_rows``. The table's own metrics by default.
+                returns a mapping for each, such as ``voicelab.metrics.measure_rows``. The table's own metrics by default.
             also: further columns of takes: ``host``, ``fingerprint``, ``device``, …
             **options: options of ``vl.measure``: ``reference``, ``text``, ``tools``, ``jobs``, ``progress``.
 
