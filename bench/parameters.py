@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 import voicelab as vl
 from voicelab.audio import analysis
+from voicelab.schema import Latency
 from voicelab.text.segments import segment
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -211,8 +212,9 @@ def volume(studio: Studio) -> None:
 def latency(studio: Studio) -> dict[str, Any]:
     """Plot the arrival of audio by latency mode, best of several calls."""
     figure, (axes, *_) = studio.draw("latency", 1, (7, 3.6))
-    figures = {}
-    for color, mode in zip(COLORS, ("low", "balanced", "normal"), strict=False):
+    figures: dict[str, Any] = {}
+    modes: tuple[Latency, ...] = ("low", "balanced", "normal")
+    for color, mode in zip(COLORS, modes, strict=False):
         tries = []
         for seed in range(max(studio.takes, 3)):
             with studio.lab.stream(PASSAGE, latency=mode, format="pcm", seed=seed) as stream:

@@ -216,7 +216,7 @@ def goals(figures_by_key: dict[str, Any], load_s: float) -> list[dict[str, Any]]
     ]
 
 
-def cold(device: str | None, mode: str) -> dict[str, float]:
+def cold(device: str | None, mode: Any) -> dict[str, float]:
     """Return the wall-clock times of imports, connection and first audio of a new process."""
     import voicelab.engine.local  # noqa: F401 - exclude imports from the load time
 

@@ -70,7 +70,7 @@ def test_a_field_overrides_a_default_and_defaults_pile_up(backend: Recorder) -> 
     assert "top_p" not in base.defaults
     assert base.with_defaults(temperature=None).request("a").temperature == 0.7
     with pytest.raises(RequestInvalid, match="text"):
-        base.with_defaults(text="a")
+        base.with_defaults(text="a")  # type: ignore[call-arg]
     # None in a call is the default for what stands beside the request.
     beside = base.with_defaults(voice="ada").call("a", seed=None, model=None, voice=None)
     assert (beside.seed, beside.model, beside.request.reference_id) == (5, "s1", "ada")

@@ -401,7 +401,7 @@ def value_kind(name: str, knobs: Iterable[Knob] = ()) -> tuple[type, bool]:
 def parse_value(name: str, typed: str, knobs: Iterable[Knob] = ()) -> Any:
     """Parse a string as the value of a field or knob, without checking bounds.
 
-    Booleans are ``true``, ``on``, ``false`` and ``off``; ``none`` and ``null`` are None if the field may be None. Raises
+    Booleans are ``true``, ``on``, ``false`` and ``off``; ``none`` and ``null`` mean None if the field may be None. Raises
     RequestInvalid, which names the field, for an invalid number.
     """
     kind, optional = value_kind(name, knobs)

@@ -59,8 +59,8 @@ def connect(
         StoreError: the folder cannot be recorded to, or has no recording.
     """
     if replay is not None:
-        others = {"backend": backend, "api_key": api_key, "device": device, "cache": cache, "record": record}
-        for name in (name for name, value in others.items() if value is not None):
+        arguments = {"backend": backend, "api_key": api_key, "device": device, "cache": cache, "record": record}
+        for name in (name for name, value in arguments.items() if value is not None):
             raise RequestInvalid.of(name, "must be None with replay", in_="query")
         backend = f"replay:{replay}"
     _complete_values()

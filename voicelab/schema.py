@@ -35,7 +35,7 @@ _Model = TypeVar("_Model", bound="WireModel")
 # Entries of pydantic's context that are of no use to a caller.
 _INTERNAL = ("error", "class_name")
 
-# Keywords of ``speak`` that are no fields of TTSRequest, with their counterparts.
+# Keywords of ``speak`` absent from TTSRequest, with their counterparts.
 _COUNTERPARTS = {
     "model": "the model header (model= of Call)",
     "seed": "the seed header (seed= of Call)",
@@ -113,11 +113,11 @@ class WireModel(BaseModel):
         return copied.replace(**update) if update else copied
 
 
-def field_errors(error: ValidationError, model: type[BaseModel], *, place: str = "body") -> tuple[FieldError, ...]:
+def field_errors(error: ValidationError, model: type[BaseModel]) -> tuple[FieldError, ...]:
     """Convert pydantic's error to items of section 7 of the interface, without values."""
     items: list[FieldError] = []
     for detail in error.errors(include_url=False, include_input=False):
-        loc = tuple(str(part) for part in detail["loc"])
+        loc = tuple(map(str, detail["loc"]))
         kind, message = detail["type"], detail["msg"]
         if kind == "extra_forbidden":
             message = _unknown(loc[-1], _fields_at(model, detail["loc"][:-1]))
@@ -125,12 +125,12 @@ def field_errors(error: ValidationError, model: type[BaseModel], *, place: str =
             message = "Input should be a valid list"
         context = {key: value for key, value in detail.get("ctx", {}).items() if key not in _INTERNAL}
         note = ", ".join(f"{key}: {value}" for key, value in context.items()) or None
-        items.append(FieldError(loc=(place, *loc), type=kind, msg=message, ctx=note, in_=place))
+        items.append(FieldError(loc=("body", *loc), type=kind, msg=message, ctx=note))
     return tuple(items)
 
 
 def _plain(value: object) -> object:
-    # NumPy scalars, as in sweeps, are no instances of int or (float32) float.
+    # NumPy scalars, as in sweeps, do not derive from int, nor float32 from float.
     if isinstance(value, bool | int | float) or not isinstance(value, numbers.Real):
         return value
     return int(value) if isinstance(value, numbers.Integral) else float(value)

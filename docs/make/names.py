@@ -25,7 +25,7 @@ class Names:
     def __call__(self) -> str:
         """Format the page."""
         listed = [path for path in public() if path.startswith(self.prefixes)] if self.prefixes else []
-        modules = tuple(f"{path}." for path in self.extra)
+        modules = tuple(f"{path}." for path in self.beside)
         listed = [path for path in listed if not path.startswith(modules)]
         directives = "".join(f"\n::: {path}\n" for path in [*listed, *self.beside])
         return f"# {self.title}\n\n{self.about}\n{directives}{self.table()}"

@@ -29,7 +29,7 @@ def explore() -> Iterator[Callable[..., ExplorePanel]]:
     made: list[ExplorePanel] = []
 
     def make(backend: ToneBackend | None = None, *, compact: bool = False, **defaults: object) -> ExplorePanel:
-        lab = Lab(backend or ToneBackend()).with_defaults(**{"seed": 1, **defaults})
+        lab = Lab(backend or ToneBackend()).with_defaults(**dict[str, Any]({"seed": 1, **defaults}))
         panel = ExplorePanel(lab, TEXT, compact=compact)
         made.append(panel)
         return panel

@@ -98,7 +98,7 @@ def test_oversized_file_stays_rejected_with_noise_reduction(work: VoiceDraft) ->
 
 
 def test_too_many_recordings_are_reported_before_creation(work: VoiceDraft) -> None:
-    work._analyzed = lambda one: one  # type: ignore[method-assign]
+    work._analyze = lambda one: one  # type: ignore[method-assign]
     for _ in range(MAX_FILES + 1):
         work.add("a.wav", SPEECH)
     assert work.wait()

@@ -1,1 +1,1 @@
-"""Backends beside the local engine: HTTP services, onnxruntime voices, recordings, caches; opened by name."""
+"""Backends other than the local engine: HTTP services, onnxruntime voices, recordings, caches; opened by name."""
