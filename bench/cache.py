@@ -27,8 +27,9 @@ from voicelab.capabilities import Capabilities
 from voicelab.clip import Clip, Take, Timing
 from voicelab.metrics import BASIC, measure
 from voicelab.runs.cache import Cache
-from voicelab.runs.run import Journal, load
+from voicelab.runs.run import Journal
 from voicelab.schema import TTSRequest
+from voicelab.takes.loading import load
 
 SECONDS = 3.0
 CHUNK = 8820

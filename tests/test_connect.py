@@ -15,8 +15,9 @@ from voicelab.call import Call
 from voicelab.errors import AuthenticationError, RequestInvalid, ServiceUnavailable, StoreError
 from voicelab.lab import Lab, connect
 from voicelab.runs.cache import Cache
-from voicelab.runs.run import Journal, load
+from voicelab.runs.run import Journal
 from voicelab.schema import TTSRequest
+from voicelab.takes.loading import load
 
 
 @pytest.fixture(scope="module")

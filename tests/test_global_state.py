@@ -102,7 +102,7 @@ CALLS = [
     "os = __import__('os'); [os.makedirs(f'spk/{name}') for name in 'ab']",
     "[sound.save(f'spk/{name}/{item}.wav') for name, sound in {'a': clip, 'b': other}.items() for item in range(3)]",
     "table = vl.collect('spk/{system}/{item}.wav')",
-    "table.frame, table._repr_mimebundle_(), table.effects",
+    "table.frame(), table._repr_mimebundle_(), table.effects()",
     "test = table.listening_test('AB', name='ab')",
     "vl.listen(vl.Ballot(test, 'answers.jsonl'))._repr_mimebundle_()",
     "vl.compare_systems(['One.', 'Two.'], a=lab, b=lab.with_defaults(voice='clara'))._repr_mimebundle_()",

@@ -18,10 +18,10 @@ from voicelab.capabilities import FieldSupport
 from voicelab.errors import RequestInvalid, StoreError
 from voicelab.lab import Lab, connect
 from voicelab.runs.cache import Cache
-from voicelab.runs.run import load
 from voicelab.schema import ProsodyControl, ReferenceAudio
 from voicelab.session import BackendFactory
 from voicelab.sweeps.spec import axes_for, retyped, typed_axes
+from voicelab.takes.loading import load
 
 
 def test_lists_ranges_and_mappings_are_axes_and_the_rest_is_fixed(tmp_path: Path) -> None:
@@ -122,9 +122,9 @@ def test_a_knob_is_an_axis_where_the_backend_has_it(tmp_path: Path) -> None:
     result = sweep.run(tmp_path / "run")
     assert result.frame()[["pep", "mood"]].drop_duplicates().shape == (6, 2)
     run = load(tmp_path / "run")
-    assert run.problems == ()
+    assert run.run.problems == ()
     assert {take.call.knobs for take in run} >= {(("mood", "glad"),), (("mood", "glad"), ("pep", 0.1))}
-    assert run.backends[0].knobs == (pep, mood)
+    assert run.run.backends[0].knobs == (pep, mood)
     assert len(sweep.run().takes) == len(backend.asked) == 6, "what is kept is found again"
     refused: tuple[tuple[dict[str, Any], str], ...] = (
         ({"pep": [0.1, 2]}, "pep: Input should be 0 to 1"),

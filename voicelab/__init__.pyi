@@ -28,7 +28,7 @@ from .errors import (
     VoicelabError as VoicelabError,
     WeightsError as WeightsError,
 )
-from .sweeps.collection import collect as collect
+from .takes.collection import collect as collect
 from .takes.comparison import Comparison as Comparison, compare as compare
 from .sweeps.knobs import KnobCheck as KnobCheck
 from .listening.design import ListeningTest as ListeningTest
@@ -39,13 +39,11 @@ from .metrics.effects import effects as effects
 from .metrics.measure import METRICS as METRICS, measure as measure
 from .metrics.metric import Metric as Metric
 from .runs.cache import Cache as Cache
-from .runs.run import Run as Run, load as load
 from .stats.equivalence import equivalence as equivalence
 from .stats.simulation import plan_sweep as plan_sweep, plan_test as plan_test
-from .sweeps.result import SweepResult as SweepResult
 from .sweeps.run import Budget as Budget
 from .sweeps.sweep import Sweep as Sweep
-from .sweeps.systems import SystemComparison as SystemComparison, compare_systems as compare_systems
+from .sweeps.systems import compare_systems as compare_systems
 from .lab import Lab as Lab, connect as connect, systems_panel as systems_panel
 from .backends.registry import available_backends as available_backends
 from .schema import (
@@ -56,6 +54,8 @@ from .schema import (
     VoiceModel as VoiceModel,
 )
 from .session import SpeechFields as SpeechFields
+from .takes.loading import load as load
+from .takes.table import TakeTable as TakeTable
 from .views.listening import listen as listen
 from .views.notebook import progress as progress
 from .views.plots import save_figure as save_figure

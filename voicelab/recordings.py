@@ -1,4 +1,4 @@
-"""Recordings in files: where they lie, what is said in them, takes of them; and takes laid out as other tools read them."""
+"""Recordings in files: their paths, texts and takes."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import itertools
 import json
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 
@@ -20,41 +19,39 @@ from voicelab.audio.formats import channels_of
 from voicelab.call import Call
 from voicelab.clip import UNKNOWN_TEXT, Clip, Take
 from voicelab.errors import ArgumentError, AudioError, StoreError
-from voicelab.storage import digest_of, write_atomic
+from voicelab.storage import digest_of
 from voicelab.tables import restore_texts
 
 SUFFIXES: Final = frozenset(
     ".wav .flac .mp3 .ogg .oga .opus .m4a .mp4 .aac .aif .aiff .aifc .au .caf .webm .mka .wma .amr .sph .w64 .wv".split()
 )
-"""What files of sound end in, where a folder is looked through."""
+"""Suffixes of sound files in folders."""
 
 _SIDECARS: Final = (".txt", ".lab", ".normalized.txt")
 _FIELD: Final = re.compile(r"\{(\w+)\}")
-# What tables call the file, and what is said in it.
+# Names of the columns of the file and of its text.
 _PATH: Final = ("path", "file", "file_name", "filename", "audio")
 _TEXT: Final = ("text", "transcription", "transcript", "sentence")
 _TABLES: Final = (".csv", ".tsv", ".jsonl")
 _SYSTEM: Final = ("system", "backend")
-_FULL: Final = 0.999
-_SILENT: Final = 1e-4
-_ROUNDED_S: Final = 0.01
+_FULL_SCALE: Final = 0.999
+_SILENCE_PEAK: Final = 1e-4
+_ROUNDING_S: Final = 0.01
 
 REPEAT: Final = "repeat"
-"""The column that numbers several recordings of one item by one system."""
-
-Layout = Literal["audiofolder", "ljspeech", "kaldi"]
+"""Column that numbers several takes of one item by one system."""
 
 
 def sounds_in(folder: str | Path) -> list[Path]:
-    """Return the files of sound in a folder and those below it, sorted. Raises StoreError where there is none."""
+    """List the sound files in a folder and its subfolders, sorted. Raises StoreError without any."""
     listed = sorted(path for path in Path(folder).rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
     if not listed:
-        raise StoreError(f"{folder} has no files of sound" if Path(folder).is_dir() else f"there is no folder {folder}")
+        raise StoreError(f"{folder} " + ("contains no sound files" if Path(folder).is_dir() else "does not exist"))
     return listed
 
 
 def sidecar(path: Path) -> str:
-    """Return what a file beside a recording says is said in it, NAME.txt or NAME.lab; "" where there is none."""
+    """Read the text of a recording from NAME.txt or NAME.lab next to it; "" without such a file."""
     for beside in map(path.with_suffix, _SIDECARS):
         if beside.is_file():
             return " ".join(read_text(beside).split())
@@ -62,30 +59,30 @@ def sidecar(path: Path) -> str:
 
 
 def file_take(path: Path) -> Take:
-    """Return the take that a file is of, with the words beside it. Raises what ``parts_of`` raises."""
-    (take,) = parts_of(path, [(0.0, None, sidecar(path))])
+    """Read a file and its text as a take. Raises the errors of ``intervals_of``."""
+    (take,) = intervals_of(path, [(0.0, None, sidecar(path))])
     return take
 
 
-def parts_of(path: Path, parts: Sequence[tuple[float, float | None, str]]) -> tuple[Take, ...]:
-    """Return takes of parts of a file of any format that FFmpeg reads: start and end in seconds, and the text of each.
+def intervals_of(path: Path, intervals: Sequence[tuple[float, float | None, str]]) -> tuple[Take, ...]:
+    """Read intervals of a file (start and end in seconds, text), in any format of FFmpeg, as takes.
 
-    Their notes say what is odd: silent, clipped, narrow. A whole file stays where it is; a part is held as a WAV in 16 bit.
-    Raises StoreError when it cannot be read, AudioError, which names it, for damage or a part beyond its end.
+    Notes name silent, clipped and narrow-band audio. The audio of a complete file is read from it on access; an interval is
+    held as WAV in 16 bit. Raises StoreError if the file cannot be read, AudioError for damage or an interval beyond its end.
     """
     data = bytes_of(path)
     try:
-        whole, count = Clip.load(data), channels_of(data)
+        recording, channels = Clip.load(data), channels_of(data)
     except AudioError as error:
         raise AudioError(f"{path}: {error}") from error
-    averaged = [f"It has {count} channels, which were averaged."] if count > 1 else []
+    averaged = [f"It has {channels} channels, which were averaged."] if channels > 1 else []
     created = datetime.fromtimestamp(path.stat().st_mtime, UTC)
     takes = []
-    for start, end, text in parts:
+    for start, end, text in intervals:
         if start or end is not None:
-            if start >= whole.duration or (end is not None and end > whole.duration + _ROUNDED_S):
-                raise AudioError(f"{path}: {start} to {end} s is beyond its {whole.duration:.2f} s")
-            clip = whole.slice(start, end)
+            if start >= recording.duration or (end is not None and end > recording.duration + _ROUNDING_S):
+                raise AudioError(f"{path}: {start} to {end} s is beyond its {recording.duration:.2f} s")
+            clip = recording.slice(start, end)
             sound: bytes | Callable[[], bytes] = (wav := clip.to_bytes("wav"))
             digest = digest_of(wav)
             source = f"{path.name}#t={start:g}" + ("" if end is None else f",{end:g}")
@@ -93,21 +90,21 @@ def parts_of(path: Path, parts: Sequence[tuple[float, float | None, str]]) -> tu
         else:
             digest = digest_of(data)
             sound, source = partial(_unchanged, path, digest), path.name
-            notes = [*averaged, *_notes(whole), *whole.loading_notes]
+            notes = [*averaged, *_notes(recording), *recording.loading_notes]
         call = Call.of(text.strip() or UNKNOWN_TEXT, model="recorded")
-        noted = tuple(notes)
-        takes.append(Take(call, sound, device="file", created=created, digest=digest, source=source, notes=noted))
+        fields: dict[str, Any] = {"created": created, "digest": digest, "source": source, "notes": tuple(notes)}
+        takes.append(Take(call, sound, device="file", **fields))
     return tuple(takes)
 
 
 def clip_take(clip: Clip, source: str) -> Take:
-    """Return a take of a clip that a file called ``source`` had; its words are not known."""
+    """Make the take of a clip from a file named ``source``, without a text."""
     call = Call.of(UNKNOWN_TEXT, model="recorded")
     return Take(call, clip.to_bytes("wav"), device="file", source=source, notes=tuple(_notes(clip)))
 
 
 def bytes_of(path: Path) -> bytes:
-    """Return what is in a file. Raises StoreError, which names it."""
+    """Read a file. Raises StoreError, which names it."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -115,11 +112,11 @@ def bytes_of(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """Return what is written in a file. Raises StoreError, which names it."""
+    """Read a text file in UTF-8. Raises StoreError, which names it."""
     try:
         return bytes_of(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise StoreError(f"{path} is no text in UTF-8: {error}") from error
+        raise StoreError(f"{path} must be text in UTF-8: {error}") from error
 
 
 def _unchanged(path: Path, digest: str) -> bytes:
@@ -131,23 +128,31 @@ def _unchanged(path: Path, digest: str) -> bytes:
 
 def _notes(clip: Clip) -> list[str]:
     notes = []
-    if clip.peak < _SILENT:
+    if clip.peak < _SILENCE_PEAK:
         notes.append("It is silent.")
-    full = np.abs(clip.samples) >= _FULL
-    # One sample at full scale is a peak; three in a row were cut off.
+    full = np.abs(clip.samples) >= _FULL_SCALE
+    # A single sample at full scale is a peak; three in a row are clipping.
     if clipped := int((full[2:] & full[1:-1] & full[:-2]).sum()):
         notes.append(f"It is clipped: {clipped + 2} samples or more are at full scale.")
     if clip.rate < 16_000:
-        notes.append(f"It has {clip.rate} samples a second, so nothing above {clip.rate / 2:g} Hz.")
+        notes.append(f"It has a sample rate of {clip.rate} Hz, so its bandwidth ends at {clip.rate / 2:g} Hz.")
     return notes
 
 
 @dataclass(slots=True)
 class Recording:
-    """A recording as its source describes it.
+    """Recording as described by its source.
 
-    ``columns`` has its values in the further columns of a table or fields of a pattern; ``fields`` the names of the latter.
-    ``take`` is filled when the file is read.
+    Args:
+        path: the file.
+        system: the system.
+        item: the item.
+        text: the spoken text, "" if unknown.
+        start: start of its interval in seconds.
+        end: end of its interval in seconds; None for the end of the file.
+        columns: values of the further columns of a table or fields of a pattern.
+        fields: names of the fields of a pattern.
+        take: the take, once the file is read.
     """
 
     path: Path
@@ -168,24 +173,24 @@ class Recording:
 
     @property
     def name(self) -> str:
-        """The path, and of an interval its start."""
-        return f"{self.path} from {self.start:g} s" if self.is_part else str(self.path)
+        """Path, and start of an interval."""
+        return f"{self.path} from {self.start:g} s" if self.is_interval else str(self.path)
 
     @property
-    def is_part(self) -> bool:
-        """Whether it is an interval of its file."""
+    def is_interval(self) -> bool:
+        """Whether the recording is an interval of its file."""
         return bool(self.start) or self.end is not None
 
 
 def recordings_of(source: Any, system: str = "") -> list[Recording]:
-    """Return the recordings that ``source`` names; ``vl.collect`` documents the sources. Raises StoreError, ArgumentError."""
+    """List the recordings of a source of ``vl.collect``. Raises StoreError, ArgumentError."""
     if isinstance(source, Mapping):
-        return [row for name, one in source.items() for row in recordings_of(one, str(name))]
+        return [row for name, value in source.items() for row in recordings_of(value, str(name))]
     if not isinstance(source, str | Path):
         if not isinstance(source, Iterable):
-            raise ArgumentError.of("source", f"a pattern, folder, table or list of paths, not {source!r}")
+            raise ArgumentError.of("source", f"must be a pattern, folder, table or list of paths, got {source!r}")
         listed = source.to_dict("records") if hasattr(source, "to_dict") else source
-        return _table([one if isinstance(one, Mapping) else {"path": one} for one in listed], Path(), system)
+        return _table([row if isinstance(row, Mapping) else {"path": row} for row in listed], Path(), system)
     text, path = str(source), Path(source)
     if _FIELD.search(text):
         return _matching(text, system)
@@ -205,17 +210,16 @@ def recordings_of(source: Any, system: str = "") -> list[Recording]:
 
 
 def _matching(pattern: str, system: str) -> list[Recording]:
-    """Return the recordings whose paths match a pattern such as ``"samples/{system}/{item}.wav"``; ``*`` is a wildcard."""
-    parts = _FIELD.split(Path(pattern).as_posix())
-    expression, seen = "", set[str]()
-    for number, part in enumerate(parts):
-        if number % 2 == 0:
-            expression += re.escape(part).replace(r"\*", "[^/]*")
+    """List the recordings whose paths match a pattern such as ``"samples/{system}/{item}.wav"``; ``*`` is a wildcard."""
+    expression, fields = "", set[str]()
+    for index, text in enumerate(_FIELD.split(Path(pattern).as_posix())):
+        if index % 2 == 0:
+            expression += re.escape(text).replace(r"\*", "[^/]*")
         else:
-            expression += f"(?P={part})" if part in seen else f"(?P<{part}>[^/]+)"
-            seen.add(part)
+            expression += f"(?P={text})" if text in fields else f"(?P<{text}>[^/]+)"
+            fields.add(text)
     rows = []
-    literal = list(itertools.takewhile(lambda part: not set(part) & set("{*"), Path(pattern).parts))
+    literal = list(itertools.takewhile(lambda name: not set(name) & set("{*"), Path(pattern).parts))
     rest = Path(pattern).parts[len(literal) :]
     for file in sorted(Path(*literal).glob(_FIELD.sub("*", "/".join(rest)))):
         matched = re.fullmatch(expression, file.as_posix())
@@ -226,7 +230,7 @@ def _matching(pattern: str, system: str) -> list[Recording]:
             item, text = columns.pop("item", joined or file.stem), columns.pop("text", "")
             rows.append(Recording(file, name, item, text, columns=columns, fields=tuple(columns)))
     if not rows:
-        raise StoreError(f"no file of sound fits {pattern}")
+        raise StoreError(f"no sound file matches {pattern}")
     return rows
 
 
@@ -245,108 +249,35 @@ def _read_table(path: Path) -> list[Any]:
 
 
 def _table(rows: Iterable[Mapping[str, Any]], folder: Path, system: str) -> list[Recording]:
-    """Return the recordings of a table's rows; empty cells are left out."""
+    """List the recordings of a table; empty cells are missing values."""
     listed = []
     for number, row in enumerate(rows, start=1):
-        there = {str(key): value for key, cell in row.items() if (value := _cell(cell)) is not None}
-        path = next((there.pop(name) for name in _PATH if name in there), None)
+        cells = {str(key): value for key, cell in row.items() if (value := _cell(cell)) is not None}
+        path = next((cells.pop(name) for name in _PATH if name in cells), None)
         if path is None:
-            raise ArgumentError.of("source", f"row {number} names no file: give a column {', '.join(_PATH[:3])}")
-        text = next((str(there.pop(name)) for name in _TEXT if name in there), "")
+            raise ArgumentError.of("source", f"row {number} has no file; give a column {', '.join(_PATH[:3])}")
+        text = next((str(cells.pop(name)) for name in _TEXT if name in cells), "")
         file = folder / str(path)
         span: dict[str, float] = {}
         try:
-            span |= {name: float(there.pop(name)) for name in ("start", "end") if name in there}
+            span |= {name: float(cells.pop(name)) for name in ("start", "end") if name in cells}
         except ValueError as error:
-            raise ArgumentError.of("source", f"row {number}: start and end are seconds: {error}") from None
-        between = f" {span.get('start', 0):g}" if span else ""
-        item = next((there.pop(name) for name in ("item", "id") if name in there), file.stem + between)
-        by = next((there.pop(name) for name in _SYSTEM if name in there), system or file.resolve().parent.name)
-        listed.append(Recording(file, by, item, text, span.get("start", 0.0), span.get("end"), there))
+            raise ArgumentError.of("source", f"row {number}: start and end must be seconds: {error}") from None
+        suffix = f" {span.get('start', 0):g}" if span else ""
+        item = next((cells.pop(name) for name in ("item", "id") if name in cells), file.stem + suffix)
+        name = next((cells.pop(name) for name in _SYSTEM if name in cells), system or file.resolve().parent.name)
+        listed.append(Recording(file, name, item, text, span.get("start", 0.0), span.get("end"), cells))
     return listed
 
 
 def key_of(value: str | float) -> str:
-    """Return the text of a key: in Unicode's composed form (NFC), and 2 for 2.0."""
+    """Normalize a key: composed Unicode (NFC), and 2 for 2.0."""
     integral = isinstance(value, float) and value.is_integer()
     return unicodedata.normalize("NFC", str(int(value) if integral else value))
 
 
 def _cell(value: Any) -> Any:
-    """Return a cell of a table as a string, a number or a path; None where it is empty."""
+    """Convert a cell of a table to a string or a number; None for an empty one."""
     value = value.item() if isinstance(value, np.generic) else value
     empty = value is None or value == "" if isinstance(value, str | None) else str(value) in {"nan", "NaT", "<NA>"}
     return None if empty else value if isinstance(value, str | int | float) else str(value)
-
-
-def write_layout(folder: Path, layout: Layout, named: Sequence[tuple[str, str, Take, Mapping[str, Any]]]) -> Path:
-    """Write takes as WAV files with a data card, so that other tools read them.
-
-    Args:
-        folder: where.
-        layout: "audiofolder" (Hugging Face: metadata.csv), "ljspeech" (wavs/, metadata.csv with bars), "kaldi" (wav.scp,
-            text, utt2spk, spk2utt; paths are from the folder; a system, or each of its speakers, is a speaker).
-        named: name of the file, system, take, further columns.
-
-    Returns the file that lists them. Raises StoreError when the disk fails.
-    """
-    inner = {"audiofolder": "audio", "ljspeech": "wavs", "kaldi": "wav"}[layout]
-    rows: list[dict[str, Any]] = []
-    sums, seconds, rates = "", 0.0, set[int]()
-    for name, system, take, more in named:
-        clip = take.clip()
-        data = clip.to_bytes("wav")
-        seconds += clip.duration
-        rates.add(clip.rate)
-        file = f"{inner}/{name}.wav"
-        sums += f"{digest_of(data)}  {file}\n"
-        text = "" if take.request.text == UNKNOWN_TEXT else " ".join(take.request.text.split())
-        rows.append({"file_name": file, "text": text, "system": system, **more})
-        write_atomic(folder / file, data, sync=False)
-    card = _card(layout, rows, seconds, rates)
-    tables = _tables(layout, rows)
-    for name, lines in [*tables.items(), ("README.md", card), ("SHA256SUMS", sums)]:
-        write_atomic(folder / name, lines.encode(), sync=False)
-    return folder / next(iter(tables))
-
-
-def _tables(layout: Layout, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return what lists the files; Kaldi's are sorted by bytes, and every utterance begins with its speaker."""
-    import pandas as pd
-
-    if layout == "audiofolder":
-        # Raw: a quote before a text, as in other tables, would be taken for a part of its transcript.
-        return {"metadata.csv": pd.DataFrame(rows).to_csv(index=False)}
-    if layout == "ljspeech":  # the third column is the text as it is read, which is the same here
-        texts = [(Path(row["file_name"]).stem, row["text"].replace("|", " ")) for row in rows]
-        return {"metadata.csv": "".join(f"{name}|{text}|{text}\n" for name, text in texts)}
-    ordered = []
-    for row in rows:
-        speaker = plain_name("-".join(str(row[name]) for name in ("system", "speaker") if name in row))
-        ordered.append((f"{speaker}-{Path(row['file_name']).stem}", speaker, row))
-    ordered.sort(key=lambda line: line[0])
-    speakers = sorted({speaker for _, speaker, _ in ordered})
-    return {
-        "wav.scp": "".join(f"{one} {row['file_name']}\n" for one, _, row in ordered),
-        "text": "".join(f"{one} {row['text']}\n" for one, _, row in ordered),
-        "utt2spk": "".join(f"{one} {speaker}\n" for one, speaker, _ in ordered),
-        "spk2utt": "".join(f"{one} {' '.join(name for name, own, _ in ordered if own == one)}\n" for one in speakers),
-    }
-
-
-def plain_name(name: str) -> str:
-    """Return a name without blanks, slashes and the like."""
-    return re.sub(r"[^\w.-]+", "_", name) or "_"
-
-
-def _card(layout: str, rows: Sequence[Mapping[str, Any]], seconds: float, rates: set[int]) -> str:
-    counts = Counter(row["system"] for row in rows)
-    systems = "".join(f"| {name} | {count} |\n" for name, count in counts.items())
-    without = sum(not row["text"] for row in rows)
-    return (
-        f"# Recordings of {', '.join(counts)}\n\n{len(rows)} recordings, {seconds / 60:.1f} minutes, WAV in 16 bit at "
-        f"{', '.join(map(str, sorted(rates)))} Hz, one channel, as loud as they were made; laid out as {layout}.\n\n"
-        f"| system | recordings |\n|---|---|\n{systems}\n"
-        f"Texts: of {len(rows) - without} recordings; {without} have none. `SHA256SUMS` has a digest of every file.\n\n"
-        "Licence, consent of the speakers, what it may be used for: say so here before you pass it on.\n"
-    )

@@ -89,13 +89,13 @@ PAGES: Mapping[str, Names] = {
         "sweeps": Names(
             "Sweeps",
             "A grid of requests. [How to sweep](../../how-to/sweep.md).",
-            ("voicelab.sweeps.axes.", "voicelab.sweeps.result.", "voicelab.sweeps.run.", "voicelab.sweeps.sweep."),
+            ("voicelab.sweeps.axes.", "voicelab.sweeps.run.", "voicelab.sweeps.sweep."),
         ),
         "runs": Names(
             "Takes, caches and runs",
             "Stored requests and results. [Reproduce a study](../../how-to/reproduce-a-study.md).",
-            ("voicelab.clip.", "voicelab.runs.cache.", "voicelab.runs.run."),
-            ("voicelab.takes.replay",),
+            ("voicelab.clip.", "voicelab.runs.cache.", "voicelab.takes.loading.", "voicelab.takes.table."),
+            ("voicelab.takes.replay", "voicelab.runs.run.Run"),
         ),
         "metrics": Names(
             "Metrics",
@@ -113,7 +113,7 @@ PAGES: Mapping[str, Names] = {
         "comparisons": Names(
             "Comparisons",
             "Comparison of clips. [How to compare](../../how-to/compare.md).",
-            ("voicelab.sweeps.collection.", "voicelab.takes.comparison.", "voicelab.sweeps.systems."),
+            ("voicelab.takes.collection.", "voicelab.takes.comparison.", "voicelab.sweeps.systems."),
         ),
         "listening": Names(
             "Listening tests",

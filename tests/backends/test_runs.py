@@ -17,8 +17,9 @@ from voicelab.call import Call
 from voicelab.clip import take_key
 from voicelab.errors import Cancelled, NotFound, RequestInvalid, ServiceUnavailable, StoreError
 from voicelab.runs.cache import Cache
-from voicelab.runs.run import Journal, load
+from voicelab.runs.run import Journal
 from voicelab.schema import ReferenceAudio, TTSRequest, VoiceCreate, VoiceModel
+from voicelab.takes.loading import load
 
 
 class Voices(Keeper):

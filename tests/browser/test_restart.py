@@ -146,7 +146,7 @@ def test_a_service_that_dies_during_a_sweep_fails_what_is_left_which_can_be_made
     assert "the audio broke off" in page.locator(".voicelab-take-state").first.inner_text()
     in_kernel(page, "Path('go').touch(); service, url = start(int(url.rpartition(':')[2]))")
     page.locator("button.voicelab-run").click()
-    there = f"{21 - failed} were there already"
+    there = f"{21 - failed} cached"
     page.wait_for_selector(f".voicelab-sweep-panel .voicelab-status:has-text('{there}')", timeout=LONG)
     page.wait_for_function("() => document.querySelector('button.voicelab-run:enabled')?.innerText.trim() === 'Run'")
     page.wait_for_selector(".voicelab-takes[data-shown='21']", timeout=LONG)

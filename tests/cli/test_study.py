@@ -21,8 +21,9 @@ from voicelab.call import Call
 from voicelab.clip import Clip
 from voicelab.errors import EngineError
 from voicelab.runs.cache import Cache
-from voicelab.runs.run import Journal, load
+from voicelab.runs.run import Journal
 from voicelab.schema import TTSRequest
+from voicelab.takes.loading import load
 
 SPEC = """
 text = "Hello."
@@ -53,7 +54,7 @@ def test_a_folder_with_everything(run: Any, service: str, spec: str, tones: Tone
     assert all(Clip.load(Path("study") / name).duration > 0.2 for name in table["file"])
     assert set(table["temperature"]) == {0.0, 0.5, 1.0}
     again = run("sweep", spec, "--base-url", service)
-    assert "12 were there already" in again.stdout
+    assert "12 cached" in again.stdout
     assert len(tones.asked) == 12
 
 
@@ -138,7 +139,7 @@ def test_interrupted_sweep_resumes(service: str, spec: str, tones: ToneBackend, 
     tones.step = lambda _: None
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr
-    assert f"{kept} were there already" in done.stdout
+    assert f"{kept} cached" in done.stdout
 
 
 @pytest.fixture
@@ -174,7 +175,7 @@ def test_a_take_that_differs_ends_with_1_and_says_by_how_much(
     assert done.exit_code == 1, done.stderr
     assert "2 identical, 1 different" in done.stdout.splitlines()[-1]
     assert "+0.000" in done.stdout
-    assert "note: tones declares exact seeds, and 1 takes of its own did not come out the same." in done.stderr
+    assert "note: tones declares exact seeds, and 1 of its takes differ." in done.stderr
 
 
 def test_takes_without_their_sound_are_a_problem(run: Any, kept: Path, service: str) -> None:
@@ -209,7 +210,7 @@ def test_recordings_are_measured_and_compared(run: Any, tmp_path: Path) -> None:
         assert "must end in .csv or .parquet" in run.refused("measure", "a", "-o", name)
     (tmp_path / "b" / "three.wav").write_bytes((tmp_path / "b" / "two.wav").read_bytes())
     done = run.well("compare", "a", "b", "-m", "duration,snr", "-o", "page.html")
-    assert "Left out, since a system lacks it: three (not by a)" in done.stderr
+    assert "Excluded, since a system lacks it: three (not by a)" in done.stderr
     page = (tmp_path / "page.html").read_text()
     assert page.count("<audio") == 4
     assert "three (not by a)" in page
@@ -274,4 +275,4 @@ def test_compare_notes_loudness_exceptions(run: Any, tmp_path: Path) -> None:
             sound = speechlike(1.0) * (0 if (system, item) == ("b", "y") else 1)
             Clip(sound.astype("float32"), RATE).save(tmp_path / system / f"{item}.wav")
     done = run.well("compare", "a", "b", "-m", "duration", "-o", "page.html")
-    assert "note: Sound is at one loudness, except b text=y, take 1 (" in done.stderr
+    assert "note: Sound is at one loudness, except b y (" in done.stderr

@@ -49,7 +49,7 @@ def test_a_license_is_shown_accepted_once_and_written_into_what_is_made(
         assert voice.tags == ("mine", accepted)
         lab.sweep("Hello.", temperature=[0.7], max_new_tokens=4).run(tmp_path / "run")
     made = vl.load(tmp_path / "run")
-    assert [one.license for one in made.backends] == [accepted]
+    assert [one.license for one in made.run.backends] == [accepted]
 
 
 def test_accepting_needs_no_terminal(run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,10 +37,10 @@ from voicelab.engine.pointer import checkpoint
 from voicelab.errors import VoicelabError
 from voicelab.listening.plan import Plan
 from voicelab.runs.folder import _CHECK, _check
-from voicelab.runs.run import load
 from voicelab.schema import AudioFormat, TTSRequest, VoiceCreate
 from voicelab.service.requests import _Form, decode, form_fields
 from voicelab.sweeps.spec import read_spec
+from voicelab.takes.loading import load
 
 CORPUS = Path(__file__).with_name("corpus")
 _LONGEST = 16_384
@@ -100,8 +100,8 @@ def _run(data: bytes) -> None:
     """A run's lines, each with a check that fits: whoever sends a folder can make those."""
     lines = [line.rpartition(_CHECK)[0] or line for line in data.split(b"\n")]
     run = load(_file("run.jsonl", b"".join(line + _CHECK + _check(line) + b"\n" for line in lines)).parent)
-    assert len(run.frame()) == len(run.takes)
-    assert isinstance(run.problems, tuple)
+    assert len(run.frame()) == len(run.rows)
+    assert isinstance(run.run.problems, tuple)
     for take in run:
         try:
             take.clip()

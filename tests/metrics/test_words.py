@@ -126,7 +126,7 @@ def test_a_comparison_of_recordings_prints_the_asr_model(tmp_path: Path, sounds:
             sounds.noise(1.0, 0.1).save(tmp_path / system / f"{item}.wav")
             (tmp_path / system / f"{item}.txt").write_text("We left at nine.")
     systems = vl.collect(tmp_path / "{system}" / "{item}.wav", metrics=("wer", "duration"))
-    for table in (systems.frame, systems.table):
+    for table in (systems.frame(), systems.summary()):
         assert UNRELIABLE in repr(table)
         assert UNRELIABLE in table._repr_html_()  # type: ignore[operator]
     shown = systems._repr_mimebundle_()

@@ -52,7 +52,7 @@ def test_values_as_people_write_them(name: str, text: str, values: tuple[object,
     [("seed", "7.5", "a whole number"), ("speed", "fast", "a number"), ("mp3_bitrate", "many", "a whole number")],
 )
 def test_a_word_that_is_no_number_names_its_field(name: str, text: str, message: str) -> None:
-    with pytest.raises(RequestInvalid, match=f"should be {message}, not '{text}'") as caught:
+    with pytest.raises(RequestInvalid, match=f"must be {message}, got '{text}'") as caught:
         parse_values(name, f"1, {text}")
     assert caught.value.errors[0].field == {"speed": "prosody.speed"}.get(name, name)
 
@@ -260,7 +260,7 @@ def test_what_no_request_can_have_is_told_at_once() -> None:
 
 def test_two_axes_of_one_name() -> None:
     axes = [Axis.of("voice", ["ada"]), Axis.of("reference_id", ["ben"])]
-    with pytest.raises(RequestInvalid, match="two axes"):
+    with pytest.raises(RequestInvalid, match="axes must have unique names"):
         Grid.of(Call(BASE), axes)
 
 
@@ -281,7 +281,7 @@ def test_an_estimate_counts_what_can_be_counted() -> None:
     assert found.compute_s == pytest.approx(0.2 * 60)
     assert found.cost == pytest.approx(1160 * 15e-6)
     assert str(found) == (
-        "4 requests, 580 characters, about 60 s of audio, about 12 s of work, costs 0.0174, 3 takes are there already"
+        "4 requests, 580 characters, about 60 s of audio, about 12 s of work, costs 0.0174, 3 takes are cached"
     )
     # A Chinese character is a syllable, and takes several times as long as a letter.
     chinese = Grid.of(Call(TTSRequest(text="今天天气很好。")), ()).jobs()
@@ -313,7 +313,7 @@ def test_a_budget_names_each_cap(budget: Budget, fields: list[str]) -> None:
 
 
 def test_a_cap_on_money_needs_a_price() -> None:
-    with pytest.raises(RequestInvalid, match="names no price"):
+    with pytest.raises(RequestInvalid, match="declares no price"):
         Budget(cost=1).check(SweepEstimate(1, 0, 1, 1, 1.0, None, None))
     # Seconds of work cannot be told before the first take; the cap then acts while running.
     Budget(compute_s=1).check(SweepEstimate(1, 0, 1, 1, 1.0, None, None))

@@ -19,9 +19,9 @@ from tests.sweeps.test_sweep import sweep
 from tests.tones import ToneBackend, until
 from voicelab.errors import ExecutorError, RequestInvalid
 from voicelab.runs.cache import Cache
-from voicelab.runs.run import load
 from voicelab.sweeps import cluster
 from voicelab.sweeps.run import SweepRun
+from voicelab.takes.loading import load
 
 
 class SlowTones(ToneBackend):
@@ -59,7 +59,7 @@ def test_a_worker_that_is_lost_in_the_middle(client: Any, tmp_path: Path) -> Non
     assert work.wait(60)
     assert (work.state, work.progress.rendered, work.progress.failed) == ("done", 60, 0)
     here = sweep(ToneBackend(), repeats=10, cache=Cache(tmp_path / "here")).run()
-    there = sweep(ToneBackend(), repeats=10).result(work)
+    there = sweep(ToneBackend(), repeats=10).table(work)
     assert [take.digest for take in there.takes] == [take.digest for take in here.takes]
 
 
@@ -111,7 +111,7 @@ def test_workers_that_would_make_another_voice_are_left_out_by_name(processes: P
     with connected(processes, 1 + len(UNFIT)) as client:
         work = begun(client, tmp_path / "cache")
         assert work.wait(60)
-    made = sweep(ToneBackend(), repeats=10).result(work)
+    made = sweep(ToneBackend(), repeats=10).table(work)
     assert (made.state, len(made.takes), made.failures) == ("done", 60, ())
     assert {take.fingerprint for take in made.takes} == {"tones-1"}
     assert len(made.notes) == len(UNFIT)
@@ -146,14 +146,14 @@ def test_workers_that_join_later_are_asked_too(processes: Processes, tmp_path: P
         until(lambda: work.notes, 60)
         until(lambda: work._context.workers.concurrency == 12, 60)
         assert work.wait(60)
-    made = sweep(ToneBackend(), repeats=30).result(work)
+    made = sweep(ToneBackend(), repeats=30).table(work)
     assert {take.fingerprint for take in made.takes} == {"tones-1"}
     assert (work.state, work.progress.failed, len(work.notes)) == ("done", 0, 1)
     table = made.frame(also=["host", "fingerprint"])
     assert set(table["fingerprint"]) == {"tones-1"}
     assert set(table["host"]) == {os.uname().nodename}
     assert "host" not in made.frame()
-    with pytest.raises(ValueError, match="a take has no 'hots'; did you mean host"):
+    with pytest.raises(ValueError, match="must be columns of a take, got 'hots'; did you mean host"):
         made.frame(also=["hots"])
 
 
@@ -244,4 +244,4 @@ def test_the_command_says_that_the_scheduler_is_gone_and_goes_on_afterwards(
     assert f"connection to the Dask scheduler was lost. {kept} of 80 takes are kept" in text
     assert f"80 of 80 takes, failed, {80 - kept} failed" in text
     done = subprocess.run(program, capture_output=True, text=True, check=True, cwd=ROOT)
-    assert f"80 of 80 takes, done, {kept} were there already" in done.stdout
+    assert f"80 of 80 takes, done, {kept} cached" in done.stdout

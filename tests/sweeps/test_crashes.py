@@ -20,8 +20,9 @@ from voicelab.call import Call
 from voicelab.clip import take_key
 from voicelab.errors import RequestInvalid, StoreError
 from voicelab.runs.cache import Cache
-from voicelab.runs.run import Run, load
+from voicelab.runs.run import Run, read_run
 from voicelab.schema import TTSRequest
+from voicelab.takes.loading import load
 
 # In an interpreter of its own, which has no threads yet when it forks; a fork is quicker than an interpreter.
 _KILL = """
@@ -85,7 +86,7 @@ def killed_and_resumed(folder: Path, random: Random) -> int:
         assert kept <= now, "a take that was kept is gone"
         kept = now
     kept = {take.key for take in cache}
-    assert {take.key for take in load(cache.folder)} == kept
+    assert {take.key for take in read_run(cache.folder).takes} == kept
     work = sweep(ToneBackend(), repeats=3)
     assert {work.key(job) for job in work.jobs()} == kept
     begun_takes = diary.read_text().splitlines()
@@ -113,7 +114,7 @@ def test_killed_and_resumed(tmp_path: Path, kills: int) -> None:
 
 
 def lines(run: Run) -> set[tuple[object, ...]]:
-    return {(take.key, take.digest, *labels.items()) for take, labels in zip(run, run.labels, strict=True)}
+    return {(take.key, take.digest, *labels.items()) for take, labels in zip(run.takes, run.labels, strict=True)}
 
 
 def test_the_run_of_a_sweep_that_was_cut_off_equals_that_of_one_that_was_not(tmp_path: Path) -> None:
@@ -123,16 +124,16 @@ def test_the_run_of_a_sweep_that_was_cut_off_equals_that_of_one_that_was_not(tmp
         time.sleep(0.01)
     work.cancel()
     assert work.wait(5)
-    kept = load(tmp_path / "cut")
-    assert 3 <= len(kept) < 18
+    kept = read_run(tmp_path / "cut")
+    assert 3 <= len(kept.takes) < 18
     rest = ToneBackend()
     assert sweep(rest, repeats=3).run(tmp_path / "cut").state == "done"
-    assert len(rest.asked) == 18 - len(kept)
+    assert len(rest.asked) == 18 - len(kept.takes)
     sweep(ToneBackend(), repeats=3).run(tmp_path / "whole")
-    cut, whole = load(tmp_path / "cut"), load(tmp_path / "whole")
+    cut, whole = read_run(tmp_path / "cut"), read_run(tmp_path / "whole")
     assert lines(cut) == lines(whole)
-    assert len(cut) == 18
-    assert set(whole.frame()["temperature"]) == {0.0, 0.5, 1.0}
+    assert len(cut.takes) == 18
+    assert set(load(tmp_path / "whole").frame()["temperature"]) == {0.0, 0.5, 1.0}
     assert whole.about["sweep"]["axes"] == {"temperature": ["0", "0.5", "1"], "latency": ["low", "normal"]}
 
 
@@ -143,11 +144,11 @@ def test_failures_are_written_down_and_tried_again(tmp_path: Path) -> None:
 
     axes: dict[str, object] = {"text": ["Oh.", "Hello."]}
     sweep(ToneBackend(fail), axes).run(tmp_path / "m")
-    (failed,) = load(tmp_path / "m").failures
+    (failed,) = read_run(tmp_path / "m").failures
     assert failed.call.request.text == "Hello."
     assert failed.failure.fields[0].field == "text"
     made = sweep(ToneBackend(), axes).run(tmp_path / "m")
-    assert (made.failures, load(tmp_path / "m").failures) == ((), ())
+    assert (made.failures, read_run(tmp_path / "m").failures) == ((), ())
 
 
 def test_a_run_on_a_full_disk_keeps_what_is_written_and_goes_on(tmp_path: Path) -> None:
@@ -161,14 +162,14 @@ def test_a_run_on_a_full_disk_keeps_what_is_written_and_goes_on(tmp_path: Path) 
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert work.state == "failed"
-    kept = load(tmp_path / "run")
-    assert 5 < len(kept) < 48
+    kept = read_run(tmp_path / "run")
+    assert 5 < len(kept.takes) < 48
     assert kept.notes == ()
     rest = ToneBackend()
     assert sweep(rest, repeats=8, base=short).run(tmp_path / "run").state == "done"
     # A take or two more may have been kept than were written down.
-    assert 48 - len(kept) - 8 <= len(rest.asked) <= 48 - len(kept)
-    assert len(load(tmp_path / "run")) == 48
+    assert 48 - len(kept.takes) - 8 <= len(rest.asked) <= 48 - len(kept.takes)
+    assert len(read_run(tmp_path / "run").takes) == 48
 
 
 _FORKED = """

@@ -19,8 +19,8 @@ from tests.sweeps.test_sweep import slowly, sweep
 from tests.tones import ToneBackend, until
 from voicelab.errors import ExecutorError
 from voicelab.runs.cache import Cache
-from voicelab.runs.run import load
 from voicelab.sweeps.run import SweepRun
+from voicelab.takes.loading import load
 
 
 def spawned(processes: int = 2) -> ProcessPoolExecutor:
@@ -60,7 +60,7 @@ def test_an_executor_that_is_shut_down_fails_what_is_missing(tmp_path: Path, kin
     pool = kind(2)
     work = begun(tmp_path / "run", pool, ToneBackend(slowly(0.01)))
     pool.shutdown(cancel_futures=True)
-    with pytest.raises(ExecutorError, match="the executor takes no more work"):
+    with pytest.raises(ExecutorError, match="the executor accepts no work"):
         work.wait(60)
     assert (work.state, work.progress.done) == ("failed", 60)
     check_resumed(work, tmp_path / "run")

@@ -47,9 +47,9 @@ def test_a_name_in_braces_is_an_axis(lab: Lab, tmp_path: Path) -> None:
 
 def test_a_name_without_an_axis_is_named(lab: Lab) -> None:
     assert refusal(lab, "{tag}No.") == (
-        "text: {tag} in it has no axis: give tag=[…], or write {{tag}} for braces that are said"
+        "text: {tag} in it has no axis: give tag=[…], or write {{tag}} for literal braces"
     )
-    assert "there is no {tag} in 'No.'" in refusal(lab, ["{tag}Yes.", "No."], tag=["a", "b"])
+    assert "the text must have {tag}, got 'No.'" in refusal(lab, ["{tag}Yes.", "No."], tag=["a", "b"])
     assert "{seed} in it is a field of the call" in refusal(lab, "{seed} seeds", seed=[1, 2])
     assert "unknown field 'tag'" in refusal(lab, "No.", tag=["a"])
 
@@ -83,16 +83,16 @@ def test_a_run_of_rows_goes_on_where_it_stopped(tmp_path: Path) -> None:
         ([{"text": "a"}, {"text": "b", "speed": 9}], "speed: row 2: Input should be less than or equal to 2, not 9"),
         (
             [{"text": "a", "vioce": "x"}],
-            "vioce: the column is no field, and no text has {vioce} for it; did you mean voice?",
+            "vioce: must be a field, or {vioce} in a text; did you mean voice?",
         ),
-        ([{"text": "a"}, {"text": ""}], "text: row 2: there is no text to say"),
-        ([{"text": "a"}, {"text": "a"}], "rows: row 2 is row 1 again; repeats=… makes several takes of each"),
+        ([{"text": "a"}, {"text": ""}], "text: row 2: text is required"),
+        ([{"text": "a"}, {"text": "a"}], "rows: rows must be unique, row 2 equals row 1; repeats=… repeats takes"),
         (
             [{"text": "a", "format": "opus", "sample_rate": 44100}],
             "sample_rate: row 1: Input should be 48000 for opus, got 44100",
         ),
         ([{"text": "{x} a"}], "text: row 1: {x} in it has no axis"),
-        ([], "rows: there are no rows"),
+        ([], "rows: must have a row or more"),
     ],
 )
 def test_a_bad_cell_is_named_by_row_and_column(lab: Lab, rows: list[Mapping[str, Any]], message: str) -> None:
@@ -107,7 +107,7 @@ def test_a_file_of_rows(lab: Lab, tmp_path: Path) -> None:
     assert (first.call.request.normalize, second.call.request.normalize, second.call.seed) == (False, True, 7)
     file.write_text("text,seed\nOne.,x\n")
     assert refusal(lab, rows=file) == "seed: row 1: must be a whole number, got 'x'"
-    with pytest.raises(RequestInvalid, match="rows: a table, mappings or the path of a CSV file"):
+    with pytest.raises(RequestInvalid, match="rows: must be a DataFrame, mappings or the path of a CSV file"):
         lab.sweep(rows=5)  # type: ignore[arg-type]
     with pytest.raises(StoreError, match="cannot be read as rows"):
         lab.sweep(rows=tmp_path / "none.csv")
@@ -116,7 +116,7 @@ def test_a_file_of_rows(lab: Lab, tmp_path: Path) -> None:
 def test_a_form_keeps_rows_and_templates(lab: Lab) -> None:
     rows = lab.sweep(rows=ROWS, latency=["low", "normal"])
     assert retyped(rows, texts_of(rows), [("latency", "low")]).rows == rows.rows
-    with pytest.raises(RequestInvalid, match="the texts of rows"):
+    with pytest.raises(RequestInvalid, match="texts of rows"):
         retyped(rows, "Another.", [])
     template = lab.sweep("{tag}No.", tag=["", "[sad]"])
     assert typed_axes(template) == [("tag", '"", [sad]')]

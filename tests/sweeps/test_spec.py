@@ -44,7 +44,7 @@ def read(folder: Path, text: str) -> Path:
 def test_a_file_says_what_the_call_would(tmp_path: Path) -> None:
     spec = read_spec(read(tmp_path, WHOLE))
     lab = Lab(ToneBackend())
-    made = lab.sweep(spec.text, cache=Cache(tmp_path / "cache"), **spec.asked)
+    made = lab.sweep(spec.text, cache=Cache(tmp_path / "cache"), **spec.options)
     by_hand = lab.sweep(
         ["One.", "Two."],
         repeats=2,
@@ -66,14 +66,14 @@ def test_references_are_files_beside_it(tmp_path: Path) -> None:
     (tmp_path / "a.wav").write_bytes(b"a")
     (tmp_path / "b.wav").write_bytes(b"b")
     spec = read_spec(read(tmp_path, 'text = "One."\n[fields]\nreferences = [{audio = "a.wav", text = "A."}]'))
-    assert spec.asked["references"] == [ReferenceAudio(audio=b"a", text="A.")]
+    assert spec.options["references"] == [ReferenceAudio(audio=b"a", text="A.")]
     spec = read_spec(
         read(
             tmp_path,
             'text = "One."\n[axes]\nreferences = [[{audio = "a.wav"}], [{audio = "a.wav"}, {audio = "b.wav"}]]',
         )
     )
-    sweep = Lab(ToneBackend()).sweep(spec.text, **spec.asked)
+    sweep = Lab(ToneBackend()).sweep(spec.text, **spec.options)
     assert [len(cell.call.request.references or ()) for cell in sweep.grid.cells] == [1, 2]
 
 
@@ -97,7 +97,7 @@ def test_what_a_file_cannot_say(tmp_path: Path, text: str, field: str) -> None:
 def test_no_file_no_toml_no_audio(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="cannot be read"):
         read_spec(tmp_path / "none.toml")
-    with pytest.raises(StoreError, match="no TOML"):
+    with pytest.raises(StoreError, match="must be TOML"):
         read_spec(read(tmp_path, "text = "))
     with pytest.raises(StoreError, match=r"gone\.wav cannot be read"):
         read_spec(read(tmp_path, 'text = "One."\n[fields]\nreferences = [{audio = "gone.wav"}]'))
@@ -135,9 +135,9 @@ def test_a_file_says_who_speaks_by_the_same_addresses_as_everywhere(tmp_path: Pa
     spec = read_spec(path)
     assert spec.backend == "replay:takes"
     assert dict(spec.backends) == {"local:": "local:", "https://voice.example": "https://voice.example"}
-    assert "backend" not in spec.asked
+    assert "backend" not in spec.options
     path.write_text('text = "Hello."\n[axes.backend]\nours = "local:"\n')
     assert dict(read_spec(path).backends) == {"ours": "local:"}
     path.write_text('text = "Hello."\nbackend = 3\n')
-    with pytest.raises(RequestInvalid, match="backend: write addresses in quotes"):
+    with pytest.raises(RequestInvalid, match="backend: must be an address in quotes"):
         read_spec(path)

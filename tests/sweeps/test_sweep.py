@@ -14,9 +14,9 @@ import pytest
 from tests.tones import ToneBackend, there, until
 from voicelab.backend import SpeechStream
 from voicelab.call import Call
-from voicelab.errors import AudioError, NotFound, RequestInvalid
+from voicelab.errors import ArgumentError, AudioError, NotFound, RequestInvalid
 from voicelab.runs.cache import Cache
-from voicelab.runs.run import load
+from voicelab.runs.run import read_run
 from voicelab.schema import TTSRequest
 from voicelab.sweeps.axes import Axis, Job
 from voicelab.sweeps.run import Budget, Outcome
@@ -48,11 +48,11 @@ def test_every_take_is_made_once_and_is_what_the_backend_says(cache: Cache) -> N
     assert (made.state, len(made), len(made.takes), made.failures) == ("done", 12, 12, ())
     assert set(counted(backend).values()) == {1}
     assert backend.open == 0
-    for outcome in made.outcomes:
-        take = there(outcome.take)
-        direct = b"".join(ToneBackend().synthesize(outcome.job.call))
+    for row in made.rows:
+        take = there(row.take)
+        direct = b"".join(ToneBackend().synthesize(row.call))
         assert take.audio == direct
-    assert repr(made) == "SweepResult(temperature: 3, latency: 2; 12 of 12 takes; done)"
+    assert repr(made) == "TakeTable(temperature: 3, latency: 2, repeat: 2; 12 takes)"
 
 
 def test_what_is_there_is_not_made_again(cache: Cache) -> None:
@@ -60,8 +60,8 @@ def test_what_is_there_is_not_made_again(cache: Cache) -> None:
     backend = ToneBackend()
     again = sweep(backend, repeats=3, cache=cache).run()
     assert len(backend.asked) == 6
-    assert sum(outcome.cached for outcome in again.outcomes) == 12
-    assert {outcome.job.repeat for outcome in again.outcomes if not outcome.cached} == {2}
+    assert sum(row.cached for row in again.rows) == 12
+    assert {row.repeat for row in again.rows if not row.cached} == {2}
 
 
 def test_a_backend_without_seeds_repeats_by_number(cache: Cache) -> None:
@@ -69,7 +69,7 @@ def test_a_backend_without_seeds_repeats_by_number(cache: Cache) -> None:
     sweep(backend, repeats=3, cache=cache).run()
     assert {seed for _, _, seed in backend.asked} == {None}
     assert len(backend.asked) == 18
-    assert sweep(ToneBackend(seed="none"), repeats=3, cache=cache).run().outcomes[0].cached
+    assert sweep(ToneBackend(seed="none"), repeats=3, cache=cache).run().rows[0].cached
 
 
 def test_a_failing_cell_does_not_end_the_grid(cache: Cache) -> None:
@@ -79,7 +79,7 @@ def test_a_failing_cell_does_not_end_the_grid(cache: Cache) -> None:
 
     made = sweep(ToneBackend(fail), {"text": ["Oh.", "Hello.", "Ah."]}, cache=cache).run()
     assert made.state == "done"
-    assert [outcome.job.cell.labels["text"] for outcome in made.failures] == ["Hello."]
+    assert [row.labels["text"] for row in made.failures] == ["Hello."]
     assert "third note" in str(made.failures[0].error)
     assert len(made.takes) == 2
     frame = made.frame()
@@ -95,8 +95,8 @@ def test_a_take_that_is_no_audio_does_not_end_the_grid(cache: Cache) -> None:
 
     made = sweep(Broken(), base=BASE.replace(format="mp3"), cache=cache).run()
     assert (made.state, len(made.takes)) == ("done", 4)
-    assert [one.job.cell.call.request.temperature for one in made.failures] == [0, 0]
-    assert all(isinstance(one.error, AudioError) for one in made.failures)
+    assert [row.call.request.temperature for row in made.failures] == [0, 0]
+    assert all(isinstance(row.error, AudioError) for row in made.failures)
     assert len(cache) == 4
 
 
@@ -109,14 +109,14 @@ def test_cells_that_share_a_take_are_all_written_down(cache: Cache, tmp_path: Pa
     grid = Sweep(BASE, axes, {"a": one, "b": one}, cache=cache)
     made = grid.run(path)
     assert len(cache) == 1
-    written = load(path)
+    written = read_run(path)
     assert [(labels["cell"], labels["backend"]) for labels in written.labels] == [
         (0, "a"),
         (1, "a"),
         (2, "b"),
         (3, "b"),
     ]
-    assert [take.key for take in written] == [take.key for take in made.takes]
+    assert [take.key for take in written.takes] == [take.key for take in made.takes]
     before = (path / "run.jsonl").read_bytes()
     grid.run(path)
     assert (path / "run.jsonl").read_bytes() == before
@@ -135,7 +135,7 @@ def test_several_backends(cache: Cache) -> None:
     ).run()
     assert [len(backend.asked) for backend in backends.values()] == [4, 4]
     assert set(made.frame()["backend"]) == {"a", "b"}
-    with pytest.raises(RequestInvalid, match="no backend 'c'"):
+    with pytest.raises(RequestInvalid, match="must be one of a, b, got 'c'"):
         Sweep(BASE, (Axis.of("backend", ["c"]),), backends)
     with pytest.raises(RequestInvalid, match="need an axis"):
         Sweep(BASE, (), backends)
@@ -254,7 +254,8 @@ def test_the_listener_hears_everything_once_and_after_it_is_kept(cache: Cache) -
         heard.append(outcome)
 
     made = sweep(ToneBackend(), cache=cache).run(listener=listen)
-    assert sorted(heard, key=lambda outcome: outcome.job.cell.index) == list(made.outcomes)
+    heard.sort(key=lambda outcome: outcome.job.cell.index)
+    assert [outcome.take for outcome in heard] == list(made.takes)
 
 
 def test_a_listener_that_fails_ends_the_run_with_its_error(cache: Cache) -> None:
@@ -285,11 +286,13 @@ def test_clips_by_their_place(cache: Cache) -> None:
     assert slow.duration == pytest.approx(0.3, abs=0.01)
     assert quick.rate == slow.rate
     assert len(made.select(temperature="1")) == 4
-    with pytest.raises(RequestInvalid, match="name more axes"):
+    with pytest.raises(ArgumentError, match="must select one take, got 2; give also speed"):
         made.clip(temperature=1)
     with pytest.raises(NotFound):
         made.clip(temperature=0.3, prosody__speed=1)
-    with pytest.raises(RequestInvalid, match="no such axis"):
+    with pytest.raises(
+        ArgumentError, match="top_p: must be a key column, got 'top_p'; there are temperature, speed, repeat"
+    ):
         made.select(top_p=1)
 
 
@@ -303,7 +306,7 @@ def test_a_damaged_take_is_made_anew(cache: Cache) -> None:
     again = sweep(backend, cache=cache).run()
     assert len(backend.asked) == 1
     assert [take.digest for take in again.takes] == [take.digest for take in first.takes]
-    (anew,) = (outcome for outcome in again.outcomes if not outcome.cached)
+    (anew,) = (row for row in again.rows if not row.cached)
     assert "damaged" in " ".join(there(anew.take).notes)
 
 

@@ -20,7 +20,7 @@ TEXTS = ["One two three four five.", "Six seven eight nine ten.", "Eleven twelve
 
 
 @pytest.fixture(scope="module")
-def systems(tmp_path_factory: pytest.TempPathFactory) -> vl.SystemComparison:
+def systems(tmp_path_factory: pytest.TempPathFactory) -> vl.TakeTable:
     plain = vl.Lab(ToneBackend())
     slow = vl.Lab(ToneBackend(fingerprint="tones-2", models=("own",)), volume=-12)
     metrics = ("duration", "loudness", "first_audio_s")
@@ -29,16 +29,16 @@ def systems(tmp_path_factory: pytest.TempPathFactory) -> vl.SystemComparison:
     )
 
 
-def test_the_same_texts_are_said_by_all_at_one_loudness(systems: vl.SystemComparison) -> None:
-    assert (systems.names, systems.texts) == (("plain", "quiet"), tuple(TEXTS))
+def test_the_same_texts_are_said_by_all_at_one_loudness(systems: vl.TakeTable) -> None:
+    assert (systems.systems, systems.column("text").labels) == (("plain", "quiet"), tuple(TEXTS))
     loudness = measure(systems.clips(1).values(), "loudness")["loudness"]
     assert np.ptp(loudness) < 0.01
-    assert systems.frame.groupby(["system", "text"]).size().eq(2).all()
-    assert systems.compare("One two three four five.").names == systems.names
+    assert systems.frame().groupby(["system", "text"]).size().eq(2).all()
+    assert systems.compare("One two three four five.").names == systems.systems
 
 
-def test_one_table_has_means_and_differences_with_their_intervals(systems: vl.SystemComparison) -> None:
-    table = systems.table
+def test_one_table_has_means_and_differences_with_their_intervals(systems: vl.TakeTable) -> None:
+    table = systems.summary()
     assert list(table.columns) == ["plain", "quiet", "quiet difference", "quiet low", "quiet high", "p"]
     row = table.loc["first_audio_s"]
     assert row["quiet difference"] == pytest.approx(row["quiet"] - row["plain"], abs=1e-6)
@@ -53,17 +53,17 @@ def test_one_text_said_once_has_means_alone(tmp_path: Path) -> None:
     once = vl.compare_systems(
         TEXTS[0], metrics=("duration",), cache=tmp_path, one=lab, other=lab.with_defaults(volume=-6)
     )
-    assert list(once.table.columns) == ["one", "other"]
+    assert list(once.summary().columns) == ["one", "other"]
     assert "need more texts, or repeats" in once._repr_mimebundle_()["text/html"]
-    with pytest.raises(ArgumentError, match="say more texts, or repeat them"):
-        _ = once.effects
+    with pytest.raises(ArgumentError, match="add texts or repeats"):
+        once.effects()
 
 
 def test_what_is_no_comparison_is_refused(tmp_path: Path) -> None:
     lab = vl.Lab(ToneBackend())
     with pytest.raises(ArgumentError, match="at least two systems"):
         vl.compare_systems(TEXTS, a=lab)
-    with pytest.raises(ArgumentError, match="b: a system is a Lab, not a ToneBackend"):
+    with pytest.raises(ArgumentError, match="b: a system must be a Lab, got ToneBackend"):
         vl.compare_systems(TEXTS, a=lab, b=ToneBackend())  # type: ignore[arg-type]
     silent = vl.Lab(ToneBackend(max_text=3))
     with pytest.raises(vl.RequestInvalid, match="at most 3"):
@@ -115,11 +115,11 @@ def test_a_metric_that_does_not_vary_has_neither_interval_nor_p(samples: tuple[s
 def test_what_cannot_be_scored() -> None:
     frame = scored()
     for options, match in (
-        ({"metric": "wer"}, "no column 'wer'"),
-        ({"system": "lab"}, "no column 'lab'"),
-        ({"samples": ()}, "one column or two"),
+        ({"metric": "wer"}, "metric: must be a column, one of .* got 'wer'"),
+        ({"system": "lab"}, "system: must be a column, one of .* got 'lab'"),
+        ({"samples": ()}, "must be one column or two"),
     ):
         with pytest.raises(ArgumentError, match=match):
             system_scores(frame, **{"metric": "mos", **options})  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="one is no sample"):
+    with pytest.raises(ArgumentError, match="text must have two values or more, got 1"):
         system_scores(frame[frame["text"] == "t0"], "mos")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.kept import ask, spoil
-from tests.tones import ToneBackend
+from tests.tones import ToneBackend, there
 from voicelab.audio.analysis import digest
 from voicelab.backends.runs import CachedBackend, RecordingBackend, ReplayBackend
 from voicelab.call import Call
@@ -19,8 +19,10 @@ from voicelab.errors import EngineError, RequestInvalid, StoreError
 from voicelab.runs.cache import Cache
 from voicelab.runs.failures import Failed
 from voicelab.runs.folder import RUN_FILE, RunFolder
-from voicelab.runs.run import Journal, Run, load
+from voicelab.runs.run import Journal, read_run
+from voicelab.takes.loading import load
 from voicelab.takes.replay import Tolerance, check_seed_claim, compare, replay
+from voicelab.takes.table import TakeTable
 
 
 class Wavering(ToneBackend):
@@ -41,19 +43,20 @@ class Wavering(ToneBackend):
         yield np.clip(samples + rng.normal(0.0, 32768 * noise, samples.size), -32768, 32767).astype("<i2").tobytes()
 
 
-def _run(path: Path, backend: ToneBackend, *, seed: int | None = 3) -> Run:
+def _run(path: Path, backend: ToneBackend, *, seed: int | None = 3) -> TakeTable:
     with Journal(path, [backend.capabilities]) as journal:
         for number in range(3):
             journal.add(backend.synthesize(Call(ask(f"Take {number} of a run"), seed=seed)).take(repeat=number))
-    return load(path)
+    table: TakeTable = load(path)
+    return table
 
 
 @pytest.fixture
-def run(tmp_path: Path, tones: ToneBackend) -> Run:
+def run(tmp_path: Path, tones: ToneBackend) -> TakeTable:
     return _run(tmp_path / "run", tones)
 
 
-def test_an_exact_backend_is_identical(run: Run, tones: ToneBackend) -> None:
+def test_an_exact_backend_is_identical(run: TakeTable, tones: ToneBackend) -> None:
     told: list[str] = []
     report = replay(run, tones, progress=lambda item: told.append(item.verdict))
     assert report.same
@@ -61,7 +64,7 @@ def test_an_exact_backend_is_identical(run: Run, tones: ToneBackend) -> None:
     assert (told, report.notes, str(report)) == (["identical"] * 3, (), "3 takes: 3 identical")
     assert [item.before for item in report.comparisons] == list(run)
     assert [(model, seed) for _, model, seed in tones.asked] == [("s2-pro", 3)] * 6
-    assert replay(run.folder, tones).same
+    assert replay(there(run.run).folder, tones).same
 
 
 def test_the_embedded_voice_repeats_a_run_exactly_alone_and_in_a_batch(tmp_path: Path) -> None:
@@ -78,7 +81,7 @@ def test_the_embedded_voice_repeats_a_run_exactly_alone_and_in_a_batch(tmp_path:
         backend.close()
 
 
-def test_a_little_noise_is_within_tolerance_and_the_claim_of_exact_seeds_is_doubted(run: Run) -> None:
+def test_a_little_noise_is_within_tolerance_and_the_claim_of_exact_seeds_is_doubted(run: TakeTable) -> None:
     report = replay(run, Wavering(noise=0.0003))
     assert report.same
     assert {item.verdict for item in report.comparisons} == {"within tolerance"}
@@ -88,11 +91,11 @@ def test_a_little_noise_is_within_tolerance_and_the_claim_of_exact_seeds_is_doub
         assert 0.0 <= abs(item.level) < 0.1
         assert item.mel is not None
         assert item.mel < 3.0
-    assert "declares exact seeds, and 3 takes" in report.notes[0]
+    assert "declares exact seeds, and 3 of its takes" in report.notes[0]
     assert not replay(run, Wavering(noise=0.0003), tolerance=Tolerance(mel_db=-1.0)).same
 
 
-def test_another_level_or_duration_is_different_and_says_by_how_much(run: Run) -> None:
+def test_another_level_or_duration_is_different_and_says_by_how_much(run: TakeTable) -> None:
     louder = replay(run, Wavering(gain=2.0)).comparisons[0]
     assert louder.verdict == "different"
     assert louder.level == pytest.approx(6.02, abs=0.05)
@@ -107,7 +110,7 @@ def test_another_level_or_duration_is_different_and_says_by_how_much(run: Run) -
     assert longer.level < 0
 
 
-def test_one_bad_take_is_enough(run: Run) -> None:
+def test_one_bad_take_is_enough(run: TakeTable) -> None:
     def step(number: int) -> None:
         if number == 4:
             raise EngineError("planted")
@@ -123,7 +126,7 @@ def test_unseeded_takes_differ_by_chance_and_it_says_so(tmp_path: Path) -> None:
     blind = Wavering(noise=0.1, seed="none")
     report = replay(_run(tmp_path / "run", blind, seed=None), blind)
     assert not report.same
-    assert "by chance" in report.comparisons[0].reason
+    assert "sampling is random" in report.comparisons[0].reason
 
 
 def test_a_drawn_seed_is_used_again(tmp_path: Path, tones: ToneBackend) -> None:
@@ -134,21 +137,21 @@ def test_a_drawn_seed_is_used_again(tmp_path: Path, tones: ToneBackend) -> None:
     assert tones.asked[-1][2] == 11
 
 
-def test_another_backend_is_named(run: Run) -> None:
+def test_another_backend_is_named(run: TakeTable) -> None:
     report = replay(run, ToneBackend(name="other", fingerprint="tones-2"))
     assert report.same
     assert report.notes == ("The run was made by tones; other is another backend, or has other weights.",)
 
 
-def test_failures_of_the_run_are_counted(run: Run, tones: ToneBackend) -> None:
-    with Journal(run.folder, [tones.capabilities]) as journal:
+def test_failures_of_the_run_are_counted(run: TakeTable, tones: ToneBackend) -> None:
+    with Journal(there(run.run).folder, [tones.capabilities]) as journal:
         journal.fail(Failed.of(Call(ask("x"), "s1", 1), tones.capabilities, EngineError("planted")))
-    assert "1 takes had failed" in replay(run.folder, tones).notes[0]
+    assert "1 failures of the run" in replay(there(run.run).folder, tones).notes[0]
 
 
-def test_a_take_whose_sound_is_gone_or_changed_has_no_original(run: Run, tones: ToneBackend) -> None:
+def test_a_take_whose_sound_is_gone_or_changed_has_no_original(run: TakeTable, tones: ToneBackend) -> None:
     gone, changed, _ = (take.key for take in run)
-    kept = RunFolder(run.folder)
+    kept = RunFolder(there(run.run).folder)
     (kept.takes.folder / (kept.record(gone) or {})["sound"]).unlink()
     spoil(kept, changed)
     report = replay(run, tones)
@@ -198,9 +201,9 @@ def test_labels_that_are_not_true_and_takes_that_are_missing_are_named(tmp_path:
         f"is labelled temperature {0.2 + 0.1}, and was made with 0.2.",
         "is labelled temperature 0.9, and was made",
     ]
-    assert all(label in each for label, each in zip(labels, load(tmp_path / "labels").problems, strict=True))
+    assert all(label in each for label, each in zip(labels, read_run(tmp_path / "labels").problems, strict=True))
     _sweep(tmp_path / "more", tones, {**PLAN, "repeats": 2})
-    assert load(tmp_path / "more").problems == ("The run has 2 of the 4 takes that its axes and repeats make.",)
+    assert read_run(tmp_path / "more").problems == ("The run has 2 of the 4 takes that its axes and repeats make.",)
     assert not replay(tmp_path / "more", tones).same
 
 
@@ -210,7 +213,7 @@ def test_what_another_writer_says_of_a_sweep_is_no_plan(tmp_path: Path, tones: T
     assert replay(tmp_path / "run", tones).problems == ()
 
 
-def test_a_recording_replays_a_run(run: Run, tones: ToneBackend, tmp_path: Path) -> None:
+def test_a_recording_replays_a_run(run: TakeTable, tones: ToneBackend, tmp_path: Path) -> None:
     assert replay(run, RecordingBackend(tones, tmp_path / "take")).same
     assert replay(run, ReplayBackend(tmp_path / "take", "at once")).same
 
@@ -274,7 +277,7 @@ def test_a_seed_that_changes_nothing_is_none() -> None:
     assert "the same audio" in check.reason
 
 
-def test_bad_arguments(run: Run, tones: ToneBackend, tmp_path: Path) -> None:
+def test_bad_arguments(run: TakeTable, tones: ToneBackend, tmp_path: Path) -> None:
     with pytest.raises(RequestInvalid, match="threads"):
         replay(run, tones, threads=0)
     with pytest.raises(RequestInvalid, match="times"):

@@ -39,9 +39,9 @@ def test_it_runs_what_was_chosen_and_compares_at_one_loudness(panel: SystemsPane
     assert panel.form.texts.value == "One two three.\nFour\\nfive."
     assert "2 systems, 4 takes" in panel.form.estimate.value
     run(panel)
-    assert panel.comparison.names == ("plain", "quiet")
-    assert panel.comparison.texts == tuple(TEXTS)
-    assert list(panel.comparison.table.columns)[:2] == ["plain", "quiet"]
+    assert panel.result.systems == ("plain", "quiet")
+    assert panel.result.column("text").labels == tuple(TEXTS)
+    assert list(panel.result.summary().columns)[:2] == ["plain", "quiet"]
     panel.takes.tabs.selected_index = panel.takes.tabs.titles.index("Systems")
     shown = panel.saved_output()["text/html"]
     assert "duration" in shown
@@ -65,7 +65,7 @@ def test_systems_are_left_out_and_others_opened_by_their_address(panel: SystemsP
     until(lambda: not panel.form.add_button.disabled, 30)
     panel.form.texts.value = "Hello."
     run(panel)
-    assert panel.comparison.names == ("plain", "piper")
+    assert panel.result.systems == ("plain", "piper")
     assert panel.form.systems.children[2].description.startswith("piper: tiny on cpu")
     for address, message in (("kolibri:", "unknown backend"), ("piper:nowhere.onnx", "cannot be read")):
         panel.form.address.value = address

@@ -13,7 +13,7 @@ import pytest
 from voicelab.clip import Clip
 from voicelab.errors import RequestInvalid, StoreError
 from voicelab.metrics import Metric
-from voicelab.sweeps.result import Row
+from voicelab.takes.cards import TakeCard
 from voicelab.views.takes import COLUMNS, TakeRows, outline
 
 
@@ -22,9 +22,11 @@ def tone(seconds: float) -> Clip:
     return Clip(wave.astype(np.float32), 8000)
 
 
-def rows(count: int) -> list[Row]:
+def rows(count: int) -> list[TakeCard]:
     return [
-        Row(number, {"n": str(number)}, {"n": number}, "done", hear=lambda number=number: tone(0.5 + number / 100))  # type: ignore[misc]
+        TakeCard(
+            number, {"n": str(number)}, {"n": number}, "done", fetch=lambda number=number: tone(0.5 + number / 100)
+        )  # type: ignore[misc]
         for number in range(count)
     ]
 
@@ -119,7 +121,7 @@ def test_sorted_and_filtered(make: Callable[..., TakeRows], page: Page) -> None:
     work.pin([3])
     assert work.settled(10)
     assert page.order == [3, 5, 4, 2]
-    with pytest.raises(RequestInvalid, match="nothing is called 'm'"):
+    with pytest.raises(RequestInvalid, match="must be one of n, duration, state, got 'm'"):
         work.arrange("m>1")
     assert [row.id for row in work.shown] == [3, 5, 4, 2]
 
@@ -131,7 +133,7 @@ def test_a_sound_that_is_gone_and_a_metric_that_breaks_are_said_in_their_place(
         raise StoreError("the take was removed")
 
     work = make(2)
-    work.put([Row(2, {}, state="done", hear=gone)])
+    work.put([TakeCard(2, {}, state="done", fetch=gone)])
     work.show([0, 1, 2])
     assert work.settled(10)
     assert page.cards[2]["error"] == "the take was removed"
@@ -188,7 +190,7 @@ def test_nothing_runs_when_there_is_nothing_to_do_or_it_is_closed(make: Callable
         hold.wait(10)
         return tone(0.1)
 
-    work.put([Row(9, {}, hear=slow), *rows(200)])
+    work.put([TakeCard(9, {}, fetch=slow), *rows(200)])
     work.close()
     hold.set()
     assert work.settled(5)
@@ -233,7 +235,7 @@ def test_a_cell_whose_takes_are_those_of_an_earlier_one_says_so(page: Page, make
     work = make()
     lengths = (0.5, 0.6, 0.5, 0.6, 0.5, 0.7)
     work.put(
-        Row(key, {}, {}, "done", hear=lambda seconds=seconds: tone(seconds))  # type: ignore[misc]
+        TakeCard(key, {}, {}, "done", fetch=lambda seconds=seconds: tone(seconds))  # type: ignore[misc]
         for key, seconds in enumerate(lengths)
     )
     work.facet(3, 2, "duration")

@@ -27,9 +27,10 @@ from voicelab.call import Call
 from voicelab.clip import Take, Timing
 from voicelab.errors import AuthenticationError, NotFound, ServiceUnavailable, StoreError, VoicelabError
 from voicelab.runs.cache import Cache
-from voicelab.runs.run import Journal, load
+from voicelab.runs.run import Journal
 from voicelab.schema import TTSRequest, VoiceCreate
 from voicelab.service.keys import KeyStore, well_formed
+from voicelab.takes.loading import load
 from voicelab.voices.store import Sample, VoiceStore
 
 CREDIT = 1_000_000

@@ -62,7 +62,7 @@ def sweep(
     with ExitStack() as opened:
         lab = opened.enter_context(connect(spec_file.backend or backend or None, device=device))
         labs = {name: opened.enter_context(connect(address)) for name, address in spec_file.backends.items()}
-        arguments = {**spec_file.asked, **({} if repeats is None else {"repeats": repeats})}
+        arguments = {**spec_file.options, **({} if repeats is None else {"repeats": repeats})}
         plan = lab.sweep(spec_file.text, lab=labs, **arguments)
         cost = plan.estimate(Cache(folder, max_bytes=None))
         print_line(str(cost))
@@ -80,15 +80,14 @@ def sweep(
                     run.wait()
             except ExecutorError as error:
                 print_line(str(error), to_stderr=True)
-        result = plan.result(run)
-        result.export(folder)
+        table = plan.table(run)
+        table.export(folder)
     print_line(f"{folder}: {run.progress}")
-    for note in result.notes:
+    for note in table.notes:
         print_line(f"note: {note}", to_stderr=True)
-    for outcome in result.failures if result.state != "failed" else ():
-        job = outcome.job
-        print_line(f"failed: {dict(job.cell.labels)} repeat {job.repeat}: {outcome.error}", to_stderr=True)
-    if result.state != "done" or result.failures:
+    for row in table.failures if table.state != "failed" else ():
+        print_line(f"failed: {dict(row.labels)}: {row.error}", to_stderr=True)
+    if table.state != "done" or table.failures:
         raise typer.Exit(1)
 
 
@@ -137,7 +136,7 @@ def replay(
     """
     from rich.console import Console
 
-    from voicelab.runs.run import load
+    from voicelab.takes.loading import load
     from voicelab.takes.replay import check_seed_claim
     from voicelab.takes.replay import replay as replay_run
 
@@ -260,7 +259,7 @@ def compare(
     jobs: Jobs = 1,
 ) -> None:
     """Write an HTML comparison of systems: loudness-matched recordings, metrics and differences."""
-    from voicelab.sweeps.collection import COLLECTED_METRICS, collect
+    from voicelab.takes.collection import COLLECTED_METRICS, collect
     from voicelab.views.notebook import progress
     from voicelab.views.sweep_tables import check_page
 
@@ -270,7 +269,7 @@ def compare(
     check_page(output)
     chosen, source = _split(metrics) or COLLECTED_METRICS, sources[0] if len(sources) == 1 else folders
     systems = collect(source, metrics=chosen, transcribe=transcribe, jobs=jobs, progress=progress)
-    print_line(f"{systems.page(output)}: {systems!r}")
+    print_line(f"{systems.page(output)}: {', '.join(systems.systems)}; {len(systems)} takes")
     notes = [f"Sound is {systems.loudness_note}."] if "except" in systems.loudness_note else []
     for note in [*systems.notes, *notes]:
         print_line(f"note: {note}", to_stderr=True)

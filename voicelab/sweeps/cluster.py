@@ -1,4 +1,4 @@
-"""ClusterWorkers: a sweep's takes on the workers of a Dask cluster that make the same voice; others are left out by name."""
+"""ClusterWorkers: synthesis on the workers of a Dask cluster with the same backend; other workers are excluded."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ from voicelab.sweeps.workers import (
 )
 
 STRIKES: Final = 3
-"""Consecutive failures of a worker at takes that others make, or losses of one take, before it is given up."""
+"""Consecutive failures of a worker at takes that others make, or losses of a take, before it is excluded."""
 _CRASHES: Final = 6
-"""Workers that may end while they open the backend, with no other worker usable: a nanny restarts them for ever."""
+"""Maximum number of workers that end while opening the backend, without a usable worker; a nanny restarts them."""
 NO_WORKER_S: Final = 120.0
-"""Seconds after which a cluster without a worker ends the sweep."""
+"""Timeout of a cluster without workers in seconds."""
 SILENCE_S: Final = 30.0
-"""Seconds after which a scheduler that does not answer ends the sweep."""
+"""Timeout of the scheduler in seconds."""
 _LOOK_S: Final = 0.5
-# Takes under way for each thread of a worker.
-_AHEAD: Final = 4
-# What may change a sample; the others of a run's libraries only measure or transport it.
+# Concurrent takes per thread of a worker.
+_TAKES_PER_THREAD: Final = 4
+# Libraries that may affect samples; others measure or transport them.
 _SAMPLE_LIBRARIES: Final = ("voicelab", "torch", "av", "soxr")
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerReport:
-    """Backends and library versions of a worker, fingerprints and devices by the sweep's names of the backends."""
+    """Library versions of a worker, and fingerprints and devices of its backends by name."""
 
     host: str
     fingerprints: Mapping[str, str]
@@ -59,50 +59,50 @@ class WorkerReport:
         devices = {name: declared.device for name, declared in capabilities.items()}
         return cls(platform.node(), fingerprints, devices, library_versions())
 
-    def mismatch(self, there: WorkerReport) -> str:
-        """Return why a worker's takes would differ from those of this process; "" where they would not."""
+    def mismatch(self, worker: WorkerReport) -> str:
+        """Describe why the takes of a worker differ from those of this process; "" if they do not."""
         for name, fingerprint in self.fingerprints.items():
-            if there.fingerprints[name] != fingerprint:
-                devices = (there.devices[name], self.devices[name])
+            if worker.fingerprints[name] != fingerprint:
+                devices = (worker.devices[name], self.devices[name])
                 on = (f" on {device}" for device in devices) if devices[0] != devices[1] else ("", "")
                 theirs, ours = (
-                    f"{one}{at}" for one, at in zip((there.fingerprints[name], fingerprint), on, strict=True)
+                    f"{mark}{device}" for mark, device in zip((worker.fingerprints[name], fingerprint), on, strict=True)
                 )
                 return f"its backend has the fingerprint {theirs}, the sweep's has {ours}"
         libraries = _SAMPLE_LIBRARIES if set(self.devices.values()) != {"remote"} else _SAMPLE_LIBRARIES[:1]
         for library in libraries:
-            theirs, ours = there.versions.get(library, ""), self.versions.get(library, "")
+            theirs, ours = worker.versions.get(library, ""), self.versions.get(library, "")
             if theirs and ours and theirs != ours:
                 return f"it has {library} {theirs}, the sweep {ours}"
         return ""
 
 
 def report_there(factories: Mapping[str, Factory]) -> WorkerReport:
-    """Open the backends in this process and report on them. Raises what opening raises."""
+    """Open the backends in this process and report on them. Raises the errors of opening."""
     return WorkerReport.of({name: opened(factory).capabilities for name, factory in factories.items()})
 
 
-def make_at(*asked: Any) -> tuple[str, Take | Exception]:
-    """Return this worker's address, and what ``make_there`` returns or raises."""
+def make_at(*arguments: Any) -> tuple[str, Take | Exception]:
+    """Synthesize a take; return this worker's address, and the take or error of ``make_there``."""
     from distributed import get_worker
     from distributed.protocol.pickle import dumps, loads
 
     address: str = get_worker().address
     try:
-        return address, make_there(*asked)
-    except Exception as error:  # noqa: BLE001 - judged where the failures of all workers are known
+        return address, make_there(*arguments)
+    except Exception as error:  # noqa: BLE001 - evaluated with the failures of all workers
         try:
             loads(dumps(error))  # type: ignore[no-untyped-call]
-        except Exception:  # noqa: BLE001 - whatever a foreign error does
+        except Exception:  # noqa: BLE001 - an error that cannot be pickled
             return address, ExecutorError(error_message(error))
         return address, error
 
 
 class _Reduced:
-    """A call that is made by unpickling."""
+    """A call that unpickling executes."""
 
-    def __init__(self, function: Callable[..., Any], asked: tuple[Any, ...]) -> None:
-        self._call = function, asked
+    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        self._call = function, arguments
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return self._call
@@ -146,16 +146,16 @@ class _Member:
 
 
 class ClusterWorkers(Workers):
-    """Makes takes on a cluster; each worker reports its backends before it gets takes, those that join later too.
+    """Workers of a cluster; each reports its backends before it gets takes, also those that join later.
 
-    Left out are workers that cannot open a backend, or whose fingerprints or versions differ, and one that fails
-    ``STRIKES`` takes in a row that others make. ``notes`` name them. A failed take is tried on other workers.
+    Workers that cannot open a backend, have other fingerprints or versions, or fail ``STRIKES`` consecutive takes that others
+    make are excluded, with a note. A failed take is tried on other workers.
 
     Args:
         client: a ``distributed.Client``.
-        capabilities: what each backend declares in this process.
-        factories: opens each of them on a worker.
-        concurrency: takes under way; when None, four for each thread of a usable worker.
+        capabilities: capabilities of each backend in this process.
+        factories: functions that open each backend on a worker.
+        concurrency: concurrent takes; when None, four per thread of a usable worker.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class ClusterWorkers(Workers):
     def concurrency(self) -> int:
         """Takes under way at most."""
         threads = sum(member.threads for member in tuple(self._members.values()) if member.usable)
-        return self._concurrency or _AHEAD * max(threads, 1)
+        return self._concurrency or _TAKES_PER_THREAD * max(threads, 1)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -205,11 +205,11 @@ class ClusterWorkers(Workers):
         return task.future
 
     def watch(self) -> None:
-        """Look after workers and lost takes. Raises ExecutorError when the scheduler, or every usable worker, is gone."""
-        now = time.monotonic()
-        if self._over or now < self._looked + _LOOK_S:
+        """Check workers and lost takes. Raises ExecutorError if the scheduler or every usable worker is lost."""
+        clock = time.monotonic()
+        if self._over or clock < self._looked + _LOOK_S:
             return
-        self._looked = now
+        self._looked = clock
         status = self._client.status
         if status == "running":
             try:
@@ -258,10 +258,10 @@ class ClusterWorkers(Workers):
         elif self._call is None:  # an adaptive cluster starts workers for tasks only
             self._call = self._begin(report_there, self._factories)
 
-    def _begin(self, function: Callable[..., Any], *asked: Any, **options: Any) -> Any:
-        # Dask takes equal calls of a pure function for one; equal takes are meant to be made again. As bytes: a worker, or a
-        # scheduler, without voicelab ends when it is sent one of our functions.
-        call = self._dumps(_Reduced(function, asked))
+    def _begin(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        # pure=False: Dask merges equal calls of a pure function. As bytes: a worker or scheduler without voicelab would end
+        # on receiving one of its functions.
+        call = self._dumps(_Reduced(function, arguments))
         return self._client.submit(self._loads, call, pure=False, allow_other_workers=False, **options)
 
     def _follow(self, sent: Any, receive: Any) -> None:
@@ -334,9 +334,9 @@ class ClusterWorkers(Workers):
 
     def _send(self, task: _Task, allowed: Iterable[str]) -> None:
         name, job = task.job.cell.backend, task.job
-        asked = (self._factories[name], job.call, job.repeat, self._here.fingerprints[name])
+        arguments = (self._factories[name], job.call, job.repeat, self._here.fingerprints[name])
         task.allowed = frozenset(allowed)
-        sent = task.sent = self._begin(make_at, *asked, workers=sorted(allowed))
+        sent = task.sent = self._begin(make_at, *arguments, workers=sorted(allowed))
 
         def receive(answer: Future[tuple[str, Take | Exception]]) -> None:
             if task.sent is sent:
@@ -352,7 +352,7 @@ class ClusterWorkers(Workers):
             sent.release()
 
     def _judge(self, task: _Task, answer: Future[tuple[str, Take | Exception]]) -> None:
-        """End a take, or let it be tried again."""
+        """Finish a take, or queue it for another worker."""
         try:
             address, answered = answer.result()
         except CancelledError:
@@ -362,18 +362,18 @@ class ClusterWorkers(Workers):
             else:
                 self._end(task, ExecutorError(f"the cluster cancelled the take {STRIKES} times"))
             return
-        except Exception as error:  # noqa: BLE001 - one that ended its workers, or that Dask cannot carry
+        except Exception as error:  # noqa: BLE001 - it ended its workers, or Dask cannot serialize it
             self._end(task, error)
             return
         member = self._members.get(address) or _Member(address, "", 1)
         if isinstance(answered, Take):
             member.good = True
             member.streak.clear()
-            for other in self._members.values():
-                if task in other.streak:
-                    other.streak[task] = True
-                    if sum(other.streak.values()) >= STRIKES and not other.reason:
-                        self._leave_out(other, f"it failed {STRIKES} takes in a row that others made: {other.failure}")
+            for peer in self._members.values():
+                if task in peer.streak:
+                    peer.streak[task] = True
+                    if sum(peer.streak.values()) >= STRIKES and not peer.reason:
+                        self._leave_out(peer, f"it failed {STRIKES} takes in a row that others made: {peer.failure}")
             self._end(task, answered)
             return
         confirmed = bool(task.tried) and member.good and not member.streak
@@ -385,7 +385,7 @@ class ClusterWorkers(Workers):
             self._waiting.append(task)
 
     def _fail(self, task: _Task) -> None:
-        """End a take with its first error, which is no worker's fault."""
+        """Fail a take with its first error, which several workers confirm."""
         for member in self._members.values():
             member.streak.pop(task, None)
         self._end(task, next(iter(task.tried.values())))
@@ -405,31 +405,31 @@ class ClusterWorkers(Workers):
 def workers_for(
     executor: Any, backends: Mapping[str, Backend], factories: Mapping[str, Factory], concurrency: int | None
 ) -> Workers:
-    """Return the workers for what the caller handed in.
+    """Make the workers of an executor.
 
     Args:
         executor: None for threads of this process, a ``concurrent.futures.Executor``, or a
             ``dask.distributed.Client`` (which is not imported here).
         backends: the backends of this process by name.
-        factories: how another process opens each of them.
-        concurrency: takes under way; when None, half as many again as the backend speaks at once (8 where it
-            does not say; of several backends the least), and four for each thread of a cluster.
+        factories: functions that open each backend in another process.
+        concurrency: concurrent takes; when None, 1.5 times the batch of the backend (8 if it declares none; the smallest of
+            several backends), and four per thread of a cluster.
 
-    Raises RequestInvalid when the executor is none of these, or a backend cannot be opened elsewhere.
+    Raises RequestInvalid for another executor, or a backend that cannot be opened in another process.
     """
     if concurrency is not None and (type(concurrency) is not int or concurrency < 1):
         raise RequestInvalid.of("concurrency", "Input should be a whole number, 1 or more", type="int_type")
     if executor is None:
         concurrency = concurrency or under_way(backends)
         threads = ThreadPoolExecutor(concurrency, thread_name_prefix="voicelab-take")
-        return ExecutorWorkers(threads, concurrency, backends, own=True)
+        return ExecutorWorkers(threads, concurrency, backends, shut_down=True)
     if isinstance(executor, ThreadPoolExecutor):
         return ExecutorWorkers(executor, concurrency or under_way(backends), backends)
     cluster = hasattr(executor, "get_executor")
     if not (cluster or isinstance(executor, Executor)) or getattr(executor, "asynchronous", False):
         message = f"executor must be a concurrent.futures executor or a Dask client, got {type(executor).__name__}"
         if cluster:
-            message = "the Dask client must not be asynchronous; sweeps run in a thread of their own"
+            message = "the Dask client must not be asynchronous; sweeps run in a separate thread"
         raise RequestInvalid.of("executor", message, type="executor_invalid")
     missing = sorted(name for name in backends if name not in factories)
     if missing:

@@ -1,4 +1,4 @@
-"""Does it do anything? Every field and knob of a backend, turned and measured, beside what the backend declares of it."""
+"""Check of fields and parameters: the effect of every one on measurements, compared with the backend's declaration."""
 
 from __future__ import annotations
 
@@ -28,34 +28,34 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Verdict = Literal["acts", "ignored", "no effect found", "contradicts", "not tried"]
-"""``ignored``: it does nothing, as declared. ``contradicts``: what was heard is not what is declared."""
+"""``ignored``: no effect, as declared. ``contradicts``: the measurements contradict the declaration."""
 
 TEXTS: Final = ("We left at 9:45 that day.", "Two of the 38 ships came home.")
-"""Short, and with figures in them, so that it can be heard whether these are written out."""
+"""Short, with numbers, whose normalization is audible."""
 LONG_TEXTS: Final = (
     "The train was late and so were we, because nobody at the station knew why it had to wait there for so long. We left.",
 )
-"""A sentence of more than 100 characters and a short one: more than one segment where these are short."""
+"""A sentence of more than 100 characters and a short one: several segments if these are short."""
 
 _METRICS: Final = ("duration", "level", "spectral_tilt")
 _ALPHA: Final = 0.05
 _POWER: Final = 0.8
 _OTHER_RATE: Final = 1.3
-"""How much longer takes are whose samples are of another rate, at least; the nearest two rates are 32,000 and 44,100 Hz."""
-_LONG: Final[Mapping[str, Any]] = {"chunk_length": 100, "min_chunk_length": 0}
+"""Minimum ratio of durations of takes at different sample rates; the nearest rates are 32,000 and 44,100 Hz."""
+_SEGMENTING: Final[Mapping[str, Any]] = {"chunk_length": 100, "min_chunk_length": 0}
 
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """A field, the value that it is turned to, what all of its takes have besides, and whether they need segments."""
+    """A field, its test value, further fields of all its takes, and whether they need several segments."""
 
     name: str
     value: Any
-    given: Mapping[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, Any] = field(default_factory=dict)
     long: bool = False
 
 
-# Far from the defaults, and where each can act at all.
+# Test values far from the defaults, in calls where they can act.
 _FIELDS: Final = (
     _Trial("temperature", 0.0),
     _Trial("top_p", 0.0),
@@ -67,24 +67,23 @@ _FIELDS: Final = (
     _Trial("max_new_tokens", 12),
     _Trial("mp3_bitrate", 64, {"format": "mp3"}),
     _Trial("opus_bitrate", 24, {"format": "opus"}),
-    # Raw samples tell no rate themselves: of one that was not kept to they last longer.
+    # pcm has no header with the rate: at a wrong rate the audio lasts longer.
     _Trial("sample_rate", 8000, {"format": "pcm"}),
     _Trial("chunk_length", 100, long=True),
-    _Trial("min_chunk_length", 100, _LONG, long=True),
-    _Trial("condition_on_previous_chunks", False, _LONG, long=True),
-    _Trial("early_stop_threshold", 0.4, {**_LONG, "condition_on_previous_chunks": False}, long=True),
+    _Trial("min_chunk_length", 100, _SEGMENTING, long=True),
+    _Trial("condition_on_previous_chunks", False, _SEGMENTING, long=True),
+    _Trial("early_stop_threshold", 0.4, {**_SEGMENTING, "condition_on_previous_chunks": False}, long=True),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class KnobFinding:
-    """What became of one field or knob.
+    """Result for a field or parameter.
 
-    ``values`` are the two that were compared, ``takes`` how many takes of both. ``changed`` is the share of takes
-    that have other samples at the same seed, or, where seeds are not exact, than repeats that are identical; None where
-    repeats differ. ``metric`` shows the strongest difference: ``effect`` in its ``unit``, ``p`` corrected by Holm over all
-    tests of the check, NaN where takes of one value do not vary. ``smallest`` is the smallest difference in that metric
-    that would have been found four times in five.
+    ``values`` are the compared values, ``takes`` the number of takes of both. ``changed`` is the share of takes with other
+    samples at the same seed, or, without exact seeds, than identical repeats; None if repeats differ. ``metric`` has the
+    strongest difference: its ``effect``, ``p`` corrected over all tests of the check (Holm), NaN without variance.
+    ``smallest`` is the smallest difference in that metric that is detected with a power of 80 %.
     """
 
     name: str
@@ -101,17 +100,17 @@ class KnobFinding:
 
     @property
     def difference(self) -> str:
-        """The strongest difference with its p and the smallest one that would be found; "" without any."""
+        """The strongest difference with its p-value and the smallest detectable one; "" without any."""
         if not self.metric:
             return ""
         p = "p < 0.0001" if self.p < 0.0001 else f"p {self.p:.4f}"
-        tested = f"{p}; from {self.smallest:.2g} on it would be found" if math.isfinite(self.p) else "no variance, no p"
+        tested = f"{p}; detectable from {self.smallest:.2g}" if math.isfinite(self.p) else "no variance, no p"
         return f"{self.metric} {self.effect:+.3g} ({tested})"
 
     def __str__(self) -> str:
         parts = [f"{self.name}: {self.verdict}"]
         if self.changed is not None and self.takes:
-            parts.append(f"other samples in {self.changed:.0%} of the takes")
+            parts.append(f"other samples in {self.changed:.0%} of takes")
         if self.metric:
             parts.append(self.difference)
         if self.reason:
@@ -121,35 +120,33 @@ class KnobFinding:
 
 @dataclass(frozen=True)
 class KnobCheck(Shown):
-    """What a backend declares of its fields and knobs, and what was measured; ``honest`` when nothing contradicts."""
+    """Declared and measured effects of fields and parameters; ``honest`` if no measurement contradicts the declaration."""
 
     backend: str
     findings: tuple[KnobFinding, ...]
 
     @property
     def honest(self) -> bool:
-        """Whether nothing that was measured contradicts what is declared."""
+        """Whether all measurements agree with the declaration."""
         return not any(item.verdict == "contradicts" for item in self.findings)
 
     @property
     def frame(self) -> pd.DataFrame:
-        """A tidy table, one row for each field and knob."""
+        """A DataFrame with a row per field and parameter."""
         import pandas as pd
 
         frame = pd.DataFrame([asdict(item) for item in self.findings])
-        for place, name in enumerate(("default", "value")):
-            frame[name] = [str(values[place]) for values in frame["values"]]
+        for index, name in enumerate(("default", "value")):
+            frame[name] = [str(values[index]) for values in frame["values"]]
         return frame.drop(columns="values")
 
     def __getitem__(self, name: str) -> KnobFinding:
-        """Return the finding of a field or knob. Raises ArgumentError when it was not among them."""
+        """Return the result of a field or parameter. Raises ArgumentError if it was not checked."""
         name = field_name(name)
         for item in self.findings:
             if item.name == name:
                 return item
-        raise ArgumentError.of(
-            "name", f"{name!r} was not checked; {', '.join(item.name for item in self.findings)} were"
-        )
+        raise ArgumentError.of("name", f"must be one of {', '.join(item.name for item in self.findings)}, got {name!r}")
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.findings))
@@ -164,20 +161,19 @@ def check_knobs(
     seed: int = 0,
     progress: Callable[[int, int], object] | None = None,
 ) -> KnobCheck:
-    """Turn every field and knob away from its default, and say of each whether it does anything.
+    """Measure the effect of every field and parameter, with a value far from its default.
 
     Args:
-        backend: who speaks; a cache before it is passed by.
-        base: the call that all takes start from, all but its text.
-        names: fields and knobs to check; all that the backend can be asked for when None.
-        repeats: takes of each text at each value, 2 or more.
-        seed: the first of their seeds; not used where the backend takes none.
-        progress: called with the takes that are there, and how many there will be; what it raises ends the check.
+        backend: the backend; caches are bypassed.
+        base: the call that all takes start from, without its text.
+        names: fields and parameters to check; all when None.
+        repeats: takes per text and value, 2 or more.
+        seed: first seed, for backends that take one.
+        progress: called with the finished and the total number of takes; an exception ends the check.
 
-    Where seeds are exact, equal samples prove that a value does nothing and other samples that it does; elsewhere
-    ``effects`` of the values on duration, level, spectral tilt, their spread and the bytes decide, and for latency the
-    first audio.
-    Raises ArgumentError for a name that there is not or fewer than 2 repeats, and what the backend raises for its defaults.
+    With exact seeds, equal samples prove no effect and other samples an effect; otherwise ``effects`` of the values on
+    duration, level, spectral tilt, their spread and the bytes decide, and for latency the first audio.
+    Raises ArgumentError for an unknown name or fewer than 2 repeats, and the errors of the backend at its defaults.
     """
     whole(repeats, "repeats", 2)
     while isinstance(backend, CachedBackend):
@@ -187,16 +183,18 @@ def check_knobs(
     seeds = [None] * repeats if capabilities.seed == "none" else list(range(seed, seed + repeats))
 
     def calls(trial: _Trial, **turned: Any) -> list[Call]:
-        start = base.replace(capabilities.knobs, **{**trial.given, **turned})
-        said = LONG_TEXTS if trial.long else TEXTS
-        return [start.replace(text=text, seed=one) for text in said for one in seeds]
+        start = base.replace(capabilities.knobs, **{**trial.fields, **turned})
+        texts = LONG_TEXTS if trial.long else TEXTS
+        return [start.replace(text=text, seed=each) for text in texts for each in seeds]
 
     plain = {trial.name: _counted(calls(trial)) for trial in trials}
     turned = {trial.name: _counted(calls(trial, **{trial.name: trial.value})) for trial in trials}
-    spoken = _spoken(backend, {*chain(*plain.values())}, chain(*plain.values(), *turned.values()), progress)
-    different = {take.digest: take for take in spoken.values() if isinstance(take, Take)}
+    takes = _synthesize(backend, {*chain(*plain.values())}, chain(*plain.values(), *turned.values()), progress)
+    different = {take.digest: take for take in takes.values() if isinstance(take, Take)}
     figures = dict(zip(different, measure(different.values(), _METRICS).to_dict("records"), strict=True))
-    ours, theirs = ({name: [spoken[job] for job in own] for name, own in jobs.items()} for jobs in (plain, turned))
+    ours, theirs = (
+        {name: [takes[job] for job in jobs] for name, jobs in trial_jobs.items()} for trial_jobs in (plain, turned)
+    )
     measured = [_measured(trial, ours[trial.name], theirs[trial.name], capabilities, figures) for trial in trials]
     tested = [p for _, p_values in measured for p in p_values]
     corrected = dict(zip(tested, map(float, holm(tested)), strict=True))
@@ -205,7 +203,7 @@ def check_knobs(
 
 
 def checked_names(capabilities: Capabilities, base: Call, names: Sequence[str] | None = None) -> tuple[str, ...]:
-    """Return which fields and knobs ``check_knobs`` turns for these ``names``. Raises like it."""
+    """List the fields and parameters that ``check_knobs`` checks for ``names``. Raises its errors."""
     return tuple(trial.name for trial in _trials(capabilities, base, names))
 
 
@@ -213,7 +211,7 @@ def _trials(capabilities: Capabilities, base: Call, names: Sequence[str] | None)
     voices = [voice.id for voice in capabilities.voices if voice.id != base.request.reference_id]
     formats = capabilities.support("format")
     trials = [
-        replace(trial, given={}) if trial.name == "sample_rate" and formats and formats.problem("pcm") else trial
+        replace(trial, fields={}) if trial.name == "sample_rate" and formats and formats.problem("pcm") else trial
         for trial in _FIELDS
     ]
     if len(voices) > 1:
@@ -226,13 +224,13 @@ def _trials(capabilities: Capabilities, base: Call, names: Sequence[str] | None)
     chosen = [field_name(name) for name in names]
     for name in chosen:
         if name not in {trial.name for trial in trials}:
-            there = ", ".join(trial.name for trial in trials)
-            raise ArgumentError.of("names", f"there is no {name!r} to be checked; there are {there}")
+            listed = ", ".join(trial.name for trial in trials)
+            raise ArgumentError.of("names", f"must be among {listed}, got {name!r}")
     return [trial for trial in trials if trial.name in chosen]
 
 
 def _turned(knob: Knob) -> KnobValue:
-    """Return a value as far from a knob's default as may be."""
+    """Return the value farthest from a parameter's default."""
     if knob.type == "bool":
         return not knob.default
     if knob.choices:
@@ -241,18 +239,18 @@ def _turned(knob: Knob) -> KnobValue:
         return "other"
     if knob.bounds is None:
         return knob.check(knob.default * 2 or 1)
-    end = max(knob.bounds, key=lambda one: abs(one - float(knob.default)))
+    end = max(knob.bounds, key=lambda bound: abs(bound - float(knob.default)))
     return knob.check(int(end) if knob.type == "int" else end)
 
 
 _Job = tuple[Call, int]
-"""A call, and which of its repeats."""
+"""A call, and its repeat."""
 
 
-def _spoken(
+def _synthesize(
     backend: Backend, needed: set[_Job], jobs: Iterable[_Job], progress: Callable[[int, int], object] | None
 ) -> dict[_Job, Take | VoicelabError]:
-    """Return what came of each job, equal ones spoken once. Raises what the backend does for those that are needed."""
+    """Synthesize each job, equal ones once, to a take or an error. Raises the errors of ``needed`` jobs."""
 
     def make(job: _Job) -> Take | VoicelabError:
         try:
@@ -263,7 +261,7 @@ def _spoken(
             return error
 
     done: dict[_Job, Take | VoicelabError] = {}
-    # In no order that goes with a value: a machine that warms up, or is busy for a while, would count as its effect.
+    # Random order: warm-up or load of the machine must not be confounded with a value.
     order = list(dict.fromkeys(jobs))
     random.Random(0).shuffle(order)
     pool = ThreadPoolExecutor(under_way({"": backend}), thread_name_prefix="voicelab-knobs")
@@ -278,8 +276,8 @@ def _spoken(
 
 
 def _counted(calls: Sequence[Call]) -> list[_Job]:
-    """Return calls, each with how often it stands before: takes are repeats where seeds do not tell them apart."""
-    return [(call, calls[:place].count(call)) for place, call in enumerate(calls)]
+    """Number equal calls: without seeds their takes are repeats."""
+    return [(call, calls[:index].count(call)) for index, call in enumerate(calls)]
 
 
 def _measured(
@@ -289,23 +287,23 @@ def _measured(
     capabilities: Capabilities,
     figures: Mapping[str, Mapping[Hashable, Any]],
 ) -> tuple[KnobFinding, list[float]]:
-    """Return what was found, p uncorrected, and the p of every test that was made."""
+    """Return the result with its uncorrected p-value, and the p-values of all tests."""
     ignored = capabilities.ignored(trial.name)
     declared = f"ignored: {ignored}" if ignored else "acts"
-    ours, others = ([one for one in cell if isinstance(one, Take)] for cell in (plain, turned))
+    ours, theirs = ([take for take in cell if isinstance(take, Take)] for cell in (plain, turned))
     values = (_value(ours[0].call, trial.name, capabilities), trial.value)
     for error in turned:
         if isinstance(error, VoicelabError):
-            refused = isinstance(error, RequestInvalid)
-            reason = f"{trial.value!r} was refused: {error}" if refused else str(error)
+            rejected = isinstance(error, RequestInvalid)
+            reason = f"{trial.value!r} was rejected: {error}" if rejected else str(error)
             return KnobFinding(trial.name, "not tried", declared, values, reason=reason), []
-    changed: float | None = float(np.mean([a.digest != b.digest for a, b in zip(ours, others, strict=True)]))
-    if capabilities.seed != "exact" and not (changed and _repeatable(ours) and _repeatable(others)):
+    changed: float | None = float(np.mean([a.digest != b.digest for a, b in zip(ours, theirs, strict=True)]))
+    if capabilities.seed != "exact" and not (changed and _repeatable(ours) and _repeatable(theirs)):
         changed = None
-    reason = _other_rate(ours, others) if trial.name == "sample_rate" else ""
-    count = len(ours) + len(others)
+    reason = _other_rate(ours, theirs) if trial.name == "sample_rate" else ""
+    count = len(ours) + len(theirs)
     finding = KnobFinding(trial.name, "no effect found", declared, values, count, changed, reason=reason)
-    tests = _differences(ours, others, figures, timed=trial.name == "latency")
+    tests = _differences(ours, theirs, figures, timed=trial.name == "latency")
     if tests:
         best = min(tests, key=_weakness)
         finding = replace(finding, **best)
@@ -313,40 +311,38 @@ def _measured(
 
 
 def _weakness(test: Mapping[str, Any]) -> tuple[float, float, float]:
-    """Return the order of tests: significant ones, differences without variance, the rest; by p, then by size."""
+    """Sort key of tests: significant ones, differences without variance, the rest; by p, then by size."""
     p = test["p"]
     order = 1.0 if math.isnan(p) else 0.0 if p <= _ALPHA else 2.0
     return order, p if math.isfinite(p) else 0.0, -abs(test["effect"] / (test["smallest"] or math.inf))
 
 
 def _repeatable(takes: Sequence[Take]) -> bool:
-    """Return whether all takes of a text are identical."""
+    """Check whether all takes of a text are identical."""
     return len({take.digest for take in takes}) == len({take.request.text for take in takes})
 
 
 def _other_rate(plain: Sequence[Take], turned: Sequence[Take]) -> str:
-    """Return what is wrong when raw samples are not of the rate that was asked for; "" when they may be."""
+    """Describe pcm audio whose sample rate differs from the request; "" if it may be right."""
     lengths = [sum(take.clip().duration for take in takes) for takes in (plain, turned)]
     ratio = max(lengths) / min(lengths)
     if ratio < _OTHER_RATE:
         return ""
     rates = " and ".join(f"{takes[0].request.rate} Hz" for takes in (plain, turned))
-    return (
-        f"asked for at {rates}, one lasts {ratio:.1f} times as long: its samples are not of the rate that is asked for"
-    )
+    return f"at {rates} the durations differ by a factor of {ratio:.1f}: the sample rate is not that of the request"
 
 
 def _value(call: Call, name: str, capabilities: Capabilities) -> Any:
     if name == "model":
         return check_call(call, capabilities).model
-    own = capabilities.knob_values(call)
-    return own[name] if name in own else field_value(call.request, name)
+    knobs = capabilities.knob_values(call)
+    return knobs[name] if name in knobs else field_value(call.request, name)
 
 
 def _differences(
     plain: Sequence[Take], turned: Sequence[Take], figures: Mapping[str, Mapping[Hashable, Any]], *, timed: bool
 ) -> list[dict[str, Any]]:
-    """Return the tests of the turned value against the default, by metric; those without a value are left out."""
+    """Test the value against the default, by metric; metrics without values are excluded."""
     import pandas as pd
     from scipy import stats
 
@@ -357,7 +353,7 @@ def _differences(
         frame["first_audio_s"] = [take.timing.first_audio_s for take in takes]
     frame["value"] = ["default"] * len(plain) + ["turned"] * len(turned)
     frame["text"] = [take.request.text for take in takes]
-    # For fields that make speech more or less varied.
+    # For fields that affect the variance.
     for name in _METRICS:
         middle = frame.groupby(["value", "text"])[name].transform("median")
         frame[f"{name} spread"] = (frame[name] - middle).abs()
@@ -368,13 +364,13 @@ def _differences(
             continue
         ours, theirs = (frame[name][frame["value"] == level].to_numpy() for level in ("default", "turned"))
         if np.allclose(ours, theirs, rtol=1e-9, atol=1e-12, equal_nan=True):
-            continue  # take by take the same: what is left of a difference is rounding
+            continue  # equal up to rounding
         blocks = ["text"] if frame["text"].nunique() > 1 else []
         row = effects(frame, "value", name, blocks=blocks, texts="").contrasts.iloc[0]
         if row["error"] == 0.0 and row["estimate"]:
             tests.append({"metric": name, "effect": row["estimate"], "p": math.nan, "smallest": 0.0})
         elif math.isfinite(row["p"]):
-            # What a two-sided t-test finds with this power; an approximation by shifted t.
+            # Detectable by a two-sided t-test with this power; an approximation by a shifted t.
             reach = stats.t.ppf(1.0 - _ALPHA / 2.0, row["df"]) + stats.t.ppf(_POWER, row["df"])
             smallest = float(row["error"] * reach)
             tests.append({"metric": name, "effect": row["estimate"], "p": row["p"], "smallest": smallest})
@@ -389,10 +385,10 @@ def _judged(finding: KnobFinding) -> KnobFinding:
     if finding.reason:
         return replace(finding, verdict="contradicts")
     if acts and ignored:
-        return replace(finding, verdict="contradicts", reason="it is declared to do nothing, and does")
+        return replace(finding, verdict="contradicts", reason="declared to be ignored, but has an effect")
     if acts or ignored:
         return replace(finding, verdict="acts" if acts else "ignored")
     if finding.changed == 0.0:
-        reason = "it is declared to act, and the samples are the same"
+        reason = "declared to act, but the samples are the same"
         return replace(finding, verdict="contradicts", reason=reason)
     return finding

@@ -1,4 +1,4 @@
-"""SweepRun: a sweep at work. It hands out takes, keeps what comes back, and stops at the limits of a Budget."""
+"""SweepRun: a running sweep: submits takes, stores them, and stops at the limits of a Budget."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ from concurrent.futures import BrokenExecutor, CancelledError, Future
 from dataclasses import dataclass, field, fields, replace
 from typing import Final, Literal
 
-from voicelab.audio.encoders import header_bytes
 from voicelab.capabilities import Capabilities, speech_cost
 from voicelab.clip import Take, take_key
 from voicelab.errors import ExecutorError, FieldError, RequestInvalid
+from voicelab.recordings import REPEAT
 from voicelab.runs.cache import Cache
 from voicelab.runs.failures import Failed
 from voicelab.runs.run import Journal
 from voicelab.sweeps.axes import Job
 from voicelab.sweeps.workers import Workers
+from voicelab.takes.rows import TakeRow, seconds_of
 
 
 @dataclass(frozen=True, slots=True)
 class SweepEstimate:
-    """What the takes that are not there yet will need.
+    """Estimate of the takes that are not stored yet.
 
-    ``characters`` and ``text_bytes`` (UTF-8) are exact; ``audio_s`` is guessed from them, ``compute_s`` from
-    it and the real-time factor of earlier takes, None while there is none (takes made at once overlap, so the clock
-    shows less); ``cost`` is in ``currency``, None where a backend names no price, or several name different currencies.
+    ``characters`` and ``text_bytes`` (UTF-8) are exact; ``audio_s`` is estimated from them, ``compute_s`` from it and the
+    real-time factor of earlier takes, None without any (concurrent takes overlap, so wall-clock time is shorter); ``cost`` is
+    in ``currency``, None if a backend declares no price, or several declare different currencies.
     """
 
     requests: int
@@ -50,13 +51,13 @@ class SweepEstimate:
         if self.cost:
             parts.append(f"costs {self.cost:.4g} {self.currency}".rstrip())
         if self.cached:
-            parts.append(f"{self.cached} takes are there already")
+            parts.append(f"{self.cached} takes are cached")
         return ", ".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Hard caps; None is no cap. A sweep whose estimate is over one does not begin, and it stops at one."""
+    """Hard limits, None for unlimited. A sweep whose estimate exceeds a limit does not start, and stops at it."""
 
     requests: int | None = None
     characters: int | None = None
@@ -71,24 +72,24 @@ class Budget:
                 raise RequestInvalid.of(f"budget.{item.name}", "Input should be a number, 0 or more")
 
     def check(self, needed: SweepEstimate) -> None:
-        """Raise RequestInvalid that names every cap that ``needed`` is over."""
+        """Raise RequestInvalid, which names every limit that the estimate exceeds."""
         troubles = []
         for item in fields(self):
             cap, need = getattr(self, item.name), getattr(needed, item.name)
             if cap is not None and need is not None and need > cap:
-                message = f"the sweep would take {need:g}, and the budget is {cap:g}"
+                message = f"the estimate must be within {cap:g}, got {need:g}"
                 troubles.append(FieldError(("body", f"budget.{item.name}"), "budget_exceeded", message))
             if cap is not None and need is None and item.name == "cost":
-                message = "the backend names no price, so a budget in money cannot be kept; cap characters instead"
+                message = "the backend declares no price, so cost cannot be limited; limit characters instead"
                 if needed.currency:
-                    message = f"the backends' prices are in {needed.currency}, which one budget cannot cap"
+                    message = f"the backends' prices are in {needed.currency}, which one budget cannot limit"
                 troubles.append(FieldError(("body", "budget.cost"), "unsupported", message))
         if troubles:
             raise RequestInvalid(troubles)
 
 
 CAPS: Final = tuple(item.name for item in fields(Budget))
-"""What can be capped."""
+"""Names of the limits."""
 
 
 def estimate(
@@ -99,10 +100,14 @@ def estimate(
     rate: float = 1.0,
     rtf: float | None = None,
 ) -> SweepEstimate:
-    """Return what ``jobs`` will need; ``capabilities`` has each backend by its name.
+    """Estimate the takes of ``jobs``.
 
-    ``rate`` is how long earlier takes were against what was expected of their texts, and ``rtf`` seconds of work for a
-    second of their audio; ``cached`` is how many takes are there.
+    Args:
+        jobs: the takes.
+        capabilities: capabilities of each backend by name.
+        cached: number of stored takes.
+        rate: duration of earlier takes relative to the expectation from their texts.
+        rtf: real-time factor of earlier takes.
     """
     jobs = list(jobs)
     texts = [job.call.request.text for job in jobs]
@@ -130,25 +135,35 @@ def _time(seconds: float) -> str:
 
 
 State = Literal["running", "paused", "done", "cancelled", "over budget", "failed"]
-# How soon a pause, a cancel or the end of a wait is noticed.
-_TICK: Final = 0.1
+# Reaction time in seconds to a pause, a cancel, or the end of a wait.
+_TICK_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a job: a take, which may have been there already, or an error."""
+    """Result of a job: a take, possibly cached, or an error."""
 
     job: Job
     take: Take | None = None
     error: Exception | None = None
     cached: bool = False
 
+    def row(self) -> TakeRow:
+        """Return the row of a TakeTable."""
+        job, cell = self.job, self.job.cell
+        columns = {"text": cell.template, "sent": cell.call.request.text} if cell.template else {}
+        keys, labels = {**cell.plain, REPEAT: job.repeat}, {**cell.labels, REPEAT: str(job.repeat)}
+        if "text" in columns and "text" in keys:
+            del columns["text"]
+        return TakeRow(keys, labels, job.call, self.take, self.error, self.cached, columns)
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run is. ``audio_s`` is of takes that were rendered, not cached; ``elapsed_s`` is without pauses.
+    """Progress of a run.
 
-    ``remaining_s`` is None until it is known.
+    ``audio_s`` is that of synthesized takes, without cached ones; ``elapsed_s`` excludes pauses; ``remaining_s`` is None
+    while unknown.
     """
 
     state: State
@@ -163,13 +178,13 @@ class Progress:
 
     @property
     def done(self) -> int:
-        """Takes that are over, well or badly."""
+        """Number of finished takes, failures included."""
         return self.rendered + self.cached + self.failed
 
     def __str__(self) -> str:
         parts = [f"{self.done} of {self.total} takes, {self.state}"]
         if self.cached:
-            parts.append(f"{self.cached} were there already")
+            parts.append(f"{self.cached} cached")
         if self.failed:
             parts.append(f"{self.failed} failed")
         return ", ".join(parts)
@@ -177,9 +192,10 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """What a run works with: takes are looked for in ``caches``, and kept in ``cache`` and written to ``journal``.
+    """Resources of a run.
 
-    ``gap_s`` is how many seconds after one call of a backend the next may begin.
+    Takes are looked up in ``caches``, stored in ``cache`` and written to ``journal``; ``gap_s`` is the minimum interval
+    between calls of a backend in seconds.
     """
 
     workers: Workers
@@ -192,11 +208,10 @@ class RunContext:
 
 
 class SweepRun:
-    """A sweep at work, in a thread of its own.
+    """A running sweep, in a separate thread.
 
-    ``listener`` is called with each outcome, from that thread, one after another. Every outcome is in the
-    caches and the journal before the listener hears of it, so that a run that is cut off at any point goes
-    on where it was: what was kept is not made again.
+    ``listener`` is called with each outcome, from that thread, sequentially. Every outcome is in the caches and the journal
+    before, so that an interrupted run resumes without synthesizing stored takes again.
     """
 
     def __init__(
@@ -214,85 +229,85 @@ class SweepRun:
         self._stop = threading.Event()
         self._state: State = "running"
         self._error: Exception | None = None
-        self._began = time.monotonic()
+        self._started = time.monotonic()
         self._paused: float | None = None
         self._ended: float | None = None
         self._thread = threading.Thread(target=self._run, name="voicelab-sweep", daemon=True)
         self._thread.start()
 
     def __len__(self) -> int:
-        """Takes in all, those that are not made yet too."""
+        """Number of takes, those that are not made yet included."""
         return len(self._jobs)
 
     def __iter__(self) -> Iterator[Outcome]:
-        """Yield every outcome as it comes, and end with the run: ``for outcome in vl.progress(sweep.start()): …``.
+        """Yield every outcome until the run ends: ``for outcome in vl.progress(sweep.start()): …``.
 
-        Raises what ``wait`` raises. To leave the loop does not end the run; ``cancel`` does.
+        Raises the errors of ``wait``. Leaving the loop does not end the run; ``cancel`` does.
         """
         yielded, over = 0, False
         while not over:
-            over = self.wait(_TICK)
+            over = self.wait(_TICK_S)
             new = list(self._outcomes.copy().values())[yielded:]
             yielded += len(new)
             yield from new
 
     @property
     def progress(self) -> Progress:
-        """How far it is, now."""
+        """Progress of the run."""
         outcomes, remaining = self._outcomes.copy(), None
         cached = sum(outcome.cached for outcome in outcomes.values())
         failed = sum(outcome.error is not None for outcome in outcomes.values())
         rendered = len(outcomes) - cached - failed
-        elapsed = (self._ended or self._paused or time.monotonic()) - self._began
-        if rendered and self._ended is None:  # as long for each second of expected audio as it took so far
-            over = sum(one.job.call.expected_seconds for one in outcomes.values() if not one.cached)
-            left = (job for job in self._jobs if (job.cell.index, job.repeat) not in outcomes)
-            remaining = elapsed * sum(job.call.expected_seconds for job in left) / over
+        elapsed = (self._ended or self._paused or time.monotonic()) - self._started
+        if rendered and self._ended is None:  # at the speed so far per second of expected audio
+            finished = sum(outcome.job.call.expected_seconds for outcome in outcomes.values() if not outcome.cached)
+            open_jobs = (job for job in self._jobs if (job.cell.index, job.repeat) not in outcomes)
+            remaining = elapsed * sum(job.call.expected_seconds for job in open_jobs) / finished
         counts = (len(self._jobs), rendered, cached, failed, len(self._running))
         return Progress(self.state, *counts, self._spent["audio_s"], elapsed, remaining)
 
     @property
     def state(self) -> State:
-        """Whether it runs, is paused, or how it ended."""
+        """State of the run, or how it ended."""
         return "paused" if self._state == "running" and self._paused is not None else self._state
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
-        """What has come so far, in the order of the grid."""
+        """The outcomes so far, in the order of the grid."""
         return tuple(outcome for _, outcome in sorted(dict(self._outcomes).items()))
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Workers of a cluster that get no takes, and why, in sentences."""
+        """Workers of a cluster that are excluded, with the reasons, as sentences."""
         return self._context.workers.notes
 
     @property
     def running(self) -> tuple[Job, ...]:
-        """The takes that are being made now."""
+        """The takes that are being synthesized."""
         return tuple(self._running.copy().values())
 
     def pause(self) -> None:
-        """Start no more takes; those that run are finished. Does nothing to a run that is over."""
+        """Start no more takes; running ones finish. No effect on a run that has ended."""
         if self._paused is None and self._thread.is_alive():
             self._paused = time.monotonic()
 
     def unpause(self) -> None:
-        """Go on."""
+        """Resume."""
         if self._paused is not None:
-            # As if it had begun later: what is left is reckoned from the time at work.
-            self._began += time.monotonic() - self._paused
+            # Pauses do not count as elapsed time.
+            self._started += time.monotonic() - self._paused
             self._paused = None
 
     def cancel(self) -> None:
-        """Stop: takes that run in this process are broken off, nothing more is started. What is made is kept."""
+        """Cancel: takes that run in this process are aborted, no more are started. Finished takes are stored."""
         self._stop.set()
         self._context.workers.cancel()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is over, at most ``timeout`` seconds; returns whether it is.
+        """Wait for the end, at most ``timeout`` seconds; return whether the run has ended.
 
-        Raises what the run itself failed of (not a take: that is in its outcome): ExecutorError when what makes the takes
-        is gone; the takes that are missing are then failed outcomes too.
+        Raises the error of the run, not of a take: ExecutorError if the executor broke; missing takes are then failed
+        outcomes.
         """
         self._thread.join(timeout)
         if self._error is not None:
@@ -302,14 +317,14 @@ class SweepRun:
     def _run(self) -> None:
         state: State = "failed"
         try:
-            state = self._hand_out()
+            state = self._submit_all()
         except ExecutorError as error:
             self._context.workers.cancel()
             if self._stop.is_set():
                 state = "cancelled"
             else:
-                self._error = self._unmade(error)
-        except Exception as error:  # noqa: BLE001 - the end of the thread: wait() raises it
+                self._error = self._fail_missing(error)
+        except Exception as error:  # noqa: BLE001 - wait() raises it
             self._context.workers.cancel()
             self._error = error
         finally:
@@ -320,15 +335,14 @@ class SweepRun:
             self._ended = self._paused or time.monotonic()
             self._state = state
 
-    def _hand_out(self) -> State:
+    def _submit_all(self) -> State:
         over_budget = False
         for job in self._jobs:
-            # What is kept is found fast, but there may be much of it.
             if self._stop.is_set():
                 break
-            if self._cached(job):
+            if self._is_cached(job):
                 continue
-            if not self._may_begin():
+            if not self._wait_for_slot():
                 break
             prices = self._context.capabilities[job.cell.backend].prices
             cost = sum((speech_cost(job.call, job.call.expected_seconds, prices) or {}).values())
@@ -336,58 +350,60 @@ class SweepRun:
             if self._over_budget(ahead):
                 over_budget = True
                 break
-            self._begin(job, ahead)
+            self._submit(job, ahead)
         while self._running:
-            self._collect(_TICK)
+            self._collect(_TICK_S)
         if len(self._outcomes) == len(self._jobs):
             return "done"
         return "over budget" if over_budget else "cancelled"
 
-    def _unmade(self, error: ExecutorError) -> Exception:
-        """Fail every take that is missing, and return the error of the run."""
+    def _fail_missing(self, error: ExecutorError) -> Exception:
+        """Record a failure for every missing take, and return the error of the run."""
         count = sum(outcome.take is not None for outcome in self._outcomes.values())
-        ended = ExecutorError(f"{error}. {count} of {len(self._jobs)} takes are kept; the same sweep makes the others")
+        ended = ExecutorError(
+            f"{error}. {count} of {len(self._jobs)} takes are stored; the same sweep makes the others"
+        )
         ended.__cause__ = error
         try:
             for job in self._jobs:
                 if (job.cell.index, job.repeat) not in self._outcomes:
-                    self._over(Outcome(job, error=error))
+                    self._finish(Outcome(job, error=error))
         except Exception as failure:  # noqa: BLE001 - a full disk, a listener: wait() raises it
             return failure
         return ended
 
     def _over_budget(self, ahead: Mapping[str, float]) -> bool:
-        """Whether one more take would be over a cap that counts ahead, or one that counts behind is reached."""
+        """Check whether another take would exceed a limit on requests, characters or cost, or another limit is reached."""
         caps = {name: getattr(self._context.budget, name) for name in CAPS}
-        left = {name: cap - self._spent[name] for name, cap in caps.items() if cap is not None}
-        return any(ahead[name] > rest if name in ahead else rest <= 0.0 for name, rest in left.items())
+        budgets = {name: cap - self._spent[name] for name, cap in caps.items() if cap is not None}
+        return any(ahead[name] > rest if name in ahead else rest <= 0.0 for name, rest in budgets.items())
 
-    def _cached(self, job: Job) -> bool:
+    def _is_cached(self, job: Job) -> bool:
         cell = job.cell
         key = take_key(job.call, self._context.capabilities[cell.backend].fingerprint, job.repeat)
         remarks: list[str] = []
         for cache in self._context.caches:
             take, notes = cache.look(key)
             if take is not None:
-                self._over(Outcome(job, cache.run.light(take), cached=True))
+                self._finish(Outcome(job, cache.run.light(take), cached=True))
                 return True
             remarks += notes
         self._remarks[cell.index, job.repeat] = tuple(remarks)
         return False
 
-    def _may_begin(self) -> bool:
-        """Wait for a free place, and while paused; returns whether to go on."""
+    def _wait_for_slot(self) -> bool:
+        """Wait for a free worker, and while paused; return False if cancelled."""
         while not self._stop.is_set():
             if len(self._running) < self._context.workers.concurrency and self._paused is None:
                 return True
-            self._collect(_TICK)
+            self._collect(_TICK_S)
         return False
 
-    def _begin(self, job: Job, ahead: Mapping[str, float]) -> None:
-        now = time.monotonic()
-        begins = max(now, self._next.get(job.cell.backend, now))
-        self._next[job.cell.backend] = begins + self._context.gap_s
-        if self._stop.wait(begins - now):
+    def _submit(self, job: Job, ahead: Mapping[str, float]) -> None:
+        clock = time.monotonic()
+        start = max(clock, self._next.get(job.cell.backend, clock))
+        self._next[job.cell.backend] = start + self._context.gap_s
+        if self._stop.wait(start - clock):
             return
         for name, more in ahead.items():
             self._spent[name] += more
@@ -407,20 +423,20 @@ class SweepRun:
             seconds = seconds_of(take)
         except BrokenExecutor as error:
             raise ExecutorError(f"a process of the executor was killed or ran out of memory: {error}") from error
-        except BaseException as error:  # noqa: BLE001 - one take's failure is its own, also an interrupt of its process
-            if not self._stop.is_set():  # else it is as if the take had never been begun
-                self._over(Outcome(job, error=_failure(error)))
+        except BaseException as error:  # noqa: BLE001 - a failure, or interrupt, of this take only
+            if not self._stop.is_set():  # a cancelled take has not failed
+                self._finish(Outcome(job, error=_failure(error)))
             return
         self._spent["audio_s"] += seconds
         self._spent["compute_s"] += take.timing.total_s
         take = take.noted(*self._remarks.pop((job.cell.index, job.repeat), ()))
         if self._context.cache is not None:
             take = self._context.cache.keep(take, backend=self._context.capabilities[job.cell.backend])
-            # A sweep may be larger than the memory.
+            # The takes of a sweep may exceed the memory.
             take = self._context.cache.run.light(take)
-        self._over(Outcome(job, take))
+        self._finish(Outcome(job, take))
 
-    def _over(self, outcome: Outcome) -> None:
+    def _finish(self, outcome: Outcome) -> None:
         journal, job = self._context.journal, outcome.job
         if journal is not None and outcome.take is not None:
             outcome = replace(outcome, take=journal.add(outcome.take, cell=job.cell.index, **job.cell.plain))
@@ -435,15 +451,6 @@ class SweepRun:
 def _failure(error: BaseException) -> Exception:
     if isinstance(error, Exception) and not isinstance(error, CancelledError):
         return error
-    failure = ExecutorError(f"the take was not made: {type(error).__name__} in its executor")
+    failure = ExecutorError(f"no take was returned: {type(error).__name__} in its executor")
     failure.__cause__ = error
     return failure
-
-
-def seconds_of(take: Take) -> float:
-    """Return how long a take's audio is, in seconds; decoded only where the bytes do not tell."""
-    request = take.request
-    if request.format in {"wav", "pcm"} and not take.source:
-        size = sum(size for _, size in take.timing.arrivals)
-        return max(size - header_bytes(request.format), 0) / 2 / request.rate
-    return take.clip().duration

@@ -1,4 +1,4 @@
-"""Where takes are made: threads of this process, any concurrent.futures executor, or a Dask cluster."""
+"""Workers that synthesize takes: threads of this process, a concurrent.futures executor, or a Dask cluster."""
 
 from __future__ import annotations
 
@@ -19,55 +19,55 @@ from voicelab.errors import ExecutorError
 from voicelab.sweeps.axes import Job
 
 CONCURRENCY: Final = 8
-"""Takes under way when nothing else is said, and a backend does not say how many it speaks at once."""
+"""Default number of concurrent takes of a backend that declares no limit."""
 
 
 Factory = Callable[[], Backend]
-"""Opens a backend in another process, once in each: picklable, hashable, and equal when it opens the same one.
+"""Function that opens a backend in another process: picklable, hashable, and equal for the same backend.
 
-A function of a module is one; so is a frozen dataclass with ``__call__``.
+A function of a module, or a frozen dataclass with ``__call__``.
 """
 
 
 class Workers(ABC):
-    """What makes takes, several at once."""
+    """Base class of workers that synthesize takes concurrently."""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Workers that get no takes, and why, in sentences."""
+        """Excluded workers, with the reasons, as sentences."""
         return ()
 
     @property
     @abstractmethod
     def concurrency(self) -> int:
-        """Takes under way at most."""
+        """Maximum number of concurrent takes."""
 
     @abstractmethod
     def submit(self, job: Job) -> Future[Take]:
-        """Begin a take, or queue it. Raises ExecutorError when no more can be made."""
+        """Start or queue a take. Raises ExecutorError if no workers are available."""
 
     def watch(self) -> None:  # noqa: B027 - most need nothing
-        """Look after the workers; called often. Raises ExecutorError when no more takes can be made."""
+        """Check the workers; called often. Raises ExecutorError if none are available."""
 
     @abstractmethod
     def cancel(self) -> None:
-        """Take back what has not begun, and break off what runs in this process; elsewhere a take runs to its end."""
+        """Cancel queued takes, and abort those that run in this process; takes in other processes finish."""
 
     @abstractmethod
     def close(self) -> None:
-        """End the threads, once what they are at is over, unless they are somebody else's."""
+        """Shut down the executor after its running takes, unless it belongs to the caller."""
 
 
 class ExecutorWorkers(Workers):
     """Threads of this process, or any ``concurrent.futures`` executor.
 
     Args:
-        executor: threads of this process, with ``backends`` (a local engine speaks what they ask for as one batch); or what
-            somebody hands in, with ``factories``: each process opens its backend once, and takes come back whole.
-        concurrency: takes under way.
-        backends: who speaks, by name.
-        factories: how another process opens each of them; None for threads.
-        own: whether ``close`` ends the executor.
+        executor: threads of this process, with ``backends`` (the local engine synthesizes their calls as a batch); or an
+            executor of the caller, with ``factories``: each process opens its backend once and returns complete takes.
+        concurrency: maximum number of concurrent takes.
+        backends: backends by name.
+        factories: functions that open each backend in another process; None for threads.
+        shut_down: whether ``close`` shuts down the executor.
     """
 
     def __init__(
@@ -77,12 +77,12 @@ class ExecutorWorkers(Workers):
         backends: Mapping[str, Backend],
         factories: Mapping[str, Factory] | None = None,
         *,
-        own: bool = False,
+        shut_down: bool = False,
     ) -> None:
         self._concurrency = concurrency
         self._executor = executor
         self._backends, self._factories = backends, factories
-        self._own = own
+        self._shut_down = shut_down
         self._begun: set[Future[Take]] = set()
         self._lock = threading.Lock()
         self._streams: set[SpeechStream] = set()
@@ -90,11 +90,11 @@ class ExecutorWorkers(Workers):
 
     @property
     def concurrency(self) -> int:
-        """Takes under way at most."""
+        """Maximum number of concurrent takes."""
         return self._concurrency
 
     def submit(self, job: Job) -> Future[Take]:
-        """Begin a take, or queue it. Raises ExecutorError when the executor is broken or shut down."""
+        """Start or queue a take. Raises ExecutorError if the executor is broken or shut down."""
         name = job.cell.backend
         try:
             if self._factories is None:
@@ -103,13 +103,13 @@ class ExecutorWorkers(Workers):
                 fingerprint = self._backends[name].capabilities.fingerprint
                 future = self._executor.submit(make_there, self._factories[name], job.call, job.repeat, fingerprint)
         except RuntimeError as error:  # BrokenExecutor is one
-            raise ExecutorError(f"the executor takes no more work: {error}") from error
+            raise ExecutorError(f"the executor accepts no work: {error}") from error
         self._begun.add(future)
         future.add_done_callback(self._begun.discard)
         return future
 
     def cancel(self) -> None:
-        """Take back what has not begun, and break off what runs in this process; elsewhere a take runs to its end."""
+        """Cancel queued takes, and abort those that run in this process; takes in other processes finish."""
         self._cancelled.set()
         for future in tuple(self._begun):
             future.cancel()
@@ -119,8 +119,8 @@ class ExecutorWorkers(Workers):
             stream.close()
 
     def close(self) -> None:
-        """End the threads, once what they are at is over, unless they are somebody else's."""
-        if self._own:
+        """Shut down the executor after its running takes, unless it belongs to the caller."""
+        if self._shut_down:
             self._executor.shutdown(wait=True, cancel_futures=True)
 
     def _make(self, job: Job) -> Take:
@@ -137,7 +137,7 @@ class ExecutorWorkers(Workers):
 
 
 def under_way(backends: Mapping[str, Backend]) -> int:
-    """Return how many takes to keep under way: so many that whoever ends one has the next at hand, and none gets too many."""
+    """Choose the number of concurrent takes: half as many again as the backend processes at once, so that it never idles."""
     limits = [backend.capabilities.at_once for backend in backends.values()]
     return min(at_once + at_once // 2 if at_once else CONCURRENCY for at_once in limits)
 
@@ -147,23 +147,23 @@ _opening = threading.Lock()
 
 @lru_cache(maxsize=8)
 def _open(factory: Factory, process: int) -> Backend:
-    del process  # what a fork inherits is opened anew
+    del process  # a forked process opens its own backend
     return factory()
 
 
 def opened(factory: Factory) -> Backend:
-    """Return this process's backend of a factory, opened once."""
-    with _opening:  # else the threads of a worker would open it once each
+    """Open the backend of a factory, once per process."""
+    with _opening:  # threads of a worker share the backend
         return _open(factory, os.getpid())
 
 
 def make_there(factory: Factory, call: Call, repeat: int, fingerprint: str) -> Take:
-    """Make a take in whatever process this runs in.
+    """Synthesize a take in this process.
 
-    Raises ExecutorError where its backend has another fingerprint than the sweep's, and what the backend raises.
+    Raises ExecutorError if the fingerprint of the backend here differs from the sweep's, and the errors of the backend.
     """
     backend, host = opened(factory), platform.node()
-    if (there := backend.capabilities.fingerprint) != fingerprint:
-        message = f"the backend opened by process {os.getpid()} on {host} has the fingerprint {there}"
+    if (actual := backend.capabilities.fingerprint) != fingerprint:
+        message = f"the backend opened by process {os.getpid()} on {host} has the fingerprint {actual}"
         raise ExecutorError(f"{message}, the sweep's has {fingerprint}")
     return replace(backend.synthesize(call).take(repeat), host=host)

@@ -1,1 +1,1 @@
-"""Takes side by side and replayed."""
+"""Tables of takes: collected, loaded, measured, compared, exported and replayed."""

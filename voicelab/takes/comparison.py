@@ -30,35 +30,35 @@ if TYPE_CHECKING:
 _Floats = npt.NDArray[np.float64]
 
 _KNOT_S: Final = 0.05
-"""Distance of the knots of a warping path: finer steps are jitter of the path, not of the speech."""
+"""Interval between the knots of a warping path; finer steps are jitter of the path."""
 
-MOST: Final = 8
-"""Clips of one comparison: more than keys 1 to 8 are not told apart by ear either."""
+MAX_CLIPS: Final = 8
+"""Maximum number of clips of a comparison, one per key 1 to 8."""
 
-# As far below a clip's loudest moment its level counts: what is fainter is its pauses, on which no two takes agree.
+# Range of levels below the maximum of a clip; lower levels are pauses, which differ between takes.
 _DYNAMIC_DB = 40.0
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison(Shown):
-    """Clips by their names, in order. ``matched`` has them at one loudness, with the gains that it took."""
+    """Clips by name, in order. ``matched`` has them at one loudness, with their gains."""
 
     clips: Mapping[str, Clip] = field(repr=False)
 
     def __post_init__(self) -> None:
-        if not 2 <= len(self.clips) <= MOST:
-            raise ArgumentError.of("clips", f"a comparison has 2 to {MOST} clips, not {len(self.clips)}")
+        if not 2 <= len(self.clips) <= MAX_CLIPS:
+            raise ArgumentError.of("clips", f"must be 2 to {MAX_CLIPS} clips, got {len(self.clips)}")
         object.__setattr__(self, "clips", MappingProxyType(dict(self.clips)))
 
     def __repr__(self) -> str:
         listed = ", ".join(f"{name} {clip.duration:.2f} s" for name, clip in self.clips.items())
-        apart = "" if self.same_text else "; different texts, which run in step"
-        return f"Comparison({listed}{apart})"
+        note = "" if self.same_text else "; different texts, aligned by time"
+        return f"Comparison({listed}{note})"
 
     def panel(self) -> Any:
-        """Return the panel in which it is heard: shown as the last value of a notebook's cell.
+        """Return the panel that plays the clips, shown as the last value of a cell.
 
-        Raises MissingExtra when what it needs is not installed.
+        Raises MissingExtra if widgets are not installed.
         """
         return view("Comparison.panel")(self)
 
@@ -69,66 +69,66 @@ class Comparison(Shown):
 
     @cached_property
     def matched(self) -> MatchedClips:
-        """The clips at one loudness (ITU-R BS.1770-4), nothing limited; a clip without a loudness as it is."""
+        """The clips at one loudness (ITU-R BS.1770-4), without limiting; a clip without a loudness is unchanged."""
         return match_loudness(self.clips)
 
     @cached_property
     def worded(self) -> Mapping[str, Clip]:
-        """The clips with word times: where a backend gave none, by forced alignment with the words of the others.
+        """The clips with word times, by forced alignment where the backend gave none.
 
-        One that cannot be aligned (another language, other words, no aligner installed) stays as it is.
+        A clip that cannot be aligned (another language, other words, no aligner installed) is unchanged.
         """
         clips = self.clips.values()
-        spoken = [" ".join(word.text for word in clip.words) for clip in clips if clip.words]
-        spoken += [clip.take.call.said for clip in clips if clip.take is not None]
-        text = next(iter(spoken), "") if self.same_text else ""
-
+        texts = [" ".join(word.text for word in clip.words) for clip in clips if clip.words]
+        texts += [clip.take.call.said for clip in clips if clip.take is not None]
+        text = next(iter(texts), "") if self.same_text else ""
         return MappingProxyType({name: with_words(clip, text) for name, clip in self.clips.items()})
 
     @cached_property
     def alignments(self) -> Mapping[str, Alignment]:
-        """Where the moments of the first clip are in each other one, by its name; of another text, in step with it."""
-        (_, first), *others = self.worded.items()
+        """Alignments of the first clip with each other clip, by name; clips of other texts are aligned by time."""
+        (_, reference), *clips = self.worded.items()
         aligned = {
-            name: _in_step(first, clip, reason) if (reason := other_words(first, clip)) else align(first, clip)
-            for name, clip in others
+            name: _by_time(reference, clip, reason)
+            if (reason := other_words(reference, clip))
+            else align(reference, clip)
+            for name, clip in clips
         }
         return MappingProxyType(aligned)
 
     @cached_property
     def contours(self) -> Mapping[str, ContourDifference]:
-        """How far pitch and level of each other clip are above the first one's, at the same word, by its name."""
-        first, *others = [(f0(clip, hop_s=HOP_S), energy(clip, hop_s=HOP_S)) for clip in self.clips.values()]
-        pairs = zip(self.alignments.items(), others, strict=True)
-        return MappingProxyType({name: _difference(first, other, aligned) for (name, aligned), other in pairs})
+        """Differences in pitch and level of each other clip from the first, at the same word, by name."""
+        reference, *contours = [(f0(clip, hop_s=HOP_S), energy(clip, hop_s=HOP_S)) for clip in self.clips.values()]
+        pairs = zip(self.alignments.items(), contours, strict=True)
+        return MappingProxyType({name: _difference(reference, pair, aligned) for (name, aligned), pair in pairs})
 
     @property
     def same_text(self) -> bool:
-        """Whether all say the same text; loaded clips, whose text is unknown, do not count."""
-        spoken = [clip for clip in self.clips.values() if clip.take is not None]
-        return not any(other_words(spoken[0], clip) for clip in spoken[1:])
+        """Whether all clips have the same text; clips of unknown text are ignored."""
+        clips = [clip for clip in self.clips.values() if clip.take is not None]
+        return not any(other_words(clips[0], clip) for clip in clips[1:])
 
     def differences(self) -> pd.DataFrame:
-        """Return the fields in which the clips' requests differ: a row for each, a column for each clip.
+        """Return the fields in which the clips' calls differ: a row per field, a column per clip.
 
-        Besides the fields of the request: model, backend, fingerprint, seed. None where a clip was not asked for.
+        Besides the fields of the request: model, backend, fingerprint, seed. None for a clip without a call.
         """
         import pandas as pd
 
         settings = {name: _settings(clip) for name, clip in self.clips.items()}
-        fields = list(dict.fromkeys(field for own in settings.values() for field in own))
-        every = {field: {name: own.get(field) for name, own in settings.items()} for field in fields}
+        fields = list(dict.fromkeys(field for fields in settings.values() for field in fields))
+        every = {field: {name: values.get(field) for name, values in settings.items()} for field in fields}
         differing = {field: row for field, row in every.items() if len({repr(value) for value in row.values()}) > 1}
-        # As they are: a seed among floats is still a whole number.
+        # Objects, so that seeds stay integers.
         rows = [list(row.values()) for row in differing.values()]
         return pd.DataFrame(rows, index=list(differing), columns=list(self.names), dtype=object)
 
     def metrics(self, *names: str) -> pd.DataFrame:
-        """Return measurements, a row for each clip, and the column ``undefined``: those of ``measure``.
+        """Measure the clips: a row per clip, with the columns of ``measure``.
 
-        ``names`` chooses metrics; the basic ones and pitch when not given. Those that compare take the first clip for the
-        reference; its own row compares it with itself: an ``mfcc_distance`` of 0, a ``stoi`` of 1. Raises what
-        ``measure`` does.
+        ``names`` selects metrics, by default the basic ones and pitch. The reference is the first clip, also of its own row:
+        an ``mfcc_distance`` of 0, a ``stoi`` of 1. Raises the errors of ``measure``.
         """
         chosen = names or (*BASIC, "f0_median", "f0_sd")
         clips = list(self.clips.values())
@@ -137,15 +137,15 @@ class Comparison(Shown):
         return frame
 
     def listening_test(self, kind: Kind = "AB", *, name: str = "comparison", **options: Any) -> ListeningTest:
-        """Return a blind test of these clips: one item. ``options`` are those of ListeningTest."""
+        """Make a blind test of these clips, with one item. ``options`` are those of ListeningTest."""
         check_options(options, TEST_OPTIONS)
         return ListeningTest(name, kind, {"clips": dict(self.clips)}, **options)
 
 
 def with_words(clip: Clip, text: str = "") -> Clip:
-    """Return a clip with word times: its own, or those of forced alignment with ``text``, or with what its take said.
+    """Add word times to a clip, by forced alignment with ``text`` or the text of its take.
 
-    One that cannot be aligned (another language, other words, no aligner installed) is returned as it is.
+    A clip that cannot be aligned (another language, other words, no aligner installed) is unchanged.
     """
     if clip.words or not (text or clip.take):
         return clip
@@ -155,26 +155,26 @@ def with_words(clip: Clip, text: str = "") -> Clip:
         return clip
 
 
-def compare(*clips: Clip | Mapping[str, Clip] | Sequence[Clip], **named: Clip) -> Comparison:
+def compare(*clips: Clip | Mapping[str, Clip] | Sequence[Clip], **keywords: Clip) -> Comparison:
     """Compare clips: ``vl.compare(a, b)`` or ``vl.compare([a, b])`` as A and B, ``vl.compare(cold=a, hot=b)`` by name.
 
-    ``vl.compare({"take 1": a, "take 2": b})`` gives names that no keyword can have.
+    ``vl.compare({"take 1": a, "take 2": b})`` allows other names.
 
-    Raises ArgumentError for fewer than 2 or more than 8 clips, or for what is no Clip.
+    Raises ArgumentError for fewer than 2 or more than 8 clips, or another type than Clip.
     """
     plain: list[Any] = []
     for item in clips:
         plain += item if isinstance(item, list | tuple) else [] if isinstance(item, Mapping) else [item]
-    pairs = [*zip(string.ascii_uppercase, plain, strict=False), *named.items()]
-    for several in clips:
-        pairs += several.items() if isinstance(several, Mapping) else ()
-    together = dict(pairs)
-    if len(together) != len(pairs):
-        raise ArgumentError.of("clips", "a clip by keyword, or in a mapping, has the name of another")
-    for name, clip in together.items():
+    pairs = [*zip(string.ascii_uppercase, plain, strict=False), *keywords.items()]
+    for item in clips:
+        pairs += item.items() if isinstance(item, Mapping) else ()
+    by_name = dict(pairs)
+    if len(by_name) != len(pairs):
+        raise ArgumentError.of("clips", "names of clips must be unique")
+    for name, clip in by_name.items():
         if not isinstance(clip, Clip):
-            raise ArgumentError.of(str(name), f"a comparison is of Clips, not of {type(clip).__name__}")
-    return Comparison(together)
+            raise ArgumentError.of(str(name), f"must be a Clip, got {type(clip).__name__}")
+    return Comparison(by_name)
 
 
 def _settings(clip: Clip) -> dict[str, Any]:
@@ -188,10 +188,9 @@ def _settings(clip: Clip) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class Alignment:
-    """Moments that belong together: ``first[i]`` and ``second[i]``, seconds, (knots,), both rising.
+    """Corresponding times of two clips: ``first[i]`` and ``second[i]``, seconds, (knots,), increasing.
 
-    ``method`` says how they were aligned: "words" (both clips know their words, and they are the same), "features"
-    (dynamic time warping), or "time" where neither could be done; ``reason`` then says why.
+    ``method`` is "words" (equal word times), "features" (dynamic time warping), or "time" (scaled durations, for ``reason``).
     """
 
     first: _Floats = field(repr=False)
@@ -201,63 +200,62 @@ class Alignment:
 
     @property
     def knots(self) -> list[tuple[float, float]]:
-        """The pairs, to be drawn or sent."""
+        """The pairs, rounded, for plots and messages."""
         return [(round(float(a), 4), round(float(b), 4)) for a, b in zip(self.first, self.second, strict=True)]
 
 
 def align(first: Clip, second: Clip) -> Alignment:
     """Align two clips of the same text.
 
-    By their words where both know them and they are the same; else along the path of dynamic time warping
-    over mel-cepstra that ``mfcc_distance`` describes. Clips that cannot be aligned (silence, too long) run in step, and the
-    result says so. Raises ArgumentError, which names ``second``, for clips that were asked to say different words.
+    By word times if both have them for the same words; else by dynamic time warping over mel-cepstra, as in
+    ``mfcc_distance``. Clips that cannot be aligned (silence, too long) are aligned by time. Raises ArgumentError, which names
+    ``second``, for clips with different texts.
     """
     if reason := other_words(first, second):
-        raise ArgumentError.of("second", f"clips are compared word by word, and {reason}")
+        raise ArgumentError.of("second", f"must have the words of the first clip: {reason}")
     ends = (first.duration, second.duration)
-    said = [[word.text.casefold() for word in clip.words] for clip in (first, second)]
-    if said[0] and said[0] == said[1]:
+    words = [[word.text.casefold() for word in clip.words] for clip in (first, second)]
+    if words[0] and words[0] == words[1]:
         pairs = [
-            (getattr(one, edge), getattr(two, edge))
-            for one, two in zip(first.words, second.words, strict=True)
+            (getattr(word, edge), getattr(pair, edge))
+            for word, pair in zip(first.words, second.words, strict=True)
             for edge in ("start", "end")
         ]
         return Alignment(*_rising(np.array(pairs, np.float64), ends), "words")
     try:
         frames = warped_frames(Subject(first, reference=Subject(second)))
     except Undefined as error:
-        return _in_step(first, second, str(error))
+        return _by_time(first, second, str(error))
     seconds = np.asarray(frames, np.float64) * HOP_S
-    # One knot every 50 ms of the path: the mean of what falls into it.
+    # One knot per 50 ms of the path: the mean within each bin.
     bins = (seconds.sum(axis=1) / 2 / _KNOT_S).astype(np.intp)
-    knots = np.array([seconds[bins == place].mean(axis=0) for place in np.unique(bins)])
+    knots = np.array([seconds[bins == index].mean(axis=0) for index in np.unique(bins)])
     return Alignment(*_rising(knots, ends), "features")
 
 
-def _in_step(first: Clip, second: Clip, reason: str) -> Alignment:
-    """Return the alignment of clips by their lengths alone."""
+def _by_time(first: Clip, second: Clip, reason: str) -> Alignment:
+    """Align clips by their durations."""
     ends = np.array([(0.0, 0.0), (first.duration, second.duration)], np.float64)
     return Alignment(ends[:, 0], ends[:, 1], "time", reason)
 
 
 def _rising(pairs: _Floats, ends: tuple[float, float]) -> tuple[_Floats, _Floats]:
-    """Return the pairs with the clips' ends, both sides rising strictly, so that the way back is defined too."""
-    whole = np.vstack([(0.0, 0.0), pairs, ends])
-    kept = [whole[0]]
-    for pair in whole[1:-1]:
-        if (pair > kept[-1] + 1e-3).all() and (pair < np.array(ends) - 1e-3).all():
-            kept.append(pair)
-    kept.append(whole[-1])
-    knots = np.array(kept)
+    """Add the clips' ends to pairs, and make both sides strictly increasing, so that the inverse is defined."""
+    path = np.vstack([(0.0, 0.0), pairs, ends])
+    increasing = [path[0]]
+    for pair in path[1:-1]:
+        if (pair > increasing[-1] + 1e-3).all() and (pair < np.array(ends) - 1e-3).all():
+            increasing.append(pair)
+    increasing.append(path[-1])
+    knots = np.array(increasing)
     return knots[:, 0], knots[:, 1]
 
 
 @dataclass(frozen=True, eq=False)
 class ContourDifference:
-    """How far a clip is above another one: ``times`` in seconds of that one, (frames,), every 10 ms.
+    """Difference of a clip from a reference: ``times`` in seconds of the reference, (frames,), every 10 ms.
 
-    ``f0`` in semitones, NaN unless both are voiced there; ``energy`` in dB, of levels down to 40 dB below the loudest
-    of each.
+    ``f0`` in semitones, NaN unless both are voiced; ``energy`` in dB, for levels down to 40 dB below the maximum of each.
     """
 
     times: _Floats = field(repr=False)
@@ -268,21 +266,21 @@ class ContourDifference:
 def _difference(
     first: tuple[Contour, Contour], second: tuple[Contour, Contour], alignment: Alignment
 ) -> ContourDifference:
-    """Return how far F0 and level of the second are above those of the first wherever the same is said."""
+    """Return F0 and level of the second relative to the first at corresponding times."""
     times = np.arange(first[1].values.size, dtype=np.float64) * HOP_S
-    there = np.asarray(np.interp(times, alignment.first, alignment.second), np.float64)
-    pitch = 12.0 * np.log2(_at(second[0], there) / _at(first[0], times))
-    return ContourDifference(times, pitch, _level(second[1], there) - _level(first[1], times))
+    second_times = np.asarray(np.interp(times, alignment.first, alignment.second), np.float64)
+    pitch = 12.0 * np.log2(_at(second[0], second_times) / _at(first[0], times))
+    return ContourDifference(times, pitch, _level(second[1], second_times) - _level(first[1], times))
 
 
-def _level(contour: Contour, moments: _Floats) -> _Floats:
+def _level(contour: Contour, times_s: _Floats) -> _Floats:
     floor = contour.values.max(initial=-_DYNAMIC_DB) - _DYNAMIC_DB
-    return _at(contour, moments).clip(floor)
+    return _at(contour, times_s).clip(floor)
 
 
-def _at(contour: Contour, moments: _Floats) -> _Floats:
-    """Return the values of the frames that are nearest to some moments, NaN where there are none."""
+def _at(contour: Contour, times_s: _Floats) -> _Floats:
+    """Return the values of the frames nearest to some times, NaN without frames."""
     if not contour.values.size:
-        return np.full(moments.shape, np.nan)
-    places = np.clip(np.round(moments / HOP_S).astype(np.intp), 0, contour.values.size - 1)
-    return np.asarray(contour.values[places], np.float64)
+        return np.full(times_s.shape, np.nan)
+    indices = np.clip(np.round(times_s / HOP_S).astype(np.intp), 0, contour.values.size - 1)
+    return np.asarray(contour.values[indices], np.float64)

@@ -29,9 +29,8 @@ from voicelab.metrics import METRICS, Tools
 from voicelab.metrics.words import recognizer_name
 from voicelab.runs.failures import error_message
 from voicelab.schema import VoiceModel
-from voicelab.stats.effects import NO_DIFFERENCE, SIGNIFICANT, Effects, format_difference, format_p
+from voicelab.stats.effects import NO_DIFFERENCE, SIGNIFICANT, Effects
 from voicelab.sweeps.knobs import KnobCheck
-from voicelab.sweeps.systems import SystemComparison
 from voicelab.views.plots import INK, LABEL_SIZE, plot_clips, png, use_ink
 
 BUDGET: Final = 1024 * 1024
@@ -311,24 +310,6 @@ def knob_check_bundle(check: KnobCheck) -> dict[str, str]:
     ]
     head = ("field or knob", "measured", "declared", "values", "samples changed", "largest difference", "")
     return {"text/html": small_print(table(head, rows)), "text/plain": str(check)}
-
-
-def systems_bundle(systems: SystemComparison) -> dict[str, str]:
-    """Return the table of metrics of a system comparison."""
-    figures, rows = systems.table, []
-    for name, row in figures.iterrows():
-        scale = row.abs().max()
-        cells = (format_p(x) if column == "p" else format_difference(x, scale, ".4g") for column, x in row.items())
-        rows.append((name, *cells))
-    summary = f"{systems.loudness_note}; differences from {systems.names[0]} with their intervals"
-    if "p" not in figures:
-        summary = f"{systems.loudness_note}; differences and their intervals need more texts, or repeats"
-    notes = [*systems.notes, *filter(None, [systems.frame.attrs.get("note")])]
-    lines = "".join(f"<div>{escape(line)}</div>" for line in (summary, *notes))
-    html = small_print(table(("metric", *figures.columns), rows) + lines)
-    unmatched = [summary] if "except" in summary else []
-    text = (repr(systems), figures.round(4).to_string(), *unmatched, *notes)
-    return {"text/html": html, "text/plain": "\n".join(text)}
 
 
 def voice_bundle(voice: VoiceModel) -> dict[str, str]:

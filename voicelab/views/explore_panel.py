@@ -15,7 +15,7 @@ from voicelab.call import Call, short_name
 from voicelab.clip import Clip
 from voicelab.errors import Cancelled, RequestInvalid
 from voicelab.session import Session
-from voicelab.sweeps.result import Row
+from voicelab.takes.cards import TakeCard
 from voicelab.takes.comparison import with_words
 from voicelab.views.background import Arrival, Debouncer, SpeechTask, Task
 from voicelab.views.bundles import clip_bundle
@@ -156,7 +156,7 @@ class ExplorePanel(SavedOutput, Panel):
         values = {"take": take.number, "text": text, **settings}
         code = self.controls.code(take.call)
         grid = self.takes.grid
-        grid.work.put([Row(take.number, labels, values, "done", notes=clip.notes, hear=lambda: clip, code=code)])
+        grid.work.put([TakeCard(take.number, labels, values, "done", notes=clip.notes, fetch=lambda: clip, code=code)])
         with self.lock:
             if len(rows := grid.work.rows) > _MAX_TAKES:
                 # Drop the oldest that is not pinned.

@@ -1,4 +1,4 @@
-"""KnobPanel: turn every field and knob of a backend, and see of each whether it does what is declared."""
+"""KnobPanel: measure the effect of every field and parameter of a backend, compared with its declaration."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from voicelab.views.panel import Panel, ProgressLine, SavedOutput, button, class
 
 
 class KnobPanel(SavedOutput, Panel):
-    """Choose fields and knobs, run, read the table. ``check`` is the KnobCheck of the last run that was finished.
+    """Panel of the check of fields and parameters. ``check`` is the KnobCheck of the latest finished run.
 
-    The work runs in a thread; ``close()`` and Cancel stop it before the next take. The notebook keeps the table.
+    The check runs in a thread; ``close()`` and Cancel stop it before the next take. The notebook stores the table.
     """
 
-    about = "a panel that turns each field and knob of a backend and measures what it does"
+    about = "a panel to measure the effect of each field and parameter of a backend"
 
     def __init__(self, lab: Session, names: Sequence[str] = (), *, repeats: int = 3, seed: int = 0) -> None:
         self._lab, self._seed, self._base = lab, seed, lab.call("knobs")
@@ -35,8 +35,9 @@ class KnobPanel(SavedOutput, Panel):
         capabilities = lab.capabilities
         chosen = checked_names(capabilities, self._base, names or None)
         self.choices = {name: self._choice(name, name in chosen) for name in checked_names(capabilities, self._base)}
-        each = "Takes of each text at each value"
-        self.repeats = control(w.BoundedIntText, each, value=repeats, min=2, max=1000, width="280px")
+        self.repeats = control(
+            w.BoundedIntText, "Repeats per text and value", value=repeats, min=2, max=1000, width="280px"
+        )
         self.run_button = button("Run", self.run, "run-knobs", button_style="primary")
         self.cancel_button = button("Cancel", self.cancel, "cancel-knobs", disabled=True)
         self.progress = ProgressLine()
@@ -52,7 +53,7 @@ class KnobPanel(SavedOutput, Panel):
         self.at_close(self.cancel)
 
     def run(self) -> Task | None:
-        """Do what the Run button does; returns the work, or None where it cannot begin."""
+        """Start the check, like the Run button; return None if it cannot start."""
         if self.run_button.disabled:
             return self._task
         names = [name for name, choice in self.choices.items() if choice.value]
@@ -66,18 +67,18 @@ class KnobPanel(SavedOutput, Panel):
         return self._task
 
     def cancel(self) -> None:
-        """Do what the Cancel button does."""
+        """Cancel the check, like the Cancel button."""
         self._stop.set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until a run is over and shown, at most ``timeout`` seconds; returns whether it is."""
+        """Wait until the check has ended and is shown, at most ``timeout`` seconds; return False on timeout."""
         return self._task is None or self._task.wait(timeout)
 
     def _choice(self, name: str, chosen: bool) -> w.Checkbox:
         ignored = self._lab.capabilities.ignored(name)
-        label = field_label(name) + (" (declared: does nothing)" if ignored else "")
-        what = f"{short_name(name)}: {ignored or 'declared to act'}"
-        return cast("w.Checkbox", control(w.Checkbox, label, value=chosen, indent=False, help=what))
+        label = field_label(name) + (" (declared: ignored)" if ignored else "")
+        declaration = f"{short_name(name)}: {ignored or 'declared to act'}"
+        return cast("w.Checkbox", control(w.Checkbox, label, value=chosen, indent=False, help=declaration))
 
     def _choose_all(self, on: bool) -> None:
         for choice in self.choices.values():
@@ -96,20 +97,18 @@ class KnobPanel(SavedOutput, Panel):
         self.check = check
         self.table.value = knob_check_bundle(check)["text/html"]
         wrong = [item.name for item in check.findings if item.verdict == "contradicts"]
-        verdict = (
-            f"contradicts what is declared: {', '.join(wrong)}" if wrong else "nothing contradicts what is declared"
-        )
-        self._over(f"{len(check.findings)} checked; {verdict}", "danger" if wrong else "success")
+        verdict = f"contradicts its declaration: {', '.join(wrong)}" if wrong else "all agree with their declarations"
+        self._end(f"{len(check.findings)} checked; {verdict}", "danger" if wrong else "success")
         self.update_saved_output()
 
     def _failed(self, error: Exception) -> None:
         if isinstance(error, Cancelled):
-            self._over("cancelled", "warning")
+            self._end("cancelled", "warning")
         else:
-            self._over("failed", "danger")
+            self._end("failed", "danger")
             self.show_error(error)
 
-    def _over(self, status: str, tone: str) -> None:
+    def _end(self, status: str, tone: str) -> None:
         self.progress.report(status, tone=tone)
         self.run_button.disabled, self.cancel_button.disabled = False, True
 

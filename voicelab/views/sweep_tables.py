@@ -1,14 +1,14 @@
-"""A Sweep and its result without widgets: tables for a notebook, and one HTML page that needs nothing else.
+"""Static outputs of a Sweep and a TakeTable: tables for a notebook, and one self-contained HTML page.
 
-In a notebook's tables there are no figures of time (real-time factor, first audio), nor whether a take came from the
-cache: they differ from one run to the next, and a committed notebook is compared with a new one.
+Tables for notebooks have no timing (real-time factor, first audio, cached takes), which differs between runs: a committed
+notebook is compared with a new one.
 """
 
 from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import Final
@@ -18,11 +18,12 @@ from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, VoicelabError, shortened
 from voicelab.metrics import METRICS, Metric, listener_note, measure_rows
 from voicelab.metrics.measure import resolve
+from voicelab.runs.failures import error_message
+from voicelab.stats.effects import format_difference, format_p
 from voicelab.storage import check_writable, on_disk, open_atomic
-from voicelab.sweeps.result import SweepResult, row_of
-from voicelab.sweeps.run import Outcome, estimate
+from voicelab.sweeps.run import estimate
 from voicelab.sweeps.sweep import Sweep
-from voicelab.sweeps.systems import SystemComparison
+from voicelab.takes.table import TakeTable
 from voicelab.views.bundles import (
     BUDGET,
     TableCell,
@@ -32,84 +33,101 @@ from voicelab.views.bundles import (
     format_figure,
     metric_label,
     small_print,
-    systems_bundle,
     table,
     table_row,
 )
 
 SHOWN: Final = ("duration", "loudness", "word_rate")
-"""Metrics under each take, when none are named."""
+"""Default metrics below each take."""
 
-_ROWS: Final = 60
-_VALUES: Final = 8
-_LONGEST: Final = 60
+_MAX_ROWS: Final = 60
+_MAX_VALUES: Final = 8
+_MAX_LABEL: Final = 60
 _PAGE_BITRATE: Final = 64
 _PAGE: Final = Path(__file__).parent / "static" / "page"
 
 
 def sweep_bundle(sweep: Sweep) -> dict[str, str]:
-    """Return what a sweep will do: its axes, how many takes, and what all of them need. Nothing runs."""
+    """Describe a sweep that has not run: its axes, the number of takes, and the estimate."""
     jobs = sweep.jobs()
     needed = estimate(jobs, {name: backend.capabilities for name, backend in sweep.backends.items()})
     rows = [(short_name(axis.name), len(axis), _some(axis.labels)) for axis in sweep.axes]
     if sweep.repeats > 1:
-        rows.append(("takes of each", sweep.repeats, f"seeds drawn from {sweep.seed}"))
+        rows.append(("repeats", sweep.repeats, f"seeds drawn from {sweep.seed}"))
     axes = table(("axis", "values", ""), rows)
     html = f"<div>{escape(repr(sweep))}</div>{axes}<div>In all: {escape(str(needed))}.</div>"
     note = '<div style="opacity:0.75">Nothing has run: <code>run()</code> does, <code>panel()</code> shows it.</div>'
     return {"text/html": small_print(html + note), "text/plain": f"{sweep!r}\nIn all: {needed}."}
 
 
-def result_bundle(result: SweepResult) -> dict[str, str]:
-    """Return a table of the takes: a player and a few figures for each, errors where they happened.
+def table_bundle(takes: TakeTable) -> dict[str, str]:
+    """Show a table of takes: the summary of a comparison of systems; of other tables a player and figures per take.
 
-    The sound of all players together stays within ``BUDGET``; where it bites, the table says for how many.
+    The sound of all players together stays within ``BUDGET``; the note names the number of takes without sound.
     """
-    outcomes = result.outcomes[:_ROWS]
+    if takes.matched and takes.metrics:
+        return _summary_bundle(takes)
+    complete = [row for row in takes.rows if row.state != "waiting"]
+    rows = complete[:_MAX_ROWS]
     clips: dict[int, Clip] = {}
     problems: dict[int, Exception] = {}
-    for place, outcome in enumerate(outcomes):
+    for index, row in enumerate(rows):
         try:
-            if outcome.take is not None:
-                clips[place] = outcome.take.clip()
-            elif outcome.error is not None:
-                problems[place] = outcome.error
+            if row.take is not None:
+                clips[index] = row.take.clip()
+            elif row.error is not None:
+                problems[index] = row.error
         except VoicelabError as error:
-            problems[place] = error
+            problems[index] = error
     sounds, note = embedded_audios(list(clips.values()), BUDGET)
     audio = dict(zip(clips, sounds, strict=True))
     figures = dict(zip(clips, measure_rows(clips.values(), SHOWN), strict=True)) if clips else {}
-    axes = [axis.name for axis in result.grid.axes]
-    several = result.grid.repeats > 1
-    units = {name: METRICS[name].unit for name in SHOWN}
-    heads = [*map(short_name, axes), *(("take",) if several else ()), ""]
-    heads += [f"{name}, {unit}".rstrip(", ") for name, unit in units.items()]
-    rows = []
-    for place, outcome in enumerate(outcomes):
-        row: list[object] = [shortened(outcome.job.cell.labels[name], _LONGEST) for name in axes]
-        row += [outcome.job.repeat + 1] if several else []
-        if place in clips:
-            data = audio[place]
-            row.append(TableCell(audio_element(data, "height:30px;width:220px", preload="metadata") if data else ""))
-            row += [format_figure(figures[place][name], unit) for name, unit in units.items()]
+    columns, units = takes.shown_columns, {name: METRICS[name].unit for name in SHOWN}
+    heads = [
+        *(column.title for column in columns),
+        "",
+        *(f"{name}, {unit}".rstrip(", ") for name, unit in units.items()),
+    ]
+    body = []
+    for index, row in enumerate(rows):
+        cells: list[object] = [shortened(row.labels[column.name], _MAX_LABEL) for column in columns]
+        if index in clips:
+            data = audio[index]
+            cells.append(TableCell(audio_element(data, "height:30px;width:220px", preload="metadata") if data else ""))
+            cells += [format_figure(figures[index][name], unit) for name, unit in units.items()]
         else:
-            row.append(TableCell(error_html(problems[place])))
-        rows.append(row)
-    left = len(result.outcomes) - len(outcomes)
-    if left > 0:
-        note += f"; {left} more takes are not shown: panel() shows all, export() writes them"
-    note = ". ".join((note, *result.notes))
-    html = f'<div>{escape(repr(result))}</div>{table(heads, rows)}<div role="note" style="opacity:0.75">'
-    return {"text/html": small_print(f"{html}{escape(note)}</div>"), "text/plain": repr(result)}
+            cells.append(TableCell(error_html(problems[index])))
+        body.append(cells)
+    if len(complete) > len(rows):
+        note += f"; {len(complete) - len(rows)} more takes are not shown: panel() shows all, export() writes them"
+    note = ". ".join((note, *takes.notes))
+    html = f'<div>{escape(repr(takes))}</div>{table(heads, body)}<div role="note" style="opacity:0.75">'
+    return {"text/html": small_print(f"{html}{escape(note)}</div>"), "text/plain": repr(takes)}
+
+
+def _summary_bundle(takes: TakeTable) -> dict[str, str]:
+    summary, rows = takes.summary(), []
+    for name, row in summary.iterrows():
+        largest = row.abs().max()
+        cells = (format_p(x) if column == "p" else format_difference(x, largest, ".4g") for column, x in row.items())
+        rows.append((name, *cells))
+    level = f"{takes.loudness_note}; differences from {takes.systems[0]} with their intervals"
+    if "p" not in summary:
+        level = f"{takes.loudness_note}; differences and their intervals need more texts, or repeats"
+    notes = [*takes.notes, *filter(None, [summary.attrs.get("note")])]
+    lines = "".join(f"<div>{escape(line)}</div>" for line in (level, *notes))
+    html = small_print(table(("metric", *summary.columns), rows) + lines)
+    text = (repr(takes), summary.round(4).to_string(), *([level] if "except" in level else []), *notes)
+    return {"text/html": html, "text/plain": "\n".join(text)}
 
 
 def _some(labels: Sequence[str]) -> str:
-    shown = " · ".join(shortened(label, _LONGEST) for label in labels[:_VALUES])
-    return shown if len(labels) <= _VALUES else f"{shown} · … · {shortened(labels[-1], _LONGEST)}"
+    listed = " · ".join(shortened(label, _MAX_LABEL) for label in labels[:_MAX_VALUES])
+    return listed if len(labels) <= _MAX_VALUES else f"{listed} · … · {shortened(labels[-1], _MAX_LABEL)}"
 
 
 def check_page(path: str | Path) -> Path:
-    """Return the path of a page after checking, before takes are measured, that it ends in .html and can be written."""
+    """Check, before takes are measured, that the path of a page ends in .html and can be written."""
     path = Path(path)
     if path.suffix.lower() not in {".html", ".htm"}:
         raise ArgumentError.of("path", f"must end in .html, got {str(path)!r}")
@@ -117,75 +135,58 @@ def check_page(path: str | Path) -> Path:
     return path
 
 
-def write_systems_page(systems: SystemComparison, path: str | Path, metrics: Iterable[str | Metric] = ()) -> Path:
-    """Write the table of systems above all their takes at one loudness into one HTML file; see ``write_page``."""
-    chosen = tuple(metrics) or systems.metrics
-    check_page(path)
-    above = systems_bundle(systems)["text/html"]
-    return write_page(systems.result, path, chosen, above=above, heard=systems.heard, level=systems.loudness_note)
+def write_page(takes: TakeTable, path: str | Path, metrics: Iterable[str | Metric] = ()) -> Path:
+    """Write all takes, with their sound, key columns and measurements, into one HTML file; return its path.
 
-
-def write_page(
-    result: SweepResult,
-    path: str | Path,
-    metrics: Iterable[str | Metric] = SHOWN,
-    *,
-    above: str = "",
-    heard: Callable[[Outcome], Clip] | None = None,
-    level: str = "as loud as it was made",
-) -> Path:
-    """Write all takes of a result, with their sound, axes and measurements, into one HTML file; return its path.
-
-    The sound is mp3 of 64 kbit/s, so that a page of a hundred sentences is some 4 MB; ``export`` has the originals.
-    ``above`` is what stands over the takes; ``heard`` gives the clips that play, where they are not as loud as they were
-    made, and ``level`` says how loud they are. Raises StoreError when it cannot be written, ArgumentError for another suffix
-    than .html and for an unknown metric.
+    The sound is mp3 of 64 kbit/s: a page of a hundred sentences has about 4 MB. Above the takes is the summary of a
+    comparison of systems. Raises StoreError if the file cannot be written, ArgumentError for another suffix than .html and
+    for an unknown metric.
     """
-    path, chosen = check_page(path), resolve(metrics)
+    path, chosen = check_page(path), resolve(tuple(metrics) or takes.metrics or SHOWN)
+    summary = _summary_bundle(takes)["text/html"] if takes.matched and takes.metrics else ""
     with on_disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with open_atomic(path, sync=False) as file:
-            file.writelines(part.encode() for part in _page(result, chosen, above, heard, level))
+            file.writelines(text.encode() for text in _page(takes, chosen, summary))
     return path
 
 
 def _heading(metric: Metric) -> str:
-    """Return a metric's name with its unit, or with the ASR model that it needs."""
+    """Name a metric with its unit, or with the ASR model that it needs."""
     return metric_label(metric.name) if "recognizer" in metric.needs else f"{metric.name} {metric.unit}".strip()
 
 
-def _page(
-    result: SweepResult, metrics: Sequence[Metric], above: str, heard: Callable[[Outcome], Clip] | None, level: str
-) -> Iterator[str]:
-    axes = [axis.name for axis in result.grid.axes]
-    heads = [*map(short_name, axes), "take", "", *map(_heading, metrics)]
+def _page(takes: TakeTable, metrics: Sequence[Metric], summary: str) -> Iterator[str]:
+    columns = takes.shown_columns
+    heads = [*(column.title for column in columns), "", *map(_heading, metrics)]
     note = listener_note(metrics)
-    notes = f"<p>{escape(note)}</p>" if note not in above else ""
+    notes = f"<p>{escape(note)}</p>" if note not in summary else ""
     head_cells = "".join(
         f'<th scope="col"><button>{escape(head)}</button></th>' if head else '<th scope="col">sound</th>'
         for head in heads
     )
-    title = escape(repr(result))
+    title = escape(repr(takes))
     yield f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
     yield f"<style>{_PAGE.with_suffix('.css').read_text(encoding='utf-8')}</style></head><body><h1>{title}</h1>"
-    yield f"{above}{notes}<p>Sound: mp3, {_PAGE_BITRATE} kbit/s, {escape(level)}. A click on a heading sorts.</p>"
+    sound = f"Sound: mp3, {_PAGE_BITRATE} kbit/s, {escape(takes.loudness_note)}. A click on a heading sorts."
+    yield f"{summary}{notes}<p>{sound}</p>"
     yield f"<table><thead><tr>{head_cells}</tr></thead><tbody>\n"
-    # Row by row: a page of thousands of takes would not fit into memory.
-    for outcome in result.outcomes:
-        row = row_of(outcome, result.grid)
-        labels = [row.labels[name] for name in axes] + [str(outcome.job.repeat + 1)]
-        cells = [_sortable(label, label) for label in labels]
-        if row.hear is None:
-            cells.append(TableCell(escape(row.error), 'class="trouble"'))
+    # Row by row: a page of thousands of takes may exceed the memory.
+    for row in takes.rows:
+        if row.state == "waiting":
+            continue
+        cells = [_sortable(row.labels[column.name], row.labels[column.name]) for column in columns]
+        if row.error is not None:
+            cells.append(TableCell(escape(error_message(row.error)), 'class="trouble"'))
         else:
-            clip = row.hear() if heard is None else heard(outcome)
+            clip = takes.clip_of(row)
             (measured,) = measure_rows((clip,), metrics)
             data = base64.b64encode(clip.to_bytes("mp3", bitrate=_PAGE_BITRATE)).decode("ascii")
             cells.append(TableCell(audio_element(data, "height:32px;width:230px", preload="metadata"), ""))
             for metric in metrics:
                 value = measured[metric.name]
-                shown = format_figure(value, metric.unit)
-                cells.append(_sortable(shown, repr(value) if math.isfinite(value) else "", "number"))
+                text = format_figure(value, metric.unit)
+                cells.append(_sortable(text, repr(value) if math.isfinite(value) else "", "number"))
         yield table_row(cells, len(heads)) + "\n"
     yield f"</tbody></table><script>{_PAGE.with_suffix('.js').read_text(encoding='utf-8')}</script></body></html>\n"
 

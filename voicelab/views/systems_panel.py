@@ -1,4 +1,4 @@
-"""SystemsPanel: choose systems and texts, have all of them say all texts, and hear, measure and test them blindly."""
+"""SystemsPanel: choose systems and texts, synthesize, play, measure and test the systems blindly."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from voicelab.errors import ArgumentError
 from voicelab.metrics import Metric, check_measuring
 from voicelab.runs.cache import Cache
 from voicelab.session import Session
-from voicelab.sweeps.run import Budget
+from voicelab.sweeps.run import Budget, Outcome, SweepRun
 from voicelab.sweeps.spec import lines_of, texts_in
 from voicelab.sweeps.sweep import Sweep, sweep_of
-from voicelab.sweeps.systems import SystemComparison
+from voicelab.sweeps.systems import systems_table
+from voicelab.takes.rows import SYSTEM, TakeRow
+from voicelab.takes.table import TakeTable
 from voicelab.views.background import Task
-from voicelab.views.bundles import systems_bundle
 from voicelab.views.controls import seed_reason
 from voicelab.views.panel import button, control, disable, line
 from voicelab.views.sweep_panel import SweepPanel, TextsForm
+from voicelab.views.sweep_tables import table_bundle
 
 
 class _SystemsForm(TextsForm):
-    """Which systems say which texts. The first that is chosen is compared with."""
+    """Form of systems and texts; the first chosen system is the baseline."""
 
     def __init__(
         self,
@@ -40,13 +42,13 @@ class _SystemsForm(TextsForm):
         self._labs = dict(labs)
         self._cache = cache
         self.systems = w.VBox()
-        usable = [one for one in available_backends() if not one.install]
+        usable = [backend for backend in available_backends() if not backend.install]
         self.address = control(
             w.Combobox,
             "Add",
-            placeholder=", ".join(one.form.partition(" or ")[0] for one in usable),
-            options=[f"{one.name}:" for one in usable],
-            help="A backend's name and address, as vl.connect takes it",
+            placeholder=", ".join(backend.form.partition(" or ")[0] for backend in usable),
+            options=[f"{backend.name}:" for backend in usable],
+            help="Name and address of a backend, as in vl.connect",
         )
         self.address.layout.flex = "1 1 280px"
         self.add_button = button("Add a system", self.add, "add-system")
@@ -58,11 +60,13 @@ class _SystemsForm(TextsForm):
 
     @property
     def labs(self) -> dict[str, Session]:
-        """The systems that are chosen, by name."""
-        return {one: self._labs[one] for one, box in zip(self._labs, self.systems.children, strict=True) if box.value}
+        """The chosen systems by name."""
+        return {
+            name: self._labs[name] for name, box in zip(self._labs, self.systems.children, strict=True) if box.value
+        }
 
     def add(self) -> Task:
-        """Open what stands in the address, in a thread, and choose it."""
+        """Open the backend at the address, from a thread, and choose it."""
         address = self.address.value.strip()
         self.add_button.disabled = True
 
@@ -70,7 +74,7 @@ class _SystemsForm(TextsForm):
             try:
                 name = split_address(address)[0]
                 lab = Session.open(address)
-                number = 1 + sum(one.partition("_")[0] == name for one in self._labs)
+                number = 1 + sum(lab_name.partition("_")[0] == name for lab_name in self._labs)
                 name = name if number == 1 else f"{name}_{number}"
                 self._labs[name] = lab
                 self._offer(name)
@@ -93,19 +97,19 @@ class _SystemsForm(TextsForm):
         labs = self.labs
         if len(labs) < 2:
             raise ArgumentError.of("labs", "choose at least two systems")
-        disable(self.seed, seed_reason(one.capabilities for one in labs.values()))
-        asked = {"repeats": self.repeats.value, "seed": parse_value("seed", self.seed.value), "cache": self._cache}
-        sweep = sweep_of(next(iter(labs.values())), texts_in(self.texts.value), labs=labs, fields={}, **asked)
+        disable(self.seed, seed_reason(lab.capabilities for lab in labs.values()))
+        options = {"repeats": self.repeats.value, "seed": parse_value("seed", self.seed.value), "cache": self._cache}
+        sweep = sweep_of(next(iter(labs.values())), texts_in(self.texts.value), labs=labs, fields={}, **options)
         return sweep, Budget(), f"{len(labs)} systems"
 
 
 class SystemsPanel(SweepPanel):
-    """Choose systems and texts, run, and hear all takes: the panel of a sweep over systems.
+    """Panel to choose systems and texts, synthesize and play all takes.
 
-    ``comparison`` is the SystemComparison of what has come.
+    ``result`` is the table of the takes so far, as ``vl.compare_systems`` returns it.
     """
 
-    about = "a panel to have several systems say the same texts, and to hear, measure and test them blindly"
+    about = "a panel to synthesize texts with several systems, and to play, measure and test them blindly"
 
     def __init__(
         self,
@@ -117,24 +121,26 @@ class SystemsPanel(SweepPanel):
         seed: int = 0,
         cache: Cache | None = None,
     ) -> None:
-        self._asked: dict[str, Any] = {"repeats": repeats, "seed": seed, "cache": cache}
-        self._labs, self._measures = labs, tuple(metrics)
-        check_measuring(self._measures)
-        tab = ("Measuring all takes at one loudness…", lambda _: systems_bundle(self.comparison))
-        sweep = sweep_of(next(iter(labs.values())), texts, labs=labs, fields={}, **self._asked)
+        self._options: dict[str, Any] = {"repeats": repeats, "seed": seed, "cache": cache}
+        self._labs, self._metrics = labs, tuple(metrics)
+        check_measuring(self._metrics)
+        tab = ("Measuring all takes at one loudness…", table_bundle)
+        sweep = sweep_of(next(iter(labs.values())), texts, labs=labs, fields={}, **self._options)
         super().__init__(sweep, tabs={"Systems": tab})
 
     def new_form(self, sweep: Sweep) -> TextsForm:
-        """Return the form of systems, begun with a sweep."""
+        """Return the form of systems, with the texts of a sweep."""
         texts = next(axis.values for axis in sweep.axes if axis.name == "text")
-        return _SystemsForm(self._labs, texts, self._form_changed, **self._asked)
+        return _SystemsForm(self._labs, texts, self._form_changed, **self._options)
 
-    @property
-    def comparison(self) -> SystemComparison:
-        """What has come so far, as ``vl.compare_systems`` returns it."""
-        return SystemComparison(self.result, self._measures)
+    def table_of(self, sweep: Sweep, run: SweepRun | None = None) -> TakeTable:
+        """Return the comparison of the systems, as ``vl.compare_systems`` does."""
+        return systems_table(sweep.table(run), self._metrics)
+
+    def row_of(self, outcome: Outcome) -> TakeRow:
+        """Return the row of a new take in the comparison."""
+        return outcome.row().rename({"backend": SYSTEM})
 
     def saved_output(self) -> Mapping[str, str]:
-        """Return the table of systems, once all have said everything."""
-        result = self.result
-        return systems_bundle(self.comparison) if result.outcomes and not result.failures else {}
+        """Return the summary of the systems, once all takes are made."""
+        return table_bundle(self.result) if len(self.result) == len(self.result.rows) else {}

@@ -1,11 +1,13 @@
-"""Takes to look through: a grid of small players with their figures, and above it what one does to many of them.
+"""Grid of takes: players with measurements, and controls to filter, sort, select and compare.
 
-A page is told only of the takes that it shows, at most ten times a second, so that a grid of a hundred thousand costs
-it no more than one of a hundred. Figures and pictures are worked out off the kernel's main thread.
+A page gets messages only about the takes that it shows, at most ten per second, so that their number does not depend on the
+size of the grid. Measurements and waveforms are computed outside the kernel's main thread.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 import threading
 import time
 from collections import deque
@@ -26,9 +28,9 @@ from voicelab.errors import RequestInvalid, VoicelabError
 from voicelab.metrics import Metric, measure_rows
 from voicelab.metrics.measure import resolve
 from voicelab.runs.failures import error_message
-from voicelab.sweeps.axes import Grid
-from voicelab.sweeps.result import Row, RowState, comparison_of, matching, odd_one_out, ordered
+from voicelab.takes.cards import TakeCard, compare_cards, filter_cards, find_outlier, sort_cards
 from voicelab.takes.comparison import with_words
+from voicelab.takes.rows import Column, RowState
 from voicelab.views.background import Task
 from voicelab.views.bundles import error_html, format_figure, metric_label
 from voicelab.views.comparison_panel import ComparePanel
@@ -43,24 +45,24 @@ Send = Callable[[dict[str, Any], list[bytes]], object]
 """Sends a message with its buffers to the page."""
 
 _INTERVAL_S: Final = 0.1
-# Sorting many rows again and again, while they are measured, would be most of the work.
+# Interval of sorting while takes are measured.
 _ORDER_S: Final = 0.5
 _GRID_ORDER: Final = "Grid order"
 
 
 def outline(clip: Clip) -> bytes:
-    """Return the least and the greatest sample of ``COLUMNS`` equal parts: signed bytes, 127 is full scale."""
+    """Compute minimum and maximum of the samples in ``COLUMNS`` equal intervals, as signed bytes (127 is full scale)."""
     if not len(clip):
         return bytes(2 * COLUMNS)
     edges = np.linspace(0, len(clip), COLUMNS, endpoint=False).astype(int)
     low, high = np.minimum.reduceat(clip.samples, edges), np.maximum.reduceat(clip.samples, edges)
-    # Outwards, so that what is heard is seen.
+    # Rounded away from zero, so that quiet audio is visible.
     columns = np.stack((np.floor(low * 127.0), np.ceil(high * 127.0)), axis=1)
     return bytes(np.clip(columns, -127, 127).astype(np.int8))
 
 
 class _Drawn(NamedTuple):
-    """What the page draws of a take, and what tells its samples from others."""
+    """Waveform of a take, and the digest of its samples."""
 
     outline: bytes
     seconds: float
@@ -68,10 +70,10 @@ class _Drawn(NamedTuple):
 
 
 class TakeRows:
-    """Rows, the order in which they are shown, and a thread that is there only while there is something to do.
+    """Cards and their order, with a thread that runs while takes are measured or sent.
 
-    All calls may come from any thread. ``metrics`` are measured on each take as it comes; what the page shows first.
-    Raises RequestInvalid for a metric that there is not, MissingExtra for one that is not installed.
+    All methods are thread-safe. ``metrics`` are measured for each new take, visible ones first. Raises ArgumentError for an
+    unknown metric, MissingExtra for one that is not installed.
     """
 
     def __init__(self, send: Send, metrics: Iterable[str | Metric]) -> None:
@@ -79,7 +81,7 @@ class TakeRows:
         self._send = send
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        self._rows: dict[int, Row] = {}
+        self._rows: dict[int, TakeCard] = {}
         self._look: tuple[str, str, bool] = ("", "", False)
         self._pinned: frozenset[int] = frozenset()
         self._order: list[int] = []
@@ -87,34 +89,34 @@ class TakeRows:
         self._sorted = 0.0
         self._last = 0.0
         self._drawn: dict[int, _Drawn] = {}
-        self._colour, self._cells, self._repeats = "", 0, 1
+        self._color_metric, self._cells, self._repeats = "", 0, 1
         self._unmeasured: deque[int] = deque()
         self._shown: tuple[int, ...] = ()
-        self._sent: dict[int, tuple[Row, bool]] = {}
+        self._sent: dict[int, tuple[TakeCard, bool]] = {}
         self._counts: tuple[int, int] | None = None
         self._pending = False
         self._task: Task | None = None
         self._closed = False
 
     @property
-    def rows(self) -> tuple[Row, ...]:
-        """All rows, measured as far as they are."""
+    def rows(self) -> tuple[TakeCard, ...]:
+        """All cards, with the measurements so far."""
         with self._lock:
             return tuple(self._rows.values())
 
     @property
-    def shown(self) -> tuple[Row, ...]:
-        """The rows that fit the filter, in the order in which they are shown."""
+    def shown(self) -> tuple[TakeCard, ...]:
+        """The cards that match the filter, in their order on the page."""
         with self._lock:
             return tuple(self._arranged())
 
-    def row(self, id: int) -> Row | None:
-        """Return a row."""
+    def row(self, id: int) -> TakeCard | None:
+        """Look up a card by id."""
         return self._rows.get(id)
 
     @contextmanager
     def _change(self, *, order: bool = True, at_once: bool = False) -> Iterator[None]:
-        """Change something under the lock, and wake the thread; ``order`` says that the order may be another one."""
+        """Hold the lock for a change, and wake the thread; ``order`` for a change that may affect the order."""
         with self._changed:
             yield
             self._stale = self._stale or order
@@ -122,75 +124,77 @@ class TakeRows:
                 self._sorted = 0.0
             self._wake()
 
-    def put(self, rows: Iterable[Row]) -> None:
-        """Add rows, or replace those of the same ids."""
+    def put(self, rows: Iterable[TakeCard]) -> None:
+        """Add or replace cards, by id."""
         with self._change():
             for row in rows:
                 self._rows[row.id] = row
                 self._drawn.pop(row.id, None)
-                if row.hear is not None:
+                if row.fetch is not None:
                     self._unmeasured.append(row.id)
 
-    def mark(self, rows: Iterable[Row], state: RowState) -> None:
-        """Let rows that are still there be in another state; one that has been replaced meanwhile is left alone."""
+    def mark(self, rows: Iterable[TakeCard], state: RowState) -> None:
+        """Change the state of cards, except those that have been replaced."""
         with self._change(order=False):
             self._rows |= {row.id: replace(row, state=state) for row in rows if self._rows.get(row.id) is row}
 
     def drop(self, ids: Iterable[int]) -> None:
-        """Forget some rows."""
+        """Remove cards."""
         with self._change():
             for key in ids:
                 self._rows.pop(key, None)
 
     def clear(self) -> None:
-        """Forget all rows."""
+        """Remove all cards."""
         with self._change():
-            for held in (self._rows, self._drawn, self._unmeasured, self._sent):
-                held.clear()
+            for collection in (self._rows, self._drawn, self._unmeasured, self._sent):
+                collection.clear()
 
     def arrange(self, where: str = "", by: str = "", *, descending: bool = False) -> None:
-        """Filter and sort. Raises RequestInvalid for a filter that means nothing; the one before then stays."""
+        """Filter and sort. Raises RequestInvalid for an invalid filter, and keeps the previous one."""
         with self._change(at_once=True):
-            matching(self._rows.values(), where)
+            filter_cards(self._rows.values(), where)
             self._look = (where, by, descending)
 
     def facet(self, cells: int, repeats: int, metric: str) -> None:
-        """Tell the page the mean of a metric in each of so many cells, whose takes have the ids that follow each other."""
+        """Send the mean of a metric in each cell to the page; the takes of a cell have consecutive ids."""
         with self._change():
-            self._cells, self._repeats, self._colour = cells, repeats, metric
+            self._cells, self._repeats, self._color_metric = cells, repeats, metric
 
     def pin(self, ids: Iterable[int]) -> None:
-        """Let these come first."""
+        """Show these first."""
         with self._change(at_once=True):
             self._pinned = frozenset(ids)
 
     def measure(self, metrics: Iterable[str | Metric]) -> None:
-        """Measure these from now on, the takes that are there too. Raises like the constructor."""
+        """Replace the metrics, and measure all takes again. Raises the errors of the constructor."""
         chosen = resolve(metrics)
         with self._change():
             self.metrics = chosen
-            heard = {key: replace(row, figures={}, error="") for key, row in self._rows.items() if row.hear is not None}
-            self._rows |= heard
-            self._unmeasured = deque(heard)
+            cleared = {
+                key: replace(row, figures={}, error="") for key, row in self._rows.items() if row.fetch is not None
+            }
+            self._rows |= cleared
+            self._unmeasured = deque(cleared)
 
     def show(self, ids: Sequence[int]) -> None:
-        """Note that the page shows these, in part or soon, and send it what it does not have of them."""
+        """Set the visible cards, and send their missing data."""
         with self._change(order=False):
             self._shown = tuple(ids)
 
     def again(self) -> None:
-        """Note that the page has nothing yet: it was opened anew."""
+        """Send everything again, to a new page."""
         with self._change():
             self._sent.clear()
             self._counts = None
 
     def settled(self, timeout: float) -> bool:
-        """Wait until all is measured and sent, at most ``timeout`` seconds; returns whether it is."""
+        """Wait until all is measured and sent, at most ``timeout`` seconds; return False on timeout."""
         task = self._task
         return task is None or task.wait(timeout)
 
     def close(self) -> None:
-        """Do no more."""
+        """Stop the thread."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -224,10 +228,10 @@ class TakeRows:
             if row is not None:
                 self._prepare(row)
 
-    def _next(self) -> Row | None:
-        """Return what is to be drawn or measured next: first what the page shows, and pictures before figures."""
-        shown = [row for key in self._shown if (row := self._rows.get(key)) is not None and self._audible(row)]
-        for row in [row for row in shown if row.id not in self._drawn] or [row for row in shown if not row.figures]:
+    def _next(self) -> TakeCard | None:
+        """Return the next card to draw or measure: visible ones first, waveforms before measurements."""
+        visible = [row for key in self._shown if (row := self._rows.get(key)) is not None and self._audible(row)]
+        for row in [row for row in visible if row.id not in self._drawn] or [row for row in visible if not row.figures]:
             return row
         while self._unmeasured:
             row = self._rows.get(self._unmeasured.popleft())
@@ -236,52 +240,52 @@ class TakeRows:
         return None
 
     @staticmethod
-    def _audible(row: Row) -> bool:
-        """Say whether a row has sound that nothing has gone wrong with."""
-        return row.hear is not None and not row.error
+    def _audible(row: TakeCard) -> bool:
+        """Check whether a card has audio and no error."""
+        return row.fetch is not None and not row.error
 
-    def _prepare(self, row: Row) -> None:
+    def _prepare(self, row: TakeCard) -> None:
         try:
             clip = row.clip()
             drawn, done = self._drawn.get(row.id) or _Drawn(outline(clip), clip.duration, clip.sha256), row
-            # What is in sight is drawn first: the figures take longer.
+            # Visible waveforms are drawn before the slower measurements.
             if not row.figures and (row.id in self._drawn or row.id not in self._shown):
                 (measured,) = measure_rows((clip,), self.metrics)
                 done = replace(row, figures={metric.name: measured[metric.name] for metric in self.metrics})
-        except Exception as error:  # noqa: BLE001 (audio that is gone, a user's own metric: the others go on)
+        except Exception as error:  # noqa: BLE001 (missing audio or a user's metric: an error of this take only)
             drawn, done = None, replace(row, error=error_message(error))
         with self._changed:
             if self._rows.get(row.id) is not row:
-                return  # another take has its place
+                return  # replaced meanwhile
             self._rows[row.id] = done
             if drawn:
                 self._drawn[row.id] = drawn
             self._stale = self._stale or bool(self._look[0] or self._look[1] or self._cells)
             self._pending = True
 
-    def _arranged(self) -> list[Row]:
-        """Return the rows that fit the filter, in order; holds the lock."""
+    def _arranged(self) -> list[TakeCard]:
+        """Filter and sort the cards; needs the lock."""
         where, by, descending = self._look
         try:
-            rows = matching(self._rows.values(), where)
-        except RequestInvalid:  # of a metric that is no longer measured, or not yet again: nothing is hidden
+            rows = filter_cards(self._rows.values(), where)
+        except RequestInvalid:  # a filter by a metric that is not measured hides nothing
             rows = list(self._rows.values())
-        return ordered(rows, by, descending=descending, pinned=self._pinned)
+        return sort_cards(rows, by, descending=descending, pinned=self._pinned)
 
     def _messages(self) -> list[tuple[dict[str, Any], list[bytes]]]:
-        """Return what the page lacks of what it shows and, where they are due, of order and sums; holds the lock."""
-        now, before, sums = time.monotonic(), self._order, []
-        if self._stale and now >= self._sorted + _ORDER_S:
+        """Build the messages with new data of visible cards, their order and cell means; needs the lock."""
+        clock, previous, sums = time.monotonic(), self._order, []
+        if self._stale and clock >= self._sorted + _ORDER_S:
             self._order = [row.id for row in self._arranged()]
-            self._stale, self._sorted = False, now
+            self._stale, self._sorted = False, clock
             sums = [self._sums()] if self._cells else []
         self._pending = self._stale
         rows = [row for row in map(self._rows.get, self._shown) if row is not None]
-        shown = {row.id: (row, row.id in self._drawn) for row in rows}
-        new = {key: own for key, own in shown.items() if self._sent.get(key) != own}
+        visible = {row.id: (row, row.id in self._drawn) for row in rows}
+        new = {key: state for key, state in visible.items() if self._sent.get(key) != state}
         self._sent |= new
         counts = (len(self._rows), len(self._order))
-        changed = before != self._order or counts != self._counts
+        changed = previous != self._order or counts != self._counts
         if not (new or changed):
             return sums
         cards = [self._card(row) for row, _ in new.values()]
@@ -294,13 +298,13 @@ class TakeRows:
         return [(message, buffers), *sums]
 
     def _sums(self) -> tuple[dict[str, Any], list[bytes]]:
-        """Return the mean, the standard deviation, the number of takes and the twin of each cell; holds the lock."""
+        """Compute mean, standard deviation, number of takes and first equal cell of each cell; needs the lock."""
         rows = [self._rows[key] for key in self._order if key in self._rows]
-        metric = next((one for one in self.metrics if one.name == self._colour), self.metrics[0])
+        metric = next((metric for metric in self.metrics if metric.name == self._color_metric), self.metrics[0])
         values = np.array([row.figures.get(metric.name, np.nan) for row in rows], np.float64)
-        there = np.isfinite(values)
-        cells = np.array([row.id for row in rows], np.intp)[there] // self._repeats
-        values = values[there]
+        finite = np.isfinite(values)
+        cells = np.array([row.id for row in rows], np.intp)[finite] // self._repeats
+        values = values[finite]
 
         def total(weights: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.float64]]:
             return np.bincount(cells, weights, minlength=self._cells).astype(np.float64)
@@ -313,24 +317,24 @@ class TakeRows:
             "kind": "cells",
             "metric": metric_label(metric.name),
             "unit": metric.unit,
-            "low": float(np.nanmin(mean)) if there.any() else None,
-            "high": float(np.nanmax(mean)) if there.any() else None,
-            "longest": max((one.seconds for one in self._drawn.values()), default=0.0),
+            "low": float(np.nanmin(mean)) if finite.any() else None,
+            "high": float(np.nanmax(mean)) if finite.any() else None,
+            "longest": max((drawn.seconds for drawn in self._drawn.values()), default=0.0),
         }
         return message, [np.stack((mean, sd, number, self._twins()), axis=1).astype("<f4").tobytes()]
 
     def _twins(self) -> list[int]:
-        """Return for each cell the first one whose takes are the same sample by sample, -1 where that is itself."""
-        first: dict[tuple[str, ...], int] = {}
+        """Return for each cell the first cell with equal samples, -1 for none before it."""
+        originals: dict[tuple[str, ...], int] = {}
         twins = []
         for cell in range(self._cells):
             keys = range(cell * self._repeats, (cell + 1) * self._repeats)
             sounds = tuple(self._drawn[key].sha256 for key in keys if key in self._drawn)
-            twin = first.setdefault(sounds, cell) if len(sounds) == self._repeats else cell
+            twin = originals.setdefault(sounds, cell) if len(sounds) == self._repeats else cell
             twins.append(twin if twin < cell else -1)
         return twins
 
-    def _card(self, row: Row) -> dict[str, Any]:
+    def _card(self, row: TakeCard) -> dict[str, Any]:
         drawn = self._drawn.get(row.id)
         figures = [
             (metric.name, f"{format_figure(row.figures[metric.name], metric.unit)} {metric.unit}".rstrip())
@@ -347,19 +351,18 @@ class TakeRows:
             "error": row.error,
             "notes": list(row.notes),
             "figures": figures,
-            "hear": row.hear is not None,
+            "hear": row.fetch is not None,
             "seconds": drawn.seconds if drawn else 0.0,
             "drawn": drawn is not None,
         }
 
 
 class TakeGrid(Ending, anywidget.AnyWidget):
-    """A grid of takes. ``work`` holds its rows; ``selected`` and ``pinned`` the ids of some of them.
+    """Grid of takes. ``work`` holds its cards; ``selected`` and ``pinned`` are ids.
 
-    As facets the first axis goes down, the second across, the others are tabs, and a cell has the takes of one
-    combination; as a list there is a card for each take. Keys while it has the focus: the arrows go from take to take,
-    space plays and pauses, X selects, P pins, O opens. ``opened`` is called with the id of a take that shall be shown
-    large, ``gone`` when no page has shown it for some seconds.
+    As facets, the rows are the first axis, the columns the second, tabs the others, and a cell has the takes of a
+    combination; a list has a card per take. Keys: arrows move, space plays and pauses, X selects, P pins, O opens. ``opened``
+    is called with the id of a take to show in a player, ``gone`` after no page has shown the grid for some seconds.
     """
 
     _esm = inlined("takes.js")
@@ -367,12 +370,12 @@ class TakeGrid(Ending, anywidget.AnyWidget):
 
     label = traitlets.Unicode("Takes").tag(sync=True)
     columns = traitlets.Int(1).tag(sync=True)
-    """Takes that belong in one row, where so many fit."""
+    """Preferred number of takes per row."""
     selected: traitlets.List[int] = traitlets.List(traitlets.Int()).tag(sync=True)
     pinned: traitlets.List[int] = traitlets.List(traitlets.Int()).tag(sync=True)
     view = traitlets.Enum(("facets", "list"), "list").tag(sync=True)
     facets: traitlets.Dict[str, Any] = traitlets.Dict().tag(sync=True)
-    """``axes``, a name with its labels each, and ``repeats``; there are no axes where takes are of no grid."""
+    """``axes``, pairs of name and labels, and ``repeats``; without axes for takes of no grid."""
 
     def __init__(
         self, metrics: Iterable[str | Metric], gone: Callable[[], object], opened: Callable[[int], object]
@@ -385,15 +388,15 @@ class TakeGrid(Ending, anywidget.AnyWidget):
         self.observe(lambda change: self.work.pin(change["new"]), names="pinned")
 
     def reveal(self, id: int) -> None:
-        """Bring a take into sight and mark it."""
+        """Scroll to a take and mark it."""
         self._post({"kind": "reveal", "id": id}, [])
 
     def show_tab(self) -> None:
-        """Bring the tab that was opened into sight and give it the focus."""
+        """Scroll to the open tab and focus it."""
         self._post({"kind": "tab"}, [])
 
     def clear(self) -> None:
-        """Forget all takes."""
+        """Remove all takes."""
         self.selected, self.pinned = [], []
         self.work.clear()
         self._post({"kind": "clear"}, [])
@@ -412,7 +415,7 @@ class TakeGrid(Ending, anywidget.AnyWidget):
         elif kind == "show":
             self.work.show([key for key in message.get("ids", ()) if isinstance(key, int)])
         elif kind == "sound":
-            # Not behind the figures: the listener is waiting for it.
+            # Before measurements, since the user waits for it.
             Task(lambda: self._sound(message.get("id")), name="sound").start()
         elif kind == "open" and isinstance(message.get("id"), int):
             self._opened(message["id"])
@@ -426,15 +429,15 @@ class TakeGrid(Ending, anywidget.AnyWidget):
         try:
             clip = playable(row.clip())
         except VoicelabError:
-            return  # the row says so itself, once it was tried to be measured
+            return  # measuring the take shows the error on its card
         self._post({"kind": "sound", "id": id, "rate": clip.rate}, [pcm_bytes(clip.samples)])
 
 
 class TakesView(Panel):
-    """Takes in tabs: *Listen* has the grid, *Compare* the takes that are selected side by side.
+    """Tabs of takes: *Listen* has the grid, *Compare* the selected takes side by side.
 
-    ``grid`` is the grid; ``tools`` a line above it for further controls. A subclass adds tabs of its own. What a tab
-    shows is made when it is opened.
+    ``grid`` is the grid; ``tools`` a line for further controls. Subclasses add tabs. The contents of a tab are made when it
+    is opened.
     """
 
     def __init__(
@@ -446,92 +449,97 @@ class TakesView(Panel):
     ) -> None:
         self.grid = TakeGrid(metrics, gone, self.open_take)
         self._axes = tuple(axes)
-        self._grid: Grid | None = None
+        self._cells: tuple[int, int] | None = None
         self._filled = ""
         self._makers: dict[str, Callable[[], object]] = {}
         example = "temperature>=0.5, voice=ada"
         self.where = control(w.Text, "Filter", "filter", placeholder=example, width="260px")
         self.sort = control(w.Dropdown, "Sort by", width="200px")
-        self.descending = classed(w.ToggleButton(description="↓", tooltip="The largest first"), "icon")
+        self.descending = classed(w.ToggleButton(description="↓", tooltip="Descending"), "icon")
         self.measured = control(w.Text, "Metrics", width="320px", continuous_update=False)
-        self.find = button("Find outlier", self.find_outlier, "outlier", help="The take farthest from the median")
+        self.find = button("Find outlier", self.find_outlier, "outlier", help="Take farthest from the median")
         self.metric = control(w.Dropdown, "by", "outlier-metric", width="160px")
-        limits = "Compare the selected takes, 2 to 8 of them"
+        limits = "Compare 2 to 8 selected takes"
         self.compare_button = button("Compare", self.compare, "compare-selected", help=limits)
         self.select_button = button("Select all shown", self.select_shown, "select-shown")
         self.clear_button = button("Select none", lambda: self.grid.set_trait("selected", []), "select-none")
         self.counted = classed(w.Label(), "selected")
         self.tools = line(name="buttons")
         self.view = control(w.Dropdown, "View", width="130px", options=[("Facets", "facets"), ("List", "list")])
-        self.colour = control(w.Dropdown, "Color", width="190px")
+        self.color = control(w.Dropdown, "Color", width="190px")
         self.player = w.VBox()
         finding = line(self.find, self.metric, name="buttons")
         measuring = fold("Measurements and outliers", line(self.measured, finding))
-        self._by_list, self._by_facets = line(self.sort, self.descending, name="buttons"), self.colour
+        self._by_list, self._by_facets = line(self.sort, self.descending, name="buttons"), self.color
         arranging = line(self.view, self._by_list, self._by_facets, self.where)
         selecting = line(self.select_button, self.clear_button, name="buttons")
         acting = line(selecting, line(self.compare_button, self.counted, name="buttons"), self.tools)
-        self._places: dict[str, w.VBox] = {"Listen": w.VBox([arranging, self.grid, self.player, acting, measuring])}
+        self._boxes: dict[str, w.VBox] = {"Listen": w.VBox([arranging, self.grid, self.player, acting, measuring])}
         self.tabs = classed(w.Tab(), "tabs")
         self._offer()
         super().__init__("takes-view", [self.message, self.tabs])
         self.add_tab("Compare", make=self._compare_if_few)
-        for one in (self.where, self.sort, self.descending):
-            one.observe(self._arrange, names="value")
+        for widget in (self.where, self.sort, self.descending):
+            widget.observe(self._arrange, names="value")
         self.measured.observe(self._measure, names="value")
         self.view.observe(self._show_view, names="value")
-        self.colour.observe(self._facet, names="value")
+        self.color.observe(self._facet, names="value")
         self._show_view()
         self.grid.observe(self._count, names="selected")
-        self.tabs.observe(lambda change: self._opened(list(self._places)[change["new"] or 0]), names="selected_index")
+        self.tabs.observe(lambda change: self._opened(list(self._boxes)[change["new"] or 0]), names="selected_index")
         self._count()
 
     @property
-    def selected(self) -> tuple[Row, ...]:
-        """The rows that are selected, in the order in which they were."""
+    def selected(self) -> tuple[TakeCard, ...]:
+        """The selected cards, in the order of selection."""
         return tuple(row for key in self.grid.selected if (row := self.grid.work.row(key)) is not None)
 
     def add_tab(
-        self, name: str, *children: w.Widget, place: int | None = None, make: Callable[[], object] | None = None
+        self, name: str, *children: w.Widget, index: int | None = None, make: Callable[[], object] | None = None
     ) -> None:
-        """Add a tab, the last or at a place; below ``children`` is room for what ``make`` fills in when it is opened."""
+        """Add a tab, last or at ``index``; ``make`` fills the box below ``children`` when it is opened."""
         if make is not None:
             self._makers[name] = make
-        tabs = list(self._places.items())
-        tabs.insert(len(tabs) if place is None else place, (name, w.VBox([*children, w.VBox()])))
-        self._places = dict(tabs)
-        self.tabs.children = tuple(self._places.values())
-        self.tabs.titles = tuple(self._places)
+        tabs = list(self._boxes.items())
+        tabs.insert(len(tabs) if index is None else index, (name, w.VBox([*children, w.VBox()])))
+        self._boxes = dict(tabs)
+        self.tabs.children = tuple(self._boxes.values())
+        self.tabs.titles = tuple(self._boxes)
 
     def content(self, tab: str) -> tuple[w.Widget, ...]:
-        """Return what was made for a tab."""
-        children: tuple[w.Widget, ...] = self._places[tab].children[-1].children
+        """Return the contents of a tab."""
+        children: tuple[w.Widget, ...] = self._boxes[tab].children[-1].children
         return children
 
-    def begin(self, rows: Iterable[Row], grid: Grid) -> None:
-        """Show the takes of a grid instead; as facets where it has axes."""
-        axes = grid.axes
-        self._axes = (*(axis.name for axis in axes), *(("take",) if grid.repeats > 1 else ()))
+    def begin(self, cards: Sequence[TakeCard], columns: Sequence[Column]) -> None:
+        """Show the takes of a table with these key columns, ``repeat`` last; as facets if every combination has a take."""
+        *axes, repeat = columns
+        repeats = len(repeat)
+        self._axes = tuple(column.name for column in columns if column is not repeat or repeats > 1)
         self.grid.clear()
         close_children(self.player)
         self.player.children = ()
-        self.grid.columns = (len(axes[-1]) if axes else 1) * grid.repeats
-        before, self._grid = self._grid, grid if axes else None
-        self.grid.facets = {"axes": [(short_name(axis.name), axis.labels) for axis in axes], "repeats": grid.repeats}
-        if (self._grid is None) != (before is None):  # else it stays as it was chosen
-            self.view.value = "list" if self._grid is None else "facets"
+        self.grid.columns = (len(axes[-1]) if axes else 1) * repeats
+        cells = math.prod(map(len, axes))
+        shown = [column.labels for column in columns if column.name in self._axes]
+        combinations = itertools.product(*shown) if len(cards) == cells * repeats else ()
+        complete = bool(axes) and [tuple(card.labels.values()) for card in cards] == list(combinations)
+        before, self._cells = self._cells, (cells, repeats) if complete else None
+        self.grid.facets = {"axes": [(column.title, column.labels) for column in axes], "repeats": repeats}
+        if (self._cells is None) != (before is None):  # else the chosen view remains
+            self.view.value = "list" if self._cells is None else "facets"
         self._show_view()
         self.where.value = ""
         self._offer()
         self._facet()
-        self.grid.work.put(rows)
+        self.grid.work.put(cards)
 
     def open_take(self, id: int) -> Task:
-        """Show a take in a player below the grid, with its words, in a thread."""
+        """Show a take in a player below the grid, with its words, from a thread."""
 
         def show() -> None:
             row = self.grid.work.row(id)
-            if row is None or row.hear is None:
+            if row is None or row.fetch is None:
                 return
             clip = row.clip()
             player = Player(clip, label=row.name, name=f"take-{id}")
@@ -542,51 +550,53 @@ class TakesView(Panel):
         return self.in_background(show, "open")
 
     def _show_view(self, _: object = None) -> None:
-        self.grid.view = self.view.value if self._grid is not None else "list"
+        self.grid.view = self.view.value if self._cells is not None else "list"
         listed = self.grid.view == "list"
         self._by_list.layout.display = None if listed else "none"
         self._by_facets.layout.display = "none" if listed else None
-        self.view.layout.display = "none" if self._grid is None else None
+        self.view.layout.display = "none" if self._cells is None else None
 
     def _facet(self, _: object = None) -> None:
-        cells, repeats = (0, 1) if self._grid is None else (len(self._grid.cells), self._grid.repeats)
-        self.grid.work.facet(cells, repeats, self.colour.value or "")
+        cells, repeats = self._cells or (0, 1)
+        self.grid.work.facet(cells, repeats, self.color.value or "")
 
     def find_outlier(self) -> None:
-        """Bring the take into sight whose measurement is farthest from the median of those shown."""
-        outlier = odd_one_out(self.grid.work.shown, self.metric.value)
+        """Scroll to the take that is farthest from the median of the shown takes."""
+        outlier = find_outlier(self.grid.work.shown, self.metric.value)
         if outlier is None:
-            self.say(f"{self.metric.value} does not differ, or fewer than three takes have it.")
+            self.say(f"{self.metric.value} needs three takes or more with different values.")
             return
         row, score = outlier
         self.grid.reveal(row.id)
-        how = "an outlier (beyond 3.5)" if abs(score) > 3.5 else "no outlier (that would be beyond 3.5)"
-        self.say(f"{row.name}: {self.metric.value} is {score:+.1f} robust standard deviations from the median, {how}.")
+        verdict = "an outlier (beyond 3.5)" if abs(score) > 3.5 else "no outlier (within 3.5)"
+        self.say(
+            f"{row.name}: {self.metric.value} is {score:+.1f} robust standard deviations from the median, {verdict}."
+        )
 
     def compare(self) -> None:
-        """Put the selected takes side by side."""
-        self.attempt(lambda: self.put("Compare", ComparePanel(comparison_of(self.selected))))
+        """Compare the selected takes."""
+        self.attempt(lambda: self.put("Compare", ComparePanel(compare_cards(self.selected))))
 
     def select_shown(self) -> None:
-        """Select all takes that the filter leaves."""
+        """Select all takes that match the filter."""
         self.grid.selected = [row.id for row in self.grid.work.shown]
 
     def fill(self, tab: str, widget: w.Widget) -> None:
-        """Show a widget in a tab, in place of the one before, which is closed."""
-        place = self._places[tab].children[-1]
-        close_children(place)
-        place.children = (widget,)
+        """Show a widget in a tab, and close the previous one."""
+        box = self._boxes[tab].children[-1]
+        close_children(box)
+        box.children = (widget,)
 
     def put(self, tab: str, widget: w.Widget) -> None:
         """Show a widget in a tab, and open the tab."""
         self.fill(tab, widget)
-        self._filled = tab  # it need not be made again because it is opened
-        self.tabs.selected_index = list(self._places).index(tab)
+        self._filled = tab  # opening it does not make it again
+        self.tabs.selected_index = list(self._boxes).index(tab)
         self._filled = ""
         self.grid.show_tab()
 
     def fill_later(self, tab: str, make: Callable[[], w.Widget], words: str) -> Task:
-        """Fill a tab from a thread; until then it says what is being done, and what went wrong in place of it."""
+        """Fill a tab from a thread, with a status text until then, or the error."""
 
         def failed(error: Exception) -> None:
             self.fill(tab, w.HTML(error_html(error)))
@@ -595,7 +605,7 @@ class TakesView(Panel):
         return self.in_background(lambda: self.fill(tab, make()), "tab", failed)
 
     def _opened(self, tab: str) -> None:
-        """Make what a tab shows, when it was opened by hand."""
+        """Make the contents of a tab that the user opens."""
         if tab != self._filled:
             self._makers.get(tab, lambda: None)()
             self.grid.show_tab()
@@ -604,14 +614,14 @@ class TakesView(Panel):
         if 2 <= len(self.selected) <= 8:
             self.compare()
         elif not self.content("Compare"):
-            self.fill("Compare", w.Label("Select 2 to 8 takes in Listen: they play here side by side."))
+            self.fill("Compare", w.Label("Select 2 to 8 takes in Listen to compare them here."))
 
     def _offer(self) -> None:
-        metrics, wanted = [metric.name for metric in self.grid.work.metrics], self.sort.value
+        metrics, column = [metric.name for metric in self.grid.work.metrics], self.sort.value
         offered = (_GRID_ORDER, *self._axes, *metrics)
         self.sort.options = [(metric_label(name) if name in metrics else short_name(name), name) for name in offered]
-        self.sort.value = wanted if wanted in offered else _GRID_ORDER
-        for choice in (self.metric, self.colour):
+        self.sort.value = column if column in offered else _GRID_ORDER
+        for choice in (self.metric, self.color):
             chosen = choice.value
             choice.options = [(metric_label(name), name) for name in metrics]
             choice.value = chosen if chosen in metrics else metrics[0]
@@ -634,5 +644,5 @@ class TakesView(Panel):
 
     def _count(self, _: object = None) -> None:
         count = len(self.grid.selected)
-        self.counted.value = f"{count} selected" if count else "nothing selected"
+        self.counted.value = f"{count} selected" if count else "none selected"
         self.compare_button.disabled = not 2 <= count <= 8

@@ -65,6 +65,10 @@ def table(folder: Path) -> pd.DataFrame:
     return pd.DataFrame(rows).sample(frac=1, random_state=7)
 
 
+def names_of(table: vl.TakeTable) -> list[str]:
+    return [column.name for column in table.shown_columns]
+
+
 def own_values(frame: pd.DataFrame) -> None:
     """Assert that each row has the values of the recording whose sound it measured."""
     assert len(frame) == len(DURATIONS)
@@ -79,7 +83,7 @@ def own_pairs(test: vl.ListeningTest) -> None:
     for item, clips in test.items.items():
         values = dict(part.split("=") for part in item.split(", ") if "=" in part)
         for system, clip in clips.items():
-            key = (system, values["speaker"], values["mood"], values["text"])
+            key = (system, values["speaker"], values["mood"], values["item"])
             assert clip.duration == pytest.approx(DURATIONS[key], abs=1e-3), item
 
 
@@ -101,22 +105,22 @@ def sources(folder: Path, tmp_path: Path) -> Mapping[str, tuple[Any, dict[str, A
 def test_every_row_has_its_own_values_and_pairs_share_all_keys(folder: Path, tmp_path: Path) -> None:
     for kind, (source, options) in sources(folder, tmp_path).items():
         systems = vl.collect(source, metrics=["duration"], **options)
-        assert (set(systems.names), systems.keys) == (set(SYSTEMS), ("speaker", "mood")), kind
-        own_values(systems.frame)
-        assert systems.frame["speaker"].nunique() == len(SPEAKERS)
+        assert (set(systems.systems), names_of(systems)) == (set(SYSTEMS), ["item", "speaker", "mood", "system"]), kind
+        own_values(systems.frame())
+        assert systems.frame()["speaker"].nunique() == len(SPEAKERS)
         own_pairs(systems.listening_test("AB"))
         gap = np.mean(
             [DURATIONS["theirs", *key[1:]] - seconds for key, seconds in DURATIONS.items() if key[0] == "ours"]
         )
-        ours_first = systems.names[0] == "ours"
-        difference = systems.table.loc["duration", f"{systems.names[1]} difference"]
+        ours_first = systems.systems[0] == "ours"
+        difference = systems.summary().loc["duration", f"{systems.systems[1]} difference"]
         assert difference == pytest.approx(gap if ours_first else -gap, abs=1e-3), kind
         by_system = systems.clips("2", speaker="José", mood="sad")
         for name, clip in by_system.items():
             assert clip.duration == pytest.approx(DURATIONS[name, "José", "sad", "2"], abs=1e-3)
-        with pytest.raises(vl.RequestInvalid, match="6 takes are like that; name more axes"):
+        with pytest.raises(ArgumentError, match="must select one pair, got 6; give also speaker, mood"):
             systems.compare("2")
-        assert len(systems.result.select(speaker="李").takes) == 8
+        assert len(systems.select(speaker="李")) == 8
 
 
 def test_the_values_of_a_table_that_pair_recordings_are_noted(folder: Path) -> None:
@@ -131,8 +135,8 @@ def test_the_values_of_a_table_that_pair_recordings_are_noted(folder: Path) -> N
         vl.collect(own, keys=["speeker"])
     part = own.query("speaker == 'Ana' and mood == 'sad'")  # items are enough here
     systems = vl.collect(part, metrics=["duration"])
-    assert systems.keys == ()
-    assert np.allclose(systems.frame["length"], systems.frame["duration"], atol=1e-3)
+    assert names_of(systems) == ["item", "system"]
+    assert np.allclose(systems.frame()["length"], systems.frame()["duration"], atol=1e-3)
 
 
 def test_two_recordings_of_one_key_are_refused_by_name(folder: Path, tmp_path: Path) -> None:
@@ -160,23 +164,23 @@ def test_a_repeat_pairs_recordings_and_is_no_item_of_its_own(tmp_path: Path) -> 
             (tmp_path / system).mkdir(exist_ok=True)
             vl.Clip(speechlike(seconds, noise=1e-4), RATE).save(tmp_path / system / f"{item}_{number}.wav")
     systems = vl.collect(f"{tmp_path}/{{system}}/{{item}}_{{repeat}}.wav", metrics=["duration"])
-    assert systems.notes == ("Left out, since a system lacks it: x, 3 (not by a), y, 3 (not by a).",)
-    for row in systems.frame.to_dict("records"):
+    assert systems.notes == ("Excluded, since a system lacks it: x, 3 (not by a), y, 3 (not by a).",)
+    for row in systems.frame().to_dict("records"):
         assert row["duration"] == pytest.approx(lengths[row["system"], row["repeat"]], abs=1e-3)
-    assert set(systems.result.frame()["repeat"]) == {"1", "2"}
+    assert set(systems.frame()["repeat"]) == {"1", "2"}
     clips = systems.clips("x", repeat="2")
     assert [round(clip.duration, 1) for clip in clips.values()] == [0.7, 0.8]
     assert [round(clip.duration, 1) for clip in systems.clips(1).values()] == [0.6, 0.9]
-    assert systems.keys == ()  # takes of one item are no items of their own in the statistics
+    assert systems.factors() == (["system"], ["item"])  # takes of one item are no items of their own in the statistics
 
 
 def test_columns_with_names_in_use_keep_their_values(folder: Path, tmp_path: Path) -> None:
     own = table(folder).drop(columns="length")
     own = own.assign(duration=np.arange(len(own)), seed=np.arange(len(own)) + 100, take="t", cell="c", key="k")
     systems = vl.collect(own, metrics=["duration"])
-    assert systems.keys == ("speaker", "mood")
-    own_values(systems.frame)
-    frame = systems.result.frame("duration")
+    assert names_of(systems) == ["item", "speaker", "mood", "system"]
+    own_values(systems.frame())
+    frame = systems.frame("duration")
     assert set(frame["source_duration"]) == set(range(len(own)))
     assert set(frame["source_seed"]) == set(range(100, 100 + len(own)))
     assert {"duration is source_duration", "seed is source_seed"} <= set(
@@ -191,24 +195,22 @@ def test_every_layout_keeps_the_keys(folder: Path, tmp_path: Path) -> None:
     hugging = systems.export(tmp_path / "hf", "audiofolder").parent
     for source in (hugging, systems.export(tmp_path / "takes")):
         again = vl.collect(source, metrics=["duration"])
-        own_values(again.frame)
+        own_values(again.frame())
         own_pairs(again.listening_test("AB"))
     listed = pd.read_csv(hugging / "metadata.csv", dtype=str)
     for row in listed.to_dict("records"):
         key = (row["system"], unicodedata.normalize("NFC", row["speaker"]), row["mood"], row["item"])
         assert vl.Clip.load(hugging / row["file_name"]).duration == pytest.approx(DURATIONS[key], abs=1e-3)
     run = vl.load(systems.export(tmp_path / "run", "run").parent)
-    rows = run.frame("duration").rename(columns={"backend": "system"})
-    own_values(rows)
+    own_values(run.frame())
+    own_pairs(run.listening_test("AB"))
     for layout, file in (("ljspeech", "metadata.csv"), ("kaldi", "wav.scp")):
         text = (systems.export(tmp_path / layout, layout).parent / file).read_text()
-        assert all(
-            f"-{speaker}-{mood}-" in unicodedata.normalize("NFC", text) for speaker in SPEAKERS for mood in MOODS
-        )
+        assert all(f"-{speaker}-{mood}" in unicodedata.normalize("NFC", text) for speaker in SPEAKERS for mood in MOODS)
     speakers = (tmp_path / "kaldi" / "spk2utt").read_text().splitlines()
     assert len(speakers) == len(SYSTEMS) * len(SPEAKERS)
     test = vl.collect(systems.export(tmp_path / "mushra", "webmushra"), metrics=["duration"])
-    assert len(test.frame) == len(DURATIONS)
+    assert len(test) == len(DURATIONS)
     page = systems.page(tmp_path / "page.html").read_text()
     assert page.count("<audio") == len(DURATIONS)
     assert all(f'data-value="{speaker}"' in unicodedata.normalize("NFC", page) for speaker in SPEAKERS)
@@ -223,7 +225,6 @@ def test_texts_belong_to_a_key_and_not_to_an_item(tmp_path: Path) -> None:
             vl.Clip(speechlike(0.8), RATE).save(tmp_path / system / speaker / "1.wav")
             (tmp_path / "ours" / speaker / "1.txt").write_text(text)
     systems = vl.collect(f"{tmp_path}/{{system}}/{{speaker}}/{{item}}.wav", metrics=["words"])
-    assert systems.texts == tuple(texts.values())
-    assert {row.speaker: row.text for row in systems.frame.itertuples()} == texts
+    assert {row.speaker: row.text for row in systems.frame().itertuples()} == texts
     again = vl.collect(systems.export(tmp_path / "hf", "audiofolder").parent, metrics=["words"])
-    assert {row.speaker: row.text for row in again.frame.itertuples()} == texts
+    assert {row.speaker: row.text for row in again.frame().itertuples()} == texts

@@ -17,7 +17,7 @@ import voicelab as vl
 from tests.speechlike import RATE, speechlike
 from voicelab.errors import ArgumentError, AudioError, StoreError
 from voicelab.listening.webmushra import export_webmushra
-from voicelab.views.bundles import systems_bundle
+from voicelab.views.sweep_tables import table_bundle
 
 TEXTS = {"s1": "One two three four.", "s2": "Five six seven.", "s3": "Eight nine ten eleven twelve."}
 PITCH = {"low": 110.0, "high": 220.0}
@@ -57,22 +57,24 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_pattern_makes_systems_that_are_compared_like_any_others(folder: Path, tmp_path: Path) -> None:
     systems = vl.collect(folder / "{system}" / "{item}.wav", metrics=("duration", "loudness", "words", "first_audio_s"))
-    assert systems.names == ("high", "low")
-    assert systems.texts == tuple(TEXTS.values())
-    frame = systems.frame.set_index(["item", "system"])
+    assert systems.systems == ("high", "low")
+    assert repr(systems) == "TakeTable(item: 3, system: 2; 6 takes)"
+    frame = systems.frame().set_index(["item", "system"])
+    assert frame["text"].tolist() == [text for text in TEXTS.values() for _ in PITCH]
+    assert frame.index.tolist() == [(item, system) for item in TEXTS for system in ("high", "low")]
+    assert not {"seed", "first_audio_s", "cached", "error"} & set(systems.frame("duration"))  # nothing was synthesized
     assert set(frame["words"]) == {3.0, 4.0, 5.0}  # of the texts beside the other system's recordings
     assert "has no arrival times" in frame["undefined"].iloc[0]
     assert frame["duration"]["s1"].nunique() == 1
     for _, one in frame["loudness"].groupby("item"):
         assert np.ptp(one) < 0.01
-    assert systems.table.loc["duration", "low difference"] == pytest.approx(0)
+    assert systems.summary().loc["duration", "low difference"] == pytest.approx(0)
     assert systems.compare("s2").names == ("high", "low")
     assert systems.compare("s2").differences().empty  # nothing was asked for
     assert len(systems.listening_test("AB").items) == len(TEXTS)
     page = systems.page(tmp_path / "page.html").read_text()
     assert page.count("<audio") == 6
     assert "at one loudness" in page
-    assert "Five six seven." in systems.result.frame()["text"].tolist()
 
 
 def test_further_fields_are_columns(folder: Path) -> None:
@@ -81,8 +83,8 @@ def test_further_fields_are_columns(folder: Path) -> None:
     for system in ("high", "low"):
         spoken("s1", 100.0).save(folder / system / "ben_s1.wav")
     systems = vl.collect(f"{folder}/{{system}}/{{speaker}}_{{sentence}}.wav", metrics=["duration"])
-    assert set(systems.frame["speaker"]) == {"anna", "ben"}
-    assert set(systems.frame["item"]) == {"anna s1", "anna s2", "anna s3", "ben s1"}
+    assert set(systems.frame()["speaker"]) == {"anna", "ben"}
+    assert set(systems.frame()["item"]) == {"anna s1", "anna s2", "anna s3", "ben s1"}
 
 
 def sources(folder: Path, tmp_path: Path) -> Mapping[str, object]:
@@ -107,23 +109,25 @@ def sources(folder: Path, tmp_path: Path) -> Mapping[str, object]:
 
 def test_every_kind_of_source_gives_the_same_systems(folder: Path, tmp_path: Path) -> None:
     pairs = vl.collect(folder, metrics=["duration"])
-    assert (set(pairs.names), len(pairs.result.takes)) == (set(PITCH), 6)
+    assert (set(pairs.systems), len(pairs)) == (set(PITCH), 6)
     for kind, source in sources(folder, tmp_path).items():
         systems = vl.collect(source, metrics=["duration"])
-        assert set(systems.names) == set(PITCH), kind
-        durations = systems.frame.set_index(["system", "item"])["duration"].sort_index()
+        assert set(systems.systems) == set(PITCH), kind
+        durations = systems.frame().set_index(["system", "item"])["duration"].sort_index()
         # Files of webMUSHRA's have one length in each item, and one rate.
-        theirs = pairs.frame.set_index(["system", "item"])["duration"].sort_index()
+        theirs = pairs.frame().set_index(["system", "item"])["duration"].sort_index()
         pd.testing.assert_series_equal(durations, theirs, atol=1e-3)
-    assert set(vl.collect(folder).frame["mood"]) == {"calm"}
+    assert set(vl.collect(folder, metrics=["duration"]).frame()["mood"]) == {"calm"}
 
 
 def test_a_missing_file_is_named_and_its_item_left_out_or_refused(folder: Path) -> None:
     (folder / "low" / "s2.wav").unlink()
     systems = vl.collect(folder, metrics=["duration"])
-    assert systems.notes == ("Left out, since a system lacks it: s2 (not by low).",)
-    assert set(systems.frame["item"]) == {"s1", "s3"}
-    assert "s2 (not by low)" in systems_bundle(systems)["text/html"]
+    assert systems.notes == ("Excluded, since a system lacks it: s2 (not by low).",)
+    file = str(folder / "high" / "s2.wav")
+    assert systems.excluded == ({"item": "s2", "system": "high", "file": file, "reason": "not by low"},)
+    assert set(systems.frame()["item"]) == {"s1", "s3"}
+    assert "s2 (not by low)" in table_bundle(systems)["text/html"]
     with pytest.raises(ArgumentError, match=r"missing: .* s2 \(not by low\)"):
         vl.collect(folder, missing="refuse")
     with pytest.raises(ArgumentError, match="no item is there of every system"):
@@ -141,10 +145,10 @@ def test_what_is_odd_is_noted_and_measured_all_the_same(folder: Path) -> None:
         "low: 1 recording noted, it is silent: s1.wav.",
         "low: 1 recording noted, it is clipped: s3.wav.",
         "it has 2 channels, which were averaged: s2.wav.",
-        "it has 8000 samples a second, so nothing above 4000 Hz: s2.wav.",
+        "it has a sample rate of 8000 Hz, so its bandwidth ends at 4000 Hz: s2.wav.",
     ):
         assert words in notes
-    assert systems.frame.set_index(["item", "system"])["loudness"].isna().to_dict()[("s1", "low")]
+    assert systems.frame().set_index(["item", "system"])["loudness"].isna().to_dict()[("s1", "low")]
 
 
 @pytest.mark.parametrize(("container", "codec"), [("mp4", "aac"), ("aiff", "pcm_s16be"), ("webm", "libopus")])
@@ -152,7 +156,7 @@ def test_other_formats_are_read_and_damage_names_the_file(tmp_path: Path, contai
     clip = spoken("s3", 150).resample(48_000)
     file = tmp_path / f"a.{container}"
     file.write_bytes(in_container(clip, container, codec))
-    (take,) = vl.collect([file]).result.takes
+    (take,) = vl.collect([file])
     assert take.clip().rate == 48_000
     assert take.clip().duration == pytest.approx(clip.duration, abs=0.06)
     assert take.suffix == container
@@ -178,15 +182,15 @@ def test_a_long_file_is_cut_by_regions(tmp_path: Path) -> None:
         {"path": tmp_path / "talk.flac.wav", "item": "a", "start": 0, "end": 1.1, "text": "One."},
         {"path": tmp_path / "talk.flac.wav", "item": "b", "start": 1.1, "end": float("nan"), "text": "Two."},
     ]
-    first, second = vl.collect(rows).result.takes
+    first, second = vl.collect(rows)
     assert first.source == "talk.flac.wav#t=0,1.1"
     assert first.clip() == vl.Clip.load(long.slice(0, 1.1).to_bytes())
     assert second.clip().duration == pytest.approx(long.duration - 1.1, abs=1e-3)
     with pytest.raises(AudioError, match=r"talk\.flac\.wav: 9\.0 to None s is beyond its"):
         vl.collect([{**rows[0], "start": 9, "end": None}])
-    with pytest.raises(ArgumentError, match="source: a pattern, folder, table or list of paths"):
+    with pytest.raises(ArgumentError, match="source: must be a pattern, folder, table or list of paths"):
         vl.collect(5)
-    with pytest.raises(ArgumentError, match="row 1: start and end are seconds"):
+    with pytest.raises(ArgumentError, match="row 1: start and end must be seconds"):
         vl.collect([{**rows[0], "start": "early"}])
 
 
@@ -198,26 +202,28 @@ def test_texts_that_are_nowhere_are_unknown_or_recognised_and_it_says_by_whom(fo
             return "one two"
 
     unknown = vl.collect(folder / "low", metrics=["words"])
-    assert unknown.frame["undefined"].eq("words: the clip's text is unknown").all()
+    assert unknown.frame()["undefined"].eq("words: the clip's text is unknown").all()
     heard = vl.collect(folder / "low", metrics=["words"], transcribe=Ears())
-    assert heard.frame["words"].eq(2).all()
-    assert heard.frame["text_by"].eq("recognised by these ears").all()
-    assert "Its text was recognised by these ears." in heard.result.takes[0].notes
+    assert heard.frame()["words"].eq(2).all()
+    assert heard.frame()["text_by"].eq("recognized by these ears").all()
+    assert "Its text was recognized by these ears." in heard.takes[0].notes
     given = vl.collect(folder, transcribe=Ears())
-    assert "text_by" not in given.frame
+    assert "text_by" not in given.frame("duration")
 
 
 def test_two_texts_of_one_item_are_refused(folder: Path) -> None:
     (folder / "low" / "s1.txt").write_text("Something else.")
-    with pytest.raises(ArgumentError, match="item 's1' say 'One two three four"):
+    with pytest.raises(
+        ArgumentError, match="text: must be the same in all recordings of item 's1', got 'One two three four"
+    ):
         vl.collect(folder)
 
 
 def test_what_is_no_source(tmp_path: Path) -> None:
-    for source, match in ((tmp_path, "has no files of sound"), (tmp_path / "{system}.wav", "no file of sound fits")):
+    for source, match in ((tmp_path, "contains no sound files"), (tmp_path / "{system}.wav", "no sound file matches")):
         with pytest.raises(StoreError, match=match):
             vl.collect(source)
-    with pytest.raises(ArgumentError, match="row 1 names no file"):
+    with pytest.raises(ArgumentError, match="row 1 has no file"):
         vl.collect([{"item": "a"}])
     with pytest.raises(StoreError, match=r"a\.wav cannot be read"):
         vl.collect([tmp_path / "a.wav"])
@@ -226,22 +232,23 @@ def test_what_is_no_source(tmp_path: Path) -> None:
 def test_a_run_keeps_them_with_their_digests(folder: Path, tmp_path: Path) -> None:
     systems = vl.collect(folder)
     kept = vl.load(systems.export(tmp_path / "run", "run").parent)
-    assert kept.problems == ()
-    assert [take.digest for take in kept.takes] == [take.digest for take in systems.result.takes]
-    assert kept.takes[0].clip() == systems.result.takes[0].clip()
+    assert kept.run.problems == ()
+    assert [take.digest for take in kept.takes] == [take.digest for take in systems.takes]
+    assert kept.takes[0].clip() == systems.takes[0].clip()
     assert kept.takes[0].source == "s1.wav"
-    assert list(kept.frame()["item"]) == list(systems.frame["item"])
+    assert list(kept.frame("duration")["item"]) == list(systems.frame("duration")["item"])
 
 
 def test_exports_are_read_back(folder: Path, tmp_path: Path) -> None:
     systems = vl.collect(folder, metrics=["duration"])
     again = vl.collect(systems.export(tmp_path / "hf", "audiofolder").parent, metrics=["duration"])
-    pd.testing.assert_frame_equal(again.frame, systems.frame)
+    columns = ["item", "system", "repeat", "text", "duration"]
+    pd.testing.assert_frame_equal(again.frame()[columns], systems.frame()[columns])
     yaml = systems.export(tmp_path / "mushra", "webmushra", name="ours")
-    assert set(vl.collect(yaml).names) == set(PITCH)
+    assert set(vl.collect(yaml).systems) == set(PITCH)
     lines = systems.export(tmp_path / "lj", "ljspeech").read_text().splitlines()
-    assert lines[0] == "0-0-s1|One two three four.|One two three four."
-    assert (tmp_path / "lj" / "wavs" / "0-0-s1.wav").is_file()
+    assert lines[0] == "0-s1|One two three four.|One two three four."
+    assert (tmp_path / "lj" / "wavs" / "0-s1.wav").is_file()
     kaldi = systems.export(tmp_path / "kaldi", "kaldi").parent
     ids = [line.split()[0] for line in (kaldi / "wav.scp").read_text().splitlines()]
     assert ids == sorted(ids)
@@ -251,7 +258,7 @@ def test_exports_are_read_back(folder: Path, tmp_path: Path) -> None:
     assert "| high | 3 |" in card
     assert len((kaldi / "SHA256SUMS").read_text().splitlines()) == 6
     assert systems.export(tmp_path / "plain").name == "takes.csv"
-    with pytest.raises(ArgumentError, match="there is no 'zip'"):
+    with pytest.raises(ArgumentError, match=r"layout: must be one of files, run, audiofolder.* got 'zip'"):
         systems.export(tmp_path / "zip", "zip")
 
 
@@ -271,6 +278,6 @@ def test_a_thousand_files_are_collected_and_measured_in_a_minute(tmp_path: Path)
 
     began = time.monotonic()
     systems = vl.collect(tmp_path, jobs=2, progress=progress)
-    assert len(systems.frame) == 1000
+    assert len(systems.frame()) == 1000
     assert time.monotonic() - began < 60
     assert shown == ["1000 files", "1000 clips"]

@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
     ("call", "allowed"),
     [
         (lambda systems, path: vl.collect(path, jbos=2), "jobs, tools"),
-        (lambda systems, path: systems.result.frame(jbos=2), "reference, text, tools, jobs, progress"),
+        (lambda systems, path: systems.frame(jbos=2), "reference, text, tools, jobs, progress"),
         (
             lambda systems, path: vl.load(systems.export(path / "r", "run").parent).frame(jbos=2),
             "reference, text, tools",
@@ -39,11 +39,11 @@ def folder(tmp_path: Path) -> Path:
         (lambda systems, path: systems.export(path / "x", "webmushra", jbos=2), "question, seed, lufs, checks"),
         (lambda systems, path: systems.listening_test("AB", jbos=2), "question, seed, lufs, checks"),
         (lambda systems, path: systems.compare("x").listening_test("AB", jbos=2), "question, seed, lufs, checks"),
-        (lambda systems, path: systems.panel(jbos=2), "none"),
+        (lambda systems, path: systems.panel(jbos=2), "metrics"),
     ],
 )
 def test_an_unknown_option_is_refused_at_the_call(
-    folder: Path, call: Callable[[vl.SystemComparison, Path], Any], allowed: str
+    folder: Path, call: Callable[[vl.TakeTable, Path], Any], allowed: str
 ) -> None:
     systems = vl.collect(folder, metrics=["duration"])
     with pytest.raises(ArgumentError, match=f"jbos: unknown option; allowed options: .*{allowed}"):
@@ -89,9 +89,8 @@ def test_a_page_that_cannot_be_written_is_refused_before_takes_are_measured(fold
     (tmp_path / "file").write_text("a file")
     folder.rename(tmp_path / "spoken.html")
     for path in (tmp_path / "file" / "page.html", tmp_path / "spoken.html"):
-        for write in (systems.page, systems.result.page):
-            with pytest.raises(StoreError, match="cannot be written"):
-                write(path)
+        with pytest.raises(StoreError, match="cannot be written"):
+            systems.page(path)
     with pytest.raises(ArgumentError, match=r"path: must end in \.html, got '.*table\.csv'"):
         systems.page(tmp_path / "table.csv")
     with pytest.raises(StoreError, match="cannot be written"):
@@ -101,13 +100,13 @@ def test_a_page_that_cannot_be_written_is_refused_before_takes_are_measured(fold
 
 def test_a_page_is_whole_or_as_it_was(folder: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    result = vl.collect(folder, metrics=["duration"]).result
-    result.page(page)
+    again, table = (vl.collect(folder, metrics=["duration"]) for _ in range(2))
+    table.page(page)
     before = page.read_text()
     assert before.count("<audio") == 4
     (folder / "b" / "y.wav").write_bytes(b"changed")
     with pytest.raises(StoreError, match="has changed"):
-        result.page(page)
+        again.page(page)
     assert page.read_text() == before
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["page.html"]
 
@@ -127,24 +126,24 @@ def test_a_recording_without_a_loudness_is_named_and_the_others_are_matched(
             spoken = (speechlike(0.8, noise=1e-4) * gain).astype(np.float32)
             vl.Clip(samples if (system, item) == ("b", "x") else spoken, RATE).save(tmp_path / system / f"{item}.wav")
     systems = vl.collect(tmp_path, metrics=["loudness", "level"], jobs=jobs)
-    loudness = systems.frame.set_index(["item", "system"])["loudness"]
+    loudness = systems.frame().set_index(["item", "system"])["loudness"]
     assert np.isnan(loudness["x", "b"])
     for item in ("x", "y"):
         assert np.ptp(loudness[item].dropna()) < 0.01
-    assert systems.loudness_note.startswith("at one loudness, except b text=x, take 1 (")
+    assert systems.loudness_note.startswith("at one loudness, except b x (")
     page = systems.page(tmp_path / "page.html").read_text()
-    assert page.count("at one loudness, except b text=x, take 1 (") == 2  # above the table, and where the takes play
+    assert page.count("at one loudness, except b x (") == 2  # above the table, and where the takes play
     shown = systems._repr_mimebundle_()
-    assert all("at one loudness, except b text=x" in shown[kind] for kind in ("text/plain", "text/html"))
+    assert all("at one loudness, except b x" in shown[kind] for kind in ("text/plain", "text/html"))
     clips = systems.clips("x")
     assert loudness_of(clips["a"]) == pytest.approx(loudness_of(clips["c"]), abs=0.01)
-    assert np.array_equal(clips["b"].samples, systems.result.clip(text="x", backend="b").samples)
+    assert np.array_equal(clips["b"].samples, systems.select(system="b").takes[0].clip().samples)
     comparison = systems.compare("x")
     assert set(comparison.matched.gains) == {"a", "c"}
     html = comparison._repr_mimebundle_()["text/html"]
     assert html.count("matched to") == 2
     assert html.count("level unmatched: ") == 1
-    with pytest.raises(ArgumentError, match=r"items: 'text=x, take 1' by 'b': its loudness cannot be matched"):
+    with pytest.raises(ArgumentError, match=r"items: loudness of 'x' by 'b' cannot be matched"):
         systems.listening_test("AB")
     whole = vl.collect({name: tmp_path / name / "y.wav" for name in "abc"}, metrics=["loudness"])
     assert whole.loudness_note == "at one loudness"

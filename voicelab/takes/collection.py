@@ -1,0 +1,325 @@
+"""Recordings in files as a TakeTable: from patterns, folders, tables and webMUSHRA tests."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from voicelab.asr.recognizers import Recognizer
+from voicelab.clip import UNKNOWN_TEXT, Take
+from voicelab.errors import ArgumentError, check_options, suggestion
+from voicelab.listening.design import REFERENCE
+from voicelab.listening.webmushra import import_webmushra
+from voicelab.metrics import Metric, Tools, available, check_measuring
+from voicelab.metrics.words import recognizer_name, recognizer_of
+from voicelab.recordings import REPEAT, Recording, clip_take, intervals_of, key_of, recordings_of, sidecar
+from voicelab.stats.estimate import one_of
+from voicelab.storage import digest_of
+from voicelab.takes.rows import SYSTEM, TAKE_COLUMNS, Column, TakeRow
+from voicelab.takes.table import TakeTable
+
+COLLECTED_METRICS: Final = ("duration", "word_rate", "pause_time", "spectral_tilt", "snr")
+"""Default metrics of recordings: fast ones, for thousands of files."""
+
+ITEM: Final = "item"
+
+# Names that tables and exports write themselves.
+_RESERVED_NAMES: Final = frozenset(
+    [*TAKE_COLUMNS, *"system item text backend cell sent file file_name path undefined recognizer".split()]
+)
+_PREFIX: Final = "source_"
+_MISSING_VALUE: Final = "(none)"
+_MAX_LISTED: Final = 5
+
+Progress = Callable[..., Iterable[Any]]
+"""Progress display such as ``vl.progress``, called with items, a word, and ``total=``."""
+
+
+def collect(
+    source: Any,
+    *,
+    metrics: Sequence[str | Metric] = COLLECTED_METRICS,
+    keys: Sequence[str] | None = None,
+    root: str | Path | None = None,
+    transcribe: bool | Recognizer = False,
+    missing: Literal["leave out", "refuse"] = "leave out",
+    progress: Progress | None = None,
+    **options: Any,
+) -> TakeTable:
+    """Collect recordings of systems as a table: ``vl.collect("samples/{system}/{speaker}/{item}.wav")``.
+
+    Args:
+        source: a pattern with fields in braces (``system``, ``item``, further key columns); a folder with a folder per
+            system; ``{"ours": "folder", "theirs": …}``; a table (CSV, TSV, JSONL, DataFrame, list of mappings) with ``path``,
+            ``system``, ``item``, ``text``, ``start`` and ``end`` (interval in seconds) and other columns; a folder with
+            metadata.csv or metadata.jsonl (Hugging Face audiofolder); a webMUSHRA YAML; a list of paths in system folders.
+        metrics: metrics of ``frame()``, as for ``vl.measure``.
+        keys: columns that pair recordings of several systems, besides ``item`` and ``repeat``. By default all fields of a
+            pattern; of a table, the columns that vary within an item of a system.
+        root: folder of the files of a webMUSHRA test; by default that of the YAML.
+        transcribe: recognize texts that neither the table nor a file NAME.txt or NAME.lab gives, from the first system's
+            recording, with this recognizer or the default. The column ``text_by`` names it: WER against such a text compares
+            recognizers.
+        missing: "leave out" excludes an item that a system lacks for all systems (see ``excluded``), "refuse" is an error.
+        progress: ``vl.progress`` to show progress.
+        **options: options of ``vl.measure``: ``jobs``, ``tools``.
+
+    Returns:
+        A table with the key columns ``item``, your own, ``system`` and ``repeat``, measured and played at one loudness per
+        pair. Silent, clipped and narrow-band files are in its ``notes``. Every file is decoded once (FFmpeg's formats).
+
+    Raises:
+        StoreError: a file cannot be read.
+        AudioError: a file is damaged.
+        ArgumentError: two recordings have the same keys, an item has two texts, or no item is complete.
+        MissingExtra: a metric is not installed.
+    """
+    check_options(options, ("jobs", "tools"))
+    metrics = (metrics,) if isinstance(metrics, str) else tuple(metrics)
+    check_measuring(metrics, **options)
+    one_of(missing, "missing", ("leave out", "refuse"))
+    show = progress or (lambda items, *_, **__: items)
+    is_yaml = isinstance(source, str | Path) and Path(source).suffix.lower() in {".yaml", ".yml"}
+    recordings = _webmushra(Path(source), root) if is_yaml else recordings_of(source)
+    notes = _rename(recordings, {*available(), *(metric.name for metric in metrics if isinstance(metric, Metric))})
+    names = _key_columns(recordings, keys, notes)
+    systems = list(dict.fromkeys(recording.system for recording in recordings))
+    groups = _group(recordings, names)
+    excluded = _exclude_incomplete(groups, names, systems, missing, notes)
+    _note_differences(groups, names, notes)
+    _read(groups, show)
+    if transcribe:
+        _recognize(groups, Tools(recognizer=None if transcribe is True else transcribe), show)
+    columns, rows = _rows(groups, names, systems)
+    notes += _note_oddities(groups)
+    measuring = options if progress is None else {**options, "progress": progress}
+    return TakeTable(columns, rows, metrics, True, tuple(notes), tuple(excluded), measuring=measuring)
+
+
+def _webmushra(path: Path, root: str | Path | None) -> list[Recording]:
+    test = import_webmushra(path, path.parent if root is None else root)
+    references = {item: {REFERENCE: clip} for item, clip in test.references.items()}
+    return [
+        Recording(path, system, item, take=clip_take(clip, f"{item}-{system}.wav"))
+        for item, clips in test.items.items()
+        for system, clip in {**clips, **references.get(item, {})}.items()
+    ]
+
+
+_Groups = dict[tuple[str, ...], list[Recording]]
+"""Recordings by item and key columns; after ``_exclude_incomplete`` one of each system, in their order."""
+
+
+def _rename(recordings: Sequence[Recording], metrics: Iterable[str]) -> list[str]:
+    """Rename columns that have the name of a metric or of a column that tables write; return a note of it."""
+    reserved = {name for recording in recordings for name in recording.columns} & {*_RESERVED_NAMES, *metrics}
+    for recording in recordings:
+        recording.columns = {_renamed(name, reserved): value for name, value in recording.columns.items()}
+        recording.fields = tuple(_renamed(name, reserved) for name in recording.fields)
+    listed = ", ".join(f"{name} is {_renamed(name, reserved)}" for name in sorted(reserved))
+    return [f"Columns of the source with reserved names are renamed: {listed}."] if reserved else []
+
+
+def _renamed(name: str, reserved: Iterable[str]) -> str:
+    return f"{_PREFIX}{name}" if name in reserved else name
+
+
+def _key_columns(recordings: Sequence[Recording], keys: Sequence[str] | None, notes: list[str]) -> list[str]:
+    """Return the key columns besides ``item``; add a note where the values of a table decide them."""
+    columns = list(dict.fromkeys(name for recording in recordings for name in recording.columns))
+    repeat = [REPEAT] * (REPEAT in columns)
+    if keys is not None:
+        names = [name for name in ([keys] if isinstance(keys, str) else keys) if name not in {SYSTEM, ITEM}]
+        names = [name if name in columns else _renamed(name, [name]) for name in names]
+        for name in names:
+            if name not in columns:
+                typed = name.removeprefix(_PREFIX)
+                near = suggestion(typed, columns) or f"; there are {', '.join(columns) or 'none'}"
+                raise ArgumentError.of("keys", f"must be columns, got {typed!r}{near}")
+        return list(dict.fromkeys([*names, *repeat]))
+    fields = {name for recording in recordings for name in recording.fields}
+    names = [name for name in columns if name in fields or name == REPEAT]
+    groups: dict[tuple[str, ...], list[Recording]] = {}
+    for recording in recordings:
+        groups.setdefault((recording.system, recording.item, *_values(recording, names)), []).append(recording)
+    described = [name for name in columns if not name.startswith(_PREFIX)]  # others are measurements
+    varying = {
+        name
+        for group in groups.values()
+        for name in described
+        if len({_values(recording, [name]) for recording in group}) > 1
+    }
+    if varying and len({recording.system for recording in recordings}) > 1:
+        listed = ", ".join([ITEM, *(name for name in columns if name in varying or name in names)])
+        notes.append(f"Recordings are paired by {listed}, which vary within a system; keys=… chooses the columns.")
+    return [name for name in columns if name in varying or name in names]
+
+
+def _values(recording: Recording, names: Iterable[str]) -> tuple[str, ...]:
+    columns = recording.columns
+    return tuple(key_of(columns[name]) if name in columns else _MISSING_VALUE for name in names)
+
+
+def _group(recordings: Iterable[Recording], names: Sequence[str]) -> _Groups:
+    """Group recordings by item and keys. Raises ArgumentError, which names both, for two of one system in a group."""
+    groups: dict[tuple[str, ...], dict[str, Recording]] = {}
+    for recording in recordings:
+        key = (recording.item, *_values(recording, names))
+        twin = groups.setdefault(key, {}).setdefault(recording.system, recording)
+        if twin is not recording:
+            keys = ", ".join(f"{name} {value!r}" for name, value in zip([ITEM, *names], key, strict=True))
+            message = f"{twin.name} and {recording.name} are both {keys} of system {recording.system!r}"
+            raise ArgumentError.of("source", f"{message}; distinguish them by a field or column, such as {REPEAT}")
+    return {key: list(by_system.values()) for key, by_system in groups.items()}
+
+
+def _exclude_incomplete(
+    groups: _Groups, names: Sequence[str], systems: Sequence[str], missing: str, notes: list[str]
+) -> list[Mapping[str, Any]]:
+    """Exclude groups that lack a system, with a note; order the others by system. Returns the excluded recordings."""
+    by_system = {key: {recording.system: recording for recording in group} for key, group in groups.items()}
+    lacking = {
+        key: absent for key, group in by_system.items() if (absent := [name for name in systems if name not in group])
+    }
+    listed = _some([f"{', '.join(key)} (not by {', '.join(absent)})" for key, absent in lacking.items()])
+    if lacking and missing == "refuse":
+        raise ArgumentError.of("missing", f"every system must have every item, got {listed}")
+    if len(lacking) == len(groups):
+        by = f" with the same {', '.join(names)}" if names else ""
+        advice = f"keys=… chooses which columns pair recordings, now {', '.join([ITEM, *names])}" if names else ""
+        advice = advice or "give items the same names, or give a table"
+        raise ArgumentError.of("source", f"no item is there of every system{by}: {listed}; {advice}")
+    for key in groups.keys() - lacking.keys():
+        groups[key] = [by_system[key][name] for name in systems]
+    for key in lacking:
+        del groups[key]
+    notes += [f"Excluded, since a system lacks it: {listed}."] if lacking else []
+    return [
+        {
+            **dict(zip([ITEM, *names], key, strict=True)),
+            SYSTEM: recording.system,
+            "file": recording.name,
+            "reason": f"not by {', '.join(absent)}",
+        }
+        for key, absent in lacking.items()
+        for recording in by_system[key].values()
+    ]
+
+
+def _note_differences(groups: _Groups, names: Sequence[str], notes: list[str]) -> None:
+    """Add a note of the columns, other than keys, in which the systems of a group differ."""
+    columns = dict.fromkeys(name for group in groups.values() for recording in group for name in recording.columns)
+    differing = [
+        name
+        for name in columns
+        if not (name in names or name.startswith(_PREFIX))
+        and any(len({_values(recording, [name]) for recording in group}) > 1 for group in groups.values())
+    ]
+    if differing:
+        notes.append(f"Recordings of a pair differ in columns that are not keys: {_some(differing)}.")
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _MAX_LISTED
+    return ", ".join(names[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _read(groups: _Groups, show: Progress) -> None:
+    """Set the ``take`` and text of every recording, reading each file once."""
+    by_file: dict[Path, list[Recording]] = {}
+    for recording in chain.from_iterable(groups.values()):
+        if recording.take is None:
+            by_file.setdefault(recording.path, []).append(recording)
+    for path, recordings in show(by_file.items(), "files", total=len(by_file)):
+        for recording in recordings:
+            recording.text = recording.text or ("" if recording.is_interval else sidecar(path))
+        spans = [(recording.start, recording.end, recording.text) for recording in recordings]
+        for recording, take in zip(recordings, intervals_of(path, spans), strict=True):
+            recording.take = take
+    for key, group in groups.items():
+        _share_text(", ".join(key), group)
+
+
+def _take(recording: Recording) -> Take:
+    if recording.take is None:
+        raise ArgumentError.of("source", f"{recording.name} was not read")
+    return recording.take
+
+
+def _share_text(name: str, group: Sequence[Recording]) -> None:
+    """Give all recordings of a group the text that some of them have. Raises ArgumentError if they have several."""
+    texts = list(dict.fromkeys(" ".join(recording.text.split()) for recording in group if recording.text))
+    if len(texts) > 1:
+        raise ArgumentError.of(
+            "text", f"must be the same in all recordings of item {name!r}, got {texts[0]!r} and {texts[1]!r}"
+        )
+    for recording in group:
+        recording.text = texts[0] if texts else ""
+
+
+def _recognize(groups: _Groups, tools: Tools, show: Progress) -> None:
+    unknown = [group for group in groups.values() if not group[0].text]
+    if not unknown:
+        return
+    recognizer, name = recognizer_of(tools), f"recognized by {recognizer_name(tools)}"
+    for group in show(unknown, "texts", total=len(unknown)):
+        clip = _take(group[0]).clip()
+        text = recognizer.recognise(clip.samples, clip.rate)
+        for recording in group:
+            recording.text, recording.take = text, _take(recording).noted(f"Its text was {name}.")
+            recording.columns["text_by"] = name
+    for group in groups.values():
+        for recording in group:
+            recording.columns.setdefault("text_by", "given")
+
+
+def _rows(
+    groups: _Groups, names: Sequence[str], systems: Sequence[str]
+) -> tuple[tuple[Column, ...], tuple[TakeRow, ...]]:
+    """Make the key columns, and the rows in their order."""
+    recordings = list(chain.from_iterable(groups.values()))
+    digests = {
+        name: [_take(recording).digest for recording in recordings if recording.system == name] for name in systems
+    }
+    fingerprints = {name: f"files:{digest_of(' '.join(listed).encode())[:32]}" for name, listed in digests.items()}
+    key_values: dict[tuple[str, str], Any] = {}
+    rows: list[TakeRow] = []
+    counts = Counter[tuple[str, str]]()
+    for recording in recordings:
+        system, text = recording.system, recording.text or UNKNOWN_TEXT
+        labels = dict(zip(names, _values(recording, names), strict=True))
+        # 1 in one source and "1" in another are the same key.
+        values = {
+            name: key_values.setdefault((name, label), recording.columns.get(name, label))
+            for name, label in labels.items()
+        }
+        keys = {REPEAT: 0, ITEM: recording.item, **values, SYSTEM: system}
+        labels = {REPEAT: "0", ITEM: recording.item, **labels, SYSTEM: system}
+        columns = {name: value for name, value in recording.columns.items() if name not in keys}
+        # Items may share a text: their takes are repeats of its call.
+        call, repeat, fingerprint = _take(recording).call.replace(text=text), counts[system, text], fingerprints[system]
+        counts[system, text] += 1
+        take = replace(_take(recording), call=call, backend=system, fingerprint=fingerprint, repeat=repeat)
+        rows.append(TakeRow(keys, labels, call, take, columns={"text": text, **columns}))
+    column_names = (ITEM, *(name for name in names if name != REPEAT), SYSTEM, REPEAT)
+    key_columns = tuple(Column.of_rows(name, rows) for name in column_names)
+    ranks = {column.name: {label: rank for rank, label in enumerate(column.labels)} for column in key_columns}
+    rows.sort(key=lambda row: [ranks[name][row.labels[name]] for name in column_names])
+    return key_columns, tuple(rows)
+
+
+def _note_oddities(groups: _Groups) -> list[str]:
+    """Collect the notes on the takes of each system, each with its files."""
+    files: dict[tuple[str, str], list[str]] = {}
+    for recording in chain.from_iterable(groups.values()):
+        for note in _take(recording).notes:
+            files.setdefault((recording.system, note.partition(":")[0].rstrip(".")), []).append(_take(recording).source)
+    return [
+        f"{system}: {len(listed)} recording{'s' * (len(listed) > 1)} noted, {note[0].lower()}{note[1:]}: {_some(listed)}."
+        for (system, note), listed in files.items()
+        if not note.startswith("Its text")
+    ]

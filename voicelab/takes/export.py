@@ -1,0 +1,135 @@
+"""Data sets of takes: files with a table, run folders, and the layouts of Hugging Face, LJSpeech and Kaldi."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from voicelab.capabilities import Capabilities
+from voicelab.clip import UNKNOWN_TEXT
+from voicelab.recordings import REPEAT
+from voicelab.runs.folder import RUN_FILE
+from voicelab.runs.run import Journal, take_row
+from voicelab.storage import digest_of, write_atomic
+from voicelab.tables import csv_bytes
+from voicelab.takes.rows import SYSTEM, Column, TakeRow
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LAYOUTS: Final[Mapping[str, str]] = {"audiofolder": "audio", "ljspeech": "wavs", "kaldi": "wav"}
+"""Layouts of other tools, and their folders of audio."""
+
+
+def write_files(folder: Path, frame: pd.DataFrame, rows: Sequence[TakeRow]) -> Path:
+    """Write the audio of takes as it was received, and the frame of the rows with a column ``file`` as ``takes.csv``."""
+    files: list[str] = []
+    for index, row in enumerate(rows):
+        files.append("" if row.take is None else f"audio/{_number(index, len(rows))}.{row.take.suffix}")
+        if row.take is not None:
+            write_atomic(folder / files[-1], row.take.audio, sync=False)
+    write_atomic(folder / "takes.csv", csv_bytes(frame.assign(file=files)), sync=False)
+    return folder / "takes.csv"
+
+
+def write_run(folder: Path, rows: Sequence[TakeRow], about: Mapping[str, Any]) -> Path:
+    """Write takes as a run, labelled by their columns; return the path of its lines."""
+    takes = [(index, row, row.take) for index, row in enumerate(rows) if row.take is not None]
+    declared = {
+        take.fingerprint: Capabilities(take.backend, (take.model,), take.device, "none", take.fingerprint)
+        for _, _, take in takes
+    }
+    with Journal(folder, declared.values(), about=about) as journal:
+        for index, row, take in takes:
+            fields = take_row(take)
+            columns = {name: value for name, value in row.columns.items() if name not in fields}
+            journal.add(take, **{**columns, **row.keys, "cell": index})
+    return folder / RUN_FILE
+
+
+def write_layout(folder: Path, layout: str, columns: Sequence[Column], rows: Sequence[TakeRow]) -> Path:
+    """Write takes as WAV files with a data card, digests, and the tables of ``layout``.
+
+    The layouts are audiofolder (metadata.csv), ljspeech (wavs/, metadata.csv separated by bars) and kaldi (wav.scp, text,
+    utt2spk, spk2utt; paths are relative to the folder; a system, or each of its speakers, is a speaker). Returns the first
+    table. Raises StoreError if the disk fails.
+    """
+    records: list[dict[str, Any]] = []
+    sums, seconds, rates = "", 0.0, set[int]()
+    name_columns = [
+        column.name for column in columns if column.name not in {SYSTEM, "backend", "text"} and len(column) > 1
+    ]
+    for index, row in enumerate(rows):
+        if (take := row.take) is None:
+            continue
+        clip = take.clip()
+        data = clip.to_bytes("wav")
+        seconds += clip.duration
+        rates.add(clip.rate)
+        name = "-".join([_number(index, len(rows)), *(plain_name(row.labels[column]) for column in name_columns)])
+        file = f"{LAYOUTS[layout]}/{name}.wav"
+        sums += f"{digest_of(data)}  {file}\n"
+        text = "" if take.request.text == UNKNOWN_TEXT else " ".join(take.request.text.split())
+        system = row.labels.get(SYSTEM, row.labels.get("backend", take.backend))
+        keys = {column: value for column, value in row.keys.items() if column != REPEAT or column in name_columns}
+        records.append({**keys, **row.columns, "file_name": file, "text": text, "system": system})
+        write_atomic(folder / file, data, sync=False)
+    card = _card(layout, records, seconds, rates)
+    tables = _tables(layout, records)
+    for name, lines in [*tables.items(), ("README.md", card), ("SHA256SUMS", sums)]:
+        write_atomic(folder / name, lines.encode(), sync=False)
+    return folder / next(iter(tables))
+
+
+def plain_name(name: str) -> str:
+    """Replace blanks, slashes and the like in a file name."""
+    return re.sub(r"[^\w.-]+", "_", name) or "_"
+
+
+def _number(index: int, count: int) -> str:
+    return f"{index:0{len(str(count))}d}"
+
+
+def _tables(layout: str, records: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Write the tables of a layout; Kaldi's are sorted by bytes, and every utterance begins with its speaker."""
+    import pandas as pd
+
+    if layout == "audiofolder":
+        table = pd.DataFrame(records)
+        table.insert(0, "file_name", table.pop("file_name"))
+        # Unescaped: a quote before a formula would become part of the transcript.
+        return {"metadata.csv": table.to_csv(index=False)}
+    if layout == "ljspeech":  # the third column is the normalized text, here the same
+        texts = [(Path(record["file_name"]).stem, record["text"].replace("|", " ")) for record in records]
+        return {"metadata.csv": "".join(f"{name}|{text}|{text}\n" for name, text in texts)}
+    utterances = []
+    for record in records:
+        speaker = plain_name("-".join(str(record[name]) for name in ("system", "speaker") if name in record))
+        utterances.append((f"{speaker}-{Path(record['file_name']).stem}", speaker, record))
+    utterances.sort(key=lambda utterance: utterance[0])
+    by_speaker: dict[str, list[str]] = {}
+    for utterance, speaker, _ in utterances:
+        by_speaker.setdefault(speaker, []).append(utterance)
+    return {
+        "wav.scp": "".join(f"{utterance} {record['file_name']}\n" for utterance, _, record in utterances),
+        "text": "".join(f"{utterance} {record['text']}\n" for utterance, _, record in utterances),
+        "utt2spk": "".join(f"{utterance} {speaker}\n" for utterance, speaker, _ in utterances),
+        "spk2utt": "".join(f"{speaker} {' '.join(listed)}\n" for speaker, listed in sorted(by_speaker.items())),
+    }
+
+
+def _card(layout: str, records: Iterable[Mapping[str, Any]], seconds: float, rates: set[int]) -> str:
+    records = list(records)
+    counts = Counter(record["system"] for record in records)
+    systems = "".join(f"| {name} | {count} |\n" for name, count in counts.items())
+    without = sum(not record["text"] for record in records)
+    return (
+        f"# Recordings of {', '.join(counts)}\n\n{len(records)} recordings, {seconds / 60:.1f} minutes, WAV in 16 bit at "
+        f"{', '.join(map(str, sorted(rates)))} Hz, mono, at their original level; layout: {layout}.\n\n"
+        f"| system | recordings |\n|---|---|\n{systems}\n"
+        f"Texts: {len(records) - without} recordings have one, {without} have none. Digests: `SHA256SUMS`.\n\n"
+        "License, consent of the speakers, permitted use: describe them here before you share the data set.\n"
+    )

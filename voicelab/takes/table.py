@@ -1,0 +1,542 @@
+"""TakeTable: takes with key columns. Metrics, comparisons, listening tests, pages and data sets start from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from voicelab.call import field_name
+from voicelab.clip import Clip, Take
+from voicelab.display import Shown, view
+from voicelab.errors import ArgumentError, NotFound, check_options, suggestion
+from voicelab.listening.design import TEST_OPTIONS, Kind, ListeningTest, match_loudness
+from voicelab.listening.webmushra import export_webmushra
+from voicelab.metrics import BASIC, MEASURE_OPTIONS, Metric, measure_rows, with_note
+from voicelab.metrics.effects import effects
+from voicelab.recordings import REPEAT
+from voicelab.runs.run import Run, take_columns
+from voicelab.stats import Effects, Equivalence, equivalence
+from voicelab.storage import check_folder
+from voicelab.takes.comparison import Comparison
+from voicelab.takes.export import LAYOUTS, write_files, write_layout, write_run
+from voicelab.takes.rows import SYSTEM, TAKE_COLUMNS, Column, TakeRow
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Measures = Callable[[Sequence[Clip]], Iterable[Mapping[str, Any]]]
+"""Metric of all clips at once: a mapping of measurements for each."""
+
+_ITEMS: Final = ("item", "text")
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class TakeTable(Shown):
+    """Takes with key columns: what sweeps, ``collect``, ``compare_systems`` and ``load`` return.
+
+    Iterating yields the takes. Takes are paired by all key columns but the compared one, ``repeat`` included.
+
+    Args:
+        columns: key columns, with their values in order: the axes of a sweep; ``item``, ``system`` and your own columns
+            of recordings; ``repeat`` last.
+        rows: takes, failures, and takes that are not made yet.
+        metrics: metrics of ``frame()`` without arguments.
+        matched: whether clips are measured and played at one loudness within each pair, by ``system``.
+        notes: remarks on the takes, as sentences.
+        excluded: a mapping for every recording that was excluded, with the ``reason``.
+        state: how the sweep ended: done, cancelled, over budget or failed; running or paused.
+        run: record of the folder that the table was loaded from, None for other tables.
+        measuring: options of ``vl.measure``: ``jobs``, ``tools``, ``progress``.
+    """
+
+    columns: tuple[Column, ...]
+    rows: tuple[TakeRow, ...]
+    metrics: tuple[str | Metric, ...] = ()
+    matched: bool = False
+    notes: tuple[str, ...] = ()
+    excluded: tuple[Mapping[str, Any], ...] = ()
+    state: str = "done"
+    run: Run | None = None
+    measuring: Mapping[str, Any] = field(default_factory=dict)
+    _measurements: dict[tuple[str | Metric, ...], list[dict[str, Any]]] = field(init=False, default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.takes)
+
+    def __iter__(self) -> Iterator[Take]:
+        return iter(self.takes)
+
+    def __bool__(self) -> bool:
+        return True  # a table without takes is still a table
+
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{column.title}: {len(column)}" for column in self.shown_columns)
+        waiting = len(self.rows) - len(self) - len(self.failures)
+        counts = [f"{len(self)} takes"]
+        counts += [f"{count} {word}" for count, word in ((len(self.failures), "failed"), (waiting, "missing")) if count]
+        state = [self.state] * (self.state != "done")
+        notes = [f"{len(self.notes)} note{'s'[: len(self.notes) > 1]}"] * bool(self.notes)
+        return f"TakeTable({'; '.join([*filter(None, [columns]), ', '.join(counts), *state, *notes])})"
+
+    @property
+    def takes(self) -> tuple[Take, ...]:
+        """The takes, in the order of the rows."""
+        return tuple(row.take for row in self.rows if row.take is not None)
+
+    @property
+    def failures(self) -> tuple[TakeRow, ...]:
+        """The rows of failed takes, each with its ``error``."""
+        return tuple(row for row in self.rows if row.state == "failed")
+
+    @property
+    def systems(self) -> tuple[str, ...]:
+        """The systems, in order; the first is the baseline. () without a key column ``system``."""
+        return next((column.labels for column in self.columns if column.name == SYSTEM), ())
+
+    @property
+    def shown_columns(self) -> tuple[Column, ...]:
+        """The key columns, without ``repeat`` if it has one value."""
+        return tuple(column for column in self.columns if column.name != REPEAT or len(column) > 1)
+
+    def column(self, name: str, argument: str = "over") -> Column:
+        """Find a key column by its name or short name. Raises ArgumentError, which names ``argument``."""
+        for column in self.columns:
+            if column.name in (name, name.replace("__", "."), field_name(name)):
+                return column
+        titles = [column.title for column in self.columns]
+        near = suggestion(name, titles) or f"; there are {', '.join(titles) or 'none'}"
+        raise ArgumentError.of(argument, f"must be a key column, got {name!r}{near}")
+
+    def select(self, **where: object) -> TakeTable:
+        """Select rows by values or labels of their columns; a list selects several: ``select(voice="ada", repeat=[0, 1])``.
+
+        Raises ArgumentError for an unknown column.
+        """
+        rows = self.rows
+        for name, value in where.items():
+            choices = value if isinstance(value, list | tuple | set) else [value]
+            if rows and all(name in row.columns for row in rows):
+                rows = tuple(row for row in rows if row.columns[name] in choices)
+                continue
+            column = self.column(name, name)
+            labels = column.find(value)
+            rows = tuple(row for row in rows if row.labels[column.name] in labels)
+        return self._with_rows(rows)
+
+    def pick(self, indices: Iterable[int]) -> TakeTable:
+        """Select rows by index."""
+        return self._with_rows(tuple(self.rows[index] for index in indices))
+
+    def _with_rows(self, rows: tuple[TakeRow, ...]) -> TakeTable:
+        columns = []
+        for column in self.columns:
+            present = {row.labels[column.name] for row in rows}
+            pairs = [pair for pair in zip(column.values, column.labels, strict=True) if pair[1] in present]
+            columns.append(Column(column.name, tuple(value for value, _ in pairs), tuple(label for _, label in pairs)))
+        return replace(self, columns=tuple(columns), rows=rows)
+
+    def rename(self, **names: str) -> TakeTable:
+        """Rename key columns: ``rename(backend="system")``."""
+        columns = tuple(replace(column, name=names.get(column.name, column.name)) for column in self.columns)
+        return replace(self, columns=columns, rows=tuple(row.rename(names) for row in self.rows))
+
+    def clip(self, **where: object) -> Clip:
+        """Return the clip of one take, by default of its first repeat.
+
+        Raises NotFound without such a take, ArgumentError for several takes or an unknown column.
+        """
+        chosen = self.select(**where)
+        rows = [row for row in chosen.rows if row.take is not None]
+        if REPEAT not in where:
+            rows = [row for row in rows if row.labels[REPEAT] == rows[0].labels[REPEAT]]
+        if not rows:
+            raise NotFound(f"no take has these values; there are {self._listed()}")
+        if len(rows) > 1:
+            names = ", ".join(column.title for column in chosen.columns if len(column) > 1 and column.name != REPEAT)
+            raise ArgumentError.of("where", f"must select one take, got {len(rows)}; give also {names}")
+        return self.clip_of(rows[0])
+
+    def clips(self, item: str | int | None = None, *, over: str | None = None, **where: object) -> Mapping[str, Clip]:
+        """Return the clips of one pair by the labels of the compared column, at one loudness if the table is matched.
+
+        Args:
+            item: label, value or index of the item or text; the first one by default.
+            over: the compared column; ``system``, or the only key column with several values, by default.
+            **where: values of further key columns, such as ``speaker="anna"``; by default the first repeat.
+
+        Raises NotFound if a take is missing, ArgumentError if several pairs are selected.
+        """
+        column = self._compared(over)
+        titles = {column.title: column.name for column in self.columns}
+        where = {titles.get(name, name): value for name, value in where.items()}
+        name = next((name for name in _ITEMS if any(key.name == name for key in self.columns)), None)
+        if name is not None and name != column.name and name not in where:
+            index = item if isinstance(item, int) else 0
+            labels = self.column(name).labels
+            where[name] = labels[index] if item is None or isinstance(item, int) else item
+        chosen = self.select(**where)
+        pairs = chosen.paired(column.name)
+        if REPEAT not in where and column.name != REPEAT:
+            repeat = next(iter(chosen.column(REPEAT).labels), None)
+            pairs = {
+                key: pair for key, pair in pairs.items() if all(row.labels[REPEAT] == repeat for row in pair.values())
+            }
+        levels = column.labels if column.name not in where else chosen.column(column.name).labels
+        if len(pairs) > 1:
+            excluded = {column.name, REPEAT}
+            names = ", ".join(key.title for key in chosen.columns if len(key) > 1 and key.name not in excluded)
+            raise ArgumentError.of("where", f"must select one pair, got {len(pairs)}; give also {names}")
+        pair = next(iter(pairs.values()), {})
+        if missing := [label for label in levels if label not in pair]:
+            raise NotFound(f"no take of {', '.join(missing)} has these values; there are {self._listed()}")
+        clips = {label: row.take.clip() for label, row in pair.items() if row.take is not None}
+        return match_loudness(clips).clips if self.matched else clips
+
+    def compare(self, item: str | int | None = None, *, over: str | None = None, **where: object) -> Comparison:
+        """Compare the takes of one pair side by side, at the same word; takes the arguments of ``clips``."""
+        return Comparison(self.clips(item, over=over, **where))
+
+    def paired(self, over: str) -> dict[str, dict[str, TakeRow]]:
+        """Pair takes that have the same values of all key columns but ``over``.
+
+        Returns the takes by pair and by the label of ``over``. Raises ArgumentError, which names both, for two takes with
+        the same values of all key columns.
+        """
+        column = self.column(over)
+        groups: dict[str, dict[str, TakeRow]] = {}
+        for row in self.rows:
+            if row.take is None:
+                continue
+            name = self._pair_name(row, column.name)
+            twin = groups.setdefault(name, {}).setdefault(row.labels[column.name], row)
+            if twin is not row and twin.take is not None:
+                takes = " and ".join(take.source or f"take {take.key[:12]}…" for take in (twin.take, row.take))
+                keys = ", ".join(f"{key.title}={row.labels[key.name]}" for key in self.columns)
+                raise ArgumentError.of("over", f"takes must differ in a key column; {takes} have the same: {keys}")
+        return {
+            name: {label: group[label] for label in column.labels if label in group} for name, group in groups.items()
+        }
+
+    def frame(self, *metrics: str | Metric | Measures, also: Iterable[str] = (), **options: Any) -> pd.DataFrame:
+        """Return a DataFrame with a row per take or failure: key columns, further columns, timing, metrics.
+
+        Columns: the key columns (numbers and texts as values, labels of anything else), those of the source, ``seed``,
+        ``duration_s``, ``first_audio_s``, ``total_s``, ``rtf``, ``cached``, ``digest``, ``key``, ``error`` (recordings have
+        duration and digest only), then the metrics. Needs pandas. ``df`` is the same method.
+
+        Args:
+            *metrics: names or Metric objects, as for ``vl.measure``; or a function that takes all clips at once and
+                returns a mapping for each, such as ``voicelab.metrics.measure_rows``. The table's own metrics by default.
+            also: further columns of takes: ``host``, ``fingerprint``, ``device``, …
+            **options: options of ``vl.measure``: ``reference``, ``text``, ``tools``, ``jobs``, ``progress``.
+
+        Raises what ``vl.measure`` raises, and ArgumentError for an unknown column.
+        """
+        import pandas as pd
+
+        check_options(options, MEASURE_OPTIONS)
+        metrics = metrics or self.metrics
+        rows = [row for row in self.rows if row.state != "waiting"]
+        records = [row.record() for row in rows]
+        rendered = [record for record, row in zip(records, rows, strict=True) if row.take is not None]
+        chosen = [*(BASIC if measure_rows in metrics else ()), *(metric for metric in metrics if not callable(metric))]
+        figures: list[Iterable[Mapping[str, Any]]] = [(take_columns(take, also) for take in self)] if also else []
+        figures += [self._measure(tuple(chosen), options)] if chosen else []
+        functions = (metric for metric in metrics if callable(metric) and metric is not measure_rows)
+        figures += [measure([self.clip_of(row) for row in rows if row.take is not None]) for measure in functions]
+        for measurements in figures:
+            for record, measured in zip(rendered, measurements, strict=True):
+                record.update(measured)
+        names = [column.name for column in self.columns]
+        names += chain.from_iterable(records) if records else TAKE_COLUMNS
+        table = pd.DataFrame(records, columns=list(dict.fromkeys(names)))
+        for name in ("seed", "seed_used"):
+            seeds = [record.get(name) for record in records]
+            if name in table and all(isinstance(seed, int | None) for seed in seeds):
+                table[name] = pd.array(seeds, dtype="UInt64")  # a float would round seeds
+        return with_note(table, chosen, options.get("tools", self.measuring.get("tools")))
+
+    df = frame
+
+    def factors(self, over: str | Sequence[str] | None = None) -> tuple[list[str], list[str]]:
+        """Split the key columns with several values, but ``repeat``, into tested axes and blocks.
+
+        By default the axes are ``system``, or else all columns but ``item`` and ``text``.
+        """
+        varied = [column.name for column in self.columns if len(column) > 1 and column.name != REPEAT]
+        if over is not None:
+            axes = [self.column(name).name for name in ([over] if isinstance(over, str) else over)]
+        else:
+            axes = [SYSTEM] if SYSTEM in varied else [name for name in varied if name not in _ITEMS]
+        return axes, [name for name in varied if name not in axes]
+
+    def effects(
+        self,
+        over: str | Sequence[str] | None = None,
+        metrics: str | Metric | Sequence[str | Metric] | None = None,
+        **options: Any,
+    ) -> Effects:
+        """Test the effect of key columns on metrics, with the other key columns as blocks: see ``vl.effects``.
+
+        Args:
+            over: the tested columns; see ``factors`` for the default.
+            metrics: metrics; the table's own by default, or else the metrics among its columns.
+            **options: options of ``vl.effects``: ``confidence``, ``permutations``, ``seed``, ``texts``.
+
+        Raises ArgumentError if no column varies, or no metric has two values for each level.
+        """
+        axes, blocks = self.factors(over)
+        if not axes:
+            raise ArgumentError.of("over", f"a key column must have two values or more; there are {self._listed()}")
+        chosen = self._chosen(metrics)
+        frame, names = self.frame(*chosen), _names(chosen)
+        if names and len(axes) == 1:
+            names = _comparable(frame, axes[0], names)
+            if not names:
+                problem = f"must have two values or more for each {axes[0]}; add texts or repeats"
+                raise ArgumentError.of("metrics", problem)
+        return effects(frame, axes, names or None, blocks=blocks, **options)
+
+    def equivalence(
+        self,
+        margin: float | Mapping[str, float],
+        over: str | Sequence[str] | None = None,
+        metrics: str | Metric | Sequence[str | Metric] | None = None,
+        **options: Any,
+    ) -> Equivalence:
+        """Test whether differences are within a margin: ``vl.equivalence`` of ``effects(over, metrics)``."""
+        return equivalence(self.effects(over, metrics), margin, **options)
+
+    def summary(
+        self, over: str | None = None, metrics: str | Metric | Sequence[str | Metric] | None = None
+    ) -> pd.DataFrame:
+        """Summarize metrics: a row per metric, with the mean of each system, differences from the first, intervals and p.
+
+        Intervals are for texts like these if there are several texts; ``p`` is corrected over all metrics (Holm). Without
+        repeats or several texts there are means only.
+
+        Args:
+            over: the compared column; ``system``, or the only key column with several values, by default.
+            metrics: metrics; the table's own by default.
+        """
+        column = self._compared(over)
+        chosen = self._chosen(metrics)
+        names = _names(chosen)
+        if not names:
+            raise ArgumentError.of("metrics", "name at least one metric")
+        frame, tools = self.frame(*chosen), self.measuring.get("tools")
+        levels = list(dict.fromkeys(row.keys[column.name] for row in self.rows))
+        means = frame.groupby(column.name)[names].mean().loc[levels]
+        comparable = _comparable(frame, column.name, names)
+        if not comparable or len(column) < 2:
+            return with_note(means.T, chosen, tools)
+        result = self.effects(column.name, chosen)
+        tested, contrasts = result.frame.set_index("metric"), result.contrasts
+        ending = "_texts" if "low_texts" in contrasts else ""
+        table = means[comparable].T.rename_axis(columns=None)
+        for level, rows in contrasts.set_index("metric").groupby("level", sort=False):
+            for name, head in (("estimate", "difference"), ("low", "low"), ("high", "high")):
+                table[f"{level} {head}"] = rows[f"{name}{ending}"]
+        table["p"] = tested["p_texts_holm" if "p_texts_holm" in tested else "p_holm"]
+        return with_note(table, chosen, tools)
+
+    def listening_test(
+        self,
+        kind: Kind = "AB",
+        over: str | None = None,
+        *,
+        name: str = "takes",
+        reference: object = None,
+        **options: Any,
+    ) -> ListeningTest:
+        """Make a blind test of the values of one key column; an item is a pair that has a take of each of them.
+
+        Args:
+            kind: AB, ABX, MOS, CMOS or MUSHRA.
+            over: the compared column; ``system``, or the only key column with several values, by default.
+            name: title of the test, which listeners see.
+            reference: value or label of the column that MUSHRA uses as its reference.
+            **options: options of ListeningTest: ``seed``, ``checks``, ``question``, ``lufs``, …
+
+        Raises ArgumentError for an unknown column or reference, or if no pair is complete.
+        """
+        check_options(options, TEST_OPTIONS)
+        column = self._compared(over)
+        pairs = self.paired(column.name)
+        levels = [label for label in column.labels if any(label in pair for pair in pairs.values())]
+        if len(levels) < 2 and kind != "MOS":
+            problem = f"must be a key column with two values or more, {column.title} has {', '.join(levels) or 'none'}"
+            raise ArgumentError.of("over", problem)
+        items = {
+            pair_name: {label: row.take.clip() for label, row in pair.items() if row.take is not None}
+            for pair_name, pair in pairs.items()
+            if len(pair) == len(levels)
+        }
+        if not items:
+            raise ArgumentError.of("over", f"no pair has a take of every {column.title}")
+        if reference is None:
+            return ListeningTest(name, kind, items, **options)
+        chosen = next((label for label in column.find(reference) if label in levels), None)
+        if chosen is None:
+            raise ArgumentError.of("reference", f"must be one of {', '.join(levels)}, got {reference!r}")
+        references = {item: clips.pop(chosen) for item, clips in items.items()}
+        return ListeningTest(name, kind, items, references, **options)
+
+    def panel(self, **options: Any) -> Any:
+        """Return the panel of the takes: play, sort, filter and compare; ``metrics`` names the measurements.
+
+        Raises MissingExtra if widgets are not installed.
+        """
+        check_options(options, ("metrics",))
+        return view("TakeTable.panel")(self, **options)
+
+    def page(self, path: str | Path = "takes.html", metrics: Iterable[str | Metric] = ()) -> Path:
+        """Write one self-contained HTML file in which every take plays and every column sorts, below the summary.
+
+        Sound is mp3 of 64 kbit/s. Raises StoreError if the file cannot be written, ArgumentError for an unknown metric.
+        """
+        page: Path = view("TakeTable.page")(self, path, metrics)
+        return page
+
+    def export(self, folder: str | Path, layout: str = "files", **options: Any) -> Path:
+        """Write the takes as a data set; return the path of its table.
+
+        Args:
+            folder: the folder to write.
+            layout: ``files`` (audio as received, and takes.csv), ``run`` (see ``save``), ``audiofolder`` (Hugging Face),
+                ``ljspeech``, ``kaldi``, or ``webmushra`` (the configuration of ``listening_test(**options)``, MOS by
+                default).
+            **options: options of ``listening_test``, for ``webmushra``.
+
+        Raises StoreError if the folder cannot be written, ArgumentError for an unknown layout or option.
+        """
+        folder = Path(folder)
+        check_folder(folder)
+        if layout == "webmushra":
+            return export_webmushra(self.listening_test(**{"kind": "MOS", **options}), folder)
+        check_options(options, ())
+        if layout == "run":
+            return write_run(folder, self.rows, self._about())
+        if layout == "files":
+            return write_files(folder, self.frame(), [row for row in self.rows if row.state != "waiting"])
+        if layout not in LAYOUTS:
+            raise ArgumentError.of(
+                "layout", f"must be one of files, run, {', '.join(LAYOUTS)}, webmushra, got {layout!r}"
+            )
+        return write_layout(folder, layout, self.columns, self.rows)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write a run folder, which ``vl.load`` reads; return the folder. Failures are not written."""
+        return self.export(folder, "run").parent
+
+    def clip_of(self, row: TakeRow) -> Clip:
+        """Fetch the clip of a row, at one loudness with its pair if the table is matched. Raises NotFound without a take."""
+        return self._audible(row).clip()
+
+    @cached_property
+    def loudness_note(self) -> str:
+        """Whether clips are matched in loudness, and the takes whose loudness is undefined, which are unchanged."""
+        if not self.matched:
+            return "as loud as it was made"
+        unmatched = []
+        for name, group in self._groups.items():
+            if group.unmatched is None:  # measured in other processes, or not yet
+                _matched_clips(group)
+            unmatched += [f"{system} {name} ({reason})" for system, reason in (group.unmatched or {}).items()]
+        return f"at one loudness, except {'; '.join(unmatched)}" if unmatched else "at one loudness"
+
+    def _chosen(self, metrics: str | Metric | Sequence[str | Metric] | None) -> tuple[str | Metric, ...]:
+        return (metrics,) if isinstance(metrics, str | Metric) else tuple(metrics or self.metrics)
+
+    def _compared(self, over: str | None) -> Column:
+        if over is not None:
+            return self.column(over)
+        if self.systems:
+            return self.column(SYSTEM)
+        varied = [column for column in self.columns if len(column) > 1 and column.name != REPEAT]
+        axes = [column for column in varied if column.name not in _ITEMS] or varied
+        if len(axes) != 1:
+            names = ", ".join(column.title for column in axes or self.columns)
+            raise ArgumentError.of("over", f"name the compared column, one of {names}")
+        return axes[0]
+
+    def _pair_name(self, row: TakeRow, over: str) -> str:
+        """Name a pair by its labels of the other key columns, those with one value left out."""
+        columns = [column for column in self.columns if len(column) > 1 and column.name != over]
+        if len(columns) == 1 and columns[0].name != REPEAT:
+            return row.labels[columns[0].name]
+        return ", ".join(f"{column.title}={row.labels[column.name]}" for column in columns) or "all"
+
+    def _audible(self, row: TakeRow) -> Take | _MatchedTake:
+        if row.take is None:
+            raise NotFound("the row has no take")
+        if not self.matched:
+            return row.take
+        return _MatchedTake(self._groups[self._pair_name(row, SYSTEM)], row.labels[SYSTEM])
+
+    @cached_property
+    def _groups(self) -> Mapping[str, _Group]:
+        return {
+            name: _Group({label: row.take for label, row in pair.items() if row.take is not None})
+            for name, pair in self.paired(SYSTEM).items()
+        }
+
+    def _measure(self, metrics: tuple[str | Metric, ...], options: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Measure every take; measurements without options are kept."""
+        if not options and metrics in self._measurements:
+            return self._measurements[metrics]
+        # Clips are fetched one by one: all at once may exceed the memory.
+        takes = [self._audible(row) for row in self.rows if row.take is not None]
+        measured = measure_rows(takes, metrics, **{**self.measuring, **options})
+        if not options:
+            self._measurements[metrics] = measured
+        return measured
+
+    def _about(self) -> dict[str, Any]:
+        names = [column.name for column in self.columns if column.name != REPEAT]
+        described = {"columns": names, "metrics": _names(self.metrics), "matched": self.matched, "state": self.state}
+        described |= {"notes": list(self.notes), "excluded": [dict(recording) for recording in self.excluded]}
+        return {"table": described}
+
+    def _listed(self) -> str:
+        return "; ".join(f"{column.title}: {', '.join(column.labels)}" for column in self.columns)
+
+
+def _names(metrics: Iterable[str | Metric]) -> list[str]:
+    return [metric if isinstance(metric, str) else metric.name for metric in metrics]
+
+
+def _comparable(frame: pd.DataFrame, column: str, names: Sequence[str]) -> list[str]:
+    """Return the metrics with two values or more for each level of a column."""
+    counts = frame.groupby(column)[list(names)].count().min()
+    return [name for name in names if counts[name] > 1]
+
+
+@dataclass(eq=False)
+class _Group:
+    """The takes of one pair by system; ``unmatched`` has the reasons for undefined loudness, None before matching."""
+
+    takes: dict[str, Take]
+    unmatched: Mapping[str, str] | None = None
+
+
+@lru_cache(maxsize=2)
+def _matched_clips(group: _Group) -> Mapping[str, Clip]:
+    matched = match_loudness({name: take.clip() for name, take in group.takes.items()})
+    group.unmatched = matched.unmatched
+    return matched.clips
+
+
+@dataclass(frozen=True, eq=False)
+class _MatchedTake:
+    """Take of a pair whose clip is fetched at the loudness of the pair."""
+
+    group: _Group
+    system: str
+
+    def clip(self) -> Clip:
+        return _matched_clips(self.group)[self.system]
