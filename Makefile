@@ -94,6 +94,7 @@ check: $(READY_DEV)
 	"$(BIN)/mypy"
 	"$(BIN)/lint-imports"
 	"$(BIN)/python" .ci/house.py
+	"$(BIN)/python" .ci/language.py
 	"$(BIN)/check-jsonschema" --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
 notebooks: $(READY_DEV)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,7 @@ def tone(seconds: float) -> Clip:
 
 def rows(count: int) -> list[TakeCard]:
     return [
-        TakeCard(
-            number, {"n": str(number)}, {"n": number}, "done", fetch=lambda number=number: tone(0.5 + number / 100)
-        )  # type: ignore[misc]
+        TakeCard(number, {"n": str(number)}, {"n": number}, "done", fetch=partial(tone, 0.5 + number / 100))
         for number in range(count)
     ]
 

@@ -35,8 +35,8 @@ LETTERS: Final = {letter: tuple(phones.split(" ")) for letter, phones in pairs("
 """Names of the letters."""
 _EXCEPTIONS: Final = pairs("english/exceptions")
 _HOMOGRAPHS: Final = {word: (noun, verb) for word, noun, verb in rows("english/homographs")}
-_NEIGHBORS: Final = word_lists("english/neighbours")
-_BY_NEIGHBORS: Final = rows("english/by_neighbours")
+_NEIGHBORS: Final = word_lists("english/neighbors")
+_BY_NEIGHBORS: Final = rows("english/by_neighbors")
 
 _VOWEL_LETTERS = frozenset("aeiouy")
 _SIBILANTS = frozenset(("s", "z", "sh", "zh", "ch", "jh"))
@@ -208,7 +208,7 @@ def homograph(word: str, before: str, after: str) -> tuple[str, ...] | None:
 
 
 def _fits(word: str, where: str) -> bool:
-    """Whether a neighbor matches a condition of the table ``by_neighbours``."""
+    """Whether a neighbor matches a condition of the table ``by_neighbors``."""
     if where.startswith("!"):
         return not _fits(word, where[1:])
     return where == "-" or (word.endswith("'s") if where == "'s" else word in _NEIGHBORS.get(where, ("",)))
