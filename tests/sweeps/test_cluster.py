@@ -117,7 +117,7 @@ def test_workers_that_would_make_another_voice_are_left_out_by_name(processes: P
     assert len(made.notes) == len(UNFIT)
     for name, (_, _, reason) in UNFIT.items():
         assert any(f"The worker {name} (tcp://" in note and reason in note for note in made.notes), (name, made.notes)
-    assert repr(made).endswith("done; 4 notes)")
+    assert repr(made).endswith("60 takes; 4 notes)")
     assert "The worker older" in made._repr_mimebundle_()["text/html"]
 
 
@@ -197,7 +197,7 @@ def test_a_scheduler_that_is_gone_ends_the_sweep(
         work.wait(60)
     made = work.progress.rendered
     assert 10 < made < 300
-    assert f"{made} of 300 takes are kept" in str(raised.value)
+    assert f"{made} of 300 takes are stored" in str(raised.value)
     assert (work.state, work.progress.failed, work.progress.running) == ("failed", 300 - made, 0)
     processes.scheduler.kill()
     client.close(timeout=2)
@@ -241,7 +241,7 @@ def test_the_command_says_that_the_scheduler_is_gone_and_goes_on_afterwards(
         assert running.wait(90) == 1
     text = (tmp_path / "log").read_text()
     kept = len(load(tmp_path / "study"))
-    assert f"connection to the Dask scheduler was lost. {kept} of 80 takes are kept" in text
+    assert f"connection to the Dask scheduler was lost. {kept} of 80 takes are stored" in text
     assert f"80 of 80 takes, failed, {80 - kept} failed" in text
     done = subprocess.run(program, capture_output=True, text=True, check=True, cwd=ROOT)
     assert f"80 of 80 takes, done, {kept} cached" in done.stdout
