@@ -178,7 +178,7 @@ def test_sorted_filtered_and_pinned(scratch: Scratch) -> None:
     wait(page, "+d.shown === 2")
     assert shown(page) == [2, 0]
     words.fill("loudnes>1")
-    says(page, "there are text, voice, duration", ".voicelab-takes-view")
+    says(page, "column must be one of text, voice, duration", ".voicelab-takes-view")
     words.fill("")
     wait(page, "+d.shown === 6")
     page.get_by_text("Measurements and outliers").click()
