@@ -107,7 +107,6 @@ def speaking() -> None:
     thread.start()
     for _ in range(5):
         by_fork(lambda: lab.speak("Hi."))
-        by_fork(lambda: length(vl.connect()))
     stop.set()
     thread.join()
 

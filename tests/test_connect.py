@@ -37,7 +37,7 @@ def test_a_recording_is_one_argument_and_so_is_its_replay(service: tuple[str, st
         assert again == said
         for clip, before in zip(again, said, strict=True):
             assert clip.take == before.take
-        with pytest.raises(StoreError, match="nearest"):
+        with pytest.raises(StoreError, match="most similar"):
             lab.speak("Hello?", seed=3)
 
 

@@ -46,9 +46,8 @@ def test_a_lab_that_is_opened_in_the_child_speaks_there(tmp_path: Path) -> None:
 
 def test_a_fork_while_another_thread_speaks(tmp_path: Path) -> None:
     answers = lines("speaking", tmp_path)
-    assert len(answers) == 10
-    assert all(map(refused, answers[::2]))
-    assert all(answer.startswith("spoke ") for answer in answers[1::2])
+    assert len(answers) == 5
+    assert all(map(refused, answers))
 
 
 def test_a_stream_of_the_parent_is_refused_and_goes_on_there(tmp_path: Path) -> None:

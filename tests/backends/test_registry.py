@@ -114,5 +114,5 @@ def test_unknown_backends_and_options_are_rejected(monkeypatch: pytest.MonkeyPat
         open_backend("tones:", api_key="k")
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.delitem(sys.modules, "voicelab.engine.local", raising=False)
-    with pytest.raises(MissingExtra, match=r"the embedded voice needs .*pip install .*\[local\]"):
+    with pytest.raises(MissingExtra, match=r"the embedded voice requires .*pip install .*\[local\]"):
         open_backend("local:")

@@ -70,7 +70,7 @@ def test_fields_reach_the_backend(service: Service, client: openai.OpenAI) -> No
 def test_models_and_voices_are_listed(client: openai.OpenAI, service: Service) -> None:
     assert [model.id for model in client.models.list()] == ["s1", "s2-pro"]
     assert client.models.retrieve("s1").owned_by == "tones"
-    with pytest.raises(openai.NotFoundError, match="no model"):
+    with pytest.raises(openai.NotFoundError, match="Unknown model"):
         client.models.retrieve("gpt/4")
     voices = service.http.get("/v1/audio/voices").json()["voices"]
     assert voices[0] == {"id": "ada", "name": "Ada", "description": "low and calm"}

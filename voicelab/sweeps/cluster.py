@@ -316,12 +316,14 @@ class ClusterWorkers(Workers):
                 self._waiting.append(task)
         if self._client.status != "running":
             return
+        # A worker that has not reported yet may still make what the others failed.
+        complete = all(member.probe is None for member in self._members.values())
         for task in tuple(self._waiting):
             allowed = self._choice(task)
             if allowed:
                 self._waiting.remove(task)
                 self._send(task, allowed)
-            elif usable and usable <= set(task.tried):
+            elif complete and usable and usable <= set(task.tried):
                 self._fail(task)
 
     def _choice(self, task: _Task) -> frozenset[str]:
