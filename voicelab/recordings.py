@@ -43,7 +43,7 @@ REPEAT: Final = "repeat"
 
 
 def sounds_in(folder: str | Path) -> list[Path]:
-    """List the sound files in a folder and its subfolders, sorted. Raises StoreError without any."""
+    """List the sound files in a folder and its subfolders, sorted. Raises StoreError if there are none."""
     listed = sorted(path for path in Path(folder).rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
     if not listed:
         raise StoreError(f"{folder} " + ("contains no sound files" if Path(folder).is_dir() else "does not exist"))

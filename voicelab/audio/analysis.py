@@ -96,7 +96,7 @@ class Digest:
     def close_to(
         self, other: Digest, *, seconds: float = 0.05, db: float = 1.5, cents: float = 50.0, mel_db: float = 3.0
     ) -> bool:
-        """Tell whether two digests agree within tolerances; two silent clips do."""
+        """Return whether two digests agree within tolerances; those of two silent clips always do."""
         if abs(self.duration - other.duration) > seconds or (self.f0 is None) != (other.f0 is None):
             return False
         if self.level != other.level and not abs(self.level - other.level) <= db:

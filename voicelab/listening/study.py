@@ -453,12 +453,12 @@ class BlindStudy(BlindBallot):
         }
 
     def trial(self, listener: int) -> dict[str, Any] | None:
-        """Return the listener's next trial, None at the end. Raises RequestInvalid before the preceding steps."""
+        """Return the listener's next trial, None at the end. Raises RequestInvalid if a preceding step is incomplete."""
         self._require_current(listener, "trials")
         return super().trial(listener)
 
     def vote(self, listener: int, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Store a response. Raises RequestInvalid before the preceding steps."""
+        """Store a response. Raises RequestInvalid if a preceding step is incomplete."""
         self._require_current(listener, "trials")
         return super().vote(listener, body)
 

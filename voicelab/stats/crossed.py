@@ -1,4 +1,4 @@
-"""Tests of means and shares with crossed random effects of listeners and items."""
+"""Tests of means and proportions with crossed random effects of listeners and items."""
 
 from __future__ import annotations
 

@@ -269,7 +269,7 @@ class ResultPanel(SavedOutput, TakesView):
 
     @property
     def selection(self) -> TakeTable:
-        """The table of the selected takes, or of all shown ones without a selection."""
+        """The table of the selected takes, or of all displayed takes if none is selected."""
         rows = self.selected or self.grid.work.shown
         chosen = {row.id for row in rows}
         return self.result.pick(index for index, _ in enumerate(self.result.rows) if index in chosen)

@@ -88,7 +88,7 @@ class KVCache:
             self.offsets[row] += length - keep
 
     def _evictable(self, length: int) -> int:
-        """Count the positions at the start that no later position attends to."""
+        """Count the leading positions outside the attention window."""
         return max(0, length - self.window) // GRAIN * GRAIN
 
 
