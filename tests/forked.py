@@ -96,7 +96,7 @@ def anew() -> None:
 
 
 def speaking() -> None:
-    """A fork while another thread speaks, several times."""
+    """Forks while another thread speaks, from its first call on, and one after its last."""
     lab, stop = vl.connect(), threading.Event()
 
     def speak() -> None:
@@ -107,8 +107,10 @@ def speaking() -> None:
     thread.start()
     for _ in range(5):
         by_fork(lambda: lab.speak("Hi."))
+        by_fork(lambda: length(vl.connect(), "Hi."))
     stop.set()
     thread.join()
+    by_fork(lambda: length(vl.connect(), "Hi."))
 
 
 def stream() -> None:

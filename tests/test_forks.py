@@ -45,9 +45,15 @@ def test_a_lab_that_is_opened_in_the_child_speaks_there(tmp_path: Path) -> None:
 
 
 def test_a_fork_while_another_thread_speaks(tmp_path: Path) -> None:
-    answers = lines("speaking", tmp_path)
-    assert len(answers) == 5
-    assert all(map(refused, answers))
+    *answers, idle = lines("speaking", tmp_path)
+    used, anew = answers[::2], answers[1::2]
+    assert len(used) == len(anew) == 5
+    assert all(map(refused, used))
+    message = "EngineError: this process was forked while another thread of its parent synthesized"
+    # Between two calls of the thread nothing is in progress.
+    assert all(line.startswith((message, "spoke ")) for line in anew)
+    assert anew[0].startswith(message)
+    assert idle.startswith("spoke ")
 
 
 def test_a_stream_of_the_parent_is_refused_and_goes_on_there(tmp_path: Path) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 import hashlib
 import logging
+import os
 import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Self
@@ -38,7 +39,20 @@ _LOG = logging.getLogger("voicelab.engine")
 REVISION = 14
 """Increment when the samples of a call change with the same weights, to invalidate caches."""
 _IMPORTED = ProcessOwner()
+_CALLS: set[tuple[int, object]] = set()
+"""Process id and identity of each call in progress. A fork inherits those of its parent, whose threads may hold locks,
+import locks included, that stay locked in the fork."""
 _ONE_MODEL_NOTE = "model {}: this voice has a single model, with the same speech as s1 and s2-pro"
+
+
+@contextmanager
+def _in_progress() -> Iterator[None]:
+    call = (os.getpid(), object())
+    _CALLS.add(call)
+    try:
+        yield
+    finally:
+        _CALLS.discard(call)
 
 
 class LocalBackend(Closeable):
@@ -67,7 +81,8 @@ class LocalBackend(Closeable):
         WeightsError: The checkpoint is unreadable.
         LicenseRequired: The license of open weights was not accepted.
         EngineUnavailable: ``compile`` is True, but torch has no compiler.
-        EngineError: The device is unavailable, or ``rows`` or ``threads`` is below 1.
+        EngineError: The device is unavailable, ``rows`` or ``threads`` is below 1, or this process was forked while another
+            thread of its parent synthesized.
     """
 
     def __init__(
@@ -84,6 +99,7 @@ class LocalBackend(Closeable):
         if rows < 1 or (threads is not None and threads < 1):
             raise EngineError(f"rows and threads must be at least 1, got {rows} and {threads}")
         if _IMPORTED.forked:
+            _check_parent_was_idle()
             threads = 1
         if threads is not None:
             torch.set_num_threads(threads)
@@ -120,6 +136,7 @@ class LocalBackend(Closeable):
         """False after close(), or while a worker thread is dead or hanging."""
         return self._models.healthy
 
+    @_in_progress()
     def synthesize(self, call: Call) -> SpeechStream:
         """Start the synthesis of a call.
 
@@ -149,6 +166,7 @@ class LocalBackend(Closeable):
             started=started,
         )
 
+    @_in_progress()
     def create_voice(self, request: VoiceCreate) -> VoiceModel:
         """Create and store a voice from recordings. The license of the weights, if any, becomes a tag.
 
@@ -355,9 +373,18 @@ def _family(weights: Path | None, device: torch.device, rows: int, *, int8_depth
 
 
 def _encoded(speech: Speech, prosody: ProsodyProcessor, encoder: StreamEncoder) -> Iterator[bytes]:
-    for samples in speech.audio():
-        yield encoder.feed(prosody.feed(samples))
-    yield encoder.feed(prosody.finish()) + encoder.finish()
+    with _in_progress():
+        for samples in speech.audio():
+            yield encoder.feed(prosody.feed(samples))
+        yield encoder.feed(prosody.finish()) + encoder.finish()
+
+
+def _check_parent_was_idle() -> None:
+    if any(process != os.getpid() for process, _ in _CALLS):
+        raise EngineError(
+            "this process was forked while another thread of its parent synthesized, and could wait forever for a lock of that "
+            "thread: start processes by multiprocessing.get_context('spawn'), or fork while no thread synthesizes"
+        )
 
 
 def _fingerprint(digests: tuple[str, ...], device: torch.device, rows: int) -> str:
