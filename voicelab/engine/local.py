@@ -382,8 +382,8 @@ def _encoded(speech: Speech, prosody: ProsodyProcessor, encoder: StreamEncoder) 
 def _check_parent_was_idle() -> None:
     if any(process != os.getpid() for process, _ in _CALLS):
         raise EngineError(
-            "this process was forked while another thread of its parent synthesized, and could wait forever for a lock of that "
-            "thread: start processes by multiprocessing.get_context('spawn'), or fork while no thread synthesizes"
+            "this process was forked while another thread of its parent synthesized, and could wait forever for a lock of "
+            "that thread: start processes by multiprocessing.get_context('spawn'), or fork while no thread synthesizes"
         )
 
 
