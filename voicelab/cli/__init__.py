@@ -1,21 +1,14 @@
 """The command line: a thin layer over the library, one module per group of commands.
 
 The ``voicelab`` script runs ``app``. A VoicelabError is printed as one line on stderr, with the name of the field, and
-ends with exit status 2; a traceback is a defect of voicelab.
+ends with exit status 2; a traceback is a defect of voicelab. A command's module is imported when the command is run.
 """
 
 from __future__ import annotations
 
 import typer
 
-from voicelab.cli.check import check
 from voicelab.cli.console import CommandGroup, show_version
-from voicelab.cli.doctor import doctor
-from voicelab.cli.lab import lab
-from voicelab.cli.say import say
-from voicelab.cli.serve import keys, listen, serve
-from voicelab.cli.stored import voices, weights
-from voicelab.cli.study import compare, knobs, measure, replay, sweep
 
 __all__ = ["app"]
 
@@ -36,17 +29,3 @@ app = typer.Typer(
     },
 )
 app.callback()(show_version)
-app.command()(say)
-app.command()(serve)
-app.command()(listen)
-app.add_typer(keys, name="keys")
-app.add_typer(voices, name="voices")
-app.add_typer(weights, name="weights")
-app.command()(sweep)
-app.command()(replay)
-app.command()(measure)
-app.command()(compare)
-app.command("knobs")(knobs)
-app.command()(lab)
-app.command()(check)
-app.command()(doctor)

@@ -11,7 +11,9 @@ import inspect
 import os
 import re
 import sys
+from collections import UserDict
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
@@ -48,8 +50,47 @@ def write_bytes(data: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
+class _Commands(UserDict[str, Any]):
+    """Commands by name, each imported from the module given for it on first use."""
+
+    def __getitem__(self, name: str) -> Any:
+        command = self.data[name]
+        if isinstance(command, str):
+            command = getattr(import_module(f"voicelab.cli.{command}"), name)
+            if isinstance(command, typer.Typer):
+                command = typer.main.get_group(command)
+            else:
+                only = typer.Typer(add_completion=False, rich_markup_mode=None)
+                only.command(name)(command)
+                command = typer.main.get_command(only)
+            self.data[name] = command
+        return command
+
+
 class CommandGroup(TyperGroup):
     """Root command group: prints expected errors as one line and sets the exit status."""
+
+    modules: Mapping[str, str] = {
+        "say": "say",
+        "serve": "serve",
+        "listen": "serve",
+        "sweep": "study",
+        "replay": "study",
+        "measure": "study",
+        "compare": "study",
+        "knobs": "study",
+        "lab": "lab",
+        "check": "check",
+        "doctor": "doctor",
+        "keys": "serve",
+        "voices": "stored",
+        "weights": "stored",
+    }
+    """Command → module of ``voicelab.cli`` that defines it, in the order of the help."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.commands = _Commands({**self.modules, **self.commands})
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command; errors exit with status 2, Ctrl-C with 130."""
