@@ -127,7 +127,7 @@ def test_a_knob_is_an_axis_where_the_backend_has_it(tmp_path: Path) -> None:
     assert run.run.backends[0].knobs == (pep, mood)
     assert len(sweep.run().takes) == len(backend.asked) == 6, "what is kept is found again"
     refused: tuple[tuple[dict[str, Any], str], ...] = (
-        ({"pep": [0.1, 2]}, "pep: Input should be 0 to 1"),
+        ({"pep": [0.1, 2]}, "pep: must be between 0 and 1, got 2"),
         ({"pepp": [0.1]}, "unknown field 'pepp'"),
         ({"top_p": [0.1, 0.9]}, "top_p: the backend 'tones' ignores it: tones are not sampled; leave it out"),
     )

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, Self, TypeVar, Union, get_args, get_origin
 
 from voicelab.display import Shown
-from voicelab.errors import ArgumentError, RequestInvalid, suggestion
+from voicelab.errors import ArgumentError, RequestInvalid, shown_value, suggestion
 from voicelab.schema import DEFAULT_MODEL, ProsodyControl, ReferenceAudio, TTSRequest, VoiceModel, unknown_field
 from voicelab.tags import read_tags, said
 
@@ -107,13 +107,15 @@ class Knob:
         kind = _KNOB_TYPES[self.type]
         if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)) or value != value:  # noqa: PLR0124 - nan
             types = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "a string"}
-            raise RequestInvalid.of(self.name, f"Input should be {types[self.type]}", type=f"{self.type}_type")
+            message = f"must be {types[self.type]}, got {shown_value(value)}"
+            raise RequestInvalid.of(self.name, message, type=f"{self.type}_type")
         checked: KnobValue = value  # type: ignore[assignment]
         if self.bounds is not None and not self.bounds[0] <= checked <= self.bounds[1]:  # type: ignore[operator]
-            message = f"Input should be {self.bounds[0]:g} to {self.bounds[1]:g}"
+            message = f"must be between {self.bounds[0]:g} and {self.bounds[1]:g}, got {checked}"
             raise RequestInvalid.of(self.name, message, type="out_of_bounds")
         if self.choices and checked not in self.choices:
-            raise RequestInvalid.of(self.name, f"Input should be {' or '.join(self.choices)}", type="literal_error")
+            message = f"must be {' or '.join(map(repr, self.choices))}, got {shown_value(checked)}"
+            raise RequestInvalid.of(self.name, message, type="literal_error")
         return checked
 
 
@@ -315,7 +317,7 @@ def _check_model_name(model: object) -> str:
     if model is None:
         return DEFAULT_MODEL
     if not isinstance(model, str) or not model.strip():
-        message = "Input should be the name of a model of the backend"
+        message = f"must be the name of a model of the backend, got {shown_value(model)}"
         raise RequestInvalid.of("model", message, type="string_type", in_="header")
     return model
 
@@ -431,7 +433,7 @@ def bare_type(annotation: Any) -> Any:
 def check_seed(seed: object) -> int:
     """Return the seed. Raises RequestInvalid unless it is an integer from 0 to 2**63 - 1."""
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
-        message = f"Input should be a whole number from 0 to {MAX_SEED}"
+        message = f"must be a whole number from 0 to {MAX_SEED}, got {shown_value(seed)}"
         raise RequestInvalid.of("seed", message, type="int_type", in_="header")
     return seed
 

@@ -41,6 +41,7 @@ from voicelab.distribution import install_command
 
 _PACKAGE: Final = Path(__file__).parent
 _MAGIC: Final = "get_ipython().run_"
+_MAX_SHOWN_LENGTH: Final = 60
 
 
 def suggestion(name: object, choices: Iterable[str]) -> str:
@@ -62,6 +63,15 @@ def check_options(options: Iterable[str], allowed: Iterable[str]) -> None:
     for name in options:
         if name not in names:
             raise ArgumentError.of(name, f"unknown option; allowed options: {', '.join(names) or 'none'}")
+
+
+def shown_value(value: object) -> str:
+    """Format a rejected value for a message: itself if it is a short scalar, else its type."""
+    is_scalar = (
+        value is None or isinstance(value, bool | float | str) or (isinstance(value, int) and abs(value) < 2**64)
+    )
+    text = repr(value) if is_scalar else ""
+    return text if 0 < len(text) <= _MAX_SHOWN_LENGTH else type(value).__name__
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ RequestInvalid.
 from __future__ import annotations
 
 import numbers
+import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from types import MappingProxyType
@@ -23,10 +24,11 @@ from pydantic import (
     ValidationInfo,
     field_validator,
 )
-from pydantic_core import PydanticCustomError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from voicelab.display import Shown
-from voicelab.errors import FieldError, RequestInvalid, ServiceError
+from voicelab.errors import FieldError, RequestInvalid, ServiceError, shown_value
 from voicelab.guesses import GUESSES, hint
 from voicelab.storage import digest_of
 
@@ -50,7 +52,7 @@ def _encodable(value: str) -> str:
         value.encode("utf-8")
     except UnicodeEncodeError:
         # JSON can carry a lone surrogate, which UTF-8 cannot encode.
-        message = "Input should be valid Unicode text, without lone surrogates"
+        message = "must be valid Unicode text, without lone surrogates"
         raise PydanticCustomError("string_unicode", message) from None
     return value
 
@@ -65,8 +67,8 @@ def _strictly(kinds: tuple[type, ...], error: LiteralString, message: LiteralStr
 
 
 # Rejects convertible values such as NumPy booleans, and 64.0, which would match the 64 of an enumeration.
-_NUMBER = _strictly((int, float), "float_type", "Input should be a valid number")
-_WHOLE = _strictly((int,), "int_type", "Input should be a valid integer")
+_NUMBER = _strictly((int, float), "float_type", "must be a number")
+_WHOLE = _strictly((int,), "int_type", "must be a whole number")
 
 
 Text = Annotated[str, Strict(), AfterValidator(_encodable)]
@@ -114,15 +116,13 @@ class WireModel(BaseModel):
 
 
 def field_errors(error: ValidationError, model: type[BaseModel]) -> tuple[FieldError, ...]:
-    """Convert pydantic's error to items of section 7 of the interface, without values."""
+    """Convert pydantic's error to items of section 7 of the interface."""
     items: list[FieldError] = []
-    for detail in error.errors(include_url=False, include_input=False):
+    for detail in error.errors(include_url=False):
         loc = tuple(map(str, detail["loc"]))
-        kind, message = detail["type"], detail["msg"]
+        kind, message = detail["type"], _must(detail, model)
         if kind == "extra_forbidden":
-            message = _unknown(loc[-1], _fields_at(model, detail["loc"][:-1]))
-        elif kind == "tuple_type":
-            message = "Input should be a valid list"
+            message = _unknown(loc[-1], list(_fields_at(model, detail["loc"][:-1])))
         context = {key: value for key, value in detail.get("ctx", {}).items() if key not in _INTERNAL}
         note = ", ".join(f"{key}: {value}" for key, value in context.items()) or None
         items.append(FieldError(loc=("body", *loc), type=kind, msg=message, ctx=note))
@@ -136,12 +136,31 @@ def _plain(value: object) -> object:
     return int(value) if isinstance(value, numbers.Integral) else float(value)
 
 
-def _fields_at(model: type[BaseModel], path: Iterable[str | int]) -> list[str]:
-    fields: Any = model.model_fields
+def _must(detail: ErrorDetails, model: type[BaseModel]) -> str:
+    """Format pydantic's message as "must be X, got Y"; Y is the value if short, else its type."""
+    message = detail["msg"].replace("a valid tuple", "a list").replace("a valid ", "a ")
+    rule = re.sub("^(Input|String) should ", "must ", message)
+    if not rule.startswith("must ") or ", got " in rule:
+        return rule
+    *path, name = detail["loc"] or ("",)
+    if isinstance(name, str) and detail["type"] in {"greater_than_equal", "less_than_equal"}:
+        low, high = field_bounds(_fields_at(model, path)[name])
+        rule = f"must be between {low:g} and {high:g}" if low is not None and high is not None else rule
+    return f"{rule}, got {shown_value(detail['input'])}"
+
+
+def field_bounds(field: FieldInfo) -> tuple[float | None, float | None]:
+    """Return the minimum and maximum of a field; None for no bound."""
+    bounds = {end: getattr(item, end) for item in field.metadata for end in ("ge", "le") if hasattr(item, end)}
+    return bounds.get("ge"), bounds.get("le")
+
+
+def _fields_at(model: type[BaseModel], path: Iterable[str | int]) -> dict[str, FieldInfo]:
+    fields = dict(model.model_fields)
     for name in (item for item in path if isinstance(item, str)):
         nested = _model_in(fields[name].annotation)
-        fields = nested.model_fields if nested else {}
-    return list(fields)
+        fields = dict(nested.model_fields) if nested else {}
+    return fields
 
 
 def _model_in(annotation: object) -> type[BaseModel] | None:
@@ -307,7 +326,7 @@ class TTSRequest(WireModel):
     @classmethod
     def _check_text(cls, text: str) -> str:
         if not text.strip():
-            raise PydanticCustomError("string_too_short", "Input should not be empty or blank")
+            raise PydanticCustomError("string_too_short", "must not be empty or blank")
         return text
 
     @field_validator("sample_rate")
@@ -318,7 +337,7 @@ class TTSRequest(WireModel):
         if rate is not None and supported is not None and rate not in supported:
             raise PydanticCustomError(
                 "literal_error",
-                "Input should be {expected} for {format}, got {rate}",
+                "must be {expected} for {format}, got {rate}",
                 {
                     "format": info.data["format"],
                     # Python does not format integers of thousands of digits.
@@ -382,12 +401,12 @@ def check_model(name: object) -> Model:
         if (DEFAULT_MODEL if name is None else name) == model:
             return model
     models = " or ".join(repr(model) for model in MODELS)
-    raise RequestInvalid.of("model", f"Input should be {models}", type="literal_error", in_="header")
+    raise RequestInvalid.of("model", f"must be {models}, got {shown_value(name)}", type="literal_error", in_="header")
 
 
 def _fields(wire: object) -> dict[str, Any]:
     if not isinstance(wire, dict):
-        message = "The body should be an object"
+        message = f"must be an object, got {shown_value(wire)}"
         raise RequestInvalid((FieldError(loc=("body",), type="model_type", msg=message),))
     return dict(wire)
 
@@ -525,14 +544,14 @@ class VoiceCreate(WireModel):
     @classmethod
     def _check_title(cls, title: str) -> str:
         if not title.strip():
-            raise PydanticCustomError("string_too_short", "Input should not be empty or blank")
+            raise PydanticCustomError("string_too_short", "must not be empty or blank")
         return title
 
     @field_validator("voices")
     @classmethod
     def _check_voices(cls, voices: tuple[bytes, ...]) -> tuple[bytes, ...]:
         if not voices:
-            raise PydanticCustomError("too_short", "Input should have at least one voice file")
+            raise PydanticCustomError("too_short", "must have at least one voice file")
         return voices
 
     @field_validator("texts")
@@ -542,7 +561,7 @@ class VoiceCreate(WireModel):
         if texts and voices is not None and len(texts) != len(voices):
             raise PydanticCustomError(
                 "value_error",
-                "Input should have one transcript for each of the {voices} voice files, or none; got {texts}",
+                "must have one transcript for each of the {voices} voice files, or none; got {texts}",
                 {"texts": len(texts), "voices": len(voices)},
             )
         return texts

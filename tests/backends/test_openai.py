@@ -58,7 +58,7 @@ def test_client_with_voicelab_server(start: Start, stream_format: Any) -> None:
             backend.synthesize(call(backend, voice="eve")).take()
     with OpenAIBackend(service.url, "vl_wrong") as stranger, pytest.raises(vl.AuthenticationError):
         stranger.check()
-    with pytest.raises(vl.RequestInvalid, match="stream_format: Input should be audio or sse"):
+    with pytest.raises(vl.RequestInvalid, match="stream_format: must be 'audio' or 'sse', got "):
         open_openai(f"{service.url}?stream_format=xml")
 
 

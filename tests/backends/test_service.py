@@ -148,7 +148,7 @@ def test_base_url_is_normalized(given: str, used: str, connect: Connect) -> None
 def test_invalid_address_or_upload_is_rejected(url: str, connect: Connect) -> None:
     with pytest.raises(RequestInvalid, match="base_url"):
         connect(url)
-    with pytest.raises(RequestInvalid, match="upload: Input should be msgpack or multipart"):
+    with pytest.raises(RequestInvalid, match="upload: must be 'msgpack' or 'multipart', got "):
         connect("http://127.0.0.1:9", upload="carrier pigeon")
 
 

@@ -90,5 +90,5 @@ def test_a_bad_value_is_one_line_that_names_the_field(run: Any, name: str, writt
 
 
 def test_an_integer_outside_the_choices_is_rejected_with_the_choices(run: Any) -> None:
-    assert "mp3_bitrate: Input should be 64, 128 or 192" in run("say", "one", "--mp3-bitrate", "100").stderr
+    assert "mp3_bitrate: must be 64, 128 or 192, got 100" in run("say", "one", "--mp3-bitrate", "100").stderr
     assert "mp3_bitrate: must be a whole number, got 'many'" in run("say", "one", "--mp3-bitrate", "many").stderr

@@ -74,7 +74,7 @@ def test_backend_parameters(run: Any, tmp_path: Path) -> None:
         ("pep=1", "knob: unknown parameter 'pep'; must be noise_scale or noise_w"),
         ("noise_scale", "knob: must be NAME=VALUE"),
         ("noise_scale=much", "noise_scale: must be a number"),
-        ("noise_scale=3", "noise_scale: Input should be 0 to 2"),
+        ("noise_scale=3", "noise_scale: must be between 0 and 2, got 3"),
     ):
         refused = run("say", "hello", "--backend", backend, "--knob", typed)
         assert refused.exit_code != 0

@@ -76,8 +76,8 @@ def test_empty_lists_are_left_out_and_empty_files_are_not() -> None:
     [
         ([_part("title", b"a"), _part("title", b"b")], "title: Duplicate field title"),
         ([_part("voices[1]", b"a"), _part("voices[1]", b"b")], "voices: Duplicate field voices"),
-        ([_part("title", b"\xff\xfe")], "title: Input should be UTF-8"),
-        ([_part("texts[0]", b"\xff\xfe")], "texts: Input should be UTF-8"),
+        ([_part("title", b"\xff\xfe")], "title: must be UTF-8"),
+        ([_part("texts[0]", b"\xff\xfe")], "texts: must be UTF-8"),
     ],
 )
 def test_duplicate_fields_are_rejected(parts: list[bytes], why: str) -> None:

@@ -80,7 +80,7 @@ def test_a_run_of_rows_goes_on_where_it_stopped(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([{"text": "a"}, {"text": "b", "speed": 9}], "speed: row 2: Input should be less than or equal to 2, not 9"),
+        ([{"text": "a"}, {"text": "b", "speed": 9}], "speed: row 2: must be between 0.5 and 2, got 9"),
         (
             [{"text": "a", "vioce": "x"}],
             "vioce: must be a field, or {vioce} in a text; did you mean voice?",
@@ -89,7 +89,7 @@ def test_a_run_of_rows_goes_on_where_it_stopped(tmp_path: Path) -> None:
         ([{"text": "a"}, {"text": "a"}], "rows: rows must be unique, row 2 equals row 1; repeats=… repeats takes"),
         (
             [{"text": "a", "format": "opus", "sample_rate": 44100}],
-            "sample_rate: row 1: Input should be 48000 for opus, got 44100",
+            "sample_rate: row 1: must be 48000 for opus, got 44100",
         ),
         ([{"text": "{x} a"}], "text: row 1: {x} in it has no axis"),
         ([], "rows: must have a row or more"),

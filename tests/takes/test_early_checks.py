@@ -56,7 +56,7 @@ def test_an_unknown_option_is_refused_at_the_call(
     [
         ({"metrics": ["duratoin"]}, "unknown metric 'duratoin'; did you mean duration"),
         ({"metrics": ["mfcc_distance"]}, "mfcc_distance compares clips with a reference"),
-        ({"jobs": 0}, "jobs: Input should be a whole number from 1"),
+        ({"jobs": 0}, "jobs: must be a whole number, 1 or more, got 0"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_before_a_file_is_read(

@@ -84,7 +84,7 @@ def test_what_is_wrong_is_named_at_its_field_and_nothing_can_run(panels: Callabl
     backend = ToneBackend()
     panel = panels(backend, latency=["low"])
     row = typed(panel, 0, "0..2 step 0.5")
-    assert "<b>temperature</b>: Input should be less than or equal to 1" in row.problem.value
+    assert "<b>temperature</b>: must be between 0 and 1, got " in row.problem.value
     assert "voicelab-wrong" in row.values._dom_classes
     assert panel.run_button.disabled
     assert panel.run() is None

@@ -28,6 +28,7 @@ from voicelab.errors import (
     ServiceUnavailable,
     StreamTruncated,
     VoicelabError,
+    shown_value,
 )
 from voicelab.schema import VoiceCreate, VoiceModel
 
@@ -140,7 +141,7 @@ def parse_base_url(base_url: str) -> httpx.URL:
     except (httpx.InvalidURL, AttributeError, TypeError):
         url = httpx.URL("")
     if url.scheme not in {"http", "https"} or not url.host:
-        raise RequestInvalid.of("base_url", "Input should be an address such as https://voice.example", in_="path")
+        raise RequestInvalid.of("base_url", "must be an address such as https://voice.example", in_="path")
     if url.userinfo or url.query or url.fragment:
         # Addresses are shown and stored in takes.
         message = "The address must not have a user, password, query or fragment; pass a key as api_key"
@@ -231,7 +232,9 @@ class Caller:
         if isinstance(timeout, int | float):
             timeout = Timeouts(connect=timeout, send=timeout, first_audio=timeout, stall=timeout)
         if upload not in get_args(wire.Upload):
-            raise RequestInvalid.of("upload", f"Input should be {' or '.join(get_args(wire.Upload))}")
+            raise RequestInvalid.of(
+                "upload", f"must be {' or '.join(map(repr, get_args(wire.Upload)))}, got {shown_value(upload)}"
+            )
         self._upload = upload
         self._timeouts = timeout or Timeouts()
         self._retry = retry or RetryPolicy()

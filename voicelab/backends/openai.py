@@ -19,7 +19,7 @@ from voicelab.backends.service import ServiceBackend
 from voicelab.backends.transport import run_blocking
 from voicelab.call import Call, Knob, VoicePreset
 from voicelab.capabilities import Capabilities, FieldSupport
-from voicelab.errors import NotFound, RequestInvalid, ServiceError, StreamTruncated, VoicelabError
+from voicelab.errors import NotFound, RequestInvalid, ServiceError, StreamTruncated, VoicelabError, shown_value
 from voicelab.schema import VoiceCreate, VoiceModel
 
 API_KEY_VARIABLE: Final = "OPENAI_API_KEY"
@@ -74,7 +74,11 @@ class OpenAIBackend(ServiceBackend):
         stream_format: StreamFormat = "audio",
     ) -> None:
         if stream_format not in (formats := get_args(StreamFormat)):
-            raise RequestInvalid.of("stream_format", f"Input should be {' or '.join(formats)}", in_="query")
+            raise RequestInvalid.of(
+                "stream_format",
+                f"must be {' or '.join(map(repr, formats))}, got {shown_value(stream_format)}",
+                in_="query",
+            )
         self._stream_format = stream_format
         super().__init__(base_url.strip().rstrip("/").removesuffix("/v1"), api_key, timeout=timeout, retry=retry)
         self._capabilities: Capabilities | None = None

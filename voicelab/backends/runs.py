@@ -22,7 +22,7 @@ from voicelab.backend import Backend, SpeechStream, StreamSummary, delete_voice,
 from voicelab.call import Call
 from voicelab.capabilities import Capabilities, check_call, check_text_length
 from voicelab.clip import Take, Timing, take_key
-from voicelab.errors import Cancelled, RequestInvalid, StoreError, VoicelabError, shortened
+from voicelab.errors import Cancelled, RequestInvalid, StoreError, VoicelabError, shortened, shown_value
 from voicelab.runs.cache import Cache
 from voicelab.runs.failures import Failed, Failure
 from voicelab.runs.folder import RUN_FILE, RunFolder, check_older
@@ -217,7 +217,9 @@ class ReplayBackend:
 
     def __init__(self, folder: str | Path, timing: ReplayTiming = "original") -> None:
         if timing not in ("original", "at once"):
-            raise RequestInvalid.of("timing", "Input should be 'original' or 'at once'", in_="query")
+            raise RequestInvalid.of(
+                "timing", f"must be 'original' or 'at once', got {shown_value(timing)}", in_="query"
+            )
         self.run = RunFolder(folder)
         self.timing: ReplayTiming = timing
         capabilities = _recorded_capabilities(self.run)

@@ -123,11 +123,11 @@ def create_call(request: VoiceCreate, upload: Upload = "msgpack") -> HttpCall:
 def get_call(id: str) -> HttpCall:
     """Build ``GET /model/{id}``. Raises RequestInvalid if the id is not valid in a path."""
     if not id or id in {".", ".."}:
-        raise RequestInvalid.of("id", "Input should be the identifier of a voice model", in_="path")
+        raise RequestInvalid.of("id", f"must be the identifier of a voice model, got {id!r}", in_="path")
     try:
         path = "/model/" + quote(id, safe="")
     except UnicodeEncodeError:
-        message = "Input should be valid Unicode text, without lone surrogates"
+        message = "must be valid Unicode text, without lone surrogates"
         raise RequestInvalid.of("id", message, type="string_unicode", in_="path") from None
     return HttpCall("GET", path, _JSON_HEADERS, "undelivered")
 

@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from voicelab.errors import NotFound, RequestInvalid, StoreError, VoicelabError
+from voicelab.errors import NotFound, RequestInvalid, StoreError, VoicelabError, shown_value
 from voicelab.listening.study import BlindStudy, Study
 from voicelab.listening.votes import Ballot, BlindBallot
 from voicelab.service.limits import Limits
@@ -139,7 +139,7 @@ def serving(
 async def _body(request: Request) -> dict[str, Any]:
     body = decode(await read_body(request, _MAX_BODY_BYTES, _BODY_SECONDS), "json")
     if not isinstance(body, dict):
-        raise RequestInvalid.of("body", "Input should be a JSON object", type="model_type")
+        raise RequestInvalid.of("body", f"must be a JSON object, got {shown_value(body)}", type="model_type")
     return body
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from voicelab.clip import Clip
 from voicelab.display import view
-from voicelab.errors import ArgumentError, NotFound, RequestInvalid, StoreError, shortened
+from voicelab.errors import ArgumentError, NotFound, RequestInvalid, StoreError, shortened, shown_value
 from voicelab.listening.blocks import check_connected
 from voicelab.listening.design import SETTINGS, ListeningTest, wav_bytes
 from voicelab.listening.plan import Plan
@@ -98,7 +98,7 @@ class Question:
         if self.kind == "number":
             return number_of(self.name, answer, self.low, self.high)
         if self.options and answer not in self.options:
-            raise RequestInvalid.of(self.name, f"Input should be {', '.join(self.options)}")
+            raise RequestInvalid.of(self.name, f"must be {' or '.join(self.options)}, got {shown_value(answer)}")
         return text_of(self.name, answer, 0, _MAX_ANSWER_LENGTH)
 
 
@@ -384,7 +384,7 @@ class BlindStudy(BlindBallot):
         """
         session, platform_id = text_of("session", session, 16, 100), text_of("id", id, 0, 200)
         if not session.isascii():  # sent as a header
-            raise RequestInvalid.of("session", "Input should be ASCII")
+            raise RequestInvalid.of("session", "must be ASCII")
         person = f"id {platform_id}" if platform_id else f"browser {session}"
         name = hmac.new(self._key, person.encode(), hashlib.sha256).hexdigest()[:16]
         excluded = self._excluded()
@@ -468,7 +468,7 @@ class BlindStudy(BlindBallot):
         Raises RequestInvalid for invalid answers and for a later step.
         """
         if not isinstance(answers, Mapping):
-            raise RequestInvalid.of("answers", "Input should be an object", type="model_type")
+            raise RequestInvalid.of("answers", f"must be an object, got {shown_value(answers)}", type="model_type")
         done = self._done(listener)
         if not (isinstance(name, str) and name in done) and "left" not in done:
             self._require_current(listener, name)
@@ -499,7 +499,7 @@ class BlindStudy(BlindBallot):
         elif name == "headphones":
             repeated, choices = "headphones 1" in done, answers.get("answers")
             if not isinstance(choices, list) or len(choices) != _CHECK_TRIALS:
-                raise RequestInvalid.of("answers", f"Input should be a list of {_CHECK_TRIALS}")
+                raise RequestInvalid.of("answers", f"must be a list of {_CHECK_TRIALS}, got {shown_value(choices)}")
             numbers = range(_CHECK_TRIALS * repeated, _CHECK_TRIALS * (1 + repeated))
             correct = (check_answer(listener % _SETS, number) for number in numbers)
             right = sum(choice == answer for choice, answer in zip(choices, correct, strict=True))

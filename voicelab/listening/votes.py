@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from voicelab.errors import NotFound, RequestInvalid, StoreError, VoicelabError
+from voicelab.errors import NotFound, RequestInvalid, StoreError, VoicelabError, shown_value
 from voicelab.lifecycle import Closeable
 from voicelab.listening.design import SCALES, ListeningTest, Stimulus, Trial, blind_wav
 from voicelab.storage import Database
@@ -318,7 +318,7 @@ def text_of(field: str, value: object, low: int, high: int) -> str:
     text = value.strip() if isinstance(value, str) else None
     if text is None or not low <= len(text) <= high or _CONTROL.search(text):
         rule = f"text of {low} to {high} characters, without control characters and lone surrogates"
-        raise RequestInvalid.of(field, f"Input should be {rule}")
+        raise RequestInvalid.of(field, f"must be {rule}, got {shown_value(value)}")
     return text
 
 
@@ -326,22 +326,24 @@ def number_of(field: str, value: object, low: float, high: float, *, integer: bo
     """Check a number from a request. Raises RequestInvalid with the field's name."""
     number = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
     if not low <= number <= high or (integer and number != int(number)):
-        raise RequestInvalid.of(field, f"Input should be a {'whole ' * integer}number from {low:g} to {high:g}")
+        raise RequestInvalid.of(
+            field, f"must be a {'whole ' * integer}number from {low:g} to {high:g}, got {shown_value(value)}"
+        )
     return float(number)
 
 
 def checked(trial: Trial, answers: object) -> dict[str, float | str]:
     """Check the answers to a trial. Raises RequestInvalid with the letter."""
     if not isinstance(answers, Mapping):
-        raise RequestInvalid.of("answers", "Input should be an object", type="model_type")
+        raise RequestInvalid.of("answers", f"must be an object, got {shown_value(answers)}", type="model_type")
     if trial.kind not in SCALES:
         if answers not in ({"choice": "A"}, {"choice": "B"}):
-            raise RequestInvalid.of("choice", "Input should be 'A' or 'B'", type="literal_error")
+            raise RequestInvalid.of("choice", f"must be 'A' or 'B', got {answers}", type="literal_error")
         return dict(answers)
     # CMOS has a single rating, of B against A.
     letters = ["B"] if trial.kind == "CMOS" else list(trial.slots)
     if set(answers) != set(letters):
-        raise RequestInvalid.of("answers", f"Input should have a rating for {', '.join(letters)}", type="missing")
+        raise RequestInvalid.of("answers", f"must have a rating for {', '.join(letters)}", type="missing")
     integer = trial.kind != "MUSHRA"
     return {letter: number_of(letter, answers[letter], *SCALES[trial.kind], integer=integer) for letter in letters}
 

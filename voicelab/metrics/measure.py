@@ -238,7 +238,7 @@ def check_measuring(
     """
     chosen = resolve(metrics)
     if type(jobs) is not int or jobs < 1:
-        raise ArgumentError.of("jobs", "Input should be a whole number from 1")
+        raise ArgumentError.of("jobs", f"must be a whole number, 1 or more, got {jobs!r}")
     for metric in chosen:
         if "reference" in metric.needs and reference is None:
             raise ArgumentError.of("reference", f"{metric.name} compares clips with a reference: pass reference=…")

@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from voicelab.backend import Backend, VoiceHost
 from voicelab.call import MAX_SEED, Call
 from voicelab.capabilities import Capabilities, check_call, check_text_length
-from voicelab.errors import FieldError, NotFound, PaymentRequired, RequestInvalid, StoreError
+from voicelab.errors import FieldError, NotFound, PaymentRequired, RequestInvalid, StoreError, shown_value
 from voicelab.schema import DEFAULT_MODEL, MEDIA_TYPES, Model, TTSRequest, VoiceCreate, VoiceModel, check_model
 from voicelab.service.admission import Admission
 from voicelab.service.concurrency import FairQueue, run_in_executor
@@ -367,7 +367,9 @@ def _model(request: Request, capabilities: Capabilities) -> Model:
     model = check_model(values[0] if values else None)
     if len(set(values)) > 1 or model not in capabilities.wire_models:
         allowed = " or ".join(repr(name) for name in capabilities.wire_models)
-        raise RequestInvalid.of("model", f"Input should be {allowed}", type="literal_error", in_="header")
+        raise RequestInvalid.of(
+            "model", f"must be {allowed}, got {shown_value(', '.join(values))}", type="literal_error", in_="header"
+        )
     return model
 
 
@@ -379,7 +381,7 @@ def _seed(request: Request, capabilities: Capabilities) -> int | None:
         message = "The backend does not support seeds"
         raise RequestInvalid.of(SEED_HEADER, message, type="unsupported", in_="header")
     if len(values) > 1 or _SEED.fullmatch(values[0]) is None or int(values[0]) > MAX_SEED:
-        message = f"Input should be a whole number from 0 to {MAX_SEED}"
+        message = f"must be a whole number from 0 to {MAX_SEED}, got {shown_value(', '.join(values))}"
         raise RequestInvalid.of(SEED_HEADER, message, type="int_parsing", in_="header")
     return int(values[0])
 

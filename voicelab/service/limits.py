@@ -28,7 +28,7 @@ def read_rate(text: str) -> tuple[int, int]:
     """Parse a rate such as ``60/min`` into number of requests and seconds."""
     match = _RATE.fullmatch(text)
     if match is None:
-        raise PydanticCustomError("rate", "Input should be requests per unit: 5/s, 60/min, 1000/h, 5000/day")
+        raise PydanticCustomError("rate", "must be requests per unit, such as 5/s, 60/min, 1000/h or 5000/day")
     return int(match[1]), _UNITS[match[2]]
 
 

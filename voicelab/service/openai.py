@@ -17,7 +17,7 @@ from starlette.responses import Response
 from voicelab.backend import Backend, list_voices
 from voicelab.call import Call, is_field
 from voicelab.capabilities import Capabilities
-from voicelab.errors import FieldError, NotFound, RequestInvalid
+from voicelab.errors import FieldError, NotFound, RequestInvalid, shown_value
 from voicelab.schema import FORMATS
 from voicelab.service.responses import json_response
 
@@ -34,12 +34,12 @@ _REPLACED_FIELDS: Final = ("text", "format", "reference_id", "references")
 def openai_call(wire: object, capabilities: Capabilities) -> Call:
     """Convert a body of OpenAI's API to a call. Raises RequestInvalid with OpenAI's field names."""
     if not isinstance(wire, Mapping):
-        raise RequestInvalid.of("input", "The body should be a JSON object with model, input and voice")
+        raise RequestInvalid.of("input", "the body must be a JSON object with model, input and voice")
     fields: dict[str, Any] = {name: value for name, value in wire.items() if value is not None}
     text, audio_format = fields.pop("input", ""), fields.pop("response_format", "mp3")
     voice = fields.pop("voice", None)
     problems = [
-        FieldError(("body", name), "unsupported", f"Input should be {' or '.join(allowed)}")
+        FieldError(("body", name), "unsupported", f"must be {' or '.join(allowed)}, got {shown_value(value)}")
         for name, value, allowed in (
             ("response_format", audio_format, FORMATS),
             ("stream_format", fields.pop("stream_format", "audio"), ("audio", "sse")),

@@ -304,4 +304,4 @@ def _value(name: str, data: bytes) -> object:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
-        raise RequestInvalid.of(name, "Input should be UTF-8 text", type="string_unicode") from None
+        raise RequestInvalid.of(name, "must be UTF-8 text", type="string_unicode") from None

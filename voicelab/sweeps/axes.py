@@ -19,7 +19,7 @@ import numpy as np
 from pydantic import BaseModel
 
 from voicelab.call import Call, Knob, VoicePreset, check_seed, field_name, is_field, parse_value, value_kind, voice_id
-from voicelab.errors import FieldError, RequestInvalid, StoreError, suggestion
+from voicelab.errors import FieldError, RequestInvalid, StoreError, shown_value, suggestion
 from voicelab.schema import ReferenceAudio, TTSRequest, VoiceModel
 from voicelab.takes.rows import value_label
 
@@ -310,7 +310,7 @@ def axes_of_rows(rows: Any, knobs: Iterable[Knob] = (), text: str | None = None)
                 value = _cell(name, cell, knob, template, isinstance(rows, str | Path))
             except RequestInvalid as error:
                 problem = error.errors[0].msg
-                message = f"{row}: {problem}" + ("" if repr(cell) in problem else f", not {cell!r}")
+                message = f"{row}: {problem}" + ("" if ", got " in problem else f", got {shown_value(cell)}")
                 troubles.append(FieldError(("body", str(column)), error.errors[0].type, message))
                 continue
             columns[-1].append(values.setdefault(value if value.__hash__ else id(value), (len(values), value))[0])
@@ -511,7 +511,9 @@ def _check_shape(axes: Sequence[Axis], total: int, repeats: int) -> None:
     if max(names.values(), default=0) > 1:
         raise RequestInvalid.of(names.most_common(1)[0][0], "axes must have unique names", type="duplicate")
     if type(repeats) is not int or repeats < 1:
-        raise RequestInvalid.of("repeats", "Input should be a whole number, 1 or more", type="int_type")
+        raise RequestInvalid.of(
+            "repeats", f"must be a whole number, 1 or more, got {shown_value(repeats)}", type="int_type"
+        )
     if "seed" in names and repeats > 1:
         message = "must be 1 with an axis of seeds"
         raise RequestInvalid.of("repeats", message, type="value_error")

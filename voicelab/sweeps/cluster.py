@@ -14,7 +14,7 @@ from typing import Any, Final
 from voicelab.backend import Backend
 from voicelab.capabilities import Capabilities
 from voicelab.clip import Take
-from voicelab.errors import ExecutorError, RequestInvalid
+from voicelab.errors import ExecutorError, RequestInvalid, shown_value
 from voicelab.runs.failures import error_message
 from voicelab.runs.folder import library_versions
 from voicelab.sweeps.axes import Job
@@ -420,7 +420,9 @@ def workers_for(
     Raises RequestInvalid for another executor, or a backend that cannot be opened in another process.
     """
     if concurrency is not None and (type(concurrency) is not int or concurrency < 1):
-        raise RequestInvalid.of("concurrency", "Input should be a whole number, 1 or more", type="int_type")
+        raise RequestInvalid.of(
+            "concurrency", f"must be a whole number, 1 or more, got {shown_value(concurrency)}", type="int_type"
+        )
     if executor is None:
         concurrency = concurrency or under_way(backends)
         threads = ThreadPoolExecutor(concurrency, thread_name_prefix="voicelab-take")

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from voicelab.capabilities import Capabilities, speech_cost
 from voicelab.clip import Take, take_key
-from voicelab.errors import ExecutorError, FieldError, RequestInvalid
+from voicelab.errors import ExecutorError, FieldError, RequestInvalid, shown_value
 from voicelab.recordings import REPEAT
 from voicelab.runs.cache import Cache
 from voicelab.runs.failures import Failed
@@ -69,7 +69,7 @@ class Budget:
         for item in fields(self):
             value = getattr(self, item.name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0):
-                raise RequestInvalid.of(f"budget.{item.name}", "Input should be a number, 0 or more")
+                raise RequestInvalid.of(f"budget.{item.name}", f"must be a number, 0 or more, got {shown_value(value)}")
 
     def check(self, needed: SweepEstimate) -> None:
         """Raise RequestInvalid, which names every limit that the estimate exceeds."""

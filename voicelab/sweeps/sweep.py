@@ -18,7 +18,7 @@ from voicelab.call import Call, Knob, is_field, short_name
 from voicelab.capabilities import Capabilities, check_call
 from voicelab.clip import take_key
 from voicelab.display import Shown, view
-from voicelab.errors import FieldError, NotFound, RequestInvalid, VoicelabError, suggestion
+from voicelab.errors import FieldError, NotFound, RequestInvalid, VoicelabError, shown_value, suggestion
 from voicelab.recordings import REPEAT
 from voicelab.runs.cache import Cache
 from voicelab.runs.run import Journal
@@ -74,7 +74,9 @@ class Sweep(Shown):
         if not self.backends:
             raise RequestInvalid.of("backend", "a sweep needs a backend", type="missing")
         if type(self.seed) is not int or self.seed < 0:
-            raise RequestInvalid.of("seed", "Input should be a whole number, 0 or more", type="int_type")
+            raise RequestInvalid.of(
+                "seed", f"must be a whole number, 0 or more, got {shown_value(self.seed)}", type="int_type"
+            )
         names = {value for axis in self.axes if axis.name == "backend" for value in axis.values}
         if unknown := sorted(names - set(self.backends)):
             message = f"must be one of {', '.join(sorted(self.backends))}, got {unknown[0]!r}"
@@ -174,7 +176,9 @@ class Sweep(Shown):
         workers = workers_for(executor, self.backends, self.factories, concurrency)
         number = isinstance(requests_per_minute, int | float) and not isinstance(requests_per_minute, bool)
         if requests_per_minute is not None and not (number and requests_per_minute > 0):
-            raise RequestInvalid.of("requests_per_minute", "Input should be a number greater than 0")
+            raise RequestInvalid.of(
+                "requests_per_minute", f"must be a number greater than 0, got {shown_value(requests_per_minute)}"
+            )
         gap = 60.0 / requests_per_minute if requests_per_minute else 0.0
         capabilities = self._capabilities()
         cache = Cache() if self.cache is None and folder is None else self.cache

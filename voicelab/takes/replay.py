@@ -135,7 +135,7 @@ def replay(
     audio is missing or changed has the verdict "no original", and is named in ``problems``.
     """
     if threads < 1:
-        raise RequestInvalid.of("threads", "Input should be 1 or more", in_="query")
+        raise RequestInvalid.of("threads", f"must be 1 or more, got {threads}", in_="query")
     table = table if isinstance(table, TakeTable) else run_table(read_run(table))
     bounds = tolerance or Tolerance()
 
@@ -189,7 +189,7 @@ def check_seed_claim(backend: Backend, *, call: Call | None = None, times: int =
     equal audio. Caches are bypassed. Raises the errors of the backend, and RequestInvalid for fewer than 2 times.
     """
     if times < 2:
-        raise RequestInvalid.of("times", "Input should be 2 or more", in_="query")
+        raise RequestInvalid.of("times", f"must be 2 or more, got {times}", in_="query")
     while isinstance(backend, CachedBackend):
         backend = backend.backend
     declared = backend.capabilities.seed

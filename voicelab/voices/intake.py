@@ -95,11 +95,11 @@ def _limit_errors(request: VoiceCreate) -> Iterator[FieldError]:
     for name, limit in _MAX_LENGTHS.items():
         value = getattr(request, name) or ""
         if any(len(text) > limit for text in ((value,) if isinstance(value, str) else value)):
-            message = f"Input should have at most {limit} characters"
+            message = f"must have at most {limit} characters"
             yield FieldError(("body", name), "string_too_long", message, ctx=f"max_length: {limit}")
     for name, noun, limit in (("tags", "tags", MAX_TAGS), ("voices", "voice files", MAX_FILES)):
         if (count := len(getattr(request, name))) > limit:
-            message = f"Input should have at most {limit} {noun}, got {count}"
+            message = f"must have at most {limit} {noun}, got {count}"
             yield FieldError(("body", name), "too_long", message, ctx=f"max_length: {limit}")
 
 
