@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from voicelab.views.panel import STATIC
+from voicelab.views.scripts import STATIC
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -22,9 +22,9 @@ from voicelab.clip import Clip
 from voicelab.lab import Lab
 from voicelab.views.controls import Controls
 from voicelab.views.player import Player
+from voicelab.views.scripts import PageWidget, inlined, styled
 
 if TYPE_CHECKING:
-    import anywidget
     from playwright.sync_api import Page
 
 HOST = """
@@ -70,12 +70,12 @@ HOSTS = {
 }
 DARK = {"vscode-transparent", "colab", "unpainted"}
 
-Show = Callable[["anywidget.AnyWidget"], None]
+Show = Callable[["PageWidget"], None]
 
 
 @pytest.fixture(params=HOSTS)
 def show(request: pytest.FixtureRequest, page: Page) -> Show:
-    def show(widget: anywidget.AnyWidget) -> None:
+    def show(widget: PageWidget) -> None:
         def to_kernel(sent: dict[str, Any]) -> None:
             if "message" in sent:
                 widget._handle_custom_msg(sent["message"], [])
@@ -91,16 +91,18 @@ def show(request: pytest.FixtureRequest, page: Page) -> Show:
 
         widget.send = send
         names = [
-            name for name in widget.keys if not name.startswith("_") and name not in ("layout", "tabbable", "tooltip")
+            name
+            for name in widget.keys
+            if not name.startswith("_") and name not in ("layout", "scripts", "tabbable", "tooltip")
         ]
         state = {name: getattr(widget, name) for name in names}
         page.goto("about:blank")
-        css = str(widget._css)
+        css = styled(*widget.styles)
         page.set_content(PAGE.format(css=css, **HOSTS[request.param]))
         page.expose_function("toKernel", to_kernel)
         page.expose_function("outbox", lambda: [waiting.get() for _ in range(waiting.qsize())])
         source = f"async ({{ state, source }}) => {{{HOST}}}"
-        page.evaluate(source, {"state": json.loads(json.dumps(state)), "source": widget._esm})
+        page.evaluate(source, {"state": json.loads(json.dumps(state)), "source": inlined(widget.script)})
         page.wait_for_timeout(200)
         for name in names:
             widget.observe(

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from voicelab.clip import Clip
-from voicelab.views.panel import inlined
 from voicelab.views.player import SpectrogramScale, spectrum_bytes
+from voicelab.views.scripts import inlined
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from voicelab.views.panel import STATIC, inlined
+from voicelab.views.scripts import STATIC, inlined
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

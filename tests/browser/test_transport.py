@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from voicelab.views.panel import inlined
+from voicelab.views.scripts import inlined
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

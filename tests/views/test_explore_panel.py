@@ -17,6 +17,7 @@ from voicelab.capabilities import FieldSupport
 from voicelab.errors import ServiceUnavailable
 from voicelab.lab import Lab
 from voicelab.schema import TTSRequest
+from voicelab.views import scripts
 from voicelab.views.controls import FIELDS, MAIN, field_help, field_label, voice_choices
 from voicelab.views.explore_panel import ExplorePanel
 from voicelab.views.takes import TakesView
@@ -271,13 +272,14 @@ def test_empty_text_and_backend_errors_are_shown(explore: Callable[..., ExploreP
     assert "failed" in panel.status
 
 
-def test_cancel_and_close_stop_the_take(explore: Callable[..., ExplorePanel]) -> None:
+def test_cancel_and_close_stop_the_take(explore: Callable[..., ExplorePanel], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scripts, "_UNSEEN_S", 0.05)
     step = Mock(side_effect=lambda _: time.sleep(0.05))
     backend = ToneBackend(step)
     panel = explore(backend)
     stops: tuple[Callable[[], object], ...] = (
         panel.cancel,
-        lambda: takes_of(panel).grid._on_message(None, {"kind": "gone"}, []),
+        lambda: panel.controls._on_page(None, {"kind": "views", "count": 0}, []),
     )
     for stop in stops:
         panel.speak()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -187,3 +188,22 @@ def test_panel_sends_at_most_20_messages_a_second(sent: list[float]) -> None:
     assert most <= 20
     assert most > 6, "eight times a second is what sound needs"
     panel.close()
+
+
+def test_panels_share_their_scripts() -> None:
+    """What a notebook keeps of six panels: their scripts, of 300 KB each, would be 1 MB."""
+    w.Widget.close_all()
+    lab = Lab(ToneBackend())
+    clip = lab.speak("Four.")
+    panels = [
+        *(lab.panel(), lab.panel(compact=True), lab.knob_panel(), lab.voice_panel()),
+        *(lab.sweep("A.", temperature=[0.2, 0.4]).panel(), vl.compare(a=clip, b=lab.speak("Five.")).panel()),
+    ]
+    states = [
+        widget.get_state(drop_defaults=True) | {"_esm": getattr(widget, "_esm", "")}
+        for widget in registry._instances.values()
+    ]
+    assert sum(len(json.dumps(state)) for state in states) < 200_000
+    assert sum("packed" in state for state in states) == 1
+    for panel in panels:
+        panel.close()

@@ -19,6 +19,7 @@ from voicelab.errors import ArgumentError, StoreError
 from voicelab.lab import Lab
 from voicelab.listening.results import analyze
 from voicelab.runs.cache import Cache
+from voicelab.views import scripts
 from voicelab.views.sweep_panel import ResultPanel, SweepPanel
 
 TEXT = "Eight notes, then some more."
@@ -243,10 +244,15 @@ def test_closing_leaves_nothing_running(panels: Callable[..., SweepPanel]) -> No
     until(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith(names)])
 
 
-def test_a_page_that_has_gone_stops_the_run(panels: Callable[..., SweepPanel]) -> None:
+def test_a_page_that_has_gone_stops_the_run(panels: Callable[..., SweepPanel], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scripts, "_UNSEEN_S", 0.1)
     panel = panels(ToneBackend(lambda _: time.sleep(0.05)), temperature="0..1 step 0.04")
     panel.run()
-    panel.takes.grid._on_message(None, {"kind": "gone"}, [])
+    panel.message._on_page(None, {"kind": "views", "count": 0}, [])
+    panel.message._on_page(None, {"kind": "views", "count": 1}, [])  # moved
+    time.sleep(0.2)
+    assert there(panel._run).state == "running"
+    panel.message._on_page(None, {"kind": "views", "count": 0}, [])
     assert panel.wait(5)
     assert panel.result.state == "cancelled"
 

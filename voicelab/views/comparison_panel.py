@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
-import anywidget
 import numpy as np
 
 from voicelab.audio.analysis import mel
@@ -29,8 +28,9 @@ from voicelab.views.bundles import (
     small_print,
     table,
 )
-from voicelab.views.panel import SavedOutput, inlined, styled
+from voicelab.views.panel import SavedOutput
 from voicelab.views.plots import COLORS, INK, LABEL_SIZE, plot_clips, png, use_ink
+from voicelab.views.scripts import PageWidget
 
 _RATE: Final = 44_100
 _BANDS: Final = 64
@@ -48,7 +48,7 @@ _SWITCH: Final = (
 )
 
 
-class ComparePanel(SavedOutput, anywidget.AnyWidget):
+class ComparePanel(SavedOutput, PageWidget):
     """A panel to compare clips by listening: keys 1 to 8 switch, the others are those of the player.
 
     Switching takes 13 ms, at the same word or time, with loudness matched or unmatched. A click into a picture seeks, a
@@ -58,8 +58,8 @@ class ComparePanel(SavedOutput, anywidget.AnyWidget):
     """
 
     about = "a panel to compare clips by listening, with gapless switching"
-    _esm = inlined("compare.js")
-    _css = styled("compare.css", "words.css")
+    script = "compare.js"
+    styles = ("compare.css", "words.css")
 
     def __init__(self, comparison: Comparison) -> None:
         super().__init__()

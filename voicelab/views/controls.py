@@ -10,7 +10,6 @@ import secrets
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Literal, get_args, get_origin
 
-import anywidget
 import traitlets
 from pydantic.fields import FieldInfo
 
@@ -19,7 +18,7 @@ from voicelab.capabilities import Capabilities, FieldSupport, check_call
 from voicelab.errors import RequestInvalid
 from voicelab.schema import ProsodyControl, TTSRequest
 from voicelab.session import Session
-from voicelab.views.panel import inlined, styled
+from voicelab.views.scripts import PageWidget
 
 MAIN: Final = ("latency", "temperature", "top_p", "seed")
 """Fields that a compact panel shows unfolded, besides text and voice."""
@@ -102,16 +101,16 @@ def voice_choices(capabilities: Capabilities, chosen: str | None = None) -> list
     return [("Default speaker", ""), *presets]
 
 
-class CallCode(anywidget.AnyWidget):
+class CallCode(PageWidget):
     """The equivalent Python code of a panel, with a button to copy it."""
 
-    _esm = inlined("code.js")
-    _css = styled("controls.css")
+    script = "code.js"
+    styles = ("controls.css",)
 
     code = traitlets.Unicode("").tag(sync=True)
 
 
-class Controls(anywidget.AnyWidget):
+class Controls(PageWidget):
     """Text, voice and a control for every field, initialized with the defaults of a lab.
 
     ``values`` maps field names to values; the seed is text, and "" is the default voice. While ``held`` the seed is
@@ -119,8 +118,8 @@ class Controls(anywidget.AnyWidget):
     called after a change of a control, ``pressed`` with "speak", "cancel" or "draw" (draw a new seed).
     """
 
-    _esm = inlined("controls.js")
-    _css = styled("controls.css")
+    script = "controls.js"
+    styles = ("controls.css",)
 
     values = traitlets.Dict().tag(sync=True)
     fields: traitlets.List[dict[str, Any]] = traitlets.List().tag(sync=True)

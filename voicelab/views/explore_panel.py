@@ -20,6 +20,7 @@ from voicelab.takes.comparison import with_words
 from voicelab.views.background import Arrival, Debouncer, SpeechTask, Task
 from voicelab.views.bundles import clip_bundle
 from voicelab.views.controls import FIELDS, CallCode, Controls
+from voicelab.views.interrupts import interruptible
 from voicelab.views.panel import Panel, SavedOutput, button
 from voicelab.views.player import Player
 from voicelab.views.takes import TakesView
@@ -56,12 +57,13 @@ class ExplorePanel(SavedOutput, Panel):
         self.controls = Controls(lab, text, compact=compact, changed=self._released, pressed=self._pressed)
         self.player = Player(label="Latest take", name="take")
         self.foot = CallCode()
-        self.takes = None if compact else TakesView(axes=("text", "reference_id", *FIELDS), gone=self.cancel)
+        self.takes = None if compact else TakesView(axes=("text", "reference_id", *FIELDS))
         takes: list[TakesView] = []
         if self.takes is not None:
             self.takes.tools.children = (button("Restore settings of the selected take", self.recall, "recall"),)
             takes.append(self.takes)
         super().__init__("panel" if compact else "explore", [self.controls, self.player, self.foot, *takes])
+        self.controls.unseen = self.cancel
         self.at_close(self._debouncer.close, self.cancel)
         self.check()
 
@@ -207,6 +209,10 @@ class _TakeTask(SpeechTask):
     def newest(self) -> bool:
         """Whether no later take has begun."""
         return self._panel.newest == self.number
+
+    def _speak(self) -> None:
+        with interruptible(self.cancel):
+            super()._speak()
 
     def began(self, rate: int) -> None:
         with self._panel.lock:

@@ -50,6 +50,7 @@ class KnobPanel(SavedOutput, Panel):
         controls = line(buttons, self.repeats, line(*every, name="buttons"))
         choices = line(*self.choices.values(), name="choices")
         super().__init__("knob-panel", [choices, controls, self.progress, self.message, self.table])
+        self.message.unseen = self.cancel
         self.at_close(self.cancel)
 
     def run(self) -> Task | None:
@@ -63,7 +64,7 @@ class KnobPanel(SavedOutput, Panel):
         self.show_error(None)
         self.run_button.disabled, self.cancel_button.disabled = True, False
         stop = self._stop = threading.Event()
-        self._task = self.in_background(lambda: self._measure(names, stop), "knobs", self._failed)
+        self._task = self.in_background(lambda: self._measure(names, stop), "knobs", self._failed, stop.set)
         return self._task
 
     def cancel(self) -> None:

@@ -9,24 +9,23 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import anywidget
-
 from voicelab.errors import VoicelabError
 from voicelab.listening.study import CHECKS, RIGHT, Study, check_answer, check_trial, check_wav
 from voicelab.listening.votes import Ballot, BlindBallot, BlindTest
 from voicelab.storage import write_atomic
-from voicelab.views.panel import STATIC, SavedOutput, inlined, styled
+from voicelab.views.panel import SavedOutput
+from voicelab.views.scripts import STATIC, PageWidget
 
 
-class ListeningWidget(SavedOutput, anywidget.AnyWidget):
+class ListeningWidget(SavedOutput, PageWidget):
     """A listening test in a notebook, for listeners one after another; answers are saved in the Ballot.
 
     Keys: 1 to 9 or the letters select a stimulus, space plays and pauses, L loops, Enter submits.
     """
 
     about = "a listening test; answers are in its file"
-    _esm = inlined("listening.js")
-    _css = styled("listening.css")
+    script = "listening.js"
+    styles = ("listening.css",)
 
     def __init__(self, ballot: Ballot) -> None:
         super().__init__()

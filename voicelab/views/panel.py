@@ -11,62 +11,27 @@ below the other.
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Mapping
 from html import escape
-from pathlib import Path
 from typing import Any, ClassVar, Final, cast
 
-import anywidget
 import ipywidgets as w
 import traitlets
 
 from voicelab.errors import VoicelabError
 from voicelab.views.background import Debouncer, Task
 from voicelab.views.bundles import error_html
-
-STATIC: Final = Path(__file__).parent / "static"
-
-_IMPORT: Final = re.compile(r'^import \{[^}]*\} from "\./([a-z-]+\.js)";\n', re.MULTILINE)
-_EXPORT: Final = re.compile(r"^export (?=class |function |const |async )", re.MULTILINE)
+from voicelab.views.interrupts import interruptible
+from voicelab.views.scripts import STATIC, PageWidget
 
 # Rendering the saved output must delay neither the next take nor answers to the page.
 _SETTLE_S: Final = 1.0
 
 
-def styled(*names: str) -> str:
-    """Return the style sheet of all panels followed by those named, as a single text."""
-    return "\n".join((STATIC / name).read_text(encoding="utf-8") for name in ("look.css", *names))
-
-
-def inlined(name: str) -> str:
-    """Return a JavaScript module of static/ bundled with its imports.
-
-    anywidget takes a single module; served pages load the same files separately. Modules in static/ import by name
-    only, and only the entry module has a default export.
-    """
-    sources: list[str] = []
-    seen: set[str] = set()
-
-    def add(file: str, *, is_entry: bool) -> None:
-        if file in seen:
-            return
-        seen.add(file)
-        source = (STATIC / file).read_text(encoding="utf-8")
-        for imported in _IMPORT.findall(source):
-            add(imported, is_entry=False)
-        source = _IMPORT.sub("", source)
-        sources.append(source if is_entry else _EXPORT.sub("", source))
-
-    add(name, is_entry=True)
-    return "\n".join(sources)
-
-
-class Message(anywidget.AnyWidget):
+class Message(PageWidget):
     """The message line of a panel, as HTML; it loads the style sheet of the panel around it."""
 
-    _esm = inlined("message.js")
-    _css = styled()
+    script = "message.js"
 
     value = traitlets.Unicode("").tag(sync=True)
 
@@ -239,10 +204,24 @@ class Panel(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publishes no ty
             self.show_error(error)
 
     def in_background(
-        self, work: Callable[[], object], name: str, failed: Callable[[Exception], object] | None = None
+        self,
+        work: Callable[[], object],
+        name: str,
+        failed: Callable[[Exception], object] | None = None,
+        stop: Callable[[], object] | None = None,
     ) -> Task:
-        """Start ``work`` in a thread; its error goes to ``failed``, by default to the message line."""
-        return Task(work, name=name, failed=failed or self.show_error).start()
+        """Start ``work`` in a thread; its error goes to ``failed``, by default to the message line.
+
+        ``stop`` is called if the kernel is interrupted meanwhile.
+        """
+        if stop is None:
+            return Task(work, name=name, failed=failed or self.show_error).start()
+
+        def stoppable() -> None:
+            with interruptible(stop):
+                work()
+
+        return Task(stoppable, name=name, failed=failed or self.show_error).start()
 
     def _display_(self) -> Any:
         """Return the saved output for marimo, which does not support ipywidgets' boxes."""

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
-import anywidget
 import numpy as np
 import traitlets
 
@@ -23,7 +22,8 @@ from voicelab.errors import ArgumentError, AudioError, VoicelabError
 from voicelab.schema import MEDIA_TYPES
 from voicelab.views.background import Arrival, Task
 from voicelab.views.bundles import clip_bundle
-from voicelab.views.panel import SavedOutput, inlined, styled
+from voicelab.views.panel import SavedOutput
+from voicelab.views.scripts import PageWidget
 
 SpectrogramScale = Literal["mel", "linear"]
 
@@ -115,7 +115,7 @@ def clip_arrivals(clip: Clip) -> list[Arrival]:
     return [(seconds, int(count)) for seconds, count in zip(times, counts, strict=True) if count]
 
 
-class Player(SavedOutput, anywidget.AnyWidget):
+class Player(SavedOutput, PageWidget):
     """A player with a live waveform; plays and shows samples while they are fed.
 
     Args:
@@ -135,8 +135,8 @@ class Player(SavedOutput, anywidget.AnyWidget):
     """
 
     about = "a speech player with waveform, spectrogram and arrival times of chunks"
-    _esm = inlined("player.js")
-    _css = styled("player.css", "words.css")
+    script = "player.js"
+    styles = ("player.css", "words.css")
 
     rate = traitlets.Int(_DEFAULT_RATE).tag(sync=True)
     label = traitlets.Unicode("Speech").tag(sync=True)

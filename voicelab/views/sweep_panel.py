@@ -243,10 +243,9 @@ class ResultPanel(SavedOutput, TakesView):
         result: TakeTable,
         *,
         metrics: Iterable[str | Metric] = SHOWN,
-        gone: Callable[[], object] = lambda: None,
         tabs: Tabs = MappingProxyType({}),
     ) -> None:
-        super().__init__(metrics=metrics, gone=gone)
+        super().__init__(metrics=metrics)
         self._tested: pd.DataFrame | None = None
         self.kind = control(w.Dropdown, "Kind", options=[kind for kind in KINDS if kind != "MUSHRA"], width="140px")
         self.over = control(w.Dropdown, "Compare by", width="300px")
@@ -381,8 +380,8 @@ class SweepPanel(SavedOutput, Panel):
     """Panel to edit, estimate, run and play a sweep. Work runs in threads, so that the kernel stays available.
 
     ``sweep`` is the edited sweep (None while invalid), ``result`` the table so far. Takes are stored: a cancelled run
-    resumes. ``close()`` stops all work and removes the panel; a run also stops after no page has shown the panel for some
-    seconds. After a run the notebook stores the static output of its takes.
+    resumes. ``close()`` stops all work and removes the panel; a run also stops when the kernel is interrupted, and when the
+    panel's output is deleted. After a run the notebook stores the static output of its takes.
     """
 
     about = "a panel to edit, estimate and run a sweep, and to play its takes"
@@ -396,13 +395,14 @@ class SweepPanel(SavedOutput, Panel):
         self.pause_button = button("Pause", self.pause, "pause", disabled=True)
         self.cancel_button = button("Cancel", self.cancel, "cancel-sweep", disabled=True)
         self.progress = ProgressLine()
-        self.takes = ResultPanel(self.table_of(sweep), metrics=metrics, gone=self.cancel, tabs=tabs)
+        self.takes = ResultPanel(self.table_of(sweep), metrics=metrics, tabs=tabs)
         self.takes.layout.display = "none"
         self.form = self.new_form(sweep)
         buttons = line(self.run_button, self.pause_button, self.cancel_button, name="buttons")
         controls = line(buttons, self.progress)
         self.design = fold("Design", self.form, shown=True)
         super().__init__("sweep-panel", [self.design, controls, self.message, self.takes])
+        self.message.unseen = self.cancel
         self.at_close(self.cancel)
 
     def new_form(self, sweep: Sweep) -> TextsForm:
@@ -456,7 +456,7 @@ class SweepPanel(SavedOutput, Panel):
         self.design.set_title(0, f"Design: {sweep!r}")
         self.design.selected_index = None
         self._run = run
-        self._follower = self.in_background(lambda: self._follow(run, sweep), "panel")
+        self._follower = self.in_background(lambda: self._follow(run, sweep), "panel", stop=run.cancel)
         return run
 
     def pause(self) -> None:

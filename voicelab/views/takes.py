@@ -17,7 +17,6 @@ from dataclasses import replace
 from html import escape
 from typing import Any, Final, NamedTuple
 
-import anywidget
 import ipywidgets as w
 import numpy as np
 import traitlets
@@ -34,8 +33,9 @@ from voicelab.takes.rows import Column, RowState
 from voicelab.views.background import Task
 from voicelab.views.bundles import error_html, format_figure, metric_label
 from voicelab.views.comparison_panel import ComparePanel
-from voicelab.views.panel import Ending, Panel, button, classed, close_children, control, fold, inlined, line, styled
+from voicelab.views.panel import Ending, Panel, button, classed, close_children, control, fold, line
 from voicelab.views.player import Player, pcm_bytes, playable
+from voicelab.views.scripts import PageWidget
 from voicelab.views.sweep_tables import SHOWN
 
 COLUMNS: Final = 160
@@ -357,16 +357,16 @@ class TakeRows:
         }
 
 
-class TakeGrid(Ending, anywidget.AnyWidget):
+class TakeGrid(Ending, PageWidget):
     """Grid of takes. ``work`` holds its cards; ``selected`` and ``pinned`` are ids.
 
     As facets, the rows are the first axis, the columns the second, tabs the others, and a cell has the takes of a
     combination; a list has a card per take. Keys: arrows move, space plays and pauses, X selects, P pins, O opens. ``opened``
-    is called with the id of a take to show in a player, ``gone`` after no page has shown the grid for some seconds.
+    is called with the id of a take to show in a player.
     """
 
-    _esm = inlined("takes.js")
-    _css = styled("takes.css")
+    script = "takes.js"
+    styles = ("takes.css",)
 
     label = traitlets.Unicode("Takes").tag(sync=True)
     columns = traitlets.Int(1).tag(sync=True)
@@ -377,11 +377,9 @@ class TakeGrid(Ending, anywidget.AnyWidget):
     facets: traitlets.Dict[str, Any] = traitlets.Dict().tag(sync=True)
     """``axes``, pairs of name and labels, and ``repeats``; without axes for takes of no grid."""
 
-    def __init__(
-        self, metrics: Iterable[str | Metric], gone: Callable[[], object], opened: Callable[[int], object]
-    ) -> None:
+    def __init__(self, metrics: Iterable[str | Metric], opened: Callable[[int], object]) -> None:
         self.work = TakeRows(self._post, metrics)
-        self._gone, self._opened = gone, opened
+        self._opened = opened
         super().__init__()
         self.at_close(self.work.close)
         self.on_msg(self._on_message)
@@ -419,8 +417,6 @@ class TakeGrid(Ending, anywidget.AnyWidget):
             Task(lambda: self._sound(message.get("id")), name="sound").start()
         elif kind == "open" and isinstance(message.get("id"), int):
             self._opened(message["id"])
-        elif kind == "gone":
-            self._gone()
 
     def _sound(self, id: object) -> None:
         row = self.work.row(id) if isinstance(id, int) else None
@@ -445,9 +441,8 @@ class TakesView(Panel):
         *,
         axes: Sequence[str] = (),
         metrics: Iterable[str | Metric] = SHOWN,
-        gone: Callable[[], object] = lambda: None,
     ) -> None:
-        self.grid = TakeGrid(metrics, gone, self.open_take)
+        self.grid = TakeGrid(metrics, self.open_take)
         self._axes = tuple(axes)
         self._cells: tuple[int, int] | None = None
         self._filled = ""

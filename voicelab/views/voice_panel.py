@@ -11,7 +11,6 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final, Literal
 
-import anywidget
 import ipywidgets as w
 from IPython.core.getipython import get_ipython
 
@@ -33,12 +32,11 @@ from voicelab.views.panel import (
     button,
     classed,
     control,
-    inlined,
     line,
     mark_wrong,
-    styled,
 )
 from voicelab.views.player import Player
+from voicelab.views.scripts import PageWidget
 from voicelab.voices.intake import MAX_FILES, prepare_samples
 
 _TITLE: Final = "My voice"
@@ -48,15 +46,15 @@ _FILE_PREFIX: Final = "Voice file 1: "
 _MAX_UPLOADS: Final = 32
 
 
-class Recorder(anywidget.AnyWidget):
+class Recorder(PageWidget):
     """An area for file uploads, with buttons to choose files and to record from the microphone.
 
     ``received`` is called with the name and the bytes of a file, without validation; ``refused`` with the name and a
     message for a file of more than ``MAX_BYTES``.
     """
 
-    _esm = inlined("recorder.js")
-    _css = styled("recorder.css")
+    script = "recorder.js"
+    styles = ("recorder.css",)
 
     def __init__(self, received: Callable[[str, bytes], object], refused: Callable[[str, str], object]) -> None:
         self._received = received

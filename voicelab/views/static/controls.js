@@ -3,7 +3,7 @@
 // `fields` describe the controls: {name, kind, label, title, help, default, options | min, max, step, log, front}.
 // `values` are their values; a change is sent on the change event of a control.
 
-import { element, followTheme, guard, hideSaved, uniqueId } from "./dom.js";
+import { element, followTheme, guard, hideSaved, Presses, uniqueId } from "./dom.js";
 
 const DICE =
   '<svg viewBox="0 0 24 24" aria-hidden="true"><path fill-rule="evenodd" d="M5 3h14a2 2 0 0 1 2 2v14a2 2 0 0 1-2 2H5a2 2 0 0 1' +
@@ -97,7 +97,7 @@ class Field {
     const label = element("label", { className: "voicelab-hold", title: "Keep the seed while controls change" }, {}, hold, " hold");
     const dice = element("button", { type: "button", className: "voicelab-draw", title: "Draw a new seed and speak" });
     dice.setAttribute("aria-label", "Draw a new seed and speak");
-    Object.assign(dice, { innerHTML: DICE, onclick: () => this.panel.press("draw") });
+    Object.assign(dice, { innerHTML: DICE, onclick: () => this.panel.press("draw", dice) });
     return [this.main, label, dice];
   }
 
@@ -142,6 +142,7 @@ class Field {
 class Panel {
   constructor(model, el) {
     this.model = model;
+    this.presses = new Presses(model, () => this.show());
     guard(el);
     this.text = element("textarea", { rows: 2, className: "voicelab-text" }, { "aria-label": "Text to speak" });
     this.text.onchange = () => this.change("text", this.text.value);
@@ -149,10 +150,10 @@ class Panel {
     const [voice, ...rest] = model.get("fields");
     this.voice = new Field(voice, this);
     this.fields = rest.map((field) => new Field(field, this));
-    const button = (label, name, press) =>
-      element("button", { type: "button", className: `voicelab-${name}`, onclick: press }, {}, label);
-    this.speak = button("Speak", "speak", () => this.press("speak"));
-    this.cancel = button("Cancel", "cancel", () => this.press("cancel"));
+    const button = (label, name) =>
+      element("button", { type: "button", className: `voicelab-${name}`, onclick: (event) => this.press(name, event.target) }, {}, label);
+    this.speak = button("Speak", "speak");
+    this.cancel = button("Cancel", "cancel");
     this.onChange = element("input", { type: "checkbox" });
     this.onChange.onchange = () => this.set("speak_on_change", this.onChange.checked);
     const automatic = element("label", { className: "voicelab-pair" }, {}, this.onChange, " Speak on change");
@@ -205,8 +206,10 @@ class Panel {
 
   set(name, value) {
     if (this.gone) return; // removing a focused field fires a change event
-    this.model.set(name, value);
-    this.model.save_changes();
+    this.presses.press(null, () => {
+      this.model.set(name, value);
+      this.model.save_changes();
+    });
   }
 
   change(name, value) {
@@ -214,11 +217,11 @@ class Panel {
     this.show();
   }
 
-  press(kind) {
+  press(kind, button) {
     // Include typed text if the browser keeps the focus in the field.
     if (this.values.text !== this.text.value) this.change("text", this.text.value);
     this.unjudged = false;
-    this.model.send({ kind });
+    this.presses.press(button, () => this.model.send({ kind }));
   }
 
   show() {
@@ -242,7 +245,8 @@ class Panel {
     this.bar.value = model.get("share");
     this.root.dataset.tone = model.get("tone");
     this.bar.hidden = !busy;
-    if (this.status.textContent !== model.get("status")) this.status.textContent = model.get("status");
+    const status = this.presses.late && !this.gone ? "Waiting for the kernel, which is busy…" : model.get("status");
+    if (this.status.textContent !== status) this.status.textContent = status;
     const wrong = gone || (problems[""] ?? "");
     if (this.message.textContent !== wrong) this.message.textContent = wrong;
     const notes = model.get("notes").map((note) => element("div", {}, { role: "note" }, note));

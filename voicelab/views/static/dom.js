@@ -95,6 +95,52 @@ function stopOwn(event) {
   if (!isGlobal(event)) event.stopPropagation();
 }
 
+const LATE_MS = 150;
+
+/** Presses that the kernel has not handled yet: their buttons say so when it is busy, and take no further press. */
+export class Presses {
+  constructor(model, changed = () => {}) {
+    Object.assign(this, { model, changed, open: new Map(), number: 0 });
+    model.on("msg:custom", ({ kind, number }) => kind === "pong" && this.answered(number));
+    model.on("comm_live_update", () => [...this.open.keys()].forEach((number) => this.answered(number)));
+  }
+
+  /** Whether the kernel has not answered for a while. */
+  get late() {
+    return [...this.open.values()].some(({ late }) => late);
+  }
+
+  /** Call `send`, unless an earlier press of the button waits; `button` may be null. Returns whether it was called. */
+  press(button, send) {
+    if (button?.dataset.waiting) return false;
+    const number = ++this.number;
+    const press = { button, late: false };
+    press.timer = setTimeout(() => this.wait(press), LATE_MS);
+    this.open.set(number, press);
+    if (button) button.dataset.waiting = "soon";
+    send();
+    // After the messages of the press: the kernel handles them in order.
+    setTimeout(() => this.model.send({ kind: "ping", number }));
+    return true;
+  }
+
+  wait(press) {
+    press.late = true;
+    if (press.button) press.button.dataset.waiting = "late";
+    press.button?.setAttribute("aria-busy", "true");
+    this.changed();
+  }
+
+  answered(number) {
+    const { button, late, timer } = this.open.get(number) ?? {};
+    if (!this.open.delete(number)) return;
+    clearTimeout(timer);
+    delete button?.dataset.waiting;
+    button?.removeAttribute("aria-busy");
+    if (late) this.changed();
+  }
+}
+
 /** Call `changed` whenever the theme of the page may have changed; return the observer. */
 export function watchTheme(changed) {
   const watcher = new MutationObserver(changed);

@@ -1,6 +1,6 @@
 // The message line of a panel: status, error or table. It also applies theme and key handling to the boxes around it.
 
-import { followTheme, guard } from "./dom.js";
+import { followTheme, guard, Presses } from "./dom.js";
 
 export default {
   render({ model, el }) {
@@ -21,10 +21,18 @@ export default {
     model.on("change:value", show);
     show();
     guard(el);
+    const presses = new Presses(model);
     requestAnimationFrame(() => {
       const shell = el.closest(".voicelab-shell");
       if (!shell) return;
       followTheme(shell);
+      const pressed = (event) => {
+        const button = event.target.closest(".jupyter-button");
+        // A shell within another has a message line of its own.
+        if (!button || button.closest(".voicelab-shell") !== shell) return;
+        if (!presses.press(button, () => {})) event.stopImmediatePropagation();
+      };
+      shell.addEventListener("click", pressed, true);
       // Collapsible sections of ipywidgets lack keyboard control.
       for (const head of shell.querySelectorAll(".jupyter-widget-Collapse-header")) {
         Object.assign(head, { tabIndex: 0, role: "button" });

@@ -17,7 +17,6 @@ const PATIENCE = 60; // frames
 const TALL = 4; // rows of cards that are seen at once
 const SOUNDS = 48; // takes whose samples are kept
 const FILLING_MS = 1500; // how long a tab that was opened is kept in sight
-const GONE_MS = 3000; // how long no view may be there before the kernel is told
 
 class Takes {
   constructor(model) {
@@ -143,17 +142,15 @@ class Takes {
     this.told = told;
   }
 
-  /** A view has gone; without any, sound stops, and after a while the kernel hears of it. */
+  /** Stop playback after the last view was removed. */
   left(view) {
     this.views.delete(view);
     if (this.views.size) return;
     this.transport.rest();
     this.told = null;
-    setTimeout(() => this.views.size || this.closed || this.gone || this.model.send({ kind: "gone" }), GONE_MS);
   }
 
   close() {
-    this.closed = true;
     this.transport.close();
   }
 

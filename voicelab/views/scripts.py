@@ -1,0 +1,129 @@
+"""Scripts and styles of widgets, sent once for all.
+
+A widget's own script is static/boot.js, which gets the others from a shared ``Scripts`` model: six panels would otherwise
+hold 1 MB of equal text in a notebook.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import gzip
+import hashlib
+import json
+import re
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import anywidget
+import ipywidgets as w
+import traitlets
+
+STATIC: Final = Path(__file__).parent / "static"
+
+_UNSEEN_S: Final = 1.0
+# Of served pages, not of widgets.
+_SERVED: Final = frozenset({"boot.js", "page.css", "page.js", "saved.css"})
+
+_IMPORT: Final = re.compile(r'^import \{[^}]*\} from "\./([a-z-]+\.js)";\n', re.MULTILINE)
+# On lines of their own, and the indentation after them.
+_COMMENT: Final = re.compile(r"^ *(?://.*|/\*(?:.|\n)*?\*/)\n *|^ +", re.MULTILINE)
+_EXPORT: Final = re.compile(r"^export (?=class |function |const |async )", re.MULTILINE)
+
+
+def styled(*names: str) -> str:
+    """Return the style sheet of all panels followed by those named, as a single text."""
+    return "\n".join((STATIC / name).read_text(encoding="utf-8") for name in ("look.css", *names))
+
+
+def inlined(name: str) -> str:
+    """Return a JavaScript module of static/ bundled with its imports.
+
+    anywidget takes a single module; served pages load the same files separately. Modules in static/ import by name
+    only, and only the entry module has a default export.
+    """
+    sources: list[str] = []
+    seen: set[str] = set()
+
+    def add(file: str, *, is_entry: bool) -> None:
+        if file in seen:
+            return
+        seen.add(file)
+        source = (STATIC / file).read_text(encoding="utf-8")
+        for imported in _IMPORT.findall(source):
+            add(imported, is_entry=False)
+        source = _IMPORT.sub("", source)
+        sources.append(source if is_entry else _EXPORT.sub("", source))
+
+    add(name, is_entry=True)
+    return "\n".join(sources)
+
+
+class Scripts(w.Widget):  # type: ignore[misc]  # ipywidgets publishes no types
+    """All scripts and style sheets by name, as JSON compressed by gzip, in base64."""
+
+    packed = traitlets.Unicode("").tag(sync=True)
+    digest = traitlets.Unicode("").tag(sync=True)
+
+
+@functools.cache
+def _packed() -> tuple[str, str]:
+    """Return the scripts for the page, and their digest."""
+    paths = sorted(path for path in STATIC.iterdir() if path.name not in _SERVED)
+    data = json.dumps({path.name: _COMMENT.sub("", path.read_text(encoding="utf-8")) for path in paths}).encode()
+    return base64.b64encode(gzip.compress(data, mtime=0)).decode("ascii"), hashlib.sha256(data).hexdigest()[:16]
+
+
+_shared: list[Scripts] = []
+
+
+def shared_scripts() -> Scripts:
+    """Return the model that all widgets share."""
+    if not _shared or _shared[-1].comm is None:  # closed by Widget.close_all()
+        packed, digest = _packed()
+        _shared[:] = [Scripts(packed=packed, digest=digest)]
+    return _shared[-1]
+
+
+class PageWidget(anywidget.AnyWidget):
+    """Base of widgets with a ``script`` of static/ and ``styles`` besides look.css.
+
+    ``unseen`` is called after the last view on a page was removed, for example with its cell, and is not back within a
+    second; a reloaded page counts as still there. A ping of the page, by which a pressed button knows that the kernel has
+    handled the press, is answered.
+    """
+
+    script: ClassVar[str]
+    styles: ClassVar[tuple[str, ...]] = ()
+    _esm = _COMMENT.sub("", (STATIC / "boot.js").read_text(encoding="utf-8"))
+
+    parts: traitlets.List[str] = traitlets.List().tag(sync=True)
+    """Name of the script, and of the style sheets."""
+    scripts = traitlets.Instance(Scripts, allow_none=True).tag(sync=True, **w.widget_serialization)
+
+    def __init__(self, **traits: Any) -> None:
+        marimo = sys.modules.get("marimo")
+        if marimo is not None and marimo.running_in_notebook():  # has no models that refer to others
+            self._esm, self._css = inlined(self.script), styled(*self.styles)
+        else:
+            traits |= {"scripts": shared_scripts(), "parts": [self.script, *self.styles]}
+        self.unseen: Callable[[], object] = lambda: None
+        self._unseen = threading.Timer(0, self.unseen)
+        super().__init__(**traits)
+        self.on_msg(self._on_page)
+
+    def _on_page(self, _: Any, message: dict[str, Any], __: Sequence[Any]) -> None:
+        if message.get("kind") == "ping":
+            self.send({"kind": "pong", "number": message.get("number")})
+        elif message.get("kind") == "scripts" and self.scripts is not None:
+            self.send({"kind": "scripts", "packed": self.scripts.packed, "digest": self.scripts.digest})
+        elif message.get("kind") == "views":
+            self._unseen.cancel()
+            if message.get("count") == 0:
+                # A view that moves is removed first.
+                self._unseen = threading.Timer(_UNSEEN_S, self.unseen)
+                self._unseen.daemon = True
+                self._unseen.start()
