@@ -1,4 +1,4 @@
-"""Formulas in CSV files: nothing that people wrote is run by a spreadsheet, and everything comes back as it was."""
+"""Tables of every program are read; in those that are written, no text is run as a formula, and every text is restored."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ import voicelab as vl
 from tests.listening.test_design import sound
 from tests.listening.test_votes import vote_all
 from tests.tones import ToneBackend
+from voicelab.errors import MissingExtra, StoreError
 from voicelab.listening.design import ListeningTest
 from voicelab.listening.results import analyze
 from voicelab.listening.votes import Ballot
 from voicelab.recordings import recordings_of
-from voicelab.tables import csv_bytes, restore_texts
+from voicelab.tables import csv_bytes, read_table, restore_texts
 
 EVIL = (
     '=HYPERLINK("http://evil.example","x")', "=cmd|' /C calc'!A0", "+1+cmd", "-2+3", "@SUM(1)", "\t=1", "\r=1", "＝1+1",
@@ -96,3 +97,72 @@ def test_analysis_of_a_report_restores_names_that_are_formulas(tmp_path: Path, k
     assert all(f" {name} " in done.stdout for name in systems)
     assert json.loads((folder / "study.json").read_text())["systems"] == list(systems)
     assert all(path.stat().st_mode & 0o077 == 0 for path in (folder, *folder.iterdir()))
+
+
+GERMAN = 'Path; File Name ;TEXT;Dauer\na.wav;;Grüße aus Köln, "größer";1,5\n\n;;;\nb.wav;;"zwei\nZeilen; hier";-2\n'
+
+
+@pytest.mark.parametrize(
+    "encoding", ["utf-8", "utf-8-sig", "cp1252", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "mac_roman"]
+)
+def test_a_table_of_a_european_spreadsheet_is_read(encoding: str, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_bytes(GERMAN.replace("\n", "\r\n").encode(encoding))
+    table = read_table(tmp_path / "x.csv", ("path", "file_name", "text"))
+    assert table.columns.tolist() == ["path", "file_name", "text", "Dauer"]
+    assert table["Dauer"].tolist() == ["1.5", "-2"]
+    assert "x.csv: commas are read as decimal points in Dauer." in table.attrs["notes"]
+    if encoding != "mac_roman":  # confused with Windows-1252, as the note says
+        assert table["text"].tolist() == ['Grüße aus Köln, "größer"', "zwei\r\nZeilen; hier"]
+    guessed = not encoding.startswith("utf") or encoding.endswith(("le", "be"))
+    assert any("save it in UTF-8 if letters are wrong" in note for note in table.attrs["notes"]) == guessed
+
+
+@pytest.mark.parametrize(
+    ("content", "rows"),
+    [
+        ("sep=;\npath;text\na.wav;b,c", [["a.wav", "b,c"]]),
+        ('path,text\n"a.wav","x;y;z"\n"b.wav","u;v;w"', [["a.wav", "x;y;z"], ["b.wav", "u;v;w"]]),
+        ('path\ttext\na.wav\t"Hello" she said\nb.wav\t"Open', [["a.wav", '"Hello" she said'], ["b.wav", '"Open']]),
+        ("path|text\na.wav|one, two; three", [["a.wav", "one, two; three"]]),
+        ('path,text,,\r\na.wav,"Hi, ""you""",,\r\nb.wav', [["a.wav", 'Hi, "you"'], ["b.wav", ""]]),
+        ("path\na b.wav", [["a b.wav"]]),
+        ("path,text\na.wav,1,5".replace("1,5", '"1,5"'), [["a.wav", "1,5"]]),
+        ("path,text\na.wav,今天天气很好，我们去公园".encode("gb18030"), [["a.wav", "今天天气很好，我们去公园"]]),
+        ("path,text\na.wav,Сегодня хорошая погода".encode("cp1251"), [["a.wav", "Сегодня хорошая погода"]]),
+    ],
+)
+def test_separator_quotes_and_encoding_are_found(content: str | bytes, rows: list[list[str]], tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_bytes(content.encode() if isinstance(content, str) else content)
+    assert read_table(tmp_path / "x.csv").to_numpy().tolist() == rows
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"path,text\na.wav,Hello, you\nb.wav,x\nc.wav,x", "row 2 has 3 cells, the heading 2: a.wav, Hello,  you"),
+        (b"\n", "got an empty file"),
+        (b"<!DOCTYPE html><html><p>Not, found", "must be a table, got an HTML page"),
+        (bytes(range(256)) * 9, "must be text, got binary data|must be a table"),
+        (b"PK\3\4 no archive", "cannot be read as an Excel file"),
+    ],
+)
+def test_files_that_are_no_tables(content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_bytes(content)
+    with pytest.raises(StoreError, match=message):
+        read_table(tmp_path / "x.csv")
+
+
+def test_an_excel_file_is_read_whatever_its_suffix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = pd.DataFrame({"File": ["a.wav", None], "Item": [1, 2], "MOS": [3.5, 4]})
+    with pd.ExcelWriter(tmp_path / "x.xlsx") as book:
+        table.to_excel(book, index=False, sheet_name="Liste")
+        table.to_excel(book, index=False, sheet_name="alt")
+    (tmp_path / "x.xlsx").rename(tmp_path / "x.csv")
+    read = read_table(tmp_path / "x.csv", ("file", "item"))
+    assert read.to_dict("list") == {"file": ["a.wav", ""], "item": ["1", "2"], "MOS": ["3.5", "4"]}
+    assert read.attrs["notes"] == ("x.csv: sheet 'Liste' is read, not 'alt'.",)
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with pytest.raises(
+        MissingExtra, match=r"reading x\.csv, an Excel file, requires an optional dependency: .*\[excel\]"
+    ):
+        read_table(tmp_path / "x.csv")

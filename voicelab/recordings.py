@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +20,8 @@ from voicelab.call import Call
 from voicelab.clip import UNKNOWN_TEXT, Clip, Take
 from voicelab.errors import ArgumentError, AudioError, StoreError
 from voicelab.storage import digest_of
-from voicelab.tables import restore_texts
+from voicelab.tables import SUFFIXES as TABLES
+from voicelab.tables import bytes_of, known_names, read_table, read_text, restore_texts
 
 SUFFIXES: Final = frozenset(
     ".wav .flac .mp3 .ogg .oga .opus .m4a .mp4 .aac .aif .aiff .aifc .au .caf .webm .mka .wma .amr .sph .w64 .wv".split()
@@ -30,10 +31,12 @@ SUFFIXES: Final = frozenset(
 _SIDECARS: Final = (".txt", ".lab", ".normalized.txt")
 _FIELD: Final = re.compile(r"\{(\w+)\}")
 # Names of the columns of the file and of its text.
-_PATH: Final = ("path", "file", "file_name", "filename", "audio")
+_PATH: Final = ("path", "file", "file_name", "audio", "audio_file", "audio_path", "file_path", "wav", "wav_path")
 _TEXT: Final = ("text", "transcription", "transcript", "sentence")
-_TABLES: Final = (".csv", ".tsv", ".jsonl")
+_SPAN: Final = ("start", "end")
+_ITEM: Final = ("item", "id")
 _SYSTEM: Final = ("system", "backend")
+_COLUMNS: Final = (*_PATH, *_TEXT, *_SYSTEM, *_SPAN, *_ITEM, "repeat")
 _FULL_SCALE: Final = 0.999
 _SILENCE_PEAK: Final = 1e-4
 _ROUNDING_S: Final = 0.01
@@ -101,22 +104,6 @@ def clip_take(clip: Clip, source: str) -> Take:
     """Make the take of a clip from a file named ``source``, without a text."""
     call = Call.of(UNKNOWN_TEXT, model="recorded")
     return Take(call, clip.to_bytes("wav"), device="file", source=source, notes=tuple(_notes(clip)))
-
-
-def bytes_of(path: Path) -> bytes:
-    """Read a file. Raises StoreError, which names it."""
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise StoreError(f"{path} cannot be read: {error.strerror or error}") from error
-
-
-def read_text(path: Path) -> str:
-    """Read a text file in UTF-8. Raises StoreError, which names it."""
-    try:
-        return bytes_of(path).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise StoreError(f"{path} must be text in UTF-8: {error}") from error
 
 
 def _unchanged(path: Path, digest: str) -> bytes:
@@ -194,7 +181,7 @@ def recordings_of(source: Any, system: str = "") -> list[Recording]:
     text, path = str(source), Path(source)
     if _FIELD.search(text):
         return _matching(text, system)
-    if path.suffix.lower() in _TABLES:
+    if path.suffix.lower() in TABLES:
         return _table(_read_table(path), path.parent, system)
     if not path.is_dir():
         return [Recording(path, system or path.parent.name, path.stem)]
@@ -235,39 +222,40 @@ def _matching(pattern: str, system: str) -> list[Recording]:
 
 
 def _read_table(path: Path) -> list[Any]:
-    import pandas as pd
-
-    try:
-        if path.suffix.lower() == ".jsonl":
-            return [dict(json.loads(line)) for line in read_text(path).splitlines() if line.strip()]
-        separator = "\t" if path.suffix.lower() == ".tsv" else ","
-        table = pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False)
-        # In tables of other programs a quote is part of the text.
-        return (restore_texts(table) if path.name == "takes.csv" else table).to_dict("records")
-    except (OSError, ValueError) as error:
-        raise StoreError(f"{path} cannot be read: {error}") from error
+    table = read_table(path, _COLUMNS)
+    # In tables of other programs a quote is part of the text.
+    return (restore_texts(table) if path.name == "takes.csv" else table).to_dict("records")
 
 
 def _table(rows: Iterable[Mapping[str, Any]], folder: Path, system: str) -> list[Recording]:
     """List the recordings of a table; empty cells are missing values."""
+    rows = list(rows)
+    names = known_names(dict.fromkeys(chain.from_iterable(rows)), _COLUMNS)
     listed = []
     for number, row in enumerate(rows, start=1):
-        cells = {str(key): value for key, cell in row.items() if (value := _cell(cell)) is not None}
+        cells = {
+            names.get(str(key), str(key)): value for key, cell in row.items() if (value := _cell(cell)) is not None
+        }
         path = next((cells.pop(name) for name in _PATH if name in cells), None)
         if path is None:
-            raise ArgumentError.of("source", f"row {number} has no file; give a column {', '.join(_PATH[:3])}")
+            columns = ", ".join(map(str, row)) or "none"
+            message = f"must name a file in every row by a column {', '.join(_PATH)}; row {number} has {columns}"
+            raise ArgumentError.of("source", message)
         text = next((str(cells.pop(name)) for name in _TEXT if name in cells), "")
         file = folder / str(path)
-        span: dict[str, float] = {}
-        try:
-            span |= {name: float(cells.pop(name)) for name in ("start", "end") if name in cells}
-        except ValueError as error:
-            raise ArgumentError.of("source", f"row {number}: start and end must be seconds: {error}") from None
+        span = {name: _seconds(cells.pop(name), name, number) for name in _SPAN if name in cells}
         suffix = f" {span.get('start', 0):g}" if span else ""
-        item = next((cells.pop(name) for name in ("item", "id") if name in cells), file.stem + suffix)
+        item = next((cells.pop(name) for name in _ITEM if name in cells), file.stem + suffix)
         name = next((cells.pop(name) for name in _SYSTEM if name in cells), system or file.resolve().parent.name)
         listed.append(Recording(file, name, item, text, span.get("start", 0.0), span.get("end"), cells))
     return listed
+
+
+def _seconds(value: Any, name: str, number: int) -> float:
+    try:
+        return float(str(value).replace(",", "."))
+    except ValueError:
+        raise ArgumentError.of("source", f"row {number}: {name} must be seconds, got {value!r}") from None
 
 
 def key_of(value: str | float) -> str:

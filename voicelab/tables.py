@@ -1,22 +1,237 @@
-"""CSV files that a spreadsheet opens safely: text that would run as a formula gets a single quote before it.
+"""Tables in files: CSV of any separator and encoding, JSON lines and Excel are read; CSV is written safely for spreadsheets.
 
-Source: OWASP, "CSV Injection". Numbers stay numbers, also negative ones. Files of formats for machines (``metadata.csv`` of
-audiofolder and LJSpeech, Kaldi's) have no such quotes, which would change the transcripts there.
+A text that a spreadsheet would run as a formula gets a single quote before it (OWASP, "CSV Injection"). Numbers stay numbers,
+also negative ones. Files of formats for machines (``metadata.csv`` of audiofolder and LJSpeech, Kaldi's) have no such quotes,
+which would change the transcripts there.
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
+import io
+import json
 import re
-from pathlib import PurePath
+import zipfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final
+
+from voicelab.errors import MissingExtra, StoreError
 
 if TYPE_CHECKING:
     import pandas as pd
 
+SUFFIXES: Final = (".csv", ".tsv", ".jsonl", ".xlsx", ".xlsm")
+"""Suffixes of tables, in lower case."""
+
 # Spreadsheets take full-width signs too. Leading quotes are matched so that every text is restored exactly.
 _FORMULA: Final = re.compile(r"'*[=+\-@\t\r\n＝＋－＠]")
 _NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+_BOMS: Final = {
+    codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16",
+}  # fmt: skip
+# Encodings that detection confuses in short texts; Windows-1252 is by far the most frequent of them.
+_LATIN: Final = re.compile(r"cp(1250|1252|1254|1257|1258|437|850|858)$|latin|iso8859|mac_|hp_roman")
+_SEPARATORS: Final = "\t;|,"
+_DECIMAL: Final = re.compile(r"[+-]?\d+(,\d+)?", re.ASCII)
+_ZIP: Final = b"PK\3\4"
+
+
+@dataclass(slots=True)
+class Cells:
+    """Cells of a table in a file: texts in rows of one length, the heading first; ``notes`` on how they were read."""
+
+    rows: list[list[str]]
+    separator: str = ""
+    notes: list[str] = field(default_factory=list)
+
+
+def read_table(path: str | Path, names: Iterable[str] = ()) -> pd.DataFrame:
+    """Read a table from a file of any program.
+
+    CSV: the separator (comma, semicolon, tab or bar) is that which gives rows of one length; quotes are as in RFC 4180, or
+    part of the text if they do not match. The encoding is UTF-8 or UTF-16, else detected. Excel: the first sheet. JSON lines:
+    a mapping per line. Rows without any cell are skipped.
+
+    Args:
+        path: the file; its content decides between CSV and Excel, its suffix marks .jsonl.
+        names: names of columns that the caller knows. A heading that equals one apart from case, spaces, hyphens and
+            underscores gets this name: "File Name" is ``file_name``. Other headings stay as they are.
+
+    Returns:
+        A table of texts, "" for an empty cell (JSON lines keep their values). A column of numbers with decimal commas, in a
+        file that is not separated by commas, has points. ``attrs["notes"]`` lists, as sentences, what was guessed or changed.
+
+    Raises:
+        StoreError: the file cannot be read or is not a table, or a row has more cells than the heading.
+        MissingExtra: the file is an Excel file, and openpyxl is not installed.
+    """
+    import pandas as pd
+
+    path = Path(path)
+    if path.suffix.lower() == ".jsonl":
+        try:
+            table = pd.DataFrame([dict(json.loads(line)) for line in read_text(path).splitlines() if line.strip()])
+        except (ValueError, TypeError) as error:
+            raise StoreError(f"{path} must have a JSON object per line: {error}") from error
+        return table.rename(columns=known_names(table.columns, names))
+    return table_of(read_cells(path), names, path.name)
+
+
+def table_of(cells: Cells, names: Iterable[str] = (), title: str = "the table") -> pd.DataFrame:
+    """Convert cells with a heading to the table of ``read_table``."""
+    import pandas as pd
+
+    headings: list[str] = []
+    for number, cell in enumerate(cells.rows[0], start=1):
+        name = " ".join(cell.split()) or f"column_{number}"
+        if name in headings:
+            cells.notes.append(f"{title} has two columns {name!r}; column {number} is {name}_{number}.")
+            name = f"{name}_{number}"
+        headings.append(name)
+    table = pd.DataFrame(cells.rows[1:], columns=headings, dtype=str)
+    empty = [name for name in headings if name.startswith("column_") and not table[name].any()]
+    table = table.drop(columns=empty).rename(columns=known_names(headings, names))
+    if cells.separator != ",":
+        decimal = [name for name in map(str, table) if _has_decimal_commas(table[name])]
+        table[decimal] = table[decimal].replace(",", ".", regex=True)
+        if decimal:
+            cells.notes.append(f"{title}: commas are read as decimal points in {', '.join(decimal)}.")
+    table.attrs["notes"] = tuple(cells.notes)
+    return table
+
+
+def _has_decimal_commas(column: pd.Series[str]) -> bool:
+    filled = [cell.strip() for cell in column if cell.strip()]
+    return any("," in cell for cell in filled) and all(_DECIMAL.fullmatch(cell) for cell in filled)
+
+
+def known_names(headings: Iterable[object], names: Iterable[str]) -> dict[str, str]:
+    """Map headings to the known names that they equal apart from case, spaces, hyphens and underscores."""
+    typed = [str(heading) for heading in headings]
+    folded = {_folded(name): name for name in names}
+    renamed: dict[str, str] = {}
+    for heading in typed:
+        name = folded.get(_folded(heading), heading)
+        if name != heading and name not in typed and name not in renamed.values():
+            renamed[heading] = name
+    return renamed
+
+
+def _folded(name: str) -> str:
+    return re.sub(r"[\s_-]+", "", name).casefold()
+
+
+def read_cells(path: Path) -> Cells:
+    """Read the cells of a CSV or Excel file. Raises the errors of ``read_table``."""
+    data = bytes_of(path)
+    if data.startswith(_ZIP):
+        return _excel_cells(path, data)
+    text, notes = _decode(path, data)
+    if re.match(r"\s*<(!doctype|html)", text, re.IGNORECASE):
+        raise StoreError(f"{path} must be a table, got an HTML page")
+    separators = _SEPARATORS
+    if text.startswith("sep=") and len(first := text.partition("\n")[0].strip()) == 5:  # Excel's
+        text, separators = text.partition("\n")[2], first[4:]
+    line = next((line for line in text.splitlines() if line.strip()), "")
+    present = [separator for separator in separators if separator in line] or [","]
+    parsed = [
+        Cells(rows, separator, notes)
+        for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_NONE)
+        for separator in present
+        if (rows := _parse(text, separator, quoting))
+    ]
+    if not parsed:
+        raise StoreError(f"{path} must be a table with a heading, got an empty file")
+    cells = max(parsed, key=lambda cells: (_regularity(cells.rows), len(cells.rows[0])))
+    width = len(cells.rows[0])
+    for number, row in enumerate(cells.rows, start=1):
+        while len(row) > width and not row[-1].strip():
+            row.pop()
+        if len(row) > width:
+            message = f"row {number} has {len(row)} cells, the heading {width}: {', '.join(row)[:80]}"
+            raise StoreError(
+                f"{path} must have a cell for each heading in every row; {message}; quote cells with {cells.separator!r}"
+            )
+        row.extend([""] * (width - len(row)))
+    return cells
+
+
+def _parse(text: str, separator: str, quoting: Any) -> list[list[str]]:
+    """Parse CSV, without empty rows; [] if its quotes do not match."""
+    try:
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=quoting, strict=True)
+        return [row for row in reader if any(map(str.strip, row))]
+    except csv.Error:
+        return []
+
+
+def _regularity(rows: Sequence[Sequence[str]]) -> float:
+    """Return the share of rows as long as the first."""
+    return sum(len(row) == len(rows[0]) for row in rows) / len(rows)
+
+
+def _excel_cells(path: Path, data: bytes) -> Cells:
+    import pandas as pd
+
+    with MissingExtra.where("excel", f"reading {path.name}, an Excel file,"):
+        import openpyxl  # noqa: F401
+    try:
+        with pd.ExcelFile(io.BytesIO(data), engine="openpyxl") as book:
+            sheets = [str(name) for name in book.sheet_names]
+            table = pd.read_excel(book, sheet_name=sheets[0], header=None, dtype=str, keep_default_na=False).fillna("")
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise StoreError(f"{path} cannot be read as an Excel file: {error}") from error
+    rows = [row for row in table.to_numpy().tolist() if any(map(str.strip, row))]
+    if not rows:
+        raise StoreError(f"{path} must be a table with a heading, got an empty sheet {sheets[0]!r}")
+    others = [f"{path.name}: sheet {sheets[0]!r} is read, not {', '.join(map(repr, sheets[1:]))}."]
+    return Cells(rows, notes=others if len(sheets) > 1 else [])
+
+
+def bytes_of(path: Path) -> bytes:
+    """Read a file. Raises StoreError, which names it."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def read_text(path: Path) -> str:
+    """Read a text file: UTF-8 or UTF-16, else in the detected encoding. Raises StoreError, which names the file."""
+    return _decode(path, bytes_of(path))[0]
+
+
+def _decode(path: Path, data: bytes) -> tuple[str, list[str]]:
+    """Decode a text file; return the text, and notes on a detected encoding."""
+    for bom, encoding in _BOMS.items():
+        if data.startswith(bom):
+            return data.decode(encoding, "replace"), []
+    zeros = data[:4096].count(0)
+    encodings = ["utf-8"] if not zeros else ["utf-16-be" if data[:1] == b"\0" else "utf-16-le"]
+    if zeros and 3 * zeros < len(data[:4096]):
+        raise StoreError(f"{path} must be text, got binary data")
+    if not zeros:
+        from charset_normalizer import from_bytes
+
+        try:
+            return data.decode("utf-8"), []
+        except UnicodeDecodeError:
+            best = from_bytes(data).best()
+        is_latin = best is None or _LATIN.match(best.encoding)
+        encodings = ["cp1252" if best is None or is_latin else best.encoding, "latin-1"]
+    for encoding in encodings:
+        try:
+            text = data.decode(encoding)
+        except UnicodeDecodeError:
+            continue
+        return text, [
+            f"{path.name} is read in the encoding {encoding}, which was detected: save it in UTF-8 if letters are wrong."
+        ]
+    raise StoreError(f"{path} must be text in UTF-8 or UTF-16")
 
 
 def csv_bytes(table: pd.DataFrame) -> bytes:

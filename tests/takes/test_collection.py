@@ -190,7 +190,7 @@ def test_a_long_file_is_cut_by_regions(tmp_path: Path) -> None:
         vl.collect([{**rows[0], "start": 9, "end": None}])
     with pytest.raises(ArgumentError, match="source: must be a pattern, folder, table or list of paths"):
         vl.collect(5)
-    with pytest.raises(ArgumentError, match="row 1: start and end must be seconds"):
+    with pytest.raises(ArgumentError, match="row 1: start must be seconds, got 'early'"):
         vl.collect([{**rows[0], "start": "early"}])
 
 
@@ -223,7 +223,9 @@ def test_what_is_no_source(tmp_path: Path) -> None:
     for source, match in ((tmp_path, "contains no sound files"), (tmp_path / "{system}.wav", "no sound file matches")):
         with pytest.raises(StoreError, match=match):
             vl.collect(source)
-    with pytest.raises(ArgumentError, match="row 1 has no file"):
+    with pytest.raises(
+        ArgumentError, match=r"must name a file in every row by a column path, file, .*; row 1 has item"
+    ):
         vl.collect([{"item": "a"}])
     with pytest.raises(StoreError, match=r"a\.wav cannot be read"):
         vl.collect([tmp_path / "a.wav"])

@@ -27,10 +27,10 @@ from voicelab.listening.design import SETTINGS, ListeningTest, wav_bytes
 from voicelab.listening.plan import Plan
 from voicelab.listening.results import analyze, excluded_listeners
 from voicelab.listening.votes import Ballot, BlindBallot, number_of, text_of
-from voicelab.recordings import read_text
 from voicelab.stats import BettingTest
 from voicelab.stats.estimate import one_of, whole
 from voicelab.storage import disk_error, restrict, write_atomic
+from voicelab.tables import read_text
 
 Headphones = Literal["", "huggins", "antiphase"]
 

@@ -27,8 +27,8 @@ import numpy as np
 from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, StoreError
 from voicelab.listening.design import ANCHORS, REFERENCE, SCALES, Kind, ListeningTest, blind_wav
-from voicelab.recordings import read_text
 from voicelab.storage import write_atomic
+from voicelab.tables import read_text
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from voicelab.call import field_name
 from voicelab.errors import FieldError, RequestInvalid, StoreError
-from voicelab.recordings import bytes_of, read_text
 from voicelab.schema import ReferenceAudio, TTSRequest
 from voicelab.sweeps.axes import Axis, written
 from voicelab.sweeps.run import CAPS, Budget
 from voicelab.sweeps.sweep import Sweep
+from voicelab.tables import bytes_of, read_text
 
 _RUN: Final = ("concurrency", "requests_per_minute")
 _TOP: Final = ("text", "rows", "backend", "repeats", "seed", "model", *_RUN, "fields", "axes", "budget")
