@@ -58,7 +58,7 @@ $(VENV)/.ready-%: .ci/setup pyproject.toml constraints.txt
 	@touch "$@"
 
 # What the notebooks import, the last of them too, and what reads Chinese.
-READY_LAB := $(VENV)/.ready-local,notebook,metrics,recognition,mandarin,cluster
+READY_LAB := $(VENV)/.ready-local,notebook,metrics,recognition,whisper,mandarin,cluster
 READY_DEV := $(VENV)/.ready-local,dev
 # What is compiled when it is installed: left out, in so many words, where there is no compiler.
 COMPILED := pesq

@@ -57,6 +57,8 @@ def _clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
     with pytest.MonkeyPatch.context() as patch:
         for name in ("VOICELAB_API_KEY", "VOICELAB_BASE_URL"):
             patch.delenv(name, raising=False)
+        # No test fetches weights: Whisper is used where a test names it.
+        patch.setenv("VOICELAB_RECOGNIZER", "pocketsphinx")
         patch.setenv("VOICELAB_HOME", str(tmp_path_factory.mktemp("voicelab-home")))
         # Programs that tests start are guarded too.
         inherited = os.environ.get("PYTHONPATH")

@@ -64,7 +64,8 @@ def test_report_has_versions_and_no_key(run: Any, tmp_path: Path, monkeypatch: p
 
 def test_a_correct_transcript_is_no_warning(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     class Exact:
-        name = "exact"
+        def __init__(self, fetch: bool) -> None:
+            assert not fetch  # doctor fetches nothing
 
         def recognise(self, samples: object, rate: int) -> str:
             return "the birch canoe slid on the smooth planks"
@@ -215,16 +216,22 @@ def test_every_file_of_the_weights_has_a_digest() -> None:
 @pytest.mark.parametrize(
     ("asked", "heard", "words"),
     [
-        ("", "pocketsphinx", "transcribes recordings; more accurate: "),
+        ("pocketsphinx", "pocketsphinx", "WER"),
         ("none", "none", "disabled"),
-        ("siri", "siri", "must be pocketsphinx, faster-whisper"),
-        ("faster-whisper:nowhere", "faster-whisper:nowhere", "not available: "),
+        ("siri", "siri", "must be faster-whisper, paraformer, pocketsphinx"),
+        ("faster-whisper:nowhere", "faster-whisper:nowhere", "are not on this machine"),
     ],
 )
 def test_recognizer_setting(asked: str, heard: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("pocketsphinx")
     monkeypatch.setenv("VOICELAB_RECOGNIZER", asked)
     (diagnosis,) = _recognizer()
     assert diagnosis.value == heard
     assert words in diagnosis.note + diagnosis.problem
     assert bool(diagnosis.problem) is bool(diagnosis.fix)
+
+
+def test_default_recognizer_without_weights_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("VOICELAB_RECOGNIZER")
+    (diagnosis,) = _recognizer()
+    assert (diagnosis.value, diagnosis.problem) == ("faster-whisper:base", "")
+    assert "f.download_model('base')" in diagnosis.warning

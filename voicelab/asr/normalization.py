@@ -5,22 +5,36 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable
+from functools import cache
+from typing import Any, Final
+
+from voicelab.errors import ArgumentError, MissingExtra
+from voicelab.text import normalize
+
+Normalizer = str | Callable[[str], str] | None
+
+NORMALIZERS: Final = ("voicelab", "whisper")
+"""Named normalizers of WER and CER."""
 
 HAN = re.compile("[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 _APOSTROPHES = re.compile(r"(?<=\w)['\u2019\u02bc](?=\w)")
 # Combining marks of Latin and Greek letters only: in other scripts they make other letters.
 _DIACRITICS = re.compile(r"(?<=[^\W\u0400-\u04ff])[\u0300-\u036f]+")
+# "U.S." is "U S" after the front end, "US" stays; "a" and "I" alone are words.
+_INITIALS = re.compile(r"(?<![\w'])(?:[a-z] )+[a-z](?![\w'])", re.IGNORECASE)
+_LETTER_A = re.compile(r"\bay\b")
+_WORDS_OF_ONE_LETTER = re.compile(r"[ai](?: [ai])*", re.IGNORECASE)
 
 
-def split_words(text: str, spoken: Callable[[str], str] | None = None) -> list[str]:
-    """Normalize a text and split it into words.
+def split_words(text: str) -> list[str]:
+    """Split a text into words in lower case without punctuation, as written.
 
-    Normalization applies ``spoken``, which spells out digits, if any; Unicode NFKC; case folding; and removes diacritics
-    ("café" becomes "cafe", since recognizers write either; tone errors in Vietnamese are therefore not counted) and
-    apostrophes inside words ("don't" becomes "dont"). All characters but letters, marks and digits separate words,
-    hyphens too. A Chinese character is a word, as in the mixed error rate of Mandarin-English texts.
+    Unicode NFKC and case folding; diacritics ("café" becomes "cafe", since recognizers write either; tone errors in
+    Vietnamese are therefore not counted) and apostrophes inside words ("don't" becomes "dont") are removed. All characters
+    but letters, marks and digits separate words, hyphens too. A Chinese character is a word, as in the mixed error rate of
+    Mandarin-English texts.
     """
-    plain = unicodedata.normalize("NFKC", spoken(text) if spoken is not None else text).casefold()
+    plain = unicodedata.normalize("NFKC", text).casefold()
     plain = unicodedata.normalize("NFC", _DIACRITICS.sub("", unicodedata.normalize("NFD", plain)))
     plain = _APOSTROPHES.sub("", plain)
     plain = "".join(char if unicodedata.category(char)[0] in "LMN" else " " for char in plain)
@@ -30,3 +44,63 @@ def split_words(text: str, spoken: Callable[[str], str] | None = None) -> list[s
 def has_digits(words: list[str]) -> bool:
     """Test for numerals of any script."""
     return any(unicodedata.category(char)[0] == "N" for word in words for char in word)
+
+
+def language_of(text: str) -> str:
+    """Return the language of the rules for a text: "zh" with a Chinese character, "en" if all letters are ASCII, else ""."""
+    text = unicodedata.normalize("NFKC", text)
+    if HAN.search(text):
+        return "zh"
+    return "en" if all(char.isascii() for char in text if char.isalpha()) else ""
+
+
+def spelled(text: str, language: str) -> str:
+    """Spell out numbers, currency, times and abbreviations, if ``language`` has rules."""
+    if language == "zh":
+        with MissingExtra.where("metrics", "WER and CER of Chinese texts"):
+            from opencc import OpenCC  # traditional characters become simplified ones
+        return normalize(OpenCC("t2s").convert(unicodedata.normalize("NFKC", text)), ("zh",)).text
+    # The front end spells the letter A as "ay".
+    return _LETTER_A.sub("a", normalize(text).text) if language == "en" else text
+
+
+def normalized_words(text: str, normalizer: Normalizer = "voicelab", language: str = "en") -> list[str]:
+    """Normalize a text for WER and split it into words.
+
+    Args:
+        text: reference text or transcript.
+        normalizer: "voicelab": numbers, currency, times and abbreviations are spelled out by the front end of the embedded
+            voice (Chinese: also full-width forms, and traditional characters become simplified ones), then the rules of
+            "whisper" apply to English, by which a number is one word. "whisper": the published rules of A. Radford et al.,
+            "Robust speech recognition via large-scale weak supervision" (2023), appendix C, by the package
+            whisper-normalizer: contractions, number words, spelling variants; for other languages than English case and
+            punctuation only. None: ``split_words``. A function from text to text is followed by ``split_words``.
+        language: language of the reference text, see ``language_of``.
+
+    Raises ArgumentError for another name, MissingExtra without the extra ``metrics``.
+    """
+    if callable(normalizer):
+        return split_words(normalizer(text))
+    if normalizer is None:
+        return split_words(text)
+    if normalizer == "whisper":
+        return HAN.sub(r" \g<0> ", _whisper_rules(language == "en")(text)).split()
+    if normalizer != "voicelab":
+        allowed = f"must be {', '.join(NORMALIZERS)}, None or a function"
+        raise ArgumentError.of("normalizer", f"{allowed}, got {normalizer!r}")
+    plain = spelled(text, language)
+    if language != "en":
+        return split_words(plain)
+    joined = _INITIALS.sub(
+        lambda match: match[0] if _WORDS_OF_ONE_LETTER.fullmatch(match[0]) else match[0].replace(" ", ""), plain
+    )
+    words: list[str] = _whisper_rules(english=True)(joined).split()
+    return words
+
+
+@cache
+def _whisper_rules(english: bool) -> Any:
+    with MissingExtra.where("metrics", "WER and CER"):
+        from whisper_normalizer.basic import BasicTextNormalizer
+        from whisper_normalizer.english import EnglishTextNormalizer
+    return EnglishTextNormalizer() if english else BasicTextNormalizer()

@@ -1,15 +1,15 @@
-"""Speech recognizers and the choice of a default one.
+"""Speech recognizers by name.
 
-``VOICELAB_RECOGNIZER`` selects it: ``faster-whisper:MODEL`` (a folder with weights, or a model name such as ``small.en``,
-downloaded once by its library), ``faster-whisper`` (the most accurate weights on this machine), ``pocketsphinx`` or
-``none``. A selected recognizer that is unavailable is an error; by default the most accurate available one is used.
+``VOICELAB_RECOGNIZER`` names that of WER, CER and transcripts: ``faster-whisper`` (multilingual Whisper base, the default),
+``faster-whisper:MODEL`` (a model name such as ``large-v3``, or a folder with weights), ``paraformer`` (Mandarin),
+``pocketsphinx`` or ``none``. Their libraries fetch missing weights at first use, unless ``HF_HUB_OFFLINE`` is set.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
@@ -18,6 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from voicelab.audio.samples import Samples, resample
+from voicelab.audio.words import WordTime
+from voicelab.distribution import install_command
 from voicelab.errors import ArgumentError, MissingExtra
 from voicelab.storage import read_published
 
@@ -28,8 +30,10 @@ PADDING_S: Final = 0.2
 """Silence at both ends of a pocketsphinx input, in seconds."""
 
 _VARIABLE = "VOICELAB_RECOGNIZER"
-# By accuracy; the most accurate runs in real time on one core of a laptop.
-_WHISPER_MODELS = ("small.en", "small", "base.en", "base", "tiny.en", "tiny")
+_WHISPER: Final = "faster-whisper"
+_NAMES: Final = (_WHISPER, "paraformer", "pocketsphinx")
+DEFAULT_WHISPER: Final = "base"
+"""Multilingual, 145 MB, real time on one core of a laptop."""
 
 _POCKETSPHINX_SHA256 = (  # of the model in 5.1.1, and in 5.0.4
     "2deaa14d2364b2046ea1626413168f2256302e3efd5ae3e16e1fe4db0d285e9c",
@@ -75,76 +79,147 @@ class PocketRecognizer:
 
 
 class WhisperRecognizer:
-    """faster-whisper (the extra ``whisper``), the recommended recognizer.
+    """faster-whisper (the extra ``whisper``), the default recognizer: 99 languages, detected in the audio.
 
     ``name`` is its value of ``VOICELAB_RECOGNIZER``, with the last component of a folder's path only.
 
     Args:
         model: model name, or folder with CTranslate2 weights.
-        fetch: let the library download missing weights by name into its cache; ``HF_HUB_OFFLINE=1`` prevents it.
+        fetch: fetch missing weights by name from the Hugging Face Hub, with a progress bar.
     """
 
-    def __init__(self, model: str = "base.en", *, fetch: bool = False) -> None:
+    def __init__(self, model: str = DEFAULT_WHISPER, *, fetch: bool = False) -> None:
         """Load the weights. Raises ImportError without faster-whisper, and its errors for missing weights."""
         from faster_whisper import WhisperModel
+        from faster_whisper.utils import _MODELS
 
         # Published tables must not contain paths of this machine.
-        self.name = f"faster-whisper:{Path(model).name}"
-        self._model: Any = WhisperModel(model, device="cpu", compute_type="int8", local_files_only=not fetch)
+        self.name = full_name(f"{_WHISPER}:{model}")
+        options: dict[str, Any] = {"device": "cpu", "compute_type": "int8"}
+        try:
+            self._model: Any = WhisperModel(model, local_files_only=True, **options)
+        except Exception:  # its exceptions for missing weights are undocumented
+            if not fetch:
+                raise
+            from huggingface_hub import snapshot_download  # faster-whisper's own fetches without a progress bar
+
+            self._model = WhisperModel(snapshot_download(_MODELS.get(model, model)), **options)
 
     def recognise(self, samples: Samples, rate: int) -> str:
         """Transcribe with punctuation, deterministically."""
+        return " ".join(str(segment.text).strip() for segment in self._segments(samples, rate))
+
+    def words(self, samples: Samples, rate: int) -> list[WordTime]:
+        """Transcribe into words with their times, by Whisper's cross-attention."""
+        segments = self._segments(samples, rate, word_timestamps=True)
+        words = [word for segment in segments for word in segment.words or ()]
+        return [WordTime(word.word.strip(), float(word.start), float(max(word.start, word.end))) for word in words]
+
+    def _segments(self, samples: Samples, rate: int, **options: Any) -> Iterable[Any]:
         # Temperature fallback samples at random, and conditioning on earlier text spreads errors.
-        options: dict[str, Any] = {"beam_size": 5, "temperature": 0.0, "condition_on_previous_text": False}
-        segments, _ = self._model.transcribe(resample(samples, rate, _RATE), **options)
-        return " ".join(str(segment.text).strip() for segment in segments)
+        options |= {"beam_size": 5, "temperature": 0.0, "condition_on_previous_text": False}
+        segments: Iterable[Any] = self._model.transcribe(resample(samples, rate, _RATE), **options)[0]
+        return segments
 
 
-def default_recognizer() -> PocketRecognizer | WhisperRecognizer | None:
-    """Load the recognizer of ``VOICELAB_RECOGNIZER`` (None for ``none``), by default the most accurate available.
+class ParaformerRecognizer:
+    """Paraformer-large by funasr-onnx: Mandarin, as in the evaluation of Seed-TTS. Its library fetches the weights.
 
-    Raises ArgumentError for an invalid value and unavailable weights, MissingExtra for a package that is not installed.
+    Z. Gao et al., "Paraformer: Fast and accurate parallel transformer for non-autoregressive end-to-end speech recognition",
+    Interspeech (2022). Raises ImportError when ``funasr-onnx`` is not installed.
     """
-    choice = os.environ.get(_VARIABLE, "")
-    name, _, model = choice.partition(":")
-    if name not in {"", "pocketsphinx", "faster-whisper", "none"} or (model and name != "faster-whisper"):
-        message = f"{_VARIABLE} must be pocketsphinx, faster-whisper, faster-whisper:MODEL or none, got {choice!r}"
-        raise ArgumentError(message, argument=_VARIABLE)
-    if name == "none":
-        return None
-    if name != "pocketsphinx":
-        try:
-            if not model:
-                return _local_whisper()
-            is_folder = Path(model).is_dir() or len(Path(model).parts) > 2  # hub models are ACCOUNT/MODEL
-            return WhisperRecognizer(model, fetch=not is_folder)
-        except Exception as error:  # its exceptions for missing or damaged weights are undocumented
-            if name:
-                raise _whisper_error(model, error) from error
+
+    name: Final = "paraformer"
+
+    def __init__(self) -> None:
+        from funasr_onnx import Paraformer
+
+        self._model: Any = Paraformer(
+            "iic/speech_paraformer-large_asr_nat-zh-cn-16k-common-vocab8404-pytorch", batch_size=1, quantize=True
+        )
+
+    def recognise(self, samples: Samples, rate: int) -> str:
+        """Transcribe in Chinese characters, without punctuation."""
+        results = self._model(resample(samples, rate, _RATE)) if samples.any() else []
+        return " ".join(str(result["preds"][0]) for result in results)
+
+
+def recognizer_by_name(name: str, *, fetch: bool = True) -> Recognizer:
+    """Load a recognizer by its value of ``VOICELAB_RECOGNIZER``; ``fetch`` permits Whisper to fetch weights.
+
+    Raises ArgumentError for an unknown name and unavailable weights, MissingExtra for a package that is not installed.
+    """
+    kind, _, model = name.partition(":")
+    if kind not in _NAMES or (model and kind != _WHISPER):
+        raise ArgumentError.of("recognizer", f"must be {', '.join(_NAMES)} or {_WHISPER}:MODEL, got {name!r}")
+    try:
+        if kind == PocketRecognizer.name:
+            return PocketRecognizer()
+        if kind == ParaformerRecognizer.name:
+            return ParaformerRecognizer()
+        return _whisper(model or DEFAULT_WHISPER, fetch)
+    except ImportError as error:
+        if kind == ParaformerRecognizer.name:
+            raise MissingExtra(f"the recognizer paraformer needs it: pip install funasr-onnx ({error})") from error
+        extra = "whisper" if kind == _WHISPER else "recognition"
+        other = f'; or name another: recognizer="{PocketRecognizer.name}" (English, inaccurate)' * (kind == _WHISPER)
+        raise MissingExtra(f"the recognizer {name} requires {install_command(extra)}{other}", extra=extra) from error
+
+
+def _whisper(model: str, fetch: bool) -> WhisperRecognizer:
+    is_folder = Path(model).is_dir() or len(Path(model).parts) > 2  # hub models are ACCOUNT/MODEL
+    offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "TRUE", "YES", "ON"}
+    try:
+        return WhisperRecognizer(model, fetch=fetch and not is_folder and not offline)
+    except ImportError:
+        raise
+    except Exception as error:  # its exceptions for missing or damaged weights are undocumented
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        if is_folder:
+            raise ArgumentError.of("recognizer", f"{model} must hold weights of faster-whisper ({reason})") from error
+        state = "HF_HUB_OFFLINE is set" if offline else "could not be fetched" if fetch else "are fetched at first use"
+        command = f"python -c \"import faster_whisper as f; f.download_model('{model}')\""
+        message = (
+            f"the weights of Whisper {model!r} are not on this machine, and {state}: with a network, type"
+            f"{' HF_HUB_OFFLINE=0' * offline} {command}; or name a folder with them, {_WHISPER}:PATH, or "
+            f'recognizer="{PocketRecognizer.name}" (English, inaccurate), also as {_VARIABLE} ({reason})'
+        )
+        raise ArgumentError.of("recognizer", message) from error
+
+
+def full_name(name: str) -> str:
+    """Return the name of a recognizer in tables, with its model and without folders; "" is the default."""
+    kind, _, model = (name or _WHISPER).partition(":")
+    return f"{kind}:{Path(model or DEFAULT_WHISPER).name}" if kind == _WHISPER else kind
+
+
+def default_recognizer(*, fetch: bool = True) -> Recognizer | None:
+    """Load the recognizer of ``VOICELAB_RECOGNIZER``, by default Whisper base; None for ``none``.
+
+    Raises what ``recognizer_by_name`` raises.
+    """
+    name = os.environ.get(_VARIABLE) or _WHISPER
+    try:
+        return None if name == "none" else recognizer_by_name(name, fetch=fetch)
+    except ArgumentError as error:
+        raise ArgumentError(
+            f"{_VARIABLE}: {error}" if _VARIABLE in os.environ else str(error), argument=_VARIABLE
+        ) from error
+
+
+def transcribing_recognizer() -> Recognizer | None:
+    """Load a recognizer for missing transcripts: ``default_recognizer``, or what is on this machine where it is not named.
+
+    Never fetches weights; None without any.
+    """
+    if os.environ.get(_VARIABLE):
+        return default_recognizer()
+    with suppress(Exception):  # missing weights
+        return WhisperRecognizer()
     try:
         return PocketRecognizer()
-    except ImportError as error:
-        if name:
-            raise MissingExtra.of("recognition", f"{_VARIABLE}={name}") from error
+    except ImportError:
         return None
-
-
-def _local_whisper() -> WhisperRecognizer:
-    for model in _WHISPER_MODELS[:-1]:
-        with suppress(OSError, RuntimeError, ValueError):  # missing or damaged weights
-            return WhisperRecognizer(model)
-    return WhisperRecognizer(_WHISPER_MODELS[-1])
-
-
-def _whisper_error(model: str, error: Exception) -> MissingExtra | ArgumentError:
-    if isinstance(error, ImportError):
-        return MissingExtra.of("whisper", f"{_VARIABLE}=faster-whisper")
-    weights = f"the weights {model!r}" if model else f"weights of {', '.join(_WHISPER_MODELS)}"
-    message = (
-        f"{_VARIABLE}: {weights} are not on this machine, and could not be fetched: name a folder that holds them, "
-        f"faster-whisper:PATH, or pocketsphinx ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
-    )
-    return ArgumentError(message, argument=_VARIABLE)
 
 
 def pocketsphinx_decoder(**options: Any) -> Any:

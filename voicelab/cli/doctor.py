@@ -169,17 +169,17 @@ def _voice() -> Iterator[Diagnosis]:
 
 def _recognition(backend: Backend) -> Iterator[Diagnosis]:
     """The ASR model's transcript of a synthesized sentence, with a warning for recognition errors."""
-    from voicelab.asr.recognizers import default_recognizer
+    from voicelab.asr.recognizers import default_recognizer, full_name
 
     with suppress(VoicelabError):  # reported by _recognizer
-        recognizer = default_recognizer()
+        recognizer, name = default_recognizer(fetch=False), full_name(os.environ.get("VOICELAB_RECOGNIZER", ""))
         if recognizer is not None:
             clip = backend.synthesize(Call.of(_SENTENCE, seed=1)).take().clip()
             transcript = recognizer.recognise(clip.samples, clip.rate)
             note, warning = f"text: {_SENTENCE!r} {getattr(recognizer, 'worth', '')}".strip(), ""
             if re.findall(r"\w+", transcript.lower()) != re.findall(r"\w+", _SENTENCE.lower()):
-                warning = f"misrecognized: WER and CER by {recognizer.name} are not reliable"
-            yield Diagnosis("hearing", f"{recognizer.name}: {transcript!r}", note, warning=warning)
+                warning = f"misrecognized: WER and CER by {name} are not reliable"
+            yield Diagnosis("hearing", f"{name}: {transcript!r}", note, warning=warning)
 
 
 def _backends() -> Iterator[Diagnosis]:
@@ -190,26 +190,22 @@ def _backends() -> Iterator[Diagnosis]:
 
 
 def _recognizer() -> Iterator[Diagnosis]:
-    """The ASR model for recordings without transcripts."""
-    from voicelab.asr.recognizers import default_recognizer
+    """The ASR model of WER and CER, with a warning if it is not available."""
+    from voicelab.asr.recognizers import default_recognizer, full_name
 
     name = "VOICELAB_RECOGNIZER"
     value = os.environ.get(name, "")
     try:
-        recognizer = default_recognizer()
-    except MissingExtra as error:
-        yield Diagnosis(name, value, problem=f"not available: {error}", fix=install_command(error.extra))
-        return
+        recognizer = default_recognizer(fetch=False)
     except VoicelabError as error:
-        yield Diagnosis(name, value, problem=str(error), fix=f"correct {name}, or unset it")
+        if not value:
+            yield Diagnosis(name, full_name(""), warning=f"WER and CER are not available: {error}")
+            return
+        fix = install_command(error.extra) if isinstance(error, MissingExtra) else f"correct {name}, or unset it"
+        yield Diagnosis(name, value, problem=str(error), fix=fix)
         return
-    if recognizer is None:
-        hint = "disabled" if value == "none" else install_command("recognition")
-        note = f"missing transcripts stay empty; {hint}"
-    else:
-        better = f"; more accurate: {install_command('whisper')}"
-        note = "transcribes recordings" + ("" if recognizer.name.startswith("faster-whisper") else better)
-    yield Diagnosis(name, "none" if recognizer is None else recognizer.name, note)
+    note = "of WER, CER and missing transcripts" if recognizer else "disabled: missing transcripts stay empty"
+    yield Diagnosis(name, full_name(value), note)
 
 
 def _home() -> Iterator[Diagnosis]:
@@ -304,7 +300,7 @@ def doctor(
         print_line(json.dumps(rows))
     else:
         for item in report:
-            warning = f"WARNING: {item.warning}; {item.note}" if item.warning else item.note
+            warning = f"WARNING: {'; '.join(filter(None, (item.warning, item.note)))}" if item.warning else item.note
             remark = f"PROBLEM: {item.problem}" if item.problem else warning
             print_line(f"{item.name:<22}{item.value}" + (f"  ({remark})" if remark else ""))
             if item.fix:

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import torch
 
-from voicelab.asr.recognizers import Recognizer, default_recognizer
+from voicelab.asr.recognizers import Recognizer, transcribing_recognizer
 from voicelab.audio.encoders import StreamEncoder
 from voicelab.audio.prosody import ProsodyProcessor, stretch_words
 from voicelab.backend import DEFAULT_MAX_TEXT, SpeechStream, StreamSummary
@@ -177,7 +177,7 @@ class LocalBackend(Closeable):
         self._models.begin()
         if license := self._family.license:  # noqa: A001 - the term
             request = request.model_copy(update={"tags": (*request.tags, *license.split("; "))})
-        samples = prepare_samples(request, partial(self._recognizer.get, "", default_recognizer))
+        samples = prepare_samples(request, partial(self._recognizer.get, "", transcribing_recognizer))
         voice = self._store.begin(request, samples, self._owner, self._family.languages)
         self._store.train(voice)
         try:

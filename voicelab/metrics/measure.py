@@ -174,8 +174,9 @@ def measure(
     """Measure clips: a DataFrame with a row per clip, in order, and a float column per metric.
 
     Undefined values are NaN, with the reason in the column ``undefined``: ``loudness: the duration must be at least 0.4 s,
-    …``. With WER and CER, the column ``recognizer`` names the ASR model, ``faster-whisper:base.en`` or ``pocketsphinx``, and
-    a note below the printed table, ``table.attrs["note"]``, its accuracy. For files the first column is ``file``.
+    …``. With WER and CER, the columns ``recognizer`` and ``normalizer`` and a note below the printed table,
+    ``table.attrs["note"]``, name the ASR model (``faster-whisper:base``, ``pocketsphinx``) and the text normalizer. For files
+    the first column is ``file``.
 
     Args:
         clips: Clips; Takes, whose audio is loaded in turn; or one or more files and folders of any format that FFmpeg
@@ -183,7 +184,7 @@ def measure(
         metrics: names (``METRICS`` and registered ones) or Metric objects, by default BASIC.
         reference: reference of comparing metrics: a clip for all, or a clip or None for each.
         text: spoken text of the clips: a text for all, or a text or None for each; by default that of the clip's request.
-        tools: recognizer, speaker encoder, MOS predictor and digit reader other than the defaults.
+        tools: recognizer, text normalizer, speaker encoder and MOS predictor other than the defaults.
         jobs: number of processes. Several are faster for slow metrics (F0, MFCC distance, WER) on dozens of clips; scripts
             then need the guard ``if __name__ == "__main__":``, and ``tools`` and ``metrics`` must be picklable.
         progress: ``vl.progress`` shows a bar.
@@ -285,7 +286,8 @@ def listener_note(metrics: Iterable[str | Metric], tools: Tools | None = None) -
         return ""
     tools = tools or Tools()
     worth = getattr(words.recognizer_of(tools), "worth", "")
-    return f"{', '.join(names)}: ASR model {words.recognizer_name(tools)}. {worth}".rstrip()
+    models = f"ASR model {words.recognizer_name(tools)}, text normalizer {words.normalizer_name(tools)}"
+    return f"{', '.join(names)}: {models}. {worth}".rstrip()
 
 
 def with_note(frame: pd.DataFrame, metrics: Iterable[str | Metric], tools: Tools | None = None) -> pd.DataFrame:
@@ -336,8 +338,9 @@ def _row(subject: Subject, metrics: Sequence[Metric]) -> dict[str, Any]:
             value = math.nan
         row[metric.name] = value
         if "recognizer" in metric.needs:  # next to its metrics, as wide tables are truncated
-            row.pop("recognizer", None)
-            row["recognizer"] = words.recognizer_name(subject.tools)
+            for column, name in (("recognizer", words.recognizer_name), ("normalizer", words.normalizer_name)):
+                row.pop(column, None)
+                row[column] = name(subject.tools)
     row["undefined"] = "; ".join(reasons)
     return row
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol, TypeVar, cast, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from voicelab.asr.normalization import Normalizer
 from voicelab.asr.recognizers import Recognizer
 from voicelab.audio.samples import Samples
 from voicelab.clip import Clip
@@ -46,17 +47,17 @@ class MosPredictor(Protocol):
 class Tools:
     """Models used by metrics; None selects the default.
 
-    ``recognizer``: speech recognizer (default: ``voicelab.asr.recognizers.default_recognizer``). ``encoder``: speaker
-    encoder, an object or the name of an entry point in the group ``voicelab.speaker_encoders`` (default "resemblyzer", extra
-    ``speaker``). ``predictor``: MOS predictor, an object or a name in the group ``voicelab.mos_predictors`` (default
-    "dnsmos"). ``spoken``: function that spells out digits, "1984" as "nineteen eighty four"; without it WER is undefined for
-    texts with digits.
+    ``recognizer``: speech recognizer, an object or a name, see ``voicelab.asr.recognizers`` (default: that of
+    ``VOICELAB_RECOGNIZER``, else Whisper base). ``normalizer``: text normalization on both sides of WER, see
+    ``normalized_words``. ``encoder``: speaker encoder, an object or a name: "resemblyzer" (default, extra ``speaker``),
+    "wavlm", "ecapa", or an entry point in the group ``voicelab.speaker_encoders``. ``predictor``: MOS predictor, an object
+    or a name: "dnsmos" (default), "distillmos", "nisqa", "utmos", or one in the group ``voicelab.mos_predictors``.
     """
 
-    recognizer: Recognizer | None = None
+    recognizer: Recognizer | str | None = None
     encoder: SpeakerEncoder | str | None = None
     predictor: MosPredictor | str | None = None
-    spoken: Callable[[str], str] | None = None
+    normalizer: Normalizer = "voicelab"
 
 
 @dataclass(eq=False)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
 from functools import lru_cache
+from typing import Final
 
-from voicelab.asr.normalization import HAN, has_digits, split_words
-from voicelab.asr.recognizers import PocketRecognizer, Recognizer, default_recognizer
+from voicelab.asr.normalization import HAN, has_digits, language_of, normalized_words, spelled, split_words
+from voicelab.asr.recognizers import Recognizer, default_recognizer, full_name, recognizer_by_name
 from voicelab.clip import Clip
-from voicelab.errors import MissingExtra, shortened
+from voicelab.errors import ArgumentError, shortened
 from voicelab.metrics.level import activity
 from voicelab.metrics.metric import Subject, Tools, Undefined
 
 # Characters of a text quoted in an error.
 _QUOTED_LENGTH = 40
+_DIGITS: Final = (
+    "the text has digits, which are spelled out in English and Mandarin only: pass Tools(normalizer=a function)"
+)
 _SPACE_BY_HAN = re.compile(f" (?={HAN.pattern})|(?<={HAN.pattern}) ")
 _VOWELS = re.compile(r"[aeiouy]+")
 # Not silent: table, agreed, hundred, churches, tables.
@@ -34,42 +39,52 @@ def other_words(first: Clip, second: Clip) -> str:
     return "they say different texts, {!r} and {!r}".format(*(shortened(text, _QUOTED_LENGTH) for text in texts))
 
 
-@lru_cache(maxsize=1)
-def _default_recognizer() -> Recognizer:
-    recognizer = default_recognizer()
+@lru_cache(maxsize=4)
+def _recognizer(name: str, variable: str) -> Recognizer:  # noqa: ARG001 (the environment variable selects the default)
+    recognizer = recognizer_by_name(name) if name else default_recognizer()
     if recognizer is None:
-        raise MissingExtra.of("recognition", "speech recognition")
+        raise ArgumentError.of("recognizer", "VOICELAB_RECOGNIZER is none; name one, such as Tools(recognizer=...)")
     return recognizer
 
 
 def recognizer_of(tools: Tools) -> Recognizer:
-    """Return the tools' recognizer, or the default. Raises MissingExtra when none is installed."""
-    return tools.recognizer or _default_recognizer()
+    """Return the tools' recognizer, or the default.
+
+    Raises ArgumentError for an unknown name or missing weights, MissingExtra when it is not installed.
+    """
+    chosen = tools.recognizer or ""
+    return _recognizer(chosen, os.environ.get("VOICELAB_RECOGNIZER", "")) if isinstance(chosen, str) else chosen
 
 
 def recognizer_name(tools: Tools) -> str:
-    """Return the recognizer's ``name``, which includes its model, or else its class name."""
-    recognizer = recognizer_of(tools)
-    return str(getattr(recognizer, "name", type(recognizer).__name__))
+    """Return the name of the tools' recognizer with its model, without loading it; the class name of an unnamed one."""
+    recognizer = tools.recognizer or os.environ.get("VOICELAB_RECOGNIZER", "")
+    return (
+        full_name(recognizer) if isinstance(recognizer, str) else getattr(recognizer, "name", type(recognizer).__name__)
+    )
+
+
+def normalizer_name(tools: Tools) -> str:
+    """Return the name of the text normalizer: "voicelab", "whisper", "none", or that of a function."""
+    chosen = tools.normalizer
+    return chosen if isinstance(chosen, str) else "none" if chosen is None else getattr(chosen, "__name__", "custom")
 
 
 def recognized_words(subject: Subject) -> list[str]:
     """Transcribe the clip into normalized words. Raises Undefined for a language that the recognizer lacks."""
-    recognizer = recognizer_of(subject.tools)
-    if isinstance(recognizer, PocketRecognizer) and HAN.search(subject.said):
-        raise Undefined("the text has Chinese in it, and pocketsphinx is English only: pass Tools(recognizer=…)")
-    return split_words(recognizer.recognise(subject.clip.samples, subject.clip.rate), subject.tools.spoken)
-
-
-def _spelled_words(subject: Subject) -> list[str]:
-    reference = split_words(subject.said, subject.tools.spoken)
-    if has_digits(reference):
-        raise Undefined("the text has digits in it, whose reading is ambiguous: pass Tools(spoken=…)")
-    return reference
+    recognizer, language = recognizer_of(subject.tools), language_of(subject.said)
+    name = recognizer_name(subject.tools)
+    if language == "zh" and (name == "pocketsphinx" or name.endswith(".en")):
+        raise Undefined(f"the text has Chinese in it, and {name} is English only: pass Tools(recognizer=...)")
+    transcript = recognizer.recognise(subject.clip.samples, subject.clip.rate)
+    return normalized_words(transcript, subject.tools.normalizer, language)
 
 
 def _reference_words(subject: Subject) -> list[str]:
-    reference = _spelled_words(subject)
+    language, normalizer = language_of(subject.said), subject.tools.normalizer
+    reference = normalized_words(subject.said, normalizer, language)
+    if normalizer == "voicelab" and not language and has_digits(reference):
+        raise Undefined(_DIGITS)
     if not reference:
         raise Undefined("there is no word in the text")
     return reference
@@ -83,9 +98,10 @@ def words(subject: Subject) -> float:
 def wer(subject: Subject) -> float:
     """Word error rate: substitutions, deletions and insertions, over the words of the text; may exceed 1.
 
-    Levenshtein distance (1966), by jiwer, between the text and the transcript of the recognizer, which the column
-    ``recognizer`` names, both normalized by ``split_words``, so that each Chinese character is a word. The rate includes
-    the recognizer's own errors, so only compare rates of one recognizer; over many clips, weight by ``words``.
+    Levenshtein distance (1966), by jiwer, between the text and the transcript, both normalized by ``Tools.normalizer``
+    (``voicelab.asr.normalization.normalized_words``), so that "$100" and "one hundred dollars" are equal and each Chinese
+    character is a word. The columns ``recognizer`` and ``normalizer`` name the ASR model and the rules. The rate includes
+    the recognizer's own errors, so only compare rates of one recognizer and normalizer; over many clips, weight by ``words``.
     """
     import jiwer
 
@@ -143,10 +159,12 @@ def syllable_rate(subject: Subject) -> float:
 
     English syllables are estimated from spelling: groups of vowels, with rules for silent endings and hiatus, at least
     one per word; right for 90 % of the words of the CMU Pronouncing Dictionary and within 1 % on running text. A Chinese
-    character is a syllable; other languages are not supported. Undefined for a text with digits unless ``Tools.spoken``
-    spells them out.
+    character is a syllable; other languages are not supported.
     """
-    count = sum(map(_syllables, _spelled_words(subject)))
+    words = split_words(spelled(subject.said, language_of(subject.said)))
+    if has_digits(words):
+        raise Undefined(_DIGITS)
+    count = sum(map(_syllables, words))
     return count / (speech_time(subject) - pause_time(subject))
 
 

@@ -12,7 +12,6 @@ import math
 import textwrap
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from html import escape
@@ -26,7 +25,7 @@ from voicelab.clip import Clip, Take
 from voicelab.distribution import install_command
 from voicelab.errors import MissingExtra, RequestInvalid, ServiceError, VoicelabError
 from voicelab.metrics import METRICS, Tools
-from voicelab.metrics.words import recognizer_name
+from voicelab.metrics.words import normalizer_name, recognizer_name
 from voicelab.runs.failures import error_message
 from voicelab.schema import VoiceModel
 from voicelab.stats.effects import NO_DIFFERENCE, SIGNIFICANT, Effects
@@ -104,8 +103,8 @@ def metric_label(name: str, unit: str = "") -> str:
     """Return the label of a metric: ``F0 median, Hz``; with the ASR model for word metrics: ``WER by pocketsphinx``."""
     short = {"f0", "snr", "mos", "pesq", "stoi", "mcd", "mfcc", "wer", "cer", "rtf", "rmse", "sd", "hnr", "cpps"}
     words = " ".join(word.upper() if word in short else word for word in name.split("_"))
-    with suppress(VoicelabError):
-        words += f" by {recognizer_name(Tools())}" if name in METRICS and "recognizer" in METRICS[name].needs else ""
+    if name in METRICS and "recognizer" in METRICS[name].needs:
+        words += f" by {recognizer_name(Tools())}, normalizer {normalizer_name(Tools())}"
     return f"{words[:1].upper()}{words[1:]}, {unit}".rstrip(", ")
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 import ipywidgets as w
 from IPython.core.getipython import get_ipython
 
-from voicelab.asr.recognizers import default_recognizer
+from voicelab.asr.recognizers import transcribing_recognizer
 from voicelab.audio.formats import MAX_BYTES
 from voicelab.call import Call
 from voicelab.clip import Clip
@@ -122,7 +122,7 @@ class VoiceDraft:
         self._analysis_lock = threading.Lock()
         self._recordings: dict[int, DraftRecording] = {}
         self._tasks: set[Task] = set()
-        self._recognizer = functools.cache(default_recognizer)
+        self._recognizer = functools.cache(transcribing_recognizer)
         self._ids = itertools.count(1)
         self._enhanced = False
         self.closed = False
