@@ -157,7 +157,7 @@ def test_x_is_balanced_and_its_id_is_blinded() -> None:
     assert len({tuple(trial.answer for trial in test.trials(listener)) for listener in range(10)}) == 10
     for trial in trials:
         assert len({slot.id for slot in trial.slots.values()}) == 3
-        assert trial.slots["X"].clip is trial.slots[str(trial.answer)].clip
+        assert trial.slots["X"].source is trial.slots[str(trial.answer)].source
 
 
 def test_ids_are_blinded() -> None:

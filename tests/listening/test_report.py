@@ -23,7 +23,12 @@ import pytest
 
 from tests.listening.test_design import listening_test, sound
 from tests.listening.test_results import unanimous
-from tests.listening.test_study import SECRET, a_study, reach
+from tests.listening.test_study import (
+    SECRET,
+    a_study,
+    clock,  # noqa: F401 - a fixture
+    reach,
+)
 from tests.listening.test_votes import vote_all
 from voicelab.listening.design import REFERENCE, Kind, ListeningTest, Trial
 from voicelab.listening.plan import Plan

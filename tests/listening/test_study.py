@@ -37,12 +37,20 @@ QUESTIONS = (
     Question("work", "Your work?", required=False),
 )
 SECRET = "0123456789abcdef-"
+CLOCK = [1000.0]
+"""Seconds of the clock by which a study measures idle times and the playing of sounds."""
 FIRST: dict[str, dict[str, Any]] = {
     "consent": {"agreed": True},
     "questionnaire": {"age": 44, "tongue": "English"},
     "volume": {},
     "training": {},
 }
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The module's name alone: another clock for all would let event loops of other threads sleep for hours.
+    monkeypatch.setattr("voicelab.listening.study.time", SimpleNamespace(monotonic=lambda: CLOCK[0]))
 
 
 def a_study(kind: Kind = "AB", **fields: Any) -> Study:
@@ -66,8 +74,14 @@ def reach(page: BlindStudy, state: dict[str, Any], *until: str) -> dict[str, Any
 
 
 def vote_on(page: BlindStudy, number: int, trial: dict[str, Any]) -> dict[str, Any]:
+    """Fetch and play all sounds of a trial, and answer it."""
     asked = next(one for one in page.ballot.trials(number) if one.id == trial["id"])
-    return page.vote(number, {"trial": trial["id"], "answers": anything(asked), "seconds": 2.0, "plays": 2})
+    sounds = [letter["sound"] for letter in trial["letters"]] + [trial["reference"]] * bool(trial["reference"])
+    for name in sounds:
+        page.sound(name)
+    CLOCK[0] += 2 * len(sounds)
+    played = {"seconds": 2.0 * len(sounds), "plays": len(sounds)}
+    return page.vote(number, {"trial": trial["id"], "answers": anything(asked), **played})
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -244,10 +258,7 @@ def test_person_has_one_attempt_in_one_browser(tmp_path: Path) -> None:
                 page.enter(session, person)
 
 
-def test_trials_of_idle_listeners_are_reassigned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [1000.0]
-    # The module's name alone: another clock for all would let event loops of other threads sleep for hours.
-    monkeypatch.setattr("voicelab.listening.study.time", SimpleNamespace(monotonic=lambda: clock[0]))
+def test_trials_of_idle_listeners_are_reassigned(tmp_path: Path) -> None:
     study = a_study(idle_minutes=30)
     with Ballot(study.test, tmp_path / "votes") as ballot:
         page = BlindStudy(study, ballot)
@@ -255,9 +266,9 @@ def test_trials_of_idle_listeners_are_reassigned(tmp_path: Path, monkeypatch: py
         reach(page, page.enter(SECRET, "finished"))
         trial = there(page.trial(gone["listener"]))
         vote_on(page, gone["listener"], trial)
-        clock[0] += 29 * 60
+        CLOCK[0] += 29 * 60
         assert page.enter(SECRET, "soon")["volume"].startswith("2-")
-        clock[0] += 2 * 60
+        CLOCK[0] += 2 * 60
         late = page.enter(SECRET, "late")
         assert late["volume"] == gone["volume"]
         # Nobody else gets them now, and who comes back after all goes on where they were.
@@ -272,17 +283,48 @@ def test_trials_of_idle_listeners_are_reassigned(tmp_path: Path, monkeypatch: py
         assert study.progress(ballot).finished == 3
 
 
-def test_complete_study_is_closed(tmp_path: Path) -> None:
+def test_no_more_listeners_are_admitted_than_the_study_needs(tmp_path: Path) -> None:
     study = a_study(questions=())
     study = replace(study, test=replace(study.test, per_listener=3, checks=0), listeners=2)
     with Ballot(study.test, tmp_path / "votes") as ballot:
         page = BlindStudy(study, ballot)
-        begun = reach(page, page.enter(SECRET, "slow"), "trials")
-        for name in ("a", "b"):
-            reach(page, page.enter(SECRET, name))
+        reach(page, page.enter(SECRET, "slow"), "trials")
+        reach(page, page.enter(SECRET, "a"))
+        assert page.enter(SECRET, "b") == {"end": "busy"}
+        CLOCK[0] += 60 * study.idle_minutes + 1
+        assert reach(page, page.enter(SECRET, "b"))["end"] == "finished"
         assert page.enter(SECRET, "c") == {"end": "full"}
+        # The idle listener may still finish.
         assert reach(page, page.enter(SECRET, "slow"))["end"] == "finished"
-        assert begun["listener"] == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_response_counts_after_every_sound_was_fetched_and_played(tmp_path: Path, kind: Kind) -> None:
+    study = a_study(kind)
+    with Ballot(study.test, tmp_path / "votes") as ballot:
+        page = BlindStudy(study, ballot)
+        number = reach(page, page.enter(SECRET), "trials")["listener"]
+        trial, later = there(page.trial(number)), ballot.trials(number)[1]
+        ids = [letter["sound"] for letter in trial["letters"]] + [trial["reference"]] * bool(trial["reference"])
+        body = {"trial": trial["id"], "answers": anything(ballot.trials(number)[0]), "seconds": 60.0, "plays": len(ids)}
+        with pytest.raises(RequestInvalid, match="must be the current trial"):
+            page.vote(number, {**body, "trial": later.id, "answers": anything(later)})
+        CLOCK[0] += 60
+        with pytest.raises(RequestInvalid, match=f"without {trial['letters'][0]['letter']}"):
+            page.vote(number, body)
+        for name in ids:
+            page.sound(name)
+        for wrong in ({"plays": len(ids) - 1}, {"seconds": 0.5 * len(ids)}):
+            with pytest.raises(RequestInvalid, match="from "):
+                page.vote(number, {**body, **wrong})
+        assert page.vote(number, body) == {"kept": True}
+        following = there(page.trial(number))
+        for letter in following["letters"]:
+            page.sound(letter["sound"])
+        with pytest.raises(RequestInvalid, match=r"got it after 0\.0 s"):
+            page.vote(number, {**body, "trial": following["id"], "answers": anything(later)})
+        # After a restart the server knows only what the page states.
+        assert BlindStudy(study, ballot).vote(number, {**body, "trial": later.id, "answers": anything(later)})["kept"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -433,7 +475,7 @@ def test_jsonl_answers_of_several_listeners(tmp_path: Path) -> None:
         other = replace(study, test=replace(study.test, seed=1))
         with (
             Ballot(other.test, tmp_path / "other") as empty,
-            pytest.raises(StoreError, match=r"answers\.jsonl has answers to another design of the test"),
+            pytest.raises(StoreError, match=r"answers\.jsonl, listener 0: answers to another design"),
         ):
             other.collect(empty, file)
         assert empty.listeners == ()

@@ -69,12 +69,18 @@ _MAX_PEAK_DBTP: Final = -1.0
 
 @dataclass(frozen=True, slots=True)
 class Stimulus:
-    """Sound of a trial. ``id`` is blinded; ``system`` and ``item`` identify it."""
+    """Sound of a trial: ``source`` at ``gain_db``. ``id`` is blinded; ``system`` and ``item`` identify it."""
 
     id: str
     system: str
     item: str
-    clip: Clip = field(repr=False, compare=False)
+    source: Clip = field(repr=False, compare=False)
+    gain_db: float = field(default=0.0, repr=False, compare=False)
+
+    @property
+    def clip(self) -> Clip:
+        """The sound; computed on each access, since a study may have hundreds."""
+        return self.source if self.gain_db == 0.0 else _with_gain(self.source, self.gain_db)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,15 +173,16 @@ class ListeningTest:
             }
         clips_by_item |= {f"trap {rating}": {NOISE_MASKED: clip} for rating, clip in self.traps.items()}
         lufs = self.lufs
-        levels = {} if lufs is None else {item: _matched(item, clips, lufs) for item, clips in clips_by_item.items()}
+        gains = {} if lufs is None else {item: _gains(item, clips, lufs) for item, clips in clips_by_item.items()}
         sounds = {
-            (item, system): Stimulus(self._blind(item, system), system, item, clip)
+            (item, system): Stimulus(
+                self._blind(item, system), system, item, clip, gains.get(item, {}).get(system, 0.0)
+            )
             for item, clips in clips_by_item.items()
-            for system, clip in (levels[item].clips if item in levels else clips).items()
+            for system, clip in clips.items()
         }
-        gains = {item: levels[item].gains for item in self.items if item in levels}
         object.__setattr__(self, "question", self.question or _QUESTIONS[self.kind])
-        object.__setattr__(self, "gains", MappingProxyType(gains))
+        object.__setattr__(self, "gains", MappingProxyType({item: gains[item] for item in self.items if item in gains}))
         object.__setattr__(self, "_stimuli", MappingProxyType(sounds))
 
     @property
@@ -464,11 +471,11 @@ def _anchors(item: str, reference: Clip) -> dict[str, Clip]:
         raise ArgumentError.of("references", f"{item!r}: {error}") from error
 
 
-def _matched(item: str, clips: Mapping[str, Clip], lufs: float) -> MatchedClips:
+def _gains(item: str, clips: Mapping[str, Clip], lufs: float) -> Mapping[str, float]:
     matched = match_loudness(clips, lufs)
     for name, reason in matched.unmatched.items():
         raise ArgumentError.of("items", f"loudness of {item!r} by {name!r} cannot be matched: {reason}")
-    return matched
+    return matched.gains
 
 
 @dataclass(frozen=True, slots=True)
@@ -503,13 +510,12 @@ def match_loudness(clips: Mapping[str, Clip], lufs: float = TARGET_LUFS) -> Matc
             unmatched[name] = str(error)
     target = min(limits)
     gains = {name: target - level for name, level in measured.items()}
-    amplified = {
-        name: replace(clip, samples=(clip.samples * np.float32(10.0 ** (gains[name] / 20.0))).clip(-1.0, 1.0))
-        if name in gains
-        else clip
-        for name, clip in clips.items()
-    }
+    amplified = {name: _with_gain(clip, gains[name]) if name in gains else clip for name, clip in clips.items()}
     return MatchedClips(amplified, gains, target, unmatched)
+
+
+def _with_gain(clip: Clip, gain_db: float) -> Clip:
+    return replace(clip, samples=(clip.samples * np.float32(10.0 ** (gain_db / 20.0))).clip(-1.0, 1.0))
 
 
 def anchor(clip: Clip, cutoff: float) -> Clip:

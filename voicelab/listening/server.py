@@ -6,6 +6,7 @@ sends its secret with every request. The page receives no information on which s
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ from voicelab.service.requests import decode, read_body
 from voicelab.service.responses import json_response
 from voicelab.service.run import LOOPBACK, ReadyServer, connections, in_thread, listen
 
+_LOG: Final = logging.getLogger("voicelab.listening")
 _MAX_BODY_BYTES: Final = 64 * 1024
 _BODY_SECONDS: Final = 60.0
 # For requests in flight when the server stops; a client that disconnected would block forever.
@@ -144,5 +146,7 @@ async def _body(request: Request) -> dict[str, Any]:
 
 
 async def _failed(_: Request, error: Exception) -> Response:
+    if isinstance(error, StoreError):  # such as a full disk: pages retry, and only the operator can act
+        _LOG.error("a response was not stored: %s", error)
     status = {RequestInvalid: 422, NotFound: 404, StoreError: 503}.get(type(error), 500)
     return json_response({"status": status, "message": str(error)}, status)

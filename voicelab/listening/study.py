@@ -23,10 +23,10 @@ from voicelab.clip import Clip
 from voicelab.display import view
 from voicelab.errors import ArgumentError, NotFound, RequestInvalid, StoreError, shortened, shown_value
 from voicelab.listening.blocks import check_connected
-from voicelab.listening.design import SETTINGS, ListeningTest, wav_bytes
+from voicelab.listening.design import SETTINGS, ListeningTest, Trial, wav_bytes
 from voicelab.listening.plan import Plan
 from voicelab.listening.results import analyze, excluded_listeners
-from voicelab.listening.votes import Ballot, BlindBallot, number_of, text_of
+from voicelab.listening.votes import MAX_INT, Ballot, BlindBallot, number_of, text_of
 from voicelab.stats import BettingTest
 from voicelab.stats.estimate import one_of, whole
 from voicelab.storage import disk_error, restrict, write_atomic
@@ -46,6 +46,8 @@ _CHECK_QUESTIONS: Final[Mapping[str, str]] = {
     "antiphase": "You hear a tone three times. Which is the softest?",
 }
 _MAX_ANSWER_LENGTH: Final = 5000
+_CLOCK_TOLERANCE: Final = 0.9
+"""Fraction of the length of the sounds that a listener's and the server's clock must have measured."""
 _NUMBER: Final = re.compile(r"\d{1,10}", re.ASCII)
 _toml = partial(json.dumps, ensure_ascii=False)
 _P808_QUESTIONS: Final[Mapping[str, str]] = {
@@ -248,8 +250,8 @@ class Study:
     def collect(self, ballot: Ballot, *files: str | Path) -> int:
         """Add the answers of a static page to the ballot; return the number of new listeners.
 
-        A file is the JSON of a listener, or JSONL with a listener per line. Known listeners are skipped. Raises StoreError
-        for an unreadable file or another design of the test, RequestInvalid and NotFound for invalid answers.
+        A file is the JSON of a listener, or JSONL with a listener per line. Known listeners are skipped. Raises StoreError,
+        which names the file and the listener, for an unreadable file, another design of the test and invalid answers.
         """
         before, blind = len(ballot.listeners), BlindBallot(ballot)
         for file, text in _contents(files):
@@ -263,10 +265,14 @@ class Study:
             except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
                 raise StoreError(f"{file} cannot be read as a listener's answers: {error}") from error
             if design != self.test.digest:
-                raise StoreError(f"{file} has answers to another design of the test (digest {design[:16]}…)")
-            number = ballot.join(name, block=block % self.listeners)
-            for vote in votes:
-                blind.vote(number, vote)
+                message = f"{file}, listener {name}: answers to another design of the test (digest {design[:16]}…)"
+                raise StoreError(message)
+            try:
+                number = ballot.join(name, block=block % self.listeners)
+                for vote in votes:
+                    blind.vote(number, vote)
+            except (RequestInvalid, NotFound) as error:
+                raise StoreError(f"{file}, listener {name}: {error}") from error
             for step, values in steps.items():
                 ballot.keep_step(number, step, values)
         return len(ballot.listeners) - before
@@ -361,6 +367,9 @@ class BlindStudy(BlindBallot):
         self._start = time.monotonic()
         self._active: dict[int, float] = {}
         self._excluded_cache = (-1, frozenset[int]())
+        # Id and time of each listener's current trial, and ids of the sounds fetched: by this process, not before a restart.
+        self._issued: dict[int, tuple[str, float]] = {}
+        self._fetched: set[str] = set()
 
     def test(self) -> dict[str, Any]:
         """Return the test and the steps, which visitors may read."""
@@ -377,8 +386,9 @@ class BlindStudy(BlindBallot):
         return super().answer(call, listener, body)
 
     def enter(self, session: object, id: object = "") -> dict[str, Any]:
-        """Start or resume a person's attempt in this browser; return its ``state``.
+        """Start or resume a person's attempt in this browser; return its ``state``, or the ``end`` "full" or "busy".
 
+        "full" means that all listeners have finished, "busy" that the remaining ones are in progress.
         ``session`` is a secret of the browser, of 16 characters or more, ``id`` the platform's id of the person. Resuming in
         another browser ends the attempt in the earlier one. Raises RequestInvalid.
         """
@@ -389,8 +399,8 @@ class BlindStudy(BlindBallot):
         name = hmac.new(self._key, person.encode(), hashlib.sha256).hexdigest()[:16]
         excluded = self._excluded()
         number = self.ballot.together(lambda store: self._enter(store, name, session, excluded))
-        if number is None:
-            return {"end": "full"}
+        if isinstance(number, str):
+            return {"end": number}
         self._active[number], self._secrets[number] = time.monotonic(), session
         return self.state(number)
 
@@ -405,7 +415,7 @@ class BlindStudy(BlindBallot):
             self._excluded_cache = (len(finished), frozenset(numbers))
         return self._excluded_cache[1]
 
-    def _enter(self, store: sqlite3.Connection, name: str, session: str, excluded: frozenset[int]) -> int | None:
+    def _enter(self, store: sqlite3.Connection, name: str, session: str, excluded: frozenset[int]) -> int | str:
         row = store.execute("SELECT number FROM listener WHERE name = ?", (name,)).fetchone()
         if row is not None:
             store.execute("UPDATE listener SET session = ? WHERE number = ?", (session, row[0]))
@@ -414,13 +424,15 @@ class BlindStudy(BlindBallot):
         ended: dict[int, str] = dict(store.execute(query, (self.study.steps[-1],)).fetchall())
         ended |= dict.fromkeys(excluded, "left")
         if sum(step != "left" for step in ended.values()) >= self.study.listeners:
-            return None
+            return "full"
         # Incomplete blocks without an active listener are assigned before new ones.
         deadline = time.monotonic() - 60.0 * self.study.idle_minutes
         assigned: dict[int, bool] = {}
         for number, block in store.execute("SELECT number, block FROM listener").fetchall():
             busy = self._active.get(number, self._start) > deadline if number not in ended else ended[number] != "left"
             assigned[block] = assigned.get(block, False) or busy
+        if sum(assigned.values()) >= self.study.listeners:
+            return "busy"
         free = min((block for block, busy in assigned.items() if not busy), default=len(assigned))
         return self.ballot.add(store, name, session, free)
 
@@ -455,12 +467,41 @@ class BlindStudy(BlindBallot):
     def trial(self, listener: int) -> dict[str, Any] | None:
         """Return the listener's next trial, None at the end. Raises RequestInvalid if a preceding step is incomplete."""
         self._require_current(listener, "trials")
-        return super().trial(listener)
+        trial = super().trial(listener)
+        if trial is not None and self._issued.get(listener, ("",))[0] != trial["id"]:
+            self._issued[listener] = (trial["id"], time.monotonic())
+        return trial
 
     def vote(self, listener: int, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Store a response. Raises RequestInvalid if a preceding step is incomplete."""
+        """Store a response to the listener's next trial, whose sounds were all fetched and played to the end.
+
+        Raises RequestInvalid otherwise, and if a preceding step is incomplete.
+        """
         self._require_current(listener, "trials")
+        ids = [trial.id for trial in self.ballot.trials(listener)]
+        trial, voted = self.ballot.next_trial(listener), body.get("trial")
+        if trial is not None and voted in ids[ids.index(trial.id) :]:  # not sent again after a lost reply
+            if voted != trial.id:
+                raise RequestInvalid.of("trial", f"must be the current trial {trial.id}, got {voted!r}", type="order")
+            self._check_played(listener, trial, body)
         return super().vote(listener, body)
+
+    def _check_played(self, listener: int, trial: Trial, body: Mapping[str, Any]) -> None:
+        """Raise RequestInvalid unless every sound of a trial was fetched, and played to its end."""
+        letters = [*trial.slots, *["reference"] * (trial.reference is not None)]
+        seconds = _CLOCK_TOLERANCE * len(letters) * self._seconds[trial.item]
+        trial_id, issued = self._issued.get(listener, ("", 0.0))
+        missing = [letter for letter in letters if f"{trial.id}-{letter}" not in self._fetched]
+        if trial_id == trial.id:
+            elapsed = time.monotonic() - issued
+            if missing or elapsed < seconds:
+                unfetched = f", without {', '.join(missing)}" if missing else ""
+                message = (
+                    f"must come after all sounds were played, {seconds:.1f} s, got it after {elapsed:.1f} s{unfetched}"
+                )
+                raise RequestInvalid.of("answers", message, type="not_played")
+        for name, minimum in (("plays", len(letters)), ("seconds", seconds)):
+            number_of(name, body.get(name, 0), minimum, MAX_INT)
 
     def step(self, listener: int, name: object, answers: object) -> dict[str, Any]:
         """Store the answers to a step unless it is complete, and return the listener's state.
@@ -519,6 +560,11 @@ class BlindStudy(BlindBallot):
 
     def sound(self, id: object) -> bytes:
         """Return a sound of a trial or of the headphone check as a WAV file. Raises NotFound."""
+        data = self._sound(id)
+        self._fetched.add(str(id))
+        return data
+
+    def _sound(self, id: object) -> bytes:
         set_index, check, number = id.partition("-headphones") if isinstance(id, str) else ("", "", "")
         if self.study.headphones and check and _NUMBER.fullmatch(set_index) and _NUMBER.fullmatch(number):
             return check_wav(self.study.headphones, int(set_index) % _SETS, int(number) % CHECKS)

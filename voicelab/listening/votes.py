@@ -62,7 +62,7 @@ _SOUND: Final = re.compile(
     rf"(?P<block>\d{{1,10}})-(?P<place>{_VOLUME}|(?P<training>{_TRAINING})?\d+)-(?P<letter>\w*)", re.ASCII
 )
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
-_MAX_INT: Final = 2**31
+MAX_INT: Final = 2**31
 """Bound of listener numbers, seconds and plays, within an integer of SQLite."""
 
 
@@ -97,7 +97,7 @@ class Ballot(Closeable):
         self.path = Path(path)
         # Schema versions 1 and 2 cannot be read.
         self._database = Database(self.path, "file of responses", ("", "", _TABLES), busy_s=10.0)
-        self._trials = lru_cache(maxsize=4096)(test.trials)
+        self.block_trials = lru_cache(maxsize=512)(test.trials)
         self._names: dict[int, tuple[str, int]] = {}
         self._waiting: list[tuple[Callable[[sqlite3.Connection], Any], Future[Any]]] = []
         self._writer, self._writing = threading.Condition(), False
@@ -183,7 +183,7 @@ class Ballot(Closeable):
 
     def session(self, listener: int) -> str:
         """Return the listener's current session, "" for an unknown listener."""
-        rows = self._read("SELECT session FROM listener WHERE number = ?", listener if 0 <= listener < _MAX_INT else -1)
+        rows = self._read("SELECT session FROM listener WHERE number = ?", listener if 0 <= listener < MAX_INT else -1)
         return str(rows[0][0]) if rows else ""
 
     @property
@@ -194,7 +194,7 @@ class Ballot(Closeable):
 
     def trials(self, listener: int) -> tuple[Trial, ...]:
         """Return the listener's trials in order. Raises NotFound for an unknown number."""
-        return self._trials(self.block(listener))
+        return self.block_trials(self.block(listener))
 
     def steps(self, listener: int) -> dict[str, Any]:
         """Return the listener's answers to the steps of a study, by step."""
@@ -252,8 +252,8 @@ class Ballot(Closeable):
             raise NotFound(f"trial {trial!r} not found for listener {listener}")
         question = self.trials(listener)[index]
         values = checked(question, answers)
-        seconds = number_of("seconds", seconds, 0, _MAX_INT)
-        plays = int(number_of("plays", plays, 0, _MAX_INT, integer=True))
+        seconds = number_of("seconds", seconds, 0, MAX_INT)
+        plays = int(number_of("plays", plays, 0, MAX_INT, integer=True))
         row = (listener, index, json.dumps(values), seconds, plays, _now())
         try:
             self.together(lambda store: store.execute("INSERT INTO vote VALUES (?, ?, ?, ?, ?, ?)", row))
@@ -269,7 +269,7 @@ class Ballot(Closeable):
             "JOIN listener ON number = vote.listener ORDER BY vote.listener, place"
         )
         return tuple(
-            Vote(names[number], self._trials(block)[index], json.loads(answers), seconds, plays)
+            Vote(names[number], self.block_trials(block)[index], json.loads(answers), seconds, plays)
             for number, block, index, answers, seconds, plays in self._read(query)
         )
 
@@ -299,7 +299,7 @@ class Ballot(Closeable):
 
     def _fixed(self, listener: int) -> tuple[str, int]:
         """Return the name and the block of a listener; both are constant. Raises NotFound."""
-        if type(listener) is not int or not 0 <= listener < _MAX_INT:
+        if type(listener) is not int or not 0 <= listener < MAX_INT:
             raise NotFound("listener not found; join first")
         if listener not in self._names:
             rows = self._read("SELECT name, block FROM listener WHERE number = ?", listener)
@@ -384,9 +384,9 @@ class BlindTest:
         self.design = test
         self._seconds: dict[str, float] = {}
         for sound in test.sounds:
-            self._seconds[sound.item] = max(sound.clip.duration, self._seconds.get(sound.item, 0.0))
-        self._trials = lru_cache(maxsize=4096)(test.trials)
-        self._training = lru_cache(maxsize=4096)(test.training_trials)
+            self._seconds[sound.item] = max(sound.source.duration, self._seconds.get(sound.item, 0.0))
+        self._trials = lru_cache(maxsize=512)(test.trials)
+        self._training = lru_cache(maxsize=512)(test.training_trials)
 
     def test(self) -> dict[str, Any]:
         """Return name, kind and instructions of the test, which visitors may read before they join."""
@@ -443,7 +443,7 @@ class BlindTest:
         raise NotFound("sound not found")
 
     def _has(self, block: int) -> bool:
-        return block < _MAX_INT
+        return block < MAX_INT
 
 
 class BlindBallot(BlindTest):
@@ -451,7 +451,7 @@ class BlindBallot(BlindTest):
 
     def __init__(self, ballot: Ballot) -> None:
         super().__init__(ballot.test)
-        self.ballot = ballot
+        self.ballot, self._trials = ballot, ballot.block_trials
         self._last_block = -1
 
     def answer(self, call: object, listener: Any, body: Mapping[str, Any]) -> Any:

@@ -5,6 +5,7 @@ import { element } from "./dom.js";
 
 const ENDS = {
   full: "This study has all its listeners. Thank you for your interest.",
+  busy: "All places of this study are taken at the moment. Please come back later.",
   consent: "You did not give consent, so the study ends here.",
   qualification: "You do not meet the requirements of this study. Thank you for your interest.",
   headphones: "This study requires headphones, and the headphone check failed. Thank you for your interest.",
