@@ -57,7 +57,7 @@ def test_knobs_are_in_key_record_and_pickle_of_a_call() -> None:
 
 @pytest.mark.parametrize(
     ("value", "message"),
-    [(1.5, "0 to 1"), ("much", "a number"), (True, "a number"), (float("nan"), "a number")],
+    [(1.5, "between 0 and 1, got 1.5"), ("much", "a number"), (True, "a number"), (float("nan"), "a number")],
 )
 def test_invalid_knob_values_are_rejected_by_name(value: Any, message: str) -> None:
     with pytest.raises(RequestInvalid, match=f"warmth: .*{message}"):

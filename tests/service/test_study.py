@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.listening.test_design import listening_test
+from tests.listening.test_design import listening_test, sound
 from tests.listening.test_study import FIRST, QUESTIONS, SECRET
 from tests.served import PLAIN, program
 from voicelab.listening.results import analyze
@@ -29,7 +29,9 @@ from voicelab.views.listening import listening_page
 
 
 def a_study(listeners: int, items: int = 6, per_listener: int = 3, checks: int = 1, **fields: Any) -> Study:
-    test = replace(listening_test("AB", items=items, checks=checks), per_listener=per_listener)
+    # Sounds of 20 ms, since a response counts only after all of them could be played.
+    sounds = {f"s{n}": {"a": sound(2 * n, 0.02), "b": sound(2 * n + 1, 0.02)} for n in range(items)}
+    test = replace(listening_test("AB", items=items, checks=checks, lufs=None), items=sounds, per_listener=per_listener)
     return Study(test, listeners, consent="Agreed?", questions=QUESTIONS, **fields)
 
 
@@ -107,9 +109,10 @@ class Listener:
         while (trial := (await self.call(f"/api/listeners/{number}/trial"))["trial"]) is not None:
             for one in trial["letters"]:
                 await self.call(f"/api/sounds/{one['sound']}")
+            await asyncio.sleep(0.05)
             await self.pause()
             choice = random.choice("AB")
-            body = {"trial": trial["id"], "answers": {"choice": choice}, "seconds": 1.0, "plays": 2}
+            body = {"trial": trial["id"], "answers": {"choice": choice}, "seconds": 2.0, "plays": 2}
             kept = (await self.call(f"/api/listeners/{number}/votes", body))["kept"]
             # An answer that was not kept was kept before, and the server was killed before it could say so.
             self.kept[trial["id"]] = choice if kept else "?"
@@ -269,7 +272,7 @@ def test_excluded_listeners_are_replaced(tmp_path: Path) -> None:
                 while step == "trials" and (trial := ballot.next_trial(number)) is not None:
                     wrong = "B" if trial.answer == "A" else "A"
                     choice = trial.answer if attentive and trial.check else wrong
-                    body = {"trial": trial.id, "answers": {"choice": choice}}
+                    body = {"trial": trial.id, "answers": {"choice": choice}, "seconds": 2.0, "plays": 2}
                     assert client.post(f"/api/listeners/{number}/votes", json=body, headers=headers).json() == {
                         "kept": True
                     }
