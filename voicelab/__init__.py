@@ -35,7 +35,7 @@ register(
         "Take": "voicelab.views.bundles:take_bundle",
         "TakeTable": "voicelab.views.sweep_tables:table_bundle",
         "TakeTable.page": "voicelab.views.sweep_tables:write_page",
-        "TakeTable.panel": "voicelab.views.sweep_panel:ResultPanel",
+        "TakeTable.panel": "voicelab.views.result_panel:ResultPanel",
         "VoiceModel": "voicelab.views.bundles:voice_bundle",
         "VoicelabError": "voicelab.views.bundles:error_bundle",
         "Voices": "voicelab.views.bundles:presets_bundle",

@@ -70,12 +70,12 @@ def test_typed_run_stopped_and_heard(scratch: Scratch) -> None:
     )
     axis = page.locator(".voicelab-axis input")
     axis.fill("0..2 step 0.5")
-    says(page, "less than or equal to 1")
+    says(page, "must be between 0 and 1")
     run = page.locator("button.voicelab-run")
     assert run.is_disabled()
     # In red: the words, and the border of what is wrong.
     alert = page.locator(f"{PANEL} [role=alert]")
-    assert alert.inner_text().startswith("temperature: must be between 0 and 1, got ")
+    assert alert.inner_text().startswith("Temperature: must be between 0 and 1, got ")
     colour = "([node, name]) => '[' + getComputedStyle(node)[name].match(/[0-9.]+/g).slice(0, 3) + ']'"
     for place, name in ((alert, "color"), (axis, "borderTopColor")):
         red, green, blue = json.loads(page.evaluate(colour, [place.element_handle(), name]))

@@ -291,6 +291,18 @@ def test_cancel_and_close_stop_the_take(explore: Callable[..., ExplorePanel], mo
     assert takes_of(panel).grid.work.rows == ()
 
 
+def test_a_number_that_is_not_allowed_is_marked_and_nothing_is_spoken(explore: Callable[..., ExplorePanel]) -> None:
+    backend = ToneBackend()
+    panel = explore(backend)
+    for value, problem in ((1.5, "between 0 and 1, got 1.5"), (None, "must be a number, got nothing")):
+        turn(panel, "temperature", value)
+        panel.speak()
+        assert panel.wait()
+        assert problem in panel.controls.problems["temperature"]
+        assert (panel.controls.values["temperature"], panel.controls.ready) == (value, False)
+    assert backend.asked == []
+
+
 def test_cancel_drops_pending_takes(explore: Callable[..., ExplorePanel]) -> None:
     backend = ToneBackend()
     panel = explore(backend)

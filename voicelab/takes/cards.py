@@ -105,6 +105,9 @@ def filter_cards(cards: Iterable[TakeCard], where: str) -> list[TakeCard]:
             cards = [card for card in cards if term.casefold() in card.name.casefold()]
             continue
         name, value = matched["name"], matched["value"].strip()
+        if not value:
+            message = f"a value must follow the sign, as in temperature>0.5, got {term!r}"
+            raise RequestInvalid.of("filter", message)
         if cards and not any(card.value(name) is not None for card in cards):
             names = ", ".join(dict.fromkeys([*map(short_name, cards[0].labels), *cards[0].figures, "state"]))
             raise RequestInvalid.of("filter", f"column must be one of {names}, got {name!r}", type="not_found")

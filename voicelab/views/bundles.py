@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import math
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -430,10 +430,10 @@ def _effects_table(effects: Effects) -> str:
     return table(heads, rows, caption=effects.caption)
 
 
-def error_html(error: Exception) -> str:
-    """Return an error as HTML for a panel: fields and their problems, without a traceback."""
+def error_html(error: Exception, label: Callable[[str], str] = str) -> str:
+    """Return an error as HTML for a panel: fields, by their labels, and their problems, without a traceback."""
     if isinstance(error, RequestInvalid):
-        lines = [f"<b>{escape(item.field)}</b>: {escape(item.msg)}" for item in error.errors]
+        lines = [f"<b>{escape(label(item.field))}</b>: {escape(item.msg)}" for item in error.errors]
     else:
         lines = [escape(error_message(error))]
     return f'<div role="alert" style="{_ERROR}">{"<br>".join(lines)}</div>'

@@ -39,6 +39,7 @@ FIELDS: Final = (
     "condition_on_previous_chunks",
 )
 """Fields with a control, in order."""
+_OPTIONAL: Final = frozenset({"reference_id", "seed"})
 _STEPS: Final = 1000
 _MAX_NUMBER: Final = 2**31 - 1
 _FRONT_FIELDS: Final = 8
@@ -160,8 +161,8 @@ class Controls(PageWidget):
         super().__init__(
             fields=[
                 _off(voice, lab.capabilities.ignored("reference_id")),
-                *(_field(name, lab.capabilities, front=name in front) for name in FIELDS),
-                *map(_knob, lab.capabilities.knobs),
+                *(described_field(name, lab.capabilities, front=name in front) for name in FIELDS),
+                *map(described_knob, lab.capabilities.knobs),
             ],
             values=self._values(initial),
             speak_on_change=not compact,
@@ -206,6 +207,8 @@ class Controls(PageWidget):
         base = {**knobs, **self.base.settings}
         settings["reference_id"] = settings["reference_id"] or None
         settings["seed"] = parse_value("seed", settings["seed"]) if settings["seed"].strip() else base["seed"]
+        if missing := [name for name, value in settings.items() if value is None and name not in _OPTIONAL]:
+            raise RequestInvalid.of(missing[0], "must be a number, got nothing")
         changes = {name: value for name, value in settings.items() if value != base[name]}
         call = self._lab.call(self.text).replace(self._lab.capabilities.knobs, **changes)
         return check_call(call, self._lab.capabilities)
@@ -269,7 +272,7 @@ def _off(about: dict[str, Any], reason: str) -> dict[str, Any]:
     return {**about, "disabled": True, "help": f"No effect: {reason}."} if reason else about
 
 
-def _field(name: str, capabilities: Capabilities, *, front: bool) -> dict[str, Any]:
+def described_field(name: str, capabilities: Capabilities, *, front: bool = False) -> dict[str, Any]:
     """Return the description of a field's control for the page, restricted to values that the backend supports.
 
     Fields that the backend ignores are disabled, with the reason as help.
@@ -297,7 +300,7 @@ def _field(name: str, capabilities: Capabilities, *, front: bool) -> dict[str, A
     return {**common, **_kind(field.default, choices, low, high, step)}
 
 
-def _knob(knob: Knob) -> dict[str, Any]:
+def described_knob(knob: Knob) -> dict[str, Any]:
     """Return the description of a knob's control for the page."""
     label = knob.name.replace("_", " ").capitalize()
     common = {"name": knob.name, "front": True, "label": label, "title": knob.name, "default": knob.default}

@@ -35,9 +35,7 @@ class KnobPanel(SavedOutput, Panel):
         capabilities = lab.capabilities
         chosen = checked_names(capabilities, self._base, names or None)
         self.choices = {name: self._choice(name, name in chosen) for name in checked_names(capabilities, self._base)}
-        self.repeats = control(
-            w.BoundedIntText, "Repeats per text and value", value=repeats, min=2, max=1000, width="280px"
-        )
+        self.repeats = control(w.IntText, "Repeats per text and value", value=repeats, width="280px")
         self.run_button = button("Run", self.run, "run-knobs", button_style="primary")
         self.cancel_button = button("Cancel", self.cancel, "cancel-knobs", disabled=True)
         self.progress = ProgressLine()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -20,15 +20,17 @@ from voicelab.views.scripts import STATIC, PageWidget
 class ListeningWidget(SavedOutput, PageWidget):
     """A listening test in a notebook, for listeners one after another; answers are saved in the Ballot.
 
-    Keys: 1 to 9 or the letters select a stimulus, space plays and pauses, L loops, Enter submits.
+    Keys: 1 to 9 or the letters select a stimulus, space plays and pauses, L loops, Enter submits. ``finished`` is called
+    after the final answer of a listener.
     """
 
     about = "a listening test; answers are in its file"
     script = "listening.js"
     styles = ("listening.css",)
 
-    def __init__(self, ballot: Ballot) -> None:
+    def __init__(self, ballot: Ballot, finished: Callable[[], object] = lambda: None) -> None:
         super().__init__()
+        self._finished = finished
         self.ballot = ballot
         self._session = BlindBallot(ballot)
         self.on_msg(self._on_message)
@@ -42,6 +44,8 @@ class ListeningWidget(SavedOutput, PageWidget):
             return
         binary = isinstance(value, bytes)
         self.send({"number": number, "value": None if binary else value}, [value] if binary else None)
+        if message.get("call") == "trial" and value is None:
+            self._finished()
 
     def __repr__(self) -> str:
         test = self.ballot.test

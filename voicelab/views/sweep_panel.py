@@ -1,88 +1,126 @@
-"""SweepPanel: edit, estimate, run, pause, cancel and play a sweep; ResultPanel: play and analyze a table of takes."""
+"""SweepPanel: edit, estimate, run, pause, cancel and play a sweep."""
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import UTC, datetime
-from functools import partial
 from html import escape
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import ipywidgets as w
 
-from voicelab.call import parse_value, short_name
-from voicelab.clip import Clip
+from voicelab.call import is_field, parse_value
 from voicelab.errors import RequestInvalid, VoicelabError
-from voicelab.listening.design import KINDS
 from voicelab.listening.votes import Ballot
-from voicelab.metrics import Metric, with_note
-from voicelab.recordings import REPEAT
-from voicelab.stats.effects import effects
+from voicelab.metrics import Metric
 from voicelab.sweeps.run import CAPS, Budget, Outcome, SweepRun
 from voicelab.sweeps.spec import axes_for, budget_of, retyped, texts_of, typed_axes
 from voicelab.sweeps.sweep import Sweep
-from voicelab.takes.cards import TakeCard, card_of
 from voicelab.takes.rows import RowState, TakeRow
 from voicelab.takes.table import TakeTable
 from voicelab.views.background import Debouncer, Task
-from voicelab.views.bundles import effects_bundle, error_html, table
-from voicelab.views.controls import field_help, field_label, seed_reason
-from voicelab.views.listening import ListeningWidget
+from voicelab.views.bundles import error_html
+from voicelab.views.controls import described_field, described_knob, field_help, field_label, seed_reason
 from voicelab.views.panel import (
     Ending,
-    Message,
     Panel,
     ProgressLine,
     SavedOutput,
     button,
     classed,
+    close_children,
     control,
     disable,
     fold,
     line,
     mark_wrong,
 )
-from voicelab.views.sweep_tables import SHOWN, table_bundle, write_page
-from voicelab.views.takes import TakesView
+from voicelab.views.result_panel import ResultPanel, Tabs
+from voicelab.views.sweep_tables import SHOWN
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _TICK_S: Final = 0.25
-_ROWS: Final = 200
+_MAX_REPEATS: Final = 10_000
+# Values of an axis that are a range, in the fields of the picker.
+_RANGE: Final = re.compile(r"\s*(\S+?)\s*\.\.\s*(\S+)\s+step\s+(\S+)\s*")
 _DEFAULT_LIMIT: Final = 1000
 """Default limit on requests."""
 _LIMITS: Final = dict(zip(CAPS, ("Requests", "Characters", "Audio, s", "Compute, s", "Cost"), strict=True))
 
-Tabs = Mapping[str, tuple[str, Callable[[TakeTable], Mapping[str, str]]]]
-"""Further tabs of a result: status text while computing, and the function that makes the output."""
-
 
 class _AxisRow(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
-    """Row of an axis: field, values, and errors."""
+    """Row of an axis: field, values as text, a picker that writes the text, and errors."""
 
     def __init__(self, form: _SweepForm, name: str, typed: str) -> None:
-        self._voices = form.voices
+        self._form, self._writing = form, False
         fields = [(field_label(axis), axis) for axis in form.offered]
         self.field = control(w.Dropdown, "Vary", options=fields, value=name, help="Varied field")
         example = "0.2..1.0 step 0.2, or comma-separated values"
         self.values = control(w.Text, "over", "axis", value=typed, placeholder=example)
         self.remove = button("×", lambda: form.remove(self), "remove-axis", help="Remove this axis")
+        self.picker = line(name="picker")
         self.problem = classed(w.HTML(), "problem")
         row = classed(w.HBox([self.field, self.values, classed(self.remove, "icon")]), "axis-row")
-        super().__init__([row, self.problem])
-        self.field.observe(self._update_help, names="value")
-        self._update_help()
+        super().__init__([row, self.picker, self.problem])
+        self.field.observe(self._field_changed, names="value")
+        self._field_changed()
+        self.values.observe(self._show_values, names="value")
         for widget in (self.field, self.values):
             widget.observe(form.changed, names="value")
 
-    def _update_help(self, _: object = None) -> None:
-        name = self.field.value
-        voices = f" Voices: {', '.join(self._voices)}." if name == "reference_id" and self._voices else ""
-        self.values.tooltip = field_help(name) + voices
+    def _field_changed(self, _: object = None) -> None:
+        """Offer the values of the field: a button for each, or the ends and the step of a range."""
+        self.values.tooltip = field_help(self.field.value)
+        choices, ends = self._form.values_of(self.field.value)
+        close_children(self.picker)
+        if choices:
+            parts = [w.ToggleButton(description=label, tooltip=value) for label, value in choices]
+            every = button("All", lambda: self._write(", ".join(value for _, value in choices)), "all-values")
+            self.picker.children = (*parts, *([every] if len(parts) > 1 else []))
+        else:
+            parts = [
+                control(w.Text, word, placeholder=end, width="130px", continuous_update=False)
+                for word, end in zip(("from", "to", "step"), ends, strict=False)
+            ]
+            self.picker.children = tuple(parts)
+        self._parts, self._choices = parts, [value for _, value in choices]
+        for part in parts:
+            part.observe(self._pick, names="value")
+        self._show_values()
+
+    def _listed(self) -> list[str]:
+        return [value for value in map(str.strip, self.values.value.split(",")) if value]
+
+    def _show_values(self, _: object = None) -> None:
+        """Show the text in the picker."""
+        if self._writing or not self._parts:
+            return
+        self._writing = True
+        matched = _RANGE.fullmatch(self.values.value)
+        states: Iterable[Any] = matched.groups() if matched else [""] * len(self._parts)
+        if self._choices:
+            states = [value in self._listed() for value in self._choices]
+        for part, state in zip(self._parts, states, strict=True):
+            part.value = state
+        self._writing = False
+
+    def _pick(self, _: object) -> None:
+        """Write the picked values as text."""
+        if self._writing:
+            return
+        picked = [part.value for part in self._parts]
+        if self._choices:
+            others = [value for value in self._listed() if value not in self._choices]
+            chosen = [value for value, on in zip(self._choices, picked, strict=True) if on]
+            self._write(", ".join((*others, *chosen)))
+        elif all(picked):
+            self._write("{}..{} step {}".format(*picked))
+
+    def _write(self, text: str) -> None:
+        self.values.value = text
 
 
 class TextsForm(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
@@ -102,12 +140,25 @@ class TextsForm(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publishes n
         options: Any = {"value": texts, "rows": 3, "help": field_help("text")}
         self.texts = control(w.Textarea, "Texts (one per line)", "sweep-texts", **options)
         self.texts_problem = classed(w.HTML(), "problem")
-        self.repeats = control(w.BoundedIntText, "Repeats", value=repeats, min=1, max=10_000, width="220px")
+        self.repeats = control(w.IntText, "Repeats", value=repeats, width="220px")
+        self.repeats_problem, self.seed_problem = (classed(w.HTML(), "problem") for _ in range(2))
         seeds = "Source of the seeds of the repeats, the same in every cell"
         self.seed = control(w.Text, "Seed", value=str(seed), width="160px", help=seeds)
         self.estimate, self.problem = classed(w.HTML(), "estimate"), classed(w.HTML(), "sweep-problem")
         numbers = line(self.repeats, self.seed)
-        super().__init__([self.texts, self.texts_problem, *sections, numbers, more, self.estimate, self.problem])
+        super().__init__(
+            [
+                self.texts,
+                self.texts_problem,
+                *sections,
+                numbers,
+                self.repeats_problem,
+                self.seed_problem,
+                more,
+                self.estimate,
+                self.problem,
+            ]
+        )
         classed(self, "form")
         self.at_close(self._debouncer.close)
         for widget in (self.texts, self.repeats, self.seed):
@@ -117,10 +168,18 @@ class TextsForm(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publishes n
         """Return sweep, budget and a description of the form's contents. Raises VoicelabError."""
         raise NotImplementedError
 
+    def checked_repeats(self) -> int:
+        """Return the repeats. Raises RequestInvalid."""
+        count = int(self.repeats.value)
+        if not 1 <= count <= _MAX_REPEATS:
+            raise RequestInvalid.of("repeats", f"must be between 1 and {_MAX_REPEATS:,}, got {count}")
+        return count
+
     def places(self) -> Iterator[tuple[str, w.DOMWidget, w.HTML | None]]:
         """Yield the validated fields: name, control, and widget of its errors, if separate."""
         yield "text", self.texts, self.texts_problem
-        yield "seed", self.seed, None
+        yield "repeats", self.repeats, self.repeats_problem
+        yield "seed", self.seed, self.seed_problem
 
     def check(self, is_current: Callable[[], bool]) -> None:
         """Validate the form, in a thread; results are dropped unless ``is_current``."""
@@ -148,9 +207,9 @@ class TextsForm(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publishes n
             mark_wrong(widget, errors)
             if message is not None:
                 unplaced = [item for item in unplaced if item not in errors]
-                message.value = error_html(RequestInvalid(errors)) if errors else ""
+                message.value = error_html(RequestInvalid(errors), field_label) if errors else ""
         rest = RequestInvalid(unplaced) if unplaced else None if isinstance(problem, RequestInvalid) else problem
-        self.problem.value = error_html(rest) if rest is not None else ""
+        self.problem.value = error_html(rest, field_label) if rest is not None else ""
         self.estimate.value = f'<div role="status">{escape(needs)}</div>' if needs else ""
 
     def changed(self, _: object = None) -> None:
@@ -173,8 +232,6 @@ class _SweepForm(TextsForm):
 
     def __init__(self, sweep: Sweep, changed: Callable[[], object]) -> None:
         self._sweep = sweep
-        voices = (voice.id for backend in sweep.backends.values() for voice in backend.capabilities.voices)
-        self.voices = tuple(dict.fromkeys(voices))
         self.offered = axes_for(sweep)
         self.axes = w.VBox()
         self.add = button("Add an axis", self.add_axis, "add-axis")
@@ -194,6 +251,24 @@ class _SweepForm(TextsForm):
         for limit in self.limits.values():
             limit.observe(self.changed, names="value")
         self.changed()
+
+    def values_of(self, name: str) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
+        """Return the choices of a field, (label, value), and the ends and the step of a numeric one, as text."""
+        declared = [backend.capabilities for backend in self._sweep.backends.values()]
+        if name == "reference_id":
+            voices = {voice.id: voice.title for capabilities in declared for voice in capabilities.voices}
+            return [(title, identity) for identity, title in voices.items()], ()
+        if name == "backend":
+            return [(lab, lab) for lab in self._sweep.backends], ()
+        knob = next((knob for knob in self._sweep.knobs if knob.name == name), None)
+        if knob is None and not (is_field(name) or name == "model"):
+            return [], ()  # of a template
+        about = described_field(name, declared[0]) if knob is None else described_knob(knob)
+        options = ["false", "true"] if about["kind"] == "switch" else [str(value) for value in about.get("options", ())]
+        ends = (
+            tuple(f"{about[end]:g}" for end in ("min", "max", "step")) if about["kind"] in {"slider", "number"} else ()
+        )
+        return [(value, value) for value in options], ends
 
     def add_axis(self) -> None:
         """Add a row for the next unvaried field."""
@@ -215,7 +290,7 @@ class _SweepForm(TextsForm):
         budget = budget_of({name: limit.value for name, limit in self.limits.items()})
         axes = [(row.field.value, row.values.value) for row in self.axes.children]
         seed = parse_value("seed", self.seed.value)
-        sweep = retyped(self._sweep, self.texts.value, axes, repeats=self.repeats.value, seed=seed)
+        sweep = retyped(self._sweep, self.texts.value, axes, repeats=self.checked_repeats(), seed=seed)
         return sweep, budget, f"{len(sweep.grid.cells)} cells"
 
     def places(self) -> Iterator[tuple[str, w.DOMWidget, w.HTML | None]]:
@@ -224,156 +299,6 @@ class _SweepForm(TextsForm):
         yield from ((row.field.value, row.values, row.problem) for row in reversed(self.axes.children))
         yield from super().places()
         yield from ((f"budget.{name}", limit, None) for name, limit in self.limits.items())
-
-
-class ResultPanel(SavedOutput, TakesView):
-    """Panel of a TakeTable, ``result``: play, filter, compare, analyze, test blindly and export its takes.
-
-    Actions apply to the selected takes, or to all shown ones without a selection. ``frame()`` is the DataFrame with
-    measurements. ``ballot`` has the ratings of the latest blind test. The notebook stores the static output of the table.
-    """
-
-    about = "a panel to play, sort and compare its takes"
-    live: Callable[[], TakeTable]
-    """Returns the table of the takes so far."""
-    ballot: Ballot | None = None
-
-    def __init__(
-        self,
-        result: TakeTable,
-        *,
-        metrics: Iterable[str | Metric] = SHOWN,
-        tabs: Tabs = MappingProxyType({}),
-    ) -> None:
-        super().__init__(metrics=metrics)
-        self._tested: pd.DataFrame | None = None
-        self.kind = control(w.Dropdown, "Kind", options=[kind for kind in KINDS if kind != "MUSHRA"], width="140px")
-        self.over = control(w.Dropdown, "Compare by", width="300px")
-        self.test_button = button("Begin", self.listening_test, "blind-test")
-        self.folder = control(w.Text, "Folder", "folder", value="sweep", width="300px")
-        files = "Write the audio as received, takes.csv and takes.html"
-        self.export_button = button("Export", self.export, "export", help=files)
-        self.add_tab("Effects", index=1, make=self.show_effects)
-        self.add_tab("Blind test", line(self.kind, self.over, self.test_button))
-        self.add_tab("Table", make=lambda: self.attempt(self.show_table))
-        self.add_tab("Export", line(self.folder, self.export_button))
-        for name, (words, make) in tabs.items():
-            self.add_tab(name, make=partial(self.fill_later, name, partial(self._output_of, make), words))
-        self.show_result(result)
-
-    @property
-    def result(self) -> TakeTable:
-        """The table of the takes so far."""
-        return self.live()
-
-    @property
-    def selection(self) -> TakeTable:
-        """The table of the selected takes, or of all displayed takes if none is selected."""
-        rows = self.selected or self.grid.work.shown
-        chosen = {row.id for row in rows}
-        return self.result.pick(index for index, _ in enumerate(self.result.rows) if index in chosen)
-
-    def show_result(self, result: TakeTable) -> None:
-        """Show a table; takes that are not made yet wait."""
-        self.live = lambda: result
-        self._names = [column.name for column in result.shown_columns]
-        fetch = result.clip_of if result.matched and result.state == "done" else None
-        cards = [self.card(index, row, fetch) for index, row in enumerate(result.rows)]
-        self.begin(cards, result.columns)
-        axes = [column for column in result.columns if column.name != REPEAT]
-        self.over.options = [(field_label(column.name), column.name) for column in axes]
-        self.over.value = axes[-1].name if axes else None
-        self.test_button.disabled = not axes
-
-    def card(self, index: int, row: TakeRow, fetch: Callable[[TakeRow], Clip] | None = None) -> TakeCard:
-        """Make the card of a row of the table; ``fetch`` returns its clip in place of the take's own."""
-        return card_of(index, row, self._names, None if fetch is None else partial(fetch, row))
-
-    def listening_test(self) -> None:
-        """Start a blind test of the selected takes; ratings are stored in a file next to the notebook."""
-
-        def ask() -> None:
-            test = self.selection.listening_test(self.kind.value, self.over.value)
-            path = Path(f"votes-{datetime.now(UTC):%Y%m%d-%H%M%S}.sqlite3")
-            # If the new ballot cannot be opened, the previous test continues.
-            previous, self.ballot = self.ballot, Ballot(test, path)
-            self.at_close(self.ballot.close)
-            if previous is not None:
-                previous.close()
-            self.put("Blind test", ListeningWidget(self.ballot))
-            self.say(f"The votes go into {path}; analyze(ballot.test, ballot) unblinds them, with this panel's ballot.")
-
-        self.attempt(ask)
-
-    def export(self) -> Task:
-        """Write the selected takes to the folder, from a thread."""
-        folder, selection, metrics = Path(self.folder.value), self.selection, self.grid.work.metrics
-        self.export_button.disabled = True
-        self.say(f"Writing {len(selection.takes)} takes to {folder} …")
-
-        def write() -> None:
-            try:
-                selection.export(folder)
-                write_page(selection, folder / "takes.html", metrics)
-                self.say(f"{len(selection.takes)} takes are in {folder}: audio, takes.csv and takes.html.")
-            finally:
-                self.export_button.disabled = False
-
-        return self.in_background(write, "export")
-
-    def frame(self) -> pd.DataFrame:
-        """Return the DataFrame of all takes with the measurements of the panel."""
-        result = self.result  # of a running sweep, each access is another table
-        frame = result.frame()
-        figures = {row.id: row.figures for row in self.grid.work.rows}
-        ids = [index for index, row in enumerate(result.rows) if row.state != "waiting"]
-        for metric in self.grid.work.metrics:
-            frame[metric.name] = [figures.get(key, {}).get(metric.name, float("nan")) for key in ids]
-        return with_note(frame, self.grid.work.metrics)
-
-    def _output_of(self, make: Callable[[TakeTable], Mapping[str, str]]) -> w.HTML:
-        return w.HTML(make(self.result)["text/html"])
-
-    def show_table(self) -> None:
-        """Show the DataFrame, key columns and measurements first."""
-        frame = self.frame().drop(columns=["key", "digest"])
-        columns, metrics = self.result.columns, self.grid.work.metrics
-        leading = [*(column.name for column in columns), *(metric.name for metric in metrics)]
-        frame = frame[[*(name for name in leading if name in frame), *(name for name in frame if name not in leading)]]
-        limit = f", the first {_ROWS} are here" if len(frame) > _ROWS else ""
-        note = f'<p class="voicelab-soft">{len(frame)} rows{limit}; <code>panel.frame()</code> is the DataFrame.</p>'
-        rows = frame.head(_ROWS).astype(object).itertuples(index=False)
-        html = table([short_name(name) for name in frame.columns], ([_plain(value) for value in row] for row in rows))
-        self.fill("Table", classed(w.HTML(f'{note}<div class="voicelab-scroll" tabindex="0">{html}</div>'), "table"))
-
-    def show_effects(self) -> None:
-        """Test the effect of each axis on each measurement, from a thread: see ``vl.effects``."""
-        names, blocks = (list(map(short_name, columns)) for columns in self.result.factors())
-        frame = self.frame().rename(columns=short_name)
-        metrics = [metric.name for metric in self.grid.work.metrics]
-        if self._tested is not None and self._tested.equals(frame) and self.content("Effects"):
-            return  # already shown
-
-        def make() -> Message:
-            self._tested = frame
-            table = Message(value=effects_bundle(effects(frame, names, metrics, blocks=blocks))["text/html"])
-            table.on_msg(lambda _, message, __: self.order_by(message.get("pick", "")))
-            return table
-
-        self.fill_later("Effects", make, f"Testing the effects of {' and '.join(names)} on {', '.join(metrics)}…")
-
-    def order_by(self, metric: str) -> None:
-        """Sort and color the takes by a metric, and show them."""
-        if metric in (shown.name for shown in self.grid.work.metrics):
-            self.sort.value = self.color.value = metric
-            self.tabs.selected_index = 0
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.result!r})"
-
-    def saved_output(self) -> Mapping[str, str]:
-        """Return the static output of the takes so far."""
-        return table_bundle(self.result) if len(self.result) or self.result.failures else {}
 
 
 class SweepPanel(SavedOutput, Panel):
@@ -396,7 +321,7 @@ class SweepPanel(SavedOutput, Panel):
         self.cancel_button = button("Cancel", self.cancel, "cancel-sweep", disabled=True)
         self.progress = ProgressLine()
         self.takes = ResultPanel(self.table_of(sweep), metrics=metrics, tabs=tabs)
-        self.takes.layout.display = "none"
+        self.takes.layout.display, self.takes.owner = "none", self
         self.form = self.new_form(sweep)
         buttons = line(self.run_button, self.pause_button, self.cancel_button, name="buttons")
         controls = line(buttons, self.progress)
@@ -431,6 +356,10 @@ class SweepPanel(SavedOutput, Panel):
     def ballot(self) -> Ballot | None:
         """Ratings of the latest blind test."""
         return self.takes.ballot
+
+    def frame(self) -> pd.DataFrame:
+        """Return the DataFrame of all takes with the measurements of the panel."""
+        return self.takes.frame()
 
     def run(self) -> SweepRun | None:
         """Start the sweep, like the Run button; return None if the form is invalid."""
@@ -533,10 +462,3 @@ class SweepPanel(SavedOutput, Panel):
     def saved_output(self) -> Mapping[str, str]:
         """Return the static output of the takes so far."""
         return self.takes.saved_output()
-
-
-def _plain(value: object) -> str:
-    """Format a value of a DataFrame; "" for a missing value."""
-    if isinstance(value, float):
-        return "" if math.isnan(value) else f"{value:.4g}"
-    return "" if value is None else str(value)

@@ -98,7 +98,11 @@ class _SystemsForm(TextsForm):
         if len(labs) < 2:
             raise ArgumentError.of("labs", "choose at least two systems")
         disable(self.seed, seed_reason(lab.capabilities for lab in labs.values()))
-        options = {"repeats": self.repeats.value, "seed": parse_value("seed", self.seed.value), "cache": self._cache}
+        options = {
+            "repeats": self.checked_repeats(),
+            "seed": parse_value("seed", self.seed.value),
+            "cache": self._cache,
+        }
         sweep = sweep_of(next(iter(labs.values())), texts_in(self.texts.value), labs=labs, fields={}, **options)
         return sweep, Budget(), f"{len(labs)} systems"
 

@@ -33,7 +33,7 @@ from voicelab.takes.rows import Column, RowState
 from voicelab.views.background import Task
 from voicelab.views.bundles import error_html, format_figure, metric_label
 from voicelab.views.comparison_panel import ComparePanel
-from voicelab.views.panel import Ending, Panel, button, classed, close_children, control, fold, line
+from voicelab.views.panel import Ending, Panel, button, classed, close_children, control, fold, line, mark_wrong
 from voicelab.views.player import Player, pcm_bytes, playable
 from voicelab.views.scripts import PageWidget
 from voicelab.views.sweep_tables import SHOWN
@@ -48,6 +48,8 @@ _INTERVAL_S: Final = 0.1
 # Interval of sorting while takes are measured.
 _ORDER_S: Final = 0.5
 _GRID_ORDER: Final = "Grid order"
+# Of a file that is sent to the page.
+_PIECE, _PIECE_S = 2**18, 0.35
 
 
 def outline(clip: Clip) -> bytes:
@@ -393,6 +395,14 @@ class TakeGrid(Ending, PageWidget):
         """Scroll to the open tab and focus it."""
         self._post({"kind": "tab"}, [])
 
+    def send_file(self, name: str, media: str, data: bytes) -> None:
+        """Send a file to the page, which downloads it; slowly, since Jupyter drops messages beyond 1 MB/s."""
+        for start in range(0, len(data), _PIECE):
+            last = start + _PIECE >= len(data)
+            about = {"kind": "file", "name": name, "media": media, "start": start, "last": last}
+            self._post(about, [data[start : start + _PIECE]])
+            time.sleep(0 if last else _PIECE_S)
+
     def clear(self) -> None:
         """Remove all takes."""
         self.selected, self.pinned = [], []
@@ -445,10 +455,11 @@ class TakesView(Panel):
         self.grid = TakeGrid(metrics, self.open_take)
         self._axes = tuple(axes)
         self._cells: tuple[int, int] | None = None
+        self._example = ""
         self._filled = ""
         self._makers: dict[str, Callable[[], object]] = {}
-        example = "temperature>=0.5, voice=ada"
-        self.where = control(w.Text, "Filter", "filter", placeholder=example, width="260px")
+        self.where = control(w.Text, "Filter", "filter", width="260px")
+        self.where_problem, self.measured_problem = (classed(w.HTML(), "problem") for _ in range(2))
         self.sort = control(w.Dropdown, "Sort by", width="200px")
         self.descending = classed(w.ToggleButton(description="↓", tooltip="Descending"), "icon")
         self.measured = control(w.Text, "Metrics", width="320px", continuous_update=False)
@@ -464,12 +475,14 @@ class TakesView(Panel):
         self.color = control(w.Dropdown, "Color", width="190px")
         self.player = w.VBox()
         finding = line(self.find, self.metric, name="buttons")
-        measuring = fold("Measurements and outliers", line(self.measured, finding))
+        measuring = fold("Measurements and outliers", line(self.measured, finding), self.measured_problem)
         self._by_list, self._by_facets = line(self.sort, self.descending, name="buttons"), self.color
         arranging = line(self.view, self._by_list, self._by_facets, self.where)
         selecting = line(self.select_button, self.clear_button, name="buttons")
         acting = line(selecting, line(self.compare_button, self.counted, name="buttons"), self.tools)
-        self._boxes: dict[str, w.VBox] = {"Listen": w.VBox([arranging, self.grid, self.player, acting, measuring])}
+        self._boxes: dict[str, w.VBox] = {
+            "Listen": w.VBox([arranging, self.where_problem, self.grid, self.player, acting, measuring])
+        }
         self.tabs = classed(w.Tab(), "tabs")
         self._offer()
         super().__init__("takes-view", [self.message, self.tabs])
@@ -525,6 +538,7 @@ class TakesView(Panel):
             self.view.value = "list" if self._cells is None else "facets"
         self._show_view()
         self.where.value = ""
+        self._example = next((f"{short_name(one.name)}={one.labels[-1]}" for one in axes if len(one) > 1), "")
         self._offer()
         self._facet()
         self.grid.work.put(cards)
@@ -621,10 +635,25 @@ class TakesView(Panel):
             choice.options = [(metric_label(name), name) for name in metrics]
             choice.value = chosen if chosen in metrics else metrics[0]
         self.measured.value = ", ".join(metrics)
+        # Of the table itself, so that it works as it stands.
+        self.where.placeholder = ", ".join(filter(None, [self._example, f"{metrics[0]}>1"]))
+
+    def _try_at(self, field: w.DOMWidget, problem: w.HTML, action: Callable[[], object]) -> None:
+        """Call ``action`` and show its error below a field."""
+        error: VoicelabError | None = None
+        try:
+            action()
+        except VoicelabError as raised:
+            error = raised
+        mark_wrong(field, error)
+        problem.value = "" if error is None else error_html(error)
 
     def _arrange(self, _: object = None) -> None:
         by = "" if self.sort.value == _GRID_ORDER else self.sort.value
-        self.attempt(lambda: self.grid.work.arrange(self.where.value, by, descending=self.descending.value))
+        arrange = self.grid.work.arrange
+        self._try_at(
+            self.where, self.where_problem, lambda: arrange(self.where.value, by, descending=self.descending.value)
+        )
 
     def _measure(self, _: object = None) -> None:
         names = [name for name in map(str.strip, self.measured.value.split(",")) if name]
@@ -635,7 +664,7 @@ class TakesView(Panel):
             self.grid.work.measure(names)
             self._offer()
 
-        self.attempt(measure)
+        self._try_at(self.measured, self.measured_problem, measure)
 
     def _count(self, _: object = None) -> None:
         count = len(self.grid.selected)

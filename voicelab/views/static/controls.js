@@ -67,7 +67,7 @@ class Field {
   number(attributes) {
     const { min, max, step } = this.about;
     this.main = element("input", { type: "number", min, max, step }, attributes);
-    this.main.onchange = () => this.within(this.main.value);
+    this.main.onchange = () => this.typed(this.main.value);
     return [this.main];
   }
 
@@ -83,7 +83,7 @@ class Field {
       this.main.setAttribute("aria-valuetext", String(value()));
     };
     this.main.onchange = () => this.change(value());
-    this.box.onchange = () => this.within(this.box.value);
+    this.box.onchange = () => this.typed(this.box.value);
     return [this.main, this.box];
   }
 
@@ -101,13 +101,9 @@ class Field {
     return [this.main, label, dice];
   }
 
-  /** Clip and round a typed number to the allowed values. */
-  within(typed) {
-    const { min, max, kind } = this.about;
-    const value = Number(typed);
-    if (typed === "" || !Number.isFinite(value)) return this.show(this.panel.values[this.about.name]);
-    const near = Math.max(min, Math.min(value, max));
-    this.change(kind === "number" || this.about.step === 1 ? Math.round(near) : this.rounded(near));
+  /** Send a typed number, null for none; the kernel marks what is not allowed, and nothing is spoken. */
+  typed(text) {
+    this.change(text === "" ? null : Number(text));
   }
 
   rounded(value) {
@@ -120,8 +116,8 @@ class Field {
     else if (kind === "slider") {
       this.main.value = log ? Math.log10(Math.max(value, this.about.min)) : value;
       this.main.setAttribute("aria-valuetext", String(value));
-      this.box.value = value;
-    } else this.main.value = value;
+      this.box.value = value ?? "";
+    } else this.main.value = value ?? "";
     if (kind === "seed") this.hold.checked = this.panel.model.get("held");
     const same = value === this.about.default;
     this.undo.disabled = same;
@@ -130,7 +126,7 @@ class Field {
 
   /** Show an error message; "" clears it. */
   blame(words) {
-    this.main.setAttribute("aria-invalid", String(Boolean(words)));
+    for (const input of [this.main, this.box]) input?.setAttribute("aria-invalid", String(Boolean(words)));
     if (this.problem.textContent !== words) this.problem.textContent = words;
   }
 

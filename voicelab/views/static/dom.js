@@ -19,6 +19,13 @@ export function copier(label, text) {
   return button;
 }
 
+/** Let the browser save a file. */
+export function download(blob, name) {
+  const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(blob), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+}
+
 /** Return an id, or name of a radio group, that is unique on the page: panels and views of one model share it. */
 export function uniqueId() {
   const count = Symbol.for("voicelab.ids"); // global, since every widget has its copy of this file

@@ -6,7 +6,7 @@
 // detects duplicates, which are skipped, and gaps, which are requested again. An <audio> element plays a
 // stream of unknown length only after its end.
 
-import { followTheme, guard, hideSaved, watchTheme } from "./dom.js";
+import { download, followTheme, guard, hideSaved, watchTheme } from "./dom.js";
 import { Samples } from "./player-samples.js";
 import { Transport } from "./player-transport.js";
 import { Timeline } from "./player-timeline.js";
@@ -120,12 +120,6 @@ class Shared {
   tell() {
     for (const listener of this.listeners) listener();
   }
-}
-
-function download(blob, name) {
-  const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(blob), download: name });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
 /** Return the user actions of a view. */

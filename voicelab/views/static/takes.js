@@ -4,7 +4,7 @@
 // the order is new, the ids in order as int32; and {kind: "sound", id, rate} with s16le samples. The page says which
 // takes are in sight ({kind: "show", ids}) and which one shall be heard ({kind: "sound", id}).
 
-import { element, followTheme, guard, hideSaved, watchTheme } from "./dom.js";
+import { download, element, followTheme, guard, hideSaved, watchTheme } from "./dom.js";
 import { Samples } from "./player-samples.js";
 import { Transport } from "./player-transport.js";
 import { Card, HEIGHT } from "./takes-card.js";
@@ -54,6 +54,7 @@ class Takes {
     if (message.kind === "takes") this.take(message, bytes);
     else if (message.kind === "cells") this.cells = { ...message, values: new Float32Array(bytes[0]) };
     else if (message.kind === "sound") this.sound(message, bytes[0]);
+    else if (message.kind === "file") this.file(message, bytes[0]);
     else if (message.kind === "reveal") for (const view of this.views) view.reveal(message.id);
     else if (message.kind === "tab") for (const view of this.views) focusTab(view.root);
     else if (message.kind === "clear") {
@@ -79,6 +80,11 @@ class Takes {
     if (!message.ordered) return;
     this.order = new Int32Array(order);
     this.places = new Map(Array.from(this.order, (id, place) => [id, place]));
+  }
+
+  file({ name, media, start, last }, bytes) {
+    this.pieces = start ? [...this.pieces, bytes] : [bytes];
+    if (last) download(new Blob(this.pieces, { type: media }), name);
   }
 
   sound(message, bytes) {
