@@ -44,7 +44,8 @@ def test_enter_commits_a_number_and_one_out_of_range_is_marked(scratch: Scratch)
 
 def test_a_table_is_sorted_filtered_copied_and_downloaded(scratch: Scratch) -> None:
     page = scratch.run(
-        SETUP + "panel = lab.sweep('Eight notes, more.', voice=['ada', 'ben'], temperature=[0.5, 1.0, 0.0], repeats=2,\n"
+        SETUP
+        + "panel = lab.sweep('Eight notes, more.', voice=['ada', 'ben'], temperature=[0.5, 1.0, 0.0], repeats=2,\n"
         "                  cache=Cache('cache-input')).panel()\npanel.form.settled()\npanel.run()\npanel.wait()\npanel"
     )
     page.locator(".voicelab-tabs .lm-TabBar-tab", has_text="Table").click()

@@ -78,7 +78,11 @@ def variable_of(value: object) -> str:
 def _heading(name: str, units: Mapping[str, str]) -> str:
     if name == REPEAT:
         return "take"
-    label = metric_label(name) if name in units and name not in _UNITS else short_name(name).removesuffix("_s")
+    label = (
+        metric_label(name)
+        if name in units and name not in _UNITS
+        else short_name(name).removesuffix("_s").replace("_", " ")
+    )
     return f"{label}, {units.get(name, '')}".rstrip(", ")
 
 
