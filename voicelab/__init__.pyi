@@ -44,7 +44,7 @@ from .stats.simulation import plan_sweep as plan_sweep, plan_test as plan_test
 from .sweeps.run import Budget as Budget
 from .sweeps.sweep import Sweep as Sweep
 from .sweeps.systems import compare_systems as compare_systems
-from .lab import Lab as Lab, connect as connect, systems_panel as systems_panel
+from .lab import Lab as Lab, connect as connect, from_function as from_function, systems_panel as systems_panel
 from .backends.registry import available_backends as available_backends
 from .schema import (
     ProsodyControl as ProsodyControl,

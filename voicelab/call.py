@@ -6,6 +6,7 @@ This module alone resolves the short names (``voice``, ``speed``, ``volume``) an
 from __future__ import annotations
 
 import inspect
+import json
 import math
 import re
 import types
@@ -61,6 +62,17 @@ class VoicePreset:
 KnobValue = bool | int | float | str
 """Value of a knob."""
 
+EXTRA: Final = "extra."
+"""Prefix of the names of fields that are passed on to a service: ``extra={"features": […]}`` is ``extra.features``."""
+_FIXED: Final = ("text", "format")
+
+
+class JsonText(str):
+    """A list, an object or null in JSON, as the value of an extra field."""
+
+    __slots__ = ()
+
+
 _KNOB_TYPES: Final[Mapping[str, type]] = MappingProxyType({"bool": bool, "int": int, "float": float, "str": str})
 
 
@@ -71,7 +83,7 @@ class Knob:
     Args:
         name: Python identifier, different from every field; a keyword of ``lab.speak`` and an axis of a sweep.
         type: "bool", "int", "float" or "str".
-        default: default value.
+        default: default value; None leaves it to the backend.
         description: one sentence for help and tooltips.
         bounds: minimum and maximum; None for no bounds.
         choices: allowed strings; empty for any.
@@ -81,7 +93,7 @@ class Knob:
 
     name: str
     type: Literal["bool", "int", "float", "str"]
-    default: KnobValue
+    default: KnobValue | None
     description: str = ""
     bounds: tuple[float, float] | None = None
     choices: tuple[str, ...] = ()
@@ -94,7 +106,8 @@ class Knob:
         if self.type not in _KNOB_TYPES:
             raise ArgumentError.of("knobs", f"{self.name}: type must be bool, int, float or str, got {self.type!r}")
         try:
-            self.check(self.default)
+            if self.default is not None:
+                self.check(self.default)
         except RequestInvalid as error:
             raise ArgumentError.of("knobs", f"the default of {error}") from None
 
@@ -163,7 +176,8 @@ class Call:
         request: fields of the interface.
         model: name of a model of the backend; s2-pro, the interface's default, is the backend's default.
         seed: integer from 0 to 2**63 - 1; None leaves it to the backend.
-        knobs: (name, value) of knobs with non-default values, sorted by name; the backend validates them.
+        knobs: (name, value) of knobs with non-default values and of extra fields, sorted by name; the backend validates
+            them.
 
     Raises RequestInvalid for an invalid model or seed.
     """
@@ -237,7 +251,8 @@ class Call:
             fields.setdefault("references", None)
         if "references" in fields:
             fields.setdefault("reference_id", None)
-        knob_values = dict(self.knobs)
+        knob_values = {name: value for name, value in self.knobs if name not in fields}
+        knob_values.update(_pop_knobs(fields, ()))
         for knob in knobs:
             if knob.name in fields:
                 knob_values.pop(knob.name, None)
@@ -274,12 +289,15 @@ class Call:
             del fields["seed"]
         # voice=None would be the default voice of the lab, not that of the backend.
         keywords = {short_name(name) if value is not None else name: value for name, value in fields.items()}
+        if extra := {name.removeprefix(EXTRA): thawed(keywords.pop(name)) for name in fields if name.startswith(EXTRA)}:
+            keywords["extra"] = extra
         return f"lab.speak({', '.join([repr(self.request.text), *(f'{key}={keywords[key]!r}' for key in keywords)])})"
 
 
 def is_field(name: str) -> bool:
     """Whether every backend has this keyword: a field of the request, a short name, ``model`` or ``seed``."""
-    return field_name(name).removeprefix("prosody.") in {*TTSRequest.model_fields, *_PROSODY, "model", "seed"}
+    names = {*TTSRequest.model_fields, *_PROSODY, "model", "seed", "extra"}
+    return name.startswith(EXTRA) or field_name(name).removeprefix("prosody.") in names
 
 
 def knob_pairs(knobs: Mapping[str, KnobValue]) -> tuple[tuple[str, KnobValue], ...]:
@@ -306,10 +324,12 @@ def _keywords(knobs: Iterable[Knob]) -> Iterator[None]:
 
 
 def _pop_knobs(fields: dict[str, object], knobs: Iterable[Knob]) -> tuple[tuple[str, KnobValue], ...]:
-    """Remove the knobs from ``fields``; return those with non-default values. None is the default."""
+    """Remove knobs and extra fields from ``fields``; return those with non-default values. None is the default."""
+    extra = {name: fields.pop(name) for name in tuple(fields) if name.startswith(EXTRA)}
     values = {knob: fields.pop(knob.name) for knob in knobs if knob.name in fields}
     checked = {knob: knob.check(value) for knob, value in values.items() if value is not None}
-    return knob_pairs({knob.name: value for knob, value in checked.items() if value != knob.default})
+    changed = {knob.name: value for knob, value in checked.items() if value != knob.default}
+    return knob_pairs(changed | {name: frozen(value) for name, value in extra.items() if value is not None})
 
 
 def _check_model_name(model: object) -> str:
@@ -335,6 +355,11 @@ def speech_keywords() -> dict[str, tuple[Any, Any, str]]:
         "model": (str | None, None, "One of ``lab.capabilities.models``."),
         **{name: field for name, field in described.items() if name != "text"},
         "format": (described["format"][0], "wav", described["format"][2]),
+        "extra": (
+            Mapping[str, object] | None,
+            None,
+            "Fields of a service beyond the interface, or listed fields with other values; None omits a field.",
+        ),
     }
 
 
@@ -408,6 +433,11 @@ def parse_value(name: str, typed: str, knobs: Iterable[Knob] = ()) -> Any:
     """
     kind, optional = value_kind(name, knobs)
     word = typed.strip()
+    if name.startswith(EXTRA):
+        try:
+            return frozen(json.loads(word))
+        except ValueError:
+            return typed
     if optional and word.lower() in {"none", "null"}:
         return None
     if kind is bool:
@@ -460,6 +490,8 @@ def _full_names(fields: Mapping[str, object], prosody: object) -> dict[str, obje
         bare_name = name.removeprefix("prosody.")
         if bare_name in _PROSODY:
             changes[bare_name] = value
+        elif name == "extra":
+            full |= _extra_fields(value)
         elif name != "voice":
             full[name] = value
     if "voice" in fields:
@@ -477,6 +509,34 @@ def _full_names(fields: Mapping[str, object], prosody: object) -> dict[str, obje
     return full
 
 
+def _extra_fields(value: object) -> dict[str, object]:
+    """Return the fields of ``extra`` by their full names. Raises RequestInvalid."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) and name for name in value):
+        raise RequestInvalid.of("extra", f"must be a mapping from names to values, got {shown_value(value)}")
+    for name in _FIXED:
+        if name in value:
+            raise RequestInvalid.of(f"extra.{name}", f"must be passed as {name}=, got it in extra")
+    return {EXTRA + name: frozen(item) for name, item in value.items()}
+
+
+def frozen(value: object) -> KnobValue:
+    """Return the hashable value of an extra field: lists, mappings and None as JsonText. Raises RequestInvalid."""
+    if isinstance(value, str | bool | int | float):
+        return value
+    try:
+        return JsonText(json.dumps(value, ensure_ascii=False, sort_keys=True, allow_nan=False))
+    except (TypeError, ValueError):
+        message = f"must have values of JSON (text, numbers, booleans, lists, mappings), got {shown_value(value)}"
+        raise RequestInvalid.of("extra", message) from None
+
+
+def thawed(value: object) -> Any:
+    """Return the JSON value of a knob or an extra field, the inverse of ``frozen``."""
+    return json.loads(value) if isinstance(value, JsonText) else value
+
+
 def call_record(call: Call) -> dict[str, Any]:
     """Return a call as a JSON object; without the key ``knobs`` if it has none."""
     return {"request": call.request.record(), "model": call.model, "seed": call.seed} | call_knobs(call)
@@ -492,9 +552,13 @@ def call_of(record: Mapping[str, Any], references: Callable[[str], bytes]) -> Ca
         fields["references"] = [
             ReferenceAudio(audio=references(item["audio_sha256"]), text=item["text"]) for item in fields["references"]
         ]
-    return Call(TTSRequest.build(**fields), record["model"], record["seed"], knob_pairs(record.get("knobs", {})))
+    return Call(TTSRequest.build(**fields), record["model"], record["seed"], _recorded_knobs(record))
 
 
 def call_knobs(call: Call) -> dict[str, Any]:
     """Return the knobs of a call for its record; empty if it has none."""
-    return {"knobs": dict(call.knobs)} if call.knobs else {}
+    return {"knobs": {name: thawed(value) for name, value in call.knobs}} if call.knobs else {}
+
+
+def _recorded_knobs(record: Mapping[str, Any]) -> tuple[tuple[str, KnobValue], ...]:
+    return knob_pairs({name: frozen(value) for name, value in record.get("knobs", {}).items()})

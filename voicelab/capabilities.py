@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, Self
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from voicelab.call import Call, Knob, KnobValue, VoicePreset, is_field, short_name
+from voicelab.call import EXTRA, Call, Knob, KnobValue, VoicePreset, is_field, short_name
 from voicelab.display import Shown
 from voicelab.errors import ArgumentError, FieldError, RequestInvalid, StoreError
 from voicelab.schema import DEFAULT_MODEL, MODELS, Model, ProsodyControl, TTSRequest
@@ -108,6 +108,7 @@ class Capabilities(Shown):
         notice: notice to display when serving others; "" if none.
         fields: request fields that are ignored or restricted; all others act as the interface specifies.
         knobs: additional parameters of the backend.
+        open_ended: whether other models and ``extra`` fields are passed on, for a service to judge.
 
     Raises:
         ArgumentError: two knobs, or two entries of ``fields``, have the same name.
@@ -128,6 +129,7 @@ class Capabilities(Shown):
     notice: str = ""
     fields: tuple[FieldSupport, ...] = ()
     knobs: tuple[Knob, ...] = ()
+    open_ended: bool = False
     __pydantic_config__ = ConfigDict(extra="forbid")  # of a record
 
     def __post_init__(self) -> None:
@@ -170,8 +172,8 @@ class Capabilities(Shown):
         return "" if support is None else support.ignored
 
     def knob_values(self, call: Call) -> dict[str, KnobValue]:
-        """Return the value of every knob for a call, with defaults for unset ones."""
-        return {knob.name: knob.default for knob in self.knobs} | dict(call.knobs)
+        """Return the value of every knob for a call, with defaults for unset ones; without those that have none."""
+        return {knob.name: knob.default for knob in self.knobs if knob.default is not None} | dict(call.knobs)
 
 
 def check_text_length(request: TTSRequest, limit: int | None) -> None:
@@ -198,7 +200,7 @@ def check_call(call: Call, capabilities: Capabilities) -> Call:
     """
     check_seed_support(call, capabilities)
     subject = f"the backend {capabilities.name!r}"
-    if call.model != DEFAULT_MODEL and call.model not in capabilities.models:
+    if call.model not in {DEFAULT_MODEL, *capabilities.models} and not capabilities.open_ended:
         message = f"{subject} has no model {call.model!r}; available: {', '.join(capabilities.models)}"
         raise RequestInvalid.of("model", message, type="literal_error", in_="header")
     problems = [
@@ -208,6 +210,12 @@ def check_call(call: Call, capabilities: Capabilities) -> Call:
     ]
     knobs = {knob.name: knob for knob in capabilities.knobs}
     for name, value in call.knobs:
+        if name.startswith(EXTRA) and capabilities.open_ended:
+            continue
+        if name.startswith(EXTRA):
+            message = f"{subject} takes no fields beyond its own, got {name.removeprefix(EXTRA)!r}"
+            problems.append(FieldError(("body", "extra"), "unsupported", message))
+            continue
         if name not in knobs:
             available = f"available: {', '.join(knobs)}" if knobs else "it has no knobs"
             problems.append(
@@ -220,7 +228,8 @@ def check_call(call: Call, capabilities: Capabilities) -> Call:
             problems += error.errors
     if problems:
         raise RequestInvalid(problems)
-    model = call.model if call.model in capabilities.models else capabilities.default_model
+    unlisted = call.model == DEFAULT_MODEL and call.model not in capabilities.models
+    model = capabilities.default_model if unlisted else call.model
     return call if model == call.model else replace(call, model=model)
 
 
@@ -233,6 +242,10 @@ def field_value(request: TTSRequest, name: str) -> Any:
 def ignored_notes(call: Call, capabilities: Capabilities) -> Iterable[str]:
     """Yield notes on malformed tags and on ignored fields that are not at their default."""
     yield from read_tags(call.request.text, call.model).notes
+    if capabilities.open_ended and call.model not in capabilities.models:
+        yield f"The service decides on model {call.model!r}, which is not one of {', '.join(capabilities.models)}."
+    if extra := [name.removeprefix(EXTRA) for name, _ in call.knobs if name.startswith(EXTRA)]:
+        yield f"Sent unchecked, and possibly ignored by the service: {', '.join(extra)}."
     for support in capabilities.fields:
         value = field_value(call.request, support.field)
         outer, _, inner = support.field.partition(".")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Unpack
 
 from voicelab.backend import Backend
-from voicelab.call import completed
+from voicelab.call import VoicePreset, completed
+from voicelab.capabilities import SeedSupport
 from voicelab.clip import Clip
 from voicelab.errors import RequestInvalid
 from voicelab.session import Session, SpeechFields
@@ -29,10 +30,12 @@ if TYPE_CHECKING:
 
 @completed
 def connect(
-    backend: str | None = None,
+    backend: str | Backend | Callable[..., object] | None = None,
     *,
     api_key: str | None = None,
     device: str | None = None,
+    voices: Sequence[str | VoicePreset] | None = None,
+    at_once: int | None = None,
     cache: Cache | str | Path | bool | None = None,
     record: str | Path | None = None,
     replay: str | Path | None = None,
@@ -42,10 +45,14 @@ def connect(
 
     Args:
         backend: ``"https://voice.example"`` for a service; ``"NAME"`` or ``"NAME:ADDRESS"`` of
-            ``vl.available_backends()``, such as ``"kokoro"``, or ``"local:PATH"`` for a checkpoint. Default: the
-            environment variable VOICELAB_BASE_URL, else the embedded voice, offline.
+            ``vl.available_backends()``, such as ``"kokoro"``, or ``"local:PATH"`` for a checkpoint; a function, see
+            `from_function`; or a Backend. Default: the environment variable VOICELAB_BASE_URL, else the embedded voice,
+            offline.
         api_key: API key of the service. Default: from the environment (VOICELAB_API_KEY for a service of the interface).
         device: device of a backend of this machine ("cpu", "cuda"). Default: chosen by the backend.
+        voices: voices of a function, ``command:`` or ``worker:``. Default: those that it declares.
+        at_once: number of concurrent calls of a function or ``command:``, or of processes of ``worker:``. Default: 1, for
+            commands one per core.
         cache: cache of reproducible speech (with a seed if seeds are exact, and at temperature 0): True for the cache in
             voicelab's data folder, a folder, or a Cache. Default: none.
         record: folder to record every call and response in.
@@ -59,14 +66,59 @@ def connect(
         StoreError: the folder cannot be recorded to, or has no recording.
     """
     if replay is not None:
-        arguments = {"backend": backend, "api_key": api_key, "device": device, "cache": cache, "record": record}
+        arguments: dict[str, object] = {
+            "backend": backend,
+            "api_key": api_key,
+            "device": device,
+            "cache": cache,
+            "record": record,
+        }
+        arguments |= {"voices": voices, "at_once": at_once}
         for name in (name for name, value in arguments.items() if value is not None):
             raise RequestInvalid.of(name, "must be None with replay", in_="query")
         backend = f"replay:{replay}"
     _complete_values()
     return Lab.open(
-        backend, api_key=api_key, device=device, wrap=lambda opened: _wrap_backend(opened, cache, record), **defaults
+        backend,
+        api_key=api_key,
+        device=device,
+        options={"voices": voices, "at_once": at_once},
+        wrap=lambda opened: _wrap_backend(opened, cache, record),
+        **defaults,
     )
+
+
+def from_function(
+    function: Callable[..., object],
+    *,
+    voices: Sequence[str | VoicePreset] | None = None,
+    models: Sequence[str] | None = None,
+    seed: SeedSupport | None = None,
+    languages: Sequence[str] | None = None,
+    at_once: int | None = None,
+) -> Lab:
+    """Return the Lab of a function: ``def tts(text, voice="a", pitch=1.0): return samples, rate``.
+
+    The parameters ``voice``, ``seed``, ``speed``, ``model``, ``references`` (ReferenceAudio values), ``ref_audio`` and
+    ``ref_text`` (path and transcript of one), and those named as fields of ``speak`` receive the fields; others with a
+    default are backend parameters, with bounds and descriptions from ``Annotated``. Fields without a parameter are declared
+    as ignored. Seeds are passed modulo 2**31.
+
+    Args:
+        function: callable object whose first parameter is the text. It returns (samples, rate), a Clip, the bytes of an
+            audio file or its path, or yields such blocks to stream.
+        voices: values of ``voice``. Default: those of its annotation ``Literal[...]``, else any.
+        models: values of ``model``. Default: the function's name.
+        seed: "exact" if equal seeds give equal samples, also for a deterministic function without a seed. Default:
+            "best-effort" with a parameter ``seed``, else "none".
+        languages: language codes.
+        at_once: number of concurrent calls. Default: 1, since few models are thread-safe.
+
+    Raises ArgumentError for a function without a text, or with another parameter without a default.
+    """
+    options = {"voices": voices, "models": models, "seed": seed, "languages": languages, "at_once": at_once}
+    _complete_values()
+    return Lab.open(function, options=options)
 
 
 class Lab(Session):

@@ -11,11 +11,12 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, Self, TypedDict, Unpack
 
 from voicelab.backend import Backend, SpeechStream, delete_voice, list_voices
+from voicelab.backends.function import FunctionFactory
 from voicelab.backends.registry import open_backend, split_address
 from voicelab.call import Call, Knob, Voice, Voices, completed, is_field, merged_defaults, short_name, voice_id
 from voicelab.capabilities import Capabilities, check_call
 from voicelab.clip import Clip
-from voicelab.errors import FieldError, RequestInvalid, shortened, suggestion
+from voicelab.errors import ArgumentError, FieldError, RequestInvalid, shortened, suggestion
 from voicelab.guesses import Guided
 from voicelab.lifecycle import Closeable
 from voicelab.schema import (
@@ -67,6 +68,7 @@ class SpeechFields(TypedDict, total=False):
     early_stop_threshold: float | None
     speed: float | None
     volume: float | None
+    extra: Mapping[str, object] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +77,18 @@ class BackendFactory:
 
     address: str = ""
     device: str | None = None
+    options: tuple[tuple[str, Any], ...] = ()
 
     def __call__(self, api_key: str | None = None) -> Backend:
         """Open the backend. Raises the errors of ``open_backend``."""
-        return open_backend(self.address, device=self.device, api_key=api_key)
+        return open_backend(self.address, device=self.device, api_key=api_key, **dict(self.options))
+
+
+def _hashable(value: Any) -> Any:
+    """Convert lists and mappings of options to tuples, as a factory is hashable."""
+    if isinstance(value, Mapping):
+        return tuple((name, _hashable(item)) for name, item in value.items())
+    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
 
 
 class Session(Closeable, metaclass=Guided):
@@ -86,7 +96,7 @@ class Session(Closeable, metaclass=Guided):
 
     __slots__ = ("_backend", "_defaults", "_factory", "_seen_voices")
 
-    def __init__(self, backend: Backend, *, factory: BackendFactory | None = None, **defaults: object) -> None:
+    def __init__(self, backend: Backend, *, factory: Callable[[], Backend] | None = None, **defaults: object) -> None:
         """Create a session.
 
         Args:
@@ -96,6 +106,9 @@ class Session(Closeable, metaclass=Guided):
 
         Raises RequestInvalid, which names unknown and invalid defaults.
         """
+        if not hasattr(type(backend), "synthesize"):
+            message = f"must be a Backend, got {type(backend).__name__}; use vl.connect(…) for a function or an address"
+            raise ArgumentError.of("backend", message)
         self._backend = backend
         self._factory = factory
         self._seen_voices: dict[str, VoiceModel] = {}
@@ -108,17 +121,22 @@ class Session(Closeable, metaclass=Guided):
     @classmethod
     def open(
         cls,
-        backend: str | None = None,
+        backend: str | Backend | Callable[..., object] | None = None,
         *,
         api_key: str | None = None,
         device: str | None = None,
+        options: Mapping[str, Any] = MappingProxyType({}),
         wrap: Callable[[Backend], Backend] | None = None,
         **defaults: Unpack[SpeechFields],
     ) -> Self:
         """Open a backend by its address, as in ``connect``, and wrap it with ``wrap``.
 
-        Raises RequestInvalid for an invalid default or argument, and the errors of ``open_backend``.
+        ``options`` are further arguments of the backend. Raises RequestInvalid for an invalid default or argument, and
+        the errors of ``open_backend``.
         """
+        options = {name: _hashable(value) for name, value in options.items() if value is not None}
+        if backend is not None and not isinstance(backend, str):
+            return cls._of_object(backend, {"api_key": api_key, "device": device}, options, wrap, defaults)
         address = backend or os.environ.get(BASE_URL_VARIABLE) or ""
         # Validates before weights are loaded; knobs can only be validated by the open backend.
         merged_defaults({}, recorded({name: value for name, value in defaults.items() if is_field(name)}))
@@ -129,10 +147,47 @@ class Session(Closeable, metaclass=Guided):
         if name == "service" and device is not None:
             message = "must be None for a service, which chooses its own device"
             raise RequestInvalid.of("device", message, in_="query")
-        factory = BackendFactory(address, device)
-        opened = factory(api_key)
+        factory = BackendFactory(address, device, tuple(options.items()))
+        return cls._wrapped(factory(api_key), factory, wrap, defaults)
+
+    @classmethod
+    def _of_object(
+        cls,
+        backend: Backend | Callable[..., object],
+        unset: Mapping[str, object],
+        options: Mapping[str, Any],
+        wrap: Callable[[Backend], Backend] | None,
+        defaults: Mapping[str, object],
+    ) -> Self:
+        """Create a session on a function or a backend."""
+        is_backend = hasattr(type(backend), "synthesize")
+        if not (is_backend or callable(backend)):
+            message = f"must be an address, a function or a Backend, got {type(backend).__name__}"
+            raise RequestInvalid.of("backend", message, in_="query")
+        for name, value in {**unset, **(options if is_backend else {})}.items():
+            if value is not None:
+                raise RequestInvalid.of(name, "must be None with a function or a Backend", in_="query")
+        if is_backend:
+            return cls._wrapped(backend, None, wrap, defaults)  # type: ignore[arg-type]
         try:
-            return cls(wrap(opened) if wrap else opened, factory=factory, **defaults)
+            factory = FunctionFactory(backend, tuple(options.items()))  # type: ignore[arg-type]
+            opened = factory()
+        except TypeError as error:  # an option that functions do not have
+            raise RequestInvalid.of("backend", f"a function does not accept {error}", in_="query") from None
+        return cls._wrapped(opened, factory, wrap, defaults)
+
+    @classmethod
+    def _wrapped(
+        cls,
+        opened: Backend,
+        factory: Callable[[], Backend] | None,
+        wrap: Callable[[Backend], Backend] | None,
+        defaults: Mapping[str, object],
+    ) -> Self:
+        own: Mapping[str, Any] = getattr(opened, "defaults", {})
+        try:
+            session = cls(wrap(opened) if wrap else opened, factory=factory, **(own or defaults))
+            return session.with_defaults(**defaults) if own and defaults else session  # type: ignore[arg-type]
         except BaseException:
             opened.close()
             raise
@@ -143,7 +198,7 @@ class Session(Closeable, metaclass=Guided):
         return self._backend
 
     @property
-    def factory(self) -> BackendFactory | None:
+    def factory(self) -> Callable[[], Backend] | None:
         """Function that opens the same backend in another process; None if unknown."""
         return self._factory
 

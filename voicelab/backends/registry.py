@@ -58,6 +58,12 @@ BUILT_IN: Final[Mapping[str, BuiltInBackend]] = {
     "openai": BuiltInBackend(
         "voicelab.backends.openai:open_openai", "openai:https://…", "a server of OpenAI's speech API"
     ),
+    "command": BuiltInBackend(
+        "voicelab.backends.command:open_command", "command:PROGRAM …", "a program, started for each text"
+    ),
+    "worker": BuiltInBackend(
+        "voicelab.backends.worker:open_worker", "worker:PYTHON SCRIPT", "a model in an environment of its own"
+    ),
     "replay": BuiltInBackend("voicelab.backends.runs:ReplayBackend", "replay:FOLDER", "a recording, played back"),
 }
 """Backends of this package, equal to its entry points."""

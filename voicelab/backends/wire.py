@@ -14,7 +14,7 @@ import httpx
 import msgpack  # type: ignore[import-untyped]  # it publishes no types
 from pydantic import TypeAdapter, ValidationError
 
-from voicelab.call import Call, VoicePreset
+from voicelab.call import EXTRA, Call, VoicePreset, thawed
 from voicelab.capabilities import Capabilities, FieldSupport, Price, SeedSupport
 from voicelab.distribution import __version__
 from voicelab.errors import (
@@ -94,11 +94,17 @@ def speech_call(call: Call) -> HttpCall:
     All fields are sent, including defaults, as defaults of services may differ. The seed, if set, is in a header.
     """
     request = call.request
-    fields = {name: value for name, value in request.to_wire().items() if value is not None}
+    fields = with_extra({name: value for name, value in request.to_wire().items() if value is not None}, call)
     if request.reference_id is not None or not fields.get("references"):
         fields.pop("references", None)  # ignored or empty
     seed = {} if call.seed is None else {_SEED_HEADER: str(call.seed)}
     return audio_call("/v1/tts", fields, binary="references" in fields, model=call.model, **seed)
+
+
+def with_extra(fields: dict[str, Any], call: Call) -> dict[str, Any]:
+    """Add the extra fields of a call to a body; those that are None are omitted from it."""
+    extra = {name.removeprefix(EXTRA): thawed(value) for name, value in call.knobs if name.startswith(EXTRA)}
+    return {name: value for name, value in {**fields, **extra}.items() if name not in extra or value is not None}
 
 
 def audio_call(path: str, fields: Mapping[str, object], *, binary: bool = False, **headers: str) -> HttpCall:
@@ -192,7 +198,9 @@ def failure(answer: Answer) -> VoicelabError:
 
 def undeclared(base_url: str, seed: SeedSupport = "none") -> Capabilities:
     """Return the capabilities of a service without a declaration; ``seed`` is "unknown" before its first response."""
-    return Capabilities(name="service", models=MODELS, device="remote", seed=seed, fingerprint=base_url)
+    return Capabilities(
+        name="service", models=MODELS, device="remote", seed=seed, fingerprint=base_url, open_ended=True
+    )
 
 
 def capabilities_of(answer: Answer, base_url: str) -> Capabilities:
@@ -216,6 +224,7 @@ def capabilities_of(answer: Answer, base_url: str) -> Capabilities:
         prices=_prices(declared.get("prices")),
         one_model=one_model if isinstance(one_model, bool) else None,
         fields=tuple(_supports(declared.get("fields"))),
+        open_ended=True,
     )
 
 

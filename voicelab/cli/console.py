@@ -56,7 +56,7 @@ class _Commands(UserDict[str, Any]):
     def __getitem__(self, name: str) -> Any:
         command = self.data[name]
         if isinstance(command, str):
-            command = getattr(import_module(f"voicelab.cli.{command}"), name)
+            command = getattr(import_module(f"voicelab.cli.{command}"), name.replace("-", "_"))
             if isinstance(command, typer.Typer):
                 command = typer.main.get_group(command)
             else:
@@ -85,6 +85,7 @@ class CommandGroup(TyperGroup):
         "keys": "serve",
         "voices": "stored",
         "weights": "stored",
+        "worker-template": "stored",
     }
     """Command → module of ``voicelab.cli`` that defines it, in the order of the help."""
 

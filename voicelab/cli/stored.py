@@ -127,3 +127,10 @@ def compile_(
         from voicelab.engine.local import compile_weights
     for model, seconds in compile_weights(path, device):
         print_line(f"{model}: ready after {seconds:.0f} s")
+
+
+def worker_template() -> None:
+    """Print a script for a model in an environment of its own, to open as ``worker:PYTHON SCRIPT``."""
+    from voicelab.backends.worker import TEMPLATE
+
+    print_line(TEMPLATE.rstrip())

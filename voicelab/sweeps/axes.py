@@ -18,7 +18,19 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 from pydantic import BaseModel
 
-from voicelab.call import Call, Knob, VoicePreset, check_seed, field_name, is_field, parse_value, value_kind, voice_id
+from voicelab.call import (
+    EXTRA,
+    Call,
+    Knob,
+    VoicePreset,
+    check_seed,
+    field_name,
+    frozen,
+    is_field,
+    parse_value,
+    value_kind,
+    voice_id,
+)
 from voicelab.errors import FieldError, RequestInvalid, StoreError, shown_value, suggestion
 from voicelab.schema import ReferenceAudio, TTSRequest, VoiceModel
 from voicelab.takes.rows import value_label
@@ -117,7 +129,7 @@ def varied(name: str, value: object, knobs: Iterable[Knob] = ()) -> bool:
         return not _is_text(name, _knob(name, knobs)) and any(map(_RANGE.match, str(value).split(",")))
     if isinstance(value, Mapping):
         blend = field_name(name) == "reference_id" and all(isinstance(weight, int | float) for weight in value.values())
-        return name != "prosody" and not blend
+        return name not in ("prosody", "extra") and not blend
     return isinstance(value, Iterable) and not isinstance(value, BaseModel)
 
 
@@ -221,6 +233,8 @@ def _checked(name: str, value: object, knob: Knob | None = None, template: bool 
         return value
     if knob is not None:
         return knob.check(value)
+    if name.startswith(EXTRA):
+        return frozen(value)
     if name == "backend":
         if not isinstance(value, str) or not value:
             raise RequestInvalid.of(name, "must be the name of a backend; give backends as {name: lab}")

@@ -235,11 +235,11 @@ def _turned(knob: Knob) -> KnobValue:
         return not knob.default
     if knob.choices:
         return next(word for word in reversed(knob.choices) if word != knob.default)
-    if isinstance(knob.default, str):
+    if knob.type == "str":
         return "other"
     if knob.bounds is None:
-        return knob.check(knob.default * 2 or 1)
-    end = max(knob.bounds, key=lambda bound: abs(bound - float(knob.default)))
+        return knob.check((knob.default or 0) * 2 or 1)
+    end = max(knob.bounds, key=lambda bound: abs(bound - float(knob.default or 0)))
     return knob.check(int(end) if knob.type == "int" else end)
 
 

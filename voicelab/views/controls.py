@@ -204,6 +204,9 @@ class Controls(PageWidget):
         """Return the call of the current values. Raises RequestInvalid, which names the field."""
         settings = {field["name"]: self.values[field["name"]] for field in self.fields}
         knobs = {knob.name: knob.default for knob in self._lab.capabilities.knobs}
+        for name in (name for name, default in knobs.items() if default is None):
+            word = str(settings[name]).strip()
+            settings[name] = parse_value(name, word, self._lab.capabilities.knobs) if word else None
         base = {**knobs, **self.base.settings}
         settings["reference_id"] = settings["reference_id"] or None
         settings["seed"] = parse_value("seed", settings["seed"]) if settings["seed"].strip() else base["seed"]
@@ -234,7 +237,7 @@ class Controls(PageWidget):
             self.problems, self.ready = problems, not isinstance(error, RequestInvalid)
 
     def _values(self, call: Call) -> dict[str, Any]:
-        knobs = self._lab.capabilities.knob_values(call)
+        knobs = {knob.name: "" for knob in self._lab.capabilities.knobs} | self._lab.capabilities.knob_values(call)
         values = {name: value for name, value in call.settings.items() if name in FIELDS} | knobs
         seed = "" if call.seed is None else str(call.seed)
         return {**values, "text": call.request.text, "reference_id": call.request.reference_id or "", "seed": seed}
@@ -303,6 +306,10 @@ def described_field(name: str, capabilities: Capabilities, *, front: bool = Fals
 def described_knob(knob: Knob) -> dict[str, Any]:
     """Return the description of a knob's control for the page."""
     label = knob.name.replace("_", " ").capitalize()
+    if knob.default is None:  # an empty control leaves the value to the backend
+        words = ("true", "false") if knob.type == "bool" else knob.choices
+        common = {"name": knob.name, "front": True, "label": label, "title": knob.name, "default": ""}
+        return {**common, "help": knob.description, **_kind("", ("", *words) if words else (), None, None, 1)}
     common = {"name": knob.name, "front": True, "label": label, "title": knob.name, "default": knob.default}
     low, high = knob.bounds or (-_MAX_NUMBER, _MAX_NUMBER)
     step = 1 if knob.type == "int" else max(10.0 ** math.floor(math.log10((high - low) / 20)), 0.01)

@@ -1,0 +1,119 @@
+"""Commands as backends: espeak-ng, flite, and small scripts that fail."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import voicelab as vl
+from voicelab.backends.command import CommandBackend, open_command
+from voicelab.errors import ArgumentError, Cancelled, EngineError, RequestInvalid
+
+TEXT = "The birch; $(canoe) 'slid' \"on\" {planks} & 50 %."
+ESPEAK = "espeak-ng -v {voice=en} -s {rate=170} -w {out} {text}"
+
+
+def script(folder: Path, code: str, arguments: str = "") -> str:
+    """Write a Python program and return its command."""
+    path = folder / "program.py"
+    path.write_text(f"import os, sys, time\n{code}", encoding="utf-8")
+    return f"{shlex.quote(sys.executable)} -S {shlex.quote(str(path))} {arguments}"
+
+
+@pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="espeak-ng is not installed")
+def test_espeak_ng() -> None:
+    lab = vl.connect(f"command:{ESPEAK}", voices=["en", "de"])
+    assert [(knob.name, knob.type, knob.default) for knob in lab.capabilities.knobs] == [("rate", "int", 170)]
+    slow, fast = (lab.speak(TEXT, rate=rate).duration for rate in (120, 240))
+    assert slow > 1.5 * fast
+    assert lab.speak(TEXT, voice="de") != lab.speak(TEXT)
+    # A text that begins with "-" is not an option of the program.
+    assert lab.speak("--version of five").duration > 0.8
+    whole = lab.speak(TEXT)
+    for command in ("espeak-ng -v en -s 170 --stdout", "espeak-ng -v en -s 170 --stdout -f {text_file}"):
+        assert vl.connect(f"command:{command}").speak(TEXT).duration == pytest.approx(whole.duration, abs=0.3)
+    table = lab.sweep("Good day.", voice=["en", "de"], rate="150..190 step 20").run()
+    assert len(table) == 6
+    assert not any(take.notes for take in table.takes)
+
+
+@pytest.mark.skipif(shutil.which("flite") is None, reason="flite is not installed")
+def test_flite_and_its_voices() -> None:
+    lab = vl.connect("command:flite -voice {voice=slt|rms|kal} -t {text} -o {out}")
+    assert [voice.id for voice in lab.voices] == ["slt", "rms", "kal"]
+    assert lab.speak("Hello there.", voice="rms") != lab.speak("Hello there.")
+
+
+def test_each_placeholder_is_one_argument(tmp_path: Path) -> None:
+    tone = tmp_path / "tone.wav"
+    vl.Clip(np.full(800, 0.1, np.float32), 8_000).save(tone)
+    log = tmp_path / "log"
+    code = (
+        f"open({str(log)!r}, 'w').write(repr(sys.argv[1:]))\nsys.stdout.buffer.write(open({str(tone)!r}, 'rb').read())"
+    )
+    lab = vl.connect("command:" + script(tmp_path, code, "--say={text} {{x}} {seed=3} {on=yes|no} {empty=}"))
+    lab.speak(TEXT, seed=7, on="no")
+    assert log.read_text() == repr([f"--say={TEXT}", "{x}", "7", "no", ""])
+    with pytest.raises(RequestInvalid, match="empty: must not begin with '-', got '-x'"):
+        lab.speak(TEXT, empty="-x")
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments", "message"),
+    [
+        ("sys.exit('the model is missing')", "{text}", "ended with exit code 1: the model is missing"),
+        ("os.kill(os.getpid(), 9)", "{text}", "ended with signal SIGKILL"),
+        ("sys.stderr.write('x' * 9999); sys.exit(3)", "{text}", "exit code 3: …x+$"),
+        ("print('done', file=sys.stderr)", "{text} {out}", r"must write audio to \{out\}, got no file: done"),
+        ("open(sys.argv[1], 'w')", "{out} {text}", r"must write audio to \{out\}, got no file"),
+        ("pass", "", r"must write audio to standard output or to \{out\}, got nothing"),
+        ("print('loading')", "{text}", "must return readable audio"),
+        ("open(sys.argv[1], 'wb').write(b'RIFF')", "{out}", "must return readable audio"),
+        ("time.sleep(60)", "{text}", "must end within 0.3 s, and was stopped"),
+        ("os.system('sleep 60')", "{text}", "must end within 0.3 s, and was stopped"),
+    ],
+)
+def test_failures_are_errors(tmp_path: Path, code: str, arguments: str, message: str) -> None:
+    with CommandBackend(script(tmp_path, code, arguments), time_limit_s=0.3 if "sleep" in code else 20) as backend:
+        started = time.monotonic()
+        with pytest.raises(EngineError, match=message):
+            vl.Lab(backend).speak("Hello.")
+        assert time.monotonic() - started < 5
+
+
+def test_closing_the_stream_stops_the_command(tmp_path: Path) -> None:
+    import threading
+
+    stream = vl.Lab(open_command(script(tmp_path, "time.sleep(60)", "{text}"))).stream("Hello.")
+    threading.Timer(0.2, stream.close).start()
+    with pytest.raises(Cancelled):
+        stream.take()
+
+
+@pytest.mark.parametrize(
+    ("command", "kind", "message"),
+    [
+        ("", RequestInvalid, "must be a command such as .* got nothing"),
+        ("no-such-program {text}", RequestInvalid, "got program 'no-such-program', which is not on the PATH"),
+        (f"{sys.executable} {{rate}}", ArgumentError, "parameter 'rate' must have a default"),
+        (f"{sys.executable} {{rate:5}}", ArgumentError, "must have placeholders such as"),
+        (f"{sys.executable} 'open", ArgumentError, "must have balanced quotes"),
+    ],
+)
+def test_invalid_commands(command: str, kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        vl.connect(f"command:{command}")
+
+
+def test_the_fingerprint_is_that_of_command_and_files(tmp_path: Path) -> None:
+    def fingerprint(code: str, arguments: str) -> str:
+        return open_command(script(tmp_path, code, arguments)).capabilities.fingerprint
+
+    assert fingerprint("1", "{text}") == fingerprint("1", "{text}")
+    assert len({fingerprint(*pair) for pair in (("1", "{text}"), ("2", "{text}"), ("1", "x {text}"))}) == 3

@@ -1,0 +1,290 @@
+"""Python functions as backends: parameters, returned values, streams, fingerprints, other processes."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import cloudpickle
+import numpy as np
+import pytest
+from pydantic import Field
+
+import voicelab as vl
+from voicelab.backends.function import fingerprint_of
+from voicelab.errors import ArgumentError, Cancelled, EngineError, RequestInvalid
+
+RATE = 24_000
+SINE = (0.3 * np.sin(np.arange(RATE // 10) / 20)).astype(np.float32)
+CALLS: list[dict[str, Any]] = []
+
+
+def model(
+    text: str,
+    voice: Literal["ann", "bob"] = "ann",
+    seed: int | None = None,
+    speed: float = 1.25,
+    temperature: float = 0.3,
+    cfg: Annotated[float, Field(ge=0, le=4, description="Guidance.")] = 2.0,
+    steps: int | None = None,
+    style: Literal["calm", "lively"] = "calm",
+    cache: bool = True,
+) -> tuple[np.ndarray[Any, Any], int]:
+    CALLS.append({key: value for key, value in locals().items() if key != "text"})
+    return SINE * cfg / 4, RATE
+
+
+def cloned(text: str, ref_audio: str, ref_text: str = "", references: tuple[Any, ...] = ()) -> tuple[Any, int]:
+    CALLS.append({"audio": vl.Clip.load(ref_audio), "text": ref_text, "references": references})
+    return SINE, RATE
+
+
+def test_parameters_become_fields_and_backend_parameters() -> None:
+    with vl.connect(model) as lab:
+        assert [voice.id for voice in lab.voices] == ["ann", "bob"]
+        assert [(k.name, k.type, k.default, k.bounds, k.choices) for k in lab.capabilities.knobs] == [
+            ("cfg", "float", 2.0, (0.0, 4.0), ()),
+            ("steps", "int", None, None, ()),
+            ("style", "str", "calm", None, ("calm", "lively")),
+        ]
+        take = lab.speak("Hello.", voice="bob", style="lively", seed=2**40 + 5, steps=0).take
+        assert CALLS[-1] == {
+            "voice": "bob",
+            "seed": 5,
+            "speed": 1.25,
+            "temperature": 0.3,
+            "cfg": 2.0,
+            "steps": 0,
+            "style": "lively",
+            "cache": True,
+        }
+        assert take.call.settings["prosody.speed"] == 1.25
+        assert take.call.request.temperature == 0.3
+        assert take.notes == ()
+        drawn = lab.speak("Hello.", speed=0.8).take
+        assert (CALLS[-1]["seed"], CALLS[-1]["speed"], CALLS[-1]["steps"]) == (drawn.seed, 0.8, None)
+        assert drawn.seed is not None
+        assert lab.speak("Hello.", top_p=0.1).notes == ("top_p did nothing: model has no such parameter.",)
+        with pytest.raises(RequestInvalid, match="voice: unknown voice 'eve'; available: ann, bob"):
+            lab.speak("Hello.", voice="eve")
+        with pytest.raises(RequestInvalid, match="references: model has no parameter 'references' or 'ref_audio'"):
+            lab.speak("Hello.", references=lab.speak("Hi."))
+        with pytest.raises(RequestInvalid, match="cfg: must be between 0 and 4, got 5"):
+            lab.speak("Hello.", cfg=5)
+    table = vl.connect(model, cfg=1.0).sweep("Hello.", steps=[4, 8], repeats=2).run()
+    assert len(table) == 4
+
+
+def test_a_recording_is_passed_as_a_file_and_its_transcript() -> None:
+    lab = vl.connect(cloned)
+    recording = vl.connect(model).speak("Hi there.")
+    lab.speak("Hello.", references=recording)
+    assert CALLS[-1]["text"] == "Hi there."
+    assert CALLS[-1]["audio"].duration == recording.duration
+    assert CALLS[-1]["references"][0].audio[:4] == b"RIFF"
+    with pytest.raises(RequestInvalid, match="references: cloned needs a recording"):
+        lab.speak("Hello.")
+    with pytest.raises(RequestInvalid, match="voice: cloned has no parameter 'voice', got 'ann'"):
+        lab.speak("Hello.", voice="ann")
+
+
+@pytest.mark.parametrize(
+    ("value", "notes"),
+    [
+        ((SINE, RATE), 0),
+        ((RATE, SINE), 0),
+        (((SINE * 32767).astype(np.int16), np.int64(RATE)), 0),
+        ((((SINE + 1) * 127.5).astype(np.uint8), 24_000.0), 0),
+        (((SINE * 32767).astype(int).tolist(), RATE), 0),
+        ((SINE[None], RATE), 0),
+        ({"audio": SINE[None].astype(np.float64), "sampling_rate": RATE}, 0),
+        ((np.stack([SINE, SINE]), RATE), 1),
+        ((np.stack([SINE, SINE], axis=1), RATE), 1),
+        ((SINE * 6, RATE), 1),
+        (vl.Clip(SINE, RATE), 0),
+        (vl.Clip(SINE, RATE).to_bytes("wav"), 0),
+        (vl.Clip(SINE, RATE).to_bytes("mp3"), 0),
+    ],
+)
+def test_returned_values(value: object, notes: int) -> None:
+    clip = vl.connect(lambda text: value).speak("Hello.", sample_rate=RATE)
+    assert clip.duration == pytest.approx(0.1, abs=0.05)
+    assert float(np.abs(clip.samples).max()) == pytest.approx(
+        1.0 if "clipped" in "".join(clip.notes) else 0.3, abs=0.02
+    )
+    assert len(clip.notes) == notes, clip.notes
+
+
+def test_a_tensor_and_a_path_are_returned_values(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    tensor = torch.tensor(SINE, requires_grad=True)[None]
+    assert vl.connect(lambda text: (tensor, RATE)).speak("Hello.").duration == pytest.approx(0.1)
+    path = tmp_path / "a.wav"
+    path.write_bytes(vl.Clip(SINE, RATE).to_bytes("mp3"))  # the content counts, not the name
+    assert vl.connect(lambda text: path).speak("Hello.").duration == pytest.approx(0.1, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ((np.array([0, np.nan, 0]), RATE), "must return finite samples, got nan at sample 1"),
+        ((np.zeros(0), RATE), "must return audio, got no samples"),
+        ((SINE * 30_000, RATE), "divide 16-bit values by 32768"),
+        ((np.zeros((30, 40)), RATE), r"shape \(n,\), got shape \(30, 40\)"),
+        ((np.array(["a"]), RATE), "must return numbers"),
+        ((SINE, "24000"), "sample rate that must be an integer in Hz, got str"),
+        ((SINE, None), "sample rate"),
+        ((SINE, 0), "sample rate"),
+        ((SINE, 24_000.5), "sample rate"),
+        ((SINE, float("nan")), "sample rate"),
+        (SINE, r"must return \(samples, rate\), a Clip, .* got ndarray"),
+        (None, "got NoneType"),
+        (b"", "got an empty file"),
+        (b"{}", "must return readable audio"),
+        ("nowhere.wav", "must return readable audio: .*nowhere.wav"),
+        (Future[int](), "got Future"),
+        (iter([(SINE, RATE), (SINE, 2 * RATE)]), "one sample rate, got 24000 and 48000 Hz"),
+        (iter([]), "must return audio"),
+        (iter([(np.zeros(0), RATE)]), "got no samples"),
+    ],
+)
+def test_bad_returned_values_are_errors(value: object, message: str) -> None:
+    def broken(text: str) -> object:
+        return value
+
+    with pytest.raises(EngineError, match=f"broken .*{message}"):
+        vl.connect(broken).speak("Hello.")
+
+
+def test_errors_of_the_function_name_it() -> None:
+    def broken(text: str) -> Iterator[tuple[Any, int]]:
+        yield SINE, RATE
+        raise KeyError("weights")
+
+    stream = vl.connect(broken).stream("Hello.", format="pcm")
+    assert len(next(stream)) > 0
+    with pytest.raises(EngineError, match="broken raised KeyError: 'weights'"):
+        next(stream)
+
+    async def later(text: str) -> tuple[Any, int]:
+        return SINE, RATE
+
+    with pytest.raises(EngineError, match="got coroutine; define it with def"):
+        vl.connect(later).speak("Hello.")
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda: None, "the first parameter must be the text"),
+        (lambda text, speaker: None, "parameter 'speaker' must have a default"),
+        (
+            partial(lambda text, temperature: None, temperature=3.0),
+            "temperature: must be between 0 and 1, got 3.0; rename",
+        ),
+    ],
+)
+def test_functions_that_cannot_be_called(function: Callable[..., object], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        vl.connect(function)
+
+
+def test_arguments_of_connect() -> None:
+    with pytest.raises(ArgumentError, match=r"backend: must be a Backend, got function; use vl.connect"):
+        vl.Lab(model)  # type: ignore[arg-type]
+    with pytest.raises(RequestInvalid, match="backend: must be an address, a function or a Backend, got int"):
+        vl.connect(3)  # type: ignore[arg-type]
+    with pytest.raises(RequestInvalid, match="device: must be None with a function"):
+        vl.connect(model, device="cpu")
+    with pytest.raises(ArgumentError, match="voices: <lambda> must have a parameter 'voice'"):
+        vl.connect(lambda text: None, voices=["a"])
+    with pytest.raises(RequestInvalid, match="voices: the backend 'service' does not accept this option"):
+        vl.connect("http://127.0.0.1:9", voices=["a"])
+    lab = vl.connect(model)
+    assert vl.connect(lab.backend, temperature=0.5).defaults["temperature"] == 0.5
+    own = vl.from_function(model, voices=["eve"], models=["large", "small"], seed="exact", languages=["en"])
+    capabilities = own.capabilities
+    assert (capabilities.voices[0].id, capabilities.models, capabilities.seed) == ("eve", ("large", "small"), "exact")
+
+
+def test_blocks_are_streamed_and_closing_stops_the_function() -> None:
+    ended = threading.Event()
+
+    def slowly(text: str) -> Iterator[tuple[Any, int]]:
+        try:
+            while True:
+                yield SINE, RATE
+        finally:
+            ended.set()
+
+    lab = vl.connect(slowly)
+    first, second = lab.stream("Hello.", format="pcm"), lab.stream("Hello.", format="pcm")
+    assert all(next(stream) for stream in (first, second, first))  # an unfinished stream does not block another
+    first.close()
+    assert ended.wait(1)
+    with pytest.raises(Cancelled):
+        next(first)
+
+
+def test_calls_are_serialized_by_default() -> None:
+    inside: list[int] = []
+    most: list[int] = []
+
+    def counted(text: str) -> tuple[Any, int]:
+        inside.append(1)
+        time.sleep(0.005)
+        most.append(len(inside))
+        inside.pop()
+        return SINE, RATE
+
+    vl.connect(counted).sweep(["a", "b", "c", "d"]).run(concurrency=4)
+    assert max(most) == 1
+
+
+def test_the_fingerprint_follows_what_the_function_uses() -> None:
+    def made(gain: float, shift: int = 0) -> Callable[[str], object]:
+        table = {"gain": [gain]}
+
+        def inner(text: str) -> object:
+            return SINE[shift:] * table["gain"][0]
+
+        return inner
+
+    class Network:
+        def __init__(self, weight: float) -> None:
+            self.weights = np.full(4, weight)
+
+        def __call__(self, text: str) -> object:
+            return self.weights
+
+    assert fingerprint_of(made(0.1)) == fingerprint_of(made(0.1))
+    changed = [made(0.1), made(0.2), made(0.1, 1), Network(1), Network(2), Network(1).__call__, partial(model, cfg=1.0)]
+    changed += [partial(model, cfg=2.0), model, lambda text: SINE, lambda text: SINE * 2]
+    assert len({fingerprint_of(item) for item in changed}) == len(changed)
+
+
+def test_a_factory_is_the_same_in_another_process() -> None:
+    gain = 0.5
+    lab = vl.connect(lambda text: (SINE * gain, RATE), at_once=2)
+    factory = pickle.loads(pickle.dumps(lab.factory))  # noqa: S301 - of this test
+    assert factory == lab.factory
+    assert hash(factory) == hash(lab.factory)
+    assert factory().capabilities == lab.capabilities
+    assert cloudpickle.loads(cloudpickle.dumps(lab.factory)) == lab.factory
+
+
+def test_the_overhead_of_a_call_is_below_1_ms() -> None:
+    block = np.full(441, 0.1, np.float32)
+    lab = vl.connect(lambda text: (block, 44_100))
+    times = []
+    for _ in range(50):
+        started = time.perf_counter()
+        lab.speak("Hello.")
+        times.append(time.perf_counter() - started)
+    assert min(times) < 1e-3

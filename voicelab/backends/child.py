@@ -1,0 +1,173 @@
+"""Program of a ``worker:`` process, and the reading of a function's parameters.
+
+Runs in the worker's own Python (3.9 or later), where voicelab is not installed: it imports the standard library only.
+Messages are JSON, one per line. The worker announces the parameters of the script's function ``tts``, then answers each
+request with messages of the same ``id``: ``samples`` or ``audio`` (base64) or ``path``, ``error``, and ``done``.
+"""
+
+from __future__ import annotations
+
+import sys
+
+if __name__ == "__main__":
+    sys.path.pop(0)  # the folder of this file, whose modules have names of packages, such as openai
+
+import array
+import base64
+import importlib.util
+import inspect
+import io
+import json
+import os
+import typing
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+
+_TYPES = {bool: "bool", int: "int", float: "float", str: "str"}
+
+
+def parameters(function: typing.Callable[..., object]) -> list[dict[str, typing.Any]]:
+    """Describe the parameters of a function after its first, the text.
+
+    Returns mappings with name, type ("bool", "int", "float", "str", or "" for another), required, optional (whether
+    None is allowed), default (None if there is none), bounds, choices and description, from annotations and defaults.
+    Raises TypeError if the function has no parameter for the text.
+    """
+    signature = inspect.signature(function)
+    kinds = inspect.Parameter
+    named = (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)
+    items = list(signature.parameters.values())
+    if not items or items[0].kind not in named:
+        raise TypeError(f"the first parameter must be the text, got {signature}")
+    hints: dict[str, typing.Any] = {}
+    called = function if inspect.isroutine(function) else getattr(function, "func", type(function).__call__)
+    with suppress(Exception):  # names of annotations that are not importable
+        hints = typing.get_type_hints(called, include_extras=True)
+    accepted = (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY)
+    return [_described(item, hints.get(item.name, item.annotation)) for item in items[1:] if item.kind in accepted]
+
+
+def _described(item: inspect.Parameter, hint: typing.Any) -> dict[str, typing.Any]:
+    required = item.default is item.empty
+    default = None if required else item.default
+    hint, metadata, optional = _unwrapped(hint)
+    choices = list(typing.get_args(hint)) if typing.get_origin(hint) is typing.Literal else []
+    kind = _TYPES.get(type(choices[0]) if choices else hint, "") or _TYPES.get(type(default), "")
+    if kind == "float" and type(default) is int:
+        default = float(default)
+    if default is not None and _TYPES.get(type(default)) != kind:
+        kind, default = "", None
+    ends = [
+        next(
+            (float(value) for data in metadata for name in names if (value := getattr(data, name, None)) is not None),
+            None,
+        )
+        for names in (("ge", "gt"), ("le", "lt"))
+    ]
+    words = [data if isinstance(data, str) else getattr(data, "description", None) for data in metadata]
+    return {
+        "name": item.name,
+        "type": kind,
+        "required": required,
+        "optional": optional or default is None,
+        "default": default,
+        "bounds": ends if None not in ends else None,
+        "choices": [choice for choice in choices if isinstance(choice, str)],
+        "description": next((word for word in words if word), ""),
+    }
+
+
+def _unwrapped(hint: typing.Any) -> tuple[typing.Any, list[typing.Any], bool]:
+    """Return a type without Annotated and None, its metadata, and whether it may be None."""
+    metadata: list[typing.Any] = []
+    optional = False
+    while True:
+        arguments = typing.get_args(hint)
+        if hasattr(hint, "__metadata__"):
+            for data in hint.__metadata__:  # pydantic's Field has its bounds in ``metadata``
+                metadata += [data, *(getattr(data, "metadata", None) or ())]
+            hint = arguments[0]
+        elif type(None) in arguments:
+            optional = True
+            rest = [argument for argument in arguments if argument is not type(None)]
+            hint = rest[0] if len(rest) == 1 else None
+        else:
+            return hint, metadata, optional
+
+
+def returned(value: object) -> typing.Iterator[object]:
+    """Yield the blocks of an iterator, or any other returned value itself."""
+    if hasattr(value, "__next__"):
+        yield from typing.cast("typing.Iterator[object]", value)
+    else:
+        yield value
+
+
+def _message(value: typing.Any) -> dict[str, object]:
+    """Encode a returned value: samples and rate, bytes of an audio file, or a path."""
+    if isinstance(value, (bytes, bytearray)):
+        return {"audio": base64.b64encode(value).decode()}
+    if isinstance(value, (str, os.PathLike)):
+        return {"path": str(Path(value).resolve())}
+    if isinstance(value, typing.Mapping):
+        value = (value.get("audio"), value.get("sampling_rate"))
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        raise TypeError(
+            f"tts() must return (samples, rate), bytes of an audio file or a path, got {type(value).__name__}"
+        )
+    samples, rate = value if not isinstance(value[0], (int, float)) else value[::-1]
+    if hasattr(samples, "detach"):  # a tensor
+        samples = samples.detach().cpu().float().numpy()
+    if isinstance(samples, (list, tuple)):
+        samples = array.array("d", samples)
+    view = memoryview(samples)
+    shape, kind = list(view.shape or ()), view.format
+    return {
+        "samples": base64.b64encode(view.tobytes()).decode(),
+        "shape": shape,
+        "format": kind,
+        "rate": rate.item() if hasattr(rate, "item") else rate,
+    }
+
+
+def main(script: str) -> None:
+    """Import the script and answer requests from standard input until it ends."""
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what the script prints is its log
+
+    def send(**message: object) -> None:
+        replies.write(json.dumps(message) + "\n")
+        replies.flush()
+
+    sys.path.insert(0, str(Path(script).resolve().parent))
+    spec = importlib.util.spec_from_file_location("voicelab_worker", script)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{script} must be a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    if not callable(getattr(module, "tts", None)):
+        raise TypeError(f"{script} must define a function tts(text, ...)")
+    packages = sorted((name, str(getattr(loaded, "__version__", ""))) for name, loaded in sys.modules.items())
+    versions = {name: version for name, version in packages if version and "." not in name}
+    send(parameters=parameters(module.tts), versions={"python": sys.version.split()[0], **versions})
+    for line in io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8"):
+        request = json.loads(line)
+        key, arguments = request["id"], request["arguments"]
+        for item in arguments.get("references") or ():
+            item["audio"] = base64.b64decode(item["audio"])
+        if "references" in arguments:
+            arguments["references"] = [SimpleNamespace(**item) for item in arguments["references"]]
+        try:
+            for value in returned(module.tts(request["text"], **arguments)):
+                send(id=key, **_message(value))
+            send(id=key, done=True)
+        except Exception as error:  # noqa: BLE001 - of the model
+            sys.excepthook(type(error), error, error.__traceback__)
+            send(id=key, error=f"{type(error).__name__}: {error}")
+
+
+if __name__ == "__main__":
+    sys.argv = sys.argv[1:]
+    main(sys.argv[0])

@@ -1,0 +1,222 @@
+"""A command as a backend: ``command:espeak-ng -v {voice=en} -s {rate=170} -w {out} {text}``.
+
+Placeholders: ``{text}``, ``{text_file}`` (a UTF-8 file), ``{out}`` (the audio file to write), ``{voice}``, ``{seed}``,
+``{speed}``, ``{ref_audio}``, ``{ref_text}``, and backend parameters with a default, ``{rate=170}``, or the allowed words,
+default first, ``{style=calm|lively}``. With neither text placeholder, the text is the standard input; without ``{out}``,
+the audio is the standard output. ``{{`` and ``}}`` are braces.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from voicelab.backends.model import ModelBackend, Parameter
+from voicelab.call import VoicePreset
+from voicelab.errors import ArgumentError, Cancelled, EngineError, RequestInvalid
+
+_PLACEHOLDER: Final = re.compile(r"\{\{|\}\}|\{([^\W\d]\w*)(?:=([^{}]*))?\}")
+_OWN: Final = ("text", "text_file", "out")
+_MAX_ERROR: Final = 600
+_DIGESTED: Final = 8 * 2**20
+"""Bytes at the beginning and the end of a program or model file that are part of the fingerprint."""
+TIME_LIMIT_S: Final = 300.0
+
+
+def open_command(
+    address: str, *, voices: Iterable[str | VoicePreset] | None = None, at_once: int | None = None
+) -> CommandBackend:
+    """Open ``command:PROGRAM ARGUMENTS``. Raises like CommandBackend."""
+    return CommandBackend(address, voices=voices, at_once=at_once)
+
+
+class CommandBackend(ModelBackend):
+    """Backend of a command, started once per call, without a shell; each placeholder is part of one argument.
+
+    Args:
+        command: command with placeholders, see the module.
+        voices: values of ``{voice}``; default, any.
+        at_once: maximum number of concurrent commands; default, one for each core.
+        time_limit_s: maximum duration of a command in seconds.
+
+    Raises ArgumentError for an invalid placeholder, RequestInvalid if the program does not exist.
+    """
+
+    def __init__(
+        self,
+        command: str,
+        *,
+        voices: Iterable[str | VoicePreset] | None = None,
+        at_once: int | None = None,
+        time_limit_s: float = TIME_LIMIT_S,
+    ) -> None:
+        try:
+            self._words = shlex.split(command)
+        except ValueError as error:
+            raise ArgumentError.of("command", f"must have balanced quotes, got {command!r} ({error})") from None
+        program = program_of(self._words, "command:espeak-ng -v {voice} -w {out} {text}")
+        self._time_limit_s = time_limit_s
+        matches = [match for word in self._words for match in _PLACEHOLDER.finditer(word) if match[1]]
+        matches.sort(key=lambda match: match[2] is not None)  # a default counts for every occurrence
+        defaults: dict[str, str | None] = {match[1]: match[2] for match in matches}
+        self._names = defaults.keys()
+        for word in self._words:
+            if re.search("[{}]", _PLACEHOLDER.sub("", word)):
+                message = f"must have placeholders such as {{text}} or {{rate=170}}, and {{{{ for a brace, got {word!r}"
+                raise ArgumentError.of("command", message)
+        listed = [_parameter(name, default) for name, default in defaults.items() if name not in _OWN]
+        super().__init__(
+            Path(program).name,
+            listed,
+            voices=voices,
+            fingerprint=files_digest(command, [program, *self._words[1:]]),
+            at_once=at_once or os.cpu_count() or 1,
+        )
+
+    def run(self, text: str, arguments: Mapping[str, Any], stop: threading.Event) -> Iterator[object]:
+        """Run the command and yield the content of the file that it wrote. Raises EngineError."""
+        with tempfile.TemporaryDirectory(prefix="voicelab-") as folder:
+            out, text_file = Path(folder, "out.wav"), Path(folder, "text.txt")
+            text_file.write_text(text, encoding="utf-8")
+            defaults = {item.name: item.default for item in self._parameters.values()}
+            # A text that begins with "-" would be an option of the program.
+            own = {"text": text if text[:1] != "-" else f" {text}", "text_file": text_file, "out": out}
+            values = {**defaults, **arguments, **own}
+            command = [self._filled(word, values) for word in self._words]
+            given = b"" if {"text", "text_file"} & self._names else text.encode()
+            output = self._output(command, given, stop)
+            if "out" in self._names:
+                if not out.exists() or not out.stat().st_size:
+                    raise EngineError(
+                        f"{self._capabilities.name} must write audio to {{out}}, got no file{_end(output[1])}"
+                    )
+                yield out.read_bytes()
+            elif output[0]:
+                yield output[0]
+            else:
+                message = f"{self._capabilities.name} must write audio to standard output or to {{out}}, got nothing"
+                raise EngineError(message + _end(output[1]))
+
+    def _filled(self, word: str, values: Mapping[str, Any]) -> str:
+        def value(match: re.Match[str]) -> str:
+            if match[1] is None:
+                return match[0][0]
+            filled = "" if values[match[1]] is None else _written(values[match[1]])
+            if filled.startswith("-") and match.start() == 0 and isinstance(values[match[1]], str):
+                raise RequestInvalid.of(match[1], f"must not begin with '-', got {filled!r}")
+            return filled
+
+        return _PLACEHOLDER.sub(value, word)
+
+    def _output(self, command: list[str], given: bytes, stop: threading.Event) -> tuple[bytes, bytes]:
+        """Run a command and return its standard output and error. Raises EngineError, Cancelled."""
+        name, deadline = self._capabilities.name, time.monotonic() + self._time_limit_s
+        pipe = subprocess.PIPE
+        try:
+            process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
+        except OSError as error:
+            raise EngineError(f"{name} cannot be started: {error.strerror or error}") from error
+        first: bytes | None = given
+        try:
+            while True:
+                try:
+                    output, errors = process.communicate(first, timeout=0.1)
+                    break
+                except subprocess.TimeoutExpired:
+                    first = None
+                if stop.is_set():
+                    raise Cancelled("the speech was cancelled")
+                if time.monotonic() > deadline:
+                    raise EngineError(f"{name} must end within {self._time_limit_s:g} s, and was stopped")
+        finally:
+            if process.poll() is None:
+                kill(process)
+            close_pipes(process)
+        if process.returncode:
+            raise EngineError(f"{name} ended with {ended(process.returncode)}{_end(errors or output)}")
+        return output, errors
+
+
+def program_of(words: list[str], example: str) -> str:
+    """Return the path of the program of a command. Raises RequestInvalid if it does not exist."""
+    program = shutil.which(words[0]) if words else None
+    if program is None:
+        got = f"program {words[0]!r}, which is not on the PATH" if words else "nothing"
+        raise RequestInvalid.of("backend", f"must be a command such as {example}, got {got}", in_="query")
+    return program
+
+
+def _parameter(name: str, default: str | None) -> Parameter:
+    """Return the parameter of a placeholder; its type is that of its default."""
+    if default is None:
+        return Parameter(name, "str", required=True)
+    if "|" in default:
+        choices = tuple(default.split("|"))
+        return Parameter(name, "str", default=choices[0], choices=choices)
+    for kind in (int, float):
+        try:
+            return Parameter(name, kind.__name__, default=kind(default))
+        except ValueError:
+            continue
+    return Parameter(name, "str", default=default)
+
+
+def _written(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process that leads a session, with its children, and wait for its end."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except OSError:
+        process.kill()
+    process.wait()
+
+
+def close_pipes(process: subprocess.Popen[bytes]) -> None:
+    """Close the pipes of a process that ended."""
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            with suppress(OSError):
+                pipe.close()
+
+
+def ended(code: int) -> str:
+    """Describe an exit code; that of a signal is negative."""
+    return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+
+
+def _end(output: bytes) -> str:
+    """Return the end of a program's messages, for an error."""
+    text = " ".join(output.decode("utf-8", "replace").split())
+    return f": …{text[-_MAX_ERROR:]}" if len(text) > _MAX_ERROR else f": {text}" if text else ""
+
+
+def files_digest(command: str, words: Iterable[str]) -> str:
+    """Compute the fingerprint of a command: its text, and the files that it names (large ones at both ends)."""
+    sha = hashlib.sha256(command.encode())
+    for word in words:
+        try:
+            with Path(word).open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(0)
+                sha.update(f"{size}".encode() + file.read(_DIGESTED))
+                if size > _DIGESTED:
+                    file.seek(max(_DIGESTED, size - _DIGESTED))
+                    sha.update(file.read(_DIGESTED))
+        except (OSError, ValueError):
+            continue
+    return sha.hexdigest()[:16]

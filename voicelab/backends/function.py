@@ -1,0 +1,190 @@
+"""A Python function as a backend: ``def tts(text): return samples, rate``."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any, Final
+
+import numpy as np
+
+from voicelab.backends.child import parameters, returned
+from voicelab.backends.model import ModelBackend, Parameter
+from voicelab.call import VoicePreset
+from voicelab.capabilities import SeedSupport
+from voicelab.errors import ArgumentError
+
+_DEPTH: Final = 6
+_SAMPLED: Final = 4096
+"""Maximum number of values of each weight tensor in a fingerprint, evenly spaced."""
+
+
+class FunctionBackend(ModelBackend):
+    """Backend of a function, or of another callable object, whose first parameter is the text.
+
+    The function returns (samples, rate), a Clip, the bytes of an audio file or its path, or yields such blocks, which are
+    streamed. Arguments are those of ModelBackend; ``at_once`` is 1 by default, since few models are thread-safe. The
+    fingerprint digests code, closure, globals, weights (sampled) and the versions of modules.
+
+    Raises ArgumentError if the function has no parameter for the text, or another one without a default.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., object],
+        *,
+        voices: Iterable[str | VoicePreset] | None = None,
+        models: Iterable[str] | None = None,
+        seed: SeedSupport | None = None,
+        languages: Iterable[str] = (),
+        at_once: int = 1,
+        fingerprint: str | None = None,
+    ) -> None:
+        self._function = function
+        name = getattr(function, "__name__", "") or type(getattr(function, "func", function)).__name__
+        try:
+            listed = [*map(Parameter.of, parameters(function))]
+        except (TypeError, ValueError) as error:
+            raise ArgumentError.of("function", f"{name}: {error}") from None
+        super().__init__(
+            name,
+            listed,
+            voices=voices,
+            models=models,
+            seed=seed,
+            languages=languages,
+            at_once=at_once,
+            fingerprint=fingerprint or fingerprint_of(function),
+        )
+
+    def run(self, text: str, arguments: Mapping[str, Any], stop: threading.Event) -> Iterator[object]:  # noqa: ARG002 - a function cannot be interrupted
+        """Call the function and yield what it returns."""
+        yield from returned(self._function(text, **arguments))
+
+
+@dataclass(frozen=True)
+class FunctionFactory:
+    """Picklable function that opens the backend of a function in another process, by cloudpickle where it is installed."""
+
+    function: Callable[..., object] = field(compare=False)
+    options: tuple[tuple[str, Any], ...] = ()
+    fingerprint: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.fingerprint:  # once: another process may not have the source
+            object.__setattr__(self, "fingerprint", fingerprint_of(self.function))
+
+    def __call__(self) -> FunctionBackend:
+        """Open the backend."""
+        return FunctionBackend(self.function, fingerprint=self.fingerprint, **dict(self.options))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        try:
+            import cloudpickle  # type: ignore[import-untyped]  # it publishes no types
+        except ImportError:
+            return FunctionFactory, (self.function, self.options, self.fingerprint)
+        return _factory, (cloudpickle.dumps(self.function), self.options, self.fingerprint)
+
+
+def _factory(function: bytes, options: tuple[tuple[str, Any], ...], fingerprint: str) -> FunctionFactory:
+    import cloudpickle
+
+    return FunctionFactory(cloudpickle.loads(function), options, fingerprint)
+
+
+def fingerprint_of(function: object) -> str:
+    """Compute a fingerprint of a function: code, defaults, closure, globals that it uses, and versions of modules.
+
+    Tensors of models are sampled; other objects of packages count by their type and version.
+    """
+    sha = hashlib.sha256()
+    seen: set[int] = set()
+    _add(sha, function, seen, _DEPTH)
+    return sha.hexdigest()[:16]
+
+
+def _add(sha: Any, value: Any, seen: set[int], depth: int) -> None:
+    """Add a value to the digest, its parts up to ``depth`` levels."""
+    sha.update(f"{type(value).__module__}.{type(value).__qualname__}:".encode())
+    if value is None or isinstance(value, bool | int | float | complex | str | bytes | PurePath):
+        sha.update(repr(value).encode())
+    elif isinstance(value, types.ModuleType):
+        sha.update(f"{value.__name__} {_version(value.__name__)}".encode())
+    elif isinstance(value, np.ndarray) and value.dtype.kind != "O":
+        sha.update(f"{value.dtype} {value.shape}".encode() + np.ascontiguousarray(value).tobytes())
+    elif id(value) not in seen and depth:
+        seen.add(id(value))
+        for part in _parts(value):
+            _add(sha, part, seen, depth - 1)
+        seen.discard(id(value))  # shared parts count wherever they occur
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    """Return what the speech of a value may depend on."""
+    if isinstance(value, Mapping):
+        return [item for pair in value.items() for item in pair]
+    if isinstance(value, set | frozenset):
+        return sorted(value, key=repr)
+    if isinstance(value, list | tuple):
+        return value
+    if isinstance(value, types.CodeType):
+        return [value.co_code.hex(), value.co_names, value.co_varnames, value.co_consts]
+    if isinstance(value, functools.partial):
+        return [value.func, value.args, value.keywords]
+    if isinstance(value, types.MethodType):
+        return [value.__func__, value.__self__]
+    if isinstance(value, types.FunctionType):
+        if (version := _version(value.__module__)) or _standard(value.__module__):
+            return [f"{value.__module__}.{value.__qualname__}", version]
+        cells = [_content(cell) for cell in value.__closure__ or ()]
+        used = [value.__globals__[name] for name in _names(value.__code__) if name in value.__globals__]
+        return [value.__code__, value.__defaults__, value.__kwdefaults__, cells, used]
+    if isinstance(value, type):
+        own = [item for _, item in sorted(vars(value).items()) if isinstance(item, types.FunctionType)]
+        version = _version(value.__module__)
+        return [f"{value.__module__}.{value.__qualname__}", version or _standard(value.__module__) or own]
+    return [type(value), _weights(value) or getattr(value, "__dict__", None)]
+
+
+def _names(code: types.CodeType) -> tuple[str, ...]:
+    inner = (const for const in code.co_consts if isinstance(const, types.CodeType))
+    return tuple(dict.fromkeys((*code.co_names, *(name for const in inner for name in _names(const)))))
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None  # not assigned yet
+
+
+def _version(module: str | None) -> str:
+    """Return the version of a module's package; "" for the user's own."""
+    package = sys.modules.get((module or "").partition(".")[0])
+    return str(getattr(package, "__version__", "") or "")
+
+
+def _standard(module: str | None) -> bool:
+    return (module or "").partition(".")[0] in {*sys.stdlib_module_names} - {"__main__"}
+
+
+def _weights(value: Any) -> list[Any]:
+    """Return samples of the tensors of a model, if it has a ``state_dict``."""
+    try:
+        tensors = value.state_dict().items()
+        return [
+            (
+                name,
+                tuple(item.shape),
+                item.detach().flatten()[:: max(1, item.numel() // _SAMPLED)].cpu().float().numpy(),
+            )
+            for name, item in tensors
+        ]
+    except Exception:  # noqa: BLE001 - any object may have such a method
+        return []

@@ -1,0 +1,403 @@
+"""Base of backends that call a model by name: a Python function, a command, or a worker process.
+
+The parameters of the model are mapped by name: ``voice``, ``seed``, ``speed``, ``model``, ``references`` (recordings as
+ReferenceAudio), ``ref_audio`` and ``ref_text`` (path and transcript of one recording), and fields of the interface such as
+``temperature``. Others with a default are parameters of the backend. Returned audio becomes a stream in `ModelBackend`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from voicelab.audio.encoders import StreamEncoder
+from voicelab.audio.formats import MAX_BYTES, read
+from voicelab.audio.prosody import ProsodyProcessor
+from voicelab.audio.samples import Samples, check_rate
+from voicelab.backend import DEFAULT_MAX_TEXT, SpeechStream, StreamSummary
+from voicelab.call import Call, Knob, VoicePreset, is_field, merged_defaults
+from voicelab.capabilities import Capabilities, FieldSupport, SeedSupport, check_call, check_text_length, field_value
+from voicelab.clip import Clip
+from voicelab.errors import ArgumentError, AudioError, EngineError, NotFound, RequestInvalid, VoicelabError
+from voicelab.lifecycle import Closeable
+from voicelab.schema import ReferenceAudio, TTSRequest, VoiceCreate, VoiceModel
+
+_MAX_SEED: Final = 2**31 - 1
+_MAX_PEAK: Final = 8.0
+_FIELDS: Final = (
+    *("temperature", "top_p", "chunk_length", "normalize", "latency", "max_new_tokens", "repetition_penalty"),
+    *("min_chunk_length", "condition_on_previous_chunks", "early_stop_threshold"),
+)
+_REFERENCES: Final = ("references", "ref_audio", "ref_text")
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """Parameter of a model. ``type`` is "" for one that is neither a number, a boolean nor a string."""
+
+    name: str
+    type: str = "str"
+    required: bool = False
+    optional: bool = False
+    default: Any = None
+    bounds: tuple[float, float] | None = None
+    choices: tuple[str, ...] = ()
+    description: str = ""
+
+    @classmethod
+    def of(cls, described: Mapping[str, Any]) -> Parameter:
+        """Create from a description by ``voicelab.backends.child.parameters``."""
+        bounds = described["bounds"]
+        return cls(**{**described, "bounds": bounds and tuple(bounds), "choices": tuple(described["choices"])})
+
+
+def presets(voices: Iterable[str | VoicePreset]) -> tuple[VoicePreset, ...]:
+    """Return voices given by ids as presets. Raises ArgumentError."""
+    listed: list[object] = [voices] if isinstance(voices, str) else list(voices)
+    for voice in listed:
+        if not voice or not isinstance(voice, str | VoicePreset):
+            raise ArgumentError.of("voices", f"must be a list of names, got {voice!r}")
+    return tuple(voice if isinstance(voice, VoicePreset) else VoicePreset(str(voice), str(voice)) for voice in listed)
+
+
+class ModelBackend(Closeable, ABC):
+    """Base class of backends that call a model by name.
+
+    Args:
+        name: name of the model, for messages and tables.
+        parameters: its parameters, without the text.
+        voices: its voices; default, the choices of a parameter ``voice``.
+        models: values of a parameter ``model``; default, the name.
+        seed: seed support; default, best-effort with a parameter ``seed``, else none.
+        languages: language codes.
+        fingerprint: digest of the model.
+        at_once: maximum number of concurrent calls.
+
+    Raises:
+        ArgumentError: a parameter without a default is not one of those mapped by name, or voices have no parameter.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        parameters: Iterable[Parameter],
+        *,
+        voices: Iterable[str | VoicePreset] | None = None,
+        models: Iterable[str] | None = None,
+        seed: SeedSupport | None = None,
+        languages: Iterable[str] = (),
+        fingerprint: str,
+        at_once: int,
+    ) -> None:
+        self._parameters = {item.name: item for item in parameters}
+        names = self._parameters.keys()
+        if voices is not None and "voice" not in names:
+            raise ArgumentError.of("voices", f"{name} must have a parameter 'voice' to choose one, got {self._listed}")
+        if voices is None:
+            voices = self._parameters["voice"].choices if "voice" in names else ()
+        mapped = {"voice", "seed", "speed", "model", *_REFERENCES, *_FIELDS}
+        unknown = [item for item in self._parameters.values() if item.name not in mapped]
+        for item in unknown:
+            if item.required:
+                message = f"{name}: parameter {item.name!r} must have a default, or one of the names"
+                raise ArgumentError.of("parameters", f"{message} {', '.join(sorted(mapped))}")
+        own = [
+            item for item in unknown if item.type and (item.default is not None or item.optional) and _usable(item.name)
+        ]
+        self._knobs = tuple(Knob(i.name, i.type, i.default, i.description, i.bounds, i.choices) for i in own)  # type: ignore[arg-type]
+        self.defaults: Mapping[str, object] = self._own_defaults(name)
+        ignored = {field for field in _FIELDS if field not in names}
+        ignored |= {
+            field
+            for field, parameter in (("prosody.speed", "speed"), ("reference_id", "voice"))
+            if parameter not in names
+        }
+        ignored |= set() if {"references", "ref_audio"} & names else {"references"}
+        self._slots = threading.BoundedSemaphore(at_once)
+        self._closed = False
+        self._capabilities = Capabilities(
+            name=name,
+            models=tuple(models or (name,)),
+            device="cpu",
+            seed=seed or ("best-effort" if "seed" in names else "none"),
+            fingerprint=fingerprint,
+            languages=tuple(languages),
+            voices=presets(voices),
+            max_text=DEFAULT_MAX_TEXT,
+            prices=(),
+            one_model=None if models else True,
+            at_once=at_once,
+            fields=tuple(FieldSupport(field, ignored=f"{name} has no such parameter") for field in sorted(ignored)),
+            knobs=self._knobs,
+        )
+
+    @property
+    def _listed(self) -> str:
+        return ", ".join(self._parameters) or "none"
+
+    def _own_defaults(self, name: str) -> Mapping[str, object]:
+        """Return the model's defaults of the interface's fields, which become those of the lab."""
+        own = {
+            item.name: item.default
+            for item in self._parameters.values()
+            if item.name in (*_FIELDS, "speed") and item.default is not None
+        }
+        try:
+            merged_defaults({}, own)
+        except RequestInvalid as error:
+            message = f"{name}: {error}; rename this parameter, since a field of the interface has its name"
+            raise ArgumentError.of("parameters", message) from None
+        return own
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Capabilities of this backend."""
+        return self._capabilities
+
+    @abstractmethod
+    def run(self, text: str, arguments: Mapping[str, Any], stop: threading.Event) -> Iterator[object]:
+        """Call the model and yield what it returns: see `samples_of`. ``stop`` is set when nobody waits any more."""
+
+    def synthesize(self, call: Call) -> SpeechStream:
+        """Return a stream of audio; the model is called when it is first read.
+
+        Raises RequestInvalid for an unknown voice, or references or a voice that the model does not take. Reading the
+        stream raises EngineError with the model's own error.
+        """
+        started = time.perf_counter()
+        name = self._capabilities.name
+        if self._closed:
+            raise EngineError(f"the backend {name!r} is closed")
+        call = check_call(call, self._capabilities)
+        check_text_length(call.request, self._capabilities.max_text)
+        self._check_speaker(call.request)
+        seed, notes, stop = self._seed(call), list[str](), threading.Event()
+
+        def audio() -> Iterator[bytes]:
+            with ExitStack() as stack:
+                blocks = self._blocks(call.request.text, self._arguments(call, seed, stack), stop, notes)
+                samples, rate = next(blocks)
+                encoder = StreamEncoder.for_request(call.request, rate)
+                prosody = ProsodyProcessor(rate, volume=call.request.prosody.volume if call.request.prosody else 0.0)
+                yield encoder.feed(prosody.feed(samples))
+                for samples, _ in blocks:
+                    yield encoder.feed(prosody.feed(samples))
+                yield encoder.feed(prosody.finish()) + encoder.finish()
+                notes.extend(prosody.notes)
+
+        return SpeechStream(
+            audio(),
+            call=call,
+            backend=self._capabilities,
+            seed=seed,
+            on_close=stop.set,
+            notes=lambda: tuple(dict.fromkeys(notes)),
+            summary=lambda: StreamSummary(notes=tuple(dict.fromkeys(notes))),
+            started=started,
+        )
+
+    def _check_speaker(self, request: TTSRequest) -> None:
+        name, voices = self._capabilities.name, self._capabilities.voices
+        voice = request.reference_id
+        if voice is not None and "voice" not in self._parameters:
+            raise RequestInvalid.of(
+                "reference_id", f"{name} has no parameter 'voice', got {voice!r}", type="unsupported"
+            )
+        if voices and voice is not None and voice not in {preset.id for preset in voices}:
+            available = ", ".join(preset.id for preset in voices)
+            raise RequestInvalid.of(
+                "reference_id", f"unknown voice {voice!r}; available: {available}", type="not_found"
+            )
+        references = () if voice is not None else request.references or ()
+        if references and self._capabilities.ignored("references"):
+            message = f"{name} has no parameter 'references' or 'ref_audio' for a recording"
+            raise RequestInvalid.of("references", message, type="unsupported")
+        single = "references" not in self._parameters
+        if single and len(references) > 1:
+            raise RequestInvalid.of("references", f"{name} takes one recording, got {len(references)}")
+        required = [item for item in _REFERENCES if item in self._parameters and self._parameters[item].required]
+        if required and not references:
+            raise RequestInvalid.of("references", f"{name} needs a recording ({required[0]}); pass references=PATH")
+        if voice is None and not voices and "voice" in self._parameters and self._parameters["voice"].required:
+            raise RequestInvalid.of("voice", f"{name} needs a voice; pass voice=NAME")
+
+    def _seed(self, call: Call) -> int | None:
+        """Return the seed of a call, or a new one if the model has no default seed."""
+        parameter = self._parameters.get("seed")
+        if call.seed is not None or parameter is None:
+            return call.seed
+        return parameter.default if isinstance(parameter.default, int) else random.SystemRandom().randrange(_MAX_SEED)
+
+    def _arguments(self, call: Call, seed: int | None, stack: ExitStack) -> dict[str, Any]:
+        """Return the arguments of the model by name; unset ones are left to its defaults."""
+        request = call.request
+        values: dict[str, Any] = dict(self._capabilities.knob_values(call))
+        references = () if request.reference_id is not None else request.references or ()
+        voices = self._capabilities.voices
+        if request.reference_id is not None:
+            values["voice"] = request.reference_id
+        elif "voice" in self._parameters and self._parameters["voice"].required:
+            values["voice"] = voices[0].id
+        values |= {"model": call.model, "speed": field_value(request, "prosody.speed")}
+        values |= {field: field_value(request, field) for field in _FIELDS}
+        if seed is not None:
+            values["seed"] = seed % (_MAX_SEED + 1)  # programs and libraries take 31 or 32 bits
+        if references:
+            values |= {"references": references, "ref_text": references[0].text}
+            if "ref_audio" in self._parameters:
+                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="voicelab-"))
+                values["ref_audio"] = _recording(references[0], Path(folder))
+        return {name: values[name] for name in self._parameters if name in values}
+
+    def _blocks(
+        self, text: str, arguments: dict[str, Any], stop: threading.Event, notes: list[str]
+    ) -> Iterator[tuple[Samples, int]]:
+        """Call the model and yield its audio, at least one block. Raises EngineError."""
+        name = self._capabilities.name
+        rate, peak, empty = 0, 0.0, True
+        source = self.run(text, arguments, stop)
+        try:
+            while True:
+                with self._slots:  # of each block, so that a stream that nobody reads does not block others
+                    value = next(source, source)
+                if value is source:
+                    break
+                samples, block_rate, note = samples_of(value, name)
+                rate = rate or block_rate
+                _check_same_rate(name, rate, block_rate)
+                notes.extend(item for item in note if item not in notes)
+                peak, empty = max(peak, float(np.abs(samples).max(initial=0.0))), empty and not samples.size
+                yield samples, rate
+        except (VoicelabError, GeneratorExit):
+            raise
+        except Exception as error:
+            raise EngineError(f"{name} raised {type(error).__name__}: {error}") from error
+        finally:
+            source.close()  # type: ignore[attr-defined]  # a generator
+        if empty:
+            raise EngineError(f"{name} must return audio, got no samples")
+        if peak > 1.0:
+            notes.append(f"Samples up to {peak:.2f} were clipped to ±1.")
+
+    def create_voice(self, request: VoiceCreate) -> VoiceModel:  # noqa: ARG002 - signature of the protocol
+        """Raise RequestInvalid: voices are not stored."""
+        message = f"the backend {self._capabilities.name!r} stores no voices; pass references=… to speak"
+        raise RequestInvalid.of("voices", message, type="unsupported")
+
+    def get_voice(self, id: str) -> VoiceModel:
+        """Raise NotFound: voices are not stored."""
+        raise NotFound(f"the backend {self._capabilities.name!r} stores no voice models, got {id!r}", status=404)
+
+    def close(self) -> None:
+        """Reject further calls. Idempotent."""
+        self._closed = True
+
+
+def _check_same_rate(name: str, rate: int, other: int) -> None:
+    if rate != other:
+        raise EngineError(f"{name} must return one sample rate, got {rate} and {other} Hz in a stream")
+
+
+def _usable(name: str) -> bool:
+    """Whether a backend parameter may have this name: not one of a field, nor of an argument of every backend."""
+    try:
+        Knob(name, "bool", default=False)
+    except ArgumentError:
+        return False
+    return not is_field(name)
+
+
+def _recording(reference: ReferenceAudio, folder: Path) -> str:
+    """Write a recording as a WAV file and return its path. Raises RequestInvalid if it cannot be read."""
+    try:
+        samples, rate = read(reference.audio)
+    except AudioError as error:
+        raise RequestInvalid.of("references", str(error)) from None
+    path = folder / "reference.wav"
+    Clip(samples, rate).save(path)
+    return str(path)
+
+
+def samples_of(value: object, name: str) -> tuple[Samples, int, tuple[str, ...]]:
+    """Return the samples, rate and notes of what a model returned.
+
+    Accepts (samples, rate) in either order, ``{"audio": samples, "sampling_rate": rate}``, a Clip, the bytes of an audio
+    file, or its path. Integers are scaled to ±1, and channels averaged, with a note. Raises EngineError.
+    """
+    if isinstance(value, Clip):
+        return value.samples, value.rate, ()
+    try:
+        if isinstance(value, str | os.PathLike):
+            with Path(value).open("rb") as file:
+                value = file.read(MAX_BYTES + 1)
+        if isinstance(value, bytes | bytearray):
+            if not value:
+                raise EngineError(f"{name} must return audio, got an empty file")
+            samples, rate = read(bytes(value), foreign=True)
+            return samples, rate, ()
+    except (OSError, AudioError) as error:
+        raise EngineError(f"{name} must return readable audio: {error}") from error
+    if isinstance(value, Mapping) and {"audio", "sampling_rate"} <= value.keys():
+        value = (value["audio"], value["sampling_rate"])
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        wanted = "(samples, rate), a Clip, the bytes of an audio file or a path"
+        hint = (
+            "; define it with def, not async def" if hasattr(value, "__await__") or hasattr(value, "__anext__") else ""
+        )
+        if hint and hasattr(value, "close"):
+            value.close()  # a coroutine
+        raise EngineError(f"{name} must return {wanted}, got {type(value).__name__}{hint}")
+    samples, rate = value if not np.isscalar(value[0]) else value[::-1]
+    if isinstance(rate, float | np.floating) and float(rate).is_integer():
+        rate = int(rate)
+    try:
+        checked = check_rate(rate, "a sample rate that")
+    except AudioError as error:
+        raise EngineError(f"{name} returned {error}") from None
+    mono, notes = _mono(samples, name)
+    return mono, checked, notes
+
+
+def _mono(value: Any, name: str) -> tuple[Samples, tuple[str, ...]]:
+    """Convert an array or tensor of samples to mono in ±1. Raises EngineError."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu().float().numpy()
+    try:
+        array = np.squeeze(np.asarray(value))
+    except ValueError as error:
+        raise EngineError(f"{name} must return samples as one array: {error}") from None
+    array = array.reshape(1) if array.ndim == 0 and array.dtype.kind in "iuf" and np.ndim(value) else array
+    if array.dtype.kind not in "iuf" or array.ndim not in (1, 2):
+        raise EngineError(f"{name} must return numbers of shape (n,), got {array.dtype} of shape {array.shape}")
+    notes: tuple[str, ...] = ()
+    if array.dtype.kind == "u":
+        array = array.astype(np.float64) / (np.iinfo(array.dtype).max / 2) - 1.0
+    elif array.dtype.kind == "i":
+        limit = -float(np.iinfo(array.dtype).min)
+        array = array.astype(np.float64) / (limit if array.dtype.itemsize < 8 else 32_768.0)
+    if array.ndim == 2:
+        axis = int(np.argmin(array.shape))
+        if array.shape[axis] > 8:
+            raise EngineError(f"{name} must return samples of shape (n,), got shape {array.shape}")
+        notes = (f"The {array.shape[axis]} channels were averaged.",)
+        array = array.mean(axis=axis)
+    samples = np.ascontiguousarray(array, np.float32)
+    finite = np.isfinite(samples)
+    if not finite.all():
+        position = int(np.argmin(finite))
+        raise EngineError(f"{name} must return finite samples, got {samples[position]} at sample {position}")
+    peak = float(np.abs(samples).max(initial=0.0))
+    if peak > _MAX_PEAK:
+        raise EngineError(f"{name} must return samples between -1 and 1, got {peak:g}; divide 16-bit values by 32768")
+    return samples, notes
