@@ -16,13 +16,14 @@ from voicelab.cli.stored import worker_template
 from voicelab.errors import ArgumentError, Cancelled, EngineError, EngineUnavailable, RequestInvalid
 
 SCRIPT = """
-import array, math, os, signal, sys, time, wave
+import array, os, signal, sys, tempfile, time, wave
 from typing import Literal
 print("loading", "x" * 99)  # a log on standard output
 os.write(1, b"of a library\\n")
 loaded = time.time()
 
-def wav(path="out.wav"):
+def wav():
+    path = os.path.join(tempfile.mkdtemp(), "out.wav")
     with wave.open(path, "wb") as file:
         file.setparams((1, 2, 8000, 0, "NONE", ""))
         file.writeframes(bytes(1600))
