@@ -49,7 +49,10 @@ _COMMON: Final = (
     r"|(?P<speaker><\|speaker:\d+\|>)"
     r"|<break\b(?P<break>[^<>]*)>"
 )
-_SQUARE: Final = re.compile(_COMMON + r"|\[(?P<name>[^\W\d_][^\[\]\n]{0,98})\]")
+_SQUARE: Final = re.compile(
+    # Not the alternative text of an image, a task's check box, or the text of a link.
+    _COMMON + r"|(?<!!)\[(?![xX]\] )(?P<name>[^\W\d_][^\[\]\n]{0,98})\](?!\([^()\s]*[.:/#])"
+)
 _ROUND: Final = re.compile(
     _COMMON + rf"|\((?P<name>{'|'.join(map(re.escape, sorted({*S1_STYLES, *PAUSE_S})))})\)", re.IGNORECASE
 )
@@ -62,6 +65,7 @@ _UNCLOSED: Final = re.compile(
 )
 _SECONDS: Final = re.compile(r"\btime=[\"']?\s*(\d+\.?\d*|\.\d+)\s*(ms|s)\b")
 _UNSPACED: Final = re.compile("[\u3040-\u30ff\u3400-\u9fff]")  # written without spaces between words
+_DEFINED: Final = re.compile(r"^ {0,3}\[([^\]\n]{1,99})\]:[ \t]*\S", re.MULTILINE)  # [name]: address
 _OPENING: Final = re.compile(r"(?:^|[\s(])[\"'(“‘«「（]$|[(“‘«「（]$")
 
 
@@ -104,7 +108,10 @@ def read_tags(text: str, model: str = DEFAULT_MODEL, spell: Callable[[Tag], str]
     """
     grammar, end, over_tag = _ROUND if model == "s1" else _SQUARE, 0, False
     spoken_text, rest, tags, inside = "", "", list[Tag](), list[str]()
+    links = set(_DEFINED.findall(text)) if "]:" in text else set()
     for match in grammar.finditer(text):
+        if links and ({match["name"], text[match.end() + 1 :].partition("]")[0]} & links):
+            continue
         chunk = text[end : match.start()]
         spoken_text, rest, end = _join(spoken_text, chunk, over_tag), f"{rest}{chunk}\n", match.end()
         tag, over_tag = _tag(match, len(spoken_text.rstrip(" \t"))), True

@@ -158,7 +158,7 @@ TABLE = {
         "Wait... what? Wait… No!! Really?!": "Wait, what? Wait. No! Really?",
         "Hi (see below) there": "Hi, see below, there",
         "well-known -- yes - no—maybe": "well-known — yes — no — maybe",
-        "Title\n\nBody text\nwraps": "Title. Body text wraps",
+        "Title\n\nBody text\nwraps": "Title. Body text, wraps",
         "- milk\n- eggs": "milk. eggs",
         "end.Then": "end. Then",
         "café naïve Łódź straße ﬁne Ｆｕｌｌ": "cafe naive Lodz strasse fine Full",
@@ -370,7 +370,7 @@ TABLE = {
     },
     "no comparison": {
         "I <3 you": "I you",
-        "a <b>bold</b> word<br>next, this -> 5 => 6": "a bold word next, this to five to six",
+        "a <b>bold</b> word<br>next, this -> 5 => 6": "a bold word, next, this to five to six",
         "> quoted line\n> another": "quoted line another",
         ">> deep\n> > deeper": "deep deeper",
     },

@@ -25,6 +25,7 @@ from voicelab.tags import listed
 from voicelab.text.clean import HAN, Normalized, clean
 from voicelab.text.english import LAYOUT, RULES, english, english_plain
 from voicelab.text.mandarin import mandarin, mandarin_plain
+from voicelab.text.markup import plain
 
 _HAN = re.compile(f"[{HAN}]")
 _MAY_VANISH: Final = re.compile(r"[<>^~*#`]|(?:^|\s)(?:[:;=]-?[()DPp]|XD)", re.MULTILINE)
@@ -39,22 +40,24 @@ def normalize(text: str, languages: Collection[str] = ("en",)) -> Normalized:
 
     Texts without a speakable character give "" (`clean.speakable` rejects them with the reason).
     """
-    cleaned = clean(text, chinese="zh" in languages)
+    unmarked = plain(text)
+    cleaned = clean(unmarked.text, chinese="zh" in languages)
     verbalize = mandarin if _is_chinese(cleaned.text, languages) else english
-    return Normalized(verbalize(cleaned.text), (*cleaned.notes, *left_out(cleaned.text, languages)))
+    return Normalized(verbalize(cleaned.text), (*cleaned.notes, *left_out(text, languages)))
 
 
 def left_out(text: str, languages: Collection[str] = ("en",)) -> tuple[str, ...]:
-    """Return notes on omissions of ``normalize`` in cleaned text: markup, emoticons and, in English, symbols."""
-    if not _MAY_VANISH.search(text):
-        return ()
-    markup, emoticon = LAYOUT["markup"].pattern, RULES["emoticon"].pattern
-    rest = markup.sub(" ", text)
-    dropped = {"text in angle brackets": markup.findall(text), "emoticons": emoticon.findall(rest)}
-    if not _is_chinese(text, languages):
+    """Return notes on omissions of ``normalize``, besides those of `clean`: markup, emoticons and, in English, symbols."""
+    unmarked = plain(text)
+    rest = clean(unmarked.text, chinese="zh" in languages).text
+    if not _MAY_VANISH.search(rest):
+        return unmarked.notes
+    dropped = {"emoticons": RULES["emoticon"].pattern.findall(rest)}
+    if not _is_chinese(rest, languages):
         lines = "\n".join(line for line in rest.splitlines() if _MAY_VANISH.search(line))[:_MAX_SYMBOL_TEXT]
         dropped["symbols"] = ["".join(dict.fromkeys(_UNSAID.findall(RULES.apply(LAYOUT.apply(lines)))))]
-    return tuple(f"{kind} left out: {listed(items)}" for kind, items in dropped.items() if any(items))
+    more = (f"{kind} left out: {listed(items)}" for kind, items in dropped.items() if any(items))
+    return (*unmarked.notes, *more)
 
 
 def as_written(text: str, languages: Collection[str] = ("en",)) -> Normalized:

@@ -595,7 +595,7 @@ _VERBALIZERS.update(
 
 
 LAYOUT: Final = Rules("layout", {}, {})
-"""Markup, paragraphs and lists, for both languages."""
+"""Paragraphs and lists, for both languages."""
 RULES: Final = Rules(
     "english/rules",
     _VERBALIZERS,

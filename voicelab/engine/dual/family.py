@@ -146,7 +146,7 @@ class DualFamily:
             for span in _TAG.split(request.text):
                 for sentence in _unnormalized_sentences(span):
                     cleaned = clean(sentence.text, chinese=True)
-                    yield from (*cleaned.notes, *left_out(cleaned.text, self.languages))
+                    yield from (*cleaned.notes, *left_out(sentence.text, self.languages))
         if (penalty := request.repetition_penalty) not in {1.0, _DEFAULT_PENALTY}:
             above = "a repeated code is redrawn once; the amount above 1 has no effect"
             below = "no effect: these models cannot be made to repeat"

@@ -32,7 +32,8 @@ from voicelab.errors import RequestInvalid
 from voicelab.schema import Model, ReferenceAudio, TTSRequest
 from voicelab.tags import Tag, TaggedText, ignored, read_tags
 from voicelab.text import as_written, left_out, normalize
-from voicelab.text.clean import HAN, clean, speakable
+from voicelab.text.clean import HAN, speakable
+from voicelab.text.markup import plain
 from voicelab.text.segments import segment
 
 CONTEXT_PHONES = 40
@@ -187,7 +188,7 @@ class PointerFamily:
             raise RequestInvalid.of("text", "<|phoneme_start|> is never closed: <|phoneme_end|> ends a phoneme span")
         self.front.check(tagged.said)
         if request.normalize:
-            unread_notes = left_out(clean(tagged.said, chinese="zh" in self.languages).text, self.languages)
+            unread_notes = left_out(tagged.said, self.languages)
         else:
             unread_notes = as_written(tagged.said, self.languages).notes
         unread = [tag for tag in tagged.tags if tag.kind == "phonemes" and not self._spelled(tag)]
@@ -200,6 +201,8 @@ class PointerFamily:
             *unused,
         )
         *spans, final = _between_pauses(tagged)
+        if request.normalize:
+            spans, final = [(s, plain(text).text) for s, text in spans], (final[0], plain(final[1]).text)
         ends = not _has_words(final[1])
         segments = self._segments(request, spans if ends else [*spans, final], self._emphasized(request, tagged))
         return SpeechPlan(segments, notes, final[0] if ends else 0.0)

@@ -1,0 +1,63 @@
+"""Markup and layout of pasted texts, and what is said."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from voicelab.tags import read_tags
+from voicelab.text import normalize
+
+READ = {
+    "Write to Ann <ann@example.org> today.": "Write to Ann ann at example dot org today.",
+    "Press <Enter> then <Ctrl+C>.": "Press Enter then Ctrl plus C.",
+    "Map<String, List<Integer>> scores": "Map String, List Integer scores",
+    "if a <b then c> d": "if a less than b then c greater than d",
+    "The `<div>` element and the `List<T>` type": "The div element and the List T type",
+    "[12:04] <bob> hello there": "twelve oh four, bob hello there",
+    "<p>Hello <b>world</b></p><p>Next<br/>line</p>": "Hello world. Next, line",
+    '<speak><sub alias="World Wide Web">W3</sub> <rant>now</rant></speak>': "World Wide Web now",
+    "Tom &amp; Jerry is on at 5&nbsp;pm; it&#39;s &euro;5": "Tom and Jerry is on at five P M; it's five euros",
+    "AT&T, R&D, x?a=1&copy=2": "ay T and T, R and D, x? a equals one and copy equals two",
+    "see the [user guide](https://en.example.org/a_(b)) now": "see the user guide now",
+    "See [the docs][docs].\n\n[docs]: https://example.org/docs": "See the docs.",
+    "[![build](https://a.b/c.svg)](https://ci.org) Done": "build Done",
+    "==key== ~~old~~ **bold** *it* `x`": "key old bold it x",
+    "Results\n=======\nThey hold.": "Results. They hold.",
+    "| Name | Age |\n|---|---|\n| Bob | 5 |": "Name, Age. Bob, five.",
+    "- [x] Milk\n- [ ] Eggs": "Milk. Eggs",
+    "2*3*4 = 24, 2**10": "two times three times four equals twenty-four, two to the power of ten",
+    "1\n00:00:01,000 --> 00:00:03,500\nI never thought\nthat you came.": "I never thought that you came.",
+    "Red\nBlue\nGreen": "Red, Blue, Green",
+    "Roses are red\nViolets are blue": "Roses are red, Violets are blue",
+    "Overview\nThe fan is quiet at night.": "Overview. The fan is quiet at night.",
+    "Ann Lee\n12 Main St\nParis, TX 75460": "Ann Lee, twelve Main Street, Paris, TX seven five four six zero",
+    "a nega-\ntive and a well-\nknown one": "a negative and a well-known one",
+    "Mon\tTue\n9:00\t10:00": "Mon, Tue, nine o'clock, ten o'clock",
+    "A sentence that a mail program has wrapped at the\nend of its line flows on.": (
+        "A sentence that a mail program has wrapped at the end of its line flows on."
+    ),
+}
+
+
+@pytest.mark.parametrize(("written", "said"), READ.items())
+def test_markup_and_lines(written: str, said: str) -> None:
+    tagged = read_tags(written)
+    assert normalize(tagged.said).text == said
+    assert tagged.tags == ()
+
+
+_MARKED: st.SearchStrategy[str] = st.lists(
+    st.sampled_from(
+        "<b> </b> <x <y> &amp; & ` ** * _ ~~ ](b.c) [ ] ( ) | \n - # 1. word \t < > == ``` </ <!-- -->".split(" ")
+    )
+).map("".join)
+
+
+@settings(max_examples=300, deadline=None)
+@given(_MARKED)
+def test_no_word_vanishes_in_markup(text: str) -> None:
+    result = normalize(text)
+    noted = " ".join(result.notes)
+    assert result.text.count("word") or "word" not in text or "word" in noted, (text, result)

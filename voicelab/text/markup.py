@@ -1,0 +1,261 @@
+"""Markup and layout: HTML, SSML, Markdown, entities and line breaks to plain text, before segmentation and normalization.
+
+Tags match CommonMark's grammar, entities HTML's table, and Markdown is parsed by markdown-it. Other text in angle brackets
+(addresses, keys, type parameters) is read. Line breaks become pauses, except those of hard-wrapped prose.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from voicelab.tags import listed
+from voicelab.text.clean import FREQUENT, HAN, Normalized
+
+if TYPE_CHECKING:
+    from markdown_it.token import Token
+
+_ENTITY: Final = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z]\w{1,31});")
+_ATTRIBUTE: Final = r"\s{1,9}[\w:.-]{1,40}\s?=\s?(?:\"[^\"<>]{0,400}\"|'[^'<>]{0,400}'|[^\s\"'=<>`]{1,400})"
+_BRACKETS: Final = re.compile(
+    rf"<!--(?P<comment>(?:(?!-->)[^\0]){{0,4000}})-->|<(?P<end>/)?(?P<name>[A-Za-z][\w:-]{{0,40}})(?P<attributes>(?:{_ATTRIBUTE}){{0,20}}"
+    r"(?:\s{1,9}(?:disabled|checked|hidden|controls|required|selected|async|defer|open)){0,3})\s{0,9}/?>"
+    r"|(?P<generic>(?<=\w))?<(?P<body>[A-Za-z/~.](?:[^<>\n]{0,200}[^<>\n\s])?)>(?!=)"
+    r"|<(?P<code>[?!](?:xml|DOCTYPE|doctype)[^<>]{0,200})>"
+)
+_ALIAS: Final = re.compile(
+    r"<sub\b[^<>]{0,100}\balias=([\"'])(?P<alias>[^<>\"']{0,200})\1[^<>]{0,100}>[^<>]{0,200}</sub>"
+)
+_BLOCKS: Final = frozenset(
+    "address article aside blockquote body br caption center dd div dl dt fieldset figcaption figure footer form h1 h2 h3 h4 "
+    "h5 h6 head header hr html li main nav ol option p pre s section speak table tbody thead title tr ul voice".split()
+) - {"s", "voice"}
+_CELLS: Final = frozenset(("td", "th"))
+_INLINE: Final = frozenset(
+    "a abbr acronym amazon:effect audio b bdi bdo big break button canvas cite code col colgroup data del details dfn "
+    "em embed emphasis font i iframe img input ins kbd label lang lexicon link mark meta meter object output phoneme "
+    "picture prosody q s samp say-as script select small source span strike strong style sub summary sup svg textarea "
+    "time token track tt u var video voice w wbr".split()
+)
+_VOID: Final = frozenset("br hr img input wbr break meta link source p li td th tr dt dd col option".split())
+_RAW: Final = re.compile(r"<(script|style)\b[^<>]{0,200}>(?:(?!</\1)[^\0]){0,20000}</\1>", re.IGNORECASE)
+_INEQUALITY: Final = re.compile(r"(?<![\w<>])(?P<left>[A-Za-z]|\d+(?:\.\d+)?) ?<(?P<right>[A-Za-z])(?= )(?! ?>)")
+_GREATER: Final = re.compile(r"(?<![\w<>])(?P<left>[A-Za-z]|\d+(?:\.\d+)?)> (?=[\w.])")
+
+_MARKDOWN: Final = re.compile(
+    r"\]\(|\*\*|__|~~|==\S|`|(?<![\w*])\*(?=[^\s*])|(?<![\w_])_(?=[^\s_])|^ {0,3}(?:#{1,6}[ \t]|\+[ \t]|\[[^\]\n]{1,80}\]:|"
+    r"(?:[-=*_][ \t]*){3,}$)|^\|.{0,400}\||^[^\n|]{0,200}\|[^\n]{0,400}\n[ |:-]{3,400}$|\\[\\*_`#>\[\]~-]|"
+    r"^[ \t]*[-*+] \[[ xX]\] ",
+    re.MULTILINE,
+)
+_OPERATORS: Final = re.compile(r"(?<=[\w)])(\*{1,2})(?=[\w(])")
+_HIGHLIGHT: Final = re.compile(r"(?<![\w=])==(?=\S)([^=\n]{1,200})(?<=\S)==(?![\w=])")
+_TASK: Final = re.compile(r"\A\[[ xX]\] ")
+_SUBTITLE: Final = re.compile(
+    r"(?:^\d{1,5}[ \t]*\n)?^(?:\d\d:)?\d\d:\d\d[,.]\d{3} --> (?:\d\d:)?\d\d:\d\d[,.]\d{3}[^\n]{0,80}\n|"
+    r"\AWEBVTT\b[^\n]{0,80}\n",
+    re.MULTILINE,
+)
+_MARKS: Final = ("strong_open", "em_open", "s_open", "code_inline", "fence", "hr")
+_KEPT: Final = "\ue000"
+"""Stands for an asterisk between operands while Markdown is parsed."""
+
+
+def plain(text: str) -> Normalized:
+    """Return `text` without markup and with line breaks as pauses, with notes on what was left out. Never raises."""
+    notes: list[str] = []
+    request_text = text
+    if "&" in text:
+        text = _ENTITY.sub(lambda m: html.unescape(m.group()), text)
+    text = text.replace("&&", " and ")
+    if "<" in text or "＜" in text:
+        text = _without_tags(text.replace("＜", "<").replace("＞", ">"), notes)
+    if "-->" in text and (times := [m.group() for m in _SUBTITLE.finditer(text)]):
+        notes.append(f"numbers and times of subtitles left out: {listed(times)}")
+        text = _SUBTITLE.sub("\n", text)
+    if _MARKDOWN.search(text):
+        text = _without_markdown(text, notes)
+    if not any(map(str.isalnum, text)):
+        return Normalized(request_text)  # there is nothing but markup to say
+    return Normalized(_paused(text) if "\n" in text or "\r" in text or "\t" in text else text, tuple(notes))
+
+
+def _without_tags(text: str, notes: list[str]) -> str:
+    dropped: list[str] = []
+    raw: list[str] = []
+    closed = {name.lower() for name in re.findall(r"</\s?([A-Za-z][\w:-]{0,40})\s?>", text)}
+    opened = {name.lower() for name in re.findall(r"<([A-Za-z][\w:-]{0,40})[\s/>]", text)}
+
+    def drop_raw(m: re.Match[str]) -> str:
+        raw.append(m.group())
+        return " "
+
+    def replace(m: re.Match[str]) -> str:
+        name = (m["name"] or "").lower()
+        if m["comment"] is not None or m["code"] is not None or (name and _is_tag(m, name, opened, closed)):
+            dropped.append(m.group())
+            return "\n\n" if name in _BLOCKS - {"br"} else "\n" if name == "br" else ", " if name in _CELLS else ""
+        body = (m["body"] or m.group()[1:-1].strip("/ ")).replace("mailto:", "")
+        # "List<String>" is read "List String"; "<Enter>" is read "Enter".
+        return f" {body}" if m.start() and m.string[m.start() - 1].isalnum() else body
+
+    text = _RAW.sub(drop_raw, text)
+    text = _ALIAS.sub(lambda m: m["alias"], text)
+    text = _INEQUALITY.sub(r"\g<left> < \g<right>", text)
+    text = _GREATER.sub(r"\g<left> > ", text)
+    for _ in range(3):  # Map<String, List<Integer>>
+        text, count = _BRACKETS.subn(replace, text)
+        if not count:
+            break
+    notes.extend(f"text in angle brackets left out: {listed(items)}" for items in [[*raw, *dropped]] if items)
+    return text.strip("\n")
+
+
+def _is_tag(m: re.Match[str], name: str, opened: set[str], closed: set[str]) -> bool:
+    if m.string[m.start() - 1 : m.start()] == "`" == m.string[m.end() : m.end() + 1]:
+        return False  # a tag that the text is about
+    if m["end"]:
+        return name in opened or name in _BLOCKS | _CELLS | _INLINE
+    written = m["name"]
+    paired = name in closed
+    if m["attributes"] or m.group().endswith("/>") or paired:
+        return True
+    if m.start() and m.string[m.start() - 1].isalnum() and not (written.islower() and name in _BLOCKS | _INLINE):
+        return False  # List<String>, Map<Object>
+    return (written.islower() or (written.isupper() and name in _VOID)) and name in _BLOCKS | _CELLS | _INLINE
+
+
+def _without_markdown(text: str, notes: list[str]) -> str:
+    from markdown_it import MarkdownIt  # imported here: it takes 40 ms
+
+    parser = MarkdownIt("commonmark", {"maxNesting": 20}).enable(["table", "strikethrough"])
+    parser.disable(["code", "html_block", "html_inline", "entity"])
+    text = _OPERATORS.sub(lambda m: _KEPT * len(m[1]), text.replace(_KEPT, ""))
+    highlighted = text
+    text = _HIGHLIGHT.sub(r"\1", text)
+    env: dict[str, object] = {}
+    addresses: list[str] = []
+    tokens = parser.parse(text, env)
+    marks = [t.markup + (t.info if t.type == "fence" else "") for t in _flat(tokens) if t.type in _MARKS]
+    if text != highlighted:
+        marks.append("==")
+    if marks:
+        notes.append(f"Markdown marks left out: {listed(marks)}")
+    lines = "".join(_blocks(tokens, addresses)).replace(_KEPT, "*")
+    if addresses:
+        notes.append(f"addresses of links left out: {listed(addresses)}")
+    return lines.strip("\n")
+
+
+def _flat(tokens: Sequence[Token]) -> Iterator[Token]:
+    for token in tokens:
+        yield token
+        yield from token.children or ()
+
+
+def _blocks(tokens: Sequence[Token], addresses: list[str]) -> Iterator[str]:
+    """Yield the text of block tokens: an item per line, a table row per line, paragraphs separated by blank lines."""
+    lists: list[str | int] = []
+    begin = ""
+    cells = 0
+    for token in tokens:
+        match token.type:
+            case "bullet_list_open":
+                lists.append("-")
+            case "ordered_list_open":
+                lists.append(int(token.attrs.get("start", 1)))
+            case "bullet_list_close" | "ordered_list_close":
+                lists.pop()
+                yield "" if lists else "\n"
+            case "list_item_open":
+                mark = lists[-1]
+                begin = "- " if isinstance(mark, str) else f"{token.info or mark}{token.markup} "
+            case "tr_open":
+                cells = 0
+            case "tr_close":
+                yield ".\n"
+            case "th_open" | "td_open":
+                begin, cells = ", " if cells else "", cells + 1
+            case "inline":
+                content = _TASK.sub("", "".join(_inlines(token.children or (), addresses)))
+                yield begin + content if content or begin.strip() else ""
+                begin = ""
+            case "fence" | "code_block":
+                yield f"{begin}{token.content}\n"
+                begin = ""
+            case "paragraph_close":
+                yield "\n" if lists else "\n\n"
+            case "heading_close" | "table_close":
+                yield "\n\n"
+            case _:
+                pass
+
+
+def _inlines(tokens: Sequence[Token], addresses: list[str]) -> Iterator[str]:
+    for token in tokens:
+        match token.type:
+            case "softbreak" | "hardbreak":
+                yield "\n"
+            case "image":
+                if source := token.attrs.get("src"):
+                    addresses.append(str(source))
+                yield token.content
+            case "link_open":
+                if token.info != "auto":
+                    addresses.append(str(token.attrs.get("href", "")))
+            case _:
+                yield token.content
+
+
+_HAN: Final = re.compile(f"[{HAN}]")
+_ENDS: Final = re.compile(r"[.!?…:;,。！？：；，、—–/&(\[{=+-][\"'”’)\]]*\Z")
+_JOINED: Final = re.compile(
+    r"(?<=[a-z]{2})(?<!\bwell)(?<!\bself)(?<!\bhalf)(?<!\bhigh)(?<!\blow)(?<!\blong)(?<!\bshort)(?<!\bnon)"
+    r"-\n[ \t]*(?=[a-z]{2})"
+)
+_ITEM: Final = re.compile(r"[ \t]*(?:[-*+•>]|\d{1,3}[.)]|#{1,6})[ \t]")
+_PIECE: Final = re.compile(r"[A-Za-z']+")
+_MIN_WRAPPED_WIDTH: Final = 45
+_MAX_HEADING_WORDS: Final = 8
+_FUNCTION_WORDS: Final = FREQUENT["English"] - {"no", "see", "go", "two", "water", "day", "people", "may", "one"}
+
+
+def _paused(text: str) -> str:
+    """Add a mark at the end of each line that ends a unit: an item, a verse, a heading, a part of an address."""
+    text = _JOINED.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+    text = re.sub(r"(?<=[a-z])-\n[ \t]*(?=[a-z])", "-", text)
+    text = re.sub(r"(?<=[^\s,.;:])[ ]*\t[ \t]*(?=\S)", ", ", text)
+    paragraphs = re.split(r"(\n[ \t]*\n\s*)", text)
+    return "".join(p if i % 2 else _paused_paragraph(p) for i, p in enumerate(paragraphs))
+
+
+def _paused_paragraph(text: str) -> str:
+    lines = text.split("\n")
+    if len(lines) < 2:
+        return text
+    width = max(map(len, lines))
+    out: list[str] = []
+    for line, after in zip(lines, [*lines[1:], ""], strict=True):
+        out.append(line.rstrip() + _mark(line.strip(), after.strip(), width))
+    return "\n".join(out)
+
+
+def _mark(line: str, after: str, width: int) -> str:
+    """Return the mark between two lines of a paragraph: "" if the sentence flows, "," or "." otherwise."""
+    if not line or not after or _ENDS.search(line) or _ITEM.match(after) or _HAN.search(line[-1] + after[0]):
+        return ""
+    words, following = _PIECE.findall(line), _PIECE.findall(after)
+    first_word = after.split(maxsplit=1)[0]
+    if after[0] in ",.;:!?)" or not any(map(str.isalnum, line)):
+        return ""
+    if width >= _MIN_WRAPPED_WIDTH and len(line) + 1 + len(first_word) > 0.8 * width and not _ITEM.match(line):
+        return ""
+    if line[-1].isdigit() and first_word.islower():  # 5 km
+        return ""
+    flows = first_word[0].islower() and following and following[0] in _FUNCTION_WORDS
+    if flows or (words and words[-1].islower() and words[-1] in _FUNCTION_WORDS and first_word[0].islower()):
+        return ""
+    is_heading = len(words) <= _MAX_HEADING_WORDS and line[0].isupper() and re.search(r"[.!?]['\"”)]*\Z", after)
+    return "." if is_heading and len(following) > len(words) else ","
