@@ -79,10 +79,10 @@ def test_confirmatory_test_is_separate_and_deviations_are_listed(tmp_path: Path)
         late = replace(plan, registered="2999-01-01T00:00:00.000+00:00")
         departures = there(analyze(other, ballot, plan=late).outcome)
     text = " | ".join(departures.departures)
-    for deviation in ("seed was 0 and is 3", "6 listeners were planned, 2 were analyzed", "before the plan was registered",
-                   "an exact test replaces the crossed model"):  # fmt: skip
+    for deviation in ("seed was 0 and is 3", "6 listeners were planned, 2 were analyzed",
+                      "before the plan was registered"):  # fmt: skip
         assert deviation in text
-    assert departures.p == 1.0
+    assert departures.p > 0.4
     assert not departures.holds
     lone = votes.votes.drop(columns="counts").query("item == 's1'")
     untested = there(analyze(test, lone, plan=plan).outcome)
@@ -92,7 +92,7 @@ def test_confirmatory_test_is_separate_and_deviations_are_listed(tmp_path: Path)
 
 
 @pytest.mark.parametrize("kind", ["AB", "CMOS", "MOS", "MUSHRA", "ABX"])
-def test_unanimous_responses_have_the_registered_exact_test(kind: Any) -> None:
+def test_unanimous_responses_have_the_registered_test(kind: Any) -> None:
     result = unanimous(kind, 24, 12)
     test, votes = listening_test(kind, "ab", items=12), result.votes.drop(columns="counts")
 
@@ -100,16 +100,15 @@ def test_unanimous_responses_have_the_registered_exact_test(kind: Any) -> None:
         plan = Plan(**{**FIELDS, "listeners": 24, "design": test.to_record(), **fields})
         return there(analyze(test, votes, plan=plan).outcome)
 
-    exact = 0.5 ** (288 if kind == "ABX" else 12)
     better = outcome()
-    assert better.p == pytest.approx(exact)
+    assert better.p < 1e-6
     assert better.holds
     assert "supported at alpha 0.05" in str(better)
-    assert better.departures == ("no residual variance, so an exact test replaces the crossed model",)
-    assert outcome(primary=("b", "a")).p == pytest.approx(exact if kind == "ABX" else 1.0)
+    assert better.departures == ()
+    assert outcome(primary=("b", "a")).holds == (kind == "ABX")
     if kind != "ABX":
-        assert outcome(claim="different").p == pytest.approx(2 * exact)
-        assert outcome(claim="not worse", margin=0.1).p == pytest.approx(exact)
+        assert outcome(claim="different").p == pytest.approx(2 * better.p)
+        assert outcome(claim="not worse", margin=0.1).p < better.p
         assert outcome(claim="not worse", margin=0.1, primary=("b", "a")).p == 1.0
     assert not outcome(claim="equivalent", margin=0.3).holds
 

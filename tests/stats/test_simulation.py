@@ -41,7 +41,7 @@ def test_power_agrees_with_analyzed_simulations() -> None:
 
 
 @pytest.mark.parametrize("kind", ["AB", "ABX"])
-@pytest.mark.parametrize(("listeners", "items"), [(24, 12), (12, 6), (6, 6)])
+@pytest.mark.parametrize(("listeners", "items"), [(24, 12), (12, 4), (6, 6)])
 def test_power_increases_towards_unanimity(kind: Any, listeners: int, items: int) -> None:
     shares = (0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999, 0.99999)
     design: dict[str, Any] = {"listeners": (listeners,), "items": (items,), "sd": (0.5, 0.5, 0.0)}
@@ -54,15 +54,9 @@ def test_power_increases_towards_unanimity(kind: Any, listeners: int, items: int
     assert found.p <= 0.05
 
 
-def test_plan_notes_designs_too_small_for_unanimity() -> None:
-    few = plan_test("AB", 0.999, listeners=(12,), items=(4,), sd=(0.5, 0.5, 0.0))
-    assert few.notes == ("With fewer than 6 listeners or items unanimous choices are not significant: see sign_test.",)
-    assert few.notes[0] in str(few)
-    assert plan_test("AB", 0.8, listeners=(12,), items=(6,), sd=(0.5, 0.5, 0.0)).notes == ()
-    three = plan_test("AB", 0.8, listeners=(12,), items=(6,), sd=(0.5, 0.5, 0.0), systems=3)
-    assert three.notes[0].startswith("With fewer than 7 ")
+def test_unanimous_pilot_has_no_sd() -> None:
     same = plan_test("MOS", 1.0, listeners=(2, 12), items=(6,), sd=(0.0, 0.0, 0.0)).frame
-    assert same.power.tolist() == [0.0, 1.0]
+    assert same.power.tolist() == [1.0, 1.0]
     unanimous = analyze(listening_test("AB"), choices(np.ones((9, 9), bool)))
     with pytest.raises(ArgumentError, match=r"^pilot: "):
         plan_test("AB", 0.6, pilot=unanimous)
@@ -70,17 +64,16 @@ def test_plan_notes_designs_too_small_for_unanimity() -> None:
 
 def test_power_increases_with_size_and_decreases_with_tests() -> None:
     spread = (0.3, 0.3, 1.0)
-    plan = plan_test("MOS", 0.3, listeners=(6, 24), items=(6, 24), repeats=(1, 3), sd=spread)
-    power = plan.frame.set_index(["listeners", "items", "repeats"]).power
-    assert power[6, 6, 1] < power[24, 6, 1] < power[24, 24, 1]
-    assert power[24, 24, 1] < power[24, 24, 3] + 0.05
+    plan = plan_test("MOS", 0.3, listeners=(6, 24), items=(6, 24), sd=spread)
+    power = plan.frame.set_index(["listeners", "items"]).power
+    assert power[6, 6] < power[24, 6] < power[24, 24]
     assert plan.enough(0.8).answers.is_monotonic_increasing
     fewer = plan_test("MOS", 0.3, listeners=(24,), items=(24,), sd=spread, systems=4).frame
-    assert fewer.power[0] < power[24, 24, 1]
+    assert fewer.power[0] < power[24, 24]
     # Taken for fixed, the sentences promise more than new ones keep.
     assert plan.frame.wilcoxon.iloc[-2] > plan.frame.power.iloc[-2] - 0.05
     legend = there(plan.plot().get_legend())
-    assert legend.get_texts()[0].get_text() == "6 items, 1 repeats"
+    assert legend.get_texts()[0].get_text() == "6 items"
     assert str(plan).startswith("power to detect a difference of 0.3 at 0.05 (SD: listeners 0.3, items 0.3, answers 1)")
     plt.close("all")
 
@@ -92,6 +85,19 @@ def test_power_without_difference_is_the_level() -> None:
     assert edge.power[0] < 0.065
     same = plan_test("MOS", 0.0, listeners=(40,), items=(40,), sd=(0.3, 0.3, 0.7), margin=0.4).frame
     assert same.power[0] > 0.8
+
+
+@pytest.mark.parametrize("claim", ["different", "better", "not worse", "equivalent"])
+def test_sides_of_claims_are_stated(claim: Any) -> None:
+    options: dict[str, Any] = {"listeners": 12, "items": 8, "sd": (0.4, 0.4, 0.7), "simulations": 400}
+    if claim in {"not worse", "equivalent"}:
+        options["margin"] = 0.5
+    plan = plan_test("MOS", 0.3, claim=claim, **options)
+    assert ("two-sided" in str(plan)) == (claim == "different")
+    power = plan.frame.power[0]
+    both = plan_test("MOS", 0.3, alpha=0.1, listeners=12, items=8, sd=(0.4, 0.4, 0.7), simulations=400).frame.power[0]
+    assert claim != "better" or power == pytest.approx(both, abs=0.02)
+    assert claim != "not worse" or power > both
 
 
 def test_pilot_provides_the_sd() -> None:
@@ -155,6 +161,13 @@ ALONE = pd.DataFrame({"v": [0, 0, 1, 1], "f": [1.0, 2, 3, 5]})
         (lambda: plan_test("MOS", 0.3), "sd"),
         (lambda: plan_test("MOS", 0.3, sd=(1.0, -1.0, 1.0)), "sd"),
         (lambda: plan_test("AB", 1.2, sd=(1.0, 1.0, 0.0)), "difference"),
+        (lambda: plan_test("MOS", 6.0, sd=(1.0, 1.0, 0.0)), "difference"),
+        (lambda: plan_test("AB", 0.5, sd=(1.0, 1.0, 0.0), margin=0.6), "margin"),
+        (lambda: plan_test("AB", 0.5, sd=(1.0, 1.0, 0.0), claim="not worse"), "margin"),
+        (lambda: plan_test("AB", 0.6, sd=(1.0, 1.0, 0.0), claim="better", margin=0.1), "margin"),
+        (lambda: plan_test("MOS", 0.3, sd=(1.0, 1.0, 1.0), listeners=()), "listeners"),
+        (lambda: plan_test("MOS", 0.3, sd=(1.0, 1.0)), "sd"),  # type: ignore[arg-type]
+        (lambda: plan_sweep(0.3, sd=(1.0, -0.3)), "sd"),
         (lambda: plan_test("MOS", 0.3, sd=(1.0, 1.0, 1.0), listeners=(1,)), "listeners"),
         (lambda: plan_sweep(0.3), "sd"),
         (lambda: plan_sweep(0.3, sd=(1.0, 1.0), texts=(0,)), "texts"),

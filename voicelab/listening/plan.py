@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self, get_args
 
 from voicelab.errors import ArgumentError, StoreError
-from voicelab.stats import CrossedTest, SignTest, Test
-from voicelab.stats.estimate import between, one_of, whole
+from voicelab.stats import CrossedTest, Estimate
+from voicelab.stats.estimate import between, one_of, p_text, whole
 from voicelab.storage import write_atomic
 
 Claim = Literal["better", "different", "not worse", "equivalent"]
@@ -34,7 +34,8 @@ class Plan:
         hypothesis: expected result, in words.
         primary: the two systems to compare.
         listeners: number of listeners to analyze.
-        claim: of the first system over the second: "better", "different", "not worse" or "equivalent".
+        claim: of the first system over the second: "different" (two-sided), "better", "not worse" (one-sided) or
+            "equivalent" (two one-sided tests).
         margin: for "not worse" and "equivalent", the largest irrelevant difference: points of the rating; for AB a share.
         alpha: type I error.
         exclusions: exclusion criteria, in words, in addition to those of ``analyze``.
@@ -64,6 +65,11 @@ class Plan:
             raise ArgumentError.of("margin", f"must be above 0, got {self.margin}")
         between(self.alpha, "alpha", 0.0, 1.0)
         object.__setattr__(self, "listeners", whole(self.listeners, "listeners", 2))
+
+    @property
+    def sides(self) -> str:
+        """Sides of the test at alpha: "two-sided" for "different", "one-sided" else; "equivalent" has two one-sided tests."""
+        return {"different": "two-sided", "equivalent": "two one-sided tests,"}.get(self.claim, "one-sided")
 
     @property
     def digest(self) -> str:
@@ -102,9 +108,15 @@ class PlannedOutcome:
     """Result of a plan: the confirmatory test, and the deviations of the study from the registration."""
 
     plan: Plan
-    test: Test | None
+    test: CrossedTest | None
     p: float | None
     departures: tuple[str, ...]
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """The estimate with the interval that agrees with p: at 1 - alpha for "different", else at 1 - 2 alpha."""
+        sides = 1.0 if self.plan.claim == "different" else 2.0
+        return None if self.test is None else self.test.interval(max(0.01, 1.0 - sides * self.plan.alpha))
 
     @property
     def holds(self) -> bool:
@@ -116,12 +128,11 @@ class PlannedOutcome:
         first, second = plan.primary
         claim = f"{first} is {plan.claim} {_PREPOSITIONS[plan.claim]} {second}"
         margin = "" if plan.margin is None else f" within {plan.margin:g}"
-        if self.p is None:
+        if self.p is None or self.test is None:
             verdict = "could not be tested as planned"
         else:
-            verdict = (
-                f"{'supported' if self.holds else 'not supported'} at alpha {plan.alpha:g}: p {self.p:.4g}; {self.test}"
-            )
+            supported = f"{'supported' if self.holds else 'not supported'} at alpha {plan.alpha:g}"
+            verdict = f"{supported}, {plan.sides} {p_text(self.p)}; {self.estimate}, {self.test.name}"
         lines = [f"confirmatory, as registered: {claim}{margin}: {verdict}"]
         return "\n  ".join([*lines, *(f"deviation from the plan: {departure}" for departure in self.departures)])
 
@@ -154,7 +165,7 @@ def _p(plan: Plan, test: CrossedTest) -> float:
 
 
 def _departures(
-    plan: Plan, design: Mapping[str, Any], test: Test | None, listeners: int, begun: str | None
+    plan: Plan, design: Mapping[str, Any], test: CrossedTest | None, listeners: int, begun: str | None
 ) -> Iterator[str]:
     for name in sorted({*plan.design, *design} - {"gains_db"}):
         planned, actual = plan.design.get(name), design.get(name)
@@ -166,7 +177,5 @@ def _departures(
         yield f"{plan.listeners} listeners were planned, {listeners} were analyzed"
     if begun is not None and begun < plan.registered:
         yield f"the first response is of {begun}, before the plan was registered"
-    if isinstance(test, SignTest):
-        yield "no residual variance, so an exact test replaces the crossed model"
     if test is None:
         yield "the responses do not allow the crossed analysis, so the claim was not tested"

@@ -281,14 +281,15 @@ def _comparisons(result: ListeningResult) -> str:
         "MOS": "difference ~ 1 + (1 | listener) + (1 | sentence), linear, by REML",
         "MUSHRA": "difference ~ 1 + (1 | listener) + (1 | sentence), linear, by REML",
         "CMOS": "rating ~ 1 + (1 | listener) + (1 | sentence), linear, by REML",
-    }.get(result.kind, "choice ~ 1 + (1 | listener) + (1 | sentence), logistic, by restricted pseudo-likelihood")
+    }.get(result.kind, "choice (0 or 1) ~ 1 + (1 | listener) + (1 | sentence), linear, by REML")
     lines = [line.strip() for line in result.comparisons()]
     if result.ranking is not None:
         for first, second in itertools.combinations(result.ranking.frame()["system"], 2):
             ratio = result.ranking.odds_ratio(first, second)
             lines.append(f"{first} over {second}, Bradley-Terry model of independent choices: odds ratio {ratio}")
     notes = "".join(f" {note}" for note in result.notes)
-    return f"Comparisons. {formula}, with Satterthwaite's degrees of freedom. {'; '.join(lines)}.{notes}"
+    sides = "one-sided" if result.kind == "ABX" else "two-sided"
+    return f"Comparisons. {formula}, with Satterthwaite's degrees of freedom; {sides} tests. {'; '.join(lines)}.{notes}"
 
 
 def _bias(of_all: Mapping[str, float]) -> str:
@@ -335,14 +336,13 @@ def _rows(result: ListeningResult) -> Iterator[_Row]:
     for pair in result.tests:
         yield from _pair(result, pair)
     yield from _all_systems(result)
-    if result.outcome is not None and result.outcome.test is not None and result.outcome.p is not None:
-        test = result.outcome.test
+    if (planned := result.outcome) is not None and planned.test and planned.estimate and planned.p is not None:
         registered: dict[str, float | _Ends] = {
-            "registered": _ends(test.estimate),
-            "registered, t": test.statistic,
-            "registered, p": result.outcome.p,
+            "registered": _ends(planned.estimate),
+            "registered, t": planned.test.statistic,
+            "registered, p": planned.p,
         }
-        yield from _entries(registered, *result.outcome.plan.primary)
+        yield from _entries(registered, *planned.plan.primary)
     yield from _entries(position_effects(_with_positions(result.frame), result.kind))
 
 

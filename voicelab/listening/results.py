@@ -25,7 +25,6 @@ from voicelab.stats import (
     Friedman,
     MixedModel,
     OrdinalModel,
-    SignTest,
     Test,
     binomial,
     bradley_terry,
@@ -37,18 +36,19 @@ from voicelab.stats import (
     mixed_model,
     ordinal_model,
     screen_mushra,
-    sign_test,
     standardized_difference,
     superiority,
     wilcoxon,
 )
-from voicelab.stats.estimate import mean_delta, odds
+from voicelab.stats.estimate import odds, p_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
 FAILED_CHECKS: Final = 0.25
 _ALPHA: Final = 0.05
+# Of all scales, in points.
+_STEP: Final = 1.0
 
 
 @dataclass(frozen=True)
@@ -147,13 +147,13 @@ class ListeningResult:
         for pair, test in self.tests.items():
             name = f"{pair[0]} against {pair[1]}"
             if pair in crossed:
-                corrected = f", p {crossed[pair]:.4g} after Holm" if len(crossed) > 1 else ""
+                corrected = f", {p_text(crossed[pair])} after Holm" if len(crossed) > 1 else ""
                 yield f"{name}: {self.crossed[pair]}{corrected}"
                 yield from (f"  {size}: {value}" for size, value in self.sizes[pair].items())
-            corrected = f", p {fixed[pair]:.4g} after Holm" if len(fixed) > 1 else ""
+            corrected = f", {p_text(fixed[pair])} after Holm" if len(fixed) > 1 else ""
             yield f"{name}, items fixed: {test}{corrected}"
         if self.overall is not None:
-            yield f"Friedman: chi squared {self.overall.statistic:.4g}, p {self.overall.p:.4g}"
+            yield f"Friedman: chi squared {self.overall.statistic:.4g}, {p_text(self.overall.p)}"
             yield f"  Kendall's W: {self.overall.concordance}"
 
 
@@ -169,8 +169,7 @@ def analyze(
     Excludes listeners who failed more than 25 % of their attention checks and, for MUSHRA, those screened out by
     Recommendation ITU-R BS.1534-3. Each pair of systems then has two tests. The first has crossed random effects of listeners
     and items: of the differences of ratings (MOS, MUSHRA) or the ratings (CMOS) by ``crossed_mean``, of the choices against
-    0.5 (AB, ABX) by ``crossed_share``. Responses without residual variance, such as unanimous ones, have the exact
-    ``sign_test`` instead, with a note. It needs two items. The second has fixed items:
+    0.5 (AB, ABX) by ``crossed_share``; it needs two items. The second has fixed items:
 
     - MOS and MUSHRA: Wilcoxon's test of the listeners' means; CMOS: of the listeners' mean ratings against 0.
     - AB: Wilcoxon's test of the listeners' shares against 0.5, with the Hodges-Lehmann estimate and an interval at least as
@@ -271,17 +270,15 @@ def _effect_sizes(
     """Return the effect sizes of choices, or of differences of ratings with the given ``sd``."""
     if test.null:
         return {"odds ratio": odds(test.estimate), "probability of superiority": test.estimate}
-    estimate, signs = test.estimate, np.sign(values)
-    confidence = estimate.confidence
-    if np.ptp(signs):
-        testing = sign_test if isinstance(test, SignTest) else crossed_mean
-        delta = testing(signs, listeners, items, scale=(-1.0, 1.0), confidence=confidence).estimate
-    else:
-        delta = mean_delta([float(signs[0])] * len(set(listeners)), confidence)
+    estimate = test.estimate
+    options: dict[str, Any] = {"scale": (-1.0, 1.0), "step": 1.0, "confidence": estimate.confidence}
+    delta = crossed_mean(np.sign(values), listeners, items, **options).estimate
     ordinal = {"Cliff's delta": delta, "probability of superiority": superiority(delta)}
-    if isinstance(test, SignTest):
+    if not sd > 0.0:
         return ordinal
-    size = standardized_difference(estimate.value, test.error, test.df, sd, n=estimate.n, confidence=confidence)
+    size = standardized_difference(
+        estimate.value, test.error, test.df, sd, n=estimate.n, confidence=estimate.confidence
+    )
     return {"standardized difference": size, **ordinal}
 
 
@@ -408,18 +405,10 @@ class _Analysis:
             return
         columns = (rows["value"].to_numpy(float), list(rows["listener"]), list(rows["item"]))
         side: Literal["two-sided", "greater"] = "greater" if self.test.kind == "ABX" else "two-sided"
-        try:
-            if self.test.kind in {"AB", "ABX"}:
-                result = crossed_share(*columns, alternative=side, confidence=self.confidence)
-            else:
-                result = crossed_mean(*columns, confidence=self.confidence)
-        except ArgumentError:
-            scale = (0.0, 1.0) if self.test.kind in {"AB", "ABX"} else (-math.inf, math.inf)
-            result = sign_test(*columns, scale=scale, alternative=side, confidence=self.confidence)
-            minimum = 2.0 ** (1 - result.estimate.n)
-            limited = minimum > _ALPHA and side != "greater"
-            limit = f"; with this number of listeners and items its p is at least {minimum:.3g}" * limited
-            self.notes.append(f"{name}: no residual variance, so an exact test replaces the model{limit}.")
+        if self.test.kind in {"AB", "ABX"}:
+            result = crossed_share(*columns, alternative=side, confidence=self.confidence)
+        else:
+            result = crossed_mean(*columns, step=_STEP, confidence=self.confidence)
         self.crossed[pair], self.sizes[pair] = result, _effect_sizes(result, *columns, sd)
 
     def _score(self, name: str, rows: pd.DataFrame) -> None:
@@ -429,8 +418,8 @@ class _Analysis:
             self.notes.append(f"{name}: no interval for a single rating.")
             return
         try:
-            self.scores[name] = crossed_mean(ratings, listeners, list(rows["item"]), **options).estimate
-        except ArgumentError:  # one listener, one item or no residual variance
+            self.scores[name] = crossed_mean(ratings, listeners, list(rows["item"]), step=_STEP, **options).estimate
+        except ArgumentError:  # one listener or one item
             groups = listeners if len(set(listeners)) > 1 else None
             if groups is None:
                 self.notes.append(f"{name}: one listener, whose ratings alone determine the interval.")

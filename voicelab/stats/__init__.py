@@ -1,6 +1,6 @@
 """Statistics of sweeps and listening tests: numbers in, tables out."""
 
-from voicelab.stats.crossed import CrossedTest, SignTest, crossed_mean, crossed_share, sign_test
+from voicelab.stats.crossed import CrossedTest, crossed_mean, crossed_share
 from voicelab.stats.effects import Effects, effects
 from voicelab.stats.equivalence import Equivalence, equivalence
 from voicelab.stats.estimate import (
@@ -49,7 +49,6 @@ __all__ = [
     "OrdinalModel",
     "PowerPlan",
     "Screening",
-    "SignTest",
     "Sprt",
     "Test",
     "benjamini_hochberg",
@@ -73,7 +72,6 @@ __all__ = [
     "rating_power",
     "ratings_needed",
     "screen_mushra",
-    "sign_test",
     "standardized_difference",
     "superiority",
     "trials_needed",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from voicelab.errors import ArgumentError
-from voicelab.stats.estimate import Estimate, Test, between, numbers, varies
+from voicelab.stats.estimate import Estimate, Test, between, numbers, p_text, varies
 from voicelab.stats.reml import (
     AT_BOUND,
     Codes,
@@ -20,13 +20,9 @@ from voicelab.stats.reml import (
     codes_of,
     count_of,
     indicators,
-    pseudo_likelihood,
 )
 
 Labels = Sequence[object] | npt.NDArray[Any]
-
-# Scale at which the logistic distribution function approximates the normal one best.
-LOGISTIC = 16.0 * math.sqrt(3.0) / (15.0 * math.pi)
 
 
 class ComparedPairs(Protocol):
@@ -54,7 +50,7 @@ class CrossedTest(Test):
     """A ``Test`` with crossed random effects, for hypotheses and intervals at other levels.
 
     Student's t of the estimate with standard ``error`` and ``df`` degrees of freedom. ``sd`` are the SDs of listeners, items
-    and residuals, for choices in logits; ``scale`` bounds the interval.
+    and residuals; ``scale`` bounds the interval.
     """
 
     error: float
@@ -63,7 +59,7 @@ class CrossedTest(Test):
     scale: tuple[float, float] = (-math.inf, math.inf)
 
     def __str__(self) -> str:
-        return f"{self.name}: t({self.df:.3g}) {self.statistic:.4g}, p {self.p:.4g}; {self.estimate}"
+        return f"{self.name}: t({self.df:.3g}) {self.statistic:.4g}, {p_text(self.p)}; {self.estimate}"
 
     @property
     def null(self) -> float:
@@ -99,56 +95,6 @@ class CrossedTest(Test):
         return self.turned().p_above(2.0 * self.null - bound)
 
 
-@dataclass(frozen=True, slots=True)
-class SignTest(CrossedTest):
-    """A ``CrossedTest`` by exact sign tests, for responses without residual variance, which fit no model.
-
-    ``units`` are the mean responses by listener and by item. Each unit has a sign, and p is the larger of both groups; in
-    ABX it is the binomial p of single responses, since guesses are correct with probability 0.5 in every trial. ``error``,
-    ``df``, ``sd`` and ``statistic`` are NaN. Signs have a direction only: p of a bound beyond ``null`` is 1.
-    """
-
-    units: tuple[tuple[float, ...], ...] = field(default=(), repr=False)
-
-    def __str__(self) -> str:
-        return f"{self.name}: p {self.p:.4g}; {self.estimate}"
-
-    def turned(self) -> CrossedTest:
-        """Return the test with the systems swapped."""
-        units = tuple(tuple(2.0 * self.null - mean for mean in means) for means in self.units)
-        return replace(CrossedTest.turned(self), units=units)  # type: ignore[call-arg]
-
-    def interval(self, confidence: float) -> Estimate:
-        """Return the estimate with its interval at another confidence.
-
-        For shares Clopper and Pearson's, with the smaller group as trials; for equal differences their bound on the share
-        of units with the opposite difference (of one step where it is 0); else the wider t interval of the units' means.
-        """
-        from scipy.stats import beta, t
-
-        value, n = self.estimate.value, self.estimate.n
-        tail = (1.0 - between(confidence, "confidence", 0.0, 1.0)) / 2.0
-        if self.null:
-            low = float(beta.ppf(tail, value * n, n - value * n + 1.0)) if value > 0.0 else 0.0
-            high = float(beta.isf(tail, value * n + 1.0, n - value * n)) if value < 1.0 else 1.0
-            return Estimate(value, low, high, confidence, n)
-        half_width = (1.0 - tail ** (1.0 / n)) * max(2.0 * abs(value), 1.0)
-        varying = [means for means in self.units if varies(means)]
-        if varying:
-            half_width = max(t.isf(tail, len(u) - 1) * np.std(u, ddof=1) / math.sqrt(len(u)) for u in varying)
-        low, high = max(self.scale[0], value - half_width), min(self.scale[1], value + half_width)
-        return Estimate(value, float(low), float(high), confidence, n)
-
-    def p_above(self, bound: float) -> float:
-        """Return the one-sided p of the null hypothesis that the true value is at most ``bound``."""
-        from scipy.stats import binom
-
-        if math.isinf(bound) or bound > self.null:
-            return float(bound > 0.0)
-        signs = [np.sign(np.round(np.subtract(means, self.null), 12)) for means in self.units]
-        return max(float(binom.sf((unit > 0.0).sum() - 1, np.count_nonzero(unit), 0.5)) for unit in signs)
-
-
 def crossed_mean(
     values: npt.ArrayLike,
     listeners: Labels,
@@ -156,25 +102,46 @@ def crossed_mean(
     *,
     null: float = 0.0,
     scale: tuple[float, float] = (-math.inf, math.inf),
+    step: float = 0.0,
+    alternative: Literal["two-sided", "greater"] = "two-sided",
     confidence: float = 0.95,
 ) -> CrossedTest:
     """Test whether a mean differs from ``null``, with listeners and items random.
 
     ``values`` (n,) are ratings or rating differences, each of one of the ``listeners`` on one of the ``items``: a mean with
     crossed random effects by REML, with Satterthwaite's degrees of freedom; in closed form for complete tables. ``scale``
-    bounds the interval. Raises ArgumentError with fewer than two listeners or items, and without residual variance, where
-    ``sign_test`` applies.
+    bounds the interval. ``step`` is the distance of neighboring values of the scale: a value has at least the variance of
+    rounding, step² / 12 (W. F. Sheppard, 1898), so that unanimous values have a p and an interval too, with the degrees of
+    freedom of listeners and items at most. Raises ArgumentError
+    with fewer than two listeners or items, and for equal values without a ``step``.
     """
-    array, (listener, item) = _checked(values, listeners, items)
+    array = numbers(values, "values", 2)
+    codes = [codes_of(np.asarray(list(map(str, labels)), object)) for labels in (listeners, items)]
+    for name, code in zip(("listeners", "items"), codes, strict=True):
+        if code.size != array.size:
+            raise ArgumentError.of(name, f"must be {array.size}, one per value, got {code.size}")
+        if count_of(code) < 2:
+            raise ArgumentError.of(name, "must be two or more, got one")
+    if not (step or varies(array)):
+        raise ArgumentError.of("values", f"must differ, or have a step above 0, got {array[0]:g} only")
+    listener, item = codes
     shape = count_of(listener), count_of(item)
     if array.size == shape[0] * shape[1] and np.unique(listener * shape[1] + item).size == array.size:
         table = np.empty(shape)
         table[listener, item] = array
-        value, error, df, sd = complete_tables(table)
-        fitted = float(value), float(error), float(df), (float(sd[0]), float(sd[1]), float(sd[2]))
+        mean, se, dof, sds = complete_tables(table, step)
+        fitted = float(mean), float(se), float(dof), (float(sds[0]), float(sds[1]), float(sds[2]))
     else:
-        fitted = _mean_with_gaps(array, (listener, item))
-    return _test_of(fitted, shape, null, scale, confidence)
+        fitted = _mean_with_gaps(array, (listener, item), step)
+    value, error, df, sd = fitted
+    if not error > 0.0:
+        raise ArgumentError.of("values", "must have residual variance, or a step above 0")
+    point = Estimate(value, value, value, confidence, shape[0])
+    name = f"crossed random effects of {shape[0]} listeners and {shape[1]} items, {alternative}"
+    test = CrossedTest(name, (value - null) / error, 0.0, point, error, df, sd, scale)
+    above = test.p_above(null)
+    p = above if alternative == "greater" else 2.0 * min(above, test.p_below(null))
+    return replace(test, p=p, estimate=test.interval(confidence))
 
 
 def crossed_share(
@@ -187,101 +154,29 @@ def crossed_share(
 ) -> CrossedTest:
     """Test whether the share of choices (n,), 0 or 1, differs from 0.5, with listeners and items random.
 
-    A logistic model with crossed random effects of listeners and items, by restricted pseudo-likelihood (the default of SAS
-    GLIMMIX). The estimate is the population-averaged share (S. L. Zeger, K.-Y. Liang & P. S. Albert, "Models for
-    longitudinal data", Biometrics 44, 1988); its t has the delta-method error of the share with Satterthwaite's degrees of
-    freedom, since Wald's t of the logit is conservative. Where logits diverge, as when each listener's choices are all equal,
-    ``crossed_mean`` of the choices is used. Raises ArgumentError as it does.
+    ``crossed_mean`` of the choices with a step of 1: the share over all listeners and items, whose p falls as the share
+    moves away from 0.5, up to unanimity, where a logit is infinite. Raises ArgumentError as it does.
     """
-    array, codes = _checked(chosen, listeners, items)
-    if not np.isin(array, (0.0, 1.0)).all():
+    if not np.isin(chosen, (0.0, 1.0)).all():
         raise ArgumentError.of("chosen", "must be 0 or 1")
-    shape, scale = (count_of(codes[0]), count_of(codes[1])), (0.0, 1.0)
-    fitted, name = _logistic(array, codes), "logistic, "
-    if fitted is None:
-        plain = crossed_mean(chosen, listeners, items, null=0.5, confidence=confidence)
-        fitted, name = (plain.estimate.value, plain.error, plain.df, plain.sd), ""
-    return _test_of(fitted, shape, 0.5, scale, confidence, name, alternative)
+    options: dict[str, Any] = {"null": 0.5, "scale": (0.0, 1.0), "step": 1.0}
+    return crossed_mean(chosen, listeners, items, alternative=alternative, confidence=confidence, **options)
 
 
-def sign_test(
-    values: npt.ArrayLike,
-    listeners: Labels,
-    items: Labels,
-    *,
-    scale: tuple[float, float] = (-math.inf, math.inf),
-    alternative: Literal["two-sided", "greater"] = "two-sided",
-    confidence: float = 0.95,
-) -> SignTest:
-    """Test responses without residual variance by exact sign tests over listeners and over items; p is the larger.
-
-    ``values`` (n,) as for ``crossed_mean``, or with a ``scale`` of (0, 1) choices as for ``crossed_share``, such as unanimous
-    ones. Both groups are random, so few listeners or items cannot give a small p: six unanimous ones of each give 0.031.
-    With the alternative "greater", for correct responses in ABX, p is the exact binomial p of all responses. Raises
-    ArgumentError with fewer than two listeners or items.
-    """
-    array, codes = _coded(values, listeners, items)
-    shape = count_of(codes[0]), count_of(codes[1])
-    units = tuple(tuple(np.bincount(code, array) / np.bincount(code)) for code in codes)
-    name = f"exact sign tests of {shape[0]} listeners and of {shape[1]} items, the larger p"
-    if alternative == "greater":
-        units, name = (tuple(array),), f"exact binomial test of {array.size} responses"
-    value, nan = float(array.mean()), math.nan
-    point = Estimate(value, value, value, confidence, min(shape))
-    test = SignTest(name, nan, nan, point, nan, nan, (nan,) * 3, scale, units)
-    above, below = test.p_above(test.null), test.p_below(test.null)
-    p = above if alternative == "greater" else min(1.0, 2.0 * min(above, below))
-    return replace(test, p=p, estimate=test.interval(confidence))
+def _at_least_rounding(variance: Any, df: Any, step: float, shape: tuple[int, ...]) -> tuple[Any, Any]:
+    """Bound the variance of a value below, and the degrees of freedom above by those of listeners and items."""
+    bound, rounding = sum(shape) - 2.0, step**2 / 12.0
+    return np.maximum(variance, rounding), np.where(variance > rounding, np.minimum(df, bound), bound)
 
 
 _Fitted = tuple[float, float, float, tuple[float, float, float]]
 
 
-def _test_of(
-    fitted: _Fitted,
-    shape: tuple[int, int],
-    null: float,
-    scale: tuple[float, float],
-    confidence: float,
-    name: str = "",
-    alternative: str = "two-sided",
-) -> CrossedTest:
-    """Test a fitted value, given with its error, degrees of freedom and SDs."""
-    value, error, df, sd = fitted
-    name += f"crossed random effects of {shape[0]} listeners and {shape[1]} items"
-    point = Estimate(value, value, value, confidence, shape[0])
-    test = CrossedTest(name, (value - null) / error, 0.0, point, error, df, sd, scale)
-    above = test.p_above(null)
-    p = above if alternative == "greater" else 2.0 * min(above, 1.0 - above)
-    return replace(test, p=p, estimate=test.interval(confidence))
-
-
-def _checked(values: npt.ArrayLike, listeners: Labels, items: Labels) -> tuple[Floats, tuple[Codes, Codes]]:
-    array, codes = _coded(values, listeners, items)
-    if not varies(numbers(array, "values", 3)):
-        raise ArgumentError.of("values", "must not all be equal, since the t test needs variance; use sign_test")
-    return array, codes
-
-
-def _coded(values: npt.ArrayLike, listeners: Labels, items: Labels) -> tuple[Floats, tuple[Codes, Codes]]:
-    array = numbers(values, "values", 2)
-    codes = (
-        codes_of(np.asarray(list(map(str, listeners)), object)),
-        codes_of(np.asarray(list(map(str, items)), object)),
-    )
-    for name, code in zip(("listeners", "items"), codes, strict=True):
-        if code.size != array.size:
-            raise ArgumentError.of(name, f"must be {array.size}, one per value, got {code.size}")
-        if count_of(code) < 2:
-            raise ArgumentError.of(name, "must be two or more, got one")
-    return array, codes
-
-
-def complete_tables(tables: Floats) -> tuple[Floats, Floats, Floats, tuple[Floats, Floats, Floats]]:
+def complete_tables(tables: Floats, step: float = 0.0) -> tuple[Floats, Floats, Floats, tuple[Floats, Floats, Floats]]:
     """Compute the mean of tables (…, listeners, items), its error and degrees of freedom, and SDs.
 
     The closed form of REML and Satterthwaite's formula in a complete table: ANOVA in which a negative variance component is
-    set to 0 and its mean square pooled with the residual one.
+    set to 0 and its mean square pooled with the residual one. ``step`` as in ``crossed_mean``.
     """
     listeners, items = tables.shape[-2:]
     dfs = np.array([listeners - 1, items - 1, (listeners - 1) * (items - 1)], np.float64)
@@ -304,6 +199,8 @@ def complete_tables(tables: Floats) -> tuple[Floats, Floats, Floats, tuple[Float
     with np.errstate(divide="ignore", invalid="ignore"):
         mixed = variance**2 / (ms_listener**2 / dfs[0] + ms_item**2 / dfs[1] + ms_residual**2 / dfs[2])
     df = np.select(cases, [mixed, dfs[1] + 0 * mean, dfs[0] + 0 * mean], dfs.sum())
+    if step:
+        variance, df = _at_least_rounding(variance, df, step, tables.shape[-2:])
     sd = (
         np.sqrt(np.where(both | listener_only, (ms_listener - noise) / items, 0.0)),
         np.sqrt(np.where(both | item_only, (ms_item - noise) / listeners, 0.0)),
@@ -312,34 +209,32 @@ def complete_tables(tables: Floats) -> tuple[Floats, Floats, Floats, tuple[Float
     return mean, np.sqrt(variance / (listeners * items)), df, sd
 
 
-def _mean_with_gaps(values: Floats, groups: tuple[Codes, Codes]) -> _Fitted:
+def _mean_with_gaps(values: Floats, groups: tuple[Codes, Codes], step: float) -> _Fitted:
     # A group with one value per level is confounded with the residual.
     crossed = [code for code in groups if count_of(code) < values.size]
-    middle = float(values.mean())
-    likelihood = RestrictedLikelihood(list(map(indicators, crossed)), np.ones((values.size, 1)), values - middle)
-    ratios, _ = likelihood.maximum()
-    fit = likelihood.at(ratios)
-    sd = _sd(groups, crossed, np.sqrt(ratios * fit.residual))
-    error, df = math.sqrt(float(fit.covariance[0, 0])), likelihood.degrees(ratios)(np.ones(1))
-    return float(fit.mean[0]) + middle, error, df, (*sd, math.sqrt(fit.residual))
-
-
-def _sd(groups: Sequence[Codes], crossed: list[Codes], roots: Floats) -> tuple[float, float]:
-    """Return the SDs of the groups, 0 for a group that is not crossed."""
-    fitted = dict(zip(map(id, crossed), roots, strict=True))
-    return float(fitted.get(id(groups[0]), 0.0)), float(fitted.get(id(groups[1]), 0.0))
-
-
-def _logistic(chosen: Floats, codes: tuple[Codes, Codes]) -> _Fitted | None:
-    """Fit the share by a logistic model; None where logits diverge."""
-    crossed = [code for code in codes if count_of(code) < chosen.size]
-    converged = pseudo_likelihood(list(map(indicators, crossed)), np.ones((chosen.size, 1)), chosen)
-    if converged is None:
-        return None
-    likelihood, ratios = converged
-    fit = likelihood.at(ratios)
-    shrink = 1.0 / math.sqrt(1.0 + LOGISTIC**2 * float(ratios.sum()))
-    share = 1.0 / (1.0 + math.exp(-shrink * float(fit.mean[0])))
-    error = share * (1.0 - share) * shrink * math.sqrt(float(fit.covariance[0, 0]))
-    sd = _sd(codes, crossed, np.sqrt(ratios))
-    return share, error, likelihood.degrees(ratios)(np.ones(1)), (*sd, math.pi / math.sqrt(3.0))
+    middle, count, shape = float(values.mean()), values.size, tuple(map(count_of, groups))
+    try:
+        if not varies(values):
+            raise ArgumentError.of("values", "must differ")
+        likelihood = RestrictedLikelihood(list(map(indicators, crossed)), np.ones((count, 1)), values - middle)
+    except ArgumentError:
+        # No residual variance: the means of each group vary about the mean by its effect alone.
+        means = [np.bincount(code, values) / np.bincount(code) for code in groups]
+        variances = np.array([np.var(group, ddof=1) if varies(group) else 0.0 for group in means])
+        parts, dfs = variances / shape, np.subtract(shape, 1.0)
+        variance, df = float(parts.sum()), float(np.square(parts.sum()) / max(np.square(parts) @ (1.0 / dfs), 1e-300))
+        mean, sds = middle, (math.sqrt(variances[0]), math.sqrt(variances[1]), 0.0)
+    else:
+        ratios, _ = likelihood.maximum()
+        fit = likelihood.at(ratios)
+        roots = dict(zip(map(id, crossed), np.sqrt(ratios * fit.residual), strict=True))
+        sds = (*(float(roots.get(id(code), 0.0)) for code in groups), math.sqrt(fit.residual))  # type: ignore[assignment]
+        mean, variance, df = (
+            float(fit.mean[0]) + middle,
+            float(fit.covariance[0, 0]),
+            likelihood.degrees(ratios)(np.ones(1)),
+        )
+    if step:
+        bounded, df = _at_least_rounding(variance * count, df, step, shape)
+        variance = float(bounded) / count
+    return mean, math.sqrt(variance), float(df), sds

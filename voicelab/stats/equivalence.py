@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from voicelab.errors import ArgumentError
-from voicelab.stats.crossed import ComparedPairs, CrossedTest, SignTest
+from voicelab.stats.crossed import ComparedPairs, CrossedTest
 from voicelab.stats.effects import Effects
-from voicelab.stats.estimate import Estimate, between, holm, interval, one_of, percent
+from voicelab.stats.estimate import Estimate, between, holm, interval, one_of, p_text, percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -158,17 +158,19 @@ def _of_sweep(result: Effects, margin: float | Mapping[str, float]) -> tuple[_Co
 
 def _test_row(test: CrossedTest, margin: float, sided: str, alpha: float) -> dict[str, float | str]:
     """Return the estimate, interval, bounds and p of a row, or the reason for an undefined p."""
-    value, null, signs = test.estimate.value, test.null, isinstance(test, SignTest)
+    value, null = test.estimate.value, test.null
     if not 0.0 < margin < (null or math.inf):
         raise ArgumentError.of("margin", f"must be {'between 0 and 0.5' if null else 'above 0'}, got {margin!r}")
     lower = -math.inf if sided == "upper" else null - margin
     upper = math.inf if sided == "lower" else null + margin
     low, high, p, reason = math.nan, math.nan, math.nan, ""
-    if test.error > 0.0 or (signs and sided):
+    # Constant responses have a direction, but no variance that bounds their distance from a margin beyond it.
+    constant = test.sd[2] == 0.0 and not sided
+    if test.error > 0.0 and not constant:
         ends = test.interval(1.0 - 2.0 * alpha)
         low, high, p = ends.low, ends.high, max(test.p_above(lower), test.p_below(upper))
     else:
-        reason = "no residual variance" if signs or test.error == 0.0 else "too few takes"
+        reason = "no residual variance" if constant or test.error == 0.0 else "too few takes"
     return {"estimate": value, "low": low, "high": high, "lower": lower, "upper": upper, "p": p, "reason": reason}
 
 
@@ -189,4 +191,4 @@ def _sentence(row: Mapping[Any, Any], claim: str, alpha: float) -> str:
     if row["reason"]:
         return f"It cannot be tested whether {claimed}: {row['estimate']:.3g}, {row['reason']}."
     sentence, lies = (claimed, "lies") if row["shown"] else (f"It is not shown that {claimed}", "does not lie")
-    return f"{sentence}: {row['estimate']:.3g} {within} {lies} {bounds}, p {row['p_holm']:.4g}."
+    return f"{sentence}: {row['estimate']:.3g} {within} {lies} {bounds}, {p_text(row['p_holm'])}."

@@ -40,7 +40,7 @@ class Test:
     estimate: Estimate
 
     def __str__(self) -> str:
-        return f"{self.name}: statistic {self.statistic:.4g}, p {self.p:.4g}; {self.estimate}"
+        return f"{self.name}: statistic {self.statistic:.4g}, {p_text(self.p)}; {self.estimate}"
 
 
 def holm(p_values: npt.ArrayLike) -> _Floats:
@@ -83,6 +83,11 @@ def interval(low: float, high: float, form: str = ".3g") -> str:
     if not (math.isfinite(low) or math.isfinite(high)):
         return "[too few for an interval]"
     return f"[{low:{form}}, {high:{form}}]"
+
+
+def p_text(value: float) -> str:
+    """Format a p-value as "p 0.031"; no test here is accurate below 0.0001."""
+    return f"p {value:.4g}" if not value < 0.0001 else "p < 0.0001"
 
 
 def percent(share: float) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voicelab.errors import ArgumentError
-from voicelab.stats.estimate import Estimate, between, interval, varies
+from voicelab.stats.estimate import Estimate, between, interval, p_text, varies
 from voicelab.stats.reml import (
     AT_BOUND,
     Codes,
@@ -47,10 +47,10 @@ class MixedModel:
     def __str__(self) -> str:
         lines = [f"{name}: {score}" for name, score in self.scores.items()]
         if math.isfinite(self.p):
-            lines.append(f"equal means: F({self.df[0]}, {self.df[1]:.4g}) {self.statistic:.4g}, p {self.p:.4g}")
+            lines.append(f"equal means: F({self.df[0]}, {self.df[1]:.4g}) {self.statistic:.4g}, {p_text(self.p)}")
         lines += [
             f"{row['first']} - {row['second']}: {row['difference']:+.3g} {interval(row['low'], row['high'], '+.3g')}, "
-            f"Holm-corrected p {row['p_holm']:.4g}"
+            f"Holm-corrected {p_text(row['p_holm'])}"
             for row in self.pairs.to_dict("records")
         ]
         lines.append("SD: " + ", ".join(f"{name} {value:.3g}" for name, value in self.sd.items()))

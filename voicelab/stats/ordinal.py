@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from voicelab.errors import ArgumentError
-from voicelab.stats.estimate import between, interval
+from voicelab.stats.estimate import between, interval, p_text
 from voicelab.stats.reml import Codes, Floats, codes_of, count_of, indicators, pairs_of
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class OrdinalModel:
     def __str__(self) -> str:
         lines = [
             f"{row['first']} - {row['second']}: odds of a higher category × {math.exp(row['log_odds']):.3g} "
-            f"{interval(math.exp(row['low']), math.exp(row['high']))}, Holm-corrected p {row['p_holm']:.4g}"
+            f"{interval(math.exp(row['low']), math.exp(row['high']))}, Holm-corrected {p_text(row['p_holm'])}"
             for row in self.pairs.to_dict("records")
         ]
         return "\n".join([*lines, "SD: " + ", ".join(f"{name} {value:.3g}" for name, value in self.sd.items())])

@@ -21,9 +21,6 @@ Floats = npt.NDArray[np.float64]
 
 # Variance ratios below are at the bound of 0.
 AT_BOUND = 1e-6
-_MAX_ITERATIONS = 60
-# Odds of 3,000 to 1: logits diverge for constant responses.
-_MAX_LOGIT = 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +43,15 @@ class RestrictedLikelihood:
 
     Its arguments are ratios of the random effects' variances to the residual one, as in D. Bates et al., "Fitting linear
     mixed-effects models using lme4", Journal of Statistical Software 67 (2015); gradient of D. A. Harville, JASA 72 (1977).
-    ``groups`` are the indicator matrices of the random effects, (n, levels); ``design`` is the matrix of fixed effects. With
-    ``weights`` (n,) the residual variance is 1 / weights and not profiled. Raises ArgumentError for a saturated model.
+    ``groups`` are the indicator matrices of the random effects, (n, levels); ``design`` is the matrix of fixed effects.
+    Raises ArgumentError for a saturated model.
     """
 
-    def __init__(self, groups: list[Floats], design: Floats, values: Floats, weights: Floats | None = None) -> None:
+    def __init__(self, groups: list[Floats], design: Floats, values: Floats) -> None:
         columns = np.hstack([*groups, design, values[:, None]])
-        self.products = columns.T @ (columns if weights is None else columns * weights[:, None])
+        self.products = columns.T @ columns
         self.sizes = [group.shape[1] for group in groups]
         self.residual_df = values.size - design.shape[1]
-        self.weighted = weights is not None
-        if self.weighted:
-            return
         explained = self.products[:-1, -1]
         solution, _, rank, _ = np.linalg.lstsq(self.products[:-1, :-1], explained, rcond=1e-10)
         residual = self.products[-1, -1] - explained @ solution
@@ -80,9 +74,9 @@ class RestrictedLikelihood:
         means = solve_triangular(fixed, weighted[:-1], **unchecked)
         projected = self.products.diagonal() - np.square(inner).sum(axis=0) - np.square(means).sum(axis=0)
         scores = (weighted[-1] - means[:, -1] @ means)[:random]
-        residual = 1.0 if self.weighted else float(projected[-1]) / self.residual_df
+        residual = float(projected[-1]) / self.residual_df
         deviance = 2.0 * float(np.log(root.diagonal()).sum() + np.log(fixed.diagonal()).sum())
-        deviance += float(projected[-1]) if self.weighted else self.residual_df * math.log(residual)
+        deviance += self.residual_df * math.log(residual)
         starts = np.cumsum([0, *self.sizes])[:-1]
         gradient = np.add.reduceat(projected[:random] - np.square(scores) / residual, starts) if random else np.zeros(0)
         mean = cho_solve((fixed, True), weighted[:-1, -1])
@@ -128,7 +122,7 @@ class RestrictedLikelihood:
         curvature = np.array([row for row, *_ in steps]).reshape(active.size, active.size)
         # The covariance of the ratios is twice the inverse of the deviance's curvature.
         covariance = np.linalg.pinv((curvature + curvature.T) / 2.0, hermitian=True)
-        minimum = 0.0 if self.weighted else 1.0 / self.residual_df
+        minimum = 1.0 / self.residual_df
 
         def of(contrast: Floats) -> float:
             ratios = [(contrast @ above @ contrast) / (contrast @ below @ contrast) for _, above, below, _ in steps]
@@ -137,33 +131,6 @@ class RestrictedLikelihood:
             return 1.0 / inverse if inverse > 0.0 else math.inf
 
         return of
-
-
-def pseudo_likelihood(
-    groups: list[Floats], design: Floats, chosen: Floats
-) -> tuple[RestrictedLikelihood, Floats] | None:
-    """Fit a logistic mixed model of ``chosen`` (n,), 0 or 1; returns likelihood and variances, None if logits diverge.
-
-    Restricted pseudo-likelihood, a linear mixed model of the logits' first-order expansion, iterated to convergence: R.
-    Wolfinger & M. O'Connell, Journal of Statistical Computation and Simulation 48 (1993).
-    """
-    effects = np.hstack([*groups, design])
-    share = float(chosen.mean())
-    logits, ratios = np.full(chosen.size, math.log(share / (1.0 - share))), np.full(len(groups), 0.5)
-    previous = np.full(design.shape[1], math.inf)
-    for _ in range(_MAX_ITERATIONS):
-        probability = 1.0 / (1.0 + np.exp(-logits))
-        weights = probability * (1.0 - probability)
-        likelihood = RestrictedLikelihood(groups, design, logits + (chosen - probability) / weights, weights)
-        ratios, _ = likelihood.maximum(ratios)
-        fit = likelihood.at(ratios)
-        logits = effects @ np.concatenate((fit.effects, fit.mean))
-        if np.abs(logits).max() > _MAX_LOGIT:
-            return None
-        if np.abs(fit.mean - previous).max() < 1e-6:
-            return likelihood, ratios
-        previous = fit.mean
-    return None
 
 
 def codes_of(column: pd.Series[Any] | Codes) -> Codes:

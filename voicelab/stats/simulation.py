@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from voicelab.errors import ArgumentError
-from voicelab.stats.crossed import LOGISTIC, ComparedPairs, CrossedTest, SignTest, complete_tables
+from voicelab.stats.crossed import ComparedPairs, CrossedTest, complete_tables
 from voicelab.stats.effects import Effects
 from voicelab.stats.estimate import between, one_of, whole
 from voicelab.stats.judgements import wilcoxon
@@ -22,9 +22,14 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
+# Scale at which the logistic distribution function approximates the normal one best.
+_LOGISTIC = 16.0 * math.sqrt(3.0) / (15.0 * math.pi)
 _WILCOXON_SIMULATIONS = 200
 _MAX_VALUES = 2_000_000
 _Sds = tuple[float, float, float]
+_Claim = tuple[str, float | None]
+_MAX_DIFFERENCE = {"MOS": 4.0, "CMOS": 3.0, "MUSHRA": 100.0, "AB": 1.0, "ABX": 1.0}
+_SIDES = {"different": "two-sided", "equivalent": "two one-sided tests"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,10 +80,10 @@ def plan_test(
     *,
     listeners: Sequence[int] = (6, 12, 18, 24, 36),
     items: Sequence[int] = (6, 12, 24),
-    repeats: Sequence[int] = (1,),
     sd: _Sds | None = None,
     pilot: ComparedPairs | None = None,
     systems: int = 2,
+    claim: Literal["different", "better", "not worse", "equivalent"] | None = None,
     margin: float | None = None,
     alpha: float = 0.05,
     simulations: int = 1000,
@@ -95,12 +100,13 @@ def plan_test(
         difference: in points of the scale; for choices the share preferring the first (or correct), such as 0.6.
         listeners: numbers of listeners.
         items: numbers of sentences.
-        repeats: responses of each listener to the same question.
         sd: SDs of the listeners' and items' random effects on the difference, and of single responses, in points of the
             scale; for choices in logits, where the last is ignored. Best taken from a pilot; otherwise try several.
         pilot: a result of ``analyze`` that provides ``sd`` as a mean over its pairs.
         systems: number of systems; the level is that of the first step of Holm's correction over all pairs.
-        margin: compute the power to show equivalence within this margin when systems differ by ``difference``.
+        claim: as of a registered plan: "different" is two-sided (ABX: one-sided), "better" one-sided, "not worse" and
+            "equivalent" need a ``margin``. Default: "equivalent" with a margin, else "different".
+        margin: the largest irrelevant difference, while systems differ by ``difference``.
         alpha: level of the test.
         simulations: studies per combination.
         seed: of the simulation.
@@ -110,43 +116,62 @@ def plan_test(
     """
     import pandas as pd
 
-    one_of(kind, "kind", ("MOS", "CMOS", "MUSHRA", "AB", "ABX"))
-    chosen = kind in {"AB", "ABX"}
-    if chosen:
-        between(difference, "difference", 0.0, 1.0)
+    one_of(kind, "kind", tuple(_MAX_DIFFERENCE))
+    claim = claim or ("different" if margin is None else "equivalent")
+    one_of(claim, "claim", ("different", "better", "not worse", "equivalent"))
     between(alpha, "alpha", 0.0, 0.5)
     whole(simulations, "simulations", 100)
+    _check_sizes(kind, difference, claim, margin)
     sds = _sds(sd, pilot)
     tests = math.comb(whole(systems, "systems", 2), 2)
-    combinations = progress(list(itertools.product(listeners, items, repeats)))
-    study = (kind, difference, sds, margin, alpha / tests)
+    sizes = [_counts("listeners", listeners, 2), _counts("items", items, 2)]
+    combinations = progress(list(itertools.product(*sizes)))
+    study = (kind, difference, sds, (claim, margin), alpha / tests)
     rows = [_power(study, numbers, simulations, seed) for numbers in combinations]
     sd_by_name = dict(zip(("listeners", "items", "answers"), sds, strict=True))
-    needed = math.ceil(1.0 - math.log2(alpha / tests))
-    limit = f"With fewer than {needed} listeners or items unanimous choices are not significant: see sign_test."
-    limited = kind == "AB" and margin is None and min(*listeners, *items) < needed
-    return PowerPlan(pd.DataFrame(rows), difference, sd_by_name, alpha, (limit,) if limited else ())
+    sides = "one-sided" if kind == "ABX" else _SIDES.get(claim, "one-sided")
+    within = "" if margin is None else f", margin {margin:g}"
+    return PowerPlan(pd.DataFrame(rows), difference, sd_by_name, alpha, (f"Claim: {claim}{within} ({sides}).",))
+
+
+def _check_sizes(kind: str, difference: float, claim: str, margin: float | None) -> None:
+    """Check a difference and a margin against the scale of a kind and the claim."""
+    largest, chosen = _MAX_DIFFERENCE[kind], kind in {"AB", "ABX"}
+    between(difference, "difference", 0.0 if chosen else -largest, largest)
+    if (margin is None) == (claim in {"not worse", "equivalent"}):
+        rule = "required" if margin is None else "not allowed"
+        raise ArgumentError.of(
+            "margin", f"{rule} for the claim {claim!r}; a margin goes with 'not worse' or 'equivalent'"
+        )
+    if margin is not None:
+        between(margin, "margin", 0.0, 0.5 if chosen else largest)
+
+
+def _counts(name: str, values: Sequence[int] | int, minimum: int) -> list[int]:
+    """Check numbers of listeners, items, repeats or texts; a single one is a sequence of one."""
+    values = [values] if isinstance(values, int) else list(values)
+    if not values:
+        raise ArgumentError.of(name, "at least one number is required")
+    return [whole(value, name, minimum) for value in values]
 
 
 def _power(
-    study: tuple[str, float, _Sds, float | None, float], numbers: tuple[int, int, int], simulations: int, seed: int
+    study: tuple[str, float, _Sds, _Claim, float], numbers: tuple[int, ...], simulations: int, seed: int
 ) -> dict[str, float]:
-    """Compute a plan's row for numbers of listeners, items and repeats."""
-    kind, difference, sds, margin, level = study
-    listeners, items, repeats = numbers
-    for name, count, minimum in (("listeners", listeners, 2), ("items", items, 2), ("repeats", repeats, 1)):
-        whole(count, name, minimum)
+    """Compute a plan's row for numbers of listeners and items."""
+    kind, difference, sds, claim, level = study
+    listeners, items = numbers
     rng, chosen = np.random.default_rng((seed, *numbers)), kind in {"AB", "ABX"}
     size = max(1, min(simulations, _MAX_VALUES // (listeners * items)))
     tables = [
         _studies(chosen, difference, sds, (min(size, simulations - begin), *numbers), rng)
         for begin in range(0, simulations, size)
     ]
-    power = float(np.concatenate([_hits(kind, table, margin, level) for table in tables]).mean())
+    power = float(np.concatenate([_hits(kind, table, claim, level) for table in tables]).mean())
     half_width = 1.96 * math.sqrt(max(power * (1.0 - power), 1.0 / simulations) / simulations)
-    row = {"listeners": listeners, "items": items, "repeats": repeats, "answers": math.prod(numbers), "power": power}
+    row = {"listeners": listeners, "items": items, "answers": math.prod(numbers), "power": power}
     row |= {"low": max(0.0, power - half_width), "high": min(1.0, power + half_width)}
-    if margin is None and kind != "ABX":
+    if claim[0] == "different" and kind != "ABX":
         null = np.full(listeners, 0.5 if chosen else 0.0)
         means = tables[0][:_WILCOXON_SIMULATIONS].mean(axis=2)
         row["wilcoxon"] = float(np.mean([wilcoxon(study_means, null).p <= level for study_means in means]))
@@ -158,47 +183,52 @@ def _sds(sd: _Sds | None, pilot: ComparedPairs | CrossedTest | None) -> _Sds:
         raise ArgumentError.of("sd", "pass either sd or pilot")
     if pilot is not None:
         candidates = [pilot] if isinstance(pilot, CrossedTest) else pilot.crossed.values()
-        tests = [test for test in candidates if not isinstance(test, SignTest)]
+        tests = [test for test in candidates if test.sd[2] > 0.0]
         if not tests:
-            raise ArgumentError.of("pilot", "must have an analysis with random listeners and items")
-        listener, item, residual = np.sqrt(np.mean(np.square([test.sd for test in tests]), axis=0))
+            raise ArgumentError.of(
+                "pilot", "must have an analysis with random listeners and items, and residual variance"
+            )
+        # A logit changes by 1 / (p (1 - p)) per share.
+        units = [test.estimate.value * (1.0 - test.estimate.value) if test.null else 1.0 for test in tests]
+        sds = np.array([np.array(test.sd) / unit for test, unit in zip(tests, units, strict=True)])
+        listener, item, residual = np.sqrt(np.square(sds).mean(axis=0))
         return float(listener), float(item), float(residual)
-    if sd is None or not all(math.isfinite(value) and value >= 0.0 for value in sd):
-        raise ArgumentError.of("sd", "must be three numbers of at least 0: of listeners, items and responses")
-    return sd
+    return _three(sd)  # type: ignore[arg-type]
 
 
-def _studies(
-    chosen: bool, difference: float, sds: _Sds, shape: tuple[int, int, int, int], rng: np.random.Generator
-) -> Floats:
-    """Simulate cell means (studies, listeners, items) of repeated responses."""
-    count, listeners, items, repeats = shape
+def _three(sd: Sequence[float]) -> _Sds:
+    if len(sd) != 3 or not all(math.isfinite(value) and value >= 0.0 for value in sd):
+        raise ArgumentError.of(
+            "sd", f"must be three numbers of at least 0, of listeners, items and responses, got {sd!r}"
+        )
+    return sd[0], sd[1], sd[2]
+
+
+def _studies(chosen: bool, difference: float, sds: _Sds, shape: tuple[int, ...], rng: np.random.Generator) -> Floats:
+    """Simulate responses, shape (studies, listeners, items)."""
+    count, listeners, items = shape
     effects = rng.normal(0, sds[0], (count, listeners, 1)) + rng.normal(0, sds[1], (count, 1, items))
     if not chosen:
-        noise: Floats = rng.normal(0, sds[2] / math.sqrt(repeats), (count, listeners, items))
+        noise: Floats = rng.normal(0, sds[2], (count, listeners, items))
         return difference + effects + noise
     # Scales the logit to the population-averaged share.
-    scale = math.sqrt(1.0 + LOGISTIC**2 * (sds[0] ** 2 + sds[1] ** 2))
+    scale = math.sqrt(1.0 + _LOGISTIC**2 * (sds[0] ** 2 + sds[1] ** 2))
     probability = 1.0 / (1.0 + np.exp(-(math.log(difference / (1.0 - difference)) * scale + effects)))
-    return rng.binomial(repeats, probability) / repeats
+    return (rng.random(shape) < probability).astype(np.float64)
 
 
-def _hits(kind: str, tables: Floats, margin: float | None, alpha: float) -> Floats:
+def _hits(kind: str, tables: Floats, claim: _Claim, alpha: float) -> Floats:
     """Return 1 for studies with a significant result, else 0; shape (studies,)."""
     from scipy.stats import t
 
     chosen = kind in {"AB", "ABX"}
-    mean, error, df, _ = complete_tables(tables)
+    mean, error, df, _ = complete_tables(tables, 1.0)
     effect = mean - (0.5 if chosen else 0.0)
-    error = np.where(error > 1e-12 * np.abs(mean), error, np.nan)
-    if margin is not None:
-        above = (effect + margin) / error if kind != "ABX" else np.full_like(effect, np.inf)
-        p = np.maximum(t.sf(above, df), t.sf((margin - effect) / error, df))
+    above, below = (t.sf((effect + (claim[1] or 0.0)) / error, df), t.sf(((claim[1] or 0.0) - effect) / error, df))
+    if claim[0] == "equivalent":
+        p = below if kind == "ABX" else np.maximum(above, below)
     else:
-        p = t.sf(effect / error, df) if kind == "ABX" else 2.0 * t.sf(np.abs(effect) / error, df)
-        # Without variance `analyze` uses the exact `sign_test`.
-        signs = 0.5 ** tables[0].size if kind == "ABX" else 2.0 * 0.5 ** min(tables.shape[1:])
-        p = np.where(np.isnan(error) & (effect > 0.0 if kind == "ABX" else effect != 0.0), signs, p)
+        p = 2.0 * np.minimum(above, below) if claim[0] == "different" and kind != "ABX" else above
     return np.asarray(p <= alpha, np.float64)
 
 
@@ -232,11 +262,13 @@ def plan_sweep(
     if (sd is None) == (pilot is None):
         raise ArgumentError.of("sd", "pass either sd or pilot")
     text_sd, take_sd = sd if sd is not None else _of_pilot(pilot, metric)  # type: ignore[arg-type]
+    if not (min(text_sd, take_sd) >= 0.0 and math.isfinite(text_sd + take_sd) and text_sd + take_sd > 0.0):
+        raise ArgumentError.of("sd", f"must be two numbers of at least 0, of texts and takes, not both 0, got {sd!r}")
+    level = between(alpha, "alpha", 0.0, 0.5) / whole(tests, "tests", 1)
     rows = []
-    for count, times in itertools.product(texts, repeats):
-        level = alpha / whole(tests, "tests", 1)
-        if whole(count, "texts", 1) > 1:
-            difference_sd = math.sqrt(text_sd**2 + 2.0 * take_sd**2 / whole(times, "repeats", 1))
+    for count, times in itertools.product(_counts("texts", texts, 1), _counts("repeats", repeats, 1)):
+        if count > 1:
+            difference_sd = math.sqrt(text_sd**2 + 2.0 * take_sd**2 / times)
             power = rating_power(count, difference, difference_sd, alpha=level)
         else:  # one take per level has no residual degrees of freedom
             power = rating_power(times, difference, take_sd, paired=False, alpha=level) if times > 1 else 0.0

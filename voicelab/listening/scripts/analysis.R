@@ -1,9 +1,9 @@
 # Analyze the responses of a listening test with lme4, lmerTest and ordinal:  Rscript analysis.R [votes.csv]
 #
 # MOS, MUSHRA, CMOS: means of systems and differences of pairs by linear mixed models, value ~ 1 + (1 | listener) + (1 | item),
-# REML, Satterthwaite's degrees of freedom; MOS also by a cumulative link model. AB, ABX: exact binomial tests of all choices,
-# logistic mixed models (Laplace approximation). Choices, and ratings without residual variance: exact sign tests over listeners
-# and over items, the larger p. Means of listeners: Wilcoxon's test (a normal approximation if there are ties), items fixed.
+# REML, Satterthwaite's degrees of freedom; MOS also by a cumulative link model. AB, ABX: the same of choices, minus 0.5; exact
+# binomial tests of all choices; logistic mixed models (Laplace approximation). Equal values have the variance of rounding,
+# 1 / 12. Means of listeners: Wilcoxon's test (a normal approximation if there are ties), items fixed.
 suppressMessages({library(lme4); library(lmerTest); library(ordinal)})
 arguments <- commandArgs(trailingOnly = TRUE)
 path <- if (length(arguments)) arguments[1] else "votes.csv"
@@ -17,24 +17,25 @@ results <- list()
 add <- function(figure, first, second, method, estimate = NA, low = NA, high = NA, error = NA, p = NA)
   results[[length(results) + 1]] <<- data.frame(figure, first, second, estimate, low, high, error, p, method)
 
-sign_tests <- function(rows) max(sapply(rows[c("listener", "item")], function(group) {
-  means <- round(tapply(rows$value, group, mean), 9)
-  if (any(means != 0)) binom.test(sum(means > 0), sum(means != 0))$p.value else 1
-}))
 crossed <- function(rows) min(length(unique(rows$listener)), length(unique(rows$item))) > 1
 varies <- function(rows) crossed(rows) && diff(range(rows$value)) > 0 &&
   sum(resid(lm(value ~ listener + item, rows))^2) > 1e-9 * sum((rows$value - mean(rows$value))^2)
 
 add_mean <- function(figure, rows, first, second = "") {
+  if (!crossed(rows)) return(add(figure, first, second, "mean alone", mean(rows$value)))
   if (varies(rows)) {
     fit <- suppressMessages(lmerTest::lmer(value ~ 1 + (1 | listener) + (1 | item), rows))
-    line <- as.list(coef(summary(fit))[1, ])
-    half <- qt(0.975, line$df) * line[["Std. Error"]]
-    add(figure, first, second, "mixed model", line$Estimate, line$Estimate - half, line$Estimate + half, line[["Std. Error"]],
-        if (second != "") line[["Pr(>|t|)"]] else NA)
-  } else if (second != "" && crossed(rows)) {
-    add(figure, first, second, "exact sign tests", mean(rows$value), p = sign_tests(rows))
-  } else add(figure, first, second, "mean alone", mean(rows$value))
+    mean <- coef(summary(fit))[1, 1]; error <- coef(summary(fit))[1, 2]; df <- coef(summary(fit))[1, 3]
+  } else {
+    means <- lapply(rows[c("listener", "item")], function(group) tapply(rows$value, group, mean))
+    parts <- sapply(means, function(own) if (diff(range(own)) > 1e-9) var(own) / length(own) else 0)
+    exceeds <- sum(parts) > 1 / 12 / nrow(rows)
+    mean <- mean(rows$value); error <- sqrt(if (exceeds) sum(parts) else 1 / 12 / nrow(rows))
+    df <- if (exceeds) sum(parts)^2 / sum(parts^2 / (lengths(means) - 1)) else nrow(rows) - 1
+  }
+  half <- qt(0.975, df) * error
+  add(figure, first, second, if (varies(rows)) "mixed model" else "no residual variance", mean, mean - half, mean + half, error,
+      if (second != "") 2 * pt(-abs(mean) / error, df) else NA)
 }
 
 differences <- function(one, two) {  # of choices 0.5 or -0.5
@@ -62,7 +63,7 @@ for (pair in if (length(systems) > 1) combn(systems, 2, simplify = FALSE)) {
     test <- binom.test(count, nrow(rows), alternative = if (kind == "ABX") "greater" else "two.sided")
     ends <- binom.test(count, nrow(rows))$conf.int
     add("share", pair[1], pair[2], "exact binomial test", count / nrow(rows), ends[1], ends[2], p = test$p.value)
-    add("share", pair[1], pair[2], "exact sign tests", p = sign_tests(rows))
+    add_mean("lead", rows, pair[1], pair[2])
     if (varies(rows)) {
       fit <- suppressMessages(glmer(value > 0 ~ 1 + (1 | listener) + (1 | item), rows, family = binomial))
       line <- coef(summary(fit))[1, ]

@@ -1,8 +1,8 @@
 """Analyze the responses of a listening test with pandas, scipy and statsmodels: python analysis.py [votes.csv].
 
 MOS, MUSHRA, CMOS: means of systems, differences of pairs by linear mixed models: value ~ 1 + (1 | listener) + (1 | item),
-REML, t intervals (95 %), df: number of listeners or items, the smaller one, minus 1. AB, ABX: exact binomial tests. Choices
-and ratings without residual variance: exact sign tests over listeners and items, the larger p. Means of listeners: Wilcoxon.
+REML, t intervals (95 %), df: number of listeners or items, the smaller one, minus 1. AB, ABX: the same of choices, minus
+0.5, and exact binomial tests. Equal values have the variance of rounding, 1 / 12. Means of listeners: Wilcoxon.
 """
 
 import itertools
@@ -17,10 +17,10 @@ import statsmodels.formula.api as smf
 from scipy import stats
 
 
-def sign_tests(rows: pd.DataFrame) -> float:
-    """Return the larger p of the exact two-sided sign tests of the means of listeners and of items."""
-    signs = [np.sign(rows.groupby(name)["value"].mean().round(9)) for name in ("listener", "item")]
-    return max(stats.binomtest(int((s > 0).sum()), int((s != 0).sum())).pvalue if s.any() else 1.0 for s in signs)
+def with_t(mean: float, error: float, df: float, pair: bool, method: str) -> tuple[object, ...]:
+    """Return the mean with its t interval, standard error, p (of a pair) and method."""
+    half, p = stats.t.ppf(0.975, df) * error, 2 * stats.t.sf(abs(mean / error), df)
+    return mean, mean - half, mean + half, error, p if pair else np.nan, method
 
 
 def mean_of(rows: pd.DataFrame, pair: bool = True) -> tuple[object, ...]:
@@ -32,10 +32,15 @@ def mean_of(rows: pd.DataFrame, pair: bool = True) -> tuple[object, ...]:
             effects = {"listener": "0 + C(listener)", "item": "0 + C(item)"}
             fit = smf.mixedlm("value ~ 1", data, groups="all", vc_formula=effects).fit()
             mean, error = sd * fit.fe_params.iloc[0], sd * fit.bse_fe.iloc[0]
-            half, p = stats.t.ppf(0.975, count - 1) * error, 2 * stats.t.sf(abs(mean / error), count - 1)
-            return mean, mean - half, mean + half, error, p if pair else np.nan, "mixed model"
-    exact = (sign_tests(rows), "exact sign tests") if pair and count > 1 else (np.nan, "mean alone")
-    return mean, np.nan, np.nan, np.nan, *exact
+            return with_t(mean, error, count - 1, pair, "mixed model")
+    if count < 2:
+        return mean, np.nan, np.nan, np.nan, np.nan, "mean alone"
+    groups = [rows.groupby(name)["value"].mean() for name in ("listener", "item")]
+    parts = np.array([means.var() / len(means) if np.ptp(means) > 1e-9 else 0.0 for means in groups])
+    error, df = np.sqrt(1 / 12 / len(rows)), len(rows) - 1
+    if parts.sum() > error**2:
+        error, df = np.sqrt(parts.sum()), parts.sum() ** 2 / sum(parts**2 / [len(means) - 1 for means in groups])
+    return with_t(mean, error, df, pair, "no residual variance")
 
 
 def differences(table: pd.DataFrame, pair: tuple[str, str]) -> pd.DataFrame:
@@ -65,7 +70,7 @@ def figures(table: pd.DataFrame) -> Iterator[tuple[object, ...]]:
             test = stats.binomtest(int((rows["value"] > 0).sum()), len(rows))
             p = stats.binomtest(test.k, test.n, alternative="greater").pvalue if kind == "ABX" else test.pvalue
             yield "share", *pair, test.statistic, *test.proportion_ci(), np.nan, p, "exact binomial test"
-            yield "share", *pair, *[np.nan] * 4, sign_tests(rows), "exact sign tests"
+            yield "lead", *pair, *mean_of(rows)
         if kind != "ABX" and len(means) > 1 and means.any():
             yield "means of listeners", *pair, *[np.nan] * 4, stats.wilcoxon(means).pvalue, "Wilcoxon's test"
 
