@@ -194,7 +194,7 @@ def test_each_tab_of_a_result_fits_into_a_narrow_cell(scratch: Scratch, tmp_path
     # The figures stand before the seeds, whose 19 digits would push them out of sight.
     page.locator(".voicelab-table thead th").first.wait_for(timeout=LONG)
     heads = page.locator(".voicelab-table thead th").all_text_contents()
-    assert heads[:4] == ["temperature", "latency", "take", "Duration, s"]
+    assert heads[:5] == ["text", "temperature", "latency", "take", "Duration, s"]
     assert heads.index("seed") > heads.index("Word rate, 1/s")
 
 

@@ -429,8 +429,8 @@ def test_each_tab_makes_what_it_shows_when_it_is_opened(result: ResultPanel) -> 
     assert heads == ["temperature", "voice", "take", "Duration, s", "Loudness, LUFS", "Word rate, 1/s", *heads[6:]]
     assert (table.rows[0][:3], table.rows[1][2]) == ([0.0, "ada", "1"], "2")
     assert [column["number"] for column in table.columns[:4]] == [True, False, True, True]
-    # As many decimals as the largest needs, for all: 2.150, 0.900.
-    assert table.columns[3]["decimals"] == 3
+    # As many decimals as the values need, the same for all, and four digits at most.
+    assert [column["decimals"] for column in table.columns[:5]] == [1, 0, 0, 1, 2]
 
 
 def test_the_odd_one_out_is_found_and_bad_words_are_said(result: ResultPanel) -> None:

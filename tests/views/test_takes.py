@@ -81,7 +81,7 @@ def test_only_what_is_in_sight_is_told_and_only_once(make: Callable[..., TakeRow
     assert work.settled(10)
     assert page.order == list(range(50))
     assert set(page.cards) == {3, 4}
-    assert page.cards[3]["figures"] == [("duration", "0.53 s")]
+    assert page.cards[3]["figures"] == [("Duration", "0.53 s")]
     assert page.cards[3]["drawn"]
     # All have been measured for sorting all the same.
     assert all(row.figures["duration"] == pytest.approx(0.5 + row.id / 100, abs=1e-3) for row in work.rows)
@@ -152,7 +152,7 @@ def test_other_metrics_are_measured_on_the_takes_that_are_there(make: Callable[.
     assert work.settled(10)
     work.measure(["peak", "level"])
     assert work.settled(10)
-    assert [name for name, _ in page.cards[0]["figures"]] == ["peak", "level"]
+    assert [name for name, _ in page.cards[0]["figures"]] == ["Peak", "Level"]
     assert all(set(row.figures) == {"peak", "level"} for row in work.rows)
 
 
@@ -169,7 +169,7 @@ def test_a_filter_by_what_is_no_longer_measured_hides_nothing_and_work_goes_on(
     assert work.settled(20)
     assert page.order == [0, 1, 2, 3, 4]
     assert [row.id for row in work.shown] == page.order
-    assert [figure for figure, _ in page.cards[4]["figures"]] == ["peak"]
+    assert [figure for figure, _ in page.cards[4]["figures"]] == ["Peak"]
     # It counts again once it means something again.
     work.measure(["duration"])
     assert work.settled(20)

@@ -116,6 +116,11 @@ def format_figure(value: float, unit: str) -> str:
     return f"{value:.0f}" if as_integer else f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
 
 
+def with_unit(figure: str, unit: str) -> str:
+    """Return a formatted measurement with its unit: ``2.47/s``, ``0.9 s``."""
+    return f"{figure}/s" if unit == "1/s" else f"{figure} {unit}".rstrip()
+
+
 def clip_bundle(clip: Clip) -> dict[str, str]:
     """Return the outputs of ``clip`` by media type: text/html, image/png (base64) and text/plain.
 

@@ -22,7 +22,7 @@ from voicelab.views.bundles import clip_bundle
 from voicelab.views.controls import FIELDS, CallCode, Controls
 from voicelab.views.interrupts import interruptible
 from voicelab.views.panel import Panel, SavedOutput, button
-from voicelab.views.player import Player
+from voicelab.views.player import Player, file_name
 from voicelab.views.takes import TakesView
 
 TEXT: Final = "The birch canoe slid on the smooth planks."
@@ -62,9 +62,12 @@ class ExplorePanel(SavedOutput, Panel):
         if self.takes is not None:
             self.takes.tools.children = (button("Restore settings of the selected take", self.recall, "recall"),)
             takes.append(self.takes)
+            self.takes.layout.display = "none"  # until there is one
         super().__init__("panel" if compact else "explore", [self.controls, self.player, self.foot, *takes])
         self.controls.unseen = self.cancel
         self.at_close(self._debouncer.close, self.cancel)
+        also = ", or change a field" if self.controls.speak_on_change else ""
+        self.controls.status = f"Press Speak to hear the text{also}."
         self.check()
 
     @property
@@ -158,6 +161,7 @@ class ExplorePanel(SavedOutput, Panel):
         values = {"take": take.number, "text": text, **settings}
         code = self.controls.code(take.call)
         grid = self.takes.grid
+        self.takes.layout.display = None
         grid.work.put([TakeCard(take.number, labels, values, "done", notes=clip.notes, fetch=lambda: clip, code=code)])
         with self.lock:
             if len(rows := grid.work.rows) > _MAX_TAKES:
@@ -166,6 +170,7 @@ class ExplorePanel(SavedOutput, Panel):
 
     def show_finished(self, take: _TakeTask, clip: Clip) -> None:
         """Show the latest take and its notes, and update the saved output."""
+        self.player.name = file_name(clip)
         self.clip, self._clip_code = clip, self.controls.code(take.call)
         self.controls.notes = list(clip.notes)
         self.update_saved_output()

@@ -6,6 +6,7 @@ Audio is sent to the browser as 16-bit PCM in binary messages and played by Web 
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
@@ -23,6 +24,7 @@ from voicelab.schema import MEDIA_TYPES
 from voicelab.views.background import Arrival, Task
 from voicelab.views.bundles import clip_bundle
 from voicelab.views.panel import SavedOutput
+from voicelab.views.plots import stable_f0
 from voicelab.views.scripts import PageWidget
 
 SpectrogramScale = Literal["mel", "linear"]
@@ -38,6 +40,7 @@ _REGION_COLUMNS, _MIN_HOP_S = 1_600, 0.001
 _WINDOW_S: Final[dict[SpectrogramScale, float]] = {"mel": 0.04, "linear": 0.025}
 _MIN_WINDOW_S: Final = 0.005
 _MEL_BANDS: Final = 96
+_NAME_WORDS, _MAX_NAME = 5, 80  # of file names
 _MAX_BANDS: Final = 256
 _FLOOR_DB: Final = -120.0
 _MEL_TICKS: Final = (200, 500, 1000, 2000, 5000, 10_000)
@@ -115,13 +118,24 @@ def clip_arrivals(clip: Clip) -> list[Arrival]:
     return [(seconds, int(count)) for seconds, count in zip(times, counts, strict=True) if count]
 
 
+def file_name(clip: Clip) -> str:
+    """Return a file name for a clip, without suffix: voice, first words and seed, ``ada-the-birch-canoe-seed7``."""
+    if clip.take is None:
+        return "speech"
+    call = clip.take.call
+    words = re.findall(r"\w+", call.said)[:_NAME_WORDS]
+    seed = clip.take.seed if clip.take.seed is not None else call.seed
+    parts = [call.request.reference_id or "", *words, "" if seed is None else f"seed{seed}"]
+    return "-".join(re.sub(r"[^\w-]", "", part) for part in parts if part)[:_MAX_NAME] or "speech"
+
+
 class Player(SavedOutput, PageWidget):
     """A player with a live waveform; plays and shows samples while they are fed.
 
     Args:
         clip: initial content; None for an empty player, filled by ``begin`` and ``feed``.
         label: accessible name.
-        name: file name of downloads, without suffix.
+        name: file name of downloads, without suffix; by default voice, first words and seed of the clip's call.
         compact: show playback and waveform only.
 
     Below the waveform are words (if known), a spectrogram (mel or linear, with adjustable range in dB), and the arrivals
@@ -152,7 +166,7 @@ class Player(SavedOutput, PageWidget):
     _work_lock = threading.Lock()
 
     def __init__(
-        self, clip: Clip | None = None, *, label: str = "Speech", name: str = "speech", compact: bool = False
+        self, clip: Clip | None = None, *, label: str = "Speech", name: str = "", compact: bool = False
     ) -> None:
         self._lock = threading.RLock()
         self._take = 0
@@ -160,6 +174,7 @@ class Player(SavedOutput, PageWidget):
         self._arrivals: list[tuple[float, int, int]] = []
         self._ended = False
         self._autoplay = False
+        name = name or ("speech" if clip is None else file_name(clip))
         super().__init__(label=label, name=name, compact=compact)
         self.on_msg(self._on_message)
         if clip is not None:
@@ -307,7 +322,7 @@ class Player(SavedOutput, PageWidget):
                 metadata, levels = spectrum_bytes(clip, scale, region and (region[0], region[1]))
                 return "spectrogram", levels, metadata
             case {"kind": "pitch"}:
-                return "pitch", f0(clip, hop_s=_HOP_S).values.astype(np.float32).tobytes(), {"hop": _HOP_S}
+                return "pitch", stable_f0(f0(clip, hop_s=_HOP_S)).values.astype(np.float32).tobytes(), {"hop": _HOP_S}
             case {"kind": "encode", "format": "textgrid"}:
                 tiers = {"words": Words(clip.words, clip.duration), "regions": self.regions}
                 return "file", textgrid(tiers).encode(), {"name": f"{self.name}.TextGrid", "media": "text/plain"}

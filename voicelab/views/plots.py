@@ -11,12 +11,12 @@ import io
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from voicelab.audio.analysis import Contour, energy, f0, mel, spectrogram
 from voicelab.clip import Clip
@@ -81,7 +81,7 @@ def plot_clips(
 ) -> tuple[Axes, ...]:
     """Plot clips and return the axes.
 
-    Limits of the F0 axis ignore isolated outlier frames. ``save_figure`` writes a file for a paper.
+    F0 has gaps where its tracker jumps for less than 50 ms, as octave errors do. ``save_figure`` writes a file for a paper.
 
     Args:
         clips: one or more.
@@ -163,6 +163,8 @@ def use_ink(*axes: Axes, label_size: float | None = None) -> None:
 
     for ax in axes:
         ax.set_facecolor("none")
+        figure: Any = ax.get_figure(root=True)
+        figure.set_facecolor("none")
         ax.tick_params(which="both", colors=INK)
         for line in ax.spines.values():
             line.set_edgecolor(INK)
@@ -172,6 +174,9 @@ def use_ink(*axes: Axes, label_size: float | None = None) -> None:
             ax.tick_params(which="both", labelsize=label_size)
             for label in (ax.xaxis.label, ax.yaxis.label):
                 label.set_fontsize(label_size)
+    # Jupyter's inline backend puts white behind a transparent figure whose tick labels are all on one side of middle gray.
+    for label in axes[0].yaxis.get_ticklabels()[:1]:
+        label.set_color("#808080")
 
 
 @contextmanager
@@ -309,23 +314,27 @@ def _contours(ax: Axes, contours: Sequence[Contour], label: str) -> None:
 
 
 def _pitch(ax: Axes, clips: Sequence[Clip]) -> None:
-    contours = [f0(clip) for clip in clips]
+    contours = [stable_f0(f0(clip)) for clip in clips]
     _contours(ax, contours, "F0 (Hz)")
-    voiced = np.concatenate([_stable_values(contour) for contour in contours])
+    voiced = np.concatenate([contour.values[np.isfinite(contour.values)] for contour in contours])
     if voiced.size:
         margin = max(0.08 * float(np.ptp(voiced)), 0.02 * float(voiced.max()))
         ax.set_ylim(voiced.min() - margin, voiced.max() + margin)
 
 
-def _stable_values(contour: Contour) -> npt.NDArray[np.float64]:
-    """Return F0 values of voiced runs without jumps, which excludes octave errors of single frames."""
+def stable_f0(contour: Contour) -> Contour:
+    """Return an F0 contour with NaN for short runs between jumps, such as octave errors of single frames."""
     values, times = contour.values, contour.times
     with np.errstate(invalid="ignore"):
         step = np.abs(np.log(values[1:] / values[:-1])) <= np.log(_JUMP)  # False next to an unvoiced frame
     runs = np.split(np.arange(values.size), np.flatnonzero(~step) + 1)
     hop = float(times[1] - times[0]) if times.size > 1 else 0.0
     long = [run for run in runs if np.isfinite(values[run[:1]]).all() and run.size * hop >= _VOICED_S]
-    return values[np.concatenate(long)] if long else values[np.isfinite(values)]
+    if not long:
+        return contour
+    kept = np.full_like(values, np.nan)
+    kept[np.concatenate(long)] = values[np.concatenate(long)]
+    return replace(contour, values=kept)
 
 
 def _energy(ax: Axes, clips: Sequence[Clip]) -> None:

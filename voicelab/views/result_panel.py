@@ -126,7 +126,8 @@ def _decimals(cells: Sequence[float | str | None]) -> int:
     if all(number == int(number) for number in numbers):
         return 0
     fewest = max(0, _DIGITS - 1 - math.floor(math.log10(max(numbers) or 1.0)))
-    return min(fewest, _MAX_DECIMALS)
+    needed = max(len(f"{number:.{_MAX_DECIMALS}f}".rstrip("0").partition(".")[2]) for number in numbers)
+    return min(fewest, needed)
 
 
 def _votes_html(result: ListeningResult, ballot: str) -> str:
@@ -181,10 +182,11 @@ class ResultPanel(SavedOutput, TakesView):
         self.zip_button = button("Download a zip", self.download, "zip", help="The same files, sent to the browser")
         self.add_tab("Effects", index=1, make=self.show_effects)
         asking = line(self.test_button, self.votes_button, name="buttons")
-        self.add_tab("Blind test", line(self.kind, self.over, asking))
+        about = "Begin plays the selected takes, or all, without their names, and stores the answers of each listener."
+        self.add_tab("Blind test", classed(w.HTML(f"<p>{about}</p>"), "soft"), line(self.kind, self.over, asking))
         self.add_tab("Table", make=lambda: self.attempt(self.show_table))
         writing = line(self.export_button, self.zip_button, name="buttons")
-        self.add_tab("Export", self.layout_of, self.layout_note, line(self.folder, writing))
+        self.add_tab("Export", line(self.layout_of), self.layout_note, line(self.folder, writing))
         self.layout_of.observe(self._describe_layout, names="value")
         self._describe_layout()
         for name, (words, make) in tabs.items():

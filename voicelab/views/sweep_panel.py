@@ -43,12 +43,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _TICK_S: Final = 0.25
+_ESTIMATED_TAKES: Final = 3
 _MAX_REPEATS: Final = 10_000
 # Values of an axis that are a range, in the fields of the picker.
 _RANGE: Final = re.compile(r"\s*(\S+?)\s*\.\.\s*(\S+)\s+step\s+(\S+)\s*")
 _DEFAULT_LIMIT: Final = 1000
 """Default limit on requests."""
 _LIMITS: Final = dict(zip(CAPS, ("Requests", "Characters", "Audio, s", "Compute, s", "Cost"), strict=True))
+
+
+def _rounded(seconds: float) -> str:
+    """Format a remaining time: to 5 s below 90 s, to a minute beyond."""
+    return f"{max(5 * round(seconds / 5), 1)} s" if seconds < 90 else f"{round(seconds / 60)} min"
 
 
 class _AxisRow(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
@@ -433,7 +439,9 @@ class SweepPanel(SavedOutput, Panel):
             running = self._mark_running(run, sweep, running)
             self._update_buttons()
             progress = run.progress
-            remaining = f", about {progress.remaining_s:.0f} s left" if progress.remaining_s else ""
+            # Of the first takes alone the estimate would be far off.
+            known = progress.remaining_s and progress.rendered >= _ESTIMATED_TAKES
+            remaining = f", about {_rounded(progress.remaining_s or 0.0)} left" if known else ""
             self.progress.report(
                 ". ".join((f"{progress}{remaining}", *run.notes)), progress.done / max(len(sweep), 1), "info"
             )

@@ -31,7 +31,7 @@ from voicelab.takes.cards import TakeCard, compare_cards, filter_cards, find_out
 from voicelab.takes.comparison import with_words
 from voicelab.takes.rows import Column, RowState
 from voicelab.views.background import Task
-from voicelab.views.bundles import error_html, format_figure, metric_label
+from voicelab.views.bundles import error_html, format_figure, metric_label, with_unit
 from voicelab.views.comparison_panel import ComparePanel
 from voicelab.views.panel import Ending, Panel, button, classed, close_children, control, fold, line, mark_wrong
 from voicelab.views.player import Player, pcm_bytes, playable
@@ -339,19 +339,18 @@ class TakeRows:
     def _card(self, row: TakeCard) -> dict[str, Any]:
         drawn = self._drawn.get(row.id)
         figures = [
-            (metric.name, f"{format_figure(row.figures[metric.name], metric.unit)} {metric.unit}".rstrip())
+            (metric_label(metric.name), with_unit(format_figure(row.figures[metric.name], metric.unit), metric.unit))
             for metric in self.metrics
             if metric.name in row.figures
         ]
-        if "seed" not in row.labels and row.values.get("seed") is not None:
-            figures.append(("seed", str(row.values["seed"])))
+        seeds = [f"Seed {row.values['seed']}."] if row.values.get("seed") is not None else []
         return {
             "id": row.id,
             "labels": [(short_name(axis), label) for axis, label in row.labels.items()],
             "code": row.code,
             "state": row.state,
             "error": row.error,
-            "notes": list(row.notes),
+            "notes": [*row.notes, *seeds],
             "figures": figures,
             "hear": row.fetch is not None,
             "seconds": drawn.seconds if drawn else 0.0,
@@ -402,6 +401,10 @@ class TakeGrid(Ending, PageWidget):
             about = {"kind": "file", "name": name, "media": media, "start": start, "last": last}
             self._post(about, [data[start : start + _PIECE]])
             time.sleep(0 if last else _PIECE_S)
+
+    def show_player(self) -> None:
+        """Scroll to the player of the opened take."""
+        self._post({"kind": "player"}, [])
 
     def clear(self) -> None:
         """Remove all takes."""
@@ -473,7 +476,7 @@ class TakesView(Panel):
         self.tools = line(name="buttons")
         self.view = control(w.Dropdown, "View", width="130px", options=[("Facets", "facets"), ("List", "list")])
         self.color = control(w.Dropdown, "Color", width="190px")
-        self.player = w.VBox()
+        self.player = classed(w.VBox(), "opened")
         finding = line(self.find, self.metric, name="buttons")
         measuring = fold("Measurements and outliers", line(self.measured, finding), self.measured_problem)
         self._by_list, self._by_facets = line(self.sort, self.descending, name="buttons"), self.color
@@ -525,8 +528,7 @@ class TakesView(Panel):
         repeats = len(repeat)
         self._axes = tuple(column.name for column in columns if column is not repeat or repeats > 1)
         self.grid.clear()
-        close_children(self.player)
-        self.player.children = ()
+        self.close_take()
         self.grid.columns = (len(axes[-1]) if axes else 1) * repeats
         cells = math.prod(map(len, axes))
         shown = [column.labels for column in columns if column.name in self._axes]
@@ -538,7 +540,9 @@ class TakesView(Panel):
             self.view.value = "list" if self._cells is None else "facets"
         self._show_view()
         self.where.value = ""
-        self._example = next((f"{short_name(one.name)}={one.labels[-1]}" for one in axes if len(one) > 1), "")
+        self._example = next(
+            (f"{one.title}={one.labels[-1]}" for one in axes if len(one) > 1 and "," not in one.labels[-1]), ""
+        )
         self._offer()
         self._facet()
         self.grid.work.put(cards)
@@ -551,12 +555,20 @@ class TakesView(Panel):
             if row is None or row.fetch is None:
                 return
             clip = row.clip()
-            player = Player(clip, label=row.name, name=f"take-{id}")
+            player = Player(clip, label=row.name)
             close_children(self.player)
-            self.player.children = (w.HTML(escape(row.name)), player)
+            title = w.HTML(f'<div class="voicelab-heading">{escape(row.name)}</div>')
+            closing = classed(button("×", self.close_take, "close-take", help="Close the player"), "icon")
+            self.player.children = (line(title, closing), player)
+            self.grid.show_player()
             player.end(with_words(clip).words)
 
         return self.in_background(show, "open")
+
+    def close_take(self) -> None:
+        """Close the player below the grid."""
+        close_children(self.player)
+        self.player.children = ()
 
     def _show_view(self, _: object = None) -> None:
         self.grid.view = self.view.value if self._cells is not None else "list"

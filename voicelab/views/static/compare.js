@@ -273,6 +273,7 @@ class Comparison {
       pen.fillRect(first, 0, last - first, height);
     }
     pen.globalAlpha = 1;
+    if (this.hidden) return; // its speed would tell the clips apart
     pen.fillStyle = "#d55e00";
     pen.fillRect(Math.round((moment / seconds) * width) - ratio, 0, 2 * ratio, height);
   }

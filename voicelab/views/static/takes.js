@@ -56,6 +56,7 @@ class Takes {
     else if (message.kind === "sound") this.sound(message, bytes[0]);
     else if (message.kind === "file") this.file(message, bytes[0]);
     else if (message.kind === "reveal") for (const view of this.views) view.reveal(message.id);
+    else if (message.kind === "player") for (const view of this.views) showPlayer(view.root);
     else if (message.kind === "tab") for (const view of this.views) focusTab(view.root);
     else if (message.kind === "clear") {
       this.transport.reset();
@@ -370,6 +371,12 @@ function focusTab(root) {
   const filling = new ResizeObserver(() => tabs.scrollIntoView({ block: "nearest" }));
   filling.observe(open);
   setTimeout(() => filling.disconnect(), FILLING_MS);
+}
+
+/** Bring the opened take into sight; it is drawn a moment later. */
+function showPlayer(root) {
+  const show = () => root.closest(".voicelab-takes-view")?.querySelector(".voicelab-opened")?.scrollIntoView({ block: "nearest" });
+  for (const late of [100, 600]) setTimeout(show, late);
 }
 
 function colours(root) {
