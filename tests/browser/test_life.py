@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 SLOW = """\
+import json
 import time
 from tests.tones import ToneBackend
 from voicelab.runs.cache import Cache
@@ -76,3 +78,28 @@ def test_a_busy_kernel_is_said_on_the_button_and_presses_do_not_queue(scratch: S
     in_kernel(page, "panel.wait(); panel.cancel()")
     in_kernel(page, "from pathlib import Path; Path('count').write_text(str(panel.newest))")
     assert (scratch.folder / "count").read_text(encoding="utf-8") == "1"
+
+
+def test_python_plays_and_hears_of_it(scratch: Scratch) -> None:
+    cell = (
+        "from tests.tones import ToneBackend\nfrom voicelab.lab import Lab\nfrom voicelab.views.player import Player\n"
+        "player = Player(Lab(ToneBackend()).speak('Thirty notes, or a few more of them.'))\nevents = []\n"
+        "player.on_event(lambda name, seconds: events.append((name, round(seconds, 1))))\nplayer"
+    )
+    page = scratch.run(cell)
+    page.locator(".voicelab-player[data-state=ready]").wait_for(timeout=LONG)
+    page.mouse.click(5, 5)  # browsers allow sound after a gesture
+    in_kernel(page, "player.play(1.0)")
+    page.wait_for_function("() => +document.querySelector('.voicelab-player').dataset.heard > 0.1", timeout=LONG)
+    in_kernel(page, "player.pause()")
+    page.wait_for_selector(".voicelab-player[data-state=ready]", timeout=LONG)
+    in_kernel(page, "player.seek(1.5); player.play()")
+    page.wait_for_selector(".voicelab-player[data-state=playing]", timeout=LONG)
+    page.wait_for_selector(".voicelab-player[data-state=ready]", timeout=LONG)
+    page.wait_for_timeout(200)
+    in_kernel(page, "from pathlib import Path; import json; Path('events').write_text(json.dumps(events))")
+    events = json.loads((scratch.folder / "events").read_text(encoding="utf-8"))
+    assert [name for name, _ in events if name != "position"] == ["play", "pause", "play", "ended"]
+    assert [seconds for name, seconds in events if name == "play"] == pytest.approx([1.0, 1.5], abs=0.11)
+    assert events[-1][1] == pytest.approx(1.8, abs=0.2)
+    assert any(name == "position" and seconds > 1.0 for name, seconds in events)

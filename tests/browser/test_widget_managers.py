@@ -18,9 +18,12 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from ipywidgets.embed import embed_data
 from jupyter_client.manager import start_new_async_kernel
 
 from tests.browser.conftest import LONG, ROOT, until
+from tests.tones import ToneBackend
+from voicelab.lab import Lab
 
 if TYPE_CHECKING:
     from jupyter_client.asynchronous.client import AsyncKernelClient
@@ -148,3 +151,26 @@ def test_boxes_of_ipywidgets_and_comparisons_live(run: Run, page: Page, tmp_path
     page.screenshot(path=tmp_path / "panels.png", full_page=True)
     run("lab.voice_panel()")
     page.locator(".voicelab-recorder").first.wait_for(timeout=LONG)
+
+
+def test_a_page_without_a_kernel_says_so(run: Run, page: Page, request: pytest.FixtureRequest) -> None:
+    """What nbconvert makes of a panel, with network: a manager, the saved states, and nobody to answer a button."""
+    if request.node.callspec.params["run"] == "vscode":
+        pytest.skip("it shows no exported pages")
+    panel = Lab(ToneBackend()).sweep("Four notes.", temperature=[0.2, 1.0]).panel()
+    state = embed_data(None, drop_defaults=False)["manager_state"]
+    page.evaluate(
+        """async ([state, id]) => {
+          const manager = await ofPage();
+          await manager.set_state(state);
+          const model = await manager.get_model(id);
+          await manager.display_view(await manager.create_view(model, {}), document.querySelector("#widgets"));
+        }""",
+        [json.loads(json.dumps(state)), panel.model_id],
+    )
+    said = page.locator(".voicelab-static")
+    said.first.get_by_text("not live").wait_for(timeout=LONG)
+    page.wait_for_timeout(300)
+    assert said.count() == 1
+    assert page.locator(".voicelab-sweep-panel").evaluate("(node) => node.inert")
+    panel.close()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -159,6 +159,9 @@ class Player(SavedOutput, PageWidget):
     words: traitlets.List[list[Any]] = traitlets.List().tag(sync=True)
     """Words as (text, start, end), in seconds."""
 
+    reports = traitlets.Bool(False).tag(sync=True)
+    """Whether the page sends events."""
+
     marks: traitlets.List[list[Any]] = traitlets.List().tag(sync=True)
     """Regions as (label, start, end), in seconds; see ``regions``."""
 
@@ -174,6 +177,7 @@ class Player(SavedOutput, PageWidget):
         self._arrivals: list[tuple[float, int, int]] = []
         self._ended = False
         self._autoplay = False
+        self._callbacks: list[Callable[[str, float], object]] = []
         name = name or ("speech" if clip is None else file_name(clip))
         super().__init__(label=label, name=name, compact=compact)
         self.on_msg(self._on_message)
@@ -222,6 +226,28 @@ class Player(SavedOutput, PageWidget):
             self.words = [[word.text, round(word.start, 4), round(word.end, 4)] for word in words]
             self._post("end", samples=len(self))
         self.update_saved_output()
+
+    def play(self, start_s: float | None = None) -> None:
+        """Play on the page, from ``start_s`` or where playback stopped. Browsers allow it after a first click or key."""
+        self._control("play", start_s)
+
+    def pause(self) -> None:
+        """Pause on the page."""
+        self._control("pause", None)
+
+    def seek(self, seconds: float) -> None:
+        """Move the playback position, while paused too."""
+        self._control("seek", seconds)
+
+    def on_event(self, callback: Callable[[str, float], object]) -> None:
+        """Call ``callback`` with "play", "pause", "ended" or "position" (four times a second) and the position in seconds."""
+        self._callbacks.append(callback)
+        self.reports = True
+
+    def _control(self, action: str, seconds: float | None) -> None:
+        if seconds is not None and not 0.0 <= seconds <= self.duration:
+            raise ArgumentError.of("seconds", f"must be between 0 and {self.duration:.3f}, got {seconds}")
+        self._post("control", action=action, seconds=seconds)
 
     def __len__(self) -> int:
         """Number of samples."""
@@ -285,6 +311,9 @@ class Player(SavedOutput, PageWidget):
     def _on_message(self, _: Any, message: dict[str, Any], __: Sequence[Any]) -> None:
         if message.get("kind") == "ready":
             self._repeat()
+        elif message.get("kind") == "event":
+            for callback in self._callbacks:
+                callback(str(message.get("event")), float(message.get("seconds", 0.0)))
         elif message.get("take") == self._take:
             take, clip = self._take, self.clip
             # From a thread, so that the kernel stays free.

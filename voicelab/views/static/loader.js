@@ -23,7 +23,8 @@ function inlined(files, entry) {
 function still(el) {
   el.append(Object.assign(document.createElement("p"), { className: "voicelab-static", textContent: STATIC }));
   requestAnimationFrame(() => {
-    const shell = el.closest(".voicelab-shell");
+    let shell = el.closest(".voicelab-shell");
+    for (let outer; (outer = shell?.parentElement.closest(".voicelab-shell")); ) shell = outer;
     for (const other of [...(shell?.querySelectorAll(".voicelab-static") ?? [])].slice(1)) other.remove();
     if (shell) Object.assign(shell, { inert: true }).style.opacity = "0.6";
   });

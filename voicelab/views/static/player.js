@@ -54,6 +54,7 @@ class Shared {
     } else if (message.kind === "spectrogram") this.spectrum.set(message, bytes[0]);
     else if (message.kind === "pitch") this.pitch.set(message, bytes[0]);
     else if (message.kind === "file") download(new Blob([bytes[0]], { type: message.media }), message.name);
+    else if (message.kind === "control") this.control(message);
     else if (message.kind === "problem") this.notice = message.message;
     this.tell();
   }
@@ -66,6 +67,27 @@ class Shared {
     this.transport.schedule();
   }
 
+  /** Do what Python asks: play, pause or seek. */
+  control({ action, seconds }) {
+    const { transport, samples } = this;
+    if (seconds !== null) transport.seek(seconds * samples.rate);
+    if (action === "play" && !transport.playing) transport.play();
+    else if (action === "pause") transport.pause();
+  }
+
+  /** Tell Python of playback, where it wants to know. */
+  report() {
+    if (this.gone || !this.model.get("reports")) return;
+    const { playing, position } = this.transport;
+    const rate = this.samples.rate;
+    const send = (event, sample) => this.model.send({ kind: "event", event, seconds: sample / rate, take: this.take });
+    // After the end the position is the start.
+    if (playing !== this.reported) send(playing ? "play" : position || !this.reported ? "pause" : "ended", position || (playing ? 0 : this.last));
+    else if (playing && performance.now() > this.due) send("position", position);
+    else return void (this.last = position || this.last);
+    Object.assign(this, { reported: playing, last: position, due: performance.now() + REPORT_MS });
+  }
+
   begin(message) {
     this.transport.reset();
     this.take = message.take;
@@ -73,7 +95,7 @@ class Shared {
     this.arrivals.clear();
     this.spectrum.clear();
     this.pitch.clear();
-    Object.assign(this, { pitched: false, heard: 0, came: null, wanted: null, notice: "" });
+    Object.assign(this, { reported: false, last: 0, due: 0, pitched: false, heard: 0, came: null, wanted: null, notice: "" });
     if (message.autoplay) this.transport.play(0);
   }
 
@@ -284,6 +306,7 @@ function refresh(parts, state, look) {
 }
 
 const PATIENCE = 60; // frames
+const REPORT_MS = 250;
 const REST = 250; // milliseconds without a change
 
 function render(state, el) {
@@ -308,6 +331,7 @@ function render(state, el) {
     if (take !== state.take) look.timeline.reset();
     take = state.take;
     state.transport.finish();
+    state.report();
     refresh(parts, state, look);
     if (state.transport.playing) ask();
   };
