@@ -440,8 +440,8 @@ class SweepPanel(SavedOutput, Panel):
             self._update_buttons()
             progress = run.progress
             # Of the first takes alone the estimate would be far off.
-            known = progress.remaining_s and progress.rendered >= _ESTIMATED_TAKES
-            remaining = f", about {_rounded(progress.remaining_s or 0.0)} left" if known else ""
+            seconds = progress.remaining_s if progress.rendered >= _ESTIMATED_TAKES else None
+            remaining = f", about {_rounded(seconds)} left" if seconds else ""
             self.progress.report(
                 ". ".join((f"{progress}{remaining}", *run.notes)), progress.done / max(len(sweep), 1), "info"
             )
