@@ -132,6 +132,8 @@ _SUPERSCRIPTS = re.compile(f"[{''.join(_SUPERSCRIPT)}]+")
 _LONE_GREEK = re.compile(r"(?<![\u0370-\u03ff\u1f00-\u1fff])[\u0391-\u03c9](?![\u0370-\u03ff\u1f00-\u1fff])")
 _VULGAR = re.compile(r"(?<=\d)(?=[¼-¾⅐-⅞])")
 _BETWEEN_DIGITS = re.compile(r"(?<=\d)(?:(?P<colon>：)|[~～〜∼])(?=\d)")
+_FIXED_SPACE = re.compile(r"(?<=\d)[\u00a0\u2009\u202f\u2007](?=\d{3}(?!\d))")
+_DEGREE = re.compile(r"(?<=\d)( ?)[º˚](?= ?[CFK]\b)|(?<=\d)( ?)˚")
 _SQUARE: Final = str.maketrans({"㎡": "m²", "㎥": "m³", "㎢": "km²", "㎠": "cm²", "㎤": "cm³", "〜": "~", "∼": "~"})
 _NUMERALS: Final = str.maketrans(
     {"〇": "零", **{chr(base + i): f" {i + 1} " for base in (0x2160, 0x2170) for i in range(12)}}
@@ -228,6 +230,7 @@ def clean(text: str, *, chinese: bool = False) -> Normalized:
     """
     text = _VULGAR.sub(" ", unicodedata.normalize("NFC", text).replace("\r\n", "\n").replace("\r", "\n"))
     text = _BETWEEN_DIGITS.sub(lambda m: ":" if m["colon"] else "–", text).translate(_SQUARE)
+    text = _DEGREE.sub("°", _FIXED_SPACE.sub(",", text))
     if chinese and _HAN.search(text):
         text = _NAME_DOT.sub("", text).translate(_NUMERALS)
     text = _SUPERSCRIPTS.sub(lambda m: "^" + "".join(_SUPERSCRIPT[c] for c in m.group()), text)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from voicelab.text.clean import FREQUENT, Match, Rules, Verbalizers, alternation, rows, tidy
+from voicelab.text.english_figures import BOOKS, FIGURES
 from voicelab.text.english_numbers import (
     cardinal,
     decimal,
@@ -598,8 +599,9 @@ LAYOUT: Final = Rules("layout", {}, {})
 """Paragraphs and lists, for both languages."""
 RULES: Final = Rules(
     "english/rules",
-    _VERBALIZERS,
+    _VERBALIZERS | FIGURES,
     {
+        "books": alternation(BOOKS),
         "abbreviations": alternation(ABBREVIATIONS),
         "before_number": alternation(BEFORE_NUMBER),
         "codes": alternation(code for code in _CURRENCIES if len(code) == 3),
