@@ -24,7 +24,7 @@ from voicelab.errors import MissingExtra, StoreError
 from voicelab.listening.design import ListeningTest
 from voicelab.listening.results import analyze
 from voicelab.listening.votes import Ballot
-from voicelab.recordings import recordings_of
+from voicelab.recordings import Report, recordings_of
 from voicelab.tables import csv_bytes, read_table, restore_texts
 
 EVIL = (
@@ -72,7 +72,7 @@ def test_a_sweep_is_exported_and_read_back(tmp_path: Path) -> None:
         path = result.export(tmp_path / "takes")
         laid_out = result.export(tmp_path / "audiofolder", layout="audiofolder")
     assert not any(_runs(cell) for row in _cells(path.read_bytes()) for cell in row)
-    assert sorted(recording.text for recording in recordings_of(path)) == sorted(texts)
+    assert sorted(recording.text for recording in recordings_of(path, Report())) == sorted(texts)
     # What trains a model must hold the transcript itself.
     assert sorted(pd.read_csv(laid_out)["text"]) == sorted(texts)
 

@@ -29,11 +29,11 @@ from __future__ import annotations
 import difflib
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Final, Self
 
 from voicelab.display import Shown
@@ -239,7 +239,12 @@ class StreamTruncated(ServiceError):
 
 
 class AudioError(VoicelabError, ValueError):
-    """Audio cannot be read or written: damaged, truncated, or of an unsupported format."""
+    """Audio cannot be read or written: damaged, truncated, or of an unsupported format.
+
+    ``files`` has the reason for every unreadable file of a collection, by path.
+    """
+
+    files: Mapping[str, str] = MappingProxyType({})
 
 
 class Cancelled(VoicelabError):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -15,13 +17,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from voicelab.audio.formats import channels_of
+from voicelab.audio.damage import damage_of
+from voicelab.audio.formats import stream_of
 from voicelab.call import Call
 from voicelab.clip import UNKNOWN_TEXT, Clip, Take
 from voicelab.errors import ArgumentError, AudioError, StoreError
 from voicelab.storage import digest_of
 from voicelab.tables import SUFFIXES as TABLES
-from voicelab.tables import bytes_of, known_names, read_table, read_text, restore_texts
+from voicelab.tables import bytes_of, known_names, read_cells, read_table, read_text, restore_texts, table_of
 
 SUFFIXES: Final = frozenset(
     ".wav .flac .mp3 .ogg .oga .opus .m4a .mp4 .aac .aif .aiff .aifc .au .caf .webm .mka .wma .amr .sph .w64 .wv".split()
@@ -29,10 +32,27 @@ SUFFIXES: Final = frozenset(
 """Suffixes of sound files in folders."""
 
 _SIDECARS: Final = (".txt", ".lab", ".normalized.txt")
+# Suffixes of files that often stand beside recordings, and are not counted as skipped.
+_COMPANIONS: Final = (*TABLES, ".txt", ".lab", ".textgrid", ".json", ".md", ".yaml", ".yml", ".html")
+_SYSTEM_NAMES: Final = frozenset(
+    (
+        "__MACOSX",
+        "$RECYCLE.BIN",
+        "System Volume Information",
+        "lost+found",
+        "@eaDir",
+        "#recycle",
+        "Thumbs.db",
+        "desktop.ini",
+    )
+)
+_MAX_LISTED: Final = 20
 _FIELD: Final = re.compile(r"\{(\w+)\}")
 # Names of the columns of the file and of its text.
 _PATH: Final = ("path", "file", "file_name", "audio", "audio_file", "audio_path", "file_path", "wav", "wav_path")
 _TEXT: Final = ("text", "transcription", "transcript", "sentence")
+_FOLDER_TABLES: Final = ("takes.csv", "metadata.csv", "metadata.tsv", "metadata.jsonl", "wav.scp")
+_AUDIO_FOLDERS: Final = ("wavs/", "wav/", "audio/")
 _SPAN: Final = ("start", "end")
 _ITEM: Final = ("item", "id")
 _SYSTEM: Final = ("system", "backend")
@@ -45,12 +65,76 @@ REPEAT: Final = "repeat"
 """Column that numbers several takes of one item by one system."""
 
 
-def sounds_in(folder: str | Path) -> list[Path]:
-    """List the sound files in a folder and its subfolders, sorted. Raises StoreError if there are none."""
-    listed = sorted(path for path in Path(folder).rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
+@dataclass(slots=True)
+class Report:
+    """Files of a source that are not collected, by path with the reason, and notes on its tables."""
+
+    excluded: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def exclude(self, path: Path, reason: str) -> None:
+        """Add a file."""
+        self.excluded[path_text(path)] = reason
+
+
+def sounds_in(folder: str | Path, report: Report | None = None) -> list[Path]:
+    """List the sound files in a folder and its subfolders, sorted; links are followed, except to a folder above them.
+
+    Hidden and system files, and files with other suffixes, are excluded (see ``report``). Raises StoreError if no
+    sound file is left.
+    """
+    folder, report = Path(folder), report or Report()
+    if not folder.is_dir():
+        raise StoreError(f"{folder} does not exist")
+    skipped = Report()
+    listed = sorted(_walk(folder, skipped, frozenset()))
     if not listed:
-        raise StoreError(f"{folder} " + ("contains no sound files" if Path(folder).is_dir() else "does not exist"))
+        note = f", got {skipped_note(skipped)}" if skipped.excluded else ""
+        raise StoreError(f"{folder} contains no sound files ({', '.join(sorted(SUFFIXES))}){note}")
+    report.excluded |= skipped.excluded
     return listed
+
+
+def _walk(folder: Path, report: Report, above: frozenset[tuple[int, int]]) -> Iterator[Path]:
+    try:
+        status = folder.stat()
+        entries = sorted(folder.iterdir())
+    except OSError as error:
+        return report.exclude(folder, f"the folder cannot be read: {error.strerror}")
+    here = (status.st_dev, status.st_ino)
+    if here in above:
+        return report.exclude(folder, "a link to a folder above it")
+    for path in entries:
+        if is_hidden(path.name):
+            report.exclude(path, "hidden or system file")
+        elif path.is_dir():
+            yield from _walk(path, report, above | {here})
+        elif path.suffix.lower() in SUFFIXES:
+            if path.is_file():
+                yield path
+            else:
+                report.exclude(
+                    path, "a link to a file that does not exist" if path.is_symlink() else "not a regular file"
+                )
+        elif path.suffix.lower() not in _COMPANIONS:
+            report.exclude(path, f"not a sound file ({path.suffix or 'no suffix'})")
+    return None
+
+
+def is_hidden(name: str) -> bool:
+    """Tell whether a file or folder is hidden, or belongs to an operating or storage system."""
+    return name.startswith(".") or name in _SYSTEM_NAMES
+
+
+def skipped_note(report: Report) -> str:
+    """Count excluded files by reason: "2 × hidden or system file"."""
+    reasons = Counter(report.excluded.values())
+    return ", ".join(f"{count} × {reason}" for reason, count in reasons.most_common())
+
+
+def path_text(path: str | Path) -> str:
+    """Return a path as text that can be printed and stored: bytes that are not UTF-8 are escaped."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def sidecar(path: Path) -> str:
@@ -63,41 +147,72 @@ def sidecar(path: Path) -> str:
 
 def file_take(path: Path) -> Take:
     """Read a file and its text as a take. Raises the errors of ``intervals_of``."""
-    (take,) = intervals_of(path, [(0.0, None, sidecar(path))])
+    ((take, _),) = intervals_of(path, [(0.0, None, sidecar(path))])
     return take
 
 
-def intervals_of(path: Path, intervals: Sequence[tuple[float, float | None, str]]) -> tuple[Take, ...]:
-    """Read intervals of a file (start and end in seconds, text), in any format of FFmpeg, as takes.
-
-    Notes name silent, clipped and narrow-band audio. The audio of a complete file is read from it on access; an interval is
-    held as WAV in 16 bit. Raises StoreError if the file cannot be read, AudioError for damage or an interval beyond its end.
-    """
+def load_file(path: Path) -> tuple[bytes, Clip]:
+    """Read and decode a file. Raises StoreError if it cannot be read, AudioError, in words, if it cannot be decoded."""
     data = bytes_of(path)
     try:
-        recording, channels = Clip.load(data), channels_of(data)
+        return data, Clip.load(data)
     except AudioError as error:
-        raise AudioError(f"{path}: {error}") from error
-    averaged = [f"It has {channels} channels, which were averaged."] if channels > 1 else []
+        raise AudioError(f"{path_text(path)}: {damage_of(data, error)}") from error
+
+
+def intervals_of(path: Path, intervals: Sequence[tuple[float, float | None, str]]) -> tuple[tuple[Take, Clip], ...]:
+    """Read intervals of a file (start and end in seconds, text), in any format of FFmpeg, as takes with their clips.
+
+    Notes name silent, clipped and narrow-band audio, averaged channels and codecs that pad. The audio of a complete file is
+    read from it on access; an interval is held as WAV in 16 bit. Raises StoreError if the file cannot be read, AudioError for
+    damage or an interval beyond its end.
+    """
+    data, recording = load_file(path)
+    channels, codec = stream_of(data)
+    file_notes = [f"It has {channels} channels, which were averaged."] if channels > 1 else []
+    if codec.startswith("aac"):
+        file_notes.append("Its codec AAC pads audio by up to 0.05 s at each end, which its duration may include.")
     created = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    name = path_text(path.name)
     takes = []
     for start, end, text in intervals:
         if start or end is not None:
             if start >= recording.duration or (end is not None and end > recording.duration + _ROUNDING_S):
-                raise AudioError(f"{path}: {start} to {end} s is beyond its {recording.duration:.2f} s")
+                raise AudioError(f"{path_text(path)}: {start} to {end} s is beyond its {recording.duration:.2f} s")
             clip = recording.slice(start, end)
             sound: bytes | Callable[[], bytes] = (wav := clip.to_bytes("wav"))
             digest = digest_of(wav)
-            source = f"{path.name}#t={start:g}" + ("" if end is None else f",{end:g}")
-            notes = [*averaged, *_notes(clip)]
+            source = f"{name}#t={start:g}" + ("" if end is None else f",{end:g}")
+            notes = [*file_notes, *_notes(clip)]
         else:
-            digest = digest_of(data)
-            sound, source = partial(_unchanged, path, digest), path.name
-            notes = [*averaged, *_notes(recording), *recording.loading_notes]
+            clip, digest = recording, digest_of(data)
+            sound, source = partial(_unchanged, path, digest), name
+            notes = [*file_notes, *_notes(recording), *recording.loading_notes]
         call = Call.of(text.strip() or UNKNOWN_TEXT, model="recorded")
         fields: dict[str, Any] = {"created": created, "digest": digest, "source": source, "notes": tuple(notes)}
-        takes.append(Take(call, sound, device="file", **fields))
+        takes.append((Take(call, sound, device="file", **fields), clip))
     return tuple(takes)
+
+
+def reasons_of(problems: Mapping[str, Exception]) -> dict[str, str]:
+    """Return the messages of errors of files by path, without the path."""
+    return {path: str(error).removeprefix(path).lstrip(": ") for path, error in problems.items()}
+
+
+def unreadable(problems: Mapping[str, StoreError | AudioError], count: int) -> StoreError | AudioError:
+    """Make one error of those of several files among ``count``, by path."""
+    if len(problems) == 1:
+        return next(iter(problems.values()))
+    reasons = reasons_of(problems)
+    lines = [f"\n  {path}: {reason}" for path, reason in reasons.items()][:_MAX_LISTED]
+    more = len(reasons) - len(lines)
+    message = f'{len(reasons)} of {count} files cannot be read; on_error="skip" excludes them:{"".join(lines)}'
+    message += f"\n  and {more} more, all in the error's ``files``" if more > 0 else ""
+    if all(isinstance(problem, StoreError) for problem in problems.values()):
+        return StoreError(message)
+    error = AudioError(message)
+    error.files = reasons
+    return error
 
 
 def clip_take(clip: Clip, source: str) -> Take:
@@ -140,6 +255,8 @@ class Recording:
         columns: values of the further columns of a table or fields of a pattern.
         fields: names of the fields of a pattern.
         take: the take, once the file is read.
+        rate: sample rate of the file in Hz, once it is read.
+        loudness: loudness of the file in LUFS, None where undefined.
     """
 
     path: Path
@@ -151,6 +268,8 @@ class Recording:
     columns: dict[str, Any] = field(default_factory=dict)
     fields: tuple[str, ...] = ()
     take: Take | None = None
+    rate: int = 0
+    loudness: float | None = None
 
     def __post_init__(self) -> None:
         self.system, self.item = key_of(self.system), key_of(self.item)
@@ -161,7 +280,8 @@ class Recording:
     @property
     def name(self) -> str:
         """Path, and start of an interval."""
-        return f"{self.path} from {self.start:g} s" if self.is_interval else str(self.path)
+        text = path_text(self.path)
+        return f"{text} from {self.start:g} s" if self.is_interval else text
 
     @property
     def is_interval(self) -> bool:
@@ -169,10 +289,13 @@ class Recording:
         return bool(self.start) or self.end is not None
 
 
-def recordings_of(source: Any, system: str = "") -> list[Recording]:
-    """List the recordings of a source of ``vl.collect``. Raises StoreError, ArgumentError."""
+def recordings_of(source: Any, report: Report, system: str = "") -> list[Recording]:
+    """List the recordings of a source of ``vl.collect``; add excluded files and notes to ``report``.
+
+    Raises StoreError, ArgumentError.
+    """
     if isinstance(source, Mapping):
-        return [row for name, value in source.items() for row in recordings_of(value, str(name))]
+        return [row for name, value in source.items() for row in recordings_of(value, report, str(name))]
     if not isinstance(source, str | Path):
         if not isinstance(source, Iterable):
             raise ArgumentError.of("source", f"must be a pattern, folder, table or list of paths, got {source!r}")
@@ -180,51 +303,140 @@ def recordings_of(source: Any, system: str = "") -> list[Recording]:
         return _table([row if isinstance(row, Mapping) else {"path": row} for row in listed], Path(), system)
     text, path = str(source), Path(source)
     if _FIELD.search(text):
-        return _matching(text, system)
+        return _matching(text, report, system)
+    if path.name == "wav.scp":
+        return _kaldi(path, system)
     if path.suffix.lower() in TABLES:
-        return _table(_read_table(path), path.parent, system)
+        return _table(_read_table(path, report), path.parent, system)
     if not path.is_dir():
         return [Recording(path, system or path.parent.name, path.stem)]
-    for name in ("metadata.csv", "metadata.jsonl"):
+    for name in _FOLDER_TABLES:
         if (path / name).is_file():
-            return _table(_read_table(path / name), path, system or path.resolve().name)
-    files = sounds_in(path)
+            listed = recordings_of(path / name, report, system or path.resolve().name)
+            unlisted = set(sounds_in(path, report)) - {recording.path for recording in listed}
+            for file in sorted(unlisted):
+                report.exclude(file, f"not in {name}")
+            return listed
+    files = sounds_in(path, report)
     if system or any(file.parent == path for file in files):
         system = system or path.resolve().name
         return [Recording(file, system, file.relative_to(path).with_suffix("").as_posix()) for file in files]
-    folders = sorted({path / file.relative_to(path).parts[0] for file in files})
-    return [row for folder in folders for row in recordings_of(folder, folder.name)]
+    rows = []
+    for name, listed in itertools.groupby(files, lambda file: file.relative_to(path).parts[0]):
+        folder = path / name
+        if any((folder / table).is_file() for table in _FOLDER_TABLES):
+            rows += recordings_of(folder, report, name)
+        else:
+            items = ((file, file.relative_to(folder).with_suffix("").as_posix()) for file in listed)
+            rows += [Recording(file, name, item) for file, item in items]
+    return rows
 
 
-def _matching(pattern: str, system: str) -> list[Recording]:
-    """List the recordings whose paths match a pattern such as ``"samples/{system}/{item}.wav"``; ``*`` is a wildcard."""
+def _matching(pattern: str, report: Report, system: str) -> list[Recording]:
+    """List the recordings whose paths match a pattern such as ``"samples/{system}/{item}.wav"``; ``*`` is a wildcard.
+
+    The case of the suffix is ignored. Files that differ from the pattern in the suffix only are excluded.
+    """
+    path = Path(pattern)
+    suffix = path.suffix if path.suffix.lower() in SUFFIXES else ""
     expression, fields = "", set[str]()
-    for index, text in enumerate(_FIELD.split(Path(pattern).as_posix())):
+    for index, text in enumerate(_FIELD.split(path.as_posix().removesuffix(suffix))):
         if index % 2 == 0:
             expression += re.escape(text).replace(r"\*", "[^/]*")
         else:
             expression += f"(?P={text})" if text in fields else f"(?P<{text}>[^/]+)"
             fields.add(text)
+    literal = list(itertools.takewhile(lambda name: not set(name) & set("{*"), path.parts))
+    rest = "/".join(path.parts[len(literal) :]).removesuffix(suffix)
     rows = []
-    literal = list(itertools.takewhile(lambda name: not set(name) & set("{*"), Path(pattern).parts))
-    rest = Path(pattern).parts[len(literal) :]
-    for file in sorted(Path(*literal).glob(_FIELD.sub("*", "/".join(rest)))):
-        matched = re.fullmatch(expression, file.as_posix())
-        if matched and file.suffix.lower() in SUFFIXES and file.is_file():
-            columns = matched.groupdict()
-            name = columns.pop("system", system or file.parent.name)
-            joined = " ".join(value for key, value in columns.items() if key != REPEAT)
-            item, text = columns.pop("item", joined or file.stem), columns.pop("text", "")
-            rows.append(Recording(file, name, item, text, columns=columns, fields=tuple(columns)))
+    for file in sorted(Path(*literal).glob(_FIELD.sub("*", rest) + (".*" if suffix else ""))):
+        matched = re.fullmatch(expression, file.as_posix().removesuffix(file.suffix) if suffix else file.as_posix())
+        hidden = any(map(is_hidden, file.parts[len(literal) :])) and not any(map(is_hidden, path.parts))
+        if not matched or file.suffix.lower() not in SUFFIXES or not file.is_file():
+            continue
+        if hidden or (suffix and file.suffix.lower() != suffix.lower()):
+            report.exclude(file, "hidden or system file" if hidden else f"its suffix is not {suffix}")
+            continue
+        columns = matched.groupdict()
+        name = columns.pop("system", system or file.parent.name)
+        joined = " ".join(value for key, value in columns.items() if key != REPEAT)
+        item, text = columns.pop("item", joined or file.stem), columns.pop("text", "")
+        rows.append(Recording(file, name, item, text, columns=columns, fields=tuple(columns)))
     if not rows:
-        raise StoreError(f"no sound file matches {pattern}")
+        note = f", got {skipped_note(report)}" if report.excluded else ""
+        raise StoreError(f"no sound file matches {pattern}{note}")
     return rows
 
 
-def _read_table(path: Path) -> list[Any]:
-    table = read_table(path, _COLUMNS)
+def _read_table(path: Path, report: Report) -> list[dict[str, Any]]:
+    """Read a table with a heading, or one without in the layout of LJSpeech."""
+    if path.suffix.lower() == ".jsonl":
+        table = read_table(path)
+    else:
+        cells = read_cells(path)
+        heading = cells.rows[0]
+        if not {*heading, *known_names(heading, _PATH).values()} & {*_PATH} and _sound_named(path.parent, heading[0]):
+            return _unlabeled(path, cells.rows)
+        table = table_of(cells, _COLUMNS, path.name)
+        report.notes += table.attrs["notes"]
     # In tables of other programs a quote is part of the text.
-    return (restore_texts(table) if path.name == "takes.csv" else table).to_dict("records")
+    own = path.name == "takes.csv"
+    records: list[Any] = (restore_texts(table) if own else table).to_dict("records")
+    if own:  # failed takes have no file
+        for number, record in enumerate(records):
+            if not record.get("file"):
+                report.exclude(path / str(number), f"a failed take: {record.get('error')}")
+        records = [record for record in records if record.get("file")]
+    return records
+
+
+def _unlabeled(path: Path, rows: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
+    """Label the cells of a table without a heading: file or name of a file, text, normalized text."""
+    if len(rows[0]) > 3:
+        message = f"{path} must have a heading, or the columns file, text, normalized text; got {len(rows[0])} columns"
+        raise ArgumentError.of("source", message)
+    records = []
+    for name, *texts in rows:
+        item = Path(name).stem if Path(name).suffix.lower() in SUFFIXES else name
+        record = {"path": _sound_named(path.parent, name) or name, "item": item, "text": texts[-1] if texts else ""}
+        if len(texts) == 2 and texts[0] != texts[1]:
+            record["written_text"] = texts[0]
+        records.append(record)
+    return records
+
+
+def _sound_named(folder: Path, name: str) -> str | None:
+    """Find a file in a folder or its folder of audio, by its path with or without a suffix."""
+    names = (
+        f"{sub}{name}{suffix}" for suffix in ("", ".wav", ".flac", ".mp3", ".ogg") for sub in ("", *_AUDIO_FOLDERS)
+    )
+    return next((name for name in names if (folder / name).is_file()), None)
+
+
+def _kaldi(path: Path, system: str) -> list[Recording]:
+    """List the recordings of Kaldi's wav.scp with the lists text, utt2spk and segments beside it.
+
+    A path is relative to the folder, or to the working directory.
+    """
+    lists: dict[str, dict[str, str]] = {}
+    for name in (path.name, "text", "utt2spk", "segments"):
+        file = path.with_name(name)
+        lines = [
+            line.split(maxsplit=1) for line in (read_text(file).splitlines() if file.is_file() else ()) if line.strip()
+        ]
+        lists[name] = {key: " ".join(values).strip() for key, *values in lines}
+    files, rows = lists[path.name], []
+    for utterance, span in (lists["segments"] or dict.fromkeys(files, "")).items():
+        name, *seconds = span.split() or [utterance]
+        sound = files.get(name, "")
+        if not sound or sound.endswith("|"):
+            message = f"must name an audio file for {name}, got {sound or 'nothing'}; commands are not run"
+            raise StoreError(f"{path} {message}")
+        in_folder = (path.parent / sound).is_file() or not Path(sound).is_file()
+        row: dict[str, Any] = {"path": path.parent / sound if in_folder else sound, "item": utterance}
+        row |= {"text": lists["text"].get(utterance, ""), "speaker": lists["utt2spk"].get(utterance)}
+        rows.append(row | dict(zip(_SPAN, seconds, strict=False)))
+    return _table(rows, Path(), system or path.resolve().parent.name)
 
 
 def _table(rows: Iterable[Mapping[str, Any]], folder: Path, system: str) -> list[Recording]:
@@ -244,6 +456,8 @@ def _table(rows: Iterable[Mapping[str, Any]], folder: Path, system: str) -> list
         text = next((str(cells.pop(name)) for name in _TEXT if name in cells), "")
         file = folder / str(path)
         span = {name: _seconds(cells.pop(name), name, number) for name in _SPAN if name in cells}
+        if str(cells.get(REPEAT, "")).isdecimal():
+            cells[REPEAT] = int(cells[REPEAT])
         suffix = f" {span.get('start', 0):g}" if span else ""
         item = next((cells.pop(name) for name in _ITEM if name in cells), file.stem + suffix)
         name = next((cells.pop(name) for name in _SYSTEM if name in cells), system or file.resolve().parent.name)
@@ -259,9 +473,9 @@ def _seconds(value: Any, name: str, number: int) -> float:
 
 
 def key_of(value: str | float) -> str:
-    """Normalize a key: composed Unicode (NFC), and 2 for 2.0."""
+    """Normalize a key: composed Unicode (NFC), bytes that are not UTF-8 escaped, and 2 for 2.0."""
     integral = isinstance(value, float) and value.is_integer()
-    return unicodedata.normalize("NFC", str(int(value) if integral else value))
+    return unicodedata.normalize("NFC", path_text(str(int(value) if integral else value)))
 
 
 def _cell(value: Any) -> Any:

@@ -33,8 +33,12 @@ _BOMS: Final = {
     codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16",
 }  # fmt: skip
-# Encodings that detection confuses in short texts; Windows-1252 is by far the most frequent of them.
-_LATIN: Final = re.compile(r"cp(1250|1252|1254|1257|1258|437|850|858)$|latin|iso8859|mac_|hp_roman")
+# Letters with accents stand alone in Western texts, which are too short for detection; others form words.
+_HIGH_BYTES: Final = re.compile(rb"[\x80-\xff]+")
+_MIN_RUN: Final = 1.6
+_ENCODINGS: Final = [
+    "gb18030", "big5", "cp932", "cp949", "cp1251", "koi8_r", "cp1253", "cp1255", "cp1256", "cp874", "cp1252"
+]  # fmt: skip
 _SEPARATORS: Final = "\t;|,"
 _DECIMAL: Final = re.compile(r"[+-]?\d+(,\d+)?", re.ASCII)
 _ZIP: Final = b"PK\3\4"
@@ -211,26 +215,22 @@ def _decode(path: Path, data: bytes) -> tuple[str, list[str]]:
         if data.startswith(bom):
             return data.decode(encoding, "replace"), []
     zeros = data[:4096].count(0)
-    encodings = ["utf-8"] if not zeros else ["utf-16-be" if data[:1] == b"\0" else "utf-16-le"]
-    if zeros and 3 * zeros < len(data[:4096]):
+    if 3 * zeros > len(data[:4096]) * 2 or 0 < 3 * zeros < len(data[:4096]):
         raise StoreError(f"{path} must be text, got binary data")
-    if not zeros:
-        from charset_normalizer import from_bytes
-
+    if zeros:
+        encodings = ["utf-16-be" if data[:1] == b"\0" else "utf-16-le"]
+    else:
         try:
             return data.decode("utf-8"), []
         except UnicodeDecodeError:
-            best = from_bytes(data).best()
-        is_latin = best is None or _LATIN.match(best.encoding)
-        encodings = ["cp1252" if best is None or is_latin else best.encoding, "latin-1"]
+            encodings = [_detected(data), "latin-1"]
     for encoding in encodings:
         try:
             text = data.decode(encoding)
         except UnicodeDecodeError:
             continue
-        return text, [
-            f"{path.name} is read in the encoding {encoding}, which was detected: save it in UTF-8 if letters are wrong."
-        ]
+        note = f"{path.name} is read in the encoding {encoding}, which was detected: save it in UTF-8 if letters are wrong."
+        return text, [note]
     raise StoreError(f"{path} must be text in UTF-8 or UTF-16")
 
 
@@ -257,3 +257,14 @@ def _escape(value: Any) -> Any:
 
 def _restore(value: Any) -> Any:
     return value[1:] if isinstance(value, str) and value[:1] == "'" and _FORMULA.match(value) else value
+
+
+def _detected(data: bytes) -> str:
+    """Detect an 8-bit or multi-byte encoding."""
+    from charset_normalizer import from_bytes
+
+    runs = _HIGH_BYTES.findall(data)
+    if sum(map(len, runs)) < _MIN_RUN * len(runs):
+        return "cp1252"
+    best = from_bytes(data, cp_isolation=_ENCODINGS).best()
+    return "cp1252" if best is None else best.encoding

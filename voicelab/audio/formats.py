@@ -191,15 +191,16 @@ def _declared_s(source: av.container.InputContainer, stream: av.AudioStream) -> 
     return source.duration / av.time_base if source.duration else None
 
 
-def channels_of(data: bytes) -> int:
-    """Return the number of channels of an audio file. Raises AudioError if the data are not audio."""
+def stream_of(data: bytes) -> tuple[int, str]:
+    """Return the number of channels of an audio file and FFmpeg's name of its codec. Raises AudioError for other data."""
     try:
         container: Container | None = sniff(data)
     except AudioError:
         container = None
     try:
         with av.open(io.BytesIO(data), "r", format=container, options=_options(container)) as source:
-            return int(source.streams.audio[0].codec_context.layout.nb_channels)
+            codec = source.streams.audio[0].codec_context
+            return int(codec.layout.nb_channels), codec.name
     except (av.FFmpegError, IndexError) as error:
         raise AudioError(f"the audio is damaged: {error}") from error
 

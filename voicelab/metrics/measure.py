@@ -13,14 +13,14 @@ from itertools import chain
 from multiprocessing import get_context
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from voicelab.clip import UNKNOWN_TEXT, Clip
-from voicelab.errors import ArgumentError, MissingExtra
+from voicelab.errors import ArgumentError, AudioError, MissingExtra, StoreError
 from voicelab.guesses import hint
 from voicelab.metrics import distances, latency, level, models, pitch, programs, words
 from voicelab.metrics.metric import Metric, Need, Subject, Tools, Undefined
-from voicelab.recordings import file_take, sounds_in
+from voicelab.recordings import Report, file_take, path_text, reasons_of, sounds_in, unreadable
 from voicelab.schema import DEFAULT_MODEL
 from voicelab.tags import said
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 GROUP = "voicelab.metrics"
 """Entry point group of metrics: each is a Metric, or a list or tuple of them."""
+
+_PROBLEM: Final = "problem"  # the error of an unreadable file, in its row until all are read
 
 _TEXT: tuple[Need, ...] = ("text",)
 _REFERENCE: tuple[Need, ...] = ("reference",)
@@ -170,13 +172,15 @@ def measure(
     tools: Tools | None = None,
     jobs: int = 1,
     progress: Callable[..., Iterable[Any]] | None = None,
+    on_error: Literal["raise", "skip"] = "raise",
 ) -> pd.DataFrame:
     """Measure clips: a DataFrame with a row per clip, in order, and a float column per metric.
 
     Undefined values are NaN, with the reason in the column ``undefined``: ``loudness: the duration must be at least 0.4 s,
     …``. With WER and CER, the columns ``recognizer`` and ``normalizer`` and a note below the printed table,
     ``table.attrs["note"]``, name the ASR model (``faster-whisper:base``, ``pocketsphinx``) and the text normalizer. For files
-    the first column is ``file``.
+    the first column is ``file``, the column ``notes`` names averaged channels, clipping and the like, and
+    ``table.attrs["excluded"]`` has the skipped files of folders, by path with the reason.
 
     Args:
         clips: Clips; Takes, whose audio is loaded in turn; or one or more files and folders of any format that FFmpeg
@@ -188,19 +192,25 @@ def measure(
         jobs: number of processes. Several are faster for slow metrics (F0, MFCC distance, WER) on dozens of clips; scripts
             then need the guard ``if __name__ == "__main__":``, and ``tools`` and ``metrics`` must be picklable.
         progress: ``vl.progress`` shows a bar.
+        on_error: "raise" reports all unreadable files in one error; "skip" gives them a row without values, and the reason in
+            ``undefined``.
 
     Raises:
+        StoreError, AudioError: files cannot be read or are damaged; an AudioError's ``files`` has all of them.
         ArgumentError: a metric is unknown, the numbers of clips and references or texts differ, a metric lacks its
             reference, or an argument cannot be pickled.
         MissingExtra: a required package is not installed.
     """
     import pandas as pd
 
-    chosen = resolve(metrics)
-    rows = measure_rows(clips, chosen, reference=reference, text=text, tools=tools, jobs=jobs, progress=progress)
+    chosen, report = resolve(metrics), Report()
+    listed = list(_opened([clips] if isinstance(clips, Clip | str | Path) else clips, report))
+    options: dict[str, Any] = {"reference": reference, "text": text, "tools": tools, "jobs": jobs, "progress": progress}
+    rows = measure_rows(listed, chosen, on_error=on_error, **options)
     files = ["file"] if any("file" in row for row in rows) else []
-    columns = list(rows[0]) if rows else [*(metric.name for metric in chosen), "undefined"]
-    frame = pd.DataFrame(rows, columns=list(dict.fromkeys([*files, *columns])))
+    columns = dict.fromkeys([*files, *(metric.name for metric in chosen), *chain.from_iterable(rows), "undefined"])
+    frame = pd.DataFrame(rows, columns=list(columns))
+    frame.attrs["excluded"] = report.excluded
     return with_note(frame.astype({metric.name: float for metric in chosen}), chosen, tools)
 
 
@@ -213,10 +223,13 @@ def measure_rows(
     tools: Tools | None = None,
     jobs: int = 1,
     progress: Callable[..., Iterable[Any]] | None = None,
+    on_error: Literal["raise", "skip"] = "raise",
 ) -> list[dict[str, Any]]:
     """Measure clips as ``measure``, into dictionaries."""
     chosen = check_measuring(metrics, reference=reference, tools=tools, jobs=jobs)
-    items = list(_opened([clips] if isinstance(clips, Clip | str | Path) else clips))
+    if on_error not in ("raise", "skip"):
+        raise ArgumentError.of("on_error", f"must be raise or skip, got {on_error!r}")
+    items = list(_opened([clips] if isinstance(clips, Clip | str | Path) else clips, Report()))
     for number, clip in enumerate(items):
         if not isinstance(clip, Clip | Path) and not callable(getattr(clip, "clip", None)):
             raise ArgumentError.of("clips", f"number {number} is a {type(clip).__name__}, not a Clip, a Take or a path")
@@ -226,8 +239,13 @@ def measure_rows(
     tools = tools or Tools()
     show = progress or (lambda items, *_, **__: items)
     if jobs == 1 or len(work) < 2:
-        return _rows(show(work, "clips", total=len(work)), chosen, tools)
-    return _in_processes(work, chosen, tools, min(jobs, len(work)), show)
+        rows = _rows(show(work, "clips", total=len(work)), chosen, tools)
+    else:
+        rows = _in_processes(work, chosen, tools, min(jobs, len(work)), show)
+    problems = {row["file"]: error for row in rows if (error := row.pop(_PROBLEM, None))}
+    if problems and on_error == "raise":
+        raise unreadable(problems, len(rows))
+    return rows
 
 
 def check_measuring(
@@ -270,11 +288,11 @@ def _each(value: Any, count: int, name: str, kind: type) -> list[Any]:
     return items
 
 
-def _opened(clips: Iterable[Any]) -> Iterator[Any]:
+def _opened(clips: Iterable[Any], report: Report) -> Iterator[Any]:
     """Yield clips and paths, with folders replaced by their files."""
     for item in clips:
         if isinstance(item, str | Path):
-            yield from sounds_in(item) if Path(item).is_dir() else [Path(item)]
+            yield from sounds_in(item, report) if Path(item).is_dir() else [Path(item)]
         else:
             yield item
 
@@ -305,6 +323,7 @@ def _rows(
     rows = []
     for number, (item, reference, request_text) in enumerate(work):
         reference_subject = None
+        file: dict[str, Any] = {"file": path_text(item)} if isinstance(item, Path) else {}
         try:
             source = file_take(item) if isinstance(item, Path) else item
             clip = source if isinstance(source, Clip) else source.clip()
@@ -317,9 +336,16 @@ def _rows(
             if reference is not None:
                 subject = Subject(reference, text=text, tools=tools)
                 reference_subject = references.setdefault(id(reference), subject)
-            file = {"file": str(item)} if isinstance(item, Path) else {}
             rows.append(file | _row(Subject(clip, reference_subject, text, tools), metrics))
+            if file and clip.notes:
+                rows[-1]["notes"] = " ".join(clip.notes)
         except Exception as error:
+            if file and isinstance(error, StoreError | AudioError):
+                (reason,) = reasons_of({file["file"]: error}).values()
+                rows.append(
+                    {**file, **{metric.name: math.nan for metric in metrics}, "undefined": reason, _PROBLEM: error}
+                )
+                continue
             error.add_note(f"while measuring clip {number}")
             raise
     return rows

@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from voicelab.asr.recognizers import Recognizer
-from voicelab.clip import UNKNOWN_TEXT, Take
-from voicelab.errors import ArgumentError, check_options, suggestion
+from voicelab.clip import UNKNOWN_TEXT, Clip, Take
+from voicelab.errors import ArgumentError, AudioError, StoreError, check_options, suggestion
 from voicelab.listening.design import REFERENCE
 from voicelab.listening.webmushra import import_webmushra
 from voicelab.metrics import Metric, Tools, available, check_measuring
+from voicelab.metrics.level import loudness
+from voicelab.metrics.metric import Subject, Undefined
 from voicelab.metrics.words import recognizer_name, recognizer_of
-from voicelab.recordings import REPEAT, Recording, clip_take, intervals_of, key_of, recordings_of, sidecar
+from voicelab.recordings import (
+    REPEAT,
+    Recording,
+    Report,
+    clip_take,
+    intervals_of,
+    key_of,
+    path_text,
+    reasons_of,
+    recordings_of,
+    sidecar,
+    skipped_note,
+    unreadable,
+)
 from voicelab.stats.estimate import one_of
 from voicelab.storage import digest_of
 from voicelab.takes.rows import SYSTEM, TAKE_COLUMNS, Column, TakeRow
@@ -29,11 +46,19 @@ ITEM: Final = "item"
 
 # Names that tables and exports write themselves.
 _RESERVED_NAMES: Final = frozenset(
-    [*TAKE_COLUMNS, *"system item text backend cell sent file file_name path undefined recognizer".split()]
+    [
+        *TAKE_COLUMNS,
+        *"system item text backend cell sent file file_name path undefined recognizer file_loudness".split(),
+    ]
 )
+FILE_LOUDNESS: Final = "file_loudness"
+"""Column of the loudness of a file in LUFS (ITU-R BS.1770-4), before it is matched."""
+
 _PREFIX: Final = "source_"
 _MISSING_VALUE: Final = "(none)"
 _MAX_LISTED: Final = 5
+_ALL_EXCLUDED: Final = "all in table.excluded"
+_NOTED_DIFFERENCE_DB: Final = 1.0
 
 Progress = Callable[..., Iterable[Any]]
 """Progress display such as ``vl.progress``, called with items, a word, and ``total=``."""
@@ -47,6 +72,7 @@ def collect(
     root: str | Path | None = None,
     transcribe: bool | Recognizer = False,
     missing: Literal["leave out", "refuse"] = "leave out",
+    on_error: Literal["raise", "skip"] = "raise",
     progress: Progress | None = None,
     **options: Any,
 ) -> TakeTable:
@@ -54,50 +80,55 @@ def collect(
 
     Args:
         source: a pattern with fields in braces (``system``, ``item``, further key columns); a folder with a folder per
-            system; ``{"ours": "folder", "theirs": …}``; a table (CSV, TSV, JSONL, DataFrame, list of mappings) with ``path``,
-            ``system``, ``item``, ``text``, ``start`` and ``end`` (interval in seconds) and other columns; a folder with
-            metadata.csv or metadata.jsonl (Hugging Face audiofolder); a webMUSHRA YAML; a list of paths in system folders.
+            system; ``{"ours": "folder", "theirs": …}``; a table (CSV, TSV, JSONL, Excel, DataFrame, list of mappings) with
+            ``path``, ``system``, ``item``, ``text``, ``start`` and ``end`` (interval in seconds) and other columns; an
+            export, audiofolder (Hugging Face), LJSpeech or Kaldi folder; a webMUSHRA YAML; a list of paths in system folders.
         metrics: metrics of ``frame()``, as for ``vl.measure``.
         keys: columns that pair recordings of several systems, besides ``item`` and ``repeat``. By default all fields of a
             pattern; of a table, the columns that vary within an item of a system.
         root: folder of the files of a webMUSHRA test; by default that of the YAML.
-        transcribe: recognize texts that neither the table nor a file NAME.txt or NAME.lab gives, from the first system's
-            recording, with this recognizer or the default. The column ``text_by`` names it: WER against such a text compares
-            recognizers.
+        transcribe: recognize missing texts from the first system's recording, with this recognizer or the default; the column
+            ``text_by`` names it. WER against such a text compares recognizers.
         missing: "leave out" excludes an item that a system lacks for all systems (see ``excluded``), "refuse" is an error.
+        on_error: "raise" reports all unreadable files in one error, "skip" excludes them (see ``excluded``).
         progress: ``vl.progress`` to show progress.
-        **options: options of ``vl.measure``: ``jobs``, ``tools``.
+        **options: ``jobs`` and ``tools`` of ``vl.measure``.
 
     Returns:
         A table with the key columns ``item``, your own, ``system`` and ``repeat``, measured and played at one loudness per
-        pair. Silent, clipped and narrow-band files are in its ``notes``. Every file is decoded once (FFmpeg's formats).
+        pair; ``file_loudness`` is that of the files in LUFS. ``notes`` name silent, clipped and narrow-band files,
+        ``excluded`` has files that are not collected.
 
     Raises:
-        StoreError: a file cannot be read.
-        AudioError: a file is damaged.
+        StoreError, AudioError: files cannot be read or are damaged; an AudioError's ``files`` has all of them.
         ArgumentError: two recordings have the same keys, an item has two texts, or no item is complete.
-        MissingExtra: a metric is not installed.
+        MissingExtra: a metric or the reader of Excel files is not installed.
     """
     check_options(options, ("jobs", "tools"))
     metrics = (metrics,) if isinstance(metrics, str) else tuple(metrics)
     check_measuring(metrics, **options)
     one_of(missing, "missing", ("leave out", "refuse"))
-    show = progress or (lambda items, *_, **__: items)
+    report, show = Report(), progress or (lambda items, *_, **__: items)
     is_yaml = isinstance(source, str | Path) and Path(source).suffix.lower() in {".yaml", ".yml"}
-    recordings = _webmushra(Path(source), root) if is_yaml else recordings_of(source)
+    recordings = _webmushra(Path(source), root) if is_yaml else recordings_of(source, report)
     notes = _rename(recordings, {*available(), *(metric.name for metric in metrics if isinstance(metric, Metric))})
     names = _key_columns(recordings, keys, notes)
     systems = list(dict.fromkeys(recording.system for recording in recordings))
     groups = _group(recordings, names)
-    excluded = _exclude_incomplete(groups, names, systems, missing, notes)
+    exclude = partial(_exclude_incomplete, groups, names, systems, missing, notes)
+    excluded = _read_pairs(groups, exclude, on_error, show, notes)
     _note_differences(groups, names, notes)
-    _read(groups, show)
     if transcribe:
         _recognize(groups, Tools(recognizer=None if transcribe is True else transcribe), show)
-    columns, rows = _rows(groups, names, systems)
-    notes += _note_oddities(groups)
-    measuring = options if progress is None else {**options, "progress": progress}
-    return TakeTable(columns, rows, metrics, True, tuple(notes), tuple(excluded), measuring=measuring)
+    notes = [*_source_notes(report), *notes, *_note_oddities(groups)]
+    excluded += [{"file": file, "reason": reason} for file, reason in report.excluded.items()]
+    measuring = {**options, **({"progress": progress} if progress else {})}
+    return TakeTable(*_rows(groups, names, systems), metrics, True, tuple(notes), tuple(excluded), measuring=measuring)
+
+
+def _source_notes(report: Report) -> list[str]:
+    skipped = f"Files that are not collected ({_ALL_EXCLUDED}): {skipped_note(report)}."
+    return [*report.notes, skipped] if report.excluded else report.notes
 
 
 def _webmushra(path: Path, root: str | Path | None) -> list[Recording]:
@@ -189,6 +220,8 @@ def _exclude_incomplete(
     if lacking and missing == "refuse":
         raise ArgumentError.of("missing", f"every system must have every item, got {listed}")
     if len(lacking) == len(groups):
+        if not groups:
+            raise ArgumentError.of("source", f"must have readable recordings, got none; {' '.join(notes)}")
         by = f" with the same {', '.join(names)}" if names else ""
         advice = f"keys=… chooses which columns pair recordings, now {', '.join([ITEM, *names])}" if names else ""
         advice = advice or "give items the same names, or give a table"
@@ -197,7 +230,8 @@ def _exclude_incomplete(
         groups[key] = [by_system[key][name] for name in systems]
     for key in lacking:
         del groups[key]
-    notes += [f"Excluded, since a system lacks it: {listed}."] if lacking else []
+    more = f" ({_ALL_EXCLUDED})" if len(lacking) > _MAX_LISTED else ""
+    notes += [f"Excluded, since a system lacks it: {listed}{more}."] if lacking else []
     return [
         {
             **dict(zip([ITEM, *names], key, strict=True)),
@@ -228,8 +262,17 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _read(groups: _Groups, show: Progress) -> None:
-    """Set the ``take`` and text of every recording, reading each file once."""
+def _read_pairs(
+    groups: _Groups, exclude: Callable[[], list[Mapping[str, Any]]], on_error: str, show: Progress, notes: list[str]
+) -> list[Mapping[str, Any]]:
+    """Exclude incomplete groups, set the ``take`` and text of every recording, and exclude unreadable ones.
+
+    Each file is read once. Returns the excluded recordings. Raises one error of all unreadable files, unless ``on_error`` is
+    "skip".
+    """
+    one_of(on_error, "on_error", ("raise", "skip"))
+    excluded = exclude()
+    problems: dict[str, StoreError | AudioError] = {}
     by_file: dict[Path, list[Recording]] = {}
     for recording in chain.from_iterable(groups.values()):
         if recording.take is None:
@@ -238,10 +281,34 @@ def _read(groups: _Groups, show: Progress) -> None:
         for recording in recordings:
             recording.text = recording.text or ("" if recording.is_interval else sidecar(path))
         spans = [(recording.start, recording.end, recording.text) for recording in recordings]
-        for recording, take in zip(recordings, intervals_of(path, spans), strict=True):
-            recording.take = take
-    for key, group in groups.items():
-        _share_text(", ".join(key), group)
+        try:
+            takes = intervals_of(path, spans)
+        except (StoreError, AudioError) as error:
+            problems[path_text(path)] = error
+            continue
+        for recording, (take, clip) in zip(recordings, takes, strict=True):
+            recording.take, recording.rate = take, clip.rate
+            recording.loudness = _loudness_or_none(clip)
+    if problems and on_error == "raise":
+        raise unreadable(problems, len(by_file))
+    for key, group in list(groups.items()):
+        groups[key] = [recording for recording in group if recording.take is not None]
+        _share_text(", ".join(key), groups[key])
+        if not groups[key]:
+            del groups[key]
+    if not problems:
+        return excluded
+    reasons = reasons_of(problems)
+    listed = _some([f"{Path(file).name} ({reason})" for file, reason in reasons.items()])
+    notes.append(f"{len(reasons)} of {len(by_file)} files cannot be read ({_ALL_EXCLUDED}): {listed}.")
+    return [*excluded, *({"file": file, "reason": reason} for file, reason in reasons.items()), *exclude()]
+
+
+def _loudness_or_none(clip: Clip) -> float | None:
+    try:
+        return round(loudness(Subject(clip)), 2)
+    except Undefined:
+        return None
 
 
 def _take(recording: Recording) -> Take:
@@ -300,6 +367,7 @@ def _rows(
         keys = {REPEAT: 0, ITEM: recording.item, **values, SYSTEM: system}
         labels = {REPEAT: "0", ITEM: recording.item, **labels, SYSTEM: system}
         columns = {name: value for name, value in recording.columns.items() if name not in keys}
+        columns[FILE_LOUDNESS] = recording.loudness
         # Items may share a text: their takes are repeats of its call.
         call, repeat, fingerprint = _take(recording).call.replace(text=text), counts[system, text], fingerprints[system]
         counts[system, text] += 1
@@ -313,13 +381,30 @@ def _rows(
 
 
 def _note_oddities(groups: _Groups) -> list[str]:
-    """Collect the notes on the takes of each system, each with its files."""
+    """Collect the notes on the takes of each system, each with its files, and differences of level and sample rate."""
     files: dict[tuple[str, str], list[str]] = {}
+    levels: dict[str, list[float]] = {}
+    rates: dict[str, set[int]] = {}
     for recording in chain.from_iterable(groups.values()):
+        rates.setdefault(recording.system, set()).add(recording.rate)
+        if recording.loudness is not None:
+            levels.setdefault(recording.system, []).append(recording.loudness)
         for note in _take(recording).notes:
             files.setdefault((recording.system, note.partition(":")[0].rstrip(".")), []).append(_take(recording).source)
-    return [
-        f"{system}: {len(listed)} recording{'s' * (len(listed) > 1)} noted, {note[0].lower()}{note[1:]}: {_some(listed)}."
+    more = ' (all by frame(also=["source", "notes"]))'
+    notes = [
+        f"{system}: {len(listed)} recording{'s' * (len(listed) > 1)} noted, {note[0].lower()}{note[1:]}: {_some(listed)}"
+        f"{more * (len(listed) > _MAX_LISTED)}."
         for (system, note), listed in files.items()
         if not note.startswith("Its text")
     ]
+    medians = {system: statistics.median(values) for system, values in levels.items()}
+    if medians and max(medians.values()) - min(medians.values()) > _NOTED_DIFFERENCE_DB:
+        listed = ", ".join(f"{system} {level:.1f} LUFS" for system, level in medians.items())
+        notes.append(
+            f"The files differ in loudness, which is matched in each pair (medians; column {FILE_LOUDNESS}): {listed}."
+        )
+    if len(set(chain.from_iterable(rates.values()))) > 1:
+        listed = ", ".join(f"{system} {'/'.join(map(str, sorted(values)))} Hz" for system, values in rates.items())
+        notes.append(f"The files differ in sample rate; each is measured at its own: {listed}.")
+    return notes

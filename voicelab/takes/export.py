@@ -54,9 +54,12 @@ def write_layout(folder: Path, layout: str, columns: Sequence[Column], rows: Seq
     """Write takes as WAV files with a data card, digests, and the tables of ``layout``.
 
     The layouts are audiofolder (metadata.csv), ljspeech (wavs/, metadata.csv separated by bars) and kaldi (wav.scp, text,
-    utt2spk, spk2utt; paths are relative to the folder; a system, or each of its speakers, is a speaker). Returns the first
-    table. Raises StoreError if the disk fails.
+    utt2spk, spk2utt; paths are relative to the folder; a system, or each of its speakers, is a speaker), the latter two with
+    takes.csv, from which ``vl.collect`` restores the key columns. Returns the first table. Raises StoreError if writing
+    fails.
     """
+    import pandas as pd
+
     records: list[dict[str, Any]] = []
     sums, seconds, rates = "", 0.0, set[int]()
     name_columns = [
@@ -81,6 +84,9 @@ def write_layout(folder: Path, layout: str, columns: Sequence[Column], rows: Seq
     tables = _tables(layout, records)
     for name, lines in [*tables.items(), ("README.md", card), ("SHA256SUMS", sums)]:
         write_atomic(folder / name, lines.encode(), sync=False)
+    if layout != "audiofolder":  # the other layouts have no place for items, systems and further columns
+        table = pd.DataFrame(records).rename(columns={"file_name": "file"})
+        write_atomic(folder / "takes.csv", csv_bytes(table), sync=False)
     return folder / next(iter(tables))
 
 

@@ -9,8 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from voicelab.clip import Clip
-from voicelab.recordings import REPEAT, SUFFIXES
+from voicelab.recordings import REPEAT, SUFFIXES, load_file
 from voicelab.runs.run import Run, read_run, take_row, take_value
 from voicelab.takes.rows import SYSTEM, Column, TakeRow, value_label
 from voicelab.takes.table import TakeTable
@@ -33,11 +32,12 @@ def load(path: str | Path) -> Any:
         Clip: of a sound file.
 
     Raises:
-        StoreError: the folder has no run, the run has a newer version, or reference audio of a take is missing.
+        StoreError: the sound file cannot be read, the folder has no run, the run has a newer version, or reference audio of
+            a take is missing.
         AudioError: the sound file is damaged.
     """
     path = Path(path)
-    return Clip.load(path) if path.suffix.lower() in SUFFIXES and not path.is_dir() else run_table(read_run(path))
+    return load_file(path)[1] if path.suffix.lower() in SUFFIXES and not path.is_dir() else run_table(read_run(path))
 
 
 def run_table(run: Run) -> TakeTable:

@@ -1,0 +1,240 @@
+"""Folders as they are in laboratories: system files, links, damaged files, data sets, archives of other systems."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import voicelab as vl
+from tests.speechlike import RATE, speechlike
+from tests.takes.test_collection import in_container
+from voicelab.errors import ArgumentError, AudioError, StoreError
+
+CLIP = vl.Clip(speechlike(1.2, 150, noise=1e-4), RATE)
+WAV = CLIP.to_bytes("wav")
+DAMAGED = {
+    "empty.wav": (b"", "the file is empty"),
+    "page.wav": (b"\r\n<!DOCTYPE html><html>404", "the file is an HTML page (a download that failed?)"),
+    "cut.wav": (WAV[: len(WAV) // 2], "the audio is truncated or damaged after 0.60 s of 1.20 s"),
+    "half.mp3": (CLIP.to_bytes("mp3")[:9000], "the audio is truncated or damaged after 0."),
+    "head.flac": (b"fLaC\0\0\0", "the audio is truncated or damaged before its first sample"),
+    "zeros.wav": (bytes(999), "the file has 999 zero bytes and nothing else"),
+    "pointer.wav": (b"version https://git-lfs.github.com/spec/v1\n", "the file is a Git LFS pointer: run git lfs pull"),
+    "words.wav": ("Grüße\n".encode() * 9, "the file is text, not audio"),
+    "archive.wav": (b"PK\3\4" + bytes(99), "the file is a ZIP archive"),
+    "noise.wav": (np.random.default_rng(1).bytes(3000), "the file has no audio format that is known"),
+}
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three systems (one a link, one with capital suffixes) among files of macOS, Windows, Jupyter, Git and NAS."""
+    root = tmp_path_factory.mktemp("lab")
+    folder = root / "samples"
+    for system in ("samples/ours", "samples/theirs", "elsewhere"):
+        for item in "ab":
+            path = root / system / f"{item}.{'WAV' if system.endswith('theirs') else 'wav'}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(WAV)
+            path.with_suffix(".txt").write_bytes("Größe".encode("cp1252"))
+    for name in ("ours/._a.wav", "__MACOSX/._a.wav", ".git/a.wav", ".Trash-1000/q.wav", "ours/.ipynb_checkpoints/a.wav",
+                 "@eaDir/a.wav", "ours/Thumbs.db", "ours/paper.pdf", "ours/b.wav.part"):  # fmt: skip
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(WAV if name.endswith("a.wav") else b"x")
+    (folder / "linked").symlink_to(root / "elsewhere")
+    (folder / "ours" / "loop").symlink_to(folder)
+    (folder / "ours" / "gone.wav").symlink_to(root / "nowhere.wav")
+    return folder
+
+
+def test_files_of_systems_are_skipped_and_counted_and_links_followed(tree: Path) -> None:
+    for source in (tree, f"{tree}/{{system}}/{{item}}.wav"):
+        systems = vl.collect(source, metrics=["duration"])
+        assert set(systems.systems) == {"ours", "theirs", "linked"}
+        assert len(systems) == 6
+        assert set(systems.frame()["text"]) == {"Größe"}
+    systems = vl.collect(tree, metrics=["duration"])
+    (note,) = systems.notes
+    for count in ("7 × hidden or system file", "1 × a link to a folder above it", "1 × not a sound file (.pdf)"):
+        assert count in note
+    reasons = {Path(str(file["file"])).name: file["reason"] for file in systems.excluded}
+    assert reasons["gone.wav"] == "a link to a file that does not exist"
+    assert reasons["b.wav.part"] == "not a sound file (.part)"
+    assert len(vl.measure(tree, ["duration"])) == 6
+    assert len(vl.measure(tree, ["duration"]).attrs["excluded"]) == len(systems.excluded)
+    with pytest.raises(StoreError, match=r"contains no sound files .* got 1 × hidden or system file"):
+        vl.collect(tree / "__MACOSX")
+
+
+def test_another_suffix_than_that_of_the_pattern_is_named(tmp_path: Path) -> None:
+    for name in ("ours/a.wav", "theirs/a.flac"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_bytes(WAV)
+    systems = vl.collect(f"{tmp_path}/{{system}}/{{item}}.wav")
+    assert systems.excluded == ({"file": str(tmp_path / "theirs" / "a.flac"), "reason": "its suffix is not .wav"},)
+
+
+@pytest.fixture(scope="module")
+def damaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("damaged")
+    for name, (data, _) in DAMAGED.items():
+        (folder / name).write_bytes(data)
+    CLIP.save(folder / "good.wav")
+    return folder
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("read", [vl.collect, vl.measure])
+def test_all_damaged_files_are_reported_at_once(damaged: Path, read: Callable[..., object], jobs: int) -> None:
+    if (jobs, read) == (2, vl.collect):
+        pytest.skip("files are read in this process")
+    with pytest.raises(
+        AudioError, match=rf'{len(DAMAGED)} of {len(DAMAGED) + 1} files cannot be read; on_error="skip"'
+    ) as caught:
+        read(damaged, metrics=["duration"], jobs=jobs)
+    for name, (_, reason) in DAMAGED.items():
+        assert caught.value.files[str(damaged / name)].startswith(reason), name
+        assert f"{name}: {reason}" in str(caught.value)
+    with pytest.raises(ArgumentError, match=r"on_error: must be .*got 'ignore'"):
+        read(damaged, on_error="ignore")
+
+
+def test_damaged_files_are_excluded_on_demand(damaged: Path, tmp_path: Path) -> None:
+    systems = vl.collect(damaged, metrics=["duration"], on_error="skip")
+    assert [take.source for take in systems] == ["good.wav"]
+    assert len(systems.excluded) == len(DAMAGED)
+    assert f"{len(DAMAGED)} of {len(DAMAGED) + 1} files cannot be read (all in table.excluded)" in systems.notes[0]
+    measured = vl.measure(damaged, ["duration"], on_error="skip").set_index("file")
+    assert measured["duration"].notna().sum() == 1
+    assert measured["undefined"][str(damaged / "empty.wav")] == "the file is empty"
+    for system in ("ours", "theirs"):
+        for item in "ab":
+            (tmp_path / system).mkdir(exist_ok=True)
+            (tmp_path / system / f"{item}.wav").write_bytes(b"" if (system, item) == ("ours", "a") else WAV)
+    systems = vl.collect(tmp_path, on_error="skip")
+    assert [file["reason"] for file in systems.excluded] == ["the file is empty", "not by ours"]
+    with pytest.raises(ArgumentError, match="missing: every system must have every item"):
+        vl.collect(tmp_path, on_error="skip", missing="refuse")
+    with pytest.raises(
+        ArgumentError, match="source: must have readable recordings, got none; 1 of 1 files cannot be read"
+    ):
+        vl.collect([tmp_path / "ours" / "a.wav"], on_error="skip")
+
+
+def test_missing_files_of_a_table_are_named_together_and_load_names_one(tmp_path: Path) -> None:
+    with pytest.raises(
+        StoreError, match=r"2 of 2 files cannot be read(.|\n)*1\.wav: cannot be read: No such file(.|\n)*2\.wav"
+    ):
+        vl.collect([tmp_path / "1.wav", tmp_path / "2.wav"])
+    with pytest.raises(StoreError, match=r"none\.wav cannot be read: No such file"):
+        vl.load(tmp_path / "none.wav")
+    (tmp_path / "cut.wav").write_bytes(WAV[:9000])
+    with pytest.raises(AudioError, match=r"cut\.wav: the audio is truncated or damaged after 0\.\d+ s of 1\.20 s$"):
+        vl.load(tmp_path / "cut.wav")
+
+
+def test_levels_before_matching_channels_and_padding_are_noted(tmp_path: Path) -> None:
+    for system, gain in (("loud", 1.0), ("soft", 0.25)):
+        (tmp_path / system).mkdir()
+        vl.Clip(CLIP.samples * np.float32(gain), RATE).save(tmp_path / system / "a.wav")
+    systems = vl.collect(tmp_path, metrics=["loudness"])
+    table = systems.frame().set_index("system")
+    assert table["file_loudness"]["loud"] - table["file_loudness"]["soft"] == pytest.approx(12.04, abs=0.05)
+    assert np.ptp(table["loudness"]) < 0.01
+    assert "The files differ in loudness" in systems.notes[0]
+    (tmp_path / "soft" / "a.wav").write_bytes(in_container(CLIP.resample(8000), "wav", "pcm_s16le", channels=2))
+    assert any("files differ in sample rate" in note and "soft 8000 Hz" in note for note in vl.collect(tmp_path).notes)
+    (tmp_path / "soft" / "b.m4a").write_bytes(in_container(CLIP, "mp4", "aac"))
+    stereo, padded = vl.measure(tmp_path / "soft", ["loudness"])["notes"]
+    assert "It has 2 channels, which were averaged." in stereo
+    assert "AAC pads audio" in padded
+    assert "notes" not in vl.measure(tmp_path / "loud", ["loudness"])
+
+
+@pytest.mark.parametrize("layout", ["files", "audiofolder", "ljspeech", "kaldi"])
+def test_what_is_exported_is_collected_again(layout: str, tmp_path: Path) -> None:
+    rows = []
+    for system in ("ours", "theirs"):
+        for item, text in (("x 1", "=One, “two”"), ("y", 'He said "three".')):
+            (tmp_path / system).mkdir(exist_ok=True)
+            path = CLIP.save(tmp_path / system / f"{item}.wav")
+            rows.append({"path": path, "system": system, "item": item, "text": text, "mood": "calm"})
+    systems = vl.collect(rows, metrics=["duration"])
+    folder = systems.export(tmp_path / layout, layout).parent
+    again = vl.collect(folder, metrics=["duration"])
+    columns = ["item", "system", "repeat", "text", "mood", "duration"]
+    pd.testing.assert_frame_equal(again.frame()[columns], systems.frame()[columns])
+    if layout in {"ljspeech", "kaldi"}:  # as other programs write it
+        (folder / "takes.csv").unlink()
+        again = vl.collect(folder, metrics=["duration"])
+        assert sorted(again.frame()["text"]) == sorted(row["text"] for row in rows)
+        assert again.systems == (layout,)
+
+
+def test_data_sets_of_others(tmp_path: Path) -> None:
+    ljspeech, kaldi, libri = (tmp_path / name for name in ("LJSpeech-1.1", "kaldi", "LibriTTS"))
+    for folder in (ljspeech / "wavs", kaldi, libri / "84" / "121123", tmp_path / "VCTK" / "wav48" / "p225"):
+        folder.mkdir(parents=True)
+    for path in (
+        ljspeech / "wavs" / "LJ001-0001.wav",
+        kaldi / "talk.wav",
+        libri / "84" / "121123" / "84_121123_000007.wav",
+    ):
+        path.write_bytes(WAV)
+    (ljspeech / "metadata.csv").write_text('LJ001-0001|In 1984, "he" said|In nineteen eighty four, "he" said\n')
+    (take,) = vl.collect(ljspeech)
+    assert (take.request.text, take.source) == ('In nineteen eighty four, "he" said', "LJ001-0001.wav")
+    assert vl.collect(ljspeech).frame("duration")["written_text"].tolist() == ['In 1984, "he" said']
+    (kaldi / "wav.scp").write_text("rec1 talk.wav\n")
+    (kaldi / "segments").write_text("u1 rec1 0.0 0.5\nu2 rec1 0.5 1.1\n")
+    (kaldi / "text").write_text("u1 one two\nu2\n")
+    (kaldi / "utt2spk").write_text("u1 ann\nu2 ben\n")
+    table = vl.collect(kaldi / "wav.scp", metrics=["duration"]).frame()
+    assert table["item"].tolist() == ["u1", "u2"]
+    assert table["text"].tolist() == ["one two", "…"]
+    assert table["speaker"].tolist() == ["ann", "ben"]
+    assert table["duration"].tolist() == pytest.approx([0.5, 0.6], abs=1e-3)
+    (kaldi / "wav.scp").write_text("rec1 sph2pipe -f wav talk.sph |\n")
+    with pytest.raises(StoreError, match=r"must name an audio file for rec1, got sph2pipe .*\|; commands are not run"):
+        vl.collect(kaldi)
+    (libri / "84" / "121123" / "84_121123_000007.normalized.txt").write_text("A sentence.")
+    (take,) = vl.collect(f"{libri}/{{speaker}}/{{chapter}}/{{item}}.wav")
+    assert take.request.text == "A sentence."
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
+def test_names_that_are_not_utf_8_are_escaped(tmp_path: Path) -> None:
+    path = os.fsencode(tmp_path) + b"/Gr\x81\xe1e.wav"  # in code page 437, unpacked byte by byte
+    Path(os.fsdecode(path)).write_bytes(WAV)
+    systems = vl.collect(tmp_path, metrics=["duration"])
+    assert systems.frame()["item"].tolist() == [r"Gr\x81\xe1e"]
+    assert systems.takes[0].source == r"Gr\x81\xe1e.wav"
+    saved = vl.load(systems.save(tmp_path / "kept"))
+    assert saved.frame("duration")["item"].tolist() == [r"Gr\x81\xe1e"]
+    shutil.rmtree(tmp_path / "kept")
+    assert vl.measure(tmp_path, ["duration"])["file"].tolist() == [f"{tmp_path}/Gr\\x81\\xe1e.wav"]
+    assert r"Gr\x81" in systems.page(tmp_path / "page.html").read_text()
+
+
+def test_an_archive_of_macos_and_an_excel_table_of_a_colleague(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        for name in ("Prüfung/Satz 1.WAV", "__MACOSX/Prüfung/._Satz 1.WAV", "Prüfung/.DS_Store"):
+            archive.writestr(name, WAV if "MACOSX" not in name else b"\0\5\x16\7")
+    with zipfile.ZipFile(tmp_path / "x.zip") as archive:
+        archive.extractall(tmp_path)
+    pd.DataFrame(
+        {"File Name": ["Prüfung/Satz 1.WAV"], "TEXT": ["Größe"], "Note (1-5)": [4.5], "Start": [0.1]}
+    ).to_excel(tmp_path / "Liste.xlsx", index=False)
+    table = vl.collect(tmp_path / "Liste.xlsx", metrics=["duration"]).frame()
+    assert table[["item", "system", "text", "Note (1-5)"]].to_numpy().tolist() == [
+        ["Satz 1 0.1", "Prüfung", "Größe", "4.5"]
+    ]
+    assert table["duration"][0] == pytest.approx(1.1, abs=1e-3)
