@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -67,19 +68,22 @@ def picture(dot: int = 300, noise: int = 0, size: tuple[int, int] = (700, 300), 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG"])
 def test_equal_pictures(kind: str) -> None:
     assert picture(kind=kind) != picture(noise=3, kind=kind)
-    assert picture_difference(picture(kind=kind), picture(noise=3, kind=kind)) is None
+    assert picture_difference(picture(kind=kind), picture(kind=kind)) is None
+    difference = picture_difference(picture(kind=kind), picture(noise=3, kind=kind))
+    assert difference is not None
+    assert difference.negligible
+    assert re.fullmatch(r"0\.\d\d% of the pixels differ, within tolerance", difference.message)
 
 
 def test_different_pictures() -> None:
-    message = picture_difference(picture(dot=600), picture(dot=660))
-    assert message is not None
-    assert "around the top right" in message
-    assert "of its area" in (picture_difference(picture(kind="JPEG"), picture(dot=400, kind="JPEG")) or "")
+    difference = picture_difference(picture(dot=600), picture(dot=660))
+    assert "around the top right" in str(difference)
+    assert "of its area" in str(picture_difference(picture(kind="JPEG"), picture(dot=400, kind="JPEG")))
 
 
 def test_picture_size_and_invalid_pictures() -> None:
-    assert picture_difference(picture(), picture(size=(700, 400))) == "got 700 × 400 pixels, expected 700 × 300"
-    assert "cannot be read" in (picture_difference(picture(), "bm9uZQ==") or "")
+    assert str(picture_difference(picture(), picture(size=(700, 400)))) == "got 700 × 400 pixels, expected 700 × 300"
+    assert "cannot be read" in str(picture_difference(picture(), "bm9uZQ=="))
 
 
 CODE = "from voicelab.checks.compare import processor; print(processor())"

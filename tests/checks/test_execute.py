@@ -3,7 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from voicelab.checks.check import MemoryPeak
+from voicelab.checks.execution import MemoryPeak
 
 # Says that it holds the memory, and lets it go when it is told to.
 HOLD = "import sys; held = bytearray(b'x') * (80 * 2**20); print('ready', flush=True); sys.stdin.readline(); del held; "

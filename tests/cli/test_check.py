@@ -46,6 +46,12 @@ def test_no_execute_lints_files(run: Any, monkeypatch: pytest.MonkeyPatch) -> No
     done = run("check", "--no-execute", "--max-notebook", "0.0001", str(good))
     assert done.exit_code == 1
     assert "\n::error file=good.ipynb,title=size::a notebook must be at most 0.00 MiB, got 0.00 MiB\n" in done.stdout
+    files = ["--json", "r.json", "--junit", "r.xml"]
+    done = run("check", "--no-execute", "--max-output", "0.00001", *files, str(good))
+    line = 1 + good.read_text().splitlines().index('    "6 * 7"')
+    assert f"\n::error file=good.ipynb,line={line},title=size::cell 1: output 1 must be" in done.stdout
+    assert json.loads(Path("r.json").read_text())[0]["findings"][0]["line"] == line
+    assert f'line="{line}"' in Path("r.xml").read_text()
 
 
 def test_missing_notebooks_are_one_line_errors(run: Any) -> None:
@@ -53,5 +59,6 @@ def test_missing_notebooks_are_one_line_errors(run: Any) -> None:
         (["nowhere.ipynb"], "nowhere.ipynb"),
         (["."], "no notebook in ."),
         (["--update", "--no-execute", "."], "remove --no-execute"),
+        (["--update", "--keep-going", "."], "remove --keep-going"),
     ):
         assert what in run.refused("check", *arguments)

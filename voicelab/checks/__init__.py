@@ -2,6 +2,17 @@
 
 from voicelab.checks.check import NotebookReport, check, update
 from voicelab.checks.compare import FIGURES, MASKS, processor
+from voicelab.checks.execution import interrupt
 from voicelab.checks.lint import Finding, NotebookLimits
 
-__all__ = ["FIGURES", "MASKS", "Finding", "NotebookLimits", "NotebookReport", "check", "processor", "update"]
+__all__ = [
+    "FIGURES",
+    "MASKS",
+    "Finding",
+    "NotebookLimits",
+    "NotebookReport",
+    "check",
+    "interrupt",
+    "processor",
+    "update",
+]

@@ -5,23 +5,27 @@ Notebooks are executed in a fresh kernel without network, API key or personal se
 
 from __future__ import annotations
 
-import asyncio
-import os
-import re
-import tempfile
-import time
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
-from copy import deepcopy
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from queue import Empty
-from threading import Event, Thread
-from typing import Any, Final
+from typing import Any
 
 from voicelab.checks.compare import FIGURES, Masks, OutputComparison, processor
-from voicelab.checks.lint import SKIP, Finding, NotebookLimits, code_cells, has_tag, invisible, lint, source_digest
+from voicelab.checks.execution import Execution, execute
+from voicelab.checks.lint import (
+    SKIP,
+    Finding,
+    NotebookLimits,
+    code_cells,
+    has_tag,
+    invisible,
+    lint,
+    source_digest,
+    source_lines,
+    times,
+)
+from voicelab.checks.timings import TIMINGS
+from voicelab.checks.widgets import saved_states, stable_states
 from voicelab.errors import MissingExtra
 from voicelab.storage import write_atomic
 from voicelab.takes.replay import Tolerance
@@ -59,11 +63,16 @@ def check(
     tolerant: bool = False,
     pictures: bool = True,
     tolerance: Tolerance | None = None,
+    kernel: str | None = None,
+    keep_going: bool = False,
 ) -> NotebookReport:
     """Check a notebook without changing its file.
 
     If the outputs are from a different kind of processor (recorded in the metadata), numbers, pictures and audio are not
     compared, and a note is added: floating-point rounding differs there, and with it some takes.
+
+    A finding is a note if its cell has the tag ``accept-KIND``, such as ``accept-path``, or if a mask replaces its line by
+    nothing. A cell's tag ``timing=COLUMN`` names a column of its tables with times, which must only exist.
 
     Args:
         path: executed notebook with outputs.
@@ -74,74 +83,139 @@ def check(
         tolerant: report clip differences within ``tolerance`` as notes instead of findings.
         pictures: compare PNG and JPEG too, at low resolution.
         tolerance: tolerance of clip digests; that of a replay if None.
+        kernel: name of the kernel; the notebook's if None.
+        keep_going: execute the cells after a failed one too.
 
     Raises MissingExtra if the notebook extra is not installed, RequestInvalid for an invalid mask file, OSError for a
     file that cannot be read.
     """
     path, limits, mask_files = Path(path), limits or NotebookLimits(), tuple(masks)
-    rules = Masks(mask_files)
+    rules = acceptance = Masks(mask_files)
     notebook = read(path)
     if isinstance(notebook, Finding):
         return NotebookReport(path, (notebook,))
-    findings = list(lint(path, notebook, path.stat().st_size, limits))
-    notes = [Finding(path, *problem) for problem in invisible(notebook)]
+    findings = list(lint(path, notebook, path.stat().st_size, limits, acceptance))
+    notes = [Finding(path, *problem) for problem in (*invisible(notebook), *times(notebook))]
     cells = len(list(code_cells(notebook)))
     if not run:
-        return NotebookReport(path, tuple(findings), tuple(notes), cells)
+        return _with_lines(NotebookReport(path, *_sorted(notebook, acceptance, findings, notes), cells))
     saved_processor = notebook.metadata.get("voicelab", {}).get("processor", processor())
     same = saved_processor == processor()
     if not same:
         notes.append(Finding(path, None, "processor", _OTHER_PROCESSOR.format(saved_processor, processor())))
         rules = Masks((*mask_files, FIGURES))
     comparison = OutputComparison(rules, tolerance or Tolerance(), pictures=pictures and same, sounds=same)
-    execution = execute(path, notebook, timeout=limits.timeout_s, recordings_only=recordings_only)
-    for finding, tolerable in _differences(path, notebook, execution, comparison):
-        (notes if tolerable and tolerant else findings).append(finding)
+    options: dict[str, Any] = {"recordings_only": recordings_only, "kernel": kernel, "keep_going": keep_going}
+    execution = execute(path, notebook, timeout=limits.timeout_s, **options)
+    comparison = replace(comparison, states=(saved_states(notebook), saved_states(execution.notebook)))
+    for finding, accepted in _differences(path, notebook, execution, comparison, tolerant):
+        (notes if accepted else findings).append(finding)
     findings += _failures(path, execution, limits)
-    findings.sort(key=lambda finding: finding.cell or 0)
-    return NotebookReport(path, tuple(findings), tuple(notes), cells, execution.seconds, execution.memory)
+    sorted_findings = _sorted(notebook, acceptance, findings, notes)
+    return _with_lines(NotebookReport(path, *sorted_findings, cells, execution.seconds, execution.memory))
 
 
-def update(path: str | Path, *, limits: NotebookLimits | None = None, recordings_only: bool = False) -> NotebookReport:
-    """Execute a notebook offline and save its outputs, without execution times and widget states.
+def update(
+    path: str | Path,
+    *,
+    limits: NotebookLimits | None = None,
+    masks: Iterable[Path] = (),
+    recordings_only: bool = False,
+    kernel: str | None = None,
+) -> NotebookReport:
+    """Execute a notebook offline and save its outputs, without execution times.
 
-    The file is replaced atomically, and only if every cell ran and the linter reports nothing. Arguments and errors are
-    those of ``check``.
+    The states of widgets are saved if they are the only display of an output. The file is replaced atomically, and only if
+    every cell ran and the linter reports nothing that is not accepted. Arguments and errors are those of ``check``.
     """
-    path, limits = Path(path), limits or NotebookLimits()
+    path, limits, acceptance = Path(path), limits or NotebookLimits(), Masks(masks)
     notebook = read(path)
     if isinstance(notebook, Finding):
         return NotebookReport(path, (notebook,))
-    execution = execute(path, notebook, timeout=limits.timeout_s, recordings_only=recordings_only)
-    findings = list(_failures(path, execution, limits))
+    execution = execute(path, notebook, timeout=limits.timeout_s, recordings_only=recordings_only, kernel=kernel)
+    findings: _Findings = tuple(_failures(path, execution, limits))
+    notes: _Findings = ()
     if not findings:
-        findings = _write(path, _normalized(execution.notebook, notebook), limits)
+        import nbformat
+
+        updated = _normalized(execution.notebook, notebook)
+        data = nbformat.writes(updated).rstrip("\n").encode() + b"\n"
+        problems = lint(path, updated, len(data), limits, acceptance)
+        findings, notes = _sorted(updated, acceptance, problems, ())
+        if not findings:
+            write_atomic(path, data)
+        findings = tuple(replace(item, message=f"{item.message}; the file was not updated") for item in findings)
     cells = len(list(code_cells(notebook)))
-    return NotebookReport(path, tuple(findings), (), cells, execution.seconds, execution.memory)
+    return _with_lines(NotebookReport(path, findings, notes, cells, execution.seconds, execution.memory))
 
 
 def _differences(
-    path: Path, notebook: Any, execution: Execution, comparison: OutputComparison
-) -> Iterable[tuple[Finding, bool]]:
+    path: Path, notebook: Any, execution: Execution, comparison: OutputComparison, tolerant: bool
+) -> Iterator[tuple[Finding, bool]]:
+    """Yield the differences of executed cells, and whether each is accepted; then a note on the timing columns."""
+    failed = {failure.cell for failure in execution.failures}
+    timings: dict[str, list[int]] = {}
     for (number, cell), (_, executed) in zip(code_cells(notebook), code_cells(execution.notebook), strict=True):
-        if execution.failure is not None and number >= (execution.failure.cell or 0):
-            return
-        if not has_tag(cell, "nbval-ignore-output", *SKIP):
-            for difference in comparison.differences(cell.outputs, executed.outputs):
-                yield Finding(path, number, "difference", difference.message), difference.tolerable
+        if execution.end is not None and number >= execution.end:
+            break
+        if number in failed or has_tag(cell, "nbval-ignore-output", *SKIP):
+            continue
+        rules = replace(comparison, timings=(*TIMINGS, *_timing_columns(cell)))
+        for difference in rules.differences(cell.outputs, executed.outputs):
+            accepted = difference.negligible or (tolerant and difference.tolerable)
+            yield Finding(path, number, "difference", difference.message), accepted
+        for name in rules.masked_timings(cell.outputs):
+            timings.setdefault(name, []).append(number)
+    for name, numbers in sorted(timings.items()):
+        cells = ", ".join(map(str, numbers))
+        yield (
+            Finding(path, None, "timings", f"the column {name} (cells {cells}) has times: presence is compared only"),
+            True,
+        )
 
 
-def _failures(path: Path, execution: Execution, limits: NotebookLimits) -> Iterable[Finding]:
-    if execution.failure is not None:
-        yield execution.failure
+def _timing_columns(cell: Any) -> Iterator[str]:
+    return (str(tag).partition("=")[2] for tag in cell.metadata.get("tags", ()) if str(tag).startswith("timing="))
+
+
+def _failures(path: Path, execution: Execution, limits: NotebookLimits) -> Iterator[Finding]:
+    yield from execution.failures
     if limits.memory_bytes is not None and execution.memory is not None and execution.memory > limits.memory_bytes:
         limit, peak = (f"{size / 2**20:.0f} MiB" for size in (limits.memory_bytes, execution.memory))
         yield Finding(path, None, "memory", f"peak memory must be at most {limit}, got {peak}")
 
 
+_Findings = tuple[Finding, ...]
+
+
+def _sorted(
+    notebook: Any, masks: Masks, findings: Iterable[Finding], notes: Iterable[Finding]
+) -> tuple[_Findings, _Findings]:
+    """Return findings and notes in the order of cells, with lines; accepted findings are notes."""
+    kept: list[Finding] = []
+    accepted = list(notes)
+    for finding in findings:
+        tagged = finding.cell is not None and has_tag(notebook.cells[finding.cell - 1], f"accept-{finding.kind}")
+        (accepted if tagged or not masks(str(finding)).strip() else kept).append(finding)
+    by_cell = [tuple(sorted(each, key=lambda finding: finding.cell or 0)) for each in (kept, accepted)]
+    return by_cell[0], by_cell[1]
+
+
+def _with_lines(report: NotebookReport) -> NotebookReport:
+    """Return a report whose findings have their lines in the file."""
+    lines = source_lines(report.notebook.read_text(encoding="utf-8-sig"))
+
+    def located(finding: Finding) -> Finding:
+        if finding.cell is None:
+            return finding
+        cell = lines[finding.cell - 1]
+        return replace(finding, line=cell[min((finding.source_line or 1), len(cell)) - 1])
+
+    return replace(report, findings=tuple(map(located, report.findings)), notes=tuple(map(located, report.notes)))
+
+
 def _normalized(executed: Any, saved: Any) -> Any:
     """Restore the saved metadata of an executed notebook, without entries that depend on machine or time."""
-    executed.metadata.pop("widgets", None)
     executed.metadata.get("language_info", {}).pop("version", None)
     for cell, saved_cell in zip(executed.cells, saved.cells, strict=True):
         cell.metadata = saved_cell.metadata
@@ -149,98 +223,7 @@ def _normalized(executed: Any, saved: Any) -> Any:
             cell.metadata.pop(name, None)
     sources = [source_digest(cell) for _, cell in code_cells(executed)]
     executed.metadata["voicelab"] = {"processor": processor(), "sources": sources}
-    return executed
-
-
-def _write(path: Path, notebook: Any, limits: NotebookLimits) -> list[Finding]:
-    import nbformat
-
-    data = nbformat.writes(notebook).rstrip("\n").encode() + b"\n"
-    findings = list(lint(path, notebook, len(data), limits))
-    if not findings:
-        write_atomic(path, data)
-    return [Finding(path, item.cell, item.kind, f"{item.message}; the file was not updated") for item in findings]
-
-
-# Linux records the peak of the main process; the memory of its children is sampled.
-_INTERVAL_S: Final = 0.1
-
-
-class MemoryPeak:
-    """Monitor of the peak memory of a process and its descendants, in bytes.
-
-    With children, memory is the sum of proportional set sizes (PSS, where available), so that shared libraries count
-    once; without, the resident set size.
-    """
-
-    def __init__(self, pid: int) -> None:
-        import psutil
-
-        self._main = psutil.Process(pid)
-        self._peak = 0
-        self._stopped = Event()
-        # A notebook may end within the first interval.
-        self._sample()
-        self._thread = Thread(target=self._monitor, name="voicelab-memory", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> int:
-        """Stop monitoring and return the peak. The process may have ended."""
-        self._stopped.set()
-        self._thread.join()
-        self._sample()
-        return self._peak
-
-    def _monitor(self) -> None:
-        while not self._stopped.wait(_INTERVAL_S):
-            self._sample()
-
-    def _sample(self) -> None:
-        import psutil
-
-        try:
-            children = self._main.children(recursive=True)
-            memory = sum(map(_pss, (self._main, *children))) if children else self._main.memory_info().rss
-            self._peak = max(self._peak, memory, _high_water(self._main))
-        except (psutil.Error, OSError):
-            return  # the process has ended, or a child during sampling
-
-
-def _pss(process: Any) -> int:
-    info = process.memory_full_info()
-    return int(getattr(info, "pss", info.rss))
-
-
-def _high_water(process: Any) -> int:
-    """Return the peak resident set size that Linux recorded for a process, in bytes; 0 on other systems."""
-    try:
-        with open(f"/proc/{process.pid}/status", encoding="ascii") as status:  # noqa: PTH123 - no file of ours
-            return next((int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:")), 0)
-    except OSError:
-        return 0
-
-
-_GUARD: Final = Path(__file__).with_name("guard")
-# The result must not depend on the user's service.
-_UNSET_VARIABLES: Final = ("VOICELAB_API_KEY", "VOICELAB_BASE_URL")
-# A closed port as proxy blocks programs other than Python; guard/sitecustomize.py has the same port.
-_CLOSED_PROXY: Final = "http://127.0.0.1:9"
-_PROXIES: Final = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy")
-_ANSI_COLORS: Final = re.compile(r"\x1b\[[0-9;]*m")
-_TRACEBACK_LINES: Final = 15
-
-
-@dataclass(frozen=True, slots=True)
-class Execution:
-    """An executed notebook, the failure that stopped it (or None), duration in s and peak memory in bytes.
-
-    ``memory`` is None if no kernel started.
-    """
-
-    notebook: Any
-    failure: Finding | None
-    seconds: float
-    memory: int | None
+    return stable_states(executed)
 
 
 def read(path: Path) -> Any:
@@ -251,113 +234,10 @@ def read(path: Path) -> Any:
     with MissingExtra.where("notebook", "checking notebooks"):
         import nbformat
     try:
-        notebook = nbformat.reads(path.read_text(encoding="utf-8"), as_version=4)
+        notebook = nbformat.reads(path.read_text(encoding="utf-8-sig"), as_version=4)
         nbformat.validate(notebook)
     except OSError:
         raise
     except Exception as error:  # noqa: BLE001 - nbformat raises errors of any class for JSON of another shape
         return Finding(path, None, "not-a-notebook", next(iter(str(error).splitlines()), type(error).__name__)[:200])
     return notebook
-
-
-def execute(path: Path, notebook: Any, *, timeout: float, recordings_only: bool = False) -> Execution:
-    """Execute a copy of a notebook in the folder of ``path``, with temporary data folder and settings.
-
-    ``timeout`` is in seconds per cell. With ``recordings_only`` the embedded voice is refused like the network.
-    Raises MissingExtra if the notebook extra is not installed.
-    """
-    with MissingExtra.where("notebook", "checking notebooks"):
-        from nbclient import NotebookClient
-    copy = _without_outputs(notebook)
-    client = NotebookClient(
-        copy,
-        timeout=max(1, round(timeout)),
-        resources={"metadata": {"path": str(path.resolve().parent)}},
-        record_timing=False,
-        # Without it, nbclient fails on an Output widget that prints.
-        store_widget_state=True,
-        coalesce_streams=True,
-    )
-    cell_number: list[int] = [0]
-    monitors: list[MemoryPeak] = []
-    client.on_cell_start = lambda cell, cell_index: cell_number.__setitem__(0, cell_index + 1)  # noqa: ARG005 - nbclient's names
-
-    def start_monitor(notebook: Any) -> None:  # noqa: ARG001 - nbclient's name
-        monitors.append(MemoryPeak(client.km.provisioner.pid))
-        client.kc.shell_channel.get_msg = partial(_poll_message, client.kc.shell_channel.get_msg)
-
-    client.on_notebook_start = start_monitor
-    start = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="voicelab-check-", ignore_cleanup_errors=True) as folder:
-        failure = _run(client, path, Path(folder), cell_number, timeout, _environment(Path(folder), recordings_only))
-    peak = max((monitor.stop() for monitor in monitors), default=None)
-    return Execution(copy, failure, time.monotonic() - start, peak)
-
-
-async def _poll_message(get: Callable[[float], Awaitable[Any]], timeout: float) -> Any:  # noqa: ASYNC109 - nbclient's name
-    """Poll every second: a message that nbclient sends for an Output widget can clear the socket's readiness event."""
-    for _ in range(int(timeout)):
-        with suppress(Empty):
-            return await get(1)
-    return await get(timeout % 1)
-
-
-def _without_outputs(notebook: Any) -> Any:
-    """Copy a notebook without outputs, except those of skipped cells; translate nbval's tags to nbclient's."""
-    copy = deepcopy(notebook)
-    for cell in copy.cells:
-        if cell.cell_type == "code":
-            cell.outputs, cell.execution_count = cell.outputs if has_tag(cell, *SKIP) else [], None
-    for _, cell in code_cells(copy):
-        tags = {"nbval-raises-exception": "raises-exception"} | dict.fromkeys(SKIP, "skip-execution")
-        if additions := [tag for nbval_tag, tag in tags.items() if has_tag(cell, nbval_tag)]:
-            cell.metadata["tags"] = [*cell.metadata.get("tags", ()), *additions]
-    return copy
-
-
-def _run(
-    client: Any, path: Path, folder: Path, cell_number: list[int], timeout: float, environment: dict[str, str]
-) -> Finding | None:
-    """Execute the client's notebook; return the failure that stopped it. ``cell_number`` holds the running cell."""
-    from jupyter_client.kernelspec import NoSuchKernel
-    from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
-
-    try:
-        manager = client.create_kernel_manager()
-        if os.name == "posix":
-            # Unix sockets instead of TCP ports, which other users of the machine could connect to.
-            manager.transport, manager.connection_file = "ipc", str(folder / "kernel.json")
-        # client.execute() would leave its event loop open.
-        asyncio.run(client.async_execute(env=environment))
-    except NoSuchKernel as error:
-        message = f"kernel {error.name!r} is not installed; install it, or save the notebook with another kernel"
-        return Finding(path, None, "kernel", message)
-    except CellTimeoutError:
-        return Finding(path, cell_number[0], "timeout", f"the cell exceeded the time limit of {timeout:g} s")
-    except CellExecutionError as error:
-        message = " ".join(_ANSI_COLORS.sub("", f"{error.ename}: {error.evalue}").split())
-        lines = _ANSI_COLORS.sub("", error.traceback).splitlines()[-_TRACEBACK_LINES:]
-        return Finding(path, cell_number[0], "error", f"the cell failed: {message}", "\n".join(lines))
-    except DeadKernelError:
-        return Finding(path, cell_number[0] or None, "error", "the kernel died in this cell (out of memory?)")
-    except RuntimeError as error:
-        # Raised by Jupyter if a kernel ends during startup.
-        return Finding(path, None, "kernel", f"the kernel did not start: {error}")
-    return None
-
-
-def _environment(folder: Path, recordings_only: bool) -> dict[str, str]:
-    environment = {name: value for name, value in os.environ.items() if name not in _UNSET_VARIABLES}
-    # The order of floating-point sums depends on the number of threads.
-    environment.setdefault("OMP_NUM_THREADS", "1")
-    environment |= {case(name): _CLOSED_PROXY for name in _PROXIES for case in (str.lower, str.upper)}
-    environment |= dict.fromkeys(("no_proxy", "NO_PROXY"), "localhost,127.0.0.1,::1")
-    return environment | {
-        "PYTHONPATH": os.pathsep.join(filter(None, (str(_GUARD), environment.get("PYTHONPATH")))),
-        "VOICELAB_HOME": str(folder / "home"),
-        # No IPython startup files of the user.
-        "IPYTHONDIR": str(folder / "ipython"),
-        "MPLBACKEND": "module://matplotlib_inline.backend_inline",
-        # For guard/sitecustomize.py.
-        "NOTEBOOK_RECORDINGS_ONLY": "1" if recordings_only else "",
-    }

@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable, Iterator
 from configparser import ConfigParser
 from configparser import Error as ConfigError
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -25,9 +25,11 @@ from typing import Any, Final
 import numpy as np
 
 from voicelab.audio.analysis import Digest
-from voicelab.checks.lint import WIDGET, mime_texts
-from voicelab.checks.sounds import audio_difference, embedded_audio
-from voicelab.checks.timings import mask_timings
+from voicelab.checks.lint import mime_texts
+from voicelab.checks.sounds import audible_change, audio_difference, embedded_audio
+from voicelab.checks.streams import visible_text
+from voicelab.checks.timings import TIMINGS, TimingMask
+from voicelab.checks.widgets import VIEW, States, models, properties
 from voicelab.errors import RequestInvalid
 from voicelab.takes.replay import Tolerance
 
@@ -53,10 +55,14 @@ def digests_in(text: str) -> list[Digest]:
 
 @dataclass(frozen=True, slots=True)
 class OutputDifference:
-    """Description of a difference; ``tolerable`` if only clip digests differ, within tolerance."""
+    """Description of a difference; ``tolerable`` if only clip digests differ, within tolerance.
+
+    ``negligible`` differences are notes: memory addresses, and pixels that the coarse comparison of pictures ignores.
+    """
 
     message: str
     tolerable: bool = False
+    negligible: bool = False
 
     def __str__(self) -> str:
         return self.message
@@ -99,11 +105,11 @@ _GRAY_THRESHOLD: Final = 0.12
 _MAX_FIELDS: Final = 2
 
 
-def picture_difference(expected: str, actual: str) -> str | None:
-    """Describe the difference of two pictures (base64 of PNG or JPEG); None if they look the same.
+def picture_difference(expected: str, actual: str) -> OutputDifference | None:
+    """Describe the difference of two pictures (base64 of PNG or JPEG); None for equal pixels.
 
     Pictures differ in size, or in the mean of more than 2 of 64 × 64 fields by more than 12% of the range from black to
-    white.
+    white. Smaller differences are negligible.
     """
     if expected == actual:
         return None
@@ -111,19 +117,21 @@ def picture_difference(expected: str, actual: str) -> str | None:
 
     try:
         saved, new = _open_picture(expected), _open_picture(actual)
-    except (OSError, binascii.Error) as error:
-        return f"the picture cannot be read: {error}"
+    except (OSError, binascii.Error):
+        return OutputDifference("the picture cannot be read")
     if saved.size != new.size:
-        return "got {} × {} pixels, expected {} × {}".format(*new.size, *saved.size)
+        return OutputDifference("got {} × {} pixels, expected {} × {}".format(*new.size, *saved.size))
     grids = [image.resize((_GRID, _GRID), Resampling.BOX) for image in (saved, new)]
     before, after = (np.asarray(image, np.float64) / 255.0 for image in grids)
     changed = np.abs(before - after).max(axis=2) > _GRAY_THRESHOLD
     if changed.sum() <= _MAX_FIELDS:
-        return None
+        pixels = (np.asarray(saved) != np.asarray(new)).any(axis=2).mean()
+        message = f"{max(pixels, 1e-4):.2%} of the pixels differ, within tolerance"
+        return OutputDifference(message, negligible=True) if pixels else None
     rows, columns = np.nonzero(changed)
     row = ("top", "middle", "bottom")[min(2, int(3 * rows.mean() / _GRID))]
     column = ("left", "center", "right")[min(2, int(3 * columns.mean() / _GRID))]
-    return f"the picture differs in {changed.mean():.1%} of its area, around the {row} {column}"
+    return OutputDifference(f"the picture differs in {changed.mean():.1%} of its area, around the {row} {column}")
 
 
 def _open_picture(data: str) -> Any:
@@ -163,10 +171,13 @@ Numbers become ``#``, and runs of spaces one space, because column widths depend
 """
 
 _PICTURES: Final = ("image/png", "image/jpeg")
-_ADDRESS: Final = re.compile(r"\b0x[0-9a-f]{6,}\b")
+_EMBEDDED_PICTURE: Final = re.compile(r"data:image/(?:png|jpeg);base64,((?:[0-9A-Za-z+/=]|\\\n)+)")
+_ADDRESS: Final = re.compile(r"\b0x[0-9a-fA-F]{6,}\b")
+# Random ids of elements (UUIDs), which scripts in the same output refer to.
+_ELEMENT_ID: Final = re.compile(r"""\bid=\\?["'][^"'\\]*?([0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})""")
 _MAX_EXCERPT: Final = 100
 
-_Contents = dict[str, str]
+_Contents = dict[str, Any]
 """Contents of an output by media type."""
 
 
@@ -196,14 +207,22 @@ class Masks:
         return text
 
 
+_timing_mask = cache(TimingMask)
+
+
 @dataclass(frozen=True, slots=True)
 class OutputComparison:
-    """Rules for comparing outputs: masks, tolerance of clip digests, and whether pictures and audio are compared."""
+    """Rules for comparing outputs: masks, tolerance of clip digests, and whether pictures and audio are compared.
+
+    ``timings`` are names of columns whose numbers must only exist; ``states`` the models of widgets, saved and new.
+    """
 
     masks: Masks
     tolerance: Tolerance
     pictures: bool = True
     sounds: bool = True
+    timings: tuple[str, ...] = TIMINGS
+    states: tuple[States, States] = ({}, {})
 
     def differences(self, expected: list[Any], actual: list[Any]) -> Iterator[OutputDifference]:
         """Yield the differences between the saved outputs of a cell and the new ones."""
@@ -213,44 +232,96 @@ class OutputComparison:
             new = [f"{name} ({' and '.join(types)})" for name, types in after.items() if name not in before]
             changes = [f"{kind}: {', '.join(names)}" for kind, names in (("missing", missing), ("new", new)) if names]
             yield OutputDifference("; ".join(changes))
+        rich = any(set(types) - {"text/plain"} for name, types in before.items() if name.startswith("output"))
         for name in filter(after.__contains__, before):
             if list(before[name]) != list(after[name]):
                 types, expected_types = " and ".join(after[name]), " and ".join(before[name])
                 yield OutputDifference(f"{name}: got {types}, expected {expected_types}")
-            else:
-                yield from self._content_differences(name, before[name], after[name])
+                continue
+            for difference in self._content_differences(name, before[name], after[name]):
+                # The picture or table that the text stands for is compared itself.
+                if not (rich and difference is _ADDRESSES):
+                    yield (
+                        difference
+                        if difference is not _ADDRESSES
+                        else replace(difference, message=f"{name}: {difference}")
+                    )
+
+    def masked_timings(self, outputs: list[Any]) -> set[str]:
+        """Return the names of the timing columns in outputs."""
+        mask = _timing_mask(self.timings)
+        texts = [
+            (mime, text) for output in _merged(outputs).values() for mime, text in output.items() if _is_text(mime)
+        ]
+        masked = [text for mime, text in texts if mime != VIEW and mask(mime, text) != text]
+        return {name for name in self.timings for text in masked if re.search(rf"\b{re.escape(name)}\b", text)}
 
     def _content_differences(self, output: str, before: _Contents, after: _Contents) -> Iterator[OutputDifference]:
-        pairs = [(mime, content, after[mime]) for mime, content in before.items() if mime != WIDGET]
+        if VIEW in before and "text/html" not in before:
+            yield from self._widget_differences(output, before[VIEW], after[VIEW])
+        pairs = [(mime, content, after[mime]) for mime, content in before.items() if mime != VIEW]
         texts = [(mime, self._masked(mime, a), self._masked(mime, b)) for mime, a, b in pairs if _is_text(mime)]
         changed = [(mime, a, b) for mime, a, b in texts if a != b]
         tolerable = True
         if changed:
-            # Plain text before HTML, which has the same content.
+            # Plain text before HTML, which has the same content; an address in it says nothing.
             descriptions = {mime: self._text_difference(a, b) for mime, a, b in changed}
-            mime = min(descriptions, key=lambda mime: mime != "text/plain")
+            mime = min(descriptions, key=lambda mime: (descriptions[mime].negligible, mime != "text/plain"))
             name = output if mime == output else f"{output} ({mime})"
             tolerable = all(difference.tolerable for difference in descriptions.values())
-            yield OutputDifference(f"{name}: {descriptions[mime]}", tolerable)
-        if not tolerable:
+            difference = descriptions[mime]
+            yield difference if difference.negligible else OutputDifference(f"{name}: {difference}", tolerable)
+        if changed and not tolerable and not difference.negligible:
             return
         for mime, a, b in pairs:
             if self.sounds:
                 yield from self._audio_differences(
                     f"{output} ({mime})", embedded_audio(mime, a), embedded_audio(mime, b)
                 )
-            if self.pictures and not changed and mime in _PICTURES and (message := picture_difference(a, b)):
-                yield OutputDifference(f"{output} ({mime}): {message}")
+            if self.pictures:
+                yield from _picture_differences(f"{output} ({mime})", _pictures(mime, a), _pictures(mime, b))
+
+    def _widget_differences(self, output: str, before: Any, after: Any) -> Iterator[OutputDifference]:
+        """Compare the models of a displayed widget, one by one; nothing without a saved state (which is a finding itself)."""
+        saved, new = (
+            [model for _, model in models(view.get("model_id", ""), states)]
+            for view, states in zip((before, after), self.states, strict=True)
+        )
+        if not saved:
+            return
+        names = [[model.get("model_name", "") for model in side] for side in (saved, new)]
+        if names[0] != names[1]:
+            got, expected = (", ".join(name.removesuffix("Model") for name in side) for side in reversed(names))
+            yield OutputDifference(f"{output} (widget): got {got}, expected {expected}")
+            return
+        for a, b in zip(saved, new, strict=True):
+            texts = [self._masked("text/plain", "\n".join(properties(model))) for model in (a, b)]
+            if texts[0] != texts[1]:
+                yield OutputDifference(f"{output} (widget): {self._text_difference(*texts)}")
+            inner = [[_node(each) for each in model["state"].get("outputs", ())] for model in (a, b)]
+            for difference in self.differences(*inner):
+                yield replace(difference, message=f"{output} (widget): {difference}")
+            media = [[item.get("data", "") for item in model.get("buffers", ())] for model in (a, b)]
+            if self.sounds and a["model_name"] == "AudioModel":
+                yield from self._audio_differences(f"{output} (widget)", *media)
+            elif self.pictures and a["model_name"] == "ImageModel":
+                yield from _picture_differences(f"{output} (widget)", *media)
 
     def _masked(self, mime: str, text: str) -> str:
-        return self.masks(mask_timings(mime, text))
+        if mime == "text/html":
+            for number, element_id in enumerate(dict.fromkeys(_ELEMENT_ID.findall(text))):
+                text = text.replace(element_id, f"ID{number}")
+            text = text.replace("\\\n", "")  # continued lines of scripts
+        return self.masks(_timing_mask(self.timings)(mime, text))
 
     def _audio_differences(self, output: str, before: list[str], after: list[str]) -> Iterator[OutputDifference]:
         for number, (a, b) in enumerate(zip(before, after, strict=False), start=1):
             if message := audio_difference(a, b):
                 name = f"audio {number}" if len(before) > 1 else "the audio"
                 tolerable = audio_difference(a, b, self.tolerance) is None
-                yield OutputDifference(f"{output}: {name} differs: {message}", tolerable)
+                change = "" if tolerable else audible_change(a, b)
+                message = f"{name} differs: {', '.join(filter(None, (change, message)))}"
+                yield OutputDifference(f"{output}: {message}", tolerable)
 
     def _text_difference(self, expected: str, actual: str) -> OutputDifference:
         before, after = digests_in(expected), digests_in(actual)
@@ -262,7 +333,7 @@ class OutputComparison:
             same_text = _CLIP.sub("Clip(", expected) == _CLIP.sub("Clip(", actual)
             return OutputDifference(message, same_text and all(clip.tolerable for clip in clips.values()))
         if _ADDRESS.sub("", expected) == _ADDRESS.sub("", actual):
-            return OutputDifference("only memory addresses differ: display a value whose repr has no address")
+            return _ADDRESSES
         expected_lines, actual_lines = expected.splitlines(), actual.splitlines()
         for a, b in zip(expected_lines, actual_lines, strict=False):
             if a != b:
@@ -272,8 +343,32 @@ class OutputComparison:
         return OutputDifference(f"got {len(actual_lines)} lines, expected {len(expected_lines)}")
 
 
+_ADDRESSES: Final = OutputDifference("only memory addresses differ", negligible=True)
+
+
 def _is_text(mime: str) -> bool:
     return mime not in _PICTURES and not mime.startswith("audio/")
+
+
+def _pictures(mime: str, text: str) -> list[str]:
+    """Extract pictures in base64 from an output: all of a picture type, data URLs in other types."""
+    if mime in _PICTURES:
+        return [text]
+    return [data.replace("\\\n", "") for data in _EMBEDDED_PICTURE.findall(text)]
+
+
+def _picture_differences(output: str, before: list[str], after: list[str]) -> Iterator[OutputDifference]:
+    for number, (a, b) in enumerate(zip(before, after, strict=False), start=1):
+        if difference := picture_difference(a, b):
+            name = f"{output}: picture {number}" if len(before) > 1 else output
+            yield replace(difference, message=f"{name}: {difference}")
+
+
+def _node(output: Any) -> Any:
+    """Return an output of an Output widget as those of cells."""
+    from nbformat import from_dict
+
+    return from_dict(output)
 
 
 def _merged(outputs: list[Any]) -> dict[str, _Contents]:
@@ -282,12 +377,13 @@ def _merged(outputs: list[Any]) -> dict[str, _Contents]:
     displays: list[_Contents] = []
     for output in outputs:
         if output.output_type == "stream":
-            streams[output.name] = streams.get(output.name, "") + output.text
+            streams[output.name] = streams.get(output.name, "") + "".join(output.text)
         elif output.output_type == "error":
             displays.append({"error": f"{output.ename}: {output.evalue}"})
         else:
-            displays.append(dict(sorted(mime_texts(output))))
-    contents = {name: {name: streams[name]} for name in sorted(streams, reverse=True)}
+            view = {VIEW: output.data[VIEW]} if VIEW in output.get("data", {}) else {}
+            displays.append(dict(sorted(mime_texts(output))) | view)
+    contents = {name: {name: visible_text(streams[name])} for name in sorted(streams, reverse=True)}
     return contents | {f"output {number}": display for number, display in enumerate(displays, start=1)}
 
 

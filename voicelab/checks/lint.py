@@ -7,21 +7,23 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, Final
 
 from voicelab.checks.displays import Displays, lost_output
+from voicelab.checks.widgets import VIEW, saved_states
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """A problem in a notebook, or in one of its cells (counted from 1; None for the whole notebook).
 
-    ``kind`` is one of not-a-notebook, size, secret, stale, times, path, widget, empty, preview, kernel, error, timeout,
-    memory, processor, difference. ``detail`` holds further lines, such as the traceback of an error.
+    ``kind`` is one of not-a-notebook, size, secret, stale, times, timings, path, widget, empty, preview, kernel, error,
+    timeout, memory, processor, difference. ``detail`` holds further lines, such as the traceback of an error. ``line`` is the
+    line of the file where the cell's source begins, or where its line ``source_line`` (from 1) is that failed.
     """
 
     notebook: Path
@@ -29,6 +31,8 @@ class Finding:
     kind: str
     message: str
     detail: str = ""
+    line: int | None = None
+    source_line: int | None = None
 
     def __str__(self) -> str:
         location = f"{self.notebook}:{self.cell}" if self.cell is not None else str(self.notebook)
@@ -145,7 +149,6 @@ Problems = Iterator[tuple[int | None, str, str]]
 """Problems as (cell number, or None for the notebook's metadata; kind; message)."""
 
 _HIDDEN: Final = ("remove-output", "remove-cell")
-WIDGET: Final = "application/vnd.jupyter.widget-view+json"
 
 # Placeholders of documentation are not secrets.
 _PLACEHOLDER: Final = r"(?!<|\$|\{|\.\.\.|…|YOUR|your|xxx|XXX)"
@@ -160,7 +163,7 @@ _SECRETS: Final = {
     "a Slack token": re.compile(r"\bxox[abeoprs]-[0-9A-Za-z-]{10,}"),
     "a model hub token": re.compile(r"\bhf_[0-9A-Za-z]{30,}"),
     "a Google key": re.compile(r"\bAIza[0-9A-Za-z_-]{35}\b"),
-    "an API key": re.compile(r"\bsk[-_][0-9A-Za-z_-]{20,}"),
+    "an API key": re.compile(r"\bsk[-_](?=[0-9A-Za-z_-]*\d)[0-9A-Za-z_-]{20,}"),
     "a JSON web token": re.compile(r"\beyJ[0-9A-Za-z_-]{10,}\.[0-9A-Za-z_-]{10,}\.[0-9A-Za-z_-]{10,}"),
     "a password in a URL": re.compile(rf"\b[a-z][a-z0-9+.-]*://[^/\s:@'\"]+:{_PLACEHOLDER}[^/\s:@'\"]{{3,}}@"),
     "a hard-coded secret": re.compile(
@@ -182,13 +185,44 @@ _FOLDERS: Final = (
 )
 
 
-def lint(path: Path, notebook: Any, size: int, limits: NotebookLimits) -> Iterator[Finding]:
-    """Yield findings for a notebook with a file of ``size`` bytes at ``path``, in the order of its cells."""
+_CELLS: Final = re.compile(r'"cells"\s*:\s*\[')
+_NEXT_CELL: Final = re.compile(r"[\s,]*(?=\{)")
+_SOURCE: Final = re.compile(r'"source"\s*:\s*')
+
+
+def source_lines(text: str) -> list[list[int]]:
+    """Return for each cell the lines of a notebook's file (from 1) that hold the lines of its source."""
+    decoder = json.JSONDecoder()
+    lines: list[list[int]] = []
+    cells = _CELLS.search(text)
+    position = cells.end() if cells else len(text)
+    while start := _NEXT_CELL.match(text, position):
+        cell, position = decoder.raw_decode(text, start.end())
+        source = cell.get("source", "")
+        # The key may also be in an output.
+        keys = (key.end() for key in _SOURCE.finditer(text, start.end(), position))
+        begin = next(
+            (key for key in keys if text[key] in '["' and decoder.raw_decode(text, key)[0] == source), start.end()
+        )
+        end = decoder.raw_decode(text, begin)[1]
+        first, breaks = text.count("\n", 0, begin) + 1, text.count("\n", begin, end)
+        listed = isinstance(source, list) and breaks > len(source)
+        lines.append([first + 1 + index for index in range(len(source))] if listed else [first])
+    return lines
+
+
+def lint(
+    path: Path, notebook: Any, size: int, limits: NotebookLimits, mask: Callable[[str], str] = str
+) -> Iterator[Finding]:
+    """Yield findings for a notebook with a file of ``size`` bytes at ``path``, in the order of its cells.
+
+    Paths are searched in the texts that ``mask`` returns.
+    """
     if size > limits.notebook_bytes:
         message = f"a notebook must be at most {_mib(limits.notebook_bytes)}, got {_mib(size)}"
         yield Finding(path, None, "size", message)
     problems = [*_sizes(notebook, limits.output_bytes), *secrets(notebook), *_order(notebook), *_changed(notebook)]
-    problems += [*paths(notebook, path.parent), *_times(notebook), *_widgets(notebook), *_empty(notebook)]
+    problems += [*paths(notebook, path.parent, mask), *_widgets(notebook), *_empty(notebook)]
     for cell, kind, message in sorted(problems, key=lambda problem: problem[0] or 0):
         yield Finding(path, cell, kind, message)
 
@@ -280,34 +314,43 @@ def _changed(notebook: Any) -> Problems:
             yield number, "stale", "the source was changed after the outputs were saved; run voicelab check --update"
 
 
-def paths(notebook: Any, folder: Path) -> Problems:
+def paths(notebook: Any, folder: Path, mask: Callable[[str], str]) -> Problems:
     """Yield outputs with paths of the local machine: home, temporary, working and installation folders."""
     folders = {str(folder.resolve()), str(Path.cwd()), str(Path.home()), sys.prefix, sys.base_prefix}
     local = "|".join(re.escape(name) for name in sorted(folders, key=len, reverse=True) if name.count("/") > 1)
     pattern = re.compile(rf"(?<![\w.:/])(?:{'|'.join(filter(None, (local, _FOLDERS)))})")
     for number, cell in code_cells(notebook):
         for output in outputs_of(cell):
-            texts = (_CELL_FILE.sub(" ", text) for text in _readable(output))
+            texts = (mask(_CELL_FILE.sub(" ", text)) for text in _readable(output))
             match = next((match for text in texts if (match := pattern.search(text))), None)
             if match is not None:
                 yield number, "path", f"the output contains the local path {match.group()!r}"
                 break
 
 
-def _times(notebook: Any) -> Problems:
-    for number, cell in code_cells(notebook):
-        if cell.metadata.get("execution"):
-            yield number, "times", "execution times are saved and change with every run (use record_timing=False)"
+def times(notebook: Any) -> Iterator[tuple[None, str, str]]:
+    """Yield the number of cells with execution times, which nbclient, papermill and ``jupyter execute`` save."""
+    count = sum(bool(cell.metadata.get("execution")) for _, cell in code_cells(notebook))
+    if count:
+        yield (
+            None,
+            "times",
+            f"execution times are saved ({count} cells); they change with every run, and --update removes them",
+        )
 
 
 def _widgets(notebook: Any) -> Problems:
-    states = notebook.metadata.get("widgets", {}).get("application/vnd.jupyter.widget-state+json", {}).get("state", {})
+    states = saved_states(notebook)
     for number, cell in code_cells(notebook):
         for output in outputs_of(cell):
             data = output.get("data", {})
-            view = data.get(WIDGET)
+            view = data.get(VIEW)
             if view is not None and "text/html" not in data and view.get("model_id") not in states:
-                yield number, "widget", "the widget has no saved state and no HTML fallback: it needs a kernel"
+                yield (
+                    number,
+                    "widget",
+                    "the widget has no saved state: it needs a kernel (voicelab check --update saves it)",
+                )
 
 
 def _empty(notebook: Any) -> Problems:

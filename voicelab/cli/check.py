@@ -5,20 +5,24 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from voicelab.checks import Finding, NotebookLimits, NotebookReport
+from voicelab.checks import Finding, NotebookLimits, NotebookReport, interrupt
 from voicelab.checks import check as check_notebook
 from voicelab.checks import update as update_notebook
+from voicelab.checks.reports import json_report, junit_report
 from voicelab.cli.console import print_line
 from voicelab.errors import RequestInvalid
+from voicelab.storage import write_atomic
 
 _MIB = 2**20
+_INTERRUPT_S = 0.2
 
 Notebooks = Annotated[
     list[Path],
@@ -53,41 +57,56 @@ def check(
         bool, typer.Option("--tolerant", help="Accept clip digests within tolerance (other processors).")
     ] = False,
     pictures: Annotated[bool, typer.Option(help="Compare pictures too, at low resolution.")] = True,
+    kernel: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Kernel to run.", show_default="that of the notebook")
+    ] = None,
+    keep_going: Annotated[bool, typer.Option("--keep-going", help="Run the cells after a failed one too.")] = False,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the findings as JSON.")] = None,
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the findings as JUnit XML.")] = None,
 ) -> None:
     """Run notebooks offline in fresh kernels, compare their outputs with the saved ones, and lint the files.
 
     Prints one line per finding, `notebook:cell: kind: message`, with cells counted from 1. Exits with status 1 if there
     are findings. Network access beyond this machine is refused; service address and key are removed from the environment.
     """
-    if update and not execute:
-        raise RequestInvalid.of("update", "--update runs the notebooks; remove --no-execute", in_="query")
+    if update and (not execute or keep_going):
+        option = "--keep-going" if execute else "--no-execute"
+        raise RequestInvalid.of("update", f"--update saves complete runs; remove {option}", in_="query")
     limits = NotebookLimits(
         round(max_output * _MIB),
         round(max_notebook * _MIB),
         None if max_memory is None else round(max_memory * _MIB),
         timeout,
     )
-    if update:
-        task = partial(update_notebook, limits=limits, recordings_only=recordings_only)
-    else:
-        task = partial(
-            check_notebook,
-            limits=limits,
-            masks=masks or (),
-            run=execute,
-            recordings_only=recordings_only,
-            tolerant=tolerant,
-            pictures=pictures,
-        )
+    task = partial(update_notebook if update else check_notebook, limits=limits, masks=masks or (), kernel=kernel)
+    options = {"run": execute, "tolerant": tolerant, "pictures": pictures, "keep_going": keep_going}
+    task = partial(task, recordings_only=recordings_only, **({} if update else options))
     start = time.monotonic()
-    reports = []
-    with ThreadPoolExecutor(jobs, thread_name_prefix="voicelab-check") as pool:
-        for report in pool.map(task, _files(notebooks)):
-            _print_report(report, "updated" if update else "passed")
-            reports.append(report)
+    reports = list(_reports(task, _files(notebooks), jobs, "updated" if update else "passed"))
+    if json is not None:
+        write_atomic(json, json_report(reports))
+    if junit is not None:
+        write_atomic(junit, junit_report(reports))
     print_line(_summary(reports, time.monotonic() - start))
     if any(report.findings for report in reports):
         raise typer.Exit(1)
+
+
+def _reports(
+    task: Callable[[Path], NotebookReport], paths: list[Path], jobs: int, success: str
+) -> Iterator[NotebookReport]:
+    """Run a task for each notebook, and print its report as soon as those before are printed. Ctrl-C kills all kernels."""
+    with ThreadPoolExecutor(jobs, thread_name_prefix="voicelab-check") as pool:
+        futures = [pool.submit(task, path) for path in paths]
+        try:
+            for future in futures:
+                _print_report(report := future.result(), success)
+                yield report
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            while wait(futures, _INTERRUPT_S).not_done:  # a notebook may have been read just now
+                interrupt()
+            raise
 
 
 def _files(paths: list[Path]) -> list[Path]:
@@ -129,9 +148,17 @@ def _statistics(report: NotebookReport) -> str:
 def _annotate(finding: Finding) -> None:
     """Print a GitHub Actions annotation for a finding."""
     if os.environ.get("GITHUB_ACTIONS") == "true":
+        place = {"file": finding.notebook, "line": finding.line, "title": finding.kind}
+        properties = ",".join(f"{name}={_escaped(str(value), ':,')}" for name, value in place.items() if value)
         cell = f"cell {finding.cell}: " if finding.cell is not None else ""
-        message = f"{cell}{finding.message}".replace("%", "%25").replace("\n", "%0A")
-        print_line(f"::error file={finding.notebook},title={finding.kind}::{message}")
+        print_line(f"::error {properties}::{_escaped(cell + finding.message)}")
+
+
+def _escaped(text: str, separators: str = "") -> str:
+    """Escape text for a workflow command, by GitHub's rules."""
+    for character in f"%\r\n{separators}":
+        text = text.replace(character, f"%{ord(character):02X}")
+    return text
 
 
 def _summary(reports: list[NotebookReport], seconds: float) -> str:
