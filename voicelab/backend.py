@@ -73,6 +73,9 @@ class VoiceHost(Backend, Protocol):
     def acting_for(self, owner: str) -> Self:
         """Return a view of this backend for one caller, including its private voice models."""
 
+    def usage(self) -> tuple[int, int]:
+        """Return the number of the caller's voice models and the bytes of their recordings. Raises StoreError."""
+
     def cover_image(self, id: str) -> bytes:
         """Return the cover image of a voice model. Raises NotFound like ``get_voice``, or if it has no image."""
 

@@ -231,6 +231,11 @@ class BlobFolder:
             os.utime(path)
         return data
 
+    def size(self, names: Iterable[str]) -> int:
+        """Return the total size of files in bytes; missing files count as 0."""
+        paths = map(self._path, names)
+        return sum(path.stat().st_size for path in paths if path.is_file())
+
     def remove(self, digests: Iterable[str]) -> None:
         """Remove files; missing files are ignored."""
         for digest in digests:

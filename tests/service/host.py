@@ -46,6 +46,9 @@ class ToneHost(ToneBackend):
     def get_voice(self, id: str) -> VoiceModel:
         return self.store.get(id, self._owner)
 
+    def usage(self) -> tuple[int, int]:
+        return self.store.usage(self._owner)
+
     def cover_image(self, id: str) -> bytes:
         return self.store.cover(id, self._owner)
 

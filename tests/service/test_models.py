@@ -18,7 +18,6 @@ from tests.service.host import ToneHost
 from tests.speechlike import speech_file
 from tests.voices.test_cover import picture
 from voicelab.audio.formats import decode
-from voicelab.service.app import owner_of
 from voicelab.service.keys import KeyStore
 
 WAV = speech_file(2)
@@ -105,9 +104,9 @@ def test_new_key_store_does_not_inherit_voices(tmp_path: Path) -> None:
     with KeyStore(tmp_path / "a") as one, KeyStore(tmp_path / "b") as two:
         first, second = one.create("x").key, two.create("x").key
         assert first.id == second.id
-        assert owner_of(first) != owner_of(second)
-        assert owner_of(first) == owner_of(one.list()[0])
-        assert first.prefix not in owner_of(first)
+        assert first.owner != second.owner
+        assert first.owner == one.list()[0].owner
+        assert first.prefix not in first.owner
 
 
 @pytest.mark.parametrize(

@@ -155,11 +155,24 @@ def list_keys() -> None:
 @keys.command()
 def revoke(
     key: Annotated[str, typer.Argument(help="Name of the key, or prefix of its secret.", show_default=False)],
+    *,
+    delete_voices: Annotated[
+        bool, typer.Option("--delete-voices", help="Also delete the key's voices and their recordings.")
+    ] = False,
 ) -> None:
     """Revoke a key permanently."""
+    from voicelab.voices.store import VoiceStore
+
     with KeyStore() as store:
         revoked = store.revoke(key)
     print_line(_describe(revoked))
+    with VoiceStore() as voice_store:
+        voices = voice_store.listed(revoked.owner)
+        for voice in voices if delete_voices else ():
+            voice_store.remove(voice.id, revoked.owner)
+            print_line(f"deleted the voice {voice.id} ({voice.title}) and its recordings", to_stderr=True)
+    if voices and not delete_voices:
+        print_line(f"{len(voices)} voices of this key remain; --delete-voices deletes them", to_stderr=True)
 
 
 def _describe(key: ApiKey) -> str:

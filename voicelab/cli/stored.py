@@ -9,14 +9,24 @@ from typing import Annotated, Any
 import typer
 
 from voicelab.cli.console import VOICE_FIELDS, BackendAddress, Device, options_of, print_line
-from voicelab.errors import MissingExtra
+from voicelab.errors import MissingExtra, NotFound
 from voicelab.lab import connect
-from voicelab.schema import VoiceCreate
+from voicelab.schema import VoiceCreate, VoiceModel
 from voicelab.voices.store import LOCAL_OWNER, VoiceStore
 
 voices = typer.Typer(
     help="Create voices from recordings, show, list and delete them.", no_args_is_help=True, rich_markup_mode=None
 )
+
+ALL_OWNERS = "all"
+Owner = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KEY",
+        help="Voices that callers of the service on this machine created: name or prefix of their key, or all.",
+        show_default=False,
+    ),
+]
 
 
 @voices.command()
@@ -50,28 +60,59 @@ def show(
     *,
     backend: BackendAddress = None,
     device: Device = None,
+    owner: Owner = None,
 ) -> None:
     """Print the record of a voice as JSON."""
-    with connect(backend or None, device=device) as lab:
-        voice = lab.get_voice(id)
+    if owner is not None:
+        with VoiceStore() as store:
+            _, voice = _owned_voice(store, id, owner)
+    else:
+        with connect(backend or None, device=device) as lab:
+            voice = lab.get_voice(id)
     print_line(json.dumps(voice.to_wire(), indent=2, ensure_ascii=False))
 
 
 @voices.command("list")
-def listed() -> None:
-    """List the voices stored on this machine, newest first: id, state, date and title."""
+def listed(*, owner: Owner = None) -> None:
+    """List the voices stored on this machine, newest first: id, state, date and title, and the key with --owner."""
     # From the store: services cannot list voices, and loading an engine takes seconds.
     with VoiceStore() as store:
-        for voice in store.listed(LOCAL_OWNER):
-            print_line(f"{voice.id}  {voice.state:8}  {voice.created_at:%Y-%m-%d}  {voice.title}")
+        for owner_id, key in _owners(store, owner).items():
+            for voice in store.listed(owner_id):
+                print_line(f"{voice.id}  {voice.state:8}  {voice.created_at:%Y-%m-%d}  {voice.title}{key}")
 
 
 @voices.command()
-def delete(id: Annotated[str, typer.Argument(metavar="ID", help="The voice's id.", show_default=False)]) -> None:
+def delete(
+    id: Annotated[str, typer.Argument(metavar="ID", help="The voice's id.", show_default=False)],
+    *,
+    owner: Owner = None,
+) -> None:
     """Delete a voice stored on this machine and its recordings permanently."""
     with VoiceStore() as store:
-        store.remove(id, LOCAL_OWNER)
+        store.remove(id, LOCAL_OWNER if owner is None else _owned_voice(store, id, owner)[0])
     print_line(f"deleted {id} and its recordings", to_stderr=True)
+
+
+def _owners(store: VoiceStore, owner: str | None) -> dict[str, str]:
+    """Return the owner ids that --owner selects, each with a description of its key. Raises NotFound."""
+    if owner is None:
+        return {LOCAL_OWNER: ""}
+    from voicelab.service.keys import KeyStore
+
+    with KeyStore() as keys:
+        found = keys.list() if owner == ALL_OWNERS else keys.find(owner)
+    unknown = [name for name in store.owners() if name != LOCAL_OWNER] if owner == ALL_OWNERS else []
+    return dict.fromkeys(unknown, "  (key unknown)") | {key.owner: f"  {key.name} ({key.prefix}…)" for key in found}
+
+
+def _owned_voice(store: VoiceStore, id: str, owner: str) -> tuple[str, VoiceModel]:
+    """Return the owner id and the record of a voice. Raises NotFound."""
+    for owner_id in _owners(store, owner):
+        for voice in store.listed(owner_id):
+            if voice.id == id:
+                return owner_id, voice
+    raise NotFound(f"there is no voice {id} of {owner}; voicelab voices list --owner {owner} lists them")
 
 
 weights = typer.Typer(

@@ -220,6 +220,10 @@ class LocalBackend(Closeable):
         backend._owner = owner  # noqa: SLF001 - a copy of self
         return backend
 
+    def usage(self) -> tuple[int, int]:
+        """Return the number of the caller's stored voices and the bytes of their recordings. Raises StoreError."""
+        return self._store.usage(self._owner)
+
     def cover_image(self, id: str) -> bytes:
         """Return the cover image of a stored voice.
 

@@ -81,6 +81,16 @@ class Admission:
         ended.callback(self._active.subtract, (owner.id,))
         return owner if fresh else await self.authenticate(secret), arrival
 
+    def check_voices(self, key: ApiKey, voices: int, size: int) -> None:
+        """Raise HTTPException 429 for a key that has as many voices, or bytes of recordings, as it may store."""
+        limits = self._limits
+        for name, stored, limit in (
+            ("voices", voices, key.limits.voices or limits.key_voices),
+            ("bytes of recordings", size, key.limits.voice_bytes or limits.key_voice_bytes),
+        ):
+            if limit is not None and stored >= limit:
+                raise HTTPException(429, f"This API key is limited to {limit} stored {name}, and has {stored}")
+
     def count(self, key: ApiKey) -> None:
         """Count a request of a key. Raises HTTPException 429."""
         self._window(key).requests += 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import re
 import secrets
@@ -164,6 +163,8 @@ class _Service:
         if self._uploads.locked():
             raise HTTPException(503, _BUSY, {"retry-after": "5"})
         async with self._uploads:
+            voices, size = await run_in_executor(self._helpers, self._backend.acting_for(key.owner).usage)
+            self._admission.check_voices(key, voices, size)
             return await self._create(request, key, form=kind == "multipart/form-data")
 
     async def get(self, request: Request) -> Response:
@@ -392,16 +393,9 @@ _NUMBER = re.compile("0|[1-9][0-9]{0,5}", re.ASCII)
 _BUSY = "Too many voice models are being created; try again in a moment"
 
 
-def owner_of(key: ApiKey) -> str:
-    """Return the permanent owner id of a key's voice models, which does not contain the key."""
-    # A new key store counts from 1 again: with the number alone, its keys would own the private voices of earlier keys.
-    identity = f"{key.id} {key.prefix} {int(key.created_at.timestamp())}"
-    return hashlib.sha256(identity.encode()).hexdigest()[:24]
-
-
 def caller_of(backend: Backend, key: ApiKey) -> Backend:
     """Return the backend acting for the owner of a key, or the backend itself if it does not host voices."""
-    return backend.acting_for(owner_of(key)) if isinstance(backend, VoiceHost) else backend
+    return backend.acting_for(key.owner) if isinstance(backend, VoiceHost) else backend
 
 
 def _wire(record: VoiceModel, request: Request) -> dict[str, object]:

@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import re
 import secrets
+import sqlite3
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -54,8 +55,13 @@ ALTER TABLE keys ADD COLUMN daily INTEGER;
 ALTER TABLE keys ADD COLUMN day INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE keys ADD COLUMN spent INTEGER NOT NULL DEFAULT 0;
 """,
+    """
+ALTER TABLE keys ADD COLUMN voices INTEGER;
+ALTER TABLE keys ADD COLUMN voice_bytes INTEGER;
+""",
 )
-_SELECT = "SELECT id, name, prefix, created_at, expires_at, revoked_at, credit, rate, active, daily FROM keys"
+_LIMITS = ", ".join(KeyLimits.model_fields)
+_SELECT = f"SELECT id, name, prefix, created_at, expires_at, revoked_at, credit, {_LIMITS} FROM keys"  # noqa: S608 - constants
 _SELECT_WITH_DIGEST = _SELECT.replace(" FROM", ", salt, digest FROM")
 _NO_LIMITS = KeyLimits()
 _MAX_CREDIT = 2**63 - 1  # SQLite's largest integer
@@ -80,6 +86,13 @@ class ApiKey:
     revoked_at: datetime | None
     credit: int | None
     limits: KeyLimits = _NO_LIMITS
+
+    @property
+    def owner(self) -> str:
+        """Permanent owner id of the key's voice models, which does not contain the key."""
+        # A new key store counts from 1 again: with the number alone, its keys would own the private voices of earlier keys.
+        identity = f"{self.id} {self.prefix} {int(self.created_at.timestamp())}"
+        return hashlib.sha256(identity.encode()).hexdigest()[:24]
 
     def state(self, time: datetime) -> str:
         """Return ``active``, ``expired`` or ``revoked``."""
@@ -161,9 +174,9 @@ class KeyStore(Closeable):
         row = (name.strip(), prefix, salt, digest, _seconds(created), expires, credit)
         with self._database.writing() as db:
             cursor = db.execute(
-                "INSERT INTO keys (name, prefix, salt, digest, created_at, expires_at, credit, rate, active, daily)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (*row, limits.rate, limits.active, limits.daily),
+                f"INSERT INTO keys (name, prefix, salt, digest, created_at, expires_at, credit, {_LIMITS})"  # noqa: S608 - constants
+                f" VALUES ({', '.join('?' * (len(row) + len(KeyLimits.model_fields)))})",
+                (*row, *(value for _, value in limits)),
             )
             key = _read(db.execute(_SELECT + " WHERE id = ?", (cursor.lastrowid,)).fetchone())
         return NewKey(key, secret)
@@ -179,21 +192,19 @@ class KeyStore(Closeable):
         time = _now()
         return any(key.state(time) == "active" for key in self.list())
 
+    def find(self, name: str) -> tuple[ApiKey, ...]:
+        """Return the keys with a name or prefix, oldest first, revoked ones too. Raises NotFound if there is none."""
+        with self._database.reading() as db:
+            return _find(db, name)
+
     def revoke(self, name: str) -> ApiKey:
         """Revoke a key permanently, by its name or prefix, and return it. A revoked key is not changed.
 
         Raises NotFound for an unknown name, RequestInvalid if several active keys have the name.
         """
         with self._database.writing() as db:
-            # Complete secrets are accepted too, for leaked keys.
-            rows = db.execute(
-                _SELECT + " WHERE name = ? OR prefix = ? ORDER BY id",
-                (name, name[:_PREFIX_LENGTH] if name.startswith(_KEY_PREFIX) else name),
-            ).fetchall()
-            matches = list(map(_read, rows))
+            matches = _find(db, name)
             live = [key for key in matches if key.revoked_at is None]
-            if not matches:
-                raise NotFound("no key has this name or prefix")
             if len(live) > 1:
                 prefixes = ", ".join(key.prefix for key in live)
                 raise RequestInvalid.of("key", f"several keys have this name; use a prefix instead: {prefixes}")
@@ -285,8 +296,17 @@ def _time(seconds: int | None) -> datetime | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
 
+def _find(db: sqlite3.Connection, name: str) -> tuple[ApiKey, ...]:
+    # Complete secrets are accepted too, for leaked keys.
+    prefix = name[:_PREFIX_LENGTH] if name.startswith(_KEY_PREFIX) else name
+    rows = db.execute(_SELECT + " WHERE name = ? OR prefix = ? ORDER BY id", (name, prefix)).fetchall()
+    if not rows:
+        raise NotFound("no key has this name or prefix")
+    return tuple(map(_read, rows))
+
+
 def _read(row: Sequence[Any]) -> ApiKey:
-    number, name, prefix, created, expires, revoked, credit, rate, active, daily = row
-    limits = KeyLimits(rate=rate, active=active, daily=daily)
+    number, name, prefix, created, expires, revoked, credit, *values = row
+    limits = KeyLimits(**dict(zip(KeyLimits.model_fields, values, strict=True)))
     created_at = datetime.fromtimestamp(created, UTC)
     return ApiKey(number, name, prefix, created_at, _time(expires), _time(revoked), credit, limits)

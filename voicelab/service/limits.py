@@ -48,6 +48,8 @@ class KeyLimits(WireModel):
     rate: _Rate | None = Field(default=None, description="Request rate: 5/s, 60/min, 1000/h")
     active: _Count | None = Field(default=None, description="Concurrent requests")
     daily: _Count | None = Field(default=None, description="Characters per day (UTC)")
+    voices: _Count | None = Field(default=None, description="Stored voices")
+    voice_bytes: _Count | None = Field(default=None, description="Bytes of the recordings of all stored voices")
 
 
 class Limits(WireModel):
@@ -74,6 +76,10 @@ class Limits(WireModel):
     key_rate: _Rate | None = Field(default=None, description="Default request rate per key, such as 60/min (429)")
     key_active: _Count | None = Field(default=None, description="Default concurrent requests per key (429)")
     key_daily: _Count | None = Field(default=None, description="Default characters per key and day, UTC (429)")
+    key_voices: _Count | None = Field(default=None, description="Default stored voices per key (429)")
+    key_voice_bytes: _Count | None = Field(
+        default=None, description="Default bytes of recordings of stored voices per key (429)"
+    )
 
 
 def read_limits(

@@ -170,6 +170,22 @@ class VoiceStore(Closeable):
         with self._visible(id, owner) as (db, row):
             return _record(db, row)
 
+    def owners(self) -> tuple[str, ...]:
+        """Return the owners of all voices."""
+        if not self._open(create=False):
+            return ()
+        with self._database.reading() as db:
+            return tuple(owner for (owner,) in db.execute("SELECT DISTINCT owner FROM voices ORDER BY owner"))
+
+    def usage(self, owner: str) -> tuple[int, int]:
+        """Return the number of voices of ``owner``, unfinished ones too, and the bytes of their recordings."""
+        if not self._open(create=False):
+            return 0, 0
+        query = "SELECT DISTINCT audio FROM samples JOIN voices ON voice = id WHERE owner = ?"
+        with self._database.reading() as db:
+            ((count,),) = db.execute("SELECT COUNT(*) FROM voices WHERE owner = ?", (owner,))
+            return int(count), self._blobs.size(name for (name,) in db.execute(query, (owner,)))
+
     def listed(self, owner: str) -> tuple[VoiceModel, ...]:
         """Return the records of the voices of ``owner``, newest to oldest; damaged ones are logged and skipped."""
         if not self._open(create=False):
