@@ -37,11 +37,11 @@ def shape(answer: httpx.Response) -> None:
         ("/model/x/samples/0", {"GET", "HEAD"}),
         ("/health", {"GET", "HEAD"}),
         ("/openapi.json", {"GET", "HEAD"}),
-        ("/", set()),
+        ("/", {"GET", "HEAD"}),
         ("/v1", set()),
         ("/v1/tts/", set()),
         ("//v1/tts", set()),
-        ("/docs", set()),
+        ("/docs", {"GET", "HEAD"}),
     ],
 )
 def test_methods_and_paths(service: Service, path: str, allowed: set[str]) -> None:
@@ -237,6 +237,24 @@ def test_a_chunked_body_too_large_is_413(start: Start) -> None:
     parts = (b" " * 100 for _ in range(100))
     headers = {"content-type": "application/json"}
     message(start(body=1000).http.post("/v1/tts", content=parts, headers=headers), 413)
+
+
+def test_a_body_of_two_lengths_is_400_and_ends_the_connection(service: Service) -> None:
+    following = b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n"
+    with service.connect() as raw:
+        raw.sendall(head(service, 5)[:-2] + b"transfer-encoding: chunked\r\n\r\n0\r\n\r\n" + following)
+        received = b"".join(iter(lambda: raw.recv(65536), b""))
+    assert received.startswith(b"HTTP/1.1 400 ")
+    assert received.count(b"HTTP/1.1") == 1
+
+
+def test_the_page_documents_the_service_and_loads_nothing(service: Service) -> None:
+    page, other = (service.http.get(path, headers={"authorization": ""}) for path in ("/", "/docs"))
+    assert page.status_code == other.status_code == 200
+    assert page.text == other.text
+    for text in ("POST /v1/tts", "temperature", "number from 0 to 1", "x-voicelab-seed", "wav, pcm, mp3, opus", "429"):
+        assert text in page.text, text
+    assert not re.search(r"(src|href)=\"(https?:)?//", page.text)
 
 
 @pytest.mark.parametrize(

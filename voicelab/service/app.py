@@ -18,7 +18,7 @@ from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -41,6 +41,7 @@ from voicelab.service.openai import (
     voices_answer,
 )
 from voicelab.service.openapi import OPERATIONS, SEED_HEADER, document
+from voicelab.service.page import documentation
 from voicelab.service.record import RECORD, RequestRecord, loggable
 from voicelab.service.requests import (
     BodyKind,
@@ -72,6 +73,7 @@ def create_app(
     """
     service = _Service(backend, keys, limits or Limits())
     routes = [Route(item.path, getattr(service, item.name), methods=[item.method.upper()]) for item in OPERATIONS]
+    routes += [Route(path, service.page) for path in ("/", "/docs")]
     if openai:
         routes += [
             Route(SPEECH, service.openai_speech, methods=["POST"]),
@@ -130,6 +132,10 @@ class _Service:
     async def describe(self, _: Request) -> Response:
         """Answer ``GET /openapi.json``, without authentication."""
         return json_response(self._document)
+
+    async def page(self, _: Request) -> Response:
+        """Answer ``GET /`` and ``GET /docs`` with the documentation as a page, without authentication."""
+        return HTMLResponse(documentation(self._document))
 
     async def speech(self, request: Request) -> Response:
         """Answer ``POST /v1/tts``: authentication, credit, validation, synthesis."""

@@ -143,7 +143,7 @@ _ERRORS: Final = {
     413: "The body, or a file in it, is too large.",
     415: "The content type is not supported, or the body is compressed.",
     422: "Fields of the request are invalid; there is one item per error.",
-    429: "A limit of the API key is exceeded: request rate, concurrent requests, or characters per day.",
+    429: "A limit of the API key is exceeded: request rate, concurrent requests, characters per day, or stored voices.",
     500: "The backend failed.",
     501: "The backend of this service does not support voice models.",
     503: "The service is busy, stopping, or not available at the moment.",

@@ -84,6 +84,7 @@ def serve(
 
     def ready() -> None:
         say(f"voicelab: {backend.capabilities.name} is ready at {address}")
+        say(f"voicelab: documentation: {address}/docs")
         if backend.capabilities.notice:
             say(f"voicelab: {backend.capabilities.notice}")
         if metrics_address:
@@ -232,6 +233,11 @@ class _Connection(H11Protocol):
 
     async def _run_app(self, scope: Scope, receive: Receive, send: Send) -> None:
         cycle = self.cycle
+        names = {name for name, _ in scope["headers"]}
+        if {b"content-length", b"transfer-encoding"} <= names:
+            # A proxy that believes the other header sees another end of the body (RFC 9112, section 6.1: smuggling).
+            self._refuse(400, "content-length and transfer-encoding must not both be sent")
+            return
         try:
             await self._inner(scope, receive, send)
         except BaseException:
