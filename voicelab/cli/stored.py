@@ -101,9 +101,9 @@ def _owners(store: VoiceStore, owner: str | None) -> dict[str, str]:
     from voicelab.service.keys import KeyStore
 
     with KeyStore() as keys:
-        found = keys.list() if owner == ALL_OWNERS else keys.find(owner)
+        records = keys.list() if owner == ALL_OWNERS else keys.find(owner)
     unknown = [name for name in store.owners() if name != LOCAL_OWNER] if owner == ALL_OWNERS else []
-    return dict.fromkeys(unknown, "  (key unknown)") | {key.owner: f"  {key.name} ({key.prefix}…)" for key in found}
+    return dict.fromkeys(unknown, "  (key unknown)") | {key.owner: f"  {key.name} ({key.prefix}…)" for key in records}
 
 
 def _owned_voice(store: VoiceStore, id: str, owner: str) -> tuple[str, VoiceModel]:

@@ -68,12 +68,8 @@ def _values(schema: Mapping[str, Any]) -> str:
         return " or ".join(map(_values, schema["anyOf"]))
     if "$ref" in schema:
         return str(schema["$ref"]).rpartition("/")[2]
-    kinds = ", ".join(map(str, schema.get("enum", ()))) or schema.get("const") or schema.get("type", "")
-    bounds = [
-        f"{word} {schema[key]}".removesuffix(".0")
-        for key, word in (("minimum", "from"), ("maximum", "to"))
-        if key in schema
-    ]
-    default = [f"default {schema['default']}"] if schema.get("default") is not None else []
-    text = kinds if isinstance(kinds, str) else " or ".join(map(str, kinds)) if isinstance(kinds, list) else str(kinds)
-    return "; ".join(filter(None, [" ".join([text, *bounds]), *default]))
+    kind = schema.get("const") or schema.get("type", "")
+    values = ", ".join(map(str, schema.get("enum", ()))) or (" or ".join(kind) if isinstance(kind, list) else str(kind))
+    for key, word in (("minimum", "from"), ("maximum", "to")):
+        values += f" {word} {schema[key]}".removesuffix(".0") if key in schema else ""
+    return values if schema.get("default") is None else f"{values}; default {schema['default']}"
