@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tests.tones import ToneBackend, until
 from voicelab.errors import ExecutorError
 from voicelab.runs.cache import Cache
 from voicelab.sweeps.run import SweepRun
+from voicelab.sweeps.workers import _let_fail
 from voicelab.takes.loading import load
 
 
@@ -138,6 +140,15 @@ if __name__ == "__main__":
         except KeyboardInterrupt:
             print("interrupted")
 """
+
+
+def test_cancelled_future_takes_the_error_of_a_broken_pool() -> None:
+    # As concurrent.futures.process sets it, in a thread that must not end by the answer of a cancelled future.
+    future: Future[Any] = Future()
+    _let_fail(future)
+    future.cancel()
+    future.set_exception(BrokenProcessPool("a child process terminated abruptly"))
+    assert future.cancelled()
 
 
 def test_ctrl_c_reaches_the_caller_though_it_ends_the_processes_too(tmp_path: Path) -> None:

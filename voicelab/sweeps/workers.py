@@ -7,7 +7,8 @@ import platform
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from typing import Final
@@ -102,6 +103,7 @@ class ExecutorWorkers(Workers):
             else:
                 fingerprint = self._backends[name].capabilities.fingerprint
                 future = self._executor.submit(make_there, self._factories[name], job.call, job.repeat, fingerprint)
+                _let_fail(future)
         except RuntimeError as error:  # BrokenExecutor is one
             raise ExecutorError(f"the executor accepts no work: {error}") from error
         self._begun.add(future)
@@ -134,6 +136,20 @@ class ExecutorWorkers(Workers):
         finally:
             with self._lock:
                 self._streams.discard(stream)
+
+
+def _let_fail(future: Future[Take]) -> None:
+    """Let a broken process pool set its error on a cancelled future.
+
+    Python before 3.13 ends the pool's thread there, and the interpreter then waits for its processes forever at exit.
+    """
+    fail = future.set_exception
+
+    def set_exception(error: BaseException | None) -> None:
+        with suppress(InvalidStateError):
+            fail(error)
+
+    future.set_exception = set_exception  # type: ignore[method-assign, assignment]
 
 
 def under_way(backends: Mapping[str, Backend]) -> int:
