@@ -41,6 +41,7 @@ from .metrics.metric import Metric as Metric
 from .runs.cache import Cache as Cache
 from .stats.equivalence import equivalence as equivalence
 from .stats.simulation import plan_sweep as plan_sweep, plan_test as plan_test
+from .sweeps.evaluation import Evaluation as Evaluation, evaluate as evaluate
 from .sweeps.run import Budget as Budget
 from .sweeps.sweep import Sweep as Sweep
 from .sweeps.systems import compare_systems as compare_systems

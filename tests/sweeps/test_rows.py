@@ -123,3 +123,23 @@ def test_a_form_keeps_rows_and_templates(lab: Lab) -> None:
     (axis,) = retyped(template, texts_of(template), [("tag", "[shy], [sad]")]).axes
     assert axis.values == ("[shy]", "[sad]")
     assert template.panel().form.settled()
+
+
+def test_references_are_files_relative_to_the_table(tmp_path: Path) -> None:
+    (tmp_path / "a.wav").write_bytes(b"a")
+    (tmp_path / "b.wav").write_bytes(b"b")
+    (tmp_path / "b.txt").write_text("Of b.")
+    table = tmp_path / "rows.csv"
+    table.write_text("text,references,reference_text\nOne.,a.wav,Of a.\nTwo.,b.wav,\nThree.,,\nFour.,a.wav,Of a.\n")
+    lab = Lab(ToneBackend())
+    sweep = lab.sweep(rows=table)
+    references = [cell.call.request.references for cell in sweep.grid.cells]
+    assert [[(item.audio, item.text) for item in given or ()] for given in references] == [
+        [(b"a", "Of a.")], [(b"b", "Of b.")], [], [(b"a", "Of a.")],
+    ]  # fmt: skip
+    assert sweep.axes[1].labels == ("a.wav", "b.wav", "default")
+    in_memory = lab.sweep(rows=[{"text": "One.", "references": tmp_path / "b.wav"}])
+    assert in_memory.grid.cells[0].call.request.references == references[1]
+    table.write_text("text,references\nOne.,gone.wav\nTwo.,b.wav\nThree.,lost.wav\n")
+    with pytest.raises(RequestInvalid, match=r"row 1: .*gone\.wav cannot be read.*row 3: .*lost\.wav"):
+        lab.sweep(rows=table)

@@ -67,6 +67,8 @@ def test_references_are_files_beside_it(tmp_path: Path) -> None:
     (tmp_path / "b.wav").write_bytes(b"b")
     spec = read_spec(read(tmp_path, 'text = "One."\n[fields]\nreferences = [{audio = "a.wav", text = "A."}]'))
     assert spec.options["references"] == [ReferenceAudio(audio=b"a", text="A.")]
+    (tmp_path / "a.txt").write_text("A.")
+    assert read_spec(read(tmp_path, 'text = "One."\n[fields]\nreferences = ["a.wav"]')).options == spec.options
     spec = read_spec(
         read(
             tmp_path,
@@ -85,7 +87,7 @@ def test_references_are_files_beside_it(tmp_path: Path) -> None:
         ('text = "One."\n[budget]\nmoney = 3', "budget.money"),
         ('text = "One."\n[budget]\nrequests = -3', "budget.requests"),
         ('text = "One."\n[fields]\ntop_p = 1\n[axes]\ntop_p = [0, 1]', "top_p"),
-        ('text = "One."\n[fields]\nreferences = ["a.wav"]', "references"),
+        ('text = "One."\n[fields]\nreferences = [3]', "references"),
     ],
 )
 def test_what_a_file_cannot_say(tmp_path: Path, text: str, field: str) -> None:

@@ -13,7 +13,7 @@ from voicelab.text import normalize
 
 Normalizer = str | Callable[[str], str] | None
 
-NORMALIZERS: Final = ("voicelab", "whisper")
+NORMALIZERS: Final = ("voicelab", "whisper", "seed-tts-eval")
 """Named normalizers of WER and CER."""
 
 HAN = re.compile("[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
@@ -57,9 +57,7 @@ def language_of(text: str) -> str:
 def spelled(text: str, language: str) -> str:
     """Spell out numbers, currency, times and abbreviations, if ``language`` has rules."""
     if language == "zh":
-        with MissingExtra.where("metrics", "WER and CER of Chinese texts"):
-            from opencc import OpenCC  # traditional characters become simplified ones
-        return normalize(OpenCC("t2s").convert(unicodedata.normalize("NFKC", text)), ("zh",)).text
+        return normalize(_simplified(unicodedata.normalize("NFKC", text)), ("zh",)).text
     # The front end spells the letter A as "ay".
     return _LETTER_A.sub("a", normalize(text).text) if language == "en" else text
 
@@ -74,7 +72,9 @@ def normalized_words(text: str, normalizer: Normalizer = "voicelab", language: s
             "whisper" apply to English, by which a number is one word. "whisper": the published rules of A. Radford et al.,
             "Robust speech recognition via large-scale weak supervision" (2023), appendix C, by the package
             whisper-normalizer: contractions, number words, spelling variants; for other languages than English case and
-            punctuation only. None: ``split_words``. A function from text to text is followed by ``split_words``.
+            punctuation only. "seed-tts-eval": the rules of that benchmark's ``run_wer.py``: lower case without punctuation
+            and symbols but apostrophes; Chinese: simplified, by character. None: ``split_words``. A function from text to
+            text is followed by ``split_words``.
         language: language of the reference text, see ``language_of``.
 
     Raises ArgumentError for another name, MissingExtra without the extra ``metrics``.
@@ -85,6 +85,9 @@ def normalized_words(text: str, normalizer: Normalizer = "voicelab", language: s
         return split_words(text)
     if normalizer == "whisper":
         return HAN.sub(r" \g<0> ", _whisper_rules(language == "en")(text)).split()
+    if normalizer == "seed-tts-eval":
+        plain = "".join(char for char in text if char == "'" or unicodedata.category(char)[0] not in "PS")
+        return list("".join(_simplified(plain).split())) if language == "zh" else plain.lower().split()
     if normalizer != "voicelab":
         allowed = f"must be {', '.join(NORMALIZERS)}, None or a function"
         raise ArgumentError.of("normalizer", f"{allowed}, got {normalizer!r}")
@@ -96,6 +99,13 @@ def normalized_words(text: str, normalizer: Normalizer = "voicelab", language: s
     )
     words: list[str] = _whisper_rules(english=True)(joined).split()
     return words
+
+
+def _simplified(text: str) -> str:
+    """Convert traditional Chinese characters to simplified ones."""
+    with MissingExtra.where("metrics", "WER and CER of Chinese texts"):
+        from opencc import OpenCC
+    return str(OpenCC("t2s").convert(text))
 
 
 @cache

@@ -78,6 +78,7 @@ class CommandGroup(TyperGroup):
         "replay": "study",
         "measure": "study",
         "compare": "study",
+        "evaluate": "evaluation",
         "knobs": "study",
         "lab": "lab",
         "check": "check",

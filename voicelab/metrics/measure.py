@@ -151,6 +151,9 @@ _CHUNKS_PER_JOB = 4
 _MAX_CHUNK = 25
 
 
+PROMPT = "prompt"
+"""Reference of a take: the first recording in the ``references`` of its request."""
+
 MEASURE_OPTIONS = ("reference", "text", "tools", "jobs", "progress")
 """Keyword options of ``measure``."""
 
@@ -167,7 +170,7 @@ def measure(
     clips: str | Path | Iterable[Clip | Audible | str | Path],
     metrics: Iterable[str | Metric] = BASIC,
     *,
-    reference: Clip | Sequence[Clip | None] | None = None,
+    reference: Clip | Sequence[Clip | None] | Literal["prompt"] | None = None,
     text: str | Sequence[str | None] | None = None,
     tools: Tools | None = None,
     jobs: int = 1,
@@ -186,7 +189,8 @@ def measure(
         clips: Clips; Takes, whose audio is loaded in turn; or one or more files and folders of any format that FFmpeg
             reads, with texts in NAME.txt or NAME.lab.
         metrics: names (``METRICS`` and registered ones) or Metric objects, by default BASIC.
-        reference: reference of comparing metrics: a clip for all, or a clip or None for each.
+        reference: reference of comparing metrics: a clip for all, a clip or None for each, or "prompt": the recording that
+            the voice of each take was cloned from.
         text: spoken text of the clips: a text for all, or a text or None for each; by default that of the clip's request.
         tools: recognizer, text normalizer, speaker encoder and MOS predictor other than the defaults.
         jobs: number of processes. Several are faster for slow metrics (F0, MFCC distance, WER) on dozens of clips; scripts
@@ -218,7 +222,7 @@ def measure_rows(
     clips: str | Path | Iterable[Clip | Audible | str | Path],
     metrics: Iterable[str | Metric] = BASIC,
     *,
-    reference: Clip | Sequence[Clip | None] | None = None,
+    reference: Clip | Sequence[Clip | None] | Literal["prompt"] | None = None,
     text: str | Sequence[str | None] | None = None,
     tools: Tools | None = None,
     jobs: int = 1,
@@ -233,7 +237,7 @@ def measure_rows(
     for number, clip in enumerate(items):
         if not isinstance(clip, Clip | Path) and not callable(getattr(clip, "clip", None)):
             raise ArgumentError.of("clips", f"number {number} is a {type(clip).__name__}, not a Clip, a Take or a path")
-    references = _each(reference, len(items), "reference", Clip)
+    references = [PROMPT] * len(items) if reference == PROMPT else _each(reference, len(items), "reference", Clip)
     texts = _each(text, len(items), "text", str)
     work = list(zip(items, references, texts, strict=True))
     tools = tools or Tools()
@@ -273,7 +277,7 @@ _TOOLS: dict[str, Callable[[Tools], object]] = {
     "predictor": models.predictor_of,
     "recognizer": words.recognizer_of,
 }
-_Work = list[tuple[Clip | Audible | Path, Clip | None, str | None]]
+_Work = list[tuple[Clip | Audible | Path, Clip | str | None, str | None]]
 
 
 def _each(value: Any, count: int, name: str, kind: type) -> list[Any]:
@@ -316,10 +320,10 @@ def with_note(frame: pd.DataFrame, metrics: Iterable[str | Metric], tools: Tools
 
 
 def _rows(
-    work: Iterable[tuple[Clip | Audible | Path, Clip | None, str | None]], metrics: Sequence[Metric], tools: Tools
+    work: Iterable[tuple[Clip | Audible | Path, Clip | str | None, str | None]], metrics: Sequence[Metric], tools: Tools
 ) -> list[dict[str, Any]]:
     # A reference for many clips is analyzed once.
-    references: dict[int, Subject] = {}
+    references: dict[object, Subject] = {}
     rows = []
     for number, (item, reference, request_text) in enumerate(work):
         reference_subject = None
@@ -333,9 +337,13 @@ def _rows(
             else:
                 text = take.call.said if take else None
             text = None if text == UNKNOWN_TEXT else text
-            if reference is not None:
-                subject = Subject(reference, text=text, tools=tools)
-                reference_subject = references.setdefault(id(reference), subject)
+            if reference == PROMPT:
+                prompts = take.request.references if take is not None else None
+                if prompts and prompts[0] not in references:
+                    references[prompts[0]] = Subject(Clip.load(prompts[0].audio), text=prompts[0].text, tools=tools)
+                reference_subject = references[prompts[0]] if prompts else None
+            elif isinstance(reference, Clip):
+                reference_subject = references.setdefault(id(reference), Subject(reference, text=text, tools=tools))
             rows.append(file | _row(Subject(clip, reference_subject, text, tools), metrics))
             if file and clip.notes:
                 rows[-1]["notes"] = " ".join(clip.notes)

@@ -9,7 +9,7 @@ from contextlib import redirect_stdout
 from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -86,6 +86,8 @@ class Dnsmos:
     Raises MissingExtra when it is not installed, WeightsError for other weights, ArgumentError for another scale.
     """
 
+    domain: Final = "trained on noise and noise suppression, not on synthetic voices"
+
     def __init__(self, scale: Scale = "ovrl") -> None:
         if scale not in get_args(Scale):
             raise ArgumentError.of("scale", f"must be one of {', '.join(get_args(Scale))}, got {scale!r}")
@@ -122,6 +124,8 @@ class DistillMos:
     Thread-safe. Raises MissingExtra when it is not installed, WeightsError for other weights.
     """
 
+    domain: Final = "distilled from a model of degraded natural and synthetic speech"
+
     def __init__(self) -> None:
         # torchaudio is needed by its command line only.
         try:
@@ -157,8 +161,96 @@ def _model_input(samples: Samples, rate: int) -> Samples:
     return resample(samples, rate, _RATE)
 
 
-_PREDICTORS: dict[str, type[MosPredictor]] = {"dnsmos": Dnsmos, "distillmos": DistillMos}
-_ENCODERS: dict[str, type[SpeakerEncoder]] = {"resemblyzer": Resemblyzer}
+class Nisqa:
+    """NISQA v2.0 predictor of the package torchmetrics, which fetches its weights: predicted MOS, 1 to 5.
+
+    G. Mittag, B. Naderi, A. Chehadi & S. Möller, "NISQA: A deep CNN-self-attention model for multidimensional speech quality
+    prediction with crowdsourced datasets", Interspeech (2021). It is not NISQA-TTS. Raises MissingExtra when torchmetrics,
+    librosa or requests is not installed.
+    """
+
+    domain: Final = "trained on natural speech with distortions of transmission"
+
+    def __init__(self) -> None:
+        try:
+            from torchmetrics.functional.audio import nisqa
+        except ImportError as error:
+            raise MissingExtra(f"NISQA needs it: pip install torchmetrics requests ({error})") from error
+        self._nisqa: Any = nisqa
+
+    def predict(self, samples: Samples, rate: int) -> float:
+        """Predict a score. Raises Undefined for silence and rates below 16 kHz."""
+        audio = self._nisqa.torch.from_numpy(np.ascontiguousarray(_model_input(samples, rate), np.float32))
+        return float(self._nisqa.non_intrusive_speech_quality_assessment(audio, _RATE)[0])
+
+
+class WavLm:
+    """WavLM base plus for speaker verification by transformers, which fetches its weights (microsoft/wavlm-base-plus-sv).
+
+    S. Chen et al., "WavLM: Large-scale self-supervised pre-training for full stack speech processing", IEEE JSTSP 16 (2022),
+    512 dimensions. It is not the fine-tuned WavLM large of Seed-TTS-eval. Raises MissingExtra without transformers.
+    """
+
+    def __init__(self) -> None:
+        try:
+            from transformers import AutoFeatureExtractor, WavLMForXVector
+        except ImportError as error:
+            raise MissingExtra(f"the encoder wavlm needs it: pip install transformers ({error})") from error
+        name = "microsoft/wavlm-base-plus-sv"
+        self._prepare: Any = AutoFeatureExtractor.from_pretrained(name)
+        self._model: Any = WavLMForXVector.from_pretrained(name).eval()
+
+    def embed(self, samples: Samples, rate: int) -> npt.NDArray[np.floating[Any]]:
+        """Compute an embedding (512,)."""
+        inputs = self._prepare(resample(samples, rate, _RATE), sampling_rate=_RATE, return_tensors="pt")
+        embedding: npt.NDArray[np.floating[Any]] = self._model(**inputs).embeddings[0].detach().numpy()
+        return embedding
+
+
+class Ecapa:
+    """ECAPA-TDNN on VoxCeleb by speechbrain, which fetches its weights (speechbrain/spkrec-ecapa-voxceleb).
+
+    B. Desplanques, J. Thienpondt & K. Demuynck, "ECAPA-TDNN: Emphasized channel attention, propagation and aggregation in
+    TDNN based speaker verification", Interspeech (2020), 192 dimensions. Raises MissingExtra without speechbrain.
+    """
+
+    def __init__(self) -> None:
+        try:
+            from speechbrain.inference import speaker
+        except ImportError as error:
+            raise MissingExtra(f"the encoder ecapa needs it: pip install speechbrain ({error})") from error
+        self._torch: Any = speaker.torch
+        self._model: Any = speaker.EncoderClassifier.from_hparams("speechbrain/spkrec-ecapa-voxceleb")
+
+    def embed(self, samples: Samples, rate: int) -> npt.NDArray[np.floating[Any]]:
+        """Compute an embedding (192,)."""
+        audio = self._torch.from_numpy(np.ascontiguousarray(resample(samples, rate, _RATE), np.float32))
+        embedding: npt.NDArray[np.floating[Any]] = self._model.encode_batch(audio[None])[0, 0].detach().numpy()
+        return embedding
+
+
+_PREDICTORS: dict[str, type[MosPredictor]] = {"dnsmos": Dnsmos, "distillmos": DistillMos, "nisqa": Nisqa}
+_ENCODERS: dict[str, type[SpeakerEncoder]] = {"resemblyzer": Resemblyzer, "wavlm": WavLm, "ecapa": Ecapa}
+
+
+def encoder_name(tools: Tools) -> str:
+    """Return the name of the tools' speaker encoder, or the class name of an unnamed one."""
+    return _tool_name(tools.encoder, "resemblyzer")
+
+
+def predictor_name(tools: Tools) -> str:
+    """Return the name of the tools' MOS predictor, or the class name of an unnamed one."""
+    return _tool_name(tools.predictor, "dnsmos")
+
+
+def _tool_name(tool: object, default: str) -> str:
+    return tool if isinstance(tool, str) else str(getattr(tool, "name", type(tool).__name__)) if tool else default
+
+
+def training_domain(tools: Tools) -> str:
+    """Return what the tools' MOS predictor was trained on."""
+    named = _PREDICTORS.get(predictor_name(tools), tools.predictor)
+    return str(getattr(named, "domain", "whose training domain is not declared"))
 
 
 def encoder_of(tools: Tools) -> SpeakerEncoder:
@@ -254,9 +346,10 @@ def _cosine(ours: npt.NDArray[np.floating[Any]], theirs: npt.NDArray[np.floating
 def predicted_mos(subject: Subject) -> float:
     """Predicted mean opinion score, 1 to 5, by the model in ``Tools.predictor``.
 
-    By default Dnsmos, P.835 OVRL; see there for its limits on synthetic voices. Others are objects with ``predict(samples,
-    rate)`` or entry points; the best known for synthesis is UTMOS: T. Saeki et al., "UTMOS: UTokyo-SaruLab system for
-    VoiceMOS Challenge 2022", Interspeech (2022).
+    By default "dnsmos", P.835 OVRL; also "distillmos" and "nisqa"; the class of each states its training domain. Others are
+    objects with ``predict(samples, rate)`` or entry points; the best known for synthesis is UTMOS: T. Saeki et al., "UTMOS:
+    UTokyo-SaruLab system for VoiceMOS Challenge 2022", Interspeech (2022). Predictors hardly measure prosody: E. Cooper et
+    al., "A review on subjective and objective evaluation of synthetic speech", Acoustical Science and Technology 45 (2024).
     """
     return float(predictor_of(subject.tools).predict(subject.clip.samples, subject.clip.rate))
 

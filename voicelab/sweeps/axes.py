@@ -32,7 +32,10 @@ from voicelab.call import (
     voice_id,
 )
 from voicelab.errors import FieldError, RequestInvalid, StoreError, shown_value, suggestion
+from voicelab.recordings import sidecar
 from voicelab.schema import ReferenceAudio, TTSRequest, VoiceModel
+from voicelab.session import recorded
+from voicelab.tables import bytes_of
 from voicelab.takes.rows import value_label
 
 if TYPE_CHECKING:
@@ -290,7 +293,8 @@ def axes_of_rows(rows: Any, knobs: Iterable[Knob] = (), text: str | None = None)
 
     Args:
         rows: a DataFrame, a sequence of mappings, or the path of a CSV file with a header. Missing values, NaN, and empty
-            cells of a file have the values of the sweep; in a template they are "".
+            cells of a file have the values of the sweep; in a template they are "". ``references`` may be a file, relative
+            to the CSV file, with its transcript in the column ``reference_text`` or in NAME.txt.
         knobs: parameters of the backends, which may be columns.
         text: text of the rows without one.
 
@@ -299,11 +303,12 @@ def axes_of_rows(rows: Any, knobs: Iterable[Knob] = (), text: str | None = None)
     """
     table = _table(rows)
     names = [f"row {name}" for name in table.index]
+    paths, troubles = _read_references(table, names, Path(rows).parent if isinstance(rows, str | Path) else Path())
     texts = [text] if "text" not in table else [value or text for value in table["text"]]
     templates = {
         name for value in texts if isinstance(value, str) for name in template_names(value) if not is_field(name)
     }
-    troubles = [
+    troubles += [
         FieldError(("body", "text"), "missing", f"{names[index]}: text is required")
         for index, value in enumerate(texts)
         if not value
@@ -330,7 +335,7 @@ def axes_of_rows(rows: Any, knobs: Iterable[Knob] = (), text: str | None = None)
             columns[-1].append(values.setdefault(value if value.__hash__ else id(value), (len(values), value))[0])
         labels: dict[str, None] = {}
         for index, value in values.values():
-            name_of_value = label(value, index)
+            name_of_value = paths.get(value) or label(value, index) if value.__hash__ else label(value, index)
             labels[name_of_value if name_of_value not in labels else f"{value} ({index + 1})"] = None
         axes.append(Axis(name, tuple(value for _, value in values.values()), tuple(labels), knob, template))
     if troubles:
@@ -343,6 +348,38 @@ def axes_of_rows(rows: Any, knobs: Iterable[Knob] = (), text: str | None = None)
                 "rows", f"rows must be unique, {row} equals {unique[indices]}; repeats=… repeats takes"
             )
     return axes, MappingProxyType(positions)
+
+
+def _read_references(
+    table: pd.DataFrame, names: Iterable[str], folder: Path
+) -> tuple[dict[Any, str], list[FieldError]]:
+    """Replace the files of the column ``references`` by their audio; return paths by value, and unreadable files.
+
+    The transcript is that of the column ``reference_text``, which is removed, or of NAME.txt next to the file.
+    """
+    import pandas as pd
+
+    texts = table.pop("reference_text") if "reference_text" in table else itertools.repeat(None)
+    values: dict[tuple[str, str], Any] = {}
+    paths: dict[Any, str] = {}
+    troubles = []
+    cells: list[Any] = []
+    for row, cell, text in zip(names, table.get("references", ()), texts, strict=False):
+        if not cell or not isinstance(cell, str | Path):
+            cells.append(recorded({"references": cell})["references"] if cell else None)
+            continue
+        file = folder / cell
+        key = (str(file), str(text or sidecar(file)))
+        try:
+            if key not in values:
+                values[key] = (ReferenceAudio.build(audio=bytes_of(file), text=key[1]),)
+            paths.setdefault(values[key], str(cell))
+        except (StoreError, RequestInvalid) as error:
+            troubles.append(FieldError(("body", "references"), "not_found", f"{row}: {error}"))
+        cells.append(values.get(key))
+    if "references" in table:
+        table["references"] = pd.Series(cells, index=table.index, dtype=object)
+    return paths, troubles
 
 
 def _table(rows: Any) -> pd.DataFrame:
@@ -373,7 +410,7 @@ def _cell(name: str, value: Any, knob: Knob | None, template: bool, typed: bool)
     """Convert a cell to a value of its axis, None for a missing one. Raises RequestInvalid."""
     if value is None or (typed and value == ""):
         return "" if template else None
-    if typed and not template and name != "text":
+    if typed and not template and name not in ("text", "references"):
         value = _token(name, value, knob)
     if isinstance(value, float) and value.is_integer() and value_kind(name, (knob,) if knob else ())[0] is int:
         value = int(value)  # pandas stores integers as floats in a column with NaN

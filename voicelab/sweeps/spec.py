@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from voicelab.call import field_name
 from voicelab.errors import FieldError, RequestInvalid, StoreError
+from voicelab.recordings import sidecar
 from voicelab.schema import ReferenceAudio, TTSRequest
 from voicelab.sweeps.axes import Axis, written
 from voicelab.sweeps.run import CAPS, Budget
@@ -63,8 +64,8 @@ def read_spec(path: str | Path) -> SweepSpec:
 
     ``backend = "NAME:ADDRESS"`` at the top sets the backend; ``rows = "texts.csv"`` replaces ``text``, and a path that ends
     in .csv is read as rows. ``[fields]`` holds fixed fields, ``[axes]`` varied ones; ``references`` and ``rows`` name files
-    relative to the spec, references as ``[{audio = "a.wav", text = "…"}]``. Raises StoreError if the file cannot be read as
-    TOML, RequestInvalid for invalid contents.
+    relative to the spec, references as ``["a.wav"]`` with its transcript in a.txt, or ``[{audio = "a.wav", text = "…"}]``.
+    Raises StoreError if the file cannot be read as TOML, RequestInvalid for invalid contents.
     """
     path = Path(path)
     spec: dict[str, Any] = {"rows": path.name} if path.suffix == ".csv" else _toml(path)
@@ -127,8 +128,10 @@ def _references(folder: Path, value: object) -> object:
     """Read the files of references, in nested lists too."""
     if isinstance(value, list):
         return [_references(folder, item) for item in value]
+    if isinstance(value, str):
+        value = {"audio": value, "text": sidecar(folder / value)}
     if not isinstance(value, Mapping) or not isinstance(value.get("audio"), str):
-        message = 'must name files: references = [{audio = "a.wav", text = "…"}]'
+        message = 'must name files: references = ["a.wav"] or [{audio = "a.wav", text = "…"}]'
         raise RequestInvalid.of("references", message, type="reference_type")
     return ReferenceAudio.build(**{**value, "audio": bytes_of(folder / value["audio"]), "text": value.get("text", "")})
 

@@ -1,0 +1,380 @@
+"""Evaluation of systems on a list of texts and voice prompts, by the protocol of a benchmark."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from voicelab.asr.normalization import Normalizer, language_of
+from voicelab.asr.recognizers import Recognizer
+from voicelab.errors import ArgumentError
+from voicelab.metrics import Metric, MosPredictor, SpeakerEncoder, Tools, check_measuring, measure_rows
+from voicelab.metrics.models import encoder_name, predictor_name, training_domain
+from voicelab.metrics.words import normalizer_name, recognizer_name
+from voicelab.recordings import REPEAT
+from voicelab.session import Session
+from voicelab.stats.estimate import interval
+from voicelab.storage import check_folder, digest_of, write_atomic
+from voicelab.sweeps.axes import template_names
+from voicelab.sweeps.sweep import sweep_of
+from voicelab.sweeps.systems import system_scores
+from voicelab.tables import read_table, read_text
+from voicelab.takes.rows import SYSTEM, Column, TakeRow
+from voicelab.takes.table import TakeTable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ITEM: Final = "item"
+_COLUMNS: Final = {
+    ITEM: ("item", "id", "utt", "name"),
+    "text": ("text", "infer_text", "sentence"),
+    "references": ("references", "reference_audio", "prompt_audio", "prompt_wav", "reference"),
+    "reference_text": ("reference_text", "prompt_text"),
+}
+_METRICS: Final = ("wer", "cer", "speaker_similarity", "predicted_mos")
+_UNITS: Final = {
+    "wer": ("WER, %", 100.0),
+    "cer": ("CER, %", 100.0),
+    "predicted_mos": ("predicted MOS", 1.0),
+    "rtf": ("RTF", 1.0),
+}
+"""Titles, and factors of the printed values."""
+PROSODY_NOTE: Final = (
+    "Predictors of MOS and WER hardly measure prosody: run a listening test before claiming naturalness (E. Cooper et al., "
+    '"A review on subjective and objective evaluation of synthetic speech", Acoustical Science and Technology 45, 2024).'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """Models of a published benchmark: the recognizer by language, the normalizer and the speaker encoder."""
+
+    name: str
+    recognizers: Mapping[str, str]
+    normalizer: str
+    encoder: str
+
+    def differences(self, metric: str, language: str, tools: Tools) -> str:
+        """Return how the models behind a metric differ from the protocol's; "" if they do not."""
+        if metric in ("wer", "cer"):
+            used = {
+                self.recognizers.get(language, "none"): recognizer_name(tools),
+                f"normalizer {self.normalizer}": f"normalizer {normalizer_name(tools)}",
+            }
+        elif metric == "speaker_similarity":
+            used = {self.encoder: encoder_name(tools)}
+        else:
+            return f"{self.name} does not define {metric}"
+        return " and ".join(f"{got} instead of {wanted}" for wanted, got in used.items() if wanted != got)
+
+
+PROTOCOLS: Final = MappingProxyType(
+    {
+        # P. Anastassiou et al., "Seed-TTS: A family of high-quality versatile speech generation models" (2024). The encoder
+        # is UniSpeech's WavLM large, fine-tuned for speaker verification; no package distributes it.
+        "seed-tts-eval": Protocol(
+            "seed-tts-eval",
+            MappingProxyType({"en": "faster-whisper:large-v3", "zh": "paraformer"}),
+            "seed-tts-eval",
+            "wavlm-large-finetuned",
+        )
+    }
+)
+"""Protocols by name."""
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Evaluation:
+    """Scores of systems on a list.
+
+    Args:
+        table: the takes, with the key columns ``item``, ``system`` and ``repeat``.
+        frame: ``table.frame()`` with the metrics.
+        scores: a row per system and metric, and per pair of systems (``against``): see ``system_scores``; ``sd_repeats`` is
+            the SD of the means of the repeats, ``failed`` the number of failed takes.
+        headings: title of each metric, with the models behind it.
+        notes: remarks, as sentences.
+    """
+
+    table: TakeTable
+    frame: pd.DataFrame
+    scores: pd.DataFrame
+    headings: Mapping[str, str]
+    notes: tuple[str, ...]
+
+    def summary(self) -> pd.DataFrame:
+        """Return the table of a paper: a row per system, a column per metric, with 95 % intervals over items."""
+        rows: dict[str, dict[str, str]] = {name: {} for name in self.table.systems}
+        for score in self.scores.to_dict("records"):
+            name = f"{score['system']} - {score['against']}" if score["against"] else str(score["system"])
+            scale = _UNITS.get(score["metric"], ("", 1.0))[1]
+            mean, low, high = (score[key] * scale for key in ("mean", "low", "high"))
+            cell = f"{mean:.{_digits(scale)}f}" + (f" {interval(low, high, '.3g')}" if math.isfinite(low) else "")
+            p = f", p {score['p']:.3f}" if score["against"] and math.isfinite(score["p"]) else ""
+            rows.setdefault(name, {})[self.headings[score["metric"]]] = cell + p
+        import pandas as pd
+
+        table = pd.DataFrame.from_dict(rows, orient="index")
+        failed = self.frame.groupby(SYSTEM)["error"].count()
+        table["failed"] = [
+            f"{failed[name]} of {(self.frame[SYSTEM] == name).sum()}" if name in failed else "" for name in rows
+        ]
+        return table.fillna("")
+
+    def record(self) -> dict[str, Any]:
+        """Return the evaluation as a JSON object: headings, scores, notes, and the fingerprint of each system."""
+        takes = {row.labels[SYSTEM]: row.take for row in self.table.rows if row.take is not None}
+        return {
+            "items": len(self.table.column(ITEM)),
+            "repeats": len(self.table.column(REPEAT)),
+            "systems": {name: take.fingerprint for name, take in takes.items()},
+            "headings": dict(self.headings),
+            "scores": json.loads(self.scores.to_json(orient="records")),
+            "notes": list(self.notes),
+        }
+
+    def __repr__(self) -> str:
+        return "\n".join([self.summary().to_string(), *self.notes])
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return self.summary().to_html() + "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+
+
+def evaluate(
+    items: str | Path | pd.DataFrame | Iterable[Mapping[str, Any]],
+    *,
+    folder: str | Path,
+    protocol: str = "seed-tts-eval",
+    metrics: Sequence[str | Metric] | None = None,
+    repeats: int = 3,
+    seed: int = 0,
+    recognizer: Recognizer | str | None = None,
+    normalizer: Normalizer = None,
+    encoder: SpeakerEncoder | str | None = None,
+    predictor: MosPredictor | str | None = None,
+    progress: Callable[..., Iterable[Any]] | None = None,
+    **labs: Session,
+) -> Evaluation:
+    """Evaluate systems on a list: ``vl.evaluate("meta.lst", folder="out", ours=lab, theirs=other)``.
+
+    Args:
+        items: a list of Seed-TTS-eval (``id|prompt text|prompt wav|text``), a table or rows with the columns ``text`` and,
+            optionally, ``id``, ``reference_audio`` and ``reference_text``, or a folder with a list ``meta.lst``, a table
+            ``metadata.csv``, or texts in NAME.txt. Paths are relative to the file.
+        folder: run folder of takes and measurements; the same call resumes there. ``evaluation.json`` has the result.
+        protocol: name of a protocol: its recognizer and normalizer are the defaults, and a figure is named after it only if
+            its models are the protocol's.
+        metrics: by default WER, CER, speaker similarity to each row's own prompt, predicted MOS; RTF is always there.
+        repeats: takes per item and system.
+        seed: source of the seeds of the repeats.
+        recognizer: ASR model other than the protocol's, see ``Tools``.
+        normalizer: text normalizer other than the protocol's.
+        encoder: speaker encoder; by default "resemblyzer".
+        predictor: MOS predictor; by default "dnsmos".
+        progress: ``vl.progress`` shows a bar of the measurements.
+        **labs: the systems by name; differences are paired by item.
+
+    Raises:
+        ArgumentError: no system, an unfigures_by_key protocol or metric, fewer than two items, a repeated id.
+        RequestInvalid: prompts cannot be read (all are named), or a system rejects a row.
+        MissingExtra: a model of a metric is not installed; ``metrics`` selects others.
+        StoreError: the list cannot be read, or the folder cannot be written.
+    """
+    if not labs:
+        raise ArgumentError.of("labs", "name a system: evaluate(list, folder=..., ours=lab)")
+    if protocol not in PROTOCOLS:
+        raise ArgumentError.of("protocol", f"must be one of {', '.join(PROTOCOLS)}, got {protocol!r}")
+    rows, ids = read_items(items)
+    languages = [language_of(row["text"]) for row in rows]
+    language, used = max(set(languages), key=languages.count), PROTOCOLS[protocol]
+    tools = Tools(recognizer or used.recognizers.get(language), encoder, predictor, normalizer or used.normalizer)
+    prompted = any(row.get("references") for row in rows)
+    chosen = tuple(metrics or (name for name in _METRICS if prompted or name != "speaker_similarity"))
+    check_measuring(chosen, reference="prompt", tools=tools)
+    check_folder(Path(folder))
+    lab, cache = next(iter(labs.values())), None
+    sweep = sweep_of(lab, None, rows=rows, repeats=repeats, seed=seed, labs=labs, cache=cache, fields={})
+    table = _keyed(sweep.run(folder), ids, tuple(labs))
+    frame = _measured(table, chosen, tools, Path(folder, "measurements.jsonl"), progress)
+    result = _result(table, frame, [m if isinstance(m, str) else m.name for m in chosen], used, language, tools)
+    record = json.dumps(result.record(), ensure_ascii=False, indent=1)
+    write_atomic(Path(folder, "evaluation.json"), record.encode())
+    return result
+
+
+def read_items(items: Any) -> tuple[list[dict[str, Any]], list[str]]:
+    """Read the rows of a list for ``Lab.sweep``, and their ids. Raises ArgumentError for a missing text or repeated id."""
+    folder, records = _records(items)
+    rows, ids = [], []
+    for number, record in enumerate(records, start=1):
+        cells = {str(name).strip().lower().replace(" ", "_"): value for name, value in record.items()}
+        row = {name: next((cells[key] for key in keys if cells.get(key)), None) for name, keys in _COLUMNS.items()}
+        ids.append(str(row.pop(ITEM) or number))
+        if not row["text"]:
+            raise ArgumentError.of("items", f"row {number} ({ids[-1]}) must have a text; columns: {', '.join(cells)}")
+        if isinstance(row["references"], str | Path):
+            row["references"] = folder / row["references"]
+        # Braces are literal in a list.
+        for name in template_names(str(row["text"])):
+            row["text"] = str(row["text"]).replace(f"{{{name}}}", f"{{{{{name}}}}}")
+        rows.append({name: value for name, value in row.items() if value is not None})
+    if len(rows) < 2:
+        raise ArgumentError.of("items", f"must be two or more for intervals, got {len(rows)}")
+    if repeated := sorted({name for name in ids if ids.count(name) > 1} if len(set(ids)) < len(ids) else ()):
+        raise ArgumentError.of("items", f"ids must be unique, got more than once: {', '.join(repeated)}")
+    return rows, ids
+
+
+def _records(items: Any) -> tuple[Path, list[Any]]:
+    if not isinstance(items, str | Path):
+        listed = items.to_dict("records") if hasattr(items, "to_dict") else list(items)
+        return Path(), listed
+    path = Path(items)
+    if path.is_dir():
+        lists = [path / name for name in ("meta.lst", "metadata.csv", "metadata.jsonl") if (path / name).is_file()]
+        if not lists:
+            texts = sorted(path.glob("*.txt"))
+            if not texts:
+                raise ArgumentError.of(
+                    "items", f"{path} must have meta.lst, metadata.csv or texts in NAME.txt, got none"
+                )
+            return path, [{ITEM: text.stem, "text": " ".join(read_text(text).split())} for text in texts]
+        path = lists[0]
+    if path.suffix.lower() != ".lst":
+        names = [name for keys in _COLUMNS.values() for name in keys]
+        return path.parent, read_table(path, names).to_dict("records")
+    records = []
+    for number, line in enumerate(filter(str.strip, read_text(path).splitlines()), start=1):
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) < 4:
+            raise ArgumentError.of(
+                "items", f"line {number} of {path} must be id|prompt text|prompt wav|text, got {line!r}"
+            )
+        records.append(dict(zip((ITEM, "prompt_text", "prompt_wav", "text"), cells, strict=False)))
+    return path.parent, records
+
+
+def _keyed(table: TakeTable, ids: Sequence[str], names: Sequence[str]) -> TakeTable:
+    """Key the takes of a sweep over rows by item, system and repeat; text and references are further columns."""
+    per_item = len(table.rows) // len(ids)
+    rows = []
+    for index, row in enumerate(table.rows):
+        keys: dict[str, Any] = {ITEM: ids[index // per_item], SYSTEM: row.keys["backend"], REPEAT: row.repeat}
+        others = {"text": row.call.request.text} | {k: v for k, v in row.keys.items() if k == "references"}
+        labels = {name: str(value) for name, value in keys.items()}
+        rows.append(TakeRow(keys, labels, row.call, row.take, row.error, row.cached, others))
+    repeats = next(column for column in table.columns if column.name == REPEAT)
+    columns = (Column(ITEM, tuple(ids), tuple(ids)), Column(SYSTEM, tuple(names), tuple(names)), repeats)
+    return replace(table, columns=columns, rows=tuple(rows))
+
+
+def _measured(
+    table: TakeTable,
+    metrics: Sequence[str | Metric],
+    tools: Tools,
+    path: Path,
+    progress: Callable[..., Iterable[Any]] | None,
+) -> pd.DataFrame:
+    """Measure the takes, each once: measurements of earlier calls by the same models are read from ``path``.
+
+    Returns ``table.frame()`` with the metrics.
+    """
+    names = [metric if isinstance(metric, str) else metric.name for metric in metrics]
+    if {"wer", "cer"} & set(names) and "words" not in names:
+        metrics = (*metrics, "words")
+    models = [names, recognizer_name(tools), normalizer_name(tools), encoder_name(tools), predictor_name(tools)]
+    by = digest_of(json.dumps(models).encode())[:16]
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    figures_by_key: dict[tuple[str, str], dict[str, Any]] = {}
+    for line in lines:
+        if line.endswith("}"):  # an interrupted write
+            record = json.loads(line)
+            figures_by_key[record["take"], record["by"]] = record["figures"]
+    rows = [row for row in table.rows if row.state != "waiting"]
+    keys = ["" if row.take is None else f"{row.take.key}:{row.take.digest}" for row in rows]
+    missing = [(key, row.take) for key, row in zip(keys, rows, strict=True) if key and (key, by) not in figures_by_key]
+    show = progress or (lambda items, *_, **__: items)
+    with path.open("a", encoding="utf-8") as file:
+        for key, take in show(missing, "takes", total=len(missing)):
+            if take is None or (key, by) in figures_by_key:
+                continue
+            (figures,) = measure_rows([take], metrics, reference="prompt", tools=tools)
+            figures_by_key[key, by] = {name: None if value != value else value for name, value in figures.items()}  # noqa: PLR0124
+            record = {"take": key, "by": by, "figures": figures_by_key[key, by]}
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+            file.flush()
+    frame, measured = table.frame(), [figures_by_key[key, by] if key else {} for key in keys]
+    for name in dict.fromkeys(name for figures in measured for name in figures):
+        frame[name] = [figures.get(name) for figures in measured]
+    return frame
+
+
+def _result(
+    table: TakeTable,
+    frame: pd.DataFrame,
+    names: list[str],
+    protocol: Protocol,
+    language: str,
+    tools: Tools,
+) -> Evaluation:
+    import pandas as pd
+
+    notes: list[str] = []
+    headings: dict[str, str] = {}
+    scores, others = [], dict[str, list[str]]()
+    asr = f"{recognizer_name(tools)}, normalizer {normalizer_name(tools)}"
+    models = {"wer": asr, "cer": asr, "speaker_similarity": encoder_name(tools), "predicted_mos": predictor_name(tools)}
+    for name in (*names, "rtf"):
+        why = protocol.differences(name, language, tools)
+        model = models.get(name, "") if why else protocol.name
+        title = _UNITS.get(name, (name.replace("_", " "), 1.0))[0]
+        headings[name] = f"{title} ({model})" if model else title
+        if why and name in ("wer", "cer", "speaker_similarity"):
+            others.setdefault(why, []).append(title)
+        frame[name] = pd.to_numeric(frame[name]) if name in frame else math.nan
+        counts = frame.dropna(subset=[name]).groupby(SYSTEM)[ITEM].nunique().reindex(table.systems, fill_value=0)
+        if counts.min() < 2:
+            notes.append(
+                f"{title} is not reported: {counts.idxmin()} has values for {counts.min()} items, of 2 required."
+            )
+            continue
+        scores.append(_scored(frame, name))
+    if others:
+        listed = "; ".join(f"{' and '.join(titles)} by {why}" for why, titles in others.items())
+        notes.append(f"Not comparable with published figures of {protocol.name}: {listed}.")
+    if "references" not in frame:
+        notes.append("No row has a prompt, so there is no speaker similarity.")
+    undefined = frame["undefined"].dropna() if "undefined" in frame else pd.Series(dtype=str)
+    for reason, count in undefined[undefined != ""].value_counts().items():
+        notes.append(f"{count} takes have no value of {reason}.")
+    if failed := len(table.failures):
+        notes.append(
+            f"{failed} of {len(table.rows)} takes failed and are excluded from the means; the column error has why."
+        )
+    if "predicted_mos" in headings:
+        notes.append(f"Predicted MOS is by {predictor_name(tools)}, {training_domain(tools)}. {PROSODY_NOTE}")
+    notes.append(
+        f"95 % intervals over {len(table.column(ITEM))} items, each the mean of its {len(table.column(REPEAT))} takes."
+    )
+    empty = pd.DataFrame(columns=["metric", SYSTEM, "against"])
+    return Evaluation(table, frame, pd.concat(scores or [empty], ignore_index=True), headings, tuple(notes))
+
+
+def _scored(frame: pd.DataFrame, name: str) -> pd.DataFrame:
+    scores = system_scores(frame, name, samples=(ITEM,))
+    scores.insert(0, "metric", name)
+    runs = frame.groupby([SYSTEM, REPEAT])[name].mean().unstack(SYSTEM)
+    scores["sd_repeats"] = [runs[row.system].std() if not row.against else math.nan for row in scores.itertuples()]
+    return scores
+
+
+def _digits(scale: float) -> int:
+    return 2 if scale > 1 else 3
