@@ -95,8 +95,9 @@ class VoiceStoreBackend(Backend, Protocol):
 
 
 def list_voices(backend: Backend) -> tuple[VoiceModel, ...]:
-    """Return the voice models of a VoiceStoreBackend; empty for any other backend."""
-    return backend.list_voices() if isinstance(backend, VoiceStoreBackend) else ()
+    """Return the caller's voice models of a backend that lists them; empty for any other."""
+    lister: Callable[[], tuple[VoiceModel, ...]] = getattr(backend, "list_voices", tuple)
+    return lister()
 
 
 def delete_voice(backend: Backend, id: str) -> None:

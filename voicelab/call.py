@@ -523,7 +523,7 @@ def _extra_fields(value: object) -> dict[str, object]:
 
 def frozen(value: object) -> KnobValue:
     """Return the hashable value of an extra field: lists, mappings and None as JsonText. Raises RequestInvalid."""
-    if isinstance(value, str | bool | int | float):
+    if isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     try:
         return JsonText(json.dumps(value, ensure_ascii=False, sort_keys=True, allow_nan=False))

@@ -109,6 +109,7 @@ class Capabilities(Shown):
         fields: request fields that are ignored or restricted; all others act as the interface specifies.
         knobs: additional parameters of the backend.
         open_ended: whether other models and ``extra`` fields are passed on, for a service to judge.
+        voice_required: whether a call must name a voice, since no default is known.
 
     Raises:
         ArgumentError: two knobs, or two entries of ``fields``, have the same name.
@@ -130,6 +131,7 @@ class Capabilities(Shown):
     fields: tuple[FieldSupport, ...] = ()
     knobs: tuple[Knob, ...] = ()
     open_ended: bool = False
+    voice_required: bool = False
     __pydantic_config__ = ConfigDict(extra="forbid")  # of a record
 
     def __post_init__(self) -> None:
@@ -208,6 +210,10 @@ def check_call(call: Call, capabilities: Capabilities) -> Call:
         for support in capabilities.fields
         if (problem := support.problem(field_value(call.request, support.field)))
     ]
+    named = call.request.reference_id is not None or call.request.references or "extra.voice" in dict(call.knobs)
+    if capabilities.voice_required and not named:
+        message = f"a voice is required, since {subject} lists none; pass voice=NAME, or voice=None to send no voice"
+        problems.append(FieldError(("body", "voice"), "missing", message))
     knobs = {knob.name: knob for knob in capabilities.knobs}
     for name, value in call.knobs:
         if name.startswith(EXTRA) and capabilities.open_ended:

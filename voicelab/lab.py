@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from voicelab.backend import Backend
 from voicelab.call import VoicePreset, completed
@@ -36,6 +36,8 @@ def connect(
     device: str | None = None,
     voices: Sequence[str | VoicePreset] | None = None,
     at_once: int | None = None,
+    profile: str | None = None,
+    fields: Mapping[str, object] | None = None,
     cache: Cache | str | Path | bool | None = None,
     record: str | Path | None = None,
     replay: str | Path | None = None,
@@ -44,15 +46,15 @@ def connect(
     """Open a backend and return its Lab.
 
     Args:
-        backend: ``"https://voice.example"`` for a service; ``"NAME"`` or ``"NAME:ADDRESS"`` of
-            ``vl.available_backends()``, such as ``"kokoro"``, or ``"local:PATH"`` for a checkpoint; a function, see
-            `from_function`; or a Backend. Default: the environment variable VOICELAB_BASE_URL, else the embedded voice,
-            offline.
+        backend: address of a service, or ``"NAME:ADDRESS"`` of ``vl.available_backends()``, such as ``"kokoro"``; a function,
+            see `from_function`; or a Backend. Default: VOICELAB_BASE_URL in the environment, else the embedded voice.
         api_key: API key of the service. Default: from the environment (VOICELAB_API_KEY for a service of the interface).
         device: device of a backend of this machine ("cpu", "cuda"). Default: chosen by the backend.
         voices: voices of a function, ``command:`` or ``worker:``. Default: those that it declares.
         at_once: number of concurrent calls of a function or ``command:``, or of processes of ``worker:``. Default: 1, for
             commands one per core.
+        profile: kind of an ``openai:`` server: "openai", "vllm-omni", "kokoro-fastapi" or "speaches". Default: unknown.
+        fields: backend parameters that an ``openai:`` server takes: names with a list of texts, or bool, int, float or str.
         cache: cache of reproducible speech (with a seed if seeds are exact, and at temperature 0): True for the cache in
             voicelab's data folder, a folder, or a Cache. Default: none.
         record: folder to record every call and response in.
@@ -65,15 +67,16 @@ def connect(
         EngineError: the package of the backend is broken.
         StoreError: the folder cannot be recorded to, or has no recording.
     """
+    options: dict[str, Any] = {"voices": voices, "at_once": at_once, "profile": profile, "fields": fields}
     if replay is not None:
-        arguments: dict[str, object] = {
+        arguments = {
             "backend": backend,
             "api_key": api_key,
             "device": device,
             "cache": cache,
             "record": record,
+            **options,
         }
-        arguments |= {"voices": voices, "at_once": at_once}
         for name in (name for name, value in arguments.items() if value is not None):
             raise RequestInvalid.of(name, "must be None with replay", in_="query")
         backend = f"replay:{replay}"
@@ -82,7 +85,7 @@ def connect(
         backend,
         api_key=api_key,
         device=device,
-        options={"voices": voices, "at_once": at_once},
+        options=options,
         wrap=lambda opened: _wrap_backend(opened, cache, record),
         **defaults,
     )

@@ -13,7 +13,18 @@ from typing import Any, Final, Literal, Self, TypedDict, Unpack
 from voicelab.backend import Backend, SpeechStream, delete_voice, list_voices
 from voicelab.backends.function import FunctionFactory
 from voicelab.backends.registry import open_backend, split_address
-from voicelab.call import Call, Knob, Voice, Voices, completed, is_field, merged_defaults, short_name, voice_id
+from voicelab.call import (
+    Call,
+    Knob,
+    Voice,
+    VoicePreset,
+    Voices,
+    completed,
+    is_field,
+    merged_defaults,
+    short_name,
+    voice_id,
+)
 from voicelab.capabilities import Capabilities, check_call
 from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, FieldError, RequestInvalid, shortened, suggestion
@@ -209,8 +220,14 @@ class Session(Closeable, metaclass=Guided):
 
     @property
     def voices(self) -> Voices:
-        """Built-in voices of the backend, as a table; ``lab.voices.marlow`` is a value of ``voice``."""
-        voices = Voices(self.capabilities.voices)
+        """Built-in voices of the backend, as a table; ``lab.voices.marlow`` is a value of ``voice``.
+
+        For a service without built-in voices, the caller's voices, if it lists them.
+        """
+        own = () if self.capabilities.voices else list_voices(self._backend)
+        voices = Voices(
+            (*self.capabilities.voices, *(VoicePreset(item.id, item.title, item.description) for item in own))
+        )
         if self.capabilities.prices == () and len(voices) <= _MAX_SAMPLED_VOICES:
             voices.sample = lambda voice: self.speak("Rice is often served.", voice=voice, seed=1)
         return voices
@@ -234,6 +251,8 @@ class Session(Closeable, metaclass=Guided):
     @completed
     def call(self, text: str, **fields: Unpack[SpeechFields]) -> Call:
         """Create the call of ``speak`` with the same arguments, without synthesis. Raises RequestInvalid."""
+        if fields.get("voice", "") is None and self.capabilities.voice_required:
+            fields["extra"] = {**(fields.get("extra") or {}), "voice": None}
         with self._named_as_typed(fields):
             return Call.of(text, self._defaults, self._knobs_for({**self._defaults, **fields}), **recorded(fields))
 
@@ -306,8 +325,8 @@ class Session(Closeable, metaclass=Guided):
     def stored_voices(self) -> tuple[VoiceModel, ...]:
         """Return the records of your stored voices, newest first; ``voices`` has the built-in ones.
 
-        The embedded voice lists all voices stored on this machine. A service cannot list voices: the list has those that
-        this session created or fetched. Raises StoreError.
+        The embedded voice lists all voices stored on this machine. Of a service, the list has those that it lists, and those
+        that this session created or fetched. Raises StoreError, ServiceError.
         """
         voices = {**self._seen_voices, **{voice.id: voice for voice in list_voices(self._backend)}}
         return tuple(sorted(voices.values(), key=lambda voice: voice.created_at, reverse=True))
@@ -340,7 +359,7 @@ class Session(Closeable, metaclass=Guided):
         msg = item.msg
         if item.field == "reference_id" and "did you mean" not in msg:
             typed = str(fields.get("voice") or fields.get("reference_id") or "")
-            msg += suggestion(typed.casefold(), [voice.id for voice in self.voices])
+            msg += suggestion(typed.casefold(), [voice.id for voice in self.capabilities.voices])
         if fields.get(short) is None or short == item.field:
             return replace(item, msg=msg)
         return replace(item, loc=(item.loc[0], short), msg=msg)
@@ -362,7 +381,7 @@ def recorded(fields: Mapping[str, object]) -> dict[str, object]:
 
 
 def _references(value: Any) -> Any:
-    if isinstance(value, str | Path | bytes | Clip):
+    if isinstance(value, str | Path | bytes | Clip | ReferenceAudio):
         return (_reference(value),)
     if isinstance(value, Mapping):
         return value if "audio" in value else {label: _references(item) for label, item in value.items()}
@@ -373,7 +392,7 @@ def _reference(item: Any) -> Any:
     if isinstance(item, str | Path | bytes | Clip):
         take = item.take if isinstance(item, Clip) else None
         return ReferenceAudio.build(audio=_recording(item, "references"), text=take.call.said if take else "")
-    return _references(item)
+    return item if isinstance(item, ReferenceAudio) else _references(item)
 
 
 def _recording(item: Recording, field: str) -> bytes:

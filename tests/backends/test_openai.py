@@ -96,8 +96,11 @@ def test_ignored_fields_are_noted_and_references_rejected(backend: OpenAIBackend
     script.acts += [*LISTS, chunked(WAV, kind="audio/wav")]
     take = backend.synthesize(call(backend, temperature=0.1, format="mp3")).take()
     assert take.notes == ("temperature did nothing: not supported by OpenAI's API.",)
-    with pytest.raises(vl.RequestInvalid, match="seed"):
-        backend.synthesize(call(backend, seed=1))
+    reference = vl.Clip(TONE, 24_000).to_bytes("wav")
+    with pytest.raises(
+        vl.RequestInvalid, match="references: the server would ignore a recording; connect with profile="
+    ):
+        vl.Lab(backend).speak("Hello.", references=reference)
     with pytest.raises(vl.RequestInvalid, match="voices"):
         backend.create_voice(VoiceCreate(title="Ada", voices=(b"RIFF",), visibility="private"))
     with pytest.raises(vl.NotFound, match="ada"):
@@ -179,3 +182,108 @@ def test_unreachable_server_is_probed_again(backend: OpenAIBackend, script: Scri
     assert len(script.asked) == 1
     backend._next_probe = 0.0
     assert [voice.id for voice in backend.capabilities.voices] == ["ann", "bob"]
+
+
+def sent(script: Script) -> dict[str, Any]:
+    parsed: dict[str, Any] = json.loads(script.asked[-1].partition(b"\r\n\r\n")[2])
+    return parsed
+
+
+AUDIO = reply(200, WAV, content_type="audio/wav")
+QWEN = "Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice"
+
+
+def lists(model: str, voices: str) -> list[Act]:
+    """The lists of models and voices, as the servers answer them."""
+    models = {"object": "list", "data": [{"id": model, "object": "model", "owned_by": "x"}]}
+    return [reply(200, json.dumps(models).encode(), **JSON), reply(200, voices.encode(), **JSON)]
+
+
+def test_vllm_omni(script: Script) -> None:
+    script.acts = [*lists(QWEN, '{"voices": ["vivian", "ryan"], "uploaded_voices": []}'), *[AUDIO] * 4]
+    with vl.connect(f"openai:{script.url}?profile=vllm-omni", fields={"language": ["English", "Chinese"]}) as lab:
+        names = {knob.name: knob.choices for knob in lab.capabilities.knobs}
+        assert names["language"] == ("English", "Chinese")
+        assert names["task_type"] == ("CustomVoice", "VoiceDesign", "Base")
+        assert lab.capabilities.default_model == QWEN
+        lab.speak("Hello.", language="English", task_type="CustomVoice", seed=2**31 + 3)
+        assert sent(script) == {
+            "model": QWEN,
+            "input": "Hello.",
+            "voice": "vivian",
+            "response_format": "wav",
+            "stream_format": "audio",
+            "language": "English",
+            "task_type": "CustomVoice",
+            "seed": 3,
+        }
+        lab.speak("Hello.", speed=1.5)
+        assert (sent(script)["speed"], "stream_format" in sent(script)) == (1.5, False)
+        recording = vl.ReferenceAudio(audio=WAV, text="Hi.")
+        lab.speak("Hello.", references=recording, extra={"x_vector_only_mode": False})
+        assert sent(script)["ref_audio"] == "data:audio/wav;base64," + base64.b64encode(WAV).decode()
+        assert (sent(script)["ref_text"], sent(script)["x_vector_only_mode"]) == ("Hi.", False)
+        assert "voice" not in sent(script)
+        with pytest.raises(vl.RequestInvalid, match="references: must be one recording, got 2"):
+            lab.speak("Hello.", references=[recording, recording])
+        with pytest.raises(vl.RequestInvalid, match="language: must be 'English' or 'Chinese', got 'German'"):
+            lab.speak("Hello.", language="German")
+
+
+def test_kokoro_fastapi_and_speaches(script: Script) -> None:
+    script.acts = [*lists("kokoro", '{"voices": ["af_heart", "af_sky"]}'), AUDIO]
+    with vl.connect(f"openai:{script.url}", profile="kokoro-fastapi") as lab:
+        lab.speak(
+            "Hello.",
+            voice={"af_heart": 1, "af_sky": 2},
+            lang_code="a",
+            extra={"normalization_options": {"normalize": False}},
+        )
+        body = sent(script)
+        assert (body["voice"], body["lang_code"]) == ("af_heart(1)+af_sky(2)", "a")
+        assert body["normalization_options"] == {"normalize": False}
+        with pytest.raises(vl.RequestInvalid, match="seed: the backend 'openai' does not support seeds"):
+            lab.speak("Hello.", seed=1)
+    script.acts = [
+        *lists("speaches-ai/Kokoro-82M-v1.0-ONNX", "{}"),
+        AUDIO,
+        reply(422, b'{"detail": "no such voice"}', **JSON),
+    ]
+    script.acts += [
+        reply(422, b'{"detail":[{"type":"missing","loc":["body","voice"],"msg":"Field required"}]}', **JSON)
+    ]
+    with vl.connect(f"openai:{script.url}", profile="speaches") as lab:
+        with pytest.raises(
+            vl.RequestInvalid, match="voice: a voice is required, since the backend 'openai' lists none; pass"
+        ):
+            lab.speak("Hello.")
+        lab.speak("Hello.", voice="af_heart")
+        assert sent(script)["voice"] == "af_heart"
+        with pytest.raises(vl.RequestInvalid, match="no such voice"):
+            lab.speak("Hello.", voice="eve")
+        with pytest.raises(vl.RequestInvalid, match=r"^voice: Field required$"):
+            lab.speak("Hello.", voice=None)
+        assert "voice" not in sent(script)
+
+
+def test_an_unknown_server_is_sent_seeds_with_a_note(script: Script) -> None:
+    script.acts = [reply(404), reply(404), AUDIO]
+    with vl.connect(f"openai:{script.url}", fields={"stream": bool, "top_k": int}) as lab:
+        take = lab.speak("Hello.", seed=3, voice=None, stream=False, top_k=0).take
+        body = sent(script)
+        assert (body["seed"], body["stream"], body["top_k"], "voice" in body) == (3, False, 0, False)
+        assert any("does not confirm seed 3" in note for note in take.notes)
+
+
+@pytest.mark.parametrize(
+    ("address", "options", "message"),
+    [
+        ("?profile=vllm", {}, "profile: must be 'openai' or 'vllm-omni' or .* got 'vllm'"),
+        ("?profil=openai", {}, "must have the options profile or stream_format, got 'profil'"),
+        ("", {"fields": {"steps": [1, 2]}}, "fields: 'steps' must be a list of texts, or one of the types"),
+        ("", {"fields": {"speed": float}}, "'speed' is a field"),
+    ],
+)
+def test_invalid_options(address: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises((vl.RequestInvalid, vl.ArgumentError), match=message):
+        vl.connect(f"openai:http://127.0.0.1:9{address}", **options)

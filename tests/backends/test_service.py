@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import pickle
 import signal
@@ -12,16 +13,19 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tests.backends.conftest import REQUEST, Script, chunked, hang_up, reply
+import voicelab as vl
+from tests.backends.conftest import RECORD, REQUEST, Script, chunked, hang_up, reply
 from tests.served import until
 from tests.service.conftest import Start
 from tests.tones import ToneBackend
+from voicelab.audio.formats import encode
 from voicelab.backends.caller import Caller, RetryPolicy
 from voicelab.backends.service import ServiceBackend
 from voicelab.backends.transport import BlockingTransport
-from voicelab.call import Call
+from voicelab.call import Call, call_of, call_record
 from voicelab.errors import Cancelled, RequestInvalid, ServiceError, StreamTruncated, VoicelabError
 
 Connect = Callable[..., Any]
@@ -218,3 +222,75 @@ def _all_that_shows(backend: Any) -> list[str]:
         captured = traceback.TracebackException.from_exception(error, capture_locals=True)
         args = repr(pickle.dumps(error.args))
         return [repr(error), str(error), repr(vars(error)), args, "".join(captured.format())]
+
+
+def body(asked: bytes) -> dict[str, Any]:
+    parsed: dict[str, Any] = json.loads(asked.partition(b"\r\n\r\n")[2])
+    return parsed
+
+
+def test_the_service_judges_model_names_and_extra_fields(script: Script) -> None:
+    wav = encode(np.zeros(800, np.float32), "wav", 44_100, 44_100)
+    script.acts = [reply(200, wav, content_type="audio/wav")] * 8
+    with vl.connect(script.url, api_key="k", model="s2.1-pro-free", extra={"features": ["quality-guard"]}) as lab:
+        take = lab.speak("Hello.", extra={"opus_bitrate": 24_000, "reference_id": ["a", "b"], "latency": None}).take
+        asked = script.asked[-1]
+        assert b"model: s2.1-pro-free\r\n" in asked
+        sent = body(asked)
+        assert (sent["features"], sent["opus_bitrate"], sent["reference_id"]) == (["quality-guard"], 24_000, ["a", "b"])
+        assert "latency" not in sent
+        assert take.notes[:2] == (
+            "The service decides on model 's2.1-pro-free', which is not one of s1, s2-pro.",
+            "Sent unchecked, and possibly ignored by the service: features, latency, opus_bitrate, reference_id.",
+        )
+        assert call_of(json.loads(json.dumps(call_record(take.call))), bytes) == take.call
+        assert eval(take.call.code(), {"lab": lab}).take.call == take.call  # noqa: S307 - the code of the call
+        lab.sweep("Hello.", **{"extra.normalize_loudness": [True, False]}).run(concurrency=1)
+        assert sorted(body(asked)["normalize_loudness"] for asked in script.asked[-2:]) == [False, True]
+        script.acts = [reply(422, b'[{"loc":["body","features"],"type":"enum","msg":"no such feature"}]')]
+        with pytest.raises(RequestInvalid, match=r"^features: no such feature$"):
+            lab.speak("Hello.")
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        ({"text": "x"}, "extra.text: must be passed as text=, got it in extra"),
+        (["a"], "extra: must be a mapping from names to values"),
+        ({"a": b"x"}, "extra: must have values of JSON"),
+        ({"a": float("nan")}, "extra: must have values of JSON"),
+    ],
+)
+def test_invalid_extra_fields(script: Script, extra: Any, message: str) -> None:
+    with vl.connect(script.url) as lab, pytest.raises(RequestInvalid, match=message):
+        lab.speak("Hello.", extra=extra)
+
+
+def test_other_backends_take_no_extra_fields() -> None:
+    with pytest.raises(RequestInvalid, match="extra: the backend 'tones' takes no fields beyond its own, got 'a'"):
+        vl.Lab(ToneBackend()).speak("Hello.", extra={"a": 1})
+
+
+def test_the_voices_of_the_caller_are_listed_where_the_service_has_a_list(script: Script) -> None:
+    listed = json.dumps({"total": 2, "items": [json.loads(RECORD), {"title": "broken"}]}).encode()
+    script.acts = [reply(200, listed, content_type="application/json"), reply(404), reply(405), reply(401)]
+    with vl.connect(script.url, api_key="k") as lab:
+        assert [(voice.id, voice.title) for voice in lab.voices] == [("v1", json.loads(RECORD)["title"])]
+        assert script.asked[-1].startswith(b"GET /model?self=true")
+        assert (len(lab.voices), len(lab.voices)) == (0, 0)
+        with pytest.raises(vl.AuthenticationError):
+            lab.voices  # noqa: B018 - the request is what is tested
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "message"),
+    [
+        ("application/json", b'{"error": "no credit"}', "sent application/json instead of audio"),
+        ("text/html", b"<html>", "sent text/html instead of audio"),
+        ("audio/wav", b"", "the service sent no audio"),
+    ],
+)
+def test_a_success_without_audio_is_an_error(script: Script, kind: str, content: bytes, message: str) -> None:
+    script.acts = [reply(200, content, content_type=kind)]
+    with vl.connect(script.url) as lab, pytest.raises(vl.ServiceError, match=message):
+        lab.speak("Hello.")

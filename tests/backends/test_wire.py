@@ -110,7 +110,7 @@ def test_declared_capabilities() -> None:
     assert wire.capabilities_of(answer(200, {"status": "ready", "backend": told}), "http://h") == Capabilities(
         "local", ("s2-pro",), "remote", "exact", "sha256:1", languages=("en",), voices=(VoicePreset("ada", "Ada"),),
         max_text=20000, prices=(Price(15.0),), one_model=False,
-        fields=(FieldSupport("temperature", bounds=(0.0, 0.5)),),
+        fields=(FieldSupport("temperature", bounds=(0.0, 0.5)),), open_ended=True,
     )  # fmt: skip
 
 

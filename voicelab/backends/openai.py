@@ -6,62 +6,129 @@ import base64
 import json
 import os
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing
+from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
+from urllib.parse import parse_qsl
 
 from voicelab.audio.decoders import StreamDecoder
 from voicelab.audio.encoders import StreamEncoder
+from voicelab.audio.formats import sniff
 from voicelab.audio.prosody import ProsodyProcessor
 from voicelab.backends import wire
 from voicelab.backends.caller import RetryPolicy, Timeouts
 from voicelab.backends.service import ServiceBackend
 from voicelab.backends.transport import run_blocking
-from voicelab.call import Call, Knob, VoicePreset
-from voicelab.capabilities import Capabilities, FieldSupport
-from voicelab.errors import NotFound, RequestInvalid, ServiceError, StreamTruncated, VoicelabError, shown_value
-from voicelab.schema import VoiceCreate, VoiceModel
+from voicelab.call import EXTRA, Call, Knob, VoicePreset
+from voicelab.capabilities import Capabilities, FieldSupport, SeedSupport
+from voicelab.errors import (
+    ArgumentError,
+    NotFound,
+    RequestInvalid,
+    ServiceError,
+    StreamTruncated,
+    VoicelabError,
+    shown_value,
+)
+from voicelab.schema import ReferenceAudio, VoiceCreate, VoiceModel
 
 API_KEY_VARIABLE: Final = "OPENAI_API_KEY"
 _DEFAULT_URL: Final = "https://api.openai.com/v1"
 _MODELS: Final = ("gpt-4o-mini-tts", "tts-1", "tts-1-hd")
 """Models of OpenAI, the default for servers without a list."""
 _VOICES: Final = tuple("alloy ash ballad coral echo fable nova onyx sage shimmer verse".split())
-"""Voices of OpenAI, which has no list; the first is the default for servers without a list."""
+"""Voices of OpenAI, which has no list."""
 _PAUSE_S: Final = 10.0
 _UNSUPPORTED: Final = "not supported by OpenAI's API"
 _IGNORED: Final = tuple(
     FieldSupport(name, ignored=_UNSUPPORTED)
     for name in (
-        "temperature", "top_p", "references", "chunk_length", "normalize", "latency", "max_new_tokens",
+        "temperature", "top_p", "chunk_length", "normalize", "latency", "max_new_tokens",
         "repetition_penalty", "min_chunk_length", "condition_on_previous_chunks", "early_stop_threshold",
     )
 )  # fmt: skip
+_NO_REFERENCES: Final = FieldSupport("references", ignored=_UNSUPPORTED)
 _INSTRUCTIONS: Final = Knob(
     "instructions", "str", "", "Speaking style, in words; ignored by tts-1 and many other models."
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What a kind of server takes beyond OpenAI's fields.
+
+    Sources: vLLM-Omni, "Speech API"; Kokoro-FastAPI, ``OpenAISpeechRequest``; Speaches, ``CreateSpeechRequestBody``.
+
+    Args:
+        knobs: backend parameters.
+        seed: seed support; a seed is sent unless it is "none".
+        references: whether ``ref_audio`` (a data URL) and ``ref_text`` clone a voice.
+        stream: whether ``stream_format`` "audio" must be sent for audio in chunks, at speed 1 only.
+    """
+
+    knobs: tuple[Knob, ...] = (_INSTRUCTIONS,)
+    seed: SeedSupport = "none"
+    references: bool = False
+    stream: bool = False
+
+
+_UNKNOWN: Final = Profile(seed="unknown")
+_TASKS: Final = ("CustomVoice", "VoiceDesign", "Base")
+PROFILES: Final[Mapping[str, Profile]] = {
+    "openai": Profile(),
+    "vllm-omni": Profile(
+        (
+            _INSTRUCTIONS,
+            Knob("language", "str", None, "Language, such as English; detected by default."),
+            Knob("task_type", "str", None, "Task of Qwen3-TTS; inferred by default.", choices=_TASKS),
+        ),
+        seed="best-effort",
+        references=True,
+        stream=True,
+    ),
+    "kokoro-fastapi": Profile(
+        (
+            Knob("lang_code", "str", None, "Language in which the text is read; by default, that of the voice."),
+            Knob("volume_multiplier", "float", None, "Factor of the amplitude."),
+        )
+    ),
+    "speaches": Profile(()),
+}
+"""Profiles by name."""
+
 StreamFormat = Literal["audio", "sse"]
 """Transfer of audio: as the response body, or in server-sent events."""
 
 
-def open_openai(address: str = "", *, api_key: str | None = None) -> OpenAIBackend:
-    """Open ``openai:https://…`` or ``openai:https://…?stream_format=sse``.
+def open_openai(
+    address: str = "",
+    *,
+    api_key: str | None = None,
+    profile: str | None = None,
+    fields: Mapping[str, object] | Iterable[tuple[str, object]] = (),
+) -> OpenAIBackend:
+    """Open ``openai:https://…``, or with ``?profile=vllm-omni&stream_format=sse``.
 
     The key defaults to OPENAI_API_KEY. Raises like OpenAIBackend.
     """
-    base_url, separator, stream_format = address.partition("?stream_format=")
+    base_url, _, query = address.partition("?")
+    options: dict[str, Any] = dict(parse_qsl(query, keep_blank_values=True))
+    for name in options.keys() - {"profile", "stream_format"}:
+        raise RequestInvalid.of("backend", f"must have the options profile or stream_format, got {name!r}", in_="query")
+    options |= {"profile": profile} if profile else {}
     key = api_key or os.environ.get(API_KEY_VARIABLE) or None
-    return OpenAIBackend(base_url or _DEFAULT_URL, key, stream_format=stream_format if separator else "audio")  # type: ignore[arg-type]
+    return OpenAIBackend(base_url or _DEFAULT_URL, key, fields=fields, **options)
 
 
 class OpenAIBackend(ServiceBackend):
     """Client of a server with OpenAI's speech API at ``base_url``, with or without ``/v1``.
 
     Requests WAV and converts it to the format, sample rate and volume of the call. Models and voices are those that the
-    server lists; the first voice is the default. ``stream_format="sse"`` requests server-sent events, which some servers
-    start earlier; plain audio in response is accepted. Other arguments and errors are those of ServiceBackend.
+    server lists; the first voice is the default, and without a list a call must name one. ``stream_format="sse"`` requests
+    server-sent events, which some servers start earlier; plain audio in response is accepted. ``profile`` is a name of
+    PROFILES, by default that of an unknown server: seeds are sent, and recordings refused. ``fields`` declares further
+    backend parameters: names with a list of texts, or a type. Other arguments and errors are those of ServiceBackend.
     """
 
     def __init__(
@@ -72,7 +139,12 @@ class OpenAIBackend(ServiceBackend):
         timeout: Timeouts | float | None = None,
         retry: RetryPolicy | None = None,
         stream_format: StreamFormat = "audio",
+        profile: str | None = None,
+        fields: Mapping[str, object] | Iterable[tuple[str, object]] = (),
     ) -> None:
+        if profile not in {None, *PROFILES}:
+            message = f"must be {' or '.join(map(repr, PROFILES))}, got {shown_value(profile)}"
+            raise RequestInvalid.of("profile", message, in_="query")
         if stream_format not in (formats := get_args(StreamFormat)):
             raise RequestInvalid.of(
                 "stream_format",
@@ -81,6 +153,10 @@ class OpenAIBackend(ServiceBackend):
             )
         self._stream_format = stream_format
         super().__init__(base_url.strip().rstrip("/").removesuffix("/v1"), api_key, timeout=timeout, retry=retry)
+        is_openai = self.base_url == _DEFAULT_URL.removesuffix("/v1")
+        self._profile = PROFILES["openai"] if is_openai else PROFILES[profile] if profile else _UNKNOWN
+        own = tuple(_knob(name, values) for name, values in dict(fields).items())
+        self._knobs = (*own, *(knob for knob in self._profile.knobs if knob.name not in dict(fields)))
         self._capabilities: Capabilities | None = None
         self._next_probe = 0.0
 
@@ -108,6 +184,10 @@ class OpenAIBackend(ServiceBackend):
     def get_voice(self, id: str) -> VoiceModel:
         """Raise NotFound: not in OpenAI's API."""
         raise NotFound(f"{self.base_url} has no voice records, requested {id!r}", status=404)
+
+    def list_voices(self) -> tuple[VoiceModel, ...]:
+        """Return none: not in OpenAI's API."""
+        return ()
 
     def _list(self) -> Capabilities:
         models = self._names("/v1/models", "data")
@@ -138,28 +218,44 @@ class OpenAIBackend(ServiceBackend):
             name="openai",
             models=models or _MODELS,
             device="remote",
-            seed="none",
+            seed=self._profile.seed,
             fingerprint=f"openai:{self.base_url}",
             voices=voices,
-            fields=_IGNORED,
-            knobs=(_INSTRUCTIONS,),
+            fields=_IGNORED if self._profile.references else (*_IGNORED, _NO_REFERENCES),
+            knobs=self._knobs,
+            open_ended=True,
+            voice_required=not voices,
         )
 
     def _http_call(self, call: Call, capabilities: Capabilities) -> wire.HttpCall:
-        voices = capabilities.voices
-        body: dict[str, Any] = {
-            "model": call.model,
-            "input": call.request.text,
-            "voice": call.request.reference_id or (voices[0].id if voices else _VOICES[0]),
-            "response_format": "wav",
-            **dict(call.knobs),
-        }
+        request, voices = call.request, capabilities.voices
+        references = () if request.reference_id is not None else request.references or ()
+        voice = {"voice": request.reference_id or voices[0].id} if request.reference_id or voices else {}
+        own = {name: value for name, value in call.knobs if not name.startswith(EXTRA)}
+        speaker = self._reference(references) if references else voice
+        body: dict[str, Any] = {"model": call.model, "input": request.text, **speaker, "response_format": "wav", **own}
+        if call.seed is not None:
+            body["seed"] = call.seed % 2**31  # some servers take 32 bits
+        if self._profile.stream:
+            body["stream_format"] = "audio"
         if call.request.prosody is not None and call.request.prosody.speed != 1.0:
             body["speed"] = call.request.prosody.speed
+            body.pop("stream_format", None)
         accept = wire.ACCEPT
         if self._stream_format != "audio":
             body["stream_format"], accept = self._stream_format, f"{wire.EVENT_STREAM}, {accept}"
-        return wire.audio_call("/v1/audio/speech", body, accept=accept)
+        return wire.audio_call("/v1/audio/speech", wire.with_extra(body, call), accept=accept)
+
+    def _reference(self, references: tuple[ReferenceAudio, ...]) -> dict[str, str]:
+        """Return the fields of a recording. Raises RequestInvalid if the server takes none, or for several."""
+        if not self._profile.references:
+            message = "the server would ignore a recording; connect with profile='vllm-omni' if it takes ref_audio"
+            raise RequestInvalid.of("references", message, type="unsupported")
+        if len(references) > 1:
+            raise RequestInvalid.of("references", f"must be one recording, got {len(references)}")
+        audio = references[0].audio
+        url = f"data:audio/{sniff(audio)};base64,{base64.b64encode(audio).decode()}"
+        return {"ref_audio": url, **({"ref_text": references[0].text} if references[0].text else {})}
 
     def _convert(self, call: Call, chunks: Generator[bytes, None, None]) -> Iterator[bytes]:
         request = call.request
@@ -217,6 +313,16 @@ def _event(data: bytes) -> tuple[bytes, bool]:
         message = error.get("message") if isinstance(error, dict) else error
         raise ServiceError(f"the service sent an error event: {wire.plain(str(message))}")
     return b"", kind == "speech.audio.done"
+
+
+def _knob(name: str, values: object) -> Knob:
+    """Return the backend parameter of an entry of ``fields``. Raises ArgumentError."""
+    if isinstance(values, list | tuple) and values and all(isinstance(value, str) for value in values):
+        return Knob(name, "str", None, choices=tuple(values))
+    if isinstance(values, type) and values in {bool, int, float, str}:
+        return Knob(name, values.__name__, None)  # type: ignore[arg-type]
+    message = f"{name!r} must be a list of texts, or one of the types bool, int, float and str, got {values!r}"
+    raise ArgumentError.of("fields", message)
 
 
 def _get(path: str) -> wire.HttpCall:

@@ -23,12 +23,13 @@ from voicelab.backends.wire import Upload
 from voicelab.call import Call
 from voicelab.capabilities import Capabilities, check_call
 from voicelab.clip import Clip, Take
-from voicelab.errors import Cancelled
+from voicelab.errors import Cancelled, RequestInvalid, ServiceError
 from voicelab.lifecycle import Closeable, ProcessOwner
 from voicelab.schema import VoiceCreate, VoiceModel
 
 API_KEY_VARIABLE: Final = "VOICELAB_API_KEY"
 
+_NO_LIST: Final = frozenset({400, 404, 405, 501})
 _SEED_NOTE = "Seed support of the service is unknown, and its response does not confirm seed {}"
 _LENGTH_NOTE = "The response has no length; truncation cannot be detected"
 
@@ -149,6 +150,20 @@ class ServiceBackend(_ServiceClient, Closeable):
         Raises NotFound if it is unknown or private to another caller, ServiceError and its subclasses.
         """
         return run_blocking(self._caller.get_voice(id, self._transport()))
+
+    def list_voices(self) -> tuple[VoiceModel, ...]:
+        """Return the caller's voice models, at most 100, where the service has a list (``GET /model``); else none.
+
+        Raises ServiceError and its subclasses.
+        """
+        try:
+            return wire.voices_of(run_blocking(self._caller.probe(wire.LIST, self._transport())))
+        except RequestInvalid:
+            return ()
+        except ServiceError as error:
+            if error.status not in _NO_LIST:
+                raise
+            return ()
 
     def check(self) -> None:
         """Check address and key, without synthesis or charges.

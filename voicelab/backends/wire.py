@@ -78,6 +78,9 @@ _JSON_HEADERS = {"accept": "application/json", "user-agent": _AGENT}
 HEALTH = HttpCall("GET", "/health", _JSON_HEADERS, "undelivered")
 """Request for the capabilities of a voicelab service; other services answer 404."""
 
+LIST = HttpCall("GET", "/model?self=true&page_size=100", _JSON_HEADERS, "undelivered")
+"""Request for the caller's voice models. The interface does not have it; some services do."""
+
 ACCEPT: Final = "audio/*, application/json"
 """Media types accepted in response to a speech request: audio, or an error."""
 
@@ -157,6 +160,17 @@ def voice_of(answer: Answer) -> VoiceModel:
         return VoiceModel.from_wire(_parsed(answer.body))
     except ServiceError as error:
         raise error_of(ServiceError, str(error), answer) from None
+
+
+def voices_of(answer: Answer) -> tuple[VoiceModel, ...]:
+    """Parse a list of voice models; malformed records are left out."""
+    parsed = _parsed(answer.body)
+    items = parsed.get("items") if isinstance(parsed, dict) else parsed
+    voices: list[VoiceModel] = []
+    for item in items if isinstance(items, list) else ():
+        with suppress(ServiceError):
+            voices.append(VoiceModel.from_wire(item))
+    return tuple(voices)
 
 
 def is_audio(answer: Answer, call: HttpCall | None = None) -> bool:
@@ -247,11 +261,15 @@ _KINDS: Final[Mapping[int, type[ServiceError]]] = {
 
 
 def _items(parsed: object) -> tuple[FieldError, ...]:
+    """Parse the invalid fields of a 422: a list, or ``{"detail": [...]}`` as of FastAPI; empty if it is malformed."""
     items: list[FieldError] = []
-    for item in parsed if isinstance(parsed, list) else ():
+    listed = parsed.get("detail") if isinstance(parsed, dict) else parsed
+    for item in listed if isinstance(listed, list) else ():
         if not isinstance(item, dict) or not isinstance(item.get("loc"), list) or not item["loc"]:
             return ()
-        location, context = item.get("in"), item.get("ctx")
+        if listed is not parsed and not _string(item.get("msg")):
+            return ()
+        location, context = item.get("in", item["loc"][0]), item.get("ctx")
         items.append(
             FieldError(
                 loc=tuple(plain(str(key)) for key in item["loc"]),
