@@ -42,6 +42,24 @@ def test_brackets_depend_on_the_model() -> None:
     assert said("[angry] No!", "another") == "No!"
 
 
+@pytest.mark.parametrize(
+    ("sent", "spoken_text"),
+    [
+        ("I <whisper>did not</whisper> say that.", "I did not say that."),
+        ("<whisper>Come,</whisper> he said.", "Come, he said."),
+        ("[voice:ann]Hi.[voice:bob]There.", "Hi. There."),
+        ("<soft><slow>So</slow></soft> it is, <sing>la</sing>", "So it is, la"),
+        ("a < b and <b> unclosed, 3</4>", "a < b and <b> unclosed, 3</4>"),
+    ],
+)
+def test_paired_tags_and_speakers_of_other_models(sent: str, spoken_text: str) -> None:
+    read = read_tags(sent, "drama-3")
+    assert (read.said, read.notes) == (spoken_text, ())
+    assert all(sent[tag.start : tag.end] == tag.text for tag in read.tags)
+    assert {tag.kind for tag in read.tags} <= {"style", "speaker"}
+    assert read_tags(sent, "s2-pro").said == (spoken_text if "voice" in sent else sent)
+
+
 def test_pause_durations() -> None:
     seconds = [tag.seconds for tag in read_tags('a [pause] b <break time="1.5s"/> c <break/>').tags]
     assert seconds == [0.6, 1.5, 0.6]

@@ -3,8 +3,9 @@
 `read_tags` separates the spoken text from the control tags of the request text. Requests, cache keys and run folders
 contain the request text; WER, alignment, duration estimates, captions and plots use the spoken text.
 
-There are two grammars, selected by the model. "s1" has a fixed list of styles in round brackets, ``(whispering)``; any
-other model takes free text in square brackets, ``[whispering]``, ``[in a hurry, out of breath]``. Both have pauses
+The model selects the grammar. "s1" has a fixed list of styles in round brackets, ``(whispering)``; any other model takes
+free text in square brackets, ``[whispering]``, ``[in a hurry, out of breath]``, and ``[voice:ann]`` for a speaker. Models
+other than "s1" and "s2-pro" also have paired tags, ``<whisper>so</whisper>``. All have pauses
 (``[pause]``, ``(break)``, ``<break time="500ms"/>``), speakers (``<|speaker:0|>``) and phoneme spans:
 ``<|phoneme_start|>R IY1 D<|phoneme_end|>``, or with the word, ``[read](/ɹid/)`` and
 ``<phoneme ph="R IY1 D">read</phoneme>``. Other markup remains in the text, with a note.
@@ -53,6 +54,11 @@ _SQUARE: Final = re.compile(
     # Not the alternative text of an image, a task's check box, or the text of a link.
     _COMMON + r"|(?<!!)\[(?![xX]\] )(?P<name>[^\W\d_][^\[\]\n]{0,98})\](?!\([^()\s]*[.:/#])"
 )
+# Other names are markup of SSML.
+_PAIR: Final = (
+    r"<(?P<slash>/?)(?P<pair>(?!(?:break|emphasis|phoneme|prosody|say-as|speak|sub|voice)\b)[A-Za-z][\w -]{0,40})>"
+)
+_PAIRED: Final = re.compile(f"{_SQUARE.pattern}|{_PAIR}")
 _ROUND: Final = re.compile(
     _COMMON + rf"|\((?P<name>{'|'.join(map(re.escape, sorted({*S1_STYLES, *PAUSE_S})))})\)", re.IGNORECASE
 )
@@ -106,10 +112,13 @@ def read_tags(text: str, model: str = DEFAULT_MODEL, spell: Callable[[Tag], str]
         model: model whose grammar applies.
         spell: returns the spoken text of a phoneme span; by default the span's word, if given.
     """
-    grammar, end, over_tag = _ROUND if model == "s1" else _SQUARE, 0, False
+    grammar, end, over_tag = {"s1": _ROUND, "s2-pro": _SQUARE}.get(model, _PAIRED), 0, False
     spoken_text, rest, tags, inside = "", "", list[Tag](), list[str]()
     links = set(_DEFINED.findall(text)) if "]:" in text else set()
+    paired = _paired(text) if grammar is _PAIRED and "</" in text else set()
     for match in grammar.finditer(text):
+        if grammar is _PAIRED and match["pair"] and match.start() not in paired:
+            continue
         if links and ({match["name"], text[match.end() + 1 :].partition("]")[0]} & links):
             continue
         chunk = text[end : match.start()]
@@ -129,6 +138,18 @@ def read_tags(text: str, model: str = DEFAULT_MODEL, spell: Callable[[Tag], str]
         spoken_text = spoken_text.rstrip(" \t")
     notes = _noted(inside, "is inside a word")
     return TaggedText(text, spoken_text, tuple(tags), (*notes, *_stay(rest + text[end:], model)))
+
+
+def _paired(text: str) -> set[int]:
+    """Return the positions of paired tags: openings with a closing of the same name after them, and these closings."""
+    positions: set[int] = set()
+    openings: dict[str, list[int]] = {}
+    for match in re.finditer(_PAIR, text):
+        if not match["slash"]:
+            openings.setdefault(match["pair"], []).append(match.start())
+        elif openings.get(match["pair"]):
+            positions |= {openings[match["pair"]].pop(), match.start()}
+    return positions
 
 
 def said(text: str, model: str = DEFAULT_MODEL) -> str:
@@ -178,7 +199,11 @@ def _tag(match: re.Match[str], at: int) -> Tag:
         time = _SECONDS.search(match["break"])
         seconds = float(time[1]) * (0.001 if time[2] == "ms" else 1.0) if time else PAUSE_S["pause"]
         return Tag(match[0], "pause", "break", start, end, at, min(_MAX_PAUSE_S, seconds))
+    if match["name"] is None:
+        return Tag(match[0], "style", match["pair"], start, end, at)
     name = match["name"].strip()
+    if name.lower().startswith("voice:"):
+        return Tag(match[0], "speaker", name.partition(":")[2].strip(), start, end, at)
     if name.lower() in PAUSE_S:
         return Tag(match[0], "pause", name, start, end, at, PAUSE_S[name.lower()])
     return Tag(match[0], "emphasis" if name.lower() == "emphasis" else "style", name, start, end, at)
