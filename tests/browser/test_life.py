@@ -76,8 +76,8 @@ def test_a_busy_kernel_is_said_on_the_button_and_presses_do_not_queue(scratch: S
     assert page.locator(".voicelab-panel .voicelab-status").inner_text() == "Waiting for the kernel, which is busy…"
     page.wait_for_function("() => !document.querySelector('[data-waiting]')", timeout=LONG)
     in_kernel(page, "panel.wait(); panel.cancel()")
-    in_kernel(page, "from pathlib import Path; Path('count').write_text(str(panel.newest))")
-    assert (scratch.folder / "count").read_text(encoding="utf-8") == "1"
+    in_kernel(page, "from pathlib import Path; Path('count').write_text(f'{panel.newest} {knobs._task is not None}')")
+    assert (scratch.folder / "count").read_text(encoding="utf-8") == "1 True"
 
 
 def test_python_plays_and_hears_of_it(scratch: Scratch) -> None:
@@ -103,3 +103,25 @@ def test_python_plays_and_hears_of_it(scratch: Scratch) -> None:
     assert [seconds for name, seconds in events if name == "play"] == pytest.approx([1.0, 1.5], abs=0.11)
     assert events[-1][1] == pytest.approx(1.8, abs=0.2)
     assert any(name == "position" and seconds > 1.0 for name, seconds in events)
+
+
+def test_of_two_pages_with_a_panel_one_plays(scratch: Scratch) -> None:
+    page = scratch.run(
+        "from tests.tones import ToneBackend\nfrom voicelab.lab import Lab\nlab = Lab(ToneBackend())",
+        "panel = lab.panel('Twenty notes, or more.', compact=True)\npanel",
+    )
+    speak = page.locator("button.voicelab-speak")
+    speak.wait_for(timeout=LONG)
+    page.evaluate("() => jupyterapp.commands.execute('docmanager:save')")
+    other = page.context.new_page()
+    other.goto(page.url)
+    other.locator("button.voicelab-speak").wait_for(timeout=LONG)
+    other.mouse.click(5, 5)  # so that its sound is allowed
+    page.bring_to_front()
+    speak.click()
+    heard = "() => +document.querySelector('.voicelab-player').dataset.heard > 0.1"
+    page.wait_for_function(heard, timeout=LONG)
+    other.wait_for_function("() => +document.querySelector('.voicelab-player').dataset.samples > 20000", timeout=LONG)
+    other.wait_for_timeout(500)
+    assert not other.evaluate(heard)
+    other.close()

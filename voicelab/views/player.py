@@ -305,7 +305,14 @@ class Player(SavedOutput, PageWidget):
         return clip_bundle(self.clip) if len(self) else {}
 
     def _post(self, kind: str, data: bytes | None = None, **fields: object) -> None:
-        message = {"kind": kind, "take": self._take, "rate": self.rate, "autoplay": self._autoplay, **fields}
+        message = {
+            "kind": kind,
+            "take": self._take,
+            "rate": self.rate,
+            "autoplay": self._autoplay,
+            "model": self.model_id,
+            **fields,
+        }
         self.send(message, None if data is None else [data])
 
     def _on_message(self, _: Any, message: dict[str, Any], __: Sequence[Any]) -> None:

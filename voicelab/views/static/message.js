@@ -2,6 +2,8 @@
 
 import { followTheme, guard, Presses } from "./dom.js";
 
+const guards = new WeakMap(); // message lines that watch buttons, by panel
+
 export default {
   render({ model, el }) {
     followTheme(el);
@@ -22,17 +24,21 @@ export default {
     show();
     guard(el);
     const presses = new Presses(model);
+    const pressed = (shell, event) => {
+      const button = event.target.closest(".jupyter-button");
+      // A shell within another has a message line of its own.
+      if (!button || button.closest(".voicelab-shell") !== shell) return;
+      if (!presses.press(button, () => {})) event.stopImmediatePropagation();
+    };
     requestAnimationFrame(() => {
       const shell = el.closest(".voicelab-shell");
       if (!shell) return;
       followTheme(shell);
-      const pressed = (event) => {
-        const button = event.target.closest(".jupyter-button");
-        // A shell within another has a message line of its own.
-        if (!button || button.closest(".voicelab-shell") !== shell) return;
-        if (!presses.press(button, () => {})) event.stopImmediatePropagation();
-      };
-      shell.addEventListener("click", pressed, true);
+      // Of several message lines of a panel one watches its buttons.
+      if (!shell.contains(guards.get(shell) ?? null)) {
+        guards.set(shell, el);
+        shell.addEventListener("click", (event) => guards.get(shell) === el && pressed(shell, event), true);
+      }
       // Collapsible sections of ipywidgets lack keyboard control.
       for (const head of shell.querySelectorAll(".jupyter-widget-Collapse-header")) {
         Object.assign(head, { tabIndex: 0, role: "button" });

@@ -9,6 +9,7 @@
 import { download, followTheme, guard, hideSaved, watchTheme } from "./dom.js";
 import { Samples } from "./player-samples.js";
 import { Transport } from "./player-transport.js";
+import { Pages } from "./player-pages.js";
 import { Timeline } from "./player-timeline.js";
 import { Arrivals, Pitch, Spectrum, drawMarks, drawWaveform, inks } from "./player-lanes.js";
 import { build, shape } from "./player-controls.js";
@@ -45,6 +46,7 @@ class Shared {
 
   receive(message, buffers) {
     if (message.take < this.take) return; // of a replaced take
+    this.pages ??= new Pages(message.model);
     if (message.take > this.take) this.begin(message);
     const bytes = buffers?.map((view) => view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength));
     if (message.kind === "audio") this.add(message, bytes[0]);
@@ -96,7 +98,7 @@ class Shared {
     this.spectrum.clear();
     this.pitch.clear();
     Object.assign(this, { reported: false, last: 0, due: 0, pitched: false, heard: 0, came: null, wanted: null, notice: "" });
-    if (message.autoplay) this.transport.play(0);
+    if (message.autoplay) void this.pages.claim(() => this.take === message.take && !this.gone && this.transport.play(0));
   }
 
   /** Request a spectrogram from the kernel, once per take and scale. */
@@ -135,6 +137,7 @@ class Shared {
   }
 
   close() {
+    this.pages?.close();
     this.transport.close();
     this.listeners.clear();
   }
