@@ -119,8 +119,9 @@ TEXT = "Eight notes, then some more, to hear for three seconds or so; and then a
 
 
 def _left(before: set[str]) -> list[str]:
-    """Return what a page could still talk to, except how the panel itself looked."""
-    return sorted(type(one).__name__ for name, one in registry._instances.items() if name not in before)
+    """Return what a page could still talk to, except how the panel itself looked and what all panels share."""
+    names = [type(one).__name__ for name, one in registry._instances.items() if name not in before]
+    return sorted(name for name in names if name != "Scripts")
 
 
 def _at_work(before: set[threading.Thread]) -> list[str]:

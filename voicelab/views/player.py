@@ -180,6 +180,7 @@ class Player(SavedOutput, PageWidget):
         self._callbacks: list[Callable[[str, float], object]] = []
         name = name or ("speech" if clip is None else file_name(clip))
         super().__init__(label=label, name=name, compact=compact)
+        self._model = self.model_id  # none once it is closed
         self.on_msg(self._on_message)
         if clip is not None:
             self.show(clip)
@@ -310,7 +311,7 @@ class Player(SavedOutput, PageWidget):
             "take": self._take,
             "rate": self.rate,
             "autoplay": self._autoplay,
-            "model": self.model_id,
+            "model": self._model,
             **fields,
         }
         self.send(message, None if data is None else [data])
