@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -441,3 +442,13 @@ def test_interval_coverage(repeats: int, spread: float) -> None:
         covered = ((own.low < true) & (own.high > true)).mean()
         # Two takes leave one spread for all, too wide for what differs least.
         assert 0.93 < covered < (0.99 if spread and repeats == 2 else 0.97)
+
+
+def test_many_blocks_take_seconds_and_little_memory() -> None:
+    rng, count = np.random.default_rng(0), 40_000
+    frame = pd.DataFrame({name: rng.integers(0, levels, count) for name, levels in (("v", 3), ("a", 200), ("b", 20))})
+    frame["f0"] = rng.normal(frame["v"] * 0.1)
+    began = time.monotonic()
+    found = effects(frame, "v", "f0", blocks=["a", "b"])
+    assert time.monotonic() - began < 10
+    assert found.contrasts.estimate.to_numpy() == pytest.approx([0.1, 0.2], abs=0.05)

@@ -412,22 +412,26 @@ def _nonsignificant(estimate: _Floats, half_width: _Floats, error: _Floats, unit
 
 def _deltas(design: Design, values: _Floats, axis: int, pair: tuple[int, int], confidence: float) -> list[Estimate]:
     """Compute each metric's Cliff's delta between two levels, a mean over texts or over strata."""
-    from scipy.stats import rankdata
+    import pandas as pd
 
-    strata, codes = design.strata(axis), design.codes[axis]
-    groups = design.texts if design.texts is not None else strata
-    deltas: dict[int, list[_Floats]] = {}
-    for stratum in np.unique(strata):
-        ours, theirs = (values[(strata == stratum) & (codes == code)] for code in pair)
-        n, m = len(ours), len(theirs)
-        if n and m:
-            # Ties have mean ranks, so they count for neither level.
-            ranks = rankdata(np.concatenate((ours, theirs)), axis=0)[:n].sum(axis=0)
-            delta = (2.0 * ranks - n * (n + 1)) / (n * m) - 1.0
-            deltas.setdefault(int(groups[strata == stratum][0]), []).append(delta)
-    if len(deltas) == 1 and strata.max() == 0 and min(n, m) > 1:
-        return [cliff_delta(*samples, confidence=confidence) for samples in zip(ours.T, theirs.T, strict=True)]
-    means = np.reshape([np.mean(group, axis=0) for group in deltas.values()], (-1, values.shape[1]))
+    rows = np.isin(design.codes[axis], pair)
+    strata, first, values = design.strata(axis)[rows], design.codes[axis][rows] == pair[0], values[rows]
+    groups = design.texts[rows] if design.texts is not None else strata
+    # Ties have mean ranks, so they count for neither level.
+    ranks = pd.DataFrame(values).groupby(strata).rank().to_numpy()
+    n, m = (np.bincount(strata[mask], minlength=strata.max() + 1) for mask in (first, ~first))
+    both = n * m > 0
+    if both.sum() == 1 and strata.max() == 0 and min(n[0], m[0]) > 1:
+        return [
+            cliff_delta(*samples, confidence=confidence)
+            for samples in zip(values[first].T, values[~first].T, strict=True)
+        ]
+    sums = np.zeros((n.size, values.shape[1]))
+    np.add.at(sums, strata[first], ranks[first])
+    n, m, sums = n[both, None], m[both, None], sums[both]
+    group = np.zeros(both.size, np.intp)
+    group[strata] = groups
+    means = pd.DataFrame((2.0 * sums - n * (n + 1)) / (n * m) - 1.0).groupby(group[both]).mean().to_numpy()
     return [mean_delta(list(column), confidence) for column in means.T]
 
 
@@ -481,9 +485,8 @@ def _variance(
 
 
 def _residual(design: Design, values: _Floats, factors: Sequence[int]) -> tuple[_Floats, int]:
-    model = design.dummies(factors)
-    solution, _, rank, _ = np.linalg.lstsq(model, values, rcond=None)
-    return np.square(values - model @ solution).sum(axis=0), int(rank)
+    residuals, rank, _ = design.residuals(factors, values)
+    return np.square(residuals).sum(axis=0), rank
 
 
 def _draw(result: Effects, axes: Axes | None, alpha: float) -> Axes:

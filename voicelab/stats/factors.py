@@ -58,13 +58,28 @@ class Design:
         """Return the cell of all other factors, within which takes are exchangeable under the null; shape (takes,)."""
         return _combine(np.delete(self.codes, axis, axis=0))
 
-    def dummies(self, factors: Sequence[int]) -> _Floats:
-        """Return the additive model's matrix (takes, columns): a constant and a dummy for each level but the first."""
-        columns = [np.ones((self.takes, 1))]
+    def within(self, factors: Sequence[int]) -> tuple[_Codes, _Floats]:
+        """Return the code of each take's block, and the factors' dummies (takes, columns) minus their block means.
+
+        Dummies are of each level but the first; blocks are the last factor where it is among ``factors``, else all takes.
+        """
+        blocked = len(self.levels) in factors
+        block = _combine(self.codes[-1:]) if blocked else np.zeros(self.takes, np.intp)
+        columns = [np.zeros((self.takes, 0))]
         for factor in factors:
-            present = np.unique(self.codes[factor])
-            columns.append((self.codes[factor][:, None] == present[None, 1:]).astype(np.float64))
-        return np.concatenate(columns, axis=1)
+            if factor < len(self.levels):
+                present = np.unique(self.codes[factor])
+                columns.append((self.codes[factor][:, None] == present[None, 1:]).astype(np.float64))
+        return block, _centered(np.concatenate(columns, axis=1), block)
+
+    def residuals(self, factors: Sequence[int], values: _Floats) -> tuple[_Floats, int, _Floats]:
+        """Return the residuals of the additive model (takes, metrics), its rank, and the leverage of each take."""
+        block, dummies = self.within(factors)
+        vectors, singular, _ = np.linalg.svd(dummies, full_matrices=False)
+        basis = vectors[:, singular > max(singular.max(initial=0.0), 1.0) * _RANK_TOLERANCE]
+        centered, sizes = _centered(values, block), np.bincount(block)
+        leverage = 1.0 / sizes[block] + np.square(basis).sum(axis=1)
+        return centered - basis @ (basis.T @ centered), sizes.size + basis.shape[1], leverage
 
     def differences(self, axis: int) -> tuple[_Floats, npt.NDArray[Any]]:
         """Return least-squares weights of each level's difference from the first, (levels - 1, takes).
@@ -72,11 +87,19 @@ class Design:
         The second array (levels - 1,) marks estimable differences, which are not confounded with other factors.
         """
         count = np.unique(self.codes[axis]).size
-        model = self.dummies([axis, *(factor for factor in self.factors if factor != axis)])
-        weights = np.asarray(np.linalg.pinv(model, rcond=_RANK_TOLERANCE)[1:count], np.float64)
-        weights = np.where(np.abs(weights) > _RANK_TOLERANCE * np.abs(weights).max(), weights, 0.0)
+        _, model = self.within([axis, *(factor for factor in self.factors if factor != axis)])
+        weights = np.asarray(np.linalg.pinv(model, rcond=_RANK_TOLERANCE)[: count - 1], np.float64)
+        weights = np.where(np.abs(weights) > _RANK_TOLERANCE * np.abs(weights).max(initial=0.0), weights, 0.0)
         # With confounded factors the minimum-norm solution estimates another contrast.
-        return weights, np.einsum("ij,ji->i", weights, model[:, 1:count]) > 1.0 - _ROUNDING
+        return weights, np.einsum("ij,ji->i", weights, model[:, : count - 1]) > 1.0 - _ROUNDING
+
+
+def _centered(values: _Floats, groups: _Codes) -> _Floats:
+    """Subtract the group means from values (takes, columns)."""
+    sums = np.zeros((int(groups.max(initial=-1)) + 1, values.shape[1]))
+    np.add.at(sums, groups, values)
+    centered: _Floats = values - (sums / np.bincount(groups)[:, None])[groups]
+    return centered
 
 
 def _combine(codes: _Codes) -> _Codes:
@@ -203,14 +226,13 @@ def noise_of(design: Design, values: _Floats) -> Noise:
     sizes = np.bincount(cells)
     repeats = bool(design.takes > sizes.size)
     if repeats:
-        basis = (cells[:, None] == np.arange(sizes.size)[None]) / np.sqrt(sizes)
+        residuals, rank, leverage = _centered(values, cells), int(sizes.size), 1.0 / sizes[cells]
     else:
-        vectors, singular, _ = np.linalg.svd(design.dummies(design.factors), full_matrices=False)
-        basis = vectors[:, singular > singular.max(initial=0.0) * _RANK_TOLERANCE]
-    residuals = without_rounding(values - basis @ (basis.T @ values), values)
-    df, sum_sq = design.takes - basis.shape[1], np.square(residuals).sum(axis=0)
+        residuals, rank, leverage = design.residuals(design.factors, values)
+    residuals = without_rounding(residuals, values)
+    df, sum_sq = design.takes - rank, np.square(residuals).sum(axis=0)
     sd = np.sqrt(sum_sq / df) if df > 0 else np.full(sum_sq.shape, np.nan)
-    return Noise(residuals, df, 1.0 - np.square(basis).sum(axis=1), repeats, sum_sq, sd)
+    return Noise(residuals, df, 1.0 - leverage, repeats, sum_sq, sd)
 
 
 @dataclass(frozen=True, eq=False)
