@@ -350,7 +350,10 @@ def test_ranking_has_odds_ratios_with_intervals() -> None:
         f"a over b, Bradley-Terry model of independent choices: odds ratio {result.ranking.odds_ratio('a', 'b')}"
         in (result.report().text)
     )
-    assert f"Bradley-Terry, a preferred to b: {result.ranking.preference('a', 'b')}" in str(result)
+    assert (
+        f"Bradley-Terry (responses taken as independent), a preferred to b: {result.ranking.preference('a', 'b')}"
+        in str(result)
+    )
 
 
 def test_qualification_by_p808_is_reported_or_named_as_not_collected(tmp_path: Path) -> None:

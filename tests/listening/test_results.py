@@ -210,6 +210,17 @@ def test_mushra_reference_and_anchors_are_not_tested() -> None:
     assert set(analyze(test, noisy).mixed_model().scores) == {"a", "b"}
 
 
+@pytest.mark.parametrize("gone", [["anchor70"], [*ANCHORS], [*ANCHORS, REFERENCE]])
+def test_mushra_is_analyzed_with_any_references_and_anchors(gone: list[str]) -> None:
+    table = rated("MUSHRA", {**MUSHRA, **{name: level for name, level in ADDED.items() if name not in gone}})
+    found = analyze(listening_test("MUSHRA", "ab", items=3), table)
+    assert found.crossed["a", "b"].p < 0.05
+    assert "Not screened by the mid-range anchor, as 'anchor70' was not rated: all listeners." in str(found)
+    one = table[~((table["listener"] == "listener 0") & (table["system"] == REFERENCE))]
+    assert found.listeners == analyze(listening_test("MUSHRA", "ab", items=3), one).listeners == 6
+    assert "anchor70" in found.report().text
+
+
 def test_friedman_test_of_mushra_excludes_reference_and_anchors() -> None:
     systems = {**MUSHRA, "c": [70.0, 60, 72, 81, 49, 70]}
     found = there(analyze(listening_test("MUSHRA", "abc", items=3), rated("MUSHRA", {**systems, **ADDED})).overall)

@@ -137,7 +137,9 @@ class ListeningResult:
             confidence = next(iter(self.tests.values())).estimate.confidence
             for first, second in itertools.combinations(self.ranking.frame()["system"], 2):
                 preference = self.ranking.preference(first, second, confidence)
-                lines.append(f"  Bradley-Terry, {first} preferred to {second}: {preference}")
+                lines.append(
+                    f"  Bradley-Terry (responses taken as independent), {first} preferred to {second}: {preference}"
+                )
         lines += [f"  excluded: {name} ({reason})" for name, reason in self.excluded.items()]
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
 
@@ -153,7 +155,7 @@ class ListeningResult:
             corrected = f", {p_text(fixed[pair])} after Holm" if len(fixed) > 1 else ""
             yield f"{name}, items fixed: {test}{corrected}"
         if self.overall is not None:
-            yield f"Friedman: chi squared {self.overall.statistic:.4g}, {p_text(self.overall.p)}"
+            yield f"Friedman, items fixed: chi squared {self.overall.statistic:.4g}, {p_text(self.overall.p)}"
             yield f"  Kendall's W: {self.overall.concordance}"
 
 
@@ -195,7 +197,7 @@ def analyze(
     # Names that are numbers, in a table read from a file.
     frame = everything = frame.assign(listener=frame["listener"].map(str)).reset_index(drop=True)
     _check_duplicates(frame[~frame["check"].astype(bool)])
-    frame, excluded = _screened(test, frame)
+    frame, excluded, notes = _screened(test, frame)
     design, listeners = json.loads(json.dumps(test.to_record())), int(frame["listener"].nunique())
     begun = votes.begun if isinstance(votes, Ballot) else None
     analysis = _Analysis(test, confidence, frame)
@@ -209,7 +211,7 @@ def analyze(
         tests=analysis.tests,
         ranking=analysis.ranking,
         overall=analysis.overall,
-        notes=tuple(analysis.notes),
+        notes=(*notes, *analysis.notes),
         frame=frame,
         votes=everything.assign(counts=everything.index.isin(frame.index)),
         design=design,
@@ -233,14 +235,14 @@ def excluded_listeners(test: ListeningTest, votes: pd.DataFrame) -> dict[str, st
     return {} if votes.empty else _screened(test, votes)[1]
 
 
-def _screened(test: ListeningTest, frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
-    """Return the responses to analyze, and the reasons of exclusion by listener."""
+def _screened(test: ListeningTest, frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str], tuple[str, ...]]:
+    """Return the responses to analyze, the reasons of exclusion by listener, and notes on rules that were not applied."""
     excluded = _inattentive(frame)
     frame = frame[~frame["listener"].isin(list(excluded)) & ~frame["check"]]
     if test.kind == "MUSHRA" and not frame.empty:
         screened = screen_mushra(frame, reference=REFERENCE, anchor="anchor70", stimulus="system")
-        return screened.frame, excluded | screened.excluded
-    return frame, excluded
+        return screened.frame, excluded | screened.excluded, screened.notes
+    return frame, excluded, ()
 
 
 def _corrected(tests: Mapping[tuple[str, str], Test]) -> dict[tuple[str, str], float]:

@@ -353,17 +353,21 @@ def _concordance(ranks: _Floats, confidence: float) -> Estimate:
 
 @dataclass(frozen=True, eq=False)
 class Screening:
-    """Screening of listeners: ``kept`` and ``excluded`` ones, the latter with reasons, and the remaining rows."""
+    """Screening of listeners: ``kept`` and ``excluded`` ones, the latter with reasons, and the remaining rows.
+
+    ``notes`` name the rules that could not be applied, and to whom.
+    """
 
     kept: tuple[Any, ...]
     excluded: dict[Any, str]
     frame: pd.DataFrame = field(repr=False)
+    notes: tuple[str, ...] = ()
 
 
 def screen_mushra(
     frame: pd.DataFrame,
     *,
-    reference: object,
+    reference: object | None = None,
     anchor: object | None = None,
     listener: str = "listener",
     item: str = "item",
@@ -377,26 +381,29 @@ def screen_mushra(
     rate above 90 do not count.
 
     ``frame`` has a row per rating, 0 to 100, in the given columns; ``reference`` and ``anchor`` are values of ``stimulus``.
-    Raises ArgumentError for a missing column, a rating outside 0 to 100, or a listener without a rating of the reference.
+    A rule applies to the listeners who rated its stimulus; ``notes`` name the others. Raises ArgumentError for a missing
+    column or a rating outside 0 to 100.
     """
     for argument, column in (("listener", listener), ("item", item), ("stimulus", stimulus), ("rating", rating)):
         if column not in frame.columns:
             raise ArgumentError.of(argument, f"there is no column {column!r}")
     if not frame[rating].between(0.0, 100.0).all():
         raise ArgumentError.of("rating", "must be from 0 to 100")
-    hidden = frame[frame[stimulus] == reference]
-    listeners = list(dict.fromkeys(frame[listener]))
-    without = sorted(str(name) for name in set(listeners) - set(hidden[listener]))
-    if without:
-        raise ArgumentError.of("reference", f"{', '.join(without)} never rated {reference!r}")
-    failures = {"the hidden reference below 90": hidden.set_index(listener)[rating] < 90.0}
-    if anchor is not None:
-        middle = frame[frame[stimulus] == anchor].set_index(listener)
-        if middle.empty:
-            raise ArgumentError.of("anchor", f"no listener rated {anchor!r}")
-        high = middle[rating] > 90.0
-        degraded = high.groupby(middle[item].to_numpy()).transform("mean") <= 0.25
-        failures["the mid-range anchor above 90"] = high & degraded
+    listeners, rated = list(dict.fromkeys(frame[listener])), frame.set_index(listener)
+    failures, notes = {}, []
+    for name, role in ((reference, "the hidden reference"), (anchor, "the mid-range anchor")):
+        if name is None:
+            continue
+        rows = rated[rated[stimulus] == name]
+        without = [str(other) for other in listeners if other not in rows.index]
+        if without:
+            who = "all listeners" if rows.empty else ", ".join(without)
+            notes.append(f"Not screened by {role}, as {name!r} was not rated: {who}.")
+        if role == "the hidden reference":
+            failures[f"{role} below 90"] = rows[rating] < 90.0
+        else:
+            high = rows[rating] > 90.0
+            failures[f"{role} above 90"] = high & (high.groupby(rows[item].to_numpy()).transform("mean") <= 0.25)
     excluded: dict[Any, str] = {}
     for failure, ratings in failures.items():
         shares = ratings.groupby(level=0).mean()
@@ -406,6 +413,7 @@ def screen_mushra(
         tuple(name for name in listeners if name not in excluded),
         excluded,
         frame[~frame[listener].isin(list(excluded))],
+        tuple(notes),
     )
 
 
