@@ -112,14 +112,11 @@ def _codec(variable: str) -> Any:
 
 def through_codec(samples: teaching.Samples, rate: int, variable: str = WEIGHTS) -> teaching.Sound:
     """Encode and decode audio with the codec, at the level of its training data."""
-    import torch
-
     model = _codec(variable)
     wide = soxr.resample(samples, rate, model.config.sample_rate).astype(np.float32)
     wide = np.pad(wide, (0, -wide.size % model.config.hop))
-    with torch.inference_mode():
-        decoded = model.decode(model.encode(torch.from_numpy(wide)[None]))
-    return decoded.reshape(-1).numpy(), model.config.sample_rate
+    decoded = model.open().feed(model.quantize(model.latents(wide)), final=True)
+    return decoded, model.config.sample_rate
 
 
 def _voicelab(kind: str, voice: str, text: str, variable: str) -> teaching.Sound:

@@ -23,7 +23,7 @@ from training.trim import trimmed
 from voicelab.engine.pointer.codec import Codec
 from voicelab.engine.pointer.config import ALL_PHONES
 from voicelab.engine.pointer.front import flags_of
-from voicelab.engine.pointer.lm import speaker_statistics
+from voicelab.engine.pointer.speakers import speaker_statistics
 
 PEOPLE = tuple(name for part in plan.PARTS for name, _ in plan.speakers(part.name))
 """All speakers of the plan, in order."""
@@ -97,5 +97,4 @@ def encode(codec: Codec, utterance: PreparedUtterance, speaker: str, spoiled: bo
 def statistics_of(codec: Codec, codes: NDArray[np.int16]) -> NDArray[np.float32]:
     """Compute speaker statistics of `codes` (frames, codebooks), shape (STATISTICS * latent,)."""
     latents = codec.quantizer.decode(torch.from_numpy(codes.astype(np.int64)))
-    statistics: NDArray[np.float32] = speaker_statistics(latents).numpy()
-    return statistics
+    return speaker_statistics(latents.numpy())

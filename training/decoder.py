@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from training import common
 from training.codes import prepare
 from training.understood import understood, verdicts_of
-from voicelab.engine.core.decoding import Carry
+from voicelab.engine.core.layers import Carry
 from voicelab.engine.pointer.codec import Codec, Decoder, Filters
 
 BATCH = 12

@@ -21,7 +21,8 @@ from voicelab.call import VoicePreset
 from voicelab.engine.pointer import checkpoint
 from voicelab.engine.pointer.codec import Codec
 from voicelab.engine.pointer.config import PHONES, LMConfig
-from voicelab.engine.pointer.lm import LM, speaker_statistics
+from voicelab.engine.pointer.lm import LM
+from voicelab.engine.pointer.speakers import speaker_statistics
 
 OUT = Path(__file__).parent.parent / "voicelab" / "engine" / "weights"
 """Folder of the packaged weights."""
@@ -63,7 +64,7 @@ def preset_statistics(corpus: Sequence[Encoded], codec: Codec, utterances: int =
     for preset in PRESETS:
         if available := by_speaker.get(PEOPLE.index(preset.teacher)):
             ids = torch.from_numpy(np.concatenate([e.codes for e in available[:utterances]]).astype(np.int64))
-            statistics = speaker_statistics(codec.quantizer.decode(ids))
+            statistics = torch.from_numpy(speaker_statistics(codec.quantizer.decode(ids).numpy()))
             voices[VoicePreset(preset.id, preset.id.capitalize(), preset.description)] = statistics
     return voices
 

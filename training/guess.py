@@ -9,15 +9,36 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from training import common
+from voicelab.engine.pointer.arrays import Weights
 from voicelab.engine.pointer.config import PHONES
-from voicelab.engine.pointer.english import LETTER_IDS, PER_LETTER, Guesser, load_lexicon
+from voicelab.engine.pointer.english import G2P, LETTER_IDS, PER_LETTER, Guesser, load_lexicon
+from voicelab.engine.pointer.lm import Stack
 
 HELD_OUT = 2000
 """Number of held-out words."""
+
+
+class GuesserModule(nn.Module):
+    """The module of `english.Guesser`, trained here: letters → log probabilities of phones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.letter = nn.Embedding(len(LETTER_IDS), G2P.width)
+        self.stack = Stack(G2P, causal=False)
+        self.out = nn.Linear(G2P.width, PER_LETTER * len(PHONES))
+
+    def forward(self, letters: Tensor) -> Tensor:
+        """Compute (batch, PER_LETTER * letters, phones) log probabilities of letter ids (batch, letters), 0 for padding."""
+        y = self.out(self.stack(self.letter(letters), letters > 0))
+        return torch.log_softmax(y.reshape(y.shape[0], -1, len(PHONES)), dim=-1)
+
+    def words(self) -> Guesser:
+        """Return the model with these weights as it is used."""
+        return Guesser(Weights({name: tensor.detach().cpu().numpy() for name, tensor in self.state_dict().items()}))
 
 
 def _split(
@@ -67,7 +88,7 @@ def train(
     """
     torch.manual_seed(seed)
     words, held = _split(load_lexicon(folder / "lexicon.txt.gz"), seed)
-    model = Guesser()
+    model = GuesserModule()
     if start is not None:
         model.load_state_dict({k: v.float() for k, v in load_file(start / "guess.safetensors").items()})
     optimizers = [torch.optim.AdamW(model.parameters(), lr=peak, weight_decay=0.01, betas=(0.9, 0.98))]
@@ -78,7 +99,7 @@ def train(
         loss = _loss(model, [words[int(i)] for i in rng.integers(len(words), size=batch_size)])
         run.descend(loss)
     model.load_state_dict(run.average.values)
-    figures = measure(model.eval(), held)
+    figures = measure(model.eval().words(), held)
     save_file(
         {k: v.half().contiguous() for k, v in run.average.values.items()},
         folder / "guess.safetensors",
@@ -88,7 +109,7 @@ def train(
     return figures
 
 
-def _loss(model: Guesser, rows: list[tuple[list[int], list[int]]]) -> Tensor:
+def _loss(model: GuesserModule, rows: list[tuple[list[int], list[int]]]) -> Tensor:
     return F.ctc_loss(
         model(torch.nn.utils.rnn.pad_sequence([torch.tensor(r[0]) for r in rows], batch_first=True)).transpose(0, 1),
         torch.cat([torch.tensor(r[1]) for r in rows]),

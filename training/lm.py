@@ -21,7 +21,8 @@ from torch.nn.utils import parametrize
 from training import common
 from training.codes import Encoded
 from voicelab.engine.pointer.config import ALL_PHONES, CodecConfig, LMConfig, StackConfig
-from voicelab.engine.pointer.lm import LM, STATISTICS, Block
+from voicelab.engine.pointer.lm import LM, Block
+from voicelab.engine.pointer.rows import STATISTICS
 
 SIZES: dict[str, dict[str, Any]] = {
     "s1": {

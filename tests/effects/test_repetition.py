@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from tests.effects.measure import Voice
-from voicelab.engine.pointer.step import REPEAT_WINDOW
+from voicelab.engine.pointer.rows import REPEAT_WINDOW
 from voicelab.errors import EngineError
 
 pytestmark = pytest.mark.thorough

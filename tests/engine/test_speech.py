@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from torch import Tensor
 
 from tests.engine.tiny import voice, write_weights
 from voicelab.call import Call
-from voicelab.engine.core.sequence import Frame, Sequence, Settings
+from voicelab.engine.core.decoding import Samples
+from voicelab.engine.core.sequence import Codes, Frame, Sequence, Settings
 from voicelab.engine.local import LocalBackend
-from voicelab.engine.pointer.codec import LAG, DecoderStream
 from voicelab.engine.pointer.family import split_long
+from voicelab.engine.pointer.numpy_codec import LAG, NumpyStream
 from voicelab.engine.speech import BLOCK_FRAMES, Speech
 from voicelab.errors import Cancelled, EngineError
 from voicelab.schema import LATENCIES, Latency, TTSRequest
@@ -48,12 +48,12 @@ def test_frames_that_end_early_are_an_error(
 
 
 def test_less_audio_than_frames_is_an_error(backend: LocalBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    feed = DecoderStream.feed
+    feed = NumpyStream.feed
 
-    def shorter(self: DecoderStream, codes: Tensor, final: bool = False) -> Tensor:
-        return feed(self, codes, final)[:, : -1 if final else None]
+    def shorter(self: NumpyStream, codes: Codes, final: bool = False) -> Samples:
+        return feed(self, codes, final)[: -1 if final else None]
 
-    monkeypatch.setattr(DecoderStream, "feed", shorter)
+    monkeypatch.setattr(NumpyStream, "feed", shorter)
     with pytest.raises(EngineError, match="decoded length"):
         list(_speech(backend).audio())
 

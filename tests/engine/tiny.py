@@ -14,12 +14,16 @@ from voicelab.call import VoicePreset
 from voicelab.engine.core.scheduler import STEP_TIMEOUT_S, Scheduler
 from voicelab.engine.core.sequence import Frame, Group, Sequence, Settings
 from voicelab.engine.pointer import checkpoint
+from voicelab.engine.pointer.arrays import Weights
 from voicelab.engine.pointer.codec import Codec
 from voicelab.engine.pointer.config import PHONES, CodecConfig, LMConfig, Phonemes, StackConfig
 from voicelab.engine.pointer.family import PointerRunner
-from voicelab.engine.pointer.lm import LM, STATISTICS
+from voicelab.engine.pointer.lm import LM
+from voicelab.engine.pointer.numpy_codec import NumpyCodec
+from voicelab.engine.pointer.numpy_step import NumpyLM
+from voicelab.engine.pointer.rows import STATISTICS, LanguageModel, PointerRow
 from voicelab.engine.pointer.speakers import SpeakerFit
-from voicelab.engine.pointer.step import PointerRow, Sampler, sampling
+from voicelab.engine.pointer.step import Sampler, TorchLM, sampling
 
 CODEBOOKS = (16, 8, 8)
 LATENT = 8
@@ -64,6 +68,20 @@ def make_lm(seed: int = 2, config: LMConfig = LANGUAGE) -> LM:
     return LM(config).eval().requires_grad_(False)
 
 
+def numpy_lm(lm: LM) -> NumpyLM:
+    """Make the same model in numpy."""
+    return NumpyLM(lm.config, Weights({name: tensor.numpy() for name, tensor in lm.state_dict().items()}))
+
+
+def numpy_codec(codec: Codec) -> NumpyCodec:
+    """Make the same codec in numpy."""
+    return NumpyCodec(codec.config, Weights({name: tensor.numpy() for name, tensor in codec.state_dict().items()}))
+
+
+BOTH = (numpy_lm, TorchLM)
+"""Both implementations of a language model."""
+
+
 def write_weights(path: Path, codec: Codec | None = None, *names: str) -> Path:
     """Write a checkpoint of a tiny model with presets of these names."""
     voices = {VoicePreset(name, name.title()): speaker(i) for i, name in enumerate(names or ("ada",), 1)}
@@ -95,11 +113,12 @@ def speaker(seed: int = 0) -> Tensor:
 
 def voice(seed: int = 0) -> SpeakerFit:
     """Make a voice for the runner."""
-    return SpeakerFit(speaker(seed), speaker(seed))
+    return SpeakerFit(speaker(seed).numpy(), speaker(seed).numpy())
 
 
-def scheduler(lm: LM, rows: int, step_timeout_s: float = STEP_TIMEOUT_S) -> Scheduler:
-    return Scheduler(partial(PointerRunner, lm, rows), rows, step_timeout_s)
+def scheduler(lm: LM | LanguageModel, rows: int, step_timeout_s: float = STEP_TIMEOUT_S) -> Scheduler:
+    model = numpy_lm(lm) if isinstance(lm, LM) else lm
+    return Scheduler(partial(PointerRunner, model, rows), rows, step_timeout_s)
 
 
 def sequence(

@@ -10,7 +10,7 @@ import torch
 
 from tests.training.corpus_folder import SMALL, small_codec, speech
 from training import common, decoder, kept
-from voicelab.engine.core.decoding import Carry
+from voicelab.engine.core.layers import Carry
 
 
 def test_crops_are_of_intelligible_utterances_and_cached(tmp_path: Path) -> None:

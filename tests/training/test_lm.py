@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from tests.engine.tiny import LANGUAGE as TINY
 from training.codes import Encoded
 from training.lm import FRAMES, Rows, Streams, Work, add_dropout, bring_to_scale, losses, pointer_path, unscaled
-from voicelab.engine.pointer.lm import LM, STATISTICS
+from voicelab.engine.pointer.lm import LM
+from voicelab.engine.pointer.rows import STATISTICS
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=60), st.integers(2, 5))

@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Protocol
 
-from torch import Tensor
-
 from voicelab.audio.samples import resample
 from voicelab.audio.sandbox import decode_apart
 from voicelab.call import Call, VoicePreset
 from voicelab.capabilities import SeedSupport
 from voicelab.engine.core.decoding import Decoding, DecodingThread, Memo, Result, Samples
 from voicelab.engine.core.scheduler import Runner, Scheduler
+from voicelab.engine.core.sequence import Codes
 from voicelab.errors import AudioError, RequestInvalid
 from voicelab.schema import Model, ReferenceAudio
 
@@ -111,7 +110,7 @@ class Family(Protocol):
             EngineError: the engine is closed, or failed.
         """
 
-    def similarity(self, codes: Tensor, voice: Any) -> float | None:
+    def similarity(self, codes: Codes, voice: Any) -> float | None:
         """Compute the similarity of speech, as codes (frames, codebooks), to a voice: 1 for the same, 0 for a different one.
 
         None if the family has no such metric.

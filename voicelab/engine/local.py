@@ -15,8 +15,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Self
 
-import torch
-
 from voicelab.asr.recognizers import Recognizer, transcribing_recognizer
 from voicelab.audio.encoders import StreamEncoder
 from voicelab.audio.prosody import ProsodyProcessor, stretch_words
@@ -24,12 +22,13 @@ from voicelab.backend import DEFAULT_MAX_TEXT, SpeechStream, StreamSummary
 from voicelab.call import Call
 from voicelab.capabilities import Capabilities, check_text_length
 from voicelab.engine.core.decoding import DecodingThread, Memo
+from voicelab.engine.core.devices import choose_device, describe_device, loaded_torch
 from voicelab.engine.core.scheduler import ROWS, Scheduler
 from voicelab.engine.family import EngineParts, Family
 from voicelab.engine.pointer.checkpoint import EMBEDDED
 from voicelab.engine.pointer.family import PointerFamily
 from voicelab.engine.speech import BATCH, Speech
-from voicelab.errors import EngineError, NotFound, RequestInvalid, StoreError
+from voicelab.errors import EngineError, MissingExtra, NotFound, RequestInvalid, StoreError
 from voicelab.lifecycle import Closeable, ProcessOwner
 from voicelab.schema import Model, ReferenceAudio, TTSRequest, VoiceCreate, VoiceModel
 from voicelab.voices.intake import prepare_samples
@@ -65,10 +64,10 @@ class LocalBackend(Closeable):
     disk.
 
     Args:
-        device: Device of torch (``"cpu"``, ``"cuda:0"``); default, CUDA if available, else the CPU.
-        threads: CPU threads of torch in this process; default, that of torch. Only language models of open weights use more
-            than one, as samples of the embedded family must not depend on it. Always 1 in a fork of a process with an
-            engine, where torch would wait for OpenMP threads that fork() does not copy.
+        device: ``"cpu"`` or a device of torch (``"cuda:0"``); default, CUDA if available, else the CPU.
+        threads: CPU threads of torch in this process; default, that of torch. Only language models of open weights use
+            torch on a CPU. Always 1 in a fork of a process with an engine, where torch would wait for OpenMP threads that
+            fork() does not copy.
         weights: Checkpoint (a file, or a folder of two models), or a folder with S2-Pro, S1-mini or both; default, the
             checkpoint of the package.
         rows: Maximum number of concurrent utterances per model; more are queued.
@@ -101,10 +100,10 @@ class LocalBackend(Closeable):
         if _IMPORTED.forked:
             _check_parent_was_idle()
             threads = 1
-        if threads is not None:
-            torch.set_num_threads(threads)
-        self._device = _device(device)
+        self._device = choose_device(device)
         self._family = _family(weights, self._device, rows, int8_depth=int8_depth, compile=compile)
+        if threads is not None and (torch := loaded_torch()) is not None:
+            torch.set_num_threads(threads)
         self._models = _Models(self._family, rows, self._device)
         self._own_store = voices is None
         self._store = VoiceStore() if voices is None else voices
@@ -113,7 +112,7 @@ class LocalBackend(Closeable):
         self._capabilities = Capabilities(
             name="embedded" if weights is None else weights.stem,
             models=("s1", "s2-pro"),
-            device=_device_name(self._device),
+            device=describe_device(self._device),
             seed=self._family.seeds,
             fingerprint=_fingerprint(self._family.digests, self._device, rows),
             languages=self._family.languages,
@@ -306,7 +305,7 @@ class LocalBackend(Closeable):
 class _Models:
     """Schedulers of the models of a family, created on first use, with a shared decoding thread."""
 
-    def __init__(self, family: Family, rows: int, device: torch.device) -> None:
+    def __init__(self, family: Family, rows: int, device: str) -> None:
         self._family, self._rows, self._device = family, rows, device
         self._decoding = DecodingThread(family.decoding)
         self._parts: dict[Model, EngineParts] = {}
@@ -317,9 +316,10 @@ class _Models:
     def begin(self) -> None:
         """Raise EngineError in a fork of a process that used the engine; adopt an unused one."""
         if self._owner.forked:
-            if self._is_used or self._device.type != "cpu":
+            if self._is_used or self._device != "cpu":
                 self._owner.check("the engine")
-            torch.set_num_threads(1)  # as in LocalBackend
+            if (torch := loaded_torch()) is not None:
+                torch.set_num_threads(1)  # as in LocalBackend
             self._owner = ProcessOwner()
         self._is_used = True
 
@@ -330,7 +330,8 @@ class _Models:
             if self._closed:
                 raise EngineError("the engine is closed")
             if name not in self._parts:
-                threads = 1 if self._family.seeds == "exact" else torch.get_num_threads()
+                torch = loaded_torch()
+                threads = 1 if self._family.seeds == "exact" or torch is None else torch.get_num_threads()
                 scheduler = Scheduler(self._family.runners(name, self._rows), self._rows, threads=threads)
                 self._parts[name] = EngineParts(self._family, scheduler, self._decoding)
             return self._parts[name]
@@ -358,20 +359,21 @@ def open_local(path: str = "", *, device: str | None = None, voices: VoiceStore 
 
 def compile_weights(weights: Path, device: str | None = None) -> Iterator[tuple[Model, float]]:
     """Compile each model of a folder of open weights; yield its name and the seconds. Raises like LocalBackend."""
-    family = _family(weights, _device(device), ROWS, int8_depth=False, compile=True)
+    family = _family(weights, choose_device(device), ROWS, int8_depth=False, compile=True)
     for model in family.models:
         started = time.perf_counter()
         family.runners(model, ROWS)()
         yield model, time.perf_counter() - started
 
 
-def _family(weights: Path | None, device: torch.device, rows: int, *, int8_depth: bool, compile: bool | None) -> Family:
+def _family(weights: Path | None, device: str, rows: int, *, int8_depth: bool, compile: bool | None) -> Family:
     """Load the embedded family, or open weights from a folder without a checkpoint of it."""
     if weights is None or not weights.is_dir() or (weights / EMBEDDED).exists():
         if int8_depth:
             raise EngineError("int8_depth requires open weights; the embedded family does not support it")
         return PointerFamily(weights, device)
-    from voicelab.engine.dual.family import DualFamily
+    with MissingExtra.where("gpu", "open weights"):
+        from voicelab.engine.dual.family import DualFamily
 
     return DualFamily(weights, device, rows, int8_depth=int8_depth, compile=compile)
 
@@ -391,21 +393,8 @@ def _check_parent_was_idle() -> None:
         )
 
 
-def _fingerprint(digests: tuple[str, ...], device: torch.device, rows: int) -> str:
+def _fingerprint(digests: tuple[str, ...], device: str, rows: int) -> str:
     """Hash all that determines samples: revision, weights, device type, and rows below the batch size."""
-    device_type = () if device.type == "cpu" else (device.type,)
+    device_type = () if device == "cpu" else (device.partition(":")[0],)
     fields = (str(REVISION), *digests, *device_type, *((f"{rows} rows",) if rows < BATCH else ()))
     return hashlib.sha256(":".join(fields).encode()).hexdigest()[:16]
-
-
-def _device_name(device: torch.device) -> str:
-    return f"{device} {torch.cuda.get_device_name(device)}" if device.type == "cuda" else device.type
-
-
-def _device(name: str | None) -> torch.device:
-    try:
-        device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:  # depends on the build of torch
-        raise EngineError(f"the device {name!r} cannot be used: {error}") from error
-    return device

@@ -10,13 +10,11 @@ from itertools import chain, islice
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from voicelab.audio.words import WordTime
 from voicelab.call import Call
 from voicelab.engine.core.decoding import CodeBlock, Samples
-from voicelab.engine.core.sequence import Frame, Group, Sequence, Settings
+from voicelab.engine.core.sequence import Codes, Frame, Group, Sequence, Settings
 from voicelab.engine.family import EngineParts, Segment
 from voicelab.errors import EngineError, RequestInvalid
 from voicelab.schema import Latency
@@ -60,7 +58,7 @@ class Speech:
         self._segments: list[Segment] = []
         self._sequences: list[Sequence] = []
         self._word_times: list[WordTime] = []
-        self._codes: list[Tensor] = []
+        self._codes: list[Codes] = []
         self._cancelled = False
         self._submit()
 
@@ -75,11 +73,11 @@ class Speech:
         return tuple(self._word_times)
 
     @property
-    def codes(self) -> Tensor:
+    def codes(self) -> Codes:
         """Generated codes (frames, codebooks). Raises EngineError: no frame has been generated."""
         if not self._codes:
             raise EngineError("no frame has been generated: iterate over audio() first")
-        return torch.stack(self._codes)
+        return np.stack(self._codes)
 
     def cancel(self) -> None:
         """Stop the synthesis; further reads raise Cancelled."""
@@ -106,7 +104,7 @@ class Speech:
         size = next(sizes)
         for offset, sequence in self._streams():
             stream, peak, length, begun = self._codec.open(self._voice), 0.0, 0, len(self._codes)
-            codes: list[Tensor] = []
+            codes: list[Codes] = []
             sequence.wake_at = size
             for frame in self._follow(sequence, offset):
                 codes.append(frame)
@@ -135,11 +133,11 @@ class Speech:
                 self._submit()
             yield offset, sequence
 
-    def _decode(self, stream: Any, frames: list[Tensor], final: bool = False) -> Samples:
-        codes = torch.stack(frames) if frames else torch.zeros(0, self._codec.codebooks, dtype=torch.int64)
+    def _decode(self, stream: Any, frames: list[Codes], final: bool = False) -> Samples:
+        codes = np.stack(frames) if frames else np.zeros((0, self._codec.codebooks), np.int64)
         return self._parts.decoding.feed(CodeBlock(stream, codes, final))
 
-    def _follow(self, sequence: Sequence, offset: int) -> Iterator[Tensor]:
+    def _follow(self, sequence: Sequence, offset: int) -> Iterator[Codes]:
         """Yield codes of a sequence's frames; also queue the next segment, and record word times and endings."""
         begun, ended = -1, -1
         for frame in sequence.frames():
@@ -238,7 +236,7 @@ class Speech:
 
 
 def _seed(seed: int, sequence: int) -> int:
-    """Derive a seed per sequence of a request; hashed, since torch's CPU generator uses only 32 bits."""
+    """Derive a seed per sequence of a request; hashed, since generators use only 32 bits."""
     return int(np.random.SeedSequence((seed, sequence)).generate_state(1)[0])
 
 

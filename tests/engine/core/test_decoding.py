@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from tests.engine.tiny import until
-from voicelab.engine.core.decoding import CodeBlock, DecodingThread, Samples, set_thread_count
+from voicelab.engine.core.decoding import CodeBlock, DecodingThread, Samples
+from voicelab.engine.core.devices import set_thread_count
 from voicelab.errors import EngineError
 
 
@@ -41,7 +42,7 @@ def _thread(max_batch: int = 1) -> DecodingThread:
 
 
 def _piece(stream: int, frames: int) -> CodeBlock:
-    return CodeBlock(stream, torch.zeros(frames, 2, dtype=torch.int64), final=False)
+    return CodeBlock(stream, np.zeros((frames, 2), np.int64), final=False)
 
 
 @contextmanager

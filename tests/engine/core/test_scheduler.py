@@ -10,19 +10,18 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from tests.engine.core.conftest import Begin
-from tests.engine.tiny import CODEBOOKS, LANGUAGE, LIVELY, make_lm, phonemes, sequence, spoken, until, voice
+from tests.engine.tiny import BOTH, CODEBOOKS, LANGUAGE, LIVELY, make_lm, phonemes, sequence, spoken, until, voice
 from tests.engine.tiny import scheduler as scheduler_of
 from voicelab.engine.core.scheduler import RowStep, Scheduler
 from voicelab.engine.core.sequence import Frame, Group, Sequence, Settings
 from voicelab.engine.pointer.family import PointerRunner
 from voicelab.engine.pointer.lm import LM
-from voicelab.engine.pointer.numpy_step import NumpyStep
 from voicelab.engine.pointer.speakers import SpeakerFit
-from voicelab.engine.pointer.step import TorchStep
 from voicelab.errors import Cancelled, EngineError
 
 PATIENCE = 30.0
@@ -155,8 +154,10 @@ def test_sequence_waiting_for_text_can_be_cancelled(scheduler: Scheduler) -> Non
     until(lambda: scheduler.load == (0, 0))
 
 
-# Weights that NumpyStep does not copy, so that restoring them takes effect.
-@pytest.mark.parametrize("name", ["slow.blocks.0.join.weight", "depth.blocks.0.down.weight", "speaker.0.weight"])
+# Weights that NumpyLM does not copy, so that restoring them takes effect.
+@pytest.mark.parametrize(
+    "name", ["slow.blocks.0.norm_attention.weight", "depth.blocks.0.norm_mlp.weight", "speaker.0.bias"]
+)
 def test_failure_is_raised_and_later_sequences_succeed(name: str, begin: Begin) -> None:
     lm = make_lm()
     scheduler = begin(2, lm)
@@ -177,12 +178,12 @@ def test_failure_is_raised_and_later_sequences_succeed(name: str, begin: Begin) 
     until(lambda: scheduler.load == (0, 0))
 
 
-@pytest.mark.parametrize("step", [NumpyStep, TorchStep])
-def test_failed_rows_are_cleared_for_later_sequences(step: Any) -> None:
+@pytest.mark.parametrize("made", BOTH)
+def test_failed_rows_are_cleared_for_later_sequences(made: Any) -> None:
     """Non-finite values late in a row must not leak into a later, shorter row next to a longer one."""
     lm = make_lm()
-    scheduler = Scheduler(partial(PointerRunner, lm, 2, step), 2)
-    first, ill, weight = _endless(), _endless(), dict(lm.named_parameters())["slow.blocks.0.join.weight"]
+    scheduler = Scheduler(partial(PointerRunner, made(lm), 2), 2)
+    first, ill, weight = _endless(), _endless(), dict(lm.named_parameters())["slow.blocks.0.norm_attention.weight"]
     scheduler.submit(first)
     scheduler.submit(ill)
     until(lambda: ill.frame_count > 8)
@@ -204,7 +205,7 @@ def test_failed_rows_are_cleared_for_later_sequences(step: Any) -> None:
 def test_invalid_segment_fails_only_its_sequence(scheduler: Scheduler) -> None:
     """A phone outside the inventory, and a speaker of another checkpoint: other sequences continue."""
     stranger = sequence(dataclasses.replace(phonemes(4), phones=(1, 2, 3, 9999)))
-    foreign = Sequence(SpeakerFit(torch.zeros(3), torch.zeros(3)), LIVELY, 0, 100)
+    foreign = Sequence(SpeakerFit(np.zeros(3, np.float32), np.zeros(3, np.float32)), LIVELY, 0, 100)
     foreign.add(phonemes(4))
     foreign.finish()
     good = [sequence(phonemes(30, i), seed=i) for i in range(4)]
@@ -234,7 +235,7 @@ class Numbers:
         for state in map(self.rows.__getitem__, rows):
             ended = state[1] == state[2]
             state[1] += not ended
-            steps.append(RowStep(None if ended else torch.tensor([state[0], state[1]]), ended=ended))
+            steps.append(RowStep(None if ended else np.array([state[0], state[1]]), ended=ended))
         return steps
 
     def park(self, row: int) -> list[int]:
@@ -277,7 +278,7 @@ class Counting(Numbers):
     def step(self, rows: Rows[int]) -> list[RowStep]:
         for row in rows:
             self.rows[row][1] += 1
-        return [RowStep(torch.tensor([torch.get_num_threads()]), full=self.rows[row][1] == 3) for row in rows]
+        return [RowStep(np.array([torch.get_num_threads()]), full=self.rows[row][1] == 3) for row in rows]
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
-import torch
 
 from tests.engine.tiny import sequence
 from voicelab.engine.core.sequence import Frame, Group
@@ -31,7 +31,7 @@ def test_frames_end_at_none() -> None:
 
 def test_frames_are_delivered_at_wake_at() -> None:
     """A segment's first frame and its end at once; in between, batches of the size the reader waits for."""
-    made, codes = sequence(), torch.zeros(4, dtype=torch.int64)
+    made, codes = sequence(), np.zeros(4, np.int64)
     made.wake_at = 4
     arrived = []
     for item in [*[Frame(0, codes)] * 6, Frame(0, None, ending="text"), *[Frame(1, codes)] * 2]:

@@ -8,19 +8,22 @@ import time
 from collections.abc import Iterator
 from collections.abc import Sequence as Rows
 from functools import partial
+from typing import cast
 
+import numpy as np
 import pytest
 import torch
 
 from tests.engine.core.conftest import Begin
 from tests.engine.core.test_scheduler import PATIENCE, Reading, read, say
-from tests.engine.tiny import phonemes, sequence, spoken, until
+from tests.engine.tiny import numpy_lm, phonemes, sequence, spoken, until
 from voicelab.engine.core.scheduler import RowStep, Scheduler
-from voicelab.engine.core.sequence import MAX_UNREAD_FRAMES, Group, Sequence
+from voicelab.engine.core.sequence import MAX_UNREAD_FRAMES, Codes, Group, Sequence
+from voicelab.engine.pointer.arrays import Floats
 from voicelab.engine.pointer.family import PointerRunner
-from voicelab.engine.pointer.lm import LM, KVCache
-from voicelab.engine.pointer.numpy_step import NumpyStep
-from voicelab.engine.pointer.step import PointerRow, Step
+from voicelab.engine.pointer.lm import LM
+from voicelab.engine.pointer.numpy_step import NumpyLM, NumpyStep
+from voicelab.engine.pointer.rows import PointerRow, Step
 from voicelab.errors import EngineError, EngineUnavailable
 
 
@@ -32,17 +35,18 @@ class Failing(PointerRunner):
     """Fails after the cache has been written, when the faulty sequence reaches a frame count."""
 
     def __init__(self, model: LM, rows: int) -> None:
-        super().__init__(model, rows, self._arithmetic)
+        super().__init__(numpy_lm(model), rows)
+        self._step = self._breaking()
         self.error: Exception | None = None
         self.ill: Sequence | None = None
         self.at = 5
         self.batches: list[int] = []
 
-    def _arithmetic(self, model: LM, cache: KVCache) -> Step:
+    def _breaking(self) -> Step:
         outer = self
 
         class Breaking(NumpyStep):
-            def step(self, states: list[PointerRow], draws: list[torch.Tensor]) -> tuple[torch.Tensor, list[int]]:
+            def step(self, states: list[PointerRow], draws: list[Floats]) -> tuple[Codes, list[int]]:
                 made = super().step(states, draws)
                 outer.batches.append(len(states))
                 ill = [outer.ill] if outer.ill is not None and outer.ill.frame_count >= outer.at else []
@@ -50,7 +54,7 @@ class Failing(PointerRunner):
                     raise outer.error
                 return made
 
-        return Breaking(model, cache)
+        return Breaking(cast("NumpyLM", self.model), self.slow)
 
 
 @pytest.fixture
@@ -92,7 +96,7 @@ def test_non_finite_row_fails_alone(begin: Begin, scheduler: Scheduler) -> None:
     assert scheduler._worker is not None
     runner = scheduler._worker._runner
     assert isinstance(runner, PointerRunner)
-    runner.rows[ill.row].voice = torch.full_like(runner.rows[ill.row].voice, torch.nan)
+    runner.rows[ill.row].voice = np.full_like(runner.rows[ill.row].voice, np.nan)
     with pytest.raises(EngineError, match="finite"):
         readings[0].frames()
     assert [spoken(reading.frames()) for reading in readings[1:]] == wanted
@@ -144,7 +148,7 @@ def test_hung_thread_is_replaced_and_its_stack_logged(lm: LM, caplog: pytest.Log
                 release.wait(PATIENCE)
             return super().step(rows)
 
-    scheduler = Scheduler(partial(Hanging, lm, 1), rows=1, step_timeout_s=3.0)
+    scheduler = Scheduler(partial(Hanging, numpy_lm(lm), 1), rows=1, step_timeout_s=3.0)
     speaking, waiting = sequence(phonemes(50)), sequence(phonemes(50))
     scheduler.submit(speaking, waiting)
     given_up = scheduler._worker

@@ -18,7 +18,8 @@ from torch import Tensor
 from tests.engine.dual.test_model import LAYER
 from tests.engine.dual.tiny_codec import TINY, has_weight_norm, save_codec, tiny_tensors
 from tests.engine.dual.twin import CodecTwin, turned_round
-from voicelab.engine.core.decoding import Carry, CodeBlock
+from voicelab.engine.core.decoding import CodeBlock
+from voicelab.engine.core.layers import Carry
 from voicelab.engine.dual.codec import CodecFile, CodecSizes, DualCodec, DualDecoding
 
 CPU = torch.device("cpu")
@@ -177,7 +178,7 @@ def test_streaming_equals_decoding_at_once(codec: DualCodec, codes: Tensor, audi
     decoding, streamed = DualDecoding(codec, 4), []
     stream = decoding.open(None)
     for begin, end in pairwise([0, *sorted(cuts), FRAMES]):
-        (samples,) = decoding.feed([CodeBlock(stream, codes[begin:end], final=end == FRAMES)])
+        (samples,) = decoding.feed([CodeBlock(stream, codes[begin:end].numpy(), final=end == FRAMES)])
         assert samples.shape == ((end - begin) * TINY.hop,)
         streamed.append(torch.from_numpy(samples))
     assert _error(torch.cat(streamed), audio) < TOLERANCE
@@ -192,7 +193,7 @@ def test_batched_streams_equal_single_streams(codec: DualCodec, codes: Tensor, a
     place = [0, 0, 0]
     for feed in ({0: 3}, {0: 2, 1: 2}, {1: 9, 0: 4, 2: 4}, {2: 1, 0: 1, 1: 1}, {0: 30, 1: 28, 2: 35}):
         pieces = [
-            CodeBlock(streams[i], lines[i][place[i] : place[i] + n], final=place[i] + n == FRAMES)
+            CodeBlock(streams[i], lines[i][place[i] : place[i] + n].numpy(), final=place[i] + n == FRAMES)
             for i, n in feed.items()
         ]
         for (i, n), samples in zip(feed.items(), decoding.feed(pieces), strict=True):
@@ -207,10 +208,10 @@ def test_batched_streams_equal_single_streams(codec: DualCodec, codes: Tensor, a
 def test_failed_block_can_be_retried(codec: DualCodec, codes: Tensor, audio: Tensor) -> None:
     decoding = DualDecoding(codec, 1)
     stream = decoding.open(None)
-    first = decoding.feed([CodeBlock(stream, codes[:7], final=False)])[0]
+    first = decoding.feed([CodeBlock(stream, codes[:7].numpy(), final=False)])[0]
     with pytest.raises(IndexError):
-        decoding.feed([CodeBlock(stream, codes[7:9] - 100, final=False)])
-    rest = decoding.feed([CodeBlock(stream, codes[7:], final=True)])[0]
+        decoding.feed([CodeBlock(stream, (codes[7:9] - 100).numpy(), final=False)])
+    rest = decoding.feed([CodeBlock(stream, codes[7:].numpy(), final=True)])[0]
     assert _error(torch.cat([torch.from_numpy(first), torch.from_numpy(rest)]), audio) < TOLERANCE
 
 
@@ -252,7 +253,9 @@ def test_cuda_equals_twin(tensors: dict[str, Tensor], codes: Tensor, sound: Tens
     decoding, heard = DualDecoding(codec, 2), [list[Tensor](), list[Tensor]()]
     lines = [(decoding.open(None), codes), (decoding.open(None), codes.flip(0))]
     for begin in range(0, FRAMES, 8):
-        pieces = [CodeBlock(stream, line[begin : begin + 8], final=begin + 8 == FRAMES) for stream, line in lines]
+        pieces = [
+            CodeBlock(stream, line[begin : begin + 8].numpy(), final=begin + 8 == FRAMES) for stream, line in lines
+        ]
         for kept, samples in zip(heard, decoding.feed(pieces), strict=True):
             kept.append(torch.from_numpy(samples))
     for kept, (_, line) in zip(heard, lines, strict=True):

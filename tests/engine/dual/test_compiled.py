@@ -80,7 +80,7 @@ def test_compiled_codec_equals_eager(tmp_path: Path, monkeypatch: pytest.MonkeyP
             open_streams = [compiled.open(None) for _ in range(streams)]
             heard = [
                 compiled.feed(
-                    [CodeBlock(one, codes[i, begin:end], final=end == 49) for i, one in enumerate(open_streams)]
+                    [CodeBlock(one, codes[i, begin:end].numpy(), final=end == 49) for i, one in enumerate(open_streams)]
                 )
                 for begin, end in pairwise((0, 1, 2, 4, 12, 15, 39, 49))
             ]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -177,7 +178,9 @@ def test_turns_continue_the_conversation(parts: Parts, running: Callable[..., Sc
     made = sequence("First.", "Second.", seed=5, frames=12)
     scheduler.submit(made)
     frames = [frame for frame in made.frames() if frame.codes is not None]
-    first, second = (torch.stack([f.codes for f in frames if f.segment == i and f.codes is not None]) for i in (0, 1))
+    first, second = (
+        torch.from_numpy(np.stack([f.codes for f in frames if f.segment == i and f.codes is not None])) for i in (0, 1)
+    )
     spoken = torch.cat((first[:, :1] + SPEECH[0], first), 1)
     before = torch.cat((prompts.start(()), prompts.turn("First."), spoken, prompts.end(), prompts.turn("Second.")))
     steps = len(first) + (len(first) < 12)  # the end of speech took a step, too

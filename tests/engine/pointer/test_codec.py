@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from voicelab.engine.core.decoding import Carry
-from voicelab.engine.pointer.codec import LAG, STEP, Codec, DecoderStream, Filters, Vocoder
+from tests.engine.tiny import numpy_codec
+from voicelab.engine.core.layers import Carry
+from voicelab.engine.pointer.codec import Codec, DecoderStream, Filters, TorchCodec, Vocoder
+from voicelab.engine.pointer.numpy_codec import LAG, NOISE_STEPS, STEP, WINDOW, noise_spectra
+from voicelab.engine.pointer.rows import random_numbers
 
 FRAMES = 12
 
@@ -185,3 +189,42 @@ def test_a_stream_without_frames_is_empty(codec: Codec) -> None:
     stream = DecoderStream(codec)
     assert stream.feed(_codes(codec)[:, :0]).shape == (1, 0)
     assert stream.feed(_codes(codec)[:, :0], final=True).shape == (1, 0)
+
+
+def test_numpy_equals_torch(codec: Codec) -> None:
+    """Encoder, quantizer, and decoder: whole, and in blocks, with a speaker's gain."""
+    arrays, codes = numpy_codec(codec), _codes(codec, 30)[0].numpy()
+    samples = (0.1 * np.random.default_rng(0).normal(size=5 * codec.config.hop + 7)).astype(np.float32)
+    latents = codec.latents(torch.from_numpy(samples)[None])[0].numpy()
+    np.testing.assert_allclose(arrays.latents(samples), latents, atol=1e-4)
+    wanted = codec.quantizer.encode(torch.from_numpy(latents)[None])[0].numpy()
+    np.testing.assert_array_equal(arrays.quantize(latents), wanted)
+    for gain in (None, np.linspace(-1, 1, codec.config.filter_bands, dtype=np.float32)):
+        for bounds in ((0, 30), (0, 1, 2, 20, 30)):
+            twin, stream = TorchCodec(codec).open(gain), arrays.open(gain)
+            for first, last in pairwise(bounds):
+                block = codes[first:last]
+                decoded, expected = (one.feed(block, final=last == 30) for one in (stream, twin))
+                _same(torch.from_numpy(decoded), torch.from_numpy(expected))
+
+
+def test_a_numpy_stream_returns_all_completed_samples(codec: Codec) -> None:
+    arrays, codes, hop = numpy_codec(codec), _codes(codec)[0].numpy(), codec.config.hop
+    stream = arrays.open()
+    sizes = [stream.feed(codes[i : i + 1]).size for i in range(3)]
+    assert [*sizes, stream.feed(codes[:0], final=True).size] == [hop - LAG, hop, hop, LAG]
+    empty = arrays.open()
+    assert [empty.feed(codes[:0], final).size for final in (False, True)] == [0, 0]
+
+
+def test_noise_is_that_of_torch() -> None:
+    noise = torch.randn(NOISE_STEPS * STEP, generator=torch.Generator().manual_seed(1))
+    frames = torch.cat([noise, noise[:LAG]]).unfold(0, WINDOW, STEP)
+    np.testing.assert_allclose(noise_spectra(), torch.fft.rfft(frames * torch.hann_window(WINDOW)).numpy(), atol=1e-4)
+
+
+@pytest.mark.parametrize("seed", [0, 7, 2**32 - 1])
+def test_random_numbers_are_those_of_torch(seed: int) -> None:
+    draw, generator = random_numbers(seed), torch.Generator().manual_seed(seed)
+    for count in (8, 3, 8, 15):
+        assert draw(count).tolist() == torch.rand(count, generator=generator).tolist()

@@ -8,9 +8,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from training.guess import GuesserModule
 from voicelab.engine.pointer.config import PAUSES, PHONES
 from voicelab.engine.pointer.english import (
     _HOMOGRAPHS,
+    LETTER_IDS,
     LETTERS,
     MAX_LETTERS,
     PER_LETTER,
@@ -308,26 +310,27 @@ def test_word_without_letters_is_empty() -> None:
     assert load_guess()("123") == ()
 
 
-def _always(phone: int) -> Guesser:
-    model = Guesser()
-    model.out.weight.data.zero_()
-    bias = torch.zeros(PER_LETTER, len(PHONES))
-    bias[:, phone] = 5
-    model.out.bias.data.copy_(bias.flatten())
-    return model
+def _always(phone: int, *blank_at: int) -> Guesser:
+    with torch.no_grad():
+        module = GuesserModule()
+        module.out.weight.zero_()
+        module.out.bias.zero_()
+        module.out.bias.view(PER_LETTER, -1)[:, phone] = 5
+        module.out.bias.view(PER_LETTER, -1)[blank_at, 0] = 9
+    return module.words()
 
 
 def test_ctc_decoding_merges_repeats_and_drops_blanks() -> None:
     assert _always(PHONES.index("b")).guess("abc") == ("b",)
     assert _always(0).guess("ab") == (*LETTERS["a"], *LETTERS["b"])  # nothing was guessed: it is spelled
-    model = _always(PHONES.index("b"))
-    model.out.bias.data.view(PER_LETTER, -1)[1, 0] = 9
+    model = _always(PHONES.index("b"), 1)
     assert model.guess("abc") == ("b",) * 4  # b _ b|b _ b|b _ b: a blank parts them
 
 
 def test_padding_does_not_change_output() -> None:
+    """In training; and the model without it equals that in numpy."""
     torch.manual_seed(0)
-    model = Guesser().eval()
+    model = GuesserModule().eval()
     one = torch.tensor([[1, 2, 3]])
     torch.testing.assert_close(
         model(torch.tensor([[1, 2, 3, 0, 0], [5, 6, 7, 8, 9]]))[0, : 3 * PER_LETTER],
@@ -335,6 +338,9 @@ def test_padding_does_not_change_output() -> None:
         atol=1e-4,
         rtol=1e-4,
     )
+    letters = [1 + i % (len(LETTER_IDS) - 1) for i in range(100)]
+    scores = torch.from_numpy(model.words().scores(letters)).log_softmax(-1)
+    torch.testing.assert_close(model(torch.tensor([letters]))[0], scores, atol=1e-4, rtol=1e-4)
 
 
 def test_g2p_is_cached() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from voicelab.engine.core.decoding import Carry, Conv, LayerGroup, State
+from voicelab.engine.core.layers import Carry, Conv, LayerGroup, State
 from voicelab.engine.pointer.codec import ConvBlock
 
 LENGTH = 24

@@ -1,57 +1,50 @@
-"""Matrix products, packed and blocked: exact, and independent per row."""
+"""Matrix products: exact, and independent per row."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
-from voicelab.engine.pointer import checkpoint
-from voicelab.engine.pointer import numpy_step as module
-from voicelab.engine.pointer.family import PointerRunner
-from voicelab.engine.pointer.numpy_step import Floats, linear, packed
+from voicelab.engine.pointer.arrays import Floats, Weights, gelu, linear, product
+from voicelab.errors import WeightsError
 
-SHAPES = [(768, 256), (256, 704), (7, 3_000), (131, 97), (1, 5), (2048, 256)]
-
-
-def _weight(out: int, width: int) -> torch.Tensor:
-    """Random weights, representable in float16."""
-    return torch.from_numpy(_rows(out, width)).half().float()
+SHAPES = [(768, 256), (256, 704), (7, 3_000), (131, 97), (1, 5), (2048, 256), (3, 12_000)]
 
 
 def _rows(count: int, width: int, seed: int = 0) -> Floats:
     return np.random.default_rng(seed).normal(size=(count, width)).astype(np.float32)
 
 
-@pytest.mark.parametrize("bits", [16, 32])
 @pytest.mark.parametrize(("out", "width"), SHAPES)
-def test_products_are_exact_per_row(out: int, width: int, bits: int) -> None:
-    weight, x, bias = _weight(out, width), _rows(19, width, 1), _rows(1, out, 2)[0]
-    weight = {16: weight, 32: weight * 1.001}[bits]
-    multiply = linear(weight, torch.from_numpy(bias))
+def test_products_are_exact_per_row(out: int, width: int) -> None:
+    weight, x, bias = _rows(out, width), _rows(19, width, 1), _rows(1, out, 2)[0]
+    multiply = linear(weight, bias)
     made = multiply(x)
-    np.testing.assert_allclose(
-        made, x.astype(np.float64) @ weight.double().numpy().T + bias, atol=1e-5 * np.sqrt(width)
-    )
+    wanted = x.astype(np.float64) @ weight.astype(np.float64).T + bias
+    np.testing.assert_allclose(made, wanted, atol=1e-5 * np.sqrt(width))
     for count in range(1, 19):
         assert np.array_equal(multiply(x[:count]), made[:count]), count
     assert np.array_equal(multiply(x[18:])[0], made[18])
+    longer = _rows(61, width, 3)  # more rows than one product takes
+    wanted = longer.astype(np.float64) @ weight.astype(np.float64).T + bias
+    np.testing.assert_allclose(product(weight, bias)(longer), wanted, atol=1e-5 * np.sqrt(width))
+    assert product(weight)(longer[:0]).shape == (0, out)
 
 
-def test_only_lossless_weights_are_packed(monkeypatch: pytest.MonkeyPatch) -> None:
-    weight = _weight(6, 4)
-    if hasattr(torch, module._FP16_KERNEL) and "fbgemm" in torch.backends.quantized.supported_engines:
-        assert packed(weight) is not None
-    assert packed(weight * 1.001) is None
-    assert packed(weight * 1e6) is None
-    monkeypatch.setattr(module, "_FP16_KERNEL", "a_function_that_a_later_torch_does_not_have")
-    assert packed(weight) is None
+def test_gelu() -> None:
+    torch = pytest.importorskip("torch")
+    x = np.linspace(-12, 12, 4001, dtype=np.float32)
+    np.testing.assert_allclose(gelu(x), torch.nn.functional.gelu(torch.from_numpy(x)).numpy(), atol=2e-6)
 
 
-def test_embedded_weights_are_packed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocked products would take 1.5 times as long."""
-    if "fbgemm" in torch.backends.quantized.supported_engines:
-        monkeypatch.delattr(module, "blocked")
-    weights = checkpoint.load()
-    for model in (weights.lm, checkpoint.load_small(weights)):
-        PointerRunner(model, 1, module.NumpyStep)
+def test_weights_are_taken_once_in_their_shape() -> None:
+    weights = Weights({"a.x": _rows(2, 3), "a.y": _rows(1, 1), "b": _rows(1, 1)})
+    under = weights.under("a.")
+    assert under.take("x", 2, 3).shape == (2, 3)
+    with pytest.raises(WeightsError, match=r"a\.x is missing"):
+        under.take("x", 2, 3)
+    with pytest.raises(WeightsError, match=r"a\.y must have the shape \(4,\), got \(1, 1\)"):
+        under.take("y", 4)
+    under.finish()
+    with pytest.raises(WeightsError, match="b unexpected"):
+        weights.finish()

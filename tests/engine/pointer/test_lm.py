@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
-from tests.engine.tiny import LANGUAGE, begun, phonemes, speaker, stepped
+from tests.engine.tiny import LANGUAGE, begun, numpy_lm, phonemes, speaker, stepped
 from training.lm import depth_logits
 from voicelab.engine.core.sequence import Settings
 from voicelab.engine.pointer.family import PointerRunner
-from voicelab.engine.pointer.lm import DWELL_STEPS, LM, speaker_statistics
+from voicelab.engine.pointer.lm import LM
+from voicelab.engine.pointer.rows import DWELL_STEPS
+from voicelab.engine.pointer.speakers import speaker_statistics
 
 GREEDY = Settings(temperature=0.0, repetition_penalty=1.0)
 
@@ -17,7 +20,7 @@ GREEDY = Settings(temperature=0.0, repetition_penalty=1.0)
 def test_stepwise_inference_equals_training_forward(lm: LM) -> None:
     """Greedy symbols of the runner equal the argmax of the training forward pass."""
     text = phonemes(30)
-    runner = PointerRunner(lm, rows=1)
+    runner = PointerRunner(numpy_lm(lm), rows=1)
     spoken = begun(runner, 0, text, settings=GREEDY)
     codes, pointers, dwells = [], [], []
     while spoken.pointer < 30:
@@ -66,6 +69,6 @@ def test_dwell_is_clamped(lm: LM) -> None:
 
 
 def test_speaker_statistics() -> None:
-    latents = torch.tensor([[1.0, 0.0], [3.0, 0.0], [2.0, 0.0]])
+    latents = np.array([[1.0, 0.0], [3.0, 0.0], [2.0, 0.0]], np.float32)
     assert speaker_statistics(latents).tolist() == pytest.approx([2.0, 0.0, (2 / 3) ** 0.5, 0.0, 1.5, 0.0])
-    assert torch.isfinite(speaker_statistics(latents[:1])).all()  # one frame has no deviation, not an undefined one
+    assert np.isfinite(speaker_statistics(latents[:1])).all()  # one frame has no deviation, not an undefined one

@@ -11,26 +11,25 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.engine.tiny import LIVELY, begun, phonemes, sampler_of, stepped
+from tests.engine.tiny import BOTH, LIVELY, begun, numpy_lm, phonemes, sampler_of, stepped
 from voicelab.engine.core.sequence import Settings
 from voicelab.engine.pointer.family import PointerRunner
-from voicelab.engine.pointer.lm import GRAIN, LM
-from voicelab.engine.pointer.numpy_step import Choice, NumpyStep, _pasts, attend, penalize, pick
-from voicelab.engine.pointer.step import TorchStep
+from voicelab.engine.pointer.lm import LM
+from voicelab.engine.pointer.numpy_step import Choice, _pasts, attend, penalize, pick
+from voicelab.engine.pointer.rows import GRAIN
+from voicelab.engine.pointer.step import TorchLM, TorchStep
 from voicelab.errors import EngineError
 
 CPU = torch.device("cpu")
 SETTINGS = (LIVELY, Settings(), Settings(0.0), Settings(0.4, 0.95, 3.0))
 
 
-@pytest.mark.parametrize(("chosen", "packed"), [*((chosen, False) for chosen in SETTINGS), (Settings(), True)], ids=str)
-def test_numpy_equals_torch(lm: LM, chosen: Settings, packed: bool) -> None:
+@pytest.mark.parametrize("chosen", SETTINGS, ids=str)
+def test_numpy_equals_torch(lm: LM, chosen: Settings) -> None:
     """Beyond the window and beyond the cache's room; a draw in a hundred thousand may fall between two roundings."""
-    if packed:
-        lm = copy.deepcopy(lm).half().float()
     said = []
-    for way in (NumpyStep, TorchStep):
-        runner = PointerRunner(lm, 3, way)
+    for made in BOTH:
+        runner = PointerRunner(made(lm), 3)
         for row in range(3):
             begun(runner, row, phonemes(400, row), row, chosen)
         turns = [[0, 2] if 5 < frame < 20 else [2, 0, 1] for frame in range(GRAIN * 2 + 4)]  # one is idle for a while
@@ -109,8 +108,10 @@ def test_non_finite_logits_raise(temperature: float, number: float) -> None:
 def test_cuda_equals_cpu(lm: LM, graphs: bool) -> None:
     """With rows of different ages, one of which is idle for a while, beyond the window and the cache's room."""
     said = []
-    for model, way in ((lm, NumpyStep), (copy.deepcopy(lm).cuda(), partial(TorchStep, graphs=graphs))):
-        runner = PointerRunner(model, 3, way)
+    on_cuda = TorchLM(copy.deepcopy(lm).cuda())
+    on_cuda.step = partial(TorchStep, on_cuda.module, graphs=graphs)  # type: ignore[method-assign]
+    for model in (numpy_lm(lm), on_cuda):
+        runner = PointerRunner(model, 3)
         for row in range(3):
             begun(runner, row, phonemes(400, row), row)
         turns = [[0, 2] if 5 < frame < 20 else [0, 1, 2] for frame in range(GRAIN * 2 + 4)]

@@ -5,38 +5,38 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
-from tests.engine.tiny import LANGUAGE, LIVELY, begun, make_lm, phonemes, stepped, voice
+from tests.engine.tiny import BOTH, LANGUAGE, LIVELY, begun, make_lm, numpy_lm, phonemes, stepped, voice
 from voicelab.engine.core.sequence import Settings
 from voicelab.engine.pointer.config import PHONES, Phonemes
 from voicelab.engine.pointer.family import CONTEXT_PHONES, PointerRunner
-from voicelab.engine.pointer.lm import GRAIN, LM, KVCache
-from voicelab.engine.pointer.numpy_step import NumpyStep
-from voicelab.engine.pointer.step import REPEAT_WINDOW, Step, TorchStep
+from voicelab.engine.pointer.lm import LM
+from voicelab.engine.pointer.rows import GRAIN, REPEAT_WINDOW, LanguageModel
 from voicelab.errors import EngineError
 
-Arithmetic = Callable[[LM, KVCache], Step] | None
+Made = Callable[[LM], LanguageModel]
 
 
-@pytest.fixture(params=[NumpyStep, TorchStep])
-def step(request: pytest.FixtureRequest) -> Arithmetic:
-    """Both ways to do the same."""
-    found: Arithmetic = request.param
+@pytest.fixture(params=BOTH)
+def step(request: pytest.FixtureRequest) -> Made:
+    """Both implementations."""
+    found: Made = request.param
     return found
 
 
-def _frames(lm: LM, seed: int, count: int, settings: Settings = LIVELY, step: Arithmetic = None) -> list[list[int]]:
-    runner = PointerRunner(lm, 1, step)
+def _frames(lm: LM, seed: int, count: int, settings: Settings = LIVELY, step: Made = numpy_lm) -> list[list[int]]:
+    runner = PointerRunner(step(lm), 1)
     begun(runner, 0, phonemes(400, seed), seed, settings)
     return [stepped(runner, [0])[0] for _ in range(count)]
 
 
 @pytest.mark.parametrize("settings", [LIVELY, Settings()])
-def test_batch_equals_single_rows(lm: LM, settings: Settings, step: Arithmetic) -> None:
+def test_batch_equals_single_rows(lm: LM, settings: Settings, step: Made) -> None:
     """Three that begin at different times, in rows apart, say what each says alone, also once the cache slid."""
-    runner = PointerRunner(lm, 4, step)
+    runner = PointerRunner(step(lm), 4)
     rows, begins, made = {0: 3, 1: 0, 2: 2}, {0: 0, 1: 7, 2: 20}, {0: [], 1: [], 2: []}  # type: ignore[var-annotated]
     running: list[int] = []
     for at in range(2 * GRAIN + 16):
@@ -50,10 +50,10 @@ def test_batch_equals_single_rows(lm: LM, settings: Settings, step: Arithmetic) 
         assert frames == _frames(lm, seed, len(frames), settings, step)
 
 
-def test_pointer_advances_at_maximum_dwell(step: Arithmetic) -> None:
+def test_pointer_advances_at_maximum_dwell(step: Made) -> None:
     lm = make_lm()
     lm.first.weight.zero_()  # all symbols alike: greedy takes the first of them, which rests
-    runner = PointerRunner(lm, 1, step)
+    runner = PointerRunner(step(lm), 1)
     slow = begun(runner, 0, phonemes(60), settings=Settings(temperature=0.0))
     rests = []
     for _ in range(3 * LANGUAGE.dwell):
@@ -63,20 +63,20 @@ def test_pointer_advances_at_maximum_dwell(step: Arithmetic) -> None:
     assert slow.pointer > rests[-1]
 
 
-def test_first_phone_after_silence_lasts_two_frames(step: Arithmetic) -> None:
+def test_first_phone_after_silence_lasts_two_frames(step: Made) -> None:
     """Even if the model would advance at once; its beginning may still be silent."""
     lm = make_lm(config=replace(LANGUAGE, dwell=1))
     lm.first.weight.zero_()  # all symbols alike, and none may rest: greedy moves by one
-    runner = PointerRunner(lm, 1, step)
+    runner = PointerRunner(step(lm), 1)
     silence, sound = PHONES.index("^"), len(PHONES) - 1
     phones = (silence, sound, sound, PHONES.index("."), silence, sound, sound)
     begun(runner, 0, Phonemes(phones, (0,) * 7, ()), settings=Settings(temperature=0.0))
     assert [runner.step([0])[0].position for _ in range(9)] == [0, 1, 1, 2, 3, 4, 5, 5, 6]
 
 
-def test_segment_ends_when_the_pointer_passes_it(lm: LM, step: Arithmetic) -> None:
+def test_segment_ends_when_the_pointer_passes_it(lm: LM, step: Made) -> None:
     """Also in a later segment, where positions restart."""
-    runner = PointerRunner(lm, 1, step)
+    runner = PointerRunner(step(lm), 1)
     begun(runner, 0, phonemes(5, 1))
     for length in (5, 8):
         steps = [runner.step([0])[0]]
@@ -90,7 +90,7 @@ def test_segment_ends_when_the_pointer_passes_it(lm: LM, step: Arithmetic) -> No
 
 
 def test_next_segment_has_context(lm: LM) -> None:
-    runner = PointerRunner(lm, 1)
+    runner = PointerRunner(numpy_lm(lm), 1)
     first, second = phonemes(CONTEXT_PHONES + 10, 1), phonemes(12, 2)
     state = begun(runner, 0, first)
     assert (state.pointer, state.context_length) == (0, 0)
@@ -106,18 +106,18 @@ def test_next_segment_has_context(lm: LM) -> None:
         torch.tensor([[*first.phones[-CONTEXT_PHONES:], *second.phones, second.phones[0]]]),
         torch.tensor([[*first.flags[-CONTEXT_PHONES:], *second.flags, second.flags[0]]]),
     )
-    torch.testing.assert_close(state.text, whole[0])
+    np.testing.assert_allclose(state.text, whole[0].numpy(), atol=1e-5)
 
 
 def test_recent_codes_are_the_latest(lm: LM) -> None:
-    runner = PointerRunner(lm, 1)
+    runner = PointerRunner(numpy_lm(lm), 1)
     state = begun(runner, 0, phonemes(400), seed=3)
     said = [stepped(runner, [0])[0][0] for _ in range(9)]
     assert state.recent == said[-REPEAT_WINDOW:]
 
 
-def test_parked_row_resumes_in_another_row(lm: LM, step: Arithmetic) -> None:
-    runner, count = PointerRunner(lm, 2, step), 5 * LANGUAGE.slow.window
+def test_parked_row_resumes_in_another_row(lm: LM, step: Made) -> None:
+    runner, count = PointerRunner(step(lm), 2), 5 * LANGUAGE.slow.window
     begun(runner, 0, phonemes(400, 3), 3)
     said = [stepped(runner, [0])[0] for _ in range(count)]
     parked = runner.park(0)
@@ -129,17 +129,17 @@ def test_parked_row_resumes_in_another_row(lm: LM, step: Arithmetic) -> None:
 
 
 @pytest.mark.parametrize("name", ["slow.norm.weight", "others.0.weight", "first.weight", "phone.weight"])
-def test_non_finite_weights_raise(name: str, step: Arithmetic) -> None:
+def test_non_finite_weights_raise(name: str, step: Made) -> None:
     lm = make_lm()
     dict(lm.named_parameters())[name].fill_(torch.nan)
-    runner = PointerRunner(lm, 1, step)
+    runner = PointerRunner(step(lm), 1)
     begun(runner, 0, phonemes(20))
     with pytest.raises(EngineError, match="not finite"):
         runner.step([0])
 
 
-def test_row_without_text_is_rejected(lm: LM, step: Arithmetic) -> None:
-    runner = PointerRunner(lm, 1, step)
+def test_row_without_text_is_rejected(lm: LM, step: Made) -> None:
+    runner = PointerRunner(step(lm), 1)
     runner.admit(0, voice(), LIVELY, 0)
     with pytest.raises(EngineError, match="text"):
         runner.step([0])

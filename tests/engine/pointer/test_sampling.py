@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tests.engine.tiny import sampler_of
 from voicelab.engine.core.sequence import Settings
-from voicelab.engine.pointer.step import REPEAT_WINDOW
+from voicelab.engine.pointer.rows import REPEAT_WINDOW
 
 CPU = torch.device("cpu")
 ALMOST_ONE = float(np.nextafter(np.float32(1), np.float32(0)))

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 
-from tests.engine.tiny import make_codec
+from tests.engine.tiny import make_codec, numpy_codec
 from voicelab.clip import Clip
 from voicelab.engine.pointer.speakers import MIN_RETAINED, References, reference_notes, retained_share, similarity
 from voicelab.schema import ReferenceAudio
 
 RATE = 44_100
-VOICES = torch.tensor([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0]])
+VOICES = np.array([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0]], np.float32)
 
 
 def _noise(seconds: float) -> NDArray[np.float32]:
@@ -22,24 +21,24 @@ def _noise(seconds: float) -> NDArray[np.float32]:
 
 def test_similarity_scale() -> None:
     usual = (2 + 2 + 8**0.5) / 3
-    one = torch.tensor([0.3, -1.0])
+    one = np.array([0.3, -1.0])
     assert similarity(one, one, VOICES) == 1.0
-    assert similarity(one, one + torch.tensor([usual, 0.0]), VOICES) == pytest.approx(0.0, abs=1e-6)
-    assert similarity(one, one + torch.tensor([0.0, 3 * usual]), VOICES) == pytest.approx(-2.0, abs=1e-5)
+    assert similarity(one, one + np.array([usual, 0.0]), VOICES) == pytest.approx(0.0, abs=1e-6)
+    assert similarity(one, one + np.array([0.0, 3 * usual]), VOICES) == pytest.approx(-2.0, abs=1e-5)
     assert similarity(one, VOICES[0], VOICES) == similarity(VOICES[0], one, VOICES)
 
 
-@pytest.mark.parametrize("voices", [VOICES[:1], VOICES[:1].expand(3, 2)])
-def test_similarity_without_preset_distance_is_zero(voices: torch.Tensor) -> None:
+@pytest.mark.parametrize("voices", [VOICES[:1], VOICES[[0, 0, 0]]])
+def test_similarity_without_preset_distance_is_zero(voices: NDArray[np.float32]) -> None:
     assert similarity(VOICES[1], VOICES[2], voices) == 0.0
 
 
 def test_retained_share() -> None:
-    latents = torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
+    latents = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)
     assert retained_share(latents, latents) == 1.0
-    assert retained_share(latents, latents.mean(0).expand_as(latents)) == pytest.approx(0.0, abs=1e-6)
+    assert retained_share(latents, np.broadcast_to(latents.mean(0), latents.shape)) == pytest.approx(0.0, abs=1e-6)
     assert retained_share(latents, 0.5 * (latents + latents.mean(0))) == pytest.approx(0.75, abs=1e-5)
-    assert retained_share(torch.ones(3, 4), torch.ones(3, 4)) == 0.0
+    assert retained_share(np.ones((3, 4), np.float32), np.ones((3, 4), np.float32)) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -59,7 +58,7 @@ def test_reference_notes(seconds: float, kept: float, narrow: bool, told: str) -
 
 def test_notes_name_the_reference_number() -> None:
     """Noise, which the tiny codec does not retain, and a short excerpt."""
-    references = References(make_codec())
+    references = References(numpy_codec(make_codec()))
     given = [ReferenceAudio(audio=Clip(_noise(s), RATE).to_bytes("wav"), text="") for s in (4.0, 1.0)]
     found = references.notes(given)
     assert {doubt.split(":")[0] for doubt in found} == {"reference 1", "reference 2"}
@@ -69,5 +68,7 @@ def test_notes_name_the_reference_number() -> None:
 
 def test_telephone_reference_has_a_note() -> None:
     narrow = Clip(Clip(_noise(4.0), RATE).resample(8_000).samples, 8_000)
-    found = References(make_codec()).notes([ReferenceAudio(audio=narrow.to_bytes("wav", sample_rate=8_000), text="")])
+    found = References(numpy_codec(make_codec())).notes(
+        [ReferenceAudio(audio=narrow.to_bytes("wav", sample_rate=8_000), text="")]
+    )
     assert any("telephone" in doubt for doubt in found)

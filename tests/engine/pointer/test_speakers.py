@@ -7,18 +7,22 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 
-from tests.engine.tiny import LATENT, make_codec
+from tests.engine.tiny import LATENT, make_codec, numpy_codec
 from voicelab.clip import Clip
-from voicelab.engine.pointer.codec import Codec
-from voicelab.engine.pointer.lm import STATISTICS
+from voicelab.engine.pointer.numpy_codec import NumpyCodec
+from voicelab.engine.pointer.rows import STATISTICS
 from voicelab.engine.pointer.speakers import LEVEL, MIN_SOUND_S, References, TelephoneBand, level, limit_band
 from voicelab.errors import AudioError, RequestInvalid
 from voicelab.schema import ReferenceAudio
 
 RATE = 16_000
+
+
+@pytest.fixture(scope="module")
+def codec() -> NumpyCodec:
+    return numpy_codec(make_codec())
 
 
 def _tone(seconds: float, amplitude: float = 0.3, hz: float = 180.0) -> NDArray[np.float32]:
@@ -95,16 +99,16 @@ def _ref(audio: bytes) -> ReferenceAudio:
     return ReferenceAudio(audio=audio, text="")
 
 
-def test_speaker_is_deterministic(codec: Codec) -> None:
+def test_speaker_is_deterministic(codec: NumpyCodec) -> None:
     references = References(codec)
     one = references.speaker([_ref(_wav(_tone(1.0)))]).statistics
     assert one.shape == (STATISTICS * LATENT,)
-    assert torch.isfinite(one).all()
+    assert np.isfinite(one).all()
     assert bool((one[LATENT:] >= 0).all())
-    assert torch.equal(one, References(codec).speaker([_ref(_wav(_tone(1.0)))]).statistics)
+    assert np.array_equal(one, References(codec).speaker([_ref(_wav(_tone(1.0)))]).statistics)
     other = _wav(np.random.default_rng(0).normal(size=RATE).astype(np.float32) * 0.1)
-    assert not torch.allclose(one, references.speaker([_ref(other)]).statistics)
-    assert not torch.allclose(one, references.speaker([_ref(_wav(_tone(1.0))), _ref(other)]).statistics)
+    assert not np.allclose(one, references.speaker([_ref(other)]).statistics)
+    assert not np.allclose(one, references.speaker([_ref(_wav(_tone(1.0))), _ref(other)]).statistics)
 
 
 def _hiss(low: float, high: float) -> ReferenceAudio:
@@ -112,7 +116,7 @@ def _hiss(low: float, high: float) -> ReferenceAudio:
     return _ref(_wav(limit_band(noise, RATE, TelephoneBand(low, high))))
 
 
-def test_band_requires_all_telephone_references(codec: Codec) -> None:
+def test_band_requires_all_telephone_references(codec: NumpyCodec) -> None:
     """The widest band of all references; none if one is wideband."""
     one, other, wide = _hiss(300, 3400), _hiss(200, 3000), _hiss(0, 8000)
     speaker = References(codec).speaker
@@ -124,14 +128,14 @@ def test_band_requires_all_telephone_references(codec: Codec) -> None:
     assert speaker([one, wide]).band is None
 
 
-def test_references_are_cached(codec: Codec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_references_are_cached(codec: NumpyCodec, monkeypatch: pytest.MonkeyPatch) -> None:
     references, audio = References(codec), [_ref(_wav(_tone(1.0)))]
     first = references.speaker(audio).statistics
     monkeypatch.setattr(Clip, "load", None)  # whoever decodes again fails
-    assert torch.equal(first, references.speaker(audio).statistics)
+    assert np.array_equal(first, references.speaker(audio).statistics)
 
 
-def test_error_names_the_reference(codec: Codec) -> None:
+def test_error_names_the_reference(codec: NumpyCodec) -> None:
     good = _ref(_wav(_tone(1.0)))
     for bad in (b"no audio at all", _wav(_silence(2.0)), _wav(_tone(0.1)), _wav(_tone(1.0))[:30]):
         with pytest.raises(RequestInvalid) as caught:
@@ -140,7 +144,7 @@ def test_error_names_the_reference(codec: Codec) -> None:
 
 
 def test_bad_reference_is_rejected_in_all_threads() -> None:
-    references = References(make_codec())
+    references = References(numpy_codec(make_codec()))
     audio, gate = [_ref(_wav(_silence(0.2)))], threading.Barrier(8, timeout=30)
 
     def ask(_: int) -> None:

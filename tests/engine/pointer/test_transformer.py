@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from voicelab.engine.pointer.config import StackConfig
-from voicelab.engine.pointer.lm import GRAIN, KVCache, Stack, rotary
+from voicelab.engine.pointer.lm import Stack, rotary
+from voicelab.engine.pointer.rows import GRAIN, KVCache
 
 WINDOW = 5
 CONFIG = StackConfig(width=16, layers=2, heads=2, hidden=24, window=WINDOW)
@@ -20,7 +21,7 @@ def _stack(causal: bool = True, layers: int = 2) -> Stack:
 
 
 def _cache(rows: int = 1, config: StackConfig = CONFIG) -> KVCache:
-    return KVCache(config, rows, torch.device("cpu"), torch.float32)
+    return KVCache(config, rows, torch.zeros)
 
 
 def _given(*shape: int) -> Tensor:

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from voicelab.engine.core.decoding import Carry, State
-from voicelab.engine.pointer.codec import LAG, STEP, Vocoder
+from voicelab.engine.core.layers import Carry, State
+from voicelab.engine.pointer.codec import Vocoder
+from voicelab.engine.pointer.numpy_codec import LAG, STEP
 
 RATE, BANDS = 44_100, 32
 QUIET = -14.0

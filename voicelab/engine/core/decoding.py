@@ -1,4 +1,4 @@
-"""Decoding: blocks of codes, streaming layers and their state, and the decoding thread; a cache of shared computations."""
+"""Decoding: blocks of codes and the decoding thread; a cache of shared computations."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import heapq
 import itertools
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
+from voicelab.engine.core.devices import set_thread_count
+from voicelab.engine.core.sequence import Codes
 from voicelab.errors import EngineError
 
 Result = TypeVar("Result")
@@ -28,94 +28,10 @@ class CodeBlock:
 
     stream: Any
     """The stream, from `Decoding.open`."""
-    codes: Tensor
-    """(frames, codebooks) int64 on the CPU; may be empty in the final block."""
+    codes: Codes
+    """(frames, codebooks); may be empty in the final block."""
     final: bool
     """Whether it is the stream's last block."""
-
-
-State = tuple[Tensor, ...]
-"""State of a stream, or of a batch of them, between blocks: a tensor per layer with left context, in layer order."""
-
-
-class Carry:
-    """State of a batch of streams: layers read their past in turn, and append the past for the next blocks."""
-
-    def __init__(self, pasts: Sequence[State | None]) -> None:
-        """Take each stream's state after the previous block, or one state of all of them; None at the start."""
-        self._pasts = pasts
-        self.after: list[Tensor] = []
-        """State of all streams after this block."""
-
-    def join(self, x: Tensor, context: int, dim: int = -1) -> Tensor:
-        """Prepend the `context` preceding steps to a block, zeros at the start of a stream; time is axis `dim`."""
-        if not context:
-            return x
-
-        def zeros() -> Tensor:
-            shape = list(x.shape)
-            shape[0], shape[dim] = len(x) // len(self._pasts), context
-            return x.new_zeros(shape)
-
-        extended = torch.cat([self.past(zeros), x], dim=dim)
-        self.after.append(extended.narrow(dim, extended.shape[dim] - context, context))
-        return extended
-
-    def positions(self, steps: int, device: torch.device) -> Tensor:
-        """Return (batch,) steps of each stream before this block of `steps`; (1,) for a batch with one state."""
-        before = self.past(lambda: torch.zeros(1, dtype=torch.int64, device=device))
-        self.after.append(before + steps)
-        return before
-
-    def states(self) -> list[State]:
-        """Return each stream's state after this block."""
-        # Views: the streams of a batch share memory until their next block.
-        return list(zip(*(after.split(1) for after in self.after), strict=True))
-
-    def past(self, start: Callable[[], Tensor]) -> Tensor:
-        """Return a layer's entry of `after` from the previous block, or `start()`; the layer then appends to `after`."""
-        index = len(self.after)
-        pasts = [start() if past is None else past[index] for past in self._pasts]
-        return pasts[0] if len(pasts) == 1 else torch.cat(pasts)
-
-
-class Chain(nn.ModuleList):
-    """A sequence of layers."""
-
-    def forward(self, x: Tensor, carry: Carry) -> Tensor:
-        """Run the layers in order."""
-        for layer in self:
-            x = layer(x, carry)
-        return x
-
-
-class LayerGroup(nn.Module):
-    """Layers that have a common name in the checkpoint; ``residual`` adds their input to their output."""
-
-    def __init__(self, name: str, layers: Iterable[nn.Module], residual: bool = False) -> None:
-        super().__init__()
-        self.add_module(name, Chain(layers))
-        self._name, self._residual = name, residual
-
-    def forward(self, x: Tensor, carry: Carry) -> Tensor:
-        """Run the layers in order."""
-        y = cast("Tensor", self.get_submodule(self._name)(x, carry))
-        return x + y if self._residual else y
-
-
-class Conv(nn.Module):
-    """A causal convolution over time. The number of time steps is a multiple of its stride."""
-
-    def __init__(
-        self, inputs: int, outputs: int, kernel: int, *, stride: int = 1, dilation: int = 1, groups: int = 1
-    ) -> None:
-        super().__init__()
-        self.conv = nn.Conv1d(inputs, outputs, kernel, stride, dilation=dilation, groups=groups)
-        self.context = (kernel - 1) * dilation + 1 - stride
-
-    def forward(self, x: Tensor, carry: Carry) -> Tensor:
-        """Convolve (batch, inputs, n · stride) to (batch, outputs, n)."""
-        return cast("Tensor", self.conv(carry.join(x, self.context)))
 
 
 class Decoding(Protocol):
@@ -196,18 +112,6 @@ class DecodingThread:
                 break
             tasks.append(heapq.heappop(self._waiting))
         return tasks
-
-
-def set_thread_count(number: int) -> None:
-    """Set the number of torch threads for operations of the calling thread only.
-
-    The count is per thread, but new threads inherit the value set most recently: so the previous value is set once more.
-    """
-    thread_count = torch.get_num_threads()
-    torch.set_num_threads(number)
-    restorer = threading.Thread(target=torch.set_num_threads, args=(thread_count,))
-    restorer.start()
-    restorer.join()
 
 
 class Memo(Generic[Result]):

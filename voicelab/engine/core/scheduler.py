@@ -14,10 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from torch import Tensor
-
-from voicelab.engine.core.decoding import set_thread_count
-from voicelab.engine.core.sequence import Ending, Frame, Sequence, Settings
+from voicelab.engine.core.devices import set_thread_count
+from voicelab.engine.core.sequence import Codes, Ending, Frame, Sequence, Settings
 from voicelab.errors import EngineError, EngineUnavailable
 
 ROWS = 16
@@ -32,8 +30,8 @@ _LOG = logging.getLogger("voicelab.engine")
 class RowStep:
     """Result of a step for one row."""
 
-    codes: Tensor | None
-    """(codebooks,) int64 on the CPU; None if the step made no frame: the model ended the speech, or, unless `ended`, is still
+    codes: Codes | None
+    """(codebooks,); None if the step made no frame: the model ended the speech, or, unless `ended`, is still
     processing its prompt."""
     position: int = -1
     """Position in the segment that the frame speaks, in units of the segment's `words`; -1 if unknown."""

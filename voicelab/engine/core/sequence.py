@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from voicelab.errors import Cancelled
 
+Codes = NDArray[np.int64]
 MAX_UNREAD_FRAMES = 430
 """Unread frames (20 s) at which a stream is paused until its reader catches up."""
 _POLL_S = 1.0
@@ -34,8 +36,8 @@ class Frame:
     """One frame of codes, or a segment end."""
 
     segment: int
-    codes: Tensor | None
-    """(codebooks,) int64 on the CPU; None at the end of the segment."""
+    codes: Codes | None
+    """(codebooks,); None at the end of the segment."""
     position: int = -1
     """Position in the segment that the frame speaks, see `scheduler.RowStep`."""
     ending: Ending | None = None

@@ -18,14 +18,16 @@ from math import prod
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, cast
 
+import numpy as np
 import torch
 from pydantic import BaseModel, Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from voicelab.engine.core.decoding import Carry, Chain, CodeBlock, Conv, LayerGroup, Samples, State
+from voicelab.engine.core.decoding import CodeBlock, Samples
 from voicelab.engine.core.fused import compile_frame, was_compiled
+from voicelab.engine.core.layers import Carry, Chain, Conv, LayerGroup, State
 from voicelab.engine.dual.config import STRICT, Count, HeadWidth, Width
 from voicelab.engine.dual.files import TensorFiles, naming, read_json
 from voicelab.engine.dual.tower import rotary, rotate
@@ -422,7 +424,7 @@ class DualDecoding:
         for streams in {1, min(2, self.max_batch), self.max_batch} if self._compiled is not None else ():
             begun = [_Stream() for _ in range(streams)]
             for _ in range(2):
-                codes = torch.zeros(2, self.codebooks, dtype=torch.int64)
+                codes = np.zeros((2, self.codebooks), np.int64)
                 self.feed([CodeBlock(stream, codes, final=False) for stream in begun])
 
     def open(self, voice: Any) -> _Stream:  # noqa: ARG002 - decoding depends on the codes only
@@ -442,7 +444,7 @@ class DualDecoding:
     def _decode(self, blocks: Sequence[CodeBlock]) -> list[Samples]:
         before = [block.stream.state for block in blocks]
         with torch.cuda.stream(self._stream):
-            codes = torch.stack([block.codes for block in blocks]).to(self._codec.device)
+            codes = torch.from_numpy(np.stack([block.codes for block in blocks])).to(self._codec.device)
             # First blocks, and those of one frame, would each need another compilation.
             if self._compiled is None or None in before or codes.shape[1] == 1:
                 audio, states = self._codec.decode_blocks(codes, before)

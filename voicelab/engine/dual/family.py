@@ -14,6 +14,7 @@ from torch import Tensor
 from voicelab.call import Call, VoicePreset
 from voicelab.capabilities import SeedSupport
 from voicelab.engine.core.decoding import Samples
+from voicelab.engine.core.sequence import Codes
 from voicelab.engine.dual.codec import MAX_STREAMS, CodecFile, DualDecoding
 from voicelab.engine.dual.files import digests, naming
 from voicelab.engine.dual.folder import CODEC, MemoryPlan, ModelFolder, model_folders, require_accepted
@@ -69,11 +70,11 @@ class DualFamily:
     languages: tuple[str, ...] = ("en", "zh")  # those of normalization; the models support more
 
     def __init__(
-        self, weights: Path, device: torch.device, rows: int, *, int8_depth: bool = False, compile: bool | None = None
+        self, weights: Path, device: str, rows: int, *, int8_depth: bool = False, compile: bool | None = None
     ) -> None:
         self._folders, self._device = (
             {model_folder.config.model: model_folder for model_folder in model_folders(weights)},
-            device,
+            torch.device(device),
         )
         self._int8_depth, self._compile, folders = int8_depth, compile, list(self._folders.values())
         self.models: tuple[Model, ...] = tuple(self._folders)
@@ -89,14 +90,14 @@ class DualFamily:
         self._speech = {
             model_folder.config.model: self._checked(model_folder, sizes.codebooks) for model_folder in folders
         }
-        MemoryPlan.of(folders[0], rows, sizes).check(device)
+        MemoryPlan.of(folders[0], rows, sizes).check(self._device)
         *of_codecs, self.voice_digest = digests(codecs)
         if of_codecs and of_codecs[0] != self.voice_digest:
             models = " and ".join(self.models)
             raise WeightsError(f"the {CODEC} of {models} differ, so voices cannot be shared: load them separately")
         files = [path for model_folder in folders for path in model_folder.files]
         self.digests = (*digests(files), self.voice_digest, *(("int8 depth",) if int8_depth else ()))
-        codec = file.load(device)
+        codec = file.load(self._device)
         self.decoding, self._codebooks = DualDecoding(codec, MAX_STREAMS, compile=compile), sizes.codebooks
         self._room, self._encode = min(model_folder.positions for model_folder in folders) // 2, codec.encode
         self._encoded = EncodedReferences(self._codes, self.decoding.sample_rate)
@@ -201,7 +202,7 @@ class DualFamily:
         """See engine.family.Family."""
         return speaker
 
-    def similarity(self, codes: Tensor, voice: DualVoice) -> None:  # noqa: ARG002 - the family has no such metric
+    def similarity(self, codes: Codes, voice: DualVoice) -> None:  # noqa: ARG002 - the family has no such metric
         """See engine.family.Family."""
         return
 

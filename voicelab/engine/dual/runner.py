@@ -258,4 +258,4 @@ class DualRunner:
             return RowStep(None, ended=True)
         state.state = frame.state
         state.turn.append(torch.tensor([frame.state.column]))
-        return RowStep(frame.entries, full=frame.state.position >= self.model.positions)
+        return RowStep(frame.entries.numpy(), full=frame.state.position >= self.model.positions)

@@ -13,36 +13,41 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from safetensors.numpy import load_file, save_file
 
 from voicelab.call import VoicePreset
-from voicelab.engine.pointer.codec import Codec
+from voicelab.engine.pointer.arrays import Floats, Weights
 from voicelab.engine.pointer.config import ALL_PHONES, LANGUAGES, PHONES, CodecConfig, LMConfig
-from voicelab.engine.pointer.lm import LM, STATISTICS
-from voicelab.engine.pointer.unfilled import Unfilled
+from voicelab.engine.pointer.numpy_codec import NumpyCodec, SpeechCodec
+from voicelab.engine.pointer.numpy_step import NumpyLM
+from voicelab.engine.pointer.rows import STATISTICS, LanguageModel
 from voicelab.errors import WeightsError
+
+if TYPE_CHECKING:
+    from voicelab.engine.pointer import codec as torch_codec
+    from voicelab.engine.pointer import lm as torch_lm
 
 EMBEDDED = "voice.safetensors"
 S1_FILE = "s1.safetensors"
 _METADATA, _SCALES = "voicelab", ".row_scales"
 _ROUNDED = ("lm.", "codec.encoder.")
-M = TypeVar("M", bound=nn.Module)
+Arrays = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
 class Checkpoint:
     """Models ready for inference on one device."""
 
-    codec: Codec
-    lm: LM
+    codec: SpeechCodec
+    lm: LanguageModel
     presets: tuple[VoicePreset, ...]
     """The first preset is the default speaker."""
-    speakers: Mapping[str, Tensor]
+    speakers: Mapping[str, Floats]
     """Preset id → (STATISTICS * latent,) statistics."""
     languages: tuple[str, ...]
     """Languages of the training data: ``("en",)`` where the file names none."""
@@ -55,7 +60,7 @@ class Checkpoint:
     small_digest: str | None = None
 
 
-def load(path: Path | None = None, device: torch.device | None = None) -> Checkpoint:
+def load(path: Path | None = None, device: str = "cpu") -> Checkpoint:
     """Read a checkpoint file or folder; the embedded checkpoint when no path is given.
 
     Raises:
@@ -75,11 +80,11 @@ def load(path: Path | None = None, device: torch.device | None = None) -> Checkp
         return replace(loaded, small=small, small_digest=digest)
     with _reading(path):
         meta = _metadata(path, {"codec", "lm", "voices"})
-        return _build(meta, load_file(path), _digest(path), device or torch.device("cpu"))
+        return _build(meta, load_file(path), _digest(path), device)
 
 
-def load_small(checkpoint: Checkpoint) -> LM:
-    """Read the second language model of a checkpoint folder onto the device of the primary model.
+def load_small(checkpoint: Checkpoint, device: str = "cpu") -> LanguageModel:
+    """Read the second language model of a checkpoint folder.
 
     Raises:
         WeightsError: the folder has no second model, or it is damaged or of another version.
@@ -90,9 +95,7 @@ def load_small(checkpoint: Checkpoint) -> LM:
     with _reading(path):
         config = LMConfig.of(_metadata(path, {"codec_digest", "lm"})["lm"])
         _check_compatible(checkpoint.codec.config, config, checkpoint.languages)
-        with Unfilled():
-            lm = LM(config)
-        return _fill(lm, load_file(path), "lm.").to(checkpoint.lm.begin.device)
+        return _language_model(config, load_file(path), device)
 
 
 @contextmanager
@@ -109,7 +112,7 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def _metadata(path: Path, needed: set[str]) -> dict[str, Any]:
-    with safe_open(path, framework="pt") as file:
+    with safe_open(path, framework="np") as file:
         meta = json.loads((file.metadata() or {}).get(_METADATA, "null"))
     if not isinstance(meta, dict) or not needed <= set(meta):
         raise WeightsError("the metadata has no voicelab configuration; the file was not written by voicelab")
@@ -120,10 +123,10 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
-def _codec_digest(config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
+def _codec_digest(config: Mapping[str, Any], tensors: Arrays) -> str:
     digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
     for name in sorted(name for name in tensors if name.startswith("codec.")):
-        digest.update(name.encode() + tensors[name].to(torch.float16).contiguous().numpy().tobytes())
+        digest.update(name.encode() + tensors[name].astype(np.float16).tobytes())
     return digest.hexdigest()[:16]
 
 
@@ -137,30 +140,43 @@ def _check_compatible(of_codec: CodecConfig, of_lm: LMConfig, languages: tuple[s
         raise WeightsError("languages include zh, but the model has no Mandarin phones")
 
 
-def _build(meta: Mapping[str, Any], tensors: Mapping[str, Tensor], digest: str, device: torch.device) -> Checkpoint:
+def _build(meta: Mapping[str, Any], tensors: Arrays, digest: str, device: str) -> Checkpoint:
     of_codec, of_lm = CodecConfig.of(meta["codec"]), LMConfig.of(meta["lm"])
     languages = tuple(meta.get("languages", ("en",)))
     if not languages or not set(languages) <= set(LANGUAGES):
         raise WeightsError(f"languages must be among {list(LANGUAGES)}, got {list(languages)}")
     _check_compatible(of_codec, of_lm, languages)
-    with Unfilled():
-        codec, lm = Codec(of_codec), LM(of_lm)
-    codec, lm = _fill(codec, tensors, "codec.").to(device), _fill(lm, tensors, "lm.").to(device)
+    weights = _widened(tensors, "codec.")
+    codec: SpeechCodec = NumpyCodec(of_codec, Weights(dict(weights), "codec."))
+    if device != "cpu":
+        from voicelab.engine.pointer.codec import TorchCodec
+
+        codec = TorchCodec.of(of_codec, weights, device)
+    lm = _language_model(of_lm, tensors, device)
     presets = tuple(VoicePreset(v["id"], v["title"], v["description"]) for v in meta["voices"])
     if not presets:
         raise WeightsError("voices is empty; a checkpoint needs at least one preset")
-    speakers = {p.id: tensors[f"voices.{p.id}"].float() for p in presets}
+    speakers = {p.id: tensors[f"voices.{p.id}"].astype(np.float32) for p in presets}
     for name, statistics in speakers.items():
-        if statistics.shape != (STATISTICS * of_lm.latent,) or not torch.isfinite(statistics).all():
+        if statistics.shape != (STATISTICS * of_lm.latent,) or not np.isfinite(statistics).all():
             raise WeightsError(f"the statistics of voice {name!r} are damaged")
     return Checkpoint(codec, lm, presets, speakers, languages, digest, _codec_digest(meta["codec"], tensors))
 
 
+def _language_model(config: LMConfig, tensors: Arrays, device: str) -> LanguageModel:
+    weights = _widened(tensors, "lm.")
+    if device == "cpu":
+        return NumpyLM(config, Weights(weights, "lm."))
+    from voicelab.engine.pointer.step import TorchLM
+
+    return TorchLM.of(config, weights, device)
+
+
 def save(
     path: Path,
-    codec: Codec,
-    lm: LM,
-    voices: Mapping[VoicePreset, Tensor],
+    codec: torch_codec.Codec,
+    lm: torch_lm.LM,
+    voices: Mapping[VoicePreset, Any],
     about: Mapping[str, Any],
     languages: tuple[str, ...] = ("en",),
 ) -> None:
@@ -168,47 +184,55 @@ def save(
 
     `about` (provenance) and the training `languages` go into its metadata.
     """
-    tensors = {f"voices.{preset.id}": v for preset, v in voices.items()}
-    for prefix, model in (("codec", codec), ("lm", lm)):
-        tensors |= {f"{prefix}.{k}": v for k, v in model.state_dict().items()}
+    tensors = {f"voices.{preset.id}": np.asarray(v) for preset, v in voices.items()}
+    tensors |= _arrays(codec, "codec.") | _arrays(lm, "lm.")
     described = [{"id": p.id, "title": p.title, "description": p.description} for p in voices]
     meta = {"codec": codec.config.to_dict(), "lm": lm.config.to_dict(), "voices": described, "about": dict(about)}
     meta["languages"] = list(languages)
     _write(path, tensors, meta)
 
 
-def save_small(path: Path, lm: LM, beside: Checkpoint, about: Mapping[str, Any]) -> None:
+def save_small(path: Path, lm: torch_lm.LM, beside: Checkpoint, about: Mapping[str, Any]) -> None:
     """Write a second language model for the codec of `beside` as `s1.safetensors`; `about` as in `save`."""
     meta = {"lm": lm.config.to_dict(), "codec_digest": beside.codec_digest, "about": dict(about)}
-    _write(path, {f"lm.{k}": v for k, v in lm.state_dict().items()}, meta)
+    _write(path, _arrays(lm, "lm."), meta)
 
 
-def _write(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+def _arrays(module: Any, prefix: str) -> dict[str, NDArray[Any]]:
+    return {prefix + name: tensor.detach().cpu().numpy() for name, tensor in module.state_dict().items()}
+
+
+def _write(path: Path, tensors: Arrays, meta: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    stored: dict[str, Tensor] = {}
-    for name, tensor in ((name, tensor.detach()) for name, tensor in tensors.items()):
-        if name.startswith(_ROUNDED) and tensor.dim() == 2:
+    stored: dict[str, NDArray[Any]] = {}
+    for name, tensor in tensors.items():
+        if name.startswith(_ROUNDED) and tensor.ndim == 2:
             # The scale of a row in half precision, as it is stored.
-            scales = (tensor.abs().amax(1).clamp_min(1e-3) / 127).half().float()
-            stored[name] = (tensor / scales[:, None]).round().clamp(-127, 127).to(torch.int8)
-            stored[name + _SCALES] = scales.to(torch.float16)
+            scales = (np.abs(tensor).max(1).clip(1e-3) / 127).astype(np.float16)
+            rounded = np.rint(tensor / scales.astype(np.float32)[:, None])
+            stored[name], stored[name + _SCALES] = rounded.clip(-127, 127).astype(np.int8), scales
         else:
-            stored[name] = tensor.to(torch.float16).contiguous()
+            stored[name] = np.ascontiguousarray(tensor, np.float16)
     save_file(stored, path, metadata={_METADATA: json.dumps(meta, sort_keys=True)})
 
 
-def _fill(model: M, tensors: Mapping[str, Tensor], prefix: str) -> M:
-    state = {k[len(prefix) :]: v.float() for k, v in tensors.items() if k.startswith(prefix)}
-    for name in [name for name in state if name.endswith(_SCALES)]:
-        scales = state.pop(name)
-        matrix = name.removesuffix(_SCALES)
-        # Rounded to float16, so that the CPU kernel for float16 weights applies.
-        state[matrix] = (state[matrix] * scales[:, None]).half().float()
-    for name, tensor in state.items():
-        if not torch.isfinite(tensor).all():
-            raise WeightsError(f"{prefix}{name} has values that are not finite")
-    try:
-        model.load_state_dict(state)
-    except RuntimeError as error:
-        raise WeightsError(f"the tensors do not match the configuration: {error}") from error
-    return model.eval().requires_grad_(False)
+def read(path: Path) -> tuple[dict[str, Any], dict[str, Floats]]:
+    """Read the metadata of a checkpoint file, and its tensors in float32. Raises WeightsError as `load`."""
+    with _reading(path):
+        return _metadata(path, {"lm"}), _widened(load_file(path), "")
+
+
+def _widened(tensors: Arrays, prefix: str) -> dict[str, Floats]:
+    """Return the tensors whose names begin with a prefix in float32."""
+    out = {}
+    for name, tensor in tensors.items():
+        if not name.startswith(prefix) or name.endswith(_SCALES):
+            continue
+        wide = tensor.astype(np.float32)
+        if not np.isfinite(wide).all():
+            raise WeightsError(f"{name} has values that are not finite")
+        if (scales := tensors.get(name + _SCALES)) is not None:
+            # Rounded to float16, as in the revisions that multiplied in float16.
+            wide = (wide * scales.astype(np.float32)[:, None]).astype(np.float16).astype(np.float32)
+        out[name] = wide
+    return out

@@ -18,36 +18,45 @@ vocoder is causal, and samples are complete `LAG` samples after their step, the 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from voicelab.engine.core.decoding import Carry, CodeBlock, Conv, LayerGroup, Samples, State
+from voicelab.engine.core.decoding import Samples
+from voicelab.engine.core.layers import Carry, Conv, LayerGroup, State
+from voicelab.engine.core.sequence import Codes
+from voicelab.engine.pointer.arrays import Floats
 from voicelab.engine.pointer.config import CodecConfig
+from voicelab.engine.pointer.numpy_codec import (
+    F0_BASE,
+    FAINTEST,
+    GLOTTAL_DAMPING,
+    LAG,
+    LONG_WINDOW,
+    LOUDEST,
+    NOISE_STEPS,
+    SILENCE,
+    STEP,
+    WINDOW,
+    cepstrum_fold,
+    frequencies,
+    hann,
+    mel_triangles,
+    noise_spectra,
+    spread,
+)
+from voicelab.engine.pointer.unfilled import Unfilled, filled
 
-STEP = 256
-WINDOW = 1024
-LAG = WINDOW - STEP
-"""Delay of the output in samples."""
-_NOISE_STEPS = 344
-_F0_BASE = 120.0
-_FAINTEST, _LOUDEST = -14.0, 4.0
-SILENCE = -7.8
-"""Log gain of the noise floor that training added; anything quieter is not rendered."""
-_GLOTTAL_DAMPING = 0.6
-"""Of the resonance of the glottal flow, which is centered on F0."""
-_LONG_WINDOW = 2048
-"""Samples of the encoder's long window, which resolves harmonics; its short window is the vocoder's."""
 
-
-def _register_constants(module: nn.Module, **tensors: Tensor) -> None:
-    """Register tensors that move with the module and are not saved in a checkpoint."""
-    for name, tensor in tensors.items():
-        module.register_buffer(name, tensor, persistent=False)
+def _register_constants(module: nn.Module, **arrays: NDArray[Any]) -> None:
+    """Register constants that move with the module and are not saved in a checkpoint."""
+    for name, array in arrays.items():
+        module.register_buffer(name, torch.tensor(array), persistent=False)
 
 
 class ConvBlock(nn.Module):
@@ -83,14 +92,14 @@ class Vocoder(nn.Module):
         self.fold: Tensor
         self.hz: Tensor
         self.sample_rate = sample_rate
-        window, fold = torch.hann_window(WINDOW), torch.zeros(WINDOW)
-        noise = torch.randn(_NOISE_STEPS * STEP, generator=torch.Generator().manual_seed(1))
-        frames = torch.cat([noise, noise[:LAG]]).unfold(0, WINDOW, STEP)
-        fold[0] = fold[WINDOW // 2] = 1
-        fold[1 : WINDOW // 2] = 2
-        hz = torch.linspace(0, sample_rate / 2, WINDOW // 2 + 1)
-        spread = _spread(sample_rate, bands)
-        _register_constants(self, window=window, spread=spread, noise=torch.fft.rfft(frames * window), fold=fold, hz=hz)
+        _register_constants(
+            self,
+            window=hann(WINDOW),
+            spread=spread(sample_rate, bands),
+            noise=noise_spectra(),
+            fold=cepstrum_fold(),
+            hz=frequencies(sample_rate),
+        )
 
     def forward(self, f0: Tensor, harmonic: Tensor, noise: Tensor, carry: Carry) -> Tensor:
         """Render the next steps of a stream.
@@ -109,7 +118,7 @@ class Vocoder(nn.Module):
         source = carry.join(self._pulses(f0, carry), LAG)
         spectra = torch.fft.rfft(source.unfold(1, WINDOW, STEP) * self.window)
         before = carry.positions(steps, f0.device)[:, None]
-        indices = (torch.arange(steps, device=f0.device) + before) % _NOISE_STEPS
+        indices = (torch.arange(steps, device=f0.device) + before) % NOISE_STEPS
         hiss = torch.view_as_real(self.noise[indices]) * torch.exp(noise @ self.spread)[..., None]
         mixed = spectra * self._response(harmonic @ self.spread, f0) + torch.view_as_complex(hiss)
         frames = torch.fft.irfft(mixed, n=WINDOW) * (self.window / 1.5)
@@ -145,7 +154,7 @@ class Vocoder(nn.Module):
         # The glottal flow rises slowly and ends at once: a resonance of maximum phase (Doval, d'Alessandro, Henrich, 2006).
         cepstrum = torch.fft.irfft(log_gain.to(torch.float32), n=WINDOW)
         octave = self.hz / f0[..., None]
-        turned = 2 * torch.atan2(2 * _GLOTTAL_DAMPING * octave, 1 - octave.square())
+        turned = 2 * torch.atan2(2 * GLOTTAL_DAMPING * octave, 1 - octave.square())
         phase = torch.fft.rfft(cepstrum * self.fold).imag + turned
         gain = torch.exp(log_gain)
         # torch's complex exponential takes nine times as long.
@@ -163,18 +172,6 @@ def _overlap_add(frames: Tensor, tail: Tensor) -> Tensor:
     return torch.cat([out[:, :LAG] + tail, out[:, LAG:]], dim=1)
 
 
-def mel_of(hz: Tensor) -> Tensor:
-    """Convert Hz to mel by O'Shaughnessy's formula, 2595 log10(1 + f/700)."""
-    return 2595.0 * torch.log10(1.0 + hz / 700.0)
-
-
-def _spread(sample_rate: int, bands: int) -> Tensor:
-    """Make a (bands, bins) matrix that interpolates gains at mel-spaced frequencies, 0 to Nyquist, to the spectrum's bins."""
-    mel = mel_of(torch.linspace(0, sample_rate / 2, WINDOW // 2 + 1))
-    position = mel / mel[-1] * (bands - 1)
-    return torch.clamp(1 - (position[None, :] - torch.arange(bands)[:, None]).abs(), min=0)
-
-
 class EncoderSpectrum(nn.Module):
     """Samples → encoder features: log mel bands in short windows, the lowest linear bins in long windows.
 
@@ -190,7 +187,7 @@ class EncoderSpectrum(nn.Module):
         self.hop = config.hop
         self.linear_bins = config.linear_bins
         mel = mel_triangles(config.sample_rate, WINDOW, config.mel_bands, config.mel_top)
-        _register_constants(self, short=torch.hann_window(WINDOW), long=torch.hann_window(_LONG_WINDOW), mel=mel)
+        _register_constants(self, short=hann(WINDOW), long=hann(LONG_WINDOW), mel=mel)
 
     def forward(self, samples: Tensor) -> Tensor:
         """Compute the features; shapes as above."""
@@ -271,12 +268,12 @@ class Filters:
     @property
     def harmonic(self) -> Tensor:
         """(batch, steps, bands) log gains of the pulse train's filter."""
-        return (self._clean_envelope + 0.5 * F.logsigmoid(self.voicing)).clamp(min=_FAINTEST)
+        return (self._clean_envelope + 0.5 * F.logsigmoid(self.voicing)).clamp(min=FAINTEST)
 
     @property
     def noise(self) -> Tensor:
         """(batch, steps, bands) log gains of the noise's filter."""
-        return (self._clean_envelope + 0.5 * F.logsigmoid(-self.voicing)).clamp(min=_FAINTEST)
+        return (self._clean_envelope + 0.5 * F.logsigmoid(-self.voicing)).clamp(min=FAINTEST)
 
     @property
     def _clean_envelope(self) -> Tensor:
@@ -285,7 +282,7 @@ class Filters:
         sharp = 2 * self.envelope - average
         share = torch.exp(2 * (SILENCE - sharp)).clamp(max=1 - 1e-6)
         clean = sharp + 0.5 * torch.log1p(-share)
-        return (clean if self.gain is None else clean + self.gain).clamp(max=_LOUDEST)
+        return (clean if self.gain is None else clean + self.gain).clamp(max=LOUDEST)
 
 
 class Decoder(nn.Module):
@@ -316,8 +313,8 @@ class Decoder(nn.Module):
         x = x.reshape(x.shape[0], -1, self.fine_width).transpose(1, 2)
         y = self.leave(self.fine(x, carry).transpose(1, 2))
         base = self.linear(latents).reshape(*y.shape[:2], self.bands)
-        f0 = _F0_BASE * torch.exp2(torch.clamp(y[..., 0], -1.5, 2.5))
-        envelope = torch.clamp(base + y[..., 1 : 1 + self.bands], _FAINTEST, _LOUDEST)
+        f0 = F0_BASE * torch.exp2(torch.clamp(y[..., 0], -1.5, 2.5))
+        envelope = torch.clamp(base + y[..., 1 : 1 + self.bands], FAINTEST, LOUDEST)
         voicing = torch.clamp(y[..., 1 + self.bands :], -12.0, 12.0)
         return Filters(f0, envelope, voicing, gain)
 
@@ -383,35 +380,58 @@ class DecoderStream:
         return cast("Tensor", samples[:, begin : codes.shape[1] * self._codec.config.hop + LAG if final else None])
 
 
-class PointerDecoding:
-    """Implements `core.decoding.Decoding` with the codec's decoder: each stream by itself."""
+class TorchCodec:
+    """Implementation of `numpy_codec.SpeechCodec` by a module on its device."""
 
-    max_batch = 1
+    def __init__(self, module: Codec) -> None:
+        self.module, self.config = module, module.config
 
-    def __init__(self, codec: Codec) -> None:
-        self._codec = codec
-        self.sample_rate, self.hop = codec.config.sample_rate, codec.config.hop
-        self.codebooks = len(codec.config.codebooks)
+    @classmethod
+    def of(cls, config: CodecConfig, tensors: Mapping[str, Floats], device: str) -> Self:
+        """Make it with the tensors of a checkpoint, on a device."""
+        with Unfilled():
+            module = Codec(config)
+        return cls(filled(module, tensors, "codec.").to(device))
 
-    def open(self, voice: Any) -> DecoderStream:
-        """See Decoding: `voice` is a `speakers.SpeakerFit`, of which the decoder uses the gain."""
-        gain = voice.gain
-        return DecoderStream(self._codec, None if gain is None else gain.to(self._codec.decoder.leave.weight.device))
+    def latents(self, samples: Samples) -> Floats:
+        """See numpy_codec.SpeechCodec."""
+        return _array(self.module.latents(self._tensor(samples)[None])[0])
 
-    def feed(self, blocks: Sequence[CodeBlock]) -> list[Samples]:
-        """See Decoding."""
-        device = self._codec.decoder.leave.weight.device
-        return [
-            cast("DecoderStream", block.stream).feed(block.codes[None].to(device), block.final)[0].cpu().numpy()
-            for block in blocks
-        ]
+    def quantize(self, latents: Floats) -> Codes:
+        """See numpy_codec.SpeechCodec."""
+        codes: Codes = self.module.quantizer.encode(self._tensor(latents)[None])[0].cpu().numpy()
+        return codes
+
+    def dequantize(self, codes: Codes) -> Floats:
+        """See numpy_codec.SpeechCodec."""
+        return _array(self.module.quantizer.decode(self._tensor(codes)))
+
+    def open(self, gain: Floats | None = None) -> TorchStream:
+        """See numpy_codec.SpeechCodec."""
+        return TorchStream(self.module, None if gain is None else self._tensor(gain))
+
+    def _tensor(self, array: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(array).to(self.module.decoder.leave.weight.device)
 
 
-def mel_triangles(rate: int, window: int, bands: int, top: float) -> Tensor:
-    """Make (bins, bands) triangles of unit sum for a `window` in samples, 0 to `top` Hz, none narrower than a bin."""
-    hz = torch.linspace(0, rate / 2, window // 2 + 1)
-    edges = torch.linspace(0, float(mel_of(torch.tensor(top))), bands + 2)
-    corners = 700 * (10 ** (edges / 2595) - 1)
-    reach = torch.clamp((corners[2:] - corners[:-2]) / 2, min=float(hz[1]))
-    triangles = torch.clamp(1 - (hz[:, None] - corners[1:-1]).abs() / reach, min=0)
-    return triangles / triangles.sum(0)
+class TorchStream:
+    """Implementation of `numpy_codec.Stream` by a module on its device."""
+
+    def __init__(self, module: Codec, gain: Tensor | None) -> None:
+        self._module, self._gain, self._stream = module, gain, DecoderStream(module, gain)
+
+    def feed(self, codes: Codes, final: bool = False) -> Samples:
+        """See numpy_codec.Stream."""
+        device = self._module.decoder.leave.weight.device
+        return _array(self._stream.feed(torch.from_numpy(codes)[None].to(device), final)[0])
+
+    @torch.inference_mode()
+    def render(self, latents: Floats) -> Samples:
+        """See numpy_codec.Stream."""
+        device = self._module.decoder.leave.weight.device
+        return _array(self._module.decoder(torch.from_numpy(latents)[None].to(device), Carry([None]), self._gain)[0])
+
+
+def _array(tensor: Tensor) -> Floats:
+    array: Floats = tensor.cpu().numpy()
+    return array

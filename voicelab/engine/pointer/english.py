@@ -17,14 +17,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-import torch
+import numpy as np
 from safetensors import SafetensorError
-from safetensors.torch import load
-from torch import Tensor, nn
+from safetensors.numpy import load
 
+from voicelab.engine.pointer.arrays import Floats, NumpyStack, Weights, affine
 from voicelab.engine.pointer.config import PHONES, StackConfig
-from voicelab.engine.pointer.lm import Stack
-from voicelab.engine.pointer.unfilled import Unfilled
 from voicelab.errors import WeightsError
 from voicelab.text.clean import pairs, rows, word_lists
 
@@ -235,30 +233,32 @@ LETTER_IDS = {letter: i for i, letter in enumerate("\0abcdefghijklmnopqrstuvwxyz
 PER_LETTER = 3
 MAX_LETTERS = 40
 """Letters of a word that the G2P model reads; longer tokens are truncated."""
-_CONFIG = StackConfig(width=128, layers=3, heads=4, hidden=320, window=64)
+G2P = StackConfig(width=128, layers=3, heads=4, hidden=320, window=64)
 
 
-class Guesser(nn.Module):
-    """The G2P model: letters → log probabilities of phones; id 0, the padding of the inventory, is CTC's blank."""
+class Guesser:
+    """The G2P model: letters → scores of phones; id 0, the padding of the inventory, is CTC's blank.
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.letter = nn.Embedding(len(LETTER_IDS), _CONFIG.width)
-        self.stack = Stack(_CONFIG, causal=False)
-        self.out = nn.Linear(_CONFIG.width, PER_LETTER * len(PHONES))
+    Raises:
+        WeightsError: a tensor is missing, unexpected, or of another shape.
+    """
 
-    def forward(self, letters: Tensor) -> Tensor:
-        """Compute (batch, PER_LETTER * letters, phones) log probabilities of letter ids (batch, letters), 0 for padding."""
-        y = self.out(self.stack(self.letter(letters), letters > 0))
-        return torch.log_softmax(y.reshape(y.shape[0], -1, len(PHONES)), dim=-1)
+    def __init__(self, weights: Weights) -> None:
+        self._letter = weights.take("letter.weight", len(LETTER_IDS), G2P.width)
+        self._stack = NumpyStack(weights.under("stack."), G2P)
+        self._out = affine(weights.under("out."), PER_LETTER * len(PHONES), G2P.width)
+        weights.finish()
 
-    @torch.inference_mode()
+    def scores(self, letters: list[int]) -> Floats:
+        """Compute (PER_LETTER * letters, phones) logits of letter ids."""
+        return self._out(self._stack.both_ways(self._letter[letters])).reshape(-1, len(PHONES))
+
     def guess(self, word: str) -> tuple[str, ...]:
         """Convert a lower-case word to phones; a word without output is spelled."""
         letters = [LETTER_IDS[c] for c in word[:MAX_LETTERS] if c in LETTER_IDS]
         if not letters:
             return ()
-        best = self(torch.tensor([letters]))[0].argmax(-1).tolist()
+        best = self.scores(letters).argmax(-1).tolist()
         ids = [p for i, p in enumerate(best) if p and (i == 0 or best[i - 1] != p)]
         return tuple(PHONES[p] for p in ids) or tuple(p for c in word[:MAX_LETTERS] for p in LETTERS.get(c, ()))
 
@@ -270,10 +270,9 @@ def load_guess(path: Path | None = None) -> Callable[[str], tuple[str, ...]]:
         WeightsError: the weights are missing or damaged.
     """
     source = path or files("voicelab.engine") / "weights" / "guess.safetensors"
-    with Unfilled():
-        model = Guesser()
     try:
-        model.load_state_dict({k: v.float() for k, v in load(source.read_bytes()).items()})
-    except (OSError, SafetensorError, RuntimeError) as error:
+        tensors = {name: tensor.astype(np.float32) for name, tensor in load(source.read_bytes()).items()}
+        model = Guesser(Weights(tensors))
+    except (OSError, SafetensorError, WeightsError) as error:
         raise WeightsError(f"the weights {source.name} cannot be read: {error}") from error
-    return lru_cache(maxsize=4096)(model.eval().requires_grad_(False).guess)
+    return lru_cache(maxsize=4096)(model.guess)

@@ -9,25 +9,30 @@ from functools import partial
 from itertools import accumulate, chain, pairwise
 from pathlib import Path
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from voicelab.call import Call
 from voicelab.capabilities import SeedSupport
 from voicelab.engine.core.decoding import Memo
 from voicelab.engine.core.scheduler import RowStep
-from voicelab.engine.core.sequence import Settings
+from voicelab.engine.core.sequence import Codes, Settings
 from voicelab.engine.family import EngineParts, SpeechPlan
 from voicelab.engine.pointer import checkpoint
-from voicelab.engine.pointer.codec import PointerDecoding
+from voicelab.engine.pointer.arrays import Floats
 from voicelab.engine.pointer.config import PHONES, VOWELS, Phonemes
 from voicelab.engine.pointer.english import Lexicon, load_guess, word_of_arpabet
 from voicelab.engine.pointer.front import FrontEnd
-from voicelab.engine.pointer.lm import LM, KVCache, speaker_statistics
 from voicelab.engine.pointer.mandarin import characters_of_pinyin
-from voicelab.engine.pointer.numpy_step import NumpyStep
-from voicelab.engine.pointer.speakers import References, SpeakerFit, SpeakerFitter, SpeakerProfile, similarity
-from voicelab.engine.pointer.step import PointerRow, Step, TorchStep
+from voicelab.engine.pointer.numpy_codec import PointerDecoding
+from voicelab.engine.pointer.rows import LanguageModel, PointerRow, random_numbers
+from voicelab.engine.pointer.speakers import (
+    References,
+    SpeakerFit,
+    SpeakerFitter,
+    SpeakerProfile,
+    similarity,
+    speaker_statistics,
+)
 from voicelab.errors import RequestInvalid
 from voicelab.schema import Model, ReferenceAudio, TTSRequest
 from voicelab.tags import Tag, TaggedText, ignored, read_tags
@@ -46,25 +51,20 @@ class PointerRunner:
     Args:
         model: must not change afterwards.
         rows: maximum number of concurrent sequences.
-        step: makes the `Step`; by default the fastest for the model's device.
     """
 
-    def __init__(self, model: LM, rows: int, step: Callable[[LM, KVCache], Step] | None = None) -> None:
-        weight = model.begin
+    def __init__(self, model: LanguageModel, rows: int) -> None:
         self.model = model
-        self.device = weight.device
-        self.slow = KVCache(model.config.slow, rows, weight.device, weight.dtype)
-        self._step = (step or (NumpyStep if self.device.type == "cpu" else TorchStep))(model, self.slow)
+        self.slow = model.cache(rows)
+        self._step = model.step(self.slow)
         self.rows: dict[int, PointerRow] = {}
 
-    @torch.inference_mode()
     def admit(self, row: int, voice: SpeakerFit, settings: Settings, seed: int) -> None:
         """See Runner."""
         self.slow.reset(row)
-        speaker = self.model.encode_speaker(voice.conditioning.to(self.device)[None])[0]
-        self.rows[row] = PointerRow(row, settings, torch.Generator().manual_seed(seed), speaker)
+        speaker = self.model.encode_speaker(voice.conditioning[None])[0]
+        self.rows[row] = PointerRow(row, settings, random_numbers(seed), speaker)
 
-    @torch.inference_mode()
     def add_segment(self, row: int, segment: Phonemes) -> None:
         """See Runner. The pointer moves to the start of the segment.
 
@@ -75,13 +75,11 @@ class PointerRunner:
         previous = state.segment
         context_phones = previous.phones[-CONTEXT_PHONES:] if previous else ()
         context_flags = previous.flags[-CONTEXT_PHONES:] if previous else ()
-        phones = torch.tensor([[*context_phones, *segment.phones, segment.phones[0]]], device=self.device)
-        flags = torch.tensor([[*context_flags, *segment.flags, segment.flags[0]]], device=self.device)
-        state.text = self.model.encode_text(phones, flags)[0]
+        phones = [*context_phones, *segment.phones, segment.phones[0]]
+        state.text = self.model.encode_text(phones, [*context_flags, *segment.flags, segment.flags[0]])
         state.segment, state.context_length = segment, len(context_phones)
         state.pointer, state.dwell = state.context_length, 0
 
-    @torch.inference_mode()
     def step(self, rows: Sequence[int]) -> list[RowStep]:
         """See Runner. A segment ends when the pointer passes its end."""
         states = [self.rows[row] for row in rows]
@@ -94,14 +92,12 @@ class PointerRunner:
             raise
         return [self._advance(state, frame, move) for state, frame, move in zip(states, codes, moves, strict=True)]
 
-    @torch.inference_mode()
     def park(self, row: int) -> PointerRow:
         """See Runner."""
         state = self.rows.pop(row)
         state.parked_cache = self.slow.take(row)
         return state
 
-    @torch.inference_mode()
     def resume(self, row: int, parked: PointerRow) -> None:
         """See Runner."""
         if parked.parked_cache is not None:
@@ -109,17 +105,15 @@ class PointerRunner:
         parked.row, parked.parked_cache = row, None
         self.rows[row] = parked
 
-    @torch.inference_mode()
     def discard(self, row: int) -> None:
         """See Runner."""
         self.slow.reset(row)
 
     def free_memory(self) -> None:
-        """See Runner. On the CPU torch caches nothing."""
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
+        """See Runner."""
+        self.model.free_memory()
 
-    def _advance(self, state: PointerRow, frame: Tensor, move: int) -> RowStep:
+    def _advance(self, state: PointerRow, frame: Codes, move: int) -> RowStep:
         phones, position = state.segment.phones if state.segment else (), state.pointer - state.context_length
         if phones[position - 1 : position] == _SILENCE and not state.dwell:
             move = 0
@@ -130,9 +124,9 @@ class PointerRunner:
         state.dwell = 0 if move else state.dwell + (_EMPHASIS if emphasized else 1)
         return RowStep(frame, position, ended=state.pointer >= state.context_length + len(phones))
 
-    def _draws(self, state: PointerRow) -> Tensor:
+    def _draws(self, state: PointerRow) -> Floats:
         if state.draws is None:
-            state.draws = torch.rand(len(self.model.config.codebooks), generator=state.generator)
+            state.draws = state.random(len(self.model.config.codebooks))
         return state.draws
 
 
@@ -154,7 +148,7 @@ class PointerFamily:
 
     Args:
         weights: a checkpoint file, or a folder of two models; by default the checkpoint in the package.
-        device: device of the models.
+        device: device of the models: numpy computes on "cpu", torch on others.
 
     Raises:
         WeightsError: the checkpoint cannot be read.
@@ -163,8 +157,8 @@ class PointerFamily:
     seeds: SeedSupport = "exact"
     license = notice = ""
 
-    def __init__(self, weights: Path | None, device: torch.device) -> None:
-        self.checkpoint = checkpoint.load(weights, device)
+    def __init__(self, weights: Path | None, device: str = "cpu") -> None:
+        self.checkpoint, self._device = checkpoint.load(weights, device), device
         self.presets, self.languages = self.checkpoint.presets, self.checkpoint.languages
         self.models: tuple[Model, ...] = ("s2-pro", "s1") if self.checkpoint.small else ("s2-pro",)
         self.digests = tuple(filter(None, (self.checkpoint.digest, self.checkpoint.small_digest)))
@@ -173,11 +167,11 @@ class PointerFamily:
         self.front = FrontEnd(Lexicon(load_guess()), self.languages)
         self.references = References(self.checkpoint.codec)
         self._fitter = SpeakerFitter(self.checkpoint.codec, self.front.read)
-        self._small: Memo[LM] = Memo(1)
+        self._small: Memo[LanguageModel] = Memo(1)
 
     def runners(self, model: Model, rows: int) -> Callable[[], PointerRunner]:
         """See engine.family.Family."""
-        small = partial(checkpoint.load_small, self.checkpoint)
+        small = partial(checkpoint.load_small, self.checkpoint, self._device)
         return partial(PointerRunner, self._small.get("", small) if model == "s1" else self.checkpoint.lm, rows)
 
     def plan(self, call: Call) -> SpeechPlan:
@@ -247,21 +241,18 @@ class PointerFamily:
 
     def unpack(self, packed: bytes) -> SpeakerProfile | None:
         """See engine.family.Family."""
-        width = self.checkpoint.speakers[self.presets[0].id].numel()
+        width = self.checkpoint.speakers[self.presets[0].id].size
         return SpeakerProfile.from_bytes(packed, width, self.checkpoint.codec.config.filter_bands)
 
     def voice(self, speaker: SpeakerProfile, parts: EngineParts) -> SpeakerFit:
         """See engine.family.Family. A speaker outside the training data is fitted to the model."""
         return self._fitter.fit(speaker, parts.scheduler, parts.decoding)
 
-    @torch.inference_mode()
-    def similarity(self, codes: Tensor, voice: SpeakerFit) -> float:
+    def similarity(self, codes: Codes, voice: SpeakerFit) -> float:
         """See engine.family.Family. Computed from the codes, so that no audio is re-encoded."""
         codec, lm = self.checkpoint.codec, self.checkpoint.lm
-        device = lm.begin.device
-        speech_statistics = speaker_statistics(codec.quantizer.decode(codes.to(device)).cpu())
-        statistics = torch.stack([speech_statistics, voice.target, *self.checkpoint.speakers.values()])
-        encoded = lm.encode_speaker(statistics.to(device)).cpu()
+        speech_statistics = speaker_statistics(codec.dequantize(codes))
+        encoded = lm.encode_speaker(np.stack([speech_statistics, voice.target, *self.checkpoint.speakers.values()]))
         return similarity(encoded[0], encoded[1], encoded[2:])
 
     def reference_notes(self, references: Sequence[ReferenceAudio]) -> tuple[str, ...]:

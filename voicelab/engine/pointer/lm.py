@@ -18,78 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from voicelab.engine.pointer.config import LMConfig, StackConfig
-
-DWELL_STEPS = 24
-"""Largest dwell (frames already spent on a phone) that the model distinguishes."""
-STATISTICS = 3
-"""Statistics per latent dimension that describe a speaker: see `speaker_statistics`."""
-GRAIN = 32
-"""Cached positions are evicted in multiples of this, so sums over them are grouped alike after any number of evictions."""
-
-
-Parked = tuple[Tensor, Tensor, int]
-"""A saved cache row: keys and values (layers, heads, length, head width), and the number of positions evicted before."""
-
-
-class KVCache:
-    """Preallocated key-value cache of several sequences.
-
-    Shapes: keys and values (layers, rows, heads, room, head width); `lengths[row]` positions of a row are filled.
-    A row is filled from its start; when it is full, `make_room` slides the window back, so a sequence can be of any length.
-    """
-
-    def __init__(self, config: StackConfig, rows: int, device: torch.device, dtype: torch.dtype) -> None:
-        head = config.width // config.heads
-        self.window = config.window
-        self.room = -(-3 * config.window // (2 * GRAIN)) * GRAIN + GRAIN
-        shape = (config.layers, rows, config.heads, self.room, head)
-        self.keys = torch.zeros(shape, device=device, dtype=dtype)
-        self.values = torch.zeros(shape, device=device, dtype=dtype)
-        self.lengths = [0] * rows
-        self.offsets = [0] * rows
-        """Evicted positions of each row: rotary positions keep counting."""
-
-    def reset(self, row: int) -> None:
-        """Clear a row for a new sequence; zeros, since a number that is not finite would propagate even if masked."""
-        self.keys[:, row] = self.values[:, row] = 0
-        self.lengths[row] = self.offsets[row] = 0
-
-    def take(self, row: int) -> Parked:
-        """Copy the positions of a row that later positions can attend to."""
-        length = self.lengths[row]
-        begin = self._evictable(length)
-        keys, values = (store[:, row, :, begin:length].clone() for store in (self.keys, self.values))
-        return keys, values, self.offsets[row] + begin
-
-    def put(self, row: int, parked: Parked) -> None:
-        """Restore a row from `take` of any row."""
-        keys, values, offset = parked
-        length = keys.shape[2]
-        self.reset(row)
-        self.keys[:, row, :, :length], self.values[:, row, :, :length] = keys, values
-        self.lengths[row], self.offsets[row] = length, offset
-
-    def rewind(self, row: int, position: int) -> None:
-        """Drop the positions from this one on; positions count from the start of the sequence."""
-        self.lengths[row] = position - self.offsets[row]
-
-    def position(self, row: int) -> int:
-        """Count the positions added to a row since its reset."""
-        return self.lengths[row] + self.offsets[row]
-
-    def make_room(self, row: int, count: int) -> None:
-        """Slide the row's window to its start if `count` more positions would not fit."""
-        length = self.lengths[row]
-        if length + count > self.room:
-            keep = length - self._evictable(length)
-            for store in (self.keys, self.values):
-                store[:, row, :, :keep] = store[:, row, :, length - keep : length].clone()
-            self.lengths[row] = keep
-            self.offsets[row] += length - keep
-
-    def _evictable(self, length: int) -> int:
-        """Count the leading positions outside the attention window."""
-        return max(0, length - self.window) // GRAIN * GRAIN
+from voicelab.engine.pointer.rows import DWELL_STEPS, STATISTICS, KVCache
 
 
 def rotary(positions: Tensor, head: int) -> tuple[Tensor, Tensor]:
@@ -218,14 +147,14 @@ class LM(nn.Module):
         return cast("Tensor", self.read(self.text(self.phone(phones) + self.flag(flags), valid)))
 
     def encode_speaker(self, statistics: Tensor) -> Tensor:
-        """Embed `speaker_statistics` (batch, STATISTICS * latent) as (batch, slow width)."""
+        """Embed speaker statistics (batch, STATISTICS * latent) as (batch, slow width)."""
         return cast("Tensor", self.speaker(statistics))
 
     def encode_frames(self, codes: Tensor) -> Tensor:
         """Embed frames (…, codebooks) as (…, slow width)."""
         return torch.stack([table(codes[..., i]) for i, table in enumerate(self.frame)]).sum(0)
 
-    def step_input(self, frames: Tensor, text: Tensor, dwell: Tensor, speaker: Tensor) -> Tensor:
+    def step_input(self, frames: Tensor, text: Tensor, dwell: Tensor, speaker: Tensor | float = 0.0) -> Tensor:
         """Sum the slow stack's inputs: the previous frame, the phone at the pointer, the dwell on it, and the speaker.
 
         All (batch, time, slow width) but `dwell` (batch, time); `speaker` may be (batch, 1, slow width).
@@ -236,17 +165,3 @@ class LM(nn.Module):
         """Compute logits (…, advances, entries of the first codebook) of hidden states (…, slow width)."""
         out: Tensor = self.first(hidden)
         return out.reshape(*out.shape[:-1], self.config.advances, self.config.codebooks[0])
-
-
-def speaker_statistics(latents: Tensor) -> Tensor:
-    """Summarize a reference recording's speaker, independent of its words.
-
-    Args:
-        latents: (n, latent) quantized latents.
-
-    Returns:
-        (STATISTICS * latent,) mean and standard deviation over time (timbre, pitch and its range), and the mean absolute
-        change from frame to frame (pace).
-    """
-    change = latents.diff(dim=0).abs().mean(0) if len(latents) > 1 else torch.zeros_like(latents[0])
-    return torch.cat([latents.mean(0), latents.std(0, unbiased=False), change])

@@ -1,125 +1,29 @@
-"""The language-model step on a CPU: the arithmetic of `step.TorchStep` in numpy, several times as fast.
+"""The language model on a CPU, and its step: the arithmetic of `step.TorchStep` in numpy, several times as fast.
 
 A frame is about eighty products of a matrix and a few vectors, and hundreds of operations on a few hundred numbers each;
-torch's overhead per operation exceeds the arithmetic. `linear` holds the matrices. Attention scale and rotary order are
-folded into the weights, and operations are batched over rows without mixing them: a row's numbers are bit-identical in any
-batch (docs/decisions/07-the-same-samples.md).
+torch's overhead per operation exceeds the arithmetic. `arrays.linear` holds the matrices. Operations are batched over rows
+without mixing them: a row's numbers are bit-identical in any batch (docs/decisions/07-the-same-samples.md).
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
-from voicelab.engine.core.sequence import Settings
-from voicelab.engine.pointer.lm import DWELL_STEPS, GRAIN, LM, Block, KVCache, Stack
-from voicelab.engine.pointer.step import PointerRow
+from voicelab.engine.core.sequence import Codes, Settings
+from voicelab.engine.pointer.arrays import Floats, NumpyStack, Weights, affine, linear, rotation, silu
+from voicelab.engine.pointer.config import LMConfig
+from voicelab.engine.pointer.rows import DWELL_STEPS, GRAIN, STATISTICS, KVCache, PointerRow, Step
 from voicelab.errors import EngineError
 
-Floats = NDArray[np.float32]
-Multiply = Callable[[Floats], Floats]
-_THREADED_SIZE = 9216
-"""Matrix size from which OpenBLAS multithreads a product with a vector."""
-_EPS = np.float32(1e-5)
 _TOP_SYMBOLS = 64
 """Most likely symbols that contain nearly every nucleus; if they do not, all symbols are summed."""
 _MAX_SPREAD = 2 * GRAIN
 """Spread of attended positions, beyond a window, up to which rows are batched."""
-_FP16_KERNEL = "fbgemm_linear_fp16_weight_fp32_activation"
-
-
-def linear(weight: Tensor, bias: Tensor | None = None) -> Multiply:
-    """Make a product (n, in) → (n, out) with a weight (out, in): packed in float16 if lossless and supported, else blocked.
-
-    Either way a row's result is bit-identical in any batch.
-    """
-    weight = weight.detach().cpu().float()
-    multiply = packed(weight) or blocked(weight)
-    if bias is None:
-        return multiply
-    added = bias.detach().cpu().float().numpy()
-    return lambda x: multiply(x) + added
-
-
-def packed(weight: Tensor) -> Multiply | None:
-    """Pack weights in float16 for FBGEMM's kernel (Khudia et al., 2021): two to four times as fast as `blocked`.
-
-    Only weights that float16 represents exactly are packed, such as a checkpoint's; inputs and sums are float32. It uses one
-    thread. Returns None for other weights, and if torch lacks the kernel.
-    """
-    if not torch.equal(weight.half().float(), weight) or not hasattr(torch, _FP16_KERNEL):
-        return None
-    multiply = getattr(torch, _FP16_KERNEL)
-    try:
-        with warnings.catch_warnings():
-            # Deprecated; without it, `blocked` is used.
-            warnings.filterwarnings("ignore", "fbgemm_.* is deprecated", UserWarning)
-            packed_weight = torch.fbgemm_pack_gemm_matrix_fp16(weight)
-            multiply(weight.new_zeros(1, weight.shape[1]), packed_weight, None)
-    except (RuntimeError, TypeError):  # earlier versions of torch require a bias
-        return None
-    return lambda x: multiply(torch.from_numpy(x), packed_weight, None).numpy()
-
-
-def blocked(weight: Tensor) -> Multiply:
-    """Split the weight in blocks small enough that BLAS multiplies each on the calling thread.
-
-    Each row is multiplied on its own, since matrix-matrix products round differently from matrix-vector products; block by
-    block, so that a block stays in the cache for all rows.
-    """
-    out, width = weight.shape
-    count = next((k for k in range(1, out) if out % k == 0 and out // k * width < _THREADED_SIZE), out)
-    blocks = np.ascontiguousarray(weight.numpy()).reshape(count, 1, out // count, width)
-
-    def multiply(x: Floats) -> Floats:
-        products: Floats = np.matmul(blocks, x[:, :, None])
-        return (products if len(x) == 1 else products.swapaxes(0, 1)).reshape(len(x), out)
-
-    return multiply
-
-
-def rms_norm(norm: nn.RMSNorm) -> Callable[[Floats], Floats]:
-    """Make the RMS norm of rows (n, width)."""
-    weight = _array(norm.weight)
-    return lambda x: x / np.sqrt(np.einsum("ij,ij->i", x, x)[:, None] / x.shape[1] + _EPS) * weight
-
-
-class Layer:
-    """One layer of a stack; see lm.Block."""
-
-    def __init__(self, block: Block, width: int) -> None:
-        self.heads, self.head = block.heads, width // block.heads
-        qkv = block.qkv.weight.detach().reshape(3, self.heads, self.head, width).clone()
-        # Rotary pairs are interleaved, so one complex product rotates them; scores are unaffected.
-        pairs = np.arange(self.head).reshape(2, -1).T.ravel()
-        qkv[:2] = qkv[:2, :, pairs]
-        self._norm_attention, self._norm_mlp = rms_norm(block.norm_attention), rms_norm(block.norm_mlp)
-        self._qkv = linear(qkv.reshape(3 * width, width))
-        self._join = linear(block.join.weight)
-        self._gate_up = linear(block.gate_up.weight)
-        self._down = linear(block.down.weight)
-
-    def project(self, x: Floats, turn: NDArray[np.complex64]) -> tuple[Floats, Floats, Floats]:
-        """Project x (n, width) to queries, keys and values, each (n, heads, head), rotated by `turn` from `_turn`."""
-        qkv = self._qkv(self._norm_attention(x)).reshape(len(x), 3, self.heads, self.head)
-        turned = (qkv[:, :2].view(np.complex64) * turn).view(np.float32)
-        return turned[:, 0], turned[:, 1], qkv[:, 2]
-
-    def finish(self, x: Floats, attended: Floats) -> Floats:
-        """Add attention (n, heads, head) and the MLP to x."""
-        x = x + self._join(attended.reshape(x.shape))
-        gate_up = self._gate_up(self._norm_mlp(x))
-        hidden = gate_up.shape[1] // 2
-        gate = gate_up[:, :hidden]
-        out: Floats = x + self._down(gate / (1 + np.exp(-gate)) * gate_up[:, hidden:])
-        return out
 
 
 def attend(query: Floats, keys: Floats, values: Floats) -> Floats:
@@ -204,58 +108,100 @@ def penalize(logits: Floats, recent: NDArray[np.int64], choice: Choice) -> Float
     return log_p
 
 
+class NumpyLM:
+    """The language model of a checkpoint in numpy; see lm.LM.
+
+    Raises:
+        WeightsError: a tensor is missing, unexpected, or of another shape.
+    """
+
+    device = "cpu"
+
+    def __init__(self, config: LMConfig, weights: Weights) -> None:
+        self.config = config
+        text, slow, depth, sizes = config.text.width, config.slow.width, config.depth.width, config.codebooks
+        take = weights.take
+        self._phone, self._flag = take("phone.weight", config.phones, text), take("flag.weight", config.flags, text)
+        self._text = NumpyStack(weights.under("text."), config.text)
+        self._read = affine(weights.under("read."), slow, text)
+        self._speaker = affine(weights.under("speaker.0."), slow, STATISTICS * config.latent)
+        self._speaker_out = affine(weights.under("speaker.2."), slow, slow)
+        self.dwell, self.begin = take("dwell.weight", DWELL_STEPS, slow), take("begin", slow)
+        self.frame = [take(f"frame.{i}.weight", size, slow) for i, size in enumerate(sizes)]
+        self.codes = [take(f"codes.{i}.weight", size, depth) for i, size in enumerate(sizes[:-1])]
+        self.slow = NumpyStack(weights.under("slow."), config.slow, linear)
+        self.depth = NumpyStack(weights.under("depth."), config.depth, linear)
+        self.first = linear(take("first.weight", sizes[0] * config.advances, slow))
+        self.enter_depth = linear(take("enter_depth.weight", depth, slow), take("enter_depth.bias", depth))
+        self.others = [linear(take(f"others.{i}.weight", size, depth)) for i, size in enumerate(sizes[1:])]
+        weights.finish()
+
+    def encode_text(self, phones: Sequence[int], flags: Sequence[int]) -> Floats:
+        """Encode phone ids and flags as (phones, slow width)."""
+        with np.errstate(all="ignore"):
+            return self._read(self._text.both_ways(self._phone[list(phones)] + self._flag[list(flags)]))
+
+    def encode_speaker(self, statistics: Floats) -> Floats:
+        """Embed speaker statistics (n, STATISTICS * latent) as (n, slow width)."""
+        return self._speaker_out(silu(self._speaker(statistics)))
+
+    def cache(self, rows: int) -> KVCache:
+        """Make a cache of the slow stack for `rows` sequences."""
+        return KVCache(self.config.slow, rows)
+
+    def step(self, cache: KVCache) -> Step:
+        """Make the step of rows in a cache."""
+        return NumpyStep(self, cache)
+
+    def free_memory(self) -> None:
+        """Release cached memory; there is none."""
+
+
 class NumpyStep:
     """Implementation of `step.Step` in numpy. The slow stack's cache is shared with the runner."""
 
-    def __init__(self, model: LM, cache: KVCache) -> None:
-        self._config, self._cache = model.config, cache
-        self._keys, self._values = cache.keys.numpy(), cache.values.numpy()
-        self._slow, self._slow_norm = _layers(model.slow), rms_norm(model.slow.norm)
-        self._depth, self._depth_norm = _layers(model.depth), rms_norm(model.depth.norm)
-        tables = list(map(_array, _weights(model.frame)))
-        self._frame, sizes = np.concatenate(tables), [len(table) for table in tables]
-        self._frame_from = np.cumsum([0, *sizes[:-1]])
-        self._begin, self._dwell = _array(model.begin), _array(model.dwell.weight)
-        self._first = linear(model.first.weight)
-        self._enter = linear(model.enter_depth.weight, model.enter_depth.bias)
-        self._codes = list(map(_array, _weights(model.codes)))
-        self._others = list(map(linear, _weights(model.others)))
-        self._depth_turns = [_turn(np.array([i], np.float32), self._depth[0].head) for i in range(len(self._others))]
+    def __init__(self, model: NumpyLM, cache: KVCache) -> None:
+        self._model, self._cache = model, cache
+        self._frame = np.concatenate(model.frame)
+        self._frame_from = np.cumsum([0, *map(len, model.frame[:-1])])
+        steps = len(model.others)
+        self._depth_turns = [rotation(np.array([i], np.float32), model.depth.head) for i in range(steps)]
 
-    def step(self, states: list[PointerRow], draws: list[Tensor]) -> tuple[Tensor, list[int]]:
+    def step(self, states: list[PointerRow], draws: list[Floats]) -> tuple[Codes, list[int]]:
         """See step.Step."""
         with np.errstate(all="ignore"):
-            choice, chance = Choice.of([s.settings for s in states]), np.stack([d.numpy() for d in draws])
-            hidden = self._slow_norm(self._extend(self._inputs(states), [s.row for s in states]))
-            raw = self._first(hidden).reshape(len(states), self._config.advances, -1)
+            choice, chance = Choice.of([s.settings for s in states]), np.stack(draws)
+            hidden = self._model.slow.norm(self._extend(self._inputs(states), [s.row for s in states]))
+            config = self._model.config
+            raw = self._model.first(hidden).reshape(len(states), config.advances, -1)
             _check(raw.sum())
             logits = penalize(raw, np.array([s.recent for s in states]), choice)
             for row, state in zip(logits, states, strict=True):
-                if state.dwell + 1 >= self._config.dwell:
+                if state.dwell + 1 >= config.dwell:
                     row[0] = -np.inf
             moves, first_codes = np.divmod(pick(logits.reshape(len(logits), -1), choice, chance[:, 0]), raw.shape[2])
-            codes = self._down_the_frame(first_codes, self._enter(hidden), choice, chance)
-            return torch.from_numpy(codes), moves.tolist()
+            codes = self._down_the_frame(first_codes, self._model.enter_depth(hidden), choice, chance)
+            return codes, moves.tolist()
 
     def _inputs(self, states: list[PointerRow]) -> Floats:
         """Sum the slow stack's inputs, (n, width): see LM.step_input."""
-        inputs = np.stack([text.numpy() + voice.numpy() for text, voice in (s.inputs for s in states)])
-        inputs += self._dwell[[min(int(s.dwell), DWELL_STEPS - 1) for s in states]]
+        inputs = np.stack([state.input for state in states])
+        inputs += self._model.dwell[[min(int(s.dwell), DWELL_STEPS - 1) for s in states]]
         for i, state in enumerate(states):
             before = state.before
-            inputs[i] += self._begin if before is None else self._frame[before.numpy() + self._frame_from].sum(0)
+            inputs[i] += self._model.begin if before is None else self._frame[before + self._frame_from].sum(0)
         return inputs
 
     def _extend(self, x: Floats, rows: list[int]) -> Floats:
         """Append a position to each row; the result is before the final norm."""
-        cache = self._cache
+        cache, slow = self._cache, self._model.slow
         for row in rows:
             cache.make_room(row, 1)
         lengths = np.array([cache.lengths[row] for row in rows])
-        turn = _turn(np.array([cache.position(row) for row in rows], np.float32), self._slow[0].head)
+        turn = rotation(np.array([cache.position(row) for row in rows], np.float32), slow.head)
         pasts = _pasts(np.array(rows), lengths, cache.window)
-        attended = np.empty((len(rows), self._slow[0].heads, self._slow[0].head), np.float32)
-        for layer, keys, values in zip(self._slow, self._keys, self._values, strict=True):
+        attended = np.empty((len(rows), slow.layers[0].heads, slow.head), np.float32)
+        for layer, keys, values in zip(slow.layers, cache.keys, cache.values, strict=True):
             query, key, value = layer.project(x, turn)
             keys[rows, :, lengths], values[rows, :, lengths] = key, value
             for past in pasts:
@@ -269,17 +215,17 @@ class NumpyStep:
         self, first_codes: NDArray[np.int64], depth_input: Floats, choice: Choice, chance: Floats
     ) -> NDArray[np.int64]:
         """Sample the codebooks after the first, each from those before it: (n, codebooks)."""
-        chosen, steps, layer = [first_codes], len(self._others), self._depth[0]
-        keys = np.empty((len(self._depth), len(first_codes), layer.heads, steps, layer.head), np.float32)
-        values = np.empty_like(keys)
-        for i, head in enumerate(self._others):
-            x = self._codes[i][chosen[-1]]
+        chosen, model, layers = [first_codes], self._model, self._model.depth.layers
+        shape = (len(layers), len(first_codes), layers[0].heads, len(model.others), layers[0].head)
+        keys, values = np.empty(shape, np.float32), np.empty(shape, np.float32)
+        for i, head in enumerate(model.others):
+            x = model.codes[i][chosen[-1]]
             if i == 0:
                 x = x + depth_input
-            for layer, k, v in zip(self._depth, keys, values, strict=True):
+            for layer, k, v in zip(layers, keys, values, strict=True):
                 query, k[:, :, i], v[:, :, i] = layer.project(x, self._depth_turns[i])
                 x = layer.finish(x, attend(query, k[:, :, : i + 1], v[:, :, : i + 1]))
-            logits = head(self._depth_norm(x))
+            logits = head(model.depth.norm(x))
             _check(logits.sum())
             chosen.append(pick(logits, choice, chance[:, i + 1]))
         return np.stack(chosen, axis=1)
@@ -335,28 +281,6 @@ def _pasts(rows: NDArray[np.int64], lengths: NDArray[np.int64], window: int) -> 
         hidden[at, 0] = np.where((time <= here) & (time > here - window), 0, -np.inf)
         pasts.append(Past(which, slice(begin, end), at, seen, hidden))
     return pasts
-
-
-def _array(weight: Tensor) -> Floats:
-    out: Floats = weight.detach().cpu().numpy()
-    return out
-
-
-def _layers(stack: Stack) -> list[Layer]:
-    return [Layer(block, stack.config.width) for block in stack.blocks]
-
-
-def _weights(modules: Any) -> list[Tensor]:
-    return [module.weight for module in modules]
-
-
-def _turn(positions: Floats, head: int) -> NDArray[np.complex64]:
-    """Make complex factors (n, 2, 1, head / 2) that rotate queries, with attention's scale, and keys to positions (n,)."""
-    frequencies = (10_000.0 ** (-np.arange(0, head, 2, dtype=np.float32) / head)).astype(np.float32)
-    angles = positions[:, None, None] * frequencies
-    turn = np.cos(angles) + np.complex64(1j) * np.sin(angles)
-    out: NDArray[np.complex64] = np.stack([turn * np.float32(head**-0.5), turn], axis=1)
-    return out
 
 
 def _logsumexp(x: Floats) -> Floats:

@@ -1,6 +1,6 @@
 """Speakers of the embedded family: measured from reference audio, fitted to the language model, and compared.
 
-A speaker is statistics of the codec's latents over a recording: see `lm.speaker_statistics`. The model was trained on some
+A speaker is statistics of the codec's latents over a recording: see `speaker_statistics`. The model was trained on some
 hundreds of speakers; for an unseen one it may be off by a semitone or two, with a constant bias. So it synthesizes a few
 sentences, their statistics are compared to the reference's, and a share of the difference is added to its conditioning
 (docs/decisions/09-cloned-and-kept-voices.md). For a telephone reference, the channel is compensated first: the model's
@@ -21,19 +21,18 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-import torch
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
-from torch import Tensor
-from torch.nn import functional as F
 
-from voicelab.engine.core.decoding import Carry, DecodingThread, Memo, Samples
+from voicelab.engine.core.decoding import DecodingThread, Memo, Samples
 from voicelab.engine.core.scheduler import Scheduler
+from voicelab.engine.core.sequence import Codes, Settings
 from voicelab.engine.core.sequence import Sequence as SpokenSequence
-from voicelab.engine.core.sequence import Settings
 from voicelab.engine.family import MAX_CACHED_REFERENCES, EncodedReferences
-from voicelab.engine.pointer.codec import LAG, STEP, WINDOW, Codec, Vocoder, mel_of
-from voicelab.engine.pointer.config import Phonemes
-from voicelab.engine.pointer.lm import STATISTICS, speaker_statistics
+from voicelab.engine.pointer.arrays import Floats
+from voicelab.engine.pointer.config import CodecConfig, Phonemes
+from voicelab.engine.pointer.numpy_codec import LAG, STEP, WINDOW, SpeechCodec, hann, mel_of, spread
+from voicelab.engine.pointer.rows import STATISTICS
 from voicelab.errors import AudioError
 from voicelab.schema import ReferenceAudio
 
@@ -55,47 +54,63 @@ _MAX_LOG_GAIN = 1.2
 """Maximum absolute log gain of a band: 10 dB."""
 
 
-def mean_power(samples: Tensor, vocoder: Vocoder) -> Tensor:
-    """Estimate the long-term power spectrum (bands,) of speech (time,) at the vocoder's rate; on the CPU.
+def speaker_statistics(latents: Floats) -> Floats:
+    """Summarize a reference recording's speaker, independent of its words.
+
+    Args:
+        latents: (n, latent) quantized latents.
+
+    Returns:
+        (STATISTICS * latent,) mean and standard deviation over time (timbre, pitch and its range), and the mean absolute
+        change from frame to frame (pace).
+    """
+    wide = latents.astype(np.float64)
+    change = np.abs(np.diff(wide, axis=0)).mean(0) if len(wide) > 1 else np.zeros_like(wide[0])
+    return np.concatenate([wide.mean(0), wide.std(0), change]).astype(np.float32)
+
+
+def mean_power(samples: Samples, config: CodecConfig) -> Floats:
+    """Estimate the long-term power spectrum (bands,) of speech (time,) at the codec's rate.
 
     Average power of the active windows minus that of the quietest, which are room and noise; 0 where noise exceeds speech.
     """
-    samples = F.pad(samples, (0, max(0, WINDOW - samples.shape[0]))).to(vocoder.window.device)
-    spectra = torch.fft.rfft(samples.unfold(0, WINDOW, STEP) * vocoder.window)
-    power = spectra.abs().square() @ (vocoder.spread / vocoder.spread.sum(1, keepdim=True)).t()
+    samples = np.pad(samples, (0, max(0, WINDOW - samples.size)))
+    spectra = np.fft.rfft(sliding_window_view(samples, WINDOW)[::STEP] * hann(WINDOW))
+    bins = spread(config.sample_rate, config.filter_bands)
+    power = np.square(np.abs(spectra)) @ (bins / bins.sum(1, keepdims=True)).T
     level = power.sum(1)
-    loud = power[level >= level.quantile(_PEAK_QUANTILE) * 10 ** (-_ACTIVE_RANGE_DB / 10)].mean(0)
-    noise = power[level <= level.quantile(_NOISE_QUANTILE)].mean(0)
-    return torch.where(loud > 2 * noise, loud - noise, torch.zeros_like(loud)).cpu()
+    loud = power[level >= np.quantile(level, _PEAK_QUANTILE) * 10 ** (-_ACTIVE_RANGE_DB / 10)].mean(0)
+    noise = power[level <= np.quantile(level, _NOISE_QUANTILE)].mean(0)
+    return np.where(loud > 2 * noise, loud - noise, 0).astype(np.float32)
 
 
-@torch.inference_mode()
-def powers(codec: Codec, samples: Tensor, quantized: Tensor) -> Tensor:
+def powers(codec: SpeechCodec, samples: Samples, quantized: Floats) -> Floats:
     """Compute mean powers (2, bands) of a recording (time,) and of its copy decoded from quantized latents (n, latent)."""
-    vocoder, frames = codec.decoder.vocoder, int(MAX_REFERENCE_S * codec.config.sample_rate) // codec.config.hop
-    copy = codec.decoder(quantized[None, :frames].to(vocoder.window.device), Carry([None]))
-    return torch.stack([mean_power(samples[: frames * codec.config.hop], vocoder), mean_power(copy[0, LAG:], vocoder)])
+    config = codec.config
+    frames = int(MAX_REFERENCE_S * config.sample_rate) // config.hop
+    copy = codec.open().render(quantized[:frames])
+    return np.stack([mean_power(samples[: frames * config.hop], config), mean_power(copy[LAG:], config)])
 
 
-def gain_of(target: Tensor, source: Tensor, vocoder: Vocoder) -> Tensor:
+def gain_of(target: Floats, source: Floats, sample_rate: int) -> Floats:
     """Compute the log gains (bands,) that match one long-term spectrum to another at equal loudness.
 
     Args:
         target: (bands,) mean power to match; bands absent from it are left unchanged.
         source: (bands,) mean power to filter.
-        vocoder: defines the bands.
+        sample_rate: Hz; bands are equally spaced in mel from 0 to half of it.
     """
-    # Band centers, equally spaced in mel from 0 to the Nyquist frequency.
-    mel = torch.linspace(0, float(mel_of(torch.tensor(vocoder.sample_rate / 2))), len(target))
+    mel = np.linspace(0, mel_of(sample_rate / 2), len(target))
     hz = 700.0 * (10.0 ** (mel / 2595.0) - 1.0)
     present = (target > target.max() * 10 ** (-_CUTOFF_DB / 10)) & (source > 0) & (hz > LOWEST_HZ) & (hz < HIGHEST_HZ)
     if not present.any():
-        return torch.zeros_like(target)
+        return np.zeros_like(target)
     present &= hz < hz[present].max() * _CUTOFF_MARGIN
     louder = target[present].sum() / source[present].sum()
-    gain = torch.where(present, 0.5 * torch.log(target / (source * louder)), torch.zeros_like(target))
-    smooth = F.avg_pool1d(F.pad(gain[None], (1, 1)), 3, stride=1)[0]
-    return smooth.clamp(-_MAX_LOG_GAIN, _MAX_LOG_GAIN)
+    gain = np.zeros_like(target)
+    gain[present] = np.float32(0.5) * np.log(target[present] / (source[present] * louder))
+    smooth = np.convolve(gain, np.full(3, 1 / 3, np.float32), "same")
+    return smooth.clip(-_MAX_LOG_GAIN, _MAX_LOG_GAIN).astype(np.float32)
 
 
 LEVEL = 0.07
@@ -160,25 +175,25 @@ def limit_band(samples: Samples, rate: int, band: TelephoneBand) -> Samples:
 class SpeakerProfile:
     """A speaker, measured from recordings."""
 
-    statistics: Tensor
-    """(STATISTICS * latent,), on the CPU: see lm.speaker_statistics."""
-    powers: Tensor | None
-    """(2, bands) of the recordings and their copies, see `powers`, on the CPU; None for a training speaker."""
+    statistics: Floats
+    """(STATISTICS * latent,): see `speaker_statistics`."""
+    powers: Floats | None
+    """(2, bands) of the recordings and their copies, see `powers`; None for a training speaker."""
     band: TelephoneBand | None = None
     """The pass band, if all recordings are telephone recordings."""
 
     def to_bytes(self) -> bytes:
         """Serialize statistics, powers and band edges (0 and 0 for none) as little-endian floats."""
         edges = (self.band.low, self.band.high) if self.band else (0.0, 0.0)
-        powers = () if self.powers is None else self.powers.flatten().numpy()
-        return np.concatenate([self.statistics.numpy(), powers, edges]).astype("<f4").tobytes()
+        powers = () if self.powers is None else self.powers.ravel()
+        return np.concatenate([self.statistics, powers, edges]).astype("<f4").tobytes()
 
     @classmethod
     def from_bytes(cls, packed: bytes, width: int, bands: int) -> SpeakerProfile | None:
         """Deserialize `to_bytes` with `width` statistics and `bands` powers; None if the length does not match."""
         if len(packed) != 4 * (width + 2 * bands + 2):
             return None
-        values = torch.from_numpy(np.frombuffer(packed, "<f4").astype(np.float32))
+        values = np.frombuffer(packed, "<f4").astype(np.float32)
         low, high = values[-2:].tolist()
         return cls(values[:width], values[width:-2].reshape(2, bands), TelephoneBand(low, high) if high else None)
 
@@ -187,9 +202,9 @@ class SpeakerProfile:
 class _Encoded:
     """Measurements of one reference."""
 
-    latents: Tensor
+    latents: Floats
     """(n, latent), quantized."""
-    powers: Tensor
+    powers: Floats
     """(2, bands): see `powers`."""
     band: TelephoneBand | None
     notes: tuple[str, ...]
@@ -198,7 +213,7 @@ class _Encoded:
 class References:
     """Measures speakers from references; recent references are cached."""
 
-    def __init__(self, codec: Codec) -> None:
+    def __init__(self, codec: SpeechCodec) -> None:
         self._codec = codec
         self._encoded = EncodedReferences(self._encode, codec.config.sample_rate)
 
@@ -210,8 +225,9 @@ class References:
         """
         pairs = zip(references, self._encoded(references), strict=True)
         ordered = [encoded for _, encoded in sorted(pairs, key=lambda pair: hashlib.sha256(pair[0].audio).digest())]
-        latents = torch.cat([encoded.latents for encoded in ordered])
-        powers = torch.stack([encoded.powers * len(encoded.latents) for encoded in ordered]).sum(0) / len(latents)
+        latents = np.concatenate([encoded.latents for encoded in ordered])
+        lengths = [len(encoded.latents) for encoded in ordered]
+        powers = np.average([encoded.powers for encoded in ordered], 0, lengths).astype(np.float32)
         bands = [encoded.band for encoded in ordered if encoded.band is not None]
         all_over = len(bands) == len(ordered)
         band = TelephoneBand(min(b.low for b in bands), max(b.high for b in bands)) if all_over else None
@@ -229,7 +245,7 @@ class References:
         rate = self._codec.config.sample_rate
         samples = level(samples, rate)
         latents, quantized = encode_speech(self._codec, samples)
-        speaker_powers = powers(self._codec, torch.from_numpy(samples), quantized)
+        speaker_powers = powers(self._codec, samples, quantized)
         band = telephone_band(samples, rate)
         retained = retained_share(latents, quantized)
         return _Encoded(
@@ -237,12 +253,10 @@ class References:
         )
 
 
-def encode_speech(codec: Codec, samples: Samples) -> tuple[Tensor, Tensor]:
-    """Encode speech at the codec's rate and `LEVEL`: latents (n, latent) and quantized latents, on the CPU."""
-    device = codec.decoder.leave.weight.device
-    latents = codec.latents(torch.from_numpy(samples).to(device)[None])
-    quantized = codec.quantizer.decode(codec.quantizer.encode(latents))
-    return latents[0].cpu(), quantized[0].cpu()
+def encode_speech(codec: SpeechCodec, samples: Samples) -> tuple[Floats, Floats]:
+    """Encode speech at the codec's rate and `LEVEL`: latents (n, latent) and quantized latents."""
+    latents = codec.latents(samples)
+    return latents, codec.dequantize(codec.quantize(latents))
 
 
 def level(samples: Samples, rate: int) -> Samples:
@@ -266,7 +280,7 @@ def level(samples: Samples, rate: int) -> Samples:
     return leveled
 
 
-def retained_share(latents: Tensor, quantized: Tensor) -> float:
+def retained_share(latents: Floats, quantized: Floats) -> float:
     """Compute the share of a recording's variance that the codebooks retain: 1 for all, 0 or less for unknown sounds.
 
     One minus the energy of the quantization error over the energy of the latents around their mean. Speech of speakers
@@ -277,8 +291,8 @@ def retained_share(latents: Tensor, quantized: Tensor) -> float:
         latents: (n, latent) encoder output.
         quantized: (n, latent) the same after quantization.
     """
-    spread = float((latents - latents.mean(0)).square().sum())
-    lost = float((latents - quantized).square().sum())
+    spread = float(np.square(latents - latents.mean(0)).sum())
+    lost = float(np.square(latents - quantized).sum())
     return 1.0 - lost / spread if spread > 0 else 0.0
 
 
@@ -302,7 +316,7 @@ def reference_notes(seconds: float, retained: float, *, narrow: bool) -> tuple[s
     return tuple(phrases)
 
 
-def similarity(speaker: Tensor, target: Tensor, voices: Tensor) -> float:
+def similarity(speaker: Floats, target: Floats, voices: Floats) -> float:
     """Compute the similarity of two speakers: 1 for the same, 0 for the mean distance of two preset voices.
 
     One minus their distance in the language model's speaker embedding over the mean distance between the checkpoint's
@@ -310,23 +324,24 @@ def similarity(speaker: Tensor, target: Tensor, voices: Tensor) -> float:
     .67 to .84 for 3 s, .78 to .88 for 9 s. Different speakers scored 0 on average, .75 at most.
 
     Args:
-        speaker: (width,) speaker embedding from `LM.encode_speaker`.
+        speaker: (width,) speaker embedding from `LanguageModel.encode_speaker`.
         target: (width,) embedding to compare it to.
         voices: (voices, width) embeddings of the checkpoint's voices; with fewer than two distinct ones the result is 0.
     """
-    mean_distance = float(torch.pdist(voices.float()).mean()) if len(voices) > 1 else 0.0
-    return 1.0 - float((speaker - target).norm()) / mean_distance if mean_distance > 0 else 0.0
+    first, second = np.triu_indices(len(voices), 1)
+    mean_distance = float(np.linalg.norm(voices[first] - voices[second], axis=1).mean()) if len(first) else 0.0
+    return 1.0 - float(np.linalg.norm(speaker - target)) / mean_distance if mean_distance > 0 else 0.0
 
 
 @dataclass(frozen=True)
 class SpeakerFit:
-    """Model inputs fitted to a speaker, on the CPU."""
+    """Model inputs fitted to a speaker."""
 
-    target: Tensor
+    target: Floats
     """(STATISTICS * latent,) statistics of the speaker's speech, compensated for a telephone channel."""
-    conditioning: Tensor
+    conditioning: Floats
     """(STATISTICS * latent,) statistics that condition the language model to match `target`."""
-    gain: Tensor | None = None
+    gain: Floats | None = None
     """(bands,) log gains of the vocoder; None for a training speaker, and for a telephone reference."""
 
 
@@ -338,7 +353,7 @@ class SpeakerFitter:
         read: converts a sentence to phones.
     """
 
-    def __init__(self, codec: Codec, read: Callable[[str], Phonemes]) -> None:
+    def __init__(self, codec: SpeechCodec, read: Callable[[str], Phonemes]) -> None:
         self._codec, self._read = codec, read
         self._fits: Memo[SpeakerFit] = Memo(MAX_CACHED_REFERENCES)
 
@@ -354,7 +369,7 @@ class SpeakerFitter:
         return self._fits.get(key, partial(self._fit, speaker, speaker.powers, scheduler, decoding))
 
     def _fit(
-        self, speaker: SpeakerProfile, speaker_powers: Tensor, scheduler: Scheduler, decoding: DecodingThread
+        self, speaker: SpeakerProfile, speaker_powers: Floats, scheduler: Scheduler, decoding: DecodingThread
     ) -> SpeakerFit:
         target = self._without_telephone(speaker, scheduler, decoding)
         codes = self._synthesize(target, scheduler)
@@ -364,7 +379,7 @@ class SpeakerFitter:
             return SpeakerFit(target, conditioning)
         return SpeakerFit(target, conditioning, decoding.do(partial(self._gain, speaker_powers, codes), len(codes)))
 
-    def _without_telephone(self, speaker: SpeakerProfile, scheduler: Scheduler, decoding: DecodingThread) -> Tensor:
+    def _without_telephone(self, speaker: SpeakerProfile, scheduler: Scheduler, decoding: DecodingThread) -> Floats:
         """Compensate the statistics for a telephone channel, estimated from the model's speech."""
         if speaker.band is None:
             return speaker.statistics
@@ -375,7 +390,7 @@ class SpeakerFitter:
             return speaker.statistics
         return _valid(speaker.statistics - (narrow - self._statistics(codes)))
 
-    def _synthesize(self, conditioning: Tensor, scheduler: Scheduler) -> Tensor:
+    def _synthesize(self, conditioning: Floats, scheduler: Scheduler) -> Codes:
         """Synthesize all sentences in one batch; their codes (n, codebooks) are concatenated."""
         sequences = []
         for seed, text in enumerate(SENTENCES):
@@ -386,25 +401,28 @@ class SpeakerFitter:
             sequences.append(sequence)
         scheduler.submit(*sequences)
         frames = [frame.codes for sequence in sequences for frame in sequence.frames() if frame.codes is not None]
-        return torch.stack(frames).to(self._codec.quantizer.tables[0].device)
+        return np.stack(frames)
 
-    def _gain(self, speaker_powers: Tensor, codes: Tensor) -> Tensor:
+    def _gain(self, speaker_powers: Floats, codes: Codes) -> Floats:
         """Compute the vocoder's gains from the `powers` of the speaker's recordings and from synthesized codes."""
-        (recorded, copied), vocoder = speaker_powers, self._codec.decoder.vocoder
-        generated = mean_power(self._codec.decode(codes[None])[0], vocoder)
-        return gain_of(recorded, copied, vocoder) + CORRECTION * gain_of(copied, generated, vocoder)
+        (recorded, copied), rate = speaker_powers, self._codec.config.sample_rate
+        generated = mean_power(self._decode(codes), self._codec.config)
+        return gain_of(recorded, copied, rate) + CORRECTION * gain_of(copied, generated, rate)
 
-    def _statistics(self, codes: Tensor) -> Tensor:
-        return speaker_statistics(self._codec.quantizer.decode(codes).cpu())
+    def _statistics(self, codes: Codes) -> Floats:
+        return speaker_statistics(self._codec.dequantize(codes))
 
-    def _over_telephone(self, codes: Tensor, band: TelephoneBand) -> Tensor:
+    def _decode(self, codes: Codes) -> Samples:
+        return self._codec.open().feed(codes, final=True)
+
+    def _over_telephone(self, codes: Codes, band: TelephoneBand) -> Floats:
         """Measure the statistics of decoded codes after band limiting."""
         rate = self._codec.config.sample_rate
-        samples = limit_band(self._codec.decode(codes[None])[0].cpu().numpy(), rate, band)
+        samples = limit_band(self._decode(codes), rate, band)
         return speaker_statistics(encode_speech(self._codec, level(samples, rate))[1])
 
 
-def _valid(statistics: Tensor) -> Tensor:
+def _valid(statistics: Floats) -> Floats:
     """Clamp standard deviations and changes to non-negative."""
-    means = statistics.numel() // STATISTICS
-    return torch.cat([statistics[:means], statistics[means:].clamp(min=0)])
+    means = statistics.size // STATISTICS
+    return np.concatenate([statistics[:means], statistics[means:].clip(min=0)])

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from voicelab.engine.core.fused import FrameGraphs, power_of_two
-from voicelab.engine.core.sequence import Settings
-from voicelab.engine.pointer.config import Phonemes
-from voicelab.engine.pointer.lm import LM, KVCache, Parked
+from voicelab.engine.core.sequence import Codes, Settings
+from voicelab.engine.pointer.arrays import Floats
+from voicelab.engine.pointer.config import LMConfig
+from voicelab.engine.pointer.lm import LM
+from voicelab.engine.pointer.rows import REPEAT_WINDOW, KVCache, PointerRow, Step
+from voicelab.engine.pointer.unfilled import Unfilled, filled
 from voicelab.errors import EngineError
-
-REPEAT_WINDOW = 4
-"""Frames that the repetition penalty covers: within a phone a code may well repeat, a loop is longer."""
 
 
 class Sampler:
@@ -73,64 +73,8 @@ def sampling(settings: Settings) -> tuple[float, float, float]:
     return 1 / max(settings.temperature, 1e-3), top_p, math.log(settings.repetition_penalty)
 
 
-@dataclass(eq=False)
-class PointerRow:
-    """State of one row."""
-
-    row: int
-    settings: Settings
-    generator: torch.Generator
-    voice: Tensor
-    """(slow width,) embedding of the speaker."""
-    pointer: int = 0
-    dwell: float = 0.0
-    """Frames that the pointer has rested on its phone; in an emphasized vowel each counts for less."""
-    before: Tensor | None = None
-    """(codebooks,) the previous frame."""
-    recent: list[int] = field(default_factory=lambda: [-1] * REPEAT_WINDOW)
-    """First codes of the latest frames."""
-    text: Tensor | None = None
-    """(phones, slow width) of this segment, preceded by the context from the previous segment."""
-    segment: Phonemes | None = None
-    context_length: int = 0
-    """Phones at the start of `text` that belong to the previous segment."""
-    draws: Tensor | None = None
-    """Random numbers of the next frame: kept so that a retried step draws the same."""
-    parked_cache: Parked | None = None
-    """Its keys and values while it is parked."""
-
-    @property
-    def inputs(self) -> tuple[Tensor, Tensor]:
-        """The text embedding at the pointer and the speaker embedding, each (slow width,).
-
-        Raises:
-            EngineError: the row has no text.
-        """
-        if self.text is None:
-            raise EngineError("a row must be given text before it is stepped")
-        return self.text[self.pointer], self.voice
-
-
-class Step(Protocol):
-    """Computes a frame. It appends a position to the cache's rows and has no other side effect."""
-
-    def step(self, rows: list[PointerRow], draws: list[Tensor]) -> tuple[Tensor, list[int]]:
-        """Compute the next frame of each row.
-
-        Args:
-            rows: rows with text.
-            draws: per row (codebooks,) uniform in [0, 1).
-
-        Returns:
-            Codes (rows, codebooks), int64, on the CPU, and the pointer advance of each row, in phones.
-
-        Raises:
-            EngineError: a logit is not finite.
-        """
-
-
 class TorchStep:
-    """`Step` in torch, on any device. The slow stack's cache is shared with the runner.
+    """`rows.Step` in torch, on any device. The slow stack's cache is shared with the runner.
 
     A frame is a function of tables that the host fills first, so a CUDA device runs it as a graph, one per power of two of
     rows; only codes and pointer advances are read back.
@@ -145,28 +89,29 @@ class TorchStep:
         weight, rows, codebooks = model.begin, cache.keys.shape[1], len(model.config.codebooks)
         device, cuda = weight.device, weight.device.type == "cuda"
         self._model, self._slow = model, cache
-        self._depth = KVCache(model.config.depth, rows, device, weight.dtype)
+        self._depth = KVCache(model.config.depth, rows, weight.new_zeros)
         self._widths = (codebooks, 1, 1, 1, 1, REPEAT_WINDOW)
         self._places = torch.zeros(rows, sum(self._widths), dtype=torch.int64, pin_memory=cuda)
         self._numbers = torch.zeros(rows, 3 + codebooks, pin_memory=cuda)
-        self._on_device = self._places.to(device), self._numbers.to(device)
-        self._embeddings = weight.new_zeros(2, rows, len(weight))
+        self._inputs = torch.zeros(rows, len(weight), pin_memory=cuda)
+        self._hosted = self._places, self._numbers, self._inputs
+        self._on_device = tuple(table.to(device) for table in self._hosted)
         self._out = torch.zeros(rows, codebooks + 2, dtype=torch.int64, device=device)
         self._graphs = FrameGraphs(device, self._frame) if (cuda if graphs is None else graphs) else None
 
-    def step(self, states: list[PointerRow], draws: list[Tensor]) -> tuple[Tensor, list[int]]:
-        """See Step."""
+    def step(self, states: list[PointerRow], draws: list[Floats]) -> tuple[Codes, list[int]]:
+        """See rows.Step."""
+        with torch.inference_mode():
+            return self._step(states, draws)
+
+    def _step(self, states: list[PointerRow], draws: list[Floats]) -> tuple[Codes, list[int]]:
         index = [state.row for state in states]
         rows = max(index) + 1
         if self._graphs is not None:
             rows = min(power_of_two(rows), len(self._places))
         self._fill(states, draws, rows)
-        for device, host in zip(self._on_device, (self._places, self._numbers), strict=True):
+        for device, host in zip(self._on_device, self._hosted, strict=True):
             device[:rows].copy_(host[:rows], non_blocking=True)
-        inputs, blank = {state.row: state.inputs for state in states}, (self._model.begin, self._model.begin)
-        pairs = [inputs.get(row, blank) for row in range(rows)]
-        for table, row_embeddings in zip(self._embeddings, zip(*pairs, strict=True), strict=True):
-            torch.stack(row_embeddings, out=table[:rows])
         if self._graphs is None:
             self._frame(rows)
         else:
@@ -176,9 +121,9 @@ class TorchStep:
             self._slow.lengths[row] += 1
         if not out[:, -1].all():
             raise EngineError("the language model's logits are not finite; the weights may be damaged")
-        return out[:, :-2], out[:, -2].tolist()
+        return out[:, :-2].numpy(), out[:, -2].tolist()
 
-    def _fill(self, states: list[PointerRow], draws: list[Tensor], rows: int) -> None:
+    def _fill(self, states: list[PointerRow], draws: list[Floats], rows: int) -> None:
         """Fill the tables. Rows without a state are computed too, but write only where their next frame will be written."""
         slow = self._slow
         for row in range(rows):
@@ -189,18 +134,19 @@ class TorchStep:
         for state, chance in zip(states, draws, strict=True):
             position, numbers, codebooks = self._places[state.row], self._numbers[state.row], self._widths[0]
             if state.before is not None:
-                position[:codebooks], position[codebooks] = state.before, 1
+                position[:codebooks], position[codebooks] = torch.from_numpy(state.before), 1
             position[codebooks + 1] = int(state.dwell)
             position[-REPEAT_WINDOW:] = torch.tensor(state.recent)
-            numbers[:3], numbers[3:] = torch.tensor(sampling(state.settings)), chance
+            numbers[:3], numbers[3:] = torch.tensor(sampling(state.settings)), torch.from_numpy(chance)
+            self._inputs[state.row] = torch.from_numpy(state.input)
 
     def _frame(self, rows: int) -> None:
         model, slow = self._model, self._slow
         before, begun, dwell, slot, offset, recent = self._on_device[0][:rows].split(self._widths, 1)
         sampler, chance = Sampler(self._on_device[1][:rows, :3]), self._on_device[1][:rows, 3:]
         frames = torch.where(begun > 0, model.encode_frames(before), model.begin)
-        text, speaker = self._embeddings[:, :rows]
-        inputs = model.step_input(frames[:, None], text=text[:, None], dwell=dwell, speaker=speaker[:, None])
+        text_and_speaker = self._on_device[2][:rows, None]
+        inputs = model.step_input(frames[:, None], text_and_speaker, dwell)
         hidden = model.slow.extend(inputs, slow, slice(rows), slot, offset, slice(slow.room))[:, 0]
         sums = [hidden.sum(1)]
         raw = model.first_logits(hidden)
@@ -228,3 +174,46 @@ class TorchStep:
             if i + 1 < len(model.others):
                 inputs = model.codes[i + 1](chosen[-1])
         return torch.stack(chosen, dim=1)
+
+
+class TorchLM:
+    """Implementation of `rows.LanguageModel` by a module on its device."""
+
+    def __init__(self, module: LM) -> None:
+        self.module, self.config = module, module.config
+
+    @classmethod
+    def of(cls, config: LMConfig, tensors: Mapping[str, Floats], device: str) -> Self:
+        """Make it with the tensors of a checkpoint, on a device."""
+        with Unfilled():
+            module = LM(config)
+        return cls(filled(module, tensors, "lm.").to(device))
+
+    @torch.inference_mode()
+    def encode_text(self, phones: list[int], flags: list[int]) -> Floats:
+        """See rows.LanguageModel."""
+        device = self.module.begin.device
+        ids, positions = (torch.tensor([values], device=device) for values in (phones, flags))
+        text: Floats = self.module.encode_text(ids, positions)[0].cpu().numpy()
+        return text
+
+    @torch.inference_mode()
+    def encode_speaker(self, statistics: Floats) -> Floats:
+        """See rows.LanguageModel."""
+        speakers: Floats = (
+            self.module.encode_speaker(torch.from_numpy(statistics).to(self.module.begin.device)).cpu().numpy()
+        )
+        return speakers
+
+    def cache(self, rows: int) -> KVCache:
+        """See rows.LanguageModel."""
+        return KVCache(self.config.slow, rows, self.module.begin.new_zeros)
+
+    def step(self, cache: KVCache) -> Step:
+        """See rows.LanguageModel."""
+        return TorchStep(self.module, cache)
+
+    def free_memory(self) -> None:
+        """See rows.LanguageModel. On the CPU torch caches nothing."""
+        if self.module.begin.device.type == "cuda":
+            torch.cuda.empty_cache()

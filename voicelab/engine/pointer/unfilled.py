@@ -1,14 +1,17 @@
-"""Construction of modules for a checkpoint without drawing initial weights from torch's generator."""
+"""Modules of torch with the weights of a checkpoint, constructed without drawing from torch's generator."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from voicelab.engine.pointer.arrays import Floats
+
+_Module = TypeVar("_Module", bound=nn.Module)
 _FILLING: Final = frozenset({Tensor.normal_, Tensor.uniform_})
 
 
@@ -32,3 +35,11 @@ class Unfilled(TorchFunctionMode):
         if func in _FILLING or getattr(func, "__module__", "") == "torch.nn.init":
             return args[0] if args else options["tensor"]
         return func(*args, **options)
+
+
+def filled(module: _Module, tensors: Mapping[str, Floats], prefix: str) -> _Module:
+    """Fill a module with the tensors whose names begin with a prefix, for inference."""
+    module.load_state_dict(
+        {name[len(prefix) :]: torch.from_numpy(value) for name, value in tensors.items() if name.startswith(prefix)}
+    )
+    return module.eval().requires_grad_(False)

@@ -1,0 +1,74 @@
+"""Devices of the engine, by name. torch is loaded only where it is needed: for CUDA, and for open weights."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+from functools import cache
+from typing import Any
+
+from voicelab.errors import EngineError, MissingExtra
+
+_CUDA_DRIVER = "nvcuda.dll" if os.name == "nt" else "libcuda.so.1"
+
+
+def choose_device(name: str | None) -> str:
+    """Return the device of this name, by default CUDA if available, else the CPU.
+
+    Raises:
+        MissingExtra: the device is not the CPU, and torch is not installed.
+        EngineError: the device cannot be used.
+    """
+    if name is None:
+        return "cuda" if has_cuda() else "cpu"
+    if name != "cpu":
+        with MissingExtra.where("gpu", f"the device {name!r}"):
+            import torch
+        try:
+            torch.empty(1, device=torch.device(name))
+        except (RuntimeError, AssertionError) as error:  # depends on the build of torch
+            raise EngineError(f"the device {name!r} cannot be used: {error}") from error
+    return name
+
+
+@cache
+def has_cuda() -> bool:
+    """Whether torch can use a CUDA device. It is loaded only if the driver is installed."""
+    try:
+        ctypes.CDLL(_CUDA_DRIVER)
+        import torch
+    except (ImportError, OSError):
+        return False
+    return torch.cuda.is_available()
+
+
+def describe_device(name: str) -> str:
+    """Return a device's name with the model of a GPU."""
+    if not name.startswith("cuda"):
+        return name
+    import torch
+
+    return f"{name} {torch.cuda.get_device_name(name)}"
+
+
+def loaded_torch() -> Any:
+    """Return torch if it is loaded, else None: then no computation of this process uses its threads."""
+    module = sys.modules.get("torch")
+    return module if hasattr(module, "set_num_threads") else None  # another thread may be importing it
+
+
+def set_thread_count(number: int) -> None:
+    """Set the number of torch threads for operations of the calling thread only.
+
+    The count is per thread, but new threads inherit the value set most recently: so the previous value is set once more.
+    """
+    torch = loaded_torch()
+    if torch is None:
+        return
+    thread_count = torch.get_num_threads()
+    torch.set_num_threads(number)
+    restorer = threading.Thread(target=torch.set_num_threads, args=(thread_count,))
+    restorer.start()
+    restorer.join()

@@ -1,0 +1,207 @@
+"""Arithmetic of the embedded family in numpy: named weights, matrix products, norms, and a transformer over a sequence.
+
+Results are deterministic: no product is large enough for BLAS to split it among threads, since a sum's rounding would depend
+on their number (docs/decisions/07-the-same-samples.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from voicelab.engine.pointer.config import StackConfig
+from voicelab.errors import WeightsError
+
+Floats = NDArray[np.float32]
+Multiply = Callable[[Floats], Floats]
+_VECTOR_SIZE = 9216
+"""Matrix size from which OpenBLAS multithreads a product with a vector."""
+_MATRIX_SIZE = 262_144
+"""Multiplications from which OpenBLAS multithreads a product of matrices."""
+_ROWS = 24
+"""Rows of a product of matrices; more are multiplied in several products."""
+EPS = np.float32(1e-5)
+
+
+class Weights:
+    """Tensors of a checkpoint by name, in float32. Each is taken once, so that `finish` finds those that remain."""
+
+    def __init__(self, tensors: dict[str, Floats], prefix: str = "") -> None:
+        self._tensors, self._prefix = tensors, prefix
+
+    def under(self, prefix: str) -> Weights:
+        """Return the tensors whose names begin with a prefix, by the rest of the name."""
+        return Weights(self._tensors, self._prefix + prefix)
+
+    def take(self, name: str, *shape: int) -> Floats:
+        """Return a tensor. Raises WeightsError: it is missing, or has another shape."""
+        name = self._prefix + name
+        tensor = self._tensors.pop(name, None)
+        if tensor is None:
+            raise WeightsError(f"the tensors do not match the configuration: {name} is missing")
+        if tensor.shape != shape:
+            message = f"{name} must have the shape {shape}, got {tensor.shape}"
+            raise WeightsError(f"the tensors do not match the configuration: {message}")
+        return tensor
+
+    def finish(self) -> None:
+        """Raise WeightsError if tensors under the prefix were not taken."""
+        if left := sorted(name for name in self._tensors if name.startswith(self._prefix)):
+            raise WeightsError(f"the tensors do not match the configuration: {', '.join(left[:5])} unexpected")
+
+
+def linear(weight: Floats, bias: Floats | None = None) -> Multiply:
+    """Make a product (n, in) → (n, out) with a weight (out, in), in which a row's result is bit-identical in any batch.
+
+    Each row is multiplied on its own, since matrix-matrix products round differently from matrix-vector products; block by
+    block, so that a block stays in the cache for all rows.
+    """
+    out, width = weight.shape
+    blocks = _blocks(weight, (_VECTOR_SIZE - 1) // width)
+
+    def multiply(x: Floats) -> Floats:
+        if len(x) == 1:
+            products: Floats = np.matmul(x[:, None, None], blocks).reshape(1, out)
+        else:
+            products = np.matmul(x[:, None], blocks[:, None]).swapaxes(0, 1).reshape(len(x), out)
+        return products if bias is None else products + bias
+
+    return multiply
+
+
+def product(weight: Floats, bias: Floats | None = None) -> Multiply:
+    """Make a product (n, in) → (n, out) of a whole sequence: faster than `linear`, but it may round n rows differently."""
+    out, width = weight.shape
+    blocks = _blocks(weight, _MATRIX_SIZE // (_ROWS * width))
+
+    def multiply(x: Floats) -> Floats:
+        products = np.empty((len(x), len(blocks), out // len(blocks)), np.float32)
+        for i in range(0, len(x), _ROWS):
+            products[i : i + _ROWS] = np.matmul(x[i : i + _ROWS], blocks).swapaxes(0, 1)
+        flat = products.reshape(len(x), out)
+        return flat if bias is None else flat + bias
+
+    return multiply
+
+
+def _blocks(weight: Floats, columns: int) -> Floats:
+    """Split a weight (out, in) into (blocks, in, outputs per block), with up to `columns` outputs."""
+    out, width = weight.shape
+    sizes = [size for size in range(1, min(out, max(1, columns)) + 1) if out % size == 0]
+    size = next((size for size in reversed(sizes) if size % 8 == 0), sizes[-1])
+    return np.ascontiguousarray(weight.reshape(-1, size, width).swapaxes(1, 2))
+
+
+def rms_norm(weight: Floats) -> Multiply:
+    """Make the RMS norm of rows (n, width)."""
+    return lambda x: x / np.sqrt(np.einsum("ij,ij->i", x, x)[:, None] / x.shape[1] + EPS) * weight
+
+
+def layer_norm(weights: Weights, width: int) -> Multiply:
+    """Make the layer norm of rows (n, width)."""
+    weight, bias = weights.take("weight", width), weights.take("bias", width)
+
+    def norm(x: Floats) -> Floats:
+        centered = x - x.mean(-1, keepdims=True)
+        scaled: Floats = centered / np.sqrt(np.square(centered).mean(-1, keepdims=True) + EPS) * weight + bias
+        return scaled
+
+    return norm
+
+
+def affine(weights: Weights, out: int, width: int) -> Multiply:
+    """Make a product with bias from the tensors ``weight`` and ``bias``."""
+    return product(weights.take("weight", out, width), weights.take("bias", out))
+
+
+def silu(x: Floats) -> Floats:
+    """Compute x · sigmoid(x)."""
+    out: Floats = x / (1 + np.exp(-x))
+    return out
+
+
+_ERF = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
+
+
+def gelu(x: Floats) -> Floats:
+    """Compute x · Φ(x), by the error function of Abramowitz and Stegun, 7.1.26: its error is below 1.5e-7."""
+    size = np.abs(x) * np.float32(0.5**0.5)
+    t = 1 / (1 + np.float32(0.3275911) * size)
+    series = np.zeros_like(t)
+    for factor in reversed(_ERF):
+        series += np.float32(factor)
+        series *= t
+    tail = np.float32(0.5) * series * np.exp(-size * size)
+    out: Floats = x * np.where(x < 0, tail, 1 - tail)
+    return out
+
+
+class Layer:
+    """One layer of a stack; see lm.Block. Attention scale and rotary order are folded into the weights.
+
+    Args:
+        multiply: makes its products, `linear` or `product`.
+    """
+
+    def __init__(self, weights: Weights, config: StackConfig, multiply: Callable[[Floats], Multiply]) -> None:
+        width, hidden = config.width, config.hidden
+        self.heads, self.head = config.heads, width // config.heads
+        qkv = weights.take("qkv.weight", 3 * width, width).reshape(3, self.heads, self.head, width).copy()
+        # Rotary pairs are interleaved, so one complex product rotates them; scores are unaffected.
+        pairs = np.arange(self.head).reshape(2, -1).T.ravel()
+        qkv[:2] = qkv[:2, :, pairs]
+        self._norm_attention = rms_norm(weights.take("norm_attention.weight", width))
+        self._norm_mlp = rms_norm(weights.take("norm_mlp.weight", width))
+        self._qkv = multiply(qkv.reshape(3 * width, width))
+        self._join = multiply(weights.take("join.weight", width, width))
+        self._gate_up = multiply(weights.take("gate_up.weight", 2 * hidden, width))
+        self._down = multiply(weights.take("down.weight", width, hidden))
+
+    def project(self, x: Floats, turn: NDArray[np.complex64]) -> tuple[Floats, Floats, Floats]:
+        """Project x (n, width) to queries, keys and values, each (n, heads, head), rotated by `turn` of `rotation`."""
+        qkv = self._qkv(self._norm_attention(x)).reshape(len(x), 3, self.heads, self.head)
+        turned = (qkv[:, :2].view(np.complex64) * turn).view(np.float32)
+        return turned[:, 0], turned[:, 1], qkv[:, 2]
+
+    def finish(self, x: Floats, attended: Floats) -> Floats:
+        """Add attention (n, heads, head) and the MLP to x."""
+        x = x + self._join(attended.reshape(x.shape))
+        gate_up = self._gate_up(self._norm_mlp(x))
+        hidden = gate_up.shape[1] // 2
+        out: Floats = x + self._down(silu(gate_up[:, :hidden]) * gate_up[:, hidden:])
+        return out
+
+
+def rotation(positions: Floats, head: int) -> NDArray[np.complex64]:
+    """Make complex factors (n, 2, 1, head / 2) that rotate queries, with attention's scale, and keys to positions (n,)."""
+    frequencies = (10_000.0 ** (-np.arange(0, head, 2, dtype=np.float32) / head)).astype(np.float32)
+    angles = positions[:, None, None] * frequencies
+    turn = np.cos(angles) + np.complex64(1j) * np.sin(angles)
+    out: NDArray[np.complex64] = np.stack([turn * np.float32(head**-0.5), turn], axis=1)
+    return out
+
+
+class NumpyStack:
+    """Layers and a final norm; see lm.Stack."""
+
+    def __init__(self, weights: Weights, config: StackConfig, multiply: Callable[[Floats], Multiply] = product) -> None:
+        self.layers = [Layer(weights.under(f"blocks.{i}."), config, multiply) for i in range(config.layers)]
+        self.norm = rms_norm(weights.take("norm.weight", config.width))
+        self.head, self._window = config.width // config.heads, config.window
+
+    def both_ways(self, x: Floats) -> Floats:
+        """Run the stack on a sequence (n, width), each position attending to those in the window before and after it."""
+        positions = np.arange(len(x), dtype=np.float32)
+        turn = rotation(positions, self.head)
+        hidden = np.abs(positions[:, None] - positions) >= self._window
+        for layer in self.layers:
+            query, key, value = (part.swapaxes(0, 1) for part in layer.project(x, turn))
+            scores = np.matmul(query, key.swapaxes(1, 2))
+            scores[:, hidden] = -np.inf
+            scores -= scores.max(-1, keepdims=True)
+            np.exp(scores, out=scores)
+            scores /= scores.sum(-1, keepdims=True)
+            x = layer.finish(x, np.matmul(scores, value).swapaxes(0, 1))
+        return self.norm(x)
