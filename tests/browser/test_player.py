@@ -229,7 +229,7 @@ def test_every_format_comes_down_and_decodes(scratch: Scratch) -> None:
         page.get_by_label("Format of the download").select_option(name)
         with page.expect_download(timeout=LONG) as waiting:
             page.get_by_role("button", name=f"Download as {name.upper()}").click()
-        assert waiting.value.suggested_filename == f"speech.{name}"
+        assert waiting.value.suggested_filename == f"Eight-notes-then-some-more-seed1.{name}"
         got[name] = Path(waiting.value.path()).read_bytes()
     assert Clip.load(got["wav"]) == whole
     assert np.array_equal(np.frombuffer(got["pcm"], "<i2"), np.rint(whole.samples * 32768).astype(np.int16))

@@ -55,7 +55,7 @@ def test_parts_are_marked_named_heard_exported_and_cut(scratch: Scratch) -> None
     with page.expect_download(timeout=LONG) as waiting:
         page.get_by_role("button", name="Download as TextGrid").click()
     text = Path(waiting.value.path()).read_text(encoding="utf-8")
-    assert waiting.value.suggested_filename == "speech.TextGrid"
+    assert waiting.value.suggested_filename == "Glue-the-sheet-to-the-seed1.TextGrid"
     assert 'text = "vowel"' in text
     assert 'text = "sheet"' in text
     page.locator(REGIONS).first.focus()
