@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.audio.sounds import babble, decoded, encoded, libsndfile_bytes, vowel
-from voicelab.audio.formats import decode, encode, sniff
+from voicelab.audio.formats import _decode_container, decode, encode, read, sniff
 from voicelab.audio.samples import NO_SAMPLES, resample
 from voicelab.errors import AudioError
 from voicelab.schema import FORMATS, AudioFormat
@@ -119,7 +119,7 @@ def test_the_demuxer_is_always_given_to_ffmpeg(monkeypatch: pytest.MonkeyPatch) 
     opened = Mock(side_effect=av.open)
     monkeypatch.setattr("voicelab.audio.formats.av.open", opened)
     samples = babble(44100, 0.1)
-    for kind, subtype in (("WAV", "PCM_16"), ("FLAC", "PCM_16"), ("OGG", "VORBIS")):
+    for kind, subtype in (("WAV", "PCM_24"), ("FLAC", "PCM_16"), ("OGG", "VORBIS")):
         decode(libsndfile_bytes(samples, 44100, kind, subtype))
     assert [call.kwargs.get("format") for call in opened.call_args_list] == ["wav", "flac", "ogg"]
 
@@ -255,3 +255,12 @@ def test_empty_audio_is_a_valid_file(kind: AudioFormat) -> None:
     output, _ = decode(encode(NO_SAMPLES, kind, 48000), kind)
     # An empty Ogg stream is indistinguishable from a truncated one, so the file has one sample of silence.
     assert output.size == (kind == "opus")
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+def test_plain_wav_files_have_the_samples_that_ffmpeg_decodes(channels: int) -> None:
+    data = libsndfile_bytes(np.stack([babble(44100, 0.3)] * channels, axis=-1).squeeze(), 44100, "WAV", "PCM_16")
+    samples, rate = read(data)
+    expected, expected_rate = _decode_container(data, "wav", None)
+    assert rate == expected_rate
+    np.testing.assert_array_equal(samples, expected)

@@ -238,3 +238,23 @@ def test_an_archive_of_macos_and_an_excel_table_of_a_colleague(tmp_path: Path) -
         ["Satz 1 0.1", "Prüfung", "Größe", "4.5"]
     ]
     assert table["duration"][0] == pytest.approx(1.1, abs=1e-3)
+
+
+def test_many_recordings_are_shown_before_they_are_measured_and_a_page_has_its_sounds_beside_it(tmp_path: Path) -> None:
+    for system in ("ours", "theirs"):
+        (tmp_path / system).mkdir()
+        for item in range(160):
+            (tmp_path / system / f"{item}.wav").write_bytes(WAV)
+    systems = vl.collect(tmp_path, metrics=["duration"])
+    bundle = systems._repr_mimebundle_()
+    assert not systems.is_measured
+    assert bundle["text/html"].count("<audio") == 12
+    assert "summary() measures all 320 takes and compares the systems" in bundle["text/html"]
+    page = systems.select(item=["1", "2"]).page(tmp_path / "a page.html", sounds="beside")
+    assert page.read_text().count('src="a%20page-sounds/0000') == 4
+    assert [path.name for path in sorted((tmp_path / "a page-sounds").iterdir())] == [f"0000{n}.mp3" for n in range(4)]
+    assert vl.load(tmp_path / "a page-sounds" / "00003.mp3").duration == pytest.approx(1.2, abs=0.01)
+    with pytest.raises(ArgumentError, match="sounds: must be inside or beside, got 'folder'"):
+        systems.page(page, sounds="folder")  # type: ignore[arg-type]
+    systems.frame()
+    assert "difference" in systems._repr_mimebundle_()["text/html"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from voicelab.call import field_name
 from voicelab.clip import Clip, Take
@@ -394,12 +394,19 @@ class TakeTable(Shown):
         check_options(options, ("metrics",))
         return view("TakeTable.panel")(self, **options)
 
-    def page(self, path: str | Path = "takes.html", metrics: Iterable[str | Metric] = ()) -> Path:
-        """Write one self-contained HTML file in which every take plays and every column sorts, below the summary.
+    def page(
+        self,
+        path: str | Path = "takes.html",
+        metrics: Iterable[str | Metric] = (),
+        sounds: Literal["inside", "beside"] = "inside",
+    ) -> Path:
+        """Write an HTML page in which every take plays and every column sorts, below the summary.
 
-        Sound is mp3 of 64 kbit/s. Raises StoreError if the file cannot be written, ArgumentError for an unknown metric.
+        Sound is mp3 of 64 kbit/s: "inside" the one file (a hundred sentences have 4 MB), or "beside" it in the folder
+        NAME-sounds, for thousands of takes. Raises StoreError if a file cannot be written, ArgumentError for an unknown
+        metric.
         """
-        page: Path = view("TakeTable.page")(self, path, metrics)
+        page: Path = view("TakeTable.page")(self, path, metrics, sounds)
         return page
 
     def export(self, folder: str | Path, layout: str = "files", **options: Any) -> Path:
@@ -436,6 +443,11 @@ class TakeTable(Shown):
     def clip_of(self, row: TakeRow) -> Clip:
         """Fetch the clip of a row, at one loudness with its pair if the table is matched. Raises NotFound without a take."""
         return self._audible(row).clip()
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the table's own metrics are measured, so that the summary is shown at once."""
+        return tuple(self.metrics) in self._measurements
 
     @cached_property
     def loudness_note(self) -> str:

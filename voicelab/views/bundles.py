@@ -94,9 +94,10 @@ def small_print(html: str) -> str:
 
 
 def audio_element(data: str, style: str, **attributes: str) -> str:
-    """Return an HTML audio element for base64 MP3, with additional attributes."""
+    """Return an HTML audio element for base64 MP3 or the address of a file (with a dot), with additional attributes."""
+    source = data if "." in data else f"data:audio/mpeg;base64,{data}"
     more = "".join(f'{name.replace("_", "-")}="{escape(value)}" ' for name, value in attributes.items())
-    return f'<audio controls {more}src="data:audio/mpeg;base64,{data}" style="{style}"></audio>'
+    return f'<audio controls {more}src="{source}" style="{style}"></audio>'
 
 
 def metric_label(name: str, unit: str = "") -> str:

@@ -11,7 +11,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
+from urllib.parse import quote
 
 from voicelab.call import short_name
 from voicelab.clip import Clip
@@ -20,7 +21,7 @@ from voicelab.metrics import METRICS, Metric, listener_note, measure_rows
 from voicelab.metrics.measure import resolve
 from voicelab.runs.failures import error_message
 from voicelab.stats.effects import format_difference, format_p
-from voicelab.storage import check_writable, on_disk, open_atomic
+from voicelab.storage import check_writable, on_disk, open_atomic, write_atomic
 from voicelab.sweeps.run import estimate
 from voicelab.sweeps.sweep import Sweep
 from voicelab.takes.table import TakeTable
@@ -41,6 +42,9 @@ SHOWN: Final = ("duration", "loudness", "word_rate")
 """Default metrics below each take."""
 
 _MAX_ROWS: Final = 60
+# Recordings that are measured for their display, and rows that are shown of more of them.
+_MAX_MEASURED: Final = 300
+_MAX_UNMEASURED_ROWS: Final = 12
 _MAX_VALUES: Final = 8
 _MAX_LABEL: Final = 60
 _PAGE_BITRATE: Final = 64
@@ -63,12 +67,14 @@ def sweep_bundle(sweep: Sweep) -> dict[str, str]:
 def table_bundle(takes: TakeTable) -> dict[str, str]:
     """Show a table of takes: the summary of a comparison of systems; of other tables a player and figures per take.
 
-    The sound of all players together stays within ``BUDGET``; the note names the number of takes without sound.
+    The sound of all players together stays within ``BUDGET``; the note names the number of takes without sound. Of many
+    recordings that are not measured yet, the first rows are shown.
     """
-    if takes.matched and takes.metrics:
+    unmeasured = len(takes) > _MAX_MEASURED and not takes.is_measured
+    if takes.matched and takes.metrics and not unmeasured:
         return _summary_bundle(takes)
     complete = [row for row in takes.rows if row.state != "waiting"]
-    rows = complete[:_MAX_ROWS]
+    rows = complete[: _MAX_UNMEASURED_ROWS if takes.matched else _MAX_ROWS]
     clips: dict[int, Clip] = {}
     problems: dict[int, Exception] = {}
     for index, row in enumerate(rows):
@@ -100,6 +106,10 @@ def table_bundle(takes: TakeTable) -> dict[str, str]:
         body.append(cells)
     if len(complete) > len(rows):
         note += f"; {len(complete) - len(rows)} more takes are not shown: panel() shows all, export() writes them"
+    if takes.matched:
+        note += (
+            f". summary() measures all {len(takes)} takes and compares the systems; these are as loud as in their files"
+        )
     note = ". ".join((note, *takes.notes))
     html = f'<div>{escape(repr(takes))}</div>{table(heads, body)}<div role="note" style="opacity:0.75">'
     return {"text/html": small_print(f"{html}{escape(note)}</div>"), "text/plain": repr(takes)}
@@ -135,19 +145,23 @@ def check_page(path: str | Path) -> Path:
     return path
 
 
-def write_page(takes: TakeTable, path: str | Path, metrics: Iterable[str | Metric] = ()) -> Path:
-    """Write all takes, with their sound, key columns and measurements, into one HTML file; return its path.
-
-    The sound is mp3 of 64 kbit/s: a page of a hundred sentences has about 4 MB. Above the takes is the summary of a
-    comparison of systems. Raises StoreError if the file cannot be written, ArgumentError for another suffix than .html and
-    for an unknown metric.
-    """
-    path, chosen = check_page(path), resolve(tuple(metrics) or takes.metrics or SHOWN)
+def write_page(
+    takes: TakeTable,
+    path: str | Path,
+    metrics: Iterable[str | Metric] = (),
+    sounds: Literal["inside", "beside"] = "inside",
+) -> Path:
+    """Write a page: see ``TakeTable.page``."""
+    path, chosen = check_page(path), tuple(metrics) or takes.metrics or SHOWN
+    resolve(chosen)
+    folder = {"inside": None, "beside": path.with_name(f"{path.stem}-sounds")}.get(sounds, path)
+    if folder == path:
+        raise ArgumentError.of("sounds", f"must be inside or beside, got {sounds!r}")
     summary = _summary_bundle(takes)["text/html"] if takes.matched and takes.metrics else ""
     with on_disk(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with open_atomic(path, sync=False) as file:
-            file.writelines(text.encode() for text in _page(takes, chosen, summary))
+            file.writelines(text.encode() for text in _page(takes, chosen, summary, folder))
     return path
 
 
@@ -156,8 +170,8 @@ def _heading(metric: Metric) -> str:
     return metric_label(metric.name) if "recognizer" in metric.needs else f"{metric.name} {metric.unit}".strip()
 
 
-def _page(takes: TakeTable, metrics: Sequence[Metric], summary: str) -> Iterator[str]:
-    columns = takes.shown_columns
+def _page(takes: TakeTable, chosen: Sequence[str | Metric], summary: str, folder: Path | None) -> Iterator[str]:
+    columns, metrics = takes.shown_columns, resolve(chosen)
     heads = [*(column.title for column in columns), "", *map(_heading, metrics)]
     note = listener_note(metrics)
     notes = f"<p>{escape(note)}</p>" if note not in summary else ""
@@ -168,21 +182,26 @@ def _page(takes: TakeTable, metrics: Sequence[Metric], summary: str) -> Iterator
     title = escape(repr(takes))
     yield f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
     yield f"<style>{_PAGE.with_suffix('.css').read_text(encoding='utf-8')}</style></head><body><h1>{title}</h1>"
-    sound = f"Sound: mp3, {_PAGE_BITRATE} kbit/s, {escape(takes.loudness_note)}. A click on a heading sorts."
+    where = f" in {escape(folder.name)}, which belongs beside this page" if folder else ""
+    sound = f"Sound: mp3, {_PAGE_BITRATE} kbit/s{where}, {escape(takes.loudness_note)}. A click on a heading sorts."
     yield f"{summary}{notes}<p>{sound}</p>"
     yield f"<table><thead><tr>{head_cells}</tr></thead><tbody>\n"
+    figures = takes.frame(*chosen).to_dict("records")
     # Row by row: a page of thousands of takes may exceed the memory.
-    for row in takes.rows:
-        if row.state == "waiting":
-            continue
+    for number, (row, measured) in enumerate(
+        zip((row for row in takes.rows if row.state != "waiting"), figures, strict=True)
+    ):
         cells = [_sortable(row.labels[column.name], row.labels[column.name]) for column in columns]
         if row.error is not None:
             cells.append(TableCell(escape(error_message(row.error)), 'class="trouble"'))
         else:
-            clip = takes.clip_of(row)
-            (measured,) = measure_rows((clip,), metrics)
-            data = base64.b64encode(clip.to_bytes("mp3", bitrate=_PAGE_BITRATE)).decode("ascii")
-            cells.append(TableCell(audio_element(data, "height:32px;width:230px", preload="metadata"), ""))
+            encoded = takes.clip_of(row).to_bytes("mp3", bitrate=_PAGE_BITRATE)
+            if folder is None:
+                data, preload = base64.b64encode(encoded).decode("ascii"), "metadata"
+            else:
+                data, preload = f"{quote(folder.name)}/{number:05d}.mp3", "none"
+                write_atomic(folder / f"{number:05d}.mp3", encoded, sync=False)
+            cells.append(TableCell(audio_element(data, "height:32px;width:230px", preload=preload), ""))
             for metric in metrics:
                 value = measured[metric.name]
                 text = format_figure(value, metric.unit)
