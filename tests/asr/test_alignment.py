@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import re
 import sys
 import time
 from dataclasses import replace
@@ -11,7 +13,9 @@ from tests.noises import noisy
 from tests.speechlike import RATE, speechlike
 from tests.utterances import SENTENCES, Utterance
 from voicelab.asr.alignment import MATCHING, Aligner, align_words, default_aligner
-from voicelab.audio.words import Words
+from voicelab.audio.samples import Samples
+from voicelab.audio.words import Words, WordTime
+from voicelab.clip import Clip
 from voicelab.errors import ArgumentError
 from voicelab.lab import connect
 from voicelab.views.bundles import words_bundle
@@ -114,3 +118,52 @@ def test_default_aligner_without_pocketsphinx_is_none(monkeypatch: pytest.Monkey
     default_aligner.cache_clear()
     assert default_aligner() is None
     default_aligner.cache_clear()
+
+
+class Timed:
+    """A recognizer with word times of half a second each."""
+
+    name = "timed"
+
+    def __init__(self, *words: str) -> None:
+        self.heard = [WordTime(word, index / 2, index / 2 + 0.5) for index, word in enumerate(words)]
+
+    def words(self, samples: Samples, rate: int) -> list[WordTime]:
+        return self.heard
+
+
+@pytest.mark.parametrize(
+    ("text", "heard", "times"),
+    [
+        ("Das ist schön.", "das ist schön", [0, 0.5, 1]),
+        ("Das ist sehr schön.", "Das ist schön!", [0, 0.5, 1, 1]),  # a word that was not recognized
+        ("Das ist sehr schön.", "das ist Meer schön", [0, 0.5, 1, 1.5]),  # a word that was misrecognized
+        ("Well-known Häuser", "well known häuser", [0, 1]),
+        ("我有苹果。", "我有 蘋果", [0, 0.25, 0.5, 0.75]),  # traditional characters, two in a word
+    ],
+)
+def test_word_times_of_a_recognizer(text: str, heard: str, times: list[float]) -> None:
+    aligned = align_words(Clip(np.zeros(3 * RATE, np.float32), RATE), text, by=Timed(*heard.split()))
+    assert [word.start for word in aligned.words] == times
+    assert " ".join(word.text for word in aligned.words).replace(" ", "") == re.sub(r"[.\s。]", "", text)
+    assert aligned.words.source == "word times of timed"
+
+
+def test_word_times_of_another_text_are_an_error() -> None:
+    clip = Clip(np.zeros(RATE, np.float32), RATE)
+    with pytest.raises(ArgumentError, match="does not match the speech"):
+        align_words(clip, "Guten Tag, Welt.", by=Timed("eins", "zwei", "drei"))
+    with pytest.raises(ArgumentError, match=r"recognizer: must be faster-whisper, .* got 'siri'"):
+        align_words(clip, "Guten Tag.", by="siri")
+
+
+@pytest.mark.skipif("VOICELAB_TEST_WHISPER" not in os.environ, reason="names a folder with weights of faster-whisper")
+@pytest.mark.parametrize("text", ["今天天气很好，我们去公园。", "The birch canoe slid on the smooth planks."])
+def test_word_times_of_whisper_are_near_those_of_the_voice(text: str) -> None:
+    with connect() as lab:
+        clip = lab.speak(text, seed=1)
+    aligned = align_words(replace(clip, words=Words()), by=f"faster-whisper:{os.environ['VOICELAB_TEST_WHISPER']}")
+    assert aligned.words.source == "word times of faster-whisper:base"
+    assert len(aligned.words) == len(clip.words)
+    errors = [abs(ours.end - theirs.end) for ours, theirs in zip(aligned.words, clip.words, strict=True)]
+    assert np.median(errors) < 0.12, errors

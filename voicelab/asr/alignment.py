@@ -1,12 +1,13 @@
-"""Forced alignment of English texts with speech, by pocketsphinx.
+"""Word times of a text in speech: forced alignment of English by pocketsphinx, other languages by Whisper's word times.
 
-Each word gets the interval that fits it best and a log likelihood per 10 ms frame, relative to the best phone sequence:
-about -1 for words that are in the audio, about -5 for others. Accuracy in rejecting wrong transcripts:
+With pocketsphinx each word gets the interval that fits it best and a log likelihood per 10 ms frame, relative to the best
+phone sequence: about -1 for words that are in the audio, about -5 for others. Accuracy in rejecting wrong transcripts:
 docs/decisions/09-cloned-and-kept-voices.md.
 """
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 import statistics
@@ -20,7 +21,15 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from voicelab.asr.recognizers import PADDING_S, decode, pocketsphinx_decoder, pocketsphinx_input
+from voicelab.asr.normalization import HAN, language_of, simplified, split_words
+from voicelab.asr.recognizers import (
+    PADDING_S,
+    WordRecognizer,
+    decode,
+    pocketsphinx_decoder,
+    pocketsphinx_input,
+    recognizer_by_name,
+)
 from voicelab.audio.analysis import framed
 from voicelab.audio.denoise import enhance
 from voicelab.audio.samples import Samples
@@ -31,11 +40,15 @@ from voicelab.tags import said
 
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
 _TOKEN = re.compile(r"[^\s\u2014\u2013]+")
+_TOKEN_OR_HAN = re.compile(rf"{HAN.pattern}|(?:(?!{HAN.pattern})[^\s\u2014\u2013])+")
 _PUNCTUATION = ".,;:!?\"'()[]{}\u2018\u2019\u201c\u201d\u2026\u00ab\u00bb"
 _VARIANT = re.compile(r"\(\d+\)$")
 _MIN_LIKELIHOOD = -3.0
 MATCHING: Final = 0.7
 """Minimum match of a transcript with its audio (docs/decisions/09-cloned-and-kept-voices.md)."""
+_UNLISTED: Final = "most of its words are not in the aligner's English dictionary"
+_MIN_RECOGNIZED_SHARE = 0.5
+"""Minimum share of a text's words in the transcript; recognizers write many Chinese words with other characters."""
 _MIN_DICTIONARY_SHARE = 0.5
 """Minimum share of a text's letters in dictionary words; below it a match is unreliable."""
 _LOUD_RANGE_DB = 25.0
@@ -97,7 +110,7 @@ class Aligner:
             listed = [[word for word in words if self._decoder.lookup_word(word)] for words in token_words]
             words = list(chain.from_iterable(listed))
             if _letter_count(words) < _MIN_DICTIONARY_SHARE * max(1.0, _letter_count(chain.from_iterable(token_words))):
-                raise ArgumentError.of("text", "most of its words are not in the aligner's English dictionary")
+                raise ArgumentError.of("text", _UNLISTED)
             segments = self._segments(words, audio)
             if len(segments) < len(words):  # alignment failed in noise
                 segments = self._segments(words, pocketsphinx_input(samples, rate, enhance))
@@ -113,7 +126,8 @@ class Aligner:
         )
         spans = [[next(edges) for _ in words] for words in listed]
         likelihood = round(statistics.median(segment.likelihood for segment in segments), 2)
-        return Words(_word_times(tokens, spans, duration_s), duration_s, likelihood)
+        source = "forced alignment by pocketsphinx"
+        return Words(_word_times(tokens, spans, duration_s), duration_s, likelihood, source)
 
     def _segments(self, words: list[str], audio: npt.NDArray[np.int16]) -> list[_AlignedWord]:
         """Align all words; an empty list when the alignment fails."""
@@ -148,19 +162,76 @@ def _word_times(tokens: list[str], spans: list[list[list[float]]], duration_s: f
     return times
 
 
-def align_words(clip: Clip, text: str | None = None) -> Clip:
-    """Add word times to a clip by forced alignment with an English text.
+def align_words(clip: Clip, text: str | None = None, by: str | WordRecognizer | None = None) -> Clip:
+    """Add word times to a clip by aligning it with a text; ``clip.words.source`` names the model.
 
-    ``text`` is the spoken text, by default that of the clip's request; control tags are ignored. Raises ArgumentError on
-    ``text`` when it is unknown or does not match the speech, and MissingExtra without the extra ``recognition``.
+    Args:
+        clip: the clip.
+        text: the spoken text, by default that of the clip's request; control tags are ignored.
+        by: "pocketsphinx", forced alignment of English; "faster-whisper" or "faster-whisper:MODEL", the word times of Whisper
+            in any language, matched with the text; or a recognizer with a method ``words``. Default: pocketsphinx for text in
+            its dictionary, otherwise Whisper if its weights are on this machine.
+
+    Raises ArgumentError on ``text`` when it is unknown or does not match the speech, on ``recognizer`` for an unknown name or
+    missing weights, and MissingExtra for a package that is not installed.
     """
-    aligner = default_aligner()
-    if aligner is None:
-        raise MissingExtra.of("recognition", "word times of a clip")
     text = said(text) if text else clip.take.call.said if clip.take is not None else ""
     if not text.strip():
         raise ArgumentError.of("text", "required: the text spoken in the clip")
-    return replace(clip, words=aligner.words(clip.samples, clip.rate, text))
+    unlisted: ArgumentError | None = None
+    if by == "pocketsphinx" or (by is None and language_of(text) == "en"):
+        aligner = default_aligner()
+        if aligner is None:
+            raise MissingExtra.of("recognition", "word times of a clip")
+        try:
+            return replace(clip, words=aligner.words(clip.samples, clip.rate, text))
+        except ArgumentError as error:
+            if by or _UNLISTED not in str(error):
+                raise
+            unlisted = error
+    try:
+        recognizer = (
+            _word_recognizer(by or "faster-whisper", by is not None) if by is None or isinstance(by, str) else by
+        )
+    except (ArgumentError, MissingExtra) as error:
+        raise unlisted or error from error
+    return replace(clip, words=_recognized_times(clip, text, recognizer))
+
+
+@cache
+def _word_recognizer(name: str, fetch: bool) -> WordRecognizer:
+    recognizer = recognizer_by_name(name, fetch=fetch)
+    if not isinstance(recognizer, WordRecognizer):
+        raise ArgumentError.of("by", f"must be pocketsphinx, faster-whisper or faster-whisper:MODEL, got {name!r}")
+    return recognizer
+
+
+def _recognized_times(clip: Clip, text: str, recognizer: WordRecognizer) -> Words:
+    """Match the words of a text with recognized ones; words in between share the time. Raises ArgumentError on ``text``."""
+    tokens = [token.strip(_PUNCTUATION) for token in _TOKEN_OR_HAN.findall(text)]
+    tokens = [token for token in tokens if split_words(token)]
+    units = [(index, unit) for index, token in enumerate(tokens) for unit in split_words(_comparable(token))]
+    heard: list[tuple[str, float, float]] = []
+    for word in recognizer.words(clip.samples, clip.rate):
+        parts = split_words(_comparable(word.text))
+        step = (word.end - word.start) / max(len(parts), 1)
+        heard += [(part, word.start + n * step, word.start + (n + 1) * step) for n, part in enumerate(parts)]
+    spans: list[list[list[float]]] = [[] for _ in tokens]
+    matched = 0
+    matcher = difflib.SequenceMatcher(None, [unit for _, unit in units], [part for part, *_ in heard], autojunk=False)
+    for kind, start, end, other, other_end in matcher.get_opcodes():
+        matched += (end - start) * (kind == "equal")
+        if end - start == other_end - other:  # equal, or misrecognized one by one
+            for (index, _), (_, begin, stop) in zip(units[start:end], heard[other:other_end], strict=True):
+                spans[index].append([begin, stop])
+    if matched < _MIN_RECOGNIZED_SHARE * len(units) or not units:
+        raise ArgumentError.of("text", "it does not match the speech in this clip")
+    name = getattr(recognizer, "name", type(recognizer).__name__)
+    return Words(_word_times(tokens, spans, clip.duration), clip.duration, source=f"word times of {name}")
+
+
+def _comparable(text: str) -> str:
+    return simplified(text) if HAN.search(text) else text
 
 
 @cache

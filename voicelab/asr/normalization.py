@@ -57,7 +57,7 @@ def language_of(text: str) -> str:
 def spelled(text: str, language: str) -> str:
     """Spell out numbers, currency, times and abbreviations, if ``language`` has rules."""
     if language == "zh":
-        return normalize(_simplified(unicodedata.normalize("NFKC", text)), ("zh",)).text
+        return normalize(simplified(unicodedata.normalize("NFKC", text)), ("zh",)).text
     # The front end spells the letter A as "ay".
     return _LETTER_A.sub("a", normalize(text).text) if language == "en" else text
 
@@ -87,7 +87,7 @@ def normalized_words(text: str, normalizer: Normalizer = "voicelab", language: s
         return HAN.sub(r" \g<0> ", _whisper_rules(language == "en")(text)).split()
     if normalizer == "seed-tts-eval":
         plain = "".join(char for char in text if char == "'" or unicodedata.category(char)[0] not in "PS")
-        return list("".join(_simplified(plain).split())) if language == "zh" else plain.lower().split()
+        return list("".join(simplified(plain).split())) if language == "zh" else plain.lower().split()
     if normalizer != "voicelab":
         allowed = f"must be {', '.join(NORMALIZERS)}, None or a function"
         raise ArgumentError.of("normalizer", f"{allowed}, got {normalizer!r}")
@@ -101,7 +101,7 @@ def normalized_words(text: str, normalizer: Normalizer = "voicelab", language: s
     return words
 
 
-def _simplified(text: str) -> str:
+def simplified(text: str) -> str:
     """Convert traditional Chinese characters to simplified ones."""
     with MissingExtra.where("metrics", "WER and CER of Chinese texts"):
         from opencc import OpenCC

@@ -50,6 +50,15 @@ class Recognizer(Protocol):
         ...
 
 
+@runtime_checkable
+class WordRecognizer(Protocol):
+    """Protocol for speech recognizers with word times."""
+
+    def words(self, samples: Samples, rate: int) -> list[WordTime]:
+        """Transcribe into words with their times."""
+        ...
+
+
 class PocketRecognizer:
     """pocketsphinx with the US English model inside its wheel: small, fast, and inaccurate.
 

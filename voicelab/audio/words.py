@@ -41,21 +41,25 @@ class Words(Shown, tuple[WordTime, ...]):  # noqa: SLOT001 (a tuple takes no slo
 
     ``duration`` is that of the clip in seconds, which a TextGrid states. ``likelihood`` is the log-likelihood of the
     forced alignment: the median over words of the mean natural logarithm per 10 ms frame, about -1 for spoken and -5 for
-    absent words; None for times from another source.
+    absent words; None for times from another source. ``source`` names the model behind the times, "" for the backend.
     """
 
     duration: float
     likelihood: float | None
+    source: str
 
-    def __new__(cls, words: Iterable[WordTime] = (), duration: float = 0.0, likelihood: float | None = None) -> Self:
+    def __new__(
+        cls, words: Iterable[WordTime] = (), duration: float = 0.0, likelihood: float | None = None, source: str = ""
+    ) -> Self:
         """Create from an iterable of words; the duration is at least the end of the last word."""
         instance = super().__new__(cls, words)
+        instance.source = source or getattr(words, "source", "")
         instance.likelihood = getattr(words, "likelihood", None) if likelihood is None else likelihood
         instance.duration = max(duration, *(word.end for word in instance), 0.0)
         return instance
 
     def __getnewargs__(self) -> tuple[Any, ...]:
-        return tuple(self), self.duration, self.likelihood
+        return tuple(self), self.duration, self.likelihood, self.source
 
     def save(self, path: str | Path) -> Path:
         """Write the words to a .TextGrid, .srt or .vtt file and return its path.

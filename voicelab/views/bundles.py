@@ -372,9 +372,10 @@ def words_bundle(words: Words) -> dict[str, str]:
         (word.text, f"{word.start:.3f}", f"{word.end:.3f}", f"{1000 * (word.end - word.start):.0f}") for word in words
     ]
     html = table(("word", "start, s", "end, s", "duration, ms"), rows) or "<p>No word times available.</p>"
-    if words.likelihood is not None:
+    if words.source:
         about = "about -1 for a matching text, -5 for a different text"
-        html += f"<div>By forced alignment, log likelihood {words.likelihood:.1f}: {about}.</div>"
+        likely = "" if words.likelihood is None else f", log likelihood {words.likelihood:.1f}: {about}"
+        html += f"<div>By {escape(words.source)}{likely}.</div>"
     return {"text/html": small_print(html), "text/plain": repr(tuple(words))}
 
 

@@ -124,8 +124,9 @@ def _figures(comparison: Comparison) -> tuple[dict[str, Any], list[bytes]]:
         voiced = contour.f0[np.isfinite(contour.f0)]
         pitch = f"{_signed(voiced)} semitones" if voiced.size else "undefined (no frames voiced in both)"
         reason = comparison.alignments[name].reason
-        likely = comparison.worded[name].words.likelihood
-        forced = "" if likely is None else f"; words by forced alignment, log likelihood {likely:.1f}"
+        words = comparison.worded[name].words
+        likely = "" if words.likelihood is None else f", log likelihood {words.likelihood:.1f}"
+        forced = f"; words by {words.source}{likely}" if words.source else ""
         why = f"; aligned by time: {reason}" if reason else forced
         middles.append(f"median difference {pitch}, {_signed(contour.energy)} dB, levels unmatched{why}")
     return {"kind": "figures", "hop": HOP_S, "middles": middles, "tables": _tables(comparison)}, buffers
