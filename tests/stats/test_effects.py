@@ -242,17 +242,20 @@ NO_VARIANCE = {
 
 
 @pytest.mark.parametrize(("columns", "blocks"), NO_VARIANCE.values(), ids=NO_VARIANCE.keys())
-def test_without_residual_variance_there_is_no_p_and_no_equivalence(columns: dict[str, Any], blocks: Any) -> None:
+def test_without_residual_variance_p_is_by_permutation_and_there_is_no_equivalence(
+    columns: dict[str, Any], blocks: Any
+) -> None:
     found = effects(pd.DataFrame({"v": TWICE, **columns} if "v" not in columns else columns), "v", "x", blocks=blocks)
     row, contrast = found.frame.iloc[0], found.contrasts.iloc[0]
-    assert row.verdict == "no residual variance"
     ending = "_texts" if "text" in blocks else ""
-    assert math.isnan(row[f"p{ending}"])
+    # Few arrangements of the levels: of eight takes each, 12,870.
+    assert row[f"p{ending}"] > (0.0001 if len(columns["x"]) == 16 else 0.003)
+    assert row.verdict == ("significant" if row[f"p{ending}"] <= 0.05 else "no residual variance")
     assert contrast[f"error{ending}"] == 0.0
     assert contrast[[f"{name}{ending}" for name in ("low", "high", "p")]].isna().all()
     assert contrast.estimate != 0.0
     assert "x by v: " in str(found)
-    assert "so the residual variance is 0: no p, no interval" in str(found)
+    assert "so the residual variance is 0: p " in str(found)
     assert "[no variance]" in str(found)
     for claim in ("equivalent", "not worse"):
         claimed = equivalence(found, 5.0, claim=claim)
@@ -390,7 +393,8 @@ def test_random_texts_agree_with_repeated_measures_anova() -> None:
     covariance = np.cov(cells.to_numpy().T)
     centre = np.eye(3) - 1 / 3
     spread = centre @ covariance @ centre
-    narrowed = np.trace(spread) ** 2 / (2 * np.square(spread).sum())
+    lower = np.trace(spread) ** 2 / (2 * np.square(spread).sum())
+    narrowed = min(1.0, (6 * 2 * lower - 2) / (2 * (5 - 2 * lower)))  # Huynh and Feldt's
     assert three.p_texts[0] == pytest.approx(stats.f.sf(f["F Value"].iloc[0], 2 * narrowed, 10 * narrowed))
     # Fixed texts and single texts do not generalize.
     assert "p_texts" not in effects(frame, "latency", "f0", blocks="text", texts="").frame
@@ -452,3 +456,17 @@ def test_many_blocks_take_seconds_and_little_memory() -> None:
     found = effects(frame, "v", "f0", blocks=["a", "b"])
     assert time.monotonic() - began < 10
     assert found.contrasts.estimate.to_numpy() == pytest.approx([0.1, 0.2], abs=0.05)
+
+
+@pytest.mark.parametrize(("texts", "takes"), [(2, 1), (1, 2), (1, 3), (6, 1)])
+def test_type_i_error_of_discrete_metrics(texts: int, takes: int) -> None:
+    rng, count = np.random.default_rng(texts), 100
+    text, level, _ = (axis.ravel() for axis in np.indices((texts, 2, takes)))
+    names = [f"m{place}" for place in range(2 * count)]
+    draws = np.hstack([rng.random((text.size, count)) < 0.3, rng.poisson(1.0, (text.size, count))]).astype(float)
+    frame = pd.DataFrame(draws, columns=names).assign(text=text.astype(str), v=level)
+    found = effects(frame, "v", names, blocks="text" if texts > 1 else ()).frame
+    p = found["p_texts" if texts > 1 else "p"]
+    assert (p <= 0.05).sum() <= 0.08 * len(names)
+    assert not (p <= 0.0001).any()
+    assert not (found.verdict == "significant").any()

@@ -126,6 +126,23 @@ def test_sweep_plan_with_random_texts_agrees_with_effects() -> None:
     assert planned.sd == {"texts": pytest.approx(2**0.5, rel=0.3), "takes": pytest.approx(1.0, rel=0.1)}
 
 
+def test_sweep_plan_of_several_levels_agrees_with_effects() -> None:
+    names, rng = [f"m{place}" for place in range(400)], np.random.default_rng(4)
+    text, level, _ = (axis.ravel() for axis in np.indices((5, 6, 2)))
+    for shift in (0.0, 1.5):
+        cells = (
+            rng.normal(0, 0.5**0.5, (5, 6, 1, 400))
+            + rng.normal(0, 1.0, (5, 6, 2, 400))
+            + rng.normal(0, 2, (5, 1, 1, 400))
+        )
+        cells[:, 2] += shift
+        frame = pd.DataFrame(cells.reshape(60, 400), columns=names).assign(text=text.astype(str), v=level)
+        found = (effects(frame, "v", names, blocks="text").frame.p_texts <= 0.05).mean()
+        plan = plan_sweep(shift, texts=5, repeats=2, sd=(1.0, 1.0), levels=6).frame
+        assert plan.answers[0] == 60
+        assert found == pytest.approx(plan.power[0], abs=0.04 if not shift else 0.1)
+
+
 def test_sweep_plan_of_one_text_has_fixed_texts() -> None:
     plan = plan_sweep(1.0, texts=(1,), repeats=(1, 2, 4, 8), sd=(0.0, 1.0)).frame
     assert plan.power[0] == 0.0

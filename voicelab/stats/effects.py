@@ -50,6 +50,7 @@ VERDICTS = (SIGNIFICANT, NOT_SIGNIFICANT, NO_VARIANCE, UNDERPOWERED, CONFOUNDED,
 
 # An interval wider than this many SD on each side counts as underpowered; two single takes would reach it.
 _MAX_HALF_WIDTH_SD = 3.0
+_ARRANGEMENTS = 9_999
 # Samples are float32, so metrics agree to this relative precision only.
 _FLOAT32_PRECISION = 1e-6
 _Floats = npt.NDArray[np.float64]
@@ -67,8 +68,8 @@ class Effects(Shown):
     null hypothesis of no effect in these texts, by ``test``: "F", with one variance for all levels, without repeats or with
     few takes, else "Welch", with one variance per level; ``p_holm`` and ``p_bh`` corrected over all rows. Where texts are a
     block, ``p_texts`` treats texts as random, from a sample of ``texts`` texts, with ``p_texts_holm``. p is NaN with too few
-    takes or a residual variance of 0. ``p_permutation`` on request. ``eta_sq`` and ``omega_sq`` are the axis' share of
-    variance; ``levels`` and ``takes`` are counts.
+    takes; with a residual variance of 0 it is a permutation test's. ``p_permutation`` on request. ``eta_sq`` and ``omega_sq``
+    are the axis' share of variance; ``levels`` and ``takes`` are counts.
 
     ``contrasts``: a row per metric, axis and level but the first: ``estimate``, the difference from the first level
     (``baseline``) in the metric's unit, with standard ``error``, ``df``, interval (``low``, ``high``) and ``p``, consistent
@@ -313,13 +314,16 @@ def _add_design(tables: _Tables, design: Design, values: _Floats, metrics: Seque
             share = {name: shares[index][number][name] for name in ("eta_sq", "omega_sq")}
             row = {"metric": metric, "axis": axis, "verdict": verdicts[index], "p": contrasts.p[index]}
             row |= {"test": contrasts.test, **share, "levels": present.size, "takes": design.takes}
-            if verdicts[index] == NO_VARIANCE:
-                constant = "repeats do not vary" if random is None else f"equal differences in all {random[0]} texts"
-                tables.notes.append(
-                    f"{metric} by {axis}: {constant}, so the residual variance is 0: no p, no interval."
-                )
             if random is not None:
                 row |= {"p_texts": random[1].p[index], "texts": random[0]}
+            if verdicts[index] == NO_VARIANCE:
+                # Takes and texts that do not vary have no t; all arrangements of the levels are still equally probable.
+                p = permutation_p(design, values[:, index], number, _ARRANGEMENTS, np.random.default_rng(tables.seed))
+                row |= {name: p for name in ("p", "p_texts") if name in row and not math.isfinite(row[name])}
+                constant = "repeats do not vary" if random is None else f"equal differences in all {random[0]} texts"
+                tables.notes.append(
+                    f"{metric} by {axis}: {constant}, so the residual variance is 0: p {p:.3g} by permutation, no interval."
+                )
             if tables.permutations:
                 stream = (tables.seed, zlib.crc32(str(metric).encode()), zlib.crc32(str(axis).encode()), 0)
                 rng = np.random.default_rng(stream)

@@ -349,8 +349,8 @@ def over_texts(design: Design, values: _Floats, axis: int) -> tuple[int, Contras
     """Return the number of texts with all levels, and the contrasts of an axis with texts random.
 
     None with fewer than two such texts. Each text contributes one adjusted difference per level, whatever its number of
-    takes. Contrasts: Student's t over texts. p: repeated-measures ANOVA with the correction of S. W. Greenhouse & S. Geisser
-    (Psychometrika 24, 1959); for two levels, the paired t-test.
+    takes. Contrasts: Student's t over texts. p: repeated-measures ANOVA with the correction of H. Huynh & L. S. Feldt
+    (Journal of Educational Statistics 1, 1976); for two levels, the paired t-test.
     """
     from scipy.stats import f
 
@@ -377,6 +377,9 @@ def over_texts(design: Design, values: _Floats, axis: int) -> tuple[int, Contras
     between, within = count * np.square(mean_profile).sum(axis=0), _positive(np.square(residuals).sum(axis=(0, 1)))
     covariance = np.einsum("tim,tjm->mij", residuals, residuals)
     with np.errstate(divide="ignore", invalid="ignore"):
-        epsilon = np.square(np.trace(covariance, axis1=1, axis2=2)) / (df * np.square(covariance).sum(axis=(1, 2)))
+        lower = np.square(np.trace(covariance, axis1=1, axis2=2)) / (df * np.square(covariance).sum(axis=(1, 2)))
+        # Greenhouse and Geisser's epsilon is the lower one, far too low for more levels than texts.
+        room = count - 1 - df * lower
+        epsilon = np.where(room > 0.0, (count * df * lower - 2.0) / (df * room), 1.0).clip(lower, 1.0)
         p = f.sf(between / within * (count - 1), df * epsilon, df * (count - 1) * epsilon)
     return count, Contrasts(mean, error, np.full(mean.shape, count - 1.0), p, "texts")

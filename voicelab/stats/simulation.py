@@ -15,7 +15,6 @@ from voicelab.stats.crossed import ComparedPairs, CrossedTest, complete_tables
 from voicelab.stats.effects import Effects
 from voicelab.stats.estimate import between, one_of, whole
 from voicelab.stats.judgements import wilcoxon
-from voicelab.stats.planning import rating_power
 from voicelab.stats.reml import Floats
 
 if TYPE_CHECKING:
@@ -240,39 +239,44 @@ def plan_sweep(
     sd: tuple[float, float] | None = None,
     pilot: Effects | None = None,
     metric: str | None = None,
+    levels: int = 2,
     tests: int = 1,
     alpha: float = 0.05,
 ) -> PowerPlan:
-    """Compute the power of ``effects()`` to detect a difference between two levels with texts random.
+    """Compute the power of ``effects()`` to detect an axis with one level that differs, with texts random.
 
     Args:
-        difference: in the metric's unit.
+        difference: of one level from all others, in the metric's unit.
         texts: numbers of texts; with one, texts are fixed.
         repeats: numbers of takes per level and text.
         sd: SDs of the difference between texts, and of repeated takes.
         pilot: a result of ``effects`` with texts as a block that provides ``sd``.
         metric: of the pilot, by default its first.
+        levels: number of levels of the axis.
         tests: number of metrics times axes; the level is that of the first step of Holm's correction.
         alpha: level of the test.
 
-    Exact, by the noncentral t distribution. Raises ArgumentError.
+    Exact for equal variances, by the noncentral F distribution (two levels: two-sided t). Raises ArgumentError.
     """
     import pandas as pd
+    from scipy.stats import f, ncf
 
     if (sd is None) == (pilot is None):
         raise ArgumentError.of("sd", "pass either sd or pilot")
     text_sd, take_sd = sd if sd is not None else _of_pilot(pilot, metric)  # type: ignore[arg-type]
     if not (min(text_sd, take_sd) >= 0.0 and math.isfinite(text_sd + take_sd) and text_sd + take_sd > 0.0):
         raise ArgumentError.of("sd", f"must be two numbers of at least 0, of texts and takes, not both 0, got {sd!r}")
-    level = between(alpha, "alpha", 0.0, 0.5) / whole(tests, "tests", 1)
+    level, contrasts = between(alpha, "alpha", 0.0, 0.5) / whole(tests, "tests", 1), whole(levels, "levels", 2) - 1
     rows = []
     for count, times in itertools.product(_counts("texts", texts, 1), _counts("repeats", repeats, 1)):
-        if count > 1:
-            difference_sd = math.sqrt(text_sd**2 + 2.0 * take_sd**2 / times)
-            power = rating_power(count, difference, difference_sd, alpha=level)
-        else:  # one take per level has no residual degrees of freedom
-            power = rating_power(times, difference, take_sd, paired=False, alpha=level) if times > 1 else 0.0
-        numbers = {"texts": count, "repeats": times, "answers": 2 * count * times}
+        # With one text, texts are fixed, and one take per level has no residual degrees of freedom.
+        variance = text_sd**2 / 2.0 * (count > 1) + take_sd**2 / times
+        df = (count - 1) * contrasts if count > 1 else levels * (times - 1)
+        noncentrality = count * difference**2 * contrasts / levels / variance
+        power = level * (df > 0)
+        if df and noncentrality:
+            power = float(ncf.sf(f.isf(level, contrasts, df), contrasts, df, noncentrality))
+        numbers = {"texts": count, "repeats": times, "answers": levels * count * times}
         rows.append({**numbers, "power": power, "low": power, "high": power})
     return PowerPlan(pd.DataFrame(rows), difference, {"texts": text_sd, "takes": take_sd}, alpha)
 
