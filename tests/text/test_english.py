@@ -14,7 +14,9 @@ from voicelab.text.english import RULES
 TABLE = {
     "figures of other countries": {
         "12,34,567 people": "one million two hundred thirty-four thousand five hundred sixty-seven people",
-        "45 000 people, CHF 1'250.50": "forty-five thousand people, one thousand two hundred fifty point five zero Swiss francs",
+        "45 000 people, CHF 1'250.50": (
+            "forty-five thousand people, one thousand two hundred fifty point five zero Swiss francs"
+        ),
         "2.500.000,50 or 192.168.100.200": (
             "two million five hundred thousand point five zero or "
             "one hundred ninety-two dot one hundred sixty-eight dot one hundred dot two hundred"
@@ -26,8 +28,10 @@ TABLE = {
         "$500k–$1.2m, 20p–50p": "five hundred thousand dollars to one point two million dollars, twenty p to fifty p",
         "2nd-4th grade, 5'–6'": "second to fourth grade, five feet to six feet",
     },
-    "codes": {
-        "EN 71-3:2019, ISO/IEC 27001:2013": "EN seventy-one part three, twenty nineteen, ISO IEC twenty-seven thousand one, twenty thirteen",
+    "identifiers": {
+        "EN 71-3:2019, ISO/IEC 27001:2013": (
+            "EN seventy-one part three, twenty nineteen, ISO IEC twenty-seven thousand one, twenty thirteen"
+        ),
         "Matt 5:3-12 and 1 Cor 13:13": "Matthew five verse three to twelve and First Corinthians thirteen thirteen",
         "commit e8f3a1b, face2face": "commit E eight F three ay one B, face two face",
         "00:1A:2B:3C:4D:5E": "zero zero, one ay, two B, three C, four D, five E",

@@ -11,20 +11,20 @@ from safetensors.torch import save_file
 from training.guess import GuesserModule
 from voicelab.engine.pointer.config import PAUSES, PHONES
 from voicelab.engine.pointer.english import (
-    _HOMOGRAPHS,
     LETTER_IDS,
     LETTERS,
     MAX_LETTERS,
     PER_LETTER,
     Guesser,
     Lexicon,
-    homograph,
     load_guess,
     load_lexicon,
+    with_accents,
     plural,
 )
 from voicelab.engine.pointer.front import FrontEnd
 from voicelab.errors import WeightsError
+from voicelab.text import normalize
 from voicelab.text.clean import pairs
 
 
@@ -254,7 +254,7 @@ def _said_in(sentence: str, word: str) -> str:
         ("I will present it.", "present", "p r ih0 z eh1 n t"),
         ("That is an object.", "object", "aa1 b jh eh0 k t"),
         ("I object!", "object", "ax0 b jh eh1 k t"),
-        ("We eat fresh produce from the produce aisle.", "produce", "p r ax0 d uw1 s"),
+        ("We eat fresh produce.", "produce", "p r ow1 d uw0 s"),
         ("The produce is fresh.", "produce", "p r ow1 d uw0 s"),
         ("They separate them.", "separate", "s eh1 p er0 ey0 t"),
     ],
@@ -268,13 +268,20 @@ def test_context_ends_at_a_pause() -> None:
     assert _said_in("I said to, record of records!", "record") == "r eh1 k er0 d"
 
 
-def test_non_homographs_use_the_lexicon() -> None:
-    assert homograph("dog", "the", "barks") is None
-    assert homograph("record", "tape", "sales") is None
-
-
-def test_homograph_phones_are_in_the_inventory() -> None:
-    assert {phone for pair in _HOMOGRAPHS.values() for said in pair for phone in said.split(" ")} <= set(PHONES)
+@pytest.mark.parametrize(
+    ("written", "phones", "word"),
+    [
+        ("Touché!", "t uw0 sh ey1 .", "touche"),
+        ("résumés", "r eh1 z ax0 m ey0 z .", "resumes"),
+        ("Beyoncé's", "b iy0 aa1 n s ey0 z .", "beyonce's"),
+        ("jalapeño", "hh aa1 l ax0 p ey1 n y ow0 .", "jalapeno"),
+    ],
+)
+def test_accents_are_looked_up_as_written(written: str, phones: str, word: str) -> None:
+    read = FrontEnd(Lexicon(load_guess())).read(normalize(with_accents(written)).text)
+    assert " ".join(PHONES[phone] for phone in read.phones[1:]).replace("!", ".") == phones
+    assert read.words[0][0] == word
+    assert with_accents("Zoltan's résumés, straße").endswith(", straße")
 
 
 SOUNDS = set(PHONES[1:]) - set(PAUSES)

@@ -1,7 +1,4 @@
-"""English pronunciation: homographs from context, the lexicon, spelled letters, and a neural grapheme-to-phoneme model.
-
-Homographs are disambiguated without a part-of-speech tagger: a word after "to", "will" or "they" is read as a verb, a word
-after "the" or "my" as a noun. It is sometimes wrong, but less often than a single pronunciation.
+"""English pronunciation of words: the lexicon, spelled letters, and a neural grapheme-to-phoneme model.
 
 The G2P model is a small transformer with a CTC output (Graves et al., 2006): every letter gets `PER_LETTER` output positions,
 each a phone or blank; decoding is greedy.
@@ -11,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import unicodedata
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from importlib.resources import files
@@ -24,7 +22,7 @@ from safetensors.numpy import load
 from voicelab.engine.pointer.arrays import Floats, NumpyStack, Weights, affine
 from voicelab.engine.pointer.config import PHONES, StackConfig
 from voicelab.errors import WeightsError
-from voicelab.text.clean import pairs, rows, word_lists
+from voicelab.text.clean import pairs
 
 Guess = Callable[[str], tuple[str, ...]]
 """Grapheme-to-phoneme function: a lower-case word of letters and apostrophes → phones."""
@@ -32,9 +30,6 @@ Guess = Callable[[str], tuple[str, ...]]
 LETTERS: Final = {letter: tuple(phones.split(" ")) for letter, phones in pairs("english/letters").items()}
 """Names of the letters."""
 _EXCEPTIONS: Final = pairs("english/exceptions")
-_HOMOGRAPHS: Final = {word: (noun, verb) for word, noun, verb in rows("english/homographs")}
-_NEIGHBORS: Final = word_lists("english/neighbors")
-_BY_NEIGHBORS: Final = rows("english/by_neighbors")
 
 _VOWEL_LETTERS = frozenset("aeiouy")
 _SIBILANTS = frozenset(("s", "z", "sh", "zh", "ch", "jh"))
@@ -143,6 +138,26 @@ def word_of_arpabet(arpabet: str, word: str = "") -> str:
     return f"{_SPAN}{'q'.join(coded)}{spelled}" if coded else ""
 
 
+_ACCENTED: Final = pairs("english/accented")
+_ACCENTED_WORD: Final = re.compile(r"(?:[^\W\d_]['’])?[^\W\d_]*[À-ɏḀ-ỿ][^\W\d_]*")
+
+
+def with_accents(text: str) -> str:
+    """Encode loan words and names with diacritics ("résumé", unlike "resume") as by `word_of_arpabet`; others are folded later."""
+    return text if text.isascii() else _ACCENTED_WORD.sub(_accented, unicodedata.normalize("NFC", text))
+
+
+def _accented(match: re.Match[str]) -> str:
+    word = match.group().lower().replace("’", "'")
+    stem = word if word in _ACCENTED else word.removesuffix("s")
+    if stem not in _ACCENTED:
+        return match.group()
+    arpabet = _ACCENTED[stem]
+    ending = "" if stem == word else " " + " ".join(plural(arpabet.split()[-1].lower())).upper().replace("AX", "AH")
+    plain_letters = unicodedata.normalize("NFKD", word).encode("ascii", "ignore").decode().replace("'", "")
+    return word_of_arpabet(arpabet + ending, plain_letters)
+
+
 def _span_phones(word: str) -> tuple[str, ...]:
     """Decode a word made by `word_of_arpabet`; () for any other word."""
     coded = word.removeprefix(_SPAN).partition("qq")[0].split("q")
@@ -187,46 +202,6 @@ def load_lexicon(path: Path | None = None) -> Mapping[str, str]:
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise WeightsError(f"the pronunciation lexicon cannot be read: {error}") from error
     return {word: phones for word, _, phones in (line.partition("\t") for line in text.splitlines())}
-
-
-def homograph(word: str, before: str, after: str) -> tuple[str, ...] | None:
-    """Pronounce a homograph from its neighbors, or return None for the lexicon's pronunciation.
-
-    Args:
-            word: in lower case, as are `before` and `after`.
-            before: the preceding word in the same clause, "" at its beginning.
-            after: the following word in the same clause, "" at its end.
-    """
-    if word in _HOMOGRAPHS:
-        sound = _noun_or_verb(word, before, after)
-    else:
-        rows_of_it = (row for row in _BY_NEIGHBORS if row[0] == word)
-        sound = next((s for _, here, there, s in rows_of_it if _fits(before, here) and _fits(after, there)), None)
-    return tuple(sound.split(" ")) if sound else None
-
-
-def _fits(word: str, where: str) -> bool:
-    """Whether a neighbor matches a condition of the table ``by_neighbors``."""
-    if where.startswith("!"):
-        return not _fits(word, where[1:])
-    return where == "-" or (word.endswith("'s") if where == "'s" else word in _NEIGHBORS.get(where, ("",)))
-
-
-def _noun_or_verb(word: str, before: str, after: str) -> str | None:
-    """Pronounce a word whose stress or final consonant depends on its part of speech."""
-    near = _NEIGHBORS
-    noun, verb = _HOMOGRAPHS[word]
-    is_noun, adjective = before in near["noun"], word in ("close", "separate", "present", "subject")
-    if before in near["verb"] and not (adjective and before in ("not", "who")):
-        return verb
-    if after in near["object"] and (not before or (word == "use" and not is_noun)):
-        return verb
-    plural_subject = before in near["users"] or before.endswith("s")
-    if word == "use" and plural_subject and after and after not in near["after_noun"]:
-        return verb
-    if word in ("convert", "converts"):
-        return noun if is_noun else verb
-    return noun if is_noun or word in ("use", "house", "close") else None
 
 
 LETTER_IDS = {letter: i for i, letter in enumerate("\0abcdefghijklmnopqrstuvwxyz'")}

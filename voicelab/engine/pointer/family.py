@@ -20,7 +20,7 @@ from voicelab.engine.family import EngineParts, SpeechPlan
 from voicelab.engine.pointer import checkpoint
 from voicelab.engine.pointer.arrays import Floats
 from voicelab.engine.pointer.config import PHONES, VOWELS, Phonemes
-from voicelab.engine.pointer.english import Lexicon, load_guess, word_of_arpabet
+from voicelab.engine.pointer.english import Lexicon, load_guess, with_accents, word_of_arpabet
 from voicelab.engine.pointer.front import FrontEnd
 from voicelab.engine.pointer.mandarin import characters_of_pinyin
 from voicelab.engine.pointer.numpy_codec import PointerDecoding
@@ -222,7 +222,7 @@ class PointerFamily:
         return pinyin or word_of_arpabet(tag.name, tag.word)
 
     def _read(self, request: TTSRequest, text: str) -> Iterator[Phonemes]:
-        normalized = (normalize if request.normalize else as_written)(text, self.languages)
+        normalized = (normalize if request.normalize else as_written)(with_accents(text), self.languages)
         return filter(lambda phonemes: phonemes.words, map(self.front.read, split_long(normalized.text)))
 
     def _emphasized(self, request: TTSRequest, text: TaggedText) -> frozenset[int]:

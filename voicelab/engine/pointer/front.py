@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from voicelab.engine.pointer.config import ALL_PHONES, PAUSES, Phonemes
-from voicelab.engine.pointer.english import Lexicon, homograph
+from voicelab.engine.pointer.english import Lexicon
+from voicelab.engine.pointer.homographs import homograph
 from voicelab.engine.pointer.mandarin import Syllable, check, read
 
 _TOKEN = re.compile(r"'?[A-Za-z]+(?:'[A-Za-z]+)*'?|[.?!]+|[,;:]|—|(?<=\s)-(?=\s)|-{2,}")
@@ -78,8 +79,7 @@ class FrontEnd:
             if isinstance(token, Syllable):
                 out[i], after = token.phones, ""
             elif words[i]:
-                before, following = words[i - 1] if i else "", words[i + 1] if i + 1 < len(words) else ""
-                sound = homograph(words[i], before, following) or self._lexicon.pronounce(token, after)
+                sound = homograph(words, i, token) or self._lexicon.pronounce(token, after)
                 out[i] = sound
                 after = sound[0] if sound else after
             else:

@@ -1,0 +1,260 @@
+"""Homographs by part of speech: context rules over the words of a clause.
+
+A word is a noun or a verb by weighted evidence of its neighbors (determiners, auxiliaries, pronouns, prepositions, suffixes);
+words of several meanings (bow, lead, minute) also have cues among the words of the sentence. Rules, not a trained tagger: no
+tagged corpus has a license and a size for the package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from voicelab.text.clean import rows, word_lists
+
+_TABLE: Final = {word: (noun, verb) for word, noun, verb in rows("english/homographs")}
+_SENSES: Final = {word: tuple(senses) for word, *senses in rows("english/senses")}
+_BY_NEIGHBORS: Final = rows("english/by_neighbors")
+_LISTS: Final = word_lists("english/neighbors")
+_CUES: Final = word_lists("english/cues")
+_DETERMINERS, _AUXILIARIES, _SUBJECTS = _CUES["determiners"], _CUES["auxiliaries"], _CUES["subjects"]
+_BE, _HAVE, _PREPOSITIONS, _ADVERBS = _CUES["be"], _CUES["have"], _CUES["prepositions"], _CUES["adverbs"]
+_OBJECTS: Final = _LISTS["object"] | {"myself", "yourself", "himself", "herself", "itself", "ourselves", "themselves"}
+_BEFORE_NOUN_TO: Final = frozenset("due according prior close next subject back back thanks similar compared related".split())
+_ADJECTIVAL: Final = ("al", "ive", "ous", "ful", "ic", "less", "able", "ible", "ary", "est", "ish", "ern")
+_ADJECTIVES: Final = frozenset("close separate present subject perfect content live minute invalid".split())
+
+
+class Context:
+    """The words around position `i` of `words`, in lower case; "" is punctuation."""
+
+    def __init__(self, words: Sequence[str], i: int) -> None:
+        begin, end = i, i + 1
+        while begin and words[begin - 1]:
+            begin -= 1
+        while end < len(words) and words[end]:
+            end += 1
+        self.left, self.right = words[begin:i], words[i + 1 : end]
+        self.all = frozenset(words)
+        self.skipped = [w for w in self.left if w not in _ADVERBS and not (w.endswith("ly") and len(w) > 4)]
+
+    @property
+    def before(self) -> str:
+        """The previous word."""
+        return self.left[-1] if self.left else ""
+
+    @property
+    def subject(self) -> str:
+        """The previous word without adverbs."""
+        return self.skipped[-1] if self.skipped else ""
+
+    @property
+    def after(self) -> str:
+        """The next word."""
+        return self.right[0] if self.right else ""
+
+    def has(self, cue: str) -> bool:
+        """Test for a word of a cue list in the sentence."""
+        return not _CUES[cue].isdisjoint(self.all)
+
+    def verb(self) -> float:
+        """Return the evidence for a verb, negative for a noun or adjective."""
+        before, subject, after = self.before, self.subject, self.after
+        score = 0.0
+        if subject == "to":
+            score += -1 if len(self.skipped) > 1 and self.skipped[-2] in _BEFORE_NOUN_TO else 4
+        elif subject in _AUXILIARIES or (subject.endswith("n't") and subject not in ("isn't", "wasn't", "aren't", "weren't")):
+            score += 4
+        elif subject in _SUBJECTS and not (subject in ("it", "you") and len(self.skipped) > 1 and after in _BE):
+            score += 3
+        if subject in ("that", "which") and len(self.skipped) > 1 and after and after not in _BE:
+            score += 2 if after in _OBJECTS or after in _PREPOSITIONS else 0
+        elif subject in _DETERMINERS or subject.endswith("'s"):
+            score -= 4
+        elif before in _PREPOSITIONS and before != "to":
+            score -= 3
+        elif subject in _BE or subject in _HAVE:
+            score -= 2
+        elif before.endswith(_ADJECTIVAL) or before in _CUES["adjectives"]:
+            score -= 2
+        elif subject.endswith("s") and not subject.endswith("ss") and len(subject) > 3:
+            score += 1.5
+        if len(self.skipped) > 1 and self.skipped[-2] in _DETERMINERS and not before.endswith("s"):
+            score -= 1.5
+        if before in _CUES["transitives"]:
+            score -= 2
+        if not self.left:
+            score += 3 if after in _OBJECTS else 1.2 if after and not after.endswith("s") and len(self.right) > 1 else -0.5
+        elif after in _OBJECTS:
+            score += 2
+        if after in _BE or after in _HAVE or after in _AUXILIARIES or after == "of":
+            score -= 2
+        if subject in ("and", "or", "but") and len(self.skipped) > 2:
+            score += 2 if after in _OBJECTS else 0
+        return score
+
+
+def homograph(words: Sequence[str], i: int, written: str) -> tuple[str, ...] | None:
+    """Pronounce a homograph by its context, or return None for the lexicon's pronunciation.
+
+    Args:
+        words: the words of a segment in lower case, "" for punctuation.
+        i: the position of the word.
+        written: the word as written; the capital of "Polish" matters.
+    """
+    word = words[i]
+    if word in _SENSES:
+        context = Context(words, i)
+        sense = _SENSE_OF.get(word, _by_part_of_speech)(context, written)
+        return tuple(_SENSES[word][sense].split(" "))
+    if word == "lives":
+        before, after = words[i - 1] if i else "", words[i + 1] if i + 1 < len(words) else ""
+        sound = next((s for _, here, there, s in _BY_NEIGHBORS if _fits(before, here) and _fits(after, there)), None)
+        return tuple(sound.split(" ")) if sound else None
+    entry = _TABLE.get(word)
+    evidence = Context(words, i).verb() if entry else 0.0
+    if entry is None or (abs(evidence) <= 1 and word not in ("use", "house")):
+        return None
+    return tuple(entry[evidence > 0].split(" "))
+
+
+def _fits(word: str, where: str) -> bool:
+    """Test whether a neighbor matches a condition of the table ``by_neighbors``."""
+    return where == "-" or (word.endswith("'s") if where == "'s" else word in _LISTS.get(where, ("",)))
+
+
+def _by_part_of_speech(c: Context, written: str) -> int:  # noqa: ARG001 - signature of the senses
+    return int(c.verb() > 0)
+
+
+def _read(c: Context, written: str) -> int:  # noqa: ARG001
+    subject, earlier = c.subject, c.skipped[-2:-1]
+    if earlier and earlier[0] in ("have", "had", "haven't", "hadn't"):
+        return 1
+    if earlier and earlier[0] in ("let", "help", "hear", "heard", "see", "saw") and subject in _OBJECTS:
+        return 0
+    if subject == "to" or subject in _AUXILIARIES or subject.endswith("n't") or subject in _DETERMINERS or "let's" in c.left[-2:]:
+        return int(subject in _BE or subject in _HAVE)
+    if subject in _HAVE or subject in _BE or subject.endswith("'ve") or "been" in c.left[-2:]:
+        return 1
+    if not _AUXILIARIES.isdisjoint(c.skipped[-3:-1]) and subject in _SUBJECTS:
+        return 0  # did you read
+    if c.after == "by" and subject not in _SUBJECTS:
+        return 1
+    if not c.left or subject in ("and", "or", "please"):
+        return int(subject == "and" and (c.has("past") or any(w.endswith("ed") for w in c.left)))
+    if c.has("habit"):
+        return 0
+    if c.has("past") or subject in ("he", "she", "it"):
+        return 1
+    plural_subject = subject in ("i", "you", "we", "they", "who") or (subject.endswith("s") and not subject.endswith("ss"))
+    if plural_subject or subject in _CUES["plurals"]:
+        return int(any(w.endswith("ed") for w in c.all))
+    return int(subject not in _PREPOSITIONS)
+
+
+def _lead(c: Context, written: str) -> int:  # noqa: ARG001
+    verb = c.verb()
+    if c.after in _LISTS["metal"] or c.before in ("of", "molten", "melted") or (
+        c.before in ("with", "from", "contains", "containing") and (not c.after or c.after in _BE)
+    ) or (verb <= 0 and c.has("metal")):
+        return 1
+    return 0
+
+
+def _live(c: Context, written: str) -> int:  # noqa: ARG001
+    before, subject, after = c.before, c.subject, c.after
+    if subject in ("to", "not", "i", "you", "we", "they", "who") or subject in _AUXILIARIES or subject.endswith("n't"):
+        return 0
+    if subject in ("that", "which") and len(c.skipped) > 1 and c.skipped[-2].endswith("s"):
+        return 0
+    if before in _LISTS["goes_live"] or subject in _BE or subject in _DETERMINERS or after in _LISTS["live_shows"]:
+        return 1
+    if subject in _SUBJECTS or subject in _CUES["plurals"] or subject.endswith("s"):
+        return 0
+    return int(not c.left or (not after and c.has("broadcast")) or before in _PREPOSITIONS)
+
+
+def _tear(c: Context, written: str) -> int:
+    if c.verb() > 0 and written != "tears":
+        return 1
+    if written.lower() == "tears":
+        verb = c.verb() > 0 and c.before in ("he", "she", "it", "who", "that")
+        return int(verb or (c.after in _OBJECTS and c.subject not in _DETERMINERS))
+    return int(c.has("rip") or (c.after in ("in", "up") and not c.has("weep")))
+
+
+def _bow(c: Context, written: str) -> int:  # noqa: ARG001
+    if c.has("ribbon"):
+        return 0
+    if c.has("ship") or c.verb() > 0 or c.after in ("to", "down", "before") or c.has("stage"):
+        return 1
+    return 0
+
+
+def _minute(c: Context, written: str) -> int:  # noqa: ARG001
+    if c.before in _CUES["degree"] or c.after in _CUES["tiny"]:
+        return 1
+    return int((c.subject in _BE and not c.after) or (c.before in ("in", "of", "with", "only") and c.after.endswith("s")))
+
+
+def _content(c: Context, written: str) -> int:  # noqa: ARG001
+    if c.after in ("with", "to") and c.subject not in _DETERMINERS | _PREPOSITIONS:
+        return 1
+    states = _BE | _CUES["states"]
+    return int((c.subject in states and c.after not in _BE) or c.before in _CUES["degree"])
+
+
+def _polish(c: Context, written: str) -> int:
+    if written[:1].islower():
+        return 0
+    return int(bool(c.left) or c.after not in _OBJECTS)
+
+
+def _wound(c: Context, written: str) -> int:  # noqa: ARG001
+    subject = c.subject
+    if subject == "to" or subject in _AUXILIARIES or subject in _DETERMINERS or c.has("blood"):
+        return 0
+    if c.before in _PREPOSITIONS or c.before in _CUES["adjectives"] or not c.left:
+        return 0
+    turns = _LISTS["turned"] | _OBJECTS | _PREPOSITIONS | {"tightly", "slowly", "its"}
+    return int(c.after in turns and c.after not in ("of", "is"))
+
+
+def _dove(c: Context, written: str) -> int:  # noqa: ARG001
+    if c.subject in _DETERMINERS or c.before in _PREPOSITIONS or c.before in _CUES["adjectives"]:
+        return 0
+    return int(bool(c.left) and c.after in _PREPOSITIONS | {"deep", "headfirst", "straight", "right", "deeper", "down"})
+
+
+def _row(c: Context, written: str) -> int:  # noqa: ARG001
+    return int(c.verb() <= 0 and c.has("quarrel"))
+
+
+def _wind(c: Context, written: str) -> int:  # noqa: ARG001
+    return int(c.verb() > 1.3 or (not c.left and c.after in ("up", "down")))
+
+
+def _bass(c: Context, written: str) -> int:  # noqa: ARG001
+    return int(c.has("angling") and not c.has("music"))
+
+
+def _close(c: Context, written: str) -> int:  # noqa: ARG001
+    if c.after in _OBJECTS and c.before not in _BE:
+        return 1
+    if c.before in _CUES["degree"] or c.after in ("to", "by", "friend", "friends", "enough"):
+        return int(c.after != "by" and c.subject in _AUXILIARIES)
+    if c.before in ("the", "a") and c.after in ("of", ""):
+        return 1  # at the close of day
+    return int(c.verb() > 0)
+
+
+def _invalid(c: Context, written: str) -> int:  # noqa: ARG001
+    return int(c.subject not in _DETERMINERS or bool(c.after and c.after not in _PREPOSITIONS | _BE | _HAVE))
+
+
+_SENSE_OF: Final = {
+    "read": _read, "lead": _lead, "live": _live, "tear": _tear, "tears": _tear, "bow": _bow, "bows": _bow,
+    "minute": _minute, "content": _content, "polish": _polish, "wound": _wound, "dove": _dove, "row": _row, "wind": _wind,
+    "bass": _bass, "close": _close, "invalid": _invalid,
+}  # fmt: skip
