@@ -35,7 +35,7 @@ from voicelab.voices.intake import prepare_samples
 from voicelab.voices.store import LOCAL_OWNER, Sample, VoiceStore
 
 _LOG = logging.getLogger("voicelab.engine")
-REVISION = 14
+REVISION = 15
 """Increment when the samples of a call change with the same weights, to invalidate caches."""
 _IMPORTED = ProcessOwner()
 _CALLS: set[tuple[int, object]] = set()

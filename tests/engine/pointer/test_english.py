@@ -19,8 +19,8 @@ from voicelab.engine.pointer.english import (
     Lexicon,
     load_guess,
     load_lexicon,
-    with_accents,
     plural,
+    with_accents,
 )
 from voicelab.engine.pointer.front import FrontEnd
 from voicelab.errors import WeightsError

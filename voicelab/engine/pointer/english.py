@@ -143,7 +143,7 @@ _ACCENTED_WORD: Final = re.compile(r"(?:[^\W\d_]['’])?[^\W\d_]*[À-ɏḀ-ỿ][
 
 
 def with_accents(text: str) -> str:
-    """Encode loan words and names with diacritics ("résumé", unlike "resume") as by `word_of_arpabet`; others are folded later."""
+    """Encode loan words and names with diacritics, such as "résumé", as by `word_of_arpabet`; others are folded later."""
     return text if text.isascii() else _ACCENTED_WORD.sub(_accented, unicodedata.normalize("NFC", text))
 
 

@@ -20,7 +20,9 @@ _CUES: Final = word_lists("english/cues")
 _DETERMINERS, _AUXILIARIES, _SUBJECTS = _CUES["determiners"], _CUES["auxiliaries"], _CUES["subjects"]
 _BE, _HAVE, _PREPOSITIONS, _ADVERBS = _CUES["be"], _CUES["have"], _CUES["prepositions"], _CUES["adverbs"]
 _OBJECTS: Final = _LISTS["object"] | {"myself", "yourself", "himself", "herself", "itself", "ourselves", "themselves"}
-_BEFORE_NOUN_TO: Final = frozenset("due according prior close next subject back back thanks similar compared related".split())
+_BEFORE_NOUN_TO: Final = frozenset(
+    "due according prior close next subject back back thanks similar compared related".split()
+)
 _ADJECTIVAL: Final = ("al", "ive", "ous", "ful", "ic", "less", "able", "ible", "ary", "est", "ish", "ern")
 _ADJECTIVES: Final = frozenset("close separate present subject perfect content live minute invalid".split())
 
@@ -63,7 +65,9 @@ class Context:
         score = 0.0
         if subject == "to":
             score += -1 if len(self.skipped) > 1 and self.skipped[-2] in _BEFORE_NOUN_TO else 4
-        elif subject in _AUXILIARIES or (subject.endswith("n't") and subject not in ("isn't", "wasn't", "aren't", "weren't")):
+        elif subject in _AUXILIARIES or (
+            subject.endswith("n't") and subject not in ("isn't", "wasn't", "aren't", "weren't")
+        ):
             score += 4
         elif subject in _SUBJECTS and not (subject in ("it", "you") and len(self.skipped) > 1 and after in _BE):
             score += 3
@@ -73,9 +77,7 @@ class Context:
             score -= 4
         elif before in _PREPOSITIONS and before != "to":
             score -= 3
-        elif subject in _BE or subject in _HAVE:
-            score -= 2
-        elif before.endswith(_ADJECTIVAL) or before in _CUES["adjectives"]:
+        elif subject in _BE or subject in _HAVE or before.endswith(_ADJECTIVAL) or before in _CUES["adjectives"]:
             score -= 2
         elif subject.endswith("s") and not subject.endswith("ss") and len(subject) > 3:
             score += 1.5
@@ -84,7 +86,9 @@ class Context:
         if before in _CUES["transitives"]:
             score -= 2
         if not self.left:
-            score += 3 if after in _OBJECTS else 1.2 if after and not after.endswith("s") and len(self.right) > 1 else -0.5
+            score += (
+                3 if after in _OBJECTS else 1.2 if after and not after.endswith("s") and len(self.right) > 1 else -0.5
+            )
         elif after in _OBJECTS:
             score += 2
         if after in _BE or after in _HAVE or after in _AUXILIARIES or after == "of":
@@ -133,7 +137,13 @@ def _read(c: Context, written: str) -> int:  # noqa: ARG001
         return 1
     if earlier and earlier[0] in ("let", "help", "hear", "heard", "see", "saw") and subject in _OBJECTS:
         return 0
-    if subject == "to" or subject in _AUXILIARIES or subject.endswith("n't") or subject in _DETERMINERS or "let's" in c.left[-2:]:
+    if (
+        subject == "to"
+        or subject in _AUXILIARIES
+        or subject.endswith("n't")
+        or subject in _DETERMINERS
+        or "let's" in c.left[-2:]
+    ):
         return int(subject in _BE or subject in _HAVE)
     if subject in _HAVE or subject in _BE or subject.endswith("'ve") or "been" in c.left[-2:]:
         return 1
@@ -147,7 +157,9 @@ def _read(c: Context, written: str) -> int:  # noqa: ARG001
         return 0
     if c.has("past") or subject in ("he", "she", "it"):
         return 1
-    plural_subject = subject in ("i", "you", "we", "they", "who") or (subject.endswith("s") and not subject.endswith("ss"))
+    plural_subject = subject in ("i", "you", "we", "they", "who") or (
+        subject.endswith("s") and not subject.endswith("ss")
+    )
     if plural_subject or subject in _CUES["plurals"]:
         return int(any(w.endswith("ed") for w in c.all))
     return int(subject not in _PREPOSITIONS)
@@ -155,9 +167,12 @@ def _read(c: Context, written: str) -> int:  # noqa: ARG001
 
 def _lead(c: Context, written: str) -> int:  # noqa: ARG001
     verb = c.verb()
-    if c.after in _LISTS["metal"] or c.before in ("of", "molten", "melted") or (
-        c.before in ("with", "from", "contains", "containing") and (not c.after or c.after in _BE)
-    ) or (verb <= 0 and c.has("metal")):
+    if (
+        c.after in _LISTS["metal"]
+        or c.before in ("of", "molten", "melted")
+        or (c.before in ("with", "from", "contains", "containing") and (not c.after or c.after in _BE))
+        or (verb <= 0 and c.has("metal"))
+    ):
         return 1
     return 0
 
@@ -195,7 +210,9 @@ def _bow(c: Context, written: str) -> int:  # noqa: ARG001
 def _minute(c: Context, written: str) -> int:  # noqa: ARG001
     if c.before in _CUES["degree"] or c.after in _CUES["tiny"]:
         return 1
-    return int((c.subject in _BE and not c.after) or (c.before in ("in", "of", "with", "only") and c.after.endswith("s")))
+    return int(
+        (c.subject in _BE and not c.after) or (c.before in ("in", "of", "with", "only") and c.after.endswith("s"))
+    )
 
 
 def _content(c: Context, written: str) -> int:  # noqa: ARG001
