@@ -322,6 +322,7 @@ FREQUENT: Final = word_lists("languages")
 
 _WORDS = re.compile(r"[^\W\d_]+")
 _MIN_WORDS: Final = 5
+_KANA: Final = re.compile("[\u3041-\u3096\u30a1-\u30fa]")
 
 
 def _language(text: str) -> str | None:
@@ -386,4 +387,6 @@ def speakable(text: str, languages: Collection[str] = ("en",)) -> tuple[str, ...
         raise RequestInvalid.of("text", problem)
     language = _language(text)
     language_notes = (f"the text looks like {language}; it is read as English",) if language else ()
+    if chinese and len(_KANA.findall(text)) >= 2 and _HAN.search(text):
+        language_notes = ("the text looks like Japanese; its kanji are read as Mandarin",)
     return (*clean(text, chinese=chinese).notes, *language_notes)

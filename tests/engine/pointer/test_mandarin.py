@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from voicelab.engine.pointer.config import ALL_PHONES, MANDARIN_PHONES, PHONES
 from voicelab.engine.pointer.mandarin import Syllable, read
 from voicelab.text import normalize
+from voicelab.text.clean import speakable
 
 
 def _said(text: str) -> str:
@@ -143,3 +144,26 @@ def test_pypinyin_is_loaded_for_chinese_only() -> None:
         "assert 'pypinyin' not in sys.modules; read('你'); assert 'pypinyin' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("traditional", "simplified"),
+    [
+        *zip(
+            "銀行 音樂 睡覺 還錢 會計 重慶 頭髮 乾淨 樂隊 調查 彈琴 將軍 結實 難民 血液 應付 載重 種樹 轉動 花兒".split(),
+            "银行 音乐 睡觉 还钱 会计 重庆 头发 干净 乐队 调查 弹琴 将军 结实 难民 血液 应付 载重 种树 转动 花儿".split(),
+            strict=True,
+        )
+    ],
+)
+def test_traditional_characters_sound_as_simplified(traditional: str, simplified: str) -> None:
+    assert [s.phones for s in read(traditional) if not isinstance(s, str)] == [
+        s.phones for s in read(simplified) if not isinstance(s, str)
+    ]
+    assert "".join(s.character for s in read(traditional) if not isinstance(s, str)) == traditional
+
+
+def test_japanese_is_noted() -> None:
+    assert "the text looks like Japanese; its kanji are read as Mandarin" in speakable(
+        "今日は大阪に行きます", ("en", "zh")
+    )

@@ -45,6 +45,8 @@ _OBTAINING: Final = re.compile(
 )
 """Contexts where 得 is a verb, not a particle."""
 _KIN: Final = re.compile(r"([妈媽爸哥姐弟妹爷爺奶叔伯姑舅婆公宝寶])\1")
+_SIMPLIFIED: Final = str.maketrans(*rows("mandarin/simplified")[0])
+_DRY: Final = re.compile("乾(?![隆坤卦])")
 _LIGHT_WORD: Final = re.compile("|".join(word for (word,) in rows("mandarin/neutral")))
 """Words whose second syllable has the neutral tone."""
 
@@ -141,7 +143,9 @@ def _run(text: str) -> list[Syllable]:
     from pypinyin.constants import PINYIN_DICT
     from pypinyin.seg.mmseg import seg
 
-    characters = "".join(character for character in text if ord(character) in PINYIN_DICT)
+    simplified = _DRY.sub("干", text.translate(_SIMPLIFIED))  # dictionaries of words have simplified characters
+    written = [w for w, s in zip(text, simplified, strict=True) if ord(s) in PINYIN_DICT]
+    characters = "".join(character for character in simplified if ord(character) in PINYIN_DICT)
     words = [[syllable for syllable in _readings(word) if syllable] for word in seg.cut(characters)]
     flat = [syllable for word in words for syllable in word]
     ends = {sum(map(len, words[: i + 1])) - 1 for i in range(len(words))}
@@ -153,6 +157,8 @@ def _run(text: str) -> list[Syllable]:
     for i in (*inside, *borders):
         if flat[i].tone == 3 and flat[i + 1].tone == 3:
             flat[i] = replace(flat[i], tone=2)
+    if len(written) == len(flat):
+        flat = [replace(s, character=w) if s.character != w else s for s, w in zip(flat, written, strict=True)]
     return _with_erhua(flat)
 
 
