@@ -56,6 +56,10 @@ def test_a_folder_with_everything(run: Any, service: str, spec: str, tones: Tone
     again = run("sweep", spec, "--base-url", service)
     assert "12 cached" in again.stdout
     assert len(tones.asked) == 12
+    Path("other.toml").write_text('text = "Another."\n')
+    line = run.refused("sweep", "other.toml", "-o", "study", "--base-url", service)
+    assert "must be a folder without another sweep, got study with that of study.toml" in line
+    assert len(pd.read_csv("study/takes.csv")) == 12
 
 
 def test_rows_of_a_file(run: Any, service: str, tmp_path: Path, tones: ToneBackend) -> None:

@@ -16,6 +16,7 @@ from voicelab.lab import connect
 from voicelab.runs.cache import Cache
 from voicelab.storage import check_folder, check_writable, write_atomic
 from voicelab.sweeps.spec import read_spec
+from voicelab.tables import bytes_of
 
 Spec = Annotated[
     Path,
@@ -59,6 +60,7 @@ def sweep(
     if folder == spec:
         message = f"{spec} has no suffix, so a folder is required: pass --output"
         raise RequestInvalid.of("output", message, in_="query")
+    _check_spec(folder, spec)
     with ExitStack() as opened:
         lab = opened.enter_context(connect(spec_file.backend or backend or None, device=device))
         labs = {name: opened.enter_context(connect(address)) for name, address in spec_file.backends.items()}
@@ -69,6 +71,7 @@ def sweep(
         if estimate:
             return
         spec_file.budget.check(cost)
+        write_atomic(folder / _SPEC_FOLDER / spec.name, bytes_of(spec))
         with _cluster(dask) as executor:
             run = plan.start(folder, executor=executor, budget=spec_file.budget, **spec_file.run)
             try:
@@ -89,6 +92,17 @@ def sweep(
         print_line(f"failed: {dict(row.labels)}: {row.error}", to_stderr=True)
     if table.state != "done" or table.failures:
         raise typer.Exit(1)
+
+
+_SPEC_FOLDER = "spec"
+
+
+def _check_spec(folder: Path, spec: Path) -> None:
+    """Raise RequestInvalid if a folder has the sweep of another spec, whose tables would be replaced."""
+    names = [path.name for path in sorted((folder / _SPEC_FOLDER).glob("*"))]
+    if names and spec.name not in names:
+        message = f"must be a folder without another sweep, got {folder} with that of {', '.join(names)}"
+        raise RequestInvalid.of("output", message, in_="query")
 
 
 @contextmanager
