@@ -144,7 +144,7 @@ def test_workers_that_join_later_are_asked_too(processes: Processes, tmp_path: P
         processes.worker("other", environment={"TONES_FINGERPRINT": "other"})
         processes.worker("second", threads=2)
         until(lambda: work.notes, 60)
-        until(lambda: work._context.workers.concurrency == 12, 60)
+        until(lambda: work._context.workers.concurrency == 16, 60)
         assert work.wait(60)
     made = sweep(ToneBackend(), repeats=30).table(work)
     assert {take.fingerprint for take in made.takes} == {"tones-1"}

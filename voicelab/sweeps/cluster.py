@@ -6,7 +6,8 @@ import asyncio
 import platform
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -37,8 +38,6 @@ NO_WORKER_S: Final = 120.0
 SILENCE_S: Final = 30.0
 """Timeout of the scheduler in seconds."""
 _LOOK_S: Final = 0.5
-# Concurrent takes per thread of a worker.
-_TAKES_PER_THREAD: Final = 4
 # Libraries that may affect samples; others measure or transport them.
 _SAMPLE_LIBRARIES: Final = ("voicelab", "torch", "av", "soxr")
 
@@ -84,10 +83,12 @@ def report_there(factories: Mapping[str, Factory]) -> WorkerReport:
 
 def make_at(*arguments: Any) -> tuple[str, Take | Exception]:
     """Synthesize a take; return this worker's address, and the take or error of ``make_there``."""
-    from distributed import get_worker
+    from distributed import get_worker, secede
     from distributed.protocol.pickle import dumps, loads
 
     address: str = get_worker().address
+    # The backend batches the takes under way, so a worker makes as many as it was sent, whatever its threads.
+    secede()  # type: ignore[no-untyped-call]
     try:
         return address, make_there(*arguments)
     except Exception as error:  # noqa: BLE001 - evaluated with the failures of all workers
@@ -115,7 +116,7 @@ class _Task:
     job: Job
     future: Future[Take] = field(default_factory=Future)
     sent: Any = None
-    allowed: frozenset[str] = frozenset()
+    address: str = ""
     tried: dict[str, Exception] = field(default_factory=dict)
     losses: int = 0
 
@@ -129,7 +130,6 @@ class _Member:
 
     address: str
     name: str
-    threads: int
     probe: Any = None
     fit: bool = False
     reason: str = ""
@@ -155,7 +155,8 @@ class ClusterWorkers(Workers):
         client: a ``distributed.Client``.
         capabilities: capabilities of each backend in this process.
         factories: functions that open each backend on a worker.
-        concurrency: concurrent takes; when None, four per thread of a usable worker.
+        concurrency: concurrent takes of all workers; when None, ``per_worker`` for each.
+        per_worker: concurrent takes of a worker, which its backend batches.
     """
 
     def __init__(
@@ -164,6 +165,7 @@ class ClusterWorkers(Workers):
         capabilities: Mapping[str, Capabilities],
         factories: Mapping[str, Factory],
         concurrency: int | None,
+        per_worker: int,
     ) -> None:
         from distributed.protocol.pickle import dumps, loads
 
@@ -172,7 +174,7 @@ class ClusterWorkers(Workers):
         self._loads: Callable[[bytes], Any] = loads
         self._factories = {name: factories[name] for name in capabilities}
         self._here = WorkerReport.of(capabilities)
-        self._concurrency = concurrency
+        self._concurrency, self._per_worker = concurrency, per_worker
         self._lock = threading.RLock()
         self._members: dict[str, _Member] = {}
         self._crashes = 0
@@ -187,8 +189,8 @@ class ClusterWorkers(Workers):
     @property
     def concurrency(self) -> int:
         """Takes under way at most."""
-        threads = sum(member.threads for member in tuple(self._members.values()) if member.usable)
-        return self._concurrency or _TAKES_PER_THREAD * max(threads, 1)
+        usable = sum(member.usable for member in tuple(self._members.values()))
+        return self._concurrency or self._per_worker * max(usable, 1)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -250,7 +252,7 @@ class ClusterWorkers(Workers):
                 self._crashes += 1
         for address in set(threads) - set(self._members):
             name = str(names.get(address, {}).get("name", address))
-            member = self._members[address] = _Member(address, name, threads[address])
+            member = self._members[address] = _Member(address, name)
             member.probe = self._begin(report_there, self._factories, workers=[address])
             self._follow(member.probe, lambda answer, member=member: self._reported(member, answer))
         if threads:
@@ -308,37 +310,39 @@ class ClusterWorkers(Workers):
             raise ExecutorError(f"the cluster has had no worker for {NO_WORKER_S:.0f} s; start workers, and run again")
 
     def _send_waiting(self) -> None:
-        """Send what waits, and again what was allowed only on workers that are gone or left out."""
+        """Send what waits, and again what was sent to workers that are gone or left out."""
         usable = {member.address for member in self._usable()}
         for task in self._tasks:
-            if task.sent is not None and not task.allowed & usable:
+            if task.sent is not None and task.address not in usable:
                 self._release(task)
                 self._waiting.append(task)
         if self._client.status != "running":
             return
         # A worker that has not reported yet may still make what the others failed.
         complete = all(member.probe is None for member in self._members.values())
+        loads = Counter(task.address for task in self._tasks if task.sent is not None)
         for task in tuple(self._waiting):
-            allowed = self._choice(task)
-            if allowed:
+            address = min(self._choices(task), key=lambda address: loads[address], default="")
+            if address and loads[address] < self._per_worker:
                 self._waiting.remove(task)
-                self._send(task, allowed)
+                loads[address] += 1
+                self._send(task, address)
             elif complete and usable and usable <= set(task.tried):
                 self._fail(task)
 
-    def _choice(self, task: _Task) -> frozenset[str]:
+    def _choices(self, task: _Task) -> list[str]:
         """Return where a take may run now: for a second try on workers that made takes, for a first not on failing ones."""
         usable = [member for member in self._usable() if member.address not in task.tried]
         if not task.tried:
             usable = [member for member in usable if len(member.streak) < STRIKES]
         good = [member for member in usable if member.good] if task.tried else usable
-        return frozenset(member.address for member in good or usable)
+        return [member.address for member in good or usable]
 
-    def _send(self, task: _Task, allowed: Iterable[str]) -> None:
+    def _send(self, task: _Task, address: str) -> None:
         name, job = task.job.cell.backend, task.job
         arguments = (self._factories[name], job.call, job.repeat, self._here.fingerprints[name])
-        task.allowed = frozenset(allowed)
-        sent = task.sent = self._begin(make_at, *arguments, workers=sorted(allowed))
+        task.address = address
+        sent = task.sent = self._begin(make_at, *arguments, workers=[address])
 
         def receive(answer: Future[tuple[str, Take | Exception]]) -> None:
             if task.sent is sent:
@@ -367,7 +371,7 @@ class ClusterWorkers(Workers):
         except Exception as error:  # noqa: BLE001 - it ended its workers, or Dask cannot serialize it
             self._end(task, error)
             return
-        member = self._members.get(address) or _Member(address, "", 1)
+        member = self._members.get(address) or _Member(address, "")
         if isinstance(answered, Take):
             member.good = True
             member.streak.clear()
@@ -415,7 +419,7 @@ def workers_for(
         backends: the backends of this process by name.
         factories: functions that open each backend in another process.
         concurrency: concurrent takes; when None, 1.5 times the batch of the backend (8 if it declares none; the smallest of
-            several backends), and four per thread of a cluster.
+            several backends), for each worker of a cluster too.
 
     Raises RequestInvalid for another executor, or a backend that cannot be opened in another process.
     """
@@ -445,4 +449,4 @@ def workers_for(
     if not cluster:
         return ExecutorWorkers(executor, concurrency or CONCURRENCY, backends, factories)
     capabilities = {name: backend.capabilities for name, backend in backends.items()}
-    return ClusterWorkers(executor, capabilities, factories, concurrency)
+    return ClusterWorkers(executor, capabilities, factories, concurrency, under_way(backends))
