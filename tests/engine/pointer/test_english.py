@@ -17,6 +17,7 @@ from voicelab.engine.pointer.english import (
     PER_LETTER,
     Guesser,
     Lexicon,
+    arpabet_of_ipa,
     load_guess,
     load_lexicon,
     plural,
@@ -282,6 +283,20 @@ def test_accents_are_looked_up_as_written(written: str, phones: str, word: str) 
     assert " ".join(PHONES[phone] for phone in read.phones[1:]).replace("!", ".") == phones
     assert read.words[0][0] == word
     assert with_accents("Zoltan's résumés, straße").endswith(", straße")
+
+
+@pytest.mark.parametrize(
+    ("ipa", "arpabet", "unknown"),
+    [
+        ("ɹid", "R IY1 D", ""),
+        ("təˈmeɪtoʊ", "T AH0 M EY1 T OW0", ""),
+        ("ˈtʃɜːrtʃ", "CH ER1 CH", ""),
+        ("bɹɪd͡ʒ", "B R IH1 JH", ""),
+        ("ʘa", "", "ʘ"),
+    ],
+)
+def test_ipa_becomes_arpabet(ipa: str, arpabet: str, unknown: str) -> None:
+    assert arpabet_of_ipa(ipa) == (arpabet, unknown)
 
 
 SOUNDS = set(PHONES[1:]) - set(PAUSES)

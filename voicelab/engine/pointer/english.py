@@ -138,6 +138,29 @@ def word_of_arpabet(arpabet: str, word: str = "") -> str:
     return f"{_SPAN}{'q'.join(coded)}{spelled}" if coded else ""
 
 
+_IPA: Final = pairs("english/ipa")
+_IPA_SYMBOL: Final = re.compile("|".join(sorted(_IPA, key=len, reverse=True)) + r"|[ˈˌ'.ː‿\s]|(?P<unknown>.)")
+_IPA_VOWELS: Final = frozenset(name[:2] for name in _IPA.values() if name[0] in "AEIOU")
+
+
+def arpabet_of_ipa(ipa: str) -> tuple[str, str]:
+    """Convert an IPA transcription of English to Arpabet; return it with the unknown symbols, if any.
+
+    The vowel after ˈ or ˌ is stressed, or the first vowel if the transcription has neither.
+    """
+    phones: list[str] = []
+    ipa = ipa.replace("\u0361", "").replace("/", "")  # the tie of t͡ʃ
+    unknown = "".join(dict.fromkeys(m["unknown"] for m in _IPA_SYMBOL.finditer(ipa) if m["unknown"]))
+    stressed = not re.search("[ˈˌ]", ipa)
+    for match in _IPA_SYMBOL.finditer(ipa):
+        stressed = stressed or match[0] in "ˈˌ"
+        for name in _IPA.get(match[0], "").split():
+            is_vowel = name in _IPA_VOWELS
+            phones.append(f"{name}{int(stressed)}" if is_vowel else name)
+            stressed = stressed and not is_vowel
+    return ("" if unknown else " ".join(phones)), unknown
+
+
 _ACCENTED: Final = pairs("english/accented")
 _ACCENTED_WORD: Final = re.compile(r"(?:[^\W\d_]['’])?[^\W\d_]*[À-ɏḀ-ỿ][^\W\d_]*")
 

@@ -20,7 +20,7 @@ from voicelab.engine.family import EngineParts, SpeechPlan
 from voicelab.engine.pointer import checkpoint
 from voicelab.engine.pointer.arrays import Floats
 from voicelab.engine.pointer.config import PHONES, VOWELS, Phonemes
-from voicelab.engine.pointer.english import Lexicon, load_guess, with_accents, word_of_arpabet
+from voicelab.engine.pointer.english import Lexicon, arpabet_of_ipa, load_guess, with_accents, word_of_arpabet
 from voicelab.engine.pointer.front import FrontEnd
 from voicelab.engine.pointer.mandarin import characters_of_pinyin
 from voicelab.engine.pointer.numpy_codec import PointerDecoding
@@ -192,6 +192,11 @@ class PointerFamily:
             *speakable(tagged.said, self.languages),
             *unread_notes,
             *ignored(tagged, _TAG_KINDS, unread),
+            *(
+                f"{tag.text}: {signs} must be IPA of English"
+                for tag in unread
+                if (signs := arpabet_of_ipa(tag.name)[1])
+            ),
             *unused,
         )
         *spans, final = _between_pauses(tagged)
@@ -217,9 +222,10 @@ class PointerFamily:
                     pause_s, words = 0.0, words + len(phonemes.words)
 
     def _spelled(self, tag: Tag) -> str:
-        """Encode a phoneme span for the front end: characters for pinyin, a word for Arpabet, "" for neither."""
+        """Encode a phoneme span for the front end: characters for pinyin, a word for Arpabet or IPA, "" for none of them."""
         pinyin = characters_of_pinyin(tag.name) if "zh" in self.languages else ""
-        return pinyin or word_of_arpabet(tag.name, tag.word)
+        arpabet = word_of_arpabet(tag.name, tag.word)
+        return pinyin or arpabet or word_of_arpabet(arpabet_of_ipa(tag.name)[0], tag.word)
 
     def _read(self, request: TTSRequest, text: str) -> Iterator[Phonemes]:
         normalized = (normalize if request.normalize else as_written)(with_accents(text), self.languages)
