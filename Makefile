@@ -2,6 +2,7 @@
 #
 #   make lab            set up, let the embedded voice say a sentence, open the quickstart in JupyterLab
 #   make test           set up and run all tests but the long ones and those in a browser
+#   make test-bare      say, lab, serve and sweep in an environment of their own without extras, so without torch
 #   make test-browser   the panels in JupyterLab, used by Chromium, and the tests of their JavaScript
 #   make test-thorough  the long tests, some twenty minutes: kill loops, fuzzing, many takes (CI: every night)
 #   make fuzz           feed whatever reads files and bodies of others, ten minutes each (ARGS="run plan --seconds 60"); better with atheris
@@ -24,7 +25,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help lab test test-browser test-thorough fuzz check notebooks notebooks-browser notebooks-update notebooks-record performance docs train-voice format constraints sbom clean
+.PHONY: help lab test test-bare test-browser test-thorough fuzz check notebooks notebooks-browser notebooks-update notebooks-record performance docs train-voice format constraints sbom clean
 
 # Not taken from the environment, since `make clean` removes it; make VENV=… chooses another.
 VENV := .venv
@@ -58,8 +59,8 @@ $(VENV)/.ready-%: .ci/setup pyproject.toml constraints.txt
 	@touch "$@"
 
 # What the notebooks import, the last of them too, and what reads Chinese.
-READY_LAB := $(VENV)/.ready-local,notebook,metrics,recognition,whisper,mandarin,cluster
-READY_DEV := $(VENV)/.ready-local,dev
+READY_LAB := $(VENV)/.ready-notebook,metrics,recognition,whisper,mandarin,cluster
+READY_DEV := $(VENV)/.ready-dev
 # What is compiled when it is installed: left out, in so many words, where there is no compiler.
 COMPILED := pesq
 
@@ -77,6 +78,11 @@ test test-browser test-thorough: export OMP_NUM_THREADS ?= 1
 test: $(READY_DEV)
 	@$(call timed,all tests but those in a browser,"$(BIN)/python" -m pytest -n $(JOBS) --dist loadfile \
 		$(if $(findstring tests/browser,$(ARGS)),,--ignore=tests/browser) $(ARGS))
+
+# What pip installs without extras, with what runs notebooks.
+test-bare:
+	@PYTHON="$(PYTHON)" HASHES="$(HASHES)" .ci/setup build/bare notebook
+	@$(call timed,the embedded voice without torch,.ci/bare build/bare/bin)
 
 # Two at once, however many cores there are: what they hear must not run dry.
 test-browser: $(READY_DEV) $(VENV)/.ready.front-ends

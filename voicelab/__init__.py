@@ -44,7 +44,7 @@ register(
 )
 
 # Third-party modules that come only with an extra, so that a bare install says what to add.
-_EXTRAS = {"torch": "local", "safetensors": "local"}
+_EXTRAS = {"torch": "gpu"}
 
 
 def __getattr__(name: str) -> object:

@@ -284,7 +284,7 @@ class MissingExtra(EngineError, ImportError):
 
     @classmethod
     def of(cls, extra: str, purpose: str) -> Self:
-        """Build the error with the install command: ``MissingExtra.of("local", "the embedded voice")``."""
+        """Build the error with the install command: ``MissingExtra.of("gpu", "open weights")``."""
         return cls(f"{purpose} requires an optional dependency: {install_command(extra)}", extra=extra)
 
     @classmethod

@@ -113,6 +113,5 @@ def test_unknown_backends_and_options_are_rejected(monkeypatch: pytest.MonkeyPat
     with pytest.raises(RequestInvalid, match="api_key: the backend 'tones' does not accept"):
         open_backend("tones:", api_key="k")
     monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.delitem(sys.modules, "voicelab.engine.local", raising=False)
-    with pytest.raises(MissingExtra, match=r"the embedded voice requires .*pip install .*\[local\]"):
-        open_backend("local:")
+    with pytest.raises(MissingExtra, match=r"the device 'cuda' requires .*pip install .*\[gpu\]"):
+        open_backend("local:", device="cuda")

@@ -260,7 +260,7 @@ def test_error_output_has_message_and_remedy() -> None:
     said = html(ServiceError("out of <order>", status=503, request_id="r-17"))
     for part in ("ServiceError", "out of &lt;order&gt;", "503", "r-17"):
         assert part in said
-    assert f"<pre>{install_command('local')}</pre>" in html(MissingExtra.of("local", "the embedded voice"))
+    assert f"<pre>{install_command('gpu')}</pre>" in html(MissingExtra.of("gpu", "the device 'cuda'"))
     assert "EngineError" in html(EngineError("it broke"))
 
 

@@ -43,7 +43,7 @@ class BuiltInBackend:
 
 BUILT_IN: Final[Mapping[str, BuiltInBackend]] = {
     "local": BuiltInBackend(
-        "voicelab.engine.local:open_local", "local: or local:PATH", "the embedded voice, or another checkpoint", "local"
+        "voicelab.engine.local:open_local", "local: or local:PATH", "the embedded voice, or another checkpoint"
     ),
     "service": BuiltInBackend("voicelab.backends.service:open_service", "https://…", "a service of the interface"),
     "kokoro": BuiltInBackend(

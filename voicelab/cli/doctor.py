@@ -31,7 +31,7 @@ from voicelab.schema import FORMATS
 
 # Extras for users; the others are for development.
 _EXTRAS = (
-    "local notebook metrics open-weights praat world distillmos recognition whisper mos pesq speaker cluster mandarin"
+    "gpu notebook metrics open-weights praat world distillmos recognition whisper mos pesq speaker cluster mandarin"
 ).split()
 # In these versions, concurrent writes and checkpoints of two connections can corrupt a write-ahead log.
 _WAL_RESET_VERSIONS = ((3, 7, 0), (3, 51, 2))
@@ -148,13 +148,8 @@ def _voice() -> Iterator[Diagnosis]:
     """The embedded voice, loaded."""
     try:
         backend = open_backend("local:")
-    except MissingExtra as error:
-        # Not a problem for users of a service.
-        note, problem = (str(error), "") if os.environ.get("VOICELAB_BASE_URL") else ("", str(error))
-        yield Diagnosis("voice", "not installed", note, problem, install_command("local"))
-        return
     except (VoicelabError, ImportError, OSError) as error:
-        fix = f"{install_command('local')} --force-reinstall"
+        fix = f"{install_command()} --force-reinstall"
         yield Diagnosis("voice", "not available", problem=" ".join(str(error).split()), fix=fix)
         return
     try:

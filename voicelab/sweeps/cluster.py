@@ -39,7 +39,7 @@ SILENCE_S: Final = 30.0
 """Timeout of the scheduler in seconds."""
 _LOOK_S: Final = 0.5
 # Libraries that may affect samples; others measure or transport them.
-_SAMPLE_LIBRARIES: Final = ("voicelab", "torch", "av", "soxr")
+_SAMPLE_LIBRARIES: Final = ("voicelab", "numpy", "torch", "av", "soxr")
 
 
 @dataclass(frozen=True, slots=True)
