@@ -37,11 +37,15 @@ class OrdinalModel:
 
     def __str__(self) -> str:
         lines = [
-            f"{row['first']} - {row['second']}: odds of a higher category × {math.exp(row['log_odds']):.3g} "
-            f"{interval(math.exp(row['low']), math.exp(row['high']))}, Holm-corrected {p_text(row['p_holm'])}"
+            f"{row['first']} - {row['second']}: odds of a higher category × {_odds(row['log_odds']):.3g} "
+            f"{interval(_odds(row['low']), _odds(row['high']))}, Holm-corrected {p_text(row['p_holm'])}"
             for row in self.pairs.to_dict("records")
         ]
         return "\n".join([*lines, "SD: " + ", ".join(f"{name} {value:.3g}" for name, value in self.sd.items())])
+
+
+def _odds(logit: float) -> float:
+    return math.exp(logit) if logit < 700.0 else math.inf
 
 
 def ordinal_model(frame: pd.DataFrame, *, interactions: bool = True, confidence: float = 0.95) -> OrdinalModel:
@@ -79,7 +83,7 @@ def ordinal_model(frame: pd.DataFrame, *, interactions: bool = True, confidence:
     roots, effects, covariance, likelihood = model.fit()
     logits = np.concatenate(([0.0], effects[categories.size - 1 :]))
     if np.ptp(logits) > _MAX_LOGIT:
-        raise ArgumentError.of("rating", "ratings of systems must overlap: the odds are infinite")
+        raise ArgumentError.of("rating", "ratings of systems must overlap: the odds are infinite; use mixed_model")
     system_covariance = np.zeros((len(names), len(names)))
     system_covariance[1:, 1:] = covariance[categories.size - 1 :, categories.size - 1 :]
     pairs = pairs_of(names, logits, system_covariance, lambda _: math.inf, confidence, "log_odds")
