@@ -246,3 +246,10 @@ def test_embedded_voice_gives_the_same_samples_as_the_library(run: Any) -> None:
     ):
         assert said in run.refused("say", *arguments, "-o", "a.wav")
         assert not Path("a.wav").exists()
+
+
+def test_show_text_prints_words_and_changes(run: Any) -> None:
+    result = run("say", "Pay <b>$5</b> to Dr. Lee", "--show-text")
+    assert "Pay five dollars to Doctor Lee" in str(result.stdout)
+    assert "Dr. → Doctor" in str(result.stdout)
+    assert "note: text in angle brackets left out: <b>, </b>" in str(result.stdout)

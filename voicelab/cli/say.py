@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
@@ -20,8 +21,10 @@ from voicelab.call import Call, Knob, parse_value
 from voicelab.cli.console import REQUEST_FIELDS, BackendAddress, Device, options_of, print_line, write_bytes
 from voicelab.errors import RequestInvalid
 from voicelab.lab import connect
-from voicelab.schema import AudioFormat, ReferenceAudio, TTSRequest
+from voicelab.schema import DEFAULT_MODEL, AudioFormat, ReferenceAudio, TTSRequest
 from voicelab.storage import check_folder, open_atomic
+from voicelab.tags import read_tags
+from voicelab.text import as_written, normalize
 
 _SUFFIXES: dict[str, AudioFormat] = {
     ".wav": "wav",
@@ -86,10 +89,16 @@ def say(
         bool | None,
         typer.Option(help="Show a progress bar (default: long text, in a terminal).", show_default=False),
     ] = None,
+    show_text: Annotated[
+        bool, typer.Option("--show-text", help="Print what will be spoken, and what was changed; no audio.")
+    ] = False,
     fields: dict[str, Any],
 ) -> None:
     """Synthesize TEXT. Prints file, audio duration, elapsed time and device."""
     text = _stdin() if text == "-" else text
+    if show_text:
+        _show_text(text, model or DEFAULT_MODEL, normalized=fields.get("normalize") is not False)
+        return
     fields["format"] = audio_format = _format(output, fields.get("format"))
     if reference or reference_text:
         fields["references"] = _references(reference or [], reference_text or [])
@@ -108,6 +117,19 @@ def say(
     for note in stream.summary.notes:
         print_line(f"note: {note}", to_stderr=True)
     print_line(f"{target}: {report}", to_stderr=target == "-")
+
+
+def _show_text(text: str, model: str, *, normalized: bool) -> None:
+    """Print the spoken text, each changed passage as written and as spoken, and the notes."""
+    tagged = read_tags(text, model)
+    result = (normalize if normalized else as_written)(tagged.said, ("en", "zh"))
+    print_line(result.text)
+    written, spoken = text.split(), result.text.split()
+    for kind, begin, end, first, last in SequenceMatcher(None, written, spoken, autojunk=False).get_opcodes():
+        if kind != "equal":
+            print_line(f"  {' '.join(written[begin:end]) or '-'} → {' '.join(spoken[first:last]) or '-'}")
+    for note in (*tagged.notes, *result.notes):
+        print_line(f"note: {note}")
 
 
 def _format(output: str | None, option: str | None) -> str:

@@ -42,7 +42,7 @@ _INLINE: Final = frozenset(
 _VOID: Final = frozenset("br hr img input wbr break meta link source p li td th tr dt dd col option".split())
 _RAW: Final = re.compile(r"<(script|style)\b[^<>]{0,200}>(?:(?!</\1)[^\0]){0,20000}</\1>", re.IGNORECASE)
 _INEQUALITY: Final = re.compile(r"(?<![\w<>])(?P<left>[A-Za-z]|\d+(?:\.\d+)?) ?<(?P<right>[A-Za-z])(?= )(?! ?>)")
-_GREATER: Final = re.compile(r"(?<![\w<>])(?P<left>[A-Za-z]|\d+(?:\.\d+)?)> (?=[\w.])")
+_GREATER: Final = re.compile(r"(?<![\w<>/])(?P<left>[A-Za-z]|\d+(?:\.\d+)?)> (?=[\w.])")
 
 _MARKDOWN: Final = re.compile(
     r"\]\(|\*\*|__|~~|==\S|`|(?<![\w*])\*(?=[^\s*])|(?<![\w_])_(?=[^\s_])|^ {0,3}(?:#{1,6}[ \t]|\+[ \t]|\[[^\]\n]{1,80}\]:|"
