@@ -19,7 +19,7 @@ from voicelab.errors import ArgumentError, AudioError, StoreError
 from voicelab.listening.webmushra import export_webmushra
 from voicelab.views.sweep_tables import table_bundle
 
-TEXTS = {"s1": "One two three four.", "s2": "Five six seven.", "s3": "Eight nine ten eleven twelve."}
+TEXTS = {"s1": "Rice tastes good today.", "s2": "Glue dries fast.", "s3": "Birds sing early every morning."}
 PITCH = {"low": 110.0, "high": 220.0}
 
 
@@ -199,7 +199,7 @@ def test_texts_that_are_nowhere_are_unknown_or_recognised_and_it_says_by_whom(fo
         name = "these ears"
 
         def recognise(self, samples: np.ndarray, rate: int) -> str:
-            return "one two"
+            return "good day"
 
     unknown = vl.collect(folder / "low", metrics=["words"])
     assert unknown.frame()["undefined"].eq("words: the clip's text is unknown").all()
@@ -214,7 +214,7 @@ def test_texts_that_are_nowhere_are_unknown_or_recognised_and_it_says_by_whom(fo
 def test_two_texts_of_one_item_are_refused(folder: Path) -> None:
     (folder / "low" / "s1.txt").write_text("Something else.")
     with pytest.raises(
-        ArgumentError, match="text: must be the same in all recordings of item 's1', got 'One two three four"
+        ArgumentError, match="text: must be the same in all recordings of item 's1', got 'Rice tastes good today"
     ):
         vl.collect(folder)
 
@@ -249,7 +249,7 @@ def test_exports_are_read_back(folder: Path, tmp_path: Path) -> None:
     yaml = systems.export(tmp_path / "mushra", "webmushra", name="ours")
     assert set(vl.collect(yaml).systems) == set(PITCH)
     lines = systems.export(tmp_path / "lj", "ljspeech").read_text().splitlines()
-    assert lines[0] == "0-s1|One two three four.|One two three four."
+    assert lines[0] == "0-s1|Rice tastes good today.|Rice tastes good today."
     assert (tmp_path / "lj" / "wavs" / "0-s1.wav").is_file()
     kaldi = systems.export(tmp_path / "kaldi", "kaldi").parent
     ids = [line.split()[0] for line in (kaldi / "wav.scp").read_text().splitlines()]
