@@ -52,6 +52,12 @@ Output = Annotated[
 ]
 
 
+ShowText = Annotated[
+    bool, typer.Option("--show-text", help="Print what will be spoken, and what was changed; no audio.")
+]
+Seed = Annotated[str | None, typer.Option(metavar="INTEGER", help="Seed for reproducible output.", show_default=False)]
+
+
 @options_of(REQUEST_FIELDS)
 def say(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="Text to synthesize; - reads stdin.", show_default=False)],
@@ -65,9 +71,7 @@ def say(
         list[str] | None,
         typer.Option(metavar="TEXT", help="Transcript of each --reference, in order.", show_default=False),
     ] = None,
-    seed: Annotated[
-        str | None, typer.Option(metavar="INTEGER", help="Seed for reproducible output.", show_default=False)
-    ] = None,
+    seed: Seed = None,
     model: Annotated[
         str | None,
         typer.Option(
@@ -89,9 +93,7 @@ def say(
         bool | None,
         typer.Option(help="Show a progress bar (default: long text, in a terminal).", show_default=False),
     ] = None,
-    show_text: Annotated[
-        bool, typer.Option("--show-text", help="Print what will be spoken, and what was changed; no audio.")
-    ] = False,
+    show_text: ShowText = False,
     fields: dict[str, Any],
 ) -> None:
     """Synthesize TEXT. Prints file, audio duration, elapsed time and device."""

@@ -240,7 +240,7 @@ def clean(text: str, *, chinese: bool = False) -> Normalized:
     foreign = ""
     for char in text:
         folded = char if chinese and is_han(char) else fold(char)
-        if folded is not None:
+        if folded is not None and char not in "™®©℠":
             output.append(folded)
             if foreign and folded.isspace():
                 dropped[foreign].append(" ")
