@@ -51,8 +51,8 @@ def main() -> None:
         measured(lab, 1)
         alone = measured(lab, repeats)
         with (
-            LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50) as cluster,
-            Client(cluster) as client,
+            LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50) as cluster,  # type: ignore[no-untyped-call]
+            Client(cluster) as client,  # type: ignore[no-untyped-call]
         ):
             measured(lab, 8, client)  # opens the backends of both
             workers = measured(lab, repeats, client)

@@ -30,7 +30,7 @@ def script(folder: Path, code: str, arguments: str = "") -> str:
 def test_espeak_ng() -> None:
     lab = vl.connect(f"command:{ESPEAK}", voices=["en", "de"])
     assert [(knob.name, knob.type, knob.default) for knob in lab.capabilities.knobs] == [("rate", "int", 170)]
-    slow, fast = (lab.speak(TEXT, rate=rate).duration for rate in (120, 240))
+    slow, fast = (lab.speak(TEXT, rate=rate).duration for rate in (120, 240))  # type: ignore[call-arg]
     assert slow > 1.5 * fast
     assert lab.speak(TEXT, voice="de") != lab.speak(TEXT)
     # A text that begins with "-" is not an option of the program.
@@ -58,10 +58,10 @@ def test_each_placeholder_is_one_argument(tmp_path: Path) -> None:
         f"open({str(log)!r}, 'w').write(repr(sys.argv[1:]))\nsys.stdout.buffer.write(open({str(tone)!r}, 'rb').read())"
     )
     lab = vl.connect("command:" + script(tmp_path, code, "--say={text} {{x}} {seed=3} {on=yes|no} {empty=}"))
-    lab.speak(TEXT, seed=7, on="no")
+    lab.speak(TEXT, seed=7, on="no")  # type: ignore[call-arg]
     assert log.read_text() == repr([f"--say={TEXT}", "{x}", "7", "no", ""])
     with pytest.raises(RequestInvalid, match="empty: must not begin with '-', got '-x'"):
-        lab.speak(TEXT, empty="-x")
+        lab.speak(TEXT, empty="-x")  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(

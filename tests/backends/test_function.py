@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import cloudpickle
+import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 from pydantic import Field
@@ -53,7 +53,7 @@ def test_parameters_become_fields_and_backend_parameters() -> None:
             ("steps", "int", None, None, ()),
             ("style", "str", "calm", None, ("calm", "lively")),
         ]
-        take = lab.speak("Hello.", voice="bob", style="lively", seed=2**40 + 5, steps=0).take
+        take = lab.speak("Hello.", voice="bob", style="lively", seed=2**40 + 5, steps=0).take  # type: ignore[call-arg]
         assert CALLS[-1] == {
             "voice": "bob",
             "seed": 5,
@@ -64,20 +64,20 @@ def test_parameters_become_fields_and_backend_parameters() -> None:
             "style": "lively",
             "cache": True,
         }
-        assert take.call.settings["prosody.speed"] == 1.25
-        assert take.call.request.temperature == 0.3
-        assert take.notes == ()
+        assert take.call.settings["prosody.speed"] == 1.25  # type: ignore[union-attr]
+        assert take.call.request.temperature == 0.3  # type: ignore[union-attr]
+        assert take.notes == ()  # type: ignore[union-attr]
         drawn = lab.speak("Hello.", speed=0.8).take
-        assert (CALLS[-1]["seed"], CALLS[-1]["speed"], CALLS[-1]["steps"]) == (drawn.seed, 0.8, None)
-        assert drawn.seed is not None
+        assert (CALLS[-1]["seed"], CALLS[-1]["speed"], CALLS[-1]["steps"]) == (drawn.seed, 0.8, None)  # type: ignore[union-attr]
+        assert drawn.seed is not None  # type: ignore[union-attr]
         assert lab.speak("Hello.", top_p=0.1).notes == ("top_p did nothing: model has no such parameter.",)
         with pytest.raises(RequestInvalid, match="voice: unknown voice 'eve'; available: ann, bob"):
             lab.speak("Hello.", voice="eve")
         with pytest.raises(RequestInvalid, match="references: model has no parameter 'references' or 'ref_audio'"):
             lab.speak("Hello.", references=lab.speak("Hi."))
         with pytest.raises(RequestInvalid, match="cfg: must be between 0 and 4, got 5"):
-            lab.speak("Hello.", cfg=5)
-    table = vl.connect(model, cfg=1.0).sweep("Hello.", steps=[4, 8], repeats=2).run()
+            lab.speak("Hello.", cfg=5)  # type: ignore[call-arg]
+    table = vl.connect(model, cfg=1.0).sweep("Hello.", steps=[4, 8], repeats=2).run()  # type: ignore[call-arg]
     assert len(table) == 4
 
 

@@ -206,7 +206,7 @@ def test_vllm_omni(script: Script) -> None:
         assert names["language"] == ("English", "Chinese")
         assert names["task_type"] == ("CustomVoice", "VoiceDesign", "Base")
         assert lab.capabilities.default_model == QWEN
-        lab.speak("Hello.", language="English", task_type="CustomVoice", seed=2**31 + 3)
+        lab.speak("Hello.", language="English", task_type="CustomVoice", seed=2**31 + 3)  # type: ignore[call-arg]
         assert sent(script) == {
             "model": QWEN,
             "input": "Hello.",
@@ -227,13 +227,13 @@ def test_vllm_omni(script: Script) -> None:
         with pytest.raises(vl.RequestInvalid, match="references: must be one recording, got 2"):
             lab.speak("Hello.", references=[recording, recording])
         with pytest.raises(vl.RequestInvalid, match="language: must be 'English' or 'Chinese', got 'German'"):
-            lab.speak("Hello.", language="German")
+            lab.speak("Hello.", language="German")  # type: ignore[call-arg]
 
 
 def test_kokoro_fastapi_and_speaches(script: Script) -> None:
     script.acts = [*lists("kokoro", '{"voices": ["af_heart", "af_sky"]}'), AUDIO]
     with vl.connect(f"openai:{script.url}", profile="kokoro-fastapi") as lab:
-        lab.speak(
+        lab.speak(  # type: ignore[call-arg]
             "Hello.",
             voice={"af_heart": 1, "af_sky": 2},
             lang_code="a",
@@ -269,10 +269,10 @@ def test_kokoro_fastapi_and_speaches(script: Script) -> None:
 def test_an_unknown_server_is_sent_seeds_with_a_note(script: Script) -> None:
     script.acts = [reply(404), reply(404), AUDIO]
     with vl.connect(f"openai:{script.url}", fields={"stream": bool, "top_k": int}) as lab:
-        take = lab.speak("Hello.", seed=3, voice=None, stream=False, top_k=0).take
+        take = lab.speak("Hello.", seed=3, voice=None, stream=False, top_k=0).take  # type: ignore[call-arg]
         body = sent(script)
         assert (body["seed"], body["stream"], body["top_k"], "voice" in body) == (3, False, 0, False)
-        assert any("does not confirm seed 3" in note for note in take.notes)
+        assert any("does not confirm seed 3" in note for note in take.notes)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

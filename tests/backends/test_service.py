@@ -239,13 +239,14 @@ def test_the_service_judges_model_names_and_extra_fields(script: Script) -> None
         sent = body(asked)
         assert (sent["features"], sent["opus_bitrate"], sent["reference_id"]) == (["quality-guard"], 24_000, ["a", "b"])
         assert "latency" not in sent
-        assert take.notes[:2] == (
+        assert take.notes[:2] == (  # type: ignore[union-attr]
             "The service decides on model 's2.1-pro-free', which is not one of s1, s2-pro.",
             "Sent unchecked, and possibly ignored by the service: features, latency, opus_bitrate, reference_id.",
         )
-        assert call_of(json.loads(json.dumps(call_record(take.call))), bytes) == take.call
-        assert eval(take.call.code(), {"lab": lab}).take.call == take.call  # noqa: S307 - the code of the call
-        lab.sweep("Hello.", **{"extra.normalize_loudness": [True, False]}).run(concurrency=1)
+        assert call_of(json.loads(json.dumps(call_record(take.call))), bytes) == take.call  # type: ignore[arg-type, union-attr]
+        call = take.call  # type: ignore[union-attr]
+        assert eval(call.code(), {"lab": lab}).take.call == call  # noqa: S307 - the code of the call
+        lab.sweep("Hello.", **{"extra.normalize_loudness": [True, False]}).run(concurrency=1)  # type: ignore[arg-type]
         assert sorted(body(asked)["normalize_loudness"] for asked in script.asked[-2:]) == [False, True]
         script.acts = [reply(422, b'[{"loc":["body","features"],"type":"enum","msg":"no such feature"}]')]
         with pytest.raises(RequestInvalid, match=r"^features: no such feature$"):

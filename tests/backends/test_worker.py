@@ -74,8 +74,8 @@ def test_a_worker_has_the_parameters_of_its_function(worker: str) -> None:
     with vl.connect(worker) as lab:
         assert [voice.id for voice in lab.voices] == ["low", "high"]
         assert [(knob.name, knob.default) for knob in lab.capabilities.knobs] == [("gain", 0.3)]
-        clip = lab.speak("Hello.", gain=0.5, sample_rate=8_000, seed=4)
-        assert (clip.duration, float(clip.samples[100])) == (0.1, pytest.approx(0.5, abs=1e-3))
+        clip = lab.speak("Hello.", gain=0.5, sample_rate=8_000, seed=4)  # type: ignore[call-arg]
+        assert (clip.duration, float(clip.samples[100])) == (0.1, pytest.approx(0.5, abs=1e-3))  # type: ignore[comparison-overlap]
         assert lab.speak("blocks").duration == pytest.approx(0.3)
         assert lab.speak("path").duration == lab.speak("bytes").duration == pytest.approx(0.1)
         assert lab.speak("Hello.", references=clip).duration == pytest.approx(0.1)
@@ -135,7 +135,7 @@ def test_the_template_runs(python: Path, tmp_path: Path, capsys: pytest.CaptureF
     worker_template()
     path.write_text(capsys.readouterr().out, encoding="utf-8")
     with vl.connect(f"worker:{python} {path}") as lab:
-        assert lab.speak("Hello there, you.", voice="high", pitch=1.5).duration == pytest.approx(1.13, abs=0.05)
+        assert lab.speak("Hello there, you.", voice="high", pitch=1.5).duration == pytest.approx(1.13, abs=0.05)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(

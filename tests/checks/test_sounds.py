@@ -73,12 +73,12 @@ def test_different_audio(lab: Lab, clip: Clip) -> None:
 def test_audible_changes(lab: Lab, clip: Clip) -> None:
     take, sentence = lab.speak(TEXT, seed=2), lab.speak(OTHER, seed=1)
     for other, words in (
-        (Clip(clip.samples / 2, clip.rate), "softer by 6.0 dB"),
+        (Clip(clip.samples / 2, clip.rate), "softer by 6.0 dB"),  # type: ignore[arg-type]
         (take, ""),
         (sentence, "another sentence"),
     ):
         assert audible_change(coded(clip, "wav"), coded(other, "wav")).startswith(words)
-    assert audible_change(coded(Clip(clip.samples / 2, clip.rate)), coded(clip)) == "louder by 6.0 dB"
+    assert audible_change(coded(Clip(clip.samples / 2, clip.rate)), coded(clip)) == "louder by 6.0 dB"  # type: ignore[arg-type]
     assert audible_change(coded(clip), coded(Clip(clip.samples * 0, clip.rate))) == "silence"
     assert audible_change(coded(clip), coded(take)) == audible_change(coded(clip), "AAAA") == ""
 
@@ -102,7 +102,7 @@ def _script(sound: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("embed", [_page, _ipython, _typed, _script])
 def test_all_embeddings(clip: Clip, embed: Any) -> None:
-    other = Clip(clip.samples / 2, clip.rate)
+    other = Clip(clip.samples / 2, clip.rate)  # type: ignore[arg-type]
 
     def differences(was: str, now: str, **options: Any) -> list[str]:
         outputs = ([new_output("display_data", embed(sound))] for sound in (was, now))

@@ -21,7 +21,7 @@ from voicelab.capabilities import SeedSupport
 from voicelab.errors import ArgumentError
 
 _DEPTH: Final = 6
-_SAMPLED: Final = 4096
+_MAX_SAMPLES: Final = 4096
 """Maximum number of values of each weight tensor in a fingerprint, evenly spaced."""
 
 
@@ -182,7 +182,7 @@ def _weights(value: Any) -> list[Any]:
             (
                 name,
                 tuple(item.shape),
-                item.detach().flatten()[:: max(1, item.numel() // _SAMPLED)].cpu().float().numpy(),
+                item.detach().flatten()[:: max(1, item.numel() // _MAX_SAMPLES)].cpu().float().numpy(),
             )
             for name, item in tensors
         ]

@@ -55,6 +55,9 @@ Output = Annotated[
 ShowText = Annotated[
     bool, typer.Option("--show-text", help="Print what will be spoken, and what was changed; no audio.")
 ]
+Progress = Annotated[
+    bool | None, typer.Option(help="Show a progress bar (default: long text, in a terminal).", show_default=False)
+]
 Seed = Annotated[str | None, typer.Option(metavar="INTEGER", help="Seed for reproducible output.", show_default=False)]
 
 
@@ -89,10 +92,7 @@ def say(
     ] = None,
     backend: BackendAddress = None,
     device: Device = None,
-    progress: Annotated[
-        bool | None,
-        typer.Option(help="Show a progress bar (default: long text, in a terminal).", show_default=False),
-    ] = None,
+    progress: Progress = None,
     show_text: ShowText = False,
     fields: dict[str, Any],
 ) -> None:

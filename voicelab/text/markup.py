@@ -59,7 +59,7 @@ _SUBTITLE: Final = re.compile(
     re.MULTILINE,
 )
 _MARKS: Final = ("strong_open", "em_open", "s_open", "code_inline", "fence", "hr")
-_KEPT: Final = "\ue000"
+_ASTERISK: Final = "\ue000"
 """Stands for an asterisk between operands while Markdown is parsed."""
 
 
@@ -132,7 +132,7 @@ def _without_markdown(text: str, notes: list[str]) -> str:
 
     parser = MarkdownIt("commonmark", {"maxNesting": 20}).enable(["table", "strikethrough"])
     parser.disable(["code", "html_block", "html_inline", "entity"])
-    text = _OPERATORS.sub(lambda m: _KEPT * len(m[1]), text.replace(_KEPT, ""))
+    text = _OPERATORS.sub(lambda m: _ASTERISK * len(m[1]), text.replace(_ASTERISK, ""))
     highlighted = text
     text = _HIGHLIGHT.sub(r"\1", text)
     env: dict[str, object] = {}
@@ -143,7 +143,7 @@ def _without_markdown(text: str, notes: list[str]) -> str:
         marks.append("==")
     if marks:
         notes.append(f"Markdown marks left out: {listed(marks)}")
-    lines = "".join(_blocks(tokens, addresses)).replace(_KEPT, "*")
+    lines = "".join(_blocks(tokens, addresses)).replace(_ASTERISK, "*")
     if addresses:
         notes.append(f"addresses of links left out: {listed(addresses)}")
     return lines.strip("\n")
