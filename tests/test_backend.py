@@ -293,7 +293,7 @@ def test_stream_can_be_read_once() -> None:
     speech = stream(encoded(TTSRequest(text="a", format="wav"), tone()))
     next(speech)
     for action in (speech.clip, speech.pcm):
-        with pytest.raises(AudioError, match="need an unread stream"):
+        with pytest.raises(AudioError, match="require an unread stream"):
             action()
     done = stream(encoded(TTSRequest(text="a", format="wav"), tone()))
     done.clip()

@@ -30,12 +30,12 @@ DEFAULT_MAX_TEXT = 20_000
 """Default maximum characters of text per request of voicelab's own backends."""
 
 _FORMATS_WITH_RATE: Final = frozenset({"wav", "mp3"})
-"""Formats that state their sample rate. Raw pcm does not (``lab.check_knobs`` tests it); Opus has a single rate."""
+"""Formats that state their sample rate. Raw PCM does not (``lab.check_knobs`` tests its rate); Opus has one rate."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamSummary:
-    """Results available only after all audio: word times, notes, and the speaker similarity of ``Take``."""
+    """Results available only after all audio has arrived: word times, notes, and the speaker similarity of ``Take``."""
 
     words: tuple[WordTime, ...] = ()
     notes: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class Backend(Protocol):
 
 @runtime_checkable
 class VoiceHost(Backend, Protocol):
-    """Protocol of backends with voice models per caller, as a service needs them."""
+    """Protocol of backends that store voice models per caller, as a service requires."""
 
     def acting_for(self, owner: str) -> Self:
         """Return a view of this backend for one caller, including its private voice models."""
@@ -85,7 +85,7 @@ class VoiceHost(Backend, Protocol):
 
 @runtime_checkable
 class VoiceStoreBackend(Backend, Protocol):
-    """Protocol of backends that list and delete voice models, for which the HTTP interface has no calls."""
+    """Protocol of backends that list and delete voice models, which the HTTP interface does not support."""
 
     def list_voices(self) -> tuple[VoiceModel, ...]:
         """Return the caller's voice models, newest first. Raises StoreError."""
@@ -95,7 +95,7 @@ class VoiceStoreBackend(Backend, Protocol):
 
 
 def list_voices(backend: Backend) -> tuple[VoiceModel, ...]:
-    """Return the caller's voice models of a backend that lists them; empty for any other."""
+    """Return the caller's voice models; empty if the backend does not list them."""
     lister: Callable[[], tuple[VoiceModel, ...]] = getattr(backend, "list_voices", tuple)
     return lister()
 
@@ -144,7 +144,7 @@ class StreamBase(Generic[_Chunks]):
 
     @property
     def request(self) -> TTSRequest:
-        """Request of the call; its format and rate are those of the bytes."""
+        """Request of the call; its format and rate are those of the audio."""
         return self.call.request
 
     @property
@@ -159,7 +159,7 @@ class StreamBase(Generic[_Chunks]):
 
     @property
     def first_audio_s(self) -> float | None:
-        """Time to first audio in seconds since the call, excluding a WAV header; None before it."""
+        """Time to first audio in seconds since the call, excluding a WAV header; None until it arrives."""
         total = 0
         for seconds, size in self._arrivals:
             total += size
@@ -174,12 +174,12 @@ class StreamBase(Generic[_Chunks]):
 
     @property
     def summary(self) -> StreamSummary:
-        """Words and notes; empty until all audio has arrived, and if the backend provides none."""
+        """Words and notes; empty until all audio has arrived, or if the backend provides none."""
         return self._summary
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes so far; those of the take once all audio has arrived."""
+        """Notes so far; once all audio has arrived, the notes of the take."""
         if self._total_s is not None:
             return self._summary.notes
         return tuple(dict.fromkeys((*self._ask_notes(), *ignored_notes(self.call, self.backend))))
@@ -240,7 +240,7 @@ class StreamBase(Generic[_Chunks]):
 
     def _check_unread(self) -> None:
         if self._arrivals:
-            raise AudioError("the stream was already read; take(), clip() and pcm() need an unread stream")
+            raise AudioError("take(), clip() and pcm() require an unread stream, got one that was already read")
 
     def _decoder(self) -> StreamDecoder:
         self._check_unread()
@@ -256,16 +256,16 @@ class SpeechStream(Closeable, StreamBase[Iterator[bytes]]):
 
     Args:
         chunks: encoded audio; a generator is closed together with the stream.
-        call: the call; ``call.request.format`` and ``call.request.rate`` are those of the bytes.
+        call: the call; ``call.request.format`` and ``call.request.rate`` are those of ``chunks``.
         backend: capabilities of the backend.
-        seed: seed drawn by the backend; defaults to that of the call.
+        seed: seed drawn by the backend; defaults to the seed of the call.
         on_close: called exactly once when the stream ends or is closed, to cancel or release the work.
         notes: returns the notes so far, as for a response header; ``summary`` repeats them.
         summary: called once, after the last chunk, for words and notes.
-        started: ``time.perf_counter()`` at the call; defaults to the construction.
+        started: ``time.perf_counter()`` at the call; defaults to the time of construction.
 
-    Errors of ``chunks`` propagate unchanged; WAV or MP3 of another rate than requested raises AudioError.
-    ``close()`` may be called from another thread; reading then raises Cancelled. Leaving the ``with`` block closes.
+    Errors of ``chunks`` propagate unchanged; WAV or MP3 at another rate raises AudioError.
+    ``close()`` may be called from another thread; reading then raises Cancelled. Leaving a ``with`` block closes the stream.
     """
 
     def __init__(
@@ -325,7 +325,7 @@ class SpeechStream(Closeable, StreamBase[Iterator[bytes]]):
 
     def close(self) -> None:
         """Cancel the work if it is running. Idempotent and thread-safe."""
-        if self._owner.forked:  # the work, and its connection, are the parent's
+        if self._owner.forked:  # the request and its connection belong to the parent
             return
         with self._lock:
             if self._closed:
@@ -349,8 +349,8 @@ class SpeechStream(Closeable, StreamBase[Iterator[bytes]]):
     def take(self, repeat: int = 0) -> Take:
         """Wait for all audio and return the take with its call, timing, words and notes.
 
-        ``repeat`` counts the takes of one call. Raises AudioError if the stream was already read, Cancelled if it was
-        closed, and the errors of the backend.
+        ``repeat`` is the index among the takes of a call. Raises AudioError if the stream was already read, Cancelled if it
+        was closed, and the errors of the backend.
         """
         self._check_unread()
         with self:

@@ -35,7 +35,7 @@ _NO_DEFAULTS: Final[Mapping[str, object]] = MappingProxyType({})
 _PROSODY: Final = tuple(ProsodyControl.model_fields)
 # Fields that set the speaker; either replaces the default speaker.
 _SPEAKER: Final = ("reference_id", "references")
-# Fields of which None is a value, different from the default of a lab. For all others it means unset.
+# Fields for which None is a value that overrides the lab's default. For all other fields None means unset.
 _NULLABLE: Final = (*_SPEAKER, "prosody", "sample_rate")
 # Names that a knob cannot have: fields, arguments of connect and sweep, and columns of tables.
 _RESERVED: Final = frozenset(
@@ -78,15 +78,15 @@ _KNOB_TYPES: Final[Mapping[str, type]] = MappingProxyType({"bool": bool, "int": 
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """Backend parameter: a parameter of a backend beyond the fields of the interface.
+    """Backend parameter: a parameter that the interface does not define.
 
     Args:
         name: Python identifier, different from every field; a keyword of ``lab.speak`` and an axis of a sweep.
         type: "bool", "int", "float" or "str".
         default: default value; None leaves it to the backend.
         description: one sentence for help and tooltips.
-        bounds: minimum and maximum; None for no bounds.
-        choices: allowed strings; empty for any.
+        bounds: minimum and maximum; None if unbounded.
+        choices: allowed strings; empty if any string is allowed.
 
     Raises ArgumentError for a reserved name or an invalid default.
     """
@@ -133,9 +133,9 @@ class Knob:
 
 
 class Voices(Shown, tuple[VoicePreset, ...]):  # noqa: SLOT001 (``sample`` is set on instances)
-    """Presets, displayed as a table; each also by its id: ``voices["marlow"]``, ``voices.marlow``.
+    """Table of presets, which can be accessed by id: ``voices["marlow"]``, ``voices.marlow``.
 
-    ``sample`` synthesizes a Clip of a voice for the table; None if that is slow or not free.
+    ``sample`` synthesizes a Clip of a voice for the table; None if synthesis is slow or not free.
     """
 
     sample: Callable[[VoicePreset], Any] | None = None
@@ -165,7 +165,7 @@ class Voices(Shown, tuple[VoicePreset, ...]):  # noqa: SLOT001 (``sample`` is se
 
 
 Voice = str | VoicePreset | VoiceModel | Mapping[str, float]
-"""Preset or stored voice, or its id; for a blend, ids with weights."""
+"""Preset voice, stored voice, or the id of one; a blend is a mapping from ids to weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +176,8 @@ class Call:
         request: fields of the interface.
         model: name of a model of the backend; s2-pro, the interface's default, is the backend's default.
         seed: integer from 0 to 2**63 - 1; None leaves it to the backend.
-        knobs: (name, value) of knobs with non-default values and of extra fields, sorted by name; the backend validates
-            them.
+        knobs: (name, value) pairs of extra fields and of knobs with non-default values, sorted by name; validated by the
+            backend.
 
     Raises RequestInvalid for an invalid model or seed.
     """
@@ -206,8 +206,8 @@ class Call:
             text: request text.
             defaults: defaults of ``fields``.
             knobs: knobs of the backend, which ``fields`` may contain.
-            **fields: fields of TTSRequest, ``model``, ``seed``, ``voice`` (id, preset or VoiceModel; for
-                ``reference_id``), ``speed`` and ``volume`` (for those of ``prosody``). None means unset, but for
+            **fields: fields of TTSRequest, ``model``, ``seed``, ``voice`` (id, preset or VoiceModel; sets
+                ``reference_id``), ``speed`` and ``volume`` (set ``prosody``). None means unset, except for
                 ``reference_id``, ``references``, ``prosody`` and ``sample_rate``. The default format is wav.
 
         Raises RequestInvalid, which names the field.
@@ -239,9 +239,9 @@ class Call:
         return said(self.request.text, self.model)
 
     def replace(self, knobs: Iterable[Knob] = (), /, **changes: object) -> Self:
-        """Return a copy with changed fields, by the keywords of ``of`` or dotted names such as ``prosody.speed``.
+        """Return a copy with changed fields, named by the keywords of ``of`` or dotted, such as ``prosody.speed``.
 
-        ``knobs`` are those that ``changes`` may contain. A voice replaces references, and vice versa. Raises
+        ``changes`` may contain the given ``knobs``. A voice replaces references, and vice versa. Raises
         RequestInvalid.
         """
         knobs = tuple(knobs)
@@ -264,7 +264,7 @@ class Call:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """All parameters but text and references, by flat names: ``reference_id``, ``prosody.speed``, ``seed``."""
+        """All parameters except text and references, by flat names: ``reference_id``, ``prosody.speed``, ``seed``."""
         request, prosody = self.request, self.request.prosody or ProsodyControl()
         fields = {name: getattr(request, name) for name in TTSRequest.model_fields if name not in _NOT_FLAT}
         prosody_fields = {f"prosody.{name}": getattr(prosody, name) for name in _PROSODY}
@@ -278,10 +278,10 @@ class Call:
         }
 
     def code(self, base: Call | None = None, also: Collection[str] = ()) -> str:
-        """Format the Python code of the call, ``lab.speak(…)``.
+        """Format the call as Python code, ``lab.speak(…)``.
 
-        The code has the fields that differ from ``base`` (the defaults of the lab; if None, of the interface), and those
-        in ``also``.
+        The code contains the fields in ``also`` and those that differ from ``base``, the lab's defaults (None for the
+        defaults of the interface).
         """
         defaults = (base or Call.of(self.request.text)).settings
         fields = {name: value for name, value in self.settings.items() if value != defaults.get(name) or name in also}
@@ -295,7 +295,7 @@ class Call:
 
 
 def is_field(name: str) -> bool:
-    """Whether every backend has this keyword: a field of the request, a short name, ``model`` or ``seed``."""
+    """Return whether every backend accepts this keyword: a request field, a short name, ``model`` or ``seed``."""
     names = {*TTSRequest.model_fields, *_PROSODY, "model", "seed", "extra"}
     return name.startswith(EXTRA) or field_name(name).removeprefix("prosody.") in names
 
@@ -307,7 +307,7 @@ def knob_pairs(knobs: Mapping[str, KnobValue]) -> tuple[tuple[str, KnobValue], .
 
 @contextmanager
 def _keywords(knobs: Iterable[Knob]) -> Iterator[None]:
-    """Format errors about unknown fields with the keywords of ``speak``."""
+    """List the keywords of ``speak`` in errors about unknown fields."""
     try:
         yield
     except RequestInvalid as error:
@@ -324,7 +324,7 @@ def _keywords(knobs: Iterable[Knob]) -> Iterator[None]:
 
 
 def _pop_knobs(fields: dict[str, object], knobs: Iterable[Knob]) -> tuple[tuple[str, KnobValue], ...]:
-    """Remove knobs and extra fields from ``fields``; return those with non-default values. None is the default."""
+    """Remove knobs and extra fields from ``fields``; return those with non-default values. None means default."""
     extra = {name: fields.pop(name) for name in tuple(fields) if name.startswith(EXTRA)}
     values = {knob: fields.pop(knob.name) for knob in knobs if knob.name in fields}
     checked = {knob: knob.check(value) for knob, value in values.items() if value is not None}
@@ -333,7 +333,7 @@ def _pop_knobs(fields: dict[str, object], knobs: Iterable[Knob]) -> tuple[tuple[
 
 
 def _check_model_name(model: object) -> str:
-    """Return the name of a model; None is the interface's default. Raises RequestInvalid."""
+    """Validate a model name; None selects the interface's default model. Raises RequestInvalid."""
     if model is None:
         return DEFAULT_MODEL
     if not isinstance(model, str) or not model.strip():
@@ -381,7 +381,7 @@ def completed(function: _Function) -> _Function:
 def merged_defaults(
     defaults: Mapping[str, object], changes: Mapping[str, object], knobs: Sequence[Knob] = ()
 ) -> dict[str, object]:
-    """Merge ``changes`` into defaults for ``Call.of``, by the schema's names; None removes a default.
+    """Merge ``changes`` into defaults for ``Call.of``, keyed by field name; None removes a default.
 
     Raises RequestInvalid for an invalid default.
     """
@@ -469,7 +469,7 @@ def check_seed(seed: object) -> int:
 
 
 def voice_id(voice: object) -> str:
-    """Return the id of a voice; of a blend, ``a(0.6)+b(0.4)``. Raises RequestInvalid."""
+    """Return the id of a voice; for a blend, ``a(0.6)+b(0.4)``. Raises RequestInvalid."""
     if isinstance(voice, VoicePreset | VoiceModel):
         return voice.id
     if isinstance(voice, str) and voice:
@@ -483,7 +483,7 @@ def voice_id(voice: object) -> str:
 
 
 def _full_names(fields: Mapping[str, object], prosody: object) -> dict[str, object]:
-    """Convert short names to the schema's; ``prosody`` has the default of speed if only volume is set, and vice versa."""
+    """Convert short names to field names; ``prosody`` supplies the speed if only volume is set, and vice versa."""
     full: dict[str, object] = {}
     changes: dict[str, object] = {}
     for name, value in fields.items():
@@ -538,7 +538,7 @@ def thawed(value: object) -> Any:
 
 
 def call_record(call: Call) -> dict[str, Any]:
-    """Return a call as a JSON object; without the key ``knobs`` if it has none."""
+    """Convert a call to a JSON object; the key ``knobs`` is omitted if the call has no knobs."""
     return {"request": call.request.record(), "model": call.model, "seed": call.seed} | call_knobs(call)
 
 
@@ -556,7 +556,7 @@ def call_of(record: Mapping[str, Any], references: Callable[[str], bytes]) -> Ca
 
 
 def call_knobs(call: Call) -> dict[str, Any]:
-    """Return the knobs of a call for its record; empty if it has none."""
+    """Return the knobs of a call for its record; empty if there are none."""
     return {"knobs": {name: thawed(value) for name, value in call.knobs}} if call.knobs else {}
 
 

@@ -70,8 +70,8 @@ class FieldSupport:
 class Price:
     """Price of a service: ``amount`` in ``currency`` for every ``per`` units of text, audio or requests.
 
-    "bytes" are UTF-8 bytes of the text, "characters" those of the text, "seconds" those of the audio. ``model`` is the
-    model it applies to, empty for all. Several prices of a model add up.
+    The unit "bytes" counts UTF-8 bytes of the text, "characters" its characters, "seconds" the duration of the audio.
+    The price applies to ``model``, or to all models if it is empty. Several prices of one model add up.
     """
 
     amount: float
@@ -93,9 +93,9 @@ class Capabilities(Shown):
 
     Args:
         name: name of the backend.
-        models: names of its models; the default is s2-pro if included, else the first.
-        device: device it runs on ("cpu", "cuda:0 …", "remote").
-        seed: whether equal seeds give equal samples (exact), nearly equal ones (best-effort), or seeds are not supported
+        models: model names; the default is s2-pro if included, else the first.
+        device: device of the model ("cpu", "cuda:0 …", "remote").
+        seed: whether equal seeds give equal samples (exact), nearly equal samples (best-effort), or seeds are not supported
             (none); unknown if a service could not be queried.
         fingerprint: identifies the weights or the service: a digest or a base URL, never a secret.
         languages: language codes.
@@ -106,10 +106,10 @@ class Capabilities(Shown):
         at_once: number of concurrent requests; None if unknown.
         license: license terms of the speech, and when they were accepted; "" if none apply.
         notice: notice to display when serving others; "" if none.
-        fields: request fields that are ignored or restricted; all others act as the interface specifies.
+        fields: request fields that are ignored or restricted; all other fields act as the interface specifies.
         knobs: additional parameters of the backend.
-        open_ended: whether other models and ``extra`` fields are passed on, for a service to judge.
-        voice_required: whether a call must name a voice, since no default is known.
+        open_ended: whether unlisted models and ``extra`` fields are passed on to the service, which validates them.
+        voice_required: whether a call must name a voice, because the default voice is unknown.
 
     Raises:
         ArgumentError: two knobs, or two entries of ``fields``, have the same name.
@@ -165,16 +165,16 @@ class Capabilities(Shown):
             raise StoreError(f"invalid record of a backend's capabilities: {error}") from error
 
     def support(self, name: str) -> FieldSupport | None:
-        """Return the declared support of a field; None if it acts as the interface specifies."""
+        """Return the declared support of a field; None if the field acts as the interface specifies."""
         return next((support for support in self.fields if support.field == name), None)
 
     def ignored(self, name: str) -> str:
-        """Return the reason why a field has no effect; empty if it has one."""
+        """Return the reason why a field has no effect; empty if the field is supported."""
         support = self.support(name)
         return "" if support is None else support.ignored
 
     def knob_values(self, call: Call) -> dict[str, KnobValue]:
-        """Return the value of every knob for a call, with defaults for unset ones; without those that have none."""
+        """Return the knob values of a call. Unset knobs take their default, and are omitted if they have no default."""
         return {knob.name: knob.default for knob in self.knobs if knob.default is not None} | dict(call.knobs)
 
 
@@ -240,13 +240,13 @@ def check_call(call: Call, capabilities: Capabilities) -> Call:
 
 
 def field_value(request: TTSRequest, name: str) -> Any:
-    """Return a field of a request by name, dotted for those of ``prosody``."""
+    """Return the value of a request field; fields of ``prosody`` have dotted names."""
     outer, _, inner = name.partition(".")
     return getattr(request.prosody or ProsodyControl(), inner) if inner else getattr(request, outer)
 
 
 def ignored_notes(call: Call, capabilities: Capabilities) -> Iterable[str]:
-    """Yield notes on malformed tags and on ignored fields that are not at their default."""
+    """Yield notes on malformed tags, on unchecked values, and on ignored fields with non-default values."""
     yield from read_tags(call.request.text, call.model).notes
     if capabilities.open_ended and call.model not in capabilities.models:
         yield f"The service decides on model {call.model!r}, which is not one of {', '.join(capabilities.models)}."

@@ -56,11 +56,11 @@ class Clip(Shown, metaclass=Guided):
         samples: float32 of shape (n,) in [-1, 1]; stored as a read-only copy.
         rate: sample rate in Hz.
         words: word times, if known.
-        take: take that it was decoded from, sufficient to render it again; None if loaded or computed.
+        take: take from which the clip was decoded and can be rendered again; None if it was loaded or computed.
         loading_notes: notes from loading a file, as sentences.
 
-    Clips are equal if their samples and rates are; words and takes are not compared. Clips can be hashed,
-    pickled and copied. Raises AudioError, which names the argument.
+    Clips are equal if their samples and rates are equal; words and takes are not compared. Clips can be hashed,
+    pickled and copied. Raises AudioError for an invalid argument.
     """
 
     samples: Samples
@@ -91,7 +91,7 @@ class Clip(Shown, metaclass=Guided):
         return hash(self.sha256)
 
     def __reduce__(self) -> tuple[Callable[..., Clip], tuple[object, ...]]:
-        # By the constructor, since pickled arrays are writeable again.
+        # Rebuild through the constructor, since unpickled arrays are writeable.
         return type(self), (np.array(self.samples), self.rate, self.words, self.take, self.loading_notes)
 
     def __len__(self) -> int:
@@ -150,8 +150,8 @@ class Clip(Shown, metaclass=Guided):
     def slice(self, start: float = 0.0, end: float | None = None) -> Clip:
         """Return the interval from ``start`` to ``end`` in seconds; ``end`` defaults to, and is limited to, the clip's end.
 
-        Words that overlap the interval are included; arrival times are dropped unless it is the complete clip. Raises
-        AudioError unless 0 <= start <= end.
+        Words that overlap the interval are included; arrival times are dropped unless the interval is the complete clip.
+        Raises AudioError unless 0 <= start <= end.
         """
         stop = self.duration if end is None else end
         if not 0.0 <= start <= stop:
@@ -244,13 +244,13 @@ class Clip(Shown, metaclass=Guided):
         return view("Clip.plot")(self, **options)
 
     def audio(self, **options: Any) -> Any:
-        """Create an ``IPython.display.Audio`` without normalization. ``options`` are passed to it."""
+        """Create an ``IPython.display.Audio`` without normalization. ``options`` are passed on."""
         return view("Clip.audio")(self, **options)
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Arrival of audio: seconds since the call, and (seconds since the call, size in bytes) of every chunk."""
+    """Arrival times of audio in seconds since the call; ``arrivals`` lists (time, size in bytes) for every chunk."""
 
     first_audio_s: float = 0.0
     total_s: float = 0.0
@@ -276,16 +276,16 @@ class Take(Shown):
         repeat: index of the take among the takes of this call, from 0.
         words: word times, if known.
         notes: notes, as sentences.
-        similarity: speaker similarity of a cloned voice to its reference, if known: 1 for the same speaker, 0 for the
-            mean distance of two voices of the backend, negative beyond. Short texts are below 1 even for the
-            reference's own voice.
+        similarity: speaker similarity of a cloned voice to its reference, if known: 1 for the same speaker, 0 for
+            the mean distance between voices of the backend, negative for larger distances. Short texts score below 1
+            even in the reference's own voice.
         created: UTC time of the rendering.
-        source: file of a recording, "talk.flac", or an interval of it, "talk.flac#t=1.5,3.2" (seconds, W3C Media
-            Fragments); the audio may be of any format, and the request has only the text, ``UNKNOWN_TEXT`` if unknown.
+        source: file of a recording, "talk.flac", or an interval of a file, "talk.flac#t=1.5,3.2" (seconds, W3C Media
+            Fragments). The audio may have any format, and the request only the text (``UNKNOWN_TEXT`` if unknown).
         digest: SHA-256 of the audio; computed by default if ``sound`` is bytes.
         cached: whether the take comes from a cache.
 
-    Takes are equal if all fields but ``sound`` and ``cached`` are.
+    Takes are equal if all fields except ``sound`` and ``cached`` are equal.
     """
 
     call: Call
@@ -332,7 +332,7 @@ class Take(Shown):
 
     @property
     def chunks(self) -> tuple[bytes, ...]:
-        """Audio in the chunks in which it arrived."""
+        """Audio chunks as received."""
         audio, sizes = self.audio, [size for _, size in self.timing.arrivals]
         return tuple(audio[end - size : end] for size, end in zip(sizes, itertools.accumulate(sizes), strict=True))
 

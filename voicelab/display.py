@@ -1,7 +1,7 @@
 """Registry of notebook views by name, each imported at first use.
 
-Values do not import views, so that imports only point downward. The package's ``__init__`` fills the registry, with
-views of classes by class name, and views opened by methods by method name (``Clip.plot``).
+Modules of values do not import views, so that imports only point downward. The package's ``__init__`` registers views of
+classes by class name, and views that methods open by method name (``Clip.plot``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def view(name: str) -> Callable[..., Any]:
 
 
 class Shown:
-    """Mixin of values that notebooks display by the view of the class or of its nearest base with a view."""
+    """Mixin for values that notebooks display with the view of their class, or of the nearest base that has a view."""
 
     __slots__ = ()
 
@@ -40,6 +40,6 @@ class Shown:
 
 
 def note_on(table: pd.DataFrame, names: Iterable[object]) -> str:
-    """Return a table's ``attrs["note"]`` ("METRICS: …") when it is about one of these metrics, else ""."""
+    """Return a table's ``attrs["note"]`` ("METRICS: …") if it concerns one of these metrics, else ""."""
     note = str(table.attrs.get("note", ""))
     return note if set(note.partition(":")[0].split(", ")).intersection(map(str, names)) else ""

@@ -66,7 +66,7 @@ def check_options(options: Iterable[str], allowed: Iterable[str]) -> None:
 
 
 def shown_value(value: object) -> str:
-    """Format a rejected value for a message: itself if it is a short scalar, else its type."""
+    """Format a rejected value for a message: a short scalar as its repr, any other value as its type."""
     is_scalar = (
         value is None or isinstance(value, bool | float | str) or (isinstance(value, int) and abs(value) < 2**64)
     )
@@ -108,7 +108,7 @@ class VoicelabError(Shown, Exception):
 
 
 class _ShortTraceback:
-    """Caller's error: IPython shows the calling line and the message, and the traceback with ``%xmode Verbose``."""
+    """Mixin for the caller's errors: IPython shows the calling line and message, not the traceback (``%xmode Verbose``)."""
 
     __traceback__: TracebackType | None
 
@@ -153,7 +153,7 @@ class RequestInvalid(_ShortTraceback, VoicelabError, ValueError):
         self.status = status
         self.body = body
         self.request_id = request_id
-        # The errors as argument, not the message, so that the exception can be pickled.
+        # Pass the errors rather than the message, so that the exception can be pickled.
         super().__init__(self.errors)
 
     @classmethod
@@ -189,8 +189,8 @@ class ArgumentError(_ShortTraceback, VoicelabError, ValueError):
 class ServiceError(VoicelabError):
     """Error response of a service, or no response.
 
-    ``status`` is the HTTP status, or None without a response; ``body`` the raw response body; ``request_id`` the
-    service's identifier of the request, if any.
+    ``status`` is the HTTP status, or None if there was no response; ``body`` the raw response body; ``request_id``
+    the service's identifier of the request, if any.
     """
 
     def __init__(
@@ -241,7 +241,7 @@ class StreamTruncated(ServiceError):
 class AudioError(VoicelabError, ValueError):
     """Audio cannot be read or written: damaged, truncated, or of an unsupported format.
 
-    ``files`` has the reason for every unreadable file of a collection, by path.
+    ``files`` maps the path of every unreadable file of a collection to the reason.
     """
 
     files: Mapping[str, str] = MappingProxyType({})

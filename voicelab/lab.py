@@ -54,8 +54,9 @@ def connect(
         at_once: number of concurrent calls of a function or ``command:``, or of processes of ``worker:``. Default: 1, for
             commands one per core.
         profile: kind of an ``openai:`` server: "openai", "vllm-omni", "kokoro-fastapi" or "speaches". Default: unknown.
-        fields: backend parameters that an ``openai:`` server takes: names with a list of texts, or bool, int, float or str.
-        cache: cache of reproducible speech (with a seed if seeds are exact, and at temperature 0): True for the cache in
+        fields: backend parameters that an ``openai:`` server takes: a mapping from names to bool, int, float, str, or the
+            allowed texts.
+        cache: cache of reproducible takes (with a seed if seeds are exact, or at temperature 0): True for the cache in
             voicelab's data folder, a folder, or a Cache. Default: none.
         record: folder to record every call and response in.
         replay: folder of a recording to replay, with its timing, in place of a backend.
@@ -65,7 +66,7 @@ def connect(
         RequestInvalid: a default or argument is unknown, invalid, or not supported by the backend.
         MissingExtra: the backend's dependencies are not installed.
         EngineError: the package of the backend is broken.
-        StoreError: the folder cannot be recorded to, or has no recording.
+        StoreError: the folder of ``record`` is not writable, or that of ``replay`` contains no recording.
     """
     options: dict[str, Any] = {"voices": voices, "at_once": at_once, "profile": profile, "fields": fields}
     if replay is not None:
@@ -103,9 +104,9 @@ def from_function(
     """Return the Lab of a function: ``def tts(text, voice="a", pitch=1.0): return samples, rate``.
 
     The parameters ``voice``, ``seed``, ``speed``, ``model``, ``references`` (ReferenceAudio values), ``ref_audio`` and
-    ``ref_text`` (path and transcript of one), and those named as fields of ``speak`` receive the fields; others with a
-    default are backend parameters, with bounds and descriptions from ``Annotated``. Fields without a parameter are declared
-    as ignored. Seeds are passed modulo 2**31.
+    ``ref_text`` (path and transcript of one reference), and those named like fields of ``speak`` receive the fields; other
+    parameters with a default are backend parameters, with bounds and descriptions from ``Annotated``. Fields for which there
+    is no parameter are declared as ignored. Seeds are passed modulo 2**31.
 
     Args:
         function: callable object whose first parameter is the text. It returns (samples, rate), a Clip, the bytes of an
@@ -113,11 +114,11 @@ def from_function(
         voices: values of ``voice``. Default: those of its annotation ``Literal[...]``, else any.
         models: values of ``model``. Default: the function's name.
         seed: "exact" if equal seeds give equal samples, also for a deterministic function without a seed. Default:
-            "best-effort" with a parameter ``seed``, else "none".
+            "best-effort" if there is a parameter ``seed``, else "none".
         languages: language codes.
         at_once: number of concurrent calls. Default: 1, since few models are thread-safe.
 
-    Raises ArgumentError for a function without a text, or with another parameter without a default.
+    Raises ArgumentError if the function has no text parameter, or if another parameter has no default.
     """
     options = {"voices": voices, "models": models, "seed": seed, "languages": languages, "at_once": at_once}
     _complete_values()
@@ -147,13 +148,13 @@ class Lab(Session):
             text: request text; a list is an axis. ``{name}`` in it is an axis with the values of the keyword ``name``;
                 in tables, ``text`` is the template and ``sent`` the request text. ``{{name}}`` is a literal ``{name}``.
             rows: paired calls: a table, a list of mappings, or a CSV file with the columns ``text``, fields of ``speak``
-                and names in the text. Each row is combined with every combination of the axes; unset fields are those of
-                ``fields`` and the lab.
+                and placeholders of the text. Each row is combined with every combination of the axes; unset fields take the
+                values of ``fields`` and the lab's defaults.
             repeats: takes of each cell, to estimate the variance between takes.
             seed: seed from which the seeds of the repeats are drawn, the same in every cell; a list is an axis.
-            lab: labs by name, an axis ``backend`` in place of this lab, each with its own voice and defaults.
+            lab: labs by name, which replace this lab and form the axis ``backend``; each lab keeps its voice and defaults.
             cache: cache of takes, a Cache or a folder. Default: the cache in voicelab's data folder.
-            **fields: fields of ``speak``, listed below, knobs of the backend, and names in the text. A list, a mapping
+            **fields: fields of ``speak``, listed below, knobs of the backend, and placeholders. A list, a mapping
                 from labels to values, or a range such as ``"0.2..1.0 step 0.2"`` is an axis.
 
         Raises RequestInvalid for an unknown or invalid field, value, combination or voice.
@@ -167,7 +168,7 @@ class Lab(Session):
             return sweep_of(self, text, rows=rows, repeats=repeats, seed=seed, labs=lab, cache=cache, fields=fields)
 
     def check_knobs(self, *names: str, repeats: int = 3, seed: int = 0) -> KnobCheck:
-        """Test whether each field and knob of the backend (or of ``names``) has an effect.
+        """Test whether each field and knob of the backend (or each of ``names``) has an effect.
 
         Short texts are synthesized ``repeats`` times with each value, see ``voicelab.sweeps.knobs.check_knobs``.
         """
@@ -184,7 +185,7 @@ class Lab(Session):
     def panel(self, text: str = "The birch canoe slid on the smooth planks.", *, compact: bool = False) -> ExplorePanel:
         """Create a panel with a control for every field; each change synthesizes ``text``, and all takes stay.
 
-        ``compact`` unfolds the main fields only, synthesizes when Speak is pressed, and has one take. Raises
+        ``compact`` expands only the main fields, synthesizes when Speak is pressed, and keeps one take. Raises
         RequestInvalid for an invalid text.
         """
         from voicelab.views.explore_panel import ExplorePanel
@@ -192,7 +193,7 @@ class Lab(Session):
         return ExplorePanel(self, text, compact=compact)
 
     def voice_panel(self, *recordings: Clip | str | Path) -> VoicePanel:
-        """Create a panel that clones voices from ``recordings``, files and the microphone, and lists stored ones.
+        """Create a panel that clones voices from ``recordings``, files and the microphone, and lists stored voices.
 
         Raises OSError for an unreadable file.
         """
@@ -212,7 +213,7 @@ def systems_panel(
 ) -> SystemsPanel:
     """Create the panel of ``compare_systems``, with the same arguments: choose systems and texts, run, listen, test.
 
-    Systems can be excluded, and others opened by their address. Raises ArgumentError for fewer than two systems.
+    Systems can be excluded, and more systems opened by address. Raises ArgumentError for fewer than two systems.
     """
     from voicelab.runs.cache import Cache
     from voicelab.sweeps.systems import SYSTEM_METRICS, check_systems

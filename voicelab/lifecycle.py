@@ -23,7 +23,7 @@ class Closeable:
 
 
 class ProcessOwner:
-    """The process that opened a resource: a fork shares its connections, but has no threads of it."""
+    """Process that opened a resource. A fork shares the resource's connections, but lacks its threads."""
 
     def __init__(self) -> None:
         self._process = os.getpid()

@@ -32,7 +32,7 @@ SUFFIXES: Final = frozenset(
 """Suffixes of sound files in folders."""
 
 _SIDECARS: Final = (".txt", ".lab", ".normalized.txt")
-# Suffixes of files that often stand beside recordings, and are not counted as skipped.
+# Suffixes of files that often accompany recordings and are not counted as skipped.
 _COMPANIONS: Final = (*TABLES, ".txt", ".lab", ".textgrid", ".json", ".md", ".yaml", ".yml", ".html")
 _SYSTEM_NAMES: Final = frozenset(
     (
@@ -48,7 +48,7 @@ _SYSTEM_NAMES: Final = frozenset(
 )
 _MAX_LISTED: Final = 20
 _FIELD: Final = re.compile(r"\{(\w+)\}")
-# Names of the columns of the file and of its text.
+# Column names of the file path and the text.
 _PATH: Final = ("path", "file", "file_name", "audio", "audio_file", "audio_path", "file_path", "wav", "wav_path")
 _TEXT: Final = ("text", "transcription", "transcript", "sentence")
 _FOLDER_TABLES: Final = ("takes.csv", "metadata.csv", "metadata.tsv", "metadata.jsonl", "wav.scp")
@@ -67,21 +67,21 @@ REPEAT: Final = "repeat"
 
 @dataclass(slots=True)
 class Report:
-    """Files of a source that are not collected, by path with the reason, and notes on its tables."""
+    """Files of a source that are not collected, as a mapping from path to reason, and notes on its tables."""
 
     excluded: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def exclude(self, path: Path, reason: str) -> None:
-        """Add a file."""
+        """Record an excluded file."""
         self.excluded[path_text(path)] = reason
 
 
 def sounds_in(folder: str | Path, report: Report | None = None) -> list[Path]:
     """List the sound files in a folder and its subfolders, sorted; links are followed, except to a folder above them.
 
-    Hidden and system files, and files with other suffixes, are excluded (see ``report``). Raises StoreError if no
-    sound file is left.
+    Hidden files, system files, and files with other suffixes are excluded and added to ``report``. Raises StoreError if
+    no sound file is left.
     """
     folder, report = Path(folder), report or Report()
     if not folder.is_dir():
@@ -138,7 +138,7 @@ def path_text(path: str | Path) -> str:
 
 
 def sidecar(path: Path) -> str:
-    """Read the text of a recording from NAME.txt or NAME.lab next to it; "" without such a file."""
+    """Read the text of a recording from NAME.txt or NAME.lab next to it; "" if there is no such file."""
     for beside in map(path.with_suffix, _SIDECARS):
         if beside.is_file():
             return " ".join(read_text(beside).split())
@@ -152,7 +152,7 @@ def file_take(path: Path) -> Take:
 
 
 def load_file(path: Path) -> tuple[bytes, Clip]:
-    """Read and decode a file. Raises StoreError if it cannot be read, AudioError, in words, if it cannot be decoded."""
+    """Read and decode a file. Raises StoreError if it cannot be read, AudioError if it cannot be decoded."""
     data = bytes_of(path)
     try:
         return data, Clip.load(data)
@@ -163,9 +163,9 @@ def load_file(path: Path) -> tuple[bytes, Clip]:
 def intervals_of(path: Path, intervals: Sequence[tuple[float, float | None, str]]) -> tuple[tuple[Take, Clip], ...]:
     """Read intervals of a file (start and end in seconds, text), in any format of FFmpeg, as takes with their clips.
 
-    Notes name silent, clipped and narrow-band audio, averaged channels and codecs that pad. The audio of a complete file is
-    read from it on access; an interval is held as WAV in 16 bit. Raises StoreError if the file cannot be read, AudioError for
-    damage or an interval beyond its end.
+    Notes report silent, clipped and narrow-band audio, averaged channels and codecs that pad. The audio of a complete file is
+    read from disk on access; an interval is kept in memory as 16-bit WAV. Raises StoreError if the file cannot be read,
+    AudioError if it is damaged or ends before an interval does.
     """
     data, recording = load_file(path)
     channels, codec = stream_of(data)
@@ -195,12 +195,12 @@ def intervals_of(path: Path, intervals: Sequence[tuple[float, float | None, str]
 
 
 def reasons_of(problems: Mapping[str, Exception]) -> dict[str, str]:
-    """Return the messages of errors of files by path, without the path."""
+    """Map paths of unreadable files to error messages, with the path removed from the message."""
     return {path: str(error).removeprefix(path).lstrip(": ") for path, error in problems.items()}
 
 
 def unreadable(problems: Mapping[str, StoreError | AudioError], count: int) -> StoreError | AudioError:
-    """Make one error of those of several files among ``count``, by path."""
+    """Combine the errors of several of ``count`` files into one; ``problems`` maps paths to errors."""
     if len(problems) == 1:
         return next(iter(problems.values()))
     reasons = reasons_of(problems)
@@ -216,7 +216,7 @@ def unreadable(problems: Mapping[str, StoreError | AudioError], count: int) -> S
 
 
 def clip_take(clip: Clip, source: str) -> Take:
-    """Make the take of a clip from a file named ``source``, without a text."""
+    """Create the take of a clip from a file named ``source`` whose text is unknown."""
     call = Call.of(UNKNOWN_TEXT, model="recorded")
     return Take(call, clip.to_bytes("wav"), device="file", source=source, notes=tuple(_notes(clip)))
 
@@ -250,13 +250,13 @@ class Recording:
         system: the system.
         item: the item.
         text: the spoken text, "" if unknown.
-        start: start of its interval in seconds.
-        end: end of its interval in seconds; None for the end of the file.
-        columns: values of the further columns of a table or fields of a pattern.
+        start: start of the interval in seconds.
+        end: end of the interval in seconds; None for the end of the file.
+        columns: values of additional columns of a table or fields of a pattern.
         fields: names of the fields of a pattern.
         take: the take, once the file is read.
-        rate: sample rate of the file in Hz, once it is read.
-        loudness: loudness of the file in LUFS, None where undefined.
+        rate: sample rate of the file in Hz, once the file is read.
+        loudness: loudness of the file in LUFS; None if undefined.
     """
 
     path: Path
@@ -279,7 +279,7 @@ class Recording:
 
     @property
     def name(self) -> str:
-        """Path, and start of an interval."""
+        """Path, followed by the start if the recording is an interval."""
         text = path_text(self.path)
         return f"{text} from {self.start:g} s" if self.is_interval else text
 
@@ -335,7 +335,7 @@ def recordings_of(source: Any, report: Report, system: str = "") -> list[Recordi
 def _matching(pattern: str, report: Report, system: str) -> list[Recording]:
     """List the recordings whose paths match a pattern such as ``"samples/{system}/{item}.wav"``; ``*`` is a wildcard.
 
-    The case of the suffix is ignored. Files that differ from the pattern in the suffix only are excluded.
+    The case of the suffix is ignored. Files that differ from the pattern only in the suffix are excluded.
     """
     path = Path(pattern)
     suffix = path.suffix if path.suffix.lower() in SUFFIXES else ""
@@ -369,7 +369,7 @@ def _matching(pattern: str, report: Report, system: str) -> list[Recording]:
 
 
 def _read_table(path: Path, report: Report) -> list[dict[str, Any]]:
-    """Read a table with a heading, or one without in the layout of LJSpeech."""
+    """Read a table that has a heading row, or the layout of LJSpeech, which has none."""
     if path.suffix.lower() == ".jsonl":
         table = read_table(path)
     else:
@@ -391,7 +391,7 @@ def _read_table(path: Path, report: Report) -> list[dict[str, Any]]:
 
 
 def _unlabeled(path: Path, rows: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
-    """Label the cells of a table without a heading: file or name of a file, text, normalized text."""
+    """Label the cells of a table that has no heading row: file path or stem, text, normalized text."""
     if len(rows[0]) > 3:
         message = f"{path} must have a heading, or the columns file, text, normalized text; got {len(rows[0])} columns"
         raise ArgumentError.of("source", message)
@@ -406,7 +406,7 @@ def _unlabeled(path: Path, rows: Sequence[Sequence[str]]) -> list[dict[str, Any]
 
 
 def _sound_named(folder: Path, name: str) -> str | None:
-    """Find a file in a folder or its folder of audio, by its path with or without a suffix."""
+    """Find a file in a folder or its audio subfolder, by its path with or without a suffix."""
     names = (
         f"{sub}{name}{suffix}" for suffix in ("", ".wav", ".flac", ".mp3", ".ogg") for sub in ("", *_AUDIO_FOLDERS)
     )
@@ -414,9 +414,9 @@ def _sound_named(folder: Path, name: str) -> str | None:
 
 
 def _kaldi(path: Path, system: str) -> list[Recording]:
-    """List the recordings of Kaldi's wav.scp with the lists text, utt2spk and segments beside it.
+    """List the recordings of Kaldi's wav.scp, using the lists text, utt2spk and segments in the same folder.
 
-    A path is relative to the folder, or to the working directory.
+    Paths are relative to that folder or to the working directory.
     """
     lists: dict[str, dict[str, str]] = {}
     for name in (path.name, "text", "utt2spk", "segments"):
@@ -473,13 +473,13 @@ def _seconds(value: Any, name: str, number: int) -> float:
 
 
 def key_of(value: str | float) -> str:
-    """Normalize a key: composed Unicode (NFC), bytes that are not UTF-8 escaped, and 2 for 2.0."""
+    """Normalize a key: composed Unicode (NFC), bytes that are not UTF-8 escaped, and "2" for 2.0."""
     integral = isinstance(value, float) and value.is_integer()
     return unicodedata.normalize("NFC", path_text(str(int(value) if integral else value)))
 
 
 def _cell(value: Any) -> Any:
-    """Convert a cell of a table to a string or a number; None for an empty one."""
+    """Convert a table cell to a string or a number; None if it is empty."""
     value = value.item() if isinstance(value, np.generic) else value
     empty = value is None or value == "" if isinstance(value, str | None) else str(value) in {"nan", "NaT", "<NA>"}
     return None if empty else value if isinstance(value, str | int | float) else str(value)

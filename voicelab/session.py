@@ -27,7 +27,7 @@ from voicelab.call import (
 )
 from voicelab.capabilities import Capabilities, check_call
 from voicelab.clip import Clip
-from voicelab.errors import ArgumentError, FieldError, RequestInvalid, shortened, suggestion
+from voicelab.errors import ArgumentError, FieldError, RequestInvalid, shortened, shown_value, suggestion
 from voicelab.guesses import Guided
 from voicelab.lifecycle import Closeable
 from voicelab.schema import (
@@ -84,7 +84,7 @@ class SpeechFields(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class BackendFactory:
-    """Picklable function that opens a backend by its address; without the API key, which is read from the environment."""
+    """Picklable function that opens a backend by its address. The API key is read from the environment, not stored."""
 
     address: str = ""
     device: str | None = None
@@ -96,7 +96,7 @@ class BackendFactory:
 
 
 def _hashable(value: Any) -> Any:
-    """Convert lists and mappings of options to tuples, as a factory is hashable."""
+    """Convert lists and mappings of options to tuples, since factories must be hashable."""
     if isinstance(value, Mapping):
         return tuple((name, _hashable(item)) for name, item in value.items())
     return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
@@ -115,7 +115,7 @@ class Session(Closeable, metaclass=Guided):
             factory: opens the same backend in another process.
             **defaults: defaults of ``speak``.
 
-        Raises RequestInvalid, which names unknown and invalid defaults.
+        Raises RequestInvalid for unknown and invalid defaults.
         """
         if not hasattr(type(backend), "synthesize"):
             message = f"must be a Backend, got {type(backend).__name__}; use vl.connect(…) for a function or an address"
@@ -126,7 +126,7 @@ class Session(Closeable, metaclass=Guided):
         knobs = self._knobs_for(defaults)
         self._defaults: Mapping[str, object] = MappingProxyType(merged_defaults({}, recorded(defaults), knobs))
         if "seed" in self._defaults or knobs or self._defaults.get("model", MODELS[0]) not in MODELS:
-            # Other defaults are valid for every service, so that its capabilities are not fetched.
+            # All other defaults are valid for every service, so its capabilities need not be fetched.
             check_call(Call.of("defaults", self._defaults, knobs), backend.capabilities)
 
     @classmethod
@@ -142,21 +142,21 @@ class Session(Closeable, metaclass=Guided):
     ) -> Self:
         """Open a backend by its address, as in ``connect``, and wrap it with ``wrap``.
 
-        ``options`` are further arguments of the backend. Raises RequestInvalid for an invalid default or argument, and
+        ``options`` are passed to the backend. Raises RequestInvalid for an invalid default or argument, and
         the errors of ``open_backend``.
         """
         options = {name: _hashable(value) for name, value in options.items() if value is not None}
         if backend is not None and not isinstance(backend, str):
             return cls._of_object(backend, {"api_key": api_key, "device": device}, options, wrap, defaults)
         address = backend or os.environ.get(BASE_URL_VARIABLE) or ""
-        # Validates before weights are loaded; knobs can only be validated by the open backend.
+        # Validate fields before weights are loaded; knobs can be validated only once the backend is open.
         merged_defaults({}, recorded({name: value for name, value in defaults.items() if is_field(name)}))
         name, _ = split_address(address)
         if name == "local" and api_key is not None:
             message = "the embedded voice takes no key; pass the address of a service too"
             raise RequestInvalid.of("api_key", message, in_="header")
         if name == "service" and device is not None:
-            message = "must be None for a service, which chooses its own device"
+            message = f"must be None for a service, which chooses its own device, got {shown_value(device)}"
             raise RequestInvalid.of("device", message, in_="query")
         factory = BackendFactory(address, device, tuple(options.items()))
         return cls._wrapped(factory(api_key), factory, wrap, defaults)
@@ -222,7 +222,7 @@ class Session(Closeable, metaclass=Guided):
     def voices(self) -> Voices:
         """Built-in voices of the backend, as a table; ``lab.voices.marlow`` is a value of ``voice``.
 
-        For a service without built-in voices, the caller's voices, if it lists them.
+        If a service has no built-in voices, the table lists the caller's stored voices, provided that the service lists them.
         """
         own = () if self.capabilities.voices else list_voices(self._backend)
         voices = Voices(
@@ -234,12 +234,12 @@ class Session(Closeable, metaclass=Guided):
 
     @property
     def defaults(self) -> Mapping[str, object]:
-        """Defaults of every call, by the schema's names; read-only."""
+        """Read-only defaults of every call, keyed by field name."""
         return self._defaults
 
     @completed
     def with_defaults(self, **fields: Unpack[SpeechFields]) -> Self:
-        """Create a session on the same backend with more defaults, keywords of ``speak``; None removes a default.
+        """Create a session on the same backend with additional defaults of ``speak``; None removes a default.
 
         Raises RequestInvalid.
         """
@@ -250,7 +250,7 @@ class Session(Closeable, metaclass=Guided):
 
     @completed
     def call(self, text: str, **fields: Unpack[SpeechFields]) -> Call:
-        """Create the call of ``speak`` with the same arguments, without synthesis. Raises RequestInvalid."""
+        """Create the Call that ``speak`` synthesizes for the same arguments. Raises RequestInvalid."""
         if fields.get("voice", "") is None and self.capabilities.voice_required:
             fields["extra"] = {**(fields.get("extra") or {}), "voice": None}
         with self._named_as_typed(fields):
@@ -261,7 +261,7 @@ class Session(Closeable, metaclass=Guided):
         return () if all(map(is_field, fields)) else self.capabilities.knobs
 
     def request(self, text: str, **fields: Unpack[SpeechFields]) -> TTSRequest:
-        """Return the request of ``call`` with the same arguments. Raises RequestInvalid."""
+        """Create the request that ``speak`` synthesizes for the same arguments. Raises RequestInvalid."""
         return self.call(text, **fields).request
 
     @completed
@@ -276,9 +276,9 @@ class Session(Closeable, metaclass=Guided):
         """Synthesize a text and return the Clip.
 
         Args:
-            text: request text, which may have tags.
+            text: request text, which may contain control tags.
             **fields: fields of the request, listed below, and knobs of the backend (``lab.capabilities.knobs``). Unset
-                fields have the lab's defaults. ``references`` clones a voice without storing it: a path, a Clip,
+                fields take the lab's defaults. ``references`` clones a voice without storing it: a path, a Clip,
                 ``ReferenceAudio(audio=…, text=…)``, or a list of these.
 
         Raises:
@@ -297,7 +297,7 @@ class Session(Closeable, metaclass=Guided):
         texts: Iterable[str] | str = (),
         **fields: object,
     ) -> VoiceModel:
-        """Create a voice model from recordings and return its record, a value of ``voice``.
+        """Create a voice model from recordings and return its record, which ``voice`` accepts.
 
         Args:
             title: title of the voice.
@@ -323,9 +323,9 @@ class Session(Closeable, metaclass=Guided):
         return voice
 
     def stored_voices(self) -> tuple[VoiceModel, ...]:
-        """Return the records of your stored voices, newest first; ``voices`` has the built-in ones.
+        """Return the records of your stored voices, newest first; ``voices`` lists the built-in voices.
 
-        The embedded voice lists all voices stored on this machine. Of a service, the list has those that it lists, and those
+        For the embedded voice, these are all voices stored on this machine; for a service, the voices that it lists and those
         that this session created or fetched. Raises StoreError, ServiceError.
         """
         voices = {**self._seen_voices, **{voice.id: voice for voice in list_voices(self._backend)}}
@@ -372,9 +372,9 @@ class Session(Closeable, metaclass=Guided):
 
 
 def recorded(fields: Mapping[str, object]) -> dict[str, object]:
-    """Read the files of ``references``, of paths and Clips; the transcript of a Clip is the text of its take.
+    """Replace paths and Clips in ``references`` by ReferenceAudio; the transcript of a Clip is the text of its take.
 
-    A list of lists and a mapping from labels, axes of a sweep, keep their structure. Raises RequestInvalid for an
+    Lists of lists and mappings from labels (axes of a sweep) keep their structure. Raises RequestInvalid for an
     unreadable file.
     """
     return {name: _references(value) if name == "references" else value for name, value in fields.items()}

@@ -34,7 +34,7 @@ _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class DamagedFile(StoreError):
-    """A file does not match its digest; the message has the path to which it was moved."""
+    """A file does not match its digest; the message names the path to which the file was moved."""
 
 
 def data_home() -> Path:
@@ -124,7 +124,7 @@ def check_writable(path: Path) -> None:
 
 
 def check_folder(folder: Path, path: Path | None = None) -> None:
-    """Raise StoreError if a folder cannot be written to or created; the message has ``path``, or the folder."""
+    """Raise StoreError if a folder cannot be written to or created; the message names ``path``, or by default the folder."""
     existing = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
     if not existing.is_dir():
         raise StoreError(f"{path or folder} cannot be written: {existing} is not a folder")
@@ -206,7 +206,7 @@ class BlobFolder:
         self._sync = sync
 
     def put(self, data: bytes, suffix: str = "") -> str:
-        """Store ``data`` and return the file name: the digest, and ``suffix``."""
+        """Store ``data`` and return the file name, the digest followed by ``suffix``."""
         name = f"{digest_of(data)}{suffix}"
         path = self.folder / name
         with on_disk(path):
@@ -217,7 +217,7 @@ class BlobFolder:
         return name
 
     def get(self, name: str) -> bytes:
-        """Return the bytes of a file. Raises DamagedFile, and moves the file, if they do not match the digest."""
+        """Read a file. If its content does not match the digest, move it to ``damaged`` and raise DamagedFile."""
         path = self._path(name)
         try:
             data = path.read_bytes()
@@ -390,12 +390,12 @@ class Database:
 
 
 class FileLock(Closeable):
-    """Exclusive lock of a process, until it is closed or the process ends.
+    """Exclusive lock that a process holds until it closes the lock or ends.
 
     Args:
         path: lock file.
-        message: message of the StoreError if another process has the lock.
-        temporary: remove the file on closing; otherwise a new folder is accessible to the owner only.
+        message: message of the StoreError if another process holds the lock.
+        temporary: remove the file on closing; if False, a new folder is accessible to the owner only.
     """
 
     # SQLite instead of the filelock package: its locks are not inherited by forked workers, which outlive a killed parent.

@@ -1,8 +1,8 @@
-"""Tables in files: CSV of any separator and encoding, JSON lines and Excel are read; CSV is written safely for spreadsheets.
+"""Tables in files: read CSV in any separator and encoding, JSON lines and Excel; write CSV that is safe in spreadsheets.
 
-A text that a spreadsheet would run as a formula gets a single quote before it (OWASP, "CSV Injection"). Numbers stay numbers,
-also negative ones. Files of formats for machines (``metadata.csv`` of audiofolder and LJSpeech, Kaldi's) have no such quotes,
-which would change the transcripts there.
+Text that a spreadsheet would run as a formula is prefixed with a single quote (OWASP, "CSV Injection"). Numbers, including
+negative numbers, are unchanged. Machine-readable formats (``metadata.csv`` of audiofolder and LJSpeech, Kaldi's lists) are
+written without these quotes, which would change the transcripts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BOMS: Final = {
     codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16",
 }  # fmt: skip
-# Letters with accents stand alone in Western texts, which are too short for detection; others form words.
+# In Western texts, non-ASCII letters are isolated and too few for detection; in other scripts they form words.
 _HIGH_BYTES: Final = re.compile(rb"[\x80-\xff]+")
 _MIN_RUN: Final = 1.6
 _ENCODINGS: Final = [
@@ -46,7 +46,7 @@ _ZIP: Final = b"PK\3\4"
 
 @dataclass(slots=True)
 class Cells:
-    """Cells of a table in a file: texts in rows of one length, the heading first; ``notes`` on how they were read."""
+    """Cells of a table as text in rows of equal length, the heading first; ``notes`` describe how they were read."""
 
     rows: list[list[str]]
     separator: str = ""
@@ -54,20 +54,20 @@ class Cells:
 
 
 def read_table(path: str | Path, names: Iterable[str] = ()) -> pd.DataFrame:
-    """Read a table from a file of any program.
+    """Read a table from a CSV, Excel or JSON lines file.
 
-    CSV: the separator (comma, semicolon, tab or bar) is that which gives rows of one length; quotes are as in RFC 4180, or
-    part of the text if they do not match. The encoding is UTF-8 or UTF-16, else detected. Excel: the first sheet. JSON lines:
-    a mapping per line. Rows without any cell are skipped.
+    CSV: the separator (comma, semicolon, tab or bar) is the one that gives rows of equal length; quotes follow RFC 4180, or
+    belong to the text if they are unbalanced. The encoding is UTF-8 or UTF-16, else detected. Excel: the first sheet is read.
+    JSON lines: one object per line. Empty rows are skipped.
 
     Args:
-        path: the file; its content decides between CSV and Excel, its suffix marks .jsonl.
-        names: names of columns that the caller knows. A heading that equals one apart from case, spaces, hyphens and
-            underscores gets this name: "File Name" is ``file_name``. Other headings stay as they are.
+        path: the file; CSV and Excel are distinguished by content, JSON lines by the suffix .jsonl.
+        names: column names that the caller knows. A heading that differs from a known name only in case, spaces, hyphens
+            and underscores is renamed: "File Name" to ``file_name``. Other headings are unchanged.
 
     Returns:
-        A table of texts, "" for an empty cell (JSON lines keep their values). A column of numbers with decimal commas, in a
-        file that is not separated by commas, has points. ``attrs["notes"]`` lists, as sentences, what was guessed or changed.
+        A table of strings, "" for an empty cell (JSON lines keep their types). In files that are not separated by commas,
+        decimal commas become points. ``attrs["notes"]`` lists, as sentences, the guesses and changes made.
 
     Raises:
         StoreError: the file cannot be read or is not a table, or a row has more cells than the heading.
@@ -114,7 +114,7 @@ def _has_decimal_commas(column: pd.Series[str]) -> bool:
 
 
 def known_names(headings: Iterable[object], names: Iterable[str]) -> dict[str, str]:
-    """Map headings to the known names that they equal apart from case, spaces, hyphens and underscores."""
+    """Map headings to the known names from which they differ only in case, spaces, hyphens and underscores."""
     typed = [str(heading) for heading in headings]
     folded = {_folded(name): name for name in names}
     renamed: dict[str, str] = {}
@@ -138,7 +138,7 @@ def read_cells(path: Path) -> Cells:
     if re.match(r"\s*<(!doctype|html)", text, re.IGNORECASE):
         raise StoreError(f"{path} must be a table, got an HTML page")
     separators = _SEPARATORS
-    if text.startswith("sep=") and len(first := text.partition("\n")[0].strip()) == 5:  # Excel's
+    if text.startswith("sep=") and len(first := text.partition("\n")[0].strip()) == 5:  # written by Excel
         text, separators = text.partition("\n")[2], first[4:]
     line = next((line for line in text.splitlines() if line.strip()), "")
     present = [separator for separator in separators if separator in line] or [","]
@@ -165,7 +165,7 @@ def read_cells(path: Path) -> Cells:
 
 
 def _parse(text: str, separator: str, quoting: Any) -> list[list[str]]:
-    """Parse CSV, without empty rows; [] if its quotes do not match."""
+    """Parse CSV and drop empty rows; [] if quotes are unbalanced."""
     try:
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, quoting=quoting, strict=True)
         return [row for row in reader if any(map(str.strip, row))]
@@ -174,7 +174,7 @@ def _parse(text: str, separator: str, quoting: Any) -> list[list[str]]:
 
 
 def _regularity(rows: Sequence[Sequence[str]]) -> float:
-    """Return the share of rows as long as the first."""
+    """Compute the proportion of rows that are as long as the first."""
     return sum(len(row) == len(rows[0]) for row in rows) / len(rows)
 
 
@@ -197,7 +197,7 @@ def _excel_cells(path: Path, data: bytes) -> Cells:
 
 
 def bytes_of(path: Path) -> bytes:
-    """Read a file. Raises StoreError, which names it."""
+    """Read a file. Raises StoreError, which names the file."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -210,7 +210,7 @@ def read_text(path: Path) -> str:
 
 
 def _decode(path: Path, data: bytes) -> tuple[str, list[str]]:
-    """Decode a text file; return the text, and notes on a detected encoding."""
+    """Decode a text file; return the text and notes on a detected encoding."""
     for bom, encoding in _BOMS.items():
         if data.startswith(bom):
             return data.decode(encoding, "replace"), []
@@ -235,7 +235,7 @@ def _decode(path: Path, data: bytes) -> tuple[str, list[str]]:
 
 
 def csv_bytes(table: pd.DataFrame) -> bytes:
-    """Encode a table without its index as CSV in UTF-8, its texts and column names safe for spreadsheets."""
+    """Encode a table, excluding its index, as UTF-8 CSV; escape texts and column names for spreadsheets."""
     safe = table.map(_escape).rename(columns=_escape)
     # Minimal quoting leaves a carriage return bare, where readers end the row.
     bare = safe.map(lambda value: isinstance(value, str) and "\r" in value).any(axis=None)
@@ -246,7 +246,7 @@ def csv_bytes(table: pd.DataFrame) -> bytes:
 
 
 def restore_texts(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table read from a file of ``csv_bytes`` with its texts and column names as they were."""
+    """Undo the escaping of ``csv_bytes`` in the texts and column names of a table."""
     return table.map(_restore).rename(columns=_restore)
 
 

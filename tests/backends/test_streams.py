@@ -44,9 +44,9 @@ async def test_chunks_are_unchanged_and_read_once() -> None:
     speech = stream(b"abc", b"", b"de", ended=[], summary=lambda: StreamSummary(notes=("n",)))
     assert await anext(speech) == b"abc"
     assert (speech.summary, speech.complete) == (StreamSummary(), False)
-    with pytest.raises(AudioError, match="need an unread stream"):
+    with pytest.raises(AudioError, match="require an unread stream"):
         await speech.clip()
-    with pytest.raises(AudioError, match="need an unread stream"):
+    with pytest.raises(AudioError, match="require an unread stream"):
         speech.pcm()
     assert [chunk async for chunk in speech] == [b"de"]
     assert [size for _, size in speech.arrivals] == [3, 2]

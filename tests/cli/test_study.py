@@ -58,7 +58,7 @@ def test_a_folder_with_everything(run: Any, service: str, spec: str, tones: Tone
     assert len(tones.asked) == 12
     Path("other.toml").write_text('text = "Another."\n')
     line = run.refused("sweep", "other.toml", "-o", "study", "--base-url", service)
-    assert "must be a folder without another sweep, got study with that of study.toml" in line
+    assert "must not contain another sweep, got study with the sweep of study.toml" in line
     assert len(pd.read_csv("study/takes.csv")) == 12
 
 

@@ -191,4 +191,4 @@ def test_the_command_prints_the_result(meta: Path) -> None:
     again = CliRunner().invoke(app, arguments)
     assert "95 % intervals over 2 items" in again.stdout
     twice = CliRunner().invoke(app, [*arguments, "--against", "local:"])
-    assert "against: must be another backend than local:, got local:" in twice.stderr
+    assert "against: must be a backend other than local:, got local:" in twice.stderr

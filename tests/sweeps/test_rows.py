@@ -92,7 +92,7 @@ def test_a_run_of_rows_goes_on_where_it_stopped(tmp_path: Path) -> None:
             "sample_rate: row 1: must be 48000 for opus, got 44100",
         ),
         ([{"text": "{x} a"}], "text: row 1: {x} in it has no axis"),
-        ([], "rows: must have a row or more"),
+        ([], "rows: must have at least one row, got none"),
     ],
 )
 def test_a_bad_cell_is_named_by_row_and_column(lab: Lab, rows: list[Mapping[str, Any]], message: str) -> None:

@@ -117,7 +117,7 @@ def test_what_cannot_be_scored() -> None:
     for options, match in (
         ({"metric": "wer"}, "metric: must be a column, one of .* got 'wer'"),
         ({"system": "lab"}, "system: must be a column, one of .* got 'lab'"),
-        ({"samples": ()}, "must be one column or two"),
+        ({"samples": ()}, "must be one or two columns, got 0"),
     ):
         with pytest.raises(ArgumentError, match=match):
             system_scores(frame, **{"metric": "mos", **options})  # type: ignore[arg-type]

@@ -26,11 +26,11 @@ DAMAGED = {
     "cut.wav": (WAV[: len(WAV) // 2], "the audio is truncated or damaged after 0.60 s of 1.20 s"),
     "half.mp3": (CLIP.to_bytes("mp3")[:9000], "the audio is truncated or damaged after 0."),
     "head.flac": (b"fLaC\0\0\0", "the audio is truncated or damaged before its first sample"),
-    "zeros.wav": (bytes(999), "the file has 999 zero bytes and nothing else"),
+    "zeros.wav": (bytes(999), "the file consists of 999 zero bytes"),
     "pointer.wav": (b"version https://git-lfs.github.com/spec/v1\n", "the file is a Git LFS pointer: run git lfs pull"),
     "words.wav": ("Grüße\n".encode() * 9, "the file is text, not audio"),
     "archive.wav": (b"PK\3\4" + bytes(99), "the file is a ZIP archive"),
-    "noise.wav": (np.random.default_rng(1).bytes(3000), "the file has no audio format that is known"),
+    "noise.wav": (np.random.default_rng(1).bytes(3000), "the file is not in a known audio format"),
 }
 
 

@@ -1,1 +1,1 @@
-"""Sound as values: clips, streaming formats, prosody and analysis. No torch, no network."""
+"""Audio processing: streaming formats, prosody and analysis. Uses neither torch nor the network."""

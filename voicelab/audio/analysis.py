@@ -1,7 +1,7 @@
 """Acoustic analysis of a clip: pitch, energy, spectrogram, mel spectrogram, and a digest.
 
-Definitions and values are those of librosa, implemented in numpy because importing librosa takes longer than synthesis.
-Only pYIN uses librosa itself.
+Definitions and values are those of librosa, reimplemented in NumPy because importing librosa takes longer than synthesis.
+Only pYIN calls librosa.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from voicelab.audio.samples import Sound
 from voicelab.errors import ArgumentError
 
 _FLOOR_DB = -120.0
-# Sample rate in Hz of the pitch tracker: resolves 600 Hz to the cent, and is fast.
+# Sample rate of the pitch tracker in Hz: fast, and resolves 600 Hz to one cent.
 _F0_RATE = 16_000
 # A frame is voiced if its normalized autocorrelation at one period reaches this value, and its level is within
 # this range of the loudest frame.
@@ -38,7 +38,7 @@ def _frozen(values: npt.ArrayLike) -> _Floats:
 
 @dataclass(frozen=True, eq=False)
 class Contour:
-    """One value for each frame: ``times`` in seconds (the frame's middle) and ``values``, both (frames,)."""
+    """One value per frame: ``times`` in seconds (frame centers) and ``values``, both of shape (frames,)."""
 
     times: _Floats
     values: _Floats
@@ -46,13 +46,13 @@ class Contour:
 
     @property
     def median(self) -> float:
-        """Median of the finite values; NaN without any."""
+        """Median of the finite values; NaN if there are none."""
         finite = self.values[np.isfinite(self.values)]
         return float(np.median(finite)) if finite.size else math.nan
 
     @property
     def share(self) -> float:
-        """Fraction of the frames with a finite value, 0 to 1; of a pitch contour, the voiced fraction."""
+        """Fraction of frames with a finite value, 0 to 1; for a pitch contour, the voiced fraction."""
         return float(np.isfinite(self.values).mean()) if self.values.size else 0.0
 
     def __repr__(self) -> str:
@@ -61,9 +61,9 @@ class Contour:
 
 @dataclass(frozen=True, eq=False)
 class Spectrum:
-    """Level in dB by frequency and time: ``db`` is (frequencies, times); a full-scale sine reaches 0 dB.
+    """Level in dB by frequency and time: ``db`` has shape (frequencies, times); a full-scale sine reaches 0 dB.
 
-    ``frequencies`` are in Hz (the middles of mel bands, for a mel spectrogram), ``times`` in seconds.
+    ``frequencies`` are in Hz (band centers for a mel spectrogram), ``times`` in seconds.
     """
 
     times: _Floats
@@ -96,7 +96,7 @@ class Digest:
     def close_to(
         self, other: Digest, *, seconds: float = 0.05, db: float = 1.5, cents: float = 50.0, mel_db: float = 3.0
     ) -> bool:
-        """Return whether two digests agree within tolerances; those of two silent clips always do."""
+        """Return whether two digests agree within tolerances; levels of -inf agree with each other."""
         if abs(self.duration - other.duration) > seconds or (self.f0 is None) != (other.f0 is None):
             return False
         if self.level != other.level and not abs(self.level - other.level) <= db:
@@ -117,8 +117,8 @@ def f0(
     """Estimate the pitch contour in Hz, NaN in unvoiced frames.
 
     ``yin`` (de Cheveigné & Kawahara 2002) takes milliseconds and decides voicing by the similarity of
-    adjacent periods; ``pyin`` (Mauch & Dixon 2014) smooths and decides voicing by a hidden Markov
-    model, and takes a second for a few seconds of speech, many more at first use. Raises ArgumentError for
+    adjacent periods; ``pyin`` (Mauch & Dixon 2014) smooths the contour and decides voicing with a
+    hidden Markov model, and takes a second for a few seconds of speech, longer at first use. Raises ArgumentError for
     invalid bounds.
     """
     if not 20.0 <= fmin < fmax <= _F0_RATE / 4 or not 0.001 <= hop_s <= 1.0:
@@ -258,7 +258,7 @@ def _hertz(mels: _Floats) -> _Floats:
 
 
 def digest(clip: Sound) -> Digest:
-    """Compute the digest by which notebooks are compared. Takes about 30 ms for 3 s of audio."""
+    """Compute the digest used to compare notebook outputs. Takes about 30 ms for 3 s of audio."""
     pitch = f0(clip).median
     bands = np.power(10.0, mel(clip, bands=8, fmin=80.0, fmax=8000.0).db / 10.0).mean(axis=1)
     return Digest(
@@ -277,7 +277,7 @@ def _frame_sizes(clip: Sound, window_s: float, hop_s: float) -> tuple[int, int]:
 
 def _power(clip: Sound, window_s: float, hop_s: float) -> tuple[_Floats, int, int]:
     window, hop = _frame_sizes(clip, window_s, hop_s)
-    # Zero padding: outside the clip is silence.
+    # Pad with zeros: the signal outside the clip is silence.
     samples = np.pad(clip.samples, (window // 2, window // 2 + max(0, window - len(clip))))
     hann = 0.5 - 0.5 * np.cos(2.0 * np.pi * np.arange(window) / window)
     frames = framed(samples, window, hop)

@@ -1,4 +1,4 @@
-"""What is wrong with a file that cannot be decoded, in words."""
+"""Descriptions of the damage in audio files that cannot be decoded."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _AUDIO: Final = (b"riff", b"flac", b"oggs", b"id3", b"form", b"\x1aE\xdf\xa3".lo
 
 
 def damage_of(data: bytes, error: Exception) -> str:
-    """Describe why the bytes of a file cannot be decoded: what they are, or how many seconds are decoded before the damage.
+    """Describe why a file cannot be decoded: its actual type, or the seconds of audio before the damage.
 
-    ``error`` is that of decoding them; its message is returned if it is more specific.
+    ``error`` was raised by the decoder; its message is returned if it is more specific.
     """
     if not data:
         return "the file is empty"
     if not data.strip(b"\0"):
-        return f"the file has {len(data)} zero bytes and nothing else"
+        return f"the file consists of {len(data)} zero bytes"
     head = data[:256].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     for signature, kind in _SIGNATURES.items():
         if head.startswith(signature):
@@ -47,11 +47,11 @@ def damage_of(data: bytes, error: Exception) -> str:
     if head.startswith(_AUDIO) or data[4:8] == b"ftyp":
         return "the audio is truncated or damaged before its first sample"
     is_text = all(byte > 31 or byte in b"\t\r\n" for byte in data[:4096])
-    return "the file is text, not audio" if is_text else "the file has no audio format that is known"
+    return "the file is text, not audio" if is_text else "the file is not in a known audio format"
 
 
 def _decodable_s(data: bytes) -> float:
-    """Return how many seconds FFmpeg decodes before the first error."""
+    """Compute the seconds of audio that FFmpeg decodes before the first error."""
     seconds = 0.0
     try:
         with av.open(io.BytesIO(data), "r") as source:

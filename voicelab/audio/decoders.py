@@ -1,4 +1,4 @@
-"""Streaming audio decoders: samples are returned while bytes still arrive."""
+"""Streaming audio decoders, which return samples while bytes are still arriving."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNKNOWN_FROM: Final = 0x7FFFF000
 _OPUS_RATE = 48_000
 # Signatures of ID3v1, ID3v2, the ID3v2 footer, APE and Lyrics3 tags.
 _TAIL_TAGS = (b"TAG", b"ID3", b"3DI", b"APETAGEX", b"LYRICSBEGIN")
-# FFmpeg's names of the sample formats that are read.
+# FFmpeg's names of the supported sample formats.
 _SAMPLE_FORMATS = ("u8", "s16", "s32", "flt", "dbl")
 # Ogg pages: bytes of the header before its segment table, and header-type flags.
 _PAGE_HEADER = 27
@@ -62,7 +62,7 @@ def _join(blocks: list[Samples]) -> Samples:
 
 
 class _PcmDecoder:
-    """16-bit little-endian samples of one or more channels."""
+    """Decoder of 16-bit little-endian samples with one or more channels."""
 
     def __init__(self, rate: int, channels: int = 1) -> None:
         self.rate: int | None = rate
@@ -87,7 +87,7 @@ def wav_head(data: bytes) -> tuple[int, int | None, bytes]:
     """Parse the chunks of a WAV file, or of its beginning, up to the samples.
 
     Returns:
-        The offset of the samples in bytes, their size in bytes by the header, and the body of the ``fmt`` chunk. If ``data``
+        The offset of the samples in bytes, their declared size in bytes, and the body of the ``fmt`` chunk. If ``data``
         ends before the samples, the size is None and the offset is that of the next chunk.
     """
     offset, form = 12, b""
@@ -104,8 +104,8 @@ def wav_head(data: bytes) -> tuple[int, int | None, bytes]:
 class _Wav:
     """Decoder of WAV streams with 16-bit samples whose length may be unknown.
 
-    A data size of 0 also means unknown, as streaming servers write it (FFmpeg agrees), unless the RIFF
-    size shows that other chunks follow: then the file has no samples.
+    A data size of 0 also means unknown, since streaming servers write it (FFmpeg does the same), unless the RIFF
+    size shows that other chunks follow; such a file contains no samples.
     """
 
     def __init__(self) -> None:
@@ -155,7 +155,7 @@ class _Wav:
 
 def _read_form(chunk: bytes) -> tuple[int, int]:
     if len(chunk) < 16:
-        raise AudioError("wav: the fmt chunk must have at least 16 bytes")
+        raise AudioError(f"wav: the fmt chunk must have at least 16 bytes, got {len(chunk)}")
     kind, channels, rate, _, _, bits = struct.unpack_from("<HHIIHH", chunk)
     if kind == 0xFFFE and len(chunk) >= 26:
         (kind,) = struct.unpack_from("<H", chunk, 24)
@@ -167,7 +167,7 @@ def _read_form(chunk: bytes) -> tuple[int, int]:
 
 
 def _is_trailer(data: bytes) -> bool:
-    """Tell whether bytes after the last frame of an MP3 are padding, blank lines or tags."""
+    """Return whether bytes after the last frame of an MP3 are padding, blank lines or tags."""
     stripped = data.lstrip(b"\0 \t\r\n")
     return not stripped or stripped.startswith(_TAIL_TAGS)
 
@@ -175,8 +175,8 @@ def _is_trailer(data: bytes) -> bool:
 class _Mp3Decoder:
     """Decoder of MP3 streams; skips ID3 tags, and removes the encoder delay if the stream states it.
 
-    The LAME information frame states delay and padding; in a stream of voicelab's, only the delay. Streams
-    without the frame keep their delay, usually 1105 samples.
+    The LAME information frame states delay and padding; in streams encoded by voicelab, only the delay. If there
+    is no such frame, the delay remains, usually 1105 samples.
     """
 
     def __init__(self) -> None:
@@ -244,7 +244,9 @@ class _Mp3Decoder:
         if self.rate is None:
             self.rate = frame.sample_rate
         elif self.rate != frame.sample_rate:
-            raise AudioError("mp3: the sample rate must not change within a file")
+            raise AudioError(
+                f"mp3: the sample rate must not change within a file, got {self.rate} and {frame.sample_rate} Hz"
+            )
         samples = mono(frame)
         skipped = min(self._skip, samples.size)
         self._skip -= skipped
@@ -263,7 +265,7 @@ def _crc(data: bytes) -> int:
 
 @dataclass(frozen=True, slots=True)
 class OggPage:
-    """The packets that end on a page; ``granule`` is the sample count up to its end, -1 if no packet ends."""
+    """Packets that end on a page; ``granule`` is the sample count at the page's end, -1 if no packet ends."""
 
     packets: tuple[bytes, ...]
     granule: int
@@ -271,7 +273,7 @@ class OggPage:
 
 
 class OggReader:
-    """Parse bytes into Ogg pages (RFC 3533) of one stream. Raises AudioError on damage, by checksums and page numbers.
+    """Parse bytes into Ogg pages (RFC 3533) of one stream. Raises AudioError if checksums or page numbers show damage.
 
     PyAV reports no error for flipped bytes and truncated files (detects 0 of 300 damaged files, this class 300:
     bench/readers.py), and has no push interface.
@@ -339,13 +341,13 @@ class OggReader:
                 packets.append(bytes(self._partial))
                 self._partial.clear()
         if len(self._partial) > _MAX_PACKET_SIZE:
-            raise AudioError(f"opus: a packet must have at most {_MAX_PACKET_SIZE} bytes")
+            raise AudioError(f"opus: a packet must have at most {_MAX_PACKET_SIZE} bytes, got {len(self._partial)}")
         self._continues = bool(lengths) and lengths[-1] == 255
         return tuple(packets)
 
 
 class _OpusDecoder:
-    """Decoder of Ogg Opus; exact in length, by the pre-skip in the header and the granule of the last page."""
+    """Decoder of Ogg Opus. Pre-skip in the header and granule of the last page give the exact length."""
 
     def __init__(self) -> None:
         self.rate: int | None = None
@@ -397,7 +399,7 @@ class _OpusDecoder:
 
 
 class StreamDecoder(OneUse):
-    """Decode a stream of bytes; samples are returned while bytes still arrive.
+    """Decode a stream of bytes and return samples while bytes are still arriving.
 
     The samples do not depend on chunk sizes, and stay within ±1.
 
@@ -406,7 +408,7 @@ class StreamDecoder(OneUse):
         sample_rate: output rate in Hz; None for the format's default. A stream of another rate is resampled.
 
     Raises:
-        AudioError: the bytes are of another format, or damaged; from ``finish()``, the stream is truncated.
+        AudioError: the bytes have another format or are damaged; in ``finish()``, the stream is truncated.
     """
 
     _name = "decoder"
@@ -421,7 +423,7 @@ class StreamDecoder(OneUse):
 
     @property
     def source_rate(self) -> int | None:
-        """Rate in Hz by the stream's header; None until the header has arrived."""
+        """Rate in Hz stated in the stream's header; None until the header has arrived."""
         return self._codec.rate
 
     def feed(self, data: bytes) -> Samples:

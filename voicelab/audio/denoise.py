@@ -1,12 +1,12 @@
 """Voice activity, SNR and noise reduction of a recording.
 
 ``survey`` measures frames of 25 ms every 10 ms at 16 kHz. Speech has voiced frames at 60 to 500 Hz (normalized
-autocorrelation, Boersma 1993) and a level that varies with the syllables. It finds both ends within 0.2 s in 33 of 36 noisy
-recordings (SNR 5 to 20 dB), librosa.effects.split in 3 (bench/readers.py); webrtcvad needs a C compiler.
+autocorrelation, Boersma 1993) and a level that varies with the syllables. ``survey`` finds both ends within 0.2 s in 33 of 36
+noisy recordings (SNR 5 to 20 dB), librosa.effects.split in 3 (bench/readers.py); webrtcvad requires a C compiler.
 
 ``enhance`` applies the log-spectral amplitude estimator of Ephraim & Malah (IEEE Trans. ASSP 33(2), 1985) with
-decision-directed a-priori SNR; the noise spectrum is estimated from the quietest frames. Compared with FFmpeg's filters and
-noisereduce in docs/decisions/04-sound-and-its-formats.md.
+decision-directed a-priori SNR; the noise spectrum is estimated from the quietest frames.
+docs/decisions/04-sound-and-its-formats.md compares it with FFmpeg's filters and noisereduce.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _MIN_LEVEL_SD_DB = 1.5
 _WINDOW_S = 0.046
 """Long enough to resolve mains hum and the harmonics of a voice."""
 _NOISE_FRACTION = 0.1
-"""Fraction of the frames that is taken as noise, the quietest."""
+"""Fraction of frames, the quietest, from which the noise is estimated."""
 _SILENCE_POWER = 1e-9
 """Power, relative to the maximum, below which a frame is digital silence."""
 _BOUND_QUANTILE = 0.1
-"""Quantile q that bounds the noise power in each bin: that of an exponential distribution is -ln(1 - q) times its mean."""
+"""Quantile q that bounds the noise power in each bin; for an exponential distribution it is -ln(1 - q) times the mean."""
 _SMOOTHING = 0.98
 _MIN_SNR = 10**-2.5
 _MIN_GAIN = 0.1
@@ -56,7 +56,7 @@ _NOISE_BLOCK = 512
 class Survey:
     """Start and end of the sound in seconds, level (dBFS) and SNR (dB) of a recording.
 
-    ``problem`` is the reason if it is not speech, else empty; ``snr`` is infinite without noise.
+    ``problem`` states why the recording is not speech, else empty; ``snr`` is infinite if there is no noise.
     """
 
     start: float
@@ -161,7 +161,7 @@ def _denoised(spectra: Iterable[npt.NDArray[np.complex128]], noise: _Floats) -> 
 def _noise(frames: npt.NDArray[np.float32], window: _Floats) -> _Floats:
     """Estimate the mean power spectrum of the noise from the quietest frames.
 
-    Without pauses these are speech, so the estimate is bounded by a quantile of the power in each bin.
+    If there are no pauses, these frames contain speech, so the estimate is bounded by a quantile of the power in each bin.
     """
     blocks = (frames[start : start + _NOISE_BLOCK] for start in range(0, len(frames), _NOISE_BLOCK))
     powers = np.concatenate([np.square(block * window).sum(axis=1) for block in blocks])

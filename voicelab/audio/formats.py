@@ -27,11 +27,11 @@ MAX_SECONDS = 300.0
 MAX_BYTES = 50 * 2**20
 """Default maximum size in bytes of decode()."""
 
-# A forged rate would let millions of samples count as seconds.
+# With a forged rate, millions of samples would count as a few seconds.
 MAX_SAMPLES_PER_SECOND = 96_000
 """Maximum number of samples per second of ``max_seconds``, at any declared rate."""
 _FOREIGN = "aac,ac3,aiff,amr,amrnb,amrwb,ape,asf,au,avi,caf,matroska,webm,mov,mp4,mpc,mpc8,nistsphere,tta,voc,w64,wv"
-"""FFmpeg's names of further formats for local files; none of them can reference other files."""
+"""FFmpeg's names of additional formats for local files, none of which can reference other files."""
 _MAX_MISSING_S = 0.1
 _CONTAINER: dict[str, Container] = {"wav": "wav", "mp3": "mp3", "opus": "ogg"}
 
@@ -58,7 +58,7 @@ def encode(
 
 
 def sniff(data: bytes) -> Container:
-    """Detect the container from the first bytes: wav, mp3, flac or ogg. Raises AudioError for any other."""
+    """Detect the container from the first bytes: wav, mp3, flac or ogg. Raises AudioError for all others."""
     if data[:4] == b"RIFF" and data[8:12] == b"WAVE":
         return "wav"
     if data[:4] == b"fLaC":
@@ -84,20 +84,20 @@ def read(
     Args:
         data: content of the file. It is decoded only as the format of its signature: playlists and concat
             scripts, which could reference other files, are rejected.
-        format: required format; None for any. pcm has no signature and must be named.
+        format: required format; None for any. pcm has no signature and must be specified.
         sample_rate: rate in Hz of pcm; None for 44100.
         max_seconds: maximum duration, which also limits the sample count to 96,000 per second at any
             declared rate. None for no limit.
         max_bytes: maximum file size. None for no limit.
-        foreign: also accept M4A, AIFF, WebM, WMA, CAF, Sphere and similar, for local files of the user's; FFmpeg
-            detects the format among those that cannot reference other files.
+        foreign: also accept M4A, AIFF, WebM, WMA, CAF, Sphere and similar, for local files of the user; FFmpeg
+            only detects formats that cannot reference other files.
 
     Returns:
         The samples, float32 of shape (n,), and their rate in Hz. Float WAV and Vorbis may exceed ±1.
 
     Raises:
-        AudioError: the data are of another format, damaged, truncated or beyond the limits, or samples are
-            not finite.
+        AudioError: the data have another format, are damaged or truncated, or exceed the limits, or samples
+            are not finite.
     """
     if max_bytes is not None and len(data) > max_bytes:
         raise AudioError(f"the audio file must have at most {max_bytes} bytes, got {len(data)}")
@@ -152,7 +152,7 @@ def _join(blocks: Iterable[Samples], rate: int, max_seconds: float | None) -> tu
 
 def _decode_stream(data: bytes, format: AudioFormat, rate: int) -> Iterator[Samples]:
     decoder = StreamDecoder(format, rate)
-    # In chunks, so that a decompression bomb is rejected before it is decompressed.
+    # Decode in chunks, so that a decompression bomb is rejected before it is fully decompressed.
     for start in range(0, len(data), 1 << 16):
         yield decoder.feed(data[start : start + (1 << 16)])
     yield decoder.finish()
@@ -187,7 +187,7 @@ def _check_complete_wav(data: bytes) -> None:
 
 
 def _plain_wav_rate(data: bytes) -> int | None:
-    """Return the sample rate of a WAV file of complete 16-bit samples with one or two channels; None for any other."""
+    """Return the sample rate of a complete 16-bit WAV file with one or two channels; None for any other file."""
     _, size, form = wav_head(data)
     if not size or size >= UNKNOWN_FROM or len(form) < 16:
         return None
@@ -204,7 +204,7 @@ def _declared_s(source: av.container.InputContainer, stream: av.AudioStream) -> 
 
 
 def stream_of(data: bytes) -> tuple[int, str]:
-    """Return the number of channels of an audio file and FFmpeg's name of its codec. Raises AudioError for other data."""
+    """Return the channel count of an audio file and FFmpeg's name of its codec. Raises AudioError for other data."""
     try:
         container: Container | None = sniff(data)
     except AudioError:
@@ -250,5 +250,7 @@ def _decode_container(data: bytes, container: Container | None, max_seconds: flo
 def _frames(frames: Iterator[av.AudioFrame], rate: int, name: str) -> Iterator[Samples]:
     for frame in frames:
         if frame.sample_rate != rate:
-            raise AudioError(f"{name}: the sample rate must not change within a file")
+            raise AudioError(
+                f"{name}: the sample rate must not change within a file, got {rate} and {frame.sample_rate} Hz"
+            )
         yield mono(frame)

@@ -38,7 +38,7 @@ def info_frame(audio_frame: bytes, frames: int | None = None, size: int | None =
     Args:
         audio_frame: first frame of the stream, or its header.
         frames: number of audio frames; None for a stream whose length is unknown.
-        size: size of the file in bytes, this frame included; None for a stream.
+        size: size of the file in bytes, including this frame; None for a stream.
         padding: samples of padding after the audio.
     """
     header = bytearray(audio_frame[:4])
@@ -72,7 +72,7 @@ def read_info(frame: bytes) -> Mp3Info | None:
 
 
 def with_exact_info(data: bytes, samples: int) -> bytes:
-    """Replace the information frame of a complete stream by one that states its length in ``samples``."""
+    """Replace the information frame of a complete stream by one that states the length, ``samples``."""
     frames = -(-(samples + MP3_DELAY) // MP3_FRAME)
     padding = frames * MP3_FRAME - samples - _ENCODER_DELAY
     length = frame_length(data[:4]) or 0
@@ -80,7 +80,7 @@ def with_exact_info(data: bytes, samples: int) -> bytes:
 
 
 def frame_length(header: bytes) -> int | None:
-    """Return the size in bytes of the frame that begins with ``header``; None for an invalid header or no fixed bitrate."""
+    """Return the size in bytes of the frame that begins with ``header``; None if it is invalid or has no fixed bitrate."""
     if len(header) < 4 or header[0] != 0xFF or header[1] & 0xE6 != 0xE2:
         return None
     # 3 is MPEG-1, 2 is MPEG-2 (half the rates and samples), 0 is MPEG-2.5 (a quarter of the rates).

@@ -54,7 +54,7 @@ class Limiter:
         return -20.0 * math.log10(self._min_gain)
 
     def feed(self, samples: Samples) -> Samples:
-        """Add samples; return those that are ready (delay: about 6 ms)."""
+        """Add samples; return the limited samples that are ready (delay: about 6 ms)."""
         self._pending = np.concatenate((self._pending, samples))
         measured = len(self._gain_limits) - 1
         block_count = self._pending.size // self._block
@@ -182,7 +182,7 @@ class ProsodyProcessor(OneUse):
         return (f"The volume of {self.volume:+g} dB was limited by up to {reduction:.1f} dB to avoid clipping.",)
 
     def feed(self, samples: Samples) -> Samples:
-        """Add samples of shape (n,); return those that are ready, which may be empty."""
+        """Add samples of shape (n,); return the processed samples that are ready, which may be empty."""
         self._use()
         samples = as_samples(samples)
         return self._apply_volume(samples if self._tempo is None else self._tempo.feed(samples))

@@ -96,7 +96,7 @@ def dbfs(samples: Samples) -> float:
 
 
 class OneUse:
-    """Base of stream processors that raise AudioError after ``finish()``."""
+    """Base class of stream processors, which raise AudioError if used after ``finish()``."""
 
     _name: str
     _finished = False
@@ -110,7 +110,7 @@ class OneUse:
 class Resampler:
     """Change the sample rate of a stream (soxr, high quality).
 
-    The output does not depend on block sizes, and its duration is that of the input to within one sample.
+    The output does not depend on block sizes, and its duration equals that of the input to within one sample.
     At equal rates the samples are unchanged. Overshoot beyond ±1 is not clipped.
     """
 
@@ -120,7 +120,7 @@ class Resampler:
         self._stream = None if source_rate == rate else soxr.ResampleStream(source_rate, rate, 1, dtype="float32")
 
     def feed(self, samples: Samples) -> Samples:
-        """Add samples at ``source_rate``; return the resampled ones that are ready (delay: tens of ms)."""
+        """Add samples at ``source_rate``; return the resampled samples that are ready (delay: tens of ms)."""
         if self._stream is None:
             return samples
         if samples.size == 0:

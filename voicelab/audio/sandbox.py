@@ -1,7 +1,7 @@
 """Decode untrusted bytes in a sandboxed worker process.
 
-A decoder that crashes, hangs or exhausts memory does not affect the caller; a compromised one can open no file, write
-to no folder and read no environment variables. Platforms without resource limits (Windows) get process isolation only.
+A decoder that crashes, hangs or exhausts memory does not affect the caller; a compromised decoder cannot open files, write
+to folders or read environment variables. On Windows, which has no resource limits, only the process is isolated.
 The worker process runs
 
     python -m voicelab.audio.sandbox MODULE:FUNCTION MEMORY CPU_SECONDS
@@ -35,7 +35,7 @@ from voicelab.audio.samples import Samples, as_samples, check_rate
 from voicelab.errors import AudioError, VoicelabError
 
 _CALL = struct.Struct("<QI")
-"""Header of a call: size of the data and of the JSON options, in bytes. The options follow, then the data."""
+"""Header of a call: sizes of the data and the JSON options in bytes, followed by the options, then the data."""
 _ANSWER = struct.Struct("<BQ")
 """Header of an answer: ``_OK`` or ``_REJECTED``, then the size in bytes of the result or error message that follows."""
 _OK, _REJECTED = 0, 1
@@ -51,12 +51,12 @@ _ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT", "T
 class Sandbox:
     """Run ``function(data, **options) -> bytes`` in sandboxed worker processes, one per concurrent call.
 
-    Idle workers are reused; crashed ones are replaced. Thread-safe and fork-safe.
+    Idle workers are reused and crashed workers replaced. Thread-safe and fork-safe.
 
     Args:
         function: module-level function; raises a VoicelabError to reject the data.
         seconds: timeout of a call, in wall-clock and CPU time.
-        memory: memory limit in bytes, in addition to that of a new process.
+        memory: memory limit in bytes, in addition to the memory of a new process.
         max_answer_size: maximum size of an answer in bytes.
     """
 
@@ -88,7 +88,7 @@ class Sandbox:
             status, answer = self._ask(worker, data, json.dumps(options).encode())
         except (OSError, EOFError) as error:
             with suppress(subprocess.TimeoutExpired):
-                worker.wait(1.0)  # for the exit status of the crash instead of that of the kill below
+                worker.wait(1.0)  # to read the exit status of the crash, not of the kill below
             timed_out = time.monotonic() - began >= self._seconds
             status = worker.returncode
             ended = "stopped" if status is None or status >= 0 else f"was ended by signal {-status}"
@@ -111,7 +111,7 @@ class Sandbox:
         return answer
 
     def close(self) -> None:
-        """Stop idle workers. The next call starts a new one."""
+        """Stop idle workers. The next call starts a new worker."""
         with self._lock:
             idle, self._idle = self._idle, []
         if self._owner_pid == os.getpid():
@@ -144,7 +144,7 @@ class Sandbox:
 
     def _start(self) -> subprocess.Popen[bytes]:
         environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
-        # Same import path as this process; single-threaded, since each thread maps much memory.
+        # Use the import path of this process, and one thread, since each thread maps much memory.
         environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if os.path.isabs(path))  # noqa: PTH117 - a string
         environment |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
         program = [sys.executable, "-P", "-m", "voicelab.audio.sandbox"]

@@ -39,9 +39,9 @@ class WordTime:
 class Words(Shown, tuple[WordTime, ...]):  # noqa: SLOT001 (a tuple takes no slots but empty ones)
     """Word timestamps of a clip, in order; a tuple with ``save`` and ``load``.
 
-    ``duration`` is that of the clip in seconds, which a TextGrid states. ``likelihood`` is the log-likelihood of the
+    ``duration`` is the duration of the clip in seconds, stated in a TextGrid. ``likelihood`` is the log-likelihood of the
     forced alignment: the median over words of the mean natural logarithm per 10 ms frame, about -1 for spoken and -5 for
-    absent words; None for times from another source. ``source`` names the model behind the times, "" for the backend.
+    absent words; None if the times have another source. ``source`` names the model behind the times, "" for the backend.
     """
 
     duration: float
@@ -126,7 +126,7 @@ def _intervals(words: Words, duration: float) -> list[tuple[float, float, str]]:
 
 
 def _parse_textgrid(text: str) -> list[WordTime]:
-    """Parse a TextGrid; the long and the short format have the same strings and numbers in the same order."""
+    """Parse a TextGrid; the long and short formats contain the same strings and numbers in the same order."""
     tokens = iter(
         quoted.replace('""', '"') if number == "" else float(number)
         for quoted, number in _TOKENS.findall(re.sub(r"\[\d*\]", "", text))

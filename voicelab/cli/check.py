@@ -60,7 +60,7 @@ def check(
     kernel: Annotated[
         str | None, typer.Option(metavar="NAME", help="Kernel to run.", show_default="that of the notebook")
     ] = None,
-    keep_going: Annotated[bool, typer.Option("--keep-going", help="Run the cells after a failed one too.")] = False,
+    keep_going: Annotated[bool, typer.Option("--keep-going", help="Continue after a failed cell.")] = False,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the findings as JSON.")] = None,
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the findings as JUnit XML.")] = None,
 ) -> None:
@@ -95,7 +95,7 @@ def check(
 def _reports(
     task: Callable[[Path], NotebookReport], paths: list[Path], jobs: int, success: str
 ) -> Iterator[NotebookReport]:
-    """Run a task for each notebook, and print its report as soon as those before are printed. Ctrl-C kills all kernels."""
+    """Run a task for each notebook and print the reports in order as they complete. Ctrl-C kills all kernels."""
     with ThreadPoolExecutor(jobs, thread_name_prefix="voicelab-check") as pool:
         futures = [pool.submit(task, path) for path in paths]
         try:
@@ -110,7 +110,7 @@ def _reports(
 
 
 def _files(paths: list[Path]) -> list[Path]:
-    """Expand folders to their notebooks. Raises OSError for a missing file, RequestInvalid if there are no notebooks."""
+    """Expand folders to their notebooks. Raises OSError for a missing file, RequestInvalid if no notebook is found."""
     notebooks: list[Path] = []
     for path in paths:
         if path.is_dir():
@@ -155,7 +155,7 @@ def _annotate(finding: Finding) -> None:
 
 
 def _escaped(text: str, separators: str = "") -> str:
-    """Escape text for a workflow command, by GitHub's rules."""
+    """Escape text for a GitHub workflow command."""
     for character in f"%\r\n{separators}":
         text = text.replace(character, f"%{ord(character):02X}")
     return text

@@ -51,7 +51,7 @@ def write_bytes(data: bytes) -> None:
 
 
 class _Commands(UserDict[str, Any]):
-    """Commands by name, each imported from the module given for it on first use."""
+    """Commands by name, each imported on first use from the module given as its value."""
 
     def __getitem__(self, name: str) -> Any:
         command = self.data[name]
@@ -147,7 +147,7 @@ Device = Annotated[
 # Request fields with arguments or options of a different shape.
 _REQUEST_ARGUMENTS = frozenset({"text", "references", "prosody"})
 _PROSODY = tuple(ProsodyControl.model_fields)
-# Voice fields that are arguments, or have a single allowed value.
+# Voice fields that are arguments or allow only one value.
 _VOICE_ARGUMENTS = frozenset({"title", "voices", "type", "train_mode"})
 # Short names in addition to the field names; repeatable options are singular.
 _ALIASES = {
@@ -157,7 +157,7 @@ _ALIASES = {
     "cover_image": ("--cover",),
     "enhance_audio_quality": ("--enhance/--no-enhance",),
 }
-# Defaults of Lab that differ from the interface's.
+# Defaults of Lab that differ from those of the interface.
 _DEFAULTS = {"visibility": "private"}
 
 
@@ -170,7 +170,7 @@ VOICE_FIELDS = {name: field for name, field in VoiceCreate.model_fields.items() 
 
 
 def options_of(schema_fields: Mapping[str, FieldInfo]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorate a command with one option per schema field; the command takes the parsed values as ``fields``.
+    """Add one option per schema field to a command, which receives the parsed values as ``fields``.
 
     The command raises RequestInvalid for a value that cannot be parsed, OSError for a file that cannot be read.
     """
@@ -186,7 +186,7 @@ def options_of(schema_fields: Mapping[str, FieldInfo]) -> Callable[[Callable[...
             prosody = {name: parsed.pop(name) for name in _PROSODY if name in parsed}
             command(**values, fields=parsed | ({"prosody": prosody} if prosody else {}))
 
-        # typer reads the signature of run; wraps() would make it read the command's.
+        # typer must read the signature of run; after wraps() it would read that of the command.
         signature = inspect.Signature([*parameters, *(_option(name, field) for name, field in schema_fields.items())])
         del run.__wrapped__
         run.__signature__ = signature  # type: ignore[attr-defined]

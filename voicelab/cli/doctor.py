@@ -29,7 +29,7 @@ from voicelab.distribution import DISTRIBUTION, install_command
 from voicelab.errors import AuthenticationError, MissingExtra, ServiceError, VoicelabError
 from voicelab.schema import FORMATS
 
-# Extras for users; the others are for development.
+# Extras for users; all other extras are for development.
 _EXTRAS = (
     "gpu notebook metrics open-weights praat world distillmos recognition whisper mos pesq speaker cluster mandarin"
 ).split()
@@ -73,7 +73,7 @@ def _system() -> Iterator[Diagnosis]:
 
 
 def _packages() -> Iterator[Diagnosis]:
-    """Installed and missing dependencies, also of the extras."""
+    """Report installed and missing dependencies, including those of extras."""
     version = installed_version(DISTRIBUTION)
     if version is None:
         problem = "voicelab is imported from a folder, not from an installed package"
@@ -125,7 +125,7 @@ def _encoders() -> Iterator[Diagnosis]:
 
 
 def _weights() -> Iterator[Diagnosis]:
-    """Digests of the embedded voice's files, compared with SHA256SUMS."""
+    """Compare the digests of the embedded voice's files with SHA256SUMS."""
     folder = files("voicelab") / "engine" / "weights"
     sums = [line.split(maxsplit=1) for line in (folder / "SHA256SUMS").read_text(encoding="ascii").splitlines()]
     problems = []
@@ -145,7 +145,7 @@ def _weights() -> Iterator[Diagnosis]:
 
 
 def _voice() -> Iterator[Diagnosis]:
-    """The embedded voice, loaded."""
+    """Load the embedded voice and report on it."""
     try:
         backend = open_backend("local:")
     except (VoicelabError, ImportError, OSError) as error:
@@ -163,7 +163,7 @@ def _voice() -> Iterator[Diagnosis]:
 
 
 def _recognition(backend: Backend) -> Iterator[Diagnosis]:
-    """The ASR model's transcript of a synthesized sentence, with a warning for recognition errors."""
+    """Transcribe a synthesized sentence with the ASR model, and warn about recognition errors."""
     from voicelab.asr.recognizers import default_recognizer, full_name
 
     with suppress(VoicelabError):  # reported by _recognizer
@@ -178,14 +178,14 @@ def _recognition(backend: Backend) -> Iterator[Diagnosis]:
 
 
 def _backends() -> Iterator[Diagnosis]:
-    """Names for ``--backend`` and ``vl.connect``."""
+    """List the names for ``--backend`` and ``vl.connect``."""
     for item in available_backends():
         note = f"to install: {item.install}" if item.install else ""
         yield Diagnosis(f"backend {item.name}", f"{item.form}: {item.summary}", note)
 
 
 def _recognizer() -> Iterator[Diagnosis]:
-    """The ASR model of WER and CER, with a warning if it is not available."""
+    """Report the ASR model of WER and CER, and warn if it is not available."""
     from voicelab.asr.recognizers import default_recognizer, full_name
 
     name = "VOICELAB_RECOGNIZER"
@@ -199,7 +199,7 @@ def _recognizer() -> Iterator[Diagnosis]:
         fix = install_command(error.extra) if isinstance(error, MissingExtra) else f"correct {name}, or unset it"
         yield Diagnosis(name, value, problem=str(error), fix=fix)
         return
-    note = "of WER, CER and missing transcripts" if recognizer else "disabled: missing transcripts stay empty"
+    note = "used for WER, CER and missing transcripts" if recognizer else "disabled: missing transcripts stay empty"
     yield Diagnosis(name, full_name(value), note)
 
 
@@ -221,7 +221,7 @@ def _home() -> Iterator[Diagnosis]:
 
 
 def _jupyter() -> Iterator[Diagnosis]:
-    """The kernel of this Python, and the widgets' JupyterLab extensions."""
+    """Check the kernel of this Python and the widgets' JupyterLab extensions."""
     try:
         from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
         from jupyter_core.paths import jupyter_path
@@ -233,7 +233,7 @@ def _jupyter() -> Iterator[Diagnosis]:
     except NoSuchKernel:
         yield Diagnosis("kernel", "none", problem="the kernel python3 is not installed", fix="pip install ipykernel")
     else:
-        # A bare name is the Python that runs Jupyter.
+        # A name that is not a path stands for the Python that runs Jupyter.
         differs = Path(program).is_absolute() and Path(program) != Path(sys.executable)
         problem = "the kernel python3 uses a different Python" if differs else ""
         fix = f"{sys.executable} -m ipykernel install --sys-prefix"
@@ -258,7 +258,7 @@ def _service() -> Iterator[Diagnosis]:
 
 
 def _service_problem(address: str, key: str | None) -> tuple[str, str]:
-    """Send a request that costs nothing; return problem and fix, empty if the service accepts the key."""
+    """Send a free request; return problem and fix, both empty if the service accepts the key."""
     from voicelab.backends.caller import RetryPolicy
     from voicelab.backends.service import ServiceBackend
 

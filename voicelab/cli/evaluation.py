@@ -17,7 +17,9 @@ from voicelab.sweeps.evaluation import evaluate as evaluate_list
 
 
 def _model(what: str) -> Any:
-    return typer.Option(metavar="NAME", help=f"{what}. Default: the protocol's, or voicelab's.", show_default=False)
+    return typer.Option(
+        metavar="NAME", help=f"{what}. Default: that of the protocol, else of voicelab.", show_default=False
+    )
 
 
 def evaluate(
@@ -52,7 +54,7 @@ def evaluate(
             "-o",
             "--output",
             metavar="FOLDER",
-            help="Run folder; default: LIST without its suffix, -evaluation.",
+            help="Run folder (default: LIST-evaluation, without the suffix of LIST).",
             show_default=False,
         ),
     ] = None,
@@ -65,7 +67,7 @@ def evaluate(
         labs = {backend or "local:": opened.enter_context(connect(backend, device=device))}
         for address in against or ():
             if address in labs:
-                raise ArgumentError.of("against", f"must be another backend than {', '.join(labs)}, got {address}")
+                raise ArgumentError.of("against", f"must be a backend other than {', '.join(labs)}, got {address}")
             labs[address] = opened.enter_context(connect(address))
         models = {"recognizer": recognizer, "normalizer": normalizer, "encoder": encoder, "predictor": predictor}
         arguments: Any = {

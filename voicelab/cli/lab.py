@@ -36,7 +36,7 @@ def lab(
         bool | None,
         typer.Option(
             help="Execute the notebook and write HTML instead of opening JupyterLab "
-            "(default: if HEADLESS=1, without a terminal, or without a display).",
+            "(default: if HEADLESS=1, or if there is no terminal or display).",
             show_default=False,
         ),
     ] = None,
@@ -85,7 +85,7 @@ def _jupyterlab(arguments: list[str], since: float | None) -> int:
     sys.stdout.flush()
     start = time.time()
     with subprocess.Popen([sys.executable, "-m", "jupyterlab", *arguments]) as server:
-        # The terminal sends Ctrl-C to JupyterLab too, which asks for confirmation; SIGTERM comes to this process only.
+        # The terminal also sends Ctrl-C to JupyterLab, which asks for confirmation; only this process receives SIGTERM.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, lambda *_: server.terminate())
         while server.poll() is None:
@@ -104,14 +104,14 @@ def _server_address(pid: int) -> str | None:
 
     with suppress(OSError, ValueError, KeyError, httpx.HTTPError):
         record = json.loads(Path(jupyter_runtime_dir(), f"jpserver-{pid}.json").read_text(encoding="utf-8"))
-        # Any status counts as reachable, also 403 without a token.
+        # Any status means reachable, including 403 for a missing token.
         httpx.head(record["url"], timeout=_REQUEST_TIMEOUT_S, trust_env=False)
         return str(record["url"])
     return None
 
 
 def is_interactive() -> bool:
-    """Return True with a terminal and a display, unless HEADLESS is set."""
+    """Return True if there are a terminal and a display, unless HEADLESS is set."""
     if os.environ.get("HEADLESS", "0").lower() not in {"", "0", "false", "no"}:
         return False
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -123,7 +123,7 @@ def is_interactive() -> bool:
 
 def _self_check(out: Path) -> None:
     """Synthesize a sentence with the embedded voice, ignoring VOICELAB_BASE_URL."""
-    # In a subprocess, so that the voice's memory is free when the notebook runs.
+    # Run in a subprocess, so that the voice's memory is released before the notebook runs.
     command = [sys.executable, "-c", "from voicelab.cli import app; app()", "say", SENTENCE, "--seed", "1"]
     environment = {name: value for name, value in os.environ.items() if name != "VOICELAB_BASE_URL"}
     done = subprocess.run([*command, "-o", str(out / "self-check.wav")], env=environment, check=False)

@@ -56,7 +56,7 @@ ShowText = Annotated[
     bool, typer.Option("--show-text", help="Print what will be spoken, and what was changed; no audio.")
 ]
 Progress = Annotated[
-    bool | None, typer.Option(help="Show a progress bar (default: long text, in a terminal).", show_default=False)
+    bool | None, typer.Option(help="Show a progress bar (default: for long texts in a terminal).", show_default=False)
 ]
 Seed = Annotated[str | None, typer.Option(metavar="INTEGER", help="Seed for reproducible output.", show_default=False)]
 
@@ -174,7 +174,7 @@ def _knob_values(options: Iterable[str], knobs: Sequence[Knob]) -> dict[str, Any
 
 @contextmanager
 def _bar(text: str, fields: dict[str, Any], *, enabled: bool | None) -> Iterator[Advance]:
-    """Show a progress bar on stderr: seconds of audio of the duration expected for the text."""
+    """Show a progress bar on stderr: seconds of audio relative to the expected duration."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -209,7 +209,7 @@ def _stdin() -> str:
 
 
 Advance = Callable[[float], None]
-"""Progress callback with the seconds of audio so far."""
+"""Progress callback, called with the seconds of audio so far."""
 
 _MAX_HEADER_BYTES = 1 << 20
 

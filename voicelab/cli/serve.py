@@ -1,4 +1,4 @@
-"""``voicelab serve``: a backend as an HTTP service; ``keys``: its API keys; ``listen``: a listening study."""
+"""``voicelab serve``: serve a backend over HTTP; ``keys``: manage API keys; ``listen``: serve a listening study."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def serve(
         print_line(describe_limits(effective, sources))
         return
     form = cast("LogForm", log or ("text" if sys.stdout.isatty() else "none"))
-    # The stores before the backend: their errors appear at once, loading weights takes seconds.
+    # Open the stores before the backend, so that their errors appear before weights are loaded, which takes seconds.
     with write_log(form, texts=log_text), KeyStore() as keys, VoiceStore(exclusive=True) as voices:
         voice_store = voices if split_address(backend)[0] == "local" else None
         served = open_backend(backend, device=device, voices=voice_store)

@@ -75,7 +75,7 @@ def show(
 @voices.command("list")
 def listed(*, owner: Owner = None) -> None:
     """List the voices stored on this machine, newest first: id, state, date and title, and the key with --owner."""
-    # From the store: services cannot list voices, and loading an engine takes seconds.
+    # Read the store: services cannot list voices, and loading an engine takes seconds.
     with VoiceStore() as store:
         for owner_id, key in _owners(store, owner).items():
             for voice in store.listed(owner_id):
@@ -171,7 +171,7 @@ def compile_(
 
 
 def worker_template() -> None:
-    """Print a script for a model in an environment of its own, to open as ``worker:PYTHON SCRIPT``."""
+    """Print a script that runs a model in a separate Python environment, opened as ``worker:PYTHON SCRIPT``."""
     from voicelab.backends.worker import TEMPLATE
 
     print_line(TEMPLATE.rstrip())

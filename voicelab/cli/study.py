@@ -20,7 +20,9 @@ from voicelab.tables import bytes_of
 
 Spec = Annotated[
     Path,
-    typer.Argument(metavar="SPEC", help="A TOML file: text or rows, [fields], [axes], [budget]; or rows: a .csv file."),
+    typer.Argument(
+        metavar="SPEC", help="TOML file with text or rows, [fields], [axes], [budget]; or a .csv file of rows."
+    ),
 ]
 Folder = Annotated[
     Path | None,
@@ -98,10 +100,10 @@ _SPEC_FOLDER = "spec"
 
 
 def _check_spec(folder: Path, spec: Path) -> None:
-    """Raise RequestInvalid if a folder has the sweep of another spec, whose tables would be replaced."""
+    """Raise RequestInvalid if a folder contains the sweep of another spec, whose tables would be replaced."""
     names = [path.name for path in sorted((folder / _SPEC_FOLDER).glob("*"))]
     if names and spec.name not in names:
-        message = f"must be a folder without another sweep, got {folder} with that of {', '.join(names)}"
+        message = f"must not contain another sweep, got {folder} with the sweep of {', '.join(names)}"
         raise RequestInvalid.of("output", message, in_="query")
 
 
@@ -127,7 +129,7 @@ if TYPE_CHECKING:
 
 
 _MAX_TEXT_CHARACTERS = 40
-# Width without a terminal, so that no line wraps in a file or log.
+# Width if stdout is not a terminal, so that no line wraps in a file or log.
 _FILE_COLUMNS = 240
 
 
@@ -269,7 +271,7 @@ def compare(
     *,
     metrics: Metrics = "",
     output: Annotated[Path, typer.Option("-o", "--output", metavar="PAGE", help="HTML file.")] = Path("systems.html"),
-    transcribe: Annotated[bool, typer.Option("--transcribe", help="Transcribe recordings without texts.")] = False,
+    transcribe: Annotated[bool, typer.Option("--transcribe", help="Transcribe recordings that have no text.")] = False,
     jobs: Jobs = 1,
 ) -> None:
     """Write an HTML comparison of systems: loudness-matched recordings, metrics and differences."""

@@ -41,7 +41,7 @@ class CacheStats:
 
 
 class Cache:
-    """Takes by key in a run folder, with eviction of the least recently used.
+    """Takes by key in a run folder, with least-recently-used eviction.
 
     Takes are verified when read; damaged audio is quarantined in ``damaged/`` and synthesized again. Several processes may
     share a folder; concurrent writers of a key all get the take that was stored.
@@ -106,7 +106,7 @@ class Cache:
     def put(self, take: Take, backend: Capabilities | None = None) -> Take:
         """Store a take, and return it, or the existing take of its key.
 
-        ``backend`` has the capabilities of its backend, which are stored too. Raises StoreError, without leaving files.
+        ``backend`` are the capabilities of its backend, which are also stored. Raises StoreError, without leaving files.
         """
         if backend is not None and backend.fingerprint not in self._declared:
             self.run.begin([backend])
@@ -197,7 +197,7 @@ class Cache:
         total = sum(file.st_size for file in files.values())
         if total <= limit:
             return total
-        # Never the newest file, which is about to be read.
+        # Never remove the newest file, which is about to be read.
         oldest_first = sorted(files, key=lambda path: files[path].st_mtime)
         for path in [path for path in oldest_first if path.name != RUN_FILE][:-1]:
             if total <= limit * _EVICTION_TARGET:

@@ -1,4 +1,4 @@
-"""HTTP service of the interface: a backend at ``POST /v1/tts``, with API keys and credit.
+"""HTTP service of the interface: serves a backend at ``POST /v1/tts``, with API keys and credit.
 
 ``app.create_app`` creates the ASGI application, ``run.serve`` runs it in the foreground, ``run.running`` in a thread;
 ``keys.KeyStore`` stores the API keys.

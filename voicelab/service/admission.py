@@ -31,10 +31,10 @@ class _Window:
 
 
 class Admission:
-    """Admission control that rejects excess requests without access to the store, threads or bodies. For one event loop.
+    """Admission control that rejects excess requests before reading the store or the body. Used by one event loop.
 
-    The owner of a secret is looked up once; state and credit of the key for each admitted request. Rates are counted in
-    fixed windows on a monotonic clock, which start with a request.
+    The owner of a secret is looked up once; the state and credit of the key are read for each admitted request. Rates are
+    counted in fixed windows on a monotonic clock; a request starts a window.
     """
 
     def __init__(self, keys: KeyStore, helpers: Executor, queue: FairQueue, limits: Limits) -> None:
@@ -60,7 +60,7 @@ class Admission:
         return key
 
     async def admit(self, secret: str) -> tuple[ApiKey, Arrival]:
-        """Admit a speech request; return its key and its place in the queue until it ends.
+        """Admit a speech request; return its key and its queue position, which is held until the request ends.
 
         Raises AuthenticationError and StoreError; HTTPException 429 for limits of the key, 503 if the service is busy.
         """
@@ -82,7 +82,7 @@ class Admission:
         return owner if fresh else await self.authenticate(secret), arrival
 
     def check_voices(self, key: ApiKey, voices: int, size: int) -> None:
-        """Raise HTTPException 429 for a key that has as many voices, or bytes of recordings, as it may store."""
+        """Raise HTTPException 429 if the voices of a key, or the bytes of their recordings, reach its limit."""
         limits = self._limits
         for name, stored, limit in (
             ("voices", voices, key.limits.voices or limits.key_voices),
@@ -96,9 +96,9 @@ class Admission:
         self._window(key).requests += 1
 
     async def reserve(self, key: ApiKey, characters: int) -> bool:
-        """Reserve characters of a key's credit and daily limit; return False for a key without either.
+        """Reserve characters of a key's credit and daily limit; return False if the key has neither.
 
-        Raises PaymentRequired for the credit, HTTPException 429 for the daily limit.
+        Raises PaymentRequired if the credit is exceeded, HTTPException 429 if the daily limit is.
         """
         daily = key.limits.daily or self._limits.key_daily
         if key.credit is None and daily is None:

@@ -67,7 +67,7 @@ _T = TypeVar("_T")
 def create_app(
     backend: Backend, keys: KeyStore, *, limits: Limits | None = None, openai: bool = False
 ) -> ServiceMiddleware:
-    """Create the ASGI application that serves ``backend`` to holders of ``keys``; it closes neither.
+    """Create the ASGI application that serves ``backend`` to holders of ``keys``; the caller closes both.
 
     Errors follow part 7 of the interface. With ``openai``, the application also serves OpenAI's speech API.
     """
@@ -124,7 +124,7 @@ class _Service:
     async def health(self, _: Request) -> Response:
         """Answer ``GET /health`` with the backend's capabilities, without authentication."""
         capabilities = self._capabilities
-        # The models that the header accepts, and no backend parameters, which the interface does not have.
+        # List the models that the header accepts; omit backend parameters, which the interface does not define.
         declared = asdict(capabilities) | {"models": capabilities.wire_models}
         del declared["knobs"]
         return json_response({"status": "ready", "backend": declared})
@@ -142,11 +142,11 @@ class _Service:
         return await self._speak(request, self._interface_call)
 
     async def openai_speech(self, request: Request) -> Response:
-        """Answer OpenAI's speech request, in the same order."""
+        """Answer OpenAI's speech request with the same steps as ``speech``."""
         return await self._speak(request, self._openai_call)
 
     async def openai_models(self, request: Request) -> Response:
-        """List the backend's models, or describe one."""
+        """List the backend's models, or describe one of them."""
         await self._admission.authenticate(bearer_secret(request))
         return models_answer(self._capabilities, request.path_params.get("id"))
 
@@ -271,7 +271,7 @@ class _Service:
 
     async def _create(self, request: Request, key: ApiKey, *, form: bool) -> Response:
         limits = self._limits
-        # Store the voice only after the complete body: no trace of a truncated upload.
+        # Store the voice only after the complete body has arrived, so that a truncated upload leaves no trace.
         if form:
             parts = await read_form(request, limits.upload, limits.upload_file, limits.upload_seconds)
             wire: object = form_fields(parts)
@@ -289,12 +289,12 @@ class _Service:
     def _record(self, key: ApiKey, id: str) -> VoiceModel:
         record = caller_of(self._backend, key).get_voice(id)
         if record.visibility == "private" and not isinstance(self._backend, VoiceHost):
-            # Private to this service's key at the backend's service; the caller that created it is not recorded.
+            # Private to this service's key at the remote backend; the creating caller is unknown.
             raise NotFound(f"there is no voice model {id}", status=404)
         return record
 
     def _file(self, key: ApiKey, id: str, number: int | None) -> bytes:
-        """Return a sample of a voice model by its number, or its cover image (None)."""
+        """Return the sample ``number`` of a voice model, or its cover image if None."""
         caller = caller_of(self._backend, key)
         if not isinstance(caller, VoiceHost):
             raise NotFound(f"this voice model has no {'cover image' if number is None else 'such sample'}", status=404)
@@ -304,7 +304,8 @@ class _Service:
 class ServiceMiddleware:
     """Middleware for request ids, request log, metrics and shutdown (503). For one event loop.
 
-    Responses have an ``x-request-id``, as in the log. Errors at paths with a prefix in ``openai`` have OpenAI's format.
+    Responses carry an ``x-request-id``, which is also logged. Errors at paths with a prefix in ``openai`` have OpenAI's
+    format.
     """
 
     def __init__(self, app: ASGIApp, queue: FairQueue, routes: Mapping[Any, str], openai: tuple[str, ...] = ()) -> None:

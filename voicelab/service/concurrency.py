@@ -1,4 +1,4 @@
-"""Concurrency of the service: a fair queue, work in threads, and audio from a thread to the event loop."""
+"""Concurrency of the service: a fair queue, work in threads, and transfer of audio from a thread to the event loop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import ParamSpec, TypeVar
 
 from voicelab.backend import SpeechStream
 
-# Time for which a request reserves a place while its body arrives.
+# Time for which a queue position is reserved while the body of a request arrives.
 _ARRIVAL_TIMEOUT_S = 1.0
 
 _P = ParamSpec("_P")
@@ -39,18 +39,18 @@ class QueueFull(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Arrival:
-    """Request whose headers have arrived, with a reserved place until ``deadline`` on the event loop's clock."""
+    """Request whose headers have arrived; its queue position is reserved until ``deadline`` (event loop's clock)."""
 
     owner: Hashable
     deadline: float
 
 
 class FairQueue:
-    """Queue with ``active`` concurrent requests and ``waiting`` queued ones, each for at most ``seconds``.
+    """Queue of ``active`` concurrent and ``waiting`` queued requests; a request waits at most ``seconds``.
 
     Owners are served round-robin. If the queue is full, an owner with fewer requests displaces the newest request of the
-    owner with the most. Requests are rejected on headers, or have a reserved place for the time of a fast body; slower
-    bodies are decided on when they are complete. For one event loop.
+    owner with the most. Requests are rejected on headers, or get a position reserved while the body arrives; requests with
+    slow bodies are admitted or rejected once the body is complete. Used by one event loop.
     """
 
     def __init__(self, active: int, waiting: int, seconds: float) -> None:
@@ -71,7 +71,7 @@ class FairQueue:
         return sum(map(len, tuple(self._queues.values())))
 
     def expect(self, owner: Hashable) -> Arrival:
-        """Reserve a place for a request on its headers; it must call ``arrived()`` later. Raises QueueFull."""
+        """Reserve a position for a request on its headers; call ``arrived()`` later. Raises QueueFull."""
         time_s = asyncio.get_running_loop().time()
         while self._arrivals and (oldest := next(iter(self._arrivals))).deadline <= time_s:
             del self._arrivals[oldest]
@@ -89,7 +89,7 @@ class FairQueue:
         return arrival
 
     def arrived(self, arrival: Arrival) -> None:
-        """Release the reserved place; a second call has no effect."""
+        """Release the reserved position; a second call has no effect."""
         self._arrivals.pop(arrival, None)
 
     async def enter(self, owner: Hashable) -> None:
@@ -133,7 +133,7 @@ class FairQueue:
 
     def _forget(self, owner: Hashable, turn: asyncio.Future[None]) -> None:
         if turn.done() and not turn.cancelled() and turn.exception() is None:
-            # The turn and the cancellation came together; pass the turn on.
+            # The turn arrived together with the cancellation; pass it on.
             self.leave()
             return
         queue = self._queues.get(owner)
@@ -167,7 +167,7 @@ class ThreadBridge:
         self.notes: tuple[str, ...] = ()
         """Notes of the stream at its first audio."""
         self.busy_s = 0.0
-        """Time of synthesis in seconds, without waiting for the reader; available at the end."""
+        """Synthesis time in seconds, excluding waits for the reader; available at the end."""
 
     @property
     def seed(self) -> int | None:
@@ -175,7 +175,7 @@ class ThreadBridge:
         return None if self._stream is None else self._stream.seed
 
     async def read(self) -> bytes | None:
-        """Return the audio since the last call, at least a byte; None at the end.
+        """Return the audio since the last call, at least one byte; None at the end.
 
         Raises the backend's error after all audio was read.
         """

@@ -1,8 +1,8 @@
 """API keys with expiry, credit and limits.
 
 A secret is ``vl_``, 256 random bits in base62 (43 characters) and a checksum of 6 characters, which detects mistyped keys
-without the store; the prefix makes leaked keys searchable. The store has a salted SHA-256: slow hashes protect weak
-passwords, not 256 random bits, and would slow down every request.
+without the store; the prefix makes leaked keys searchable. The store contains a salted SHA-256: slow hashes protect
+weak passwords, but add nothing to 256 random bits and would slow down every request.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _KEY_PREFIX = "vl_"
 _RANDOM_DIGITS = 43  # 62**43 > 2**256
 _CHECK_DIGITS = 6  # 62**6 > 2**32, the range of the CRC
 _SECRET = re.compile(rf"{_KEY_PREFIX}[0-9A-Za-z]{{{_RANDOM_DIGITS + _CHECK_DIGITS}}}", re.ASCII)
-# Enough to identify a key in a list; the other 35 digits are 208 bits.
+# Enough to identify a key in a list; the remaining 35 digits encode 208 bits.
 _PREFIX_LENGTH = len(_KEY_PREFIX) + 8
 _SALT_BYTES = 16
 
@@ -90,7 +90,7 @@ class ApiKey:
     @property
     def owner(self) -> str:
         """Permanent owner id of the key's voice models, which does not contain the key."""
-        # A new key store counts from 1 again: with the number alone, its keys would own the private voices of earlier keys.
+        # Ids restart at 1 in a new key store: with the id alone, its keys would own the private voices of earlier keys.
         identity = f"{self.id} {self.prefix} {int(self.created_at.timestamp())}"
         return hashlib.sha256(identity.encode()).hexdigest()[:24]
 
@@ -156,7 +156,7 @@ class KeyStore(Closeable):
         Raises RequestInvalid for a blank name, a lifetime that is not positive or a negative credit.
         """
         if not name.strip() or not name.isprintable():
-            raise RequestInvalid.of("name", "must be printable and not blank")
+            raise RequestInvalid.of("name", f"must be printable and not blank, got {name!r}")
         if name.startswith(_KEY_PREFIX):
             raise RequestInvalid.of("name", f"must not start with {_KEY_PREFIX}, the prefix of secrets")
         if expires_in is not None and expires_in <= timedelta(0):
@@ -182,7 +182,7 @@ class KeyStore(Closeable):
         return NewKey(key, secret)
 
     def list(self) -> tuple[ApiKey, ...]:
-        """Return all keys, oldest first, including expired and revoked ones."""
+        """Return all keys, including expired and revoked keys, oldest first."""
         with self._database.reading() as db:
             rows = db.execute(_SELECT + " ORDER BY id").fetchall()
         return tuple(_read(row) for row in rows)
@@ -193,7 +193,7 @@ class KeyStore(Closeable):
         return any(key.state(time) == "active" for key in self.list())
 
     def find(self, name: str) -> tuple[ApiKey, ...]:
-        """Return the keys with a name or prefix, oldest first, revoked ones too. Raises NotFound if there is none."""
+        """Return the keys with a name or prefix, including revoked keys, oldest first. Raises NotFound."""
         with self._database.reading() as db:
             return _find(db, name)
 
@@ -221,7 +221,7 @@ class KeyStore(Closeable):
         with self._database.reading() as db:
             rows = db.execute(_SELECT_WITH_DIGEST + " WHERE prefix = ?", (secret[:_PREFIX_LENGTH],)).fetchall()
         key: ApiKey | None = None
-        # All rows are compared, or a dummy, against timing attacks.
+        # Compare all rows, or a dummy row, to prevent timing attacks.
         for *row, salt, digest in rows or [(None, b"", b"")]:
             if hmac.compare_digest(_digest(salt, secret), digest):
                 key = _read(row)
@@ -234,7 +234,7 @@ class KeyStore(Closeable):
     def reserve(self, key: ApiKey, characters: int, daily: int | None = None) -> bool:
         """Reserve ``characters`` of a key's credit, all or nothing; return False if the limit ``daily`` (UTC) is exceeded.
 
-        Raises PaymentRequired. Writes nothing for a key without credit and daily limit.
+        Raises PaymentRequired. Writes nothing if neither credit nor daily use is limited.
         """
         if (key.credit is None and daily is None) or characters == 0:
             return True

@@ -1,4 +1,4 @@
-"""Service limits. Options, environment variables, the TOML file and the documentation are generated from the models here."""
+"""Service limits. Options, environment variables, the TOML file and the documentation are generated from these models."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _Rate = Annotated[str, AfterValidator(lambda text: read_rate(text) and text)]
 
 
 class KeyLimits(WireModel):
-    """Limits of a key, with status 429 if exceeded; None: the service's limit."""
+    """Limits of a key; exceeding them gives status 429. None means the limit of the service."""
 
     rate: _Rate | None = Field(default=None, description="Request rate: 5/s, 60/min, 1000/h")
     active: _Count | None = Field(default=None, description="Concurrent requests")
@@ -85,10 +85,10 @@ class Limits(WireModel):
 def read_limits(
     options: Mapping[str, Any], file: Path | None = None, environ: Mapping[str, str] = os.environ
 ) -> tuple[Limits, dict[str, str]]:
-    """Return the limits, and the source of each that is not a default.
+    """Return the limits, and the source of every limit that is not a default.
 
-    Options override environment variables, which override the file. Raises RequestInvalid with all errors, each with
-    its option, variable or line; OSError for the file.
+    Options override environment variables, which override the file. Raises RequestInvalid with all errors, which name the
+    option, variable or line; OSError if the file cannot be read.
     """
     try:
         text = file.read_text(encoding="utf-8") if file is not None else ""
@@ -115,7 +115,7 @@ def _line(text: str, name: str) -> int:
 
 
 def describe_limits(limits: Limits, sources: Mapping[str, str]) -> str:
-    """Format limits as a TOML file, with description and source of each."""
+    """Format limits as a TOML file, with the description and source of each limit."""
     lines = []
     for name, field in Limits.model_fields.items():
         value = getattr(limits, name)

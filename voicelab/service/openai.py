@@ -1,4 +1,4 @@
-"""OpenAI's speech API, for clients written for it.
+"""OpenAI's speech API, for existing clients.
 
 ``POST /v1/audio/speech``, ``GET /v1/models``, ``GET /v1/models/{id}``, and ``GET /v1/audio/voices`` as in other compatible
 servers. Errors have OpenAI's format. Additional fields (``extra_body`` in the openai package): every field of the interface,
@@ -28,7 +28,7 @@ VOICES: Final = "/v1/audio/voices"
 _PCM_RATE: Final = 24_000
 """Sampling rate of pcm in Hz, as in OpenAI's API."""
 _REPLACED_FIELDS: Final = ("text", "format", "reference_id", "references")
-"""Fields of the interface with other names here; references need audio, which JSON does not carry."""
+"""Interface fields with other names in this API; references contain audio, which JSON cannot carry."""
 
 
 def openai_call(wire: object, capabilities: Capabilities) -> Call:
@@ -73,7 +73,7 @@ def audio_event(audio: bytes) -> bytes:
 
 
 def done_event(characters: int) -> bytes:
-    """Encode the final event; its usage has characters, for which keys are charged, as tokens."""
+    """Encode the final event; its usage reports the charged characters as tokens."""
     usage = {"input_tokens": characters, "output_tokens": 0, "total_tokens": characters}
     return _event({"type": "speech.audio.done", "usage": usage})
 
@@ -83,7 +83,7 @@ def _event(fields: Mapping[str, Any]) -> bytes:
 
 
 def models_answer(capabilities: Capabilities, id: str | None = None) -> Response:
-    """List the backend's models, or describe one. Raises NotFound."""
+    """List the backend's models, or describe one of them. Raises NotFound."""
     models = [
         {"id": name, "object": "model", "created": 0, "owned_by": capabilities.name} for name in capabilities.models
     ]

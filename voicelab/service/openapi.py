@@ -39,7 +39,7 @@ class Health(TypedDict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """A method of a path.
+    """Method of a path.
 
     ``body`` and ``answer`` map media types to schemas, or to None for bytes; ``parameters`` and ``headers`` (on success)
     are names of components; ``errors`` are the statuses besides ``success``. An API key is required unless ``open``.
@@ -227,7 +227,7 @@ def _parameters(capabilities: Capabilities) -> dict[str, Any]:
     if DEFAULT_MODEL in capabilities.wire_models:
         model["default"] = DEFAULT_MODEL
     listed = {
-        "model": ("header", "model", "The synthesis model. Without it, s2-pro.", model),
+        "model": ("header", "model", "The synthesis model; s2-pro if omitted.", model),
         "seed": ("header", SEED_HEADER, "The same seed gives the same audio.", _SEED),
         "id": ("path", "id", "Identifier of a voice model.", {"type": "string", "minLength": 1}),
         "number": ("path", "number", "Index of the sample, from 0.", {"type": "integer", "minimum": 0}),

@@ -1,4 +1,4 @@
-"""HTML page of a service: its operations, fields and errors, from its OpenAPI document. It loads nothing from elsewhere."""
+"""HTML page of a service, generated from its OpenAPI document: operations, fields, errors. Loads no external resources."""
 
 from __future__ import annotations
 

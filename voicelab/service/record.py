@@ -24,7 +24,7 @@ LogForm = Literal["json", "text", "none"]
 
 _KEY: Final = re.compile(r"vl_[0-9A-Za-z]+", re.ASCII)
 _MAX_LOGGED_CHARACTERS: Final = 120
-_MAX_QUEUED_LINES: Final = 4096  # of some 400 bytes
+_MAX_QUEUED_LINES: Final = 4096  # of about 400 bytes
 _RTF = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 _SECONDS = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 
@@ -36,7 +36,7 @@ def loggable(text: str) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class RequestRecord:
-    """Record of a request. Times are in seconds from the arrival of its headers; None: does not apply.
+    """Record of a request. Times are in seconds since its headers arrived; None means not applicable.
 
     Attributes:
         key: name of the API key.
@@ -44,7 +44,7 @@ class RequestRecord:
         characters: length of the text.
         charged: characters charged.
         audio_s: duration of the audio; for Opus, computed from the bitrate.
-        rtf: real-time factor, without waiting for the reader.
+        rtf: real-time factor, excluding waits for the reader.
         bytes: size of the response body.
         refused: reason of an error response.
         openai: use OpenAI's error format.
@@ -91,7 +91,7 @@ RECORD: ContextVar[RequestRecord] = ContextVar("RECORD", default=RequestRecord()
 
 
 class LogFormatter(logging.Formatter):
-    """Formatter of requests and other log messages as text or JSON; with ``texts`` including request texts."""
+    """Formatter of requests and other log messages as text or JSON; ``texts`` includes request texts."""
 
     converter = time.gmtime  # type: ignore[assignment]  # a builtin is not bound
     default_time_format = "%Y-%m-%dT%H:%M:%S"
@@ -132,7 +132,7 @@ def write_log(form: LogForm, *, texts: bool = False) -> Iterator[None]:
     handler.setFormatter(LogFormatter(form, texts=texts))
     root.addHandler(handler)
     service.setLevel(logging.INFO)
-    # A daemon thread, because a write may block for ever.
+    # A daemon thread, because a write may block forever.
     Thread(target=_write_lines, args=(lines, sys.stdout.fileno()), name="voicelab-log", daemon=True).start()
     try:
         yield
@@ -177,7 +177,7 @@ def _write_lines(lines: Queue[logging.LogRecord], file: int) -> None:
 def serving_metrics(port: int, queue: FairQueue, host: str) -> Iterator[tuple[str, Callable[[RequestRecord], None]]]:
     """Serve ``/metrics`` for Prometheus; yield the address and the callback that counts a request.
 
-    On a separate port, because metrics contain names of keys. Raises MissingExtra without prometheus-client,
+    The port is separate because metrics contain key names. Raises MissingExtra if prometheus-client is not installed,
     RequestInvalid if the port is not available.
     """
     with MissingExtra.where("prometheus", "voicelab serve --metrics"):

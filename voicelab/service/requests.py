@@ -1,7 +1,7 @@
 """Parse requests: bearer token, and JSON, MessagePack or form bodies, with limits of size and time.
 
-Syntax errors in a body raise RequestInvalid (422) with loc ``["body"]``. Decoders limit the memory of a decoded body: JSON by
-its number of values, MessagePack by number and length of containers, forms by their parts.
+Syntax errors in a body raise RequestInvalid (422) with loc ``["body"]``. Memory is limited by the number of
+values in JSON, by number and length of containers in MessagePack, and by number and size of parts in forms.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _MAX_TEXT_BYTES = 256 * 1024
 
 
 def bearer_secret(request: Request) -> str:
-    """Return the secret of the ``Authorization: Bearer`` header. Raises AuthenticationError without its content."""
+    """Return the secret of the ``Authorization: Bearer`` header. Raises AuthenticationError, which does not quote it."""
     values = request.headers.getlist("authorization")
     if not values:
         raise AuthenticationError("An API key is required: Authorization: Bearer <API key>", status=401)
@@ -65,7 +65,7 @@ def media_type(request: Request) -> str:
 
 
 def body_kind(request: Request) -> BodyKind:
-    """Return the format of the body by its content type. Raises HTTPException 415."""
+    """Determine the format of the body from its content type. Raises HTTPException 415."""
     kind = _KINDS.get(media_type(request))
     if kind is None:
         raise HTTPException(415, "The content type must be application/json or application/msgpack")
@@ -93,7 +93,7 @@ async def read_form(request: Request, limit: int, file_limit: int, seconds: floa
 async def _receive(request: Request, limit: int, seconds: float, feed: Callable[[bytes], object]) -> None:
     too_large = HTTPException(413, f"The body is larger than {limit} bytes")
     length = request.headers.get("content-length", "")
-    # Invalid lengths are rejected by the server; too large ones here, before the body is read.
+    # The server rejects invalid lengths; excessive lengths are rejected here, before the body is read.
     if length.isdecimal() and int(length) > limit:
         raise too_large
     size = 0
@@ -280,7 +280,7 @@ def form_fields(parts: list[Part]) -> dict[str, object]:
             continue
         value = _value(name, bytes(part.data))
         entries = lists.setdefault(name, {})
-        # By index, then items without index in order of arrival.
+        # Sort by index; items without an index follow in order of arrival.
         number = int(match[2]) if match and match[2] else 10_000 + len(entries)
         if number in entries or (entries and match is None):
             raise RequestInvalid.of(name, f"Duplicate field {name}", type="duplicate")

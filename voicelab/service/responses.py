@@ -1,4 +1,4 @@
-"""Error responses of the interface (part 7): ``{status, message}``, for 422 an array of fields; or OpenAI's format."""
+"""Error responses of the interface (part 7), ``{status, message}`` or for 422 an array of fields, or of OpenAI's API."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Refusal(TypedDict):
     message: str
 
 
-# "in" is a keyword, so that the class syntax is not possible.
+# The class syntax is not possible, since "in" is a keyword.
 Problem = TypedDict(
     "Problem",
     {
@@ -52,7 +52,7 @@ Problem = TypedDict(
 
 
 def json_response(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Build a JSON response in ASCII, which can encode lone surrogates too."""
+    """Build a JSON response in ASCII, which can also encode lone surrogates."""
     body = json.dumps(content, separators=(",", ":"), allow_nan=False).encode("ascii")
     return Response(body, status, headers, media_type="application/json")
 
@@ -102,10 +102,10 @@ def _openai_error(
 
 
 def backend_failure(error: Exception) -> Response:
-    """Build the response for a backend's error, and log it unless it is the caller's.
+    """Build the response for a backend's error, and log it unless the caller caused it.
 
-    If the backend is a service, its 401, 402 and 404 concern this service's key there, not the caller's key: the response
-    is 500.
+    If the backend is a remote service, its 401, 402 and 404 concern this service's key, not the caller's: the response is
+    500.
     """
     if isinstance(error, RequestInvalid):
         return _unprocessable(error)
@@ -148,7 +148,7 @@ _RESPONSES: dict[type[Exception], tuple[int, str, dict[str, str]]] = {
     # For the log only: the caller has disconnected.
     ClientDisconnect: (400, "The request was not complete", {}),
 }
-"""Status, message (empty: that of the error) and headers."""
+"""Status, message (empty for the message of the error) and headers."""
 
 HANDLERS: dict[Any, Any] = dict.fromkeys(
     (HTTPException, RequestInvalid, BackendFailure, *_RESPONSES, Exception), _handle

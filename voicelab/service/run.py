@@ -1,9 +1,9 @@
 """Run the service in the foreground until a signal, or in a thread.
 
-The only module that uses undocumented parts of uvicorn. uvicorn has no time limits for request headers, for the rest of a
-body after the response, and for a reader of the end of a response on a closing connection; it answers malformed HTTP with
-text instead of ``{status, message}``; and it stops listening before its requests have ended. No setting changes this, and
-other servers have the same gaps, so its protocol and server are subclassed here. ``.ci/next`` tests this package with
+The only module that uses undocumented parts of uvicorn. uvicorn sets no time limits for receiving request headers, for
+receiving the rest of a body after the response, or for sending the rest of a response on a closing connection; it answers
+malformed HTTP with text instead of ``{status, message}``; and it stops listening before its requests have ended. No setting
+changes this, and other servers have the same gaps, so its protocol and server are subclassed here. ``.ci/next`` tests this package with
 uvicorn's next version.
 """
 
@@ -63,7 +63,7 @@ def serve(
 ) -> None:
     """Serve until SIGTERM or Ctrl-C, then finish active requests and answer new ones with 503.
 
-    A second signal ends at once, with truncated responses. For the main thread.
+    A second signal ends at once, with truncated responses. Must run in the main thread.
 
     Args:
         backend: backend to serve; the caller closes it.
@@ -102,7 +102,7 @@ def serve(
     with listener, _quiet_signals(), ExitStack() as stack:
         if metrics is not None:
             metrics_address, app.observe = stack.enter_context(serving_metrics(metrics, app.queue, LOOPBACK))
-        # Garbage collection of the objects of startup would block the event loop for tens of milliseconds.
+        # Collecting the objects created at startup would block the event loop for tens of milliseconds.
         gc.freeze()
         server.run(sockets=[listener])
 
@@ -192,7 +192,7 @@ class _Connection(H11Protocol):
     """HTTP connection with deadlines.
 
     ``head_seconds`` is the time limit for request headers, and for the rest of a body after the response;
-    ``linger_seconds`` that for sending the rest of an aborted response.
+    ``linger_seconds`` is the time limit for sending the rest of an aborted response.
     """
 
     head_seconds: float
@@ -279,7 +279,7 @@ class _Connection(H11Protocol):
             response = h11.Response(status_code=status, headers=list(headers.items()))
             for event in (response, h11.Data(data=body), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
-        cycle: RequestResponseCycle | None = self.cycle  # None before the first request, whatever uvicorn declares
+        cycle: RequestResponseCycle | None = self.cycle  # None before the first request, contrary to uvicorn's types
         if cycle is not None and not cycle.response_complete:
             # Notify the application of the disconnection.
             cycle.disconnected = True

@@ -24,11 +24,11 @@ from voicelab.service.openapi import MAX_NOTES_BYTES, NOTES_HEADER, SEED_HEADER
 from voicelab.service.record import RECORD
 from voicelab.service.responses import backend_failure, refusal
 
-# English speech has 12 to 15 characters per second. The low value, so that callers never pay for more than they received
+# English speech has 12 to 15 characters per second. The minimum, so that callers never pay for more than they received
 # of a truncated response, whose text position is unknown.
 _CHARACTERS_PER_SECOND = 12.0
-# Maximum bitrate of automatic Opus for mono speech in kbit/s; minimum bitrate of Opus relative to that of the request (for
-# automatic, to the lowest).
+# Maximum bitrate of automatic Opus for mono speech in kbit/s; minimum bitrate of Opus relative to the requested
+# bitrate (to the lowest if automatic).
 _OPUS_AUTOMATIC_KBPS = 51
 _OPUS_MIN_RATIO = 0.5
 _MAX_NOTES = 16
@@ -47,7 +47,7 @@ class SpeechResponse(Response):
         limits: limits of the service.
         request: the speech request.
         open_stream: opens the backend's stream; called in a thread of ``voices``.
-        arrival: reserved place in the queue.
+        arrival: reserved queue position.
         settle: awaited once at the end, with the bytes of audio sent and True if complete.
         events: send server-sent events.
     """
@@ -175,7 +175,7 @@ def header_of_notes(notes: Sequence[str]) -> bytes:
 
 
 async def _send_chunk(send: Send, audio: bytes, seconds: float) -> None:
-    """Send a chunk of the body; an empty one ends it. Raises Cancelled if the reader is too slow."""
+    """Send a chunk of the body; an empty chunk ends it. Raises Cancelled if the reader is too slow."""
     try:
         async with asyncio.timeout(seconds):
             await send({"type": "http.response.body", "body": audio, "more_body": bool(audio)})
@@ -189,7 +189,7 @@ async def _disconnected(receive: Receive) -> None:
 
 
 def cost(wire: object) -> int:
-    """Return the number of characters of ``text`` (OpenAI: ``input``) in an unvalidated body; 0 without text."""
+    """Return the number of characters of ``text`` (OpenAI: ``input``) in an unvalidated body; 0 if there is no text."""
     text = wire.get("text", wire.get("input")) if isinstance(wire, Mapping) else None
     return len(text) if isinstance(text, str) else 0
 

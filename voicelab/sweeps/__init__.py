@@ -1,1 +1,1 @@
-"""Sweeps: a grid of requests over any field, estimated, run anywhere, and gone on with."""
+"""Sweeps: grids of requests over any field, with cost estimates, executors and resumable runs."""

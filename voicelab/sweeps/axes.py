@@ -60,11 +60,11 @@ class Axis:
 
     Args:
         name: a field of TTSRequest (also ``prosody.speed`` and ``prosody.volume``), ``model``, ``seed``, ``backend``, the
-            name of ``knob``, or a name in a template: ``{tag}`` in the text is replaced by the values of an axis ``tag``.
+            name of ``knob``, or a placeholder: ``{tag}`` in the text is replaced by the values of an axis ``tag``.
         values: the values.
         labels: unique labels of the values in tables.
         knob: a parameter of the backend.
-        template: whether ``name`` is a name in braces in the text.
+        template: whether ``name`` is a placeholder in the text.
     """
 
     name: str
@@ -75,14 +75,14 @@ class Axis:
 
     @classmethod
     def of(cls, name: str, values: object, knobs: Iterable[Knob] = (), *, template: bool = False) -> Self:
-        """Make an axis from typed values.
+        """Create an axis from its values.
 
         Args:
             name: a field; ``voice`` means ``reference_id``, ``speed`` and ``volume`` are those of prosody.
             values: a list; a mapping from labels to values; or text such as ``"0.2..1.0 step 0.2"`` or
                 ``"low, normal"``. Voices may be ids, presets or records.
             knobs: parameters of the backends.
-            template: whether ``name`` is a name in braces in the text.
+            template: whether ``name`` is a placeholder in the text.
 
         Raises RequestInvalid for an unknown field, missing, repeated or invalid values.
         """
@@ -124,7 +124,7 @@ class Axis:
 def varied(name: str, value: object, knobs: Iterable[Knob] = ()) -> bool:
     """Check whether the value of a keyword is an axis: a list, a mapping of labels, or a typed range.
 
-    A list of ReferenceAudio is a single value, as is a mapping for ``prosody``, and one of voices to weights (a blend).
+    Single values are a list of ReferenceAudio, a mapping for ``prosody``, and a mapping from voices to weights (a blend).
     """
     if name == "references":
         return isinstance(value, Iterable) and not all(isinstance(item, ReferenceAudio) for item in value)
@@ -149,7 +149,7 @@ def parse_values(name: str, text: str, knob: Knob | None = None) -> tuple[Any, .
     """Parse comma-separated values and ranges: ``"0.2..1.0 step 0.2"`` (inclusive), ``"0.2, 0.7, 1"``, ``"low, normal"``.
 
     A range is computed in decimals: 0.2..1.0 step 0.2 is exactly 0.2, 0.4, 0.6, 0.8, 1.0. The default step of integers is 1.
-    ``true`` and ``on``, ``false`` and ``off``, and ``null`` are those values; double quotes protect commas. Raises
+    ``true``, ``on``, ``false``, ``off`` and ``null`` are Booleans and None; double quotes protect commas. Raises
     RequestInvalid, which names the axis.
     """
     name = field_name(name)
@@ -211,12 +211,12 @@ def label(value: Any, index: int = 0) -> str:
 
 
 def template_names(text: str) -> tuple[str, ...]:
-    """List the names in braces in a text, ``{name}``; ``{{name}}`` is literal text."""
+    """List the placeholders ``{name}`` of a text; ``{{name}}`` is literal text."""
     return tuple(dict.fromkeys(match[2] for match in _TEMPLATE.finditer(text) if match[2]))
 
 
 def _filled(text: str, values: Mapping[str, Any]) -> str:
-    """Replace the names in braces in a text by values. Raises RequestInvalid for a name without a value."""
+    """Replace the placeholders of a text by values. Raises RequestInvalid for a placeholder that has no value."""
     for name in template_names(text):
         if name not in values:
             problem = "is a field of the call: rename it" if is_field(name) else f"has no axis: give {name}=[…]"
@@ -240,7 +240,9 @@ def _checked(name: str, value: object, knob: Knob | None = None, template: bool 
         return frozen(value)
     if name == "backend":
         if not isinstance(value, str) or not value:
-            raise RequestInvalid.of(name, "must be the name of a backend; give backends as {name: lab}")
+            raise RequestInvalid.of(
+                name, f"must be the name of a backend, got {shown_value(value)}; pass lab={{name: lab}}"
+            )
         return value
     if name == "seed":
         return check_seed(value)
@@ -260,7 +262,7 @@ def _checked(name: str, value: object, knob: Knob | None = None, template: bool 
 
 
 def _token(name: str, text: str, knob: Knob | None = None) -> object:
-    """Parse one of several comma-separated values; one in double quotes is literal text."""
+    """Parse an item of comma-separated values; an item in double quotes is literal text."""
     if text.startswith('"'):
         with suppress(ValueError):
             return json.loads(text)
@@ -285,21 +287,21 @@ def _plain(value: Decimal) -> str:
 
 
 Rows = Mapping[str, tuple[int, ...]]
-"""Rows by name ("row 3"): the index of the value on the axis of each column."""
+"""Rows by name ("row 3"): for each column, the index of the value on its axis."""
 
 
 def axes_of_rows(rows: Any, knobs: Iterable[Knob] = (), text: str | None = None) -> tuple[list[Axis], Rows]:
-    """Make an axis of each column of a table, and rows of indices on these axes.
+    """Convert each column of a table to an axis, and each row to indices on these axes.
 
     Args:
         rows: a DataFrame, a sequence of mappings, or the path of a CSV file with a header. Missing values, NaN, and empty
-            cells of a file have the values of the sweep; in a template they are "". ``references`` may be a file, relative
+            cells of a file take the values of the sweep; for a placeholder they are "". ``references`` may be a file, relative
             to the CSV file, with its transcript in the column ``reference_text`` or in NAME.txt.
         knobs: parameters of the backends, which may be columns.
-        text: text of the rows without one.
+        text: text of rows that have none.
 
-    Raises RequestInvalid, which names row and column, for an invalid value, an unknown column, a repeated row, or a row
-    without a text; StoreError for a file that cannot be read.
+    Raises RequestInvalid, which names row and column, for an invalid value, an unknown column, a repeated row, or a missing
+    text; StoreError for a file that cannot be read.
     """
     table = _table(rows)
     names = [f"row {name}" for name in table.index]
@@ -353,9 +355,9 @@ def axes_of_rows(rows: Any, knobs: Iterable[Knob] = (), text: str | None = None)
 def _read_references(
     table: pd.DataFrame, names: Iterable[str], folder: Path
 ) -> tuple[dict[Any, str], list[FieldError]]:
-    """Replace the files of the column ``references`` by their audio; return paths by value, and unreadable files.
+    """Replace the files of the column ``references`` by their audio; return paths by value, and errors of unreadable files.
 
-    The transcript is that of the column ``reference_text``, which is removed, or of NAME.txt next to the file.
+    The transcript is read from the column ``reference_text``, which is removed, or from NAME.txt next to the file.
     """
     import pandas as pd
 
@@ -383,7 +385,7 @@ def _read_references(
 
 
 def _table(rows: Any) -> pd.DataFrame:
-    """Read rows as a DataFrame of objects with None for missing values, numbered from 1 without an index."""
+    """Read rows as a DataFrame of objects, None for missing values; rows are numbered from 1 if they have no index."""
     import pandas as pd
 
     table: pd.DataFrame = rows
@@ -399,7 +401,7 @@ def _table(rows: Any) -> pd.DataFrame:
             ) from error
         raise StoreError(f"{rows} cannot be read as rows: {getattr(error, 'strerror', None) or error}") from error
     if table.empty:
-        raise RequestInvalid.of("rows", "must have a row or more", type="too_short")
+        raise RequestInvalid.of("rows", "must have at least one row, got none", type="too_short")
     if table is not rows or not table.index.is_unique:
         table = table.set_axis(range(1, len(table) + 1))
     filled: pd.DataFrame = table.astype(object).where(table.notna(), None)
@@ -407,7 +409,7 @@ def _table(rows: Any) -> pd.DataFrame:
 
 
 def _cell(name: str, value: Any, knob: Knob | None, template: bool, typed: bool) -> Any:
-    """Convert a cell to a value of its axis, None for a missing one. Raises RequestInvalid."""
+    """Convert a cell to a value of its axis; None if it is missing. Raises RequestInvalid."""
     if value is None or (typed and value == ""):
         return "" if template else None
     if typed and not template and name not in ("text", "references"):
@@ -425,7 +427,7 @@ MAX_TAKES: Final = 1_000_000
 class Cell:
     """One combination: its index in the grid, a label for each axis, and its call.
 
-    The call has a seed only with an axis ``seed``; otherwise each repeat has its seed.
+    The call has a seed only if ``seed`` is an axis; otherwise the repeat determines the seed.
     """
 
     index: int
@@ -434,11 +436,11 @@ class Cell:
     call: Call
     backend: str
     template: str = ""
-    """Text with names in braces, before they are replaced; "" for other texts."""
+    """Text before its placeholders are replaced; "" if it has none."""
 
     @property
     def plain(self) -> dict[str, str | int | float]:
-        """Values in tables and manifests: numbers and texts as they are, labels of anything else."""
+        """Values in tables and manifests: numbers and texts unchanged, all others as labels."""
         return {
             name: value if isinstance(value, str | int | float) and value != "" else self.labels[name]
             for name, value in self.values.items()
@@ -461,7 +463,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """All cells in the order of the axes; ``jobs()`` has the takes in the order of least cost."""
+    """All cells in the order of the axes; ``jobs()`` returns the takes in the order of least cost."""
 
     axes: tuple[Axis, ...]
     cells: tuple[Cell, ...]
@@ -482,11 +484,11 @@ class Grid:
     ) -> Grid:
         """Validate every combination and return the grid.
 
-        With ``rows``, the first axes are their columns, and only the combinations of the rows are used. The seeds of the
+        If there are ``rows``, the first axes are their columns, and only combinations in the rows are used. The seeds of the
         repeats are drawn from ``seed`` and are the same in every cell, so that cells differ by their parameters only.
-        ``bases`` are the calls of the cells of each backend, with the text of ``base``.
+        ``bases`` are the base calls of each backend; their text is replaced by that of ``base``.
 
-        Raises RequestInvalid for two axes of one name, repeats below 1, too many takes, or invalid combinations, such as a
+        Raises RequestInvalid for axes of equal name, repeats below 1, too many takes, or invalid combinations, such as a
         sample rate that the format does not support.
         """
         width = len(next(iter(rows.values()), ()))
@@ -525,7 +527,7 @@ class Grid:
         return job.cell.index * self.repeats + job.repeat
 
     def jobs(self) -> tuple[Job, ...]:
-        """All takes, costly changes (backend, model, voice, text) outermost, otherwise in the order of the axes."""
+        """Return all takes, with costly changes (backend, model, voice, text) outermost, otherwise in axis order."""
         costly = sorted((axis for axis in self.axes if axis.cost), key=lambda axis: -axis.cost)
         ranks = {axis.name: {text: rank for rank, text in enumerate(axis.labels)} for axis in costly}
 
@@ -542,7 +544,7 @@ class Grid:
 def _call(
     start: Call, values: Mapping[str, Any], axes: Sequence[Axis], knobs: Iterable[Knob], width: int
 ) -> tuple[Call, str]:
-    """Return the call of a cell, and the template of its text; missing values of a row are those of ``start``."""
+    """Return the call of a cell, and the template of its text; missing values of a row are taken from ``start``."""
     fields = {
         axis.name: values[axis.name]
         for index, axis in enumerate(axes)
@@ -566,7 +568,7 @@ def _check_shape(axes: Sequence[Axis], total: int, repeats: int) -> None:
             "repeats", f"must be a whole number, 1 or more, got {shown_value(repeats)}", type="int_type"
         )
     if "seed" in names and repeats > 1:
-        message = "must be 1 with an axis of seeds"
+        message = f"must be 1 with an axis of seeds, got {repeats}"
         raise RequestInvalid.of("repeats", message, type="value_error")
     if total > MAX_TAKES:
         message = f"a grid must have at most {MAX_TAKES} takes, got {total}"

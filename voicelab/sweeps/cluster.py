@@ -30,11 +30,11 @@ from voicelab.sweeps.workers import (
 )
 
 STRIKES: Final = 3
-"""Consecutive failures of a worker at takes that others make, or losses of a take, before it is excluded."""
+"""Consecutive failures of a worker with takes that others complete, or losses of a take, before exclusion."""
 _CRASHES: Final = 6
-"""Maximum number of workers that end while opening the backend, without a usable worker; a nanny restarts them."""
+"""Maximum number of workers that exit while opening the backend if none is usable; a nanny restarts them."""
 NO_WORKER_S: Final = 120.0
-"""Timeout of a cluster without workers in seconds."""
+"""Time in seconds after which a cluster that has no workers fails."""
 SILENCE_S: Final = 30.0
 """Timeout of the scheduler in seconds."""
 _LOOK_S: Final = 0.5
@@ -87,7 +87,7 @@ def make_at(*arguments: Any) -> tuple[str, Take | Exception]:
     from distributed.protocol.pickle import dumps, loads
 
     address: str = get_worker().address
-    # The backend batches the takes under way, so a worker makes as many as it was sent, whatever its threads.
+    # The backend batches concurrent takes, so a worker runs all takes it was sent, regardless of its thread count.
     secede()  # type: ignore[no-untyped-call]
     try:
         return address, make_there(*arguments)
@@ -111,7 +111,7 @@ class _Reduced:
 
 @dataclass(eq=False, slots=True)
 class _Task:
-    """A take under way: its job, the future that the sweep waits for, Dask's future, and where it may run."""
+    """A pending take: its job, the future that the sweep waits for, Dask's future, and the workers tried."""
 
     job: Job
     future: Future[Take] = field(default_factory=Future)
@@ -123,9 +123,9 @@ class _Task:
 
 @dataclass(eq=False, slots=True)
 class _Member:
-    """A worker: ``probe`` is Dask's future of its report, ``reason`` why it is left out, ``streak`` its latest failures.
+    """A worker: ``probe`` is Dask's future of its report, ``reason`` why it is excluded, ``streak`` its latest failures.
 
-    A failure in the streak is True once another worker made that take.
+    A failure in the streak is True once another worker completed that take.
     """
 
     address: str
@@ -146,16 +146,16 @@ class _Member:
 
 
 class ClusterWorkers(Workers):
-    """Workers of a cluster; each reports its backends before it gets takes, also those that join later.
+    """Workers of a cluster. Every worker, including late joiners, reports its backends before it receives takes.
 
     Workers that cannot open a backend, have other fingerprints or versions, or fail ``STRIKES`` consecutive takes that others
-    make are excluded, with a note. A failed take is tried on other workers.
+    complete are excluded, with a note. A failed take is tried on other workers.
 
     Args:
         client: a ``distributed.Client``.
         capabilities: capabilities of each backend in this process.
         factories: functions that open each backend on a worker.
-        concurrency: concurrent takes of all workers; when None, ``per_worker`` for each.
+        concurrency: total number of concurrent takes; None for ``per_worker`` on each worker.
         per_worker: concurrent takes of a worker, which its backend batches.
     """
 
@@ -188,13 +188,13 @@ class ClusterWorkers(Workers):
 
     @property
     def concurrency(self) -> int:
-        """Takes under way at most."""
+        """Maximum number of concurrent takes."""
         usable = sum(member.usable for member in tuple(self._members.values()))
         return self._concurrency or self._per_worker * max(usable, 1)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Workers that were left out, and why."""
+        """Excluded workers, with the reasons, as sentences."""
         return tuple(self._notes)
 
     def submit(self, job: Job) -> Future[Take]:
@@ -232,7 +232,7 @@ class ClusterWorkers(Workers):
             self._check_usable()
 
     def cancel(self) -> None:
-        """Take back all takes; one that runs on a worker runs to its end there."""
+        """Cancel all takes; takes that run on workers finish there."""
         with self._lock:
             self._over = True
             for task in tuple(self._tasks):
@@ -240,11 +240,11 @@ class ClusterWorkers(Workers):
                 self._end(task, CancelledError())
 
     def close(self) -> None:
-        """Forget what is left; the client stays open."""
+        """Cancel the remaining takes; the client stays open."""
         self.cancel()
 
     def _update(self, threads: Mapping[str, int], names: Mapping[str, Any]) -> None:
-        """Ask new workers for their report, and forget those that are gone."""
+        """Request reports from new workers, and remove workers that are gone."""
         for address in set(self._members) - set(threads):
             member = self._members.pop(address)
             if member.probe is not None:
@@ -261,13 +261,13 @@ class ClusterWorkers(Workers):
             self._call = self._begin(report_there, self._factories)
 
     def _begin(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        # pure=False: Dask merges equal calls of a pure function. As bytes: a worker or scheduler without voicelab would end
-        # on receiving one of its functions.
+        # pure=False, since Dask merges equal calls of pure functions; as bytes, since a worker or scheduler that lacks
+        # voicelab would exit on receiving one of its functions.
         call = self._dumps(_Reduced(function, arguments))
         return self._client.submit(self._loads, call, pure=False, allow_other_workers=False, **options)
 
     def _follow(self, sent: Any, receive: Any) -> None:
-        """Call ``receive`` with a Dask future's answer, a done future."""
+        """Call ``receive`` with a done future that holds the result of a Dask future."""
 
         async def answer() -> Any:
             return await sent
@@ -284,7 +284,7 @@ class ClusterWorkers(Workers):
             reason = self._here.mismatch(answer.result())
         except CancelledError:
             return  # the worker or the scheduler is gone
-        except Exception as error:  # noqa: BLE001 - whatever keeps a worker from opening a backend
+        except Exception as error:  # noqa: BLE001 - any reason why a worker cannot open a backend
             reason = f"it cannot open the backend: {error_message(error)}"
         member.probe, member.fit = None, True
         if reason:
@@ -299,7 +299,7 @@ class ClusterWorkers(Workers):
         return [member for member in self._members.values() if member.usable]
 
     def _check_usable(self) -> None:
-        """Raise ExecutorError when no worker is left that could make a take."""
+        """Raise ExecutorError if no remaining worker can synthesize takes."""
         members = tuple(self._members.values())
         if members and all(member.reason for member in members):
             reasons = "; ".join(f"{member}: {member.reason}" for member in members)
@@ -310,7 +310,7 @@ class ClusterWorkers(Workers):
             raise ExecutorError(f"the cluster has had no worker for {NO_WORKER_S:.0f} s; start workers, and run again")
 
     def _send_waiting(self) -> None:
-        """Send what waits, and again what was sent to workers that are gone or left out."""
+        """Send waiting takes, and resend the takes of workers that are gone or excluded."""
         usable = {member.address for member in self._usable()}
         for task in self._tasks:
             if task.sent is not None and task.address not in usable:
@@ -318,7 +318,7 @@ class ClusterWorkers(Workers):
                 self._waiting.append(task)
         if self._client.status != "running":
             return
-        # A worker that has not reported yet may still make what the others failed.
+        # A worker that has not reported yet may still complete takes that failed on the others.
         complete = all(member.probe is None for member in self._members.values())
         loads = Counter(task.address for task in self._tasks if task.sent is not None)
         for task in tuple(self._waiting):
@@ -331,7 +331,7 @@ class ClusterWorkers(Workers):
                 self._fail(task)
 
     def _choices(self, task: _Task) -> list[str]:
-        """Return where a take may run now: for a second try on workers that made takes, for a first not on failing ones."""
+        """List the workers that may run a take now: retries prefer proven workers; first attempts avoid failing workers."""
         usable = [member for member in self._usable() if member.address not in task.tried]
         if not task.tried:
             usable = [member for member in usable if len(member.streak) < STRIKES]
@@ -368,7 +368,7 @@ class ClusterWorkers(Workers):
             else:
                 self._end(task, ExecutorError(f"the cluster cancelled the take {STRIKES} times"))
             return
-        except Exception as error:  # noqa: BLE001 - it ended its workers, or Dask cannot serialize it
+        except Exception as error:  # noqa: BLE001 - the take crashed its workers, or Dask cannot serialize it
             self._end(task, error)
             return
         member = self._members.get(address) or _Member(address, "")
@@ -411,17 +411,17 @@ class ClusterWorkers(Workers):
 def workers_for(
     executor: Any, backends: Mapping[str, Backend], factories: Mapping[str, Factory], concurrency: int | None
 ) -> Workers:
-    """Make the workers of an executor.
+    """Create the workers of an executor.
 
     Args:
         executor: None for threads of this process, a ``concurrent.futures.Executor``, or a
             ``dask.distributed.Client`` (which is not imported here).
         backends: the backends of this process by name.
         factories: functions that open each backend in another process.
-        concurrency: concurrent takes; when None, 1.5 times the batch of the backend (8 if it declares none; the smallest of
-            several backends), for each worker of a cluster too.
+        concurrency: concurrent takes; default: 1.5 times the batch size of the backend (8 if it declares none; the minimum
+            of several backends), on a cluster for each worker.
 
-    Raises RequestInvalid for another executor, or a backend that cannot be opened in another process.
+    Raises RequestInvalid for an unsupported executor, or a backend that cannot be opened in another process.
     """
     if concurrency is not None and (type(concurrency) is not int or concurrency < 1):
         raise RequestInvalid.of(

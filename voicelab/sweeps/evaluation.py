@@ -1,4 +1,4 @@
-"""Evaluation of systems on a list of texts and voice prompts, by the protocol of a benchmark."""
+"""Evaluation of systems on a list of texts and voice prompts, following the protocol of a benchmark."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Protocol:
     encoder: str
 
     def differences(self, metric: str, language: str, tools: Tools) -> str:
-        """Return how the models behind a metric differ from the protocol's; "" if they do not."""
+        """Describe how the models behind a metric differ from the protocol's; "" if they do not."""
         if metric in ("wer", "cer"):
             used = {
                 self.recognizers.get(language, "none"): recognizer_name(tools),
@@ -169,21 +169,21 @@ def evaluate(
         items: a list of Seed-TTS-eval (``id|prompt text|prompt wav|text``), a table or rows with the columns ``text`` and,
             optionally, ``id``, ``reference_audio`` and ``reference_text``, or a folder with a list ``meta.lst``, a table
             ``metadata.csv``, or texts in NAME.txt. Paths are relative to the file.
-        folder: run folder of takes and measurements; the same call resumes there. ``evaluation.json`` has the result.
-        protocol: name of a protocol: its recognizer and normalizer are the defaults, and a figure is named after it only if
-            its models are the protocol's.
-        metrics: by default WER, CER, speaker similarity to each row's own prompt, predicted MOS; RTF is always there.
+        folder: run folder of takes and measurements; the same call resumes there. ``evaluation.json`` contains the result.
+        protocol: name of a protocol, whose recognizer and normalizer are the defaults; a figure carries its name only if
+            all models are those of the protocol.
+        metrics: default: WER, CER, speaker similarity to each row's own prompt, predicted MOS; RTF is always included.
         repeats: takes per item and system.
         seed: source of the seeds of the repeats.
-        recognizer: ASR model other than the protocol's, see ``Tools``.
-        normalizer: text normalizer other than the protocol's.
-        encoder: speaker encoder; by default "resemblyzer".
-        predictor: MOS predictor; by default "dnsmos".
+        recognizer: ASR model that replaces the protocol's, see ``Tools``.
+        normalizer: text normalizer that replaces the protocol's.
+        encoder: speaker encoder; default: "resemblyzer".
+        predictor: MOS predictor; default: "dnsmos".
         progress: ``vl.progress`` shows a bar of the measurements.
         **labs: the systems by name; differences are paired by item.
 
     Raises:
-        ArgumentError: no system, an unfigures_by_key protocol or metric, fewer than two items, a repeated id.
+        ArgumentError: no system, an unknown protocol or metric, fewer than two items, a repeated id.
         RequestInvalid: prompts cannot be read (all are named), or a system rejects a row.
         MissingExtra: a model of a metric is not installed; ``metrics`` selects others.
         StoreError: the list cannot be read, or the folder cannot be written.
@@ -283,7 +283,7 @@ def _measured(
     path: Path,
     progress: Callable[..., Iterable[Any]] | None,
 ) -> pd.DataFrame:
-    """Measure the takes, each once: measurements of earlier calls by the same models are read from ``path``.
+    """Measure each take once: earlier measurements by the same models are read from ``path``.
 
     Returns ``table.frame()`` with the metrics.
     """

@@ -1,4 +1,4 @@
-"""Check of fields and parameters: the effect of every one on measurements, compared with the backend's declaration."""
+"""Measured effects of fields and parameters, compared with the backend's declaration."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _SEGMENTING: Final[Mapping[str, Any]] = {"chunk_length": 100, "min_chunk_length"
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """A field, its test value, further fields of all its takes, and whether they need several segments."""
+    """A field, its test value, additional fields of its takes, and whether the takes require several segments."""
 
     name: str
     value: Any
@@ -80,9 +80,9 @@ _FIELDS: Final = (
 class KnobFinding:
     """Result for a field or parameter.
 
-    ``values`` are the compared values, ``takes`` the number of takes of both. ``changed`` is the share of takes with other
-    samples at the same seed, or, without exact seeds, than identical repeats; None if repeats differ. ``metric`` has the
-    strongest difference: its ``effect``, ``p`` corrected over all tests of the check (Holm), NaN without variance.
+    ``values`` are the compared values, ``takes`` the number of takes of both. ``changed`` is the proportion of takes whose
+    samples change at the same seed or, if seeds are not exact, from identical repeats; None if repeats differ. ``metric``
+    has the strongest difference, ``effect``; ``p`` is corrected over all tests (Holm), NaN if there is no variance.
     ``smallest`` is the smallest difference in that metric that is detected with a power of 80 %.
     """
 
@@ -100,7 +100,7 @@ class KnobFinding:
 
     @property
     def difference(self) -> str:
-        """The strongest difference with its p-value and the smallest detectable one; "" without any."""
+        """The strongest difference with its p-value and the smallest detectable difference; "" if there is none."""
         if not self.metric:
             return ""
         p = "p < 0.0001" if self.p < 0.0001 else f"p {self.p:.4f}"
@@ -165,14 +165,14 @@ def check_knobs(
 
     Args:
         backend: the backend; caches are bypassed.
-        base: the call that all takes start from, without its text.
-        names: fields and parameters to check; all when None.
+        base: base call of all takes; its text is replaced.
+        names: fields and parameters to check; None for all.
         repeats: takes per text and value, 2 or more.
         seed: first seed, for backends that take one.
         progress: called with the finished and the total number of takes; an exception ends the check.
 
-    With exact seeds, equal samples prove no effect and other samples an effect; otherwise ``effects`` of the values on
-    duration, level, spectral tilt, their spread and the bytes decide, and for latency the first audio.
+    If seeds are exact, equal samples prove that there is no effect, and different samples an effect. Otherwise ``effects``
+    tests duration, level, spectral tilt, their spread and the size in bytes; for latency, the time to first audio.
     Raises ArgumentError for an unknown name or fewer than 2 repeats, and the errors of the backend at its defaults.
     """
     whole(repeats, "repeats", 2)
@@ -250,7 +250,7 @@ _Job = tuple[Call, int]
 def _synthesize(
     backend: Backend, needed: set[_Job], jobs: Iterable[_Job], progress: Callable[[int, int], object] | None
 ) -> dict[_Job, Take | VoicelabError]:
-    """Synthesize each job, equal ones once, to a take or an error. Raises the errors of ``needed`` jobs."""
+    """Synthesize each distinct job to a take or an error. Raises the errors of ``needed`` jobs."""
 
     def make(job: _Job) -> Take | VoicelabError:
         try:
@@ -261,7 +261,7 @@ def _synthesize(
             return error
 
     done: dict[_Job, Take | VoicelabError] = {}
-    # Random order: warm-up or load of the machine must not be confounded with a value.
+    # Randomize the order, so that warm-up or load of the machine is not confounded with a value.
     order = list(dict.fromkeys(jobs))
     random.Random(0).shuffle(order)
     pool = ThreadPoolExecutor(under_way({"": backend}), thread_name_prefix="voicelab-knobs")
@@ -276,7 +276,7 @@ def _synthesize(
 
 
 def _counted(calls: Sequence[Call]) -> list[_Job]:
-    """Number equal calls: without seeds their takes are repeats."""
+    """Number equal calls; if there are no seeds, their takes are repeats."""
     return [(call, calls[:index].count(call)) for index, call in enumerate(calls)]
 
 
@@ -311,7 +311,7 @@ def _measured(
 
 
 def _weakness(test: Mapping[str, Any]) -> tuple[float, float, float]:
-    """Sort key of tests: significant ones, differences without variance, the rest; by p, then by size."""
+    """Sort key of tests: significant, then zero-variance differences, then all others; by p, then by size."""
     p = test["p"]
     order = 1.0 if math.isnan(p) else 0.0 if p <= _ALPHA else 2.0
     return order, p if math.isfinite(p) else 0.0, -abs(test["effect"] / (test["smallest"] or math.inf))

@@ -1,4 +1,4 @@
-"""SweepRun: a running sweep: submits takes, stores them, and stops at the limits of a Budget."""
+"""SweepRun, a running sweep, which submits takes, stores them, and stops at the limits of a Budget."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from voicelab.takes.rows import TakeRow, seconds_of
 class SweepEstimate:
     """Estimate of the takes that are not stored yet.
 
-    ``characters`` and ``text_bytes`` (UTF-8) are exact; ``audio_s`` is estimated from them, ``compute_s`` from it and the
-    real-time factor of earlier takes, None without any (concurrent takes overlap, so wall-clock time is shorter); ``cost`` is
-    in ``currency``, None if a backend declares no price, or several declare different currencies.
+    ``characters`` and ``text_bytes`` (UTF-8) are exact; ``audio_s`` is estimated from the texts, ``compute_s`` from ``audio_s``
+    and the real-time factor of earlier takes, None if there are none (takes overlap, so wall-clock time is shorter); ``cost``
+    is in ``currency``, None if a backend declares no price, or several declare different currencies.
     """
 
     requests: int
@@ -57,7 +57,7 @@ class SweepEstimate:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Hard limits, None for unlimited. A sweep whose estimate exceeds a limit does not start, and stops at it."""
+    """Hard limits, None for unlimited. A sweep does not start if its estimate exceeds a limit, and stops at a limit."""
 
     requests: int | None = None
     characters: int | None = None
@@ -162,7 +162,7 @@ class Outcome:
 class Progress:
     """Progress of a run.
 
-    ``audio_s`` is that of synthesized takes, without cached ones; ``elapsed_s`` excludes pauses; ``remaining_s`` is None
+    ``audio_s`` counts synthesized takes, not cached takes; ``elapsed_s`` excludes pauses; ``remaining_s`` is None
     while unknown.
     """
 
@@ -210,8 +210,8 @@ class RunContext:
 class SweepRun:
     """A running sweep, in a separate thread.
 
-    ``listener`` is called with each outcome, from that thread, sequentially. Every outcome is in the caches and the journal
-    before, so that an interrupted run resumes without synthesizing stored takes again.
+    ``listener`` is called from that thread with one outcome after another. The caches and the journal store an outcome
+    first, so that an interrupted run resumes without synthesizing stored takes again.
     """
 
     def __init__(
@@ -236,7 +236,7 @@ class SweepRun:
         self._thread.start()
 
     def __len__(self) -> int:
-        """Number of takes, those that are not made yet included."""
+        """Number of takes, including pending takes."""
         return len(self._jobs)
 
     def __iter__(self) -> Iterator[Outcome]:
@@ -287,7 +287,7 @@ class SweepRun:
         return tuple(self._running.copy().values())
 
     def pause(self) -> None:
-        """Start no more takes; running ones finish. No effect on a run that has ended."""
+        """Start no more takes; running takes finish. Has no effect on a run that has ended."""
         if self._paused is None and self._thread.is_alive():
             self._paused = time.monotonic()
 

@@ -1,4 +1,4 @@
-"""A sweep in text: as a TOML file, and as it is typed into a form; everything is checked before anything runs."""
+"""Text forms of a sweep: TOML files and form entries, validated before anything runs."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class SweepSpec:
-    """Sweep of a file.
+    """Sweep read from a file.
 
     Args:
-        text: texts; None for rows.
+        text: texts; None if there are rows.
         backend: address of the backend; None if not set.
-        backends: addresses of an axis of backends by label.
+        backends: addresses of the axis ``backend`` by label.
         options: keywords of ``lab.sweep``.
         run: keywords of ``start``.
         budget: limits.
@@ -63,7 +63,7 @@ def read_spec(path: str | Path) -> SweepSpec:
         audio_s = 600
 
     ``backend = "NAME:ADDRESS"`` at the top sets the backend; ``rows = "texts.csv"`` replaces ``text``, and a path that ends
-    in .csv is read as rows. ``[fields]`` holds fixed fields, ``[axes]`` varied ones; ``references`` and ``rows`` name files
+    in .csv is read as rows. ``[fields]`` holds fixed fields, ``[axes]`` varied fields; ``references`` and ``rows`` name files
     relative to the spec, references as ``["a.wav"]`` with its transcript in a.txt, or ``[{audio = "a.wav", text = "…"}]``.
     Raises StoreError if the file cannot be read as TOML, RequestInvalid for invalid contents.
     """
@@ -104,7 +104,7 @@ def _toml(path: Path) -> dict[str, Any]:
 
 
 def _addresses(axis: object, backend: object) -> dict[str, str]:
-    """Return the addresses of an axis of backends by label; ``backend`` is that at the top of the file."""
+    """Return the addresses of the axis ``backend`` by label; ``backend`` is the address at the top of the file."""
     listed: list[Any] = axis if isinstance(axis, list) else [axis]
     addresses = dict(axis) if isinstance(axis, Mapping) else {str(address): address for address in listed}
     for address in (backend, *addresses.values()):
@@ -125,7 +125,7 @@ def _check_names(prefix: str, table: Mapping[str, Any], allowed: tuple[str, ...]
 
 
 def _references(folder: Path, value: object) -> object:
-    """Read the files of references, in nested lists too."""
+    """Read the files of references, including nested lists."""
     if isinstance(value, list):
         return [_references(folder, item) for item in value]
     if isinstance(value, str):
@@ -182,14 +182,14 @@ def typed_axes(sweep: Sweep) -> list[tuple[str, str]]:
 
 
 def _beside_rows(sweep: Sweep) -> tuple[Axis, ...]:
-    """Return the axes besides the columns of rows."""
+    """Return the axes that are not columns of rows."""
     return sweep.axes[len(next(iter(sweep.rows.values()), ())) :]
 
 
 def retyped(
     sweep: Sweep, texts: str, axes: Iterable[tuple[str, str]], *, repeats: int | None = None, seed: int | None = None
 ) -> Sweep:
-    """Replace the texts and axes of a sweep by typed ones.
+    """Replace the texts and axes of a sweep by form entries.
 
     ``axes`` are names with values for ``parse_values``. An unchanged axis keeps its labels; reference audio and rows are
     kept. Raises RequestInvalid, which names every problem.
@@ -219,7 +219,7 @@ def retyped(
                 same = Axis.of(name, typed, sweep.knobs, template=same is not None and same.template)
             new_axes.append(same)
         except RequestInvalid as error:
-            # Located at its axis, for the form.
+            # Locate the error at its axis, for the form.
             loc = ("body", *field_name(name).split("."))
             troubles += [replace(item, loc=loc, in_="body") for item in error.errors]
     if troubles:
@@ -240,7 +240,7 @@ def budget_of(typed: Mapping[str, str]) -> Budget:
             caps[name] = float(text)
             Budget(**{name: caps[name]})
         except (ValueError, TypeError):
-            message = "must be a number, 0 or more, or empty for no limit"
+            message = f"must be a number, 0 or more, or empty for no limit, got {text!r}"
             troubles.append(FieldError(("body", "budget", name), "float_parsing", message))
     if troubles:
         raise RequestInvalid(troubles)

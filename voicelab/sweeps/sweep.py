@@ -1,4 +1,4 @@
-"""Sweep: a grid of requests: checked, estimated, run."""
+"""Sweep, a grid of requests that is validated, estimated and run."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ class Sweep(Shown):
     """A grid of requests on one or several backends; nothing runs before ``run()`` or ``start()``.
 
     Args:
-        base: the call that every cell starts from, without its seed.
+        base: base call of every cell; its seed is ignored.
         axes: the varied fields; see ``Axis.of``. An axis ``backend`` names entries of ``backends``.
-        backends: backends by name; several need an axis ``backend``.
+        backends: backends by name; several backends require an axis ``backend``.
         repeats: takes per cell. Every cell has the same seeds, one per repeat.
-        seed: source of these seeds, for backends that take one.
-        factories: for executors of other processes: functions that open each backend there.
-        cache: where takes are stored; by default the cache in voicelab's data folder.
-        rows: combinations of the first axes, in place of all combinations: see ``axes_of_rows``.
-        bases: calls that the cells of a backend start from: the voice, model and defaults of its lab.
+        seed: source of these seeds, for backends that support seeds.
+        factories: functions that open each backend in other processes of an executor.
+        cache: cache of the takes; default: the cache in voicelab's data folder.
+        rows: combinations of the first axes, in place of all combinations; see ``axes_of_rows``.
+        bases: base calls by backend, with the voice, model and defaults of its lab.
 
     Raises RequestInvalid before anything runs: a backend ignores or lacks an axis or a voice, or a value or combination is
     invalid.
@@ -103,7 +103,7 @@ class Sweep(Shown):
 
     @property
     def knobs(self) -> tuple[Knob, ...]:
-        """The backends' own parameters, by unique name."""
+        """Parameters of all backends, by unique name."""
         return knobs_of(backend.capabilities for backend in self.backends.values())
 
     def __len__(self) -> int:
@@ -124,7 +124,7 @@ class Sweep(Shown):
         return view("Sweep.panel")(self, **options)
 
     def jobs(self) -> tuple[Job, ...]:
-        """All takes in the order of synthesis; without a seed for backends that take none."""
+        """Return all takes in the order of synthesis, without seeds for backends that do not support them."""
         blind = {name for name, backend in self.backends.items() if backend.capabilities.seed == "none"}
         return tuple(Job(job.cell, job.repeat, None) if job.cell.backend in blind else job for job in self.grid.jobs())
 
@@ -160,13 +160,13 @@ class Sweep(Shown):
         """Start or resume the sweep: stored takes are not synthesized again.
 
         Args:
-            folder: run folder to write or continue, which ``vl.load(folder)`` reads. Without it only the sweep's cache stores
-                takes; with both, cached takes are copied into the folder.
+            folder: run folder to write or continue, which ``vl.load(folder)`` reads. If None, only the sweep's cache stores
+                takes; otherwise cached takes are copied into the folder.
             executor: None for threads (the local engine synthesizes them as one batch), any
                 ``concurrent.futures`` executor, or a ``dask.distributed.Client``.
             concurrency: concurrent takes; see ``workers_for`` for the default.
             budget: limits: a sweep whose estimate exceeds one does not start; a running sweep stops at it.
-            requests_per_minute: maximum per backend.
+            requests_per_minute: maximum number of requests per minute and backend.
             listener: called with each outcome, in the thread of the run.
 
         Raises RequestInvalid before anything runs, StoreError if the folder cannot be written.
@@ -209,7 +209,7 @@ class Sweep(Shown):
         return {name: backend.capabilities for name, backend in self.backends.items()}
 
     def table(self, work: SweepRun | None = None) -> TakeTable:
-        """Return the table of the grid, in which takes that ``work`` has not made yet wait."""
+        """Return the table of the grid; takes that ``work`` has not completed are waiting."""
         outcomes = {self.grid.position(outcome.job): outcome for outcome in work.outcomes} if work is not None else {}
         jobs = sorted(self.jobs(), key=self.grid.position)
         rows = tuple(outcomes.get(index, Outcome(job)).row() for index, job in enumerate(jobs))
@@ -254,7 +254,7 @@ def _check_axes(axes: Iterable[Axis], capabilities: Mapping[str, Capabilities]) 
 
 
 def _check_voices(grid: Grid, backends: Mapping[str, Backend], rows: Sequence[str]) -> None:
-    """Raise RequestInvalid for unknown voices of backends that can be asked for them."""
+    """Raise RequestInvalid for unknown voices of backends that can look them up."""
     troubles = []
     voices = {(cell.backend, cell.call.request.reference_id): cell.index for cell in reversed(grid.cells)}
     for (name, voice), index in reversed(voices.items()):
@@ -266,7 +266,7 @@ def _check_voices(grid: Grid, backends: Mapping[str, Backend], rows: Sequence[st
             backend.get_voice(voice)
         except NotFound as error:
             if not presets and error.body is None:
-                continue  # a backend without list and records may know the voice
+                continue  # a backend that lists no voices may still know this one
             hint = suggestion(voice.casefold(), presets) or (f"; there are {', '.join(presets)}" if presets else "")
             message = f"the backend {backend.capabilities.name!r} has no voice {voice!r}{hint}"
             row = f"{rows[index * len(rows) // len(grid.cells)]}: " if rows else ""
@@ -288,12 +288,12 @@ def sweep_of(
     cache: Cache | str | Path | None,
     fields: Mapping[str, object],
 ) -> Sweep:
-    """Make the sweep of ``Lab.sweep``; ``fields`` are its keywords. Raises RequestInvalid."""
+    """Create the sweep of ``Lab.sweep``; ``fields`` are its keywords. Raises RequestInvalid."""
     numbers: Any = (value.item() if isinstance(value, np.generic) else value for value in (repeats, seed))
     repeats, seed = numbers
     speakers = dict(labs) or {ONLY: lab}
     values = {name: value for name, value in recorded(fields).items() if value is not None}
-    # A service is asked for its own parameters only where a name may be one.
+    # Query the parameters of a service only if a name may be one of them.
     has_own = rows is not None or not all(map(is_field, values))
     knobs = knobs_of(speaker.capabilities for speaker in speakers.values()) if has_own else ()
     columns: list[Axis] = []

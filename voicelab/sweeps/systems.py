@@ -1,4 +1,4 @@
-"""Comparison of systems: the same texts by several labs; scores of systems with intervals over samples."""
+"""Comparison of systems that synthesize the same texts; scores of systems with intervals over samples."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ def compare_systems(
         texts: the texts, or a mapping from labels to texts.
         metrics: metrics of ``frame()``, as for ``vl.measure``.
         repeats: takes per text and system.
-        seed: source of the seeds of the repeats, for systems that take one.
-        cache: where takes are stored; by default the cache in voicelab's data folder.
+        seed: source of the seeds of the repeats, for systems that support seeds.
+        cache: cache of the takes; default: the cache in voicelab's data folder.
         **labs: the systems by name, each with its own voice and defaults; the first is the baseline.
 
     Returns:
         A table with the key columns ``text``, ``system`` and ``repeat``, at one loudness.
 
     Raises:
-        ArgumentError: fewer than two systems; before synthesis, what ``vl.measure`` raises for the metrics.
+        ArgumentError: fewer than two systems, or invalid metrics (see ``vl.measure``), before synthesis.
         RequestInvalid: a system rejects a text.
         VoicelabError: the first error of a failed take.
     """
@@ -67,12 +67,12 @@ def compare_systems(
 
 
 def systems_table(table: TakeTable, metrics: Sequence[str | Metric]) -> TakeTable:
-    """Turn the table of a sweep over ``backend`` into a comparison of systems, at one loudness."""
+    """Convert the table of a sweep over ``backend`` to a comparison of systems at equal loudness."""
     return replace(table.rename(backend=SYSTEM), metrics=tuple(metrics), matched=True)
 
 
 def check_systems(labs: Mapping[str, Session]) -> None:
-    """Raise ArgumentError for fewer than two systems, or another type than Lab."""
+    """Raise ArgumentError for fewer than two systems, or for a value that is not a Lab."""
     if len(labs) < 2:
         raise ArgumentError.of("labs", "name at least two systems: compare_systems(texts, a=lab, b=other)")
     for name, lab in labs.items():
@@ -97,7 +97,7 @@ def system_scores(
         frame: a row per clip, such as ``table.frame(metric)``.
         metric: column of the metric; rows with NaN are excluded.
         system: column of the system.
-        samples: one or two columns that are random, such as ``("text",)`` or ``("text", "voice")``.
+        samples: one or two columns of random effects, such as ``("text",)`` or ``("text", "voice")``.
         confidence: level of the intervals.
 
     Returns:
@@ -114,7 +114,7 @@ def system_scores(
         if column not in frame:
             raise ArgumentError.of(argument, f"must be a column, one of {', '.join(map(str, frame))}, got {column!r}")
     if not 0 < len(samples) < 3:
-        raise ArgumentError.of("samples", "must be one column or two")
+        raise ArgumentError.of("samples", f"must be one or two columns, got {len(samples)}")
     cells = frame.dropna(subset=[metric]).pivot_table(index=list(samples), columns=system, values=metric, sort=False)
     scores = [(name, "", *_mean(cells[name].dropna(), confidence)) for name in cells]
     pairs = list(itertools.combinations(cells, 2))
@@ -129,7 +129,7 @@ def system_scores(
 
 
 def _mean(values: pd.Series[Any], confidence: float) -> tuple[Estimate, float]:
-    """Estimate the mean over one kind of samples, or two crossed ones, and its p-value against 0."""
+    """Estimate the mean over one kind of samples or two crossed kinds, and its p-value against 0."""
     from scipy.stats import ttest_1samp
 
     numbers = values.to_numpy(float)

@@ -153,7 +153,7 @@ def _let_fail(future: Future[Take]) -> None:
 
 
 def under_way(backends: Mapping[str, Backend]) -> int:
-    """Choose the number of concurrent takes: half as many again as the backend processes at once, so that it never idles."""
+    """Choose the number of concurrent takes: 1.5 times the backend's concurrency, so that it never idles."""
     limits = [backend.capabilities.at_once for backend in backends.values()]
     return min(at_once + at_once // 2 if at_once else CONCURRENCY for at_once in limits)
 

@@ -1,1 +1,1 @@
-"""Voice models kept on this machine: ``store`` (SQLite and files), ``intake`` (what uploads go through) and covers."""
+"""Voice models stored on this machine: ``store`` (SQLite and files) and ``intake`` (validation of uploads)."""

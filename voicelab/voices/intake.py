@@ -30,7 +30,7 @@ MAX_TAGS = 64
 RATE = 44_100
 """Sample rate in Hz of stored recordings, 16-bit WAV."""
 
-# Characters, as a record is read completely for each synthesis; transcripts have the limit of request texts.
+# In characters: each synthesis reads the complete record. The limit of transcripts is that of request texts.
 _MAX_LENGTHS = {"title": 1000, "description": 10_000, "texts": 20_000, "tags": 100}
 _LEVEL = -23.0
 """Target level of recordings in dBFS, RMS of active frames."""
@@ -49,16 +49,16 @@ def prepare_samples(
 ) -> tuple[Sample, ...]:
     """Prepare the recordings of a request for the store, in order.
 
-    Notes (not 10 to 30 s, noisy, enhanced, transcript missing or not matching) are appended to the title of a sample.
+    Notes (duration not 10 to 30 s, noisy, enhanced, missing or mismatched transcript) are appended to the sample's title.
 
     Args:
         request: Request with encoded recordings.
-        recognizer: Called to create missing transcripts; if it returns None they are empty.
-        aligner: Called to check given transcripts; if it returns None they are not checked.
+        recognizer: Called to create missing transcripts; if it returns None, they stay empty.
+        aligner: Called to check given transcripts; if it returns None, they are not checked.
 
     Raises:
-        RequestInvalid: Recordings without audio or speech, too large or too long, by position; too many files or tags;
-            texts or tags too long; an invalid cover image.
+        RequestInvalid: A recording contains no audio or speech, or is too large or too long (the error states its index);
+            too many files or tags; texts or tags too long; an invalid cover image.
     """
     errors = list(_limit_errors(request))
     if request.cover_image:
@@ -95,7 +95,7 @@ def _limit_errors(request: VoiceCreate) -> Iterator[FieldError]:
     for name, limit in _MAX_LENGTHS.items():
         value = getattr(request, name) or ""
         if any(len(text) > limit for text in ((value,) if isinstance(value, str) else value)):
-            message = f"must have at most {limit} characters"
+            message = f"must have at most {limit} characters, got more"
             yield FieldError(("body", name), "string_too_long", message, ctx=f"max_length: {limit}")
     for name, noun, limit in (("tags", "tags", MAX_TAGS), ("voices", "voice files", MAX_FILES)):
         if (count := len(getattr(request, name))) > limit:
@@ -104,21 +104,21 @@ def _limit_errors(request: VoiceCreate) -> Iterator[FieldError]:
 
 
 def _prepare(data: bytes, *, enhanced: bool) -> tuple[Samples, list[str]]:
-    """Return a recording prepared for the store, at ``RATE``, with notes for its title. Raises AudioError."""
+    """Prepare a recording for the store at ``RATE``; return it with notes for its title. Raises AudioError."""
     samples, rate = decode_apart(data)
     result = survey(samples, rate)
     if result.problem:
         raise AudioError(f"no speech detected: {result.problem}")
     original_snr = result.snr
     if enhanced:
-        # Before trimming, as pauses are needed to estimate the noise.
+        # Denoise before trimming, since the noise is estimated from pauses.
         samples = enhance(samples, rate)
         result = survey(samples, rate)
     start = max(0, int((result.start - _MARGIN_S) * rate))
     trimmed = samples[start : int((result.end + _MARGIN_S) * rate)]
     trimmed = resample(trimmed - np.float32(trimmed.mean()), rate, RATE)
     gain = 10 ** ((_LEVEL - result.level) / 20)
-    # A lower gain rather than a limiter, which would change the voice.
+    # Reduce the gain instead of limiting peaks, which would change the voice.
     gain = min(gain, _MAX_PEAK / max(float(np.abs(trimmed).max()), 1e-9))
     sound = (trimmed * np.float32(gain)).astype(np.float32)
     notes, seconds = list[str](), sound.size / RATE
@@ -134,7 +134,7 @@ def _prepare(data: bytes, *, enhanced: bool) -> tuple[Samples, list[str]]:
 
 def _transcript(sound: Samples, recognizer: Recognizer | None) -> tuple[str, list[str]]:
     if recognizer is None:
-        # The name of the extra, not a command with a local path, as callers of a service read it too.
+        # Name the extra rather than a command with a local path, since callers of a service read this note too.
         return "", [f"no transcript: no recognizer is installed ({DISTRIBUTION}[recognition])"]
     text = recognizer.recognise(sound[: int(_MAX_TRANSCRIBED_S * RATE)], RATE)
     if not text:
@@ -195,10 +195,10 @@ def check_cover(data: bytes) -> ImageKind:
 
 
 def image_problem(data: bytes, *, kind: ImageKind) -> bytes:
-    """Decode an image, in the sandbox, and return an error message, empty if it is valid. Raises AudioError if damaged."""
+    """Decode an image in the sandbox; return an error message, empty if it is valid. Raises AudioError if damaged."""
     try:
         with _DECODERS[kind](io.BytesIO(data)) as image:
-            # Before decoding, as a few kilobytes may decompress to gigabytes.
+            # Check the size before decoding, since a few kilobytes may decompress to gigabytes.
             if not all(1 <= side <= MAX_COVER_SIDE for side in image.size):
                 return f"The image must be 1 to {MAX_COVER_SIDE} pixels wide and high".encode()
             image.load()

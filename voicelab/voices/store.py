@@ -1,8 +1,8 @@
 """VoiceStore: voice models on disk, in a SQLite database and content-addressed files.
 
 Creation passes through the states of the interface: ``begin`` (created), ``train`` (training), then ``finish`` (trained) or
-``fail`` (failed). A voice is visible in the two final states. Unfinished voices of killed processes are removed when the
-store is opened, after an hour at the earliest, as another process may be creating them.
+``fail`` (failed). A voice is visible once it is trained or failed. Unfinished voices of killed processes are removed when
+the store is opened, but not within an hour, since another process may still be creating them.
 """
 
 from __future__ import annotations
@@ -83,12 +83,12 @@ class Sample:
 
 
 class VoiceStore(Closeable):
-    """Voice models in a folder, which is opened on first use. Safe for several threads and processes.
+    """Voice models in a folder, which is opened on first use. Thread-safe and process-safe.
 
     Methods raise StoreError if the disk, the database or a file fails.
 
     Args:
-        folder: Folder; default, ``voices`` in VOICELAB_HOME.
+        folder: Folder (default: ``voices`` in VOICELAB_HOME).
         exclusive: Lock the store for a server; a second server raises StoreError.
         busy_s: Timeout in seconds for the lock of the database.
         stale_s: Age in seconds at which unfinished voices are removed.
@@ -131,8 +131,8 @@ class VoiceStore(Closeable):
                 "languages": languages,
             }
         )
-        # Large files are written before the transaction, to keep it short; put() in the transaction restores
-        # those that a concurrent cleanup has removed.
+        # Large files are written before the transaction, to keep it short; put() within the transaction restores
+        # files that a concurrent cleanup has removed.
         for data in (*(sample.audio for sample in samples), request.cover_image):
             if data:
                 self._blobs.put(data)
@@ -166,7 +166,7 @@ class VoiceStore(Closeable):
         self._change_state(id, "training", "failed")
 
     def get(self, id: str, owner: str) -> VoiceModel:
-        """Return the record of a voice. Raises the same NotFound for unknown voices and private ones of others."""
+        """Return the record of a voice. Raises the same NotFound for unknown voices and for private voices of others."""
         with self._visible(id, owner) as (db, row):
             return _record(db, row)
 
@@ -178,7 +178,7 @@ class VoiceStore(Closeable):
             return tuple(owner for (owner,) in db.execute("SELECT DISTINCT owner FROM voices ORDER BY owner"))
 
     def usage(self, owner: str) -> tuple[int, int]:
-        """Return the number of voices of ``owner``, unfinished ones too, and the bytes of their recordings."""
+        """Return the number of voices of ``owner``, including unfinished voices, and the bytes of their recordings."""
         if not self._open(create=False):
             return 0, 0
         query = "SELECT DISTINCT audio FROM samples JOIN voices ON voice = id WHERE owner = ?"
@@ -187,7 +187,7 @@ class VoiceStore(Closeable):
             return int(count), self._blobs.size(name for (name,) in db.execute(query, (owner,)))
 
     def listed(self, owner: str) -> tuple[VoiceModel, ...]:
-        """Return the records of the voices of ``owner``, newest to oldest; damaged ones are logged and skipped."""
+        """Return the records of the voices of ``owner``, newest first; damaged records are logged and skipped."""
         if not self._open(create=False):
             return ()
         records = []
@@ -209,14 +209,14 @@ class VoiceStore(Closeable):
                 raise _unknown(id)
             samples = db.execute("SELECT audio FROM samples WHERE voice = ?", (id,)).fetchall()
             db.execute("DELETE FROM voices WHERE id = ?", (id,))
-        # After the deletion is committed, and in a transaction, as another process may be creating a voice of the
-        # same recordings.
+        # Remove files after the deletion is committed, in a transaction, since another process may be creating a voice
+        # from the same recordings.
         with self._database.writing() as db:
             names = {name for (name,) in (voice, *samples) if name is not None}
             self._blobs.remove(names - _in_use(db))
 
     def embedding(self, id: str, owner: str, fingerprint: str) -> bytes | None:
-        """Return the embedding of a voice for given weights, or None. Raises NotFound."""
+        """Return the embedding of a voice for the weights ``fingerprint``, or None. Raises NotFound."""
         with self._visible(id, owner) as (db, row):
             if row["state"] != "trained":
                 raise _unknown(id)
@@ -243,7 +243,7 @@ class VoiceStore(Closeable):
         return tuple(Sample(self._blobs.get(audio), text, title) for audio, text, title in rows)
 
     def sample(self, id: str, owner: str, number: int) -> bytes:
-        """Return a recording of a voice as a WAV file; numbers start at 0. Raises NotFound."""
+        """Return a recording of a voice, by index from 0, as a WAV file. Raises NotFound."""
         with self._visible(id, owner) as (db, _):
             row = db.execute("SELECT audio FROM samples WHERE voice = ? AND number = ?", (id, number)).fetchone()
         if row is None:
@@ -251,7 +251,7 @@ class VoiceStore(Closeable):
         return self._blobs.get(row[0])
 
     def cover(self, id: str, owner: str) -> bytes:
-        """Return the cover image of a voice. Raises NotFound, also if it has none."""
+        """Return the cover image of a voice. Raises NotFound for an unknown voice or if there is no image."""
         with self._visible(id, owner) as (_, row):
             cover = row["cover"]
         if cover is None:
@@ -274,7 +274,7 @@ class VoiceStore(Closeable):
 
     @contextmanager
     def _visible(self, id: str, owner: str) -> Iterator[tuple[sqlite3.Connection, sqlite3.Row]]:
-        """Open the database at the row of a voice that is visible to ``owner``. Raises NotFound."""
+        """Yield the database and the row of a voice that is visible to ``owner``. Raises NotFound."""
         self._check_id(id)
         with self._database.reading() as db:
             row = _row(db, id)
@@ -331,7 +331,7 @@ def _row(db: sqlite3.Connection, id: str) -> sqlite3.Row:
 
 
 def _verified_samples(db: sqlite3.Connection, row: sqlite3.Row) -> list[tuple[int, str, str, str]]:
-    """Return the samples of a voice after a check of its digest. Raises StoreError."""
+    """Verify the digest of a voice and return its samples. Raises StoreError."""
     samples = db.execute(
         "SELECT number, title, text, audio FROM samples WHERE voice = ? ORDER BY number", (row["id"],)
     ).fetchall()
