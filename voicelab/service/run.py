@@ -3,8 +3,8 @@
 The only module that uses undocumented parts of uvicorn. uvicorn sets no time limits for receiving request headers, for
 receiving the rest of a body after the response, or for sending the rest of a response on a closing connection; it answers
 malformed HTTP with text instead of ``{status, message}``; and it stops listening before its requests have ended. No setting
-changes this, and other servers have the same gaps, so its protocol and server are subclassed here. ``.ci/next`` tests this package with
-uvicorn's next version.
+changes this, and other servers have the same gaps, so its protocol and server are subclassed here. ``.ci/next`` tests this
+package with uvicorn's next version.
 """
 
 from __future__ import annotations

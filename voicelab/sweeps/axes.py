@@ -295,8 +295,8 @@ def axes_of_rows(rows: Any, knobs: Iterable[Knob] = (), text: str | None = None)
 
     Args:
         rows: a DataFrame, a sequence of mappings, or the path of a CSV file with a header. Missing values, NaN, and empty
-            cells of a file take the values of the sweep; for a placeholder they are "". ``references`` may be a file, relative
-            to the CSV file, with its transcript in the column ``reference_text`` or in NAME.txt.
+            cells of a file take the values of the sweep; for a placeholder they are "". ``references`` may be a file,
+            relative to the CSV file, with its transcript in the column ``reference_text`` or in NAME.txt.
         knobs: parameters of the backends, which may be columns.
         text: text of rows that have none.
 

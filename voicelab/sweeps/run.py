@@ -26,9 +26,9 @@ from voicelab.takes.rows import TakeRow, seconds_of
 class SweepEstimate:
     """Estimate of the takes that are not stored yet.
 
-    ``characters`` and ``text_bytes`` (UTF-8) are exact; ``audio_s`` is estimated from the texts, ``compute_s`` from ``audio_s``
-    and the real-time factor of earlier takes, None if there are none (takes overlap, so wall-clock time is shorter); ``cost``
-    is in ``currency``, None if a backend declares no price, or several declare different currencies.
+    ``characters`` and ``text_bytes`` (UTF-8) are exact; ``audio_s`` is estimated from the texts, ``compute_s`` from
+    ``audio_s`` and the real-time factor of earlier takes, None if there are none (takes overlap, so wall-clock time is
+    shorter); ``cost`` is in ``currency``, None if a backend declares no price, or several declare different currencies.
     """
 
     requests: int
