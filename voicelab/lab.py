@@ -54,8 +54,7 @@ def connect(
         at_once: number of concurrent calls of a function or ``command:``, or of processes of ``worker:``. Default: 1, for
             commands one per core.
         profile: kind of an ``openai:`` server: "openai", "vllm-omni", "kokoro-fastapi" or "speaches". Default: unknown.
-        fields: backend parameters that an ``openai:`` server takes: a mapping from names to bool, int, float, str, or the
-            allowed texts.
+        fields: parameters that an ``openai:`` server takes: a mapping from names to bool, int, float, str, or allowed texts.
         cache: cache of reproducible takes (with a seed if seeds are exact, or at temperature 0): True for the cache in
             voicelab's data folder, a folder, or a Cache. Default: none.
         record: folder to record every call and response in.
