@@ -56,7 +56,7 @@ _MAX_MASKED_RATING: Final = 2
 _MAX_DRAWS: Final = 50
 
 _ORDER_VERSION: Final = 3
-"""Incremented when a design gets other trials or another order, since responses are stored by the index of the trial."""
+"""Incremented when trials or their order change, since responses are stored by the index of the trial."""
 
 TARGET_LUFS: Final = -23.0
 """Target loudness of EBU R 128."""
@@ -89,7 +89,7 @@ class Trial:
 
     AB and CMOS have A and B; ABX has A, B and X, which equals A or B; MOS has A; MUSHRA has a letter for each system, the
     anchors and the hidden reference, and the open ``reference``. A ``check`` is an attention check, which is not analyzed: a
-    noise-masked sound, or a trapping question with the rating that is ``wanted``.
+    noise-masked sound, or a trapping question that requests the rating ``wanted``.
     """
 
     id: str
@@ -129,7 +129,7 @@ class ListeningTest:
     """Complete design of a listening test.
 
     Args:
-        name: title, visible to listeners, so without names of systems.
+        name: title, visible to listeners; must not name systems.
         kind: AB, ABX, MOS (ACR), CMOS or MUSHRA.
         items: clips by item and system; lengths and sample rates may differ.
         references: reference clips of MUSHRA by item.
@@ -139,12 +139,12 @@ class ListeningTest:
         checks: attention checks per listener, spread over the test, with a noise-masked sound. Not for MUSHRA, which has the
             hidden reference and the anchors.
         instructions: text before the test; each line is a paragraph. "" for the default of the kind.
-        training: training trials, whose responses are not stored, as ITU-R BS.1534 and ITU-T P.800 require; 0 for none. The
-            number of systems, or half of it for pairs, covers all systems; MUSHRA's include the anchors.
+        training: training trials, whose responses are not stored, as ITU-R BS.1534 and ITU-T P.800 require; 0 for none. As
+            many trials as systems (half as many for pairs) cover all systems; MUSHRA's trials include the anchors.
         per_listener: items per listener, with all systems, in balanced incomplete blocks; 0 for all items.
         traps: trapping questions of MOS and CMOS, by rating: sounds in which a voice requests that rating.
 
-    Raises ArgumentError for an item without one of the systems, too few systems, a missing reference, and sounds whose
+    Raises ArgumentError for an item that lacks a system, too few systems, a missing reference, and sounds whose
     loudness cannot be matched.
     """
 
@@ -221,7 +221,7 @@ class ListeningTest:
         """Return the training trials of a listener, which precede ``trials``, in random order.
 
         They cover the range of quality as ITU-T P.800 and ITU-R BS.1534 require: first systems named as MUSHRA's reference
-        and anchors, then the least frequent ones until all systems occurred.
+        and anchors, then the least frequent systems until all have occurred.
         """
         candidates = self._order(listener, np.random.default_rng((self.seed, listener, 1)))
         counts, chosen = Counter[str](), list[Trial]()
@@ -238,7 +238,7 @@ class ListeningTest:
         return tuple(chosen)
 
     def to_record(self) -> dict[str, Any]:
-        """Return the design as a JSON-able object, without the sounds."""
+        """Return the design as a JSON-serializable object, without the sounds."""
         gains = {item: dict(gains) for item, gains in self.gains.items()}
         record: dict[str, Any] = {name: getattr(self, name) for name in SETTINGS}
         record |= {"items": list(self.items), "systems": list(self.systems)}
@@ -246,7 +246,7 @@ class ListeningTest:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of trials and order, which identifies the responses of this design; it includes names of sounds only."""
+        """SHA-256 of trials and order, which identifies the responses of this design; sounds are included by name only."""
         record = {
             **self.to_record(),
             "order": _ORDER_VERSION,
@@ -259,9 +259,9 @@ class ListeningTest:
     ) -> Plan:
         """Register the analysis before data collection; ``analyze(…, plan=path)`` reports deviations from it.
 
-        The TOML file has the fields of ``Plan`` (``options``: claim, margin, alpha, exclusions, stopping), the design, the
-        time, and a digest of all of them. Deposit the digest with a public date. Raises ArgumentError for an invalid plan and
-        for unconnected items, StoreError if the file exists.
+        The TOML file contains the fields of ``Plan`` (``options``: claim, margin, alpha, exclusions, stopping), the design,
+        the time, and a digest of all of them. Deposit the digest with a public date. Raises ArgumentError for an invalid plan
+        and for unconnected items, StoreError if the file exists.
         """
         check_connected(listeners, tuple(self.items), self.per_listener or len(self.items), self.seed)
         if not set(primary) <= set(self.systems) or len(set(primary)) != 2:
@@ -430,7 +430,7 @@ def _williams(count: int) -> list[list[int]]:
 def _sentences(systems: Sequence[int], count: int, rng: np.random.Generator) -> list[int] | None:
     """Draw an item of ``count`` for each system in turn: each item once per system, without immediate repetition.
 
-    None if this draw has no solution.
+    Return None if this draw has no solution.
     """
     unused = {system: set(range(count)) for system in systems}
     drawn = [-1]
@@ -482,7 +482,7 @@ def _gains(item: str, clips: Mapping[str, Clip], lufs: float) -> Mapping[str, fl
 class MatchedClips:
     """Loudness-matched clips: ``gains`` in dB, ``lufs`` the common loudness.
 
-    ``unmatched`` has the reason for each clip without a loudness; ``clips`` includes it unchanged.
+    ``unmatched`` maps clips with undefined loudness to the reason; ``clips`` includes them unchanged.
     """
 
     clips: Mapping[str, Clip]
@@ -492,7 +492,7 @@ class MatchedClips:
 
 
 def match_loudness(clips: Mapping[str, Clip], lufs: float = TARGET_LUFS) -> MatchedClips:
-    """Match the integrated loudness (ITU-R BS.1770-4) of clips by a gain for each.
+    """Match the integrated loudness (ITU-R BS.1770-4) of clips by applying a gain to each clip.
 
     The loudness is ``lufs``, or less if the true peak of a clip would exceed -1 dBTP; no clip is limited. A clip with
     undefined loudness (shorter than 0.4 s, or silent) is unchanged.
@@ -521,9 +521,9 @@ def _with_gain(clip: Clip, gain_db: float) -> Clip:
 def anchor(clip: Clip, cutoff: float) -> Clip:
     """Low-pass a clip for use as an anchor: Recommendation ITU-R BS.1534-3 (2015), section 5.1.
 
-    Pass-band to ``cutoff`` Hz with at most 0.1 dB ripple; attenuation at 8/7 of it at least 25 dB, at 9/7 at least 50 dB (for
-    3.5 kHz: at 4 and 4.5 kHz). The filter has linear phase and its delay is compensated. Raises ArgumentError if the clip's
-    rate is too low.
+    Pass-band to ``cutoff`` Hz with at most 0.1 dB ripple; attenuation of at least 25 dB at 8/7 and 50 dB at 9/7 of it
+    (for 3.5 kHz: at 4 and 4.5 kHz). The filter has linear phase and its delay is compensated. Raises ArgumentError if the
+    clip's rate is too low.
     """
     from scipy.signal import fftconvolve, firwin, kaiserord
 

@@ -36,7 +36,7 @@ class Plan:
         listeners: number of listeners to analyze.
         claim: of the first system over the second: "different" (two-sided), "better", "not worse" (one-sided) or
             "equivalent" (two one-sided tests).
-        margin: for "not worse" and "equivalent", the largest irrelevant difference: points of the rating; for AB a share.
+        margin: for "not worse" and "equivalent", the largest irrelevant difference: in rating points; for AB a proportion.
         alpha: type I error.
         exclusions: exclusion criteria, in words, in addition to those of ``analyze``.
         stopping: stopping rule, in words.
@@ -68,7 +68,7 @@ class Plan:
 
     @property
     def sides(self) -> str:
-        """Sides of the test at alpha: "two-sided" for "different", "one-sided" else; "equivalent" has two one-sided tests."""
+        """Sides of the test: "two-sided" for "different", "two one-sided tests," for "equivalent", otherwise "one-sided"."""
         return {"different": "two-sided", "equivalent": "two one-sided tests,"}.get(self.claim, "one-sided")
 
     @property
@@ -145,9 +145,9 @@ def outcome(
     listeners: int,
     begun: str | None,
 ) -> PlannedOutcome:
-    """Select the planned test among the crossed ones, and list the deviations from the plan.
+    """Select the planned test among ``crossed``, and list the deviations from the plan.
 
-    ``begun`` is the time of the first response, None if unknown.
+    ``begun`` is the time of the first response; None if unknown.
     """
     test, reverse = crossed.get(plan.primary), crossed.get(plan.primary[::-1])
     if test is None and reverse is not None:

@@ -1,4 +1,4 @@
-"""Report of a listening test: text for a methods section, a page, every figure and the responses behind it."""
+"""Report of a listening test: text for a methods section, HTML page, all figures, and the responses behind them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _QUALIFICATION: Final = {
 }  # fmt: skip
 _MAX_ANSWERS: Final = 12
 _README: Final = """report.html, methods.txt: the report; figures.csv: every figure; study.json: design, versions, exclusions
-votes.csv: all responses, those that are analyzed with counts = True
+votes.csv: all responses; counts = True marks the analyzed responses
 
 Recompute the main figures from votes.csv, without voicelab:
 
@@ -141,7 +141,7 @@ def _with_positions(votes: pd.DataFrame) -> pd.DataFrame:
 
 
 def _listeners(people: pd.DataFrame) -> pd.DataFrame:
-    """Count the listeners of a study, and the analyzed ones, by answer."""
+    """Count all listeners and the analyzed listeners of a study by answer."""
     import pandas as pd
 
     rows = [
@@ -347,7 +347,7 @@ def _rows(result: ListeningResult) -> Iterator[_Row]:
 
 
 def _entries(values: Mapping[str, float | _Ends], first: str = "", second: str = "") -> Iterator[_Row]:
-    """Yield the rows of figures of a system, of a pair, or of all; an estimate with its interval has three."""
+    """Yield the rows of figures of a system, a pair, or all systems; an estimate with its interval gives three rows."""
     for name, value in values.items():
         if isinstance(value, tuple):
             for suffix, end in zip(("", ", low", ", high"), value, strict=True):

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 FAILED_CHECKS: Final = 0.25
 _ALPHA: Final = 0.05
-# Of all scales, in points.
+# Step of all rating scales, in points.
 _STEP: Final = 1.0
 
 
@@ -69,10 +69,10 @@ class ListeningResult:
         ranking: Bradley-Terry model of AB with 3 systems or more; it assumes independent choices.
         overall: Friedman's test of MOS and MUSHRA with 3 systems or more.
         notes: tests that could not be computed, and limits of the sample.
-        frame: analyzed responses; ``votes``: all responses, with the column ``counts`` for analyzed ones.
+        frame: analyzed responses; ``votes``: all responses; the column ``counts`` marks analyzed responses.
         design: record of the test.
         people: listeners of a study as in ``Ballot.people``, with the column ``counts``.
-        outcome: confirmatory test of a registered plan; every other test is exploratory then.
+        outcome: confirmatory test of a registered plan, in which case all other tests are exploratory.
     """
 
     kind: str
@@ -117,7 +117,7 @@ class ListeningResult:
     def mixed_model(self, confidence: float = 0.95) -> MixedModel:
         """Fit ``voicelab.stats.mixed_model`` to the analyzed ratings of the systems, with random listeners and items.
 
-        Raises ArgumentError for kinds other than MOS and MUSHRA, and as ``voicelab.stats.mixed_model``.
+        Raises ArgumentError for kinds other than MOS and MUSHRA, and the errors of ``voicelab.stats.mixed_model``.
         """
         if self.kind not in {"MOS", "MUSHRA"}:
             raise ArgumentError.of("kind", f"must be MOS or MUSHRA for a mixed model, got {self.kind}")
@@ -169,9 +169,9 @@ def analyze(
     """Analyze the responses of a listening test.
 
     Excludes listeners who failed more than 25 % of their attention checks and, for MUSHRA, those screened out by
-    Recommendation ITU-R BS.1534-3. Each pair of systems then has two tests. The first has crossed random effects of listeners
-    and items: of the differences of ratings (MOS, MUSHRA) or the ratings (CMOS) by ``crossed_mean``, of the choices against
-    0.5 (AB, ABX) by ``crossed_share``; it needs two items. The second has fixed items:
+    Recommendation ITU-R BS.1534-3. Each pair of systems is then tested twice. The first test has crossed random effects
+    of listeners and items and requires two items: ``crossed_mean`` of rating differences (MOS, MUSHRA) or of ratings (CMOS),
+    ``crossed_share`` of choices against 0.5 (AB, ABX). The second test has fixed items:
 
     - MOS and MUSHRA: Wilcoxon's test of the listeners' means; CMOS: of the listeners' mean ratings against 0.
     - AB: Wilcoxon's test of the listeners' shares against 0.5, with the Hodges-Lehmann estimate and an interval at least as
@@ -182,19 +182,19 @@ def analyze(
 
     Args:
         test: the design.
-        votes: Ballot, or a table with the columns of ``Ballot.frame``, for instance of ``read_results``. Answers to a
-            study's questions are in the result for a Ballot, and for a table that was merged with ``Ballot.people``.
-        confidence: of the intervals.
+        votes: Ballot, or a table with the columns of ``Ballot.frame``, such as that of ``read_results``. The result
+            includes answers to a study's questions for a Ballot, or for a table merged with ``Ballot.people``.
+        confidence: confidence level of the intervals.
         plan: registered plan (``ListeningTest.register``) or its file. ``outcome`` is its test, with deviations from the
             plan; all other tests are exploratory.
 
-    Raises ArgumentError without responses and for two responses of a listener to a question, StoreError for a changed plan.
+    Raises ArgumentError if there are no responses, or two by one listener to a question, StoreError if the plan was changed.
     """
     plan = plan if plan is None or isinstance(plan, Plan) else Plan.load(plan)
     frame = votes.frame() if isinstance(votes, Ballot) else votes
     if frame.empty:
         raise ArgumentError.of("votes", "there are no votes yet")
-    # Names that are numbers, in a table read from a file.
+    # A table read from a file may have numbers as listener names.
     frame = everything = frame.assign(listener=frame["listener"].map(str)).reset_index(drop=True)
     _check_duplicates(frame[~frame["check"].astype(bool)])
     frame, excluded, notes = _screened(test, frame)
@@ -311,7 +311,7 @@ def leads(frame: pd.DataFrame, kind: str, pair: tuple[str, str]) -> tuple[pd.Dat
 
 
 class _Analysis:
-    """Statistics of the analyzed responses; ``notes`` explain missing ones."""
+    """Statistics of the analyzed responses; ``notes`` explain missing statistics."""
 
     def __init__(self, test: ListeningTest, confidence: float, frame: pd.DataFrame) -> None:
         self.test, self.confidence, self.frame = test, confidence, frame

@@ -1,7 +1,7 @@
 """Web page of a listening test or a study: any number of listeners, one file of responses.
 
-Without a study every visitor may respond, under any name: for a lab's own network. In a study a listener is a browser, which
-sends its secret with every request. The page receives no information on which sound is which.
+If there is no study, every visitor may respond under any name, as in a lab's internal network. In a study a listener is a
+browser, which sends its secret with every request. The page receives no information on which sound is which.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def listening_app(ballot: Ballot, static: Path, study: Study | None = None) -> S
 def serving(
     ballot: Ballot, static: Path, study: Study | None = None, *, host: str = LOOPBACK, port: int = 0
 ) -> Iterator[str]:
-    """Serve a test or a study within a ``with`` block, which gets the address of the page.
+    """Serve a test or a study during a ``with`` block; yield the address of the page.
 
     Raises RequestInvalid if the address is unavailable, EngineError if the server does not start.
     """

@@ -64,7 +64,7 @@ class Question:
         name: column of the answer: letters, digits and _.
         text: text of the question.
         kind: "text", "number", or "choice" of ``options``.
-        options: of a choice.
+        options: options of a choice.
         required: whether an answer is required.
         low: minimum of a number.
         high: maximum of a number.
@@ -106,14 +106,14 @@ class Question:
 
 @dataclass(frozen=True)
 class Study:
-    """A listening test as a study on a page; all steps but the trials and the volume setting are optional.
+    """Listening test as a study on a web page; all steps except the trials and the volume setting are optional.
 
     Args:
         test: the listening test; its name and instructions are the welcome page.
-        listeners: number of listeners who complete the study and are not excluded by ``analyze``. Then the study is closed.
-            The trials of an excluded listener are reassigned.
+        listeners: number of listeners who complete the study and are not excluded by ``analyze``, after which the study
+            closes. The trials of an excluded listener are reassigned.
         consent: consent text; each line is a paragraph.
-        questions: about the listener; ``accept`` of a question makes it a qualification.
+        questions: questions about the listener; ``accept`` of a question makes it a qualification.
         headphones: check of six trials: "huggins", a dichotic pitch (A. E. Milne et al., "An online headphone screening test
             based on dichotic pitch", Behavior Research Methods 53, 2021; six correct answers), or "antiphase", a tone that
             loudspeakers cancel (K. J. P. Woods et al., "Headphone screening to facilitate web-based auditory experiments",
@@ -153,11 +153,11 @@ class Study:
 
     @classmethod
     def preset(cls, name: Literal["P.808"], test: ListeningTest, listeners: int, **options: Any) -> Self:
-        """Return a study by Recommendation ITU-T P.808 (2021) of a MOS (ACR) or CMOS (CCR) test.
+        """Create a study of a MOS (ACR) or CMOS (CCR) test following Recommendation ITU-T P.808 (2021).
 
         The test gets the question and at least five training trials and one gold question; it must have a trapping question
-        (``traps``). The study asks for hearing and age and has the headphone check "antiphase". Hearing tests by digits in
-        noise and environment tests are not included. ``options`` are fields of the study. Raises ArgumentError.
+        (``traps``). The study asks for hearing and age and has the headphone check "antiphase". Digits-in-noise hearing tests
+        and environment tests are not included. ``options`` are fields of the study. Raises ArgumentError.
         """
         if str(name) != "P.808" or test.kind not in _P808_QUESTIONS or not test.traps:
             message = (
@@ -186,14 +186,14 @@ class Study:
         return tuple(name for name, value in enabled.items() if value)
 
     def page(self, *, accept: bool = False) -> dict[str, Any]:
-        """Return the page's JSON object of all steps but the trials; with ``accept`` it has the accepted answers."""
+        """Return all steps except the trials as JSON for the page; ``accept`` includes the accepted answers."""
         questions = [{**asdict(item), "accept": item.accept if accept else ()} for item in self.questions]
         return {"consent": self.consent, "questions": questions, "breaks": self.breaks, "comment": self.comment}
 
     def save(self, folder: str | Path) -> Path:
         """Write ``study.toml`` and the sounds into a folder for ``load`` and ``voicelab listen``; return the folder.
 
-        Files are readable by their owner only; responses are stored beside them. ``study.toml`` may be edited. Raises
+        Files are readable by their owner only; responses are stored next to them. ``study.toml`` may be edited. Raises
         StoreError.
         """
         folder, test = Path(folder), self.test
@@ -290,8 +290,8 @@ class Study:
     def progress(self, ballot: Ballot, *, plan: Plan | None = None, rule: BettingTest | None = None) -> StudyProgress:
         """Return the numbers of finished and counted listeners, the interval's width, and whether to stop.
 
-        The pair is the plan's, or the first two systems. Enough is the plan's number (or ``listeners``) of finished listeners
-        whom ``analyze`` does not exclude or, for AB and ABX, a decision of ``rule``, which is valid after every listener.
+        The pair is the plan's, or the first two systems. ``enough`` is True once the planned number (or ``listeners``)
+        has finished and is not excluded by ``analyze`` or, for AB and ABX, ``rule``, valid after every listener, decides.
         """
         counted, rows = self.counted(ballot), ballot.frame()
         pair = self.test.systems[:2] if plan is None else plan.primary
@@ -319,9 +319,9 @@ class Study:
 class StudyProgress:
     """Progress of a study.
 
-    ``width`` is half the width of the interval of the pair's difference or share, None before it exists. ``decision`` is the
-    stopping rule's, None without a rule; ``enough`` is whether to stop. ``counted`` of the ``finished`` listeners are not
-    excluded by ``analyze``; ``wanted`` is the target.
+    ``width`` is half the width of the interval of the pair's difference or share, None before it exists. ``decision`` is
+    that of the stopping rule, None if there is none; ``enough`` is whether to stop. ``counted`` of the ``finished`` listeners
+    are not excluded by ``analyze``; ``wanted`` is the target.
     """
 
     finished: int
@@ -339,16 +339,16 @@ class StudyProgress:
 
 
 def listeners_text(counted: int, finished: int, target: int) -> str:
-    """Format the number of listeners and of excluded ones."""
+    """Format the numbers of listeners and of excluded listeners."""
     excluded = f" ({finished} finished, {finished - counted} excluded)" * (counted < finished)
     return f"{counted} of {target} listeners{excluded}"
 
 
 class BlindStudy(BlindBallot):
-    """Blinded view of a Study for its page: one attempt per person, who resumes; idle trials are reassigned.
+    """Blinded view of a Study for its page: one resumable attempt per person; trials of idle listeners are reassigned.
 
     A person is the ``id`` of a platform, else the browser, stored as a keyed hash; the key is in a file next to the
-    responses, so that responses alone do not identify persons. Idle times are of a monotonic clock.
+    responses, so that responses alone do not identify persons. Idle times use a monotonic clock.
     """
 
     def __init__(self, study: Study, ballot: Ballot) -> None:
@@ -367,7 +367,7 @@ class BlindStudy(BlindBallot):
         self._start = time.monotonic()
         self._active: dict[int, float] = {}
         self._excluded_cache = (-1, frozenset[int]())
-        # Id and time of each listener's current trial, and ids of the sounds fetched: by this process, not before a restart.
+        # Id and time of each listener's current trial, and ids of fetched sounds, both in this process only.
         self._issued: dict[int, tuple[str, float]] = {}
         self._fetched: set[str] = set()
 
@@ -376,7 +376,7 @@ class BlindStudy(BlindBallot):
         return {**super().test(), "study": self.study.page()}
 
     def answer(self, call: object, listener: Any, body: Mapping[str, Any]) -> Any:
-        """Answer a call of the page; calls of a listener need the browser's ``secret``."""
+        """Answer a call of the page; calls of a listener require the browser's ``secret``."""
         if call == "join":
             return self.enter(body.get("session"), body.get("id", ""))
         if call != "test":
@@ -388,7 +388,7 @@ class BlindStudy(BlindBallot):
     def enter(self, session: object, id: object = "") -> dict[str, Any]:
         """Start or resume a person's attempt in this browser; return its ``state``, or the ``end`` "full" or "busy".
 
-        "full" means that all listeners have finished, "busy" that the remaining ones are in progress.
+        "full" means that all listeners have finished, "busy" that the remaining attempts are in progress.
         ``session`` is a secret of the browser, of 16 characters or more, ``id`` the platform's id of the person. Resuming in
         another browser ends the attempt in the earlier one. Raises RequestInvalid.
         """
@@ -425,7 +425,7 @@ class BlindStudy(BlindBallot):
         ended |= dict.fromkeys(excluded, "left")
         if sum(step != "left" for step in ended.values()) >= self.study.listeners:
             return "full"
-        # Incomplete blocks without an active listener are assigned before new ones.
+        # Incomplete blocks that have no active listener are assigned before new blocks.
         deadline = time.monotonic() - 60.0 * self.study.idle_minutes
         assigned: dict[int, bool] = {}
         for number, block in store.execute("SELECT number, block FROM listener").fetchall():
@@ -601,7 +601,7 @@ def check_trial(study: Study, set_index: int, number: int) -> dict[str, Any]:
 def check_wav(kind: Headphones, set_index: int, number: int) -> bytes:
     """Return the three sounds of a trial, 1 s each, as a stereo WAV file: see ``Study.headphones``."""
     rng, right, size = np.random.default_rng((set_index, number)), check_answer(set_index, number), 22_050
-    # Loudspeakers cancel the antiphase tone, so that it is the softest; over headphones the correct answer is.
+    # Over loudspeakers, the antiphase tone cancels and is the softest; over headphones, the correct answer is.
     wrong = int(rng.choice([position for position in (1, 2, 3) if position != right]))
     seconds = np.arange(size) / size
     ramp = np.minimum(1.0, 10.0 * np.minimum(seconds, seconds[::-1]))

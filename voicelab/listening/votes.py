@@ -1,4 +1,4 @@
-"""Responses of listeners, in an SQLite file that several processes may write, and the blinded test that a page shows."""
+"""Responses of listeners in an SQLite file that several processes may write, and the blinded test for the web page."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ CREATE TABLE step (
     PRIMARY KEY (listener, name)
 );
 """
-"""A listener is a session of a browser or, without one, a name. ``block`` is the index of the listener's trials; a ``step``
-has the answers to another step of a study."""
+"""A listener is a browser session or, if there is none, a name. ``block`` is the index of the listener's trials; a ``step``
+contains the answers to another step of a study."""
 _T = TypeVar("_T")
 _RATE: Final = 44_100
 _REFERENCE: Final = "reference"
@@ -86,7 +86,7 @@ class Vote:
 
 
 class Ballot(Closeable):
-    """Responses to a listening test in a file; a listener who returns resumes.
+    """Responses to a listening test in a file; returning listeners resume.
 
     Safe for several threads and processes. Raises StoreError if the file cannot be used, or belongs to another test or to
     another order of its trials.
@@ -111,7 +111,8 @@ class Ballot(Closeable):
         """Return the number of the listener with this name and session; a new listener gets the next number.
 
         Listeners of the same name are distinguished by session; every browser has its own. ``block`` is the index of a new
-        listener's trials; its number by default. Raises RequestInvalid for a blank name, and above 100 characters.
+        listener's trials; its number by default. Raises RequestInvalid for a name that is blank or longer than 100
+        characters.
         """
         name, session = text_of("name", name, 1, 100), text_of("session", session, 0, 100)
 
@@ -343,7 +344,11 @@ def checked(trial: Trial, answers: object) -> dict[str, float | str]:
     # CMOS has a single rating, of B against A.
     letters = ["B"] if trial.kind == "CMOS" else list(trial.slots)
     if set(answers) != set(letters):
-        raise RequestInvalid.of("answers", f"must have a rating for {', '.join(letters)}", type="missing")
+        raise RequestInvalid.of(
+            "answers",
+            f"must have a rating for {', '.join(letters)}, got {', '.join(map(str, answers)) or 'none'}",
+            type="missing",
+        )
     integer = trial.kind != "MUSHRA"
     return {letter: number_of(letter, answers[letter], *SCALES[trial.kind], integer=integer) for letter in letters}
 
@@ -417,7 +422,7 @@ class BlindTest:
     def sound(self, id: object) -> bytes:
         """Return a sound of a trial as a WAV file; files of an item have equal lengths and different bytes.
 
-        The id has the position of the sound in the test. Raises NotFound for an unknown id.
+        The id contains the position of the sound in the test. Raises NotFound for an unknown id.
         """
         return self.wav(self.stimulus(id), id)
 
@@ -455,7 +460,7 @@ class BlindBallot(BlindTest):
         self._last_block = -1
 
     def answer(self, call: object, listener: Any, body: Mapping[str, Any]) -> Any:
-        """Answer a call of the page, for a listener where the call has one.
+        """Answer a call of the page; ``listener`` is used by calls that concern one.
 
         Raises RequestInvalid for an invalid body, NotFound for an unknown call, listener, trial or sound.
         """

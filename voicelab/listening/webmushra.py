@@ -2,8 +2,8 @@
 
 Formats of webMUSHRA 1.4 (doc/experimenter.md and service/write.php of its repository): YAML pages of type mushra,
 paired_comparison (ABX, with X as the reference) and likert_single_stimulus; CSV with a header. AB and CMOS, which it does not
-support, are likert_single_stimulus pages too: one sound with both clips, half a second apart, as in ITU-T P.800 annex E. All
-files of a page need one sample rate and one length, so clips are resampled and zero-padded. Its parser (yaml.js) reads a
+support, become likert_single_stimulus pages: one sound with both clips, half a second apart, as in ITU-T P.800 annex E. All
+files of a page must have equal sample rate and length, so clips are resampled and zero-padded. Its parser (yaml.js) reads a
 nested list as text unless its dash is alone on a line, so the YAML is written here.
 """
 
@@ -55,7 +55,7 @@ _SEPARATOR: Final = " vs "
 _MAX_STRICT_S: Final = 12.0
 # Values of unanswered questions.
 _UNANSWERED: Final = ("unknown", "undecided", "NA")
-# A line with an unquoted value containing a colon: invalid YAML, which webMUSHRA accepts and its own example has.
+# A line with an unquoted value containing a colon: invalid YAML, which webMUSHRA accepts and its own example contains.
 _UNQUOTED: Final = re.compile(r"""^(\s*(?:- +)?\w+:) +([^\s'"|>&*!\[{#].*: .*)$""", re.MULTILINE)
 
 
@@ -109,7 +109,7 @@ def _first_page(test: ListeningTest) -> str:
 def import_webmushra(path: str | Path, root: str | Path, **options: Any) -> ListeningTest:
     """Read a test from a webMUSHRA configuration with files below ``root``; its rating pages must have one type.
 
-    The name is the testId, which results refer to. An item is a page by its id, a system a stimulus by its name. ABX compares
+    The test is named by the testId that results refer to, items by page ids, and systems by stimulus names. ABX compares
     each stimulus with the reference. ``options`` are those of ListeningTest. Raises StoreError for an unreadable file,
     ArgumentError for pages that are not a test of this package, for instance likert_single_stimulus with points other than 1
     to 5.
@@ -155,10 +155,10 @@ def read_results(test: ListeningTest, path: str | Path) -> pd.DataFrame:
     """Read webMUSHRA's results (mushra.csv, paired_comparison.csv or lss.csv) as responses to ``test``.
 
     The table has the columns of ``Ballot.frame()`` for ``analyze``. A listener is a session, since names may be shared or
-    missing: by its id or, without ids, a run of consecutive rows without a repeated question. Its name is the listener's name
-    and the number of the session. Rows of other tests and unanswered ones are skipped. Raises StoreError for an unreadable
-    file, ArgumentError for a row that does not match the test, an invalid rating, a repeated question of a session, and a
-    file without rows of this test.
+    missing: rows with one session id or, if there are no ids, consecutive rows in which no question repeats. The listener's
+    name and the session number name it. Rows of other tests and unanswered questions are skipped. Raises StoreError for an
+    unreadable file, ArgumentError for a row that does not match the test, an invalid rating, a repeated question of a
+    session, and a file that contains no rows of this test.
     """
     import pandas as pd
 
@@ -228,7 +228,7 @@ def _abx_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _pair_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
-    """Convert a row of AB or CMOS, a sound of two systems; the id of its page has their order."""
+    """Convert a row of AB or CMOS, a sound of two systems; the page id states their order."""
     item, first, second = _pairs_of(test)[row["trial_id"]]
     answer = row["stimuli_rating"]
     if answer not in _POINTS[test.kind]:
@@ -241,7 +241,7 @@ def _pair_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _pairs_of(test: ListeningTest) -> dict[str, tuple[str, str, str]]:
-    """Return item and two systems of the pages of pairs by page id."""
+    """Map the ids of pair pages to the item and the two systems."""
     pairs = itertools.permutations(test.systems, 2)
     return {_page_of(item, pair): (item, *pair) for pair in pairs for item in test.items}
 
@@ -259,7 +259,7 @@ def _cell(row: Mapping[str, str]) -> tuple[str | None, ...]:
 
 
 def _sessions(rows: Iterable[Mapping[str, str]]) -> list[str]:
-    """Return the session of each row; without ids, a new name or a repeated question starts a session."""
+    """Return the session of each row; if there are no ids, a new name or a repeated question starts a session."""
     numbers: dict[str, int] = {}
     sessions: list[str] = []
     name, cells = "", set[tuple[str | None, ...]]()
@@ -299,7 +299,7 @@ _Writer = Callable[[str, Mapping[str, Clip]], dict[str, str]]
 def _write_sounds(
     folder: Path, root: str, rate: int, seed: int, item: str, clips: Mapping[str, Clip]
 ) -> dict[str, str]:
-    """Write the files of a page with one rate, one length and blinded names; return webMUSHRA's path of each."""
+    """Write the files of a page with equal rate and length and blinded names; return their paths for webMUSHRA."""
     length = math.ceil(max(clip.duration for clip in clips.values()) * rate)
     files = {}
     for name, clip in clips.items():

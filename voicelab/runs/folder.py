@@ -57,7 +57,7 @@ _LINE: Final = re.compile(
     rf'\{{"line": "(take|failure|voice)", "asked": "({_DIGEST})", "key": "({_DIGEST})", "sound": "({_DIGEST}\.\w+|)"'.encode()
 )
 _SESSION: Final = b'{"line": "session"'
-# Names of run files; the folder may have others.
+# Names of run files; the folder may contain other files.
 _FILE_NAMES: Final = re.compile(
     rf"{re.escape(RUN_FILE)}|{UNFINISHED}[0-9a-f]{{16}}|{_DIGEST}(\.\w+)?(-[0-9a-f]{{8}})?", re.ASCII
 )
@@ -149,7 +149,7 @@ class RunFolder:
         return record
 
     def take_of(self, record: Mapping[str, Any], *, audio: bool = False) -> Take:
-        """Build the take of a record; without ``audio``, its audio is loaded on first access.
+        """Build the take of a record; if ``audio`` is False, its audio is loaded on first access.
 
         Raises StoreError if audio or a reference is missing or damaged, or the record is not of a take.
         """
@@ -167,9 +167,9 @@ class RunFolder:
         Args:
             take: Take to store.
             once: Keep an existing take of the key, so that concurrent writers agree on a single take.
-            call_key: Key of the call; default, that of the take.
-            key: Key of the take; default, its own.
-            **fields: Further JSON-serializable fields; ``failure`` marks the take of a failed call.
+            call_key: Key of the call (default: from the take).
+            key: Key of the take (default: from the take).
+            **fields: Additional JSON-serializable fields; ``failure`` marks the take of a failed call.
         """
         for item in take.request.references or ():
             self.references.put(item.audio)
@@ -213,7 +213,7 @@ class RunFolder:
             return tuple(map(Capabilities.of_record, latest_backends(self.sessions).values()))
 
     def drop(self, predicate: Callable[[Line], bool]) -> int:
-        """Remove lines, and audio without other references; return the number of lines."""
+        """Remove lines, and audio that no other line references; return the number of lines."""
         with self._writing() as file:
             dropped = {line for line in self._lines if predicate(line)}
             if dropped:
@@ -258,7 +258,7 @@ class RunFolder:
         return line is not None and line.kind == "take" and not self.lost(line.sound)
 
     def _remove_sounds(self, sounds: set[str]) -> None:
-        """Remove those audio files that have no line."""
+        """Remove the given audio files unless a line references them."""
         for sound in sounds - {line.sound for line in self._lines} - {""}:
             (self.takes.folder / sound).unlink(missing_ok=True)
 
@@ -323,7 +323,7 @@ class RunFolder:
     @contextmanager
     def _exclusive(self) -> Iterator[BinaryIO]:
         """Open or create the file, locked if the system supports it."""
-        private = self.folder.is_relative_to(data_home())  # the cache has texts and recordings of people
+        private = self.folder.is_relative_to(data_home())  # the cache contains people's texts and recordings
         make_folder(self.folder, private=private)
         if private:
             restrict(self.folder)
@@ -441,7 +441,7 @@ def _locked(file: BinaryIO) -> Iterator[None]:
     try:
         yield
     finally:
-        # Explicitly, as a process forked meanwhile has the file open too.
+        # Unlock explicitly, since a process forked meanwhile also has the file open.
         with suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_UN)
 

@@ -34,9 +34,9 @@ class Run:
         created: when it was created.
         about: description by its writer: the axes of a sweep, the columns of a table.
         sessions: libraries, hardware and backends of each session.
-        takes: the takes, whose audio is read on access; of a sweep or table in its order, else in the order of writing.
+        takes: the takes, with audio read on access, in the order of the sweep or table, else in the order of writing.
         labels: labels of each take by its writer: the cell of a sweep.
-        failures: failed calls without a later take.
+        failures: failed calls that no later take replaces.
         voices: records of voices that were created or fetched.
         notes: damaged lines, as sentences.
     """
@@ -87,8 +87,8 @@ class Run:
 def read_run(folder: str | Path) -> Run:
     """Read the run of a sweep, a recording, a cache or a table, from its folder or its run.jsonl.
 
-    Lines that are torn or do not match their check are excluded, with a note. Raises StoreError without a run, for a newer
-    version, and if reference audio of a take is missing.
+    Truncated lines and lines with a wrong checksum are excluded, with a note. Raises StoreError if there is no run, its
+    version is newer, or reference audio of a take is missing.
     """
     folder = Path(folder)
     reader = _Reader(RunFolder(folder.parent if folder.name == RUN_FILE else folder))
@@ -122,7 +122,7 @@ def take_value(take: Take, name: str) -> object:
 
 
 def _in_order(labelled: list[tuple[Take, Labels]], cells: Mapping[tuple[str, str], int]) -> list[tuple[Take, Labels]]:
-    """Sort takes by the cell that was written last for their labels, and give each cell one number."""
+    """Sort takes by the cell that was written last for their labels, and number the cells uniquely."""
     ranks = cells
     if len(set(cells.values())) < len(cells):  # cells of an earlier grid have its numbers
         order = sorted(cells, key=lambda line: (cells[line], line))
@@ -132,7 +132,7 @@ def _in_order(labelled: list[tuple[Take, Labels]], cells: Mapping[tuple[str, str
 
 
 def _line_of(key: str, labels: Labels) -> tuple[str, str]:
-    """Identify the line of a take by its key and labels, without the cell, which a larger sweep numbers anew."""
+    """Identify the line of a take by its key and labels, without the cell, which a larger sweep renumbers."""
     return key, json.dumps({name: value for name, value in labels.items() if name != "cell"}, sort_keys=True)
 
 
@@ -186,8 +186,8 @@ class Journal(Closeable):
         backends: capabilities of each backend of the run.
         about: JSON description, written once, when the run is created.
 
-    ``add`` and ``fail`` are thread-safe. Raises StoreError if the folder cannot be written, holds no run or one of a newer
-    version, or is being written by another process.
+    ``add`` and ``fail`` are thread-safe. Raises StoreError if the folder cannot be written, contains no run or a run of a
+    newer version, or is being written by another process.
     """
 
     def __init__(
@@ -208,8 +208,8 @@ class Journal(Closeable):
     def add(self, take: Take, /, **labels: object) -> Take:
         """Write a take with ``labels`` (JSON values) and return it with its audio on disk.
 
-        A take is written once for the same labels: cells of a sweep may share a take, and a larger sweep numbers its cells
-        anew. Raises StoreError if the disk fails or is full; earlier takes remain.
+        A take is written once for the same labels: cells of a sweep may share a take, and a larger sweep renumbers its
+        cells. Raises StoreError if the disk fails or is full; earlier takes remain.
         """
         line, entry = _line_of(take.key, labels), (labels.get("cell"), take.digest)
         with self._lock:

@@ -42,7 +42,7 @@ class ComparedPairs(Protocol):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes on pairs without a crossed test."""
+        """Notes on pairs for which there is no crossed test."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +106,14 @@ def crossed_mean(
     alternative: Literal["two-sided", "greater"] = "two-sided",
     confidence: float = 0.95,
 ) -> CrossedTest:
-    """Test whether a mean differs from ``null``, with listeners and items random.
+    """Test whether a mean differs from ``null``, with random effects of listeners and items.
 
-    ``values`` (n,) are ratings or rating differences, each of one of the ``listeners`` on one of the ``items``: a mean with
-    crossed random effects by REML, with Satterthwaite's degrees of freedom; in closed form for complete tables. ``scale``
-    bounds the interval. ``step`` is the distance of neighboring values of the scale: a value has at least the variance of
-    rounding, step² / 12 (W. F. Sheppard, 1898), so that unanimous values have a p and an interval too, with the degrees of
-    freedom of listeners and items at most. Raises ArgumentError
-    with fewer than two listeners or items, and for equal values without a ``step``.
+    ``values`` (n,) are ratings or rating differences with their ``listeners`` and ``items``. The mean is fitted by REML with
+    crossed random effects and Satterthwaite's degrees of freedom; in closed form for complete tables. ``scale`` bounds the
+    interval. ``step`` is the distance of neighboring values of the scale: a value has at least the variance of
+    rounding, step² / 12 (W. F. Sheppard, 1898), so that unanimous values also have a p-value and an interval, with at most
+    the degrees of freedom of listeners and items. Raises ArgumentError for fewer than two listeners or items, and for equal
+    values if ``step`` is 0.
     """
     array = numbers(values, "values", 2)
     codes = [codes_of(np.asarray(list(map(str, labels)), object)) for labels in (listeners, items)]
@@ -152,10 +152,10 @@ def crossed_share(
     alternative: Literal["two-sided", "greater"] = "two-sided",
     confidence: float = 0.95,
 ) -> CrossedTest:
-    """Test whether the share of choices (n,), 0 or 1, differs from 0.5, with listeners and items random.
+    """Test whether the share of choices (n,), 0 or 1, differs from 0.5, with random effects of listeners and items.
 
     ``crossed_mean`` of the choices with a step of 1: the share over all listeners and items, whose p falls as the share
-    moves away from 0.5, up to unanimity, where a logit is infinite. Raises ArgumentError as it does.
+    moves away from 0.5, up to unanimity, where a logit is infinite. Raises the errors of ``crossed_mean``.
     """
     if not np.isin(chosen, (0.0, 1.0)).all():
         raise ArgumentError.of("chosen", "must be 0 or 1")
@@ -176,7 +176,7 @@ def complete_tables(tables: Floats, step: float = 0.0) -> tuple[Floats, Floats, 
     """Compute the mean of tables (…, listeners, items), its error and degrees of freedom, and SDs.
 
     The closed form of REML and Satterthwaite's formula in a complete table: ANOVA in which a negative variance component is
-    set to 0 and its mean square pooled with the residual one. ``step`` as in ``crossed_mean``.
+    set to 0 and its mean square pooled with the residual mean square. See ``crossed_mean`` for ``step``.
     """
     listeners, items = tables.shape[-2:]
     dfs = np.array([listeners - 1, items - 1, (listeners - 1) * (items - 1)], np.float64)

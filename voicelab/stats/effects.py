@@ -65,13 +65,13 @@ class Effects(Shown):
     """Effects of axes on metrics: three tidy tables, a text form and a plot.
 
     ``frame``: a row per metric and axis. ``verdict`` at a level of 1 - ``confidence`` after Holm's correction; ``p`` of the
-    null hypothesis of no effect in these texts, by ``test``: "F", with one variance for all levels, without repeats or with
-    few takes, else "Welch", with one variance per level; ``p_holm`` and ``p_bh`` corrected over all rows. Where texts are a
-    block, ``p_texts`` treats texts as random, from a sample of ``texts`` texts, with ``p_texts_holm``. p is NaN with too few
-    takes; with a residual variance of 0 it is a permutation test's. ``p_permutation`` on request. ``eta_sq`` and ``omega_sq``
-    are the axis' share of variance; ``levels`` and ``takes`` are counts.
+    null hypothesis of no effect in these texts, by ``test``: "F" (one variance for all levels) if repeats are missing or
+    takes few, else "Welch" (one variance per level); ``p_holm`` and ``p_bh`` are corrected over all rows. Where texts are a
+    block, ``p_texts`` treats texts as random, from a sample of ``texts`` texts, with ``p_texts_holm``. p is NaN if there are
+    too few takes, and from a permutation test if the residual variance is 0; ``p_permutation`` is optional. ``eta_sq`` and
+    ``omega_sq`` are the proportion of variance explained by the axis; ``levels`` and ``takes`` are counts.
 
-    ``contrasts``: a row per metric, axis and level but the first: ``estimate``, the difference from the first level
+    ``contrasts``: a row per metric, axis and level except the first: ``estimate``, the difference from the first level
     (``baseline``) in the metric's unit, with standard ``error``, ``df``, interval (``low``, ``high``) and ``p``, consistent
     with the interval. ``in_sd`` is the estimate in units of the residual ``sd`` of ``variance``, and ``delta`` Cliff's delta
     against the baseline, each with its interval (``_low``, ``_high``). Where texts are a block, ``estimate_texts`` to
@@ -80,7 +80,7 @@ class Effects(Shown):
 
     ``variance``: the decomposition of each metric's variance: a row per axis, ``blocks``, ``interactions`` and ``sampling``
     (repeats within a cell), with ``df``, ``sum_sq``, ``eta_sq``, ``omega_sq`` and, for sampling, ``sd`` in the metric's
-    unit. Without repeated cells, as with the seed as a block, ``residual`` replaces the last two sources. The shares of a
+    unit. If no cell is repeated, as with the seed as a block, ``residual`` replaces the last two sources. The shares of a
     balanced design sum to 1.
 
     ``notes`` are sentences on assumptions and exclusions.
@@ -111,7 +111,7 @@ class Effects(Shown):
 
     @property
     def noise(self) -> str:
-        """Residual SD of each metric in one line; "" without any."""
+        """Residual SD of each metric in one line; "" if there is none."""
         rows = self.variance[self.variance["sd"] > 0.0]
         metrics = ", ".join(f"{metric} {sd:.3g}" for metric, sd in zip(rows["metric"], rows["sd"], strict=True))
         model = "" if (rows["source"] == "sampling").any() else " of the additive model"
@@ -148,9 +148,9 @@ class Effects(Shown):
     def plot(self, axes: Axes | None = None, *, alpha: float = 0.05) -> Axes:
         """Plot the contrasts with their intervals in units of the residual SD.
 
-        Where texts are a block the interval treats texts as random, over a wide, pale one with texts fixed. The band is ±1
-        SD of repeated takes, or, without repeated cells, of the additive model's residuals. Filled marks are contrasts whose
-        interval excludes 0, of effects whose Holm-corrected p is at most ``alpha``. ``axes`` defaults to a new figure.
+        If texts are a block, the interval treats texts as random, and a wide, pale interval treats them as fixed. The band
+        is ±1 SD of repeated takes or, if no cell is repeated, of the additive model's residuals. Filled marks are contrasts
+        whose interval excludes 0, of effects whose Holm-corrected p is at most ``alpha``. ``axes`` defaults to a new figure.
         """
         return _draw(self, axes, alpha)
 
@@ -168,7 +168,7 @@ def effects(
 ) -> Effects:
     """Test the main effect of each axis on each metric: see ``voicelab.effects``.
 
-    ``metrics`` defaults to all numeric columns but axes and blocks.
+    ``metrics`` defaults to all numeric columns except axes and blocks.
     """
     axis_names, block_names, metric_names = _columns(frame, axes, blocks, metrics)
     tables = _Tables(confidence, permutations, seed)
@@ -225,7 +225,7 @@ def format_difference(value: float, scale: float = 0.0, form: str = "+.3g") -> s
 
 
 def _suffix(contrast: Mapping[Any, Any]) -> str:
-    """Return the suffix of a contrast's columns: ``_texts`` where texts are random."""
+    """Return the suffix of a contrast's columns: ``_texts`` if texts are random."""
     return "_texts" if math.isfinite(contrast.get("error_texts", math.nan)) else ""
 
 
@@ -243,7 +243,7 @@ def _difference(contrast: dict[Any, Any]) -> str:
 
 
 def _corrected(frame: pd.DataFrame) -> pd.Series[float]:
-    """Return the corrected p of the verdict, with texts random where they are a block."""
+    """Return the corrected p-values behind the verdicts, with random texts if texts are a block."""
     random = "p_texts_holm" in frame
     return frame["p_texts_holm"].where(frame["texts"].notna(), frame["p_holm"]) if random else frame["p_holm"]
 
@@ -264,7 +264,7 @@ class _Tables:
         self._error: tuple[str, str] | None = None
 
     def exclude(self, argument: str, reason: str) -> None:
-        """Add a note on an exclusion, which becomes the error when every comparison is excluded."""
+        """Add a note on an exclusion, which becomes the error if every comparison is excluded."""
         self._error = self._error or (argument, reason)
         self.notes.append(f"{reason}.")
 
@@ -333,7 +333,7 @@ def _add_design(tables: _Tables, design: Design, values: _Floats, metrics: Seque
 
 
 def _assumptions(design: Design, noise: Noise, tests: Mapping[int, str], axes: Sequence[str]) -> list[str]:
-    """Describe the assumptions of tests with one variance, and the repeats that would remove them."""
+    """Describe tests that assume equal variances, and the repeats that would avoid the assumption."""
     pooled = [number for number, test in tests.items() if test != "Welch"]
     if not pooled:
         return []
@@ -370,7 +370,7 @@ def _add_contrasts(
     """Add the contrasts of an axis for each metric.
 
     ``of`` are the metrics and the axis' name and number; ``by_suffix`` the contrasts by the suffix of their columns. Returns
-    each metric's verdict for the case of a p above the level.
+    each metric's verdict in case its effect is not significant.
     """
     metrics, axis, number = of
     level, (baseline, *codes) = design.levels[number], np.unique(design.codes[number])
@@ -404,7 +404,7 @@ def _add_contrasts(
 
 
 def _nonsignificant(estimate: _Floats, half_width: _Floats, error: _Floats, unit: _Floats, p: _Floats) -> str:
-    """Return the verdict on an axis without a significant effect."""
+    """Return the verdict on an axis that has no significant effect."""
     if np.isnan(estimate).all():
         return CONFOUNDED
     if not (estimate.any() or error.any()):
@@ -415,7 +415,7 @@ def _nonsignificant(estimate: _Floats, half_width: _Floats, error: _Floats, unit
 
 
 def _deltas(design: Design, values: _Floats, axis: int, pair: tuple[int, int], confidence: float) -> list[Estimate]:
-    """Compute each metric's Cliff's delta between two levels, a mean over texts or over strata."""
+    """Compute each metric's Cliff's delta between two levels, averaged over texts or strata."""
     import pandas as pd
 
     rows = np.isin(design.codes[axis], pair)
@@ -460,7 +460,7 @@ def _constant_levels(design: Design, metrics: Sequence[str], axes: Sequence[str]
 def _variance(
     design: Design, values: _Floats, metrics: Sequence[str], axes: Sequence[str], noise: Noise
 ) -> list[list[dict[str, Any]]]:
-    """Decompose each metric's sum of squares: type II, the loss of the additive model without the factor."""
+    """Decompose each metric's sum of squares: type II, the loss of fit if the additive model omits the factor."""
     factors = design.factors
     total = np.square(without_rounding(values - values.mean(axis=0), values)).sum(axis=0)
     residual, model_df = _residual(design, values, factors)
@@ -510,7 +510,7 @@ def _draw(result: Effects, axes: Axes | None, alpha: float) -> Axes:
             continue
         suffix = _suffix(row)
         low, middle, high = np.array([row[f"{name}{suffix}"] for name in ("low", "estimate", "high")]) / row["unit"]
-        # A significant axis may have levels without an effect.
+        # A significant axis may have levels that have no effect.
         significant = row[f"p{suffix}_holm"] <= alpha and (low > 0.0 or high < 0.0)
         color = _SIGNIFICANT_COLOR if significant else _NEUTRAL_COLOR
         if suffix:

@@ -25,8 +25,8 @@ class Equivalence:
 
     ``frame``: ``first`` and ``second``, for sweeps also ``metric`` and ``axis``; ``estimate``, the first minus the second
     (for choices, the share of the first), with its interval ``low`` to ``high`` at a confidence of 1 - 2 ``alpha``; the
-    bounds ``lower`` and ``upper``; ``p`` of the null hypothesis that it lies outside them, ``p_holm`` corrected over all
-    rows, and ``shown``, whether the claim holds. Where p is NaN, such as without residual variance, ``reason`` explains it.
+    bounds ``lower`` and ``upper``; ``p`` of the null hypothesis that the difference lies outside them, ``p_holm``
+    corrected over all rows, and ``shown``, whether the claim holds. If p is NaN, ``reason`` explains why.
     """
 
     frame: pd.DataFrame = field(repr=False)
@@ -77,22 +77,22 @@ def equivalence(
 ) -> Equivalence:
     """Test whether differences are smaller than a ``margin``: equivalence, or non-inferiority.
 
-    A nonsignificant difference does not show equivalence; this does. Two one-sided tests at ``alpha`` each (TOST: D. J.
+    A nonsignificant difference does not show equivalence; this test can. Two one-sided tests at ``alpha`` each (TOST: D. J.
     Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15, 1987), with random listeners and sentences (``analyze``)
-    or random texts (``effects`` with texts as a block; else texts are fixed): equivalent where the interval at 1 - 2 alpha
+    or random texts (``effects`` with texts as a block; else texts are fixed): equivalent if the interval at 1 - 2 alpha
     lies within the margin.
 
     Args:
-        result: of ``analyze`` or of ``effects``.
+        result: result of ``analyze`` or ``effects``.
         margin: the largest negligible difference, chosen before data collection: in points of the scale (MOS, CMOS,
-            MUSHRA), in shares from 0.5 (AB, ABX: 0.1 is 40 to 60 %), or in the metric's unit (sweeps; a mapping gives a
-            margin per metric).
+            MUSHRA), as distance of the share from 0.5 (AB, ABX: 0.1 is 40 to 60 %), or in the metric's unit (sweeps; a
+            mapping gives a margin per metric).
         claim: "equivalent", or "not worse", one-sided: the lower bound only (in ABX, the upper bound only).
-        of: the system compared with each other system; by default the first of each pair.
+        of: the system compared with every other system; default: the first of each pair.
         lower_is_better: reverses "not worse", for metrics such as WER.
         alpha: type I error rate over all rows (S. Holm).
 
-    Raises ArgumentError for an invalid margin, and for a result whose analysis does not generalize.
+    Raises ArgumentError for an invalid margin, and for a result that does not generalize to new listeners and items.
     """
     import pandas as pd
 

@@ -32,7 +32,7 @@ class Estimate:
 class Test:
     """A hypothesis test: name, statistic, p-value, and the estimate of the tested parameter."""
 
-    __test__ = False  # no test class of pytest's
+    __test__ = False  # not a test class of pytest
 
     name: str
     statistic: float
@@ -46,7 +46,7 @@ class Test:
 def holm(p_values: npt.ArrayLike) -> _Floats:
     """Adjust p-values (tests,) by Holm's method, which controls the family-wise error rate.
 
-    NaN represents a test that was not made and does not count. S. Holm, "A simple sequentially rejective multiple test
+    NaN represents a test that was not performed and is not counted. S. Holm, "A simple sequentially rejective multiple test
     procedure", Scandinavian Journal of Statistics 6 (1979). Not in scipy; statsmodels takes 2 s to import. Raises
     ArgumentError for values outside 0 to 1.
     """
@@ -59,8 +59,8 @@ def holm(p_values: npt.ArrayLike) -> _Floats:
 def benjamini_hochberg(p_values: npt.ArrayLike) -> _Floats:
     """Adjust p-values (tests,) to control the false discovery rate, by scipy.
 
-    NaN as in ``holm``; for independent or positively dependent tests. Y. Benjamini & Y. Hochberg, "Controlling the false
-    discovery rate", Journal of the Royal Statistical Society B 57 (1995).
+    NaN is treated as in ``holm``. Valid for independent or positively dependent tests. Y. Benjamini & Y. Hochberg,
+    "Controlling the false discovery rate", Journal of the Royal Statistical Society B 57 (1995).
     """
     from scipy.stats import false_discovery_control
 
@@ -96,7 +96,7 @@ def percent(share: float) -> str:
 
 
 def numbers(values: Iterable[float] | npt.ArrayLike, name: str, minimum: int) -> _Floats:
-    """Convert to an array (n,); raises ArgumentError on the argument ``name`` unless finite and n >= ``minimum``."""
+    """Convert to an array (n,). Raises ArgumentError for ``name`` unless all values are finite and n >= ``minimum``."""
     try:
         array = np.asarray(values if hasattr(values, "__len__") else list(values), np.float64)  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:
@@ -104,7 +104,7 @@ def numbers(values: Iterable[float] | npt.ArrayLike, name: str, minimum: int) ->
     if array.ndim != 1 or array.size < minimum:
         raise ArgumentError.of(name, f"must be {minimum} numbers or more, shape (n,), got {array.shape}")
     if not np.isfinite(array).all():
-        raise ArgumentError.of(name, "must be finite")
+        raise ArgumentError.of(name, "must be finite, got NaN or infinity")
     return array
 
 
@@ -115,21 +115,21 @@ def varies(values: npt.ArrayLike) -> bool:
 
 
 def whole(value: object, name: str, minimum: int) -> int:
-    """Check an integer; raises ArgumentError on the argument ``name`` unless it is at least ``minimum``."""
+    """Validate an integer. Raises ArgumentError for ``name`` unless it is at least ``minimum``."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < minimum:
         raise ArgumentError.of(name, f"must be an integer of at least {minimum}, got {value!r}")
     return int(value)
 
 
 def between(value: float, name: str, low: float, high: float) -> float:
-    """Check a number; raises ArgumentError on the argument ``name`` unless ``low`` < ``value`` < ``high``."""
+    """Validate a number. Raises ArgumentError for ``name`` unless ``low`` < ``value`` < ``high``."""
     if not (math.isfinite(value) and low < value < high):
         raise ArgumentError.of(name, f"must be between {low:g} and {high:g}, got {value!r}")
     return float(value)
 
 
 def one_of(value: str, name: str, choices: tuple[str, ...]) -> None:
-    """Raise ArgumentError on the argument ``name`` unless ``value`` is among the ``choices``."""
+    """Raise ArgumentError for ``name`` unless ``value`` is among the ``choices``."""
     if value not in choices:
         raise ArgumentError.of(name, f"must be {', '.join(map(repr, choices[:-1]))} or {choices[-1]!r}, got {value!r}")
 
@@ -140,8 +140,8 @@ def standardized_difference(
     """Standardize a difference by ``sd``, with an interval from the noncentral t distribution.
 
     ``error`` is the standard error of the difference and ``df`` its degrees of freedom. Interval: G. Cumming & S. Finch,
-    Educational and Psychological Measurement 61 (2001). With the SD of single ratings it is the d of J. Westfall, D. A.
-    Kenny & C. M. Judd, Journal of Experimental Psychology: General 143 (2014). NaN without variance.
+    Educational and Psychological Measurement 61 (2001). With the SD of single ratings, the result is the d of J. Westfall, D.
+    A. Kenny & C. M. Judd, Journal of Experimental Psychology: General 143 (2014). NaN if there is no variance.
     """
     from scipy.special import nctdtrinc
     from scipy.stats import norm
@@ -202,7 +202,7 @@ def mean_delta(deltas: Sequence[float], confidence: float) -> Estimate:
 
 
 def superiority(delta: Estimate) -> Estimate:
-    """Convert Cliff's delta to the probability of superiority, ties counted half: 0.5 is no difference.
+    """Convert Cliff's delta to the probability of superiority, counting ties half; 0.5 means no difference.
 
     The common language effect size of K. O. McGraw & S. P. Wong, for any scale after A. Vargha & H. D. Delaney, Journal of
     Educational and Behavioral Statistics 25 (2000).

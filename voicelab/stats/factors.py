@@ -29,10 +29,10 @@ _RANK_TOLERANCE = 1e-10
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """Design of takes, in an order that depends on their levels only.
+    """Design of takes, in an order that depends only on their levels.
 
-    ``codes`` (factors, takes): the level of each axis and then, if there are blocks, of their combination. ``levels``: the
-    level names of each axis. ``texts`` (takes,): the text of each take, where texts are a block.
+    ``codes`` (factors, takes): the level of each axis and, if there are blocks, the level of their combination. ``levels``:
+    the level names of each axis. ``texts`` (takes,): the text of each take, if texts are a block.
     """
 
     codes: _Codes
@@ -61,7 +61,8 @@ class Design:
     def within(self, factors: Sequence[int]) -> tuple[_Codes, _Floats]:
         """Return the code of each take's block, and the factors' dummies (takes, columns) minus their block means.
 
-        Dummies are of each level but the first; blocks are the last factor where it is among ``factors``, else all takes.
+        There is a dummy for each level except the first. Blocks are the last factor if it is among ``factors``, else all
+        takes.
         """
         blocked = len(self.levels) in factors
         block = _combine(self.codes[-1:]) if blocked else np.zeros(self.takes, np.intp)
@@ -111,7 +112,7 @@ def _combine(codes: _Codes) -> _Codes:
 
 
 def columns_of(frame: pd.DataFrame, columns: Sequence[str] | str, name: str) -> list[str]:
-    """Check column names; raises ArgumentError on the argument ``name``."""
+    """Validate column names. Raises ArgumentError for the argument ``name``."""
     names = [str(column) for column in frame.columns]
     columns = [columns] if isinstance(columns, str) else list(columns)
     for column in columns:
@@ -124,7 +125,7 @@ def columns_of(frame: pd.DataFrame, columns: Sequence[str] | str, name: str) -> 
 
 
 def values_of(frame: pd.DataFrame, metrics: Sequence[str]) -> _Floats:
-    """Return values (takes, metrics), NaN where undefined. Raises ArgumentError for a metric without numbers."""
+    """Return values (takes, metrics), NaN if undefined. Raises ArgumentError for a metric that has no numbers."""
     import pandas as pd
 
     values = np.empty((len(frame), len(metrics)))
@@ -175,7 +176,7 @@ def permutation_p(design: Design, values: _Floats, axis: int, permutations: int,
 
     Levels are permuted within strata, the cells of the other factors; the statistic is the sum of squares between levels
     after subtracting stratum means. The observed arrangement is included (B. Phipson & G. K. Smyth, "Permutation p-values
-    should never be zero", 2010), so the test is exact. With unequal numbers of takes and unequal variances it is no test of
+    should never be zero", 2010), so the test is exact. If numbers of takes and variances are unequal, it does not test
     means.
     """
     # Permutations are by position, so takes are sorted: p must not depend on the order of rendering.
@@ -207,9 +208,9 @@ class Noise:
     """Residual variance of a design.
 
     ``residuals`` (takes, metrics) with ``df`` degrees of freedom, of which ``take_df`` (takes,) is each take's share.
-    ``repeats``: the model is the cell means; otherwise, as no cell has two takes, the additive model, so interactions count
-    as residual variance. ``sum_sq`` (metrics,) is the residual sum of squares, ``sd`` (metrics,) the residual SD in the
-    metric's unit, NaN without degrees of freedom.
+    ``repeats``: the model is the cell means; if False, no cell has two takes and the model is additive, so interactions
+    count as residual variance. ``sum_sq`` (metrics,) is the residual sum of squares, ``sd`` (metrics,) the residual SD in the
+    metric's unit, NaN if there are no degrees of freedom.
     """
 
     residuals: _Floats
@@ -221,7 +222,7 @@ class Noise:
 
 
 def noise_of(design: Design, values: _Floats) -> Noise:
-    """Compute residuals from the cell means, or from the additive model without repeats."""
+    """Compute residuals from the cell means or, if there are no repeats, from the additive model."""
     cells = design.cells
     sizes = np.bincount(cells)
     repeats = bool(design.takes > sizes.size)
@@ -239,8 +240,8 @@ def noise_of(design: Design, values: _Floats) -> Noise:
 class Contrasts:
     """Differences of an axis' levels from its first, (levels - 1, metrics): ``estimate``, standard ``error`` and ``df``.
 
-    NaN where a level is confounded with another factor or there are no residual degrees of freedom. ``p`` (metrics,) is of
-    the null hypothesis that all are 0, by ``test``. With a residual variance of 0 the error is 0, p and interval are NaN.
+    NaN if a level is confounded with another factor or there are no residual degrees of freedom. ``p`` (metrics,) tests the
+    null hypothesis that all are 0, by ``test``. If the residual variance is 0, the error is 0, and p and interval are NaN.
     """
 
     estimate: _Floats
@@ -250,7 +251,7 @@ class Contrasts:
     test: str
 
     def half_width(self, confidence: float) -> _Floats:
-        """Return the half width of the intervals, by Student's t."""
+        """Compute the half width of the intervals from Student's t distribution."""
         from scipy.stats import t
 
         width: _Floats = t.ppf((1.0 + confidence) / 2.0, self.df) * _positive(self.error)
@@ -273,9 +274,9 @@ def _positive(values: _Floats) -> _Floats:
 def min_level_df(takes: _Floats) -> int:
     """Return the residual degrees of freedom per level from which Welch's test is used; ``takes`` (levels,).
 
-    Below, the type I error of Welch's test reaches 14 % at a level of 5 %. The F test tolerates an SD ratio of 1 : 3 with
-    balanced levels, but not where a level has 1.5 times the takes of another, hence the lower limit there. By simulation:
-    bench/inference.py.
+    With fewer, the type I error of Welch's test reaches 14 % at a level of 5 %. The F test tolerates an SD ratio of 1 : 3 if
+    levels are balanced, but not if a level has 1.5 times the takes of another, in which case the limit is lower. Simulated
+    in bench/inference.py.
     """
     return takes.size + 2 if takes.max() < 1.5 * takes.min() else max(2, takes.size - 1)
 
@@ -283,9 +284,9 @@ def min_level_df(takes: _Floats) -> int:
 def contrasts_of(design: Design, values: _Floats, axis: int, noise: Noise) -> Contrasts:
     """Estimate each level's difference from the first, adjusted for the other factors by least squares, and test it.
 
-    The choice of the test depends on the design only: without repeats, or below ``min_level_df``, the F test with one
+    The choice of the test depends only on the design: if there are no repeats, or below ``min_level_df``, the F test with one
     variance for all levels, exact for normal residuals; else one variance per level: B. L. Welch's t (Biometrika 34, 1947)
-    and, over all levels, S. Johansen's generalization (Biometrika 67, 1980). Cells, and so texts, are fixed.
+    and, over all levels, S. Johansen's generalization (Biometrika 67, 1980). Cells, and thus texts, are fixed.
     """
     names, level = np.unique(design.codes[axis], return_inverse=True)
     weights, estimable = design.differences(axis)
@@ -329,7 +330,7 @@ def _f_test(estimate: _Floats, variance: _Floats, shape: _Floats, df: int) -> _F
 
 
 def _johansen(estimate: _Floats, variances: _Floats, shares: _Floats, level_df: _Floats) -> float:
-    """Return the p of Johansen's test that contrasts are 0, with ``variances`` (levels,); NaN for a contrast without one."""
+    """Return the p of Johansen's test that contrasts are 0, with ``variances`` (levels,); NaN if a contrast has none."""
     from scipy.stats import f
 
     count = len(estimate)
@@ -346,11 +347,11 @@ def _johansen(estimate: _Floats, variances: _Floats, shares: _Floats, level_df: 
 
 
 def over_texts(design: Design, values: _Floats, axis: int) -> tuple[int, Contrasts] | None:
-    """Return the number of texts with all levels, and the contrasts of an axis with texts random.
+    """Return the number of texts with all levels, and the contrasts of an axis with random texts.
 
-    None with fewer than two such texts. Each text contributes one adjusted difference per level, whatever its number of
-    takes. Contrasts: Student's t over texts. p: repeated-measures ANOVA with the correction of H. Huynh & L. S. Feldt
-    (Journal of Educational Statistics 1, 1976); for two levels, the paired t-test.
+    None if there are fewer than two such texts. Each text contributes one adjusted difference per level, regardless of its
+    number of takes. Contrasts: Student's t over texts. p: repeated-measures ANOVA with the correction of H. Huynh & L. S.
+    Feldt (Journal of Educational Statistics 1, 1976); for two levels, the paired t-test.
     """
     from scipy.stats import f
 
@@ -378,7 +379,7 @@ def over_texts(design: Design, values: _Floats, axis: int) -> tuple[int, Contras
     covariance = np.einsum("tim,tjm->mij", residuals, residuals)
     with np.errstate(divide="ignore", invalid="ignore"):
         lower = np.square(np.trace(covariance, axis1=1, axis2=2)) / (df * np.square(covariance).sum(axis=(1, 2)))
-        # Greenhouse and Geisser's epsilon is the lower one, far too low for more levels than texts.
+        # Greenhouse and Geisser's epsilon is the lower bound, far too low if there are more levels than texts.
         room = count - 1 - df * lower
         epsilon = np.where(room > 0.0, (count * df * lower - 2.0) / (df * room), 1.0).clip(lower, 1.0)
         p = f.sf(between / within * (count - 1), df * epsilon, df * (count - 1) * epsilon)

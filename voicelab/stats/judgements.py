@@ -37,7 +37,7 @@ def binomial(
 
     AB: preferences for A, two-sided. ABX: correct responses, alternative "greater". ``interval`` is two-sided: "exact" is
     Clopper & Pearson's (Biometrika 26, 1934), with a coverage of at least ``confidence``; "wilson" is E. B. Wilson's (JASA
-    22, 1927), with that coverage on average. Trials are assumed independent. Raises ArgumentError.
+    22, 1927), with an average coverage of ``confidence``. Trials are assumed independent. Raises ArgumentError.
     """
     from scipy.stats import binomtest
 
@@ -111,11 +111,11 @@ class BradleyTerry:
 def bradley_terry(wins: npt.ArrayLike, names: Sequence[str] | None = None) -> BradleyTerry:
     """Fit the model of R. A. Bradley & M. E. Terry (Biometrika 39, 1952) by maximum likelihood.
 
-    ``wins[a, b]`` counts preferences of a to b, shape (systems, systems); a tie counts half for both. By Newton's method on
-    the log odds; the covariance is the inverse Fisher information under mean 0. Comparisons are assumed independent: with
-    many per listener the intervals are too narrow.
+    ``wins[a, b]`` counts preferences of a to b, shape (systems, systems); a tie counts half for both. Uses Newton's method
+    on the log odds; the covariance is the inverse Fisher information under mean 0. Comparisons are assumed independent: if
+    listeners make many, the intervals are too narrow.
 
-    Raises ArgumentError for invalid counts, and when no finite strengths exist (L. R. Ford's condition, 1957: every system
+    Raises ArgumentError for invalid counts, and if no finite strengths exist (L. R. Ford's condition, 1957: every system
     must be reachable from every other by wins).
     """
     from scipy.sparse.csgraph import connected_components
@@ -127,7 +127,7 @@ def bradley_terry(wins: npt.ArrayLike, names: Sequence[str] | None = None) -> Br
         raise ArgumentError.of("wins", "must be counts of at least 0, with zeros on the diagonal")
     labels = tuple(names) if names is not None else tuple(str(number) for number in range(len(counts)))
     if len(labels) != len(counts) or len(set(labels)) < len(labels):
-        raise ArgumentError.of("names", f"must be {len(counts)} distinct names")
+        raise ArgumentError.of("names", f"must be {len(counts)} distinct names, got {', '.join(map(str, labels))}")
     components, _ = connected_components(counts > 0.0, directed=True, connection="strong")
     if components > 1:
         raise ArgumentError.of("wins", "some systems never lose, or never win, against the rest: no finite strengths")
@@ -162,22 +162,25 @@ def mean_opinion_score(
 
     Args:
         votes: ratings (n,) within ``scale``: (1, 5) for ACR (ITU-T P.800), (-3, 3) for CMOS, (0, 100) for MUSHRA.
-        listeners: the listener of each rating: the interval is then of the listeners' means, and n their number, as ratings
-            of a listener are not independent. By default each rating is from another listener.
+        listeners: the listener of each rating. The interval is then computed from the listeners' means, and n is their
+            number, since ratings of a listener are not independent. Default: one rating per listener.
         interval: "t", Student's; or "bootstrap", bias-corrected and accelerated (B. Efron, JASA 82, 1987, by scipy).
         confidence: level of the interval.
         scale: bounds of the scale.
-        resamples: of the bootstrap.
-        seed: of the bootstrap.
+        resamples: number of bootstrap resamples.
+        seed: seed of the bootstrap.
 
-    The interval stays within the scale and has a width above 0 even for equal ratings. Sentences are fixed; ``crossed_mean``
-    has them random. Raises ArgumentError for fewer than two ratings (or listeners), or ratings outside the scale.
+    The interval stays within the scale and has a width above 0 even for equal ratings. Sentences are fixed; in
+    ``crossed_mean`` they are random. Raises ArgumentError for fewer than two ratings (or listeners), or ratings outside the
+    scale.
     """
     from scipy import stats
 
     values = numbers(votes, "votes", 2)
     if ((values < scale[0]) | (values > scale[1])).any():
-        raise ArgumentError.of("votes", f"must be from {scale[0]:g} to {scale[1]:g}")
+        raise ArgumentError.of(
+            "votes", f"must be from {scale[0]:g} to {scale[1]:g}, got {values.min():g} to {values.max():g}"
+        )
     between(confidence, "confidence", 0.0, 1.0)
     if listeners is not None:
         codes = codes_of(np.array([str(name) for name in listeners], object))
@@ -209,10 +212,10 @@ def wilcoxon(
 ) -> Test:
     """Test paired ratings (pairs,) by F. Wilcoxon's signed-rank test (Biometrics Bulletin 1, 1945).
 
-    The statistic is the sum of ranks of positive differences, excluding zeros; p is exact up to 50 pairs, with ties (scipy's
-    is exact to 13), and normal beyond, by scipy. The estimate is J. L. Hodges & E. L. Lehmann's: the median of the pairwise
-    mean differences, with J. W. Tukey's interval (M. Hollander & D. A. Wolfe, "Nonparametric Statistical Methods", 1973,
-    chapter 3). Raises ArgumentError.
+    The statistic is the sum of ranks of positive differences, excluding zeros; p is exact up to 50 pairs, including ties (in
+    scipy, up to 13); for more pairs, scipy's normal approximation is used. The estimate is J. L. Hodges & E. L. Lehmann's:
+    the median of the pairwise mean differences, with J. W. Tukey's interval (M. Hollander & D. A. Wolfe, "Nonparametric
+    Statistical Methods", 1973, chapter 3). Raises ArgumentError.
     """
     from scipy import stats
 
@@ -243,7 +246,7 @@ def wilcoxon(
 
 
 def _signed_rank_quantile(count: int, tail: float) -> int:
-    """Return the largest k with P(rank sum < k) <= tail, 0 without any."""
+    """Return the largest k with P(rank sum < k) <= tail; 0 if there is none."""
     if count > 60:
         from scipy.stats import norm
 
@@ -269,8 +272,8 @@ class Friedman:
 
     ``mean_ranks`` (systems,), 1 is best; ``critical_difference`` of mean ranks by Nemenyi at ``alpha``; ``pairs``: a row
     per pair with the ``difference`` of mean ranks, ``p_nemenyi``, and ``p_holm`` of Wilcoxon's test. ``concordance`` is the
-    effect size, Kendall's W with its interval: 1 for equal rankings, about 1 / raters for random ones; NaN where all ratings
-    are tied; its interval is NaN with two raters.
+    effect size, Kendall's W with its interval: 1 for equal rankings, about 1 / raters for random rankings; NaN if all
+    ratings are tied; its interval is NaN for two raters.
     """
 
     names: tuple[str, ...]
@@ -292,7 +295,7 @@ def friedman(
     1937), corrected for ties, by scipy; then P. B. Nemenyi's comparisons after J. Demšar, "Statistical comparisons of
     classifiers over multiple data sets" (JMLR 7, 2006), and Wilcoxon's tests, corrected by Holm. The effect size is W of M.
     G. Kendall & B. Babington Smith (Annals of Mathematical Statistics 10, 1939), corrected for ties; its interval, with
-    raters random, is Student's by the jackknife of the mean rank correlation. Raises ArgumentError for fewer than three
+    random raters, is Student's from the jackknife of the mean rank correlation. Raises ArgumentError for fewer than three
     systems or two raters.
     """
     import pandas as pd
@@ -344,7 +347,7 @@ def _concordance(ranks: _Floats, confidence: float) -> Estimate:
     rho, without = (count * w - 1.0) / (count - 1.0), squares.sum() - squares
     jackknife = (np.square(total - centered).sum(axis=1) / without - 1.0) / (count - 2.0)
     error = math.sqrt((count - 1.0) / count * float(np.square(jackknife - jackknife.mean()).sum()))
-    # Equal rankings: Clopper and Pearson's bound on the share of reversed ones.
+    # Equal rankings: Clopper and Pearson's bound on the share of reversed rankings.
     reversed_share = min(0.5, 1.0 - (1.0 - tail) ** (1.0 / count))
     half_width = float(t.ppf(tail, count - 1)) * error if error > 1e-12 else 1.0 - (1.0 - 2.0 * reversed_share) ** 2
     low, high = ((1.0 + (count - 1.0) * end) / count for end in (rho - half_width, rho + half_width))
@@ -353,9 +356,9 @@ def _concordance(ranks: _Floats, confidence: float) -> Estimate:
 
 @dataclass(frozen=True, eq=False)
 class Screening:
-    """Screening of listeners: ``kept`` and ``excluded`` ones, the latter with reasons, and the remaining rows.
+    """Screening of listeners: ``kept`` listeners, ``excluded`` listeners with reasons, and the remaining rows.
 
-    ``notes`` name the rules that could not be applied, and to whom.
+    ``notes`` name the rules that could not be applied, and the listeners concerned.
     """
 
     kept: tuple[Any, ...]
@@ -376,9 +379,9 @@ def screen_mushra(
 ) -> Screening:
     """Screen listeners by Recommendation ITU-R BS.1534-3 (2015), section 4.1.2.
 
-    Listeners are excluded for rating the hidden reference below 90 in more than 15 % of the items, or, given the mid-range
-    ``anchor``, for rating it above 90 in more than 15 % of the items; items whose anchor more than 25 % of the listeners
-    rate above 90 do not count.
+    Listeners are excluded for rating the hidden reference below 90 in more than 15 % of the items, or, if the mid-range
+    ``anchor`` is given, for rating it above 90 in more than 15 % of the items; items whose anchor more than 25 % of the
+    listeners rate above 90 do not count.
 
     ``frame`` has a row per rating, 0 to 100, in the given columns; ``reference`` and ``anchor`` are values of ``stimulus``.
     A rule applies to the listeners who rated its stimulus; ``notes`` name the others. Raises ArgumentError for a missing
@@ -388,7 +391,8 @@ def screen_mushra(
         if column not in frame.columns:
             raise ArgumentError.of(argument, f"there is no column {column!r}")
     if not frame[rating].between(0.0, 100.0).all():
-        raise ArgumentError.of("rating", "must be from 0 to 100")
+        low, high = frame[rating].min(), frame[rating].max()
+        raise ArgumentError.of("rating", f"must be from 0 to 100, got {low:g} to {high:g}")
     listeners, rated = list(dict.fromkeys(frame[listener])), frame.set_index(listener)
     failures, notes = {}, []
     for name, role in ((reference, "the hidden reference"), (anchor, "the mid-range anchor")):
@@ -423,9 +427,9 @@ def intraclass_correlation(
     """Compute the intraclass correlation of ratings (targets, raters): P. E. Shrout & J. L. Fleiss (1979).
 
     ``raters``: "nested" within targets, ICC(1, ·); "random", ICC(2, ·), absolute agreement; "fixed", ICC(3, ·),
-    consistency. ``of_mean``: of the raters' mean (·, k) instead of a single rating (·, 1). Psychological Bulletin 86. NaN
-    when all ratings are equal. Raises ArgumentError for fewer than two targets or raters, and for gaps. Not by
-    pingouin, which would add seaborn and scikit-learn as dependencies.
+    consistency. ``of_mean``: for the raters' mean (·, k) instead of a single rating (·, 1). Psychological Bulletin 86. NaN
+    if all ratings are equal. Raises ArgumentError for fewer than two targets or raters, and for missing ratings. pingouin
+    is not used, since it requires seaborn and scikit-learn.
     """
     table = np.asarray(ratings, np.float64)
     if table.ndim != 2 or min(table.shape) < 2 or not np.isfinite(table).all():
@@ -451,10 +455,10 @@ def krippendorff_alpha(
 ) -> float:
     """Compute K. Krippendorff's alpha of ratings (raters, items), with NaN for missing ratings.
 
-    1 is perfect agreement, 0 chance agreement. ``level`` of measurement: MOS is "ordinal", MUSHRA "interval". By the
-    coincidence matrix of "Computing Krippendorff's alpha-reliability" (2011). NaN when all ratings are equal. Raises
-    ArgumentError when no item has two ratings, and for negative values on a ratio scale. Not by the package
-    krippendorff, which would be a dependency for these lines only.
+    1 is perfect agreement, 0 chance agreement. ``level`` of measurement: MOS is "ordinal", MUSHRA "interval". Uses
+    the coincidence matrix of "Computing Krippendorff's alpha-reliability" (2011). NaN if all ratings are equal. Raises
+    ArgumentError if no item has two ratings, and for negative values on a ratio scale. The package krippendorff is not
+    used, since it would be a dependency for these lines only.
     """
     table = np.asarray(ratings, np.float64)
     if table.ndim != 2 or np.isinf(table).any():

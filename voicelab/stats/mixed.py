@@ -68,17 +68,17 @@ def mixed_model(
 ) -> MixedModel:
     """Fit ``rating ~ system`` with crossed random effects of listeners and items, by REML.
 
-    As R. H. Baayen, D. J. Davidson & D. M. Bates, "Mixed-effects modeling with crossed random effects for subjects and
-    items", Journal of Memory and Language 59 (2008). With repeated ratings of a system by a listener, or of an item,
-    the interactions with the system are random too, without which p is far too small: D. J. Barr et al., "Random effects
-    structure for confirmatory hypothesis testing", ibid. 68 (2013).
+    Follows R. H. Baayen, D. J. Davidson & D. M. Bates, "Mixed-effects modeling with crossed random effects for subjects and
+    items", Journal of Memory and Language 59 (2008). If a listener rates a system repeatedly, or an item is,
+    interactions with the system are random effects too; otherwise p would be far too small: D. J. Barr et al., "Random
+    effects structure for confirmatory hypothesis testing", ibid. 68 (2013).
 
     Degrees of freedom are F. E. Satterthwaite's, as in R's lmerTest; in a complete table, those of H. H. Clark's quasi-F
     ("The language-as-fixed-effect fallacy", Journal of Verbal Learning and Verbal Behavior 12, 1973), so that few items limit
-    the power whatever the number of listeners.
+    the power regardless of the number of listeners.
 
-    Unlike Friedman's test it allows gaps, replicates, and listeners with different use of the scale; it assumes an interval
-    scale and normal residuals.
+    Unlike Friedman's test, the model allows missing ratings, replicates, and listeners who use the scale differently; it
+    assumes an interval scale and normal residuals.
 
     Args:
         frame: a row per rating, such as ``ListeningResult.frame``.
@@ -105,7 +105,7 @@ def mixed_model(
     if table["listener"].nunique() < 2:
         raise ArgumentError.of("listener", "must be two or more, got one")
     if not varies(table["rating"]):
-        raise ArgumentError.of("rating", "must not all be equal")
+        raise ArgumentError.of("rating", f"must not all be equal, got {table['rating'].iloc[0]:g} only")
     return _RatingModel(table).result(confidence)
 
 
@@ -147,7 +147,7 @@ class _RatingModel:
                 raise ArgumentError.of(
                     "listener", "too few rated the same systems: listeners and systems are confounded"
                 )
-            # With one system per item, systems are compared between items.
+            # If each item has one system, systems are compared between items.
             if max(df, count_of(code) - len(self.names)) < 1:
                 raise ArgumentError.of("item", "each system has a different sentence: items and systems are confounded")
             if df and count_of(cells) < cells.size:

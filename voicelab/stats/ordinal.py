@@ -23,7 +23,7 @@ _MAX_LOGIT = 15.0
 
 @dataclass(frozen=True, eq=False)
 class OrdinalModel:
-    """Effects of systems on the odds of a higher category.
+    """Effects of systems on the odds of a higher rating category.
 
     ``thresholds`` (categories - 1,) in logits, for the first system; ``pairs``: a row per pair with the ``log_odds`` ratio of
     a higher category for ``first`` over ``second``, ``error``, ``low``, ``high``, ``p`` (Wald's z) and ``p_holm``. ``sd`` are
@@ -51,17 +51,17 @@ def _odds(logit: float) -> float:
 def ordinal_model(frame: pd.DataFrame, *, interactions: bool = True, confidence: float = 0.95) -> OrdinalModel:
     """Fit a proportional odds model of ratings with crossed random effects of listeners and items.
 
-    A sensitivity analysis, as ratings from 1 to 5 are ordinal. P. McCullagh, "Regression models for ordinal data", JRSS B 42
-    (1980), with random effects by Laplace's approximation, as in R's ordinal::clmm. p is Wald's, too small with few
-    listeners or items; compare the order and size of differences with ``mixed_model``.
+    A sensitivity analysis, since ratings from 1 to 5 are ordinal. P. McCullagh, "Regression models for ordinal data", JRSS B
+    42 (1980), with random effects by Laplace's approximation, as in R's ordinal::clmm. p is Wald's, which is too small if
+    there are few listeners or items; compare the order and size of differences with ``mixed_model``.
 
     Args:
         frame: a row per rating, with the columns rating, system, listener and item.
         interactions: include listener x system and item x system.
         confidence: level of the intervals.
 
-    Raises ArgumentError for a missing column, a single system, fewer than 2 or more than 20 categories, and ratings of
-    systems that do not overlap, since no finite odds exist.
+    Raises ArgumentError for a missing column, a single system, fewer than 2 or more than 20 categories, and for systems
+    whose ratings do not overlap, since no finite odds exist.
     """
     between(confidence, "confidence", 0.0, 1.0)
     for column in ("rating", "system", "listener", "item"):
@@ -92,9 +92,9 @@ def ordinal_model(frame: pd.DataFrame, *, interactions: bool = True, confidence:
 
 
 class CumulativeLink:
-    """The likelihood of ordered categories: logit P(y <= j) = threshold_j - design @ beta - the random effects.
+    """Likelihood of ordered categories: logit P(y <= j) = threshold_j - design @ beta - random effects.
 
-    ``ratings`` (n,) are numbers of categories from 0, ``design`` (n, columns), ``groups`` the codes of each random effect.
+    ``ratings`` (n,) are category indices from 0; ``design`` (n, columns); ``groups`` the codes of each random effect.
     Parameters: the lowest threshold and the logarithms of the steps, so that thresholds are ordered; coefficients; log SDs.
     """
 

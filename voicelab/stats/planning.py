@@ -30,7 +30,7 @@ def choice_power(
     """Compute the power of an exact binomial test of ``trials`` choices with a true ``share``.
 
     AB: ``share`` prefer A, two-sided. ABX: alternative "greater", and ``share`` = 0.5 + d / 2 for a proportion d of
-    discriminators. Two-sided has alpha / 2 per side. Responses are assumed independent: in AB, one per listener; for
+    discriminators. A two-sided test has alpha / 2 per side. Responses are assumed independent: in AB, one per listener; for
     several per listener see ``plan_test``. Raises ArgumentError.
     """
     whole(trials, "trials", 1)
@@ -48,8 +48,8 @@ def trials_needed(
 ) -> int:
     """Compute the number of trials from which ``choice_power`` stays at or above ``power``.
 
-    The power of a test on counts is a sawtooth, so a smaller number may reach it in isolation. For AB it is the number of
-    listeners with one response each. Repeated responses of a listener are not independent: plan them with
+    The power of a test on counts is a sawtooth function, so single smaller numbers may also reach it. For AB, the result is
+    the number of listeners with one response each. Repeated responses of a listener are not independent: plan them with
     ``ratings_needed``, with a difference of ``share`` - 0.5 and an ``sd`` of the listeners' shares of about the root of t² +
     s (1 - s) / n, for preferences with mean s and SD t and n responses each.
 
@@ -58,7 +58,7 @@ def trials_needed(
     _check(share, chance, alpha, alternative)
     between(power, "power", 0.0, 1.0)
     if share == chance or (alternative == "greater" and share < chance):
-        raise ArgumentError.of("share", "must differ from chance")
+        raise ArgumentError.of("share", f"must differ from chance, got {share:g}")
     from scipy.stats import norm
 
     tail = alpha / 2.0 if alternative == "two-sided" else alpha
@@ -97,9 +97,9 @@ def _powers(
 def rating_power(listeners: int, difference: float, sd: float, *, paired: bool = True, alpha: float = 0.05) -> float:
     """Compute the power of a two-sided t-test of a true ``difference`` of mean opinion scores.
 
-    ``paired``: every listener rates both systems, and ``sd`` is the SD of the listeners' differences; else two groups of
-    ``listeners`` each, and ``sd`` is the SD of the listeners' means. By the noncentral t distribution (J. Cohen,
-    "Statistical Power Analysis for the Behavioral Sciences", 1988, chapter 2). Raises ArgumentError.
+    ``paired``: every listener rates both systems, and ``sd`` is the SD of the listeners' differences; if False, there are
+    two groups of ``listeners`` each, and ``sd`` is the SD of the listeners' means. Uses the noncentral t distribution (J.
+    Cohen, "Statistical Power Analysis for the Behavioral Sciences", 1988, chapter 2). Raises ArgumentError.
     """
     count = whole(listeners, "listeners", 2)
     if not (math.isfinite(difference) and math.isfinite(sd) and sd > 0.0):
@@ -109,7 +109,7 @@ def rating_power(listeners: int, difference: float, sd: float, *, paired: bool =
 
 
 def t_power(noncentrality: float, df: float, alpha: float = 0.05) -> float:
-    """Compute the power of a two-sided t-test; ``noncentrality`` is the difference in standard errors, above 0."""
+    """Compute the power of a two-sided t-test; ``noncentrality`` is the difference in standard errors and must be above 0."""
     from scipy.stats import nct, t
 
     limit = float(t.isf(alpha / 2.0, df))
@@ -145,10 +145,10 @@ class Sprt:
 
     It decides between ``chance`` and a higher ``share`` after every response, with error rates of about ``alpha`` (type I)
     and ``beta`` (type II), and stops with "no effect" at ``most`` trials. ``operating`` computes the exact error rates; a
-    warning is issued where truncation raises the type II error above ``beta``.
+    warning is issued if truncation raises the type II error above ``beta``.
 
-    Responses are assumed independent: those of ABX tests, or one per listener. Repeated preferences of a listener are not,
-    and would quadruple the type I error: use ``BettingTest``.
+    Responses are assumed independent: those of ABX tests, or one per listener. Repeated preferences of a listener are
+    dependent and would quadruple the type I error: use ``BettingTest``.
 
     Raises ArgumentError.
     """
@@ -175,7 +175,7 @@ class Sprt:
             warnings.warn(message, UserWarning, stacklevel=3)
 
     def decide(self, successes: int, trials: int) -> Literal["continue", "effect", "no effect"]:
-        """Decide after ``trials`` responses with ``successes`` correct ones (or preferences for A).
+        """Decide after ``trials`` responses, of which ``successes`` are correct (or preferences for A).
 
         Call it after every response; the first decision other than "continue" is final. Raises ArgumentError.
         """
@@ -192,10 +192,10 @@ class Sprt:
     def operating(self, true_share: float) -> tuple[float, float]:
         """Compute the probability of "effect" and the expected number of trials for a ``true_share``.
 
-        Exact. The probability is the true alpha at ``chance`` and the power at ``share``.
+        Both are exact. The probability is the true alpha at ``chance`` and the power at ``share``.
         """
         if not 0.0 <= true_share <= 1.0:
-            raise ArgumentError.of("true_share", "must be from 0 to 1")
+            raise ArgumentError.of("true_share", f"must be from 0 to 1, got {true_share:g}")
         active = np.ones(1)
         effects, expected = 0.0, 0.0
         for trials in range(1, self.most + 1):
@@ -219,8 +219,8 @@ class BettingTest:
 
     Under the null hypothesis that the mean share is at most ``chance``, the wealth of a bet against it ever reaches 1 /
     ``alpha`` with a probability of at most ``alpha``: J. Ville (1939), after I. Waudby-Smith & A. Ramdas, "Estimating means
-    of bounded random variables by betting", Journal of the Royal Statistical Society B 86 (2024). Sentences are fixed. It
-    stops at ``most`` listeners. Raises ArgumentError.
+    of bounded random variables by betting", Journal of the Royal Statistical Society B 86 (2024). Sentences are fixed. The
+    test stops at ``most`` listeners. Raises ArgumentError.
     """
 
     chance: float = 0.5
@@ -233,11 +233,11 @@ class BettingTest:
         whole(self.most, "most", 1)
 
     def decide(self, shares: Sequence[float]) -> Literal["continue", "effect", "no effect"]:
-        """Decide after listeners, in order, with these ``shares`` of correct responses (or preferences for A)."""
+        """Decide from the listeners' ``shares`` of correct responses (or preferences for A), in the order of listeners."""
         values = numbers(shares, "shares", 0) - self.chance
         if ((values < -self.chance) | (values > 1.0 - self.chance)).any():
             raise ArgumentError.of("shares", "must be from 0 to 1")
-        # An equal mixture of stakes, all below the ruin limit.
+        # A uniform mixture of stakes, all below the ruin limit.
         wealth = np.cumprod(1.0 + np.outer(values, _STAKES / self.chance), axis=0).mean(axis=1)
         if (wealth >= 1.0 / self.alpha).any():
             return "effect"

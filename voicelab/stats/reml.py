@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Codes = npt.NDArray[np.intp]
 Floats = npt.NDArray[np.float64]
 
-# Variance ratios below are at the bound of 0.
+# Smaller variance ratios count as 0, the bound.
 AT_BOUND = 1e-6
 
 
@@ -41,7 +41,7 @@ class Fit:
 class RestrictedLikelihood:
     """Restricted likelihood (H. D. Patterson & R. Thompson, Biometrika 58, 1971) with a profiled residual variance.
 
-    Its arguments are ratios of the random effects' variances to the residual one, as in D. Bates et al., "Fitting linear
+    Its arguments are ratios of the random effects' variances to the residual variance, as in D. Bates et al., "Fitting linear
     mixed-effects models using lme4", Journal of Statistical Software 67 (2015); gradient of D. A. Harville, JASA 72 (1977).
     ``groups`` are the indicator matrices of the random effects, (n, levels); ``design`` is the matrix of fixed effects.
     Raises ArgumentError for a saturated model.
@@ -84,7 +84,7 @@ class RestrictedLikelihood:
         return Fit(deviance, gradient, mean, covariance, residual, scale[:, 0] ** 2 * scores)
 
     def maximum(self, start: Floats | None = None) -> tuple[Floats, bool]:
-        """Maximize the likelihood; returns the variance ratios and whether the search converged."""
+        """Maximize the likelihood; return the variance ratios and whether the search converged."""
         from scipy.optimize import minimize
 
         if not self.sizes:
@@ -105,11 +105,11 @@ class RestrictedLikelihood:
         return np.asarray(np.maximum(best.x, 0.0), np.float64), bool(best.success)
 
     def degrees(self, ratios: Floats) -> Callable[[Floats], float]:
-        """Return a function of a contrast of the fixed effects (columns,) that computes its degrees of freedom.
+        """Return a function that computes the degrees of freedom of a contrast of the fixed effects (columns,).
 
         F. E. Satterthwaite (Biometrics Bulletin 2, 1946) for mixed models, as in A. Kuznetsova et al., "lmerTest package",
         Journal of Statistical Software 82 (2017): twice the squared variance of the contrast over the variance of its
-        estimate, from the information of the variances. Central differences; variances at 0 are held fixed.
+        estimate, from the information of the variances. Uses central differences and holds variances at 0 fixed.
         """
         active = np.flatnonzero(ratios > AT_BOUND)
         steps = []
@@ -159,7 +159,7 @@ def pairs_of(
     confidence: float,
     column: str = "difference",
 ) -> pd.DataFrame:
-    """Tabulate the differences of all pairs of systems, ``first`` minus ``second``, by Student's t, or z with infinite df."""
+    """Tabulate the differences of all pairs of systems, ``first`` minus ``second``, by Student's t (z if df is infinite)."""
     import pandas as pd
     from scipy.stats import t
 

@@ -1,4 +1,4 @@
-"""Power of listening tests and sweeps, by simulating or computing the analyses that are run."""
+"""Power of listening tests and sweeps, simulated or computed for the analyses that voicelab runs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class PowerPlan:
     notes: tuple[str, ...] = ()
 
     def enough(self, power: float = 0.8) -> pd.DataFrame:
-        """Return the designs with at least this power by number of responses (or takes)."""
+        """Return the designs with at least this power, sorted by number of responses (or takes)."""
         rows = self.frame[self.frame["power"] >= power]
         return rows.sort_values(["answers", "power"], ascending=[True, False], ignore_index=True)
 
@@ -57,7 +57,7 @@ class PowerPlan:
     __repr__ = __str__
 
     def plot(self, axes: Axes | None = None, *, power: float = 0.8) -> Axes:
-        """Plot power against the first size of the design, with a line for each combination of the others."""
+        """Plot power against the first size of the design, with a line for each combination of the other sizes."""
         if axes is None:
             import matplotlib.pyplot as plt
 
@@ -91,24 +91,25 @@ def plan_test(
 ) -> PowerPlan:
     """Compute the power of ``analyze()`` to detect a difference between two systems, for combinations of sizes.
 
-    By simulated studies with random listeners and items, each analyzed with crossed random effects; the column ``wilcoxon``
-    is the power with sentences fixed.
+    Simulates studies with random listeners and items, and analyzes each with crossed random effects; the column ``wilcoxon``
+    is the power with fixed sentences.
 
     Args:
-        kind: of listening test.
-        difference: in points of the scale; for choices the share preferring the first (or correct), such as 0.6.
+        kind: kind of the listening test.
+        difference: difference in points of the scale; for choices, the share of preferences for the first system (or of
+            correct responses), such as 0.6.
         listeners: numbers of listeners.
         items: numbers of sentences.
         sd: SDs of the listeners' and items' random effects on the difference, and of single responses, in points of the
-            scale; for choices in logits, where the last is ignored. Best taken from a pilot; otherwise try several.
-        pilot: a result of ``analyze`` that provides ``sd`` as a mean over its pairs.
+            scale; for choices in logits, and the last SD is ignored. Best taken from a pilot; otherwise try several.
+        pilot: a result of ``analyze``, from which ``sd`` is averaged over pairs.
         systems: number of systems; the level is that of the first step of Holm's correction over all pairs.
-        claim: as of a registered plan: "different" is two-sided (ABX: one-sided), "better" one-sided, "not worse" and
-            "equivalent" need a ``margin``. Default: "equivalent" with a margin, else "different".
+        claim: claim as in a registered plan: "different" is two-sided (ABX: one-sided), "better" one-sided, "not worse" and
+            "equivalent" require a ``margin``. Default: "equivalent" if there is a margin, else "different".
         margin: the largest irrelevant difference, while systems differ by ``difference``.
         alpha: level of the test.
-        simulations: studies per combination.
-        seed: of the simulation.
+        simulations: number of simulated studies per combination.
+        seed: seed of the simulation.
         progress: wrapper of the iteration: ``vl.progress`` shows a bar.
 
     Raises ArgumentError.
@@ -147,7 +148,7 @@ def _check_sizes(kind: str, difference: float, claim: str, margin: float | None)
 
 
 def _counts(name: str, values: Sequence[int] | int, minimum: int) -> list[int]:
-    """Check numbers of listeners, items, repeats or texts; a single one is a sequence of one."""
+    """Validate numbers of listeners, items, repeats or texts; a single number is a sequence of one."""
     values = [values] if isinstance(values, int) else list(values)
     if not values:
         raise ArgumentError.of(name, "at least one number is required")
@@ -187,7 +188,7 @@ def _sds(sd: _Sds | None, pilot: ComparedPairs | CrossedTest | None) -> _Sds:
             raise ArgumentError.of(
                 "pilot", "must have an analysis with random listeners and items, and residual variance"
             )
-        # A logit changes by 1 / (p (1 - p)) per share.
+        # A logit changes by 1 / (p (1 - p)) per unit of share.
         units = [test.estimate.value * (1.0 - test.estimate.value) if test.null else 1.0 for test in tests]
         sds = np.array([np.array(test.sd) / unit for test, unit in zip(tests, units, strict=True)])
         listener, item, residual = np.sqrt(np.square(sds).mean(axis=0))
@@ -243,15 +244,15 @@ def plan_sweep(
     tests: int = 1,
     alpha: float = 0.05,
 ) -> PowerPlan:
-    """Compute the power of ``effects()`` to detect an axis with one level that differs, with texts random.
+    """Compute the power of ``effects()`` to detect an axis with one level that differs, with random texts.
 
     Args:
-        difference: of one level from all others, in the metric's unit.
-        texts: numbers of texts; with one, texts are fixed.
+        difference: difference of one level from all others, in the metric's unit.
+        texts: numbers of texts; a single text is fixed.
         repeats: numbers of takes per level and text.
         sd: SDs of the difference between texts, and of repeated takes.
-        pilot: a result of ``effects`` with texts as a block that provides ``sd``.
-        metric: of the pilot, by default its first.
+        pilot: a result of ``effects`` with texts as a block, from which ``sd`` is taken.
+        metric: metric of the pilot; default: its first.
         levels: number of levels of the axis.
         tests: number of metrics times axes; the level is that of the first step of Holm's correction.
         alpha: level of the test.
@@ -269,7 +270,7 @@ def plan_sweep(
     level, contrasts = between(alpha, "alpha", 0.0, 0.5) / whole(tests, "tests", 1), whole(levels, "levels", 2) - 1
     rows = []
     for count, times in itertools.product(_counts("texts", texts, 1), _counts("repeats", repeats, 1)):
-        # With one text, texts are fixed, and one take per level has no residual degrees of freedom.
+        # A single text is fixed, and one take per level leaves no residual degrees of freedom.
         variance = text_sd**2 / 2.0 * (count > 1) + take_sd**2 / times
         df = (count - 1) * contrasts if count > 1 else levels * (times - 1)
         noncentrality = count * difference**2 * contrasts / levels / variance

@@ -1,8 +1,8 @@
 """Analyze the responses of a listening test with pandas, scipy and statsmodels: python analysis.py [votes.csv].
 
 MOS, MUSHRA, CMOS: means of systems, differences of pairs by linear mixed models: value ~ 1 + (1 | listener) + (1 | item),
-REML, t intervals (95 %), df: number of listeners or items, the smaller one, minus 1. AB, ABX: the same of choices, minus
-0.5, and exact binomial tests. Equal values have the variance of rounding, 1 / 12. Means of listeners: Wilcoxon.
+REML, t intervals (95 %), df: number of listeners or items, the smaller one, minus 1. AB, ABX: the same model of choices
+minus 0.5, and exact binomial tests. Equal values have the variance of rounding, 1 / 12. Means of listeners: Wilcoxon.
 """
 
 import itertools
@@ -44,7 +44,7 @@ def mean_of(rows: pd.DataFrame, pair: bool = True) -> tuple[object, ...]:
 
 
 def differences(table: pd.DataFrame, pair: tuple[str, str]) -> pd.DataFrame:
-    """Return the lead of the first system over the second by listener and item; of choices 0.5 or -0.5."""
+    """Return the lead of the first system over the second by listener and item; 0.5 or -0.5 for choices."""
     if table["kind"].iloc[0] in {"MOS", "MUSHRA"}:
         cells = table.pivot_table(index=["listener", "item"], columns="system", values="rating")
         return cells[pair[0]].sub(cells[pair[1]]).dropna().reset_index(name="value")
