@@ -194,7 +194,7 @@ def test_a_changed_line_is_left_out_and_reported(folder: Path, tones: ToneBacken
         (folder / RUN_FILE).write_bytes(lines[0] + lines[1] + line + lines[3])
         found = read_run(folder)
         assert list(found.takes) == [takes[0], takes[2]], name
-        assert found.notes == ("Line 3 of run.jsonl is damaged; it is left out.",), name
+        assert found.notes == ("Line 3 of run.jsonl is damaged and is excluded.",), name
 
 
 def test_missing_reference_audio_is_a_named_error(folder: Path, tones: ToneBackend) -> None:

@@ -178,7 +178,7 @@ PLAN = {"axes": {"temperature": ["0.2", "0.8"]}, "repeats": 1, "seed": 0}
             lambda whole: whole.replace(b'"temperature": 0.2}', b'"temperature": 0.5}', 1),
             "Line 2 of run.jsonl is damaged",
         ),
-        (lambda whole: whole[:-1], "was torn off"),
+        (lambda whole: whole[:-1], "is truncated"),
         (lambda whole: whole[: whole.index(b"\n") + 1], "The run has no take."),
     ],
 )
@@ -198,12 +198,12 @@ def test_a_folder_that_is_no_full_record_is_never_the_same(
 def test_labels_that_are_not_true_and_takes_that_are_missing_are_named(tmp_path: Path, tones: ToneBackend) -> None:
     _sweep(tmp_path / "labels", tones, PLAN, off=0.1)
     labels = [
-        f"is labelled temperature {0.2 + 0.1}, and was made with 0.2.",
-        "is labelled temperature 0.9, and was made",
+        f"is labeled temperature {0.2 + 0.1}, but was made with 0.2.",
+        "is labeled temperature 0.9, but was made",
     ]
     assert all(label in each for label, each in zip(labels, read_run(tmp_path / "labels").problems, strict=True))
     _sweep(tmp_path / "more", tones, {**PLAN, "repeats": 2})
-    assert read_run(tmp_path / "more").problems == ("The run has 2 of the 4 takes that its axes and repeats make.",)
+    assert read_run(tmp_path / "more").problems == ("The run has 2 of the 4 takes of its axes and repeats.",)
     assert not replay(tmp_path / "more", tones).same
 
 

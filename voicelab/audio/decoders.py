@@ -244,9 +244,7 @@ class _Mp3Decoder:
         if self.rate is None:
             self.rate = frame.sample_rate
         elif self.rate != frame.sample_rate:
-            raise AudioError(
-                f"mp3: the sample rate must not change within a file, got {self.rate} and {frame.sample_rate} Hz"
-            )
+            raise AudioError(f"mp3: the sample rate must stay at {self.rate} Hz, got {frame.sample_rate} Hz")
         samples = mono(frame)
         skipped = min(self._skip, samples.size)
         self._skip -= skipped

@@ -250,7 +250,5 @@ def _decode_container(data: bytes, container: Container | None, max_seconds: flo
 def _frames(frames: Iterator[av.AudioFrame], rate: int, name: str) -> Iterator[Samples]:
     for frame in frames:
         if frame.sample_rate != rate:
-            raise AudioError(
-                f"{name}: the sample rate must not change within a file, got {rate} and {frame.sample_rate} Hz"
-            )
+            raise AudioError(f"{name}: the sample rate must stay at {rate} Hz, got {frame.sample_rate} Hz")
         yield mono(frame)

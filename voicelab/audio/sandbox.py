@@ -35,7 +35,7 @@ from voicelab.audio.samples import Samples, as_samples, check_rate
 from voicelab.errors import AudioError, VoicelabError
 
 _CALL = struct.Struct("<QI")
-"""Header of a call: sizes of the data and the JSON options in bytes, followed by the options, then the data."""
+"""Header of a call: sizes in bytes of the data and of the JSON options. The options follow, then the data."""
 _ANSWER = struct.Struct("<BQ")
 """Header of an answer: ``_OK`` or ``_REJECTED``, then the size in bytes of the result or error message that follows."""
 _OK, _REJECTED = 0, 1

@@ -17,9 +17,7 @@ from voicelab.sweeps.evaluation import evaluate as evaluate_list
 
 
 def _model(what: str) -> Any:
-    return typer.Option(
-        metavar="NAME", help=f"{what}. Default: that of the protocol, else of voicelab.", show_default=False
-    )
+    return typer.Option(metavar="NAME", help=f"{what} (default: protocol's, else voicelab's).", show_default=False)
 
 
 def evaluate(

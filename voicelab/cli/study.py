@@ -20,9 +20,7 @@ from voicelab.tables import bytes_of
 
 Spec = Annotated[
     Path,
-    typer.Argument(
-        metavar="SPEC", help="TOML file with text or rows, [fields], [axes], [budget]; or a .csv file of rows."
-    ),
+    typer.Argument(metavar="SPEC", help="TOML file: text or rows, [fields], [axes], [budget]; or a .csv file of rows."),
 ]
 Folder = Annotated[
     Path | None,

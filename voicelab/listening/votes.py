@@ -111,8 +111,7 @@ class Ballot(Closeable):
         """Return the number of the listener with this name and session; a new listener gets the next number.
 
         Listeners of the same name are distinguished by session; every browser has its own. ``block`` is the index of a new
-        listener's trials; its number by default. Raises RequestInvalid for a name that is blank or longer than 100
-        characters.
+        listener's trials; its number by default. Raises RequestInvalid unless the name has 1 to 100 characters.
         """
         name, session = text_of("name", name, 1, 100), text_of("session", session, 0, 100)
 
@@ -344,11 +343,8 @@ def checked(trial: Trial, answers: object) -> dict[str, float | str]:
     # CMOS has a single rating, of B against A.
     letters = ["B"] if trial.kind == "CMOS" else list(trial.slots)
     if set(answers) != set(letters):
-        raise RequestInvalid.of(
-            "answers",
-            f"must have a rating for {', '.join(letters)}, got {', '.join(map(str, answers)) or 'none'}",
-            type="missing",
-        )
+        message = f"must have a rating for {', '.join(letters)}, got {', '.join(map(str, answers)) or 'none'}"
+        raise RequestInvalid.of("answers", message, type="missing")
     integer = trial.kind != "MUSHRA"
     return {letter: number_of(letter, answers[letter], *SCALES[trial.kind], integer=integer) for letter in letters}
 

@@ -65,14 +65,12 @@ class Run:
         labelled = list(zip(self.takes, self.labels, strict=True))
         written_count = len({(_line_of("", labels), take.repeat) for take, labels in labelled}) + len(self.failures)
         if self.takes and written_count < self._planned_count:
-            problems.append(
-                f"The run has {written_count} of the {self._planned_count} takes that its axes and repeats make."
-            )
+            problems.append(f"The run has {written_count} of the {self._planned_count} takes of its axes and repeats.")
         for take, labels in labelled:
             for name, label in labels.items():
                 value = take_value(take, name)
                 if isinstance(value, str | int | float) and value != label:
-                    problems.append(f"Take {take.key[:12]}… is labelled {name} {label!r}, and was made with {value!r}.")
+                    problems.append(f"Take {take.key[:12]}… is labeled {name} {label!r}, but was made with {value!r}.")
         return tuple(problems)
 
     @property
@@ -151,9 +149,9 @@ class _Reader:
         self.sessions: list[Mapping[str, Any]] = [self.header["session"]]
         for number, line in enumerate(lines, start=2):
             if not line.endswith(b"\n"):
-                self.notes.append(f"The last line of {RUN_FILE} was torn off, as a crash does; it is left out.")
+                self.notes.append(f"The last line of {RUN_FILE} is truncated, as after a crash, and is excluded.")
             elif not self._is_read(line):
-                self.notes.append(f"Line {number} of {RUN_FILE} is damaged; it is left out.")
+                self.notes.append(f"Line {number} of {RUN_FILE} is damaged and is excluded.")
 
     def _is_read(self, line: bytes) -> bool:
         """Read a line; return False if it is damaged or of an unknown kind."""

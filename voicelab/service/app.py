@@ -304,8 +304,7 @@ class _Service:
 class ServiceMiddleware:
     """Middleware for request ids, request log, metrics and shutdown (503). For one event loop.
 
-    Responses carry an ``x-request-id``, which is also logged. Errors at paths with a prefix in ``openai`` have OpenAI's
-    format.
+    Responses carry the logged ``x-request-id``. Errors at paths with a prefix in ``openai`` have OpenAI's format.
     """
 
     def __init__(self, app: ASGIApp, queue: FairQueue, routes: Mapping[Any, str], openai: tuple[str, ...] = ()) -> None:

@@ -61,8 +61,7 @@ class Design:
     def within(self, factors: Sequence[int]) -> tuple[_Codes, _Floats]:
         """Return the code of each take's block, and the factors' dummies (takes, columns) minus their block means.
 
-        There is a dummy for each level except the first. Blocks are the last factor if it is among ``factors``, else all
-        takes.
+        Each level except the first has a dummy. Blocks are the last factor if it is among ``factors``, else all takes.
         """
         blocked = len(self.levels) in factors
         block = _combine(self.codes[-1:]) if blocked else np.zeros(self.takes, np.intp)

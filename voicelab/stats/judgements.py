@@ -170,17 +170,15 @@ def mean_opinion_score(
         resamples: number of bootstrap resamples.
         seed: seed of the bootstrap.
 
-    The interval stays within the scale and has a width above 0 even for equal ratings. Sentences are fixed; in
-    ``crossed_mean`` they are random. Raises ArgumentError for fewer than two ratings (or listeners), or ratings outside the
-    scale.
+    The interval stays within the scale and has a width above 0 even for equal ratings. Sentences are fixed
+    (``crossed_mean``: random). Raises ArgumentError for fewer than two ratings or listeners, or ratings outside the scale.
     """
     from scipy import stats
 
     values = numbers(votes, "votes", 2)
     if ((values < scale[0]) | (values > scale[1])).any():
-        raise ArgumentError.of(
-            "votes", f"must be from {scale[0]:g} to {scale[1]:g}, got {values.min():g} to {values.max():g}"
-        )
+        message = f"must be from {scale[0]:g} to {scale[1]:g}, got {values.min():g} to {values.max():g}"
+        raise ArgumentError.of("votes", message)
     between(confidence, "confidence", 0.0, 1.0)
     if listeners is not None:
         codes = codes_of(np.array([str(name) for name in listeners], object))

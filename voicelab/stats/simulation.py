@@ -96,8 +96,7 @@ def plan_test(
 
     Args:
         kind: kind of the listening test.
-        difference: difference in points of the scale; for choices, the share of preferences for the first system (or of
-            correct responses), such as 0.6.
+        difference: in points of the scale; for choices, the share of the first system (or correct responses), such as 0.6.
         listeners: numbers of listeners.
         items: numbers of sentences.
         sd: SDs of the listeners' and items' random effects on the difference, and of single responses, in points of the

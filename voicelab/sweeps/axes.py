@@ -240,9 +240,7 @@ def _checked(name: str, value: object, knob: Knob | None = None, template: bool 
         return frozen(value)
     if name == "backend":
         if not isinstance(value, str) or not value:
-            raise RequestInvalid.of(
-                name, f"must be the name of a backend, got {shown_value(value)}; pass lab={{name: lab}}"
-            )
+            raise RequestInvalid.of(name, f"must name a backend (pass lab={{name: lab}}), got {shown_value(value)}")
         return value
     if name == "seed":
         return check_seed(value)

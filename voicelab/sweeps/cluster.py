@@ -293,7 +293,7 @@ class ClusterWorkers(Workers):
 
     def _leave_out(self, member: _Member, reason: str) -> None:
         member.reason = reason
-        self._notes[f"The worker {member} was left out: {reason}."] = None
+        self._notes[f"The worker {member} was excluded: {reason}."] = None
 
     def _usable(self) -> list[_Member]:
         return [member for member in self._members.values() if member.usable]
