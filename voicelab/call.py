@@ -477,7 +477,8 @@ def voice_id(voice: object) -> str:
     if isinstance(voice, Mapping) and voice:
         numbers = all(isinstance(weight, int | float) and not isinstance(weight, bool) for weight in voice.values())
         if not numbers or not all(0 < weight < math.inf for weight in voice.values()):
-            raise RequestInvalid.of("voice", "the weights of a blend must be numbers above 0")
+            listed = ", ".join(map(str, voice.values()))
+            raise RequestInvalid.of("voice", f"the weights of a blend must be numbers above 0, got {listed}")
         return "+".join(f"{voice_id(name)}({weight:.12g})" for name, weight in voice.items())
     raise RequestInvalid.of("voice", f"must be an id, a preset, a VoiceModel or a blend, got {type(voice).__name__}")
 

@@ -31,7 +31,7 @@ class FieldSupport:
 
     Args:
         field: name of the field, dotted for ``prosody.speed`` and ``prosody.volume``.
-        ignored: reason why the field has no effect, as a clause ("the model has no sampling"); empty if it has one.
+        ignored: reason why the field has no effect, as a clause ("the model has no sampling"); empty if effective.
         bounds: minimum and maximum, if narrower than those of the interface.
         values: supported values, if fewer than those of the interface.
     """

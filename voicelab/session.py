@@ -170,7 +170,6 @@ class Session(Closeable, metaclass=Guided):
         wrap: Callable[[Backend], Backend] | None,
         defaults: Mapping[str, object],
     ) -> Self:
-        """Create a session on a function or a backend."""
         is_backend = hasattr(type(backend), "synthesize")
         if not (is_backend or callable(backend)):
             message = f"must be an address, a function or a Backend, got {type(backend).__name__}"

@@ -363,7 +363,6 @@ class Database:
         return db
 
     def _migrate(self, db: sqlite3.Connection) -> None:
-        """Check the file for damage and apply the missing migrations."""
         (result,) = db.execute("PRAGMA integrity_check(1)").fetchone()
         if result != "ok":
             raise StoreError(f"the {self._name} is damaged: {result}")

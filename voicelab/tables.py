@@ -260,7 +260,6 @@ def _restore(value: Any) -> Any:
 
 
 def _detected(data: bytes) -> str:
-    """Detect an 8-bit or multi-byte encoding."""
     from charset_normalizer import from_bytes
 
     runs = _HIGH_BYTES.findall(data)

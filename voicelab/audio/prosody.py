@@ -42,7 +42,7 @@ class Limiter:
         self._ahead = round(_LOOK_AHEAD_S / _BLOCK_S)
         self._recovery = 1.0 - math.exp(-_BLOCK_S / _RELEASE_S)
         self._pending = NO_SAMPLES
-        # Maximum gains for the block before the pending ones, and for each pending block.
+        # Maximum gains for the block before the pending blocks, and for each pending block.
         self._gain_limits: list[float] = [1.0]
         # Gain at the start of the pending samples.
         self._gain: float | None = None

@@ -73,7 +73,6 @@ def _system() -> Iterator[Diagnosis]:
 
 
 def _packages() -> Iterator[Diagnosis]:
-    """Report installed and missing dependencies, including those of extras."""
     version = installed_version(DISTRIBUTION)
     if version is None:
         problem = "voicelab is imported from a folder, not from an installed package"
@@ -145,7 +144,6 @@ def _weights() -> Iterator[Diagnosis]:
 
 
 def _voice() -> Iterator[Diagnosis]:
-    """Load the embedded voice and report on it."""
     try:
         backend = open_backend("local:")
     except (VoicelabError, ImportError, OSError) as error:
@@ -178,14 +176,12 @@ def _recognition(backend: Backend) -> Iterator[Diagnosis]:
 
 
 def _backends() -> Iterator[Diagnosis]:
-    """List the names for ``--backend`` and ``vl.connect``."""
     for item in available_backends():
         note = f"to install: {item.install}" if item.install else ""
         yield Diagnosis(f"backend {item.name}", f"{item.form}: {item.summary}", note)
 
 
 def _recognizer() -> Iterator[Diagnosis]:
-    """Report the ASR model of WER and CER, and warn if it is not available."""
     from voicelab.asr.recognizers import default_recognizer, full_name
 
     name = "VOICELAB_RECOGNIZER"
@@ -221,7 +217,6 @@ def _home() -> Iterator[Diagnosis]:
 
 
 def _jupyter() -> Iterator[Diagnosis]:
-    """Check the kernel of this Python and the widgets' JupyterLab extensions."""
     try:
         from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
         from jupyter_core.paths import jupyter_path

@@ -52,9 +52,7 @@ Output = Annotated[
 ]
 
 
-ShowText = Annotated[
-    bool, typer.Option("--show-text", help="Print what will be spoken, and what was changed; no audio.")
-]
+ShowText = Annotated[bool, typer.Option("--show-text", help="Print the spoken text and its changes, without audio.")]
 Progress = Annotated[
     bool | None, typer.Option(help="Show a progress bar (default: for long texts in a terminal).", show_default=False)
 ]
@@ -157,7 +155,6 @@ def _references(paths: list[Path], texts: list[str]) -> list[ReferenceAudio]:
 
 
 def _knob_values(options: Iterable[str], knobs: Sequence[Knob]) -> dict[str, Any]:
-    """Parse ``NAME=VALUE`` options as backend parameters. Raises RequestInvalid."""
     names = [knob.name for knob in knobs]
     values = {}
     for option in options:

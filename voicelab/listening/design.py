@@ -456,7 +456,7 @@ def blind_wav(clip: Clip, id: str, rate: int, length: int) -> bytes:
 
 
 def wav_bytes(samples: np.ndarray[Any, Any], rate: int) -> bytes:
-    """Encode samples, shape (n,) or (n, channels), as a WAV file; floats stay floats."""
+    """Encode samples, shape (n,) or (n, channels), as a WAV file; the sample format is preserved."""
     from scipy.io import wavfile
 
     file = io.BytesIO()

@@ -361,7 +361,6 @@ def _ends(estimate: Estimate) -> _Ends:
 
 
 def _counts(responses: pd.DataFrame, analyzed: pd.DataFrame) -> dict[str, float | _Ends]:
-    """Count listeners, sentences, responses and gold questions."""
     trials = responses.drop_duplicates(["listener", "trial"])
     gold = trials[trials["check"].astype(bool)]
     counts: dict[str, float | _Ends] = {"listeners who took part": responses["listener"].nunique()}

@@ -258,7 +258,6 @@ def least_p(tests: Mapping[tuple[str, str], Test]) -> float:
 
 
 def _check_duplicates(frame: pd.DataFrame) -> None:
-    """Raise ArgumentError if a listener has two responses to one question."""
     systems = frame[[name for name in ("system", "against", "chosen", "other") if name in frame]].astype(str)
     questions = frame[["listener", "item"]].assign(systems=systems.agg(frozenset, axis=1))
     for listener, item, names in questions[questions.duplicated()].itertuples(index=False, name=None):

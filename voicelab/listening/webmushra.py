@@ -310,7 +310,6 @@ def _write_sounds(
 
 
 def _concatenated(first: Clip, second: Clip, rate: int) -> Clip:
-    """Concatenate two clips, half a second apart."""
     gap = np.zeros(round(_GAP_S * rate), np.float32)
     return Clip(np.concatenate((first.resample(rate).samples, gap, second.resample(rate).samples)), rate)
 
@@ -318,7 +317,6 @@ def _concatenated(first: Clip, second: Clip, rate: int) -> Clip:
 def _pages(
     test: ListeningTest, index: int, clips: Mapping[str, Clip], write: _Writer, rate: int
 ) -> Iterable[dict[str, Any]]:
-    """Yield the pages of an item."""
     item, kind = list(test.items)[index], _TYPES[test.kind]
     page: dict[str, Any] = {"type": kind, "id": item, "name": test.name, "content": test.question}
     page |= {"showWaveform": True, "enableLooping": True}

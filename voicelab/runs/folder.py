@@ -271,7 +271,6 @@ class RunFolder:
         self._keys: dict[str, Line] = {}
 
     def _refresh(self, file: BinaryIO) -> None:
-        """Index complete lines that were added since the previous call."""
         size, identity = os.fstat(file.fileno()).st_size, inode(file.fileno())
         if identity != self._identity or size < self._indexed_bytes:
             self._reset()

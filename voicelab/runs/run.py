@@ -135,8 +135,6 @@ def _line_of(key: str, labels: Labels) -> tuple[str, str]:
 
 
 class _Reader:
-    """Reader of the lines of a run."""
-
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
         self.takes: dict[tuple[str, str], tuple[Take, Labels]] = {}

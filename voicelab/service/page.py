@@ -63,7 +63,6 @@ def _table(head: str, rows: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _values(schema: Mapping[str, Any]) -> str:
-    """Format the allowed values of a JSON schema."""
     if "anyOf" in schema:
         return " or ".join(map(_values, schema["anyOf"]))
     if "$ref" in schema:

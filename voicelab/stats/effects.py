@@ -195,7 +195,6 @@ def effects(
 def _columns(
     frame: pd.DataFrame, axes: Sequence[str] | str, blocks: Sequence[str] | str, metrics: Sequence[str] | str | None
 ) -> tuple[list[str], list[str], list[str]]:
-    """Check and return the names of axes, blocks and metrics."""
     axis_names, block_names = columns_of(frame, axes, "axes"), columns_of(frame, blocks, "blocks")
     if not axis_names:
         raise ArgumentError.of("axes", "at least one is required")
@@ -286,7 +285,6 @@ class _Tables:
 
 
 def _add_design(tables: _Tables, design: Design, values: _Floats, metrics: Sequence[str], axes: Sequence[str]) -> None:
-    """Add the metrics defined for the takes of a design."""
     noise = noise_of(design, values)
     for index, metric in enumerate(metrics):
         if not np.ptp(values[:, index]):

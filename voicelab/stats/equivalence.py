@@ -117,7 +117,7 @@ def _compared(
     if isinstance(result, Effects):
         return _of_sweep(result, margin)
     if not isinstance(margin, int | float):
-        raise ArgumentError.of("margin", "must be a number, since a listening test has one scale")
+        raise ArgumentError.of("margin", f"must be a number, since a listening test has one scale, got {margin}")
     if isinstance(result, CrossedTest):
         return [({"first": "first", "second": "second"}, result, margin, "")], []
     if not result.crossed:

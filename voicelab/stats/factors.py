@@ -119,7 +119,7 @@ def columns_of(frame: pd.DataFrame, columns: Sequence[str] | str, name: str) -> 
             near = suggestion(column, names) or f"; there are {', '.join(names)}"
             raise ArgumentError.of(name, f"there is no column {column!r}{near}")
     if len(set(columns)) < len(columns):
-        raise ArgumentError.of(name, "columns must be distinct")
+        raise ArgumentError.of(name, f"columns must be distinct, got {', '.join(map(str, columns))}")
     return columns
 
 

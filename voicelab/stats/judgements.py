@@ -301,7 +301,9 @@ def friedman(
 
     table = np.asarray(ratings, np.float64)
     if table.ndim != 2 or table.shape[0] < 2 or table.shape[1] < 3 or not np.isfinite(table).all():
-        raise ArgumentError.of("ratings", "must be numbers of shape (2 raters or more, 3 systems or more)")
+        raise ArgumentError.of(
+            "ratings", f"must be finite, shape (2 raters or more, 3 systems or more), got {table.shape}"
+        )
     raters, systems = table.shape
     labels = tuple(names) if names is not None else tuple(str(number) for number in range(systems))
     if len(labels) != systems:
@@ -431,7 +433,9 @@ def intraclass_correlation(
     """
     table = np.asarray(ratings, np.float64)
     if table.ndim != 2 or min(table.shape) < 2 or not np.isfinite(table).all():
-        raise ArgumentError.of("ratings", "must be numbers of shape (2 targets or more, 2 raters or more)")
+        raise ArgumentError.of(
+            "ratings", f"must be finite, shape (2 targets or more, 2 raters or more), got {table.shape}"
+        )
     one_of(raters, "raters", ("nested", "random", "fixed"))
     if not np.ptp(table):
         return math.nan  # exact, whereas a mean may be rounded
@@ -460,7 +464,7 @@ def krippendorff_alpha(
     """
     table = np.asarray(ratings, np.float64)
     if table.ndim != 2 or np.isinf(table).any():
-        raise ArgumentError.of("ratings", "must be numbers of shape (raters, items)")
+        raise ArgumentError.of("ratings", f"must be numbers of shape (raters, items), got {table.shape}")
     one_of(level, "level", ("nominal", "ordinal", "interval", "ratio"))
     rated = np.isfinite(table)
     paired = rated.sum(axis=0) >= 2
@@ -469,7 +473,7 @@ def krippendorff_alpha(
     table, rated = table[:, paired], rated[:, paired]
     values, codes = np.unique(table[rated], return_inverse=True)
     if level == "ratio" and values[0] < 0.0:
-        raise ArgumentError.of("ratings", "must not be negative on a ratio scale")
+        raise ArgumentError.of("ratings", f"must not be negative on a ratio scale, got {values[0]:g}")
     items = np.nonzero(rated)[1]
     counts = np.zeros((table.shape[1], values.size))
     np.add.at(counts, (items, codes), 1.0)

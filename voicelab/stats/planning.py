@@ -103,7 +103,7 @@ def rating_power(listeners: int, difference: float, sd: float, *, paired: bool =
     """
     count = whole(listeners, "listeners", 2)
     if not (math.isfinite(difference) and math.isfinite(sd) and sd > 0.0):
-        raise ArgumentError.of("sd", "must be a finite number above 0, and difference finite")
+        raise ArgumentError.of("sd", f"must be a finite number above 0, and difference finite, got {sd}, {difference}")
     noncentrality = abs(difference) / sd * math.sqrt(count if paired else count / 2.0)
     return t_power(noncentrality, count - 1 if paired else 2 * (count - 1), between(alpha, "alpha", 0.0, 1.0))
 
@@ -126,7 +126,7 @@ def ratings_needed(
     """
     between(power, "power", 0.0, 1.0)
     if difference == 0.0:
-        raise ArgumentError.of("difference", "must not be 0")
+        raise ArgumentError.of("difference", "must not be 0, got 0")
     low, high = 1, 2
     while rating_power(high, difference, sd, paired=paired, alpha=alpha) < power:
         low, high = high, 2 * high
@@ -236,7 +236,7 @@ class BettingTest:
         """Decide from the listeners' ``shares`` of correct responses (or preferences for A), in the order of listeners."""
         values = numbers(shares, "shares", 0) - self.chance
         if ((values < -self.chance) | (values > 1.0 - self.chance)).any():
-            raise ArgumentError.of("shares", "must be from 0 to 1")
+            raise ArgumentError.of("shares", f"must be from 0 to 1, got {min(shares):g} to {max(shares):g}")
         # A uniform mixture of stakes, all below the ruin limit.
         wealth = np.cumprod(1.0 + np.outer(values, _STAKES / self.chance), axis=0).mean(axis=1)
         if (wealth >= 1.0 / self.alpha).any():

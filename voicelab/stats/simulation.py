@@ -134,7 +134,6 @@ def plan_test(
 
 
 def _check_sizes(kind: str, difference: float, claim: str, margin: float | None) -> None:
-    """Check a difference and a margin against the scale of a kind and the claim."""
     largest, chosen = _MAX_DIFFERENCE[kind], kind in {"AB", "ABX"}
     between(difference, "difference", 0.0 if chosen else -largest, largest)
     if (margin is None) == (claim in {"not worse", "equivalent"}):
@@ -157,7 +156,6 @@ def _counts(name: str, values: Sequence[int] | int, minimum: int) -> list[int]:
 def _power(
     study: tuple[str, float, _Sds, _Claim, float], numbers: tuple[int, ...], simulations: int, seed: int
 ) -> dict[str, float]:
-    """Compute a plan's row for numbers of listeners and items."""
     kind, difference, sds, claim, level = study
     listeners, items = numbers
     rng, chosen = np.random.default_rng((seed, *numbers)), kind in {"AB", "ABX"}

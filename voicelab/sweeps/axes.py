@@ -227,7 +227,6 @@ def _filled(text: str, values: Mapping[str, Any]) -> str:
 
 
 def _checked(name: str, value: object, knob: Knob | None = None, template: bool = False) -> Any:
-    """Validate and convert a value. Raises RequestInvalid."""
     if isinstance(value, np.generic):
         value = value.item()  # of np.arange and the like
     if template:

@@ -299,7 +299,6 @@ class ClusterWorkers(Workers):
         return [member for member in self._members.values() if member.usable]
 
     def _check_usable(self) -> None:
-        """Raise ExecutorError if no remaining worker can synthesize takes."""
         members = tuple(self._members.values())
         if members and all(member.reason for member in members):
             reasons = "; ".join(f"{member}: {member.reason}" for member in members)

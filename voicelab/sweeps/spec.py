@@ -125,7 +125,6 @@ def _check_names(prefix: str, table: Mapping[str, Any], allowed: tuple[str, ...]
 
 
 def _references(folder: Path, value: object) -> object:
-    """Read the files of references, including nested lists."""
     if isinstance(value, list):
         return [_references(folder, item) for item in value]
     if isinstance(value, str):

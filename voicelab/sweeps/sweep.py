@@ -238,7 +238,6 @@ def knobs_of(capabilities: Iterable[Capabilities]) -> tuple[Knob, ...]:
 
 
 def _check_axes(axes: Iterable[Axis], capabilities: Mapping[str, Capabilities]) -> None:
-    """Raise RequestInvalid for axes that a backend ignores."""
     troubles = [
         FieldError(
             ("body", *axis.name.split(".")),
@@ -300,7 +299,7 @@ def sweep_of(
     positions: Rows = {}
     if rows is not None:
         if text is not None and not isinstance(text, str):
-            raise RequestInvalid.of("text", "must be a single text or None with rows=...")
+            raise RequestInvalid.of("text", f"must be a single text or None with rows=..., got {shown_value(text)}")
         columns, positions = axes_of_rows(rows, knobs, text)
     elif text is None:
         raise RequestInvalid.of("text", "text is required (or pass rows=...)", type="missing")

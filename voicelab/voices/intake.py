@@ -163,7 +163,7 @@ MAX_COVER_BYTES = 10 * 2**20
 MAX_COVER_SIDE = 8192
 """Maximum width and height of a cover image in pixels."""
 
-# Imported at module level, as the sandbox cannot open files.
+# Imported at module level, since the sandbox cannot open files.
 _DECODERS: Final[dict[ImageKind, type[ImageFile]]] = {"png": PngImageFile, "jpeg": JpegImageFile, "webp": WebPImageFile}
 
 

@@ -302,7 +302,6 @@ class VoiceStore(Closeable):
         return True
 
     def _clean_up(self) -> None:
-        """Remove stale unfinished voices and unused files."""
         with self._database.writing() as db:
             db.execute(
                 "DELETE FROM voices WHERE state IN ('created', 'training') AND updated_at <= ?",
@@ -313,7 +312,6 @@ class VoiceStore(Closeable):
 
 
 def _in_use(db: sqlite3.Connection) -> set[str]:
-    """Return the names of all referenced files."""
     rows = db.execute("SELECT audio FROM samples UNION SELECT cover FROM voices WHERE cover IS NOT NULL")
     return {name for (name,) in rows}
 
