@@ -225,7 +225,7 @@ class Clip(Shown, metaclass=Guided):
             max_seconds: maximum duration; None for no limit.
 
         Raises:
-            AudioError: the file is of another format, damaged, truncated or too long.
+            AudioError: the file has an unsupported format, is damaged, truncated or too long.
             OSError: the file cannot be read.
         """
         data = source if isinstance(source, bytes) else Path(source).read_bytes()

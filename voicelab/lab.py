@@ -182,7 +182,7 @@ class Lab(Session):
         return KnobPanel(self, names, repeats=repeats, seed=seed)
 
     def panel(self, text: str = "The birch canoe slid on the smooth planks.", *, compact: bool = False) -> ExplorePanel:
-        """Create a panel with a control for every field; each change synthesizes ``text``, and all takes stay.
+        """Create a panel with a control for every field; each change synthesizes ``text``, and all takes are kept.
 
         ``compact`` expands only the main fields, synthesizes when Speak is pressed, and keeps one take. Raises
         RequestInvalid for an invalid text.

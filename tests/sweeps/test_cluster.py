@@ -129,7 +129,9 @@ def test_a_sweep_with_unfit_workers_only_ends_with_an_error_that_names_them(
     processes.worker(name, preload, environment=environment)
     with connected(processes) as client:
         work = begun(client, tmp_path / "cache")
-        with pytest.raises(ExecutorError, match="no worker of the cluster can make the sweep's takes") as raised:
+        with pytest.raises(
+            ExecutorError, match="no worker of the cluster can synthesize the takes of the sweep"
+        ) as raised:
             work.wait(60)
     assert f"{name} (tcp://" in str(raised.value)
     assert reason in str(raised.value)
@@ -166,7 +168,7 @@ def test_a_worker_that_fails_everything_is_left_out_after_three_takes(processes:
     assert (work.state, work.progress.failed) == ("done", 0)
     (note,) = work.notes
     assert "The worker broken (tcp" in note
-    assert "it failed 3 takes in a row that others made: the disk is full" in note
+    assert "it failed 3 consecutive takes that others completed: the disk is full" in note
 
 
 def test_takes_that_fail_everywhere_cost_no_worker_its_work(processes: Processes, tmp_path: Path) -> None:

@@ -15,10 +15,10 @@ _MIN_LENGTH = 64
 def block_of(listener: int, items: int, size: int, seed: int) -> Mapping[int, int]:
     """Return the indices of the ``size`` items of a listener, each with the number of earlier listeners who had it.
 
-    Each listener gets the items with the fewest listeners; among them those that occurred least often together; then at
-    random. For any number of listeners, item counts differ by at most 1 and pair counts are nearly balanced (W. G. Cochran &
-    G. M. Cox, "Experimental Designs", 1957, chapter 11, has the exactly balanced designs). The result depends on the seed
-    alone, not on the number of listeners.
+    A listener is assigned the items with the fewest listeners, among these the items that occurred together least often, then
+    random items. For any number of listeners, item counts differ by at most 1 and pair counts are nearly balanced (W. G.
+    Cochran & G. M. Cox, "Experimental Designs", 1957, chapter 11, has the exactly balanced designs). The result depends on
+    the seed alone, not on the number of listeners.
     """
     if size >= items:
         return dict.fromkeys(range(items), listener)

@@ -155,7 +155,7 @@ class Study:
     def preset(cls, name: Literal["P.808"], test: ListeningTest, listeners: int, **options: Any) -> Self:
         """Create a study of a MOS (ACR) or CMOS (CCR) test following Recommendation ITU-T P.808 (2021).
 
-        The test gets the question and at least five training trials and one gold question; it must have a trapping question
+        Adds the question, at least five training trials and one gold question; the test must have a trapping question
         (``traps``). The study asks for hearing and age and has the headphone check "antiphase". Digits-in-noise hearing tests
         and environment tests are not included. ``options`` are fields of the study. Raises ArgumentError.
         """

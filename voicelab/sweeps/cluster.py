@@ -302,7 +302,7 @@ class ClusterWorkers(Workers):
         members = tuple(self._members.values())
         if members and all(member.reason for member in members):
             reasons = "; ".join(f"{member}: {member.reason}" for member in members)
-            raise ExecutorError(f"no worker of the cluster can make the sweep's takes: {reasons}")
+            raise ExecutorError(f"no worker of the cluster can synthesize the takes of the sweep: {reasons}")
         if self._crashes >= _CRASHES and not self._usable():
             raise ExecutorError(f"workers of the cluster ended {self._crashes} times while they opened the backend")
         if not members and time.monotonic() - self._manned > NO_WORKER_S:
@@ -378,7 +378,9 @@ class ClusterWorkers(Workers):
                 if task in peer.streak:
                     peer.streak[task] = True
                     if sum(peer.streak.values()) >= STRIKES and not peer.reason:
-                        self._leave_out(peer, f"it failed {STRIKES} takes in a row that others made: {peer.failure}")
+                        self._leave_out(
+                            peer, f"it failed {STRIKES} consecutive takes that others completed: {peer.failure}"
+                        )
             self._end(task, answered)
             return
         confirmed = bool(task.tried) and member.good and not member.streak
