@@ -301,9 +301,7 @@ def friedman(
 
     table = np.asarray(ratings, np.float64)
     if table.ndim != 2 or table.shape[0] < 2 or table.shape[1] < 3 or not np.isfinite(table).all():
-        raise ArgumentError.of(
-            "ratings", f"must be finite, shape (2 raters or more, 3 systems or more), got {table.shape}"
-        )
+        raise ArgumentError.of("ratings", f"must be finite, at least 2 raters by 3 systems, got shape {table.shape}")
     raters, systems = table.shape
     labels = tuple(names) if names is not None else tuple(str(number) for number in range(systems))
     if len(labels) != systems:
@@ -433,9 +431,7 @@ def intraclass_correlation(
     """
     table = np.asarray(ratings, np.float64)
     if table.ndim != 2 or min(table.shape) < 2 or not np.isfinite(table).all():
-        raise ArgumentError.of(
-            "ratings", f"must be finite, shape (2 targets or more, 2 raters or more), got {table.shape}"
-        )
+        raise ArgumentError.of("ratings", f"must be finite, at least 2 targets by 2 raters, got shape {table.shape}")
     one_of(raters, "raters", ("nested", "random", "fixed"))
     if not np.ptp(table):
         return math.nan  # exact, whereas a mean may be rounded
