@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voicelab.engine.core.devices import set_thread_count
+from voicelab.engine.core.forks import COMPUTING
 from voicelab.engine.core.sequence import Codes
 from voicelab.errors import EngineError
 
@@ -96,7 +97,8 @@ class DecodingThread:
         works, futures = [task[2] for task in tasks], [task[3] for task in tasks]
         blocks = [work for work in works if isinstance(work, CodeBlock)]
         try:
-            results = self.decoding.feed(blocks) if blocks else [work() for work in works if callable(work)]
+            with COMPUTING:
+                results = self.decoding.feed(blocks) if blocks else [work() for work in works if callable(work)]
         except BaseException as error:  # noqa: BLE001 - it is raised in the waiting threads
             for future in futures:
                 future.set_exception(error)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from voicelab.engine.core.devices import set_thread_count
+from voicelab.engine.core.forks import COMPUTING
 from voicelab.engine.core.sequence import Codes, Ending, Frame, Sequence, Settings
 from voicelab.errors import EngineError, EngineUnavailable
 
@@ -142,10 +143,10 @@ class Worker:
             while self._error is None:
                 self._wake.clear()  # before the check, so that no event during it is missed
                 self._step_began = time.monotonic()
-                ready = self._ready()
-                if ready:
-                    self._step(ready)
-                else:
+                with COMPUTING:
+                    if ready := self._ready():
+                        self._step(ready)
+                if not ready:
                     self._step_began = None
                     if self._error is None:
                         self._wake.wait()

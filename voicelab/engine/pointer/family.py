@@ -14,6 +14,7 @@ import numpy as np
 from voicelab.call import Call
 from voicelab.capabilities import SeedSupport
 from voicelab.engine.core.decoding import Memo
+from voicelab.engine.core.forks import COMPUTING
 from voicelab.engine.core.scheduler import RowStep
 from voicelab.engine.core.sequence import Codes, Settings
 from voicelab.engine.family import EngineParts, SpeechPlan
@@ -241,6 +242,7 @@ class PointerFamily:
         """See engine.family.Family."""
         return SpeakerProfile(self.checkpoint.speakers[id], None)
 
+    @COMPUTING
     def speaker(self, references: Sequence[ReferenceAudio]) -> SpeakerProfile:
         """See engine.family.Family."""
         return self.references.speaker(references)
@@ -254,6 +256,7 @@ class PointerFamily:
         """See engine.family.Family. A speaker outside the training data is fitted to the model."""
         return self._fitter.fit(speaker, parts.scheduler, parts.decoding)
 
+    @COMPUTING
     def similarity(self, codes: Codes, voice: SpeakerFit) -> float:
         """See engine.family.Family. Computed from the codes, so that no audio is re-encoded."""
         codec, lm = self.checkpoint.codec, self.checkpoint.lm

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from voicelab.engine.core.forks import COMPUTING
 from voicelab.engine.pointer.config import ALL_PHONES, PAUSES, Phonemes
 from voicelab.engine.pointer.english import Lexicon
 from voicelab.engine.pointer.homographs import homograph
@@ -34,6 +35,7 @@ class FrontEnd:
         if "zh" in self.languages:
             check(text)
 
+    @COMPUTING
     def read(self, text: str) -> Phonemes:
         """Convert a segment to phones; empty if it has no word. A Chinese character is a word, including the r of its erhua.
 

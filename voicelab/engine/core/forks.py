@@ -1,0 +1,56 @@
+"""Forks while the engine computes: they wait for its matrix products, since OpenBLAS cannot fork during one."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import ContextDecorator
+from typing import Final
+
+_TIMEOUT_S: Final = 10.0
+
+
+class _Computing(ContextDecorator):
+    """Context of a computation that waits for no other one: a fork waits for its end, and the next one for the fork.
+
+    In a fork during a product of another thread, OpenBLAS joins threads that never end.
+    """
+
+    def __init__(self) -> None:
+        self._reset()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(before=self._close, after_in_parent=self._open, after_in_child=self._reset)
+
+    def _reset(self) -> None:
+        self._changed, self._local = threading.Condition(), threading.local()
+        self._active, self._is_closed = 0, False
+
+    def __enter__(self) -> None:
+        depth: int = getattr(self._local, "depth", 0)
+        if depth == 0:
+            with self._changed:
+                self._changed.wait_for(lambda: not self._is_closed)
+                self._active += 1
+        self._local.depth = depth + 1
+
+    def __exit__(self, *_: object) -> None:
+        self._local.depth -= 1
+        if self._local.depth == 0:
+            with self._changed:
+                self._active -= 1
+                self._changed.notify_all()
+
+    def _close(self) -> None:
+        own = int(getattr(self._local, "depth", 0) > 0)
+        with self._changed:
+            self._is_closed = True
+            self._changed.wait_for(lambda: self._active <= own, _TIMEOUT_S)
+
+    def _open(self) -> None:
+        with self._changed:
+            self._is_closed = False
+            self._changed.notify_all()
+
+
+COMPUTING: Final = _Computing()
+"""Use as ``with COMPUTING:`` or ``@COMPUTING`` around computations of a thread of the engine or of its caller."""
