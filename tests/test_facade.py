@@ -2,12 +2,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 import voicelab
-from voicelab.distribution import install_command
 
 # sympy and torch._dynamo come with torch's meta device, numba with librosa. Each costs a fresh kernel half a second to three.
 SLOW = "sympy torch._dynamo torch._inductor torch.onnx librosa numba scipy pandas onnxruntime"
@@ -59,12 +57,3 @@ def test_importing_takes_at_most_60_ms() -> None:
     code = "import time; begun = time.process_time(); import voicelab; print(time.process_time() - begun)"
     runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(3)]
     assert min(float(done.stdout) for done in runs) <= 0.060
-
-
-def test_without_torch_the_engine_says_what_to_install(tmp_path: Path) -> None:
-    # A real import that really fails, in an interpreter of its own: torch is found, and is not there.
-    (tmp_path / "torch.py").write_text("raise ModuleNotFoundError('No module named torch', name='torch')\n")
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import voicelab; voicelab.LocalBackend"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
-    assert "MissingExtra" in done.stderr.splitlines()[-1]
-    assert install_command("local") in done.stderr

@@ -113,7 +113,12 @@ PAGES: Mapping[str, Names] = {
         "comparisons": Names(
             "Comparisons",
             "Comparison of clips. [How to compare](../../how-to/compare.md).",
-            ("voicelab.takes.collection.", "voicelab.takes.comparison.", "voicelab.sweeps.systems."),
+            (
+                "voicelab.takes.collection.",
+                "voicelab.takes.comparison.",
+                "voicelab.sweeps.systems.",
+                "voicelab.sweeps.evaluation.",
+            ),
         ),
         "listening": Names(
             "Listening tests",

@@ -93,6 +93,7 @@ def test_pinyin_span_sets_the_pronunciation(embedded: LocalBackend) -> None:
     assert span.notes == ()
     assert said("<|phoneme_start|>xyz1<|phoneme_end|>好。").notes == (
         "<|phoneme_start|>xyz1<|phoneme_end|> did nothing: this voice acts on pauses, phoneme spans, emphasis",
+        "<|phoneme_start|>xyz1<|phoneme_end|>: xy1 must be IPA of English",
     )
 
 

@@ -121,7 +121,7 @@ def test_dnsmos_scales_agree_with_the_authors_program() -> None:
 
 
 def test_unknown_models_are_rejected_early(figure: Figure) -> None:
-    with pytest.raises(ArgumentError, match="one of resemblyzer"):
+    with pytest.raises(ArgumentError, match="one of ecapa, resemblyzer, wavlm"):
         figure(voice(120), "speaker_similarity", reference=voice(120), tools=Tools(encoder="x-vector"))
     with pytest.raises(ArgumentError, match="predict"):
         figure(voice(120), "predicted_mos", tools=Tools(predictor=Pitcher()))  # type: ignore[arg-type]

@@ -97,7 +97,7 @@ def test_digits_of_other_languages_need_a_normalizer(sounds: Any, figure: Figure
     row = measure([clip], ["wer"], text="5 Äpfel", tools=Tools(hears, normalizer=german)).iloc[0]
     assert (row.wer, row.normalizer) == (0.0, "german")
     assert figure(clip, "wer", text="5 Äpfel", tools=Tools(hears, normalizer=None))[0] == 0.5
-    with pytest.raises(ArgumentError, match="normalizer: must be voicelab, whisper, None or a function, got 'nemo'"):
+    with pytest.raises(ArgumentError, match="must be voicelab, whisper, seed-tts-eval, None or a function, got 'nemo'"):
         figure(clip, "wer", text="one", tools=Tools(hears, normalizer="nemo"))
 
 
@@ -140,7 +140,7 @@ def test_every_table_with_wer_prints_the_asr_model_and_its_accuracy(tmp_path: Pa
         kept = vl.load(tmp_path / "run").frame("wer")
         effect = vl.effects(swept, "temperature", "wer", blocks=["text"])
     measured = vl.measure(clips, ["duration", "wer", "cer", "words"])
-    assert list(measured) == ["duration", "wer", "cer", "recognizer", "normalizer", "words", "undefined"]
+    assert list(measured) == ["duration", "wer", "cer", "words", "recognizer", "normalizer", "undefined"]
     for table in (measured, swept, kept, measured[["wer"]].round(2), measured.sort_values("cer").head(2)):
         for shown in (repr(table), str(table), table._repr_html_()):  # type: ignore[operator]
             assert "ASR model pocketsphinx, text normalizer voicelab. " + UNRELIABLE in shown

@@ -158,12 +158,8 @@ class ServiceBackend(_ServiceClient, Closeable):
         """
         try:
             return wire.voices_of(run_blocking(self._caller.probe(wire.LIST, self._transport())))
-        except RequestInvalid:
-            return ()
-        except ServiceError as error:
-            if error.status not in _NO_LIST:
-                raise
-            return ()
+        except (RequestInvalid, ServiceError) as error:
+            return _no_voices(error)
 
     def check(self) -> None:
         """Check address and key, without synthesis or charges.
@@ -259,6 +255,13 @@ class AsyncServiceBackend(_ServiceClient):
         """Return the record of a voice model like ``ServiceBackend.get_voice``."""
         return await self._caller.get_voice(id, self._transport)
 
+    async def list_voices(self) -> tuple[VoiceModel, ...]:
+        """Return the caller's voice models like ``ServiceBackend.list_voices``."""
+        try:
+            return wire.voices_of(await self._caller.probe(wire.LIST, self._transport))
+        except (RequestInvalid, ServiceError) as error:
+            return _no_voices(error)
+
     async def check(self) -> None:
         """Check address and key like ``ServiceBackend.check``."""
         await self._caller.check(self._transport)
@@ -271,6 +274,13 @@ class AsyncServiceBackend(_ServiceClient):
                 yield chunk
         finally:
             await audio.close()
+
+
+def _no_voices(error: RequestInvalid | ServiceError) -> tuple[VoiceModel, ...]:
+    """Return no voices for the answer of a service without a list. Raises other errors."""
+    if isinstance(error, ServiceError) and error.status not in _NO_LIST:
+        raise error
+    return ()
 
 
 class _SpeechRequest:

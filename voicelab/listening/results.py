@@ -40,7 +40,7 @@ from voicelab.stats import (
     superiority,
     wilcoxon,
 )
-from voicelab.stats.estimate import odds, p_text
+from voicelab.stats.estimate import mean_delta, odds, p_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -273,7 +273,11 @@ def _effect_sizes(
         return {"odds ratio": odds(test.estimate), "probability of superiority": test.estimate}
     estimate = test.estimate
     options: dict[str, Any] = {"scale": (-1.0, 1.0), "step": 1.0, "confidence": estimate.confidence}
-    delta = crossed_mean(np.sign(values), listeners, items, **options).estimate
+    signs = np.sign(values)
+    if np.ptp(signs):
+        delta = crossed_mean(signs, listeners, items, **options).estimate
+    else:  # the bound of Clopper and Pearson over listeners
+        delta = mean_delta([float(signs[0])] * len(set(listeners)), estimate.confidence)
     ordinal = {"Cliff's delta": delta, "probability of superiority": superiority(delta)}
     if not sd > 0.0:
         return ordinal
