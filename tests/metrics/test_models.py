@@ -125,7 +125,7 @@ def test_unknown_models_are_rejected_early(figure: Figure) -> None:
         figure(voice(120), "speaker_similarity", reference=voice(120), tools=Tools(encoder="x-vector"))
     with pytest.raises(ArgumentError, match="predict"):
         figure(voice(120), "predicted_mos", tools=Tools(predictor=Pitcher()))  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="one of distillmos, dnsmos, got 'utmos'"):
+    with pytest.raises(ArgumentError, match="one of distillmos, dnsmos, nisqa, got 'utmos'"):
         figure(voice(120), "predicted_mos", tools=Tools(predictor="utmos"))
     with pytest.raises(ArgumentError, match="embed"):
         figure(voice(120), "speaker_similarity", reference=voice(120), tools=Tools(encoder=Level()))  # type: ignore[arg-type]
