@@ -230,7 +230,7 @@ def capabilities_of(answer: Answer, base_url: str) -> Capabilities:
         name=_string(declared.get("name")) or default.name,
         models=models or default.models,
         device=default.device,
-        seed=next((known for known in ("exact", "best-effort", "unknown") if seed == known), "none"),
+        seed=next((support for support in ("exact", "best-effort", "unknown") if seed == support), "none"),
         fingerprint=_string(declared.get("fingerprint")) or default.fingerprint,
         languages=_strings(declared.get("languages")),
         voices=tuple(_presets(declared.get("voices"))),
