@@ -61,3 +61,8 @@ def test_no_word_vanishes_in_markup(text: str) -> None:
     result = normalize(text)
     noted = " ".join(result.notes)
     assert result.text.count("word") or "word" not in text or "word" in noted, (text, result)
+
+
+def test_the_text_of_a_link_is_not_like_a_tag() -> None:
+    assert read_tags("See the [guide](https://x.org).", "s2-pro").notes == ()
+    assert read_tags("See the [guide].", "s2-pro").notes != ()
