@@ -107,9 +107,12 @@ def test_a_file_of_rows(lab: Lab, tmp_path: Path) -> None:
     assert (first.call.request.normalize, second.call.request.normalize, second.call.seed) == (False, True, 7)
     file.write_text("text,seed\nOne.,x\n")
     assert refusal(lab, rows=file) == "seed: row 1: must be a whole number, got 'x'"
-    with pytest.raises(RequestInvalid, match="rows: must be a DataFrame, mappings or the path of a CSV file"):
+    file.write_bytes("Text;Temperature\nGrüße.;0,5\n".encode("cp1252"))
+    (cell,) = lab.sweep(rows=file).grid.cells
+    assert (cell.call.request.text, cell.call.request.temperature) == ("Grüße.", 0.5)
+    with pytest.raises(RequestInvalid, match="rows: must be a DataFrame, mappings or the path of a CSV or Excel file"):
         lab.sweep(rows=5)  # type: ignore[arg-type]
-    with pytest.raises(StoreError, match="cannot be read as rows"):
+    with pytest.raises(StoreError, match=r"none\.csv cannot be read"):
         lab.sweep(rows=tmp_path / "none.csv")
 
 

@@ -35,7 +35,7 @@ from voicelab.errors import FieldError, RequestInvalid, StoreError, shown_value,
 from voicelab.recordings import sidecar
 from voicelab.schema import ReferenceAudio, TTSRequest, VoiceModel
 from voicelab.session import recorded
-from voicelab.tables import bytes_of
+from voicelab.tables import bytes_of, read_table
 from voicelab.takes.rows import value_label
 
 if TYPE_CHECKING:
@@ -386,17 +386,14 @@ def _table(rows: Any) -> pd.DataFrame:
     import pandas as pd
 
     table: pd.DataFrame = rows
-    try:
-        if isinstance(rows, str | Path):
-            table = pd.read_csv(rows, dtype=object, keep_default_na=False)
-        elif not isinstance(rows, pd.DataFrame):
+    if isinstance(rows, str | Path):
+        table = read_table(rows, TTSRequest.model_fields)
+    elif not isinstance(rows, pd.DataFrame):
+        try:
             table = pd.DataFrame(list(rows), dtype=object)
-    except (OSError, ValueError, TypeError) as error:
-        if not isinstance(rows, str | Path):
-            raise RequestInvalid.of(
-                "rows", f"must be a DataFrame, mappings or the path of a CSV file: {error}"
-            ) from error
-        raise StoreError(f"{rows} cannot be read as rows: {getattr(error, 'strerror', None) or error}") from error
+        except (ValueError, TypeError) as error:
+            message = f"must be a DataFrame, mappings or the path of a CSV or Excel file: {error}"
+            raise RequestInvalid.of("rows", message) from error
     if table.empty:
         raise RequestInvalid.of("rows", "must have at least one row, got none", type="too_short")
     if table is not rows or not table.index.is_unique:
