@@ -60,7 +60,7 @@ def unanimous(kind: Kind, listeners: int, items: int, *, ahead: bool = True, aga
     else:
         shown = levels if kind == "MUSHRA" else {"a": levels["a"], "b": levels["b"]}
         table = rated(kind, {name: [level] * listeners for name, level in shown.items()}, items)
-    table.loc[: against - 1, "rating"] -= 5.0 if kind == "MOS" else 4.0
+    table.loc[: against - 1, "rating"] -= 4.0
     return analyze(test, table)
 
 

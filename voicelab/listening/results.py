@@ -17,6 +17,7 @@ from voicelab.display import view
 from voicelab.errors import ArgumentError
 from voicelab.listening.design import ANCHORS, REFERENCE, SCALES, ListeningTest
 from voicelab.listening.plan import Plan, PlannedOutcome, outcome
+from voicelab.listening.responses import read_responses
 from voicelab.listening.votes import Ballot
 from voicelab.stats import (
     BradleyTerry,
@@ -161,7 +162,7 @@ class ListeningResult:
 
 def analyze(
     test: ListeningTest,
-    votes: Ballot | pd.DataFrame,
+    votes: Ballot | pd.DataFrame | str | Path,
     *,
     confidence: float = 0.95,
     plan: Plan | str | Path | None = None,
@@ -182,7 +183,8 @@ def analyze(
 
     Args:
         test: the design.
-        votes: Ballot, or a table with the columns of ``Ballot.frame``, such as that of ``read_results``. The result
+        votes: Ballot, or a table or a CSV or Excel file with the columns of ``Ballot.frame``, such as that of
+            ``read_results``; rows are checked (``voicelab.listening.responses``). The result
             includes answers to a study's questions for a Ballot, or for a table merged with ``Ballot.people``.
         confidence: confidence level of the intervals.
         plan: registered plan (``ListeningTest.register``) or its file. ``outcome`` is its test, with deviations from the
@@ -191,6 +193,7 @@ def analyze(
     Raises ArgumentError if there are no responses, or two by one listener to a question, StoreError if the plan was changed.
     """
     plan = plan if plan is None or isinstance(plan, Plan) else Plan.load(plan)
+    votes = votes if isinstance(votes, Ballot) else read_responses(test, votes)
     frame = votes.frame() if isinstance(votes, Ballot) else votes
     if frame.empty:
         raise ArgumentError.of("votes", "there are no votes yet")
