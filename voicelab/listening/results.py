@@ -197,7 +197,6 @@ def analyze(
     frame = votes.frame() if isinstance(votes, Ballot) else votes
     if frame.empty:
         raise ArgumentError.of("votes", "there are no votes yet")
-    # A table read from a file may have numbers as listener names.
     frame = everything = frame.assign(listener=frame["listener"].map(str)).reset_index(drop=True)
     _check_duplicates(frame[~frame["check"].astype(bool)])
     frame, excluded, notes = _screened(test, frame)
