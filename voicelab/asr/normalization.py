@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+import warnings
 from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
@@ -110,7 +111,9 @@ def simplified(text: str) -> str:
 
 @cache
 def _whisper_rules(english: bool) -> Any:
-    with MissingExtra.where("metrics", "WER and CER"):
+    with MissingExtra.where("metrics", "WER and CER"), warnings.catch_warnings():
+        # Of its docstrings, when the package is compiled: a DeprecationWarning, since Python 3.12 a SyntaxWarning.
+        warnings.filterwarnings("ignore", "invalid escape sequence")
         from whisper_normalizer.basic import BasicTextNormalizer
         from whisper_normalizer.english import EnglishTextNormalizer
     return EnglishTextNormalizer() if english else BasicTextNormalizer()
