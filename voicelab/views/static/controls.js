@@ -204,7 +204,11 @@ class Panel {
     if (this.gone) return; // removing a focused field fires a change event
     this.presses.press(null, () => {
       this.model.set(name, value);
-      this.model.save_changes();
+      try {
+        this.model.save_changes();
+      } catch {
+        // The model was closed: removing a focused field fires a change event.
+      }
     });
   }
 
