@@ -115,7 +115,8 @@ LOOK = """(root) => {
     return names.map((name) => style[name]).join(" ");
   }))];
   const of = (selector) => root.querySelectorAll(selector);
-  const drawn = ":not(.voicelab-take *, .voicelab-facet *, .voicelab-player *, .voicelab-words *, .voicelab-facet-tabs *, .voicelab-picker *)";
+  const parts = ["take", "facet", "player", "words", "facet-tabs", "picker"];
+  const drawn = `:not(${parts.map((name) => `.voicelab-${name} *`).join(", ")})`;
   const plain = ":not(.voicelab-icon, .voicelab-undo, .voicelab-draw, .mod-primary, .voicelab-speak)";
   const how = ["borderRadius", "borderTopColor", "backgroundColor", "fontSize", "fontFamily"];
   return {
