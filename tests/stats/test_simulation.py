@@ -105,6 +105,7 @@ def test_pilot_provides_the_sd() -> None:
     table = rated("MOS", {"a": [3.0] * 30, "b": [3.0] * 30}, 30)
     lean = dict(zip(table.listener.unique(), rng.normal(0, 0.6, 30), strict=True))
     table["rating"] += rng.normal(0, 0.5, len(table)) + (table.system == "a") * table.listener.map(lean)
+    table["rating"] = table["rating"].clip(1.0, 5.0)
     result = analyze(listening_test("MOS", "ab"), table)
     plan = plan_test("MOS", 0.3, listeners=(12,), items=(12,), pilot=result)
     assert list(plan.sd) == ["listeners", "items", "answers"]
