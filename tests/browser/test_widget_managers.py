@@ -153,10 +153,9 @@ def test_boxes_of_ipywidgets_and_comparisons_live(run: Run, page: Page, tmp_path
     page.locator(".voicelab-recorder").first.wait_for(timeout=LONG)
 
 
-def test_a_page_without_a_kernel_says_so(run: Run, page: Page, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize("run", [host for host in HOSTS if host != "vscode"], indirect=True)
+def test_a_page_without_a_kernel_says_so(run: Run, page: Page) -> None:
     """What nbconvert makes of a panel, with network: a manager, the saved states, and nobody to answer a button."""
-    if request.node.callspec.params["run"] == "vscode":
-        return  # it shows no exported pages
     panel = Lab(ToneBackend()).sweep("Four notes.", temperature=[0.2, 1.0]).panel()
     state = embed_data(None, drop_defaults=False)["manager_state"]
     page.evaluate(

@@ -11,6 +11,7 @@ from tests.served import serving, tiny_engine
 from tests.speechlike import speech_file
 from tests.voices.test_cover import picture
 from voicelab.schema import VoiceCreate
+from voicelab.service.keys import KeyStore
 from voicelab.voices.store import LOCAL_OWNER, Sample, VoiceStore
 
 
@@ -45,6 +46,31 @@ def test_a_voice_is_made_and_its_id_is_last_on_stdout(run: Any, host: str, recor
     run.well("say", "Hello.", "-o", "hello.wav", "--voice", made, "--base-url", host)
     done = run.well("voices", "create", "Ben", "a.wav", "--text", "one", "--enhance", "--base-url", host)
     assert ": trained, private, 1 recording" in done.stderr  # unless something else is said
+
+
+def test_operator_lists_shows_and_deletes_voices_of_keys(run: Any) -> None:
+    with KeyStore() as keys:
+        ada, ben = (keys.create(name).key for name in ("ada", "ben"))
+    request = VoiceCreate(title="Low", voices=[speech_file(2)], visibility="private")
+    with VoiceStore() as store:
+        ids = []
+        for owner in (ada.owner, ben.owner, ben.owner, LOCAL_OWNER):
+            ids.append(store.begin(request, [Sample(speech_file(2), "one", "2 s")], owner))
+            store.train(ids[-1])
+            store.finish(ids[-1], "f", b"")
+    assert [line.split()[0] for line in run.well("voices", "list").stdout.splitlines()] == ids[3:]
+    assert f"Low  ada ({ada.prefix}…)" in run.well("voices", "list", "--owner", "ada").stdout
+    everything = run.well("voices", "list", "--owner", "all").stdout
+    assert all(voice in everything for voice in ids[:3])
+    assert json.loads(run.well("voices", "show", ids[1], "--owner", "ben").stdout)["title"] == "Low"
+    assert "there is no voice" in run.refused("voices", "delete", ids[1], "--owner", "ada")
+    assert "no key" in run.refused("voices", "list", "--owner", "nobody")
+    run.well("voices", "delete", ids[1], "--owner", "all")
+    assert "voices of this key that remain: 1; --delete-voices" in run.well("keys", "revoke", "ben").stderr
+    assert f"deleted the voice {ids[2]}" in run.well("keys", "revoke", "ben", "--delete-voices").stderr
+    with VoiceStore() as store:
+        assert store.usage(ben.owner) == (0, 0)
+        assert store.usage(ada.owner)[0] == store.usage(LOCAL_OWNER)[0] == 1
 
 
 def test_invalid_arguments_are_one_line_with_the_field(run: Any, host: str, recordings: None) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import socket
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,6 +14,9 @@ import pytest
 
 from tests.served import Held, Service, call, head, locked, message, read, until
 from tests.service.conftest import Start, filled
+from tests.service.host import ToneHost
+from tests.service.test_models import FIELDS
+from tests.speechlike import speech_file
 from tests.tones import ToneBackend
 from voicelab.service.keys import KeyStore
 from voicelab.service.limits import KeyLimits
@@ -76,6 +80,21 @@ def test_concurrency_limit_of_a_key(start: Start) -> None:
         for raw in (*inside, other):
             assert read(raw, 12).startswith(b"HTTP/1.1 200")
     until(lambda: ask(service, secret).status_code == 200)
+
+
+def test_stored_voices_and_their_bytes_are_limited(start: Start, tmp_path: Path) -> None:
+    with closing(ToneHost(tmp_path / "voices")) as host:
+        service = start(host, key_voices=2)
+        few = service.keys.create("ada", limits=KeyLimits(voice_bytes=1000)).secret
+        answers = [create(service, secret) for secret in (service.secret,) * 3 + (few,) * 2]
+    assert [answer.status_code for answer in answers] == [201, 201, 429, 201, 429]
+    assert "limited to 2 stored voices, and has 2; ask the operator" in answers[2].text
+    assert "limited to 1000 stored bytes of recordings, and has " in answers[4].text
+
+
+def create(service: Service, secret: str) -> httpx.Response:
+    files = [("voices", ("a.wav", speech_file(2), "audio/wav"))]
+    return service.http.post("/model", data=FIELDS, files=files, headers={"authorization": f"Bearer {secret}"})
 
 
 def test_daily_limit_counts_delivered_characters(start: Start) -> None:

@@ -211,18 +211,20 @@ def _recognized_times(clip: Clip, text: str, recognizer: WordRecognizer) -> Word
     tokens = [token.strip(_PUNCTUATION) for token in _TOKEN_OR_HAN.findall(text)]
     tokens = [token for token in tokens if split_words(token)]
     units = [(index, unit) for index, token in enumerate(tokens) for unit in split_words(_comparable(token))]
-    heard: list[tuple[str, float, float]] = []
+    recognized: list[tuple[str, float, float]] = []
     for word in recognizer.words(clip.samples, clip.rate):
-        parts = split_words(_comparable(word.text))
-        step = (word.end - word.start) / max(len(parts), 1)
-        heard += [(part, word.start + n * step, word.start + (n + 1) * step) for n, part in enumerate(parts)]
+        names = split_words(_comparable(word.text))
+        step = (word.end - word.start) / max(len(names), 1)
+        recognized += [(name, word.start + n * step, word.start + (n + 1) * step) for n, name in enumerate(names)]
     spans: list[list[list[float]]] = [[] for _ in tokens]
     matched = 0
-    matcher = difflib.SequenceMatcher(None, [unit for _, unit in units], [part for part, *_ in heard], autojunk=False)
-    for kind, start, end, other, other_end in matcher.get_opcodes():
+    matcher = difflib.SequenceMatcher(
+        None, [unit for _, unit in units], [name for name, *_ in recognized], autojunk=False
+    )
+    for kind, start, end, begin_match, end_match in matcher.get_opcodes():
         matched += (end - start) * (kind == "equal")
-        if end - start == other_end - other:  # equal, or misrecognized one by one
-            for (index, _), (_, begin, stop) in zip(units[start:end], heard[other:other_end], strict=True):
+        if end - start == end_match - begin_match:  # equal, or misrecognized one by one
+            for (index, _), (_, begin, stop) in zip(units[start:end], recognized[begin_match:end_match], strict=True):
                 spans[index].append([begin, stop])
     if matched < _MIN_RECOGNIZED_SHARE * len(units) or not units:
         raise ArgumentError.of("text", "it does not match the speech in this clip")

@@ -171,8 +171,13 @@ def recognizer_by_name(name: str, *, fetch: bool = True) -> Recognizer:
         if kind == ParaformerRecognizer.name:
             raise MissingExtra(f"the recognizer paraformer needs it: pip install funasr-onnx ({error})") from error
         extra = "whisper" if kind == _WHISPER else "recognition"
-        other = f'; or name another: recognizer="{PocketRecognizer.name}" (English, inaccurate)' * (kind == _WHISPER)
-        raise MissingExtra(f"the recognizer {name} requires {install_command(extra)}{other}", extra=extra) from error
+        alternative = (
+            f'; or name another: voicelab.metrics.Tools(recognizer="{PocketRecognizer.name}") (English, inaccurate)'
+            * (kind == _WHISPER)
+        )
+        raise MissingExtra(
+            f"the recognizer {name} requires {install_command(extra)}{alternative}", extra=extra
+        ) from error
 
 
 def _whisper(model: str, fetch: bool) -> WhisperRecognizer:
@@ -191,7 +196,8 @@ def _whisper(model: str, fetch: bool) -> WhisperRecognizer:
         message = (
             f"the weights of Whisper {model!r} are not on this machine, and {state}: with a network, type"
             f"{' HF_HUB_OFFLINE=0' * offline} {command}; or name a folder with them, {_WHISPER}:PATH, or "
-            f'recognizer="{PocketRecognizer.name}" (English, inaccurate), also as {_VARIABLE} ({reason})'
+            f"use {PocketRecognizer.name} (English, inaccurate): {_VARIABLE}={PocketRecognizer.name}, or "
+            f'voicelab.metrics.Tools(recognizer="{PocketRecognizer.name}") ({reason})'
         )
         raise ArgumentError.of("recognizer", message) from error
 
@@ -217,7 +223,7 @@ def default_recognizer(*, fetch: bool = True) -> Recognizer | None:
 
 
 def transcribing_recognizer() -> Recognizer | None:
-    """Load a recognizer for missing transcripts: ``default_recognizer``, or what is on this machine where it is not named.
+    """Load a recognizer for missing transcripts: ``default_recognizer``, or an installed one if none is named.
 
     Never fetches weights; None without any.
     """

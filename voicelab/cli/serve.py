@@ -172,7 +172,7 @@ def revoke(
             voice_store.remove(voice.id, revoked.owner)
             print_line(f"deleted the voice {voice.id} ({voice.title}) and its recordings", to_stderr=True)
     if voices and not delete_voices:
-        print_line(f"{len(voices)} voices of this key remain; --delete-voices deletes them", to_stderr=True)
+        print_line(f"voices of this key that remain: {len(voices)}; --delete-voices deletes them", to_stderr=True)
 
 
 def _describe(key: ApiKey) -> str:

@@ -484,6 +484,7 @@ class BlindStudy(BlindBallot):
             if voted != trial.id:
                 raise RequestInvalid.of("trial", f"must be the current trial {trial.id}, got {voted!r}", type="order")
             self._check_played(listener, trial, body)
+            self._fetched -= {f"{trial.id}-{letter}" for letter in (*trial.slots, "reference")}
         return super().vote(listener, body)
 
     def _check_played(self, listener: int, trial: Trial, body: Mapping[str, Any]) -> None:

@@ -89,7 +89,8 @@ class Admission:
             ("bytes of recordings", size, key.limits.voice_bytes or limits.key_voice_bytes),
         ):
             if limit is not None and stored >= limit:
-                raise HTTPException(429, f"This API key is limited to {limit} stored {name}, and has {stored}")
+                limited = f"This API key is limited to {limit} stored {name}, and has {stored}"
+                raise HTTPException(429, f"{limited}; ask the operator to delete some")
 
     def count(self, key: ApiKey) -> None:
         """Count a request of a key. Raises HTTPException 429."""

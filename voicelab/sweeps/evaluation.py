@@ -200,8 +200,8 @@ def evaluate(
     chosen = tuple(metrics or (name for name in _METRICS if prompted or name != "speaker_similarity"))
     check_measuring(chosen, reference="prompt", tools=tools)
     check_folder(Path(folder))
-    lab, cache = next(iter(labs.values())), None
-    sweep = sweep_of(lab, None, rows=rows, repeats=repeats, seed=seed, labs=labs, cache=cache, fields={})
+    lab = next(iter(labs.values()))
+    sweep = sweep_of(lab, None, rows=rows, repeats=repeats, seed=seed, labs=labs, cache=None, fields={})
     table = _keyed(sweep.run(folder), ids, tuple(labs))
     frame = _measured(table, chosen, tools, Path(folder, "measurements.jsonl"), progress)
     result = _result(table, frame, [m if isinstance(m, str) else m.name for m in chosen], used, language, tools)

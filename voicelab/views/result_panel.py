@@ -290,11 +290,11 @@ class ResultPanel(SavedOutput, TakesView):
             try:
                 deliver(write)
             finally:
-                for one in buttons:
-                    one.disabled = False
+                for export_button in buttons:
+                    export_button.disabled = False
 
-        for one in buttons:
-            one.disabled = True
+        for export_button in buttons:
+            export_button.disabled = True
         self.say(f"Writing {len(selection.takes)} takes {where} …")
         return self.in_background(work, "export")
 

@@ -8,6 +8,7 @@ from contextlib import ContextDecorator
 from typing import Final
 
 _TIMEOUT_S: Final = 10.0
+"""Maximum delay of a fork: a hung computation must not block it, and a step takes milliseconds."""
 
 
 class _Computing(ContextDecorator):
