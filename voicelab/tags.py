@@ -63,11 +63,12 @@ _ROUND: Final = re.compile(
     _COMMON + rf"|\((?P<name>{'|'.join(map(re.escape, sorted({*S1_STYLES, *PAUSE_S})))})\)", re.IGNORECASE
 )
 _LIKE_A_TAG: Final = re.compile(
-    r"\[[^\[\]\n]*\](?!\()|<\|(?!phoneme_start)[^|<>]*\|>|</?(?:break|emphasis|phoneme|prosody|say-as|speak|sub|voice)\b[^<>]*>"
+    r"\[(?![ xX]\] )[^\[\]\n]*\](?!\()"
+    r"|<\|(?!phoneme_start)[^|<>]*\|>|</?(?:break|emphasis|phoneme|prosody|say-as|speak|sub|voice)\b[^<>]*>"
     rf"|\((?:{'|'.join(map(re.escape, sorted(S1_STYLES)))}|long-break)\)"
 )
 _UNCLOSED: Final = re.compile(
-    r"<\|phoneme_start\|>[^<\n]*|\[(?=[^\W\d_])(?![^\[\]\n]*\]\()[^\[\]\n]*|<\|(?:[^|<>]|\|(?!>))*|<(?:break|phoneme)\b[^<>]*"
+    r"<\|phoneme_start\|>[^<\n]*|\[(?=[^\W\d_])(?!x\] |X\] |[^\[\]\n]*\]\()[^\[\]\n]*|<\|(?:[^|<>]|\|(?!>))*|<(?:break|phoneme)\b[^<>]*"
 )
 _SECONDS: Final = re.compile(r"\btime=[\"']?\s*(\d+\.?\d*|\.\d+)\s*(ms|s)\b")
 _UNSPACED: Final = re.compile("[\u3040-\u30ff\u3400-\u9fff]")  # written without spaces between words

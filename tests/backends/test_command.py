@@ -101,7 +101,11 @@ def test_closing_the_stream_stops_the_command(tmp_path: Path) -> None:
     [
         ("", RequestInvalid, "must be a command such as .* got nothing"),
         ("no-such-program {text}", RequestInvalid, "got program 'no-such-program', which is not on the PATH"),
-        (f"{sys.executable} {{rate}}", ArgumentError, "parameter 'rate' must have a default"),
+        (
+            f"{sys.executable} {{rate}}",
+            ArgumentError,
+            "parameter 'rate' must have a default.*; placeholders for files are {out}",
+        ),
         (f"{sys.executable} {{rate:5}}", ArgumentError, "must have placeholders such as"),
         (f"{sys.executable} 'open", ArgumentError, "must have balanced quotes"),
     ],

@@ -51,7 +51,7 @@ def test_a_voice_is_made_and_its_id_is_last_on_stdout(run: Any, host: str, recor
 def test_operator_lists_shows_and_deletes_voices_of_keys(run: Any) -> None:
     with KeyStore() as keys:
         ada, ben = (keys.create(name).key for name in ("ada", "ben"))
-    request = VoiceCreate(title="Low", voices=[speech_file(2)], visibility="private")
+    request = VoiceCreate.build(title="Low", voices=[speech_file(2)], visibility="private")
     with VoiceStore() as store:
         ids = []
         for owner in (ada.owner, ben.owner, ben.owner, LOCAL_OWNER):

@@ -63,5 +63,6 @@ def test_no_word_vanishes_in_markup(text: str) -> None:
     assert result.text.count("word") or "word" not in text or "word" in noted, (text, result)
 
 
-def test_the_text_of_a_link_is_not_like_a_tag() -> None:
+def test_links_and_check_boxes_are_not_like_tags() -> None:
+    assert read_tags("- [x] Done.\n- [ ] Open.", "s2-pro").notes == ()
     assert read_tags("See the [guide](https://x.org).", "s2-pro").notes == ()

@@ -77,13 +77,18 @@ class CommandBackend(ModelBackend):
                 message = f"must have placeholders such as {{text}} or {{rate=170}}, and {{{{ for a brace, got {word!r}"
                 raise ArgumentError.of("command", message)
         listed = [_parameter(name, default) for name, default in defaults.items() if name not in _OWN]
-        super().__init__(
-            Path(program).name,
-            listed,
-            voices=voices,
-            fingerprint=files_digest(command, [program, *self._words[1:]]),
-            at_once=at_once or os.cpu_count() or 1,
-        )
+        try:
+            super().__init__(
+                Path(program).name,
+                listed,
+                voices=voices,
+                fingerprint=files_digest(command, [program, *self._words[1:]]),
+                at_once=at_once or os.cpu_count() or 1,
+            )
+        except ArgumentError as error:
+            raise ArgumentError(
+                f"{error}; placeholders for files are {{out}} and {{text_file}}", argument="command"
+            ) from None
 
     def run(self, text: str, arguments: Mapping[str, Any], stop: threading.Event) -> Iterator[object]:
         """Run the command and yield the content of the file that it wrote. Raises EngineError."""

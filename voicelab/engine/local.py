@@ -282,7 +282,7 @@ class LocalBackend(Closeable):
             return self._stored(name)
         except NotFound:
             names = ", ".join(preset.id for preset in presets)
-            message = f"there is no voice {name!r}; the presets are {names}"
+            message = f"must be a preset ({names}) or the id of a stored voice, got {name!r}"
             raise RequestInvalid.of("reference_id", message) from None
 
     def _stored(self, voice: str) -> Any:
