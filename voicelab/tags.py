@@ -68,7 +68,8 @@ _LIKE_A_TAG: Final = re.compile(
     rf"|\((?:{'|'.join(map(re.escape, sorted(S1_STYLES)))}|long-break)\)"
 )
 _UNCLOSED: Final = re.compile(
-    r"<\|phoneme_start\|>[^<\n]*|\[(?=[^\W\d_])(?!x\] |X\] |[^\[\]\n]*\]\()[^\[\]\n]*|<\|(?:[^|<>]|\|(?!>))*|<(?:break|phoneme)\b[^<>]*"
+    r"<\|phoneme_start\|>[^<\n]*"
+    r"|\[(?=[^\W\d_])(?!x\] |X\] |[^\[\]\n]*\]\()[^\[\]\n]*|<\|(?:[^|<>]|\|(?!>))*|<(?:break|phoneme)\b[^<>]*"
 )
 _SECONDS: Final = re.compile(r"\btime=[\"']?\s*(\d+\.?\d*|\.\d+)\s*(ms|s)\b")
 _UNSPACED: Final = re.compile("[\u3040-\u30ff\u3400-\u9fff]")  # written without spaces between words
