@@ -122,6 +122,6 @@ def test_of_two_pages_with_a_panel_one_plays(scratch: Scratch) -> None:
     heard = "() => +document.querySelector('.voicelab-player').dataset.heard > 0.1"
     page.wait_for_function(heard, timeout=LONG)
     other.wait_for_function("() => +document.querySelector('.voicelab-player').dataset.samples > 20000", timeout=LONG)
-    other.wait_for_timeout(500)
+    other.wait_for_timeout(1500)  # a page that was not used last waits for an answer of 1 s
     assert not other.evaluate(heard)
     other.close()

@@ -2,7 +2,7 @@
 
 const USED = "voicelab-used";
 const PAGE = String(Math.random());
-const ANSWER_MS = 80;
+const ANSWER_MS = 1000; // only a page that was not used last waits; a busy page answers late
 
 // Frames of some front ends have no storage; there every page counts as used.
 function stored(action) {
@@ -35,7 +35,10 @@ export class Pages {
 
   /** Call `play`, unless a page that was used later shows the player too. */
   async claim(play) {
-    if (usedLast()) return play();
+    if (usedLast()) {
+      this.channel.postMessage("here"); // to pages that asked before this one listened
+      return play();
+    }
     this.other = false;
     this.channel.postMessage("who");
     await new Promise((done) => setTimeout(done, ANSWER_MS));
