@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import select
 import socket
 import time
@@ -131,7 +132,8 @@ def test_readers_who_take_nothing_do_not_keep_the_others_waiting(start: Start) -
     until(lambda: 200_000 - service.credit < 8 * 12 * 10)
 
 
-def test_slow_reader_is_disconnected(start: Start) -> None:
+def test_slow_reader_is_disconnected_and_logged_as_such(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     service = start(ToneBackend(), buffer=20_000, lag_seconds=1, linger_seconds=0.2)
     with call(service, "x" * 20_000, rate=None, kind="wav", small=True) as raw:
         until(lambda: service.backend.open == 1)
@@ -143,6 +145,8 @@ def test_slow_reader_is_disconnected(start: Start) -> None:
         # What was on its way is not waited for either, and the end of the body never comes.
         time.sleep(1)
         assert not read(raw).endswith(b"0\r\n\r\n")
+    assert any("was read too slowly: POST /v1/tts, status 200" in line for line in caplog.messages)
+    assert not [record for record in caplog.records if record.levelno > logging.INFO]
 
 
 def test_real_time_reader_is_not_disconnected(start: Start) -> None:

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -41,9 +41,9 @@ print("ended", backend.open, flush=True)
 
 
 class Program:
-    def __init__(self, home: Path, grace: int) -> None:
+    def __init__(self, home: Path, grace: int, before: str = "") -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, str(grace)],
+            [sys.executable, "-c", before + _PROGRAM, str(grace)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             bufsize=0,  # a buffer here would keep lines from communicate()
@@ -184,3 +184,31 @@ def test_small_answers_do_not_wait_for_acknowledgements() -> None:
             return int(waits)
 
     assert asyncio.run(accepted()) == 1
+
+
+_FEW_DESCRIPTORS = """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (60, 100))
+"""
+
+
+def test_connections_are_rejected_before_descriptors_run_out_and_logged_once(tmp_path: Path, secret: str) -> None:
+    program = Program(tmp_path, 5, before=_FEW_DESCRIPTORS)  # serve() raises the limit to 100
+    port = int(program.url.rpartition(":")[2])
+    body, headers = {"text": "hello", "format": "pcm", "sample_rate": 24000}, {"authorization": f"Bearer {secret}"}
+    with httpx.Client(base_url=program.url, headers=headers, timeout=20, **PLAIN) as http, ExitStack() as stack:
+        assert http.post("/v1/tts", json=body).status_code == 200
+        for _ in range(260):
+            raw = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+            with suppress(OSError):  # rejected before it was sent
+                raw.sendall(b"POST /v1/tts HTTP/1.1\r\nHost: x\r\n")
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as raw:
+            refusal = raw.recv(1000)
+        # Connections that are open are served, whose requests need databases and threads.
+        assert http.post("/v1/tts", json=body).status_code == 200
+    assert refusal.startswith(b"HTTP/1.1 503")
+    assert b'{"status": 503, "message": "The service has too many connections"}' in refusal
+    program.process.send_signal(signal.SIGTERM)
+    _, _, err = program.end()
+    assert "Traceback" not in err
+    assert err.count("may open 100 files") == 1

@@ -19,7 +19,7 @@ from voicelab.errors import RequestInvalid
 from voicelab.service.keys import ApiKey, KeyStore, lifetime
 from voicelab.service.limits import VARIABLE, KeyLimits, Limits, describe_limits, read_limits
 from voicelab.service.record import LogForm, write_log
-from voicelab.service.run import LOOPBACK, PORT
+from voicelab.service.run import LOOPBACK, PORT, raise_descriptor_limit
 from voicelab.service.run import serve as run
 from voicelab.voices.store import VoiceStore
 
@@ -86,12 +86,7 @@ def listen(
     from voicelab.views.listening import listening_page
 
     study, stop = Study.load(folder), threading.Event()
-    if sys.platform != "win32":
-        import resource
-
-        # Every listener's browser has several connections.
-        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65_536) if hard > 0 else 65_536, hard))
+    raise_descriptor_limit()  # every listener's browser has several connections
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     finished = -1

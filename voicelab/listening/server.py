@@ -125,6 +125,7 @@ def serving(
     config = uvicorn.Config(
         listening_app(ballot, static, study),
         http=connections(Limits()),
+        loop="asyncio",  # uvloop would not call the listener's accept()
         ws="none",
         lifespan="off",
         log_config=None,

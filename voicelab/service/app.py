@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from voicelab.backend import Backend, VoiceHost
 from voicelab.call import MAX_SEED, Call
 from voicelab.capabilities import Capabilities, check_call, check_text_length
-from voicelab.errors import FieldError, NotFound, PaymentRequired, RequestInvalid, StoreError, shown_value
+from voicelab.errors import Cancelled, FieldError, NotFound, PaymentRequired, RequestInvalid, StoreError, shown_value
 from voicelab.schema import DEFAULT_MODEL, MEDIA_TYPES, Model, TTSRequest, VoiceCreate, VoiceModel, check_model
 from voicelab.service.admission import Admission
 from voicelab.service.concurrency import FairQueue, run_in_executor
@@ -347,6 +347,9 @@ class ServiceMiddleware:
                 await app(scope, receive, send_with_id)
         except asyncio.CancelledError:
             record.outcome = "was cancelled"
+            raise
+        except Cancelled as error:
+            record.outcome, record.refused = "was read too slowly", str(error)
             raise
         except Exception as error:
             record.outcome = "broke off"

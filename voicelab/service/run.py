@@ -17,10 +17,11 @@ import math
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from ipaddress import ip_address
 from types import FrameType
 from typing import Any
@@ -31,7 +32,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from voicelab.backend import Backend
-from voicelab.errors import EngineError, RequestInvalid
+from voicelab.errors import Cancelled, EngineError, RequestInvalid
 from voicelab.service.app import ServiceMiddleware, create_app
 from voicelab.service.keys import KeyStore
 from voicelab.service.limits import Limits
@@ -47,6 +48,15 @@ _START_TIMEOUT_S = 30.0
 _BACKLOG = 1024
 # With the kernel's default, minutes of unread audio would count as delivered.
 _SEND_BUFFER_BYTES = 64 * 1024
+_MAX_DESCRIPTORS = 65_536
+# For databases, logs, and the pipes of sandboxed decoders.
+_RESERVED_DESCRIPTORS = 64
+_REFUSALS_LOGGED_EVERY_S = 60.0
+_OVERLOADED = json.dumps({"status": 503, "message": "The service has too many connections"}).encode()
+_OVERLOADED = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 5\r\nconnection: close\r\n"
+    b"content-length: %d\r\n\r\n%s" % (len(_OVERLOADED), _OVERLOADED)
+)
 
 
 def serve(
@@ -78,6 +88,7 @@ def serve(
 
     Raises RequestInvalid if an address is not available, MissingExtra for metrics without prometheus-client.
     """
+    raise_descriptor_limit()
     listener = listen(host, port)
     address = _address_of(listener)
     metrics_address = ""
@@ -160,11 +171,59 @@ def _quiet_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def raise_descriptor_limit() -> None:
+    """Raise the process's limit of open files and connections as far as the system permits, at most to 65,536."""
+    if sys.platform != "win32":
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        limit = _MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MAX_DESCRIPTORS)
+        if soft != resource.RLIM_INFINITY and soft < limit:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+
+
+def _descriptor_limit() -> int:
+    if sys.platform == "win32":
+        return sys.maxsize
+    import resource
+
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+
+
+class _Listener(socket.socket):
+    """Listening socket that rejects connections with 503 before the process runs out of descriptors.
+
+    Without descriptors, asyncio logs a traceback for each of its 1,024 attempts to accept, every second.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._limit = _descriptor_limit()
+        self._rejected = 0
+        self._logged_at = -math.inf
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        connection, address = super().accept()
+        # POSIX assigns the lowest free descriptor, so its number counts the open files of the whole process.
+        if connection.fileno() < self._limit - min(_RESERVED_DESCRIPTORS, self._limit // 4):
+            return connection, address
+        with connection, suppress(OSError):
+            connection.setblocking(False)
+            connection.send(_OVERLOADED)
+        self._rejected += 1
+        if time.monotonic() - self._logged_at >= _REFUSALS_LOGGED_EVERY_S:
+            message = "%d connections rejected with 503: this process may open %d files and connections (ulimit -n)"
+            _LOG.warning(message, self._rejected, self._limit)
+            self._rejected, self._logged_at = 0, time.monotonic()
+        raise ConnectionAbortedError  # asyncio accepts the next one
+
+
 def listen(host: str, port: int) -> socket.socket:
     """Open a listening socket; port 0 selects a free port. Raises RequestInvalid."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # With an explicit protocol, asyncio disables Nagle's algorithm, which would delay small responses by 40 ms.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener = _Listener(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         if os.name == "posix":
             # On Windows, a second service could bind the same port.
@@ -240,11 +299,15 @@ class _Connection(H11Protocol):
             return
         try:
             await self._inner(scope, receive, send)
-        except BaseException:
+        except BaseException as error:
             if not cycle.response_complete:
-                # uvicorn closes the connection now, which would wait for the reader of buffered data.
+                # Closing the connection would wait for the reader of buffered data.
                 self.loop.call_later(self.linger_seconds, self.transport.abort)
-            raise
+            if not isinstance(error, Cancelled):
+                raise
+            # A slow reader, which the request log names; uvicorn would log a traceback.
+            cycle.disconnected = True
+            self.transport.close()
 
     def _watch(self) -> None:
         """Set a deadline while the service waits for the caller; idle connections have uvicorn's timer."""
@@ -314,6 +377,7 @@ class ServiceServer(ReadyServer):
         config = uvicorn.Config(
             app,
             http=connections(limits),
+            loop="asyncio",  # uvloop would not call the listener's accept()
             ws="none",
             lifespan="on",
             log_config=None,  # the program configures logging

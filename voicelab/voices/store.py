@@ -106,7 +106,7 @@ class VoiceStore(Closeable):
         self._stale_s = stale_s
         self._blobs = BlobFolder(self.folder / "files", private=True)
         self._database = Database(self.folder / "voices.sqlite3", "voice store", _MIGRATIONS, busy_s=busy_s)
-        message = f"another server uses the voice store {self.folder}"
+        message = f"another server uses the voice store {self.folder}: end it, or set VOICELAB_HOME to another folder"
         self._server_lock = FileLock(self.folder / "server.lock", message) if exclusive else None
         self._is_clean = False
 
