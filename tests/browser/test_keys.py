@@ -16,6 +16,7 @@ from tests.tones import until
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
 
+TONES = "from tests.tones import ToneBackend\nfrom voicelab.lab import Lab\ntones = Lab(ToneBackend())"
 # The page's commands are noted and not run: keys that reach the cells would take the panel away. What a control does is
 # left to the browser: nobody answers its events.
 WATCH = """() => {
@@ -193,6 +194,18 @@ def test_questions_of_a_listening_test_act_on_keys_and_cells_do_not(scratch: Scr
         assert any(one.startswith(kind) for one in check_panel(page, root))
     finally:
         page.evaluate("() => globalThis.keys?.end()")
+
+
+def test_undo_in_a_control_without_text_leaves_other_fields_alone(scratch: Scratch) -> None:
+    page = scratch.run(TONES, "tones.panel('One two.', compact=True)", "tones.panel('Three four.', compact=True)")
+    text = page.locator(".voicelab-panel textarea").first
+    for control in ("input[type=range]", "select", "button.voicelab-speak", "input[type=checkbox]"):
+        text.press("End")
+        page.keyboard.type(" five")
+        before = text.input_value()
+        for name in ("Control+z", "Control+Shift+Z", "Control+y"):
+            assert press(page, page.locator(f".voicelab-panel >> nth=1 >> {control}").first, name)["focused"], control
+        assert text.input_value() == before
 
 
 @pytest.fixture

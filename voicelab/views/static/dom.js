@@ -42,9 +42,11 @@ function isGlobal({ key, ctrlKey, metaKey, altKey, shiftKey }) {
   return /^F([13-9]|1\d)$/.test(key) || (modified && !EDITING.test(shiftKey ? `Shift ${key}` : key));
 }
 
+const TYPED = "textarea, input:not([type=radio], [type=checkbox], [type=range])";
+
 /** Whether a control itself acts on a key, so that no panel may give the key another meaning. */
 export function actsOn(control, key) {
-  if (control.matches("select, textarea, input:not([type=radio], [type=checkbox], [type=range])")) return true;
+  if (control.matches(`select, ${TYPED}`)) return true;
   if (control.matches("button, summary, a[href], [role=button], [role=tab]")) return key === " " || key === "Enter";
   // Checked radio buttons and sliders ignore the space key.
   if (control.matches("[type=checkbox], [type=radio]:not(:checked)") && key === " ") return true;
@@ -70,7 +72,10 @@ function watchKeys() {
   const route = (event) => {
     focused?.removeAttribute(SUPPRESS);
     focused = event.target.closest?.(PANEL) ? event.target : null;
-    if (!focused || !isGlobal(event)) return focused?.setAttribute(SUPPRESS, "true");
+    if (!focused) return;
+    // In a control without text, Chromium undoes the last edit of the page, in any field, and gives that field the focus.
+    if ((event.ctrlKey || event.metaKey) && /^[yz]$/i.test(event.key) && !focused.matches(TYPED)) event.preventDefault();
+    if (!isGlobal(event)) return focused.setAttribute(SUPPRESS, "true");
     event.stopImmediatePropagation();
     if (!outermost(focused).parentElement.dispatchEvent(new KeyboardEvent(event.type, event))) event.preventDefault();
   };
