@@ -356,24 +356,44 @@ def test_ranking_has_odds_ratios_with_intervals() -> None:
     )
 
 
-def test_qualification_by_p808_is_reported_or_named_as_not_collected(tmp_path: Path) -> None:
-    test = listening_test("MOS", "ab", items=3, checks=2)
-    draw = np.random.default_rng(1)
+def test_listeners_are_screened_by_the_rules_of_p808(tmp_path: Path) -> None:
+    test = replace(listening_test("MOS", "ab", items=3, checks=2), traps={2: sound(7)})
+
+    def attentive(trial: Trial) -> dict[str, Any]:
+        return {"A": trial.wanted or (1 if trial.check else 3 + "ab".index(trial.slots["A"].system))}
+
     habits: dict[str, Any] = {
-        "attentive": lambda trial: {"A": 1 if trial.check else int(draw.integers(2, 6))},
-        "constant": lambda trial: {"A": 1},
-        "careless": lambda trial: {"A": 5 if trial.check else 3},
+        **dict.fromkeys(["ada", "quit", "silent"], attentive),
+        "constant": lambda _: {"A": 2},
+        "untrapped": lambda trial: {"A": 3} if trial.wanted else attentive(trial),
+        "careless": lambda trial: {"A": 5} if trial.check and not trial.wanted else attentive(trial),
     }
     with Ballot(test, tmp_path / "votes.sqlite3") as ballot:
         for name, vote in habits.items():
-            vote_all(ballot, name, vote)
-        votes = ballot.frame()
-    votes.loc[0, "plays"] = 0
-    text = analyze(test, votes).report().text
-    assert "4 of 6 were answered correctly; listeners failing over 25% were screened out" in text
-    assert "careless: failed 2 of 2 attention checks" in text
-    assert "each clip has 2 to 2 analyzed responses (median 2)" in text
-    assert "analyzed listeners with constant ratings: constant; responses without playback: 1. Not collected" in text
+            number = ballot.join(name)
+            for trial in test.trials(number)[: 4 if name == "quit" else None]:
+                ballot.vote(number, trial.id, vote(trial), plays=int((name, trial.id) != ("silent", "2-5")))
+        result, votes = analyze(test, ballot), ballot.frame()
+    failed = votes[~votes["passed"]].groupby("listener")["trial"].agg(", ".join)
+    assert result.screening.to_numpy().tolist() == [
+        ["untrapped", "trapping questions", failed["untrapped"], "failed 1 of 1 trapping questions"],
+        ["careless", "attention checks", failed["careless"], "failed 2 of 2 attention checks"],
+        ["silent", "playback", "2-5", "1 responses without playback"],
+        ["constant", "constant ratings", "", "variance of ratings 0, below 0.1"],
+        ["quit", "completeness", "", "answered 4 of 9 trials"],
+    ]  # fmt: skip
+    assert set(result.frame["listener"]) == {"ada"}
+    report = result.report()
+    for listener, reason in result.excluded.items():
+        assert f"excluded: {listener} ({reason})" in str(result)
+        assert f"{listener}: {reason}" in report.text
+    assert report.study["screening"] == result.screening.to_dict("records")
+    assert "<h2>Screening</h2>" in report.html
+    assert "each clip has 1 to 1 analyzed responses (median 1)" in report.text
+    # Parts of a session may have been selected from a table.
+    part = analyze(test, votes.drop(columns="plays"))
+    assert set(part.frame["listener"]) == {"ada", "quit", "silent"}
+    assert "Listeners who answered less than half of 9 trials: quit (4)." in part.notes
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,8 @@ from scipy import stats
 from voicelab.distribution import DISTRIBUTION, __version__
 from voicelab.errors import ArgumentError
 from voicelab.listening.design import ANCHORS, REFERENCE
-from voicelab.listening.results import FAILED_CHECKS, ListeningResult, least_p
+from voicelab.listening.results import ListeningResult, least_p
+from voicelab.listening.screening import FAILED_CHECKS
 from voicelab.stats import Estimate, intraclass_correlation, krippendorff_alpha
 from voicelab.stats.estimate import interval
 from voicelab.storage import write_atomic
@@ -52,7 +53,7 @@ _QUALIFICATION: Final = {
     "the language spoken at home": "language", "recent listening tests of the same listener": "", "a training job": "",
 }  # fmt: skip
 _MAX_ANSWERS: Final = 12
-_README: Final = """report.html, methods.txt: the report; figures.csv: every figure; study.json: design, versions, exclusions
+_README: Final = """report.html, methods.txt: the report; figures.csv: every figure; study.json: design, versions, screening
 votes.csv: all responses; counts = True marks the analyzed responses
 
 Recompute the main figures from votes.csv, without voicelab:
@@ -122,7 +123,7 @@ def report_of(result: ListeningResult) -> ListeningReport:
     votes = _with_positions(result.votes)
     versions = {"python": platform.python_version(), DISTRIBUTION: __version__}
     versions |= {name: version(name) for name in ("numpy", "scipy", "pandas")}
-    study = {**result.design, "versions": versions, "left_out": result.excluded}
+    study = {**result.design, "versions": versions, "screening": result.screening.to_dict("records")}
     tests = iter(result.tests.values())
     study["confidence"] = next((test.estimate.confidence for test in tests), 0.95)
     if result.outcome is not None:
@@ -228,8 +229,10 @@ def _qualification(result: ListeningResult, of_all: Mapping[str, float], reporte
         parts = ["There were no gold or trapping questions"]
     else:
         correct = f"{of_all['gold questions, right']:.0f} of {of_all['gold questions']:.0f} were answered correctly"
+        trapping = bool(result.design["traps"])
+        rule = f"over {FAILED_CHECKS:.0%}{' of them, or a trapping question,' * trapping} were screened out"
         parts = [
-            f"Gold questions (noise-masked sounds): {correct}; listeners failing over {FAILED_CHECKS:.0%} were screened out"
+            f"Gold questions (noise-masked sounds{' or trapping questions' * trapping}): {correct}; listeners failing {rule}"
         ]
     if not frame.empty:
         low, high, median = (of_all[f"votes of a clip, {name}"] for name in ("least", "most", "median"))
@@ -299,15 +302,20 @@ def _bias(of_all: Mapping[str, float]) -> str:
 
 
 def _page(text: str, figures: pd.DataFrame, listeners: pd.DataFrame, study: dict[str, Any]) -> str:
+    import pandas as pd
+
     paragraphs = []
     for paragraph in text.split("\n\n"):
         title, _, body = paragraph.partition(". ")
         paragraphs.append(f"<p><b>{html.escape(title)}.</b> {html.escape(body)}</p>")
-    answers = f"<h2>Listeners</h2>{listeners.to_html(index=False, border=0)}" if len(listeners) else ""
+    tables = {"Listeners": listeners, "Screening": pd.DataFrame(study["screening"])}
+    sections = "".join(
+        f"<h2>{title}</h2>{table.to_html(index=False, border=0)}" for title, table in tables.items() if len(table)
+    )
     title, table = html.escape(str(study["name"])), figures.to_html(index=False, border=0, float_format="{:.6g}".format)
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style></head>'
-        f"<body><h1>{title}</h1>{''.join(paragraphs)}{answers}<h2>Figures</h2><p>analysis.py and analysis.R recompute the "
+        f"<body><h1>{title}</h1>{''.join(paragraphs)}{sections}<h2>Figures</h2><p>analysis.py and analysis.R recompute the "
         f"main ones from votes.csv.</p>{table}</body></html>\n"
     )
 

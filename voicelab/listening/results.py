@@ -18,6 +18,7 @@ from voicelab.errors import ArgumentError
 from voicelab.listening.design import ANCHORS, REFERENCE, SCALES, ListeningTest
 from voicelab.listening.plan import Plan, PlannedOutcome, outcome
 from voicelab.listening.responses import read_responses
+from voicelab.listening.screening import screen
 from voicelab.listening.votes import Ballot
 from voicelab.stats import (
     BradleyTerry,
@@ -36,7 +37,6 @@ from voicelab.stats import (
     mean_opinion_score,
     mixed_model,
     ordinal_model,
-    screen_mushra,
     standardized_difference,
     superiority,
     wilcoxon,
@@ -46,7 +46,6 @@ from voicelab.stats.estimate import mean_delta, odds, p_text
 if TYPE_CHECKING:
     import pandas as pd
 
-FAILED_CHECKS: Final = 0.25
 _ALPHA: Final = 0.05
 # Step of all rating scales, in points.
 _STEP: Final = 1.0
@@ -59,7 +58,8 @@ class ListeningResult:
     Attributes:
         kind: kind of the test.
         listeners: number of analyzed listeners.
-        excluded: reason of exclusion by listener.
+        screening: a row for each rule that an excluded listener failed, with ``listener``, ``rule``, ``trials`` (ids) and
+            ``reason``; ``excluded``: the reasons by listener.
         scores: mean rating with its interval over listeners and items: by system (MOS, MUSHRA with the hidden reference and
             the anchors) or, for CMOS, of each pair's second system against the first.
         crossed: test of each pair, first against second system, with random listeners and items.
@@ -78,7 +78,7 @@ class ListeningResult:
 
     kind: str
     listeners: int
-    excluded: dict[str, str]
+    screening: pd.DataFrame = field(repr=False)
     scores: dict[str, Estimate]
     crossed: dict[tuple[str, str], CrossedTest]
     sizes: dict[tuple[str, str], dict[str, Estimate]]
@@ -91,6 +91,12 @@ class ListeningResult:
     design: Mapping[str, Any] = field(repr=False)
     people: pd.DataFrame = field(repr=False)
     outcome: PlannedOutcome | None = None
+
+    @property
+    def excluded(self) -> dict[str, str]:
+        """Reasons of exclusion by listener."""
+        rows = self.screening.groupby("listener", sort=False)["reason"]
+        return {str(name): "; ".join(reasons) for name, reasons in rows}
 
     @property
     def crossed_p_holm(self) -> dict[tuple[str, str], float]:
@@ -169,10 +175,9 @@ def analyze(
 ) -> ListeningResult:
     """Analyze the responses of a listening test.
 
-    Excludes listeners who failed more than 25 % of their attention checks and, for MUSHRA, those screened out by
-    Recommendation ITU-R BS.1534-3. Each pair of systems is then tested twice. The first test has crossed random effects
-    of listeners and items and requires two items: ``crossed_mean`` of rating differences (MOS, MUSHRA) or of ratings (CMOS),
-    ``crossed_share`` of choices against 0.5 (AB, ABX). The second test has fixed items:
+    Excludes listeners by ``voicelab.listening.screening.screen``. Each pair of systems is then tested twice. The first test
+    has crossed random effects of listeners and items and requires two items: ``crossed_mean`` of rating differences (MOS,
+    MUSHRA) or of ratings (CMOS), ``crossed_share`` of choices against 0.5 (AB, ABX). The second test has fixed items:
 
     - MOS and MUSHRA: Wilcoxon's test of the listeners' means; CMOS: of the listeners' mean ratings against 0.
     - AB: Wilcoxon's test of the listeners' shares against 0.5, with the Hodges-Lehmann estimate and an interval at least as
@@ -199,21 +204,22 @@ def analyze(
         raise ArgumentError.of("votes", "there are no votes yet")
     frame = everything = frame.assign(listener=frame["listener"].map(str)).reset_index(drop=True)
     _check_duplicates(frame[~frame["check"].astype(bool)])
-    frame, excluded, notes = _screened(test, frame)
+    screened = screen(test, frame, complete=isinstance(votes, Ballot))
+    frame = screened.frame
     design, listeners = json.loads(json.dumps(test.to_record())), int(frame["listener"].nunique())
     begun = votes.begun if isinstance(votes, Ballot) else None
     analysis = _Analysis(test, confidence, frame)
     return ListeningResult(
         kind=test.kind,
         listeners=listeners,
-        excluded=excluded,
+        screening=screened.table,
         scores=analysis.scores,
         crossed=analysis.crossed,
         sizes=analysis.sizes,
         tests=analysis.tests,
         ranking=analysis.ranking,
         overall=analysis.overall,
-        notes=(*notes, *analysis.notes),
+        notes=(*screened.notes, *analysis.notes),
         frame=frame,
         votes=everything.assign(counts=everything.index.isin(frame.index)),
         design=design,
@@ -230,21 +236,6 @@ def _people(votes: Ballot | pd.DataFrame, counting: pd.DataFrame) -> pd.DataFram
         answers = [name for name in votes if "." in str(name)]
         people = votes[["listener", *answers]].astype({"listener": str}).drop_duplicates("listener")
     return people.assign(counts=people["listener"].isin(counting["listener"]))
-
-
-def excluded_listeners(test: ListeningTest, votes: pd.DataFrame) -> dict[str, str]:
-    """Return the reasons of exclusion by listener, as ``analyze`` applies them."""
-    return {} if votes.empty else _screened(test, votes)[1]
-
-
-def _screened(test: ListeningTest, frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str], tuple[str, ...]]:
-    """Return the responses to analyze, the reasons of exclusion by listener, and notes on rules that were not applied."""
-    excluded = _inattentive(frame)
-    frame = frame[~frame["listener"].isin(list(excluded)) & ~frame["check"]]
-    if test.kind == "MUSHRA" and not frame.empty:
-        screened = screen_mushra(frame, reference=REFERENCE, anchor="anchor70", stimulus="system")
-        return screened.frame, excluded | screened.excluded, screened.notes
-    return frame, excluded, ()
 
 
 def _corrected(tests: Mapping[tuple[str, str], Test]) -> dict[tuple[str, str], float]:
@@ -287,16 +278,6 @@ def _effect_sizes(
         estimate.value, test.error, test.df, sd, n=estimate.n, confidence=estimate.confidence
     )
     return {"standardized difference": size, **ordinal}
-
-
-def _inattentive(frame: pd.DataFrame) -> dict[str, str]:
-    checks = frame[frame["check"]].drop_duplicates(["listener", "trial"])
-    excluded = {}
-    for name, rows in checks.groupby("listener"):
-        failed = int((~rows["passed"].astype(bool)).sum())
-        if failed > FAILED_CHECKS * len(rows):
-            excluded[str(name)] = f"failed {failed} of {len(rows)} attention checks"
-    return excluded
 
 
 def leads(frame: pd.DataFrame, kind: str, pair: tuple[str, str]) -> tuple[pd.DataFrame, float]:

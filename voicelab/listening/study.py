@@ -25,7 +25,8 @@ from voicelab.errors import ArgumentError, NotFound, RequestInvalid, StoreError,
 from voicelab.listening.blocks import check_connected
 from voicelab.listening.design import SETTINGS, ListeningTest, Trial, wav_bytes
 from voicelab.listening.plan import Plan
-from voicelab.listening.results import analyze, excluded_listeners
+from voicelab.listening.results import analyze
+from voicelab.listening.screening import screen
 from voicelab.listening.votes import MAX_INT, Ballot, BlindBallot, number_of, text_of
 from voicelab.stats import BettingTest
 from voicelab.stats.estimate import one_of, whole
@@ -284,7 +285,8 @@ class Study:
     def counted(self, ballot: Ballot) -> tuple[str, ...]:
         """Return the finished listeners whom ``analyze`` does not exclude, in order of completion."""
         finished = self.finished(ballot)
-        excluded = excluded_listeners(self.test, ballot.frame()) if finished else {}
+        frame = ballot.frame() if finished else None
+        excluded = set() if frame is None or frame.empty else {*screen(self.test, frame).table["listener"]}
         return tuple(name for name in finished if name not in excluded)
 
     def progress(self, ballot: Ballot, *, plan: Plan | None = None, rule: BettingTest | None = None) -> StudyProgress:

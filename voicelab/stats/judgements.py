@@ -354,15 +354,21 @@ def _concordance(ranks: _Floats, confidence: float) -> Estimate:
 
 @dataclass(frozen=True, eq=False)
 class Screening:
-    """Screening of listeners: ``kept`` listeners, ``excluded`` listeners with reasons, and the remaining rows.
+    """Screening of listeners: ``kept`` listeners, and the remaining rows, ``frame``.
 
+    ``table`` has a row for each rule that a listener failed: ``listener``, ``rule``, ``items`` (a tuple) and ``reason``.
     ``notes`` name the rules that could not be applied, and the listeners concerned.
     """
 
     kept: tuple[Any, ...]
-    excluded: dict[Any, str]
+    table: pd.DataFrame
     frame: pd.DataFrame = field(repr=False)
     notes: tuple[str, ...] = ()
+
+    @property
+    def excluded(self) -> dict[Any, str]:
+        """Reasons of exclusion by listener."""
+        return {name: "; ".join(rows) for name, rows in self.table.groupby("listener", sort=False)["reason"]}
 
 
 def screen_mushra(
@@ -385,38 +391,40 @@ def screen_mushra(
     A rule applies to the listeners who rated its stimulus; ``notes`` name the others. Raises ArgumentError for a missing
     column or a rating outside 0 to 100.
     """
+    import pandas as pd
+
     for argument, column in (("listener", listener), ("item", item), ("stimulus", stimulus), ("rating", rating)):
         if column not in frame.columns:
             raise ArgumentError.of(argument, f"there is no column {column!r}")
     if not frame[rating].between(0.0, 100.0).all():
         low, high = frame[rating].min(), frame[rating].max()
         raise ArgumentError.of("rating", f"must be from 0 to 100, got {low:g} to {high:g}")
-    listeners, rated = list(dict.fromkeys(frame[listener])), frame.set_index(listener)
-    failures, notes = {}, []
-    for name, role in ((reference, "the hidden reference"), (anchor, "the mid-range anchor")):
+    listeners, failures, notes = list(dict.fromkeys(frame[listener])), [], []
+    for name, role in ((reference, "hidden reference"), (anchor, "mid-range anchor")):
         if name is None:
             continue
-        rows = rated[rated[stimulus] == name]
-        without = [str(other) for other in listeners if other not in rows.index]
+        rows = frame[frame[stimulus] == name]
+        without = [str(other) for other in listeners if other not in set(rows[listener])]
         if without:
             who = "all listeners" if rows.empty else ", ".join(without)
-            notes.append(f"Not screened by {role}, as {name!r} was not rated: {who}.")
-        if role == "the hidden reference":
-            failures[f"{role} below 90"] = rows[rating] < 90.0
-        else:
-            high = rows[rating] > 90.0
-            failures[f"{role} above 90"] = high & (high.groupby(rows[item].to_numpy()).transform("mean") <= 0.25)
-    excluded: dict[Any, str] = {}
-    for failure, ratings in failures.items():
-        shares = ratings.groupby(level=0).mean()
-        for name, share in shares[shares > 0.15].items():
-            excluded.setdefault(name, f"rated {failure} for {share:.0%} of the items")
-    return Screening(
-        tuple(name for name in listeners if name not in excluded),
-        excluded,
-        frame[~frame[listener].isin(list(excluded))],
-        tuple(notes),
-    )
+            notes.append(f"Not screened by the {role}, as {name!r} was not rated: {who}.")
+        failed = rows[rating] < 90.0 if name == reference else rows[rating] > 90.0
+        if name == anchor:
+            failed &= failed.groupby(rows[item]).transform("mean") <= 0.25
+        shares = failed.groupby(rows[listener]).mean()
+        side = "below" if name == reference else "above"
+        failures += [
+            (
+                who,
+                role,
+                tuple(rows[item][failed & (rows[listener] == who)]),
+                f"rated the {role} {side} 90 for {share:.0%} of the items",
+            )
+            for who, share in shares[shares > 0.15].items()
+        ]
+    table = pd.DataFrame(failures, columns=["listener", "rule", "items", "reason"])
+    remaining = frame[~frame[listener].isin(table["listener"])]
+    return Screening(tuple(dict.fromkeys(remaining[listener])), table, remaining, tuple(notes))
 
 
 def intraclass_correlation(
