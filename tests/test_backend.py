@@ -152,9 +152,7 @@ def test_on_close_is_called_once_after_the_summary() -> None:
         return StreamSummary(notes=("n",))
 
     speech = stream(
-        encoded(TTSRequest(text="a", format="wav"), tone()),
-        on_close=lambda: order.append("close"),
-        summary=summary,
+        encoded(TTSRequest(text="a", format="wav"), tone()), on_close=lambda: order.append("close"), summary=summary
     )
     with speech:
         list(speech)

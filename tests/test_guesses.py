@@ -102,6 +102,7 @@ result.frame("duration").groupby("temperature")["duration"].mean()
 result.takes[0].clip()
 result.select(temperature=0.2)
 vl.load(folder / "run")
+vl.collect(folder / "*.wav")
 lab.panel()
 lab.panel("Yes.")
 """
@@ -147,6 +148,35 @@ ANSWERED = {
     'vl.measure([clip], ["pitch"])': "did you mean f0_median?",
     'vl.measure([clip], ["loudnes"])': "did you mean loudness?",
     "vl.compare(clip)": "2 to 8 clips",
+    "vl.compare(str(file), str(file))": "vl.load(path)",
+    'vl.load_wav("a.wav")': "vl.Clip.load(path)",
+    "vl.Client()": "vl.connect(address)",
+    "vl.HTTPError": "did you mean ServiceError?",
+    "vl.Timeout": "did you mean ServiceTimeout?",
+    "vl.plot(clip)": "clip.plot()",
+    "vl.wer(clip)": 'vl.measure(clip, ["wer"])',
+    "vl.power(0.5)": "vl.plan_test",
+    "vl.ttest(clip, other)": "vl.effects(",
+    "vl.abx([clip, other])": "vl.ListeningTest(",
+    'vl.read_csv("a.csv")': "vl.collect(path)",
+    "vl.Clip.from_numpy(clip.samples, 44100)": "vl.Clip(samples, rate)",
+    "clip.astype(float)": "clip.samples.astype",
+    "clip[:1000]": "clip.samples[…]",
+    "samples, rate = clip": "clip.samples[…]",
+    "clip.normalize()": "vl.Clip(clip.samples * 0.5, clip.rate)",
+    "lab.voice": "did you mean voices?",
+    'vl.connect(base_url="https://voice.example")': "vl.connect(address)",
+    'vl.connect(token="abc")': "api_key=…",
+    "vl.connect(timeout=10)": "vl.ServiceBackend(address, timeout=10)",
+    'lab.sweep("Yes.", param_grid={"temperature": [0, 1]})': "lab.sweep(text, temperature=[0.2, 0.8])",
+    'lab.sweep("Yes.", n_repeats=3)': "repeats=3",
+    'result.to_csv("a.csv")': "table.df().to_csv",
+    "result.head()": "table.df().head",
+    "result.to_pandas()": "did you mean df?",
+    'result["temperature"]': "table.df()[…]",
+    "result.filter(temperature=0.2)": "did you mean select?",
+    "result.anova()": "did you mean effects?",
+    'result.rename(columns={"temperature": "t"})': "must be a key column",
 }
 
 
@@ -193,7 +223,7 @@ def test_a_clip_converts_to_an_array_of_its_samples(names: dict[str, Any]) -> No
 
 
 def test_every_guess_of_an_attribute_is_no_attribute_and_its_answer_exists(names: dict[str, Any]) -> None:
-    owners = {"voicelab": vl, "Clip": names["clip"], "Lab": names["lab"]}
+    owners = {"voicelab": vl, "Clip": names["clip"], "Lab": names["lab"], "TakeTable": names["result"]}
     for kind, owner in owners.items():
         for guess, right in GUESSES[kind].items():
             # A subpackage is an attribute of the package once it is imported.

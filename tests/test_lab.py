@@ -154,10 +154,7 @@ def test_other_processes_open_the_service_again(tmp_path: Path, monkeypatch: pyt
 def test_other_processes_open_a_recording_again(tmp_path: Path) -> None:
     with Lab(RecordingBackend(ToneBackend(), tmp_path / "recording")) as recorder:
         said = recorder.sweep("One.", temperature=[0, 1], repeats=2, cache=Cache(tmp_path / "first")).run()
-    with (
-        connect(replay=tmp_path / "recording") as lab,
-        ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool,
-    ):
+    with connect(replay=tmp_path / "recording") as lab, ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         assert lab.factory == BackendFactory(f"replay:{tmp_path / 'recording'}")
         sweep = lab.sweep("One.", temperature=[0, 1], repeats=2, cache=Cache(tmp_path / "second"))
         made = sweep.run(executor=pool)

@@ -115,10 +115,7 @@ def test_the_fields_are_completed_and_voices_are_had_by_name() -> None:
         ran = shell.run_cell("lab.speak('x', temprature=1)")  # type: ignore[no-untyped-call]
         wrong = ran.error_in_exec
         assert isinstance(wrong, RequestInvalid)
-        assert wrong._render_traceback_() == [
-            "line 1: lab.speak('x', temprature=1)",
-            f"RequestInvalid: {wrong}",
-        ]
+        assert wrong._render_traceback_() == ["line 1: lab.speak('x', temprature=1)", f"RequestInvalid: {wrong}"]
         shell.run_line_magic("xmode", "Verbose")
         assert len(wrong._render_traceback_()) > 2
         shell.run_line_magic("xmode", "Context")

@@ -128,11 +128,7 @@ def whole_take(tones: ToneBackend, **fields: Any) -> Take:
     request = ask(references=(ReferenceAudio(audio=b"RIFF", text="Grüß Gott"),), prosody=ProsodyControl(speed=1.5))
     summary = StreamSummary((WordTime("Hello", 0.0, 0.125),), ("Noticed.",), 0.75)
     stream = SpeechStream(
-        iter((b"12", b"3456")),
-        call=Call(request, "s1"),
-        backend=tones.capabilities,
-        seed=11,
-        summary=lambda: summary,
+        iter((b"12", b"3456")), call=Call(request, "s1"), backend=tones.capabilities, seed=11, summary=lambda: summary
     )
     return stream.take(**fields)
 

@@ -11,10 +11,7 @@ from voicelab.call import Call
 from voicelab.engine.local import LocalBackend
 from voicelab.schema import TTSRequest
 
-SENTENCES = (
-    "The quick brown fox jumps over the lazy dog.",
-    "She got a job in the historical section of the library.",
-)
+SENTENCES = ("The quick brown fox jumps over the lazy dog.", "She got a job in the historical section of the library.")
 
 
 @dataclass(frozen=True)

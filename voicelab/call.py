@@ -194,11 +194,7 @@ class Call:
 
     @classmethod
     def of(
-        cls,
-        text: str,
-        defaults: Mapping[str, object] = _NO_DEFAULTS,
-        knobs: Iterable[Knob] = (),
-        **fields: object,
+        cls, text: str, defaults: Mapping[str, object] = _NO_DEFAULTS, knobs: Iterable[Knob] = (), **fields: object
     ) -> Self:
         """Create a call.
 

@@ -194,12 +194,7 @@ class ServiceError(VoicelabError):
     """
 
     def __init__(
-        self,
-        message: str,
-        *,
-        status: int | None = None,
-        body: bytes | None = None,
-        request_id: str | None = None,
+        self, message: str, *, status: int | None = None, body: bytes | None = None, request_id: str | None = None
     ) -> None:
         super().__init__(message)
         self.status = status

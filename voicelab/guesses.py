@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from voicelab.errors import suggestion
@@ -11,6 +12,9 @@ _SPEAK: Final = "vl.connect().speak(text)"
 _LOAD: Final = "vl.Clip.load(path)"
 _SAVE: Final = 'clip.save("speech.wav")'
 _SAMPLES: Final = "clip.samples, or np.asarray(clip)"
+_TEST: Final = 'vl.ListeningTest(name, "MOS", items)'
+_EFFECTS: Final = 'table.effects(), or vl.effects(frame, "system", "duration")'
+_PLAN: Final = "vl.plan_test(…) or vl.plan_sweep(…)"
 
 GUESSES: Final[Mapping[str, Mapping[str, str]]] = {
     "voicelab": {
@@ -18,14 +22,33 @@ GUESSES: Final[Mapping[str, Mapping[str, str]]] = {
         **dict.fromkeys(("voices", "list_voices"), "vl.connect().voices"),
         **dict.fromkeys(("models", "list_models"), "vl.connect().capabilities.models"),
         **dict.fromkeys(("backends", "list_backends"), "vl.available_backends()"),
-        **dict.fromkeys(("read", "open", "load_audio", "load_clip", "from_file", "AudioSegment"), _LOAD),
-        **dict.fromkeys(("save", "write", "to_wav"), _SAVE),
+        **dict.fromkeys(("read", "open", "load_audio", "load_wav", "read_wav", "load_clip", "from_file"), _LOAD),
+        **dict.fromkeys(("Audio", "AudioSegment", "AudioClip"), _LOAD),
+        **dict.fromkeys(("save", "write", "to_wav", "write_wav"), _SAVE),
         "play": "clip.audio()",
         "stream": "vl.connect().stream(text)",
+        **dict.fromkeys(
+            ("Session", "Client", "session", "client", "open_backend", "get", "post"), "vl.connect(address)"
+        ),
+        **dict.fromkeys(("plot", "display", "show", "spectrogram"), "clip.plot()"),
+        **dict.fromkeys(("resample", "slice", "trim"), "clip.resample(16000) and clip.slice(start, end)"),
+        **dict.fromkeys(("exceptions", "RequestException", "HTTPError"), "ServiceError"),
+        **dict.fromkeys(("Timeout", "TimeoutError", "ReadTimeout"), "ServiceTimeout"),
+        "ConnectionError": "ServiceUnavailable",
+        "ValidationError": "RequestInvalid",
+        **dict.fromkeys(("mos_test", "mushra", "ab", "abx", "ab_test", "listening_test"), _TEST),
+        **dict.fromkeys(("anova", "ttest", "t_test", "ttest_ind", "test", "significance"), _EFFECTS),
+        **dict.fromkeys(("power", "sample_size", "power_analysis", "plan"), _PLAN),
+        **dict.fromkeys(("read_csv", "from_csv", "read_table", "load_dataset", "Dataset"), "vl.collect(path)"),
+        **dict.fromkeys(("export", "to_csv", "DataFrame"), "table.export(folder), or table.df()"),
+        **dict.fromkeys(("seed", "set_seed", "manual_seed"), "speak(text, seed=1)"),
+        "Voice": "VoicePreset",
         "clone": "vl.connect().create_voice(title, recordings)",
         "sweep": "vl.connect().sweep(text, temperature=[0.2, 0.8])",
         "panel": "vl.connect().panel()",
-        "transcribe": 'vl.measure(clip, ["wer"])',
+        **dict.fromkeys(("transcribe", "wer", "cer"), 'vl.measure(clip, ["wer"])'),
+        **dict.fromkeys(("mos", "utmos", "dnsmos"), 'vl.measure(clip, ["predicted_mos"])'),
+        **dict.fromkeys(("f0", "pitch", "pyin", "loudness", "rms"), 'vl.measure(clip, ["f0_median", "loudness"])'),
         "align": "vl.align_words(clip)",
         **dict.fromkeys(("analyse", "analysis"), "vl.analyze(test, ballot)"),
         **dict.fromkeys(("metrics", "list_metrics"), "vl.METRICS"),
@@ -33,26 +56,41 @@ GUESSES: Final[Mapping[str, Mapping[str, str]]] = {
     "Clip": {
         **dict.fromkeys(("sr", "fs", "sample_rate", "samplerate", "frame_rate", "sampling_rate"), "rate"),
         **dict.fromkeys(("y", "data", "array", "waveform", "signal", "wav", "numpy", "to_numpy", "values"), _SAMPLES),
-        **dict.fromkeys(("shape", "dtype", "ndim", "size", "mean", "max"), "clip.samples, a NumPy array"),
+        **dict.fromkeys(("normalize", "apply_gain", "gain"), "vl.Clip(clip.samples * 0.5, clip.rate)"),
+        **dict.fromkeys(("from_numpy", "from_array", "from_samples"), "vl.Clip(samples, rate)"),
+        **dict.fromkeys(("from_bytes", "from_buffer"), "vl.Clip.load(data)"),
+        **dict.fromkeys(("metadata", "info", "meta"), "clip.take"),
         **dict.fromkeys(("play", "show"), "clip.audio(), or the clip as the last value of a cell"),
-        **dict.fromkeys(("to_wav", "write", "export", "to_file", "save_wav"), _SAVE),
+        **dict.fromkeys(("to_wav", "write", "export", "to_file", "save_wav", "write_wav"), _SAVE),
         **dict.fromkeys(("to_mp3", "encode", "content", "bytes", "tobytes"), 'clip.to_bytes("mp3")'),
         **dict.fromkeys(("from_file", "read", "open", "from_path", "from_wav"), _LOAD),
         **dict.fromkeys(("length", "seconds", "duration_s", "duration_seconds"), "duration"),
         **dict.fromkeys(("rms", "dBFS", "db", "volume"), "level"),
-        **dict.fromkeys(("loudness", "f0", "pitch", "mos", "wer"), "vl.measure(clip)"),
+        **dict.fromkeys(("loudness", "f0", "pitch", "mos", "wer", "mfcc", "measure", "metrics"), "vl.measure(clip)"),
         **dict.fromkeys(("trim", "crop", "cut", "segment"), "slice"),
         "resampled": "resample",
         **dict.fromkeys(("text", "transcript"), "clip.take.call.said, or clip.words"),
         **dict.fromkeys(("alignment", "word_times", "timestamps"), "words"),
-        **dict.fromkeys(("spectrogram", "waveplot", "waveshow", "specshow"), "plot"),
+        **dict.fromkeys(
+            ("spectrogram", "waveplot", "waveshow", "specshow", "plot_spectrogram", "melspectrogram"), "plot"
+        ),
+    },
+    "TakeTable": {
+        **dict.fromkeys(("to_dataframe", "to_pandas", "to_frame", "data", "dataframe", "results"), "df"),
+        **dict.fromkeys(("filter", "where", "query", "get", "loc", "iloc", "sel", "isel"), "select"),
+        **dict.fromkeys(("anova", "ttest", "t_test", "test", "significance"), "effects"),
+        **dict.fromkeys(("measure", "score", "evaluate"), 'table.frame("duration", "wer")'),
+        **dict.fromkeys(("play", "show", "display", "explore", "plot"), "panel"),
+        **dict.fromkeys(("to_html", "report"), "page"),
+        **dict.fromkeys(("errors", "failed"), "failures"),
+        **dict.fromkeys(("mos", "ab_test", "abx", "mushra"), "listening_test"),
     },
     "Lab": {
         **dict.fromkeys(("tts", "say", "synthesize", "synthesise", "generate", "run", "predict", "infer"), "speak"),
-        **dict.fromkeys(("list_voices", "get_voices", "speakers", "presets"), "voices"),
+        **dict.fromkeys(("list_voices", "get_voices", "speakers", "presets", "voice"), "voices"),
         **dict.fromkeys(("clone", "clone_voice", "add_voice"), "create_voice"),
         "models": "lab.capabilities.models",
-        **dict.fromkeys(("device", "sample_rate", "languages", "knobs", "limits"), "lab.capabilities"),
+        **dict.fromkeys(("device", "sample_rate", "languages", "knobs", "limits", "info"), "lab.capabilities"),
         **dict.fromkeys(("explore", "ui", "widget", "show"), "panel"),
         **dict.fromkeys(("grid", "grid_search"), "sweep"),
         **dict.fromkeys(("compare", "measure"), "vl.compare(a, b) and vl.measure(clips)"),
@@ -73,7 +111,11 @@ GUESSES: Final[Mapping[str, Mapping[str, str]]] = {
         "bitrate": "mp3_bitrate or opus_bitrate",
         "penalty": "repetition_penalty",
         "stream": "lab.stream(text)",
-        **dict.fromkeys(("n", "repeats", "num_samples"), "lab.sweep(text, repeats=3)"),
+        **dict.fromkeys(("n", "repeats", "n_repeats", "num_repeats", "num_samples"), "lab.sweep(text, repeats=3)"),
+        **dict.fromkeys(("param_grid", "params", "grid"), "lab.sweep(text, temperature=[0.2, 0.8])"),
+        **dict.fromkeys(("url", "base_url", "endpoint", "host", "server", "address"), "vl.connect(address)"),
+        **dict.fromkeys(("token", "key", "api_token", "auth"), "vl.connect(address, api_key=…)"),
+        **dict.fromkeys(("timeout", "retries"), "vl.connect(vl.ServiceBackend(address, timeout=10))"),
         **dict.fromkeys(("random_state", "random_seed"), "seed"),
     },
     "metric": {
@@ -89,6 +131,9 @@ GUESSES: Final[Mapping[str, Mapping[str, str]]] = {
     },
 }
 """By kind of name (a class, the package, a keyword of ``speak``, a metric): guess to name, or to code."""
+
+# Library class with the data of a class, and the expression that returns it.
+_DATA: Final = {"Clip": ("numpy", "ndarray", "clip.samples"), "TakeTable": ("pandas", "DataFrame", "table.df()")}
 
 
 def hint(kind: str, name: str, choices: Iterable[str] = ()) -> str:
@@ -107,6 +152,8 @@ class Guided(type):
         def __init__(cls, *args: Any) -> None:
             super().__init__(*args)
             cls.__getattr__ = _missing
+            if cls.__name__ in _DATA:
+                cls.__getitem__ = _no_item
 
         def __getattr__(cls, name: str) -> Any:
             raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}{_hint(cls, name)}")
@@ -117,9 +164,18 @@ def _missing(value: object, name: str) -> Any:
     raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}{_hint(kind, name)}")
 
 
+def _no_item(value: object, index: object) -> Any:
+    name = type(value).__name__
+    raise TypeError(f"{name!r} object has no items, got [{index!r}]; use {_DATA[name][2]}[…]")
+
+
 def _hint(owner: type, name: str) -> str:
     # Protocols probe for names with underscores: these have no hints.
     if name.startswith("_"):
         return ""
     kind = next((base.__name__ for base in owner.__mro__ if base.__name__ in GUESSES), "")
+    if kind in _DATA and name not in GUESSES[kind]:
+        module, library_class, expression = _DATA[kind]
+        if hasattr(getattr(import_module(module), library_class), name):
+            return f"; use {expression}.{name}"
     return hint(kind, name, (choice for choice in dir(owner) if not choice.startswith("_")))

@@ -302,7 +302,7 @@ def recordings_of(source: Any, report: Report, system: str = "") -> list[Recordi
         listed = source.to_dict("records") if hasattr(source, "to_dict") else source
         return _table([row if isinstance(row, Mapping) else {"path": row} for row in listed], Path(), system)
     text, path = str(source), Path(source)
-    if _FIELD.search(text):
+    if _FIELD.search(text) or ("*" in text and not path.exists()):
         return _matching(text, report, system)
     if path.name == "wav.scp":
         return _kaldi(path, system)

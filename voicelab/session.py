@@ -289,12 +289,7 @@ class Session(Closeable, metaclass=Guided):
             return self.stream(text, **fields).clip()
 
     def create_voice(
-        self,
-        title: str,
-        voices: Iterable[Recording] | Recording,
-        *,
-        texts: Iterable[str] | str = (),
-        **fields: object,
+        self, title: str, voices: Iterable[Recording] | Recording, *, texts: Iterable[str] | str = (), **fields: object
     ) -> VoiceModel:
         """Create a voice model from recordings and return its record, which ``voice`` accepts.
 

@@ -12,16 +12,7 @@ from tests.audio.sounds import babble, random_chunks
 from voicelab.audio.decoders import StreamDecoder
 from voicelab.audio.encoders import StreamEncoder
 from voicelab.audio.prosody import ProsodyProcessor
-from voicelab.audio.samples import (
-    NO_SAMPLES,
-    Resampler,
-    as_samples,
-    check_rate,
-    dbfs,
-    from_int16,
-    resample,
-    to_int16,
-)
+from voicelab.audio.samples import NO_SAMPLES, Resampler, as_samples, check_rate, dbfs, from_int16, resample, to_int16
 from voicelab.errors import AudioError
 
 RATES = [8000, 16000, 22050, 24000, 32000, 44100, 48000]

@@ -104,10 +104,7 @@ def test_the_voice_speaks_where_torch_is_missing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("key", "path", "fix"),
-    [
-        ("vl_" + "Qq" * 24 + "1", "", "set VOICELAB_API_KEY to another key"),
-        (None, "/v1", "check the address"),
-    ],
+    [("vl_" + "Qq" * 24 + "1", "", "set VOICELAB_API_KEY to another key"), (None, "/v1", "check the address")],
     ids=["its key", "its address"],
 )
 def test_service_problems(

@@ -81,10 +81,7 @@ def test_a_run_of_rows_goes_on_where_it_stopped(tmp_path: Path) -> None:
     ("rows", "message"),
     [
         ([{"text": "a"}, {"text": "b", "speed": 9}], "speed: row 2: must be between 0.5 and 2, got 9"),
-        (
-            [{"text": "a", "vioce": "x"}],
-            "vioce: must be a field, or {vioce} in a text; did you mean voice?",
-        ),
+        ([{"text": "a", "vioce": "x"}], "vioce: must be a field, or {vioce} in a text; did you mean voice?"),
         ([{"text": "a"}, {"text": ""}], "text: row 2: text is required"),
         ([{"text": "a"}, {"text": "a"}], "rows: rows must be unique, row 2 equals row 1; repeats=… repeats takes"),
         (

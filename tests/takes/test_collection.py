@@ -130,7 +130,7 @@ def test_a_missing_file_is_named_and_its_item_left_out_or_refused(folder: Path) 
     assert "s2 (not by low)" in table_bundle(systems)["text/html"]
     with pytest.raises(ArgumentError, match=r"missing: .* s2 \(not by low\)"):
         vl.collect(folder, missing="refuse")
-    with pytest.raises(ArgumentError, match="no item is there of every system"):
+    with pytest.raises(ArgumentError, match="every system must have a recording of an item"):
         vl.collect({"a": folder / "low" / "s1.wav", "b": folder / "low" / "s3.wav"})
 
 

@@ -197,10 +197,7 @@ def test_a_folder_that_is_no_full_record_is_never_the_same(
 
 def test_labels_that_are_not_true_and_takes_that_are_missing_are_named(tmp_path: Path, tones: ToneBackend) -> None:
     _sweep(tmp_path / "labels", tones, PLAN, off=0.1)
-    labels = [
-        f"is labeled temperature {0.2 + 0.1}, but was made with 0.2.",
-        "is labeled temperature 0.9, but was made",
-    ]
+    labels = [f"is labeled temperature {0.2 + 0.1}, but was made with 0.2.", "is labeled temperature 0.9, but was made"]
     assert all(label in each for label, each in zip(labels, read_run(tmp_path / "labels").problems, strict=True))
     _sweep(tmp_path / "more", tones, {**PLAN, "repeats": 2})
     assert read_run(tmp_path / "more").problems == ("The run has 2 of the 4 takes of its axes and repeats.",)

@@ -69,7 +69,7 @@ def test_clips_of_a_pair_are_labelled_by_the_compared_column(tmp_path: Path) -> 
     )
     with pytest.raises(ArgumentError, match="where: must select one pair, got 2; give also temperature"):
         table.clips("Oh.", over="voice")
-    with pytest.raises(ArgumentError, match="over: name the compared column, one of voice, temperature"):
+    with pytest.raises(ArgumentError, match="over: must be the compared column, one of voice, temperature"):
         table.clips("Oh.")
     with pytest.raises(NotFound, match="no take of ada, ben, default has these values; there are voice: ada, ben"):
         table.clips("Ah.", over="voice", temperature=1)

@@ -107,12 +107,7 @@ class Digest:
 
 
 def f0(
-    clip: Sound,
-    *,
-    fmin: float = 60.0,
-    fmax: float = 600.0,
-    hop_s: float = 0.01,
-    method: Literal["yin", "pyin"] = "yin",
+    clip: Sound, *, fmin: float = 60.0, fmax: float = 600.0, hop_s: float = 0.01, method: Literal["yin", "pyin"] = "yin"
 ) -> Contour:
     """Estimate the pitch contour in Hz, NaN in unvoiced frames.
 

@@ -46,8 +46,7 @@ def check(
     max_output: Annotated[float, typer.Option(metavar="MIB", min=0, help="Size limit per output.")] = 1.0,
     max_notebook: Annotated[float, typer.Option(metavar="MIB", min=0, help="Size limit per notebook.")] = 1.5,
     max_memory: Annotated[
-        float | None,
-        typer.Option(metavar="MIB", min=1, help="Memory limit per notebook.", show_default="unlimited"),
+        float | None, typer.Option(metavar="MIB", min=1, help="Memory limit per notebook.", show_default="unlimited")
     ] = None,
     masks: Masks = None,
     recordings_only: Annotated[

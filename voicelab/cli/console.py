@@ -140,8 +140,7 @@ BackendAddress = Annotated[
     ),
 ]
 Device = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Device of a local backend: cpu, cuda, cuda:1 …", show_default=False),
+    str | None, typer.Option(metavar="NAME", help="Device of a local backend: cpu, cuda, cuda:1 …", show_default=False)
 ]
 
 # Request fields with arguments or options of a different shape.

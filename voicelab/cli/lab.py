@@ -42,8 +42,7 @@ def lab(
     ] = None,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Output folder.")] = Path("build"),
     jupyter: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ARG", help="Argument for JupyterLab; repeatable.", show_default=False),
+        list[str] | None, typer.Option(metavar="ARG", help="Argument for JupyterLab; repeatable.", show_default=False)
     ] = None,
     since: Annotated[
         float | None,

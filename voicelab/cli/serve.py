@@ -35,8 +35,7 @@ def serve(
     device: Device = None,
     openai: Annotated[bool, typer.Option("--openai", help="Also serve OpenAI's speech API at /v1.")] = False,
     log: Annotated[
-        str | None,
-        typer.Option(metavar="json|text|none", help="Request log format; text by default on a terminal."),
+        str | None, typer.Option(metavar="json|text|none", help="Request log format; text by default on a terminal.")
     ] = None,
     log_text: Annotated[bool, typer.Option("--log-text", help="Include request texts in the log.")] = False,
     metrics: Annotated[

@@ -84,9 +84,7 @@ def listed(*, owner: Owner = None) -> None:
 
 @voices.command()
 def delete(
-    id: Annotated[str, typer.Argument(metavar="ID", help="The voice's id.", show_default=False)],
-    *,
-    owner: Owner = None,
+    id: Annotated[str, typer.Argument(metavar="ID", help="The voice's id.", show_default=False)], *, owner: Owner = None
 ) -> None:
     """Delete a voice stored on this machine and its recordings permanently."""
     with VoiceStore() as store:

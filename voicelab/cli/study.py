@@ -45,8 +45,7 @@ def sweep(
     ] = None,
     estimate: Annotated[bool, typer.Option("--estimate", help="Print an estimate and exit.")] = False,
     dask: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="Dask scheduler, such as tcp://host:8786.", show_default=False),
+        str | None, typer.Option(metavar="ADDRESS", help="Dask scheduler, such as tcp://host:8786.", show_default=False)
     ] = None,
     backend: BackendAddress = None,
     device: Device = None,
@@ -221,8 +220,7 @@ def _differences(item: TakeComparison) -> tuple[str, ...]:
 
 
 Metrics = Annotated[
-    str,
-    typer.Option("-m", "--metrics", metavar="NAME,…", help="Metrics, separated by commas.", show_default=False),
+    str, typer.Option("-m", "--metrics", metavar="NAME,…", help="Metrics, separated by commas.", show_default=False)
 ]
 Jobs = Annotated[int, typer.Option(metavar="INTEGER", min=1, help="Parallel processes.")]
 
@@ -232,8 +230,7 @@ def measure(
     *,
     metrics: Metrics = "",
     output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", metavar="TABLE", help="A .csv or .parquet file (default: stdout)."),
+        Path | None, typer.Option("-o", "--output", metavar="TABLE", help="A .csv or .parquet file (default: stdout).")
     ] = None,
     jobs: Jobs = 1,
 ) -> None:

@@ -318,12 +318,7 @@ def _measured(
 
 
 def _result(
-    table: TakeTable,
-    frame: pd.DataFrame,
-    names: list[str],
-    protocol: Protocol,
-    language: str,
-    tools: Tools,
+    table: TakeTable, frame: pd.DataFrame, names: list[str], protocol: Protocol, language: str, tools: Tools
 ) -> Evaluation:
     import pandas as pd
 

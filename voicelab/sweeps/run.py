@@ -41,11 +41,7 @@ class SweepEstimate:
     currency: str = ""
 
     def __str__(self) -> str:
-        parts = [
-            f"{self.requests} requests",
-            f"{self.characters} characters",
-            f"about {_time(self.audio_s)} of audio",
-        ]
+        parts = [f"{self.requests} requests", f"{self.characters} characters", f"about {_time(self.audio_s)} of audio"]
         if self.compute_s is not None:
             parts.append(f"about {_time(self.compute_s)} of work")
         if self.cost:

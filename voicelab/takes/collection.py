@@ -79,7 +79,7 @@ def collect(
     """Collect recordings of systems as a table: ``vl.collect("samples/{system}/{speaker}/{item}.wav")``.
 
     Args:
-        source: a pattern with fields in braces (``system``, ``item``, further key columns); a folder with a folder per
+        source: a pattern with fields in braces (``system``, ``item``, other key columns) and ``*``; a folder with one per
             system; ``{"ours": "folder", "theirs": …}``; a table (CSV, TSV, JSONL, Excel, DataFrame, list of mappings) with
             ``path``, ``system``, ``item``, ``text``, ``start`` and ``end`` (interval in seconds) and other columns; an
             export, audiofolder (Hugging Face), LJSpeech or Kaldi folder; a webMUSHRA YAML; a list of paths in system folders.
@@ -225,7 +225,7 @@ def _exclude_incomplete(
         by = f" with the same {', '.join(names)}" if names else ""
         advice = f"keys=… chooses which columns pair recordings, now {', '.join([ITEM, *names])}" if names else ""
         advice = advice or "give items the same names, or give a table"
-        raise ArgumentError.of("source", f"no item is there of every system{by}: {listed}; {advice}")
+        raise ArgumentError.of("source", f"every system must have a recording of an item{by}, got {listed}; {advice}")
     for key in groups.keys() - lacking.keys():
         groups[key] = [by_system[key][name] for name in systems]
     for key in lacking:

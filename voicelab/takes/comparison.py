@@ -173,7 +173,7 @@ def compare(*clips: Clip | Mapping[str, Clip] | Sequence[Clip], **keywords: Clip
         raise ArgumentError.of("clips", "names of clips must be unique")
     for name, clip in by_name.items():
         if not isinstance(clip, Clip):
-            raise ArgumentError.of(str(name), f"must be a Clip, got {type(clip).__name__}")
+            raise ArgumentError.of(str(name), f"must be a Clip (vl.load(path) loads a file), got {type(clip).__name__}")
     return Comparison(by_name)
 
 

@@ -13,6 +13,7 @@ from voicelab.call import field_name
 from voicelab.clip import Clip, Take
 from voicelab.display import Shown, view
 from voicelab.errors import ArgumentError, NotFound, check_options, suggestion
+from voicelab.guesses import Guided
 from voicelab.listening.design import TEST_OPTIONS, Kind, ListeningTest, match_loudness
 from voicelab.listening.webmushra import export_webmushra
 from voicelab.metrics import BASIC, MEASURE_OPTIONS, Metric, measure_rows, with_note
@@ -35,7 +36,7 @@ _ITEMS: Final = ("item", "text")
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class TakeTable(Shown):
+class TakeTable(Shown, metaclass=Guided):
     """Takes with key columns: what sweeps, ``collect``, ``compare_systems`` and ``load`` return.
 
     Iterating yields the takes. Takes are paired by all key columns but the compared one, ``repeat`` included.
@@ -140,7 +141,8 @@ class TakeTable(Shown):
         return replace(self, columns=tuple(columns), rows=rows)
 
     def rename(self, **names: str) -> TakeTable:
-        """Rename key columns: ``rename(backend="system")``."""
+        """Rename key columns: ``rename(backend="system")``. Raises ArgumentError for an unknown column."""
+        names = {self.column(name, name).name: new for name, new in names.items()}
         columns = tuple(replace(column, name=names.get(column.name, column.name)) for column in self.columns)
         return replace(self, columns=columns, rows=tuple(row.rename(names) for row in self.rows))
 
@@ -473,7 +475,7 @@ class TakeTable(Shown):
         axes = [column for column in varied if column.name not in _ITEMS] or varied
         if len(axes) != 1:
             names = ", ".join(column.title for column in axes or self.columns)
-            raise ArgumentError.of("over", f"name the compared column, one of {names}")
+            raise ArgumentError.of("over", f"must be the compared column, one of {names}, got none")
         return axes[0]
 
     def _pair_name(self, row: TakeRow, over: str) -> str:
