@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,14 @@ import pytest
 
 import voicelab as vl
 from tests.backends.conftest import QUICK, Act, Script, chunked, reply
+from tests.backends.servers import Stub, serving
 from tests.service.conftest import Start
 from tests.tones import ToneBackend
 from voicelab.audio.formats import encode
 from voicelab.backends.openai import OpenAIBackend, open_openai
 from voicelab.call import Call, Knob
 from voicelab.schema import VoiceCreate
+from voicelab.sweeps.knobs import UNKNOWN_FIELD, probe_fields
 
 TONE = (0.3 * np.sin(np.arange(12_000) / 10)).astype(np.float32)
 WAV = encode(TONE, "wav", 24_000, 24_000)
@@ -115,8 +118,13 @@ def events(*audio: bytes, done: bool = True, line: bytes = b"\n") -> bytes:
 
 @pytest.mark.parametrize(
     "body",
-    [events(WAV[:5000], WAV[5000:]), events(WAV, line=b"\r\n"), WAV],
-    ids=["events", "crlf", "audio all the same"],
+    [
+        events(WAV[:5000], WAV[5000:]),
+        events(WAV, line=b"\r\n"),
+        events(WAV[:10_044], WAV[:44] + WAV[10_044:]),
+        WAV,
+    ],
+    ids=["events", "crlf", "files", "audio all the same"],
 )
 @pytest.mark.parametrize("size", [997, 100_000])
 def test_server_sent_events_give_the_same_audio(script: Script, body: bytes, size: int) -> None:
@@ -184,30 +192,24 @@ def test_unreachable_server_is_probed_again(backend: OpenAIBackend, script: Scri
     assert [voice.id for voice in backend.capabilities.voices] == ["ann", "bob"]
 
 
-def sent(script: Script) -> dict[str, Any]:
-    parsed: dict[str, Any] = json.loads(script.asked[-1].partition(b"\r\n\r\n")[2])
-    return parsed
-
-
-AUDIO = reply(200, WAV, content_type="audio/wav")
 QWEN = "Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice"
+AUDIO = reply(200, WAV, content_type="audio/wav")
 
 
-def lists(model: str, voices: str) -> list[Act]:
-    """The lists of models and voices, as the servers answer them."""
-    models = {"object": "list", "data": [{"id": model, "object": "model", "owned_by": "x"}]}
-    return [reply(200, json.dumps(models).encode(), **JSON), reply(200, voices.encode(), **JSON)]
+@contextmanager
+def connected(profile: str, query: str = "", **options: Any) -> Iterator[tuple[Stub, vl.Lab]]:
+    with serving(profile) as server, vl.connect(f"openai:{server.url}?profile={profile}{query}", **options) as lab:
+        yield server, lab
 
 
-def test_vllm_omni(script: Script) -> None:
-    script.acts = [*lists(QWEN, '{"voices": ["vivian", "ryan"], "uploaded_voices": []}'), *[AUDIO] * 4]
-    with vl.connect(f"openai:{script.url}?profile=vllm-omni", fields={"language": ["English", "Chinese"]}) as lab:
+def test_vllm_omni() -> None:
+    with connected("vllm-omni", fields={"language": ["English", "Chinese"]}) as (server, lab):
         names = {knob.name: knob.choices for knob in lab.capabilities.knobs}
         assert names["language"] == ("English", "Chinese")
         assert names["task_type"] == ("CustomVoice", "VoiceDesign", "Base")
         assert lab.capabilities.default_model == QWEN
         lab.speak("Hello.", language="English", task_type="CustomVoice", seed=2**31 + 3)  # type: ignore[call-arg]
-        assert sent(script) == {
+        assert server.asked[-1] == {
             "model": QWEN,
             "input": "Hello.",
             "voice": "vivian",
@@ -218,59 +220,109 @@ def test_vllm_omni(script: Script) -> None:
             "seed": 3,
         }
         lab.speak("Hello.", speed=1.5)
-        assert (sent(script)["speed"], "stream_format" in sent(script)) == (1.5, False)
+        assert (server.asked[-1]["speed"], "stream_format" in server.asked[-1]) == (1.5, False)
         recording = vl.ReferenceAudio(audio=WAV, text="Hi.")
         lab.speak("Hello.", references=recording, extra={"x_vector_only_mode": False})
-        assert sent(script)["ref_audio"] == "data:audio/wav;base64," + base64.b64encode(WAV).decode()
-        assert (sent(script)["ref_text"], sent(script)["x_vector_only_mode"]) == ("Hi.", False)
-        assert "voice" not in sent(script)
-        with pytest.raises(vl.RequestInvalid, match="references: must be one recording, got 2"):
-            lab.speak("Hello.", references=[recording, recording])
-        with pytest.raises(vl.RequestInvalid, match="language: must be 'English' or 'Chinese', got 'German'"):
-            lab.speak("Hello.", language="German")  # type: ignore[call-arg]
+        body = server.asked[-1]
+        assert body["ref_audio"] == "data:audio/wav;base64," + base64.b64encode(WAV).decode()
+        assert (body["ref_text"], body["x_vector_only_mode"], "voice" in body) == ("Hi.", False, False)
+        for fields, message in (
+            ({"references": [recording, recording]}, "references: must be one recording, got 2"),
+            ({"language": "German"}, "language: must be 'English' or 'Chinese', got 'German'"),
+            ({"speed": 0.2}, r"speed: must be between 0\.5 and 2"),
+            ({"extra": {"task_type": "Clone"}}, "^task_type: Input should be 'CustomVoice', 'VoiceDesign' or 'Base'$"),
+        ):
+            with pytest.raises(vl.RequestInvalid, match=message):
+                lab.speak("Hello.", **fields)
+        table = lab.sweep("Hello.", language=["English", "Chinese"], seed=[1, 2]).run()
+        assert len({row.take.digest for row in table.rows if row.take}) == 4
 
 
-def test_kokoro_fastapi_and_speaches(script: Script) -> None:
-    script.acts = [*lists("kokoro", '{"voices": ["af_heart", "af_sky"]}'), AUDIO]
-    with vl.connect(f"openai:{script.url}", profile="kokoro-fastapi") as lab:
+def test_kokoro_fastapi() -> None:
+    with connected("kokoro-fastapi") as (server, lab):
+        assert lab.capabilities.models == ("tts-1", "tts-1-hd")
         lab.speak(  # type: ignore[call-arg]
             "Hello.",
             voice={"af_heart": 1, "af_sky": 2},
             lang_code="a",
             extra={"normalization_options": {"normalize": False}},
         )
-        body = sent(script)
+        body = server.asked[-1]
         assert (body["voice"], body["lang_code"]) == ("af_heart(1)+af_sky(2)", "a")
         assert body["normalization_options"] == {"normalize": False}
         with pytest.raises(vl.RequestInvalid, match="seed: the backend 'openai' does not support seeds"):
             lab.speak("Hello.", seed=1)
-    script.acts = [
-        *lists("speaches-ai/Kokoro-82M-v1.0-ONNX", "{}"),
-        AUDIO,
-        reply(422, b'{"detail": "no such voice"}', **JSON),
-    ]
-    script.acts += [
-        reply(422, b'{"detail":[{"type":"missing","loc":["body","voice"],"msg":"Field required"}]}', **JSON)
-    ]
-    with vl.connect(f"openai:{script.url}", profile="speaches") as lab:
         with pytest.raises(
-            vl.RequestInvalid, match="voice: a voice is required, since the backend 'openai' lists none; pass"
+            vl.ServiceError, match=r"answered 400: Voice 'eve' not found\. Available voices: af_heart, af_sky$"
         ):
-            lab.speak("Hello.")
-        lab.speak("Hello.", voice="af_heart")
-        assert sent(script)["voice"] == "af_heart"
-        with pytest.raises(vl.RequestInvalid, match="no such voice"):
             lab.speak("Hello.", voice="eve")
-        with pytest.raises(vl.RequestInvalid, match=r"^voice: Field required$"):
-            lab.speak("Hello.", voice=None)
-        assert "voice" not in sent(script)
+        with pytest.raises(
+            vl.RequestInvalid, match=r"^normalization_options\.normalize: Input should be a valid boolean"
+        ):
+            lab.speak("Hello.", extra={"normalization_options": {"normalize": 7}})
+
+
+def test_speaches() -> None:
+    with connected("speaches") as (server, lab):
+        assert lab.capabilities.models == ("speaches-ai/Kokoro-82M-v1.0-ONNX",), "no recognizer"
+        assert [voice.id for voice in lab.voices] == ["af_heart", "af_sky"]
+        plain = lab.speak("Hello.")
+        server.voices = None
+        with vl.connect(f"openai:{server.url}") as unlisted:
+            with pytest.raises(vl.RequestInvalid, match=r"voice: a voice is required, since .* lists none; pass"):
+                unlisted.speak("Hello.")
+            unlisted.speak("Hello.", voice="af_heart")
+            assert server.asked[-1]["voice"] == "af_heart"
+            with pytest.raises(vl.RequestInvalid, match=r"^voice: Field required$"):
+                unlisted.speak("Hello.", voice=None)
+    with connected("speaches", "&stream_format=sse") as (_, lab):  # its events have no header
+        clip = lab.speak("Hello.")
+        assert np.allclose(clip.samples, plain.samples, atol=1e-4)
+        assert clip.notes == (
+            "The server's events state no sample rate: 24000 Hz is assumed; responses without sse state it.",
+        )
+
+
+def test_openai() -> None:
+    with connected("openai", "&stream_format=sse", api_key="sk-1") as (server, lab):
+        assert lab.capabilities.models == ("gpt-4o-mini-tts", "tts-1")
+        clip = lab.speak("Hello.", voice="alloy", instructions="Whisper.")  # type: ignore[call-arg]
+        assert clip.duration == pytest.approx(0.24)
+        assert clip.notes == ()
+        assert server.asked[-1]["instructions"] == "Whisper."
+        with pytest.raises(vl.RequestInvalid, match=r"^language: Extra inputs are not permitted$"):
+            lab.speak("Hello.", voice="alloy", extra={"language": "English"})
+
+
+@pytest.mark.parametrize(
+    ("profile", "refused", "acting"),
+    [
+        ("openai", {"seed", "extra.language", "extra.ref_audio", "extra." + UNKNOWN_FIELD}, {"model", "instructions"}),
+        (
+            "vllm-omni",
+            set(),
+            {"voice", "seed", "instructions", "extra.language", "extra.max_new_tokens", "extra.ref_audio"},
+        ),
+        ("kokoro-fastapi", set(), {"voice", "extra.lang_code", "extra.volume_multiplier"}),
+        ("speaches", set(), {"voice"}),
+    ],
+)
+def test_probed_fields(profile: str, refused: set[str], acting: set[str]) -> None:
+    with serving(profile) as server, OpenAIBackend(server.url) as backend:
+        voice = None if backend.capabilities.voices else "alloy"
+        probes = {probe.name: probe for probe in probe_fields(backend, Call.of("x", voice=voice))}
+    ours = {"speed", "volume", "mp3_bitrate", "opus_bitrate", "sample_rate"}
+    assert {name for name, probe in probes.items() if probe.acts == "yes"} == acting | ours
+    assert refused <= {name for name, probe in probes.items() if probe.accepted == "no"}
+    assert probes["extra." + UNKNOWN_FIELD].accepted == ("no" if refused else "yes")
+    assert probes["references"].remark == "not sent: not supported by OpenAI's API"
 
 
 def test_an_unknown_server_is_sent_seeds_with_a_note(script: Script) -> None:
     script.acts = [reply(404), reply(404), AUDIO]
     with vl.connect(f"openai:{script.url}", fields={"stream": bool, "top_k": int}) as lab:
         take = lab.speak("Hello.", seed=3, voice=None, stream=False, top_k=0).take  # type: ignore[call-arg]
-        body = sent(script)
+        body = json.loads(script.asked[-1].partition(b"\r\n\r\n")[2])
         assert (body["seed"], body["stream"], body["top_k"], "voice" in body) == (3, False, 0, False)
         assert any("does not confirm seed 3" in note for note in take.notes)  # type: ignore[union-attr]
 

@@ -14,6 +14,7 @@ import jupyter_core.paths
 import pytest
 
 import voicelab
+from tests.backends.servers import serving
 from voicelab.cli.doctor import _recognizer, wal_reset_risk
 
 
@@ -73,6 +74,32 @@ def test_a_correct_transcript_is_no_warning(run: Any, monkeypatch: pytest.Monkey
     done = run.well("doctor")
     assert "WARNING" not in done.stdout
     assert done.stdout.splitlines()[-1] == "no problems"
+
+
+def test_fields_of_a_backend(run: Any) -> None:
+    with serving("kokoro-fastapi") as server:
+        done = run.well("doctor", "--backend", f"openai:{server.url}")
+        report = json.loads(run.well("doctor", "--backend", f"openai:{server.url}", "--json").stdout)
+        refused = run("doctor", "--backend", f"openai:{server.url}", "--voice", "eve")
+    rows = {line.split()[0]: line.split("  ") for line in done.stdout.splitlines()}
+    assert [cell.strip() for cell in rows["extra.lang_code"] if cell] == ["extra.lang_code", "'e'", "yes", "yes"]
+    assert rows["extra.language"][-1] == "equal audio"
+    assert "an unknown field is accepted too" in report["acceptance"]["note"]
+    assert {probe["name"]: probe["acts"] for probe in report["fields"]}["seed"] == "no"
+    assert refused.exit_code == 1
+    assert "Voice 'eve' not found" in refused.stdout
+
+
+def test_fields_of_a_command_whose_takes_differ(run: Any, tmp_path: Path) -> None:
+    script = tmp_path / "noise.py"
+    code = "import random, sys, wave\nw = wave.open(sys.argv[1], 'wb'); w.setparams((1, 2, 8000, 0, 'NONE', ''))\n"
+    script.write_text(code + "w.writeframes(random.randbytes(1600))")
+    address = f"command:{sys.executable} {script} {{out}} {{rate=3}}"
+    report = json.loads(run.well("doctor", "--backend", address, "--json").stdout)
+    probes = {probe["name"]: probe for probe in report["fields"]}
+    assert (probes["rate"]["accepted"], probes["rate"]["acts"]) == ("yes", "unclear")
+    assert probes["temperature"]["remark"].startswith("not sent: ")
+    assert "voicelab knobs --backend 'command:" in report["unclear effects"]["note"]
 
 
 def _elsewhere(folder: Path, **environment: str) -> tuple[int, dict[str, dict[str, str]]]:

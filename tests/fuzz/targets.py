@@ -53,7 +53,7 @@ _READERS: tuple[Callable[[bytes], object], ...] = (
     lambda data: voice_of(Answer(200, {}, data)),
     lambda data: str(failure(Answer(422, {}, data))),
     lambda data: capabilities_of(Answer(200, {}, data), "http://127.0.0.1"),
-    lambda data: b"".join(audio_of_events([data[:50], data[50:]])),
+    lambda data: b"".join(audio_of_events([data[:50], data[50:]], str)),
 )
 _STREAMS: tuple[AudioFormat, ...] = ("wav", "mp3", "opus", "pcm")
 

@@ -6,14 +6,14 @@ import base64
 import json
 import os
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 from urllib.parse import parse_qsl
 
 from voicelab.audio.decoders import StreamDecoder
-from voicelab.audio.encoders import StreamEncoder
+from voicelab.audio.encoders import StreamEncoder, wav_header
 from voicelab.audio.formats import sniff
 from voicelab.audio.prosody import ProsodyProcessor
 from voicelab.backends import wire
@@ -37,8 +37,13 @@ API_KEY_VARIABLE: Final = "OPENAI_API_KEY"
 _DEFAULT_URL: Final = "https://api.openai.com/v1"
 _MODELS: Final = ("gpt-4o-mini-tts", "tts-1", "tts-1-hd")
 """Models of OpenAI, the default for servers without a list."""
-_VOICES: Final = tuple("alloy ash ballad coral echo fable nova onyx sage shimmer verse".split())
+_VOICES: Final = tuple("alloy ash ballad cedar coral echo fable marin nova onyx sage shimmer verse".split())
 """Voices of OpenAI, which has no list."""
+_PCM_RATE: Final = 24_000
+"""Sample rate of pcm in OpenAI's API, in Hz."""
+_NO_HEADER: Final = (
+    f"The server's events state no sample rate: {_PCM_RATE} Hz is assumed; responses without sse state it."
+)
 _PAUSE_S: Final = 10.0
 _UNSUPPORTED: Final = "not supported by OpenAI's API"
 _IGNORED: Final = tuple(
@@ -190,13 +195,15 @@ class OpenAIBackend(ServiceBackend):
         return ()
 
     def _list(self) -> Capabilities:
-        models = self._names("/v1/models", "data")
-        tts_models = tuple(name for name, _ in models if "tts" in name.lower()) or tuple(name for name, _ in models)
-        voices = tuple(VoicePreset(*labels) for labels in self._names("/v1/audio/voices", "voices"))
+        models = self._items("/v1/models", "data")
+        speech = [item for item in models if item.get("task") == "text-to-speech" or "tts" in str(item["id"]).lower()]
+        tts_models = tuple(item["id"] for item in speech or models)
+        listed = self._items("/v1/audio/voices", "voices")
+        voices = tuple(VoicePreset(item["id"], str(item.get("name") or item["id"])) for item in listed)
         return self._declared(tts_models, voices)
 
-    def _names(self, path: str, key: str) -> list[tuple[str, str]]:
-        """Request a list of (id, title); empty if the server has none. Raises ServiceError."""
+    def _items(self, path: str, key: str) -> list[dict[str, Any]]:
+        """Request a list of objects with an ``id``, the first of each id; empty if there is none. Raises ServiceError."""
         try:
             answer = run_blocking(self._caller.probe(_get(path), self._transport()))
             listed = json.loads(answer.body)[key]
@@ -207,9 +214,9 @@ class OpenAIBackend(ServiceBackend):
                 return []
             raise
         listed = listed if isinstance(listed, list) else []
-        items = [item if isinstance(item, dict) else {"id": item} for item in listed if item]
-        names = [(item.get("id") or item.get("voice_id") or item.get("name"), item.get("name")) for item in items]
-        return [(id_, title if isinstance(title, str) else id_) for id_, title in names if isinstance(id_, str)]
+        items = [item if isinstance(item, dict) else {"id": item} for item in listed]
+        named = [{**item, "id": item.get("id") or item.get("voice_id") or item.get("name")} for item in items]
+        return list({item["id"]: item for item in reversed(named) if isinstance(item["id"], str)}.values())[::-1]
 
     def _declared(self, models: tuple[str, ...], voices: tuple[VoicePreset, ...]) -> Capabilities:
         if not voices and self.base_url == _DEFAULT_URL.removesuffix("/v1"):
@@ -257,18 +264,22 @@ class OpenAIBackend(ServiceBackend):
         url = f"data:audio/{sniff(audio)};base64,{base64.b64encode(audio).decode()}"
         return {"ref_audio": url, **({"ref_text": references[0].text} if references[0].text else {})}
 
-    def _convert(self, call: Call, chunks: Generator[bytes, None, None]) -> Iterator[bytes]:
+    def _convert(
+        self, call: Call, chunks: Generator[bytes, None, None], note: Callable[[str], object]
+    ) -> Iterator[bytes]:
         request = call.request
         decoder, encoder = StreamDecoder("wav", request.rate), StreamEncoder.for_request(request, request.rate)
         prosody = ProsodyProcessor(request.rate, volume=request.prosody.volume if request.prosody else 0.0)
         with closing(chunks):
-            for chunk in chunks if self._stream_format == "audio" else audio_of_events(chunks):
+            for chunk in chunks if self._stream_format == "audio" else audio_of_events(chunks, note):
                 yield encoder.feed(prosody.feed(decoder.feed(chunk)))
         yield encoder.feed(prosody.feed(decoder.finish())) + encoder.feed(prosody.finish()) + encoder.finish()
 
 
-def audio_of_events(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the audio of server-sent events ``speech.audio.delta``, or the unchanged bytes of a WAV file.
+def audio_of_events(chunks: Iterable[bytes], note: Callable[[str], object]) -> Iterator[bytes]:
+    """Yield the audio of server-sent events ``speech.audio.delta`` as one WAV file, or the unchanged bytes of one.
+
+    The events carry a file in parts, several files, or samples without a header, whose rate is then assumed (``note``).
 
     Raises StreamTruncated without a final ``speech.audio.done``, ServiceError for an error event or malformed events.
     """
@@ -289,8 +300,12 @@ def audio_of_events(chunks: Iterable[bytes]) -> Iterator[bytes]:
                 audio, ended = _event(data)
                 data, done = b"", done or ended
                 if audio:
+                    is_file = audio[:4] == b"RIFF"
+                    if not audio_chunks and not is_file:
+                        note(_NO_HEADER)
+                        yield wav_header(_PCM_RATE)
                     audio_chunks.append(audio)
-                    yield audio
+                    yield audio.partition(b"data")[2][4:] if is_file and len(audio_chunks) > 1 else audio
     if not done:
         partial = b"".join(audio_chunks)
         message = f"the events broke off after {len(partial)} bytes of audio, which are in the error's .partial"

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
 from types import TracebackType
 from typing import Final, Self
 
@@ -126,7 +126,7 @@ class ServiceBackend(_ServiceClient, Closeable):
         with self._calls_lock:
             self._calls.add(transport)
         stream = SpeechStream(
-            self._convert(call, self._audio(speech, transport)),
+            self._convert(call, self._audio(speech, transport), speech.add_note),
             call=call,
             backend=capabilities,
             on_close=transport.cancel,
@@ -171,8 +171,13 @@ class ServiceBackend(_ServiceClient, Closeable):
     def _http_call(self, call: Call, _: Capabilities) -> wire.HttpCall:
         return wire.speech_call(call)
 
-    def _convert(self, _: Call, chunks: Generator[bytes, None, None]) -> Iterator[bytes]:
-        """Convert received audio to the format of the call."""
+    def _convert(
+        self,
+        call: Call,  # noqa: ARG002 - of backends with other formats
+        chunks: Generator[bytes, None, None],
+        note: Callable[[str], object],  # noqa: ARG002
+    ) -> Iterator[bytes]:
+        """Convert received audio to the format of the call; ``note`` adds a note to the take."""
         return chunks
 
     def _reopen_in_fork(self) -> None:
@@ -307,6 +312,10 @@ class _SpeechRequest:
             stream.seed = wire.seed_of(audio.answer)
         if seed is not None and stream.seed is None:
             self._notes += (_SEED_NOTE.format(seed),)
+
+    def add_note(self, note: str) -> None:
+        """Add a note to the take."""
+        self._notes += (note,)
 
     def notes(self) -> tuple[str, ...]:
         """Return the notes received up to the present."""

@@ -199,8 +199,9 @@ def failure(answer: Answer) -> VoicelabError:
     complete body, as does a 400 that names a parameter, as of OpenAI's API.
     """
     parsed = _parsed(answer.body)
-    error = parsed.get("error") if isinstance(parsed, dict) else None
-    parsed = error if isinstance(error, dict) else parsed
+    candidates = [parsed.get(key) for key in ("error", "detail")] if isinstance(parsed, dict) else []
+    error = next((item for item in candidates if isinstance(item, dict)), None)
+    parsed = error or parsed
     message = _message(parsed, answer.body)
     parameter = _string(error.get("param")) if isinstance(error, dict) else ""
     if answer.status == 422 or (answer.status == 400 and parameter):

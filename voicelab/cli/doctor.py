@@ -7,27 +7,29 @@ import json
 import os
 import platform
 import re
+import shlex
 import shutil
 import sqlite3
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from packaging.requirements import Requirement
 
 from voicelab.backend import Backend
 from voicelab.backends.registry import available_backends, installed_version, open_backend, requirements
-from voicelab.call import Call
+from voicelab.call import EXTRA, Call
 from voicelab.cli.console import print_line
 from voicelab.distribution import DISTRIBUTION, install_command
 from voicelab.errors import AuthenticationError, MissingExtra, ServiceError, VoicelabError
 from voicelab.schema import FORMATS
+from voicelab.sweeps.knobs import PROBE_TEXT, UNKNOWN_FIELD, FieldProbe, probe_fields
 
 # Extras for users; all other extras are for development.
 _EXTRAS = (
@@ -274,29 +276,81 @@ CHECKS = _system, _packages, _encoders, _weights, _voice, _backends, _recognizer
 """Checks in the order of the report."""
 
 
+def _probes(address: str, voice: str | None) -> tuple[list[Diagnosis], list[FieldProbe]]:
+    """Compare the speech of a backend with and without each field."""
+    try:
+        backend = open_backend(address)
+        try:
+            can = backend.capabilities
+            print_line(f"one sentence is spoken with and without each field of {address}", to_stderr=True)
+            probes = probe_fields(backend, Call.of(PROBE_TEXT, voice=voice))
+        finally:
+            backend.close()
+    except VoicelabError as error:
+        fix = "correct the address, OPENAI_API_KEY or VOICELAB_API_KEY, or --voice, until voicelab say speaks"
+        return [Diagnosis("backend", address, problem=" ".join(str(error).split()), fix=fix)], []
+    report = [Diagnosis("backend", address, f"voices: {len(can.voices)}; models: {', '.join(can.models)}")]
+    if any(probe.name == EXTRA + UNKNOWN_FIELD and probe.accepted == "yes" for probe in probes):
+        report.append(Diagnosis("acceptance", "no evidence", "an unknown field is accepted too; look at the effects"))
+    if unclear := sum(probe.acts == "unclear" for probe in probes):
+        note = (
+            f"two takes of the same call differ; to test with repeats: voicelab knobs --backend {shlex.quote(address)}"
+        )
+        report.append(Diagnosis("unclear effects", str(unclear), note))
+    return report, probes
+
+
+def _print_probes(probes: list[FieldProbe]) -> None:
+    rows = [("field", "value", "accepted", "acts", ""), *map(astuple, probes)]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+        print_line("  ".join([*cells, row[4]]).rstrip())
+
+
 def doctor(
-    *, as_json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON object.")] = False
+    *,
+    backend: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME:ADDRESS|URL",
+            help="Report which fields this backend accepts and which act instead: a sentence with and without each.",
+            show_default=False,
+        ),
+    ] = None,
+    voice: Annotated[str | None, typer.Option(metavar="ID", help="Voice for --backend.", show_default=False)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON object.")] = False,
 ) -> None:
     """Report versions, device, weights, Jupyter, service and settings, with a fix for each problem.
 
     Exits with status 1 if there are problems, 0 if there are only warnings.
     """
-    report = [item for check in CHECKS for item in check()]
+    probes: list[FieldProbe] = []
+    if backend is None:
+        report = [item for check in CHECKS for item in check()]
+    else:
+        report, probes = _probes(backend, voice)
     problems = [item.name for item in report if item.problem]
     if as_json:
-        rows = {
+        rows: dict[str, Any] = {
             item.name: {k: v for k, v in asdict(item).items() if k == "value" or (v and k != "name")} for item in report
         }
-        print_line(json.dumps(rows))
+        print_line(json.dumps({**rows, "fields": [asdict(probe) for probe in probes]} if probes else rows))
     else:
-        for item in report:
-            warning = f"WARNING: {'; '.join(filter(None, (item.warning, item.note)))}" if item.warning else item.note
-            remark = f"PROBLEM: {item.problem}" if item.problem else warning
-            print_line(f"{item.name:<22}{item.value}" + (f"  ({remark})" if remark else ""))
-            if item.fix:
-                print_line(f"{'':<22}fix: {item.fix}")
-        warnings = [item.name for item in report if item.warning]
-        kinds = (("problems", problems), ("warnings", warnings))
-        print_line("; ".join(f"{kind}: {', '.join(names)}" for kind, names in kinds if names) or "no problems")
+        _print_report(report, probes, problems)
     if problems:
         raise typer.Exit(1)
+
+
+def _print_report(report: list[Diagnosis], probes: list[FieldProbe], problems: list[str]) -> None:
+    if probes:
+        _print_probes(probes)
+    for item in report:
+        warning = f"WARNING: {'; '.join(filter(None, (item.warning, item.note)))}" if item.warning else item.note
+        remark = f"PROBLEM: {item.problem}" if item.problem else warning
+        print_line(f"{item.name:<22}{item.value}" + (f"  ({remark})" if remark else ""))
+        if item.fix:
+            print_line(f"{'':<22}fix: {item.fix}")
+    warnings = [item.name for item in report if item.warning]
+    kinds = (("problems", problems), ("warnings", warnings))
+    print_line("; ".join(f"{kind}: {', '.join(names)}" for kind, names in kinds if names) or "no problems")

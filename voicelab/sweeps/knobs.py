@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import random
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -14,12 +15,20 @@ import numpy as np
 
 from voicelab.backend import Backend
 from voicelab.backends.runs import CachedBackend
-from voicelab.call import Call, Knob, KnobValue, field_name
+from voicelab.call import EXTRA, Call, Knob, KnobValue, field_name, short_name
 from voicelab.capabilities import Capabilities, check_call, field_value
 from voicelab.clip import Take
 from voicelab.display import Shown
-from voicelab.errors import ArgumentError, Cancelled, RequestInvalid, VoicelabError
+from voicelab.errors import (
+    ArgumentError,
+    Cancelled,
+    RequestInvalid,
+    ServiceError,
+    VoicelabError,
+    shortened,
+)
 from voicelab.metrics import measure
+from voicelab.schema import ReferenceAudio
 from voicelab.stats import effects, holm
 from voicelab.stats.estimate import whole
 from voicelab.sweeps.workers import under_way
@@ -36,6 +45,16 @@ LONG_TEXTS: Final = (
     "The train was late and so were we, because nobody at the station knew why it had to wait there for so long. We left.",
 )
 """A sentence of more than 100 characters and a short one: several segments if these are short."""
+
+PROBE_TEXT: Final = "The 38 birch canoes slid on the smooth planks."
+UNKNOWN_FIELD: Final = "voicelab_unknown_field"
+_EXAMPLES: Final[Mapping[str, KnobValue]] = {
+    "instructions": "Whisper, very slowly.",
+    "language": "Chinese",
+    "lang_code": "e",
+    "volume_multiplier": 0.25,
+}
+"""Fields of OpenAI-compatible servers, with test values."""
 
 _METRICS: Final = ("duration", "level", "spectral_tilt")
 _ALPHA: Final = 0.05
@@ -202,6 +221,91 @@ def check_knobs(
     return KnobCheck(capabilities.name, tuple(judged))
 
 
+@dataclass(frozen=True, slots=True)
+class FieldProbe:
+    """Result of ``probe_fields`` for a field.
+
+    ``accepted`` is "yes", "no" or "" if the field was not sent; ``acts`` is "yes", "no", "unclear" or "".
+    """
+
+    name: str
+    value: str
+    accepted: str = ""
+    acts: str = ""
+    remark: str = ""
+
+
+def probe_fields(backend: Backend, base: Call) -> list[FieldProbe]:
+    """Synthesize one sentence with and without each field, and compare the audio.
+
+    A backend that passes unlisted fields on is also sent fields of other servers, and one that no server has
+    (``UNKNOWN_FIELD``): if that is accepted, acceptance does not show that a field is known. Other fields declared as
+    ignored are not sent. "unclear" means that two takes of the same call differ; ``check_knobs`` tests with repeats.
+    Raises the errors of the backend at its defaults.
+    """
+    can = backend.capabilities
+    start = base.replace(text=PROBE_TEXT, seed=None if can.seed == "none" else 1)
+    takes: dict[Call, Take] = {}
+
+    def take(call: Call) -> Take:
+        if call not in takes:
+            takes[call] = _take(backend, call)
+        return takes[call]
+
+    def probe(name: str, value: object, without: Call, changes: Mapping[str, Any]) -> FieldProbe:
+        shown = "a recording" if name.endswith(("references", "ref_audio")) else shortened(repr(value), 24)
+        result = FieldProbe(short_name(name), shown)
+        if (ignored := can.ignored(name)) or (name == "seed" and can.seed == "none"):
+            return replace(result, acts="no", remark=f"not sent: {ignored or 'seeds are not supported'}")
+        take(without)  # its errors are not those of the field
+        try:
+            changed = take(without.replace(can.knobs, **changes)).digest != take(without).digest
+        except (RequestInvalid, ServiceError) as error:
+            return replace(result, accepted="no", remark=" ".join(str(error).split()))
+        if name == "seed" and varies:
+            return replace(result, accepted="yes", acts="no", remark="two takes with the same seed differ")
+        acts = "unclear" if changed and varies else "yes" if changed else "no"
+        return replace(result, accepted="yes", acts=acts, remark="" if changed else "equal audio")
+
+    try:
+        plain = take(start)
+    except RequestInvalid:
+        if start.seed is None:
+            raise
+        start, seeded = start.replace(seed=None), start
+        plain = take(start)
+    else:
+        seeded = start
+    varies = plain.digest != _take(backend, start, 1).digest
+    extra = _unlisted_fields(can, plain)
+    trials = [trial for trial in _trials(can, base, None) if EXTRA + trial.name not in extra]
+    probes = []
+    for trial in trials:
+        without = start.replace(can.knobs, **{**trial.fields, **({"text": LONG_TEXTS[0]} if trial.long else {})})
+        probes.append(probe(trial.name, trial.value, without, {trial.name: trial.value}))
+    recording = ReferenceAudio(audio=plain.clip().to_bytes("wav"), text=PROBE_TEXT)
+    probes.append(probe("references", recording, start, {"references": (recording,)}))
+    probes += [probe(name, value, start, {name: value}) for name, value in extra.items()]
+    return [*probes, probe("seed", 2, start, {"seed": 2 if seeded.seed else None})]
+
+
+def _take(backend: Backend, call: Call, repeat: int = 0) -> Take:
+    return backend.synthesize(check_call(call, backend.capabilities)).take(repeat)
+
+
+def _unlisted_fields(can: Capabilities, take: Take) -> dict[str, Any]:
+    """Return fields of other servers with test values, if the backend passes unlisted fields on."""
+    if not can.open_ended:
+        return {}
+    fields = {trial.name: trial.value for trial in _FIELDS if "." not in trial.name and can.ignored(trial.name)}
+    if can.ignored("references"):
+        wav = base64.b64encode(take.clip().to_bytes("wav")).decode()
+        fields["ref_audio"] = f"data:audio/wav;base64,{wav}"
+    listed = {knob.name for knob in can.knobs}
+    fields |= {name: value for name, value in _EXAMPLES.items() if name not in listed}
+    return {EXTRA + name: value for name, value in {**fields, UNKNOWN_FIELD: 1}.items()}
+
+
 def checked_names(capabilities: Capabilities, base: Call, names: Sequence[str] | None = None) -> tuple[str, ...]:
     """List the fields and parameters that ``check_knobs`` checks for ``names``. Raises its errors."""
     return tuple(trial.name for trial in _trials(capabilities, base, names))
@@ -235,6 +339,8 @@ def _turned(knob: Knob) -> KnobValue:
         return not knob.default
     if knob.choices:
         return next(word for word in reversed(knob.choices) if word != knob.default)
+    if knob.name in _EXAMPLES:
+        return knob.check(_EXAMPLES[knob.name])
     if knob.type == "str":
         return "other"
     if knob.bounds is None:
