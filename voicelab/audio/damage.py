@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 from typing import Final
 
-import av
-
 from voicelab.audio.decoders import UNKNOWN_FROM, wav_head
 
 # First bytes of files that are often named or downloaded as audio.
@@ -52,6 +50,8 @@ def damage_of(data: bytes, error: Exception) -> str:
 
 def _decodable_s(data: bytes) -> float:
     """Compute the seconds of audio that FFmpeg decodes before the first error."""
+    import av
+
     seconds = 0.0
     try:
         with av.open(io.BytesIO(data), "r") as source:

@@ -6,16 +6,19 @@ import struct
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-import av
 import numpy as np
-from av.packet import Packet
 
 from voicelab.audio.mp3 import frame_length, read_info
 from voicelab.audio.samples import NO_SAMPLES, OneUse, Resampler, Samples, check_rate, from_int16
 from voicelab.errors import AudioError
 from voicelab.schema import DEFAULT_RATES, FORMATS, AudioFormat
+
+if TYPE_CHECKING:
+    import av
+else:
+    from voicelab.audio import ffmpeg as av
 
 UNKNOWN_FROM: Final = 0x7FFFF000
 """A WAV header's size field at or above this value means that the length was unknown when it was written."""
@@ -181,7 +184,7 @@ class _Mp3Decoder:
 
     def __init__(self) -> None:
         self.rate: int | None = None
-        self._context = cast(av.AudioCodecContext, av.CodecContext.create("mp3float", "r"))
+        self._context = cast("av.AudioCodecContext", av.CodecContext.create("mp3float", "r"))
         self._head = b""
         self._tag_remaining = 0
         self._tags_done = False
@@ -228,7 +231,7 @@ class _Mp3Decoder:
             data, self._head = self._head[10:], b""
         return b""
 
-    def _decode(self, packets: Iterable[Packet[Any]]) -> Samples:
+    def _decode(self, packets: Iterable[av.Packet[Any]]) -> Samples:
         blocks: list[Samples] = []
         for packet in packets:
             if self._at_first_packet:
@@ -381,7 +384,7 @@ class _OpusDecoder:
         if number < 2 or self._context is None:
             return NO_SAMPLES
         # FFmpeg removes the pre-skip.
-        return _join([mono(frame) for frame in self._context.decode(Packet(packet))])
+        return _join([mono(frame) for frame in self._context.decode(av.Packet(packet))])
 
     def _read_head(self, packet: bytes) -> None:
         if len(packet) < 19 or packet[:8] != b"OpusHead" or packet[9] not in (1, 2) or packet[18] != 0:

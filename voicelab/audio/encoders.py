@@ -10,16 +10,19 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 from fractions import Fraction
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import av
 import numpy as np
-from av.packet import Packet
 
 from voicelab.audio.mp3 import MP3_DELAY, MP3_FRAME, info_frame
 from voicelab.audio.samples import NO_SAMPLES, OneUse, Resampler, Samples, as_samples, check_rate, to_int16
 from voicelab.errors import AudioError
 from voicelab.schema import DEFAULT_RATES, FORMATS, MP3_BITRATES, OPUS_BITRATES, RATES, AudioFormat, TTSRequest
+
+if TYPE_CHECKING:
+    import av
+else:
+    from voicelab.audio import ffmpeg as av
 
 _WAV_HEADER_BYTES = 44
 
@@ -74,21 +77,21 @@ class _Framed:
         self._remainder = NO_SAMPLES
         self.fed = 0
 
-    def feed(self, samples: Samples) -> list[Packet[Any]]:
+    def feed(self, samples: Samples) -> list[av.Packet[Any]]:
         waiting = np.concatenate((self._remainder, np.clip(samples, np.float32(-1.0), np.float32(1.0)) * self._gain))
         size = self._context.frame_size
         end = waiting.size - waiting.size % size
         self._remainder = waiting[end:]
         return [packet for start in range(0, end, size) for packet in self._encode(waiting[start : start + size])]
 
-    def finish(self) -> list[Packet[Any]]:
+    def finish(self) -> list[av.Packet[Any]]:
         if not self.fed and not self._remainder.size:
             # A valid file needs at least one frame; the header states a length of zero samples.
             self._remainder = np.zeros(1, np.float32)
         packets = self._encode(self._remainder) if self._remainder.size else []
         return [*packets, *self._context.encode(None)]
 
-    def _encode(self, samples: Samples) -> list[Packet[Any]]:
+    def _encode(self, samples: Samples) -> list[av.Packet[Any]]:
         frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(samples)[None], format=self._layout, layout="mono")
         frame.sample_rate = self._context.sample_rate
         frame.time_base = Fraction(1, self._context.sample_rate)
@@ -122,7 +125,7 @@ class _Mp3Encoder:
         needed = -(-(self._frames.fed + MP3_DELAY) // MP3_FRAME)
         return self._join(packets[: max(0, needed - self._frame_count)])
 
-    def _join(self, packets: Iterable[Packet[Any]]) -> bytes:
+    def _join(self, packets: Iterable[av.Packet[Any]]) -> bytes:
         frames = [bytes(packet) for packet in packets]
         head = info_frame(frames[0]) if frames and not self._frame_count else b""
         self._frame_count += len(frames)
@@ -172,7 +175,7 @@ class _OpusEncoder:
         self._container.close()
         return self._with_header(self._sink.take()) or self._header
 
-    def _mux(self, packets: Iterable[Packet[Any]]) -> None:
+    def _mux(self, packets: Iterable[av.Packet[Any]]) -> None:
         for packet in packets:
             packet.stream = self._stream
             self._container.mux(packet)

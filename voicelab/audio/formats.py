@@ -8,9 +8,8 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Iterable, Iterator
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import av
 import numpy as np
 
 from voicelab.audio.decoders import UNKNOWN_FROM, StreamDecoder, mono, wav_head
@@ -19,6 +18,11 @@ from voicelab.audio.mp3 import with_exact_info
 from voicelab.audio.samples import NO_SAMPLES, Samples, as_samples, check_rate, resample, to_int16
 from voicelab.errors import AudioError
 from voicelab.schema import DEFAULT_RATES, AudioFormat
+
+if TYPE_CHECKING:
+    import av
+else:
+    from voicelab.audio import ffmpeg as av
 
 Container = Literal["wav", "mp3", "flac", "ogg"]
 

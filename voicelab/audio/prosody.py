@@ -6,15 +6,18 @@ import math
 from collections.abc import Iterable
 from contextlib import suppress
 from fractions import Fraction
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-import av
-import av.filter
 import numpy as np
 
 from voicelab.audio.samples import NO_SAMPLES, OneUse, Samples, as_samples, check_rate
 from voicelab.audio.words import WordTime
 from voicelab.schema import ProsodyControl, TTSRequest
+
+if TYPE_CHECKING:
+    import av.filter
+else:
+    from voicelab.audio import ffmpeg as av
 
 CEILING_DBFS = -0.1
 """Maximum peak level of limited audio in dBFS."""

@@ -27,7 +27,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-import av
 import numpy as np
 
 from voicelab.audio.formats import MAX_BYTES, MAX_SAMPLES_PER_SECOND, MAX_SECONDS, decode
@@ -202,6 +201,8 @@ def main(arguments: list[str]) -> None:
     """Run the worker: drop privileges, then answer calls until standard input ends."""
     module, _, name = arguments[0].partition(":")
     function: Callable[..., bytes] = getattr(importlib.import_module(module), name)
+    import av
+
     # PyAV loads some modules lazily, which fails once files cannot be opened.
     for submodule in pkgutil.walk_packages(av.__path__, "av."):
         if not submodule.name.endswith("__main__"):

@@ -16,13 +16,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, requires, version
-from typing import Any, Final
-
-from packaging.requirements import Requirement
+from typing import TYPE_CHECKING, Any, Final
 
 from voicelab.backend import Backend
 from voicelab.distribution import DISTRIBUTION, install_command
 from voicelab.errors import EngineError, MissingExtra, RequestInvalid, VoicelabError, suggestion
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
 
 GROUP: Final = "voicelab.backends"
 
@@ -191,6 +192,8 @@ def _foreign_entry_points() -> list[EntryPoint]:
 
 def requirements(extra: str = "") -> dict[str, tuple[str | None, Requirement]]:
     """Return installed versions and requirements of this package or of one extra, by name; empty if not installed."""
+    from packaging.requirements import Requirement
+
     try:
         declared = [Requirement(line) for line in requires(DISTRIBUTION) or ()]
     except PackageNotFoundError:

@@ -31,7 +31,6 @@ from voicelab.engine.speech import BATCH, Speech
 from voicelab.errors import EngineError, MissingExtra, NotFound, RequestInvalid, StoreError
 from voicelab.lifecycle import Closeable, ProcessOwner
 from voicelab.schema import Model, ReferenceAudio, TTSRequest, VoiceCreate, VoiceModel
-from voicelab.voices.intake import prepare_samples
 from voicelab.voices.store import LOCAL_OWNER, Sample, VoiceStore
 
 _LOG = logging.getLogger("voicelab.engine")
@@ -173,6 +172,8 @@ class LocalBackend(Closeable):
             RequestInvalid: A voice file has no audio or no speech, or the cover image is invalid.
             StoreError: The voice cannot be stored.
         """
+        from voicelab.voices.intake import prepare_samples
+
         self._models.begin()
         if license := self._family.license:  # noqa: A001 - the term
             request = request.model_copy(update={"tags": (*request.tags, *license.split("; "))})

@@ -12,7 +12,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib.resources import files
 from typing import Final, TypeAlias
 
@@ -39,7 +39,7 @@ class Verbalizers(dict[str, Verbalizer]):
         return function
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rule:
     """A normalization rule with an example and its normalized text."""
 
@@ -50,7 +50,12 @@ class Rule:
     normalized: str
     verbalizer: Verbalizer | str
     """Replacement of a match: a function, or a template of `re.sub`."""
-    pattern: re.Pattern[str]
+    regex: str
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """The compiled regular expression. Most texts need few: those for digits or Chinese are compiled when one comes."""
+        return re.compile(self.regex)
 
 
 class Rules:
@@ -75,7 +80,7 @@ class Rules:
             for escape, char in _ESCAPES.items():
                 example = example.replace(escape, char)
             verbalizer = verbalizers[rule] if template == "@" else template
-            self._rules[rule] = Rule(rule, needs == "digits", example, normalized, verbalizer, re.compile(pattern))
+            self._rules[rule] = Rule(rule, needs == "digits", example, normalized, verbalizer, pattern)
 
     def __iter__(self) -> Iterator[Rule]:
         return iter(self._rules.values())

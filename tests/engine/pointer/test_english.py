@@ -17,6 +17,7 @@ from voicelab.engine.pointer.english import (
     PER_LETTER,
     Guesser,
     Lexicon,
+    PronunciationTable,
     arpabet_of_ipa,
     load_guess,
     load_lexicon,
@@ -187,6 +188,16 @@ def test_long_capital_strings_are_not_spelled(lexicon: Lexicon) -> None:
 
     assert Lexicon(note).pronounce("B" * 20_000) == ("b",)
     assert asked == ["b" * 20_000]
+
+
+def test_table_finds_every_word_and_no_other() -> None:
+    lines = ["'em\tax0 m", "a\tey1", "ab\tae1 b", "abs\tae1 b z", "b\tb iy1", "bee\tb iy1"]
+    for count in range(len(lines) + 1):
+        table = PronunciationTable("".join(f"{line}\n" for line in lines[:count]))
+        assert [f"{word}\t{table[word]}" for word in table] == lines[:count]
+        assert len(table) == count
+        assert not any(word in table for word in ("", "'", "aa", "absz", "be", "z"))
+    assert (table.word("b iy1"), table.word("ax0 m"), table.word("iy1")) == ("b", "'em", "")
 
 
 def test_lexicon_is_within_the_inventory(lexicon: Lexicon) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from voicelab.engine.pointer.arrays import Floats, Weights, gelu, linear, product
+from voicelab.engine.pointer.arrays import ROW_SCALES, Floats, Weights, gelu, linear, product, widened
 from voicelab.errors import WeightsError
 
 SHAPES = [(768, 256), (256, 704), (7, 3_000), (131, 97), (1, 5), (2048, 256), (3, 12_000)]
@@ -13,6 +13,16 @@ SHAPES = [(768, 256), (256, 704), (7, 3_000), (131, 97), (1, 5), (2048, 256), (3
 
 def _rows(count: int, width: int, seed: int = 0) -> Floats:
     return np.random.default_rng(seed).normal(size=(count, width)).astype(np.float32)
+
+
+def test_int8_weights_are_rounded_like_a_cast_to_float16() -> None:
+    # Scales of all magnitudes, subnormal ones too; more numbers than are converted at once; ties.
+    scales = np.concatenate([np.float16(2.0) ** np.arange(-24, 4), np.linspace(6e-8, 9, 400)]).astype(np.float16)
+    matrix = np.broadcast_to(np.arange(-127, 128, dtype=np.int8), (len(scales), 255))
+    wanted = (matrix.astype(np.float32) * scales.astype(np.float32)[:, None]).astype(np.float16).astype(np.float32)
+    assert np.array_equal(widened({"a": matrix, "a" + ROW_SCALES: scales}, "a"), wanted)
+    with pytest.raises(WeightsError, match="a has values that are not finite"):
+        widened({"a": matrix, "a" + ROW_SCALES: np.full_like(scales, np.inf)}, "a")
 
 
 @pytest.mark.parametrize(("out", "width"), SHAPES)

@@ -6,7 +6,8 @@ on their number (docs/decisions/07-the-same-samples.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,12 +24,16 @@ _MATRIX_SIZE = 262_144
 _ROWS = 24
 """Rows of a product of matrices; more are multiplied in several products."""
 EPS = np.float32(1e-5)
+_PART = 24_576
+"""Numbers converted at once: their temporaries stay in the cache."""
+ROW_SCALES = ".row_scales"
+"""Suffix of the scales (rows,) of a matrix in int8."""
 
 
 class Weights:
-    """Tensors of a checkpoint by name, in float32. Each is taken once, so that `finish` finds those that remain."""
+    """Stored tensors of a checkpoint by name. Each is taken once and converted then; `finish` finds those that remain."""
 
-    def __init__(self, tensors: dict[str, Floats], prefix: str = "") -> None:
+    def __init__(self, tensors: dict[str, NDArray[Any]], prefix: str = "") -> None:
         self._tensors, self._prefix = tensors, prefix
 
     def under(self, prefix: str) -> Weights:
@@ -36,11 +41,13 @@ class Weights:
         return Weights(self._tensors, self._prefix + prefix)
 
     def take(self, name: str, *shape: int) -> Floats:
-        """Return a tensor. Raises WeightsError: it is missing, or has another shape."""
+        """Return a tensor in float32. Raises WeightsError: it is missing, of another shape, or not finite."""
         name = self._prefix + name
-        tensor = self._tensors.pop(name, None)
-        if tensor is None:
+        if name not in self._tensors:
             raise WeightsError(f"the tensors do not match the configuration: {name} is missing")
+        tensor = widened(self._tensors, name)
+        del self._tensors[name]
+        self._tensors.pop(name + ROW_SCALES, None)
         if tensor.shape != shape:
             message = f"{name} must have the shape {shape}, got {tensor.shape}"
             raise WeightsError(f"the tensors do not match the configuration: {message}")
@@ -50,6 +57,35 @@ class Weights:
         """Raise WeightsError if tensors under the prefix were not taken."""
         if left := sorted(name for name in self._tensors if name.startswith(self._prefix)):
             raise WeightsError(f"the tensors do not match the configuration: {', '.join(left[:5])} unexpected")
+
+
+def widened(tensors: Mapping[str, NDArray[Any]], name: str) -> Floats:
+    """Return a stored tensor in float32. Raises WeightsError: a number is not finite."""
+    tensor, scales = tensors[name], tensors.get(name + ROW_SCALES)
+    if not np.isfinite(tensor if scales is None else scales).all():
+        raise WeightsError(f"{name} has values that are not finite")
+    if scales is None:
+        return tensor.astype(np.float32, copy=False)
+    wide, factors = np.empty(tensor.shape, np.float32), scales.astype(np.float32)[:, None]
+    rows = max(1, _PART // tensor.shape[1])
+    for part in (slice(i, i + rows) for i in range(0, len(tensor), rows)):
+        wide[part] = _rounded(tensor[part] * factors[part])
+    return wide
+
+
+def _rounded(x: Floats) -> Floats:
+    """Round to float16, as in the revisions that multiplied in float16: six times as fast as by casts."""
+    bits = x.view(np.uint32)
+    up = bits >> 13
+    up &= 1  # ties to even
+    up += 0xFFF
+    up += bits
+    up &= np.uint32(0xFFFFE000)
+    # Subnormal numbers are multiples of 2^-24, which is the resolution at .75.
+    out: Floats = np.where(
+        np.abs(x) < np.float32(2**-14), (x + np.float32(0.75)) - np.float32(0.75), up.view(np.float32)
+    )
+    return out
 
 
 def linear(weight: Floats, bias: Floats | None = None) -> Multiply:

@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save_file
 
 from voicelab.call import VoicePreset
-from voicelab.engine.pointer.arrays import Floats, Weights
+from voicelab.engine.pointer.arrays import ROW_SCALES, Floats, Weights, widened
 from voicelab.engine.pointer.config import ALL_PHONES, LANGUAGES, PHONES, CodecConfig, LMConfig
 from voicelab.engine.pointer.numpy_codec import NumpyCodec, SpeechCodec
 from voicelab.engine.pointer.numpy_step import NumpyLM
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 EMBEDDED = "voice.safetensors"
 S1_FILE = "s1.safetensors"
-_METADATA, _SCALES = "voicelab", ".row_scales"
+_METADATA = "voicelab"
 _ROUNDED = ("lm.", "codec.encoder.")
-Arrays = Mapping[str, NDArray[Any]]
+Arrays = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -120,13 +120,14 @@ def _metadata(path: Path, needed: set[str]) -> dict[str, Any]:
 
 
 def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
 def _codec_digest(config: Mapping[str, Any], tensors: Arrays) -> str:
     digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
     for name in sorted(name for name in tensors if name.startswith("codec.")):
-        digest.update(name.encode() + tensors[name].astype(np.float16).tobytes())
+        digest.update(name.encode() + tensors[name].astype(np.float16, copy=False).tobytes())
     return digest.hexdigest()[:16]
 
 
@@ -146,13 +147,14 @@ def _build(meta: Mapping[str, Any], tensors: Arrays, digest: str, device: str) -
     if not languages or not set(languages) <= set(LANGUAGES):
         raise WeightsError(f"languages must be among {list(LANGUAGES)}, got {list(languages)}")
     _check_compatible(of_codec, of_lm, languages)
-    weights = _widened(tensors, "codec.")
-    codec: SpeechCodec = NumpyCodec(of_codec, Weights(dict(weights), "codec."))
-    if device != "cpu":
+    codec_digest = _codec_digest(meta["codec"], tensors)
+    lm = _language_model(of_lm, tensors, device)
+    if device == "cpu":
+        codec: SpeechCodec = NumpyCodec(of_codec, Weights(tensors, "codec."))
+    else:
         from voicelab.engine.pointer.codec import TorchCodec
 
-        codec = TorchCodec.of(of_codec, weights, device)
-    lm = _language_model(of_lm, tensors, device)
+        codec = TorchCodec.of(of_codec, _widened(tensors, "codec."), device)
     presets = tuple(VoicePreset(v["id"], v["title"], v["description"]) for v in meta["voices"])
     if not presets:
         raise WeightsError("voices is empty; a checkpoint needs at least one preset")
@@ -160,16 +162,15 @@ def _build(meta: Mapping[str, Any], tensors: Arrays, digest: str, device: str) -
     for name, statistics in speakers.items():
         if statistics.shape != (STATISTICS * of_lm.latent,) or not np.isfinite(statistics).all():
             raise WeightsError(f"the statistics of voice {name!r} are damaged")
-    return Checkpoint(codec, lm, presets, speakers, languages, digest, _codec_digest(meta["codec"], tensors))
+    return Checkpoint(codec, lm, presets, speakers, languages, digest, codec_digest)
 
 
 def _language_model(config: LMConfig, tensors: Arrays, device: str) -> LanguageModel:
-    weights = _widened(tensors, "lm.")
     if device == "cpu":
-        return NumpyLM(config, Weights(weights, "lm."))
+        return NumpyLM(config, Weights(tensors, "lm."))
     from voicelab.engine.pointer.step import TorchLM
 
-    return TorchLM.of(config, weights, device)
+    return TorchLM.of(config, _widened(tensors, "lm."), device)
 
 
 def save(
@@ -210,7 +211,7 @@ def _write(path: Path, tensors: Arrays, meta: Mapping[str, Any]) -> None:
             # The scale of a row in half precision, as it is stored.
             scales = (np.abs(tensor).max(1).clip(1e-3) / 127).astype(np.float16)
             rounded = np.rint(tensor / scales.astype(np.float32)[:, None])
-            stored[name], stored[name + _SCALES] = rounded.clip(-127, 127).astype(np.int8), scales
+            stored[name], stored[name + ROW_SCALES] = rounded.clip(-127, 127).astype(np.int8), scales
         else:
             stored[name] = np.ascontiguousarray(tensor, np.float16)
     save_file(stored, path, metadata={_METADATA: json.dumps(meta, sort_keys=True)})
@@ -224,15 +225,5 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Floats]]:
 
 def _widened(tensors: Arrays, prefix: str) -> dict[str, Floats]:
     """Return the tensors whose names begin with a prefix in float32."""
-    out = {}
-    for name, tensor in tensors.items():
-        if not name.startswith(prefix) or name.endswith(_SCALES):
-            continue
-        wide = tensor.astype(np.float32)
-        if not np.isfinite(wide).all():
-            raise WeightsError(f"{name} has values that are not finite")
-        if (scales := tensors.get(name + _SCALES)) is not None:
-            # Rounded to float16, as in the revisions that multiplied in float16.
-            wide = (wide * scales.astype(np.float32)[:, None]).astype(np.float16).astype(np.float32)
-        out[name] = wide
-    return out
+    names = (name for name in tensors if name.startswith(prefix) and not name.endswith(ROW_SCALES))
+    return {name: widened(tensors, name) for name in names}

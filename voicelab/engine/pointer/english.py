@@ -9,13 +9,12 @@ from __future__ import annotations
 import gzip
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
@@ -99,7 +98,7 @@ class Lexicon:
             return word
         _, _, name = word.partition("qq")
         sound = " ".join(phones)
-        return name or next((entry for entry, phones_text in self._lexicon.items() if phones_text == sound), sound)
+        return name or self._lexicon.word(sound) or sound
 
     def _word(self, word: str) -> tuple[str, ...]:
         # The lexicon has possessives, but many are wrong: "boss's" lacks its second syllable.
@@ -212,19 +211,51 @@ def plural(phone: str) -> tuple[str, ...]:
     return ("s",) if phone in _VOICELESS else ("z",)
 
 
+class PronunciationTable(Mapping[str, str]):
+    """Words and their space-separated phones, searched in the text of the lexicon's file: no dictionary is built.
+
+    Args:
+        text: lines of a word, a tab and its phones, sorted by word; the last line ends too.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __getitem__(self, word: str) -> str:
+        text, low, high = self._text, 0, len(self._text)
+        while low < high:
+            begin = text.rfind("\n", low, (low + high) // 2) + 1 or low
+            end = text.index("\n", begin)
+            entry, _, phones = text[begin:end].partition("\t")
+            if entry == word:
+                return phones
+            low, high = (end + 1, high) if entry < word else (low, begin)
+        raise KeyError(word)
+
+    def __iter__(self) -> Iterator[str]:
+        return (line.partition("\t")[0] for line in self._text.splitlines())
+
+    def __len__(self) -> int:
+        return self._text.count("\n")
+
+    def word(self, phones: str) -> str:
+        """Return the first word with these phones, "" if there is none."""
+        end = self._text.find(f"\t{phones}\n")
+        return self._text[self._text.rfind("\n", 0, end) + 1 : end] if end >= 0 else ""
+
+
 @lru_cache(maxsize=2)
-def load_lexicon(path: Path | None = None) -> Mapping[str, str]:
-    """Load the pronunciation lexicon: word → space-separated phones; by default the one in the package.
+def load_lexicon(path: Path | None = None) -> PronunciationTable:
+    """Load the pronunciation lexicon; by default the one in the package.
 
     Raises:
         WeightsError: the file is missing or damaged.
     """
     source = path or files("voicelab.engine") / "weights" / "lexicon.txt.gz"
     try:
-        text = gzip.decompress(source.read_bytes()).decode("ascii")
+        return PronunciationTable(gzip.decompress(source.read_bytes()).decode("ascii"))
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise WeightsError(f"the pronunciation lexicon cannot be read: {error}") from error
-    return {word: phones for word, _, phones in (line.partition("\t") for line in text.splitlines())}
 
 
 LETTER_IDS = {letter: i for i, letter in enumerate("\0abcdefghijklmnopqrstuvwxyz'")}
@@ -269,8 +300,7 @@ def load_guess(path: Path | None = None) -> Callable[[str], tuple[str, ...]]:
     """
     source = path or files("voicelab.engine") / "weights" / "guess.safetensors"
     try:
-        tensors = {name: tensor.astype(np.float32) for name, tensor in load(source.read_bytes()).items()}
-        model = Guesser(Weights(tensors))
+        model = Guesser(Weights(load(source.read_bytes())))
     except (OSError, SafetensorError, WeightsError) as error:
         raise WeightsError(f"the weights {source.name} cannot be read: {error}") from error
     return lru_cache(maxsize=4096)(model.guess)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
 from typing import Final
 
@@ -51,6 +52,7 @@ _LIGHT_WORD: Final = re.compile("|".join(word for (word,) in rows("mandarin/neut
 """Words whose second syllable has the neutral tone."""
 
 
+@cache
 def _polyphones() -> tuple[tuple[re.Pattern[str], str], ...]:
     """Load (pattern, reading) rules: the character is the last group of a match, or the entire match without groups."""
     table = rows("mandarin/polyphones")
@@ -60,9 +62,6 @@ def _polyphones() -> tuple[tuple[re.Pattern[str], str], ...]:
         (name.sub(lambda m: macros[m.group()], pattern), reading) for pattern, reading in table if pattern not in macros
     ]
     return tuple((re.compile(pattern), reading) for pattern, reading in rules)
-
-
-_POLYPHONES: Final = _polyphones()
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +189,7 @@ def _syllable(character: str, spelled: str) -> Syllable | None:
 def _apply_polyphones(run: list[Syllable], words: list[list[Syllable]]) -> None:
     """Apply the readings that depend on context across dictionary words."""
     text = "".join(s.character for s in run)
-    for where, spelled in _POLYPHONES:
+    for where, spelled in _polyphones():
         for match in where.finditer(text):
             at = match.start(match.lastindex or 0)
             run[at] = _syllable(text[at], spelled) or run[at]

@@ -1,0 +1,11 @@
+"""PyAV, imported when it is first used: WAV and PCM need none of FFmpeg, whose libraries take 50 ms to load."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+    import av.filter
+
+    return getattr(av, name)
