@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import playwright
 import pytest
 from scipy.io import wavfile
 
@@ -25,6 +27,7 @@ from voicelab.listening.study import (
     Headphones,
     Question,
     Study,
+    answer_hash,
     check_answer,
     check_wav,
 )
@@ -455,7 +458,7 @@ def test_jsonl_answers_of_several_listeners(tmp_path: Path) -> None:
             {"trial": trial.id, "answers": {"choice": trial.answer or "A"}, "seconds": 1, "plays": 1}
             for trial in study.test.trials(block)
         ]
-        steps = {**FIRST, "questionnaire": {"age": 30 + block}, "comment": {"comment": "a\u2028b"}}
+        steps = {**FIRST, "questionnaire": {"age": 30 + block, "tongue": "English"}, "comment": {"comment": "a\u2028b"}}
         who = {"listener": f"{block}", "design": study.test.digest, "block": block}
         lines.append(json.dumps({**who, "steps": steps, "votes": votes}, ensure_ascii=False))
     file = tmp_path / "answers.jsonl"
@@ -479,3 +482,37 @@ def test_jsonl_answers_of_several_listeners(tmp_path: Path) -> None:
         ):
             other.collect(empty, file)
         assert empty.listeners == ()
+
+
+def test_static_page_has_no_accepted_answers_and_collect_checks_them(tmp_path: Path) -> None:
+    hearing = Question("hearing", "Normal?", "choice", ("Zürich yes", "no"), accept=("Zürich yes",))
+    study = a_study(questions=(hearing,), headphones="huggins")
+    folder = study.export(tmp_path / "page")
+    (question,) = json.loads((folder / "study.json").read_text())["test"]["study"]["questions"]
+    assert question["options"] == ["Zürich yes", "no"]
+    assert question["accept"] == [answer_hash("hearing", "Zürich yes")]
+    right = json.loads((folder / "blocks" / "0.json").read_text())["right"]
+    assert min(right) > 3
+    assert len(set(right)) == len(right)
+    program = f"import {{ answerHash }} from {str(folder / 'listening-study.js')!r};"
+    program += "console.log(answerHash('hearing', 'Zürich yes'), answerHash('headphones 3', 2))"
+    node = Path(playwright.__file__).parent / "driver" / "node"
+    done = subprocess.run([node, "--input-type=module"], input=program, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(question["accept"][0]), str(answer_hash("headphones 3", 2))]
+
+    def answers(name: str, hears: str) -> str:
+        votes = [
+            {"trial": trial.id, "answers": {"choice": trial.answer or "A"}, "seconds": 1, "plays": 1}
+            for trial in study.test.trials(0)
+        ]
+        steps = {**FIRST, "questionnaire": {"hearing": hears}, "headphones": {"right": 6}, "trials": {}}
+        who = {"listener": name, "design": study.test.digest, "block": 0}
+        return json.dumps({**who, "steps": steps, "votes": votes})
+
+    # A listener who changed the page answers every question without qualifying.
+    (tmp_path / "answers.jsonl").write_text(answers("fits", "Zürich yes") + "\n" + answers("changed", "no") + "\n")
+    with Ballot(study.test, tmp_path / "votes") as ballot:
+        assert study.collect(ballot, tmp_path / "answers.jsonl") == 2
+        assert study.finished(ballot) == ("fits",)
+        assert set(ballot.frame()["listener"]) == {"fits"}
+        assert ballot.people()["left.reason"].dropna().tolist() == ["qualification"]

@@ -186,9 +186,10 @@ class Study:
         }
         return tuple(name for name, value in enabled.items() if value)
 
-    def page(self, *, accept: bool = False) -> dict[str, Any]:
-        """Return all steps except the trials as JSON for the page; ``accept`` includes the accepted answers."""
-        questions = [{**asdict(item), "accept": item.accept if accept else ()} for item in self.questions]
+    def page(self, *, static: bool = False) -> dict[str, Any]:
+        """Return all steps except the trials as JSON for the page; ``static`` includes hashes of accepted answers."""
+        hashes = {item.name: [answer_hash(item.name, answer) for answer in item.accept] for item in self.questions}
+        questions = [{**asdict(item), "accept": hashes[item.name] if static else ()} for item in self.questions]
         return {"consent": self.consent, "questions": questions, "breaks": self.breaks, "comment": self.comment}
 
     def save(self, folder: str | Path) -> Path:
@@ -268,6 +269,8 @@ class Study:
             if design != self.test.digest:
                 message = f"{file}, listener {name}: answers to another design of the test (digest {design[:16]}…)"
                 raise StoreError(message)
+            if "questionnaire" in steps and not self.qualifies(steps["questionnaire"]):  # also if the page was changed
+                votes, steps = [], {"questionnaire": steps["questionnaire"], "left": {"reason": "qualification"}}
             try:
                 number = ballot.join(name, block=block % self.listeners)
                 for vote in votes:
@@ -277,6 +280,10 @@ class Study:
             for step, values in steps.items():
                 ballot.keep_step(number, step, values)
         return len(ballot.listeners) - before
+
+    def qualifies(self, answers: Mapping[str, Any]) -> bool:
+        """Return whether the answers to the questionnaire qualify a listener."""
+        return all(answers.get(item.name) in item.accept for item in self.questions if item.accept)
 
     def finished(self, ballot: Ballot) -> tuple[str, ...]:
         """Return the listeners who completed every step, in order of completion."""
@@ -538,8 +545,7 @@ class BlindStudy(BlindBallot):
         elif name == "questionnaire":
             questions = self.study.questions
             values = {question.name: question.checked(answers.get(question.name)) for question in questions}
-            disqualified = any(item.accept and values[item.name] not in item.accept for item in questions)
-            reason = "qualification" * disqualified
+            reason = "qualification" * (not self.study.qualifies(values))
         elif name == "headphones":
             repeated, choices = "headphones 1" in done, answers.get("answers")
             if not isinstance(choices, list) or len(choices) != _CHECK_TRIALS:
@@ -580,6 +586,14 @@ def _contents(files: Iterable[str | Path]) -> Iterator[tuple[Path, str]]:
         text = read_text(file)
         lines = text.split("\n") if file.suffix == ".jsonl" else [text]
         yield from ((file, line) for line in lines if line.strip() or len(lines) == 1)
+
+
+def answer_hash(name: str, answer: object) -> int:
+    """Return the 32-bit FNV-1a hash of an answer, by which a static page checks it; ``listening-study.js`` has its twin."""
+    value = 0x811C9DC5
+    for byte in f"{name}={answer}".encode():
+        value = (value ^ byte) * 0x01000193 % 2**32
+    return value
 
 
 def check_answer(set_index: int, number: int) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from voicelab.errors import VoicelabError
-from voicelab.listening.study import CHECKS, RIGHT, Study, check_answer, check_trial, check_wav
+from voicelab.listening.study import CHECKS, RIGHT, Study, answer_hash, check_answer, check_trial, check_wav
 from voicelab.listening.votes import Ballot, BlindBallot, BlindTest
 from voicelab.storage import write_atomic
 from voicelab.views.panel import SavedOutput
@@ -90,7 +90,7 @@ def export_study(study: Study, folder: Path, to: str) -> Path:
     checks = range(CHECKS) if study.headphones else ()
     shared = {
         "headphones": [check_trial(study, 0, number) for number in checks],
-        "right": [check_answer(0, number) for number in checks],
+        "right": [answer_hash(f"headphones {number}", check_answer(0, number)) for number in checks],
     }
     files = {f"sounds/0-headphones{number}.wav": check_wav(study.headphones, 0, number) for number in checks}
     for block in range(study.listeners):
@@ -108,7 +108,7 @@ def export_study(study: Study, folder: Path, to: str) -> Path:
         "needed": RIGHT[study.headphones],
     }
     settings["design"] = study.test.digest
-    page = {**settings, "test": {**blind.test(), "study": study.page(accept=True)}, "blocks": study.listeners, "to": to}
+    page = {**settings, "test": {**blind.test(), "study": study.page(static=True)}, "blocks": study.listeners, "to": to}
     page["id"] = hashlib.sha256(json.dumps([page, sorted(sounds)]).encode()).hexdigest()[:16]
     files["study.json"] = json.dumps(page).encode()
     for name, data in files.items():
