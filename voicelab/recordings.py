@@ -46,6 +46,7 @@ _SYSTEM_NAMES: Final = frozenset(
         "desktop.ini",
     )
 )
+_MICROPHONE: Final = re.compile(r"_mic\d$")  # VCTK 0.92
 _MAX_LISTED: Final = 20
 _FIELD: Final = re.compile(r"\{(\w+)\}")
 # Column names of the file path and the text.
@@ -138,11 +139,23 @@ def path_text(path: str | Path) -> str:
 
 
 def sidecar(path: Path) -> str:
-    """Read the text of a recording from NAME.txt or NAME.lab next to it; "" if there is no such file."""
-    for beside in map(path.with_suffix, _SIDECARS):
-        if beside.is_file():
-            return " ".join(read_text(beside).split())
-    return ""
+    """Read the text of a recording; "" if there is none.
+
+    It is in NAME.txt or NAME.lab next to the recording, in a list of LibriSpeech (NAME.trans.txt), or in a folder ``txt``
+    next to the recordings' folder, as in VCTK.
+    """
+    stem = _MICROPHONE.sub("", path.stem)
+    beside = [path.with_suffix(suffix) for suffix in _SIDECARS]
+    beside += [
+        above / "txt" / path.relative_to(child).with_name(f"{stem}.txt")
+        for child, above in itertools.pairwise(path.parents[:3])
+    ]
+    for file in beside:
+        if file.is_file():
+            return " ".join(read_text(file).split())
+    listed = path.parent / f"{stem.rpartition('-')[0]}.trans.txt"
+    lines = read_text(listed).splitlines() if listed.is_file() else []
+    return next((text.strip() for key, _, text in (line.partition(" ") for line in lines) if key == stem), "")
 
 
 def file_take(path: Path) -> Take:
@@ -206,7 +219,8 @@ def unreadable(problems: Mapping[str, StoreError | AudioError], count: int) -> S
     reasons = reasons_of(problems)
     lines = [f"\n  {path}: {reason}" for path, reason in reasons.items()][:_MAX_LISTED]
     more = len(reasons) - len(lines)
-    message = f'{len(reasons)} of {count} files cannot be read; on_error="skip" excludes them:{"".join(lines)}'
+    advice = 'on_error="skip" (--on-error skip) excludes them'
+    message = f"{len(reasons)} of {count} files cannot be read; {advice}:{''.join(lines)}"
     message += f"\n  and {more} more, all in the error's ``files``" if more > 0 else ""
     if all(isinstance(problem, StoreError) for problem in problems.values()):
         return StoreError(message)
@@ -347,6 +361,8 @@ def _matching(pattern: str, report: Report, system: str) -> list[Recording]:
             expression += f"(?P={text})" if text in fields else f"(?P<{text}>[^/]+)"
             fields.add(text)
     literal = list(itertools.takewhile(lambda name: not set(name) & set("{*"), path.parts))
+    if not system and _FIELD.search(path.parent.name) and literal:  # the file's folder is another column
+        system = literal[-1]
     rest = "/".join(path.parts[len(literal) :]).removesuffix(suffix)
     rows = []
     for file in sorted(Path(*literal).glob(_FIELD.sub("*", rest) + (".*" if suffix else ""))):

@@ -280,3 +280,25 @@ def test_compare_notes_loudness_exceptions(run: Any, tmp_path: Path) -> None:
             Clip(sound.astype("float32"), RATE).save(tmp_path / system / f"{item}.wav")
     done = run.well("compare", "a", "b", "-m", "duration", "-o", "page.html")
     assert "note: Sound is at one loudness, except b y (" in done.stderr
+
+
+def test_unreadable_files_are_named_or_excluded(run: Any, tmp_path: Path) -> None:
+    for system in "ab":
+        (tmp_path / system).mkdir()
+        for number in range(3):
+            Clip(speechlike(0.5 + number / 10, 110.0), RATE).save(tmp_path / system / f"{number}.wav")
+    (tmp_path / "b" / "0.wav").write_bytes(b"")
+    (tmp_path / "b" / "1.wav").write_text("<html>not found</html>")
+    for command in ("measure", "compare"):
+        line = run.refused(command, "a", "b", "-m", "duration")
+        assert "2 of 6 files" in line
+        assert "--on-error skip" in line
+        wrong = run.refused(command, "a", "-m", "duration", "--on-error", "ignore")
+        assert "must be 'raise' or 'skip', got 'ignore'" in wrong
+    done = run.well("compare", "a", "b", "-m", "duration", "-o", "page.html", "--on-error", "skip")
+    assert "; 2 takes" in done.stdout
+    assert "excluded: b/0.wav: the file is empty" in done.stderr
+    assert "excluded: b/1.wav: the file is an HTML page" in done.stderr
+    assert "excluded: a/0.wav: not by b" in done.stderr
+    done = run.well("measure", "a", "b", "-m", "duration", "--on-error", "skip")
+    assert "the file is empty" in done.stdout

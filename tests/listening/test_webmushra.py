@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import playwright
 import pytest
 import yaml
@@ -103,6 +104,11 @@ def test_listeners_without_unique_names_are_sessions(tmp_path: Path) -> None:
         "Ada (1)": 5, "Ada (2)": 1, "anonymous (3)": 3, "anonymous (4)": 2,
     }  # fmt: skip
     assert analyze(test, frame).listeners == 4
+    # analyze() recognizes the file, also saved again by a spreadsheet program.
+    assert str(analyze(test, tmp_path / "lss.csv")) == str(analyze(test, frame))
+    table = pd.read_csv(tmp_path / "lss.csv", keep_default_na=False)
+    table.to_csv(tmp_path / "saved.csv", sep=";", encoding="utf-16", index=False)
+    assert str(analyze(test, tmp_path / "saved.csv")) == str(analyze(test, frame))
 
 
 def test_duplicate_responses_of_a_session_are_rejected(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 import voicelab as vl
 from tests.speechlike import RATE, speechlike
 from tests.takes.test_collection import in_container
+from voicelab.clip import UNKNOWN_TEXT
 from voicelab.errors import ArgumentError, AudioError, StoreError
 
 CLIP = vl.Clip(speechlike(1.2, 150, noise=1e-4), RATE)
@@ -256,3 +257,37 @@ def test_many_recordings_are_shown_before_they_are_measured_and_a_page_has_its_s
         systems.page(page, sounds="folder")  # type: ignore[arg-type]
     systems.frame()
     assert "difference" in systems._repr_mimebundle_()["text/html"]
+
+
+@pytest.mark.parametrize(
+    ("sound", "text", "content"),
+    [
+        (
+            "LibriSpeech/84/121/84-121-0001.wav",
+            "LibriSpeech/84/121/84-121.trans.txt",
+            "84-121-0000 no\n84-121-0001 GO ON\n",
+        ),
+        ("VCTK/wav48/p225/p225_001.wav", "VCTK/txt/p225/p225_001.txt", "GO ON\n"),
+        ("VCTK/wav48_silence_trimmed/p225/p225_001_mic2.wav", "VCTK/txt/p225/p225_001.txt", "GO ON\n"),
+        ("mine/wav/a.wav", "mine/txt/a.txt", "GO  ON"),
+    ],
+)
+def test_texts_of_corpora(tmp_path: Path, sound: str, text: str, content: str) -> None:
+    for name in (sound, text):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    CLIP.save(tmp_path / sound)
+    (tmp_path / text).write_text(content)
+    corpus = Path(sound).parts[0]
+    assert vl.collect({"natural": tmp_path / corpus}, metrics=["duration"]).frame()["text"].tolist() == ["GO ON"]
+
+
+def test_a_pattern_of_one_corpus_is_one_system(tmp_path: Path) -> None:
+    for name in ("84/121/84-121-0000", "84/121/84-121-0001", "174/50/174-50-0000"):
+        path = tmp_path / "dev" / f"{name}.wav"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        CLIP.save(path)
+    (tmp_path / "dev/84/121/84-121.trans.txt").write_text("84-121-0000 ONE\n84-121-0001 TWO\n")
+    frame = vl.collect(f"{tmp_path}/dev/{{speaker}}/{{chapter}}/{{item}}.wav", metrics=["duration"]).frame()
+    assert set(frame["system"]) == {"dev"}
+    assert set(frame["text"]) == {"ONE", "TWO", UNKNOWN_TEXT}
+    assert set(frame["speaker"].astype(str)) == {"84", "174"}

@@ -223,6 +223,10 @@ Metrics = Annotated[
     str, typer.Option("-m", "--metrics", metavar="NAME,…", help="Metrics, separated by commas.", show_default=False)
 ]
 Jobs = Annotated[int, typer.Option(metavar="INTEGER", min=1, help="Parallel processes.")]
+OnError = Annotated[
+    str,
+    typer.Option("--on-error", metavar="raise|skip", help="Unreadable files: end with all of them, or exclude them."),
+]
 
 
 def measure(
@@ -233,8 +237,12 @@ def measure(
         Path | None, typer.Option("-o", "--output", metavar="TABLE", help="A .csv or .parquet file (default: stdout).")
     ] = None,
     jobs: Jobs = 1,
+    on_error: OnError = "raise",
 ) -> None:
-    """Measure recordings: one row per file, one column per metric. Texts are read from NAME.txt or NAME.lab next to them."""
+    """Measure recordings: one row per file, one column per metric.
+
+    Texts are read from NAME.txt or NAME.lab next to a file, or as in VCTK and LibriSpeech.
+    """
     from voicelab.metrics import BASIC
     from voicelab.metrics import measure as measure_files
     from voicelab.tables import csv_bytes
@@ -248,7 +256,8 @@ def measure(
         raise RequestInvalid.of("output", message, in_="query")
     if output is not None:
         check_writable(output)
-    frame = measure_files(files, _split(metrics) or BASIC, jobs=jobs, progress=progress)
+    options: Any = {"jobs": jobs, "on_error": on_error, "progress": progress}
+    frame = measure_files(files, _split(metrics) or BASIC, **options)
     if output is None:
         print_line(frame.round(4).to_string(index=False))
     else:
@@ -268,6 +277,7 @@ def compare(
     output: Annotated[Path, typer.Option("-o", "--output", metavar="PAGE", help="HTML file.")] = Path("systems.html"),
     transcribe: Annotated[bool, typer.Option("--transcribe", help="Transcribe recordings that have no text.")] = False,
     jobs: Jobs = 1,
+    on_error: OnError = "raise",
 ) -> None:
     """Write an HTML comparison of systems: loudness-matched recordings, metrics and differences."""
     from voicelab.takes.collection import COLLECTED_METRICS, collect
@@ -279,11 +289,14 @@ def compare(
         folders = {source: source for source in sources}
     check_page(output)
     chosen, source = _split(metrics) or COLLECTED_METRICS, sources[0] if len(sources) == 1 else folders
-    systems = collect(source, metrics=chosen, transcribe=transcribe, jobs=jobs, progress=progress)
+    options: Any = {"jobs": jobs, "on_error": on_error, "progress": progress}
+    systems = collect(source, metrics=chosen, transcribe=transcribe, **options)
     print_line(f"{systems.page(output)}: {', '.join(systems.systems)}; {len(systems)} takes")
     notes = [f"Sound is {systems.loudness_note}."] if "except" in systems.loudness_note else []
     for note in [*systems.notes, *notes]:
         print_line(f"note: {note}", to_stderr=True)
+    for record in systems.excluded:
+        print_line(f"excluded: {record['file']}: {record['reason']}", to_stderr=True)
 
 
 def _split(metrics: str) -> tuple[str, ...]:

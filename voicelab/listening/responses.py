@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from voicelab.errors import ArgumentError, shown_value
 from voicelab.listening.design import ANCHORS, NOISE_MASKED, REFERENCE, SCALES, ListeningTest
+from voicelab.listening.webmushra import read_results
 from voicelab.tables import read_table
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ def read_responses(test: ListeningTest, source: pd.DataFrame | str | Path) -> pd
     """Return responses to a test with the columns of ``Ballot.frame``, from a table or a CSV or Excel file.
 
     Ratings may be text with a decimal point or comma; flags are true and false, yes and no, 1 and 0. Spaces around names are
-    removed. ``check``, ``passed``, ``trial``, ``seconds`` and ``plays`` are optional.
+    removed. ``check``, ``passed``, ``trial``, ``seconds`` and ``plays`` are optional. webMUSHRA's results are read by
+    ``read_results``.
 
     Raises:
         ArgumentError: columns are missing, or rows have an empty or out-of-scale rating, another flag, or a system that the
@@ -36,6 +38,8 @@ def read_responses(test: ListeningTest, source: pd.DataFrame | str | Path) -> pd
     names = ["system", "against"][: 1 + (test.kind == "CMOS")] if rated else ["chosen", "other"]
     required = ["listener", "item", *names, *(["rating"] if rated else ["right"] * (test.kind == "ABX"))]
     frame = read_table(source, [*required, *_DEFAULTS]) if isinstance(source, str | Path) else source.copy()
+    if "session_test_id" in frame and isinstance(source, str | Path):
+        return read_results(test, source)
     if frame.empty:
         return frame
     if missing := [name for name in required if name not in frame]:

@@ -188,8 +188,8 @@ def analyze(
 
     Args:
         test: the design.
-        votes: Ballot, or a table or a CSV or Excel file with the columns of ``Ballot.frame``, such as that of
-            ``read_results``; rows are checked (``voicelab.listening.responses``). The result
+        votes: Ballot, or a table or a CSV or Excel file with the columns of ``Ballot.frame``, or webMUSHRA's results;
+            rows are checked (``voicelab.listening.responses``). The result
             includes answers to a study's questions for a Ballot, or for a table merged with ``Ballot.people``.
         confidence: confidence level of the intervals.
         plan: registered plan (``ListeningTest.register``) or its file. ``outcome`` is its test, with deviations from the

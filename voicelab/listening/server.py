@@ -6,6 +6,7 @@ browser, which sends its secret with every request. The page receives no informa
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterator
@@ -38,6 +39,8 @@ _GRACE_SECONDS: Final = 3
 _MAX_CONNECTIONS: Final = 4000
 # Longer than browsers keep an idle connection, since a response sent while the server closes it must be resent.
 _KEEP_ALIVE_SECONDS: Final = 330
+_ENCODERS: Final = 2
+"""Sounds encoded concurrently: each takes 30 MB per minute of sound."""
 _HEADER: Final = "x-voicelab-listener"
 _NUMBER: Final = re.compile(r"\d{1,10}", re.ASCII)
 PAGE: Final = """<!doctype html>
@@ -75,6 +78,8 @@ def listening_app(ballot: Ballot, static: Path, study: Study | None = None) -> S
     """Return the ASGI application of a test or a study; ``static`` is the folder with its JavaScript."""
     session = BlindBallot(ballot) if study is None else BlindStudy(study, ballot)
 
+    encoding = asyncio.Semaphore(_ENCODERS)
+
     async def page(_: Request) -> Response:
         return HTMLResponse(PAGE.replace("LINE", "overHttp").replace("FILE", "listening-lines.js"))
 
@@ -95,7 +100,8 @@ def listening_app(ballot: Ballot, static: Path, study: Study | None = None) -> S
         return endpoint
 
     async def sound(request: Request) -> Response:
-        data = await run_in_threadpool(session.sound, request.path_params["id"])
+        async with encoding:
+            data = await run_in_threadpool(session.sound, request.path_params["id"])
         # The next test at this address may use the same name for another sound.
         return Response(data, media_type="audio/wav", headers={"cache-control": "no-store"})
 

@@ -9,9 +9,7 @@ nested list as text unless its dash is alone on a line, so the YAML is written h
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import itertools
 import json
 import math
@@ -28,7 +26,7 @@ from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, StoreError
 from voicelab.listening.design import ANCHORS, REFERENCE, SCALES, Kind, ListeningTest, blind_wav
 from voicelab.storage import write_atomic
-from voicelab.tables import read_text
+from voicelab.tables import read_cells, read_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -162,10 +160,8 @@ def read_results(test: ListeningTest, path: str | Path) -> pd.DataFrame:
     """
     import pandas as pd
 
-    try:
-        rows = list(csv.DictReader(io.StringIO(read_text(Path(path)), newline="")))
-    except csv.Error as error:
-        raise StoreError(f"{path} cannot be read: {error}") from error
+    heading, *records = read_cells(Path(path)).rows
+    rows = [dict(zip(heading, record, strict=False)) for record in records]
     reader = {"ABX": _abx_row, "AB": _pair_row, "CMOS": _pair_row}.get(test.kind, _rating_row)
     names, votes = {_file_name(test.name), test.name}, []
     others = {str(row.get("session_test_id")) for row in rows} - names

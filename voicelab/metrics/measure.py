@@ -22,6 +22,7 @@ from voicelab.metrics import distances, latency, level, models, pitch, programs,
 from voicelab.metrics.metric import Metric, Need, Subject, Tools, Undefined
 from voicelab.recordings import Report, file_take, path_text, reasons_of, sounds_in, unreadable
 from voicelab.schema import DEFAULT_MODEL
+from voicelab.stats.estimate import one_of
 from voicelab.tags import said
 
 if TYPE_CHECKING:
@@ -231,8 +232,7 @@ def measure_rows(
 ) -> list[dict[str, Any]]:
     """Measure clips as ``measure``, into dictionaries."""
     chosen = check_measuring(metrics, reference=reference, tools=tools, jobs=jobs)
-    if on_error not in ("raise", "skip"):
-        raise ArgumentError.of("on_error", f"must be raise or skip, got {on_error!r}")
+    one_of(on_error, "on_error", ("raise", "skip"))
     items = list(_opened([clips] if isinstance(clips, Clip | str | Path) else clips, Report()))
     for number, clip in enumerate(items):
         if not isinstance(clip, Clip | Path) and not callable(getattr(clip, "clip", None)):
