@@ -204,6 +204,16 @@ def test_an_octave_and_six_decibels_at_the_same_word() -> None:
     assert found.energy[:15] == pytest.approx(6.02, abs=0.05)
 
 
+def test_octave_errors_of_a_few_frames_are_no_difference() -> None:
+    low, high = tone(200, 0.2), tone(400, 0.6)
+    samples = low.samples.copy()
+    errors = slice(round(0.7 * TONE_RATE), round(0.76 * TONE_RATE))
+    samples[errors] = high.samples[errors]
+    found = compare(low, B=Clip(samples, TONE_RATE, words=low.words)).contours["B"]
+    assert np.nanmax(np.abs(found.f0)) < 2
+    assert np.isfinite(found.f0[32:65]).mean() > 0.9
+
+
 def test_silence_has_no_pitch_to_differ_from() -> None:
     silent = Clip(np.zeros(TONE_RATE, np.float32), TONE_RATE)
     found = compare(silent, tone(200, 0.2)).contours["B"]

@@ -7,7 +7,7 @@ Only pYIN calls librosa.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -26,6 +26,9 @@ _VOICED_SIMILARITY, _VOICED_RANGE_DB = 0.6, 40.0
 # YIN's absolute threshold on the normalized difference function.
 _YIN_THRESHOLD = 0.1
 _FRAMES_PER_BLOCK = 1024
+# Voiced runs shorter than this between F0 jumps are treated as tracking errors.
+_VOICED_S = 0.05
+_JUMP = 1.2
 
 _Floats = npt.NDArray[np.float64]
 
@@ -136,6 +139,21 @@ def f0(
         values = _yin(samples, fmin, fmax, frame, hop)
         values = np.where(_voiced(samples, values, frame, hop), values, np.nan)
     return Contour(_frozen(np.arange(len(values)) * hop / _F0_RATE), _frozen(values), "Hz")
+
+
+def stable_f0(contour: Contour) -> Contour:
+    """Return an F0 contour with NaN for short runs between jumps, such as octave errors of single frames."""
+    values, times = contour.values, contour.times
+    with np.errstate(invalid="ignore"):
+        step = np.abs(np.log(values[1:] / values[:-1])) <= np.log(_JUMP)  # False next to an unvoiced frame
+    runs = np.split(np.arange(values.size), np.flatnonzero(~step) + 1)
+    hop = float(times[1] - times[0]) if times.size > 1 else 0.0
+    long = [run for run in runs if np.isfinite(values[run[:1]]).all() and run.size * hop >= _VOICED_S]
+    if not long:
+        return contour
+    kept = np.full_like(values, np.nan)
+    kept[np.concatenate(long)] = values[np.concatenate(long)]
+    return replace(contour, values=_frozen(kept))
 
 
 def _yin(samples: _Floats, fmin: float, fmax: float, frame: int, hop: int) -> _Floats:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from voicelab.asr.alignment import align_words
-from voicelab.audio.analysis import Contour, energy, f0
+from voicelab.audio.analysis import Contour, energy, f0, stable_f0
 from voicelab.clip import Clip
 from voicelab.display import Shown, view
 from voicelab.errors import ArgumentError, MissingExtra, check_options
@@ -98,8 +98,13 @@ class Comparison(Shown):
 
     @cached_property
     def contours(self) -> Mapping[str, ContourDifference]:
-        """Differences in pitch and level of each other clip from the first, at the same word, by name."""
-        reference, *contours = [(f0(clip, hop_s=HOP_S), energy(clip, hop_s=HOP_S)) for clip in self.clips.values()]
+        """Differences in pitch and level of each other clip from the first, at the same word, by name.
+
+        Short F0 jumps, such as octave errors, are excluded: see ``stable_f0``.
+        """
+        reference, *contours = [
+            (stable_f0(f0(clip, hop_s=HOP_S)), energy(clip, hop_s=HOP_S)) for clip in self.clips.values()
+        ]
         pairs = zip(self.alignments.items(), contours, strict=True)
         return MappingProxyType({name: _difference(reference, pair, aligned) for (name, aligned), pair in pairs})
 

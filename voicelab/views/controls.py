@@ -41,6 +41,8 @@ FIELDS: Final = (
 """Fields with a control, in order."""
 _OPTIONAL: Final = frozenset({"reference_id", "seed"})
 _STEPS: Final = 1000
+_SEEDS: Final = 10_000
+"""Number of seeds that are drawn: few digits, since every card shows one."""
 _MAX_NUMBER: Final = 2**31 - 1
 _FRONT_FIELDS: Final = 8
 """Number of fields that a large panel shows unfolded."""
@@ -192,7 +194,7 @@ class Controls(PageWidget):
     def draw_seed(self) -> None:
         """Draw a new seed, without calling ``changed``."""
         if self._seeded:
-            self._silently({**self.values, "seed": str(secrets.randbelow(2**32))})
+            self._silently({**self.values, "seed": str(secrets.randbelow(_SEEDS))})
 
     def offer_voices(self, voices: Sequence[tuple[str, str]], chosen: str) -> None:
         """Replace the selectable voices, (label, id), and select one."""

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import traitlets
 
-from voicelab.audio.analysis import f0, mel, spectrogram
+from voicelab.audio.analysis import f0, mel, spectrogram, stable_f0
 from voicelab.audio.encoders import header_bytes
 from voicelab.audio.samples import Samples, as_samples, check_rate, to_int16
 from voicelab.audio.words import Words, WordTime, textgrid
@@ -24,7 +24,6 @@ from voicelab.schema import MEDIA_TYPES
 from voicelab.views.background import Arrival, Task
 from voicelab.views.bundles import clip_bundle
 from voicelab.views.panel import SavedOutput
-from voicelab.views.plots import stable_f0
 from voicelab.views.scripts import PageWidget
 
 SpectrogramScale = Literal["mel", "linear"]

@@ -11,14 +11,13 @@ import io
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import numpy as np
 
-from voicelab.audio.analysis import Contour, energy, f0, mel, spectrogram
+from voicelab.audio.analysis import Contour, energy, f0, mel, spectrogram, stable_f0
 from voicelab.clip import Clip
 from voicelab.errors import RequestInvalid, suggestion
 from voicelab.storage import write_atomic
@@ -51,9 +50,6 @@ _KINDS: Final[tuple[PlotKind, ...]] = get_args(PlotKind)
 # Kinds that need separate axes for each clip; lines of several clips share axes.
 _PICTURES: Final = frozenset({"spectrogram", "mel"})
 _RANGE_DB: Final = 80.0
-# Voiced runs shorter than this between F0 jumps are treated as tracking errors.
-_VOICED_S: Final = 0.05
-_JUMP: Final = 1.2
 _WORD_SIZE: Final = 7  # points
 _ROW_INCHES: Final = 1.6
 _WIDTH_INCHES: Final = 7.0  # of a new figure in a notebook
@@ -320,21 +316,6 @@ def _pitch(ax: Axes, clips: Sequence[Clip]) -> None:
     if voiced.size:
         margin = max(0.08 * float(np.ptp(voiced)), 0.02 * float(voiced.max()))
         ax.set_ylim(voiced.min() - margin, voiced.max() + margin)
-
-
-def stable_f0(contour: Contour) -> Contour:
-    """Return an F0 contour with NaN for short runs between jumps, such as octave errors of single frames."""
-    values, times = contour.values, contour.times
-    with np.errstate(invalid="ignore"):
-        step = np.abs(np.log(values[1:] / values[:-1])) <= np.log(_JUMP)  # False next to an unvoiced frame
-    runs = np.split(np.arange(values.size), np.flatnonzero(~step) + 1)
-    hop = float(times[1] - times[0]) if times.size > 1 else 0.0
-    long = [run for run in runs if np.isfinite(values[run[:1]]).all() and run.size * hop >= _VOICED_S]
-    if not long:
-        return contour
-    kept = np.full_like(values, np.nan)
-    kept[np.concatenate(long)] = values[np.concatenate(long)]
-    return replace(contour, values=kept)
 
 
 def _energy(ax: Axes, clips: Sequence[Clip]) -> None:

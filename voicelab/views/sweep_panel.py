@@ -328,6 +328,7 @@ class SweepPanel(SavedOutput, Panel):
         self.progress = ProgressLine()
         self.takes = ResultPanel(self.table_of(sweep), metrics=metrics, tabs=tabs)
         self.takes.layout.display, self.takes.owner = "none", self
+        self.progress.report("Press Run to synthesize the takes; they appear here.")
         self.form = self.new_form(sweep)
         buttons = line(self.run_button, self.pause_button, self.cancel_button, name="buttons")
         controls = line(buttons, self.progress)

@@ -3,8 +3,8 @@
 // The kernel sends {hop, middles, tables} with two float32 buffers for each clip but the first: differences of F0 in
 // semitones (NaN unless both are voiced) and of level in dB, a value every `hop` seconds of the first clip.
 
-// Okabe and Ito (2008), in the order of clips; the first clip is the reference.
-export const COLORS = ["", "#d55e00", "#009e73", "#e69f00", "#56b4e9", "#cc79a7", "#0072b2", "#8c8c8c"];
+// Okabe and Ito (2008), in the order of clips, orange and sky blue darkened to 3:1 on white; the first clip is the reference.
+export const COLORS = ["", "#d55e00", "#009e73", "#b87d00", "#3d94c6", "#cc79a7", "#0072b2", "#8c8c8c"];
 const KINDS = [
   { name: "F0", unit: "semitones", least: 3 },
   { name: "level", unit: "dB", least: 6 },

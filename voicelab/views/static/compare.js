@@ -263,7 +263,7 @@ class Comparison {
     if (clip.drawn !== drawn) Object.assign(clip, { drawn, picture: picture(clip, wide, height, wave) });
     if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
     const pen = canvas.getContext("2d");
-    pen.globalAlpha = on ? 1 : 0.6;
+    pen.globalAlpha = on ? 1 : 0.8;
     pen.clearRect(0, 0, width, height);
     if (!this.hidden) pen.drawImage(clip.picture, 0, 0);
     const seconds = this.span(clip);

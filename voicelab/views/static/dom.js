@@ -167,7 +167,6 @@ const THEME_COLORS = {
   "layout-color1": ["#fff", "#1b1b1b"],
   "layout-color2": ["#ededed", "#333"],
   "ui-font-color1": ["#212121", "#e6e6e6"],
-  "ui-font-color2": ["#555", "#b8b8b8"],
   "border-color1": ["#9e9e9e", "#757575"],
   "border-color2": ["#d0d0d0", "#555"],
   "content-font-color1": ["#212121", "#e6e6e6"],
