@@ -52,7 +52,7 @@ _COMMON: Final = (
 )
 _SQUARE: Final = re.compile(
     # Not the alternative text of an image, a task's check box, or the text of a link.
-    _COMMON + r"|(?<!!)\[(?![xX]\] )(?P<name>[^\W\d_][^\[\]\n]{0,98})\](?!\([^()\s]*[.:/#])"
+    _COMMON + r"|(?<![!\\])\[(?![xX]\] )(?P<name>[^\W\d_][^\[\]\n]{0,98})\](?!\([^()\s]*[.:/#])"
 )
 # Other names are markup of SSML.
 _PAIR: Final = (
@@ -63,13 +63,13 @@ _ROUND: Final = re.compile(
     _COMMON + rf"|\((?P<name>{'|'.join(map(re.escape, sorted({*S1_STYLES, *PAUSE_S})))})\)", re.IGNORECASE
 )
 _LIKE_A_TAG: Final = re.compile(
-    r"\[(?![ xX]\] )[^\[\]\n]*\](?!\()"
+    r"(?<!\\)\[(?![ xX]\] |\d\d?:[\d:.,]*\])[^\[\]\n]*\](?!\()"
     r"|<\|(?!phoneme_start)[^|<>]*\|>|</?(?:break|emphasis|phoneme|prosody|say-as|speak|sub|voice)\b[^<>]*>"
     rf"|\((?:{'|'.join(map(re.escape, sorted(S1_STYLES)))}|long-break)\)"
 )
 _UNCLOSED: Final = re.compile(
     r"<\|phoneme_start\|>[^<\n]*"
-    r"|\[(?=[^\W\d_])(?!x\] |X\] |[^\[\]\n]*\]\()[^\[\]\n]*|<\|(?:[^|<>]|\|(?!>))*|<(?:break|phoneme)\b[^<>]*"
+    r"|(?<!\\)\[(?=[^\W\d_])(?!x\] |X\] |[^\[\]\n]*\]\()[^\[\]\n]*|<\|(?:[^|<>]|\|(?!>))*|<(?:break|phoneme)\b[^<>]*"
 )
 _SECONDS: Final = re.compile(r"\btime=[\"']?\s*(\d+\.?\d*|\.\d+)\s*(ms|s)\b")
 _UNSPACED: Final = re.compile("[\u3040-\u30ff\u3400-\u9fff]")  # written without spaces between words

@@ -22,6 +22,11 @@ TABLE = {
             "one hundred ninety-two dot one hundred sixty-eight dot one hundred dot two hundred"
         ),
         "1,2,3 and 3,14": "one, two, three and three, fourteen",
+        "3.000 people, 12.500 users, €1.500, 2.500 €, €1.799/l, 3.125 kg": (
+            "three thousand people, twelve thousand five hundred users, one thousand five hundred euros, "
+            "two thousand five hundred euros, one point seven nine nine euros per liter, "
+            "three point one two five kilograms"
+        ),
         "2,5-3,5 kg and 1,5 million": "two point five to three point five kilograms and one point five million",
     },
     "ranges of anything": {
@@ -34,6 +39,11 @@ TABLE = {
         ),
         "Matt 5:3-12 and 1 Cor 13:13": "Matthew five verse three to twelve and First Corinthians thirteen thirteen",
         "commit e8f3a1b, face2face": "commit E eight F three ay one B, face two face",
+        "2001:db8::1, ::1, fe80::1ff:fe23:4567:890a, std::sort": (
+            "two zero zero one colon D B eight colon colon one, colon colon one, "
+            "F E eight zero colon colon one F F colon F E two three colon four five six seven colon eight nine zero ay, "
+            "std: sort"
+        ),
         "00:1A:2B:3C:4D:5E": "zero zero, one ay, two B, three C, four D, five E",
         "a 10F seat, seat 23F, class 10 C": "a ten degrees Fahrenheit seat, seat twenty-three F, class ten C",
     },

@@ -35,6 +35,16 @@ READ = {
     "Ann Lee\n12 Main St\nParis, TX 75460": "Ann Lee, twelve Main Street, Paris, TX seven five four six zero",
     "a nega-\ntive and a well-\nknown one": "a negative and a well-known one",
     "Mon\tTue\n9:00\t10:00": "Mon, Tue, nine o'clock, ten o'clock",
+    "[00:01:02] Hello [00:01:05] there": "one minute and two seconds, Hello, one minute and five seconds, there",
+    r"where $\alpha$ and $x^2$ hold, so \(E=mc^2\)": "where alpha and x squared hold, so E equals mc squared",
+    r"$$\sum_{i=1}^{n} i = \frac{n(n+1)}{2}$$": "sum from i equals one to n of i equals n, n plus one, over two",
+    r"\[ \int_0^1 x\,dx = 1/2 \] and $\frac{\sqrt{x}}{a_i}$": (
+        "integral from zero to one of x dx equals one half and square root of x over ay sub i"
+    ),
+    r"$e^{i\pi} + 1 = 0$, $10^{-3}$, $\vec{v} \in \mathbb{R}^n$": (
+        "e to the power of i pi plus one equals zero, ten to the power of minus three, vector v in R to the power of n"
+    ),
+    "$5 and $6, $5-$6, $HOME and $PATH": "five dollars and six dollars, five to six dollars, dollar HOME and dollar PATH",
     "A sentence that a mail program has wrapped at the\nend of its line flows on.": (
         "A sentence that a mail program has wrapped at the end of its line flows on."
     ),

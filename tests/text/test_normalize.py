@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from voicelab import text
 from voicelab.errors import RequestInvalid
-from voicelab.text import as_written, normalize
-from voicelab.text.clean import HAN, Rule, Rules, speakable
+from voicelab.text import as_written, left_out, normalize
+from voicelab.text.clean import HAN, Rule, Rules, fold, speakable
 from voicelab.text.english import LAYOUT
 from voicelab.text.english import RULES as ENGLISH
 from voicelab.text.mandarin import LINES
@@ -90,10 +90,22 @@ def test_omissions_are_noted() -> None:
         ("x < y and y > z, ~5 km, 2*3, x^2, C#, #1, b <c and d> e", ()),
         ("x < y and y > z, ~5 km, 2*3, x^2, C#, #1", ()),
         ("# A title\n\n* an item\n> a quotation", ()),
+        ("你好~我有#和*", ("symbols left out: ~#*",)),
+        ("1 + 1，R&D，5€ 和 §", ()),
+        ("Fill in ____ but snake_case", ("symbols left out: _",)),
+        (
+            r"Not \*bold\*, $x^2$",
+            (r"LaTeX read in words: $x^2$", r"Markdown marks left out: \*", "symbols left out: *"),
+        ),
     ],
 )
 def test_dropped_markup_and_symbols_are_noted(text: str, notes: tuple[str, ...]) -> None:
     assert normalize(text, ("en", "zh")).notes == notes
+    assert left_out(text, ("en", "zh")) == notes
+
+
+def test_symbols_far_into_a_text_are_noted() -> None:
+    assert left_out("x < y. " * 400 + "Then a ~ b ^ c.") == ("symbols left out: ~^",)
 
 
 def test_long_notes_are_abbreviated() -> None:
@@ -160,6 +172,31 @@ def test_output_alphabet_and_speakable_text_is_never_silent(read: tuple[str, tup
         assert len(LETTER.findall(said)) >= letters
 
 
+_STRUCTURE = re.compile(
+    r"^[ \t]*[>#+*-][>#+*\s-]*|(?<=[^\W_])_+(?=[^\W_])|<(?=[^<>\n]*>)|(?<=\w)[^<\w]*>", re.MULTILINE
+)
+"""Marks of headings, items and quotations, underscores inside words, angle brackets (see test_markup): not symbols."""
+_SYMBOLS = "*_~^`|<>[]{}#=+&%$@\\/°×±≤√µ§∞¶†★☺"
+
+
+def _is_pause_or_invisible(char: str) -> bool:
+    plain = fold(char)
+    return plain is not None and re.fullmatch(r"[\s,.?!;:—–'\"()\[\]{}|/-]*", plain) is not None
+
+
+@settings(max_examples=250, deadline=None)
+@given(
+    st.one_of(st.text(f"ab12 .,\n-é你个{_SYMBOLS}", max_size=8), st.text(max_size=8)),
+    st.sampled_from((("en",), BOTH, ("zh",))),
+)
+def test_no_visible_character_vanishes_without_a_note(text: str, languages: tuple[str, ...]) -> None:
+    text = _STRUCTURE.sub(" ", text)
+    result = normalize(text, languages)
+    for char in dict.fromkeys(text):
+        if not char.isalnum() and not _is_pause_or_invisible(char) and char not in "".join(result.notes):
+            assert all(normalize(text.replace(char, other), languages).text != result.text for other in ("", " ")), char
+
+
 @settings(max_examples=80, deadline=None)
 @given(_CHINESE_TEXTS)
 def test_bilingual_voice_reads_other_text_as_english(text: str) -> None:
@@ -171,6 +208,7 @@ def test_bilingual_voice_reads_other_text_as_english(text: str) -> None:
 
 _HOSTILE = (
     *"a|1|1,|1-|1.|1/|$|a.b-|a@|http://| |\n|<a|é|I, |1 000 |f(|/a".split("|"),
+    *"$x|\\(|\\[a|$a_{|\\frac{|1:|::|US |IT |WHO a |~ ".split("|"),
     *")|x - |Jan 5 - |<1|\n> |a A |020 |code |F-1s|1\" |1' |1 m/m/|sq. |the $5 |1 A St. |5 p.m. A".split("|"),
 )
 _HOSTILE_BEFORE_CHINESE = (

@@ -18,20 +18,24 @@ the letter A to distinguish it from the article.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection
 from typing import Final
 
 from voicelab.tags import listed
 from voicelab.text.clean import HAN, Normalized, clean
-from voicelab.text.english import LAYOUT, RULES, english, english_plain
+from voicelab.text.english import LAYOUT, english, english_plain
 from voicelab.text.mandarin import mandarin, mandarin_plain
 from voicelab.text.markup import plain
 
 _HAN = re.compile(f"[{HAN}]")
-_MAY_VANISH: Final = re.compile(r"[<>^~*#`]|(?:^|\s)(?:[:;=]-?[()DPp]|XD)", re.MULTILINE)
-_UNSAID: Final = re.compile(r"[^\w\s,.?!;:—'\"()\[\]{}/|–-]")
-_MAX_SYMBOL_TEXT: Final = 1000
-"""Number of characters that `left_out` normalizes to detect symbols without a verbalization."""
+_MAY_VANISH: Final = re.compile(
+    r"[<>^~*#`]|(?<![A-Za-z\d])_|_(?![A-Za-z\d])|(?P<sign>[^\w\s.,!?;:'\"()-])(?P=sign)|(?:^|\s)(?:[:;=]-?[()DPp]|XD)",
+    re.MULTILINE,
+)
+_SENTENCE_END: Final = re.compile(r"(?<=[.!?\n]\s)|(?<=[\n。！？])")
+_MAX_SENTENCES: Final = 20
+"""Number of sentences per symbol that `left_out` normalizes to detect symbols that are not read."""
 _UNREAD: Final = re.compile(r"[^\w\s,.?!;:—'\"()\[\]-]|_")
 
 
@@ -43,21 +47,30 @@ def normalize(text: str, languages: Collection[str] = ("en",)) -> Normalized:
     unmarked = plain(text)
     cleaned = clean(unmarked.text, chinese="zh" in languages)
     verbalize = mandarin if _is_chinese(cleaned.text, languages) else english
-    return Normalized(verbalize(cleaned.text), (*cleaned.notes, *left_out(text, languages)))
+    unread: list[str] = []
+    words = verbalize(cleaned.text, unread)
+    return Normalized(words, (*cleaned.notes, *unmarked.notes, *_notes(cleaned.text, unread)))
 
 
 def left_out(text: str, languages: Collection[str] = ("en",)) -> tuple[str, ...]:
-    """Return notes on omissions of ``normalize``, besides those of `clean`: markup, emoticons and, in English, symbols."""
+    """Return notes on omissions of ``normalize``, besides those of `clean`: markup, emoticons and symbols."""
     unmarked = plain(text)
     rest = clean(unmarked.text, chinese="zh" in languages).text
     if not _MAY_VANISH.search(rest):
         return unmarked.notes
-    dropped = {"emoticons": RULES["emoticon"].pattern.findall(rest)}
-    if not _is_chinese(rest, languages):
-        lines = "\n".join(line for line in rest.splitlines() if _MAY_VANISH.search(line))[:_MAX_SYMBOL_TEXT]
-        dropped["symbols"] = ["".join(dict.fromkeys(_UNSAID.findall(RULES.apply(LAYOUT.apply(lines)))))]
-    more = (f"{kind} left out: {listed(items)}" for kind, items in dropped.items() if any(items))
-    return (*unmarked.notes, *more)
+    verbalize = mandarin if _is_chinese(rest, languages) else english
+    counts, unread = Counter[str](), list[str]()
+    for sentence in _SENTENCE_END.split(rest):
+        symbols = {m.group() for m in _MAY_VANISH.finditer(sentence)}
+        if any(counts[symbol] < _MAX_SENTENCES for symbol in symbols):
+            counts.update(symbols)
+            verbalize(sentence, unread)
+    return (*unmarked.notes, *_notes(rest, unread))
+
+
+def _notes(text: str, unread: list[str]) -> tuple[str, ...]:
+    dropped = {"emoticons": LAYOUT["emoticon"].pattern.findall(text), "symbols": ["".join(dict.fromkeys(unread))]}
+    return tuple(f"{kind} left out: {listed(items)}" for kind, items in dropped.items() if any(items))
 
 
 def as_written(text: str, languages: Collection[str] = ("en",)) -> Normalized:

@@ -280,6 +280,8 @@ _APOSTROPHE = re.compile(
     re.IGNORECASE,
 )
 _STRANGE = re.compile(rf"[^A-Za-z{HAN},.?!;:—'\s-]")
+UNREAD: Final = re.compile(r"[^\w\s,.?!;:—'\"()\[\]{}/|–-]|(?<![A-Za-z\d])_|_(?![A-Za-z\d])")
+"""A symbol that `tidy` removes; an underscore between letters or digits is a space."""
 _LETTER = re.compile(f"[A-Za-z{HAN}]")
 _BEFORE_WORD = re.compile(rf"\A[^A-Za-z{HAN}']+")
 _HYPHEN = re.compile(r"(?<![A-Za-z])-|-(?![A-Za-z])")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from voicelab.text.clean import FREQUENT, Match, Rules, Verbalizers, alternation, rows, tidy
+from voicelab.text.clean import FREQUENT, UNREAD, Match, Rules, Verbalizers, alternation, rows, tidy
 from voicelab.text.english_figures import BOOKS, FIGURES
 from voicelab.text.english_numbers import (
     cardinal,
@@ -42,8 +42,8 @@ _PER: Final = {symbol: per for symbol, _, _, per in rows("english/units") if per
 _CURRENCIES: Final = {
     key: tuple("" if name == "-" else name for name in names) for key, *names in rows("english/currencies")
 }
-_SIGNS: Final = {sign: word for sign, word, _, _ in rows("english/symbols") if word != "-"}
-ADDRESS_SYMBOLS: Final = {sign: name for sign, _, name, _ in rows("english/symbols") if name != "-"}
+_SIGNS: Final = {sign: word for sign, word, *_ in rows("english/symbols") if word != "-"}
+ADDRESS_SYMBOLS: Final = {sign: name for sign, _, name, *_ in rows("english/symbols") if name != "-"}
 _SHORT_FORMS, _STREET_WORDS = SHORT_FORMS["short"], SHORT_FORMS["street"]
 _SCALES: Final = {
     "k": "thousand",
@@ -132,7 +132,7 @@ def _lower_case(m: Match) -> str:
 def _shouted(m: Match) -> str:
     """Lower the case of a text in capitals, unless it is a sequence of acronyms."""
     words = _CAPITALS.findall(m.group())
-    ordinary = LISTS["emphatic"] | {"IN", "OR"}
+    ordinary = (LISTS["emphatic"] | {"IN", "OR"}) - LISTS["after_the"]
     if not any(word in ordinary or (len(word) > 3 and word.lower() in FREQUENT["English"]) for word in words):
         return m.group()
     if all(word in LISTS["acronyms"] | {"AND", "OR", "US", "IT"} for word in words):
@@ -143,6 +143,17 @@ def _shouted(m: Match) -> str:
         lambda m: f"{m['label']}A" if m["label"] else "a",
         text,
     )
+
+
+_BEFORE_ACRONYM = re.compile(r"\b(?:[Tt]he|[A-Z]{2,},(?: and| or)?) \Z")
+
+
+@_VERBALIZERS.register
+def _emphasis(m: Match) -> str:
+    """Lower the case of an ordinary word or a name, but not "the MAD", "FBI, ADD"."""
+    word = m.group().partition("'")[0]
+    is_acronym = word in LISTS["after_the"] and _BEFORE_ACRONYM.search(m.string[max(0, m.start() - 12) : m.start()])
+    return m.group().lower() if m["word"] or (word in LISTS["emphatic"] and not is_acronym) else m.group()
 
 
 # Symbols between numbers, and dashes between days: before amounts and dates, which consume the numbers.
@@ -269,7 +280,8 @@ def _time(m: Match) -> str:
     if m["s"] not in (None, "00"):
         parts = ((hour, "hour"), (minute, "minute"), (int(m["s"]), "second"))
         hours, minutes, seconds = (f"{cardinal(n)} {name}{'' if n == 1 else 's'}" for n, name in parts)
-        return f"{hours}, {minutes} and {seconds}{_half_day(m, m['half'])}"
+        is_stamp = not hour and m.string[m.start() - 1 : m.start()] == "["  # [00:01:02]
+        return f"{'' if is_stamp else f'{hours}, '}{minutes} and {seconds}{_half_day(m, m['half'])}"
     if minute:
         words = f"{cardinal(hour)} {'oh ' if minute < 10 else ''}{cardinal(minute)}"
     elif m["half"]:
@@ -581,7 +593,6 @@ _VERBALIZERS.update(
         "part of a street": lambda m: _STREET_WORDS[m["word"]],
         "before a number": lambda m: f"{BEFORE_NUMBER[m['word'].lower()]} ",
         "title": lambda m: TITLES[m["title"] or m["bare"]],
-        "emphasis": lambda m: m.group().lower() if m["word"] or m.group() in LISTS["emphatic"] else m.group(),
         "letters and digits": lambda m: " ay " if m["a"] else " ",
         "power": lambda m: f" {_exponent(m['sign'], m['power'])} ",
         "range": lambda m: f"{decimal(m['first'] or m['ratio'])} to ",
@@ -639,9 +650,15 @@ ADDRESS: Final = RULES["address"].pattern
 """An e-mail or web address."""
 
 
-def english(text: str) -> str:
-    """Normalize cleaned English `text`; if no words remain (markup, a bare URL scheme), as with ``normalize=false``."""
-    return tidy(RULES.apply(LAYOUT.apply(text))) or english_plain(text)
+def english(text: str, unread: list[str] | None = None) -> str:
+    """Normalize cleaned English `text`; if no words remain (markup, a bare URL scheme), as with ``normalize=false``.
+
+    Symbols that are not read are appended to `unread`.
+    """
+    words = RULES.apply(LAYOUT.apply(text))
+    if unread is not None:
+        unread += UNREAD.findall(words)
+    return tidy(words) or english_plain(text)
 
 
 def english_plain(text: str) -> str:

@@ -57,6 +57,8 @@ def _fahrenheit(m: Match) -> str:
 
 @FIGURES.register
 def _identifier(m: Match) -> str:
+    if m["ip"]:
+        return " ".join(" colon " if group == ":" else spelled(group) for group in re.findall(r"\w+|:", m["ip"]))
     return ", ".join(spelled(group) for group in re.split(r"[-: ]", m.group()) if group)
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
-from voicelab.text.clean import FREQUENT, HAN, Match, Rules, Verbalizers, alternation, rows, tidy
+from voicelab.text.clean import FREQUENT, HAN, UNREAD, Match, Rules, Verbalizers, alternation, rows, tidy
 from voicelab.text.english import ADDRESS, LAYOUT, address, english, english_plain
 
 _VERBALIZERS: Final = Verbalizers()
@@ -21,7 +22,8 @@ _NAMES: Final = {
     for kind in ("unit", "sign", "code")
 }
 _UNITS, _MONEY, _CODES = _NAMES["unit"], _NAMES["sign"], _NAMES["code"]
-_ADDRESS_SYMBOLS: Final = {sign: name for sign, _, _, name in rows("english/symbols") if name != "-"}
+_ADDRESS_SYMBOLS: Final = {sign: name for sign, _, _, name, _ in rows("english/symbols") if name != "-"}
+_SIGNS: Final = {sign: word for sign, *_, word in rows("english/symbols") if word != "-"}
 _MEASURES: Final = f"(?:{alternation(word for (word,) in rows('mandarin/measures'))})|次(?![方元函])|代(?=人)"
 """Measure words that make a preceding 2 两; 月, 日, 号, 楼 and 级, for example, take 二."""
 
@@ -232,6 +234,7 @@ _VERBALIZERS.update(
         "model": lambda m: f" {telephone(m['num'])}",
         "operator": lambda m: _OPERATORS[(m.lastindex or 1) - 1][1],
         "chain": lambda m: ", ".join(digits(group) for group in m.group().split("-")),
+        "sign by name": lambda m: _SIGNS[m["sign"]],
         "slash": lambda m: ", " if m["or"] is None else "",
     }
 )
@@ -244,20 +247,28 @@ RULES: Final = Rules(
         "code": alternation(_CODES),
         "han": HAN,
         "measures": _MEASURES,
+        "signs": re.escape("".join(_SIGNS)),
         "operators": "|".join(f"({pattern})" for pattern, _ in _OPERATORS),
         "unit": alternation(_UNITS),
     },
 )
 
 
-def mandarin(text: str) -> str:
-    """Normalize cleaned Chinese `text` to Chinese characters, Latin letters and punctuation, without digits."""
+def mandarin(text: str, unread: list[str] | None = None) -> str:
+    """Normalize cleaned Chinese `text` to Chinese characters, Latin letters and punctuation, without digits.
+
+    Symbols that are not read are appended to `unread`.
+    """
+    read_english = partial(english, unread=unread)
     text = LAYOUT.apply(LINES.apply(text))
     if not _is_english(text):
         text = _ASCII.sub(
             lambda m: ADDRESS.sub(lambda a: address(a.group(), _ADDRESS_SYMBOLS, digits), m.group()), text
         )
-    return _tidy(_FOREIGN.sub(_latin, RULES.apply(_foreign(text, english))))
+    text = _FOREIGN.sub(partial(_latin, read_english), RULES.apply(_foreign(text, read_english)))
+    if unread is not None:
+        unread += UNREAD.findall(text)
+    return _tidy(text)
 
 
 def mandarin_plain(text: str) -> str:
@@ -307,14 +318,14 @@ def _is_phrase(text: str) -> bool:
     return len(words) > 2 and any(word.lower() in FREQUENT["English"] for word in words)
 
 
-def _latin(match: Match) -> str:
+def _latin(verbalize: Callable[[str], str], match: Match) -> str:
     """Verbalize abbreviations and capitals of a name, after its numbers; a single letter is not an article."""
     letters_match = _LETTERS.search(match.group())
     if letters_match is None:
         return match.group()
     letters = letters_match.group()
     plain = letters.isalpha() and letters.islower() and len(letters) > 1
-    words = letters if plain else "ay" if letters in ("A", "a") else english(letters)
+    words = letters if plain else "ay" if letters in ("A", "a") else verbalize(letters)
     return f"{match.group()[: letters_match.start()]} {words} {match.group()[letters_match.end() :]}"
 
 

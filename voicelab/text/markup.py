@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from voicelab.tags import listed
-from voicelab.text.clean import FREQUENT, HAN, Normalized
+from voicelab.text.clean import FREQUENT, HAN, Normalized, pairs
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
@@ -52,12 +52,34 @@ _MARKDOWN: Final = re.compile(
 )
 _OPERATORS: Final = re.compile(r"(?<=[\w)])(\*{1,2})(?=[\w(])")
 _HIGHLIGHT: Final = re.compile(r"(?<![\w=])==(?=\S)([^=\n]{1,200})(?<=\S)==(?![\w=])")
+_ESCAPE: Final = re.compile(r"\\[!-/:-@\[-`{-~]")
 _TASK: Final = re.compile(r"\A\[[ xX]\] ")
 _SUBTITLE: Final = re.compile(
     r"(?:^\d{1,5}[ \t]*\n)?^(?:\d\d:)?\d\d:\d\d[,.]\d{3} --> (?:\d\d:)?\d\d:\d\d[,.]\d{3}[^\n]{0,80}\n|"
     r"\AWEBVTT\b[^\n]{0,80}\n",
     re.MULTILINE,
 )
+_FORMULA: Final = re.compile(
+    r"\\begin\{(?P<name>(?:equation|align|math|displaymath|gather|multline)\*?)\}(?P<body>[^\0]{1,2000}?)\\end\{(?P=name)\}"
+    r"|\\\((?P<round>[^\n]{1,400}?)\\\)|\\\[(?P<square>[^\0]{1,2000}?)\\\]|\$\$(?P<display>[^$]{1,2000})\$\$"
+    r"|(?<![\w$\\])\$(?P<inline>(?![\s\d.,]+(?:\$|\s))(?=[A-Za-z]'?\$|[^$\n]{0,400}[\\^_=<>])[^$\n]{0,400}[^$\s=])\$(?![\d$])"
+)
+_FORMULA_STEPS: Final = tuple(
+    (re.compile(pattern.replace("ARG", r"\s?(?:\{\s*([^{}]*?)\s*\}|(\\[A-Za-z]+|[^\s{}\\]))")), words)
+    for pattern, words in (
+        (r"\^\s?\{?\\circ\b\}?", "°"),
+        (r"\\(sum|prod|int)_ARG\^ARG", r" \\\1 from \2\3 to \4\5 of "),
+        (r"\\[dt]?fracARGARG", r" \1\2 over \3\4 "),
+        (r"\\sqrtARG", r" square root of \1\2 "),
+        (r"_ARG", r" sub \1\2 "),
+        (r"\^\s?\{(-?\w{1,4})\}", r"^\1 "),
+        (r"\^\s?(?:\{([^{}]*)\}|(\\[A-Za-z]+))", r" to the power of \1\2 "),
+    )
+)
+_COMMAND: Final = re.compile(r"\\([A-Za-z]+)|\\.|[{}&]")
+_COMMANDS: Final = {
+    command: words.strip("-") for names, words in pairs("latex").items() for command in names.split(" ")
+}
 _MARKS: Final = ("strong_open", "em_open", "s_open", "code_inline", "fence", "hr")
 _ASTERISK: Final = "\ue000"
 """Stands for an asterisk between operands while Markdown is parsed."""
@@ -67,6 +89,9 @@ def plain(text: str) -> Normalized:
     """Return `text` without markup and with line breaks as pauses, with notes on what was left out. Never raises."""
     notes: list[str] = []
     request_text = text
+    if ("$" in text or "\\" in text) and (formulas := [m.group() for m in _FORMULA.finditer(text)]):
+        notes.append(f"LaTeX read in words: {listed(formulas)}")
+        text = _FORMULA.sub(_formula, text)
     if "&" in text:
         text = _ENTITY.sub(lambda m: html.unescape(m.group()), text)
     text = text.replace("&&", " and ")
@@ -80,6 +105,17 @@ def plain(text: str) -> Normalized:
     if not any(map(str.isalnum, text)):
         return Normalized(request_text)  # there is nothing but markup to say
     return Normalized(_paused(text) if "\n" in text or "\r" in text or "\t" in text else text, tuple(notes))
+
+
+def _formula(m: re.Match[str]) -> str:
+    """Write a formula of LaTeX in words and symbols that the normalizer reads; commands by their names."""
+    formula = next(filter(None, (m["body"], m["round"], m["square"], m["display"], m["inline"])))
+    for _ in range(3):  # nested braces
+        for pattern, words in _FORMULA_STEPS:
+            formula = pattern.sub(words, formula)
+    formula = _COMMAND.sub(lambda m: f" {_COMMANDS.get(m[1], m[1])} " if m[1] else " ", formula)
+    formula = re.sub(r"(?<![A-Za-z])a(?![A-Za-z])", "ay", formula)
+    return re.sub(r"\s+\^", "^", re.sub(r"\s+", " ", formula)).strip()
 
 
 def _without_tags(text: str, notes: list[str]) -> str:
@@ -141,6 +177,7 @@ def _without_markdown(text: str, notes: list[str]) -> str:
     marks = [t.markup + (t.info if t.type == "fence" else "") for t in _flat(tokens) if t.type in _MARKS]
     if text != highlighted:
         marks.append("==")
+    marks += _ESCAPE.findall(text)
     if marks:
         notes.append(f"Markdown marks left out: {listed(marks)}")
     lines = "".join(_blocks(tokens, addresses)).replace(_ASTERISK, "*")
