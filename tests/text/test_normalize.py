@@ -172,10 +172,8 @@ def test_output_alphabet_and_speakable_text_is_never_silent(read: tuple[str, tup
         assert len(LETTER.findall(said)) >= letters
 
 
-_STRUCTURE = re.compile(
-    r"^[ \t]*[>#+*-][>#+*\s-]*|(?<=[^\W_])_+(?=[^\W_])|<(?=[^<>\n]*>)|(?<=\w)[^<\w]*>", re.MULTILINE
-)
-"""Marks of headings, items and quotations, underscores inside words, angle brackets (see test_markup): not symbols."""
+_STRUCTURE = re.compile(r"^[ \t]*[#+*-][#+*\s-]*|(?<=[^\W_])_+(?=[^\W_])|[<>]", re.MULTILINE)
+"""Marks of headings and items, underscores inside words, angle brackets (see test_markup): not symbols."""
 _SYMBOLS = "*_~^`|<>[]{}#=+&%$@\\/°×±≤√µ§∞¶†★☺"
 
 
