@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from voicelab.asr.normalization import has_digits, split_words
+from voicelab.asr.normalization import has_digits, normalized_words, split_words
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,20 @@ def test_normalization_removes_punctuation_case_and_diacritics(text: str, words:
 )
 def test_digits_of_every_script_are_detected(text: str, expected: bool) -> None:
     assert has_digits(split_words(text)) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "words"),
+    [
+        (
+            "Don't (\u201cstop\u201d) — it\u2019s 5\u20ac, \u00abwell-made\u00bb.",
+            "en",
+            "don't stop its 5\u20ac \u00abwellmade\u00bb",
+        ),
+        ("Caf\u00e9\u2026  No. 1", "", "caf\u00e9 no 1"),
+        ("\u4f60\u597d，A B\u3002\u2460", "zh", "\u4f60 \u597d A B \u2460"),
+        ("\u862d\u83cd", "zh", "\u862d \u83cd"),  # traditional: only the transcript is converted
+    ],
+)
+def test_rules_of_seed_tts_eval(text: str, language: str, words: str) -> None:
+    assert normalized_words(text, "seed-tts-eval", language) == words.split()

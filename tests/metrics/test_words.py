@@ -108,6 +108,12 @@ def test_chinese_characters_count_as_words(sounds: Any, figure: Figure) -> None:
     assert "pocketsphinx is English only" in figure(clip, "wer", text="今天", tools=Tools(PocketRecognizer()))[1]
 
 
+def test_seed_tts_eval_converts_only_the_transcript(sounds: Any, figure: Figure) -> None:
+    for text, transcript, wer in (("\u82f9\u679c", "\u860b\u679c", 0.0), ("\u860b\u679c", "\u860b\u679c", 0.5)):
+        tools = Tools(Hears(transcript), normalizer="seed-tts-eval")
+        assert figure(sounds.noise(1, 0.1), "wer", text=text, tools=tools)[0] == wer
+
+
 def test_wer_without_text_is_undefined(sounds: Any, figure: Figure) -> None:
     tools = Tools(Hears("one"))
     assert "text is unknown" in figure(sounds.noise(1, 0.1), "wer", tools=tools)[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import string
 import unicodedata
 import warnings
 from collections.abc import Callable
@@ -18,6 +19,13 @@ NORMALIZERS: Final = ("voicelab", "whisper", "seed-tts-eval")
 """Named normalizers of WER and CER."""
 
 HAN = re.compile("[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+# string.punctuation and zhon.hanzi.punctuation (zhon 2.1.1), which run_wer.py of Seed-TTS-eval removes.
+_SEED_TTS_PUNCTUATION = re.compile(
+    "["
+    + re.escape(string.punctuation.replace("'", ""))
+    + "\u00b7\u2013\u2014\u2018\u2019\u201b-\u201f\u2026\u2027\u3000-\u3003"
+    "\u3008-\u3011\u3014-\u301f\u3030\u303e\u303f\ufe4f\ufe51\ufe54\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff64]"
+)
 _APOSTROPHES = re.compile(r"(?<=\w)['\u2019\u02bc](?=\w)")
 # Combining marks of Latin and Greek letters only: in other scripts they make other letters.
 _DIACRITICS = re.compile(r"(?<=[^\W\u0400-\u04ff])[\u0300-\u036f]+")
@@ -73,9 +81,10 @@ def normalized_words(text: str, normalizer: Normalizer = "voicelab", language: s
             "whisper" apply to English, by which a number is one word. "whisper": the published rules of A. Radford et al.,
             "Robust speech recognition via large-scale weak supervision" (2023), appendix C, by the package
             whisper-normalizer: contractions, number words, spelling variants; for other languages than English case and
-            punctuation only. "seed-tts-eval": the rules of that benchmark's ``run_wer.py``: lower case without punctuation
-            and symbols but apostrophes; Chinese: simplified, by character. None: ``split_words``. A function from text to
-            text is followed by ``split_words``.
+            punctuation only. "seed-tts-eval": the rules of that benchmark's ``run_wer.py``: its list of punctuation is
+            removed, the apostrophe ' is not; English in lower case, Chinese by character (and ``wer`` converts the
+            transcript to simplified characters, not the text). None: ``split_words``. A function from text to text is
+            followed by ``split_words``.
         language: language of the reference text, see ``language_of``.
 
     Raises ArgumentError for another name, MissingExtra without the extra ``metrics``.
@@ -87,8 +96,8 @@ def normalized_words(text: str, normalizer: Normalizer = "voicelab", language: s
     if normalizer == "whisper":
         return HAN.sub(r" \g<0> ", _whisper_rules(language == "en")(text)).split()
     if normalizer == "seed-tts-eval":
-        plain = "".join(char for char in text if char == "'" or unicodedata.category(char)[0] not in "PS")
-        return list("".join(simplified(plain).split())) if language == "zh" else plain.lower().split()
+        plain = _SEED_TTS_PUNCTUATION.sub("", text)
+        return list("".join(plain.split())) if language == "zh" else plain.lower().split()
     if normalizer != "voicelab":
         allowed = f"must be {', '.join(NORMALIZERS)}, None or a function"
         raise ArgumentError.of("normalizer", f"{allowed}, got {normalizer!r}")

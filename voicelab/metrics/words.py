@@ -7,7 +7,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from voicelab.asr.normalization import HAN, has_digits, language_of, normalized_words, spelled, split_words
+from voicelab.asr.normalization import HAN, has_digits, language_of, normalized_words, simplified, spelled, split_words
 from voicelab.asr.recognizers import Recognizer, default_recognizer, full_name, recognizer_by_name
 from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, shortened
@@ -77,6 +77,8 @@ def recognized_words(subject: Subject) -> list[str]:
     if language == "zh" and (name == "pocketsphinx" or name.endswith(".en")):
         raise Undefined(f"the text has Chinese in it, and {name} is English only: pass Tools(recognizer=...)")
     transcript = recognizer.recognise(subject.clip.samples, subject.clip.rate)
+    if language == "zh" and subject.tools.normalizer == "seed-tts-eval":
+        transcript = simplified(transcript)
     return normalized_words(transcript, subject.tools.normalizer, language)
 
 
