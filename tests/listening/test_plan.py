@@ -97,7 +97,8 @@ def test_unanimous_responses_have_the_registered_test(kind: Any) -> None:
     test, votes = listening_test(kind, "ab", items=12), result.votes.drop(columns="counts")
 
     def outcome(**fields: Any) -> Any:
-        plan = Plan(**{**FIELDS, "listeners": 24, "design": test.to_record(), **fields})
+        claim = "different" if kind == "ABX" else "better"
+        plan = Plan(**{**FIELDS, "claim": claim, "listeners": 24, "design": test.to_record(), **fields})
         return there(analyze(test, votes, plan=plan).outcome)
 
     better = outcome()
@@ -139,9 +140,15 @@ def test_claims_in_either_direction(kind: Any) -> None:
     assert turned.low == pytest.approx(2 * null - crossed.estimate.high)
 
 
-def test_correct_responses_have_no_direction() -> None:
+def test_abx_has_no_direction(tmp_path: Path) -> None:
     result = study("ABX")
     test, votes = listening_test("ABX", "abc", items=5), result.votes.drop(columns="counts")
     for pair in (("a", "b"), ("b", "a")):
-        outcome = there(analyze(test, votes, plan=Plan(**{**FIELDS, "primary": pair})).outcome)
+        plan = test.register(tmp_path / "".join(pair), hypothesis="audible", primary=pair, listeners=6)
+        outcome = there(analyze(test, votes, plan=plan).outcome)
         assert outcome.p == pytest.approx(result.crossed["a", "b"].p)
+        assert f"{pair[0]} is different from {pair[1]}: supported at alpha 0.05, one-sided p" in str(outcome)
+    with pytest.raises(ArgumentError, match="claim: must be 'different' or 'equivalent', got 'better'"):
+        test.register(tmp_path / "c", hypothesis="", primary=("a", "b"), listeners=6, claim="better")
+    assert "against" not in "".join(result.comparisons())
+    assert "superiority" not in result.report().text

@@ -241,8 +241,10 @@ def test_report_folder_says_how_to_run_the_analysis(tmp_path: Path) -> None:
 )
 def test_registered_test_is_among_the_figures(kind: Kind, primary: tuple[str, str]) -> None:
     votes = study(kind).votes.drop(columns="counts")
-    plan = Plan("as good", primary, listeners=6, claim="not worse", margin=0.2)
-    result = analyze(listening_test(kind, "abc", items=5), votes, plan=plan)
+    claim: Any = "equivalent" if kind == "ABX" else "not worse"
+    test = listening_test(kind, "abc", items=5)
+    plan = Plan("as good", primary, listeners=6, claim=claim, margin=0.2, design=test.to_record())
+    result = analyze(test, votes, plan=plan)
     figures = result.report().figures
     rows = figures[figures["figure"].str.startswith("registered")]
     assert set(zip(rows["first"], rows["second"], strict=True)) == {primary}

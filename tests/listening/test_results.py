@@ -11,7 +11,9 @@ from scipy import stats
 
 from tests.listening.test_design import listening_test
 from tests.tones import there
+from voicelab.errors import ArgumentError
 from voicelab.listening.design import ANCHORS, REFERENCE, Kind
+from voicelab.listening.individuals import dispersion, sensitivity
 from voicelab.listening.results import ListeningResult, analyze
 from voicelab.stats import binomial
 
@@ -227,6 +229,39 @@ def test_friedman_test_of_mushra_excludes_reference_and_anchors() -> None:
     assert found.names == ("a", "b", "c")
     assert found.statistic == pytest.approx(stats.friedmanchisquare(*systems.values()).statistic)
     assert found.concordance.value == pytest.approx(found.statistic / (6 * 2))
+
+
+def test_choices_by_listener_and_the_variance_between_listeners() -> None:
+    right = np.arange(20)[None] < np.array([20, 10, 15, 4])[:, None]
+    table = choices(right).assign(kind="ABX", right=right.ravel())
+    result = analyze(listening_test("ABX", items=20), table)
+    rows = result.by_listener().set_index("listener")
+    assert rows["share"].tolist() == [1.0, 0.5, 0.75, 0.2]
+    for name, count in zip(rows.index, (20, 10, 15, 4), strict=True):
+        exact = stats.binomtest(count, 20, alternative="greater")
+        assert rows.loc[name, "p"] == pytest.approx(exact.pvalue)
+        assert rows.loc[name, ["low", "high"]].tolist() == pytest.approx(stats.binomtest(count, 20).proportion_ci())
+    # A listener compares X with A and with B.
+    a, b, x = np.random.default_rng(1).normal(size=(3, 1_000_000)) + np.array([0.0, 1.5, 0.0])[:, None]
+    share = np.mean(np.abs(x - a) < np.abs(x - b))
+    assert sensitivity(share) == pytest.approx(1.5, abs=0.01)
+    assert rows["d'"].tolist() == [np.inf, 0.0, sensitivity(0.75), 0.0]
+    (note,) = (note for note in result.notes if "listeners differ" in note)
+    chi2 = stats.chi2_contingency([right.sum(1), 20 - right.sum(1)], correction=False)
+    assert f"is {chi2.statistic / 3:.2g} times the binomial, p" in note
+    sizes = result.sizes["a", "b"]
+    share = result.crossed["a", "b"].estimate
+    assert sizes["proportion of discriminators"].high == pytest.approx(2 * share.high - 1)
+    assert sizes["d'"].value == pytest.approx(sensitivity(share.value))
+    assert "d'" not in analyze(listening_test("AB", items=20), choices(right)).by_listener()
+    with pytest.raises(ArgumentError, match="pair: must be two of a, b, got"):
+        result.by_listener(("a", "c"))
+
+
+def test_equal_listeners_differ_as_by_the_binomial() -> None:
+    counts = np.random.default_rng(0).binomial(6, 0.8, (300, 10))
+    assert np.mean([dispersion(row, [6] * 10)[1] <= 0.05 for row in counts]) < 0.09
+    assert dispersion([3, 3], [3, 3])[1] == pytest.approx(np.nan, nan_ok=True)
 
 
 def test_listeners_with_numeric_names_are_screened() -> None:

@@ -270,6 +270,7 @@ class ListeningTest:
             )
         time = datetime.now(UTC).isoformat(timespec="milliseconds")
         design = json.loads(json.dumps(self.to_record()))
+        options = {"claim": "different" if self.kind == "ABX" else "better", **options}
         plan = Plan(hypothesis, (primary[0], primary[1]), listeners, **options, design=design, registered=time)
         plan.save(path)
         return plan

@@ -35,7 +35,8 @@ class Plan:
         primary: the two systems to compare.
         listeners: number of listeners to analyze.
         claim: of the first system over the second: "different" (two-sided), "better", "not worse" (one-sided) or
-            "equivalent" (two one-sided tests).
+            "equivalent" (two one-sided tests). ABX has no direction: "different" (one-sided: correct above chance) or
+            "equivalent".
         margin: for "not worse" and "equivalent", the largest irrelevant difference: in rating points; for AB a proportion.
         alpha: type I error.
         exclusions: exclusion criteria, in words, in addition to those of ``analyze``.
@@ -57,7 +58,7 @@ class Plan:
     registered: str = ""
 
     def __post_init__(self) -> None:
-        one_of(self.claim, "claim", get_args(Claim))
+        one_of(self.claim, "claim", ("different", "equivalent") if self._abx else get_args(Claim))
         if (self.margin is not None) != (self.claim in _CLAIMS_WITH_MARGIN):
             rule = "required" if self.margin is None else "not allowed"
             raise ArgumentError.of("margin", f"{rule} for the claim {self.claim!r}")
@@ -67,9 +68,17 @@ class Plan:
         object.__setattr__(self, "listeners", whole(self.listeners, "listeners", 2))
 
     @property
+    def _abx(self) -> bool:
+        return self.design.get("kind") == "ABX"
+
+    @property
     def sides(self) -> str:
         """Sides of the test: "two-sided" for "different", "two one-sided tests," for "equivalent", otherwise "one-sided"."""
-        return {"different": "two-sided", "equivalent": "two one-sided tests,"}.get(self.claim, "one-sided")
+        return (
+            "one-sided"
+            if self._abx
+            else {"different": "two-sided", "equivalent": "two one-sided tests,"}.get(self.claim, "one-sided")
+        )
 
     @property
     def digest(self) -> str:
@@ -115,7 +124,7 @@ class PlannedOutcome:
     @property
     def estimate(self) -> Estimate | None:
         """The estimate with the interval that agrees with p: at 1 - alpha for "different", else at 1 - 2 alpha."""
-        sides = 1.0 if self.plan.claim == "different" else 2.0
+        sides = 1.0 if self.plan.sides == "two-sided" else 2.0
         return None if self.test is None else self.test.interval(max(0.01, 1.0 - sides * self.plan.alpha))
 
     @property
@@ -159,9 +168,11 @@ def outcome(
 def _p(plan: Plan, test: CrossedTest) -> float:
     margin, null = plan.margin or 0.0, test.null
     above, below = test.p_above(null - margin), test.p_below(null + margin)
-    if plan.claim == "different":
+    if plan.sides == "two-sided":
         return min(1.0, 2.0 * min(above, below))
-    return max(above, below) if plan.claim == "equivalent" else above
+    if plan.claim == "equivalent":
+        return below if plan.sides == "one-sided" else max(above, below)
+    return above
 
 
 def _departures(

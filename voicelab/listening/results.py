@@ -16,6 +16,7 @@ import numpy.typing as npt
 from voicelab.display import view
 from voicelab.errors import ArgumentError
 from voicelab.listening.design import ANCHORS, REFERENCE, SCALES, ListeningTest
+from voicelab.listening.individuals import by_listener, discriminators, dispersion, sensitivity
 from voicelab.listening.plan import Plan, PlannedOutcome, outcome
 from voicelab.listening.responses import read_responses
 from voicelab.listening.screening import screen
@@ -64,8 +65,8 @@ class ListeningResult:
             the anchors) or, for CMOS, of each pair's second system against the first.
         crossed: test of each pair, first against second system, with random listeners and items.
         sizes: effect sizes of each pair with the intervals of ``crossed``: for ratings the standardized difference (in SD of
-            single ratings), Cliff's delta of paired ratings and the probability of superiority; for choices the odds ratio
-            and the probability of superiority.
+            single ratings), Cliff's delta of paired ratings and the probability of superiority; for AB the odds ratio and the
+            probability of superiority; for ABX d' and the proportion of discriminators, of whom the others guess.
         tests: test of each pair with random listeners and fixed items.
         ranking: Bradley-Terry model of AB with 3 systems or more; it assumes independent choices.
         overall: Friedman's test of MOS and MUSHRA with 3 systems or more.
@@ -112,6 +113,21 @@ class ListeningResult:
         """Return a ListeningReport: text for a methods section, a page, every figure and the responses."""
         return view("ListeningResult.report")(self)
 
+    def by_listener(self, pair: tuple[str, str] | None = None, *, confidence: float = 0.95) -> pd.DataFrame:
+        """Tabulate the choices of each analyzed listener of an AB or ABX test, of ``pair`` or the first two systems.
+
+        Columns: ``listener``, ``responses``, ``share`` of the pair's first system (ABX: of correct responses) with its exact
+        interval, ``low`` to ``high``, and ``p`` of the exact binomial test (ABX: one-sided), uncorrected. ABX also has ``d'``
+        with its interval: ``voicelab.listening.individuals.sensitivity``. Raises ArgumentError for other kinds and pairs.
+        """
+        if self.kind not in {"AB", "ABX"}:
+            raise ArgumentError.of("kind", f"must be AB or ABX for choices by listener, got {self.kind}")
+        systems = self.design["systems"]
+        pair = pair or (systems[0], systems[1])
+        if len({*pair}) != 2 or not {*pair} <= {*systems}:
+            raise ArgumentError.of("pair", f"must be two of {', '.join(systems)}, got {pair!r}")
+        return by_listener(leads(self.frame, self.kind, pair)[0], abx=self.kind == "ABX", confidence=confidence)
+
     def ordinal_model(self, confidence: float = 0.95) -> OrdinalModel:
         """Fit ``voicelab.stats.ordinal_model`` to the ratings of a MOS test, as a sensitivity analysis.
 
@@ -154,7 +170,7 @@ class ListeningResult:
         """Yield the results of each pair and of all systems as lines; details of a line are indented."""
         crossed, fixed = self.crossed_p_holm, self.p_holm
         for pair, test in self.tests.items():
-            name = f"{pair[0]} against {pair[1]}"
+            name = f"{pair[0]} against {pair[1]}" if self.kind != "ABX" else f"correct with {pair[0]} and {pair[1]}"
             if pair in crossed:
                 corrected = f", {p_text(crossed[pair])} after Holm" if len(crossed) > 1 else ""
                 yield f"{name}: {self.crossed[pair]}{corrected}"
@@ -259,9 +275,16 @@ def _check_duplicates(frame: pd.DataFrame) -> None:
 
 
 def _effect_sizes(
-    test: CrossedTest, values: npt.NDArray[np.float64], listeners: list[str], items: list[str], sd: float
+    test: CrossedTest, values: npt.NDArray[np.float64], listeners: list[str], items: list[str], sd: float, abx: bool
 ) -> dict[str, Estimate]:
     """Return the effect sizes of choices, or of differences of ratings with the given ``sd``."""
+    if abx:
+        share = test.estimate
+        functions = {"d'": sensitivity, "proportion of discriminators": discriminators}
+        return {
+            name: replace(share, value=size(share.value), low=size(share.low), high=size(share.high))
+            for name, size in functions.items()
+        }
     if test.null:
         return {"odds ratio": odds(test.estimate), "probability of superiority": test.estimate}
     estimate = test.estimate
@@ -370,6 +393,13 @@ class _Analysis:
     def _choices(self, pair: tuple[str, str], won: pd.Series[Any], shares: pd.Series[Any]) -> None:
         """Test choices with fixed items, by the ``shares`` of listeners."""
         side: Literal["two-sided", "greater"] = "greater" if self.test.kind == "ABX" else "two-sided"
+        counts = won.groupby(self.frame["listener"]).agg(["sum", "size"])
+        ratio, p = dispersion(counts["sum"], counts["size"])
+        if p <= _ALPHA:
+            self.notes.append(
+                f"{pair[0]} and {pair[1]}: listeners differ, the variance of their shares is {ratio:.2g} times the binomial, "
+                f"{p_text(p)}; see by_listener()."
+            )
         self.tests[pair] = exact = binomial(int(won.sum()), len(won), alternative=side, confidence=self.confidence)
         if self.test.kind == "ABX":
             return  # guesses are independent between trials
@@ -397,7 +427,7 @@ class _Analysis:
             result = crossed_share(*columns, alternative=side, confidence=self.confidence)
         else:
             result = crossed_mean(*columns, step=_STEP, confidence=self.confidence)
-        self.crossed[pair], self.sizes[pair] = result, _effect_sizes(result, *columns, sd)
+        self.crossed[pair], self.sizes[pair] = result, _effect_sizes(result, *columns, sd, side == "greater")
 
     def _score(self, name: str, rows: pd.DataFrame) -> None:
         ratings, listeners = rows["value"].to_numpy(float), list(rows["listener"])
