@@ -187,6 +187,7 @@ def test_run_brings_every_take_and_a_failing_one_says_why(panels: Callable[..., 
     assert rows[1].error == "reference_id: There is no such voice"
     assert rows[0].figures["duration"] == pytest.approx(1.4)
     assert panel.progress.status == "6 of 6 takes, done, 3 failed"
+    assert "There is no such voice" in panel.message.value
     assert (panel.progress.share, panel.progress.tone) == (1.0, "danger")
     assert len(panel.result.takes) == 3
 

@@ -328,7 +328,7 @@ class SweepPanel(SavedOutput, Panel):
         self.progress = ProgressLine()
         self.takes = ResultPanel(self.table_of(sweep), metrics=metrics, tabs=tabs)
         self.takes.layout.display, self.takes.owner = "none", self
-        self.progress.report("Press Run to synthesize the takes; they appear here.")
+        self.progress.report("Run synthesizes the takes, which appear here.")
         self.form = self.new_form(sweep)
         buttons = line(self.run_button, self.pause_button, self.cancel_button, name="buttons")
         controls = line(buttons, self.progress)
@@ -448,6 +448,8 @@ class SweepPanel(SavedOutput, Panel):
             )
         styles = {"done": "success", "cancelled": "warning", "over budget": "warning"}
         self.form.check_again()
+        if failures := self.result.failures:
+            self.show_error(failures[0].error)
         self.progress.report(tone="danger" if run.progress.failed else styles.get(run.state, "danger"))
         self.update_saved_output()
 

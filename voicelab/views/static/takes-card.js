@@ -134,7 +134,8 @@ export function drawWave(canvas, outline, ink, share, wide = 1) {
     const [low, high] = [outline[2 * part], outline[2 * part + 1]];
     pen.fillStyle = part * step < cursor ? ink.heard : ink.wave;
     const top = ((1 - high / 127) * rows) / 2;
-    pen.fillRect(part * step, top, Math.max(1, step - 0.5), Math.max(1, ((high - low) / 254) * rows));
+    const left = Math.round(part * step); // whole pixels, without seams
+    pen.fillRect(left, top, Math.max(1, Math.round((part + 1) * step) - left), Math.max(1, ((high - low) / 254) * rows));
   }
   if (cursor >= 0) {
     pen.fillStyle = ink.cursor;

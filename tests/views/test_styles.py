@@ -1,4 +1,4 @@
-"""Colors of the panels' style sheets have the contrast that WCAG 2.2 asks for, on JupyterLab's and on other pages."""
+"""Style sheets of panels: contrast as WCAG 2.2 asks for, in JupyterLab and elsewhere, and no effect on other panels."""
 
 from __future__ import annotations
 
@@ -70,3 +70,16 @@ def test_graphics_of_a_comparison_have_3(theme: str) -> None:
     assert len(colors) == 7
     for color in colors:
         assert _contrast(_rgb(color), _rgb(_paper(theme, "layout-color1"))) >= 3, color
+
+
+def test_the_style_sheet_of_a_panel_styles_no_other_panel() -> None:
+    """Sheets of all panels on a page apply to all of it: two never begin a selector with the same class."""
+    sheets: dict[str, set[str]] = {}
+    for path in STATIC.glob("*.css"):
+        css = re.sub(r"/\*.*?\*/", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+        for selectors in re.findall(r"([^{}]+)\{", css):
+            for selector in re.split(r",(?![^(]*\))", selectors):
+                if first := re.search(r"voicelab-[\w-]+", selector):
+                    sheets.setdefault(first[0], set()).add(path.name)
+    shared = {name: files for name, files in sheets.items() if len(files) > 1 and name != "voicelab-look"}
+    assert shared == {}
