@@ -4,6 +4,7 @@
     python bench/inference.py --sets 200 --only AB
     python bench/inference.py --only grid         # sweeps of 2 to 6 levels, one to three axes, 1 to 4 takes per cell
     python bench/inference.py --write             # and writes the tables into docs/explanation/statistics.md
+    python bench/inference.py --rows rows.jsonl   # keeps each row there; a second call resumes
 
 Listeners and items are random effects: the SD of the listener × system interaction is `listener_sd`, of the item × system
 interaction `item_sd`, and the residual SD `noise`. Ratings are rounded to their scale. `type1` is the fraction of data sets
@@ -16,7 +17,9 @@ SD or an SD ratio of 1 : 3 from the first to the last level of the first axis.
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
+import json
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -245,14 +248,35 @@ def grid(levels: tuple[int, ...], takes: int, sets: int, rng: np.random.Generato
     return row
 
 
-def grids(sets: int, only: str = "") -> list[dict[str, Any]]:
+def grids(sets: int, rows: Rows, only: str = "") -> list[dict[str, Any]]:
     """Measure all grids, excluding those without replication."""
-    rng, rows = np.random.default_rng(39), []
-    for levels, takes in itertools.product(GRIDS, TAKES):
+    found = []
+    for number, (levels, takes) in enumerate(itertools.product(GRIDS, TAKES)):
         if len(levels) * takes > 1 and "grid".startswith(only):
-            rows.append(grid(levels, takes, sets, rng))
-            print(rows[-1], flush=True)
-    return rows
+            rng = np.random.default_rng((39, number))
+            name = f"grid {levels}, {takes}, {sets} sets"
+            found.append(rows.row(name, functools.partial(grid, levels, takes, sets, rng)))
+    return found
+
+
+class Rows:
+    """Measured rows, kept in a file of JSON lines, so that an interrupted measurement resumes."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        lines = path.read_text(encoding="utf-8").splitlines() if path is not None and path.exists() else []
+        self.rows = dict(map(json.loads, lines))
+
+    def row(self, name: str, measured: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Return the row of this name, measured unless it is in the file."""
+        if name not in self.rows:
+            self.rows[name] = measured()
+            print(self.rows[name], flush=True)
+            if self.path is not None:
+                with self.path.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps([name, self.rows[name]]) + "\n")
+        row: dict[str, Any] = self.rows[name]
+        return row
 
 
 def full_analysis_s(sets: int) -> float:
@@ -306,14 +330,16 @@ def main() -> None:
     parser.add_argument("--sets", type=int, default=2000, help="data sets without a difference; half as many with one")
     parser.add_argument("--only", default="", help="designs whose names begin with this")
     parser.add_argument("--write", action="store_true", help="write the tables into the page")
+    parser.add_argument("--rows", type=Path, help="file of measured rows, from which an interrupted run resumes")
     options = parser.parse_args()
-    rows = []
-    for number, design in enumerate(DESIGNS):
-        if design.name.startswith(options.only):
-            rows.append(measure(design, options.sets, number))
-            print("{design}: {type1} {coverage} {power} {ms} ms".format(**rows[-1]), flush=True)
-    result = {"machine": machine(), "sets": options.sets, "designs": rows, "four_systems_s": full_analysis_s(3)}
-    result["grids"] = grids(5 * options.sets, options.only)
+    rows = Rows(options.rows)
+    designs = [
+        rows.row(f"{design.name}, {options.sets} sets", functools.partial(measure, design, options.sets, number))
+        for number, design in enumerate(DESIGNS)
+        if design.name.startswith(options.only)
+    ]
+    result = {"machine": machine(), "sets": options.sets, "designs": designs, "four_systems_s": full_analysis_s(3)}
+    result["grids"] = grids(5 * options.sets, rows, options.only)
     if options.write:
         write(result)
     report(result)

@@ -155,7 +155,8 @@ def test_constant_metric_shows_no_equivalence(count: int, value: Any) -> None:
         assert not claimed.frame.shown.any()
         assert claimed.frame.p.isna().all()
         assert str(claimed).startswith(
-            "It cannot be tested whether wer at v 2 is equivalent to v 1: 0, no residual variance."
+            "It cannot be tested whether wer at v 2 is equivalent to v 1: 0, no residual variance: "
+            f"of values like these {count} "
         )
 
 
@@ -167,3 +168,15 @@ def test_constant_responses_show_no_equivalence(kind: Any) -> None:
     # Of ABX one side counts, which signs can tell.
     assert ("It cannot be tested whether a is equivalent to b" in str(claimed)) == (kind != "ABX")
     assert equivalence(unanimous(kind, 12, 8), 0.3, claim="not worse").frame.shown.all() == (kind != "ABX")
+
+
+@pytest.mark.parametrize(("texts", "q"), [(2, 0.3), (16, 0.18)])
+def test_rare_errors_show_no_equivalence_at_the_margin(texts: int, q: float) -> None:
+    # WER is 0, or in a share q of the second system's texts 0.5: the difference is the margin.
+    wer = 0.5 * (np.random.default_rng(texts).random((texts, 120)) < q)
+    frame = pd.DataFrame(np.vstack([np.zeros_like(wer), wer]), columns=[f"m{place}" for place in range(120)])
+    frame = frame.assign(text=[*range(texts)] * 2, v=np.repeat([1, 2], texts))
+    for blocks in ("text", ()):
+        found = equivalence(effects(frame, "v", blocks=blocks), 0.5 * q).frame
+        assert ((found.p <= 0.05) == ((found.low >= found.lower) & (found.high <= found.upper))).all()
+        assert (found.p <= 0.05).mean() <= 0.065

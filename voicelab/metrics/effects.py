@@ -25,8 +25,7 @@ def effects(
     blocks: Sequence[str] | str = (),
     texts: str = "text",
     confidence: float = 0.95,
-    permutations: int = 0,
-    seed: int = 0,
+    robust: bool = False,
 ) -> Effects:
     """Test the main effect of each axis on each metric, and estimate its size.
 
@@ -42,13 +41,12 @@ def effects(
         texts: the block whose levels are a random sample of texts: effects are reported with texts random, then with texts
             fixed. "" treats texts as fixed.
         confidence: level of the intervals.
-        permutations: number of permutations, 99 or more, for the column ``p_permutation``, which does not assume normal
-            residuals but assumes equal variances; 0 for none.
-        seed: of the permutations; each metric and axis has a random stream.
+        robust: add the column ``p_robust``: a permutation test of ranks, which single outliers hardly change, and which
+            does not assume normal residuals, but assumes equal variances (with random texts, symmetric differences).
 
     Results do not depend on the order of rows, except that the baseline of levels that are words is the first to appear.
-    Tests are of main effects: an axis with opposite effects in different cells shows among the interactions. Metrics and
-    axes without variation are excluded with a note.
+    Interactions of two axes are tested, significant ones printed first; then main effects are averages. Outliers and takes
+    that are undefined more often at some levels are named. Metrics and axes without variation are excluded with a note.
 
     Raises ArgumentError for an unknown column, and when every comparison is excluded (an axis with one level, fewer than two
     takes).
@@ -65,8 +63,7 @@ def effects(
         blocks=blocks,
         texts=texts,
         confidence=confidence,
-        permutations=permutations,
-        seed=seed,
+        robust=robust,
     )
 
 

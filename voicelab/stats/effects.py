@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,14 @@ import numpy.typing as npt
 
 from voicelab.display import Shown, note_on
 from voicelab.errors import ArgumentError
+from voicelab.stats.diagnostics import (
+    interaction_sentence,
+    interactions_of,
+    missing_notes,
+    outlier_notes,
+    outliers_of,
+    small_level_notes,
+)
 from voicelab.stats.estimate import (
     Estimate,
     benjamini_hochberg,
@@ -22,7 +29,6 @@ from voicelab.stats.estimate import (
     mean_delta,
     percent,
     standardized_difference,
-    whole,
 )
 from voicelab.stats.factors import (
     Contrasts,
@@ -34,6 +40,8 @@ from voicelab.stats.factors import (
     noise_of,
     over_texts,
     permutation_p,
+    rank_p,
+    text_profiles,
     values_of,
     without_rounding,
 )
@@ -50,10 +58,24 @@ VERDICTS = (SIGNIFICANT, NOT_SIGNIFICANT, NO_VARIANCE, UNDERPOWERED, CONFOUNDED,
 
 # An interval wider than this many SD on each side counts as underpowered; two single takes would reach it.
 _MAX_HALF_WIDTH_SD = 3.0
-_ARRANGEMENTS = 9_999
 # Samples are float32, so metrics agree to this relative precision only.
 _FLOAT32_PRECISION = 1e-6
 _Floats = npt.NDArray[np.float64]
+_INTERACTION_COLUMNS = [
+    "metric",
+    "axis",
+    "other",
+    "p",
+    "test",
+    "eta_sq",
+    "baseline",
+    "level",
+    "low_at",
+    "low",
+    "high_at",
+]
+_INTERACTION_COLUMNS += ["high", "without_noise"]
+_OUTLIER_COLUMNS = ["metric", "row", "value", "expected", "z"]
 _CONTRAST_COLUMNS = ("estimate", "low", "high", "p", "error", "df")
 _NOISE = {"sampling": "repeated takes", "residual": "the additive model's residuals"}
 # The band is translucent, for light and dark pages.
@@ -62,26 +84,36 @@ _BAND, _SIGNIFICANT_COLOR, _NEUTRAL_COLOR = ("0.5", 0.2), "tab:blue", "0.45"
 
 @dataclass(frozen=True, eq=False)
 class Effects(Shown):
-    """Effects of axes on metrics: three tidy tables, a text form and a plot.
+    """Effects of axes on metrics: tidy tables, a text form and a plot.
 
     ``frame``: a row per metric and axis. ``verdict`` at a level of 1 - ``confidence`` after Holm's correction; ``p`` of the
     null hypothesis of no effect in these texts, by ``test``: "F" (one variance for all levels) if repeats are missing or
     takes few, else "Welch" (one variance per level); ``p_holm`` and ``p_bh`` are corrected over all rows. Where texts are a
     block, ``p_texts`` treats texts as random, from a sample of ``texts`` texts, with ``p_texts_holm``. p is NaN if there are
-    too few takes, and from a permutation test if the residual variance is 0; ``p_permutation`` is optional. ``eta_sq`` and
-    ``omega_sq`` are the proportion of variance explained by the axis; ``levels`` and ``takes`` are counts.
+    too few takes, and from a permutation test if the residual variance is 0; ``p_robust``, of a permutation test of ranks,
+    and ``p_robust_holm`` are optional. ``eta_sq`` and ``omega_sq`` are the proportion of variance explained by the axis;
+    ``depends_on`` names the axes whose interaction with it is significant; ``levels`` and ``takes`` are counts.
 
     ``contrasts``: a row per metric, axis and level except the first: ``estimate``, the difference from the first level
     (``baseline``) in the metric's unit, with standard ``error``, ``df``, interval (``low``, ``high``) and ``p``, consistent
     with the interval. ``in_sd`` is the estimate in units of the residual ``sd`` of ``variance``, and ``delta`` Cliff's delta
     against the baseline, each with its interval (``_low``, ``_high``). Where texts are a block, ``estimate_texts`` to
-    ``df_texts`` treat texts as random. All are NaN where the level is confounded with another axis or the blocks, as a note
-    reports. With a residual variance of 0, ``error`` is 0 and interval and p are NaN.
+    ``df_texts`` treat texts as random. ``differing`` of ``units`` texts (or takes, if texts are fixed) have another
+    difference (or value) than their median, the ``mode``, by up to ``largest``. Estimates are NaN where the level is
+    confounded with another axis or the blocks, as a note reports. With a residual variance of 0, ``error`` is 0 and interval
+    and p are NaN.
 
     ``variance``: the decomposition of each metric's variance: a row per axis, ``blocks``, ``interactions`` and ``sampling``
     (repeats within a cell), with ``df``, ``sum_sq``, ``eta_sq``, ``omega_sq`` and, for sampling, ``sd`` in the metric's
     unit. If no cell is repeated, as with the seed as a block, ``residual`` replaces the last two sources. The shares of a
     balanced design sum to 1.
+
+    ``interactions``: a row per metric and pair of axes with takes at all combinations: ``p``, ``p_holm`` over all
+    interactions, ``eta_sq``, and the difference of ``level`` from ``baseline`` where it is least and greatest: ``low`` at
+    level ``low_at`` of the ``other`` axis, ``high`` at ``high_at``. With a significant one, main effects are averages.
+
+    ``outliers``: a row per metric and take more than 6 robust SDs (``z``) from its ``expected`` value: its ``row`` label
+    and ``value``. Outliers are not excluded.
 
     ``notes`` are sentences on assumptions and exclusions.
     """
@@ -89,8 +121,9 @@ class Effects(Shown):
     frame: pd.DataFrame = field(repr=False)
     contrasts: pd.DataFrame = field(repr=False)
     variance: pd.DataFrame = field(repr=False)
+    interactions: pd.DataFrame = field(repr=False)
+    outliers: pd.DataFrame = field(repr=False)
     confidence: float
-    seed: int
     notes: tuple[str, ...] = ()
 
     @property
@@ -117,9 +150,15 @@ class Effects(Shown):
         model = "" if (rows["source"] == "sampling").any() else " of the additive model"
         return f"residual SD{model}: {metrics}" if metrics else ""
 
+    @property
+    def conditions(self) -> list[str]:
+        """A sentence on each significant interaction, under which main effects are averages."""
+        return [interaction_sentence(row) for row in self.interactions.to_dict("records") if row["significant"]]
+
     def rows(self) -> Iterator[tuple[str, str, list[tuple[str, str]], dict[str, str], str]]:
         """Yield formatted rows: metric, axis, (level, difference) pairs, numbers by heading, and verdict."""
         tests = {"p": "p_texts_holm", "p, texts fixed": "p_holm"} if "p_texts" in self.frame else {"p": "p_holm"}
+        tests |= {"p, ranks": "p_robust_holm"} if "p_robust" in self.frame else {}
         contrasts = {key: rows.to_dict("records") for key, rows in self.contrasts.groupby(["metric", "axis"])}
         for row in self.sorted.to_dict("records"):
             differences = [
@@ -129,7 +168,8 @@ class Effects(Shown):
             omega = row["omega_sq"]
             share = "–" if not math.isfinite(omega) else f"{omega:.2f}" if omega >= 0.005 else "0"
             numbers = {head: format_p(row[test]) for head, test in tests.items()} | {"omega²": share}
-            yield row["metric"], row["axis"], differences, numbers, row["verdict"]
+            depends = f", depends on {row['depends_on']}" if row["depends_on"] else ""
+            yield row["metric"], row["axis"], differences, numbers, f"{row['verdict']}{depends}"
 
     def __str__(self) -> str:
         lines: list[tuple[str, ...]] = []
@@ -141,7 +181,7 @@ class Effects(Shown):
                 head, tail = ("", ""), ("",) * len(tail)
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         table = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
-        return "\n".join([self.caption, *table, *filter(None, [self.noise]), *self.notes])
+        return "\n".join([*self.conditions, self.caption, *table, *filter(None, [self.noise]), *self.notes])
 
     __repr__ = __str__
 
@@ -163,15 +203,14 @@ def effects(
     blocks: Sequence[str] | str = (),
     texts: str = "text",
     confidence: float = 0.95,
-    permutations: int = 0,
-    seed: int = 0,
+    robust: bool = False,
 ) -> Effects:
     """Test the main effect of each axis on each metric: see ``voicelab.effects``.
 
     ``metrics`` defaults to all numeric columns except axes and blocks.
     """
     axis_names, block_names, metric_names = _columns(frame, axes, blocks, metrics)
-    tables = _Tables(confidence, permutations, seed)
+    tables = _Tables(confidence, robust)
     values = values_of(frame, metric_names)
     # Metrics defined for the same takes share the design and its matrices.
     defined = np.isfinite(values)
@@ -184,10 +223,11 @@ def effects(
             tables.exclude("metrics", f"{' and '.join(names)}: {mask.sum()} values, too few to compare")
             continue
         if not mask.all():
-            missing = f"undefined for {len(frame) - mask.sum()} of {len(frame)} takes, which are excluded."
-            tables.notes += [f"{metric} is {missing}" for metric in names]
+            everything, order = build(frame, axis_names, block_names, texts)
+            tables.notes += missing_notes(everything, ~mask[order], names, axis_names, 1.0 - confidence)
         design, order = build(frame[mask], axis_names, block_names, texts)
-        _add_design(tables, design, values[mask][:, indices][order], names, axis_names)
+        _add_design(tables, design, values[mask][:, indices][order], names, axis_names, list(frame[mask].index[order]))
+    tables.notes += outlier_notes(tables.outliers, "digest" in frame, robust)
     tables.notes += filter(None, [note_on(frame, metric_names)])
     return tables.finish(metric_names)
 
@@ -250,15 +290,16 @@ def _corrected(frame: pd.DataFrame) -> pd.Series[float]:
 class _Tables:
     """Rows of the three tables, collected by design."""
 
-    def __init__(self, confidence: float, permutations: int, seed: int) -> None:
+    def __init__(self, confidence: float, robust: bool) -> None:
         if not 0.5 <= confidence < 1.0:
             raise ArgumentError.of("confidence", f"must be at least 0.5 and below 1, got {confidence!r}")
         self.confidence = confidence
-        self.permutations = whole(permutations, "permutations", 99 if permutations else 0)
-        self.seed = whole(seed, "seed", 0)
+        self.robust = robust
         self.frame: list[dict[str, Any]] = []
         self.contrasts: list[dict[str, Any]] = []
         self.variance: list[dict[str, Any]] = []
+        self.interactions: list[dict[str, Any]] = []
+        self.outliers: list[dict[str, Any]] = []
         self.notes: list[str] = []
         self._error: tuple[str, str] | None = None
 
@@ -273,19 +314,36 @@ class _Tables:
         if not self.frame:
             raise ArgumentError.of(*(self._error or ("metrics", "there is nothing to compare")))
         positions = {name: index for index, name in enumerate(metrics)}
-        for table in (self.frame, self.contrasts, self.variance):
+        for table in (self.frame, self.contrasts, self.variance, self.interactions):
             table.sort(key=lambda row: positions[row["metric"]])
         rows, contrasts, variance = map(pd.DataFrame, (self.frame, self.contrasts, self.variance))
+        interactions = pd.DataFrame(self.interactions, columns=_INTERACTION_COLUMNS)
+        outliers = pd.DataFrame(self.outliers, columns=_OUTLIER_COLUMNS)
+        level = 1.0 - self.confidence
+        interactions["p_holm"] = holm(interactions["p"])
+        interactions["significant"] = interactions.pop("without_noise").eq(True) | (interactions["p_holm"] <= level)
         rows.insert(4, "p_holm", holm(rows["p"]))
         rows.insert(5, "p_bh", benjamini_hochberg(rows["p"]))
-        if "p_texts" in rows:
-            rows["p_texts_holm"] = holm(rows["p_texts"])
-        rows.loc[_corrected(rows) <= 1.0 - self.confidence, "verdict"] = SIGNIFICANT
-        return Effects(rows, contrasts, variance, self.confidence, self.seed, tuple(dict.fromkeys(self.notes)))
+        for name in ("p_texts", "p_robust"):
+            if name in rows:
+                rows[f"{name}_holm"] = holm(rows[name])
+        rows.loc[_corrected(rows) <= level, "verdict"] = SIGNIFICANT
+        pairs = interactions[interactions["significant"]]
+        both = [*pairs[["metric", "axis", "other"]].values, *pairs[["metric", "other", "axis"]].values]
+        rows["depends_on"] = [
+            ", ".join(str(other) for metric, axis, other in both if (metric, axis) == key)
+            for key in zip(rows["metric"], rows["axis"], strict=True)
+        ]
+        notes = tuple(dict.fromkeys(self.notes))
+        return Effects(rows, contrasts, variance, interactions, outliers, self.confidence, notes)
 
 
-def _add_design(tables: _Tables, design: Design, values: _Floats, metrics: Sequence[str], axes: Sequence[str]) -> None:
+def _add_design(
+    tables: _Tables, design: Design, values: _Floats, metrics: Sequence[str], axes: Sequence[str], labels: Sequence[Any]
+) -> None:
     noise = noise_of(design, values)
+    tables.interactions += interactions_of(design, values, metrics, axes)
+    tables.outliers += outliers_of(design, values, metrics, noise, labels)
     for index, metric in enumerate(metrics):
         if not np.ptp(values[:, index]):
             tables.notes.append(f"{metric} is the same in all {design.takes} takes: nothing to compare.")
@@ -316,18 +374,16 @@ def _add_design(tables: _Tables, design: Design, values: _Floats, metrics: Seque
                 row |= {"p_texts": random[1].p[index], "texts": random[0]}
             if verdicts[index] == NO_VARIANCE:
                 # Takes and texts that do not vary have no t; all arrangements of the levels are still equally probable.
-                p = permutation_p(design, values[:, index], number, _ARRANGEMENTS, np.random.default_rng(tables.seed))
+                p = permutation_p(design, values[:, index], number)
                 row |= {name: p for name in ("p", "p_texts") if name in row and not math.isfinite(row[name])}
                 constant = "repeats do not vary" if random is None else f"equal differences in all {random[0]} texts"
                 tables.notes.append(
                     f"{metric} by {axis}: {constant}, so the residual variance is 0: p {p:.3g} by permutation, no interval."
                 )
-            if tables.permutations:
-                stream = (tables.seed, zlib.crc32(str(metric).encode()), zlib.crc32(str(axis).encode()), 0)
-                rng = np.random.default_rng(stream)
-                row["p_permutation"] = permutation_p(design, values[:, index], number, tables.permutations, rng)
+            if tables.robust:
+                row["p_robust"] = rank_p(design, values[:, index], number)
             tables.frame.append(row)
-    tables.notes += _assumptions(design, noise, tests, axes)
+    tables.notes += [*small_level_notes(design, noise, axes), *_assumptions(design, noise, tests, axes)]
 
 
 def _assumptions(design: Design, noise: Noise, tests: Mapping[int, str], axes: Sequence[str]) -> list[str]:
@@ -378,6 +434,7 @@ def _add_contrasts(
         low, high = contrasts.estimate - half_width, contrasts.estimate + half_width
         numbers = (contrasts.estimate, low, high, contrasts.p_each, contrasts.error, contrasts.df)
         columns |= {f"{name}{suffix}": value for name, value in zip(_CONTRAST_COLUMNS, numbers, strict=True)}
+    events = _events(design, values, number)
     for row, code in enumerate(codes):
         if np.isnan(columns["estimate"][row]).any():
             pair = f"{axis} {level[code]} cannot be compared with {level[baseline]}"
@@ -393,12 +450,40 @@ def _add_contrasts(
             sizes = {"in_sd": in_sd, "in_sd_low": size.low, "in_sd_high": size.high}
             sizes |= {"delta": delta.value, "delta_low": delta.low, "delta_high": delta.high}
             keys = {"metric": metric, "axis": axis, "baseline": level[baseline], "level": level[code]}
-            tables.contrasts.append({**keys, **item, **sizes})
+            counts = {name: float(event[row, index]) for name, event in events.items()}
+            tables.contrasts.append({**keys, **item, **sizes, **counts})
     suffix, contrasts = list(by_suffix.items())[-1]
     # With texts random, the unit is the SD of their differences.
     unit = contrasts.error * np.sqrt(contrasts.df + 1.0) if suffix else noise.sd
     arrays = (contrasts.estimate, half_width, contrasts.error, unit, contrasts.p)
     return [_nonsignificant(*(array[..., index] for array in arrays)) for index in range(len(metrics))]
+
+
+def _events(design: Design, values: _Floats, axis: int) -> dict[str, _Floats]:
+    """Count texts (or takes of a level) off the mode, and find the largest distance; each (contrasts, metrics).
+
+    Where most are equal, as WER of a good system is, Student's t does not bound rare, large values.
+    """
+    profiles = text_profiles(design, values, axis)
+    if profiles is not None:
+        mode = np.median(profiles[:, 1:], axis=0)
+        off = np.abs(without_rounding(profiles[:, 1:] - mode, values))
+        units = np.full(mode.shape, float(len(profiles)))
+        return {"differing": (off > 0.0).sum(axis=0), "units": units, "mode": mode, "largest": off.max(axis=0)}
+    import pandas as pd
+
+    table = pd.DataFrame(values)
+    off = np.abs(without_rounding((table - table.groupby(design.cells).transform("median")).to_numpy(), values))
+    codes = design.codes[axis]
+    levels = [off[codes == code] for code in np.unique(codes)]
+    medians = [np.median(values[codes == code], axis=0) for code in np.unique(codes)]
+    pairs = [(levels[0], level) for level in levels[1:]]
+    return {
+        "differing": np.array([np.maximum(*((part > 0.0).sum(axis=0) for part in pair)) for pair in pairs]),
+        "units": np.array([[min(map(len, pair))] * values.shape[1] for pair in pairs]),
+        "mode": np.array([median - medians[0] for median in medians[1:]]),
+        "largest": np.array([np.vstack(pair).max(axis=0) for pair in pairs]),
+    }
 
 
 def _nonsignificant(estimate: _Floats, half_width: _Floats, error: _Floats, unit: _Floats, p: _Floats) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from voicelab.errors import ArgumentError
 from voicelab.stats.crossed import ComparedPairs, CrossedTest
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
+# Share of differing takes by which a reason states the number of takes.
+_RARE = 0.05
 _SHOWN_COLOR, _NEUTRAL_COLOR, _BAND = "tab:blue", "0.45", "0.9"
 
 
@@ -100,7 +102,10 @@ def equivalence(
     between(alpha, "alpha", 0.0, 0.5)
     compared, notes = _compared(result, margin, of)
     claimed = "" if claim == "equivalent" else "upper" if lower_is_better else "lower"
-    rows = [{**names, **_test_row(test, bound, sided or claimed, alpha)} for names, test, bound, sided in compared]
+    rows = [
+        {**names, **_test_row(test, bound, sided or claimed, alpha, rare)}
+        for names, test, bound, sided, rare in compared
+    ]
     corrected = holm([row["p"] for row in rows])
     frame = pd.DataFrame(rows).assign(p_holm=corrected, shown=corrected <= alpha)
     frame["reason"] = frame.pop("reason")
@@ -108,7 +113,33 @@ def equivalence(
 
 
 # Labels, test, margin, and the side of a one-sided test that does not depend on the claim.
-_Compared = list[tuple[dict[str, Any], CrossedTest, float, str]]
+_Compared = list[tuple[dict[str, Any], CrossedTest, float, str, "_Rare | None"]]
+
+
+class _Rare(NamedTuple):
+    """Texts or takes of a sweep of which most are equal: how many differ from the mode, and by how much at most."""
+
+    differing: int
+    units: int
+    mode: float
+    largest: float
+
+    def p(self, distance: float) -> float:
+        """Bound the p of a mean at this ``distance`` from the mode, by the number of units that differ (binomial)."""
+        from scipy.stats import binom
+
+        rare = 2 * self.differing <= self.units and self.largest > 0.0
+        return (
+            float(binom.cdf(self.differing, self.units, min(1.0, max(0.0, distance / self.largest)))) if rare else 0.0
+        )
+
+    def reach(self, alpha: float) -> float:
+        """Bound the distance of the mean from the mode (C. J. Clopper & E. S. Pearson, Biometrika 26, 1934)."""
+        from scipy.stats import beta
+
+        rare = 2 * self.differing <= self.units
+        share = float(beta.ppf(1.0 - alpha, self.differing + 1, self.units - self.differing)) if rare else 0.0
+        return share * self.largest
 
 
 def _compared(
@@ -119,7 +150,7 @@ def _compared(
     if not isinstance(margin, int | float):
         raise ArgumentError.of("margin", f"must be a number, since a listening test has one scale, got {margin}")
     if isinstance(result, CrossedTest):
-        return [({"first": "first", "second": "second"}, result, margin, "")], []
+        return [({"first": "first", "second": "second"}, result, margin, "", None)], []
     if not result.crossed:
         raise ArgumentError.of(
             "result", " ".join(["its analysis does not generalize to listeners and sentences.", *result.notes])
@@ -130,7 +161,7 @@ def _compared(
             first, second = pair[::-1] if pair[1] == of else pair
             reverse = pair[1] == of and not abx  # correct responses have no direction
             compared = test.turned() if reverse else test
-            rows.append(({"first": first, "second": second}, compared, margin, "upper" * abx))
+            rows.append(({"first": first, "second": second}, compared, margin, "upper" * abx, None))
     if not rows:
         raise ArgumentError.of("of", f"{of!r} is in no analyzed pair")
     missing = [" against ".join(pair) for pair in result.tests if pair not in result.crossed]
@@ -150,13 +181,14 @@ def _of_sweep(result: Effects, margin: float | Mapping[str, float]) -> tuple[_Co
         names |= {"first": contrast["level"], "second": contrast["baseline"]}
         estimate = Estimate(value, value, value, result.confidence, 0)
         test = CrossedTest("", math.nan, math.nan, estimate, error, df, (math.nan,) * 3)
-        rows.append((names, test, metric_margin, ""))
+        differing, units, mode, largest = (contrast[name] for name in ("differing", "units", "mode", "largest"))
+        rows.append((names, test, metric_margin, "", _Rare(int(differing), int(units), mode, largest)))
     if not rows:
         raise ArgumentError.of("margin", "must name a metric of these effects")
     return rows, ["Texts are fixed: the result does not generalize to other texts."] * fixed
 
 
-def _test_row(test: CrossedTest, margin: float, sided: str, alpha: float) -> dict[str, float | str]:
+def _test_row(test: CrossedTest, margin: float, sided: str, alpha: float, rare: _Rare | None) -> dict[str, float | str]:
     """Return the estimate, interval, bounds and p of a row, or the reason for an undefined p."""
     value, null = test.estimate.value, test.null
     if not 0.0 < margin < (null or math.inf):
@@ -169,8 +201,16 @@ def _test_row(test: CrossedTest, margin: float, sided: str, alpha: float) -> dic
     if test.error > 0.0 and not constant:
         ends = test.interval(1.0 - 2.0 * alpha)
         low, high, p = ends.low, ends.high, max(test.p_above(lower), test.p_below(upper))
+        if rare is not None and rare.reach(alpha) > 0.0:
+            low, high = min(low, rare.mode - rare.reach(alpha)), max(high, rare.mode + rare.reach(alpha))
+            p = max(p, rare.p(min(rare.mode - lower, upper - rare.mode)))
     else:
         reason = "no residual variance" if constant or test.error == 0.0 else "too few takes"
+        if rare is not None and test.error == 0.0:
+            share, enough = 1.0 - alpha ** (1.0 / rare.units), math.ceil(math.log(alpha) / math.log(1.0 - _RARE))
+            reason += (
+                f": of values like these {rare.units} up to {share:.0%} may differ (up to {_RARE:.0%} from {enough} on)"
+            )
     return {"estimate": value, "low": low, "high": high, "lower": lower, "upper": upper, "p": p, "reason": reason}
 
 

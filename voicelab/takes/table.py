@@ -287,7 +287,7 @@ class TakeTable(Shown, metaclass=Guided):
         Args:
             over: the tested columns; see ``factors`` for the default.
             metrics: metrics; the table's own by default, or else the metrics among its columns.
-            **options: options of ``vl.effects``: ``confidence``, ``permutations``, ``seed``, ``texts``.
+            **options: options of ``vl.effects``: ``confidence``, ``robust``, ``texts``.
 
         Raises ArgumentError if no column varies, or no metric has two values for each level.
         """

@@ -420,7 +420,8 @@ def effects_bundle(effects: Effects) -> dict[str, str]:
         image = f'<img alt="{alt}" style="max-width:100%" src="data:image/png;base64,{picture}">'
     columns = f'<div style="flex:1 1 400px">{_effects_table(effects)}</div>{image}'
     html = f'<div style="display:flex;flex-wrap:wrap;gap:12px;align-items:flex-start">{columns}</div>{notes_html}'
-    return {"text/html": small_print(html), **outputs}
+    conditions = "".join(f'<p role="note"><b>{escape(sentence)}</b></p>' for sentence in effects.conditions)
+    return {"text/html": small_print(conditions + html), **outputs}
 
 
 def _effects_table(effects: Effects) -> str:
@@ -429,7 +430,7 @@ def _effects_table(effects: Effects) -> str:
     for name, axis, does, numbers, verdict in effects.rows():
         label = escape(metric_label(name, METRICS[name].unit if name in METRICS else ""))
         changes = (f"<div>{escape(level)}: {escape(change).replace(', ', ',&nbsp;')}</div>" for level, change in does)
-        verdict_cell = TableCell(f"<b>{escape(verdict)}</b>" if verdict == SIGNIFICANT else escape(verdict))
+        verdict_cell = TableCell(f"<b>{escape(verdict)}</b>" if verdict.startswith(SIGNIFICANT) else escape(verdict))
         subject = TableCell(f'<b data-pick="{escape(name)}">{label}</b><div>{escape(axis)}</div>')
         figures = (number.replace(" ", "\u00a0") for number in numbers.values())
         rows.append((subject, TableCell("".join(changes)), *figures, verdict_cell))

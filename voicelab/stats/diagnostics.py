@@ -1,0 +1,181 @@
+"""What main effects hide: interactions of axes, outliers, and takes that are missing more often at some levels."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from voicelab.stats.estimate import p_text
+from voicelab.stats.factors import (
+    Design,
+    Noise,
+    contrasts_of,
+    noise_of,
+    over_texts,
+    permutation_p,
+    small_levels,
+    without_rounding,
+)
+
+# The largest matrix of takes by combinations of two axes, 80 MB.
+_MAX_MATRIX = 10_000_000
+_MIN_CELL = 3
+_POLISHES = 10
+_NORMAL_QUARTILE = 0.6745
+_MIN_TAKES = 8
+# Of tables of normal noise with 8 to 100 takes 1 to 4 % have a take beyond it.
+_OUTLIER_Z = 6.0
+_Floats = npt.NDArray[np.float64]
+
+
+def interactions_of(
+    design: Design, values: _Floats, metrics: Sequence[str], axes: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    """Test each interaction of two axes whose combinations all have takes, a row per metric and pair.
+
+    By the tests of main effects: over random texts if there are any, else F or Welch and Johansen's.
+    """
+    for first, second in itertools.combinations(range(len(axes)), 2):
+        crossed = design.crossed(first, second)
+        if crossed is None or crossed.takes * len(crossed.levels[0]) > _MAX_MATRIX:
+            continue
+        rows, columns = (np.unique(design.codes[axis]) for axis in (first, second))
+        if min(rows.size, columns.size) < 2:
+            continue
+        noise = noise_of(crossed, values)
+        random = over_texts(crossed, values, 0, (rows.size, columns.size))
+        parts = (np.hstack([-np.ones((size - 1, 1)), np.eye(size - 1)]) for size in (rows.size, columns.size))
+        fixed = contrasts_of(crossed, values, 0, noise, np.asarray(np.kron(*parts), np.float64))
+        weights, estimable = crossed.differences(0)
+        if not estimable.all():
+            continue
+        means = np.vstack([np.zeros((1, values.shape[1])), weights @ values])
+        cells = without_rounding(means, values).reshape(rows.size, columns.size, -1)
+        additive, interacting = (item.residuals(item.factors, values)[0] for item in (design, crossed))
+        lost = np.square(additive).sum(axis=0) - np.square(interacting).sum(axis=0)
+        total = np.square(values - values.mean(axis=0)).sum(axis=0)
+        tested = fixed if random is None else random[1]
+        for index, metric in enumerate(metrics):
+            share = max(0.0, float(lost[index] / total[index])) if total[index] > 0.0 else math.nan
+            p = float(tested.p[index])
+            row = {"metric": metric, "axis": axes[first], "other": axes[second], "p": p}
+            levels = [design.levels[axis] for axis in (first, second)]
+            row |= {"test": tested.test, "eta_sq": share, **_extremes(cells[..., index], levels, rows, columns)}
+            # Takes that do not vary have no F.
+            yield {**row, "without_noise": bool(noise.df > 0 and math.isnan(p) and share > 1e-9)}
+
+
+def _extremes(
+    cells: _Floats, levels: Sequence[tuple[Any, ...]], rows: npt.NDArray[Any], columns: npt.NDArray[Any]
+) -> dict[str, Any]:
+    """Return the level of the first axis whose difference from the first level depends most on the second axis."""
+    simple = cells[1:] - cells[0]
+    row = int(np.ptp(simple, axis=1).argmax())
+    low, high = int(simple[row].argmin()), int(simple[row].argmax())
+    names = {"baseline": levels[0][rows[0]], "level": levels[0][rows[row + 1]]}
+    names |= {"low_at": levels[1][columns[low]], "high_at": levels[1][columns[high]]}
+    return {**names, "low": float(simple[row, low]), "high": float(simple[row, high])}
+
+
+def interaction_sentence(row: dict[Any, Any]) -> str:
+    """Describe an interaction by the differences between two levels that it makes most unequal."""
+    axis, other = row["axis"], row["other"]
+    p = p_text(row["p_holm"]) if math.isfinite(row["p_holm"]) else "no residual variance"
+    return (
+        f"{row['metric']}: {axis} and {other} interact ({p}, eta² {row['eta_sq']:.2f}). {axis} {row['baseline']} → "
+        f"{row['level']} changes it by {row['low']:+.3g} at {other} {row['low_at']}, by {row['high']:+.3g} at {other} "
+        f"{row['high_at']}; effects of {axis} and {other} are averages over each other."
+    )
+
+
+def outliers_of(
+    design: Design, values: _Floats, metrics: Sequence[str], noise: Noise, labels: Sequence[Any]
+) -> Iterator[dict[str, Any]]:
+    """Return takes more than 6 robust SDs from their expected value: a row per metric and take, the furthest first.
+
+    Expected is the median of the take's cell, or, where cells have fewer than three takes, the additive model's value by J.
+    W. Tukey's median polish. The SD is the median distance, of as many takes as the model has degrees of freedom. ``labels``
+    (takes,) are the rows' labels in the table.
+    """
+    sizes = np.bincount(design.cells)
+    additive = np.median(sizes) < _MIN_CELL
+    rank = design.residuals(design.factors, values)[1] if additive else int(sizes.size)
+    if design.takes < _MIN_TAKES or design.takes - rank < 2:
+        return
+    factors = list(design.codes) if additive else [design.cells]
+    for index, metric in enumerate(metrics):
+        if not noise.sum_sq[index] > 0.0:
+            continue
+        distances = _polished(values[:, index], factors)
+        scale = float(np.median(np.sort(np.abs(distances))[rank:])) / _NORMAL_QUARTILE
+        if scale <= 1e-9 * float(np.abs(values[:, index]).max()):
+            continue  # half of the takes have no distance, as for counts
+        z = distances / scale
+        for take in np.argsort(-np.abs(z), kind="stable")[: int((np.abs(z) > _OUTLIER_Z).sum())]:
+            value = float(values[take, index])
+            row = {"metric": metric, "row": labels[take], "value": value, "expected": value - float(distances[take])}
+            yield {**row, "z": float(z[take])}
+
+
+def _polished(values: _Floats, factors: Sequence[npt.NDArray[np.intp]]) -> _Floats:
+    """Subtract medians of each factor's levels in turn."""
+    import pandas as pd
+
+    column = pd.Series(values)
+    for _ in range(_POLISHES if len(factors) > 1 else 1):
+        for codes in factors:
+            column = column - column.groupby(codes).transform("median")
+    return np.asarray(column, np.float64)
+
+
+def outlier_notes(rows: Sequence[dict[str, Any]], playable: bool, robust: bool) -> list[str]:
+    """Name the furthest outlier of each metric, and how to hear it."""
+    notes = []
+    for metric, outliers in itertools.groupby(rows, key=lambda row: row["metric"]):
+        first, *others = outliers
+        heard = f"; hear it by table.pick([{first['row']}])" if playable else ""
+        more = f" {len(others)} more in outliers." if others else ""
+        test = "" if robust else " robust=True adds a test by ranks."
+        notes.append(
+            f"Outlier: {metric} of row {first['row']} is {first['value']:.4g}, {abs(first['z']):.0f} robust SDs from its "
+            f"expected {first['expected']:.4g}{heard}.{more}{test}"
+        )
+    return notes
+
+
+def missing_notes(
+    design: Design, missing: npt.NDArray[np.bool_], metrics: Sequence[str], axes: Sequence[str], level: float
+) -> Iterator[str]:
+    """Note takes without these metrics, and the axes at whose levels they are unequally frequent."""
+    for metric in metrics:
+        yield f"{metric} is undefined for {missing.sum()} of {missing.size} takes, which are excluded."
+    for number, axis in enumerate(axes):
+        p = permutation_p(design, missing.astype(np.float64), number)
+        if p <= level:
+            codes = design.codes[number]
+            counts = [
+                f"{design.levels[number][code]} {missing[codes == code].sum()} of {(codes == code).sum()}"
+                for code in np.unique(codes)
+            ]
+            yield (
+                f"{' and '.join(metrics)}: undefined more often at some levels of {axis} ({', '.join(counts)}; "
+                f"{p_text(p)}): differences may be due to which takes remain."
+            )
+
+
+def small_level_notes(design: Design, noise: Noise, axes: Sequence[str]) -> Iterator[str]:
+    """Note levels with too few takes to be tested."""
+    for number, axis in enumerate(axes):
+        names, codes = np.unique(design.codes[number], return_inverse=True)
+        takes = np.bincount(codes).astype(np.float64)
+        small = small_levels(takes, np.asarray(np.bincount(codes, noise.take_df), np.float64)) & noise.repeats
+        for place in np.flatnonzero(small):
+            yield (
+                f"{axis} {design.levels[number][names[place]]} is not tested: {takes[place]:.0f} takes, another level "
+                f"{takes.max():.0f}, too unequal for a test that assumes equal variances; add repeats."
+            )
