@@ -29,7 +29,7 @@ from voicelab.metrics import BASIC, measure
 from voicelab.runs.cache import Cache
 from voicelab.runs.run import Journal
 from voicelab.schema import TTSRequest
-from voicelab.takes.loading import load
+from voicelab.takes.collection import load
 
 SECONDS = 3.0
 CHUNK = 8820

@@ -17,7 +17,7 @@ from voicelab.lab import Lab, connect
 from voicelab.runs.cache import Cache
 from voicelab.runs.run import Journal
 from voicelab.schema import TTSRequest
-from voicelab.takes.loading import load
+from voicelab.takes.collection import load
 
 
 @pytest.fixture(scope="module")

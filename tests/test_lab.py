@@ -21,7 +21,7 @@ from voicelab.runs.cache import Cache
 from voicelab.schema import ProsodyControl, ReferenceAudio
 from voicelab.session import BackendFactory
 from voicelab.sweeps.spec import axes_for, retyped, typed_axes
-from voicelab.takes.loading import load
+from voicelab.takes.collection import load
 
 
 def test_lists_ranges_and_mappings_are_axes_and_the_rest_is_fixed(tmp_path: Path) -> None:

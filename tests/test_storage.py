@@ -236,7 +236,7 @@ def test_failed_transaction_is_rolled_back(tmp_path: Path) -> None:
 def test_permissions_of_a_private_database_are_restricted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "words"
     beside = [path.with_name(f"words{suffix}") for suffix in ("-journal", "-wal", "-shm")]
-    Database(path, "list of words", [TABLE], private=False).open()
+    Database(path, "list of words", [TABLE]).open()
     for file in (path, *beside):
         file.touch()
         file.chmod(0o664)
@@ -250,14 +250,6 @@ def test_permissions_of_a_private_database_are_restricted(tmp_path: Path, monkey
     database.open()
     database.close()
     assert {_mode(file) for file in (path, *beside) if file.exists()} == {0o600}
-
-
-def test_permissions_of_a_public_database(tmp_path: Path) -> None:
-    database = Database(tmp_path / "words", "list of words", [TABLE], private=False)
-    database.open()
-    (tmp_path / "other").touch()
-    assert _mode(tmp_path / "words") == _mode(tmp_path / "other")
-    database.close()
 
 
 @pytest.mark.parametrize("damage", [b"no database, but long enough to look at" * 30, None])

@@ -28,7 +28,7 @@ from .errors import (
     VoicelabError as VoicelabError,
     WeightsError as WeightsError,
 )
-from .takes.collection import collect as collect
+from .takes.collection import collect as collect, load as load
 from .takes.comparison import Comparison as Comparison, compare as compare
 from .sweeps.knobs import KnobCheck as KnobCheck
 from .listening.design import ListeningTest as ListeningTest
@@ -55,7 +55,6 @@ from .schema import (
     VoiceModel as VoiceModel,
 )
 from .session import SpeechFields as SpeechFields
-from .takes.loading import load as load
 from .takes.table import TakeTable as TakeTable
 from .views.listening import listen as listen
 from .views.notebook import progress as progress

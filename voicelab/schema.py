@@ -57,6 +57,12 @@ def _encodable(value: str) -> str:
     return value
 
 
+def _filled(value: str) -> str:
+    if not value.strip():
+        raise PydanticCustomError("string_too_short", "must not be empty or blank")
+    return value
+
+
 def _strictly(kinds: tuple[type, ...], error: LiteralString, message: LiteralString) -> BeforeValidator:
     def check(value: object) -> object:
         if isinstance(value, bool) or not isinstance(value, kinds):
@@ -73,6 +79,8 @@ _WHOLE = _strictly((int,), "int_type", "must be a whole number")
 
 Text = Annotated[str, Strict(), AfterValidator(_encodable)]
 """A string that UTF-8 can carry."""
+Filled = Annotated[Text, AfterValidator(_filled)]
+"""A text with more than blanks."""
 Number = Annotated[
     float,
     Strict(),
@@ -258,7 +266,7 @@ class TTSRequest(WireModel):
 
     model_config = ConfigDict(json_schema_extra={"anyOf": _RATE_OF_FORMAT})  # type: ignore[dict-item]  # it is JSON
 
-    text: Text = Field(description="Text to convert to speech.", json_schema_extra={"minLength": 1, "pattern": r"\S"})
+    text: Filled = Field(description="Text to convert to speech.", json_schema_extra={"minLength": 1, "pattern": r"\S"})
     temperature: Number = Field(
         default=0.7,
         ge=0.0,
@@ -321,13 +329,6 @@ class TTSRequest(WireModel):
         description="0 to 1. Of the segments made together, once this share has ended the rest are stopped; "
         "1 waits for all.",
     )
-
-    @field_validator("text")
-    @classmethod
-    def _check_text(cls, text: str) -> str:
-        if not text.strip():
-            raise PydanticCustomError("string_too_short", "must not be empty or blank")
-        return text
 
     @field_validator("sample_rate")
     @classmethod
@@ -520,7 +521,7 @@ class VoiceCreate(WireModel):
         }
     )
 
-    title: Text = Field(description="Model title.", json_schema_extra={"minLength": 1, "pattern": r"\S"})
+    title: Filled = Field(description="Model title.", json_schema_extra={"minLength": 1, "pattern": r"\S"})
     voices: Annotated[tuple[Annotated[bytes, Strict(), Field(min_length=1)], ...], _LISTED] = Field(
         repr=False, description="Voice files (WAV, MP3 or FLAC) used to tune the model, one or more."
     )
@@ -539,13 +540,6 @@ class VoiceCreate(WireModel):
     enhance_audio_quality: Annotated[bool, Strict()] = Field(default=False, description="Enhance the audio before use.")
     train_mode: Literal["fast"] = Field(default="fast", description="Only fast: usable as soon as it is created.")
     type: Literal["tts"] = Field(default="tts", description="Only tts.")
-
-    @field_validator("title")
-    @classmethod
-    def _check_title(cls, title: str) -> str:
-        if not title.strip():
-            raise PydanticCustomError("string_too_short", "must not be empty or blank")
-        return title
 
     @field_validator("voices")
     @classmethod

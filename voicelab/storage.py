@@ -268,8 +268,8 @@ class BlobFolder:
 class Database:
     """SQLite file with one connection, shared by threads under a lock.
 
-    Opened on first use: created with its folder, checked for damage and migrated. Several processes may use the file;
-    writes wait for each other.
+    Opened on first use: created with its folder, both accessible to the owner only, checked for damage and migrated. Several
+    processes may use the file; writes wait for each other.
 
     Args:
         path: the file.
@@ -277,18 +277,14 @@ class Database:
         migrations: SQL statements (separated by semicolons) from each schema version to the next; ``user_version`` is
             the number of migrations applied.
         busy_s: seconds for which a write waits for another process.
-        private: make the file, and a new folder, accessible to the owner only.
     """
 
-    def __init__(
-        self, path: Path, name: str, migrations: Sequence[str], *, busy_s: float = 2.0, private: bool = True
-    ) -> None:
+    def __init__(self, path: Path, name: str, migrations: Sequence[str], *, busy_s: float = 2.0) -> None:
         with on_disk(path):  # the working directory may be deleted
             self.path = path.absolute()
         self._name = f"{name} {path}"
         self._migrations = migrations
         self._busy_s = busy_s
-        self._private = private
         self._lock = threading.RLock()
         self._owner = ProcessOwner()
         self._inherited: list[sqlite3.Connection | None] = []
@@ -341,12 +337,11 @@ class Database:
             if inode(self.path) != self._file:
                 raise StoreError(f"the {self._name} was deleted or replaced")
             return self._db
-        make_folder(self.path.parent, private=self._private)
+        make_folder(self.path.parent, private=True)
         # SQLite would create a file readable for everyone; its journals get the permissions of the file.
-        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600 if self._private else 0o666))
-        if self._private:
-            for suffix in ("", "-journal", "-wal", "-shm"):
-                restrict(self.path.with_name(self.path.name + suffix))
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+        for suffix in ("", "-journal", "-wal", "-shm"):
+            restrict(self.path.with_name(self.path.name + suffix))
         # Explicit transactions: a write must hold the lock from its first read on. A rollback journal, because SQLite
         # before 3.51.3 can corrupt a write-ahead log of two connections.
         db = sqlite3.connect(self.path, timeout=self._busy_s, isolation_level=None, check_same_thread=False)

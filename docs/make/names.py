@@ -94,7 +94,7 @@ PAGES: Mapping[str, Names] = {
         "runs": Names(
             "Takes, caches and runs",
             "Stored requests and results. [Reproduce a study](../../how-to/reproduce-a-study.md).",
-            ("voicelab.clip.", "voicelab.runs.cache.", "voicelab.takes.loading.", "voicelab.takes.table."),
+            ("voicelab.clip.", "voicelab.runs.cache.", "voicelab.takes.table."),
             ("voicelab.takes.replay", "voicelab.runs.run.Run"),
         ),
         "metrics": Names(

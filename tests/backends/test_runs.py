@@ -19,7 +19,7 @@ from voicelab.errors import Cancelled, NotFound, RequestInvalid, ServiceUnavaila
 from voicelab.runs.cache import Cache
 from voicelab.runs.run import Journal
 from voicelab.schema import ReferenceAudio, TTSRequest, VoiceCreate, VoiceModel
-from voicelab.takes.loading import load
+from voicelab.takes.collection import load
 
 
 class Voices(Keeper):

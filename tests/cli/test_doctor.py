@@ -15,15 +15,7 @@ import pytest
 
 import voicelab
 from tests.backends.servers import serving
-from voicelab.cli.doctor import _recognizer, wal_reset_risk
-
-
-@pytest.mark.parametrize(
-    ("version", "risk"),
-    [((3, 6, 23), False), ((3, 7, 0), True), ((3, 40, 1), True), ((3, 51, 2), True), ((3, 51, 3), False)],
-)
-def test_the_versions_with_the_wal_reset_defect(version: tuple[int, ...], risk: bool) -> None:
-    assert wal_reset_risk(version) is risk
+from voicelab.cli.doctor import _recognizer
 
 
 def _report(run: Any) -> dict[str, dict[str, str]]:

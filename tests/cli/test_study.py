@@ -23,7 +23,7 @@ from voicelab.errors import EngineError
 from voicelab.runs.cache import Cache
 from voicelab.runs.run import Journal
 from voicelab.schema import TTSRequest
-from voicelab.takes.loading import load
+from voicelab.takes.collection import load
 
 SPEC = """
 text = "Hello."

@@ -40,7 +40,7 @@ from voicelab.runs.folder import _CHECK, _check
 from voicelab.schema import AudioFormat, TTSRequest, VoiceCreate
 from voicelab.service.requests import _Form, decode, form_fields
 from voicelab.sweeps.spec import read_spec
-from voicelab.takes.loading import load
+from voicelab.takes.collection import load
 
 CORPUS = Path(__file__).with_name("corpus")
 _LONGEST = 16_384

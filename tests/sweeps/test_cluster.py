@@ -21,7 +21,7 @@ from voicelab.errors import ExecutorError, RequestInvalid
 from voicelab.runs.cache import Cache
 from voicelab.sweeps import cluster
 from voicelab.sweeps.run import SweepRun
-from voicelab.takes.loading import load
+from voicelab.takes.collection import load
 
 
 class SlowTones(ToneBackend):

@@ -22,7 +22,7 @@ from voicelab.errors import RequestInvalid, StoreError
 from voicelab.runs.cache import Cache
 from voicelab.runs.run import Run, read_run
 from voicelab.schema import TTSRequest
-from voicelab.takes.loading import load
+from voicelab.takes.collection import load
 
 # In an interpreter of its own, which has no threads yet when it forks; a fork is quicker than an interpreter.
 _KILL = """

@@ -22,7 +22,7 @@ from voicelab.errors import ExecutorError
 from voicelab.runs.cache import Cache
 from voicelab.sweeps.run import SweepRun
 from voicelab.sweeps.workers import _let_fail
-from voicelab.takes.loading import load
+from voicelab.takes.collection import load
 
 
 def spawned(processes: int = 2) -> ProcessPoolExecutor:

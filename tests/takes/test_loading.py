@@ -21,8 +21,7 @@ from voicelab.errors import ArgumentError, StoreError
 from voicelab.runs.cache import Cache
 from voicelab.runs.run import Journal
 from voicelab.schema import ProsodyControl, ReferenceAudio
-from voicelab.takes.collection import collect
-from voicelab.takes.loading import load
+from voicelab.takes.collection import collect, load
 
 REFERENCE = ReferenceAudio(audio=b"RIFF" * 100, text="Hi")
 

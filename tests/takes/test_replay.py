@@ -20,7 +20,7 @@ from voicelab.runs.cache import Cache
 from voicelab.runs.failures import Failed
 from voicelab.runs.folder import RUN_FILE, RunFolder
 from voicelab.runs.run import Journal, read_run
-from voicelab.takes.loading import load
+from voicelab.takes.collection import load
 from voicelab.takes.replay import Tolerance, check_seed_claim, compare, replay
 from voicelab.takes.table import TakeTable
 

@@ -30,7 +30,7 @@ from voicelab.runs.cache import Cache
 from voicelab.runs.run import Journal
 from voicelab.schema import TTSRequest, VoiceCreate
 from voicelab.service.keys import KeyStore, well_formed
-from voicelab.takes.loading import load
+from voicelab.takes.collection import load
 from voicelab.voices.store import Sample, VoiceStore
 
 CREDIT = 1_000_000

@@ -78,7 +78,7 @@ class CommandGroup(TyperGroup):
         "replay": "study",
         "measure": "study",
         "compare": "study",
-        "evaluate": "evaluation",
+        "evaluate": "study",
         "knobs": "study",
         "lab": "lab",
         "check": "check",

@@ -35,8 +35,6 @@ from voicelab.sweeps.knobs import PROBE_TEXT, UNKNOWN_FIELD, FieldProbe, probe_f
 _EXTRAS = (
     "gpu notebook metrics open-weights praat world distillmos recognition whisper mos pesq speaker cluster mandarin"
 ).split()
-# In these versions, concurrent writes and checkpoints of two connections can corrupt a write-ahead log.
-_WAL_RESET_VERSIONS = ((3, 7, 0), (3, 51, 2))
 _MIN_FREE_BYTES = 200 * 2**20
 _SERVICE_TIMEOUT_S = 5.0
 _SENTENCE = "The birch canoe slid on the smooth planks."
@@ -58,20 +56,13 @@ class Diagnosis:
             object.__setattr__(self, "fix", "")
 
 
-def wal_reset_risk(sqlite: tuple[int, ...]) -> bool:
-    """Return True for SQLite versions with the WAL-reset defect."""
-    return _WAL_RESET_VERSIONS[0] <= sqlite <= _WAL_RESET_VERSIONS[1]
-
-
 def _system() -> Iterator[Diagnosis]:
     old = sys.version_info < (3, 11)
     problem = "voicelab needs Python 3.11 or newer" if old else ""
     fix = "create an environment with a newer Python: python3.11 -m venv .venv"
     yield Diagnosis("python", platform.python_version(), sys.executable, problem, fix)
     yield Diagnosis("platform", platform.platform(), f"{os.cpu_count()} CPUs")
-    defect = "WAL-reset defect (3.7.0 to 3.51.2): voicelab uses a single writer; other programs should too"
-    risk = wal_reset_risk(sqlite3.sqlite_version_info)
-    yield Diagnosis("sqlite", sqlite3.sqlite_version, defect if risk else "")
+    yield Diagnosis("sqlite", sqlite3.sqlite_version)
 
 
 def _packages() -> Iterator[Diagnosis]:

@@ -1,7 +1,8 @@
-"""``voicelab sweep``, ``replay``: run and reproduce sweeps; ``measure``, ``compare``: recordings; ``knobs``: parameters."""
+"""``voicelab sweep``, ``replay``, ``evaluate``: sweeps; ``measure``, ``compare``: recordings; ``knobs``: parameters."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
@@ -11,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from voicelab.cli.console import EXIT_INVALID, BackendAddress, Device, print_line
-from voicelab.errors import ExecutorError, MissingExtra, RequestInvalid, VoicelabError, shortened
+from voicelab.errors import ArgumentError, ExecutorError, MissingExtra, RequestInvalid, VoicelabError, shortened
 from voicelab.lab import connect
 from voicelab.runs.cache import Cache
 from voicelab.storage import check_folder, check_writable, write_atomic
+from voicelab.sweeps.evaluation import PROTOCOLS
 from voicelab.sweeps.spec import read_spec
 from voicelab.tables import bytes_of
 
@@ -149,7 +151,7 @@ def replay(
     """
     from rich.console import Console
 
-    from voicelab.takes.loading import load
+    from voicelab.takes.collection import load
     from voicelab.takes.replay import check_seed_claim
     from voicelab.takes.replay import replay as replay_run
 
@@ -301,3 +303,69 @@ def compare(
 
 def _split(metrics: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in metrics.split(",") if name.strip())
+
+
+def _model(what: str) -> Any:
+    return typer.Option(metavar="NAME", help=f"{what} (default: protocol's, else voicelab's).", show_default=False)
+
+
+def evaluate(
+    items: Annotated[
+        Path,
+        typer.Argument(
+            metavar="LIST",
+            help="id|prompt text|prompt wav|text (.lst), a table with text, reference_audio, reference_text, or a folder.",
+        ),
+    ],
+    *,
+    protocol: Annotated[str, typer.Option(metavar="NAME", help=f"One of {', '.join(PROTOCOLS)}.")] = "seed-tts-eval",
+    backend: BackendAddress = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ADDRESS", help="Another backend to compare with; repeatable.", show_default=False),
+    ] = None,
+    device: Device = None,
+    repeats: Annotated[int, typer.Option(metavar="INTEGER", min=1, help="Takes per row and backend.")] = 3,
+    seed: Annotated[int, typer.Option(metavar="INTEGER", min=0, help="Source of the seeds of the repeats.")] = 0,
+    metrics: Annotated[
+        str | None,
+        typer.Option("-m", "--metrics", metavar="NAMES", help="Metrics, comma-separated.", show_default=False),
+    ] = None,
+    recognizer: Annotated[str | None, _model("ASR model of WER, such as faster-whisper or pocketsphinx")] = None,
+    normalizer: Annotated[str | None, _model("Text normalizer of WER")] = None,
+    encoder: Annotated[str | None, _model("Speaker encoder")] = None,
+    predictor: Annotated[str | None, _model("MOS predictor")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FOLDER",
+            help="Run folder (default: LIST-evaluation, without the suffix of LIST).",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+) -> None:
+    """Synthesize and score every row of LIST, with intervals. Running the command again resumes."""
+    from voicelab.sweeps.evaluation import evaluate as evaluate_list
+    from voicelab.views.notebook import progress
+
+    with ExitStack() as opened:
+        labs = {backend or "local:": opened.enter_context(connect(backend, device=device))}
+        for address in against or ():
+            if address in labs:
+                raise ArgumentError.of("against", f"must be a backend other than {', '.join(labs)}, got {address}")
+            labs[address] = opened.enter_context(connect(address))
+        models = {"recognizer": recognizer, "normalizer": normalizer, "encoder": encoder, "predictor": predictor}
+        arguments: Any = {
+            "protocol": protocol,
+            "repeats": repeats,
+            "seed": seed,
+            "progress": progress,
+            **models,
+            **labs,
+        }
+        folder = output or items.with_name(f"{items.stem}-evaluation")
+        result = evaluate_list(items, folder=folder, metrics=metrics.split(",") if metrics else None, **arguments)
+    print_line(json.dumps(result.record(), ensure_ascii=False) if as_json else repr(result))

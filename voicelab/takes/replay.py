@@ -22,7 +22,7 @@ from voicelab.clip import Clip, Take
 from voicelab.errors import AudioError, RequestInvalid, StoreError, VoicelabError
 from voicelab.runs.run import read_run
 from voicelab.schema import TTSRequest
-from voicelab.takes.loading import run_table
+from voicelab.takes.collection import run_table
 from voicelab.takes.table import TakeTable
 
 Verdict = Literal["identical", "within tolerance", "different", "failed", "no original"]
