@@ -128,9 +128,10 @@ def test_first_segment_depends_on_latency(latency: str, opening: str) -> None:
 def test_first_segment_is_sent_before_the_second_run(kokoro: KokoroBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Mock(side_effect=kokoro.session.run)
     monkeypatch.setattr(kokoro.session, "run", run)
-    stream = kokoro.synthesize(Call.of(TEXT, latency="balanced", format="pcm", sample_rate=24000))
+    stream = kokoro.synthesize(Call.of(f"{TEXT} Then ☺.", latency="balanced", format="pcm", sample_rate=24000))
     assert len(next(stream)) > 10_000
     run.assert_called_once()
+    assert stream.notes == ("emoji left out: ☺",)  # known before the first audio: a service sends them in a header
     stream.close()
 
 

@@ -157,12 +157,16 @@ class OnnxBackend(Closeable, ABC):
         )
 
     def _utterances(self, call: Call, notes: list[str]) -> Iterator[Utterance]:
-        """Yield the utterances of a call's text, segment by segment, and append to ``notes``."""
+        """Yield the utterances of a call's text, segment by segment, and append to ``notes``.
+
+        The complete text is normalized before the first audio: a service sends the notes in a header.
+        """
         tagged = read_tags(call.request.text, call.model)
         notes += ignored(tagged)
-        for text in split_text(call.request, tagged.said):
-            words, segment_notes = self.normalize_text(text, call.request.normalize)
-            notes += segment_notes
+        segments = split_text(call.request, tagged.said)
+        normalized = [self.normalize_text(text, call.request.normalize) for text in segments]
+        notes += dict.fromkeys(note for _, segment_notes in normalized for note in segment_notes)
+        for words, _ in normalized:
             if words:
                 utterances, segment_notes = self.utterances(words)
                 notes += segment_notes
