@@ -54,7 +54,7 @@ Reference = Recording | ReferenceAudio | Mapping[str, object]
 class SpeechFields(TypedDict, total=False):
     """Keywords of ``speak`` and their types, for type checkers; ``help(lab.speak)`` describes them. None means unset.
 
-    Pass a backend parameter (knob), which no type checker knows, from a ``dict[str, Any]``: ``**{"noise_scale": 0.3}``.
+    Type checkers do not know the parameters of a backend (knobs): they accept ``extra={"noise_scale": 0.3}``.
     """
 
     voice: Voice | None
@@ -242,6 +242,7 @@ class Session(Closeable, metaclass=Guided):
 
         Raises RequestInvalid.
         """
+        fields = self._with_own_parameters(fields)
         merged = merged_defaults(self._defaults, recorded(fields), self._knobs_for({**self._defaults, **fields}))
         session = type(self)(self._backend, factory=self._factory, **merged)
         session._seen_voices = self._seen_voices  # noqa: SLF001
@@ -252,8 +253,21 @@ class Session(Closeable, metaclass=Guided):
         """Create the Call that ``speak`` synthesizes for the same arguments. Raises RequestInvalid."""
         if fields.get("voice", "") is None and self.capabilities.voice_required:
             fields["extra"] = {**(fields.get("extra") or {}), "voice": None}
+        fields = self._with_own_parameters(fields)
         with self._named_as_typed(fields):
             return Call.of(text, self._defaults, self._knobs_for({**self._defaults, **fields}), **recorded(fields))
+
+    def _with_own_parameters(self, fields: SpeechFields) -> SpeechFields:
+        """Move parameters of the backend from ``extra`` to keywords; a service that judges them itself receives ``extra``."""
+        extra = fields.get("extra")
+        if not isinstance(extra, Mapping) or not extra or self.capabilities.open_ended:
+            return fields
+        own: Any = {knob.name: extra[knob.name] for knob in self.capabilities.knobs if knob.name in extra}
+        rest = {name: value for name, value in extra.items() if name not in own}
+        if twice := own.keys() & fields.keys():
+            name = min(twice)
+            raise RequestInvalid.of(name, f"pass {name} or extra[{name!r}], not both")
+        return {**fields, "extra": rest or None, **own}
 
     def _knobs_for(self, fields: Iterable[str]) -> tuple[Knob, ...]:
         # Fetches capabilities only for a field that some backends lack.

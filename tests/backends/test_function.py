@@ -138,15 +138,16 @@ def test_a_tensor_and_a_path_are_returned_values(tmp_path: Path) -> None:
         ((SINE * 30_000, RATE), "divide 16-bit values by 32768"),
         ((np.zeros((30, 40)), RATE), r"shape \(n,\), got shape \(30, 40\)"),
         ((np.array(["a"]), RATE), "must return numbers"),
-        ((SINE, "24000"), "sample rate that must be an integer in Hz, got str"),
+        ((SINE, "24000"), "sample rate that must be an integer in Hz, got '24000'"),
         ((SINE, None), "sample rate"),
         ((SINE, 0), "sample rate"),
-        ((SINE, 24_000.5), "sample rate"),
+        ((SINE, 24_000.5), r"sample rate that must be an integer in Hz, got 24000\.5"),
         ((SINE, float("nan")), "sample rate"),
         (SINE, r"must return \(samples, rate\), a Clip, .* got ndarray"),
         (None, "got NoneType"),
         (b"", "got an empty file"),
-        (b"{}", "must return readable audio"),
+        (b"{}", r"must return readable audio: the file is text, not audio; it begins with b'\{\}'"),
+        (b"<html>x", "readable audio: the file is an HTML page"),
         ("nowhere.wav", "must return readable audio: .*nowhere.wav"),
         (Future[int](), "got Future"),
         (iter([(SINE, RATE), (SINE, 2 * RATE)]), "one sample rate, got 24000 and 48000 Hz"),
@@ -160,6 +161,19 @@ def test_bad_returned_values_are_errors(value: object, message: str) -> None:
 
     with pytest.raises(EngineError, match=f"broken .*{message}"):
         vl.connect(broken).speak("Hello.")
+
+
+def test_own_parameters_in_extra_are_typed_keywords() -> None:
+    lab = vl.connect(lambda text, pitch=220.0: (SINE * pitch / 1000, RATE))
+    loud = lab.speak("Hello.", extra={"pitch": 330})
+    assert np.abs(loud.samples).max() == pytest.approx(1.5 * np.abs(lab.speak("Hello.").samples).max(), rel=0.01)
+    assert lab.with_defaults(extra={"pitch": 330}).call("Hello.").knobs == (("pitch", 330.0),)
+    with pytest.raises(vl.RequestInvalid, match="pitch: must be a number, got 'high'"):
+        lab.speak("Hello.", extra={"pitch": "high"})
+    with pytest.raises(vl.RequestInvalid, match=r"pitch: pass pitch or extra\['pitch'\], not both"):
+        lab.speak("Hello.", extra={"pitch": 330}, pitch=220)  # type: ignore[call-arg]
+    with pytest.raises(vl.RequestInvalid, match="takes no fields beyond its own, got 'speed_up'"):
+        lab.speak("Hello.", extra={"speed_up": 2})
 
 
 def test_errors_of_the_function_name_it() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import soxr
 
-from voicelab.errors import AudioError
+from voicelab.errors import AudioError, shown_value
 
 Samples = npt.NDArray[np.float32]
 """float32, shape (n,), nominally in [-1, 1]."""
@@ -71,7 +71,7 @@ def as_samples(value: object, name: str = "samples") -> Samples:
 def check_rate(rate: object, name: str = "rate") -> int:
     """Validate a sample rate in Hz and return it as int. Raises AudioError, which names the argument as ``name``."""
     if isinstance(rate, bool) or not isinstance(rate, int | np.integer):
-        raise AudioError(f"{name} must be an integer in Hz, got {type(rate).__name__}")
+        raise AudioError(f"{name} must be an integer in Hz, got {shown_value(rate)}")
     if not _MIN_RATE <= rate <= _MAX_RATE:
         raise AudioError(f"{name} must be between {_MIN_RATE} and {_MAX_RATE} Hz, got {rate}")
     return int(rate)

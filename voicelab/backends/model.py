@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from voicelab.audio.damage import damage_of
 from voicelab.audio.encoders import StreamEncoder
 from voicelab.audio.formats import MAX_BYTES, read
 from voicelab.audio.prosody import ProsodyProcessor
@@ -29,7 +30,7 @@ from voicelab.backend import DEFAULT_MAX_TEXT, SpeechStream, StreamSummary
 from voicelab.call import Call, Knob, VoicePreset, is_field, merged_defaults
 from voicelab.capabilities import Capabilities, FieldSupport, SeedSupport, check_call, check_text_length, field_value
 from voicelab.clip import Clip
-from voicelab.errors import ArgumentError, AudioError, EngineError, NotFound, RequestInvalid, VoicelabError
+from voicelab.errors import ArgumentError, AudioError, EngineError, NotFound, RequestInvalid, VoicelabError, shortened
 from voicelab.lifecycle import Closeable
 from voicelab.schema import ReferenceAudio, TTSRequest, VoiceCreate, VoiceModel
 
@@ -346,8 +347,14 @@ def samples_of(value: object, name: str) -> tuple[Samples, int, tuple[str, ...]]
                 raise EngineError(f"{name} must return audio, got an empty file")
             samples, rate = read(bytes(value), foreign=True)
             return samples, rate, ()
-    except (OSError, AudioError) as error:
+    except OSError as error:
         raise EngineError(f"{name} must return readable audio: {error}") from error
+    except AudioError as error:
+        data = bytes(value)
+        start = shortened(repr(data[:60]), 40)
+        raise EngineError(
+            f"{name} must return readable audio: {damage_of(data, error)}; it begins with {start}"
+        ) from error
     if isinstance(value, Mapping) and {"audio", "sampling_rate"} <= value.keys():
         value = (value["audio"], value["sampling_rate"])
     if not isinstance(value, tuple | list) or len(value) != 2:
