@@ -354,7 +354,7 @@ def speech_keywords() -> dict[str, tuple[Any, Any, str]]:
         "extra": (
             Mapping[str, object] | None,
             None,
-            "Fields of a service beyond the interface, other values of listed fields (None omits one), or backend parameters.",
+            "Fields of a service beyond the interface, other values of listed fields (None omits it), or own parameters.",
         ),
     }
 
