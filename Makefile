@@ -2,7 +2,7 @@
 #
 #   make lab            set up, let the embedded voice say a sentence, open the quickstart in JupyterLab
 #   make test           set up and run all tests but the long ones and those in a browser
-#   make test-bare      say, lab, serve and sweep in an environment of their own without extras, so without torch
+#   make test-bare      say, sweep, serve and the quickstart in an environment of their own without extras, so without torch
 #   make test-browser   the panels in JupyterLab, used by Chromium, and the tests of their JavaScript
 #   make test-thorough  the long tests, some twenty minutes: kill loops, fuzzing, many takes (CI: every night)
 #   make fuzz           feed whatever reads files and bodies of others, ten minutes each (ARGS="run plan --seconds 60"); better with atheris
@@ -82,7 +82,8 @@ test: $(READY_DEV)
 # What pip installs without extras, with what runs notebooks.
 test-bare:
 	@PYTHON="$(PYTHON)" HASHES="$(HASHES)" .ci/setup build/bare notebook
-	@$(call timed,the embedded voice without torch,.ci/bare build/bare/bin)
+	@$(call timed,the embedded voice without torch,.ci/bare build/bare/bin \
+		&& build/bare/bin/voicelab check notebooks/01_quickstart.ipynb)
 
 # Two at once, however many cores there are: what they hear must not run dry.
 test-browser: $(READY_DEV) $(VENV)/.ready.front-ends

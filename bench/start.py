@@ -1,0 +1,84 @@
+"""Start of the embedded voice in new processes: CPU time, wall time and peak memory of first audio, a sentence, and `say`.
+
+    python bench/start.py
+    python bench/start.py --runs 20
+
+Processes run one at a time, tasks in turn, after one run of each that is not counted; figures are medians. CPU time and
+memory are those that the operating system reports for the process, interpreter and imports included. Other load on the
+machine lengthens CPU time too, by a third between two runs of this command, and wall time several times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from machine import machine, report
+
+SENTENCE = "The birch canoe slid on the smooth planks."
+_CONNECT = f"import voicelab as vl; lab = vl.connect(device='cpu'); text = {SENTENCE!r}; "
+TASKS = {
+    "first audio": [
+        *(sys.executable, "-c"),
+        _CONNECT + "next(iter(lab.stream(text, seed=1, latency='low', format='pcm')))",
+    ],
+    "sentence": [sys.executable, "-c", _CONNECT + "lab.speak(text, seed=1)"],
+    "say": [str(Path(sys.executable).with_name("voicelab")), "say", SENTENCE, "--seed", "1", "--device", "cpu", "-o"],
+}
+GOALS = {"first audio: CPU, s, at most": 0.7, "say: CPU, s, at most": 1.0, "sentence: peak memory, MiB, at most": 260}
+
+
+def measured(command: list[str]) -> tuple[float, float, float]:
+    """Run a command in a new process; return its CPU time and wall time in s, and its peak memory in MiB."""
+    begun = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    wall_s = time.perf_counter() - begun
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{command[0]} must exit with status 0, got {process.returncode}")
+    return usage.ru_utime + usage.ru_stime, wall_s, usage.ru_maxrss / (1024**2 if sys.platform == "darwin" else 1024)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=10)
+    runs, host = parser.parse_args().runs, machine()
+    with tempfile.TemporaryDirectory() as folder:
+        commands = {**TASKS, "say": [*TASKS["say"], str(Path(folder) / "a.wav")]}
+        turns = [[measured(command) for command in commands.values()] for _ in range(runs + 1)][1:]
+    medians = np.median(np.array(turns), axis=0)
+    values = {
+        f"{task}: {figure}": round(float(value), 3)
+        for task, row in zip(commands, medians, strict=True)
+        for figure, value in zip(("CPU, s", "wall time, s", "peak memory, MiB"), row, strict=True)
+    }
+    goals: list[dict[str, Any]] = [
+        {"figure": name, "value": values[name.removesuffix(", at most")], "goal": goal} for name, goal in GOALS.items()
+    ]
+    for goal in goals:
+        goal["met"] = goal["value"] <= goal["goal"]
+    rows = [
+        dict(zip(("CPU s", "wall time s", "peak memory MiB"), row.round(3).tolist(), strict=True)) for row in medians
+    ]
+    report(
+        {
+            "figure": "start of the embedded voice",
+            "runs": runs,
+            "goals": goals,
+            "processes": [{"task": task, **row} for task, row in zip(commands, rows, strict=True)],
+            "machine": host,
+        }
+    )
+
+
+if __name__ == "__main__":
+    main()
