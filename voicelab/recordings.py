@@ -185,10 +185,10 @@ def load_file(path: Path) -> tuple[bytes, Clip]:
     try:
         return data, Clip.load(data)
     except AudioError as error:
-        raise AudioError(f"{path_text(path)}: {_damage_of(data, error)}") from error
+        raise AudioError(f"{path_text(path)}: {damage_of(data, error)}") from error
 
 
-def _damage_of(data: bytes, error: Exception) -> str:
+def damage_of(data: bytes, error: Exception) -> str:
     """Describe why a file cannot be decoded: its actual type, or the seconds of audio before the damage.
 
     ``error`` was raised by the decoder; its message is returned if it is more specific.

@@ -21,7 +21,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from voicelab.audio.damage import damage_of
 from voicelab.audio.encoders import StreamEncoder
 from voicelab.audio.formats import MAX_BYTES, read
 from voicelab.audio.prosody import ProsodyProcessor
@@ -32,6 +31,7 @@ from voicelab.capabilities import Capabilities, FieldSupport, SeedSupport, check
 from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, AudioError, EngineError, NotFound, RequestInvalid, VoicelabError, shortened
 from voicelab.lifecycle import Closeable
+from voicelab.recordings import damage_of
 from voicelab.schema import ReferenceAudio, TTSRequest, VoiceCreate, VoiceModel
 
 _MAX_SEED: Final = 2**31 - 1
@@ -350,7 +350,7 @@ def samples_of(value: object, name: str) -> tuple[Samples, int, tuple[str, ...]]
     except OSError as error:
         raise EngineError(f"{name} must return readable audio: {error}") from error
     except AudioError as error:
-        data = bytes(value)
+        data = bytes(value) if isinstance(value, bytes | bytearray) else b""
         start = shortened(repr(data[:60]), 40)
         raise EngineError(
             f"{name} must return readable audio: {damage_of(data, error)}; it begins with {start}"
