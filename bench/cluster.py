@@ -17,6 +17,16 @@ from voicelab.runs.cache import Cache
 
 TEXTS = ["The birch canoe slid on the smooth planks.", "Glue the sheet to the dark blue background."]
 
+# Dask's defaults return every freed array to the system, and sample the stacks of all threads 100 times a second.
+SETTINGS = {
+    "distributed.nanny.pre-spawn-environ": {
+        "MALLOC_TRIM_THRESHOLD_": 2**25,
+        "MALLOC_MMAP_THRESHOLD_": 2**25,
+        "OMP_NUM_THREADS": 1,
+    },
+    "distributed.worker.profile.enabled": False,
+}
+
 
 def cpu_s() -> float:
     """Return the CPU time of this process in s."""
@@ -42,8 +52,10 @@ def _total(client: Any) -> float:
 
 def main() -> None:
     """Measure and print."""
+    import dask
     from distributed import Client, LocalCluster
 
+    dask.config.set(SETTINGS)
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--takes", type=int, default=48)
     repeats = parser.parse_args().takes // 4

@@ -171,6 +171,15 @@ def test_a_worker_that_fails_everything_is_left_out_after_three_takes(processes:
     assert "it failed 3 consecutive takes that others completed: the disk is full" in note
 
 
+def test_a_single_worker_that_fails_everything_ends_the_sweep(processes: Processes, tmp_path: Path) -> None:
+    processes.worker("broken", environment={"TONES_BROKEN": "yes"})
+    with connected(processes, 1) as client:
+        work = begun(client, tmp_path / "cache", 50)
+        with pytest.raises(ExecutorError, match=r"takes failed on every worker .*broken \(tcp.*: the disk is full"):
+            work.wait(60)
+    assert (work.state, work.progress.rendered, work.progress.failed) == ("failed", 0, 300)
+
+
 def test_takes_that_fail_everywhere_cost_no_worker_its_work(processes: Processes, tmp_path: Path) -> None:
     processes.worker("first")
     processes.worker("second")

@@ -6,10 +6,10 @@ browser, which sends its secret with every request. The page receives no informa
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from starlette.routing import Route
 from voicelab.errors import NotFound, RequestInvalid, StoreError, VoicelabError, shown_value
 from voicelab.listening.study import BlindStudy, Study
 from voicelab.listening.votes import Ballot, BlindBallot
+from voicelab.service.concurrency import run_in_executor
 from voicelab.service.limits import Limits
 from voicelab.service.requests import decode, read_body
 from voicelab.service.responses import json_response
@@ -40,7 +41,7 @@ _MAX_CONNECTIONS: Final = 4000
 # Longer than browsers keep an idle connection, since a response sent while the server closes it must be resent.
 _KEEP_ALIVE_SECONDS: Final = 330
 _ENCODERS: Final = 2
-"""Sounds encoded concurrently: each takes 30 MB per minute of sound."""
+"""Threads that encode sounds; each keeps the memory of its arrays."""
 _HEADER: Final = "x-voicelab-listener"
 _NUMBER: Final = re.compile(r"\d{1,10}", re.ASCII)
 PAGE: Final = """<!doctype html>
@@ -78,7 +79,7 @@ def listening_app(ballot: Ballot, static: Path, study: Study | None = None) -> S
     """Return the ASGI application of a test or a study; ``static`` is the folder with its JavaScript."""
     session = BlindBallot(ballot) if study is None else BlindStudy(study, ballot)
 
-    encoding = asyncio.Semaphore(_ENCODERS)
+    encoders = ThreadPoolExecutor(_ENCODERS, "voicelab-sound")
 
     async def page(_: Request) -> Response:
         return HTMLResponse(PAGE.replace("LINE", "overHttp").replace("FILE", "listening-lines.js"))
@@ -100,8 +101,7 @@ def listening_app(ballot: Ballot, static: Path, study: Study | None = None) -> S
         return endpoint
 
     async def sound(request: Request) -> Response:
-        async with encoding:
-            data = await run_in_threadpool(session.sound, request.path_params["id"])
+        data = await run_in_executor(encoders, session.sound, request.path_params["id"])
         # The next test at this address may use the same name for another sound.
         return Response(data, media_type="audio/wav", headers={"cache-control": "no-store"})
 

@@ -31,6 +31,8 @@ from voicelab.sweeps.workers import (
 
 STRIKES: Final = 3
 """Consecutive failures of a worker with takes that others complete, or losses of a take, before exclusion."""
+_FAILURES: Final = 10
+"""Takes that fail on every worker before a take succeeds, after which the sweep ends; invalid requests do not count."""
 _CRASHES: Final = 6
 """Maximum number of workers that exit while opening the backend if none is usable; a nanny restarts them."""
 NO_WORKER_S: Final = 120.0
@@ -177,7 +179,8 @@ class ClusterWorkers(Workers):
         self._concurrency, self._per_worker = concurrency, per_worker
         self._lock = threading.RLock()
         self._members: dict[str, _Member] = {}
-        self._crashes = 0
+        self._crashes = self._failures = 0
+        self._succeeded = False
         self._waiting: list[_Task] = []
         self._tasks: set[_Task] = set()
         self._notes: dict[str, None] = {}
@@ -303,6 +306,9 @@ class ClusterWorkers(Workers):
         if members and all(member.reason for member in members):
             reasons = "; ".join(f"{member}: {member.reason}" for member in members)
             raise ExecutorError(f"no worker of the cluster can synthesize the takes of the sweep: {reasons}")
+        if self._failures >= _FAILURES and not self._succeeded:
+            failures = "; ".join(f"{member}: {member.failure}" for member in members if member.failure)
+            raise ExecutorError(f"the first {self._failures} takes failed on every worker of the cluster: {failures}")
         if self._crashes >= _CRASHES and not self._usable():
             raise ExecutorError(f"workers of the cluster ended {self._crashes} times while they opened the backend")
         if not members and time.monotonic() - self._manned > NO_WORKER_S:
@@ -372,7 +378,7 @@ class ClusterWorkers(Workers):
             return
         member = self._members.get(address) or _Member(address, "")
         if isinstance(answered, Take):
-            member.good = True
+            member.good = self._succeeded = True
             member.streak.clear()
             for peer in self._members.values():
                 if task in peer.streak:
@@ -395,7 +401,9 @@ class ClusterWorkers(Workers):
         """Fail a take with its first error, which several workers confirm."""
         for member in self._members.values():
             member.streak.pop(task, None)
-        self._end(task, next(iter(task.tried.values())))
+        error = next(iter(task.tried.values()))
+        self._failures += not isinstance(error, RequestInvalid)
+        self._end(task, error)
 
     def _end(self, task: _Task, result: Take | BaseException) -> None:
         self._tasks.discard(task)
