@@ -81,7 +81,7 @@ def test_share_of_constant_listeners_agrees_with_student() -> None:
     assert tested.estimate.high == 1.0
 
 
-@pytest.mark.parametrize(("listeners", "items", "own", "lead"), [(6, 6, 0.5, 0.5), (12, 5, 0.1, 1.0), (4, 4, 0.0, 0.0)])
+@pytest.mark.parametrize(("listeners", "items", "own", "lead"), [(5, 8, 0.5, 0.5), (12, 5, 0.1, 1.0), (4, 4, 0.0, 0.0)])
 def test_complete_tables_agree_with_reml(listeners: int, items: int, own: float, lead: float) -> None:
     rng = np.random.default_rng(listeners)
     tables = rng.normal(0, own, (8, listeners, 1)) + rng.normal(0, lead, (8, 1, items))

@@ -380,8 +380,8 @@ def _counts(responses: pd.DataFrame, analyzed: pd.DataFrame) -> dict[str, float 
     }  # fmt: skip
     if not analyzed.empty:
         names = [name for name in ("system", "against", "chosen", "other") if name in analyzed]
-        systems = analyzed[names].apply(lambda row: tuple(sorted(row)), axis=1)
-        sizes = analyzed.groupby([analyzed["item"], systems]).size()
+        systems = np.sort(analyzed[names].to_numpy(str).astype(object), axis=1)
+        sizes = analyzed.groupby([analyzed["item"], *systems.T]).size()
         ends = {"least": sizes.min(), "most": sizes.max(), "median": sizes.median()}
         counts |= {f"votes of a clip, {name}": value for name, value in ends.items()}
     return counts

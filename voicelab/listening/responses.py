@@ -47,7 +47,7 @@ def read_responses(test: ListeningTest, source: pd.DataFrame | str | Path) -> pd
         raise ArgumentError.of("votes", f"must have the columns {columns}")
     frame = frame.assign(**{name: value for name, value in _DEFAULTS.items() if name not in frame})
     for name in ("listener", "item", *names):
-        frame[name] = [value.strip() if isinstance(value, str) else str(value) for value in frame[name]]
+        frame[name] = [value.strip() if isinstance(value, str) else str(value) for value in frame[name].tolist()]
     if "trial" not in frame:
         frame["trial"] = frame["listener"] + " " + frame["item"]
     problems: list[str] = []
@@ -71,15 +71,16 @@ def read_responses(test: ListeningTest, source: pd.DataFrame | str | Path) -> pd
 
 def _converted(column: pd.Series[Any], convert: Callable[[Any], Any], rule: str, problems: list[str]) -> pd.Series[Any]:
     """Convert each value of a column; add a problem for each that is not allowed."""
-    values = [convert(value) for value in column]
-    rows: Iterable[tuple[Any, Any]] = zip(column.index, column, strict=True)
+    given_values = column.tolist()
+    values = [convert(value) for value in given_values]
+    rows: Iterable[tuple[Any, Any]] = zip(column.index, given_values, strict=True)
     problems += [
         f"{column.name} must be {rule}, got {shown_value(given)} in row {row}"
         for (row, given), value in zip(rows, values, strict=True)
         if value is None
     ]
     converted = column.astype(object)
-    converted[:] = [given if value is None else value for given, value in zip(column, values, strict=True)]
+    converted[:] = [given if value is None else value for given, value in zip(given_values, values, strict=True)]
     return converted
 
 

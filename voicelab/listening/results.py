@@ -267,10 +267,11 @@ def least_p(tests: Mapping[tuple[str, str], Test]) -> float:
 
 
 def _check_duplicates(frame: pd.DataFrame) -> None:
-    systems = frame[[name for name in ("system", "against", "chosen", "other") if name in frame]].astype(str)
-    questions = frame[["listener", "item"]].assign(systems=systems.agg(frozenset, axis=1))
-    for listener, item, names in questions[questions.duplicated()].itertuples(index=False, name=None):
-        text = f"{listener} voted twice on {' against '.join(sorted(names))} in {item!r}; remove the duplicate"
+    names = [name for name in ("system", "against", "chosen", "other") if name in frame]
+    systems = np.sort(frame[names].to_numpy(str).astype(object), axis=1)
+    questions = frame[["listener", "item"]].assign(**dict(zip(names, systems.T, strict=True)))
+    for listener, item, *compared in questions[questions.duplicated()].itertuples(index=False, name=None):
+        text = f"{listener} voted twice on {' against '.join(compared)} in {item!r}; remove the duplicate"
         raise ArgumentError.of("votes", text)
 
 
@@ -307,8 +308,9 @@ def leads(frame: pd.DataFrame, kind: str, pair: tuple[str, str]) -> tuple[pd.Dat
     """Return the lead of a pair's first system by listener and item (column ``value``), and the SD of single ratings."""
     if kind in {"MOS", "MUSHRA"}:
         first, second = pair
-        cells = frame.pivot_table(index=["listener", "item"], columns="system", values="rating")
-        variances = [frame.loc[frame["system"] == system, "rating"].var() for system in pair]
+        rows = frame[frame["system"].isin(pair)]
+        cells = rows.pivot_table(index=["listener", "item"], columns="system", values="rating")
+        variances = [rows.loc[rows["system"] == system, "rating"].var() for system in pair]
         return (cells[first] - cells[second]).dropna().reset_index(name="value"), math.sqrt(sum(variances) / 2)
     names = ["system", "against"] if kind == "CMOS" else ["chosen", "other"]
     rows = frame[frame[names].isin(pair).all(axis=1)]
@@ -421,7 +423,7 @@ class _Analysis:
         if rows["item"].nunique() < 2:
             self.notes.append(f"{name}: one item, so the result does not generalize to new items.")
             return
-        columns = (rows["value"].to_numpy(float), list(rows["listener"]), list(rows["item"]))
+        columns = (rows["value"].to_numpy(float), rows["listener"].tolist(), rows["item"].tolist())
         side: Literal["two-sided", "greater"] = "greater" if self.test.kind == "ABX" else "two-sided"
         if self.test.kind in {"AB", "ABX"}:
             result = crossed_share(*columns, alternative=side, confidence=self.confidence)
@@ -430,13 +432,13 @@ class _Analysis:
         self.crossed[pair], self.sizes[pair] = result, _effect_sizes(result, *columns, sd, side == "greater")
 
     def _score(self, name: str, rows: pd.DataFrame) -> None:
-        ratings, listeners = rows["value"].to_numpy(float), list(rows["listener"])
+        ratings, listeners = rows["value"].to_numpy(float), rows["listener"].tolist()
         options: dict[str, Any] = {"scale": SCALES[self.test.kind], "confidence": self.confidence}
         if len(rows) < 2:
             self.notes.append(f"{name}: no interval for a single rating.")
             return
         try:
-            self.scores[name] = crossed_mean(ratings, listeners, list(rows["item"]), step=_STEP, **options).estimate
+            self.scores[name] = crossed_mean(ratings, listeners, rows["item"].tolist(), step=_STEP, **options).estimate
         except ArgumentError:  # one listener or one item
             groups = listeners if len(set(listeners)) > 1 else None
             if groups is None:

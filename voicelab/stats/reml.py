@@ -21,13 +21,14 @@ Floats = npt.NDArray[np.float64]
 
 # Smaller variance ratios count as 0, the bound.
 AT_BOUND = 1e-6
+_MAX_SLOPE = 1e-2
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
     """Likelihood at given variances: ``deviance`` with its ``gradient``, fixed effects ``mean`` with their ``covariance``.
 
-    ``residual`` is the residual variance, ``effects`` the predicted random effects.
+    ``residual`` is the residual variance.
     """
 
     deviance: float
@@ -35,7 +36,6 @@ class Fit:
     mean: Floats
     covariance: Floats
     residual: float
-    effects: Floats
 
 
 class RestrictedLikelihood:
@@ -48,12 +48,19 @@ class RestrictedLikelihood:
     """
 
     def __init__(self, groups: list[Floats], design: Floats, values: Floats) -> None:
-        columns = np.hstack([*groups, design, values[:, None]])
-        self.products = columns.T @ columns
-        self.sizes = [group.shape[1] for group in groups]
+        from scipy.linalg import lstsq
+        from scipy.sparse import csr_array, hstack
+
+        # The largest group is first, as ``at`` eliminates it in closed form.
+        self.order = np.argsort([-group.shape[1] for group in groups], kind="stable").astype(np.intp)
+        columns = hstack(
+            [csr_array(part) for part in (*(groups[index] for index in self.order), design, values[:, None])]
+        )
+        self.products: Floats = (columns.T @ columns).toarray()
+        self.sizes = [groups[index].shape[1] for index in self.order]
         self.residual_df = values.size - design.shape[1]
         explained = self.products[:-1, -1]
-        solution, _, rank, _ = np.linalg.lstsq(self.products[:-1, :-1], explained, rcond=1e-10)
+        solution, _, rank, _ = lstsq(self.products[:-1, :-1], explained, cond=1e-10, lapack_driver="gelsy")
         residual = self.products[-1, -1] - explained @ solution
         # The likelihood of a saturated model is unbounded.
         if rank < values.size and residual < 1e-9 * self.products[-1, -1]:
@@ -65,23 +72,34 @@ class RestrictedLikelihood:
         from scipy.linalg import cho_solve, cholesky, solve_triangular
 
         random, unchecked = sum(self.sizes), {"lower": True, "check_finite": False}
-        scale = np.sqrt(np.repeat(ratios, self.sizes))[:, None]
-        root = cholesky(scale * self.products[:random, :random] * scale.T + np.eye(random), **unchecked)
-        inner = solve_triangular(root, scale * self.products[:random], **unchecked)
+        largest, ordered = (self.sizes or [0])[0], ratios[self.order]
+        # Levels of a group have no rating in common: the products within the largest group are diagonal.
+        counts, links = self.products.diagonal()[:largest], self.products[:largest, largest:]
+        ratio = ordered[0] if largest else 0.0
+        shrinkage = 1.0 / (1.0 + ratio * counts)
+        rest = self.products[largest:, largest:] - links.T @ (links * (ratio * shrinkage)[:, None])
+        columns = np.hstack([(links * shrinkage[:, None]).T, rest])
+        scale, others = np.sqrt(np.repeat(ordered, self.sizes))[:, None], random - largest
+        scales = scale[largest:]
+        root = cholesky(scales * rest[:others, :others] * scales.T + np.eye(others), **unchecked)
+        inner = solve_triangular(root, scales * columns[:others], **unchecked)
         # Products weighted by the inverse covariance of the values; then projected out of the fixed effects.
-        weighted = self.products[random:] - inner[:, random:].T @ inner
+        weighted = columns[others:] - inner[:, random:].T @ inner
         fixed = cholesky(weighted[:-1, random:-1], **unchecked)
         means = solve_triangular(fixed, weighted[:-1], **unchecked)
-        projected = self.products.diagonal() - np.square(inner).sum(axis=0) - np.square(means).sum(axis=0)
+        diagonal = np.concatenate([counts * shrinkage, rest.diagonal()])
+        projected = diagonal - np.square(inner).sum(axis=0) - np.square(means).sum(axis=0)
         scores = (weighted[-1] - means[:, -1] @ means)[:random]
         residual = float(projected[-1]) / self.residual_df
         deviance = 2.0 * float(np.log(root.diagonal()).sum() + np.log(fixed.diagonal()).sum())
-        deviance += self.residual_df * math.log(residual)
-        starts = np.cumsum([0, *self.sizes])[:-1]
-        gradient = np.add.reduceat(projected[:random] - np.square(scores) / residual, starts) if random else np.zeros(0)
+        deviance += self.residual_df * math.log(residual) - float(np.log(shrinkage).sum())
+        gradient = np.zeros(len(self.sizes))
+        if random:
+            starts = np.cumsum([0, *self.sizes])[:-1]
+            gradient[self.order] = np.add.reduceat(projected[:random] - np.square(scores) / residual, starts)
         mean = cho_solve((fixed, True), weighted[:-1, -1])
         covariance = residual * cho_solve((fixed, True), np.eye(len(fixed)))
-        return Fit(deviance, gradient, mean, covariance, residual, scale[:, 0] ** 2 * scores)
+        return Fit(deviance, gradient, mean, covariance, residual)
 
     def maximum(self, start: Floats | None = None) -> tuple[Floats, bool]:
         """Maximize the likelihood; return the variance ratios and whether the search converged."""
@@ -97,12 +115,14 @@ class RestrictedLikelihood:
         best = minimize(
             objective,
             np.full(len(self.sizes), 0.5) if start is None else start,
-            method="SLSQP",
+            method="L-BFGS-B",
             jac=True,
             bounds=[(0.0, None)] * len(self.sizes),
-            options={"ftol": 1e-9, "maxiter": 1000},
+            options={"ftol": 1e-12, "gtol": 1e-5, "maxiter": 1000},
         )
-        return np.asarray(np.maximum(best.x, 0.0), np.float64), bool(best.success)
+        # At the limit of rounding, the line search ends with an error at the optimum.
+        slopes = np.where(best.x > 0.0, np.abs(best.jac), -np.minimum(best.jac, 0.0))
+        return np.asarray(np.maximum(best.x, 0.0), np.float64), bool(best.success or slopes.max() < _MAX_SLOPE)
 
     def degrees(self, ratios: Floats) -> Callable[[Floats], float]:
         """Return a function that computes the degrees of freedom of a contrast of the fixed effects (columns,).
