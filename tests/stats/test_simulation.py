@@ -108,6 +108,8 @@ def test_pilot_provides_the_sd() -> None:
     table["rating"] = table["rating"].clip(1.0, 5.0)
     result = analyze(listening_test("MOS", "ab"), table)
     plan = plan_test("MOS", 0.3, listeners=(12,), items=(12,), pilot=result)
+    assert "uncertainty of the pilot's SDs" in plan.notes[-1]
+    assert plan.frame.low[0] < plan.frame.power[0] - 0.03
     assert list(plan.sd) == ["listeners", "items", "answers"]
     assert plan.sd["listeners"] == pytest.approx(0.6, rel=0.3)
     assert plan.sd["answers"] == pytest.approx(0.5 * 2**0.5, rel=0.1)
@@ -123,6 +125,11 @@ def test_sweep_plan_with_random_texts_agrees_with_effects() -> None:
     assert plan.frame.power.is_monotonic_increasing
     pilot = effects(sentences(4, texts=40), "temperature", "f0", blocks=["text", "latency"])
     planned = plan_sweep(0.8, pilot=pilot)
+    # 39 degrees of freedom leave power open; an assumed SD does not.
+    assert (planned.frame.low < planned.frame.power - 0.05).any()
+    assert (planned.frame.low <= planned.frame.power).all()
+    assert (planned.frame.power <= planned.frame.high).all()
+    assert planned.notes[0].startswith("Intervals include the uncertainty of the pilot's SDs (39 degrees of freedom)")
     # Each level has a lean of its own in each text, sd 1, so that their difference has the root of 2; takes have 1.
     assert planned.sd == {"texts": pytest.approx(2**0.5, rel=0.3), "takes": pytest.approx(1.0, rel=0.1)}
 

@@ -35,7 +35,8 @@ _SIDES = {"different": "two-sided", "equivalent": "two one-sided tests"}
 class PowerPlan:
     """Power of designs: ``frame`` has a row per design with ``power`` and its 95 % interval, ``low`` to ``high``.
 
-    ``sd`` are the assumed SDs by name; ``notes`` are limits of the designs.
+    ``sd`` are the assumed SDs by name; ``notes`` are limits of the designs. If the SDs are a pilot's, the interval is that
+    of power at the 95 % limits of the SDs (chi-square with the pilot's degrees of freedom).
     """
 
     frame: pd.DataFrame = field(repr=False)
@@ -121,16 +122,45 @@ def plan_test(
     between(alpha, "alpha", 0.0, 0.5)
     whole(simulations, "simulations", 100)
     _check_sizes(kind, difference, claim, margin)
-    sds = _sds(sd, pilot)
+    sds, pilot_df = _sds(sd, pilot)
     tests = math.comb(whole(systems, "systems", 2), 2)
     sizes = [_counts("listeners", listeners, 2), _counts("items", items, 2)]
     combinations = progress(list(itertools.product(*sizes)))
     study = (kind, difference, sds, (claim, margin), alpha / tests)
-    rows = [_power(study, numbers, simulations, seed) for numbers in combinations]
+    rows = [_row(study, numbers, _pilot_scales(pilot_df), simulations, seed) for numbers in combinations]
     sd_by_name = dict(zip(("listeners", "items", "answers"), sds, strict=True))
     sides = "one-sided" if kind == "ABX" else _SIDES.get(claim, "one-sided")
     within = "" if margin is None else f", margin {margin:g}"
-    return PowerPlan(pd.DataFrame(rows), difference, sd_by_name, alpha, (f"Claim: {claim}{within} ({sides}).",))
+    notes = (f"Claim: {claim}{within} ({sides}).", *_pilot_note(pilot_df))
+    return PowerPlan(pd.DataFrame(rows), difference, sd_by_name, alpha, notes)
+
+
+def _pilot_scales(df: float) -> tuple[float, ...]:
+    """Return the factors of a pilot's SDs at their upper and lower 95 % limits; () if the SDs are assumed."""
+    from scipy.stats import chi2
+
+    return tuple(math.sqrt(df / float(chi2.ppf(tail, df))) for tail in (0.025, 0.975)) if math.isfinite(df) else ()
+
+
+def _row(
+    study: tuple[str, float, _Sds, _Claim, float],
+    numbers: tuple[int, ...],
+    scales: tuple[float, ...],
+    simulations: int,
+    seed: int,
+) -> dict[str, float]:
+    """Return the power of a design, with low and high at the limits of a pilot's SDs, if there are ``scales``."""
+    kind, difference, sds, claim, level = study
+    row = _power(study, numbers, simulations, seed)
+    for end, scale in zip(("low", "high"), scales, strict=False):
+        scaled = (scale * sds[0], scale * sds[1], scale * sds[2])
+        row[end] = _power((kind, difference, scaled, claim, level), numbers, simulations, seed)[end]
+    return row
+
+
+def _pilot_note(df: float) -> list[str]:
+    note = f"Intervals include the uncertainty of the pilot's SDs ({df:.3g} degrees of freedom): plan for low."
+    return [note] if math.isfinite(df) else []
 
 
 def _check_sizes(kind: str, difference: float, claim: str, margin: float | None) -> None:
@@ -175,7 +205,8 @@ def _power(
     return row
 
 
-def _sds(sd: _Sds | None, pilot: ComparedPairs | CrossedTest | None) -> _Sds:
+def _sds(sd: _Sds | None, pilot: ComparedPairs | CrossedTest | None) -> tuple[_Sds, float]:
+    """Return the SDs, and a pilot's mean degrees of freedom, else infinity."""
     if (sd is None) == (pilot is None):
         raise ArgumentError.of("sd", "pass either sd or pilot")
     if pilot is not None:
@@ -189,8 +220,9 @@ def _sds(sd: _Sds | None, pilot: ComparedPairs | CrossedTest | None) -> _Sds:
         units = [test.estimate.value * (1.0 - test.estimate.value) if test.null else 1.0 for test in tests]
         sds = np.array([np.array(test.sd) / unit for test, unit in zip(tests, units, strict=True)])
         listener, item, residual = np.sqrt(np.square(sds).mean(axis=0))
-        return float(listener), float(item), float(residual)
-    return _three(sd)  # type: ignore[arg-type]
+        df = float(np.mean([test.df for test in tests]))
+        return (float(listener), float(item), float(residual)), df
+    return _three(sd), math.inf  # type: ignore[arg-type]
 
 
 def _three(sd: Sequence[float]) -> _Sds:
@@ -261,7 +293,7 @@ def plan_sweep(
 
     if (sd is None) == (pilot is None):
         raise ArgumentError.of("sd", "pass either sd or pilot")
-    text_sd, take_sd = sd if sd is not None else _of_pilot(pilot, metric)  # type: ignore[arg-type]
+    text_sd, take_sd, pilot_df = (*sd, math.inf) if sd is not None else _of_pilot(pilot, metric)  # type: ignore[arg-type]
     if not (min(text_sd, take_sd) >= 0.0 and math.isfinite(text_sd + take_sd) and text_sd + take_sd > 0.0):
         raise ArgumentError.of("sd", f"must be two numbers of at least 0, of texts and takes, not both 0, got {sd!r}")
     level, contrasts = between(alpha, "alpha", 0.0, 0.5) / whole(tests, "tests", 1), whole(levels, "levels", 2) - 1
@@ -270,17 +302,20 @@ def plan_sweep(
         # A single text is fixed, and one take per level leaves no residual degrees of freedom.
         variance = text_sd**2 / 2.0 * (count > 1) + take_sd**2 / times
         df = (count - 1) * contrasts if count > 1 else levels * (times - 1)
-        noncentrality = count * difference**2 * contrasts / levels / variance
-        power = level * (df > 0)
-        if df and noncentrality:
-            power = float(ncf.sf(f.isf(level, contrasts, df), contrasts, df, noncentrality))
+        powers = []
+        for scale in (1.0, *(_pilot_scales(pilot_df) or (1.0, 1.0))):
+            noncentrality = count * difference**2 * contrasts / levels / (variance * scale**2)
+            tested = df > 0 and noncentrality > 0.0
+            limit = f.isf(level, contrasts, max(df, 1))
+            powers.append(float(ncf.sf(limit, contrasts, df, noncentrality)) if tested else level * (df > 0))
         numbers = {"texts": count, "repeats": times, "answers": levels * count * times}
-        rows.append({**numbers, "power": power, "low": power, "high": power})
-    return PowerPlan(pd.DataFrame(rows), difference, {"texts": text_sd, "takes": take_sd}, alpha)
+        rows.append({**numbers, **dict(zip(("power", "low", "high"), powers, strict=True))})
+    sds, notes = {"texts": text_sd, "takes": take_sd}, tuple(_pilot_note(pilot_df))
+    return PowerPlan(pd.DataFrame(rows), difference, sds, alpha, notes)
 
 
-def _of_pilot(pilot: Effects, metric: str | None) -> tuple[float, float]:
-    """Estimate the SDs of a level's difference between texts, and of repeated takes, from a pilot."""
+def _of_pilot(pilot: Effects, metric: str | None) -> tuple[float, float, float]:
+    """Estimate the SDs of a level's difference between texts, and of repeated takes, from a pilot, and their df."""
     contrasts, variance = pilot.contrasts, pilot.variance
     metric = metric if metric is not None else str(contrasts["metric"].iloc[0])
     rows = contrasts[contrasts["metric"] == metric]
@@ -290,4 +325,4 @@ def _of_pilot(pilot: Effects, metric: str | None) -> tuple[float, float]:
     count = rows["df_texts"] + 1.0
     # The error with random texts includes the variance of takes, which the error with fixed texts estimates.
     between_texts = np.square(rows["error_texts"]) * count - np.square(rows["error"]) * count
-    return math.sqrt(max(0.0, float(between_texts.mean()))), float(take_sd)
+    return math.sqrt(max(0.0, float(between_texts.mean()))), float(take_sd), float(rows["df_texts"].mean())
