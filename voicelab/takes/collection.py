@@ -124,11 +124,14 @@ def collect(
     _note_differences(groups, names, notes)
     if transcribe:
         _recognize(groups, Tools(recognizer=None if transcribe is True else transcribe), show)
-    skipped = [f"Files that are not collected ({_ALL_EXCLUDED}): {skipped_note(report)}."] if report.excluded else []
-    notes = [*report.notes, *skipped, *notes, *_note_oddities(groups)]
+    notes = [*report.notes, *_skipped(report), *notes, *_note_oddities(groups)]
     excluded += [{"file": file, "reason": reason} for file, reason in report.excluded.items()]
     measuring = {**options, **({"progress": progress} if progress else {})}
     return TakeTable(*_rows(groups, names, systems), metrics, True, tuple(notes), tuple(excluded), measuring=measuring)
+
+
+def _skipped(report: Report) -> list[str]:
+    return [f"Files that are not collected ({_ALL_EXCLUDED}): {skipped_note(report)}."] if report.excluded else []
 
 
 def _webmushra(path: Path, root: str | Path | None) -> list[Recording]:
