@@ -182,7 +182,7 @@ def _is_pause_or_invisible(char: str) -> bool:
     return plain is not None and re.fullmatch(r"[\s,.?!;:—–'\"()\[\]{}|/-]*", plain) is not None
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250, deadline=None, derandomize=True)
 @given(
     st.one_of(st.text(f"ab12 .,\n-é你个{_SYMBOLS}", max_size=8), st.text(max_size=8)),
     st.sampled_from((("en",), BOTH, ("zh",))),
@@ -191,7 +191,8 @@ def test_no_visible_character_vanishes_without_a_note(text: str, languages: tupl
     text = _STRUCTURE.sub(" ", re.sub("[<>_]", " ", text))
     result = normalize(text, languages)
     for char in dict.fromkeys(text):
-        if not char.isalnum() and not _is_pause_or_invisible(char) and char not in "".join(result.notes):
+        noted = any(form in "".join(result.notes) for form in (char, fold(char) or char))
+        if not char.isalnum() and not _is_pause_or_invisible(char) and not noted:
             assert all(normalize(text.replace(char, other), languages).text != result.text for other in ("", " ")), char
 
 
