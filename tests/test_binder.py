@@ -86,13 +86,14 @@ def test_binder_starts_from_python_and_installs_extras_that_there_are() -> None:
 
 
 def test_the_badge_opens_the_quickstart_of_whom_contributing_names(tmp_path: Path) -> None:
-    shutil.copy(ROOT / "README.md", tmp_path)
+    for name in ("README.md", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
     contributing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     (command,) = re.findall(r"^sed .*OWNER/REPO.*$", contributing, re.MULTILINE)
     subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True, timeout=60)
     text = (tmp_path / "README.md").read_text(encoding="utf-8")
-    assert "OWNER" not in text
-    assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
+    assert "OWNER" not in text + (tmp_path / "pyproject.toml").read_text(encoding="utf-8")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["README.md", "pyproject.toml"]
     ((name, branch, opened),) = re.findall(
         r"\(https://mybinder\.org/v2/gh/([\w-]+/[\w-]+)/(\w+)\?urlpath=(\S+)\)", text
     )
