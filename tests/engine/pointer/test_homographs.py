@@ -300,6 +300,15 @@ appropriate 0|That is not appropriate.
 coordinate 1|They coordinate the work.
 delegate 1|Managers delegate tasks.
 delegate 0|Each delegate spoke.
+minute 0|Could you give me one more minute to finish?
+close 1|Banks in the region close early on Fridays.
+close 1|The factory is expected to close by the end of the year.
+import 1|Countries that import most of their food are at risk.
+duplicate 0|The database contains duplicate entries.
+row 1|The minister resigned after a row over expenses.
+dove 1|The goalkeeper dove to the left.
+tear 0|A tear fell onto the page.
+refuse 0|Trucks collect refuse on Fridays.
 """
 
 

@@ -19,6 +19,7 @@ _LISTS: Final = word_lists("english/neighbors")
 _CUES: Final = word_lists("english/cues")
 _DETERMINERS, _AUXILIARIES, _SUBJECTS = _CUES["determiners"], _CUES["auxiliaries"], _CUES["subjects"]
 _BE, _HAVE, _PREPOSITIONS, _ADVERBS = _CUES["be"], _CUES["have"], _CUES["prepositions"], _CUES["adverbs"]
+_TRANSITIVES: Final = _CUES["transitives"]
 _OBJECTS: Final = _LISTS["object"] | {"myself", "yourself", "himself", "herself", "itself", "ourselves", "themselves"}
 _BEFORE_NOUN_TO: Final = frozenset(
     "due according prior close next subject back back thanks similar compared related".split()
@@ -72,18 +73,18 @@ class Context:
         elif subject in _SUBJECTS and not (subject in ("it", "you") and len(self.skipped) > 1 and after in _BE):
             score += 3
         if subject in ("that", "which") and len(self.skipped) > 1 and after and after not in _BE:
-            score += 2 if after in _OBJECTS or after in _PREPOSITIONS else 0
+            score += 2 if after in _OBJECTS or after in _PREPOSITIONS or after in _DETERMINERS else 0
         elif subject in _DETERMINERS or subject.endswith("'s"):
             score -= 4
         elif before in _PREPOSITIONS and before != "to":
             score -= 3
         elif subject in _BE or subject in _HAVE or before.endswith(_ADJECTIVAL) or before in _CUES["adjectives"]:
             score -= 2
-        elif subject.endswith("s") and not subject.endswith("ss") and len(subject) > 3:
+        elif subject.endswith("s") and not subject.endswith("ss") and len(subject) > 3 and before not in _TRANSITIVES:
             score += 1.5
         if len(self.skipped) > 1 and self.skipped[-2] in _DETERMINERS and not before.endswith("s"):
             score -= 1.5
-        if before in _CUES["transitives"]:
+        if before in _TRANSITIVES:
             score -= 2
         if not self.left:
             score += (
@@ -196,7 +197,7 @@ def _tear(c: Context, written: str) -> int:
     if written.lower() == "tears":
         verb = c.verb() > 0 and c.before in ("he", "she", "it", "who", "that")
         return int(verb or (c.after in _OBJECTS and c.subject not in _DETERMINERS))
-    return int(c.has("rip") or (c.after in ("in", "up") and not c.has("weep")))
+    return int((c.has("rip") and c.after not in _CUES["weep"]) or (c.after in ("in", "up") and not c.has("weep")))
 
 
 def _bow(c: Context, written: str) -> int:  # noqa: ARG001
@@ -208,6 +209,8 @@ def _bow(c: Context, written: str) -> int:  # noqa: ARG001
 
 
 def _minute(c: Context, written: str) -> int:  # noqa: ARG001
+    if c.before == "more" and not _DETERMINERS.isdisjoint(c.left[-2:-1]):
+        return 0  # one more minute
     if c.before in _CUES["degree"] or c.after in _CUES["tiny"]:
         return 1
     return int(
@@ -241,11 +244,13 @@ def _wound(c: Context, written: str) -> int:  # noqa: ARG001
 def _dove(c: Context, written: str) -> int:  # noqa: ARG001
     if c.subject in _DETERMINERS or c.before in _PREPOSITIONS or c.before in _CUES["adjectives"]:
         return 0
-    return int(bool(c.left) and c.after in _PREPOSITIONS | {"deep", "headfirst", "straight", "right", "deeper", "down"})
+    return int(
+        bool(c.left) and c.after in _PREPOSITIONS | {"to", "deep", "headfirst", "straight", "right", "deeper", "down"}
+    )
 
 
 def _row(c: Context, written: str) -> int:  # noqa: ARG001
-    return int(c.verb() <= 0 and c.has("quarrel"))
+    return int(c.verb() <= 0 and (c.has("quarrel") or c.after in ("over", "about", "between")))
 
 
 def _wind(c: Context, written: str) -> int:  # noqa: ARG001
@@ -257,7 +262,13 @@ def _bass(c: Context, written: str) -> int:  # noqa: ARG001
 
 
 def _close(c: Context, written: str) -> int:  # noqa: ARG001
-    if c.after in _OBJECTS and c.before not in _BE:
+    if (c.after in _OBJECTS and c.before not in _BE) or (c.before == "to" and c.after != "friends"):
+        return 1
+    if (
+        c.subject not in _BE
+        and c.before not in _CUES["degree"]
+        and c.after in ("early", "late", "at", "on", "down", "for")
+    ):
         return 1
     if c.before in _CUES["degree"] or c.after in ("to", "by", "friend", "friends", "enough"):
         return int(c.after != "by" and c.subject in _AUXILIARIES)
