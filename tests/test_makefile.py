@@ -186,8 +186,10 @@ def test_what_make_test_leaves_out_is_a_step_of_its_own_in_ci() -> None:
     assert re.findall(r"--ignore=\S+", _make("-n", "test").stdout) == ["--ignore=tests/browser"]
     assert re.search(r"-m pytest .*tests/browser", _make("-n", "test-browser").stdout)
     assert "--ignore" not in _make("-n", "test", "ARGS=tests/browser/test_lanes.py").stdout
-    steps = re.findall(r'^step "[^"]+" (.+)$', CI, re.MULTILINE)
+    steps = re.findall(r'^step "[^"]+" (.+?)(?: ARGS=.*)?$', CI, re.MULTILINE)
     assert {"env TZ=NPT-5:45 make test", "make test-browser", "make notebooks-browser"} <= set(steps)
+    # On every change some notebooks, every night all.
+    assert "- run: make notebooks-browser\n" in (ROOT / ".github/workflows/thorough.yml").read_text(encoding="utf-8")
 
 
 def test_a_target_fails_with_what_it_runs(tmp_path: Path) -> None:
