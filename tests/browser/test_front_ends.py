@@ -1,4 +1,4 @@
-"""Panels in a page that is no JupyterLab: what VS Code, Colab and marimo give an anywidget, and what they do not.
+"""Panels in a page that is no JupyterLab: what VS Code, Colab, Voilà and marimo give an anywidget, and what they do not.
 
 The page speaks the interface of anywidget (a model with get, set, on and send; buffers as DataViews), has none of
 JupyterLab's classes and variables, and a theme as each of these names it. The widget is a real one in this process.
@@ -58,7 +58,7 @@ await widget.render({ model, el: document.querySelector("#panel") });
 setInterval(async () => { for (const sent of await outbox()) fromKernel(sent); }, 20);
 """
 PAGE = """<html {html}><head><style>{css}</style></head><body {body}>
-<div class="cell_container"><div style="{cell}"><div id="panel"></div></div><div class="voicelab-saved">kept</div></div>
+<div class="{box}"><div style="{cell}"><div id="panel"></div></div><div class="voicelab-saved">kept</div></div>
 <div class="cell_container"><div class="voicelab-saved">of another cell</div></div></body></html>"""
 HOSTS = {
     # What is white below widgets in VS Code's dark themes, unless a user takes that away.
@@ -66,7 +66,7 @@ HOSTS = {
     "vscode-transparent": {"html": "", "body": 'class="vscode-dark" style="background:#1e1e1e"', "cell": ""},
     "colab": {"html": 'theme="dark"', "body": 'style="background:#383838"', "cell": ""},
     "unpainted": {"html": 'style="color-scheme:dark"', "body": 'style="color:#eee"', "cell": ""},
-    "light": {"html": "", "body": "", "cell": ""},
+    "voila": {"html": "", "body": "", "cell": "", "box": "jp-Cell jp-OutputArea"},
 }
 DARK = {"vscode-transparent", "colab", "unpainted"}
 
@@ -98,7 +98,7 @@ def show(request: pytest.FixtureRequest, page: Page) -> Show:
         state = {name: getattr(widget, name) for name in names}
         page.goto("about:blank")
         css = styled(*widget.styles)
-        page.set_content(PAGE.format(css=css, **HOSTS[request.param]))
+        page.set_content(PAGE.format(css=css, **{"box": "cell_container"} | HOSTS[request.param]))
         page.expose_function("toKernel", to_kernel)
         page.expose_function("outbox", lambda: [waiting.get() for _ in range(waiting.qsize())])
         source = f"async ({{ state, source }}) => {{{HOST}}}"

@@ -218,8 +218,8 @@ export function hideSaved(el) {
   const hide = () => saved().forEach((output) => (output.hidden = true));
   const watcher = new MutationObserver(hide);
   const begin = () => {
-    if (el.closest(".jp-OutputArea")) return;
-    cell = el.closest(".cell_container, .cell, [data-cell-id]") ?? document.body;
+    if (el.closest(".lm-Widget.jp-OutputArea")) return; // Voilà's has no other class
+    cell = el.closest(".cell_container, .cell, [data-cell-id], .jp-Cell") ?? document.body;
     living.set(cell, (living.get(cell) ?? 0) + 1);
     hide();
     watcher.observe(cell, { childList: true, subtree: true });
