@@ -139,7 +139,7 @@ def test_separator_quotes_and_encoding_are_found(content: str | bytes, rows: lis
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"path,text\na.wav,Hello, you\nb.wav,x\nc.wav,x", "row 2 has 3 cells, the heading 2: a.wav, Hello,  you"),
+        (b"path,text\na.wav,Hello, you\nb.wav,x\nc.wav,x", "row 2 has 3 cells, the header row 2: a.wav, Hello,  you"),
         (b"\n", "got an empty file"),
         (b"<!DOCTYPE html><html><p>Not, found", "must be a table, got an HTML page"),
         (bytes(range(256)) * 9, "must be text, got binary data|must be a table"),

@@ -387,7 +387,7 @@ def merged_defaults(
         base = {name: value for name, value in base.items() if name not in _SPEAKER}
     merged = {name: value for name, value in {**base, **fields}.items() if value is not None}
     if "text" in merged:
-        raise RequestInvalid.of("text", "a text cannot be a default; pass it to speak")
+        raise RequestInvalid.of("text", "cannot be a default; pass it to speak()")
     Call.of("defaults", merged, knobs)
     return merged
 

@@ -281,7 +281,7 @@ class Take(Shown):
             even in the reference's own voice.
         created: UTC time of the rendering.
         source: file of a recording, "talk.flac", or an interval of a file, "talk.flac#t=1.5,3.2" (seconds, W3C Media
-            Fragments). The audio may have any format, and the request only the text (``UNKNOWN_TEXT`` if unknown).
+            Fragments). Its audio may have any format; its request contains only the text (``UNKNOWN_TEXT`` if unknown).
         digest: SHA-256 of the audio; computed by default if ``sound`` is bytes.
         cached: whether the take comes from a cache.
 

@@ -46,7 +46,7 @@ _ZIP: Final = b"PK\3\4"
 
 @dataclass(slots=True)
 class Cells:
-    """Cells of a table as text in rows of equal length, the heading first; ``notes`` describe how they were read."""
+    """Cells of a table as text in rows of equal length, the header row first; ``notes`` describe how they were read."""
 
     rows: list[list[str]]
     separator: str = ""
@@ -70,7 +70,7 @@ def read_table(path: str | Path, names: Iterable[str] = ()) -> pd.DataFrame:
         decimal commas become points. ``attrs["notes"]`` lists, as sentences, the guesses and changes made.
 
     Raises:
-        StoreError: the file cannot be read or is not a table, or a row has more cells than the heading.
+        StoreError: the file cannot be read or is not a table, or a row has more cells than the header row.
         MissingExtra: the file is an Excel file, and openpyxl is not installed.
     """
     import pandas as pd
@@ -86,7 +86,7 @@ def read_table(path: str | Path, names: Iterable[str] = ()) -> pd.DataFrame:
 
 
 def table_of(cells: Cells, names: Iterable[str] = (), title: str = "the table") -> pd.DataFrame:
-    """Convert cells with a heading to the table of ``read_table``."""
+    """Convert cells, the first row of which is the header, to a table as returned by ``read_table``."""
     import pandas as pd
 
     headings: list[str] = []
@@ -149,14 +149,14 @@ def read_cells(path: Path) -> Cells:
         if (rows := _parse(text, separator, quoting))
     ]
     if not parsed:
-        raise StoreError(f"{path} must be a table with a heading, got an empty file")
+        raise StoreError(f"{path} must be a table with a header row, got an empty file")
     cells = max(parsed, key=lambda cells: (_regularity(cells.rows), len(cells.rows[0])))
     width = len(cells.rows[0])
     for number, row in enumerate(cells.rows, start=1):
         while len(row) > width and not row[-1].strip():
             row.pop()
         if len(row) > width:
-            message = f"row {number} has {len(row)} cells, the heading {width}: {', '.join(row)[:80]}"
+            message = f"row {number} has {len(row)} cells, the header row {width}: {', '.join(row)[:80]}"
             raise StoreError(
                 f"{path} must have a cell for each heading in every row; {message}; quote cells with {cells.separator!r}"
             )
@@ -191,7 +191,7 @@ def _excel_cells(path: Path, data: bytes) -> Cells:
         raise StoreError(f"{path} cannot be read as an Excel file: {error}") from error
     rows = [row for row in table.to_numpy().tolist() if any(map(str.strip, row))]
     if not rows:
-        raise StoreError(f"{path} must be a table with a heading, got an empty sheet {sheets[0]!r}")
+        raise StoreError(f"{path} must be a table with a header row, got an empty sheet {sheets[0]!r}")
     others = [f"{path.name}: sheet {sheets[0]!r} is read, not {', '.join(map(repr, sheets[1:]))}."]
     return Cells(rows, notes=others if len(sheets) > 1 else [])
 

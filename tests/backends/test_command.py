@@ -75,8 +75,8 @@ def test_each_placeholder_is_one_argument(tmp_path: Path) -> None:
         ("pass", "", r"must write audio to standard output or to \{out\}, got nothing"),
         ("print('loading')", "{text}", "must return readable audio"),
         ("open(sys.argv[1], 'wb').write(b'RIFF')", "{out}", "must return readable audio"),
-        ("time.sleep(60)", "{text}", "must end within 0.3 s, and was stopped"),
-        ("os.system('sleep 60')", "{text}", "must end within 0.3 s, and was stopped"),
+        ("time.sleep(60)", "{text}", "did not finish within 0.3 s and was stopped"),
+        ("os.system('sleep 60')", "{text}", "did not finish within 0.3 s and was stopped"),
     ],
 )
 def test_failures_are_errors(tmp_path: Path, code: str, arguments: str, message: str) -> None:

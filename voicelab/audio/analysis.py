@@ -246,7 +246,7 @@ def mel(
     top = clip.rate / 2 if fmax is None else min(fmax, clip.rate / 2)
     if bands < 1 or not 0.0 <= fmin < top:
         raise ArgumentError.of(
-            "mel", f"must be bands >= 1 and 0 <= fmin < fmax, got {bands} bands from {fmin} to {top} Hz"
+            "mel", f"bands must be at least 1 and 0 <= fmin < fmax, got {bands} bands from {fmin} to {top} Hz"
         )
     power, window, hop = _power(clip, window_s, hop_s)
     edges = _hertz(np.linspace(_mels(fmin), _mels(top), bands + 2))

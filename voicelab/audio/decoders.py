@@ -178,7 +178,7 @@ def _is_trailer(data: bytes) -> bool:
 class _Mp3Decoder:
     """Decoder of MP3 streams; skips ID3 tags, and removes the encoder delay if the stream states it.
 
-    The LAME information frame states delay and padding; in streams encoded by voicelab, only the delay. If there
+    The Info frame (LAME header) states delay and padding; in streams encoded by voicelab, only the delay. If there
     is no such frame, the delay remains, usually 1105 samples.
     """
 

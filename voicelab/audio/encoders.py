@@ -190,7 +190,7 @@ class _OpusEncoder:
 class StreamEncoder(OneUse):
     """Encode a stream of samples; the bytes do not depend on block sizes. Samples beyond ±1 are clipped.
 
-    mp3 delays the audio by 1105 samples and pads its last frame. A stream begins with an information frame
+    mp3 delays the audio by 1105 samples and pads its last frame. A stream begins with an Info frame (LAME header)
     that states the delay, which StreamDecoder removes; the decoded length is exact to one frame (1152 samples).
     Opus streams state delay and length, and decode to the exact length.
 

@@ -1,7 +1,7 @@
-"""MP3 frame headers and the LAME information frame, which states encoder delay and padding.
+"""MP3 frame headers and the Info frame (Xing/LAME header), which states encoder delay and padding.
 
 The layout is LAME's (http://gabriel.mp3-tech.org/mp3infotag.html), inside a frame that other decoders play as silence.
-Frames and tags are parsed here because FFmpeg writes the information frame only for complete files, and reports no error
+Frames and tags are parsed here because FFmpeg writes the Info frame only for complete files, and reports no error
 for truncated MP3 (detects 1 of 100 truncated files, this module 99: bench/readers.py).
 """
 
@@ -33,7 +33,7 @@ class Mp3Info:
 
 
 def info_frame(audio_frame: bytes, frames: int | None = None, size: int | None = None, padding: int = 0) -> bytes:
-    """Build the information frame of a mono MPEG-1 layer III stream.
+    """Build the Info frame of a mono MPEG-1 layer III stream.
 
     Args:
         audio_frame: first frame of the stream, or its header.
@@ -55,7 +55,7 @@ def info_frame(audio_frame: bytes, frames: int | None = None, size: int | None =
 
 
 def read_info(frame: bytes) -> Mp3Info | None:
-    """Parse an information frame; return None for a frame of audio."""
+    """Parse an Info frame; return None for a frame of audio."""
     offset = max(frame.find(b"Xing", 0, 64), frame.find(b"Info", 0, 64))
     if offset < 0 or len(frame) < offset + 8:
         return None
@@ -72,7 +72,7 @@ def read_info(frame: bytes) -> Mp3Info | None:
 
 
 def with_exact_info(data: bytes, samples: int) -> bytes:
-    """Replace the information frame of a complete stream by one that states the length, ``samples``."""
+    """Replace the Info frame of a complete stream with one that states the length, ``samples``."""
     frames = -(-(samples + MP3_DELAY) // MP3_FRAME)
     padding = frames * MP3_FRAME - samples - _ENCODER_DELAY
     length = frame_length(data[:4]) or 0

@@ -359,7 +359,7 @@ class Caller:
                 raise _FailedAttempt(_closed())
             reply = await transport.send(request, auth)
         except httpx.ConnectTimeout as error:
-            raise _FailedAttempt(ServiceTimeout(f"{self.base_url} cannot be reached in time"), unsent=True) from error
+            raise _FailedAttempt(ServiceTimeout(f"connecting to {self.base_url} timed out"), unsent=True) from error
         except (httpx.ConnectError, httpx.ProxyError) as error:
             raise _FailedAttempt(
                 ServiceUnavailable(f"{self.base_url} cannot be reached: {error}"), unsent=True

@@ -144,7 +144,7 @@ class CommandBackend(ModelBackend):
                 if stop.is_set():
                     raise Cancelled("the speech was cancelled")
                 if time.monotonic() > deadline:
-                    raise EngineError(f"{name} must end within {self._time_limit_s:g} s, and was stopped")
+                    raise EngineError(f"{name} did not finish within {self._time_limit_s:g} s and was stopped")
         finally:
             if process.poll() is None:
                 kill(process)

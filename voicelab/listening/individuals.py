@@ -60,7 +60,7 @@ def discriminators(share: float) -> float:
 
 
 def dispersion(counts: npt.ArrayLike, trials: npt.ArrayLike) -> tuple[float, float]:
-    """Return the ratio of the variance between listeners to the binomial one, and the p of a ratio above 1.
+    """Return the ratio of the variance between listeners to the binomial one, and the p-value for a ratio above 1.
 
     ``counts`` of ``trials`` (listeners,). Pearson's chi squared over its degrees of freedom; p is its exact conditional test,
     with the responses exchanged between listeners, by 999 random exchanges. NaN for one listener and unanimous responses.

@@ -1,4 +1,4 @@
-"""Metrics of clips: one function per metric, with its source, and measuring by name."""
+"""Metrics of clips: one function per metric, which cites its source, and functions to measure metrics by name."""
 
 from voicelab.metrics.latency import underruns_at
 from voicelab.metrics.measure import (

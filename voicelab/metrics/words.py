@@ -43,7 +43,7 @@ def other_words(first: Clip, second: Clip) -> str:
 def _recognizer(name: str, variable: str) -> Recognizer:  # noqa: ARG001 (the environment variable selects the default)
     recognizer = recognizer_by_name(name) if name else default_recognizer()
     if recognizer is None:
-        raise ArgumentError.of("recognizer", "VOICELAB_RECOGNIZER is none; name one, such as Tools(recognizer=...)")
+        raise ArgumentError.of("recognizer", "is required, as VOICELAB_RECOGNIZER is none; pass Tools(recognizer=...)")
     return recognizer
 
 

@@ -85,13 +85,13 @@ class CrossedTest(Test):
         return Estimate(value, low, high, confidence, self.estimate.n)
 
     def p_above(self, bound: float) -> float:
-        """Return the one-sided p of the null hypothesis that the true value is at most ``bound``."""
+        """Return the one-sided p-value for the null hypothesis that the true value is at most ``bound``."""
         from scipy.stats import t
 
         return float(t.sf((self.estimate.value - bound) / self.error, self.df))
 
     def p_below(self, bound: float) -> float:
-        """Return the one-sided p of the null hypothesis that the true value is at least ``bound``."""
+        """Return the one-sided p-value for the null hypothesis that the true value is at least ``bound``."""
         return self.turned().p_above(2.0 * self.null - bound)
 
 

@@ -184,7 +184,7 @@ def without_rounding(results: _Floats, values: _Floats) -> _Floats:
 
 
 def permutation_p(design: Design, values: _Floats, axis: int, *, ranks: bool = False) -> float:
-    """Compute the permutation p of no effect of an axis on the distribution of a metric; ``values`` (takes,).
+    """Compute the permutation p-value for no effect of an axis on the distribution of a metric; ``values`` (takes,).
 
     Levels are permuted within strata, the cells of the other factors (9,999 arrangements); the statistic is the sum of
     squares between levels after subtracting stratum means, of ``values`` or of their aligned ``ranks``: those of their
@@ -228,7 +228,7 @@ def _aligned_ranks(values: _Floats, strata: _Codes) -> _Floats:
 
 
 def rank_p(design: Design, values: _Floats, axis: int) -> float:
-    """Compute the permutation p of aligned ranks, which single outliers hardly change; ``values`` (takes,).
+    """Compute the permutation p-value of aligned ranks, which single outliers hardly change; ``values`` (takes,).
 
     With random texts each text has one value per level: for two levels the test is close to Wilcoxon's signed ranks.
     """
@@ -375,7 +375,7 @@ def contrasts_of(
 
 
 def _f_test(estimate: _Floats, variance: _Floats, shape: _Floats, df: int) -> _Floats:
-    """Return the p of an F test that contrasts (contrasts, metrics) with covariance ``shape * variance`` are 0."""
+    """Return the p-value of an F test that contrasts (contrasts, metrics) with covariance ``shape * variance`` are 0."""
     from scipy.stats import f
 
     count = len(estimate)
@@ -385,7 +385,10 @@ def _f_test(estimate: _Floats, variance: _Floats, shape: _Floats, df: int) -> _F
 
 
 def _johansen(estimate: _Floats, variances: _Floats, shares: _Floats, level_df: _Floats) -> float:
-    """Return the p of Johansen's test that contrasts are 0, with ``variances`` (levels,); NaN if a contrast has none."""
+    """Return the p-value of Johansen's test that contrasts are 0, given the ``variances`` of the levels (levels,).
+
+    NaN if the covariance of the contrasts is singular.
+    """
     from scipy.stats import f
 
     count = len(estimate)

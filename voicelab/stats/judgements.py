@@ -72,7 +72,7 @@ class BradleyTerry:
         return 1.0 / (1.0 + math.exp(float(self.strength[b] - self.strength[a])))
 
     def difference(self, first: str, second: str, confidence: float = 0.95) -> Estimate:
-        """Return the Elo difference of ``first`` and ``second``, with Wald's interval."""
+        """Return the Elo difference of ``first`` and ``second``, with a Wald interval."""
         from scipy.stats import norm
 
         a, b = (self.names.index(name) for name in (first, second))
@@ -83,13 +83,13 @@ class BradleyTerry:
         return Estimate(elo, low, high, confidence, int(self.comparisons))
 
     def preference(self, first: str, second: str, confidence: float = 0.95) -> Estimate:
-        """Return the probability that ``first`` is preferred to ``second``, with Wald's interval of its log odds."""
+        """Return the probability that ``first`` is preferred to ``second``, with a Wald interval of its log odds."""
         elo = self.difference(first, second, between(confidence, "confidence", 0.0, 1.0))
         value, low, high = (1.0 / (1.0 + math.exp(-end / _ELO)) for end in (elo.value, elo.low, elo.high))
         return Estimate(value, low, high, confidence, elo.n)
 
     def odds_ratio(self, first: str, second: str, confidence: float = 0.95) -> Estimate:
-        """Return the odds of preferring ``first`` to ``second``, with Wald's interval."""
+        """Return the odds of preferring ``first`` to ``second``, with a Wald interval."""
         return odds(self.preference(first, second, confidence))
 
     def frame(self, confidence: float = 0.95) -> pd.DataFrame:
@@ -473,7 +473,7 @@ def krippendorff_alpha(
     rated = np.isfinite(table)
     paired = rated.sum(axis=0) >= 2
     if not paired.any():
-        raise ArgumentError.of("ratings", "must have an item with two ratings")
+        raise ArgumentError.of("ratings", "must include at least two ratings of the same item")
     table, rated = table[:, paired], rated[:, paired]
     values, codes = np.unique(table[rated], return_inverse=True)
     if level == "ratio" and values[0] < 0.0:

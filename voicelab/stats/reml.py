@@ -127,9 +127,10 @@ class RestrictedLikelihood:
     def degrees(self, ratios: Floats) -> Callable[[Floats], float]:
         """Return a function that computes the degrees of freedom of a contrast of the fixed effects (columns,).
 
-        F. E. Satterthwaite (Biometrics Bulletin 2, 1946) for mixed models, as in A. Kuznetsova et al., "lmerTest package",
-        Journal of Statistical Software 82 (2017): twice the squared variance of the contrast over the variance of its
-        estimate, from the information of the variances. Uses central differences and holds variances at 0 fixed.
+        Satterthwaite's approximation (Biometrics Bulletin 2, 1946) for mixed models, as in A. Kuznetsova et al., "lmerTest
+        package", Journal of Statistical Software 82 (2017): 2 v² / Var(v) for the estimated variance v of the contrast.
+        Var(v) is by the delta method from the covariance of the variance components, with derivatives by central
+        differences; components estimated at 0 are held fixed.
         """
         active = np.flatnonzero(ratios > AT_BOUND)
         steps = []

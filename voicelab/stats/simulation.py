@@ -106,7 +106,8 @@ def plan_test(
         systems: number of systems; the level is that of the first step of Holm's correction over all pairs.
         claim: claim as in a registered plan: "different" is two-sided (ABX: one-sided), "better" one-sided, "not worse" and
             "equivalent" require a ``margin``. Default: "equivalent" if there is a margin, else "different".
-        margin: the largest irrelevant difference, while systems differ by ``difference``.
+        margin: the largest irrelevant difference, in points of the scale (for choices, as a distance from 0.5). The
+            simulated systems differ by ``difference``.
         alpha: level of the test.
         simulations: number of simulated studies per combination.
         seed: seed of the simulation.

@@ -190,7 +190,7 @@ def _range(name: str, text: str, matched: re.Match[str]) -> tuple[float | int, .
     if not all(map(Decimal.is_finite, (start, stop, step) if matched["step"] else (start, stop))):
         raise wrong("must be finite")
     if any(number and not -_MAX_DIGITS <= number.adjusted() <= _MAX_DIGITS for number in (start, stop, step)):
-        raise wrong("has numbers out of range")
+        raise wrong(f"must have numbers of magnitude 1e-{_MAX_DIGITS} to 1e{_MAX_DIGITS}")
     if not matched["step"]:
         if start != int(start) or stop != int(stop):
             raise wrong("needs a step, as in 0.2..1.0 step 0.2")

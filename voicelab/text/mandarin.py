@@ -319,7 +319,7 @@ def _is_phrase(text: str) -> bool:
 
 
 def _latin(verbalize: Callable[[str], str], match: Match) -> str:
-    """Verbalize abbreviations and capitals of a name, after its numbers; a single letter is not an article."""
+    """Verbalize the letters of a name whose numbers are already verbalized; a single A is the letter, not the article."""
     letters_match = _LETTERS.search(match.group())
     if letters_match is None:
         return match.group()

@@ -38,7 +38,7 @@ class ExplorePanel(SavedOutput, Panel):
     """A panel with a control for every field of a call; Speak, or a change of a control, synthesizes the text.
 
     A new take replaces one in progress. ``code`` is the Python call of the current values, ``clip`` the latest complete
-    take, ``takes`` the grid of all takes. The ``compact`` form unfolds the main fields only, synthesizes when Speak is
+    take, ``takes`` the grid of all takes. The ``compact`` form expands only the main fields, synthesizes when Speak is
     pressed, and has no grid (``takes`` is None). Work runs in threads; ``close()`` stops it and removes the panel. The
     saved notebook contains the latest take and its call.
     """

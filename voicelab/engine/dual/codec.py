@@ -237,7 +237,10 @@ class CodecSizes:
             raise WeightsError(f"the codec has no tensor {missing.args[0]!r}") from missing
         widths = sizes.latent, sizes.encoder_width << len(sizes.encoder_strides)
         if any(width % sizes.head_width for width in widths) or not sizes.decoder_width >> len(sizes.decoder_strides):
-            raise WeightsError("its widths are not multiples of its head width, or too small for its strides")
+            raise WeightsError(
+                f"the codec's latent and encoder widths {widths} must be multiples of its head width {sizes.head_width}, "
+                f"and its decoder width {sizes.decoder_width} at least {1 << len(sizes.decoder_strides)}"
+            )
         if prod(sizes.encoder_strides) != prod(sizes.decoder_strides) or sizes.hop > _MAX_HOP:
             raise WeightsError(f"encoder strides {sizes.encoder_strides} do not match {sizes.decoder_strides}")
         return sizes

@@ -27,7 +27,7 @@ STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 
 @dataclass(frozen=True, config=STRICT)
 class TowerConfig:
-    """One causal transformer: pre-norm, grouped heads, rotary positions, gated MLP."""
+    """One causal transformer: pre-norm, grouped-query attention, rotary position embeddings, gated MLP."""
 
     layers: Count
     width: Width

@@ -74,7 +74,7 @@ class RowFrame:
 
     @property
     def entries(self) -> Tensor:
-        """(codebooks,) int64 on the CPU."""
+        """Codes of the frame, (codebooks,) int64 on the CPU."""
         return torch.tensor(self.state.column[1:])
 
 

@@ -71,8 +71,8 @@ def dequantized(x: Tensor, weight: Int8Matrix) -> Tensor:
 class Slots:
     """KV cache for `rows` rows of `positions` positions each.
 
-    A tensor (2, rows, kv_heads, positions, head_width) per layer, allocated separately: a compiler writes it in place.
-    Values after a row's position are never read.
+    A tensor (2, rows, kv_heads, positions, head_width) per layer, allocated separately so that compiled code updates it in
+    place. Values after a row's position are never read.
     """
 
     def __init__(self, config: TowerConfig, rows: int, positions: int, like: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Modules of torch from checkpoint files: for training, and as the twin in tests."""
+"""Modules of torch from checkpoint files: for training, and as the reference in tests."""
 
 from __future__ import annotations
 
