@@ -360,23 +360,27 @@ def _add_design(
             continue
         contrasts = contrasts_of(design, values, number, noise)
         tests[number] = contrasts.test
-        random = over_texts(design, values, number)
+        profiles = text_profiles(design, values, number)
+        random = over_texts(profiles, values)
         if random is None and design.texts is not None:
             fixed = "fewer than two texts have all levels, so texts are fixed."
             tables.notes += [f"{metric} by {axis}: {fixed}" for metric in metrics]
-        by_suffix = {"": contrasts, **({"_texts": random[1]} if random is not None else {})}
-        verdicts = _add_contrasts(tables, design, values, (metrics, axis, number), by_suffix, noise)
+        by_suffix = {"": contrasts, **({"_texts": random} if random is not None else {})}
+        events = _events(design, values, number, profiles)
+        verdicts = _add_contrasts(tables, design, values, (metrics, axis, number), by_suffix, noise, events)
         for index, metric in enumerate(metrics):
             share = {name: shares[index][number][name] for name in ("eta_sq", "omega_sq")}
             row = {"metric": metric, "axis": axis, "verdict": verdicts[index], "p": contrasts.p[index]}
             row |= {"test": contrasts.test, **share, "levels": present.size, "takes": design.takes}
-            if random is not None:
-                row |= {"p_texts": random[1].p[index], "texts": random[0]}
+            if random is not None and profiles is not None:
+                row |= {"p_texts": random.p[index], "texts": len(profiles)}
             if verdicts[index] == NO_VARIANCE:
                 # Takes and texts that do not vary have no t; all arrangements of the levels are still equally probable.
                 p = permutation_p(design, values[:, index], number)
                 row |= {name: p for name in ("p", "p_texts") if name in row and not math.isfinite(row[name])}
-                constant = "repeats do not vary" if random is None else f"equal differences in all {random[0]} texts"
+                constant = (
+                    "repeats do not vary" if profiles is None else f"equal differences in all {len(profiles)} texts"
+                )
                 tables.notes.append(
                     f"{metric} by {axis}: {constant}, so the residual variance is 0: p {p:.3g} by permutation, no interval."
                 )
@@ -420,6 +424,7 @@ def _add_contrasts(
     of: tuple[Sequence[str], str, int],
     by_suffix: Mapping[str, Contrasts],
     noise: Noise,
+    events: Mapping[str, _Floats],
 ) -> list[str]:
     """Add the contrasts of an axis for each metric.
 
@@ -434,7 +439,6 @@ def _add_contrasts(
         low, high = contrasts.estimate - half_width, contrasts.estimate + half_width
         numbers = (contrasts.estimate, low, high, contrasts.p_each, contrasts.error, contrasts.df)
         columns |= {f"{name}{suffix}": value for name, value in zip(_CONTRAST_COLUMNS, numbers, strict=True)}
-    events = _events(design, values, number)
     for row, code in enumerate(codes):
         if np.isnan(columns["estimate"][row]).any():
             pair = f"{axis} {level[code]} cannot be compared with {level[baseline]}"
@@ -459,12 +463,11 @@ def _add_contrasts(
     return [_nonsignificant(*(array[..., index] for array in arrays)) for index in range(len(metrics))]
 
 
-def _events(design: Design, values: _Floats, axis: int) -> dict[str, _Floats]:
+def _events(design: Design, values: _Floats, axis: int, profiles: _Floats | None) -> dict[str, _Floats]:
     """Count texts (or takes of a level) off the mode, and find the largest distance; each (contrasts, metrics).
 
     Where most are equal, as WER of a good system is, Student's t does not bound rare, large values.
     """
-    profiles = text_profiles(design, values, axis)
     if profiles is not None:
         mode = np.median(profiles[:, 1:], axis=0)
         off = np.abs(without_rounding(profiles[:, 1:] - mode, values))

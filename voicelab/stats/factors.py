@@ -412,29 +412,30 @@ def text_profiles(design: Design, values: _Floats, axis: int) -> _Floats | None:
     if design.texts is None:
         return None
     levels, rows = np.unique(design.codes[axis]), []
-    for text in np.unique(design.texts):
-        mask = design.texts == text
-        within_text = Design(design.codes[:, mask], design.levels)
-        if np.array_equal(np.unique(within_text.codes[axis]), levels):
-            weights, estimable = within_text.differences(axis)
-            if estimable.all():
-                rows.append(without_rounding(weights @ values[mask], values))
-    return np.pad(np.array(rows), ((0, 0), (1, 0), (0, 0))) if len(rows) > 1 else None
+    order = np.argsort(design.texts, kind="stable")
+    weights_of: dict[bytes, _Floats | None] = {}  # most texts have the same takes
+    for takes in np.split(order, np.flatnonzero(np.diff(design.texts[order])) + 1):
+        codes = design.codes[:, takes]
+        key = codes.tobytes()
+        if key not in weights_of:
+            complete = np.array_equal(np.unique(codes[axis]), levels)
+            weights, estimable = Design(codes, design.levels).differences(axis) if complete else (None, np.zeros(1))
+            weights_of[key] = weights if estimable.all() else None
+        if (weights := weights_of[key]) is not None:
+            rows.append(weights @ values[takes])
+    return without_rounding(np.pad(np.array(rows), ((0, 0), (1, 0), (0, 0))), values) if len(rows) > 1 else None
 
 
-def over_texts(
-    design: Design, values: _Floats, axis: int, grid: tuple[int, ...] = (-1,)
-) -> tuple[int, Contrasts] | None:
-    """Return the number of texts with all levels, and the contrasts of an axis with random texts.
+def over_texts(profiles: _Floats | None, values: _Floats, grid: tuple[int, ...] = (-1,)) -> Contrasts | None:
+    """Return the contrasts of an axis with random texts from their ``text_profiles``.
 
-    None if there are fewer than two such texts. Each text contributes one adjusted difference per level, regardless of its
-    number of takes. Contrasts: Student's t over texts. p: repeated-measures ANOVA with the correction of H. Huynh & L. S.
-    Feldt (Journal of Educational Statistics 1, 1976); for two levels, the paired t-test. If the levels are a ``grid`` of
-    combinations, p is that of the interaction.
+    None if there are fewer than two texts with all levels. Each text contributes one adjusted difference per level,
+    regardless of its number of takes. Contrasts: Student's t over texts. p: repeated-measures ANOVA with the correction of
+    H. Huynh & L. S. Feldt (Journal of Educational Statistics 1, 1976); for two levels, the paired t-test. If the levels are
+    a ``grid`` of combinations, p is that of the interaction.
     """
     from scipy.stats import f
 
-    profiles = text_profiles(design, values, axis)
     if profiles is None:
         return None
     count, levels, contrasts = len(profiles), profiles.shape[1], profiles[:, 1:]
@@ -455,4 +456,4 @@ def over_texts(
         room = count - 1 - df * lower
         epsilon = np.where(room > 0.0, (count * df * lower - 2.0) / (df * room), 1.0).clip(lower, 1.0)
         p = f.sf(between / within * (count - 1), df * epsilon, df * (count - 1) * epsilon)
-    return count, Contrasts(mean, error, np.full(mean.shape, count - 1.0), p, "texts")
+    return Contrasts(mean, error, np.full(mean.shape, count - 1.0), p, "texts")
