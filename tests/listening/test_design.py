@@ -16,6 +16,8 @@ from voicelab.listening.design import (
     KINDS,
     NOISE_MASKED,
     REFERENCE,
+    SINGLE,
+    WITH_REFERENCE,
     Kind,
     ListeningTest,
     anchor,
@@ -38,9 +40,8 @@ def listening_test(
         item: {system: sound(10 * number + place, 0.6 + place / 10) for place, system in enumerate(systems)}
         for number, item in enumerate(names)
     }
-    references = (
-        {item: sound(1000 + number, rate=24_000) for number, item in enumerate(names)} if kind == "MUSHRA" else {}
-    )
+    references = {item: sound(1000 + number, rate=24_000) for number, item in enumerate(names)}
+    references = references if kind in WITH_REFERENCE else {}
     return ListeningTest("trial", kind, made, references, seed=seed, checks=checks, lufs=lufs)
 
 
@@ -74,7 +75,7 @@ def test_training_covers_the_range_of_quality(kind: Kind) -> None:
     plain = listening_test(kind, "abcdef", items=3)
     names = {"f": "anchor35"} if kind != "MUSHRA" else {}
     items = {item: {names.get(name, name): clip for name, clip in own.items()} for item, own in plain.items.items()}
-    test = replace(plain, items=items, training={"MOS": 6, "MUSHRA": 1}.get(kind, 3))
+    test = replace(plain, items=items, training=6 if kind in SINGLE else {"MUSHRA": 1}.get(kind, 3))
     for listener in range(12):
         trials = test.training_trials(listener)
         assert {sound.system for trial in trials for sound in trial.slots.values()} >= {*test.systems, "anchor35"}
@@ -93,7 +94,7 @@ def test_every_question_occurs_once(kind: Kind) -> None:
             assert Counter(trial.item for trial in trials) == Counter(dict.fromkeys(test.items, 1))
             systems = {*test.systems, REFERENCE, *ANCHORS}
             assert all({slot.system for slot in trial.slots.values()} == systems for trial in trials)
-        elif kind == "MOS":
+        elif kind in SINGLE:
             asked = Counter((trial.item, trial.slots["A"].system) for trial in trials)
             assert asked == Counter({(item, system): 1 for item in test.items for system in "abc"})
         else:
@@ -168,7 +169,7 @@ def test_ids_are_blinded() -> None:
         assert not any(name in one for one in ids for name in ("ref", "anchor", "s0"))
 
 
-@pytest.mark.parametrize("kind", ["AB", "ABX", "CMOS", "MOS"])
+@pytest.mark.parametrize("kind", ["AB", "ABX", "CMOS", *SINGLE])
 def test_attention_checks_have_a_correct_answer(kind: Kind) -> None:
     test = listening_test(kind, items=6, checks=3)
     for listener in range(8):
@@ -181,7 +182,7 @@ def test_attention_checks_have_a_correct_answer(kind: Kind) -> None:
             if kind in {"AB", "ABX"}:
                 assert trial.passed(str(trial.answer))
                 assert not trial.passed("B" if trial.answer == "A" else "A")
-            elif kind == "MOS":
+            elif kind in SINGLE:
                 assert trial.passed(1)
                 assert not trial.passed(4)
             else:
@@ -189,6 +190,26 @@ def test_attention_checks_have_a_correct_answer(kind: Kind) -> None:
                 assert trial.passed(better)
                 assert not trial.passed(0)
                 assert not trial.passed(-better)
+
+
+@pytest.mark.parametrize("kind", ["SMOS", "DMOS"])
+def test_rated_sounds_have_the_reference_of_their_item(kind: Kind) -> None:
+    test = replace(listening_test(kind, "abc", checks=1), traps={2: sound(77)}, training=3)
+    mos = listening_test("MOS", "abc")
+    heard = [(trial.item, trial.slots["A"].system) for trial in test.trials(3) if not trial.check]
+    assert heard == [(trial.item, trial.slots["A"].system) for trial in mos.trials(3)]
+    for trial in (*test.trials(3), *test.training_trials(3)):
+        reference = there(trial.reference)
+        assert (reference.item, set(trial.slots)) == (trial.item, {"A"})
+        assert reference.system == (NOISE_MASKED if trial.wanted else REFERENCE)
+        assert reference.id != trial.slots["A"].id
+    trap = next(trial for trial in test.trials(3) if trial.wanted)
+    assert trap.passed(2)
+    assert not trap.passed(1)
+    # The loudness of the reference is matched with that of the systems.
+    levels = [loudness(Subject(one.clip)) for one in test.sounds if one.item == "s0"]
+    assert len(levels) == 4
+    assert np.ptp(levels) < 0.02
 
 
 def test_loudness_is_matched_without_limiting() -> None:
@@ -247,6 +268,8 @@ def clips(*systems: str) -> dict[str, Clip]:
         ({"kind": "MUSHRA", "items": {"i": clips("a", "reference")}, "references": clips("i")}, "items"),
         ({"kind": "MUSHRA", "items": {"i": clips(*"abcdefghij")}, "references": clips("i")}, "items"),
         ({"kind": "MUSHRA", "items": {"i": clips("a")}, "references": clips("i"), "checks": 1}, "checks"),
+        ({"kind": "SMOS", "items": {"i": clips("a")}}, "references"),
+        ({"kind": "DMOS", "items": {"i": clips("a", "reference")}, "references": clips("i")}, "items"),
         ({"kind": "AB", "items": {"i": clips("a", "b")}, "checks": -1}, "checks"),
         ({"kind": "AB", "items": {"i": clips("a", "b")}, "seed": -1}, "seed"),
     ],

@@ -31,7 +31,7 @@ from tests.listening.test_study import (
 )
 from tests.listening.test_votes import vote_all
 from tests.tones import there
-from voicelab.listening.design import REFERENCE, Kind, ListeningTest, Trial
+from voicelab.listening.design import BY_SYSTEM, REFERENCE, SINGLE, Kind, ListeningTest, Trial
 from voicelab.listening.plan import Plan
 from voicelab.listening.report import ListeningReport, position_effects
 from voicelab.listening.results import ListeningResult, analyze, leads
@@ -60,7 +60,7 @@ def study(kind: Kind, systems: str = "abc") -> ListeningResult:
                 letter: 100 if letter in hidden else float(np.clip(50 + 15 * x, 0, 100).round())
                 for letter, x in heard.items()
             }
-        if kind == "MOS":
+        if kind in SINGLE:
             return {"A": float(np.clip(round(3 + heard["A"]), 1, 5))}
         if kind == "CMOS":
             return {"B": float(np.clip(round(heard["B"] - heard["A"]), -3, 3))}
@@ -74,7 +74,7 @@ def study(kind: Kind, systems: str = "abc") -> ListeningResult:
         return analyze(test, ballot)
 
 
-@pytest.mark.parametrize("kind", ["MOS", "MUSHRA", "CMOS", "AB", "ABX"])
+@pytest.mark.parametrize("kind", ["MOS", "SMOS", "MUSHRA", "CMOS", "AB", "ABX"])
 @pytest.mark.parametrize("systems", ["ab", "abc"])
 def test_every_number_of_the_text_is_among_the_figures(kind: Kind, systems: str) -> None:
     report = study(kind, systems).report()
@@ -94,7 +94,7 @@ def test_every_number_of_the_text_is_among_the_figures(kind: Kind, systems: str)
     assert set(numbers) <= set(values), set(numbers) - set(values)
 
 
-KINDS = ("MOS", "MUSHRA", "CMOS", "AB", "ABX")
+KINDS = ("MOS", "DMOS", "MUSHRA", "CMOS", "AB", "ABX")
 SCRIPTS = files("voicelab.listening").joinpath("scripts")
 _LINE = re.compile(
     r"\s*(?:\d+\s+)?(?P<figure>mean|difference|share|lead|log odds|means of listeners)\s+(?P<names>.*?)"
@@ -157,7 +157,7 @@ def test_analysis_programs_agree_with_voicelab(tmp_path: Path, kind: Kind, data:
     }
     result = makers[data](kind)
     table = analysis(result.report().save(tmp_path / "report"), language)
-    for system, score in result.scores.items() if kind in {"MOS", "MUSHRA"} and data != "constant" else ():
+    for system, score in result.scores.items() if kind in BY_SYSTEM and data != "constant" else ():
         (mean,) = (row for key, row in table.items() if key[:2] == ("mean", system))
         error = mean["error"] if math.isfinite(mean["error"]) else 1e-5
         assert mean["estimate"] == pytest.approx(score.value, abs=0.02 * error)

@@ -333,7 +333,7 @@ def test_response_counts_after_every_sound_was_fetched_and_played(tmp_path: Path
 @pytest.mark.parametrize("kind", KINDS)
 def test_study_folder_round_trip(tmp_path: Path, kind: Kind) -> None:
     study = a_study(kind, headphones="huggins", comment="Anything “else”?\nOr more?", code="C", breaks=3)
-    if kind == "MOS":
+    if kind in {"MOS", "DMOS"}:
         study = replace(study, test=replace(study.test, traps={2: sound(7)}))
     if kind == "AB":
         study = replace(study, test=replace(study.test, lufs=None))

@@ -80,6 +80,8 @@ def test_responses_are_stored_and_a_listener_resumes(tmp_path: Path, kind: Kind)
         ("MOS", {"A": "5"}, "A"),
         ("MOS", {"A": float("nan")}, "A"),
         ("MOS", {}, "answers"),
+        ("SMOS", {"A": 0}, "A"),
+        ("DMOS", {"A": 3, "reference": 5}, "answers"),
         ("CMOS", {"A": 1}, "answers"),
         ("CMOS", {"B": -4}, "B"),
         ("MUSHRA", {"A": 50}, "answers"),
@@ -335,7 +337,7 @@ def test_cmos_is_independent_of_presentation_order(tmp_path: Path) -> None:
         return {"B": 2 if trial.slots["B"].system == "b" else -2}
 
     found = judged(tmp_path, listening_test("CMOS", items=6), *[voter] * 4)
-    with pytest.raises(ArgumentError, match="must be MOS or MUSHRA for a mixed model, got CMOS"):
+    with pytest.raises(ArgumentError, match="must be MOS, SMOS, DMOS or MUSHRA for a mixed model, got CMOS"):
         found.mixed_model()
     assert found.scores["b against a"].value == 2.0
     assert found.tests["a", "b"].estimate.value == -2.0

@@ -283,6 +283,8 @@ def test_likert_points_other_than_mos_are_rejected(tmp_path: Path) -> None:
         (tmp_path / "c.yaml").write_text(yaml.safe_dump({"pages": [{**page, "response": points}]}))
         with pytest.raises(ArgumentError, match="must be 1, 2, 3, 4, 5"):
             import_webmushra(tmp_path / "c.yaml", tmp_path)
+    with pytest.raises(ArgumentError, match=r"kind: must be .*, got 'SMOS'"):  # no page has a reference and one sound
+        export_webmushra(listening_test("SMOS", items=1), tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["AB", "CMOS"])

@@ -25,16 +25,27 @@ from voicelab.metrics.level import loudness, true_peak
 from voicelab.metrics.metric import Subject, Undefined
 from voicelab.stats.estimate import one_of, whole
 
-Kind = Literal["AB", "ABX", "MOS", "CMOS", "MUSHRA"]
-KINDS: Final[tuple[Kind, ...]] = ("AB", "ABX", "MOS", "CMOS", "MUSHRA")
+Kind = Literal["AB", "ABX", "MOS", "SMOS", "DMOS", "CMOS", "MUSHRA"]
+KINDS: Final[tuple[Kind, ...]] = ("AB", "ABX", "MOS", "SMOS", "DMOS", "CMOS", "MUSHRA")
+SINGLE: Final = ("MOS", "SMOS", "DMOS")
+"""Kinds with one rated sound per trial."""
+
+BY_SYSTEM: Final = (*SINGLE, "MUSHRA")
+"""Kinds that rate systems; the others compare pairs of systems."""
+
+WITH_REFERENCE: Final = ("SMOS", "DMOS", "MUSHRA")
+"""Kinds whose trials have an open reference."""
+
 REFERENCE: Final = "reference"
-"""Name of the hidden reference of a MUSHRA test among the systems."""
+"""Name of the reference of an item among the systems."""
 
 NOISE_MASKED: Final = "buried in noise"
 """System name of the noise-masked sound of an attention check."""
 
-SCALES: Final[Mapping[Kind, tuple[int, int]]] = {"MOS": (1, 5), "CMOS": (-3, 3), "MUSHRA": (0, 100)}
-"""Minimum and maximum rating: ITU-T P.800 annexes B and E, ITU-R BS.1534."""
+SCALES: Final[Mapping[Kind, tuple[int, int]]] = {
+    "MOS": (1, 5), "SMOS": (1, 5), "DMOS": (1, 5), "CMOS": (-3, 3), "MUSHRA": (0, 100)
+}  # fmt: skip
+"""Minimum and maximum rating: ITU-T P.800 annexes B, D and E, ITU-R BS.1534; SMOS has the scale of MOS."""
 
 SETTINGS: Final = ("name", "kind", "question", "seed", "lufs", "checks", "instructions", "training", "per_listener")
 """Fields of a test other than its sounds."""
@@ -46,6 +57,8 @@ _QUESTIONS: Final[Mapping[Kind, str]] = {
     "AB": "Which one do you prefer?",
     "ABX": "Is X the same as A or as B?",
     "MOS": "How do you rate the quality of the speech?",
+    "SMOS": "Is the speaker of A the same as the speaker of the reference?",
+    "DMOS": "How do you rate the degradation of A compared with the reference?",
     "CMOS": "How is the quality of the second compared with that of the first?",
     "MUSHRA": "Rate each against the reference; one of them is the reference itself.",
 }
@@ -87,9 +100,9 @@ class Stimulus:
 class Trial:
     """Trial of a listener. ``slots`` are the sounds by letter, in the displayed order.
 
-    AB and CMOS have A and B; ABX has A, B and X, which equals A or B; MOS has A; MUSHRA has a letter for each system, the
-    anchors and the hidden reference, and the open ``reference``. A ``check`` is an attention check, which is not analyzed: a
-    noise-masked sound, or a trapping question that requests the rating ``wanted``.
+    AB and CMOS have A and B; ABX has A, B and X, which equals A or B; MOS, SMOS and DMOS have A; MUSHRA has a letter for
+    each system, the anchors and the hidden reference. SMOS, DMOS and MUSHRA have the open ``reference``. A ``check`` is an
+    attention check, which is not analyzed: a noise-masked sound, or a trapping question that requests the rating ``wanted``.
     """
 
     id: str
@@ -118,7 +131,7 @@ class Trial:
         rating = float(answer)
         if self.wanted is not None:
             return rating == self.wanted
-        if self.kind == "MOS":
+        if self.kind in SINGLE:
             return rating <= _MAX_MASKED_RATING
         # CMOS rates B against A.
         return rating > 0 if self.slots["A"].system == NOISE_MASKED else rating < 0
@@ -130,9 +143,9 @@ class ListeningTest:
 
     Args:
         name: title, visible to listeners; must not name systems.
-        kind: AB, ABX, MOS (ACR), CMOS or MUSHRA.
+        kind: AB, ABX, MOS (ACR), SMOS (similarity of speakers), DMOS (DCR), CMOS or MUSHRA.
         items: clips by item and system; lengths and sample rates may differ.
-        references: reference clips of MUSHRA by item.
+        references: reference clips of SMOS, DMOS and MUSHRA by item.
         seed: determines all orders.
         question: text of the question; "" for the default of the kind.
         lufs: target loudness of the clips of an item; None for no matching.
@@ -142,7 +155,7 @@ class ListeningTest:
         training: training trials, whose responses are not stored, as ITU-R BS.1534 and ITU-T P.800 require; 0 for none. As
             many trials as systems (half as many for pairs) cover all systems; MUSHRA's trials include the anchors.
         per_listener: items per listener, with all systems, in balanced incomplete blocks; 0 for all items.
-        traps: trapping questions of MOS and CMOS, by rating: sounds in which a voice requests that rating.
+        traps: trapping questions of MOS, SMOS, DMOS and CMOS, by rating: sounds in which a voice requests that rating.
 
     Raises ArgumentError for an item that lacks a system, too few systems, a missing reference, and sounds whose
     loudness cannot be matched.
@@ -166,11 +179,10 @@ class ListeningTest:
     def __post_init__(self) -> None:
         self._check()
         clips_by_item: dict[str, Mapping[str, Clip]] = dict(self.items)
-        if self.kind == "MUSHRA":
-            clips_by_item = {
-                item: {**clips, REFERENCE: self.references[item], **_anchors(item, self.references[item])}
-                for item, clips in self.items.items()
-            }
+        for item, clips in self.items.items() if self.kind in WITH_REFERENCE else ():
+            reference = self.references[item]
+            anchors = _anchors(item, reference) if self.kind == "MUSHRA" else {}
+            clips_by_item[item] = {**clips, REFERENCE: reference, **anchors}
         clips_by_item |= {f"trap {rating}": {NOISE_MASKED: clip} for rating, clip in self.traps.items()}
         lufs = self.lufs
         gains = {} if lufs is None else {item: _gains(item, clips, lufs) for item, clips in clips_by_item.items()}
@@ -192,7 +204,7 @@ class ListeningTest:
 
     @property
     def sounds(self) -> tuple[Stimulus, ...]:
-        """All sounds: of the systems, of MUSHRA's reference and anchors, of the traps."""
+        """All sounds: of the systems, the references, MUSHRA's anchors and the traps."""
         return tuple(self._stimuli.values())
 
     @property
@@ -205,9 +217,9 @@ class ListeningTest:
 
         The order is random for each listener. The order within pairs alternates over listeners, items and pairs: consecutive
         listeners of an item are balanced, and a listener of all items has each order of a pair equally often if the number of
-        items is even. X equals A in half of the ABX trials, for each order of the pair. MOS has blocks of all systems by the
-        rows of a Williams square (E. J. Williams, 1949), which balances first-order carry-over between systems over
-        listeners. Raises ArgumentError unless ``listener`` is an integer of at least 0.
+        items is even. X equals A in half of the ABX trials, for each order of the pair. MOS, SMOS and DMOS have blocks of all
+        systems by the rows of a Williams square (E. J. Williams, 1949), which balances first-order carry-over between systems
+        over listeners. Raises ArgumentError unless ``listener`` is an integer of at least 0.
         """
         whole(listener, "listener", 0)
         rng = np.random.default_rng((self.seed, listener))
@@ -276,7 +288,7 @@ class ListeningTest:
         return plan
 
     def _order(self, listener: int, rng: np.random.Generator) -> list[Trial]:
-        if self.kind == "MOS":
+        if self.kind in SINGLE:
             return self._single(listener, rng)
         trials = self._mushra(listener, rng) if self.kind == "MUSHRA" else self._pairwise(listener, rng)
         return [trials[index] for index in rng.permutation(len(trials))]
@@ -314,7 +326,7 @@ class ListeningTest:
         return complete
 
     def _single(self, listener: int, rng: np.random.Generator) -> list[Trial]:
-        """Return the trials of MOS: a block of all systems for each item, with random items."""
+        """Return the trials of MOS, SMOS or DMOS: a block of all systems for each item, with random items."""
         square = _williams(len(self.systems))
         names = list(self._block(listener))
         rows: list[int] = []
@@ -329,7 +341,13 @@ class ListeningTest:
         if drawn is None:  # one item
             drawn = [index // len(self.systems) for index in range(len(rows))]
         sequence = [(names[item], self.systems[system]) for item, system in zip(drawn, rows, strict=True)]
-        return [Trial("", "MOS", item, {"A": self._stimuli[item, system]}) for item, system in sequence]
+        return [self._rated(self._stimuli[item, system]) for item, system in sequence]
+
+    def _rated(self, sound: Stimulus, reference: Stimulus | None = None, **options: Any) -> Trial:
+        """Return the trial that rates a sound, against ``reference`` or that of the item if the kind has one."""
+        if self.kind in WITH_REFERENCE:
+            options["reference"] = self._copy(reference or self._stimuli[sound.item, REFERENCE])
+        return Trial("", self.kind, sound.item, {"A": sound}, **options)
 
     def _mushra(self, listener: int, rng: np.random.Generator) -> list[Trial]:
         trials = []
@@ -346,18 +364,21 @@ class ListeningTest:
         for _ in range(self.checks):
             clean = sounds[int(rng.integers(len(sounds)))]
             masked = self._masked(clean)
-            if self.kind == "MOS":
-                slots = {"A": masked}
-            else:
-                pair = (clean, masked) if rng.integers(2) else (masked, clean)
-                slots = dict(zip("AB", pair, strict=True))
+            if self.kind in SINGLE:
+                checks.append(self._rated(masked, check=True))
+                continue
+            pair = (clean, masked) if rng.integers(2) else (masked, clean)
+            slots = dict(zip("AB", pair, strict=True))
             if self.kind == "ABX":
                 slots["X"] = self._copy(slots["AB"[int(rng.integers(2))]])
             checks.append(Trial("", self.kind, clean.item, slots, check=True))
         for rating in self.traps:
             trap = self._stimuli[f"trap {rating}", NOISE_MASKED]
-            slots = {"A": trap} if self.kind == "MOS" else {"A": trap, "B": self._copy(trap)}
-            checks.append(Trial("", self.kind, trap.item, slots, check=True, wanted=rating))
+            if self.kind in SINGLE:
+                checks.append(self._rated(trap, trap, check=True, wanted=rating))
+            else:
+                slots = {"A": trap, "B": self._copy(trap)}
+                checks.append(Trial("", self.kind, trap.item, slots, check=True, wanted=rating))
         return [checks[index] for index in rng.permutation(len(checks))] if self.traps else checks
 
     def _clean(self) -> list[Stimulus]:
@@ -384,7 +405,7 @@ class ListeningTest:
         if not self.items:
             raise ArgumentError.of("items", "at least one item is required")
         systems = list(self.systems)
-        minimum = 1 if self.kind in {"MOS", "MUSHRA"} else 2
+        minimum = 1 if self.kind in BY_SYSTEM else 2
         if len(systems) < minimum:
             raise ArgumentError.of("items", f"{self.kind} needs at least {minimum} systems, got {len(systems)}")
         for item, clips in self.items.items():
@@ -393,12 +414,12 @@ class ListeningTest:
                 raise ArgumentError.of(
                     "items", f"item {item!r} must have the systems {', '.join(systems)}, got {names}"
                 )
-            if self.kind == "MUSHRA" and item not in self.references:
-                raise ArgumentError.of("references", f"MUSHRA needs a reference for item {item!r}")
+            if self.kind in WITH_REFERENCE and item not in self.references:
+                raise ArgumentError.of("references", f"{self.kind} needs a reference for item {item!r}")
+        added = {"MUSHRA": {REFERENCE, *ANCHORS}, "SMOS": {REFERENCE}, "DMOS": {REFERENCE}}.get(self.kind, set())
+        if reserved := sorted(added & set(systems)):
+            raise ArgumentError.of("items", f"{reserved[0]!r} is reserved in {self.kind}; rename the system")
         if self.kind == "MUSHRA":
-            reserved = sorted({REFERENCE, *ANCHORS} & set(systems))
-            if reserved:
-                raise ArgumentError.of("items", f"{reserved[0]!r} is reserved in MUSHRA; rename the system")
             if len(systems) + 1 + len(ANCHORS) > _MAX_SOUNDS:
                 message = f"a trial has at most {_MAX_SOUNDS} sounds, including the reference and two anchors"
                 raise ArgumentError.of("items", message)
@@ -410,10 +431,14 @@ class ListeningTest:
             object.__setattr__(self, name, whole(getattr(self, name), name, 0))
         if self.per_listener > len(self.items):
             raise ArgumentError.of("per_listener", f"must be at most {len(self.items)} items, got {self.per_listener}")
-        low, high = SCALES[self.kind] if self.kind in {"MOS", "CMOS"} else (1, 0)
+        low, high = SCALES[self.kind] if self.kind in {*SINGLE, "CMOS"} else (1, 0)
         for rating in self.traps:
             if type(rating) is not int or not low <= rating <= high:
-                rule = f"must be ratings from {low} to {high}" if low <= high else "must be of a MOS or CMOS test"
+                rule = (
+                    f"must be ratings from {low} to {high}"
+                    if low <= high
+                    else "must be of a MOS, SMOS, DMOS or CMOS test"
+                )
                 raise ArgumentError.of("traps", f"{rule}, got {rating!r} of {self.kind}")
 
 

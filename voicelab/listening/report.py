@@ -20,7 +20,7 @@ from scipy import stats
 
 from voicelab.distribution import DISTRIBUTION, __version__
 from voicelab.errors import ArgumentError
-from voicelab.listening.design import ANCHORS, REFERENCE
+from voicelab.listening.design import ANCHORS, BY_SYSTEM, REFERENCE, SINGLE
 from voicelab.listening.results import ListeningResult, least_p
 from voicelab.listening.screening import FAILED_CHECKS
 from voicelab.stats import Estimate, intraclass_correlation, krippendorff_alpha
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _STANDARDS: Final = {
     "MOS": "absolute category rating (Recommendation ITU-T P.800 annex B; in listeners' own browsers, P.808)",
+    "SMOS": "similarity to an open reference, rated from 1 (definitely different) to 5 (definitely the same)",
+    "DMOS": "degradation category rating against an open reference (Recommendation ITU-T P.800 annex D)",
     "CMOS": "comparison category rating (Recommendation ITU-T P.800 annex E)",
     "MUSHRA": "MUSHRA (Recommendation ITU-R BS.1534-3)",
     "AB": "forced choice between pairs",
@@ -204,7 +206,7 @@ def _paragraphs(
     yield _qualification(result, of_all, reported)
     if result.outcome is not None:
         yield f"Registered analysis. Registered {result.outcome.plan.registered}. {' '.join(str(result.outcome).split())}."
-    if result.kind in {"MOS", "MUSHRA"}:
+    if result.kind in BY_SYSTEM:
         yield _systems(result, figures)
     elif result.scores:
         yield "Scores. " + "; ".join(f"{name} {score}" for name, score in result.scores.items()) + "."
@@ -252,15 +254,16 @@ def _order(kind: str, design: Mapping[str, Any]) -> str:
     level = "Levels were not changed"
     if design["lufs"]:
         level = f"The sounds of a sentence were matched in loudness, to at most {design['lufs']:g} LUFS"
-    order = {
-        "MOS": "the order of systems followed Williams squares, without consecutive trials of a sentence",
-        "MUSHRA": "trials and sounds were in random order for each listener",
-    }.get(kind, "the order within pairs was balanced over listeners and sentences")
+    order = "the order within pairs was balanced over listeners and sentences"
+    if kind in SINGLE:
+        order = "the order of systems followed Williams squares, without consecutive trials of a sentence"
+    elif kind == "MUSHRA":
+        order = "trials and sounds were in random order for each listener"
     return f"{level} (ITU-R BS.1770-4); {order}."
 
 
 def _agreement(of_all: Mapping[str, float], kind: str) -> str:
-    alpha = f"Krippendorff's alpha ({'ordinal' if kind == 'MOS' else 'interval'})"
+    alpha = f"Krippendorff's alpha ({'ordinal' if kind in SINGLE else 'interval'})"
     labels = {"icc(2,1)": "ICC(2,1)", "icc(2,k)": "ICC(2,k)", "alpha": alpha}
     parts = [f"{label} {of_all[name]:.2f}" for name, label in labels.items() if name in of_all]
     return f" Agreement: {'; '.join(parts)}." if parts else ""
@@ -269,7 +272,7 @@ def _agreement(of_all: Mapping[str, float], kind: str) -> str:
 def _systems(result: ListeningResult, figures: pd.DataFrame) -> str:
     lines = []
     table = figures[figures["second"] == ""].pivot(index="first", columns="figure", values="value")
-    for system in [*result.design["systems"], REFERENCE, *ANCHORS]:
+    for system in dict.fromkeys([*result.design["systems"], REFERENCE, *ANCHORS]):
         if system in table.index:
             score, row = result.scores.get(system), table.loc[system]
             ends = f" {interval(score.low, score.high, '.2f')}" if score else ""
@@ -280,11 +283,8 @@ def _systems(result: ListeningResult, figures: pd.DataFrame) -> str:
 
 
 def _comparisons(result: ListeningResult) -> str:
-    formula = {
-        "MOS": "difference ~ 1 + (1 | listener) + (1 | sentence), linear, by REML",
-        "MUSHRA": "difference ~ 1 + (1 | listener) + (1 | sentence), linear, by REML",
-        "CMOS": "rating ~ 1 + (1 | listener) + (1 | sentence), linear, by REML",
-    }.get(result.kind, "choice (0 or 1) ~ 1 + (1 | listener) + (1 | sentence), linear, by REML")
+    response = {"CMOS": "rating", **dict.fromkeys(BY_SYSTEM, "difference")}.get(result.kind, "choice (0 or 1)")
+    formula = f"{response} ~ 1 + (1 | listener) + (1 | sentence), linear, by REML"
     lines = [line.strip() for line in result.comparisons()]
     if result.ranking is not None:
         for first, second in itertools.combinations(result.ranking.frame()["system"], 2):
@@ -336,7 +336,7 @@ def _rows(result: ListeningResult) -> Iterator[_Row]:
     yield from _entries(_counts(result.votes, result.frame))
     if result.frame.empty:
         return
-    if result.kind in {"MOS", "MUSHRA"}:
+    if result.kind in BY_SYSTEM:
         yield from _ratings(result)
     pairs = {f"{b} against {a}": (b, a) for a, b in itertools.combinations(result.design["systems"], 2)}
     for name, score in result.scores.items():
@@ -427,7 +427,7 @@ def _ratings(result: ListeningResult) -> Iterator[_Row]:
         if np.isfinite(table).all():
             yield "icc(2,1)", "", "", intraclass_correlation(table)
             yield "icc(2,k)", "", "", intraclass_correlation(table, of_mean=True)
-        yield "alpha", "", "", krippendorff_alpha(table.T, level="ordinal" if result.kind == "MOS" else "interval")
+        yield "alpha", "", "", krippendorff_alpha(table.T, level="ordinal" if result.kind in SINGLE else "interval")
     except ArgumentError:  # one listener, or no item with two ratings
         return
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from voicelab.display import view
 from voicelab.errors import ArgumentError
-from voicelab.listening.design import ANCHORS, REFERENCE, SCALES, ListeningTest
+from voicelab.listening.design import ANCHORS, BY_SYSTEM, REFERENCE, SCALES, SINGLE, ListeningTest
 from voicelab.listening.individuals import by_listener, discriminators, dispersion, sensitivity
 from voicelab.listening.plan import Plan, PlannedOutcome, outcome
 from voicelab.listening.responses import read_responses
@@ -61,15 +61,15 @@ class ListeningResult:
         listeners: number of analyzed listeners.
         screening: a row for each rule that an excluded listener failed, with ``listener``, ``rule``, ``trials`` (ids) and
             ``reason``; ``excluded``: the reasons by listener.
-        scores: mean rating with its interval over listeners and items: by system (MOS, MUSHRA with the hidden reference and
-            the anchors) or, for CMOS, of each pair's second system against the first.
+        scores: mean rating with its interval over listeners and items: by system (MOS, SMOS, DMOS, MUSHRA with the hidden
+            reference and the anchors) or, for CMOS, of each pair's second system against the first.
         crossed: test of each pair, first against second system, with random listeners and items.
         sizes: effect sizes of each pair with the intervals of ``crossed``: for ratings the standardized difference (in SD of
             single ratings), Cliff's delta of paired ratings and the probability of superiority; for AB the odds ratio and the
             probability of superiority; for ABX d' and the proportion of discriminators, of whom the others guess.
         tests: test of each pair with random listeners and fixed items.
         ranking: Bradley-Terry model of AB with 3 systems or more; it assumes independent choices.
-        overall: Friedman's test of MOS and MUSHRA with 3 systems or more.
+        overall: Friedman's test of MOS, SMOS, DMOS and MUSHRA with 3 systems or more.
         notes: tests that could not be computed, and limits of the sample.
         frame: analyzed responses; ``votes``: all responses; the column ``counts`` marks analyzed responses.
         design: record of the test.
@@ -129,21 +129,21 @@ class ListeningResult:
         return by_listener(leads(self.frame, self.kind, pair)[0], abx=self.kind == "ABX", confidence=confidence)
 
     def ordinal_model(self, confidence: float = 0.95) -> OrdinalModel:
-        """Fit ``voicelab.stats.ordinal_model`` to the ratings of a MOS test, as a sensitivity analysis.
+        """Fit ``voicelab.stats.ordinal_model`` to the ratings of a MOS, SMOS or DMOS test, as a sensitivity analysis.
 
         Raises ArgumentError for other kinds.
         """
-        if self.kind != "MOS":
-            raise ArgumentError.of("kind", f"must be MOS for an ordinal model, got {self.kind}")
+        if self.kind not in SINGLE:
+            raise ArgumentError.of("kind", f"must be MOS, SMOS or DMOS for an ordinal model, got {self.kind}")
         return ordinal_model(self.frame, confidence=confidence)
 
     def mixed_model(self, confidence: float = 0.95) -> MixedModel:
         """Fit ``voicelab.stats.mixed_model`` to the analyzed ratings of the systems, with random listeners and items.
 
-        Raises ArgumentError for kinds other than MOS and MUSHRA, and the errors of ``voicelab.stats.mixed_model``.
+        Raises ArgumentError for kinds that compare pairs, and the errors of ``voicelab.stats.mixed_model``.
         """
-        if self.kind not in {"MOS", "MUSHRA"}:
-            raise ArgumentError.of("kind", f"must be MOS or MUSHRA for a mixed model, got {self.kind}")
+        if self.kind not in BY_SYSTEM:
+            raise ArgumentError.of("kind", f"must be MOS, SMOS, DMOS or MUSHRA for a mixed model, got {self.kind}")
         # Other kinds may have systems with these names.
         added = self.frame["system"].isin([REFERENCE, *ANCHORS]) & (self.kind == "MUSHRA")
         return mixed_model(self.frame[~added], confidence=confidence)
@@ -192,10 +192,10 @@ def analyze(
     """Analyze the responses of a listening test.
 
     Excludes listeners by ``voicelab.listening.screening.screen``. Each pair of systems is then tested twice. The first test
-    has crossed random effects of listeners and items and requires two items: ``crossed_mean`` of rating differences (MOS,
-    MUSHRA) or of ratings (CMOS), ``crossed_share`` of choices against 0.5 (AB, ABX). The second test has fixed items:
+    has crossed random effects of listeners and items and requires two items: ``crossed_mean`` of rating differences or,
+    for CMOS, of ratings, ``crossed_share`` of choices against 0.5 (AB, ABX). The second test has fixed items:
 
-    - MOS and MUSHRA: Wilcoxon's test of the listeners' means; CMOS: of the listeners' mean ratings against 0.
+    - MOS, SMOS, DMOS and MUSHRA: Wilcoxon's test of the listeners' means; CMOS: of the listeners' mean ratings against 0.
     - AB: Wilcoxon's test of the listeners' shares against 0.5, with the Hodges-Lehmann estimate and an interval at least as
       wide as the exact one of the choices. With one response per listener, or one listener: the exact binomial test.
     - ABX: the one-sided exact binomial test of correct responses, since guesses are independent between trials.
@@ -306,7 +306,7 @@ def _effect_sizes(
 
 def leads(frame: pd.DataFrame, kind: str, pair: tuple[str, str]) -> tuple[pd.DataFrame, float]:
     """Return the lead of a pair's first system by listener and item (column ``value``), and the SD of single ratings."""
-    if kind in {"MOS", "MUSHRA"}:
+    if kind in BY_SYSTEM:
         first, second = pair
         rows = frame[frame["system"].isin(pair)]
         cells = rows.pivot_table(index=["listener", "item"], columns="system", values="rating")
@@ -335,7 +335,7 @@ class _Analysis:
         self.notes: list[str] = []
         if frame.empty:
             self.notes.append("All listeners were excluded.")
-        elif test.kind in {"MOS", "MUSHRA"}:
+        elif test.kind in BY_SYSTEM:
             self._ratings()
         else:
             for pair in test.pairs:

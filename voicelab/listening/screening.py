@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from voicelab.listening.design import REFERENCE, ListeningTest
+from voicelab.listening.design import REFERENCE, SINGLE, ListeningTest
 from voicelab.stats import screen_mushra
 
 if TYPE_CHECKING:
@@ -29,11 +29,12 @@ class ScreenedResponses:
 def screen(test: ListeningTest, frame: pd.DataFrame, *, complete: bool = False) -> ScreenedResponses:
     """Screen the listeners of a test by the rules whose responses exist.
 
-    - Gold questions (noise-masked attention checks): at most 25 % failed. A MOS above 2 fails, since 1 is expected, ± 1.
+    - Gold questions (noise-masked attention checks): at most 25 % failed. A MOS, SMOS or DMOS above 2 fails, since
+      1 is expected, ± 1.
     - Trapping questions: none failed.
-    - MOS and CMOS with gold or trapping questions, as in ITU-T P.808: responses to these included, the variance of ratings is
-      at least 0.1, and every response follows a playback, where playbacks were counted. If ``complete``, which means that
-      ``frame`` has every stored response, all trials are answered.
+    - MOS, SMOS, DMOS and CMOS with gold or trapping questions, as in ITU-T P.808: responses to these included, the variance
+      of ratings is at least 0.1, and every response follows a playback, where playbacks were counted. If ``complete``, which
+      means that ``frame`` has every stored response, all trials are answered.
     - MUSHRA: ``voicelab.stats.screen_mushra``.
 
     In other tests, notes name the listeners who answered less than half of the trials.
@@ -44,7 +45,7 @@ def screen(test: ListeningTest, frame: pd.DataFrame, *, complete: bool = False) 
     import pandas as pd
 
     failures, notes = list(_failed_checks(test, frame)), []
-    p808 = test.kind in {"MOS", "CMOS"} and bool(test.checks or test.traps or frame["check"].any())
+    p808 = test.kind in {*SINGLE, "CMOS"} and bool(test.checks or test.traps or frame["check"].any())
     if p808:
         failures += _p808(frame)
     counts = frame.groupby("listener", sort=False)["trial"].nunique()

@@ -25,6 +25,7 @@ import numpy as np
 from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, StoreError
 from voicelab.listening.design import ANCHORS, REFERENCE, SCALES, Kind, ListeningTest, blind_wav
+from voicelab.stats.estimate import one_of
 from voicelab.storage import write_atomic
 from voicelab.tables import read_cells, read_text
 
@@ -63,8 +64,10 @@ def export_webmushra(test: ListeningTest, folder: str | Path, *, rate: int = 48_
     ``root`` is the path of the files below webMUSHRA's folder, such as ``"configs/resources/mytest"``. Names, sizes and
     digests of the files do not reveal the systems, but the configuration, which the pages load, does. The order of pages is
     random. X of ABX (the reference) alternates between the systems of a pair, and so does the first system of AB and CMOS.
-    Training trials are not exported, since webMUSHRA stores all responses. Raises StoreError if writing fails.
+    Training trials are not exported, since webMUSHRA stores all responses. Raises ArgumentError for SMOS and DMOS,
+    for which webMUSHRA has no pages, and StoreError if writing fails.
     """
+    one_of(test.kind, "kind", tuple(_TYPES))
     folder = Path(folder)
     name = _file_name(test.name)
     audio = folder / f"{name}-audio"

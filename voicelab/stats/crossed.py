@@ -30,7 +30,7 @@ class ComparedPairs(Protocol):
 
     @property
     def kind(self) -> str:
-        """AB, ABX, MOS, CMOS or MUSHRA."""
+        """Kind of the listening test."""
 
     @property
     def tests(self) -> Mapping[tuple[str, str], Test]:

@@ -358,10 +358,10 @@ class TakeTable(Shown, metaclass=Guided):
         """Make a blind test of the values of one key column; an item is a pair that has a take of each of them.
 
         Args:
-            kind: AB, ABX, MOS, CMOS or MUSHRA.
+            kind: AB, ABX, MOS, SMOS, DMOS, CMOS or MUSHRA.
             over: the compared column; ``system``, or the only key column with several values, by default.
             name: title of the test, which listeners see.
-            reference: value or label of the column that MUSHRA uses as its reference.
+            reference: value or label of the column that SMOS, DMOS and MUSHRA use as the reference.
             **options: options of ListeningTest: ``seed``, ``checks``, ``question``, ``lufs``, …
 
         Raises ArgumentError for an unknown column or reference, or if no pair is complete.

@@ -21,7 +21,7 @@ import traitlets
 
 from voicelab.call import short_name
 from voicelab.clip import Clip
-from voicelab.listening.design import KINDS
+from voicelab.listening.design import KINDS, WITH_REFERENCE
 from voicelab.listening.results import ListeningResult, analyze, leads
 from voicelab.listening.votes import Ballot
 from voicelab.metrics import Metric, with_note
@@ -171,7 +171,9 @@ class ResultPanel(SavedOutput, TakesView):
         self._tested: pd.DataFrame | None = None
         self.owner: w.Widget = self
         """The panel that the user has in a variable."""
-        self.kind = control(w.Dropdown, "Kind", options=[kind for kind in KINDS if kind != "MUSHRA"], width="140px")
+        self.kind = control(
+            w.Dropdown, "Kind", options=[kind for kind in KINDS if kind not in WITH_REFERENCE], width="140px"
+        )
         self.over = control(w.Dropdown, "Compare by", width="300px")
         self.test_button = button("Begin", self.listening_test, "blind-test")
         self.votes_button = button("Results so far", self.show_votes, "blind-results", disabled=True)

@@ -1,8 +1,8 @@
 # Analyze the responses of a listening test with lme4, lmerTest and ordinal:  Rscript analysis.R [votes.csv]
 #
-# MOS, MUSHRA, CMOS: means of systems and differences of pairs by linear mixed models, value ~ 1 + (1 | listener) + (1 | item),
-# REML, Satterthwaite's degrees of freedom; MOS also by a cumulative link model. AB, ABX: the same of choices, minus 0.5; exact
-# binomial tests of all choices; logistic mixed models (Laplace approximation). Equal values have the variance of rounding,
+# Ratings: means of systems and differences of pairs by linear mixed models, value ~ 1 + (1 | listener) + (1 | item),
+# REML, Satterthwaite's degrees of freedom; MOS, SMOS and DMOS also by a cumulative link model. AB, ABX: the same of choices,
+# minus 0.5; exact binomial tests of all choices; logistic mixed models (Laplace approximation). Equal values have the variance of rounding,
 # 1 / 12. Means of listeners: Wilcoxon's test (a normal approximation if there are ties), items fixed.
 suppressMessages({library(lme4); library(lmerTest); library(ordinal)})
 arguments <- commandArgs(trailingOnly = TRUE)
@@ -13,6 +13,7 @@ votes[] <- lapply(votes, function(column) sub("^'('*[=+@\t\r\n＝＋－＠-])", 
 votes <- votes[votes$counts == "True", ]
 if ("rating" %in% names(votes)) votes$rating <- as.numeric(votes$rating)
 kind <- votes$kind[1]
+single <- c("MOS", "SMOS", "DMOS")
 results <- list()
 add <- function(figure, first, second, method, estimate = NA, low = NA, high = NA, error = NA, p = NA)
   results[[length(results) + 1]] <<- data.frame(figure, first, second, estimate, low, high, error, p, method)
@@ -40,7 +41,7 @@ add_mean <- function(figure, rows, first, second = "") {
 
 differences <- function(one, two) {  # of choices 0.5 or -0.5
   columns <- if (kind == "CMOS") c("system", "against") else c("chosen", "other")
-  if (kind %in% c("MOS", "MUSHRA")) {
+  if (kind %in% c(single, "MUSHRA")) {
     cells <- aggregate(rating ~ listener + item + system, votes, mean)
     rows <- merge(cells[cells$system == one, ], cells[cells$system == two, ], by = c("listener", "item"))
     return(transform(rows, value = rating.x - rating.y))
@@ -52,7 +53,7 @@ differences <- function(one, two) {  # of choices 0.5 or -0.5
 }
 
 systems <- sort(unique(unlist(votes[intersect(names(votes), c("system", "against", "chosen", "other"))])), method = "radix")
-if (kind %in% c("MOS", "MUSHRA"))
+if (kind %in% c(single, "MUSHRA"))
   for (system in systems) add_mean("mean", transform(votes[votes$system == system, ], value = rating), system)
 if (kind == "MUSHRA") systems <- setdiff(systems, c("reference", "anchor35", "anchor70"))
 for (pair in if (length(systems) > 1) combn(systems, 2, simplify = FALSE)) {
@@ -77,5 +78,5 @@ for (pair in if (length(systems) > 1) combn(systems, 2, simplify = FALSE)) {
 }
 options(width = 160)
 print(format(do.call(rbind, results), digits = 6), row.names = FALSE)
-if (kind %in% "MOS" && length(systems) > 1 && length(unique(votes$rating)) > 2)
+if (kind %in% single && length(systems) > 1 && length(unique(votes$rating)) > 2)
   print(coef(summary(clmm(factor(rating) ~ system + (1 | listener) + (1 | item), transform(votes, system = factor(system))))))

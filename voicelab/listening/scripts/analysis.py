@@ -1,7 +1,7 @@
 """Analyze the responses of a listening test with pandas, scipy and statsmodels: python analysis.py [votes.csv].
 
-MOS, MUSHRA, CMOS: means of systems, differences of pairs by linear mixed models: value ~ 1 + (1 | listener) + (1 | item),
-REML, t intervals (95 %), df: number of listeners or items, the smaller one, minus 1. AB, ABX: the same model of choices
+Ratings: means of systems, differences of pairs by linear mixed models: value ~ 1 + (1 | listener) + (1 | item), REML,
+t intervals (95 %), df: number of listeners or items, the smaller one, minus 1. AB, ABX: the same model of choices
 minus 0.5, and exact binomial tests. Equal values have the variance of rounding, 1 / 12. Means of listeners: Wilcoxon.
 """
 
@@ -45,7 +45,7 @@ def mean_of(rows: pd.DataFrame, pair: bool = True) -> tuple[object, ...]:
 
 def differences(table: pd.DataFrame, pair: tuple[str, str]) -> pd.DataFrame:
     """Return the lead of the first system over the second by listener and item; 0.5 or -0.5 for choices."""
-    if table["kind"].iloc[0] in {"MOS", "MUSHRA"}:
+    if table["kind"].iloc[0] not in {"AB", "ABX", "CMOS"}:
         cells = table.pivot_table(index=["listener", "item"], columns="system", values="rating")
         return cells[pair[0]].sub(cells[pair[1]]).dropna().reset_index(name="value")
     rows = table[table.filter(regex="^(system|against|chosen|other)$").isin(pair).all(axis=1)]
@@ -58,7 +58,7 @@ def differences(table: pd.DataFrame, pair: tuple[str, str]) -> pd.DataFrame:
 def figures(table: pd.DataFrame) -> Iterator[tuple[object, ...]]:
     """Yield the rows of the printed table."""
     kind, systems = table["kind"].iloc[0], {*table.filter(regex="^(system|against|chosen|other)$").stack()}
-    for system, rows in table.groupby("system") if kind in {"MOS", "MUSHRA"} else []:
+    for system, rows in table.groupby("system") if kind not in {"AB", "ABX", "CMOS"} else []:
         yield "mean", system, "", *mean_of(rows.assign(value=rows["rating"]), pair=False)
     added = {"reference", "anchor35", "anchor70"} if kind == "MUSHRA" else set()
     for pair in itertools.combinations(sorted(systems - added), 2):

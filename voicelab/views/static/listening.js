@@ -11,10 +11,15 @@ import { ending, PAGES, paragraphs, pause, wear } from "./listening-study.js";
 import { Switcher } from "./switcher.js";
 
 const CMOS = ["Much worse", "Worse", "Slightly worse", "About the same", "Slightly better", "Better", "Much better"];
+const SAME = ["Definitely different", "Probably different", "Cannot tell", "Probably the same", "Definitely the same"];
+// Recommendation ITU-T P.800, annex D.
+const DEGRADATION = ["Very annoying", "Annoying", "Slightly annoying", "Audible but not annoying", "Inaudible"];
 const TASKS = {
   AB: "Each question has two sounds, A and B. Choose the sound that you prefer.",
   ABX: "Each question has three sounds, A, B and X. X is identical to A or B. Choose which.",
   MOS: "Each question has one sound. Rate its quality from 1 (bad) to 5 (excellent).",
+  SMOS: "Each question has a reference and a sound, A. Rate how certain you are that both are the same, from 1 to 5.",
+  DMOS: "Each question has a reference and a sound, A. Rate the degradation of A from 1 (very annoying) to 5 (inaudible).",
   CMOS: "Each question has two sounds, A and B. Rate the quality of B compared to A.",
   MUSHRA:
     "Each question has a reference and several versions of it. Rate the quality of each version from 0 to 100. " +
@@ -22,6 +27,10 @@ const TASKS = {
 };
 const ADVICE = "Use headphones in a quiet room. Listen to every sound to its end; play it as often as you like.";
 const VOLUME = "Play this sound and set a comfortable volume on your device. Do not change the volume until you have finished.";
+
+function numbered(texts) {
+  return texts.map((text, i) => [i + 1, `${i + 1} ${text}`]);
+}
 
 class Test {
   constructor(root, line) {
@@ -185,7 +194,7 @@ class Test {
     const body =
       kind === "MUSHRA"
         ? [ratingScale(names, scale, "reference", play, (name, value) => this.answer(name, value))]
-        : [this.cards(names), ...this.points()];
+        : [this.cards(this.loaded), ...this.points()];
     this.show(head, ...note, asked, ...body, this.foot());
   }
 
@@ -219,7 +228,7 @@ class Test {
       box.setAttribute("aria-label", question);
     }
     for (const [place, name] of names.entries()) {
-      const label = kind === "CMOS" ? `${name}, the ${["first", "second"][place]}` : name;
+      const label = kind === "CMOS" ? `${name}, the ${["first", "second"][place]}` : undefined;
       const card = element("div", { className: "voicelab-card voicelab-sound" }, {}, this.player(name, label));
       if (choice && name !== "X") card.append(this.option("choice", name, choice(name)));
       box.append(card);
@@ -231,7 +240,9 @@ class Test {
   points() {
     const { kind, question } = this.trial;
     const steps = {
-      MOS: BANDS.map((text, i) => [i + 1, `${i + 1} ${text}`]),
+      MOS: numbered(BANDS),
+      SMOS: numbered(SAME),
+      DMOS: numbered(DEGRADATION),
       CMOS: CMOS.map((text, i) => [i - 3, text]),
       headphones: ["The first", "The second", "The third"].map((text, i) => [i + 1, text]),
     }[kind];
