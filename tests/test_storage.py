@@ -236,11 +236,12 @@ def test_failed_transaction_is_rolled_back(tmp_path: Path) -> None:
 def test_permissions_of_a_private_database_are_restricted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "words"
     beside = [path.with_name(f"words{suffix}") for suffix in ("-journal", "-wal", "-shm")]
-    Database(path, "list of words", [TABLE]).open()
+    database = Database(path, "list of words", [TABLE])
+    database.open()
+    database.close()
     for file in (path, *beside):
         file.touch()
         file.chmod(0o664)
-    database = Database(path, "list of words", [TABLE])
     # A disk without permissions, as FAT, or a file of another owner.
     with monkeypatch.context() as patch:
         patch.setattr(Path, "chmod", lambda *_: (_ for _ in ()).throw(PermissionError(1, "Operation not permitted")))

@@ -34,8 +34,11 @@ def test_changed_plan_is_rejected(tmp_path: Path) -> None:
     listening_test("MOS").register(path, **FIELDS)
     text = path.read_text()
     path.write_text(text.replace("listeners = 6", "listeners = 5"))
-    with pytest.raises(StoreError, match="changed after it was registered"):
-        analyze(listening_test("MOS"), Ballot(listening_test("MOS"), tmp_path / "v").frame(), plan=path)
+    with (
+        Ballot(listening_test("MOS"), tmp_path / "v") as ballot,
+        pytest.raises(StoreError, match="changed after it was registered"),
+    ):
+        analyze(listening_test("MOS"), ballot.frame(), plan=path)
     path.write_text("nonsense")
     with pytest.raises(StoreError, match="cannot be read as a plan"):
         Plan.load(path)

@@ -3,8 +3,9 @@ from __future__ import annotations
 import re
 import sqlite3
 import traceback
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -24,8 +25,9 @@ from voicelab.service.limits import KeyLimits
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> KeyStore:
-    return KeyStore(tmp_path / "keys.sqlite3", busy_s=0.2)
+def store(tmp_path: Path) -> Iterator[KeyStore]:
+    with KeyStore(tmp_path / "keys.sqlite3", busy_s=0.2) as store:
+        yield store
 
 
 def test_secrets_have_prefix_and_checksum(store: KeyStore) -> None:
@@ -180,15 +182,15 @@ def test_unusable_store(store: KeyStore) -> None:
 
 def test_migration_of_a_store_without_limits(tmp_path: Path) -> None:
     path = tmp_path / "keys.sqlite3"
-    with sqlite3.connect(path) as old:
+    with closing(sqlite3.connect(path)) as old, old:
         old.executescript(module._MIGRATIONS[0] + "PRAGMA user_version = 1;")
         old.execute(
             "INSERT INTO keys (name, prefix, salt, digest, created_at, credit) VALUES ('a', 'vl_0', '', '', 0, 5)"
         )
-    old.close()
-    (key,) = KeyStore(path).list()
-    assert (key.credit, key.limits) == (5, KeyLimits())
-    assert KeyStore(path).reserve(key, 5, daily=5)
+    with KeyStore(path) as store:
+        (key,) = store.list()
+        assert (key.credit, key.limits) == (5, KeyLimits())
+        assert store.reserve(key, 5, daily=5)
 
 
 def test_a_day_begins_anew_and_a_clock_set_back_begins_none(store: KeyStore, monkeypatch: pytest.MonkeyPatch) -> None:

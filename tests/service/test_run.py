@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -20,7 +21,7 @@ from tests.served import PLAIN
 from tests.tones import ToneBackend
 from voicelab.errors import RequestInvalid
 from voicelab.service.keys import KeyStore
-from voicelab.service.run import listen, running, serve
+from voicelab.service.run import listen, raise_descriptor_limit, running, serve
 
 # A program that serves with a voice of 20 notes a second, and says its lines on stdout.
 _PROGRAM = """
@@ -212,3 +213,17 @@ def test_connections_are_rejected_before_descriptors_run_out_and_logged_once(tmp
     _, _, err = program.end()
     assert "Traceback" not in err
     assert err.count("may open 100 files") == 1
+
+
+def test_descriptor_limit_where_the_system_rejects_the_highest(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[tuple[int, int]] = []
+
+    def setrlimit(_: int, limit: tuple[int, int]) -> None:  # as on macOS
+        if limit[0] > 10_240:
+            raise ValueError("current limit exceeds maximum limit")
+        limits.append(limit)
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, resource.RLIM_INFINITY))
+    monkeypatch.setattr(resource, "setrlimit", setrlimit)
+    raise_descriptor_limit()
+    assert limits == [(10_240, resource.RLIM_INFINITY)]

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -58,7 +59,7 @@ def test_voices_are_listed_by_owner_without_damaged_ones(
     make(title="another's", owner="ben", visibility="unlist")
     store.begin(REQUEST, SAMPLES, "ann")
     assert store.listed("ann") == (third, second, first)
-    with sqlite3.connect(store.folder / "voices.sqlite3") as db:
+    with closing(sqlite3.connect(store.folder / "voices.sqlite3")) as db, db:
         db.execute("UPDATE voices SET visibility = 'public' WHERE id = ?", (second.id,))
     assert store.listed("ann") == (third, first)
     assert second.id in caplog.text
@@ -85,14 +86,14 @@ def test_removal_deletes_unshared_files_only(store: VoiceStore, make: Make) -> N
     for gone, owner in ((own, "ann"), (other.id, "ben"), ("nobody", "ann")):
         with pytest.raises(NotFound):
             store.remove(gone, owner)
-    with sqlite3.connect(store.folder / "voices.sqlite3") as db:
+    with closing(sqlite3.connect(store.folder / "voices.sqlite3")) as db, db:
         assert db.execute("SELECT voice FROM samples UNION SELECT voice FROM embeddings").fetchall() == []
     assert make().title
 
 
 def test_damaged_voice_can_be_removed(store: VoiceStore, make: Make) -> None:
     made = make()
-    with sqlite3.connect(store.folder / "voices.sqlite3") as db:
+    with closing(sqlite3.connect(store.folder / "voices.sqlite3")) as db, db:
         db.execute("UPDATE voices SET told = '{'")
     with pytest.raises(StoreError):
         store.get(made.id, "ann")
@@ -269,9 +270,8 @@ def test_truncated_database_is_an_error(store: VoiceStore, make: Make) -> None:
 def test_newer_version_is_rejected_unchanged(store: VoiceStore, make: Make) -> None:
     make()
     store.close()
-    with sqlite3.connect(store.folder / "voices.sqlite3") as db:
+    with closing(sqlite3.connect(store.folder / "voices.sqlite3")) as db, db:
         db.execute("PRAGMA user_version = 99")
-    db.close()
     with VoiceStore(store.folder) as again, pytest.raises(StoreError, match="newer voicelab"):
         again.get("0" * 32, "ann")
 

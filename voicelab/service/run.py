@@ -49,6 +49,7 @@ _BACKLOG = 1024
 # With the kernel's default, minutes of unread audio would count as delivered.
 _SEND_BUFFER_BYTES = 64 * 1024
 _MAX_DESCRIPTORS = 65_536
+_OPEN_MAX = 10_240
 # For databases, logs, and the pipes of sandboxed decoders.
 _RESERVED_DESCRIPTORS = 64
 _REFUSALS_LOGGED_EVERY_S = 60.0
@@ -179,7 +180,10 @@ def raise_descriptor_limit() -> None:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         limit = _MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MAX_DESCRIPTORS)
         if soft != resource.RLIM_INFINITY and soft < limit:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+            try:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+            except (OSError, ValueError):  # macOS reports no hard limit and rejects more than OPEN_MAX
+                resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, _OPEN_MAX), hard))
 
 
 def _descriptor_limit() -> int:
