@@ -8,6 +8,7 @@ request with messages of the same ``id``: ``samples`` or ``audio`` (base64) or `
 from __future__ import annotations
 
 import sys
+import traceback
 
 if __name__ == "__main__":
     sys.path.pop(0)  # the folder of this file, whose modules have names of packages, such as openai
@@ -164,8 +165,9 @@ def main(script: str) -> None:
                 send(id=key, **_message(value))
             send(id=key, done=True)
         except Exception as error:  # noqa: BLE001 - of the model
-            sys.excepthook(type(error), error, error.__traceback__)
-            send(id=key, error=f"{type(error).__name__}: {error}")
+            # Not in the log, whose end may arrive after this message.
+            trace = "".join(traceback.format_exception(error))
+            send(id=key, error=f"{type(error).__name__}: {error}", traceback=trace)
 
 
 if __name__ == "__main__":

@@ -115,7 +115,7 @@ class WorkerBackend(ModelBackend):
         for message in process.answers({"text": text, "arguments": sent}, stop, self._time_limit_s):
             if "error" in message:
                 error = EngineError(f"{self._name} raised {message['error']}")
-                error.add_note(process.log.removeprefix("; "))  # with the traceback of the script
+                error.add_note("\n".join(filter(None, (process.log.removeprefix("; "), message["traceback"]))))
                 raise error
             if "samples" in message:
                 data = base64.b64decode(message["samples"])

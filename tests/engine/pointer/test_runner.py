@@ -132,10 +132,14 @@ def test_parked_row_resumes_in_another_row(lm: LM, step: Made) -> None:
 def test_non_finite_weights_raise(name: str, step: Made) -> None:
     lm = make_lm()
     dict(lm.named_parameters())[name].fill_(torch.nan)
-    runner = PointerRunner(step(lm), 1)
-    begun(runner, 0, phonemes(20))
-    with pytest.raises(EngineError, match="not finite"):
+
+    def spoken() -> None:  # NumPy's model refuses the tensor when it is laid out
+        runner = PointerRunner(step(lm), 1)
+        begun(runner, 0, phonemes(20))
         runner.step([0])
+
+    with pytest.raises(EngineError, match="not finite"):
+        spoken()
 
 
 def test_row_without_text_is_rejected(lm: LM, step: Made) -> None:
