@@ -35,7 +35,7 @@ from .listening.design import ListeningTest as ListeningTest
 from .listening.results import ListeningResult as ListeningResult, analyze as analyze
 from .listening.study import Question as Question, Study as Study
 from .listening.votes import Ballot as Ballot
-from .metrics.effects import effects as effects
+from .takes.table import effects as effects
 from .metrics.measure import METRICS as METRICS, measure as measure
 from .metrics.metric import Metric as Metric
 from .runs.cache import Cache as Cache

@@ -19,11 +19,10 @@ from nbformat.v4 import new_output
 from tests.checks.conftest import Write, displayed, printed, shown
 from voicelab.checks import check, update
 from voicelab.checks.check import read
-from voicelab.checks.compare import Masks, OutputComparison
+from voicelab.checks.compare import Masks, OutputComparison, visible_text
 from voicelab.checks.lint import source_lines
-from voicelab.checks.reports import json_report, junit_report
-from voicelab.checks.streams import visible_text
 from voicelab.checks.widgets import properties
+from voicelab.cli.check import json_report, junit_report
 from voicelab.takes.replay import Tolerance
 
 PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAsTj2GAAAAABJRU5ErkJggg=="

@@ -27,7 +27,6 @@ import numpy as np
 from voicelab.audio.analysis import Digest
 from voicelab.checks.lint import mime_texts
 from voicelab.checks.sounds import audible_change, audio_difference, embedded_audio
-from voicelab.checks.streams import visible_text
 from voicelab.checks.timings import TIMINGS, TimingMask
 from voicelab.checks.widgets import VIEW, States, models, properties
 from voicelab.errors import RequestInvalid
@@ -38,6 +37,45 @@ _CLIP: Final = re.compile(
     rf"Clip\((?P<duration>{_NUMBER}) s, \d+ Hz, (?P<level>{_NUMBER}) dBFS, "
     rf"(?:unvoiced|F0 (?P<f0>{_NUMBER}) Hz), mel (?P<mel>{_NUMBER}(?: {_NUMBER})*) dB"
 )
+
+
+# Characters deleted by a backspace, and text overwritten after a carriage return: the rules of nbclient and JupyterLab.
+_DELETED: Final = re.compile(r"[^\n\x08]\x08")
+_OVERWRITTEN: Final = re.compile(r"[^\n]*\r(?=[^\r\n])")
+_RETURN: Final = re.compile(r"\r+(?=\n|$)")
+# Nested bars are drawn below the outer one, and the cursor returns upward: such a state is overwritten later.
+_UP: Final = re.compile(r"[^\n]*?\x1b\[\d*A")
+_BAR: Final = re.compile(r"^(?P<name>[^\n|]*?) *\d+%\|[^|]*\| (?P<count>[\d.]+\w*)/(?P<total>[\d.]+\w*) ")
+
+
+def visible_text(text: str) -> str:
+    """Apply backspaces and carriage returns; of nested progress bars, keep the last state of each bar.
+
+    Idempotent: notebooks saved by JupyterLab and nbclient have these characters applied in part already.
+    """
+    if not re.search(r"[\r\x08\x1b]", text):
+        return text
+    while (shorter := _DELETED.sub("", text)) != text:
+        text = shorter
+    text = _RETURN.sub("", _OVERWRITTEN.sub("", text))
+    if not _UP.search(text):
+        return re.sub(r"(?m)^ +$", "", text)
+    lines = [line for line in _UP.sub("", text).split("\n") if line.strip()]
+    return "\n".join(_last_states(lines)) + "\n"
+
+
+def _last_states(lines: list[str]) -> Iterator[str]:
+    bars = [_BAR.match(line) for line in lines]
+    for index, (line, bar) in enumerate(zip(lines, bars, strict=True)):
+        later = (other for other in bars[index + 1 :] if other and bar)
+        if not bar or not any(_overwrites(bar, other) for other in later):
+            yield line
+
+
+def _overwrites(bar: re.Match[str], later: re.Match[str]) -> bool:
+    """Return True for a later state of the same bar; a complete bar is followed by another with its name."""
+    same = (bar["name"], bar["total"]) == (later["name"], later["total"])
+    return same and bar["count"] != bar["total"]
 
 
 def digests_in(text: str) -> list[Digest]:

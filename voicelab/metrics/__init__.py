@@ -1,6 +1,5 @@
 """Metrics of clips: one function per metric, which cites its source, and functions to measure metrics by name."""
 
-from voicelab.metrics.latency import underruns_at
 from voicelab.metrics.measure import (
     BASIC,
     MEASURE_OPTIONS,
@@ -10,6 +9,7 @@ from voicelab.metrics.measure import (
     listener_note,
     measure,
     measure_rows,
+    underruns_at,
     with_note,
 )
 from voicelab.metrics.metric import Metric, MosPredictor, SpeakerEncoder, Subject, Tools, Undefined

@@ -1,4 +1,4 @@
-"""Registry of metrics, and tables of clips by metrics."""
+"""Registry of metrics with those of latency and playback, and tables of clips by metrics."""
 
 from __future__ import annotations
 
@@ -15,10 +15,14 @@ from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
-from voicelab.clip import UNKNOWN_TEXT, Clip
+import numpy as np
+import numpy.typing as npt
+
+from voicelab.audio.encoders import header_bytes
+from voicelab.clip import UNKNOWN_TEXT, Clip, Take
 from voicelab.errors import ArgumentError, AudioError, MissingExtra, StoreError
 from voicelab.guesses import hint
-from voicelab.metrics import distances, latency, level, models, pitch, programs, words
+from voicelab.metrics import distances, level, models, pitch, programs, words
 from voicelab.metrics.metric import Metric, Need, Subject, Tools, Undefined
 from voicelab.recordings import Report, file_take, path_text, reasons_of, sounds_in, unreadable
 from voicelab.schema import DEFAULT_MODEL
@@ -32,6 +36,87 @@ GROUP = "voicelab.metrics"
 """Entry point group of metrics: each is a Metric, or a list or tuple of them."""
 
 _PROBLEM: Final = "problem"  # the error of an unreadable file, in its row until all are read
+
+_Floats = npt.NDArray[np.float64]
+_BUFFER_S = 0.2
+
+
+def _take(subject: Subject) -> Take:
+    if subject.clip.take is None:
+        raise Undefined("the clip has no take, and so no arrival times")
+    if subject.clip.take.source:
+        raise Undefined("the clip is from a file, and so has no arrival times")
+    return subject.clip.take
+
+
+def first_audio(subject: Subject) -> float:
+    """Time to first audio: seconds from the call to the first chunk with audio; a WAV header is not audio."""
+    return _take(subject).timing.first_audio_s
+
+
+def rtf(subject: Subject) -> float:
+    """Real-time factor: seconds from the call to the last chunk per second of audio; below 1 is faster than real time."""
+    value = _take(subject).timing.rtf(subject.clip.duration)
+    if not math.isfinite(value):
+        raise Undefined("the clip is empty")
+    return value
+
+
+def _received(subject: Subject) -> tuple[_Floats, _Floats]:
+    """Return the arrival time of each chunk and the cumulative seconds of audio, (chunks,) each."""
+    take = _take(subject)
+    arrivals = np.array(take.timing.arrivals, np.float64).reshape(-1, 2)
+    header = header_bytes(take.request.format)
+    sizes = np.maximum(np.cumsum(arrivals[:, 1]) - header, 0.0)
+    if not sizes.size or sizes[-1] <= 0.0:
+        raise Undefined("the take has no arrivals")
+    return arrivals[:, 0], sizes / sizes[-1] * subject.clip.duration
+
+
+def _gaps(subject: Subject, buffer_s: float) -> _Floats:
+    """Simulate playback; returns the duration of each interruption in seconds."""
+    times, seconds = subject.once(_received)
+    start = int(np.argmax(seconds >= min(buffer_s, seconds[-1]) - 1e-9))
+    gaps = []
+    # Time at which the buffer runs empty.
+    empty = times[start] + seconds[start]
+    for time, before, after in zip(times[start + 1 :], seconds[start:], seconds[start + 1 :], strict=False):
+        if after > before:
+            if time > empty:
+                gaps.append(time - empty)
+            empty = max(time, empty) + after - before
+    return np.array(gaps)
+
+
+def underruns(subject: Subject, buffer_s: float = _BUFFER_S) -> float:
+    """Number of buffer underruns when playback starts with 0.2 s buffered (or the whole clip, if shorter).
+
+    Simulated from arrivals: a chunk's duration is proportional to its bytes, and playback resumes with the next chunk.
+    ``underruns_at`` returns the metric for another buffer.
+    """
+    return float(_gaps(subject, buffer_s).size)
+
+
+def stalled(subject: Subject) -> float:
+    """Total duration of interruptions in seconds; see ``underruns``."""
+    return float(_gaps(subject, _BUFFER_S).sum())
+
+
+def underruns_at(buffer_s: float) -> Metric:
+    """Return the metric of underruns for a buffer of ``buffer_s`` seconds. Raises ArgumentError unless it is at least 0."""
+    if not (math.isfinite(buffer_s) and buffer_s >= 0.0):
+        raise ArgumentError.of("buffer_s", f"must be at least 0 seconds, got {buffer_s!r}")
+    return Metric(f"underruns_{round(buffer_s * 1000)}ms", "", partial(underruns, buffer_s=buffer_s), better="lower")
+
+
+def buffer_needed(subject: Subject) -> float:
+    """Buffer in seconds that avoids underruns: the largest lag of a chunk behind playback from the first audio."""
+    times, seconds = subject.once(_received)
+    audible = seconds > 0.0
+    times, seconds = times[audible], seconds[audible]
+    played = np.concatenate(([0.0], seconds[:-1]))
+    return float(np.max(times - played) - times[0])
+
 
 _TEXT: tuple[Need, ...] = ("text",)
 _REFERENCE: tuple[Need, ...] = ("reference",)
@@ -77,11 +162,11 @@ _BUILTIN = (
     _slow("speaker_similarity", "", models.speaker_similarity, "higher", ("reference", "encoder"), extra="speaker"),
     Metric("predicted_mos", "MOS", models.predicted_mos, "higher", ("predictor",), extra="mos", slow=True),
     Metric("distillmos", "MOS", models.distillmos, "higher", module="distillmos", extra="distillmos", slow=True),
-    Metric("first_audio_s", "s", latency.first_audio, better="lower"),
-    Metric("rtf", "", latency.rtf, better="lower"),
-    Metric("underruns", "", latency.underruns, better="lower"),
-    Metric("stalled_s", "s", latency.stalled, better="lower"),
-    Metric("buffer_needed_s", "s", latency.buffer_needed, better="lower"),
+    Metric("first_audio_s", "s", first_audio, better="lower"),
+    Metric("rtf", "", rtf, better="lower"),
+    Metric("underruns", "", underruns, better="lower"),
+    Metric("stalled_s", "s", stalled, better="lower"),
+    Metric("buffer_needed_s", "s", buffer_needed, better="lower"),
 )
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _BUILTIN}

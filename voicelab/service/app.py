@@ -40,8 +40,7 @@ from voicelab.service.openai import (
     openai_call,
     voices_answer,
 )
-from voicelab.service.openapi import OPERATIONS, SEED_HEADER, document
-from voicelab.service.page import documentation
+from voicelab.service.openapi import OPERATIONS, SEED_HEADER, document, documentation
 from voicelab.service.record import RECORD, RequestRecord, loggable
 from voicelab.service.requests import (
     BodyKind,

@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from voicelab import stats
 from voicelab.call import field_name
 from voicelab.clip import Clip, Take
 from voicelab.display import Shown, view
@@ -16,11 +17,11 @@ from voicelab.errors import ArgumentError, NotFound, check_options, suggestion
 from voicelab.guesses import Guided
 from voicelab.listening.design import TEST_OPTIONS, Kind, ListeningTest, match_loudness
 from voicelab.listening.webmushra import export_webmushra
-from voicelab.metrics import BASIC, MEASURE_OPTIONS, Metric, measure_rows, with_note
-from voicelab.metrics.effects import effects
+from voicelab.metrics import BASIC, MEASURE_OPTIONS, Metric, available, measure_rows, with_note
 from voicelab.recordings import REPEAT
 from voicelab.runs.run import Run, take_columns
 from voicelab.stats import Effects, Equivalence, equivalence
+from voicelab.stats.effects import numeric_columns
 from voicelab.storage import check_folder
 from voicelab.takes.comparison import Comparison
 from voicelab.takes.export import LAYOUTS, write_files, write_layout, write_run
@@ -554,3 +555,63 @@ class _MatchedTake:
 
     def clip(self) -> Clip:
         return _matched_clips(self.group)[self.system]
+
+
+# Every sweep table has them, and each further test weakens Holm's correction.
+_SWEEP_METRICS = ("first_audio_s", "rtf")
+
+
+def effects(
+    frame: pd.DataFrame,
+    axes: Sequence[str] | str,
+    metrics: Sequence[str] | str | None = None,
+    *,
+    blocks: Sequence[str] | str = (),
+    texts: str = "text",
+    confidence: float = 0.95,
+    robust: bool = False,
+) -> Effects:
+    """Test the main effect of each axis on each metric, and estimate its size.
+
+    Args:
+        frame: one row per take.
+        axes: columns of varied fields.
+        metrics: columns of measured values. By default those with the name of a metric (see ``voicelab.metrics``), except
+            ``first_audio_s`` and ``rtf`` when there are others; without any, all numeric columns but axes and blocks. Takes
+            with NaN in a metric are excluded from its tests.
+        blocks: columns of nuisance factors, such as the text, combined into a single factor. Add the seed where the cells
+            of a grid share seeds: without it the test is valid but weaker; with it no cell has repeats, and the residual
+            variance replaces the sampling variance.
+        texts: the block whose levels are a random sample of texts: effects are reported with texts random, then with texts
+            fixed. "" treats texts as fixed.
+        confidence: level of the intervals.
+        robust: add the column ``p_robust``: a permutation test of ranks, which single outliers hardly change, and which
+            does not assume normal residuals, but assumes equal variances (with random texts, symmetric differences).
+
+    Results do not depend on the order of rows, except that the baseline of levels that are words is the first to appear.
+    Interactions of two axes are tested, significant ones printed first; then main effects are averages. Outliers and takes
+    that are undefined more often at some levels are named. Metrics and axes without variation are excluded with a note.
+
+    Raises ArgumentError for an unknown column, and when every comparison is excluded (an axis with one level, fewer than two
+    takes).
+    """
+    axes, blocks = _field_columns(frame, axes), _field_columns(frame, blocks)
+    if metrics is None:
+        numeric, registered = numeric_columns(frame, {*axes, *blocks}), available()
+        named = [name for name in numeric if name in registered]
+        metrics = [name for name in named if name not in _SWEEP_METRICS] or named or numeric
+    return stats.effects(
+        frame,
+        axes,
+        metrics,
+        blocks=blocks,
+        texts=texts,
+        confidence=confidence,
+        robust=robust,
+    )
+
+
+def _field_columns(frame: pd.DataFrame, names: Sequence[str] | str) -> list[str]:
+    """Resolve aliases of fields: ``speed`` is the column ``prosody.speed``."""
+    names = [names] if isinstance(names, str) else list(names)
+    return [field_name(name) if field_name(name) in frame else name for name in names]

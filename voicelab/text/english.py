@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from voicelab.text.clean import FREQUENT, UNREAD, Match, Rules, Verbalizers, alternation, rows, tidy
-from voicelab.text.english_figures import BOOKS, FIGURES
 from voicelab.text.english_numbers import (
+    BOOKS,
+    FIGURES,
     cardinal,
     decimal,
     digits,

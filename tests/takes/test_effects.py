@@ -6,7 +6,7 @@ import pytest
 
 from tests.stats.test_effects import grid
 from voicelab.errors import ArgumentError
-from voicelab.metrics.effects import effects
+from voicelab.takes.table import effects
 
 
 def test_metrics_default_to_columns_named_as_metrics() -> None:
