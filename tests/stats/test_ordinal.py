@@ -78,13 +78,13 @@ def test_mos_results_have_an_ordinal_model() -> None:
         ({"rating": 3.0}, "rating"),
         ({"rating": np.arange(180.0)}, "rating"),
         ({"system": "a"}, "system"),
-        ({"item": None}, "item"),
+        ({"item": None}, "frame"),
     ],
 )
 def test_invalid_tables_are_rejected(change: dict[str, Any], field: str) -> None:
     table = rated(1).assign(**change)
     with pytest.raises(ArgumentError, match=f"^{field}: "):
-        ordinal_model(table.drop(columns="item") if field == "item" else table)
+        ordinal_model(table.drop(columns="item") if field == "frame" else table)
 
 
 @pytest.mark.parametrize("levels", [{"a": [5] * 8, "b": [2] * 8}, {"a": [5, 5, 4, 5, 4], "b": [2, 1, 2, 2, 1]}])

@@ -110,7 +110,7 @@ def fingerprint_of(function: object) -> str:
 
 
 def _add(sha: Any, value: Any, seen: set[int], depth: int) -> None:
-    """Add a value to the digest, its parts up to ``depth`` levels."""
+    """Add a value to the digest; nested values down to ``depth`` levels."""
     sha.update(f"{type(value).__module__}.{type(value).__qualname__}:".encode())
     if value is None or isinstance(value, bool | int | float | complex | str | bytes | PurePath):
         sha.update(repr(value).encode())

@@ -228,7 +228,7 @@ class _Form:
         try:
             self._parser.write(data)
         except FormParserError:
-            raise _malformed("multipart", "the boundary is not followed") from None
+            raise _malformed("multipart", "the boundary must be followed by a line break or --") from None
 
     def finish(self) -> list[Part]:
         if not self._ended:

@@ -121,7 +121,7 @@ def crossed_mean(
         if code.size != array.size:
             raise ArgumentError.of(name, f"must be {array.size}, one per value, got {code.size}")
         if count_of(code) < 2:
-            raise ArgumentError.of(name, "must be two or more, got one")
+            raise ArgumentError.of(name, f"must have two or more {name}, got 1")
     if not (step or varies(array)):
         raise ArgumentError.of("values", f"must differ, or have a step above 0, got {array[0]:g} only")
     listener, item = codes

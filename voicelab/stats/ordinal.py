@@ -66,14 +66,14 @@ def ordinal_model(frame: pd.DataFrame, *, interactions: bool = True, confidence:
     between(confidence, "confidence", 0.0, 1.0)
     for column in ("rating", "system", "listener", "item"):
         if column not in frame.columns:
-            raise ArgumentError.of(column, f"there is no column {column!r}")
+            raise ArgumentError.of("frame", f"must have a column {column!r}, got {list(frame.columns)}")
     categories, ratings = np.unique(frame["rating"].to_numpy(np.float64), return_inverse=True)
     if not 2 <= categories.size <= _MAX_CATEGORIES:
         raise ArgumentError.of("rating", f"must have 2 to {_MAX_CATEGORIES} categories, got {categories.size}")
     systems = codes_of(frame["system"])
     names = [str(name) for name in frame["system"].unique()]
     if len(names) < 2:
-        raise ArgumentError.of("system", "must be two or more, got one")
+        raise ArgumentError.of("system", f"must have two or more systems, got {names[0]!r} only")
     groups = {name: codes_of(frame[name]) for name in ("listener", "item")}
     groups = {name: code for name, code in groups.items() if count_of(code) > 1}
     if interactions:

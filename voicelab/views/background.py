@@ -96,7 +96,7 @@ class Debouncer:
             self._dropped = self._requested
 
     def settled(self, timeout: float) -> bool:
-        """Wait until no request is pending, at most ``timeout`` seconds; return whether that is so."""
+        """Wait until no request is pending, at most ``timeout`` seconds; return whether none is pending."""
         with self._changed:
             return self._changed.wait_for(lambda: self._done == self._requested, timeout)
 

@@ -388,7 +388,7 @@ class TorchCodec:
 
     @classmethod
     def of(cls, config: CodecConfig, tensors: Mapping[str, Floats], device: str) -> Self:
-        """Make it with the tensors of a checkpoint, on a device."""
+        """Build the codec from the tensors of a checkpoint, on a device."""
         with Unfilled():
             module = Codec(config)
         return cls(filled(module, tensors, "codec.").to(device))

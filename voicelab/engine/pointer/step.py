@@ -184,7 +184,7 @@ class TorchLM:
 
     @classmethod
     def of(cls, config: LMConfig, tensors: Mapping[str, Floats], device: str) -> Self:
-        """Make it with the tensors of a checkpoint, on a device."""
+        """Build the language model from the tensors of a checkpoint, on a device."""
         with Unfilled():
             module = LM(config)
         return cls(filled(module, tensors, "lm.").to(device))
