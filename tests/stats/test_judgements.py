@@ -205,10 +205,10 @@ def panel(**scores: list[tuple[float, float]]) -> pd.DataFrame:
     """Return ratings of ten items: for each listener (reference, mid-range anchor) of each item."""
     return pd.DataFrame(
         [
-            {"listener": name, "item": item, "stimulus": stimulus, "rating": rating}
+            {"listener": name, "item": item, "system": system, "rating": rating}
             for name, rows in scores.items()
             for item, pair in enumerate(rows)
-            for stimulus, rating in zip(("reference", "mid"), pair, strict=True)
+            for system, rating in zip(("reference", "mid"), pair, strict=True)
         ]
     )
 
@@ -239,14 +239,14 @@ def test_an_anchor_rated_high_excludes_unless_the_item_hides_it() -> None:
 
 def test_mushra_screening_without_references_or_anchors() -> None:
     table = panel(ann=GOOD, ben=[(80.0, 40.0)] * 10, cid=GOOD)
-    some = table[~((table.listener == "cid") & (table.stimulus == "reference"))]
+    some = table[~((table.listener == "cid") & (table.system == "reference"))]
     found = screen_mushra(some, reference="reference", anchor="low")
     assert (found.kept, set(found.excluded)) == (("ann", "cid"), {"ben"})
     assert found.notes == (
         "Not screened by the hidden reference, as 'reference' was not rated: cid.",
         "Not screened by the mid-range anchor, as 'low' was not rated: all listeners.",
     )
-    none = screen_mushra(table[table.stimulus != "reference"], reference="reference")
+    none = screen_mushra(table[table.system != "reference"], reference="reference")
     assert (none.excluded, len(none.kept), len(none.notes)) == ({}, 3, 1)
 
 
@@ -332,19 +332,9 @@ OBSERVERS: list[list[float]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("raters", "of_mean", "printed"),
-    [
-        ("nested", False, 0.17),
-        ("random", False, 0.29),
-        ("fixed", False, 0.71),
-        ("nested", True, 0.44),
-        ("random", True, 0.62),
-        ("fixed", True, 0.91),
-    ],
-)
-def test_shrout_and_fleiss(raters: Any, of_mean: bool, printed: float) -> None:
-    assert intraclass_correlation(JUDGES, raters=raters, of_mean=of_mean) == pytest.approx(printed, abs=0.0051)
+@pytest.mark.parametrize(("of_mean", "printed"), [(False, 0.29), (True, 0.62)])
+def test_shrout_and_fleiss(of_mean: bool, printed: float) -> None:
+    assert intraclass_correlation(JUDGES, of_mean=of_mean) == pytest.approx(printed, abs=0.0051)
 
 
 @pytest.mark.parametrize(
@@ -405,7 +395,6 @@ def test_agreement_is_one_chance_is_zero_and_sameness_is_neither() -> None:
         (lambda: krippendorff_alpha([[-1, 2], [1, 2]], level="ratio"), "ratio"),
         (lambda: krippendorff_alpha([[1, 2], [1, 2]], level="cardinal"), "level"),  # type: ignore[arg-type]
         (lambda: intraclass_correlation(np.array([[1, _], [1, 2]])), "ratings"),
-        (lambda: intraclass_correlation(JUDGES, raters="some"), "raters"),  # type: ignore[arg-type]
     ],
 )
 def test_invalid_arguments_are_rejected(call: Callable[[], object], match: str) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -55,18 +54,18 @@ def ratings(
     score += rng.normal(0, 0.4, score.size)
     return pd.DataFrame(
         {
-            "who": [f"listener {number}" for number in who],
+            "listener": [f"listener {number}" for number in who],
             "item": [f"sentence {number}" for number in item],
-            "voice": [f"voice {number}" for number in system],
-            "score": score,
+            "system": [f"voice {number}" for number in system],
+            "rating": score,
         }
     )
 
 
 def mean_squares(table: pd.DataFrame) -> dict[str, float]:
     """Return those of the analysis of variance of a complete table of ``ratings``, one to a cell."""
-    shape = levels, items, systems = table.who.nunique(), table.item.nunique(), table.voice.nunique()
-    cells = table.pivot_table(index=["who", "item"], columns="voice", values="score").to_numpy()
+    shape = levels, items, systems = table.listener.nunique(), table.item.nunique(), table.system.nunique()
+    cells = table.pivot_table(index=["listener", "item"], columns="system", values="rating").to_numpy()
     cube = cells.reshape(shape)
     middle = cube.mean()
     ways = {"listener": (1, 2), "item": (0, 2), "system": (0, 1)}
@@ -85,13 +84,10 @@ def mean_squares(table: pd.DataFrame) -> dict[str, float]:
     return {name: float(np.square(np.broadcast_to(part, shape)).sum()) / count for name, (part, count) in free.items()}
 
 
-NAMES: dict[str, Any] = {"rating": "score", "system": "voice", "listener": "who"}
-
-
 def test_pinheiro_and_bates_stools() -> None:
     # Printed there: sd of subjects 1.332465, residual 1.100295; T1 8.556 with a standard error of 0.5760, differences
     # from it of 3.889, 2.222 and 0.667 with 0.5187, t = 7.498, 4.284 and 1.285 on 24 df; F(3, 24) = 22.36.
-    found = mixed_model(stools(), item=None)
+    found = mixed_model(stools().assign(item="stool"))
     assert found.sd == {"listener": pytest.approx(1.332465, abs=1e-4), "residual": pytest.approx(1.100295, abs=1e-4)}
     assert [score.value for score in found.scores.values()] == pytest.approx(
         [8.5556, 12.4444, 10.7778, 9.2222], abs=5e-5
@@ -134,7 +130,7 @@ def test_crossed_penicillin() -> None:
 def test_listener_by_system_interaction_limits_the_degrees_of_freedom() -> None:
     # In a complete table REML is the analysis of variance: systems against listeners x systems.
     table = ratings(3, own=0.5)
-    found = mixed_model(table, item=None, **NAMES)
+    found = mixed_model(table.assign(item="all"))
     squares = mean_squares(table)
     assert found.df == pytest.approx((2, 22), rel=1e-3)
     assert found.statistic == pytest.approx(squares["system"] / squares["listener x system"], rel=1e-6)
@@ -145,7 +141,7 @@ def test_listener_by_system_interaction_limits_the_degrees_of_freedom() -> None:
 def test_complete_table_agrees_with_quasi_f(listeners: int, items: int) -> None:
     # H. H. Clark's quasi F, whose error is that by listeners and that by items less what both have of the residual.
     table = ratings(1, listeners, items, own=0.5, lead=0.4)
-    found = mixed_model(table, **NAMES)
+    found = mixed_model(table)
     squares = mean_squares(table)
     rest = squares["residual"]
     error = squares["listener x system"] + squares["item x system"] - rest
@@ -167,14 +163,19 @@ def test_complete_table_agrees_with_quasi_f(listeners: int, items: int) -> None:
 def test_tables_may_have_gaps() -> None:
     table = ratings(4, own=0.4, lead=0.3)
     some = table.sample(frac=0.6, random_state=0)
-    found = mixed_model(some, **NAMES)
+    found = mixed_model(some)
     names = list(found.scores)
-    cells = {"who": some.who, "item": some.item, "own": some.who + some.voice, "lead": some.item + some.voice}
+    cells = {
+        "listener": some.listener,
+        "item": some.item,
+        "own": some.listener + some.system,
+        "lead": some.item + some.system,
+    }
     parts = [pd.get_dummies(column).to_numpy(float) for column in cells.values()]
     labels = [[[str(number) for number in range(part.shape[1])]] for part in parts]
-    design = pd.get_dummies(some.voice)[names].to_numpy(float)
+    design = pd.get_dummies(some.system)[names].to_numpy(float)
     crossed = VCSpec(list(cells), labels, [[part] for part in parts])
-    theirs = MixedLM(some.score.to_numpy(), design, np.zeros(len(some)), exog_vc=crossed).fit(reml=True)
+    theirs = MixedLM(some.rating.to_numpy(), design, np.zeros(len(some)), exog_vc=crossed).fit(reml=True)
     assert list(found.sd.values()) == pytest.approx(np.sqrt([*theirs.vcomp, theirs.scale]), rel=1e-2)
     assert [score.value for score in found.scores.values()] == pytest.approx(theirs.fe_params, abs=1e-3)
     half = np.array([score.high - score.low for score in found.scores.values()]) / 2
@@ -185,21 +186,21 @@ def test_tables_may_have_gaps() -> None:
     error = math.sqrt(contrast @ np.asarray(theirs.cov_params())[:3, :3] @ contrast)
     assert (row.high - row.low) / 2 / stats.t.ppf(0.975, row.df) == pytest.approx(error, rel=1e-2)
     # The order of the rows is nothing but that of the systems.
-    again = mixed_model(some.sample(frac=1.0, random_state=1), **NAMES)
+    again = mixed_model(some.sample(frac=1.0, random_state=1))
     assert again.statistic == pytest.approx(found.statistic, rel=1e-4)
 
 
 def test_items_nested_in_systems_are_random() -> None:
     table = ratings(2, lead=0.4, items=8)
     own = table[
-        table.item.map({f"sentence {number}": number % 3 for number in range(8)}) == table.voice.str[-1].astype(int)
+        table.item.map({f"sentence {number}": number % 3 for number in range(8)}) == table.system.str[-1].astype(int)
     ]
-    found = mixed_model(own, **NAMES)
+    found = mixed_model(own)
     # By items 8 - 3: they are what differs most.
     assert found.df == pytest.approx((2, 5), rel=1e-3)
     assert set(found.sd) == {"listener", "item", "listener x system", "residual"}
     with pytest.raises(ArgumentError, match="each system has a different sentence") as caught:
-        mixed_model(own[own.item.isin([f"sentence {number}" for number in range(3)])], **NAMES)
+        mixed_model(own[own.item.isin([f"sentence {number}" for number in range(3)])])
     assert caught.value.argument == "item"
 
 
@@ -209,9 +210,9 @@ def test_singular_fit_has_a_note() -> None:
     table = (
         (table - table.mean())
         .T.rename(columns="T{}".format)
-        .melt(ignore_index=False, var_name="voice", value_name="score")
+        .melt(ignore_index=False, var_name="system", value_name="rating")
     )
-    found = mixed_model(table.rename_axis("who").reset_index(), item=None, **NAMES)
+    found = mixed_model(table.rename_axis("listener").reset_index().assign(item="stool"))
     assert found.notes == ("The variance of listener is 0 (singular fit).",)
     assert found.sd["listener"] == pytest.approx(0.0, abs=1e-5)
     # Pinheiro and Bates' residual of 24 degrees of freedom, now of 32.
@@ -219,49 +220,49 @@ def test_singular_fit_has_a_note() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "field"),
+    ("table", "confidence", "message"),
     [
-        ({"rating": "votes"}, "rating"),
-        ({"item": "sentence"}, "item"),
-        ({"rating": "voice"}, "rating"),
-        ({"confidence": 95}, "confidence"),
+        (ratings(0).drop(columns="rating"), 0.95, "frame: must have a column 'rating', got "),
+        (ratings(0).rename(columns={"item": "sentence"}), 0.95, "frame: must have a column 'item', got .*'sentence'"),
+        (ratings(0).assign(rating="good"), 0.95, "rating: "),
+        (ratings(0), 95, "confidence: "),
     ],
 )
-def test_invalid_tables_are_rejected(change: dict[str, Any], field: str) -> None:
-    with pytest.raises(ArgumentError, match=f"^{field}: "):
-        mixed_model(ratings(0), **{**NAMES, **change})
+def test_invalid_tables_are_rejected(table: pd.DataFrame, confidence: float, message: str) -> None:
+    with pytest.raises(ArgumentError, match=f"^{message}"):
+        mixed_model(table, confidence=confidence)
 
 
 def test_too_few_ratings_are_rejected() -> None:
     table = ratings(0)
-    with pytest.raises(ArgumentError, match="must be two or more, got one"):
-        mixed_model(table[table.who == "listener 0"], **NAMES)
+    with pytest.raises(ArgumentError, match="listener: must have two or more listeners, got 1"):
+        mixed_model(table[table.listener == "listener 0"])
     with pytest.raises(ArgumentError, match="must not all be equal"):
-        mixed_model(table.assign(score=4.0), **NAMES)
+        mixed_model(table.assign(rating=4.0))
 
 
 @pytest.mark.parametrize("each", [1, 3])
 def test_confounded_systems_are_rejected(each: int) -> None:
     # Half of the listeners rated one system, half the other; then one of them both.
     table = ratings(0, items=each, better=(0, 0))
-    number = table.who.str.split().str[-1].astype(int)
-    apart = table[(number % 2 == 0) == (table.voice == "voice 0")]
-    bridged = table[(number == 0) | ((number % 2 == 0) == (table.voice == "voice 0"))]
+    number = table.listener.str.split().str[-1].astype(int)
+    apart = table[(number % 2 == 0) == (table.system == "voice 0")]
+    bridged = table[(number == 0) | ((number % 2 == 0) == (table.system == "voice 0"))]
     for rows in (apart, bridged):
         with pytest.raises(ArgumentError) as caught:
-            mixed_model(rows, **NAMES)
+            mixed_model(rows)
         assert caught.value.argument in {"listener", "frame"}
-    found = mixed_model(table[(number < 2) | ((number % 2 == 0) == (table.voice == "voice 0"))], **NAMES)
+    found = mixed_model(table[(number < 2) | ((number % 2 == 0) == (table.system == "voice 0"))])
     assert found.df[1] >= 1
     assert math.isfinite(found.p)
 
 
-@pytest.mark.parametrize("column", [None, "who", "item"])
+@pytest.mark.parametrize("column", [None, "listener", "item"])
 def test_saturated_model_is_rejected(column: str | None) -> None:
     table = ratings(0)
-    score = table.voice.map({"voice 0": 3.0, "voice 1": 4.0, "voice 2": 5.0})
+    score = table.system.map({"voice 0": 3.0, "voice 1": 4.0, "voice 2": 5.0})
     if column is not None:
         score = score + table[column].str.split().str[-1].astype(float)
     with pytest.raises(ArgumentError, match="no residual variance") as caught:
-        mixed_model(table.assign(score=score), **NAMES)
+        mixed_model(table.assign(rating=score))
     assert caught.value.argument == "rating"

@@ -185,7 +185,7 @@ def mean_opinion_score(
         if codes.size != values.size:
             raise ArgumentError.of("listeners", f"must be {values.size}, one per vote, got {codes.size}")
         if count_of(codes) < 2:
-            raise ArgumentError.of("listeners", "must be two or more, got one")
+            raise ArgumentError.of("listeners", "must have two or more listeners, got 1")
         values = np.bincount(codes, values) / np.bincount(codes)
     mean = float(values.mean())
     one_of(interval, "interval", ("t", "bootstrap"))
@@ -376,10 +376,6 @@ def screen_mushra(
     *,
     reference: object | None = None,
     anchor: object | None = None,
-    listener: str = "listener",
-    item: str = "item",
-    stimulus: str = "stimulus",
-    rating: str = "rating",
 ) -> Screening:
     """Screen listeners by Recommendation ITU-R BS.1534-3 (2015), section 4.1.2.
 
@@ -387,60 +383,56 @@ def screen_mushra(
     ``anchor`` is given, for rating it above 90 in more than 15 % of the items; items whose anchor more than 25 % of the
     listeners rate above 90 do not count.
 
-    ``frame`` has a row per rating, 0 to 100, in the given columns; ``reference`` and ``anchor`` are values of ``stimulus``.
-    A rule applies to the listeners who rated its stimulus; ``notes`` name the others. Raises ArgumentError for a missing
-    column or a rating outside 0 to 100.
+    ``frame`` has a row per rating, with the columns listener, item, system and rating (0 to 100); ``reference`` and
+    ``anchor`` are systems. A rule applies to the listeners who rated its system; ``notes`` name the others. Raises
+    ArgumentError for a missing column or a rating outside 0 to 100.
     """
     import pandas as pd
 
-    for argument, column in (("listener", listener), ("item", item), ("stimulus", stimulus), ("rating", rating)):
+    for column in ("listener", "item", "system", "rating"):
         if column not in frame.columns:
-            raise ArgumentError.of(argument, f"there is no column {column!r}")
-    if not frame[rating].between(0.0, 100.0).all():
-        low, high = frame[rating].min(), frame[rating].max()
+            raise ArgumentError.of("frame", f"must have a column {column!r}, got {list(frame.columns)}")
+    if not frame["rating"].between(0.0, 100.0).all():
+        low, high = frame["rating"].min(), frame["rating"].max()
         raise ArgumentError.of("rating", f"must be from 0 to 100, got {low:g} to {high:g}")
-    listeners, failures, notes = list(dict.fromkeys(frame[listener])), [], []
+    listeners, failures, notes = list(dict.fromkeys(frame["listener"])), [], []
     for name, role in ((reference, "hidden reference"), (anchor, "mid-range anchor")):
         if name is None:
             continue
-        rows = frame[frame[stimulus] == name]
-        without = [str(other) for other in listeners if other not in set(rows[listener])]
+        rows = frame[frame["system"] == name]
+        without = [str(other) for other in listeners if other not in set(rows["listener"])]
         if without:
             who = "all listeners" if rows.empty else ", ".join(without)
             notes.append(f"Not screened by the {role}, as {name!r} was not rated: {who}.")
-        failed = rows[rating] < 90.0 if name == reference else rows[rating] > 90.0
+        failed = rows["rating"] < 90.0 if name == reference else rows["rating"] > 90.0
         if name == anchor:
-            failed &= failed.groupby(rows[item]).transform("mean") <= 0.25
-        shares = failed.groupby(rows[listener]).mean()
+            failed &= failed.groupby(rows["item"]).transform("mean") <= 0.25
+        shares = failed.groupby(rows["listener"]).mean()
         side = "below" if name == reference else "above"
         failures += [
             (
                 who,
                 role,
-                tuple(rows[item][failed & (rows[listener] == who)]),
+                tuple(rows["item"][failed & (rows["listener"] == who)]),
                 f"rated the {role} {side} 90 for {share:.0%} of the items",
             )
             for who, share in shares[shares > 0.15].items()
         ]
     table = pd.DataFrame(failures, columns=["listener", "rule", "items", "reason"])
-    remaining = frame[~frame[listener].isin(table["listener"])]
-    return Screening(tuple(dict.fromkeys(remaining[listener])), table, remaining, tuple(notes))
+    remaining = frame[~frame["listener"].isin(table["listener"])]
+    return Screening(tuple(dict.fromkeys(remaining["listener"])), table, remaining, tuple(notes))
 
 
-def intraclass_correlation(
-    ratings: npt.ArrayLike, *, raters: Literal["nested", "random", "fixed"] = "random", of_mean: bool = False
-) -> float:
-    """Compute the intraclass correlation of ratings (targets, raters): P. E. Shrout & J. L. Fleiss (1979).
+def intraclass_correlation(ratings: npt.ArrayLike, *, of_mean: bool = False) -> float:
+    """Compute the intraclass correlation of ratings (targets, raters): absolute agreement of random raters.
 
-    ``raters``: "nested" within targets, ICC(1, ·); "random", ICC(2, ·), absolute agreement; "fixed", ICC(3, ·),
-    consistency. ``of_mean``: for the raters' mean (·, k) instead of a single rating (·, 1). Psychological Bulletin 86. NaN
-    if all ratings are equal. Raises ArgumentError for fewer than two targets or raters, and for missing ratings. pingouin
-    is not used, since it requires seaborn and scikit-learn.
+    ICC(2, 1) of P. E. Shrout & J. L. Fleiss, Psychological Bulletin 86 (1979); ICC(2, k), of the raters' mean, with
+    ``of_mean``. NaN if all ratings are equal. Raises ArgumentError for fewer than two targets or raters, and for missing
+    ratings. pingouin is not used, since it requires seaborn and scikit-learn.
     """
     table = np.asarray(ratings, np.float64)
     if table.ndim != 2 or min(table.shape) < 2 or not np.isfinite(table).all():
         raise ArgumentError.of("ratings", f"must be finite, at least 2 targets by 2 raters, got shape {table.shape}")
-    one_of(raters, "raters", ("nested", "random", "fixed"))
     if not np.ptp(table):
         return math.nan  # exact, whereas a mean may be rounded
     targets, count = table.shape
@@ -448,12 +440,11 @@ def intraclass_correlation(
     between_targets = count * float(np.square(centered.mean(axis=1)).sum())
     between_raters = targets * float(np.square(centered.mean(axis=0)).sum())
     within = float(np.square(centered).sum()) - between_targets
-    bms, wms = between_targets / (targets - 1), within / (targets * (count - 1))
+    bms = between_targets / (targets - 1)
     jms, ems = between_raters / (count - 1), (within - between_raters) / ((targets - 1) * (count - 1))
-    noise = wms if raters == "nested" else ems
-    bias = count * (jms - ems) / targets if raters == "random" else 0.0
-    total = bms + bias / count if of_mean else bms + (count - 1) * noise + bias
-    return (bms - noise) / total if total > 0.0 else math.nan
+    bias = count * (jms - ems) / targets
+    total = bms + bias / count if of_mean else bms + (count - 1) * ems + bias
+    return (bms - ems) / total if total > 0.0 else math.nan
 
 
 def krippendorff_alpha(

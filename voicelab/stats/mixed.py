@@ -57,15 +57,7 @@ class MixedModel:
         return "\n".join([*lines, *self.notes])
 
 
-def mixed_model(
-    frame: pd.DataFrame,
-    *,
-    rating: str = "rating",
-    system: str = "system",
-    listener: str = "listener",
-    item: str | None = "item",
-    confidence: float = 0.95,
-) -> MixedModel:
+def mixed_model(frame: pd.DataFrame, *, confidence: float = 0.95) -> MixedModel:
     """Fit ``rating ~ system`` with crossed random effects of listeners and items, by REML.
 
     Follows R. H. Baayen, D. J. Davidson & D. M. Bates, "Mixed-effects modeling with crossed random effects for subjects and
@@ -81,11 +73,8 @@ def mixed_model(
     assumes an interval scale and normal residuals.
 
     Args:
-        frame: a row per rating, such as ``ListeningResult.frame``.
-        rating: column of numeric ratings.
-        system: column of systems.
-        listener: column of listeners.
-        item: column of items, such as sentences; None for a single item.
+        frame: a row per rating, with the columns rating (numeric), system, listener and item (such as the sentence; one
+            value for a single item): ``ListeningResult.frame``.
         confidence: level of the intervals.
 
     Raises ArgumentError for a missing column; ratings that are not numeric or leave no residual variance; fewer than two
@@ -94,27 +83,26 @@ def mixed_model(
     import pandas as pd
 
     between(confidence, "confidence", 0.0, 1.0)
-    columns = {"rating": rating, "system": system, "listener": listener, **({"item": item} if item is not None else {})}
-    for argument, column in columns.items():
+    for column in (columns := ["rating", "system", "listener", "item"]):
         if column not in frame.columns:
-            raise ArgumentError.of(argument, f"there is no column {column!r}")
-    table = pd.DataFrame({name: frame[column].to_numpy() for name, column in columns.items()})
+            raise ArgumentError.of("frame", f"must have a column {column!r}, got {list(frame.columns)}")
+    table = frame[columns].reset_index(drop=True)
     table["rating"] = pd.to_numeric(table["rating"], errors="coerce")
     if not np.isfinite(table["rating"]).all():
         raise ArgumentError.of("rating", "must be numbers")
     if table["listener"].nunique() < 2:
-        raise ArgumentError.of("listener", "must be two or more, got one")
+        raise ArgumentError.of("listener", f"must have two or more listeners, got {table['listener'].nunique()}")
     if not varies(table["rating"]):
         raise ArgumentError.of("rating", f"must not all be equal, got {table['rating'].iloc[0]:g} only")
     return _RatingModel(table).result(confidence)
 
 
 class _RatingModel:
-    """Fit of a table with the columns rating, system, listener and optionally item."""
+    """Fit of a table with the columns rating, system, listener and item."""
 
     def __init__(self, table: pd.DataFrame) -> None:
         systems = codes_of(table["system"])
-        codes = {name: codes_of(table[name]) for name in ("listener", "item") if name in table}
+        codes = {name: codes_of(table[name]) for name in ("listener", "item")}
         groups = {name: code for name, code in codes.items() if count_of(code) > 1}
         self.names = [str(name) for name in table["system"].unique()]
         self.listeners = count_of(codes["listener"])

@@ -16,34 +16,27 @@ from voicelab.stats.estimate import between, numbers, one_of, whole
 
 _MAX_SAMPLE = 1_000_000
 _POWER_TOLERANCE = 0.02
+_CHANCE = 0.5
+_ALPHA = 0.05
 _STAKES = np.linspace(0.05, 0.95, 19)
 
 
-def choice_power(
-    trials: int,
-    share: float,
-    *,
-    chance: float = 0.5,
-    alpha: float = 0.05,
-    alternative: Literal["two-sided", "greater"] = "two-sided",
-) -> float:
-    """Compute the power of an exact binomial test of ``trials`` choices with a true ``share``.
+def choice_power(trials: int, share: float, *, alternative: Literal["two-sided", "greater"] = "two-sided") -> float:
+    """Compute the power of an exact binomial test at the 5 % level of ``trials`` choices with a true ``share``.
 
     AB: ``share`` prefer A, two-sided. ABX: alternative "greater", and ``share`` = 0.5 + d / 2 for a proportion d of
-    discriminators. A two-sided test has alpha / 2 per side. Responses are assumed independent: in AB, one per listener; for
+    discriminators. A two-sided test has 2.5 % per side. Responses are assumed independent: in AB, one per listener; for
     several per listener see ``plan_test``. Raises ArgumentError.
     """
     whole(trials, "trials", 1)
-    _check(share, chance, alpha, alternative)
-    return float(_powers(np.array([trials]), share, chance, alpha, alternative)[0])
+    _check(share, alternative)
+    return float(_powers(np.array([trials]), share, alternative)[0])
 
 
 def trials_needed(
     share: float,
     *,
     power: float = 0.8,
-    chance: float = 0.5,
-    alpha: float = 0.05,
     alternative: Literal["two-sided", "greater"] = "two-sided",
 ) -> int:
     """Compute the number of trials from which ``choice_power`` stays at or above ``power``.
@@ -55,72 +48,69 @@ def trials_needed(
 
     Raises ArgumentError, also for more than a million trials.
     """
-    _check(share, chance, alpha, alternative)
+    _check(share, alternative)
     between(power, "power", 0.0, 1.0)
-    if share == chance or (alternative == "greater" and share < chance):
-        raise ArgumentError.of("share", f"must differ from chance, got {share:g}")
+    if share == _CHANCE or (alternative == "greater" and share < _CHANCE):
+        allowed = "be above 0.5" if alternative == "greater" else "differ from 0.5"
+        raise ArgumentError.of("share", f"must {allowed}, got {share:g}")
     from scipy.stats import norm
 
-    tail = alpha / 2.0 if alternative == "two-sided" else alpha
-    distance = float(norm.isf(tail)) * math.sqrt(chance * (1 - chance))
+    distance = float(norm.isf(_tail(alternative))) * math.sqrt(_CHANCE * (1 - _CHANCE))
     distance += max(0.0, float(norm.ppf(power))) * math.sqrt(share * (1 - share))
-    estimate = int((distance / (share - chance)) ** 2)
+    estimate = int((distance / (share - _CHANCE)) ** 2)
     if estimate > _MAX_SAMPLE:
         raise ArgumentError.of("share", f"needs about {estimate} trials, more than {_MAX_SAMPLE:,}")
     counts = np.arange(1, 2 * estimate + 100)
-    underpowered = np.flatnonzero(_powers(counts, share, chance, alpha, alternative) < power)
+    underpowered = np.flatnonzero(_powers(counts, share, alternative) < power)
     return int(counts[underpowered[-1]] + 1) if underpowered.size else 1
 
 
-def _check(share: float, chance: float, alpha: float, alternative: str) -> None:
+def _check(share: float, alternative: str) -> None:
     between(share, "share", 0.0, 1.0)
-    between(chance, "chance", 0.0, 1.0)
-    between(alpha, "alpha", 0.0, 1.0)
     one_of(alternative, "alternative", ("two-sided", "greater"))
 
 
-def _powers(
-    trials: npt.NDArray[np.int_], share: float, chance: float, alpha: float, alternative: str
-) -> npt.NDArray[np.float64]:
+def _tail(alternative: str) -> float:
+    return _ALPHA / 2.0 if alternative == "two-sided" else _ALPHA
+
+
+def _powers(trials: npt.NDArray[np.int_], share: float, alternative: str) -> npt.NDArray[np.float64]:
     from scipy.stats import binom
 
-    tail = alpha / 2.0 if alternative == "two-sided" else alpha
-    above = binom.isf(tail, trials, chance)
+    tail = _tail(alternative)
+    above = binom.isf(tail, trials, _CHANCE)
     power = binom.sf(above, trials, share)
     if alternative == "two-sided":
-        below = binom.ppf(tail, trials, chance)
-        below = below - (binom.cdf(below, trials, chance) > tail)
+        below = binom.ppf(tail, trials, _CHANCE)
+        below = below - (binom.cdf(below, trials, _CHANCE) > tail)
         power = power + np.where(below >= 0, binom.cdf(below, trials, share), 0.0)
     return np.asarray(power, np.float64)
 
 
-def rating_power(listeners: int, difference: float, sd: float, *, paired: bool = True, alpha: float = 0.05) -> float:
-    """Compute the power of a two-sided t-test of a true ``difference`` of mean opinion scores.
+def rating_power(listeners: int, difference: float, sd: float) -> float:
+    """Compute the power of a paired two-sided t-test at the 5 % level of a true ``difference`` of mean opinion scores.
 
-    ``paired``: every listener rates both systems, and ``sd`` is the SD of the listeners' differences; if False, there are
-    two groups of ``listeners`` each, and ``sd`` is the SD of the listeners' means. Uses the noncentral t distribution (J.
-    Cohen, "Statistical Power Analysis for the Behavioral Sciences", 1988, chapter 2). Raises ArgumentError.
+    Every listener rates both systems, and ``sd`` is the SD of the listeners' differences. Uses the noncentral t
+    distribution (J. Cohen, "Statistical Power Analysis for the Behavioral Sciences", 1988, chapter 2). Raises
+    ArgumentError.
     """
     count = whole(listeners, "listeners", 2)
     if not (math.isfinite(difference) and math.isfinite(sd) and sd > 0.0):
         raise ArgumentError.of("sd", f"must be a finite number above 0, and difference finite, got {sd}, {difference}")
-    noncentrality = abs(difference) / sd * math.sqrt(count if paired else count / 2.0)
-    return t_power(noncentrality, count - 1 if paired else 2 * (count - 1), between(alpha, "alpha", 0.0, 1.0))
+    return t_power(abs(difference) / sd * math.sqrt(count), count - 1)
 
 
-def t_power(noncentrality: float, df: float, alpha: float = 0.05) -> float:
-    """Compute the power of a two-sided t-test; ``noncentrality`` is the difference in standard errors and must be above 0."""
+def t_power(noncentrality: float, df: float) -> float:
+    """Compute the power of a two-sided t-test at the 5 % level for a difference of ``noncentrality`` standard errors."""
     from scipy.stats import nct, t
 
-    limit = float(t.isf(alpha / 2.0, df))
+    limit = float(t.isf(_ALPHA / 2.0, df))
     below = float(nct.cdf(-limit, df, noncentrality))
     return float(nct.sf(limit, df, noncentrality)) + (below if math.isfinite(below) else 0.0)
 
 
-def ratings_needed(
-    difference: float, sd: float, *, power: float = 0.8, paired: bool = True, alpha: float = 0.05
-) -> int:
-    """Compute the minimum number of listeners (per group, unless paired) with a ``rating_power`` of ``power``.
+def ratings_needed(difference: float, sd: float, *, power: float = 0.8) -> int:
+    """Compute the minimum number of listeners with a ``rating_power`` of ``power``.
 
     Raises ArgumentError, also for more than a million listeners.
     """
@@ -128,13 +118,13 @@ def ratings_needed(
     if difference == 0.0:
         raise ArgumentError.of("difference", "must not be 0, got 0")
     low, high = 1, 2
-    while rating_power(high, difference, sd, paired=paired, alpha=alpha) < power:
+    while rating_power(high, difference, sd) < power:
         low, high = high, 2 * high
         if high > _MAX_SAMPLE:
             raise ArgumentError.of("difference", f"needs more than {_MAX_SAMPLE:,} listeners")
     while high - low > 1:
         middle = (low + high) // 2
-        sufficient = rating_power(middle, difference, sd, paired=paired, alpha=alpha) >= power
+        sufficient = rating_power(middle, difference, sd) >= power
         low, high = (low, middle) if sufficient else (middle, high)
     return high
 
