@@ -224,7 +224,9 @@ class TakeTable(Shown, metaclass=Guided):
             name: {label: group[label] for label in column.labels if label in group} for name, group in groups.items()
         }
 
-    def frame(self, *metrics: str | Metric | Measures, also: Iterable[str] = (), **options: Any) -> pd.DataFrame:
+    def frame(
+        self, *metrics: str | Metric | Measures | list[str], also: Iterable[str] = (), **options: Any
+    ) -> pd.DataFrame:
         """Return a DataFrame with a row per take or failure: key columns, further columns, timing, metrics.
 
         Columns: the key columns (numbers and texts as values, labels of anything else), those of the source, ``seed``,
@@ -232,8 +234,9 @@ class TakeTable(Shown, metaclass=Guided):
         duration and digest only), then the metrics. Needs pandas. ``df`` is the same method.
 
         Args:
-            *metrics: names or Metric objects, as for ``vl.measure``; or a function that takes all clips at once and
-                returns a mapping for each, such as ``voicelab.metrics.measure_rows``. The table's own metrics by default.
+            *metrics: names (or a list of them) or Metric objects, as for ``vl.measure``; or a function that takes all clips
+                at once and returns a mapping for each, such as ``voicelab.metrics.measure_rows``. The table's own metrics by
+                default.
             also: further columns of takes: ``host``, ``fingerprint``, ``device``, …
             **options: options of ``vl.measure``: ``reference``, ``text``, ``tools``, ``jobs``, ``progress``.
 
@@ -242,14 +245,14 @@ class TakeTable(Shown, metaclass=Guided):
         import pandas as pd
 
         check_options(options, MEASURE_OPTIONS)
-        metrics = metrics or self.metrics
+        listed = [entry for item in metrics for entry in (item if isinstance(item, list) else [item])] or self.metrics
         rows = [row for row in self.rows if row.state != "waiting"]
         records = [row.record() for row in rows]
         rendered = [record for record, row in zip(records, rows, strict=True) if row.take is not None]
-        chosen = [*(BASIC if measure_rows in metrics else ()), *(metric for metric in metrics if not callable(metric))]
+        chosen = [*(BASIC if measure_rows in listed else ()), *(metric for metric in listed if not callable(metric))]
         figures: list[Iterable[Mapping[str, Any]]] = [(take_columns(take, also) for take in self)] if also else []
         figures += [self._measure(tuple(chosen), options)] if chosen else []
-        functions = (metric for metric in metrics if callable(metric) and metric is not measure_rows)
+        functions = (metric for metric in listed if callable(metric) and metric is not measure_rows)
         figures += [measure([self.clip_of(row) for row in rows if row.take is not None]) for measure in functions]
         for measurements in figures:
             for record, measured in zip(rendered, measurements, strict=True):
