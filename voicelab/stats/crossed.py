@@ -38,19 +38,19 @@ class ComparedPairs(Protocol):
 
     @property
     def crossed(self) -> Mapping[tuple[str, str], CrossedTest]:
-        """Tests with crossed random effects, of the pairs that allow them."""
+        """Tests with crossed random effects, by pair, where the data allow one."""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes on pairs for which there is no crossed test."""
+        """Notes on pairs without a crossed test."""
 
 
 @dataclass(frozen=True, slots=True)
 class CrossedTest(Test):
-    """A ``Test`` with crossed random effects, for hypotheses and intervals at other levels.
+    """A ``Test`` with crossed random effects that also gives other hypotheses and confidence levels.
 
-    Student's t of the estimate with standard ``error`` and ``df`` degrees of freedom. ``sd`` are the SDs of listeners, items
-    and residuals; ``scale`` bounds the interval.
+    The statistic is Student's t of the estimate, with standard ``error`` and ``df`` degrees of freedom. ``sd`` are the SDs of
+    listeners, items and residuals; ``scale`` bounds the interval.
     """
 
     error: float
@@ -110,7 +110,7 @@ def crossed_mean(
 
     ``values`` (n,) are ratings or rating differences with their ``listeners`` and ``items``. The mean is fitted by REML with
     crossed random effects and Satterthwaite's degrees of freedom; in closed form for complete tables. ``scale`` bounds the
-    interval. ``step`` is the distance of neighboring values of the scale: a value has at least the variance of
+    interval. ``step`` is the distance between neighboring values of the scale: the variance of a value is at least that of
     rounding, step² / 12 (W. F. Sheppard, 1898), so that unanimous values also have a p-value and an interval, with at most
     the degrees of freedom of listeners and items. Raises ArgumentError for fewer than two listeners or items, and for equal
     values if ``step`` is 0.
@@ -154,8 +154,8 @@ def crossed_share(
 ) -> CrossedTest:
     """Test whether the share of choices (n,), 0 or 1, differs from 0.5, with random effects of listeners and items.
 
-    ``crossed_mean`` of the choices with a step of 1: the share over all listeners and items, whose p falls as the share
-    moves away from 0.5, up to unanimity, where a logit is infinite. Raises the errors of ``crossed_mean``.
+    Applies ``crossed_mean`` to the choices with a step of 1. The p-value falls as the share over all listeners and items
+    moves away from 0.5, up to unanimity, where a logit would be infinite. Raises the errors of ``crossed_mean``.
     """
     if not np.isin(chosen, (0.0, 1.0)).all():
         raise ArgumentError.of("chosen", "must be 0 or 1")
@@ -164,7 +164,7 @@ def crossed_share(
 
 
 def _at_least_rounding(variance: Any, df: Any, step: float, shape: tuple[int, ...]) -> tuple[Any, Any]:
-    """Bound the variance of a value below, and the degrees of freedom above by those of listeners and items."""
+    """Raise a variance to at least that of rounding, and limit the degrees of freedom to those of listeners and items."""
     bound, rounding = sum(shape) - 2.0, step**2 / 12.0
     return np.maximum(variance, rounding), np.where(variance > rounding, np.minimum(df, bound), bound)
 
@@ -173,10 +173,10 @@ _Fitted = tuple[float, float, float, tuple[float, float, float]]
 
 
 def complete_tables(tables: Floats, step: float = 0.0) -> tuple[Floats, Floats, Floats, tuple[Floats, Floats, Floats]]:
-    """Compute the mean of tables (…, listeners, items), its error and degrees of freedom, and SDs.
+    """Compute the mean of tables (…, listeners, items), its standard error and degrees of freedom, and the SDs.
 
-    The closed form of REML and Satterthwaite's formula in a complete table: ANOVA in which a negative variance component is
-    set to 0 and its mean square pooled with the residual mean square. See ``crossed_mean`` for ``step``.
+    Uses the closed form of REML and Satterthwaite's formula for a complete table: an ANOVA in which a negative variance
+    component is set to 0 and its mean square pooled with the residual mean square. See ``crossed_mean`` for ``step``.
     """
     listeners, items = tables.shape[-2:]
     dfs = np.array([listeners - 1, items - 1, (listeners - 1) * (items - 1)], np.float64)
@@ -187,8 +187,8 @@ def complete_tables(tables: Floats, step: float = 0.0) -> tuple[Floats, Floats, 
     sums = [items * np.square(rows).sum(-1), listeners * np.square(columns).sum(-1), np.square(residuals).sum((-2, -1))]
     ms_listener, ms_item, ms_residual = (total / count for total, count in zip(sums, dfs, strict=True))
     pooled = [(sums[0] + sums[2]) / (dfs[0] + dfs[2]), (sums[1] + sums[2]) / (dfs[1] + dfs[2])]
-    # Positive components: none, listener, item, or both. Equal mean squares, as of a single deviating choice, differ by
-    # rounding only.
+    # Positive components: none, listener, item, or both. Mean squares that are equal, as with a single deviating choice,
+    # differ only by rounding.
     bound = 1.0 + AT_BOUND
     both = (ms_listener > bound * ms_residual) & (ms_item > bound * ms_residual)
     item_only = ~both & (ms_item > bound * pooled[0]) & (ms_listener <= bound * ms_residual)

@@ -23,13 +23,13 @@ from voicelab.stats.factors import (
     without_rounding,
 )
 
-# The largest matrix of takes by combinations of two axes, 80 MB.
+# Limit on the matrix of takes by combinations of two axes, 80 MB.
 _MAX_MATRIX = 10_000_000
 _MIN_CELL = 3
 _POLISHES = 10
 _NORMAL_QUARTILE = 0.6745
 _MIN_TAKES = 8
-# Up to 1.3 % of simulated tables of normal noise have a take beyond it.
+# At most 1.3 % of simulated tables of normal noise have a take beyond this limit.
 _OUTLIER_Z = 6.0
 _Floats = npt.NDArray[np.float64]
 
@@ -37,9 +37,9 @@ _Floats = npt.NDArray[np.float64]
 def interactions_of(
     design: Design, values: _Floats, metrics: Sequence[str], axes: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
-    """Test each interaction of two axes whose combinations all have takes, a row per metric and pair.
+    """Test each interaction of two axes whose combinations all have takes; yield a row per metric and pair.
 
-    By the tests of main effects: over random texts if there are any, else F or Welch and Johansen's.
+    The tests are those of main effects: with random texts if there are texts, else F or Welch-Johansen.
     """
     for first, second in itertools.combinations(range(len(axes)), 2):
         crossed = design.crossed(first, second)
@@ -67,7 +67,7 @@ def interactions_of(
             row = {"metric": metric, "axis": axes[first], "other": axes[second], "p": p}
             levels = [design.levels[axis] for axis in (first, second)]
             row |= {"test": tested.test, "eta_sq": share, **_extremes(cells[..., index], levels, rows, columns)}
-            # Takes that do not vary have no F.
+            # F is undefined for takes without variance.
             yield {**row, "without_noise": bool(noise.df > 0 and math.isnan(p) and share > 1e-9)}
 
 
@@ -97,11 +97,11 @@ def interaction_sentence(row: dict[Any, Any]) -> str:
 def outliers_of(
     design: Design, values: _Floats, metrics: Sequence[str], noise: Noise, labels: Sequence[Any]
 ) -> Iterator[dict[str, Any]]:
-    """Return takes more than 6 robust SDs from their expected value: a row per metric and take, the furthest first.
+    """Yield takes more than 6 robust SDs from their expected value: a row per metric and take, the furthest first.
 
-    Expected is the median of the take's cell, or, where cells have fewer than three takes, the additive model's value by J.
-    W. Tukey's median polish. The SD is the median distance, of as many takes as the model has degrees of freedom. ``labels``
-    (takes,) are the rows' labels in the table.
+    The expected value is the median of the take's cell or, where cells have fewer than three takes, the additive model's
+    value by J. W. Tukey's median polish. The robust SD comes from the median distance, over as many takes as the model has
+    degrees of freedom. ``labels`` (takes,) are the row labels of the table.
     """
     sizes = np.bincount(design.cells)
     additive = np.median(sizes) < _MIN_CELL
@@ -115,7 +115,7 @@ def outliers_of(
         distances = _polished(values[:, index], factors)
         scale = float(np.median(np.sort(np.abs(distances))[rank:])) / _NORMAL_QUARTILE
         if scale <= 1e-9 * float(np.abs(values[:, index]).max()):
-            continue  # half of the takes have no distance, as for counts
+            continue  # half of the takes have a distance of 0, as for counts
         z = distances / scale
         for take in np.argsort(-np.abs(z), kind="stable")[: int((np.abs(z) > _OUTLIER_Z).sum())]:
             value = float(values[take, index])
@@ -152,7 +152,7 @@ def outlier_notes(rows: Sequence[dict[str, Any]], playable: bool, robust: bool) 
 def missing_notes(
     design: Design, missing: npt.NDArray[np.bool_], metrics: Sequence[str], axes: Sequence[str], level: float
 ) -> Iterator[str]:
-    """Note takes without these metrics, and the axes at whose levels they are unequally frequent."""
+    """Note takes without these metrics, and the axes whose levels differ in how many such takes they have."""
     for metric in metrics:
         yield f"{metric} is undefined for {missing.sum()} of {missing.size} takes, which are excluded."
     for number, axis in enumerate(axes):

@@ -56,7 +56,7 @@ NO_DIFFERENCE, CONFOUNDED, NO_VARIANCE = "no difference", "confounded", "no resi
 VERDICTS = (SIGNIFICANT, NOT_SIGNIFICANT, NO_VARIANCE, UNDERPOWERED, CONFOUNDED, NO_DIFFERENCE)
 """Verdicts on an axis and a metric, in table order."""
 
-# An interval wider than this many SD on each side counts as underpowered; two single takes would reach it.
+# An interval with a half width above this many SDs counts as underpowered; two single takes would reach it.
 _MAX_HALF_WIDTH_SD = 3.0
 # Samples are float32, so metrics agree to this relative precision only.
 _FLOAT32_PRECISION = 1e-6
@@ -86,22 +86,22 @@ _BAND, _SIGNIFICANT_COLOR, _NEUTRAL_COLOR = ("0.5", 0.2), "tab:blue", "0.45"
 class Effects(Shown):
     """Effects of axes on metrics: tidy tables, a text form and a plot.
 
-    ``frame``: a row per metric and axis. ``verdict`` at a level of 1 - ``confidence`` after Holm's correction; ``p`` of the
-    null hypothesis of no effect in these texts, by ``test``: "F" (one variance for all levels) if repeats are missing or
-    takes few, else "Welch" (one variance per level); ``p_holm`` and ``p_bh`` are corrected over all rows. Where texts are a
-    block, ``p_texts`` treats texts as random, from a sample of ``texts`` texts, with ``p_texts_holm``. p is NaN if there are
-    too few takes, and from a permutation test if the residual variance is 0; ``p_robust``, of a permutation test of ranks,
-    and ``p_robust_holm`` are optional. ``eta_sq`` and ``omega_sq`` are the proportion of variance explained by the axis;
-    ``depends_on`` names the axes whose interaction with it is significant; ``levels`` and ``takes`` are counts.
+    ``frame``: a row per metric and axis. ``verdict`` is at a level of 1 - ``confidence`` after Holm's correction; ``p`` is
+    the p-value for no effect in these texts, by ``test``: "F" (one variance for all levels) if there are no repeats or few
+    takes, else "Welch" (one variance per level); ``p_holm`` and ``p_bh`` are corrected over all rows. Where texts are a
+    block, ``p_texts`` treats them as a random sample of ``texts`` texts; ``p_texts_holm`` is corrected. p is NaN if there are
+    too few takes, and comes from a permutation test if the residual variance is 0; ``p_robust``, from a permutation test of
+    ranks, and ``p_robust_holm`` are optional. ``eta_sq`` and ``omega_sq`` are the proportion of variance explained by the
+    axis; ``depends_on`` names the axes whose interaction with it is significant; ``levels`` and ``takes`` are counts.
 
     ``contrasts``: a row per metric, axis and level except the first: ``estimate``, the difference from the first level
     (``baseline``) in the metric's unit, with standard ``error``, ``df``, interval (``low``, ``high``) and ``p``, consistent
     with the interval. ``in_sd`` is the estimate in units of the residual ``sd`` of ``variance``, and ``delta`` Cliff's delta
     against the baseline, each with its interval (``_low``, ``_high``). Where texts are a block, ``estimate_texts`` to
-    ``df_texts`` treat texts as random. ``differing`` of ``units`` texts (or takes, if texts are fixed) have another
-    difference (or value) than their median, the ``mode``, by up to ``largest``. Estimates are NaN where the level is
-    confounded with another axis or the blocks, as a note reports. With a residual variance of 0, ``error`` is 0 and interval
-    and p are NaN.
+    ``df_texts`` treat texts as random. ``differing`` of ``units`` texts (or takes, if texts are fixed) have a difference (or
+    value) other than the ``mode``, their median, by at most ``largest``. Estimates are NaN where the level is confounded with
+    another axis or the blocks, as a note reports. With a residual variance of 0, ``error`` is 0, and the interval and p are
+    NaN.
 
     ``variance``: the decomposition of each metric's variance: a row per axis, ``blocks``, ``interactions`` and ``sampling``
     (repeats within a cell), with ``df``, ``sum_sq``, ``eta_sq``, ``omega_sq`` and, for sampling, ``sd`` in the metric's
@@ -109,11 +109,12 @@ class Effects(Shown):
     balanced design sum to 1.
 
     ``interactions``: a row per metric and pair of axes with takes at all combinations: ``p``, ``p_holm`` over all
-    interactions, ``eta_sq``, and the difference of ``level`` from ``baseline`` where it is least and greatest: ``low`` at
-    level ``low_at`` of the ``other`` axis, ``high`` at ``high_at``. With a significant one, main effects are averages.
+    interactions, ``eta_sq``, and the smallest and greatest difference of ``level`` from ``baseline``: ``low`` at level
+    ``low_at`` of the ``other`` axis, ``high`` at ``high_at``. If an interaction is significant, main effects are averages
+    over the other axis.
 
-    ``outliers``: a row per metric and take more than 6 robust SDs (``z``) from its ``expected`` value: its ``row`` label
-    and ``value``. Outliers are not excluded.
+    ``outliers``: a row per metric and take that lies more than 6 robust SDs (``z``) from its ``expected`` value, with its
+    ``row`` label and ``value``. Outliers are not excluded.
 
     ``notes`` are sentences on assumptions and exclusions.
     """
@@ -128,7 +129,7 @@ class Effects(Shown):
 
     @property
     def sorted(self) -> pd.DataFrame:
-        """``frame`` by verdict, then by p."""
+        """``frame`` sorted by verdict, then by p."""
         order = self.frame["verdict"].map(VERDICTS.index)
         return self.frame.assign(order=order, by=_corrected(self.frame)).sort_values(["order", "by"], kind="stable")
 
@@ -144,7 +145,7 @@ class Effects(Shown):
 
     @property
     def noise(self) -> str:
-        """Residual SD of each metric in one line; "" if there is none."""
+        """Residual SD of each metric in one line; "" if no metric has one."""
         rows = self.variance[self.variance["sd"] > 0.0]
         metrics = ", ".join(f"{metric} {sd:.3g}" for metric, sd in zip(rows["metric"], rows["sd"], strict=True))
         model = "" if (rows["source"] == "sampling").any() else " of the additive model"
@@ -152,11 +153,11 @@ class Effects(Shown):
 
     @property
     def conditions(self) -> list[str]:
-        """A sentence on each significant interaction, under which main effects are averages."""
+        """A sentence on each significant interaction; main effects are then averages."""
         return [interaction_sentence(row) for row in self.interactions.to_dict("records") if row["significant"]]
 
     def rows(self) -> Iterator[tuple[str, str, list[tuple[str, str]], dict[str, str], str]]:
-        """Yield formatted rows: metric, axis, (level, difference) pairs, numbers by heading, and verdict."""
+        """Yield formatted rows: metric, axis, (level, difference) pairs, numbers by column title, and verdict."""
         tests = {"p": "p_texts_holm", "p, texts fixed": "p_holm"} if "p_texts" in self.frame else {"p": "p_holm"}
         tests |= {"p, ranks": "p_robust_holm"} if "p_robust" in self.frame else {}
         contrasts = {key: rows.to_dict("records") for key, rows in self.contrasts.groupby(["metric", "axis"])}
@@ -375,7 +376,8 @@ def _add_design(
             if random is not None and profiles is not None:
                 row |= {"p_texts": random.p[index], "texts": len(profiles)}
             if verdicts[index] == NO_VARIANCE:
-                # Takes and texts that do not vary have no t; all arrangements of the levels are still equally probable.
+                # t is undefined without variance between takes or texts; all arrangements of the levels are still equally
+                # probable.
                 p = permutation_p(design, values[:, index], number)
                 row |= {name: p for name in ("p", "p_texts") if name in row and not math.isfinite(row[name])}
                 constant = (
@@ -391,7 +393,7 @@ def _add_design(
 
 
 def _assumptions(design: Design, noise: Noise, tests: Mapping[int, str], axes: Sequence[str]) -> list[str]:
-    """Describe tests that assume equal variances, and the repeats that would avoid the assumption."""
+    """Describe tests that assume equal variances, and the number of repeats that would avoid the assumption."""
     pooled = [number for number, test in tests.items() if test != "Welch"]
     if not pooled:
         return []
@@ -457,16 +459,16 @@ def _add_contrasts(
             counts = {name: float(event[row, index]) for name, event in events.items()}
             tables.contrasts.append({**keys, **item, **sizes, **counts})
     suffix, contrasts = list(by_suffix.items())[-1]
-    # With texts random, the unit is the SD of their differences.
+    # With random texts, the unit is the SD of the texts' differences.
     unit = contrasts.error * np.sqrt(contrasts.df + 1.0) if suffix else noise.sd
     arrays = (contrasts.estimate, half_width, contrasts.error, unit, contrasts.p)
     return [_nonsignificant(*(array[..., index] for array in arrays)) for index in range(len(metrics))]
 
 
 def _events(design: Design, values: _Floats, axis: int, profiles: _Floats | None) -> dict[str, _Floats]:
-    """Count texts (or takes of a level) off the mode, and find the largest distance; each (contrasts, metrics).
+    """Count the texts (or takes of a level) that differ from the mode, and find the largest distance; (contrasts, metrics).
 
-    Where most are equal, as WER of a good system is, Student's t does not bound rare, large values.
+    Where most values are equal, as for the WER of a good system, Student's t does not bound rare, large values.
     """
     if profiles is not None:
         mode = np.median(profiles[:, 1:], axis=0)
@@ -546,7 +548,7 @@ def _constant_levels(design: Design, metrics: Sequence[str], axes: Sequence[str]
 def _variance(
     design: Design, values: _Floats, metrics: Sequence[str], axes: Sequence[str], noise: Noise
 ) -> list[list[dict[str, Any]]]:
-    """Decompose each metric's sum of squares: type II, the loss of fit if the additive model omits the factor."""
+    """Decompose each metric's sum of squares by type II: the loss of fit when the additive model omits the factor."""
     factors = design.factors
     total = np.square(without_rounding(values - values.mean(axis=0), values)).sum(axis=0)
     residual, model_df = _residual(design, values, factors)
@@ -617,6 +619,6 @@ def _draw(result: Effects, axes: Axes | None, alpha: float) -> Axes:
         f"difference in SD of {sources}, {percent(result.confidence)} interval{random}\n"
         f"filled: the interval excludes 0, and Holm-corrected p ≤ {alpha:g}"
     )
-    # Above the axes, where it covers no interval.
+    # Place the legend above the axes, where it covers no interval.
     axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2, frameon=False, fontsize="small")
     return axes

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-# Share of differing takes by which a reason states the number of takes.
+# Share of differing takes for which a reason states the required number of takes.
 _RARE = 0.05
 _SHOWN_COLOR, _NEUTRAL_COLOR, _BAND = "tab:blue", "0.45", "0.9"
 
@@ -79,20 +79,20 @@ def equivalence(
 ) -> Equivalence:
     """Test whether differences are smaller than a ``margin``: equivalence, or non-inferiority.
 
-    A nonsignificant difference does not show equivalence; this test can. Two one-sided tests at ``alpha`` each (TOST: D. J.
-    Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15, 1987), with random listeners and sentences (``analyze``)
-    or random texts (``effects`` with texts as a block; else texts are fixed): equivalent if the interval at 1 - 2 alpha
-    lies within the margin.
+    A nonsignificant difference does not show equivalence; this test can. Uses two one-sided tests at ``alpha`` each (TOST: D.
+    J. Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15, 1987), with random listeners and sentences
+    (``analyze``) or random texts (``effects`` with texts as a block; else texts are fixed). Systems are equivalent if the
+    interval at 1 - 2 alpha lies within the margin.
 
     Args:
         result: result of ``analyze`` or ``effects``.
-        margin: the largest negligible difference, chosen before data collection: in points of the scale (MOS, CMOS,
-            MUSHRA), as distance of the share from 0.5 (AB, ABX: 0.1 is 40 to 60 %), or in the metric's unit (sweeps; a
-            mapping gives a margin per metric).
+        margin: the largest negligible difference, chosen before data collection: in points of the scale (MOS, CMOS, MUSHRA),
+            as the distance of the share from 0.5 (AB, ABX: 0.1 is 40 to 60 %), or in the metric's unit (sweeps; a mapping
+            gives a margin per metric).
         claim: "equivalent", or "not worse", one-sided: the lower bound only (in ABX, the upper bound only).
         of: the system compared with every other system; default: the first of each pair.
-        lower_is_better: reverses "not worse", for metrics such as WER.
-        alpha: type I error rate over all rows (S. Holm).
+        lower_is_better: reverse the direction of "not worse", for metrics such as WER.
+        alpha: type I error rate over all rows (Holm's correction).
 
     Raises ArgumentError for an invalid margin, and for a result that does not generalize to new listeners and items.
     """
@@ -117,7 +117,7 @@ _Compared = list[tuple[dict[str, Any], CrossedTest, float, str, "_Rare | None"]]
 
 
 class _Rare(NamedTuple):
-    """Texts or takes of a sweep of which most are equal: how many differ from the mode, and by how much at most."""
+    """Metric of a sweep that is equal for most texts or takes: number that differ from the mode, and largest distance."""
 
     differing: int
     units: int
@@ -125,7 +125,7 @@ class _Rare(NamedTuple):
     largest: float
 
     def p(self, distance: float) -> float:
-        """Bound the p of a mean at this ``distance`` from the mode, by the number of units that differ (binomial)."""
+        """Bound the p-value for a mean at this ``distance`` from the mode, by the number of units that differ (binomial)."""
         from scipy.stats import binom
 
         rare = 2 * self.differing <= self.units and self.largest > 0.0
@@ -134,7 +134,7 @@ class _Rare(NamedTuple):
         )
 
     def reach(self, alpha: float) -> float:
-        """Bound the distance of the mean from the mode (C. J. Clopper & E. S. Pearson, Biometrika 26, 1934)."""
+        """Bound the distance between mean and mode (C. J. Clopper & E. S. Pearson, Biometrika 26, 1934)."""
         from scipy.stats import beta
 
         rare = 2 * self.differing <= self.units
@@ -196,7 +196,7 @@ def _test_row(test: CrossedTest, margin: float, sided: str, alpha: float, rare: 
     lower = -math.inf if sided == "upper" else null - margin
     upper = math.inf if sided == "lower" else null + margin
     low, high, p, reason = math.nan, math.nan, math.nan, ""
-    # Constant responses have a direction, but no variance that bounds their distance from a margin beyond it.
+    # Constant responses show a direction, but have no variance by which to test them against a margin.
     constant = test.sd[2] == 0.0 and not sided
     if test.error > 0.0 and not constant:
         ends = test.interval(1.0 - 2.0 * alpha)

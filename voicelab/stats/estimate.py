@@ -32,7 +32,7 @@ class Estimate:
 class Test:
     """A hypothesis test: name, statistic, p-value, and the estimate of the tested parameter."""
 
-    __test__ = False  # not a test class of pytest
+    __test__ = False  # keeps pytest from collecting the class
 
     name: str
     statistic: float
@@ -46,9 +46,9 @@ class Test:
 def holm(p_values: npt.ArrayLike) -> _Floats:
     """Adjust p-values (tests,) by Holm's method, which controls the family-wise error rate.
 
-    NaN represents a test that was not performed and is not counted. S. Holm, "A simple sequentially rejective multiple test
-    procedure", Scandinavian Journal of Statistics 6 (1979). Not in scipy; statsmodels takes 2 s to import. Raises
-    ArgumentError for values outside 0 to 1.
+    NaN represents a test that was not performed; it is not counted. S. Holm, "A simple sequentially rejective multiple test
+    procedure", Scandinavian Journal of Statistics 6 (1979). The method is not in scipy, and statsmodels takes 2 s to import.
+    Raises ArgumentError for values outside 0 to 1.
     """
     values, valid = _p_values(p_values)
     order = np.flatnonzero(valid)[np.argsort(values[valid], kind="stable")]
@@ -79,7 +79,7 @@ def _p_values(p_values: npt.ArrayLike) -> tuple[_Floats, npt.NDArray[np.bool_]]:
 
 
 def interval(low: float, high: float, form: str = ".3g") -> str:
-    """Format an interval as "[1, 2]"; an undefined one results from too few takes or responses."""
+    """Format an interval as "[1, 2]"; too few takes or responses leave it undefined."""
     if not (math.isfinite(low) or math.isfinite(high)):
         return "[too few for an interval]"
     return f"[{low:{form}}, {high:{form}}]"
@@ -141,7 +141,7 @@ def standardized_difference(
 
     ``error`` is the standard error of the difference and ``df`` its degrees of freedom. Interval: G. Cumming & S. Finch,
     Educational and Psychological Measurement 61 (2001). With the SD of single ratings, the result is the d of J. Westfall, D.
-    A. Kenny & C. M. Judd, Journal of Experimental Psychology: General 143 (2014). NaN if there is no variance.
+    A. Kenny & C. M. Judd, Journal of Experimental Psychology: General 143 (2014). The result is NaN if there is no variance.
     """
     from scipy.special import nctdtrinc
     from scipy.stats import norm
@@ -152,7 +152,7 @@ def standardized_difference(
     t, unit = difference / error, error / sd
     low, high = (float(nctdtrinc(df, probability, t)) for probability in (1.0 - tail, tail))
     if not low < t < high:
-        # Beyond the range of nctdtrinc the noncentral t is nearly normal.
+        # Beyond the range of nctdtrinc, the noncentral t distribution is nearly normal.
         half_width = float(norm.isf(tail)) * math.sqrt(1.0 + t * t / (2.0 * df))
         low, high = t - half_width, t + half_width
     return Estimate(t * unit, low * unit, high * unit, confidence, n)
@@ -163,8 +163,8 @@ def cliff_delta(
 ) -> Estimate:
     """Compute Cliff's delta, P(first > second) - P(first < second), from -1 to 1.
 
-    N. Cliff, "Dominance statistics", Psychological Bulletin 114 (1993), with the asymmetric interval by Student's t of D.
-    Feng & N. Cliff, Journal of Modern Applied Statistical Methods 3 (2004). Values are assumed independent. ``superiority``
+    N. Cliff, "Dominance statistics", Psychological Bulletin 114 (1993), with the asymmetric interval (Student's t) of D. Feng
+    & N. Cliff, Journal of Modern Applied Statistical Methods 3 (2004). Values are assumed to be independent. ``superiority``
     converts it to a probability. Raises ArgumentError for a sample of fewer than two values.
     """
     from scipy.stats import t
@@ -188,7 +188,7 @@ def cliff_delta(
 
 
 def mean_delta(deltas: Sequence[float], confidence: float) -> Estimate:
-    """Average Cliff's deltas over independent texts or strata, with Student's interval; NaN for a single delta."""
+    """Average Cliff's deltas over independent texts or strata, with a Student's t interval; NaN for a single delta."""
     from scipy.stats import t
 
     tail, count = (1.0 + confidence) / 2.0, len(deltas)
@@ -204,14 +204,14 @@ def mean_delta(deltas: Sequence[float], confidence: float) -> Estimate:
 def superiority(delta: Estimate) -> Estimate:
     """Convert Cliff's delta to the probability of superiority, counting ties half; 0.5 means no difference.
 
-    The common language effect size of K. O. McGraw & S. P. Wong, for any scale after A. Vargha & H. D. Delaney, Journal of
-    Educational and Behavioral Statistics 25 (2000).
+    This is the common language effect size of K. O. McGraw & S. P. Wong, extended to any scale by A. Vargha & H. D. Delaney,
+    Journal of Educational and Behavioral Statistics 25 (2000).
     """
     value, low, high = ((1.0 + share) / 2.0 for share in (delta.value, delta.low, delta.high))
     return Estimate(value, low, high, delta.confidence, delta.n)
 
 
 def odds(share: Estimate) -> Estimate:
-    """Convert a share to odds: 0.6 is 1.5 to 1. For a preference between two systems it is the odds ratio."""
+    """Convert a share to odds: 0.6 is 1.5 to 1. For a preference between two systems, this is the odds ratio."""
     value, low, high = (end / (1.0 - end) if end < 1.0 else math.inf for end in (share.value, share.low, share.high))
     return Estimate(value, low, high, share.confidence, share.n)

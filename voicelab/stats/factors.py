@@ -1,6 +1,6 @@
-"""Factorial designs of takes, and tests of main effects: F, Welch-Johansen, over random texts, by permutation.
+"""Factorial designs of takes, and tests of main effects: F, Welch-Johansen, with random texts, and permutation tests.
 
-Metrics defined for the same takes share a design, so values have shape (takes, metrics).
+Metrics that are defined for the same takes share a design, so values have shape (takes, metrics).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _RANK_TOLERANCE = 1e-10
 
 @dataclass(frozen=True, eq=False)
 class Design:
-    """Design of takes, in an order that depends only on their levels.
+    """Factorial design: takes in an order that depends only on their levels.
 
-    ``codes`` (factors, takes): the level of each axis and, if there are blocks, the level of their combination. ``levels``:
-    the level names of each axis. ``texts`` (takes,): the text of each take, if texts are a block.
+    ``codes`` (factors, takes): the level of each take on each axis and, if there are blocks, the level of their combination.
+    ``levels``: the level names of each axis. ``texts`` (takes,): the text of each take, if texts are a block.
     """
 
     codes: _Codes
@@ -60,9 +60,9 @@ class Design:
         return _combine(np.delete(self.codes, axis, axis=0))
 
     def crossed(self, first: int, second: int) -> Design | None:
-        """Return the design with the combinations of two axes, as pairs of codes, as its first axis.
+        """Return the design whose first axis is the combination of two axes, as pairs of codes.
 
-        None unless every combination has takes.
+        Return None unless every combination has takes.
         """
         pairs, codes = np.unique(self.codes[[first, second]], axis=1, return_inverse=True)
         if pairs.shape[1] < np.prod([np.unique(axis).size for axis in pairs]):
@@ -72,9 +72,10 @@ class Design:
         return Design(np.vstack([codes.reshape(1, -1), rest]), (tuple(map(tuple, pairs.T)), *others), self.texts)
 
     def within(self, factors: Sequence[int]) -> tuple[_Codes, _Floats]:
-        """Return the code of each take's block, and the factors' dummies (takes, columns) minus their block means.
+        """Return the block code of each take, and the factors' dummy variables (takes, columns) minus their block means.
 
-        Each level except the first has a dummy. Blocks are the last factor if it is among ``factors``, else all takes.
+        Each level except the first has a dummy variable. Blocks are the last factor if it is among ``factors``, else all
+        takes.
         """
         blocked = len(self.levels) in factors
         block = _combine(self.codes[-1:]) if blocked else np.zeros(self.takes, np.intp)
@@ -166,7 +167,7 @@ def build(frame: pd.DataFrame, axes: Sequence[str], blocks: Sequence[str], texts
         code, names = pd.factorize(values, sort=ordered, use_na_sentinel=False)
         codes.append(np.asarray(code, np.intp))
         levels.append(tuple(name.item() if isinstance(name, np.generic) else name for name in names))
-        # Codes of words depend on row order; ranks of their names do not.
+        # Codes of text levels depend on row order; ranks of their names do not.
         by_name = sorted(range(len(names)), key=list(map(repr, levels[-1])).__getitem__)
         ranks.append(np.argsort(by_name)[codes[-1]])
     order = np.asarray(np.lexsort(ranks[::-1]), np.intp)
@@ -186,16 +187,16 @@ def without_rounding(results: _Floats, values: _Floats) -> _Floats:
 def permutation_p(design: Design, values: _Floats, axis: int, *, ranks: bool = False) -> float:
     """Compute the permutation p-value for no effect of an axis on the distribution of a metric; ``values`` (takes,).
 
-    Levels are permuted within strata, the cells of the other factors (9,999 arrangements); the statistic is the sum of
-    squares between levels after subtracting stratum means, of ``values`` or of their aligned ``ranks``: those of their
-    distances from the strata's medians. The observed arrangement is included (B. Phipson & G. K. Smyth, "Permutation
-    p-values should never be zero", 2010), so the test is exact. If numbers of takes and variances are unequal, it does not
-    test means.
+    Levels are permuted within strata, the cells of the other factors (9,999 arrangements). The statistic is the sum of
+    squares between levels after subtracting stratum means, either of ``values`` or of their aligned ``ranks``, the ranks of
+    distances from the stratum medians. The observed arrangement is included (B. Phipson & G. K. Smyth, "Permutation p-values
+    should never be zero", 2010), so the test is exact. If both the numbers of takes and the variances are unequal, it does
+    not test means.
     """
     rng = np.random.default_rng(0)
     if ranks:
         values = _aligned_ranks(values, design.strata(axis))
-    # Permutations are by position, so takes are sorted: p must not depend on the order of rendering.
+    # Permutations are by position, so takes are sorted: p must not depend on the order of synthesis.
     order = np.lexsort((values, design.cells, design.strata(axis)))
     strata, levels, values = design.strata(axis)[order], design.codes[axis][order], values[order]
     centered = without_rounding(values - (np.bincount(strata, values) / np.bincount(strata))[strata], values)
@@ -230,7 +231,7 @@ def _aligned_ranks(values: _Floats, strata: _Codes) -> _Floats:
 def rank_p(design: Design, values: _Floats, axis: int) -> float:
     """Compute the permutation p-value of aligned ranks, which single outliers hardly change; ``values`` (takes,).
 
-    With random texts each text has one value per level: for two levels the test is close to Wilcoxon's signed ranks.
+    With random texts, each text has one value per level; for two levels the test is close to Wilcoxon's signed-rank test.
     """
     profiles = text_profiles(design, values[:, None], axis)
     if profiles is None:
@@ -244,9 +245,9 @@ class Noise:
     """Residual variance of a design.
 
     ``residuals`` (takes, metrics) with ``df`` degrees of freedom, of which ``take_df`` (takes,) is each take's share.
-    ``repeats``: the model is the cell means; if False, no cell has two takes and the model is additive, so interactions
-    count as residual variance. ``sum_sq`` (metrics,) is the residual sum of squares, ``sd`` (metrics,) the residual SD in the
-    metric's unit, NaN if there are no degrees of freedom.
+    ``repeats``: if True, the model is the cell means; if False, no cell has two takes and the model is additive, so
+    interactions count as residual variance. ``sum_sq`` (metrics,) is the residual sum of squares, ``sd`` (metrics,) the
+    residual SD in the metric's unit, NaN if there are no degrees of freedom.
     """
 
     residuals: _Floats
@@ -276,8 +277,9 @@ def noise_of(design: Design, values: _Floats) -> Noise:
 class Contrasts:
     """Differences of an axis' levels from its first, (levels - 1, metrics): ``estimate``, standard ``error`` and ``df``.
 
-    NaN if a level is confounded with another factor or there are no residual degrees of freedom. ``p`` (metrics,) tests the
-    null hypothesis that all are 0, by ``test``. If the residual variance is 0, the error is 0, and p and interval are NaN.
+    They are NaN if a level is confounded with another factor or there are no residual degrees of freedom. ``p`` (metrics,) is
+    the p-value for all differences being 0, by ``test``. If the residual variance is 0, the error is 0, and p and the
+    interval are NaN.
     """
 
     estimate: _Floats
@@ -308,19 +310,19 @@ def _positive(values: _Floats) -> _Floats:
 
 
 def min_level_df(takes: _Floats) -> int:
-    """Return the residual degrees of freedom per level from which Welch's test is used; ``takes`` (levels,).
+    """Return the minimum residual degrees of freedom per level for Welch's test; ``takes`` (levels,).
 
     With fewer, the type I error of Welch's test reaches 14 % at a level of 5 %. The F test tolerates an SD ratio of 1 : 3 if
-    levels are balanced, but not if a level has 1.5 times the takes of another, in which case the limit is lower. Simulated
-    in bench/inference.py.
+    levels are balanced, but not if a level has 1.5 times the takes of another, in which case the minimum is lower. See the
+    simulations in bench/inference.py.
     """
     return takes.size + 2 if takes.max() < 1.5 * takes.min() else max(2, takes.size - 1)
 
 
 def small_levels(takes: _Floats, level_df: _Floats) -> npt.NDArray[np.bool_]:
-    """Return the levels with too few takes for a variance and half the takes of another at most, (levels,).
+    """Mark the levels with too few takes for a variance and at most half the takes of another level, (levels,).
 
-    With SDs of 3 : 1 the F test of 2 takes against 9 has a type I error of 32 %, of 1 against 8 of 44 %, so there is none.
+    They are not tested: with SDs of 3 : 1, the F test of 2 takes against 9 has a type I error of 32 %, of 1 against 8, 44 %.
     """
     few = level_df < max(2, takes.size - 1) - _ROUNDING
     return np.asarray(few & (2.0 * takes <= takes.max()), np.bool_)
@@ -331,10 +333,11 @@ def contrasts_of(
 ) -> Contrasts:
     """Estimate each level's difference from the first, adjusted for the other factors by least squares, and test it.
 
-    The choice of the test depends only on the design: if there are no repeats, or below ``min_level_df``, the F test with one
-    variance for all levels, exact for normal residuals; else one variance per level: B. L. Welch's t (Biometrika 34, 1947)
-    and, over all levels, S. Johansen's generalization (Biometrika 67, 1980). Cells, and thus texts, are fixed.
-    ``combined`` (contrasts, levels) replaces the differences by other contrasts of levels. ``small_levels`` are not tested.
+    The choice of the test depends only on the design. Without repeats or below ``min_level_df``, it is the F test with one
+    variance for all levels, exact for normal residuals; else the tests with one variance per level: B. L. Welch's t
+    (Biometrika 34, 1947) and, over all levels, S. Johansen's generalization (Biometrika 67, 1980). Cells, and thus texts, are
+    fixed. ``combined`` (contrasts, levels) replaces the differences by other contrasts of levels. ``small_levels`` are not
+    tested.
     """
     names, level = np.unique(design.codes[axis], return_inverse=True)
     weights, estimable = design.differences(axis)
@@ -407,7 +410,7 @@ def _johansen(estimate: _Floats, variances: _Floats, shares: _Floats, level_df: 
 def text_profiles(design: Design, values: _Floats, axis: int) -> _Floats | None:
     """Return each text's adjusted differences of all levels from the first, (texts, levels, metrics).
 
-    Only of texts with all levels; None if there are fewer than two.
+    Only texts with all levels are included; the result is None if there are fewer than two.
     """
     if design.texts is None:
         return None
@@ -429,10 +432,10 @@ def text_profiles(design: Design, values: _Floats, axis: int) -> _Floats | None:
 def over_texts(profiles: _Floats | None, values: _Floats, grid: tuple[int, ...] = (-1,)) -> Contrasts | None:
     """Return the contrasts of an axis with random texts from their ``text_profiles``.
 
-    None if there are fewer than two texts with all levels. Each text contributes one adjusted difference per level,
-    regardless of its number of takes. Contrasts: Student's t over texts. p: repeated-measures ANOVA with the correction of
-    H. Huynh & L. S. Feldt (Journal of Educational Statistics 1, 1976); for two levels, the paired t-test. If the levels are
-    a ``grid`` of combinations, p is that of the interaction.
+    The result is None if fewer than two texts have all levels. Each text contributes one adjusted difference per level,
+    regardless of its number of takes. Contrasts are tested by Student's t over texts; p is from the repeated-measures ANOVA
+    with the correction of H. Huynh & L. S. Feldt (Journal of Educational Statistics 1, 1976), for two levels from the paired
+    t-test. If the levels are a ``grid`` of combinations, p is that of the interaction.
     """
     from scipy.stats import f
 
@@ -452,7 +455,7 @@ def over_texts(profiles: _Floats | None, values: _Floats, grid: tuple[int, ...] 
     covariance = np.einsum("tim,tjm->mij", residuals, residuals)
     with np.errstate(divide="ignore", invalid="ignore"):
         lower = np.square(np.trace(covariance, axis1=1, axis2=2)) / (df * np.square(covariance).sum(axis=(1, 2)))
-        # Greenhouse and Geisser's epsilon is the lower bound, far too low if there are more levels than texts.
+        # Greenhouse and Geisser's epsilon is a lower bound, which is far too low if there are more levels than texts.
         room = count - 1 - df * lower
         epsilon = np.where(room > 0.0, (count * df * lower - 2.0) / (df * room), 1.0).clip(lower, 1.0)
         p = f.sf(between / within * (count - 1), df * epsilon, df * (count - 1) * epsilon)

@@ -35,9 +35,10 @@ def binomial(
 ) -> Test:
     """Test the share of ``successes`` in ``trials`` against ``chance`` by the exact binomial test (scipy).
 
-    AB: preferences for A, two-sided. ABX: correct responses, alternative "greater". ``interval`` is two-sided: "exact" is
-    Clopper & Pearson's (Biometrika 26, 1934), with a coverage of at least ``confidence``; "wilson" is E. B. Wilson's (JASA
-    22, 1927), with an average coverage of ``confidence``. Trials are assumed independent. Raises ArgumentError.
+    For AB, count preferences for A and test two-sided; for ABX, count correct responses with the alternative "greater".
+    ``interval`` is two-sided: "exact" is Clopper & Pearson's (Biometrika 26, 1934), with a coverage of at least
+    ``confidence``; "wilson" is E. B. Wilson's (JASA 22, 1927), with an average coverage of ``confidence``. Trials are
+    assumed to be independent. Raises ArgumentError for invalid arguments.
     """
     from scipy.stats import binomtest
 
@@ -58,7 +59,7 @@ def binomial(
 class BradleyTerry:
     """Strengths of systems: ``strength`` (systems,) in natural log odds with mean 0, and their ``covariance``.
 
-    System a is preferred to b with probability 1 / (1 + exp(b - a)).
+    A system of strength a is preferred to one of strength b with probability 1 / (1 + exp(b - a)).
     """
 
     names: tuple[str, ...]
@@ -95,7 +96,7 @@ class BradleyTerry:
     def frame(self, confidence: float = 0.95) -> pd.DataFrame:
         """Tabulate the systems from best to worst: ``elo`` (mean 1500) with its interval, ``strength`` and ``se``.
 
-        400 points are odds of 10 to 1. The intervals are relative to the mean of all systems.
+        A difference of 400 Elo points means odds of 10 to 1. The intervals are relative to the mean of all systems.
         """
         import pandas as pd
         from scipy.stats import norm
@@ -111,9 +112,9 @@ class BradleyTerry:
 def bradley_terry(wins: npt.ArrayLike, names: Sequence[str] | None = None) -> BradleyTerry:
     """Fit the model of R. A. Bradley & M. E. Terry (Biometrika 39, 1952) by maximum likelihood.
 
-    ``wins[a, b]`` counts preferences of a to b, shape (systems, systems); a tie counts half for both. Uses Newton's method
-    on the log odds; the covariance is the inverse Fisher information under mean 0. Comparisons are assumed independent: if
-    listeners make many, the intervals are too narrow.
+    ``wins[a, b]`` counts preferences for a over b, shape (systems, systems); a tie counts half for both. Uses Newton's method
+    on the log odds; the covariance is the inverse Fisher information with the mean constrained to 0. Comparisons are assumed
+    to be independent: if listeners make several, the intervals are too narrow.
 
     Raises ArgumentError for invalid counts, and if no finite strengths exist (L. R. Ford's condition, 1957: every system
     must be reachable from every other by wins).
@@ -162,16 +163,16 @@ def mean_opinion_score(
 
     Args:
         votes: ratings (n,) within ``scale``: (1, 5) for ACR (ITU-T P.800), (-3, 3) for CMOS, (0, 100) for MUSHRA.
-        listeners: the listener of each rating. The interval is then computed from the listeners' means, and n is their
-            number, since ratings of a listener are not independent. Default: one rating per listener.
-        interval: "t", Student's; or "bootstrap", bias-corrected and accelerated (B. Efron, JASA 82, 1987, by scipy).
+        listeners: the listener of each rating. The interval is then computed from the listeners' means, and n is the number
+            of listeners, since ratings of a listener are not independent. Default: one rating per listener.
+        interval: "t", Student's t; or "bootstrap", bias-corrected and accelerated (B. Efron, JASA 82, 1987, by scipy).
         confidence: level of the interval.
         scale: bounds of the scale.
         resamples: number of bootstrap resamples.
         seed: seed of the bootstrap.
 
-    The interval stays within the scale and has a width above 0 even for equal ratings. Sentences are fixed
-    (``crossed_mean``: random). Raises ArgumentError for fewer than two ratings or listeners, or ratings outside the scale.
+    The interval stays within the scale and has a width above 0 even for equal ratings. Sentences are fixed (random in
+    ``crossed_mean``). Raises ArgumentError for fewer than two ratings or listeners, or ratings outside the scale.
     """
     from scipy import stats
 
@@ -196,7 +197,7 @@ def mean_opinion_score(
         low, high = limits.confidence_interval
         return Estimate(mean, float(low), float(high), confidence, values.size)
     half_width = float(stats.t.ppf((1.0 + confidence) / 2.0, values.size - 1)) * sd / math.sqrt(values.size)
-    # For equal ratings, Clopper and Pearson's bound on the share of other ratings, one step away.
+    # For equal ratings: Clopper and Pearson's bound on the share of different ratings, assumed one step away.
     half_width = half_width or 1.0 - ((1.0 - confidence) / 2.0) ** (1.0 / values.size)
     return Estimate(mean, max(scale[0], mean - half_width), min(scale[1], mean + half_width), confidence, values.size)
 
@@ -210,10 +211,10 @@ def wilcoxon(
 ) -> Test:
     """Test paired ratings (pairs,) by F. Wilcoxon's signed-rank test (Biometrics Bulletin 1, 1945).
 
-    The statistic is the sum of ranks of positive differences, excluding zeros; p is exact up to 50 pairs, including ties (in
-    scipy, up to 13); for more pairs, scipy's normal approximation is used. The estimate is J. L. Hodges & E. L. Lehmann's:
-    the median of the pairwise mean differences, with J. W. Tukey's interval (M. Hollander & D. A. Wolfe, "Nonparametric
-    Statistical Methods", 1973, chapter 3). Raises ArgumentError.
+    The statistic is the sum of ranks of positive differences, excluding zeros; p is exact for up to 50 pairs, also with ties
+    (scipy: up to 13 pairs); for more pairs, scipy's normal approximation is used. The estimate is J. L. Hodges & E. L.
+    Lehmann's: the median of the pairwise mean differences, with J. W. Tukey's interval (M. Hollander & D. A. Wolfe,
+    "Nonparametric Statistical Methods", 1973, chapter 3). Raises ArgumentError for invalid arguments.
     """
     from scipy import stats
 
@@ -268,10 +269,10 @@ def _rank_sums(ranks: npt.NDArray[np.int_]) -> _Floats:
 class Friedman:
     """Friedman's test of systems rated by the same raters: ``statistic`` (chi squared), ``p``, and post-hoc tests.
 
-    ``mean_ranks`` (systems,), 1 is best; ``critical_difference`` of mean ranks by Nemenyi at ``alpha``; ``pairs``: a row
-    per pair with the ``difference`` of mean ranks, ``p_nemenyi``, and ``p_holm`` of Wilcoxon's test. ``concordance`` is the
-    effect size, Kendall's W with its interval: 1 for equal rankings, about 1 / raters for random rankings; NaN if all
-    ratings are tied; its interval is NaN for two raters.
+    ``mean_ranks`` (systems,): 1 is best; ``critical_difference``: Nemenyi's for mean ranks at ``alpha``; ``pairs``: a row per
+    pair with the ``difference`` of mean ranks, ``p_nemenyi``, and ``p_holm`` of Wilcoxon's test. ``concordance`` is the
+    effect size, Kendall's W with its interval: 1 for equal rankings, about 1 / raters for random rankings, NaN if all ratings
+    are tied. The interval is NaN for two raters.
     """
 
     names: tuple[str, ...]
@@ -291,10 +292,10 @@ def friedman(
 
     ``ratings`` (raters, systems), higher is better; a rater is a listener, or a listener with an item. M. Friedman (JASA 32,
     1937), corrected for ties, by scipy; then P. B. Nemenyi's comparisons after J. Demšar, "Statistical comparisons of
-    classifiers over multiple data sets" (JMLR 7, 2006), and Wilcoxon's tests, corrected by Holm. The effect size is W of M.
-    G. Kendall & B. Babington Smith (Annals of Mathematical Statistics 10, 1939), corrected for ties; its interval, with
-    random raters, is Student's from the jackknife of the mean rank correlation. Raises ArgumentError for fewer than three
-    systems or two raters.
+    classifiers over multiple data sets" (JMLR 7, 2006), and Wilcoxon's tests, corrected by Holm. The effect size is the W of
+    M. G. Kendall & B. Babington Smith (Annals of Mathematical Statistics 10, 1939), corrected for ties; its interval, with
+    random raters, is Student's t interval from the jackknife of the mean rank correlation. Raises ArgumentError for fewer
+    than three systems or two raters.
     """
     import pandas as pd
     from scipy import stats
@@ -309,7 +310,7 @@ def friedman(
     rater_ranks = stats.rankdata(-table, axis=1)
     ranks = rater_ranks.mean(axis=0)
     if (table == table[:, :1]).all():
-        statistic, p = 0.0, 1.0  # all ratings are ties
+        statistic, p = 0.0, 1.0  # all ratings are tied
     else:
         statistic, p = map(float, stats.friedmanchisquare(*table.T))
     error = math.sqrt(systems * (systems + 1) / (6.0 * raters))
@@ -341,7 +342,7 @@ def _concordance(ranks: _Floats, confidence: float) -> Estimate:
     w = float(np.square(total).sum() / (count * squares.sum()))
     if count == 2 or not (squares.sum() - squares).all():
         return Estimate(w, math.nan, math.nan, confidence, count)
-    # A bootstrap repeats raters, who agree with themselves, and so overestimates W.
+    # A bootstrap draws raters repeatedly, who agree with themselves, and so overestimates W.
     rho, without = (count * w - 1.0) / (count - 1.0), squares.sum() - squares
     jackknife = (np.square(total - centered).sum(axis=1) / without - 1.0) / (count - 2.0)
     error = math.sqrt((count - 1.0) / count * float(np.square(jackknife - jackknife.mean()).sum()))
@@ -354,10 +355,10 @@ def _concordance(ranks: _Floats, confidence: float) -> Estimate:
 
 @dataclass(frozen=True, eq=False)
 class Screening:
-    """Screening of listeners: ``kept`` listeners, and the remaining rows, ``frame``.
+    """Result of screening: the ``kept`` listeners, and their rows in ``frame``.
 
     ``table`` has a row for each rule that a listener failed: ``listener``, ``rule``, ``items`` (a tuple) and ``reason``.
-    ``notes`` name the rules that could not be applied, and the listeners concerned.
+    ``notes`` name the rules that could not be applied, and the listeners affected.
     """
 
     kept: tuple[Any, ...]
@@ -367,7 +368,7 @@ class Screening:
 
     @property
     def excluded(self) -> dict[Any, str]:
-        """Reasons of exclusion by listener."""
+        """Reasons for exclusion by listener."""
         return {name: "; ".join(rows) for name, rows in self.table.groupby("listener", sort=False)["reason"]}
 
 
@@ -380,8 +381,8 @@ def screen_mushra(
     """Screen listeners by Recommendation ITU-R BS.1534-3 (2015), section 4.1.2.
 
     Listeners are excluded for rating the hidden reference below 90 in more than 15 % of the items, or, if the mid-range
-    ``anchor`` is given, for rating it above 90 in more than 15 % of the items; items whose anchor more than 25 % of the
-    listeners rate above 90 do not count.
+    ``anchor`` is given, for rating it above 90 in more than 15 % of the items; items in which more than 25 % of the listeners
+    rate the anchor above 90 do not count.
 
     ``frame`` has a row per rating, with the columns listener, item, system and rating (0 to 100); ``reference`` and
     ``anchor`` are systems. A rule applies to the listeners who rated its system; ``notes`` name the others. Raises
@@ -452,10 +453,10 @@ def krippendorff_alpha(
 ) -> float:
     """Compute K. Krippendorff's alpha of ratings (raters, items), with NaN for missing ratings.
 
-    1 is perfect agreement, 0 chance agreement. ``level`` of measurement: MOS is "ordinal", MUSHRA "interval". Uses
-    the coincidence matrix of "Computing Krippendorff's alpha-reliability" (2011). NaN if all ratings are equal. Raises
-    ArgumentError if no item has two ratings, and for negative values on a ratio scale. The package krippendorff is not
-    used, since it would be a dependency for these lines only.
+    1 is perfect agreement, 0 chance agreement. ``level`` is the level of measurement: MOS is "ordinal", MUSHRA "interval".
+    Uses the coincidence matrix of "Computing Krippendorff's alpha-reliability" (2011). The result is NaN if all ratings are
+    equal. Raises ArgumentError if no item has two ratings, and for negative values on a ratio scale. The package krippendorff
+    is not used, since it would be a dependency for these lines only.
     """
     table = np.asarray(ratings, np.float64)
     if table.ndim != 2 or np.isinf(table).any():

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class MixedModel:
-    """Mean ratings of systems, adjusted for listener and item effects, and variance components.
+    """Fitted mean ratings of systems, adjusted for listener and item effects, and variance components.
 
     ``scores``: each system's mean with its interval; ``statistic``, ``df`` and ``p``: Wald's F test of equal means (NaN for
     one system). ``pairs``: a row per pair with ``first``, ``second``, ``difference`` (first minus second), ``error``,
     ``low``, ``high``, ``df``, ``p``, ``p_holm``. ``sd``: the SDs of ``listener``, ``item``, ``listener x system``, ``item x
-    system`` and ``residual`` in the rating's unit. ``notes`` are limits of the fit.
+    system`` and ``residual`` in the rating's unit. ``notes`` state limitations of the fit.
     """
 
     scores: dict[str, Estimate]
@@ -61,9 +61,9 @@ def mixed_model(frame: pd.DataFrame, *, confidence: float = 0.95) -> MixedModel:
     """Fit ``rating ~ system`` with crossed random effects of listeners and items, by REML.
 
     Follows R. H. Baayen, D. J. Davidson & D. M. Bates, "Mixed-effects modeling with crossed random effects for subjects and
-    items", Journal of Memory and Language 59 (2008). If a listener rates a system repeatedly, or an item is,
-    interactions with the system are random effects too; otherwise p would be far too small: D. J. Barr et al., "Random
-    effects structure for confirmatory hypothesis testing", ibid. 68 (2013).
+    items", Journal of Memory and Language 59 (2008). If listeners rate a system repeatedly, or items are rated repeatedly
+    with it, interactions with the system are random effects too; otherwise p would be far too small: D. J. Barr et al.,
+    "Random effects structure for confirmatory hypothesis testing", ibid. 68 (2013).
 
     Degrees of freedom are F. E. Satterthwaite's, as in R's lmerTest; in a complete table, those of H. H. Clark's quasi-F
     ("The language-as-fixed-effect fallacy", Journal of Verbal Learning and Verbal Behavior 12, 1973), so that few items limit
@@ -161,7 +161,7 @@ class _RatingModel:
         return MixedModel(scores, statistic, f_df, p, pairs, self.sd, tuple(self.notes))
 
     def _wald(self, basis: Floats) -> tuple[float, tuple[int, float]]:
-        """Compute Wald's F of contrasts (contrasts, systems) being 0, and its degrees of freedom.
+        """Compute Wald's F for the null hypothesis that contrasts (contrasts, systems) are 0, and its degrees of freedom.
 
         Denominator: A. H. Fai & P. L. Cornelius, Journal of Statistical Computation and Simulation 54 (1996), as in lmerTest.
         """

@@ -51,9 +51,9 @@ def _odds(logit: float) -> float:
 def ordinal_model(frame: pd.DataFrame, *, interactions: bool = True, confidence: float = 0.95) -> OrdinalModel:
     """Fit a proportional odds model of ratings with crossed random effects of listeners and items.
 
-    A sensitivity analysis, since ratings from 1 to 5 are ordinal. P. McCullagh, "Regression models for ordinal data", JRSS B
-    42 (1980), with random effects by Laplace's approximation, as in R's ordinal::clmm. p is Wald's, which is too small if
-    there are few listeners or items; compare the order and size of differences with ``mixed_model``.
+    It is a sensitivity analysis, since ratings from 1 to 5 are ordinal. P. McCullagh, "Regression models for ordinal data",
+    JRSS B 42 (1980), with random effects by Laplace's approximation, as in R's ordinal::clmm. p is Wald's, which is too small
+    if there are few listeners or items; compare the order and size of differences with ``mixed_model``.
 
     Args:
         frame: a row per rating, with the columns rating, system, listener and item.
@@ -116,7 +116,7 @@ class CumulativeLink:
         bounds = [(None, None)] * (len(start) - len(self.sizes)) + [(-7.0, 3.0)] * len(self.sizes)
         best = minimize(self._deviance, np.array(start), method="L-BFGS-B", bounds=bounds, options={"maxiter": 400})
         optimum = np.asarray(best.x, np.float64)
-        # An SD at its lower bound represents 0, with a zero gradient.
+        # An SD at its lower bound represents 0 and has a zero gradient.
         free = np.flatnonzero(
             [low is None or value > low + 0.5 for value, (low, _) in zip(optimum, bounds, strict=True)]
         )

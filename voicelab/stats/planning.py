@@ -41,10 +41,10 @@ def trials_needed(
 ) -> int:
     """Compute the number of trials from which ``choice_power`` stays at or above ``power``.
 
-    The power of a test on counts is a sawtooth function, so single smaller numbers may also reach it. For AB, the result is
-    the number of listeners with one response each. Repeated responses of a listener are not independent: plan them with
-    ``ratings_needed``, with a difference of ``share`` - 0.5 and an ``sd`` of the listeners' shares of about the root of t² +
-    s (1 - s) / n, for preferences with mean s and SD t and n responses each.
+    The power of a test on counts is a sawtooth function of the number of trials, so some smaller numbers may also reach it.
+    For AB, the result is the number of listeners with one response each. Repeated responses of a listener are not
+    independent: plan them by ``ratings_needed`` with a difference of ``share`` - 0.5 and the SD of the listeners' shares as
+        ``sd``, about sqrt(t² + s (1 - s) / n) for preferences with mean s and SD t between listeners and n responses each.
 
     Raises ArgumentError, also for more than a million trials.
     """
@@ -137,8 +137,8 @@ class Sprt:
     and ``beta`` (type II), and stops with "no effect" at ``most`` trials. ``operating`` computes the exact error rates; a
     warning is issued if truncation raises the type II error above ``beta``.
 
-    Responses are assumed independent: those of ABX tests, or one per listener. Repeated preferences of a listener are
-    dependent and would quadruple the type I error: use ``BettingTest``.
+    Responses are assumed to be independent: those of ABX tests, or one per listener. Repeated preferences of a listener are
+    dependent and would quadruple the type I error: use ``BettingTest`` for them.
 
     Raises ArgumentError.
     """
@@ -208,7 +208,7 @@ class BettingTest:
     """Anytime-valid sequential test of listeners with several, possibly dependent, responses each.
 
     Under the null hypothesis that the mean share is at most ``chance``, the wealth of a bet against it ever reaches 1 /
-    ``alpha`` with a probability of at most ``alpha``: J. Ville (1939), after I. Waudby-Smith & A. Ramdas, "Estimating means
+    ``alpha`` with a probability of at most ``alpha`` (J. Ville, 1939). Follows I. Waudby-Smith & A. Ramdas, "Estimating means
     of bounded random variables by betting", Journal of the Royal Statistical Society B 86 (2024). Sentences are fixed. The
     test stops at ``most`` listeners. Raises ArgumentError.
     """
@@ -227,7 +227,7 @@ class BettingTest:
         values = numbers(shares, "shares", 0) - self.chance
         if ((values < -self.chance) | (values > 1.0 - self.chance)).any():
             raise ArgumentError.of("shares", f"must be from 0 to 1, got {min(shares):g} to {max(shares):g}")
-        # A uniform mixture of stakes, all below the ruin limit.
+        # Uniform mixture of stakes, all below the stake that risks ruin.
         wealth = np.cumprod(1.0 + np.outer(values, _STAKES / self.chance), axis=0).mean(axis=1)
         if (wealth >= 1.0 / self.alpha).any():
             return "effect"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Codes = npt.NDArray[np.intp]
 Floats = npt.NDArray[np.float64]
 
-# Smaller variance ratios count as 0, the bound.
+# Smaller variance ratios count as 0, the lower bound.
 AT_BOUND = 1e-6
 _MAX_SLOPE = 1e-2
 
@@ -42,9 +42,9 @@ class RestrictedLikelihood:
     """Restricted likelihood (H. D. Patterson & R. Thompson, Biometrika 58, 1971) with a profiled residual variance.
 
     Its arguments are ratios of the random effects' variances to the residual variance, as in D. Bates et al., "Fitting linear
-    mixed-effects models using lme4", Journal of Statistical Software 67 (2015); gradient of D. A. Harville, JASA 72 (1977).
-    ``groups`` are the indicator matrices of the random effects, (n, levels); ``design`` is the matrix of fixed effects.
-    Raises ArgumentError for a saturated model.
+    mixed-effects models using lme4", Journal of Statistical Software 67 (2015); the gradient is that of D. A. Harville, JASA
+    72 (1977). ``groups`` are the indicator matrices of the random effects, (n, levels); ``design`` is the matrix of fixed
+    effects. Raises ArgumentError for a saturated model.
     """
 
     def __init__(self, groups: list[Floats], design: Floats, values: Floats) -> None:
@@ -73,7 +73,7 @@ class RestrictedLikelihood:
 
         random, unchecked = sum(self.sizes), {"lower": True, "check_finite": False}
         largest, ordered = (self.sizes or [0])[0], ratios[self.order]
-        # Levels of a group have no rating in common: the products within the largest group are diagonal.
+        # Levels of a group have no rating in common, so the products within the largest group are diagonal.
         counts, links = self.products.diagonal()[:largest], self.products[:largest, largest:]
         ratio = ordered[0] if largest else 0.0
         shrinkage = 1.0 / (1.0 + ratio * counts)
@@ -83,7 +83,7 @@ class RestrictedLikelihood:
         scales = scale[largest:]
         root = cholesky(scales * rest[:others, :others] * scales.T + np.eye(others), **unchecked)
         inner = solve_triangular(root, scales * columns[:others], **unchecked)
-        # Products weighted by the inverse covariance of the values; then projected out of the fixed effects.
+        # Products weighted by the inverse covariance of the values, then with the fixed effects projected out.
         weighted = columns[others:] - inner[:, random:].T @ inner
         fixed = cholesky(weighted[:-1, random:-1], **unchecked)
         means = solve_triangular(fixed, weighted[:-1], **unchecked)
@@ -120,7 +120,7 @@ class RestrictedLikelihood:
             bounds=[(0.0, None)] * len(self.sizes),
             options={"ftol": 1e-12, "gtol": 1e-5, "maxiter": 1000},
         )
-        # At the limit of rounding, the line search ends with an error at the optimum.
+        # At floating-point precision, the line search reports an error at the optimum.
         slopes = np.where(best.x > 0.0, np.abs(best.jac), -np.minimum(best.jac, 0.0))
         return np.asarray(np.maximum(best.x, 0.0), np.float64), bool(best.success or slopes.max() < _MAX_SLOPE)
 
@@ -129,7 +129,7 @@ class RestrictedLikelihood:
 
         Satterthwaite's approximation (Biometrics Bulletin 2, 1946) for mixed models, as in A. Kuznetsova et al., "lmerTest
         package", Journal of Statistical Software 82 (2017): 2 v² / Var(v) for the estimated variance v of the contrast.
-        Var(v) is by the delta method from the covariance of the variance components, with derivatives by central
+        Var(v) is computed by the delta method from the covariance of the variance components, with derivatives by central
         differences; components estimated at 0 are held fixed.
         """
         active = np.flatnonzero(ratios > AT_BOUND)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-# Scale at which the logistic distribution function approximates the normal one best.
+# Scale at which the logistic distribution function best approximates the normal one.
 _LOGISTIC = 16.0 * math.sqrt(3.0) / (15.0 * math.pi)
 _WILCOXON_SIMULATIONS = 200
 _MAX_VALUES = 2_000_000
@@ -35,8 +35,8 @@ _SIDES = {"different": "two-sided", "equivalent": "two one-sided tests"}
 class PowerPlan:
     """Power of designs: ``frame`` has a row per design with ``power`` and its 95 % interval, ``low`` to ``high``.
 
-    ``sd`` are the assumed SDs by name; ``notes`` are limits of the designs. If the SDs are a pilot's, the interval is that
-    of power at the 95 % limits of the SDs (chi-square with the pilot's degrees of freedom).
+    ``sd`` are the assumed SDs by name; ``notes`` are limitations of the designs. If the SDs come from a pilot, the interval
+    is the power at the 95 % limits of the SDs (chi-square with the pilot's degrees of freedom).
     """
 
     frame: pd.DataFrame = field(repr=False)
@@ -103,15 +103,15 @@ def plan_test(
         sd: SDs of the listeners' and items' random effects on the difference, and of single responses, in points of the
             scale; for choices in logits, and the last SD is ignored. Best taken from a pilot; otherwise try several.
         pilot: a result of ``analyze``, from which ``sd`` is averaged over pairs.
-        systems: number of systems; the level is that of the first step of Holm's correction over all pairs.
-        claim: claim as in a registered plan: "different" is two-sided (ABX: one-sided), "better" one-sided, "not worse" and
-            "equivalent" require a ``margin``. Default: "equivalent" if there is a margin, else "different".
+        systems: number of systems; the significance level is that of the first step of Holm's correction over all pairs.
+        claim: the claim, as in a registered plan: "different" is two-sided (ABX: one-sided), "better" one-sided, "not worse"
+            and "equivalent" require a ``margin``. Default: "equivalent" if there is a margin, else "different".
         margin: the largest irrelevant difference, in points of the scale (for choices, as a distance from 0.5). The
             simulated systems differ by ``difference``.
         alpha: level of the test.
         simulations: number of simulated studies per combination.
         seed: seed of the simulation.
-        progress: wrapper of the iteration: ``vl.progress`` shows a bar.
+        progress: wrapper of the iteration; ``vl.progress`` shows a bar.
 
     Raises ArgumentError.
     """
@@ -137,7 +137,7 @@ def plan_test(
 
 
 def _pilot_scales(df: float) -> tuple[float, ...]:
-    """Return the factors of a pilot's SDs at their upper and lower 95 % limits; () if the SDs are assumed."""
+    """Return the factors that convert a pilot's SDs to their upper and lower 95 % limits; () if the SDs are assumed."""
     from scipy.stats import chi2
 
     return tuple(math.sqrt(df / float(chi2.ppf(tail, df))) for tail in (0.025, 0.975)) if math.isfinite(df) else ()
@@ -150,7 +150,7 @@ def _row(
     simulations: int,
     seed: int,
 ) -> dict[str, float]:
-    """Return the power of a design, with low and high at the limits of a pilot's SDs, if there are ``scales``."""
+    """Return the power of a design, with low and high at the limits of a pilot's SDs if ``scales`` are given."""
     kind, difference, sds, claim, level = study
     row = _power(study, numbers, simulations, seed)
     for end, scale in zip(("low", "high"), scales, strict=False):
@@ -207,7 +207,7 @@ def _power(
 
 
 def _sds(sd: _Sds | None, pilot: ComparedPairs | CrossedTest | None) -> tuple[_Sds, float]:
-    """Return the SDs, and a pilot's mean degrees of freedom, else infinity."""
+    """Return the SDs, and the mean degrees of freedom of a pilot, infinite without one."""
     if (sd is None) == (pilot is None):
         raise ArgumentError.of("sd", "pass either sd or pilot")
     if pilot is not None:
@@ -284,10 +284,11 @@ def plan_sweep(
         pilot: a result of ``effects`` with texts as a block, from which ``sd`` is taken.
         metric: metric of the pilot; default: its first.
         levels: number of levels of the axis.
-        tests: number of metrics times axes; the level is that of the first step of Holm's correction.
+        tests: number of metrics times axes; the significance level is that of the first step of Holm's correction.
         alpha: level of the test.
 
-    Exact for equal variances, by the noncentral F distribution (two levels: two-sided t). Raises ArgumentError.
+    The power is exact for equal variances, by the noncentral F distribution (two levels: two-sided t). Raises ArgumentError
+    for invalid arguments.
     """
     import pandas as pd
     from scipy.stats import f, ncf
@@ -316,7 +317,7 @@ def plan_sweep(
 
 
 def _of_pilot(pilot: Effects, metric: str | None) -> tuple[float, float, float]:
-    """Estimate the SDs of a level's difference between texts, and of repeated takes, from a pilot, and their df."""
+    """Estimate from a pilot the SDs of a level's difference between texts and of repeated takes, and their df."""
     contrasts, variance = pilot.contrasts, pilot.variance
     metric = metric if metric is not None else str(contrasts["metric"].iloc[0])
     rows = contrasts[contrasts["metric"] == metric]
