@@ -74,7 +74,7 @@ class VoiceHost(Backend, Protocol):
         """Return a view of this backend for one caller, including its private voice models."""
 
     def usage(self) -> tuple[int, int]:
-        """Return the number of the caller's voice models and the bytes of their recordings. Raises StoreError."""
+        """Return the number of the caller's voice models and the size of their recordings in bytes. Raises StoreError."""
 
     def cover_image(self, id: str) -> bytes:
         """Return the cover image of a voice model. Raises NotFound like ``get_voice``, or if it has no image."""
@@ -260,8 +260,8 @@ class SpeechStream(Closeable, StreamBase[Iterator[bytes]]):
         backend: capabilities of the backend.
         seed: seed drawn by the backend; defaults to the seed of the call.
         on_close: called exactly once when the stream ends or is closed, to cancel or release the work.
-        notes: returns the notes so far, as for a response header; ``summary`` repeats them.
-        summary: called once, after the last chunk, for words and notes.
+        notes: callback that returns the notes so far, such as for a response header; ``summary`` repeats them.
+        summary: callback that returns words and notes; called once, after the last chunk.
         started: ``time.perf_counter()`` at the call; defaults to the time of construction.
 
     Errors of ``chunks`` propagate unchanged; WAV or MP3 at another rate raises AudioError.

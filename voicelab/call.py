@@ -1,6 +1,6 @@
 """Call, all parameters of one utterance: request, model, seed and backend parameters (knobs).
 
-This module alone resolves the short names (``voice``, ``speed``, ``volume``) and defaults, and validates seeds and knobs.
+Only this module resolves the short names (``voice``, ``speed``, ``volume``) and defaults, and validates seeds and knobs.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _FIXED: Final = ("text", "format")
 
 
 class JsonText(str):
-    """A list, an object or null in JSON, as the value of an extra field."""
+    """JSON text of a list, an object or null, as the value of an extra field."""
 
     __slots__ = ()
 

@@ -17,7 +17,7 @@ _views: dict[str, str] = {}
 
 
 def register(views: Mapping[str, str]) -> None:
-    """Register views: names of classes or methods to ``"module:function"``."""
+    """Register views: a mapping from names of classes or methods to ``"module:function"``."""
     _views.update(views)
 
 

@@ -81,7 +81,7 @@ class FieldError:
     Attributes:
         loc: path to the field, starting with its location, such as ``("body", "prosody", "speed")``.
         type: stable machine-readable name of the error.
-        msg: message for people.
+        msg: human-readable message.
         ctx: optional details.
         in_: location (``path``, ``query``, ``header``, ``cookie`` or ``body``); ``in`` on the wire.
     """
@@ -285,7 +285,7 @@ class MissingExtra(EngineError, ImportError):
     @classmethod
     @contextmanager
     def where(cls, extra: str, purpose: str) -> Iterator[None]:
-        """Convert each ImportError of the block to the error of ``of``."""
+        """Convert each ImportError in the block to the error that ``of`` builds."""
         try:
             yield
         except ImportError as error:

@@ -1,4 +1,4 @@
-"""Names that users of other libraries guess, with the right ones, for the messages about unknown names."""
+"""Names that users of other libraries guess, mapped to the right ones, for messages about unknown names."""
 
 from __future__ import annotations
 
@@ -130,9 +130,9 @@ GUESSES: Final[Mapping[str, Mapping[str, str]]] = {
         "shimmer": "shimmer_rms",
     },
 }
-"""By kind of name (a class, the package, a keyword of ``speak``, a metric): guess to name, or to code."""
+"""For each kind of name (a class, the package, a keyword of ``speak``, a metric), the guesses and the right name or code."""
 
-# Library class with the data of a class, and the expression that returns it.
+# By class: module and class of another library that users expect, and the expression that returns such an object.
 _DATA: Final = {"Clip": ("numpy", "ndarray", "clip.samples"), "TakeTable": ("pandas", "DataFrame", "table.df()")}
 
 
@@ -145,7 +145,7 @@ def hint(kind: str, name: str, choices: Iterable[str] = ()) -> str:
 
 
 class Guided(type):
-    """Metaclass of classes whose AttributeErrors name the right attribute, on the class and on its instances."""
+    """Metaclass of classes whose AttributeErrors suggest the right attribute, on the class and on its instances."""
 
     if not TYPE_CHECKING:  # or type checkers would accept every name
 
@@ -170,7 +170,7 @@ def _no_item(value: object, index: object) -> Any:
 
 
 def _hint(owner: type, name: str) -> str:
-    # Protocols probe for names with underscores: these have no hints.
+    # Protocols probe for names with underscores: these get no hints.
     if name.startswith("_"):
         return ""
     kind = next((base.__name__ for base in owner.__mro__ if base.__name__ in GUESSES), "")

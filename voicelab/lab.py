@@ -49,12 +49,12 @@ def connect(
         backend: address of a service, or ``"NAME:ADDRESS"`` of ``vl.available_backends()``, such as ``"kokoro"``; a function,
             see `from_function`; or a Backend. Default: VOICELAB_BASE_URL in the environment, else the embedded voice.
         api_key: API key of the service. Default: from the environment (VOICELAB_API_KEY for a service of the interface).
-        device: device of a backend of this machine ("cpu", "cuda"). Default: chosen by the backend.
+        device: device of a local backend ("cpu", "cuda"). Default: chosen by the backend.
         voices: voices of a function, ``command:`` or ``worker:``. Default: those that it declares.
-        at_once: number of concurrent calls of a function or ``command:``, or of processes of ``worker:``. Default: 1, for
-            commands one per core.
+        at_once: number of concurrent calls of a function or ``command:``, or of processes of ``worker:``. Default: 1, or
+            one per core for commands.
         profile: kind of an ``openai:`` server: "openai", "vllm-omni", "kokoro-fastapi" or "speaches". Default: unknown.
-        fields: parameters that an ``openai:`` server takes: a mapping from names to bool, int, float, str, or allowed texts.
+        fields: parameters that an ``openai:`` server accepts: a mapping from names to bool, int, float, str, or choices.
         cache: cache of reproducible takes (with a seed if seeds are exact, or at temperature 0): True for the cache in
             voicelab's data folder, a folder, or a Cache. Default: none.
         record: folder to record every call and response in.
@@ -109,7 +109,7 @@ def from_function(
 
     Args:
         function: callable object whose first parameter is the text. It returns (samples, rate), a Clip, the bytes of an
-            audio file or its path, or yields such blocks to stream.
+            audio file or its path, or yields such values as blocks of a stream.
         voices: values of ``voice``. Default: those of its annotation ``Literal[...]``, else any.
         models: values of ``model``. Default: the function's name.
         seed: "exact" if equal seeds give equal samples, also for a deterministic function without a seed. Default:
@@ -225,7 +225,7 @@ def systems_panel(
 
 
 def _complete_values() -> None:
-    """Install IPython's completion of voices and other values in strings, if IPython runs."""
+    """Install IPython's completion of voices and other values in strings, if running in IPython."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     if shell is not None:
         from voicelab.views.notebook import install

@@ -94,7 +94,7 @@ class Report:
 
 
 def sounds_in(folder: str | Path, report: Report | None = None) -> list[Path]:
-    """List the sound files in a folder and its subfolders, sorted; links are followed, except to a folder above them.
+    """List the sound files in a folder and its subfolders, sorted; links are followed, except to an ancestor folder.
 
     Hidden files, system files, and files with other suffixes are excluded and added to ``report``. Raises StoreError if
     no sound file is left.
@@ -138,7 +138,7 @@ def _walk(folder: Path, report: Report, above: frozenset[tuple[int, int]]) -> It
 
 
 def is_hidden(name: str) -> bool:
-    """Tell whether a file or folder is hidden, or belongs to an operating or storage system."""
+    """Return whether a file or folder is hidden, or belongs to an operating or storage system."""
     return name.startswith(".") or name in _SYSTEM_NAMES
 
 
@@ -156,8 +156,8 @@ def path_text(path: str | Path) -> str:
 def sidecar(path: Path) -> str:
     """Read the text of a recording; "" if there is none.
 
-    It is in NAME.txt or NAME.lab next to the recording, in a list of LibriSpeech (NAME.trans.txt), or in a folder ``txt``
-    next to the recordings' folder, as in VCTK.
+    It is read from NAME.txt or NAME.lab next to the recording, from a list of LibriSpeech (NAME.trans.txt), or from a
+    folder ``txt`` next to the recordings' folder, as in VCTK.
     """
     stem = _MICROPHONE.sub("", path.stem)
     beside = [path.with_suffix(suffix) for suffix in _SIDECARS]
@@ -448,7 +448,7 @@ def _matching(pattern: str, report: Report, system: str) -> list[Recording]:
 
 
 def _read_table(path: Path, report: Report) -> list[dict[str, Any]]:
-    """Read a table that has a heading row, or the layout of LJSpeech, which has none."""
+    """Read a table that has a header row, or the layout of LJSpeech, which has none."""
     if path.suffix.lower() == ".jsonl":
         table = read_table(path)
     else:
@@ -458,7 +458,7 @@ def _read_table(path: Path, report: Report) -> list[dict[str, Any]]:
             return _unlabeled(path, cells.rows)
         table = table_of(cells, _COLUMNS, path.name)
         report.notes += table.attrs["notes"]
-    # In tables of other programs a quote is part of the text.
+    # In tables written by other programs a quote is part of the text.
     own = path.name == "takes.csv"
     records: list[Any] = (restore_texts(table) if own else table).to_dict("records")
     if own:  # failed takes have no file
@@ -470,7 +470,7 @@ def _read_table(path: Path, report: Report) -> list[dict[str, Any]]:
 
 
 def _unlabeled(path: Path, rows: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
-    """Label the cells of a table that has no heading row: file path or stem, text, normalized text."""
+    """Label the cells of a table that has no header row: file path or stem, text, normalized text."""
     if len(rows[0]) > 3:
         message = f"{path} must have a heading, or the columns file, text, normalized text; got {len(rows[0])} columns"
         raise ArgumentError.of("source", message)

@@ -1,4 +1,4 @@
-"""Wire types of the interface, with all fields, bounds and descriptions; the only validation of the wire.
+"""Wire types of the interface, with all fields, bounds and descriptions; the only place where the wire is validated.
 
 Constructors reject unknown keywords; ``from_wire`` ignores unknown keys, as the interface's service does. Both raise
 RequestInvalid.
@@ -51,7 +51,7 @@ def _encodable(value: str) -> str:
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
-        # JSON can carry a lone surrogate, which UTF-8 cannot encode.
+        # JSON can contain a lone surrogate, which UTF-8 cannot encode.
         message = "must be valid Unicode text, without lone surrogates"
         raise PydanticCustomError("string_unicode", message) from None
     return value
@@ -78,9 +78,9 @@ _WHOLE = _strictly((int,), "int_type", "must be a whole number")
 
 
 Text = Annotated[str, Strict(), AfterValidator(_encodable)]
-"""A string that UTF-8 can carry."""
+"""A string that UTF-8 can encode."""
 Filled = Annotated[Text, AfterValidator(_filled)]
-"""A text with more than blanks."""
+"""A text that is not blank."""
 Number = Annotated[
     float,
     Strict(),
@@ -371,11 +371,11 @@ class TTSRequest(WireModel):
         return _validated(cls, fields, errors)
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the body with every field; reference audio is bytes, which JSON cannot carry."""
+        """Return the body with every field; reference audio is bytes, which JSON cannot contain."""
         return self.model_dump()
 
     def record(self) -> dict[str, Any]:
-        """Return the request as a JSON object, with the SHA-256 of reference audio in its stead."""
+        """Return the request as a JSON object, with reference audio replaced by its SHA-256."""
         wire = self.to_wire()
         if self.references is not None:
             wire["references"] = [

@@ -258,7 +258,7 @@ class Session(Closeable, metaclass=Guided):
             return Call.of(text, self._defaults, self._knobs_for({**self._defaults, **fields}), **recorded(fields))
 
     def _with_own_parameters(self, fields: SpeechFields) -> SpeechFields:
-        """Move parameters of the backend from ``extra`` to keywords; a service that judges them itself receives ``extra``."""
+        """Move backend parameters from ``extra`` to keywords; a service that validates them itself receives ``extra``."""
         extra = fields.get("extra")
         if not isinstance(extra, Mapping) or not extra or self.capabilities.open_ended:
             return fields

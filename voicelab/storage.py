@@ -140,7 +140,7 @@ def open_atomic(path: Path, *, replace: bool = True, sync: bool = True, private:
         path: file to write.
         replace: replace an existing file; if False, raise FileExistsError.
         sync: sync file and folder to disk.
-        private: make the file readable for its owner only; otherwise it gets the permissions of the replaced file.
+        private: make the file readable by its owner only; otherwise it gets the permissions of the replaced file.
 
     Raises OSError.
     """
@@ -195,7 +195,7 @@ def quarantine(path: Path, reason: str, folder: Path) -> DamagedFile:
 class BlobFolder:
     """Folder of files named by their SHA-256, which is verified on reading. Safe for threads and processes.
 
-    Damaged files are moved to ``damaged`` next to the folder. With ``private`` new files are readable for the owner
+    Damaged files are moved to ``damaged`` next to the folder. With ``private`` new files are readable by the owner
     only; with ``sync`` they are synced to disk.
     """
 
@@ -338,7 +338,7 @@ class Database:
                 raise StoreError(f"the {self._name} was deleted or replaced")
             return self._db
         make_folder(self.path.parent, private=True)
-        # SQLite would create a file readable for everyone; its journals get the permissions of the file.
+        # SQLite would create a file readable by everyone; its journals get the permissions of the file.
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
         for suffix in ("", "-journal", "-wal", "-shm"):
             restrict(self.path.with_name(self.path.name + suffix))

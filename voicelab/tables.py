@@ -1,4 +1,4 @@
-"""Tables in files: read CSV in any separator and encoding, JSON lines and Excel; write CSV that is safe in spreadsheets.
+"""Tables in files: read CSV with any separator and encoding, JSON lines and Excel; write CSV that is safe in spreadsheets.
 
 Text that a spreadsheet would run as a formula is prefixed with a single quote (OWASP, "CSV Injection"). Numbers, including
 negative numbers, are unchanged. Machine-readable formats (``metadata.csv`` of audiofolder and LJSpeech, Kaldi's lists) are
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SUFFIXES: Final = (".csv", ".tsv", ".jsonl", ".xlsx", ".xlsm")
 """Suffixes of tables, in lower case."""
 
-# Spreadsheets take full-width signs too. Leading quotes are matched so that every text is restored exactly.
+# Spreadsheets also interpret full-width signs. Leading quotes are matched so that every text is restored exactly.
 _FORMULA: Final = re.compile(r"'*[=+\-@\t\r\n＝＋－＠]")
 _NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _BOMS: Final = {
@@ -56,14 +56,14 @@ class Cells:
 def read_table(path: str | Path, names: Iterable[str] = ()) -> pd.DataFrame:
     """Read a table from a CSV, Excel or JSON lines file.
 
-    CSV: the separator (comma, semicolon, tab or bar) is the one that gives rows of equal length; quotes follow RFC 4180, or
-    belong to the text if they are unbalanced. The encoding is UTF-8 or UTF-16, else detected. Excel: the first sheet is read.
-    JSON lines: one object per line. Empty rows are skipped.
+    CSV: the separator (comma, semicolon, tab or vertical bar) is the one that gives rows of equal length; quotes follow
+    RFC 4180, or belong to the text if they are unbalanced. The encoding is UTF-8 or UTF-16, else detected. Excel:
+    the first sheet is read. JSON lines: one object per line. Empty rows are skipped.
 
     Args:
         path: the file; CSV and Excel are distinguished by content, JSON lines by the suffix .jsonl.
-        names: column names that the caller knows. A heading that differs from a known name only in case, spaces, hyphens
-            and underscores is renamed: "File Name" to ``file_name``. Other headings are unchanged.
+        names: column names that the caller knows. A column name that differs from a known name only in case, spaces, hyphens
+            and underscores is renamed: "File Name" to ``file_name``. Others are unchanged.
 
     Returns:
         A table of strings, "" for an empty cell (JSON lines keep their types). In files that are not separated by commas,
@@ -114,7 +114,7 @@ def _has_decimal_commas(column: pd.Series[str]) -> bool:
 
 
 def known_names(headings: Iterable[object], names: Iterable[str]) -> dict[str, str]:
-    """Map headings to the known names from which they differ only in case, spaces, hyphens and underscores."""
+    """Map column names to the known names from which they differ only in case, spaces, hyphens and underscores."""
     typed = [str(heading) for heading in headings]
     folded = {_folded(name): name for name in names}
     renamed: dict[str, str] = {}

@@ -5,7 +5,7 @@ contain the request text; WER, alignment, duration estimates, captions and plots
 
 The model selects the grammar. "s1" has a fixed list of styles in round brackets, ``(whispering)``; any other model takes
 free text in square brackets, ``[whispering]``, ``[in a hurry, out of breath]``, and ``[voice:ann]`` for a speaker. Models
-other than "s1" and "s2-pro" also have paired tags, ``<whisper>so</whisper>``. All have pauses
+other than "s1" and "s2-pro" also have paired tags, ``<whisper>so</whisper>``. All support pauses
 (``[pause]``, ``(break)``, ``<break time="500ms"/>``), speakers (``<|speaker:0|>``) and phoneme spans:
 ``<|phoneme_start|>R IY1 D<|phoneme_end|>``, or with the word, ``[read](/ɹid/)`` and
 ``<phoneme ph="R IY1 D">read</phoneme>``. Other markup remains in the text, with a note.
@@ -143,7 +143,7 @@ def read_tags(text: str, model: str = DEFAULT_MODEL, spell: Callable[[Tag], str]
 
 
 def _paired(text: str) -> set[int]:
-    """Return the positions of paired tags: openings with a closing of the same name after them, and these closings."""
+    """Return the positions of paired tags: opening tags followed by a closing tag of the same name, and the closing tags."""
     positions: set[int] = set()
     openings: dict[str, list[int]] = {}
     for match in re.finditer(_PAIR, text):

@@ -114,10 +114,10 @@ def f0(
 ) -> Contour:
     """Estimate the pitch contour in Hz, NaN in unvoiced frames.
 
-    ``yin`` (de Cheveigné & Kawahara 2002) takes milliseconds and decides voicing by the similarity of
+    ``yin`` (de Cheveigné & Kawahara 2002) runs in milliseconds and decides voicing by the similarity of
     adjacent periods; ``pyin`` (Mauch & Dixon 2014) smooths the contour and decides voicing with a
-    hidden Markov model, and takes a second for a few seconds of speech, longer at first use. Raises ArgumentError for
-    invalid bounds.
+    hidden Markov model, and runs for about a second on a few seconds of speech (longer at first use). Raises
+    ArgumentError for invalid bounds.
     """
     if not 20.0 <= fmin < fmax <= _F0_RATE / 4 or not 0.001 <= hop_s <= 1.0:
         raise ArgumentError.of(

@@ -30,7 +30,7 @@ _SAMPLE_FORMATS = ("u8", "s16", "s32", "flt", "dbl")
 # Ogg pages: bytes of the header before its segment table, and header-type flags.
 _PAGE_HEADER = 27
 _FLAG_CONTINUED, _FLAG_LAST = 1, 4
-# In bytes. Audio packets have at most 61 kB; tag packets may hold a picture.
+# Maximum size of a packet in bytes. Audio packets have at most 61 kB; tag packets may contain a picture.
 _MAX_PACKET_SIZE = 16 * 2**20
 _REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 
@@ -201,7 +201,7 @@ class _Mp3Decoder:
         parsed = self._context.parse(b"")
         packets = [packet for packet in parsed if not _is_trailer(bytes(packet))]
         for packet in packets:
-            # FFmpeg fills up a truncated frame without an error.
+            # FFmpeg pads a truncated frame without reporting an error.
             if packet.size < (frame_length(bytes(packet)[:4]) or 0):
                 raise AudioError("mp3: the audio is cut off in the middle of a frame")
         tail = self._decode(packets)
@@ -276,7 +276,7 @@ class OggPage:
 class OggReader:
     """Parse bytes into Ogg pages (RFC 3533) of one stream. Raises AudioError if checksums or page numbers show damage.
 
-    PyAV reports no error for flipped bytes and truncated files (detects 0 of 300 damaged files, this class 300:
+    PyAV reports no error for flipped bytes and truncated files (it detects 0 of 300 damaged files, this class all 300:
     bench/readers.py), and has no push interface.
     """
 
@@ -337,7 +337,7 @@ class OggReader:
         for length in lengths:
             self._partial += page[begin : begin + length]
             begin += length
-            # A segment of 255 bytes is continued by the next one.
+            # A segment of 255 bytes continues in the next one.
             if length < 255:
                 packets.append(bytes(self._partial))
                 self._partial.clear()

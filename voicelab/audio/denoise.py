@@ -1,8 +1,9 @@
 """Voice activity, SNR and noise reduction of a recording.
 
-``survey`` measures frames of 25 ms every 10 ms at 16 kHz. Speech has voiced frames at 60 to 500 Hz (normalized
-autocorrelation, Boersma 1993) and a level that varies with the syllables. ``survey`` finds both ends within 0.2 s in 33 of 36
-noisy recordings (SNR 5 to 20 dB), librosa.effects.split in 3 (bench/readers.py); webrtcvad requires a C compiler.
+``survey`` measures frames of 25 ms every 10 ms at 16 kHz. A recording is speech if it has voiced frames (F0 of 60 to
+500 Hz by normalized autocorrelation, Boersma 1993) and its level varies with the syllables. ``survey`` finds both ends
+within 0.2 s in 33 of 36 noisy recordings (SNR 5 to 20 dB), librosa.effects.split in 3 (bench/readers.py); webrtcvad
+requires a C compiler.
 
 ``enhance`` applies the log-spectral amplitude estimator of Ephraim & Malah (IEEE Trans. ASSP 33(2), 1985) with
 decision-directed a-priori SNR; the noise spectrum is estimated from the quietest frames.
@@ -40,7 +41,7 @@ _MIN_LEVEL_SD_DB = 1.5
 _WINDOW_S = 0.046
 """Long enough to resolve mains hum and the harmonics of a voice."""
 _NOISE_FRACTION = 0.1
-"""Fraction of frames, the quietest, from which the noise is estimated."""
+"""Fraction of frames (the quietest ones) from which the noise is estimated."""
 _SILENCE_POWER = 1e-9
 """Power, relative to the maximum, below which a frame is digital silence."""
 _BOUND_QUANTILE = 0.1
@@ -48,7 +49,7 @@ _BOUND_QUANTILE = 0.1
 _SMOOTHING = 0.98
 _MIN_SNR = 10**-2.5
 _MIN_GAIN = 0.1
-"""-20 dB; the residual noise masks musical noise."""
+"""Minimum gain (-20 dB); the residual noise masks musical noise."""
 _NOISE_BLOCK = 512
 
 
@@ -56,7 +57,7 @@ _NOISE_BLOCK = 512
 class Survey:
     """Start and end of the sound in seconds, level (dBFS) and SNR (dB) of a recording.
 
-    ``problem`` states why the recording is not speech, else empty; ``snr`` is infinite if there is no noise.
+    ``problem`` states why the recording is not speech ("" if it is); ``snr`` is infinite if there is no noise.
     """
 
     start: float
@@ -76,7 +77,7 @@ def survey(samples: Samples, rate: int) -> Survey:
     peak, floor = float(np.percentile(decibels, 99)), float(np.percentile(decibels, 10))
     if peak < _MIN_PEAK_DBFS:
         return Survey(0.0, 0.0, peak, 0.0, "silent")
-    # Above the noise floor, but at most 10 dB below the peak for quiet ends of words, and at least 40 dB against hiss.
+    # Threshold 6 dB above the noise floor, but not within 10 dB of the peak (quiet word endings) or below peak - 40 (hiss).
     active = decibels > max(peak - 40, min(floor + 6, peak - 10))
     indices = np.flatnonzero(active)
     start, end = int(indices[0]), int(indices[-1])

@@ -94,7 +94,7 @@ def read(
             declared rate. None for no limit.
         max_bytes: maximum file size. None for no limit.
         foreign: also accept M4A, AIFF, WebM, WMA, CAF, Sphere and similar, for local files of the user; FFmpeg
-            only detects formats that cannot reference other files.
+            then detects only formats that cannot reference other files.
 
     Returns:
         The samples, float32 of shape (n,), and their rate in Hz. Float WAV and Vorbis may exceed ±1.

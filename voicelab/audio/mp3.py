@@ -2,7 +2,7 @@
 
 The layout is LAME's (http://gabriel.mp3-tech.org/mp3infotag.html), inside a frame that other decoders play as silence.
 Frames and tags are parsed here because FFmpeg writes the Info frame only for complete files, and reports no error
-for truncated MP3 (detects 1 of 100 truncated files, this module 99: bench/readers.py).
+for truncated MP3 (it detects 1 of 100 truncated files, this module 99: bench/readers.py).
 """
 
 from __future__ import annotations

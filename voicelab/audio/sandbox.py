@@ -40,7 +40,7 @@ _ANSWER = struct.Struct("<BQ")
 _OK, _REJECTED = 0, 1
 
 _MAX_MESSAGE_SIZE = 2000
-"""In bytes."""
+"""Maximum size of an error message in bytes."""
 _MAX_IDLE_WORKERS = 2
 """Maximum number of idle worker processes."""
 # Environment variables passed to the worker; all others may hold secrets.

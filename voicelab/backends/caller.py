@@ -35,10 +35,10 @@ from voicelab.schema import VoiceCreate, VoiceModel
 _T = TypeVar("_T")
 _Client = TypeVar("_Client", httpx.Client, httpx.AsyncClient)
 
-# Limit of responses without audio, in bytes; the record of a voice model has a few KiB.
+# Maximum size in bytes of a response without audio; the record of a voice model has a few KiB.
 _MAX_BODY = 4 * 1024 * 1024
 _PROBE_SECONDS = 3.0
-# Pause after a probe that timed out: connected but without a response, and without a connection.
+# Pause after a probe that timed out: waiting for the response, and waiting for the connection.
 _PROBE_PAUSE_SECONDS = 60.0
 _CONNECT_PAUSE_SECONDS = 10.0
 # Environment variables that httpx reads.
@@ -159,7 +159,7 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(slots=True)
 class Audio:
-    """A response with its first audio received: headers in ``answer``, and the notes in them."""
+    """A response whose first audio has arrived; ``answer`` has its headers, ``notes`` the notes in them."""
 
     answer: wire.Answer
     notes: tuple[str, ...]
@@ -186,7 +186,7 @@ class Audio:
         return chunk
 
     async def close(self) -> None:
-        """Release the response; before its end this closes the connection."""
+        """Release the response. If its body is incomplete, this closes the connection."""
         await self._reply.close()
 
     def _truncated(self, error: Exception) -> ServiceError:
@@ -202,7 +202,7 @@ def open_client(kind: Callable[..., _Client], settings: Mapping[str, Any]) -> _C
     try:
         return kind(**settings)
     except (ImportError, ValueError, httpx.InvalidURL, OSError) as error:
-        # Not the message of other errors: it may contain the password of a proxy.
+        # Messages of other errors are omitted: they may contain the password of a proxy.
         names = [name for name in _ENVIRONMENT if os.environ.get(name) or os.environ.get(name.lower())]
         reason = f" ({error})" if isinstance(error, ImportError) else ""
         message = f"no HTTP client can be created with the settings of {', '.join(names) or 'the environment'}{reason}"
@@ -210,7 +210,7 @@ def open_client(kind: Callable[..., _Client], settings: Mapping[str, Any]) -> _C
 
 
 class Caller:
-    """Calls of a service. ``http`` has the arguments of its httpx client, blocking or asynchronous."""
+    """Caller of a service. ``http`` has the arguments for its httpx client, blocking or asynchronous."""
 
     def __init__(
         self,
@@ -330,7 +330,7 @@ class Caller:
     async def _with_retries(
         self, call: wire.HttpCall, transport: Transport, attempt: Callable[[], Awaitable[_T]]
     ) -> _T:
-        """Run ``attempt``, with retries by the policy while no part of the response was delivered."""
+        """Run ``attempt`` and retry it by the policy, as long as no part of the response was delivered."""
         failures = 0
         while True:
             try:
@@ -402,7 +402,7 @@ class Caller:
         return self._without_key(reply, chunks)
 
     def _without_key(self, reply: Reply, chunks: list[bytes]) -> wire.Answer:
-        """Return a response, with the key redacted if the service echoes it."""
+        """Build the response, with the key redacted if the service echoes it."""
         body = b"".join(chunks)
         return _answer(reply, body.replace(self._auth.secret.encode(), b"***") if self._auth is not None else body)
 

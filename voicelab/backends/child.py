@@ -11,7 +11,7 @@ import sys
 import traceback
 
 if __name__ == "__main__":
-    sys.path.pop(0)  # the folder of this file, whose modules have names of packages, such as openai
+    sys.path.pop(0)  # the folder of this file: its modules would shadow packages, such as openai
 
 import array
 import base64
@@ -43,7 +43,7 @@ def parameters(function: typing.Callable[..., object]) -> list[dict[str, typing.
         raise TypeError(f"the first parameter must be the text, got {signature}")
     hints: dict[str, typing.Any] = {}
     called = function if inspect.isroutine(function) else getattr(function, "func", type(function).__call__)
-    with suppress(Exception):  # names of annotations that are not importable
+    with suppress(Exception):  # annotations may contain names that cannot be imported
         hints = typing.get_type_hints(called, include_extras=True)
     accepted = (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY)
     return [_described(item, hints.get(item.name, item.annotation)) for item in items[1:] if item.kind in accepted]
@@ -135,7 +135,7 @@ def _message(value: typing.Any) -> dict[str, object]:
 def main(script: str) -> None:
     """Import the script and answer requests from standard input until it ends."""
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what the script prints is its log
+    os.dup2(2, 1)  # output printed by the script goes to its log
 
     def send(**message: object) -> None:
         replies.write(json.dumps(message) + "\n")

@@ -2,8 +2,8 @@
 
 Placeholders: ``{text}``, ``{text_file}`` (a UTF-8 file), ``{out}`` (the audio file to write), ``{voice}``, ``{seed}``,
 ``{speed}``, ``{ref_audio}``, ``{ref_text}``, and backend parameters with a default, ``{rate=170}``, or the allowed words,
-default first, ``{style=calm|lively}``. With neither text placeholder, the text is the standard input; without ``{out}``,
-the audio is the standard output. ``{{`` and ``}}`` are braces.
+default first, ``{style=calm|lively}``. With neither text placeholder, the text is written to standard input; without
+``{out}``, the audio is read from standard output. ``{{`` and ``}}`` are literal braces.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class CommandBackend(ModelBackend):
     """Backend of a command, started once per call, without a shell; each placeholder is part of one argument.
 
     Args:
-        command: command with placeholders, see the module.
-        voices: values of ``{voice}``; default, any.
-        at_once: maximum number of concurrent commands; default, one for each core.
+        command: command with placeholders, see the module docstring.
+        voices: allowed values of ``{voice}``; by default any.
+        at_once: maximum number of concurrent commands; by default one per core.
         time_limit_s: maximum duration of a command in seconds.
 
     Raises ArgumentError for an invalid placeholder, RequestInvalid if the program does not exist.
@@ -69,7 +69,7 @@ class CommandBackend(ModelBackend):
         program = program_of(self._words, "command:espeak-ng -v {voice} -w {out} {text}")
         self._time_limit_s = time_limit_s
         matches = [match for word in self._words for match in _PLACEHOLDER.finditer(word) if match[1]]
-        matches.sort(key=lambda match: match[2] is not None)  # a default counts for every occurrence
+        matches.sort(key=lambda match: match[2] is not None)  # a default applies to every occurrence
         defaults: dict[str, str | None] = {match[1]: match[2] for match in matches}
         self._names = defaults.keys()
         for word in self._words:
@@ -183,7 +183,7 @@ def _written(value: Any) -> str:
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process that leads a session, with its children, and wait for its end."""
+    """Kill a session leader with its children, and wait until it has ended."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except OSError:
@@ -200,7 +200,7 @@ def close_pipes(process: subprocess.Popen[bytes]) -> None:
 
 
 def ended(code: int) -> str:
-    """Describe an exit code; that of a signal is negative."""
+    """Describe an exit code; a negative one means a signal."""
     return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
 
 
@@ -211,7 +211,7 @@ def _end(output: bytes) -> str:
 
 
 def files_digest(command: str, words: Iterable[str]) -> str:
-    """Compute the fingerprint of a command: its text, and the files that it names (large ones at both ends)."""
+    """Compute the fingerprint of a command: its text, and the files that it names (of large ones, both ends)."""
     sha = hashlib.sha256(command.encode())
     for word in words:
         try:

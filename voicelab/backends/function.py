@@ -22,17 +22,17 @@ from voicelab.errors import ArgumentError
 
 _DEPTH: Final = 6
 _MAX_SAMPLES: Final = 4096
-"""Maximum number of values of each weight tensor in a fingerprint, evenly spaced."""
+"""Maximum number of evenly spaced values sampled from each weight tensor for a fingerprint."""
 
 
 class FunctionBackend(ModelBackend):
     """Backend of a function, or of another callable object, whose first parameter is the text.
 
-    The function returns (samples, rate), a Clip, the bytes of an audio file or its path, or yields such blocks, which are
-    streamed. Arguments are those of ModelBackend; ``at_once`` is 1 by default, since few models are thread-safe. The
-    fingerprint digests code, closure, globals, weights (sampled) and the versions of modules.
+    The function returns (samples, rate), a Clip, the bytes of an audio file or its path, or yields such values as
+    blocks of a stream. Arguments are those of ModelBackend; ``at_once`` is 1 by default, since few models are thread-safe.
+    The fingerprint digests code, closure, globals, weights (sampled) and the versions of modules.
 
-    Raises ArgumentError if the function has no parameter for the text, or another one without a default.
+    Raises ArgumentError if the function has no parameter for the text, or another parameter lacks a default.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class FunctionFactory:
     fingerprint: str = ""
 
     def __post_init__(self) -> None:
-        if not self.fingerprint:  # once: another process may not have the source
+        if not self.fingerprint:  # compute it here: another process may not have the source
             object.__setattr__(self, "fingerprint", fingerprint_of(self.function))
 
     def __call__(self) -> FunctionBackend:
@@ -101,7 +101,7 @@ def _factory(function: bytes, options: tuple[tuple[str, Any], ...], fingerprint:
 def fingerprint_of(function: object) -> str:
     """Compute a fingerprint of a function: code, defaults, closure, globals that it uses, and versions of modules.
 
-    Tensors of models are sampled; other objects of packages count by their type and version.
+    Tensors of models are sampled; other objects from packages are represented by type and version.
     """
     sha = hashlib.sha256()
     seen: set[int] = set()
@@ -126,7 +126,7 @@ def _add(sha: Any, value: Any, seen: set[int], depth: int) -> None:
 
 
 def _parts(value: Any) -> Iterable[Any]:
-    """Return what the speech of a value may depend on."""
+    """Return the parts of a value on which its output may depend."""
     if isinstance(value, Mapping):
         return [item for pair in value.items() for item in pair]
     if isinstance(value, set | frozenset):
@@ -165,7 +165,7 @@ def _content(cell: types.CellType) -> Any:
 
 
 def _version(module: str | None) -> str:
-    """Return the version of a module's package; "" for the user's own."""
+    """Return the version of a module's package; "" for the user's own modules."""
     package = sys.modules.get((module or "").partition(".")[0])
     return str(getattr(package, "__version__", "") or "")
 

@@ -41,7 +41,7 @@ MAX_TOKENS: Final = 400
 """Maximum tokens of an utterance; the graph accepts 510, but quality declines well below that."""
 STYLE_ROWS, STYLE_SIZE = 510, 256
 MIN_OFFSET_ROW: Final = 15
-"""Minimum row reached by an offset; rows below are for single words and differ much in rate and F0."""
+"""Minimum row that an offset can select; rows below it are for single words and differ much in rate and F0."""
 GRAPH_SHA256: Final = "6e742170d309016e5891a994e1ce1559c702a2ccd0075e67ef7157974f6406cb"
 DURATIONS: Final = "/encoder/Clip_output_0"
 

@@ -2,7 +2,7 @@
 
 The parameters of the model are mapped by name: ``voice``, ``seed``, ``speed``, ``model``, ``references`` (recordings as
 ReferenceAudio), ``ref_audio`` and ``ref_text`` (path and transcript of one recording), and fields of the interface such as
-``temperature``. Others with a default are parameters of the backend. Returned audio becomes a stream in `ModelBackend`.
+``temperature``. Others with a default are parameters of the backend. `ModelBackend` converts the returned audio to a stream.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class Parameter:
 
     @classmethod
     def of(cls, described: Mapping[str, Any]) -> Parameter:
-        """Create from a description by ``voicelab.backends.child.parameters``."""
+        """Create from a description returned by ``voicelab.backends.child.parameters``."""
         bounds = described["bounds"]
         return cls(**{**described, "bounds": bounds and tuple(bounds), "choices": tuple(described["choices"])})
 
 
 def presets(voices: Iterable[str | VoicePreset]) -> tuple[VoicePreset, ...]:
-    """Return voices given by ids as presets. Raises ArgumentError."""
+    """Convert voice ids to presets. Raises ArgumentError."""
     listed: list[object] = [voices] if isinstance(voices, str) else list(voices)
     for voice in listed:
         if not voice or not isinstance(voice, str | VoicePreset):
@@ -78,15 +78,15 @@ class ModelBackend(Closeable, ABC):
     Args:
         name: name of the model, for messages and tables.
         parameters: its parameters, without the text.
-        voices: its voices; default, the choices of a parameter ``voice``.
-        models: values of a parameter ``model``; default, the name.
-        seed: seed support; default, best-effort with a parameter ``seed``, else none.
+        voices: its voices; by default the choices of a parameter ``voice``.
+        models: values of a parameter ``model``; by default the name.
+        seed: seed support; by default best-effort if there is a parameter ``seed``, else none.
         languages: language codes.
         fingerprint: digest of the model.
         at_once: maximum number of concurrent calls.
 
     Raises:
-        ArgumentError: a parameter without a default is not one of those mapped by name, or voices have no parameter.
+        ArgumentError: a parameter without a default is not one of those mapped by name, or voices need a parameter ``voice``.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class ModelBackend(Closeable, ABC):
         return ", ".join(self._parameters) or "none"
 
     def _own_defaults(self, name: str) -> Mapping[str, object]:
-        """Return the model's defaults of the interface's fields, which become those of the lab."""
+        """Return the model's defaults for fields of the interface; the lab adopts them."""
         own = {
             item.name: item.default
             for item in self._parameters.values()
@@ -168,12 +168,12 @@ class ModelBackend(Closeable, ABC):
 
     @abstractmethod
     def run(self, text: str, arguments: Mapping[str, Any], stop: threading.Event) -> Iterator[object]:
-        """Call the model and yield what it returns: see `samples_of`. ``stop`` is set when nobody waits any more."""
+        """Call the model and yield what it returns: see `samples_of`. ``stop`` is set when the audio is no longer needed."""
 
     def synthesize(self, call: Call) -> SpeechStream:
         """Return a stream of audio; the model is called when it is first read.
 
-        Raises RequestInvalid for an unknown voice, or references or a voice that the model does not take. Reading the
+        Raises RequestInvalid for an unknown voice, or references or a voice that the model does not support. Reading the
         stream raises EngineError with the model's own error.
         """
         started = time.perf_counter()
@@ -241,7 +241,7 @@ class ModelBackend(Closeable, ABC):
         return parameter.default if isinstance(parameter.default, int) else random.SystemRandom().randrange(_MAX_SEED)
 
     def _arguments(self, call: Call, seed: int | None, stack: ExitStack) -> dict[str, Any]:
-        """Return the arguments of the model by name; unset ones are left to its defaults."""
+        """Return the arguments of the model by name; unset ones keep the model's defaults."""
         request = call.request
         values: dict[str, Any] = dict(self._capabilities.knob_values(call))
         references = () if request.reference_id is not None else request.references or ()
@@ -253,7 +253,7 @@ class ModelBackend(Closeable, ABC):
         values |= {"model": call.model, "speed": field_value(request, "prosody.speed")}
         values |= {field: field_value(request, field) for field in _FIELDS}
         if seed is not None:
-            values["seed"] = seed % (_MAX_SEED + 1)  # programs and libraries take 31 or 32 bits
+            values["seed"] = seed % (_MAX_SEED + 1)  # programs and libraries accept 31 or 32 bits
         if references:
             values |= {"references": references, "ref_text": references[0].text}
             if "ref_audio" in self._parameters:
@@ -270,7 +270,7 @@ class ModelBackend(Closeable, ABC):
         source = self.run(text, arguments, stop)
         try:
             while True:
-                with self._slots:  # of each block, so that a stream that nobody reads does not block others
+                with self._slots:  # per block, so that an unread stream does not block others
                     value = next(source, source)
                 if value is source:
                     break
@@ -311,7 +311,7 @@ def _check_same_rate(name: str, rate: int, other: int) -> None:
 
 
 def _usable(name: str) -> bool:
-    """Whether a backend parameter may have this name: not one of a field, nor of an argument of every backend."""
+    """Return whether a backend parameter may have this name, which no field and no argument common to all backends has."""
     try:
         Knob(name, "bool", default=False)
     except ArgumentError:
@@ -331,7 +331,7 @@ def _recording(reference: ReferenceAudio, folder: Path) -> str:
 
 
 def samples_of(value: object, name: str) -> tuple[Samples, int, tuple[str, ...]]:
-    """Return the samples, rate and notes of what a model returned.
+    """Convert the return value of a model to samples, rate and notes.
 
     Accepts (samples, rate) in either order, ``{"audio": samples, "sampling_rate": rate}``, a Clip, the bytes of an audio
     file, or its path. Integers are scaled to ±1, and channels averaged, with a note. Raises EngineError.

@@ -30,7 +30,7 @@ from voicelab.text import as_written, normalize
 from voicelab.text.segments import segment
 
 _MAX_CLAUSE: Final = 80
-"""Maximum characters of a first segment that ends at a clause, for latency "low"."""
+"""Maximum characters of a first segment that ends at a clause boundary, for latency "low"."""
 _MIN_FIRST_SEGMENT: Final = 15
 """Minimum characters of the first segment, for latency "balanced" and "low"."""
 _MAX_THREADS: Final = 4

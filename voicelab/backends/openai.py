@@ -36,9 +36,9 @@ from voicelab.schema import ReferenceAudio, VoiceCreate, VoiceModel
 API_KEY_VARIABLE: Final = "OPENAI_API_KEY"
 _DEFAULT_URL: Final = "https://api.openai.com/v1"
 _MODELS: Final = ("gpt-4o-mini-tts", "tts-1", "tts-1-hd")
-"""Models of OpenAI, the default for servers without a list."""
+"""Models of OpenAI, the default for servers that list no models."""
 _VOICES: Final = tuple("alloy ash ballad cedar coral echo fable marin nova onyx sage shimmer verse".split())
-"""Voices of OpenAI, which has no list."""
+"""Voices of OpenAI, whose API does not list them."""
 _PCM_RATE: Final = 24_000
 """Sample rate of pcm in OpenAI's API, in Hz."""
 _NO_HEADER: Final = (
@@ -61,7 +61,7 @@ _INSTRUCTIONS: Final = Knob(
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a kind of server takes beyond OpenAI's fields.
+    """Fields that a kind of server accepts in addition to OpenAI's.
 
     Sources: vLLM-Omni, "Speech API"; Kokoro-FastAPI, ``OpenAISpeechRequest``; Speaches, ``CreateSpeechRequestBody``.
 
@@ -132,8 +132,8 @@ class OpenAIBackend(ServiceBackend):
     Requests WAV and converts it to the format, sample rate and volume of the call. Models and voices are those that the
     server lists; the first voice is the default, and without a list a call must name one. ``stream_format="sse"`` requests
     server-sent events, which some servers start earlier; plain audio in response is accepted. ``profile`` is a name of
-    PROFILES, by default that of an unknown server: seeds are sent, and recordings refused. ``fields`` declares further
-    backend parameters: names with a list of texts, or a type. Other arguments and errors are those of ServiceBackend.
+    PROFILES, by default that of an unknown server: seeds are sent, and recordings rejected. ``fields`` declares further
+    backend parameters: names with a list of strings, or a type. Other arguments and errors are those of ServiceBackend.
     """
 
     def __init__(
@@ -182,16 +182,16 @@ class OpenAIBackend(ServiceBackend):
         run_blocking(self._caller.probe(_get("/v1/models"), self._transport()))
 
     def create_voice(self, request: VoiceCreate) -> VoiceModel:
-        """Raise RequestInvalid: not in OpenAI's API."""
+        """Raise RequestInvalid: OpenAI's API stores no voices."""
         message = f"{self.base_url} cannot create voices: not in OpenAI's API ({request.title!r})"
         raise RequestInvalid.of("voices", message, type="unsupported")
 
     def get_voice(self, id: str) -> VoiceModel:
-        """Raise NotFound: not in OpenAI's API."""
+        """Raise NotFound: OpenAI's API stores no voices."""
         raise NotFound(f"{self.base_url} has no voice records, requested {id!r}", status=404)
 
     def list_voices(self) -> tuple[VoiceModel, ...]:
-        """Return none: not in OpenAI's API."""
+        """Return an empty tuple: OpenAI's API stores no voices."""
         return ()
 
     def _list(self) -> Capabilities:
@@ -203,7 +203,7 @@ class OpenAIBackend(ServiceBackend):
         return self._declared(tts_models, voices)
 
     def _items(self, path: str, key: str) -> list[dict[str, Any]]:
-        """Request a list of objects with an ``id``, the first of each id; empty if there is none. Raises ServiceError."""
+        """Request a list of objects with an ``id``, without duplicates; empty if the server has none. Raises ServiceError."""
         try:
             answer = run_blocking(self._caller.probe(_get(path), self._transport()))
             listed = json.loads(answer.body)[key]
@@ -242,7 +242,7 @@ class OpenAIBackend(ServiceBackend):
         speaker = self._reference(references) if references else voice
         body: dict[str, Any] = {"model": call.model, "input": request.text, **speaker, "response_format": "wav", **own}
         if call.seed is not None:
-            body["seed"] = call.seed % 2**31  # some servers take 32 bits
+            body["seed"] = call.seed % 2**31  # some servers accept only 32 bits
         if self._profile.stream:
             body["stream_format"] = "audio"
         if call.request.prosody is not None and call.request.prosody.speed != 1.0:
@@ -254,7 +254,7 @@ class OpenAIBackend(ServiceBackend):
         return wire.audio_call("/v1/audio/speech", wire.with_extra(body, call), accept=accept)
 
     def _reference(self, references: tuple[ReferenceAudio, ...]) -> dict[str, str]:
-        """Return the fields of a recording. Raises RequestInvalid if the server takes none, or for several."""
+        """Return the fields for reference audio. Raises RequestInvalid if the server accepts none, or for several files."""
         if not self._profile.references:
             message = "the server would ignore a recording; connect with profile='vllm-omni' if it takes ref_audio"
             raise RequestInvalid.of("references", message, type="unsupported")
@@ -277,11 +277,11 @@ class OpenAIBackend(ServiceBackend):
 
 
 def audio_of_events(chunks: Iterable[bytes], note: Callable[[str], object]) -> Iterator[bytes]:
-    """Yield the audio of server-sent events ``speech.audio.delta`` as one WAV file, or the unchanged bytes of one.
+    """Yield the audio of server-sent events ``speech.audio.delta`` as one WAV file; pass plain WAV data through.
 
-    The events carry a file in parts, several files, or samples without a header, whose rate is then assumed (``note``).
+    The events contain a file in parts, several files, or samples without a header (``note`` reports the assumed rate).
 
-    Raises StreamTruncated without a final ``speech.audio.done``, ServiceError for an error event or malformed events.
+    Raises StreamTruncated if there is no final ``speech.audio.done``, ServiceError for an error event or malformed events.
     """
     rest, data, done = b"", b"", False
     audio_chunks: list[bytes] = []
@@ -313,7 +313,7 @@ def audio_of_events(chunks: Iterable[bytes], note: Callable[[str], object]) -> I
 
 
 def _event(data: bytes) -> tuple[bytes, bool]:
-    """Return the audio of an event, and True if the stream ends. Raises ServiceError."""
+    """Return the audio of an event, and whether it ends the stream. Raises ServiceError."""
     if data == b"[DONE]":
         return b"", True
     try:

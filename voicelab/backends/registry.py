@@ -121,7 +121,7 @@ def open_backend(address: str | None, **options: Any) -> Backend:
     """Open the backend of an address.
 
     Args:
-        address: see the module; None for the embedded voice.
+        address: see the module docstring; None for the embedded voice.
         **options: ``device``, ``api_key``, ``voices``; None means unset.
 
     Raises:

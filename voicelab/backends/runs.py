@@ -1,7 +1,7 @@
-"""Caching, recording and replay of a backend, on the run format of `voicelab.runs`.
+"""Caching, recording and replay of a backend, in the run format of `voicelab.runs`.
 
 A recording is used in order: the n-th identical call gets the n-th recorded response, which is audio in its original chunks,
-a voice record or an error. It has requests and responses, but no keys, HTTP headers or addresses.
+a voice record or an error. It contains requests and responses, but no keys, HTTP headers or addresses.
 """
 
 from __future__ import annotations
@@ -160,11 +160,11 @@ class RecordingBackend(_BackendWrapper):
         return self._voice("create_voice", _create_record(request), lambda: self.backend.create_voice(request))
 
     def get_voice(self, id: str) -> VoiceModel:
-        """Request and record the record of a voice model. Raises the errors of the backend, and StoreError."""
+        """Request the record of a voice model and store it. Raises the errors of the backend, and StoreError."""
         return self._voice("get_voice", {"id": id}, lambda: self.backend.get_voice(id))
 
     def _next_number(self, call_key: str) -> int:
-        """Count the responses of a call; at the first, remove those of an earlier recording."""
+        """Return the index of the next response to a call; at the first, remove those of an earlier recording."""
         with self._lock:
             number = self._answers[call_key]
             self._answers[call_key] += 1
@@ -303,7 +303,7 @@ class _RecordedStream(SpeechStream):
         """Original arrival times of the audio."""
         return self._take.timing
 
-    def take_of(self, audio: bytes, repeat: int = 0) -> Take:  # noqa: ARG002 - the take has its audio
+    def take_of(self, audio: bytes, repeat: int = 0) -> Take:  # noqa: ARG002 - the stored take has its audio
         """Return the stored take with the number of the requested repeat."""
         return replace(self._take, repeat=repeat)
 
@@ -384,7 +384,7 @@ def _fields(call: Call) -> dict[str, Any]:
 
 
 def _distance(requested: Mapping[str, Any], recorded: Mapping[str, Any]) -> float:
-    """Count different fields; the text counts from 0 to 2 by its dissimilarity."""
+    """Count the fields that differ; the text counts from 0 to 2 by its dissimilarity."""
     field_count: int = sum(requested[name] != recorded[name] for name in requested if name != "text")
     matcher = difflib.SequenceMatcher(None, requested["text"][:1000], recorded["text"][:1000], autojunk=False)
     return field_count + 2.0 * (1.0 - matcher.quick_ratio())

@@ -75,7 +75,7 @@ class ServiceBackend(_ServiceClient, Closeable):
 
     Args:
         base_url: Address, such as ``https://voice.example``.
-        api_key: Bearer token; in no repr, error or log.
+        api_key: Bearer token; never shown in a repr, error or log.
         timeout: Timeouts, or seconds for each of them.
         retry: Policy for calls that delivered no audio or answer.
         upload: Encoding of recordings for new voices: "msgpack", or "multipart" for a form.
@@ -152,7 +152,7 @@ class ServiceBackend(_ServiceClient, Closeable):
         return run_blocking(self._caller.get_voice(id, self._transport()))
 
     def list_voices(self) -> tuple[VoiceModel, ...]:
-        """Return the caller's voice models, at most 100, where the service has a list (``GET /model``); else none.
+        """Return the caller's voice models, at most 100, if the service lists them (``GET /model``), else none.
 
         Raises ServiceError and its subclasses.
         """
@@ -173,7 +173,7 @@ class ServiceBackend(_ServiceClient, Closeable):
 
     def _convert(
         self,
-        call: Call,  # noqa: ARG002 - of backends with other formats
+        call: Call,  # noqa: ARG002 - for backends with other formats
         chunks: Generator[bytes, None, None],
         note: Callable[[str], object],  # noqa: ARG002
     ) -> Iterator[bytes]:
@@ -282,7 +282,7 @@ class AsyncServiceBackend(_ServiceClient):
 
 
 def _no_voices(error: RequestInvalid | ServiceError) -> tuple[VoiceModel, ...]:
-    """Return no voices for the answer of a service without a list. Raises other errors."""
+    """Return no voices if an error means that the service does not list them. Raises other errors."""
     if isinstance(error, ServiceError) and error.status not in _NO_LIST:
         raise error
     return ()
@@ -318,7 +318,7 @@ class _SpeechRequest:
         self._notes += (note,)
 
     def notes(self) -> tuple[str, ...]:
-        """Return the notes received up to the present."""
+        """Return the notes received so far."""
         return self._notes
 
     def summary(self) -> StreamSummary:
@@ -330,8 +330,8 @@ class AsyncSpeechStream(StreamBase[AsyncIterator[bytes]]):
     """SpeechStream for ``async for``: iterate once over the bytes, or call ``take()``, ``clip()`` or ``pcm()``.
 
     Arguments (without ``on_close``) and errors are those of SpeechStream; closing the stream closes an asynchronous
-    generator of chunks. Cancelling the waiting task stops the work at once, as does ``aclose()``, also from another task,
-    where the reader raises Cancelled. Bound to the event loop that created it.
+    generator of chunks. Cancelling the waiting task stops the work at once. So does ``aclose()``; if another task calls it,
+    the reader raises Cancelled. Bound to the event loop that created it.
     """
 
     # Timeout around the reader; another task expires it to wake the reader.

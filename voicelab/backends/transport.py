@@ -28,13 +28,13 @@ _CLOSED = "the stream was closed before all audio had arrived"
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A response with status and headers received and its body open."""
+    """A response whose status and headers have arrived and whose body can be read."""
 
     response: httpx.Response
     chunk: Callable[[], Coroutine[Any, Any, bytes]]
     """Return the next chunk of the body, b"" at its end. Raises errors of httpx."""
     close: Callable[[], Coroutine[Any, Any, None]]
-    """Release the response. Before the end of the body this closes the connection."""
+    """Release the response. If its body is incomplete, this closes the connection."""
 
 
 class BlockingTransport:
@@ -54,7 +54,7 @@ class BlockingTransport:
 
     @property
     def closed(self) -> bool:
-        """True after the backend was closed."""
+        """Whether the backend was closed."""
         return self._backend_closed.is_set()
 
     def check(self) -> None:
@@ -63,7 +63,7 @@ class BlockingTransport:
             raise Cancelled(_CLOSED)
 
     async def sleep(self, seconds: float) -> None:
-        """Block for a time. Raises Cancelled as soon as the call is cancelled."""
+        """Block for ``seconds``. Raises Cancelled as soon as the call is cancelled."""
         self._cancelled.wait(seconds)
         self.check()
 
@@ -150,7 +150,7 @@ class AsyncTransport:
 
     @property
     def closed(self) -> bool:
-        """True if the client is closed."""
+        """Whether the client is closed."""
         return self._client.is_closed
 
     def check(self) -> None:
@@ -173,7 +173,7 @@ class AsyncTransport:
         return Reply(response, chunk, close)
 
     async def sleep(self, seconds: float) -> None:
-        """Wait for a time."""
+        """Wait for ``seconds``."""
         await asyncio.sleep(seconds)
 
 

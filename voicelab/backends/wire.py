@@ -79,7 +79,7 @@ HEALTH = HttpCall("GET", "/health", _JSON_HEADERS, "undelivered")
 """Request for the capabilities of a voicelab service; other services answer 404."""
 
 LIST = HttpCall("GET", "/model?self=true&page_size=100", _JSON_HEADERS, "undelivered")
-"""Request for the caller's voice models. The interface does not have it; some services do."""
+"""Request for the caller's voice models. Not part of the interface; some services support it."""
 
 ACCEPT: Final = "audio/*, application/json"
 """Media types accepted in response to a speech request: audio, or an error."""
@@ -174,7 +174,7 @@ def voices_of(answer: Answer) -> tuple[VoiceModel, ...]:
 
 
 def is_audio(answer: Answer, call: HttpCall | None = None) -> bool:
-    """Test whether the media type of a success response can be audio: not text (as of proxies) or JSON.
+    """Test whether the media type of a success response can be audio: not text (sent by proxies) or JSON.
 
     Server-sent events are audio if ``call`` accepts them.
     """
@@ -195,8 +195,8 @@ def no_audio(answer: Answer) -> ServiceError:
 def failure(answer: Answer) -> VoicelabError:
     """Return the error for a response with an error status.
 
-    A 422 in the format of the interface becomes RequestInvalid with the rejected fields, any other 422 one for the
-    complete body, as does a 400 that names a parameter, as of OpenAI's API.
+    A 422 in the format of the interface becomes RequestInvalid with the rejected fields, any other 422 a
+    RequestInvalid for the complete body. A 400 that names a parameter, as in OpenAI's API, is treated like a 422.
     """
     parsed = _parsed(answer.body)
     candidates = [parsed.get(key) for key in ("error", "detail")] if isinstance(parsed, dict) else []
@@ -212,7 +212,7 @@ def failure(answer: Answer) -> VoicelabError:
 
 
 def undeclared(base_url: str, seed: SeedSupport = "none") -> Capabilities:
-    """Return the capabilities of a service without a declaration; ``seed`` is "unknown" before its first response."""
+    """Return the capabilities of a service that declares none; ``seed`` is "unknown" before its first response."""
     return Capabilities(
         name="service", models=MODELS, device="remote", seed=seed, fingerprint=base_url, open_ended=True
     )
@@ -262,7 +262,7 @@ _KINDS: Final[Mapping[int, type[ServiceError]]] = {
 
 
 def _items(parsed: object) -> tuple[FieldError, ...]:
-    """Parse the invalid fields of a 422: a list, or ``{"detail": [...]}`` as of FastAPI; empty if it is malformed."""
+    """Parse the invalid fields of a 422: a list, or ``{"detail": [...]}`` as from FastAPI; empty if it is malformed."""
     items: list[FieldError] = []
     listed = parsed.get("detail") if isinstance(parsed, dict) else parsed
     for item in listed if isinstance(listed, list) else ():

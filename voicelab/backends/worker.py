@@ -1,7 +1,7 @@
-"""A model in an environment of its own as a backend: ``worker:PATH/python SCRIPT``.
+"""A model in a Python environment of its own, as a backend: ``worker:PATH/python SCRIPT``.
 
-The script loads the model and defines ``tts(text, ...)``, like a function for ``vl.connect``. It runs in a process that
-stays open, by ``voicelab.backends.child``. ``voicelab worker-template`` prints a script.
+The script loads the model and defines ``tts(text, ...)``, like a function for ``vl.connect``. It runs in a long-lived
+process, by ``voicelab.backends.child``. ``voicelab worker-template`` prints a script.
 """
 
 from __future__ import annotations
@@ -61,18 +61,18 @@ def open_worker(
 
 
 class WorkerBackend(ModelBackend):
-    """Backend of a script in another Python, which loads its model once; a process that ended is restarted by a call.
+    """Backend of a script in another Python, which loads its model once; the next call restarts a process that has ended.
 
     Args:
-        command: path of a Python and of a script, and arguments of the script.
-        voices: values of ``voice``; default, those of its annotation ``Literal[...]``.
+        command: path of a Python executable, path of a script, and arguments of the script.
+        voices: values of ``voice``; by default those of its annotation ``Literal[...]``.
         at_once: number of processes, each with the model.
         time_limit_s: maximum time without an answer, in seconds.
 
     Raises:
         RequestInvalid: the Python does not exist.
         ArgumentError: the script does not exist, or a parameter of ``tts`` has no default.
-        EngineError: the script fails; the message has the end of its log.
+        EngineError: the script fails; the message contains the end of its log.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class WorkerBackend(ModelBackend):
 
     def _process(self) -> _Process:
         with self._starting:
-            if self._owner.forked:  # the processes are the parent's
+            if self._owner.forked:  # the processes belong to the parent
                 self._owner = ProcessOwner()
             for process in [process for process in self._processes if not process.alive]:
                 process.close()
@@ -175,7 +175,7 @@ class _Process:
 
     @property
     def log(self) -> str:
-        """The end of what the script printed, for an error."""
+        """End of the script's output, for an error message."""
         text = " ".join(" ".join(self._log).split())
         return f"; log: …{text[-_MAX_LOG:]}" if len(text) > _MAX_LOG else f"; log: {text}" if text else ""
 
@@ -237,7 +237,7 @@ class _Process:
         for line in self._process.stdout or ():
             message = json.loads(line)
             waiting = self.pending.get(message.get("id", 0))
-            if waiting is not None:  # else cancelled meanwhile
+            if waiting is not None:  # else it was cancelled meanwhile
                 waiting.put(message)
 
 

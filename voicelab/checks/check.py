@@ -71,15 +71,15 @@ def check(
     If the outputs are from a different kind of processor (recorded in the metadata), numbers, pictures and audio are not
     compared, and a note is added: floating-point rounding differs there, and with it some takes.
 
-    A finding is a note if its cell has the tag ``accept-KIND``, such as ``accept-path``, or if a mask replaces its line by
-    nothing. A cell's tag ``timing=COLUMN`` names a column of its tables with times, which must only exist.
+    A finding is a note if its cell has the tag ``accept-KIND``, such as ``accept-path``, or if a mask deletes its
+    line. A cell's tag ``timing=COLUMN`` names a column of times in its tables, whose values need only exist.
 
     Args:
         path: executed notebook with outputs.
         limits: limits of sizes, memory and time; defaults if None.
         masks: additional mask files in nbval's format.
         run: execute the notebook offline and compare outputs; if False, only lint the file.
-        recordings_only: refuse the embedded voice too.
+        recordings_only: also block the embedded voice.
         tolerant: report clip differences within ``tolerance`` as notes instead of findings.
         pictures: compare PNG and JPEG too, at low resolution.
         tolerance: tolerance of clip digests; that of a replay if None.
@@ -126,7 +126,7 @@ def update(
     """Execute a notebook offline and save its outputs, without execution times.
 
     The states of widgets are saved if they are the only display of an output. The file is replaced atomically, and only if
-    every cell ran and the linter reports nothing that is not accepted. Arguments and errors are those of ``check``.
+    every cell ran and the linter reports only accepted findings. Arguments and errors are those of ``check``.
     """
     path, limits, acceptance = Path(path), limits or NotebookLimits(), Masks(masks)
     notebook = read(path)
@@ -202,7 +202,7 @@ def _sorted(
 
 
 def _with_lines(report: NotebookReport) -> NotebookReport:
-    """Return a report whose findings have their lines in the file."""
+    """Add the line numbers in the file to the findings of a report."""
     lines = source_lines(report.notebook.read_text(encoding="utf-8-sig"))
 
     def located(finding: Finding) -> Finding:

@@ -1,8 +1,8 @@
 """Compare the outputs of an executed notebook with the saved ones.
 
 Text is compared exactly, clips by their printed digests (optionally within tolerances), pictures at low resolution, audio by
-content; timings are masked, and numbers from a different kind of processor, where floating-point sums round differently.
-nbval tests everything for equality; ``pytest --nbval notebooks/`` works with the same masks (notebooks/conftest.py).
+content; timings are masked; so are numbers from a different kind of processor, which rounds floating-point sums differently.
+nbval compares everything for equality; ``pytest --nbval notebooks/`` works with the same masks (notebooks/conftest.py).
 """
 
 from __future__ import annotations
@@ -146,8 +146,8 @@ _MAX_FIELDS: Final = 2
 def picture_difference(expected: str, actual: str) -> OutputDifference | None:
     """Describe the difference of two pictures (base64 of PNG or JPEG); None for equal pixels.
 
-    Pictures differ in size, or in the mean of more than 2 of 64 × 64 fields by more than 12% of the range from black to
-    white. Smaller differences are negligible.
+    Pictures are different if their sizes differ, or the means of more than 2 of 64 × 64 fields by more than 12% of the
+    range from black to white. Smaller differences are negligible.
     """
     if expected == actual:
         return None
@@ -252,7 +252,7 @@ _timing_mask = cache(TimingMask)
 class OutputComparison:
     """Rules for comparing outputs: masks, tolerance of clip digests, and whether pictures and audio are compared.
 
-    ``timings`` are names of columns whose numbers must only exist; ``states`` the models of widgets, saved and new.
+    ``timings`` are names of columns whose numbers need only exist; ``states`` the models of widgets, saved and new.
     """
 
     masks: Masks
@@ -277,7 +277,7 @@ class OutputComparison:
                 yield OutputDifference(f"{name}: got {types}, expected {expected_types}")
                 continue
             for difference in self._content_differences(name, before[name], after[name]):
-                # The picture or table that the text stands for is compared itself.
+                # The picture or table that the text represents is compared itself.
                 if not (rich and difference is _ADDRESSES):
                     yield (
                         difference
@@ -302,7 +302,7 @@ class OutputComparison:
         changed = [(mime, a, b) for mime, a, b in texts if a != b]
         tolerable = True
         if changed:
-            # Plain text before HTML, which has the same content; an address in it says nothing.
+            # Prefer plain text to HTML with the same content, and other differences to addresses, which are meaningless.
             descriptions = {mime: self._text_difference(a, b) for mime, a, b in changed}
             mime = min(descriptions, key=lambda mime: (descriptions[mime].negligible, mime != "text/plain"))
             name = output if mime == output else f"{output} ({mime})"
@@ -320,7 +320,7 @@ class OutputComparison:
                 yield from _picture_differences(f"{output} ({mime})", _pictures(mime, a), _pictures(mime, b))
 
     def _widget_differences(self, output: str, before: Any, after: Any) -> Iterator[OutputDifference]:
-        """Compare the models of a displayed widget, one by one; nothing without a saved state (which is a finding itself)."""
+        """Compare the models of a displayed widget, one by one; yield nothing if no state was saved (a separate finding)."""
         saved, new = (
             [model for _, model in models(view.get("model_id", ""), states)]
             for view, states in zip((before, after), self.states, strict=True)
@@ -389,7 +389,7 @@ def _is_text(mime: str) -> bool:
 
 
 def _pictures(mime: str, text: str) -> list[str]:
-    """Extract pictures in base64 from an output: all of a picture type, data URLs in other types."""
+    """Extract base64 pictures from an output: its complete content if it is a picture, else its data URLs."""
     if mime in _PICTURES:
         return [text]
     return [data.replace("\\\n", "") for data in _EMBEDDED_PICTURE.findall(text)]
@@ -403,7 +403,7 @@ def _picture_differences(output: str, before: list[str], after: list[str]) -> It
 
 
 def _node(output: Any) -> Any:
-    """Return an output of an Output widget as those of cells."""
+    """Convert an output of an Output widget to the type of cell outputs."""
     from nbformat import from_dict
 
     return from_dict(output)

@@ -72,7 +72,7 @@ def _pss(process: Any) -> int:
 def _high_water(process: Any) -> int:
     """Return the peak resident set size that Linux recorded for a process, in bytes; 0 on other systems."""
     try:
-        with open(f"/proc/{process.pid}/status", encoding="ascii") as status:  # noqa: PTH123 - no file of ours
+        with open(f"/proc/{process.pid}/status", encoding="ascii") as status:  # noqa: PTH123 - not a file of voicelab
             return next((int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:")), 0)
     except OSError:
         return 0
@@ -115,7 +115,7 @@ def execute(
 ) -> Execution:
     """Execute a copy of a notebook in the folder of ``path``, with temporary data folder and settings.
 
-    ``timeout`` is in seconds per cell. With ``recordings_only`` the embedded voice is refused like the network. ``kernel`` is
+    ``timeout`` is in seconds per cell. With ``recordings_only`` the embedded voice is blocked like the network. ``kernel`` is
     the name of a kernel other than the notebook's; with ``keep_going`` cells after a failed one are executed too.
     Raises MissingExtra if the notebook extra is not installed, KeyboardInterrupt after ``interrupt``.
     """
@@ -133,7 +133,7 @@ def execute(
         allow_errors=keep_going,
         **({"kernel_name": kernel} if kernel else {}),
     )
-    # Its errors are findings here.
+    # Errors that it logs become findings.
     client.log.setLevel("CRITICAL")
     cell_number: list[int] = [0]
     monitors: list[MemoryPeak] = []
@@ -213,7 +213,7 @@ def _run(
     except CellTimeoutError:
         return Finding(path, cell_number[0], "timeout", f"the cell exceeded the time limit of {timeout:g} s")
     except CellExecutionError:
-        return None  # among the outputs
+        return None  # the error is among the outputs
     except DeadKernelError:
         return Finding(path, cell_number[0] or None, "error", "the kernel died in this cell (out of memory?)")
     except RuntimeError as error:
@@ -237,7 +237,7 @@ def interrupt() -> None:
 async def _interruptible(client: Any, environment: dict[str, str]) -> None:
     """Execute a client's notebook until ``interrupt`` is called."""
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()
-    # Jupyter's tasks that read from a killed kernel's sockets end with an error that says nothing.
+    # Jupyter's tasks that read from a killed kernel's sockets end with a meaningless error.
     loop.set_exception_handler(lambda _loop, _context: None)
     with _lock:
         _running.add((loop, stopped))

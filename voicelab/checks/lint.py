@@ -23,7 +23,7 @@ class Finding:
 
     ``kind`` is one of not-a-notebook, size, secret, stale, times, timings, path, widget, empty, preview, kernel, error,
     timeout, memory, processor, difference. ``detail`` holds further lines, such as the traceback of an error. ``line`` is the
-    line of the file where the cell's source begins, or where its line ``source_line`` (from 1) is that failed.
+    line of the file where the cell's source begins or, after a failure, of its line ``source_line`` (from 1).
     """
 
     notebook: Path
@@ -50,7 +50,7 @@ class NotebookLimits:
 
 
 def code_cells(notebook: Any) -> Iterator[tuple[int, Any]]:
-    """Yield the code cells that are not blank with their numbers, counted from 1 among all cells."""
+    """Yield the nonblank code cells with their numbers, counted from 1 among all cells."""
     for number, cell in enumerate(notebook.cells, start=1):
         if cell.cell_type == "code" and cell.source.strip():
             yield number, cell
@@ -216,7 +216,7 @@ def lint(
 ) -> Iterator[Finding]:
     """Yield findings for a notebook with a file of ``size`` bytes at ``path``, in the order of its cells.
 
-    Paths are searched in the texts that ``mask`` returns.
+    Local paths are searched for in the texts that ``mask`` returns.
     """
     if size > limits.notebook_bytes:
         message = f"a notebook must be at most {_mib(limits.notebook_bytes)}, got {_mib(size)}"
@@ -282,7 +282,7 @@ def _readable(output: Any) -> Iterator[str]:
 
 
 def _order(notebook: Any) -> Problems:
-    """Yield cells that were not executed in order in a single run, so that outputs may belong to another source."""
+    """Yield cells that were not executed in order in a single run, so that outputs may belong to other source code."""
     expected = 1
     for number, cell in code_cells(notebook):
         count = cell.execution_count

@@ -30,7 +30,7 @@ _MAX_LAG: Final = 8  # codec delay in frames of 10 ms
 
 
 def embedded_audio(mime: str, text: str) -> list[str]:
-    """Extract audio in base64 from an output, in order: all of an audio type, data URLs in other types."""
+    """Extract base64 audio from an output, in order: its complete content if it is audio, else its data URLs."""
     return ["".join(text.split())] if mime.startswith("audio/") else _EMBEDDED.findall(text)
 
 
@@ -62,15 +62,15 @@ def audio_difference(expected: str, actual: str, tolerance: Tolerance = ENCODING
     return ", ".join(exceeded) or None
 
 
-# Of 16 sentences and takes in 4 voices, takes of a sentence in a voice are below 2.0, and all others above 2.7.
+# Measured on takes of 16 sentences in 4 voices: same sentence and voice, below 2.0; all other pairs, above 2.7.
 _SAME_SPEECH: Final = 2.4
 _MIN_WORDS: Final = 3
-# Ratio of equal words: for other sentences below 0.3.
+# Minimum ratio of equal words; different sentences are below 0.3.
 _SAME_WORDS: Final = 0.4
 
 
 def audible_change(expected: str, actual: str) -> str:
-    """Name the change between two audio files in base64 as heard: "louder by 6.0 dB", "another voice"; "" if uncertain."""
+    """Describe the audible change between two audio files in base64: "louder by 6.0 dB", "another voice"; "" if uncertain."""
     try:
         saved, new = (Clip.load(base64.b64decode(data)) for data in (expected, actual))
     except (AudioError, binascii.Error):
@@ -99,7 +99,7 @@ def _changes(saved: Clip, new: Clip) -> Iterator[str]:
         if SequenceMatcher(None, saved_words, new_words, autojunk=False).ratio() > _SAME_WORDS:
             yield "another voice"
         else:
-            # pocketsphinx may recognize nothing of some voices.
+            # pocketsphinx may recognize no words of some voices.
             yield "another sentence or voice" if isinstance(recognizer, PocketRecognizer) else "another sentence"
 
 

@@ -106,7 +106,7 @@ def _reports(
                 yield report
         except KeyboardInterrupt:
             pool.shutdown(wait=False, cancel_futures=True)
-            while wait(futures, _INTERRUPT_S).not_done:  # a notebook may have been read just now
+            while wait(futures, _INTERRUPT_S).not_done:  # a kernel may start only now
                 interrupt()
             raise
 

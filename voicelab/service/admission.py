@@ -34,7 +34,7 @@ class Admission:
     """Admission control that rejects excess requests before reading the store or the body. Used by one event loop.
 
     The owner of a secret is looked up once; the state and credit of the key are read for each admitted request. Rates are
-    counted in fixed windows on a monotonic clock; a request starts a window.
+    counted in fixed windows on a monotonic clock; a window starts with a request.
     """
 
     def __init__(self, keys: KeyStore, helpers: Executor, queue: FairQueue, limits: Limits) -> None:

@@ -107,7 +107,7 @@ class _Service:
 
     @property
     def _capabilities(self) -> Capabilities:
-        """The backend's capabilities, with the service's limit of text length."""
+        """The backend's capabilities, with the service's limit on text length."""
         declared, limit = self._backend.capabilities, self._limits.text
         return declared if limit is None else replace(declared, max_text=min(limit, declared.max_text or limit))
 

@@ -46,7 +46,7 @@ class Arrival:
 
 
 class FairQueue:
-    """Queue of ``active`` concurrent and ``waiting`` queued requests; a request waits at most ``seconds``.
+    """Queue of at most ``active`` concurrent and ``waiting`` queued requests; a request waits at most ``seconds``.
 
     Owners are served round-robin. If the queue is full, an owner with fewer requests displaces the newest request of the
     owner with the most. Requests are rejected on headers, or get a position reserved while the body arrives; requests with
@@ -71,7 +71,7 @@ class FairQueue:
         return sum(map(len, tuple(self._queues.values())))
 
     def expect(self, owner: Hashable) -> Arrival:
-        """Reserve a position for a request on its headers; call ``arrived()`` later. Raises QueueFull."""
+        """Reserve a position for a request whose headers have arrived; call ``arrived()`` later. Raises QueueFull."""
         time_s = asyncio.get_running_loop().time()
         while self._arrivals and (oldest := next(iter(self._arrivals))).deadline <= time_s:
             del self._arrivals[oldest]

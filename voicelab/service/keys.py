@@ -126,7 +126,7 @@ def well_formed(secret: str) -> bool:
 
 
 class KeyStore(Closeable):
-    """Store of API keys in an SQLite file that is readable for its owner only. Thread-safe.
+    """Store of API keys in an SQLite file that is readable by its owner only. Thread-safe.
 
     A write waits at most ``busy_s`` seconds for other processes. Methods raise StoreError.
     """

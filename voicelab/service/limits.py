@@ -43,7 +43,7 @@ _Rate = Annotated[str, AfterValidator(lambda text: read_rate(text) and text)]
 
 
 class KeyLimits(WireModel):
-    """Limits of a key; exceeding them gives status 429. None means the limit of the service."""
+    """Limits of a key; exceeding them gives status 429. None means that the service's limit applies."""
 
     rate: _Rate | None = Field(default=None, description="Request rate: 5/s, 60/min, 1000/h")
     active: _Count | None = Field(default=None, description="Concurrent requests")

@@ -28,7 +28,7 @@ VOICES: Final = "/v1/audio/voices"
 _PCM_RATE: Final = 24_000
 """Sampling rate of pcm in Hz, as in OpenAI's API."""
 _REPLACED_FIELDS: Final = ("text", "format", "reference_id", "references")
-"""Interface fields with other names in this API; references contain audio, which JSON cannot carry."""
+"""Interface fields with other names in this API; references contain audio, which JSON cannot contain."""
 
 
 def openai_call(wire: object, capabilities: Capabilities) -> Call:

@@ -24,7 +24,7 @@ LogForm = Literal["json", "text", "none"]
 
 _KEY: Final = re.compile(r"vl_[0-9A-Za-z]+", re.ASCII)
 _MAX_LOGGED_CHARACTERS: Final = 120
-_MAX_QUEUED_LINES: Final = 4096  # of about 400 bytes
+_MAX_QUEUED_LINES: Final = 4096  # lines of about 400 bytes
 _RTF = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 _SECONDS = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 
@@ -93,7 +93,7 @@ RECORD: ContextVar[RequestRecord] = ContextVar("RECORD", default=RequestRecord()
 class LogFormatter(logging.Formatter):
     """Formatter of requests and other log messages as text or JSON; ``texts`` includes request texts."""
 
-    converter = time.gmtime  # type: ignore[assignment]  # a builtin is not bound
+    converter = time.gmtime  # type: ignore[assignment]  # a builtin does not become a method
     default_time_format = "%Y-%m-%dT%H:%M:%S"
     default_msec_format = "%s.%03dZ"
 

@@ -1,4 +1,4 @@
-"""Parse requests: bearer token, and JSON, MessagePack or form bodies, with limits of size and time.
+"""Parse requests: bearer token, and JSON, MessagePack or form bodies, with limits on size and time.
 
 Syntax errors in a body raise RequestInvalid (422) with loc ``["body"]``. Memory is limited by the number of
 values in JSON, by number and length of containers in MessagePack, and by number and size of parts in forms.
@@ -39,7 +39,7 @@ _MAX_DELIMITERS = 200_000
 _MAX_INLINE_BYTES = 64 * 1024  # longer bodies are decoded in a thread
 
 MAX_PARTS: Final = 128
-"""Parts of a form; a voice model has up to 20 recordings and transcripts, tags and a few fields."""
+"""Maximum number of parts of a form; a voice model has up to 20 recordings and transcripts, tags and a few fields."""
 
 _FILE_FIELDS = ("voices", "cover_image")
 _LIST_FIELD = re.compile(r"(voices|texts|tags)(?:\[([0-9]{0,4})\])?", re.ASCII)

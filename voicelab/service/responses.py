@@ -10,7 +10,7 @@ from typing import Any, Literal, NotRequired
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from typing_extensions import TypedDict  # pydantic reads it, and before Python 3.12 not typing's own
+from typing_extensions import TypedDict  # before Python 3.12, pydantic rejects typing's own
 
 from voicelab.errors import (
     AudioError,

@@ -39,7 +39,7 @@ from voicelab.service.limits import Limits
 from voicelab.service.record import serving_metrics
 
 LOOPBACK = "127.0.0.1"
-"""Default address, which accepts connections of this machine only."""
+"""Default address, which accepts connections from this machine only."""
 PORT = 8707
 
 _LOG = logging.getLogger("voicelab.service")

@@ -1,6 +1,6 @@
 """Background work of panels: a thread with error handling, a debouncer, and streamed synthesis.
 
-This module imports no widgets, so tests use it without a page.
+This module imports no widgets, so that tests can use it without a page.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from voicelab.errors import Cancelled
 Arrival = tuple[float, int]
 """Arrival time of a chunk, in seconds since the call, and its number of samples."""
 
-# Page updates: eight a second suffice for sound and look continuous; more would only queue up. A burst of four is sent
+# Page updates: eight a second suffice for continuous sound and display; more would only queue up. A burst of four is sent
 # at once, since a page has nothing else to play at the start.
 _INTERVAL_S: Final = 0.12
 _BURST: Final = 4
 
 
 class Task:
-    """Work in a daemon thread, begun by ``start``.
+    """Work in a daemon thread, started by ``start``.
 
     ``failed`` is called in that thread with the exception that ``work`` raises.
     """
@@ -67,7 +67,7 @@ class Task:
 class Debouncer:
     """Calls ``work`` in a thread once ``ask`` has not been called for ``delay`` seconds.
 
-    ``work`` gets a function that returns whether its result is still needed: False after a later ``ask`` or a
+    ``work`` receives a function that returns whether its result is still needed: False after a later ``ask`` or a
     ``cancel``. ``work`` must handle its errors.
     """
 
@@ -111,7 +111,7 @@ class Debouncer:
 
         with self._work_lock:
             try:
-                # A newer request may have come while this one waited for the lock.
+                # A newer request may have arrived while this one waited for the lock.
                 if current():
                     self._work(current)
             finally:

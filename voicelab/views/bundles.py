@@ -43,9 +43,9 @@ _DPI: Final = 100
 _SAMPLE_BYTES: Final = 20_000
 _SIZE: Final = (6.4, 2.6)
 _LEFT, _WIDTH = 0.09, 0.90
-# Rows of effects in a figure.
+# Maximum number of effects (rows) in a figure.
 _MAX_FOREST_ROWS: Final = 24
-# Settings with their own format in a caption, or without mention.
+# Settings that a caption formats differently or omits.
 _CAPTIONED: Final = frozenset({"temperature", "reference_id", "seed"})
 # Pitch tracking takes 1 s for 30 s of audio, so only the beginning of long clips is analyzed.
 _MEASURED_S: Final = 60.0
@@ -63,7 +63,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]], *, caption: st
     """Return an HTML table; "" without rows.
 
     Cells are TableCells or values shown by ``str``. In a short row the final cell spans the remaining columns. With
-    ``row_heads`` the first cell of each row is its heading.
+    ``row_heads`` the first cell of each row is a header cell.
     """
     width = len(heads)
     body = "".join(table_row(row, width, row_head=row_heads) for row in rows)
@@ -118,7 +118,7 @@ def format_figure(value: float, unit: str) -> str:
 
 
 def with_unit(figure: str, unit: str) -> str:
-    """Return a formatted measurement with its unit: ``2.47/s``, ``0.9 s``."""
+    """Append the unit to a formatted measurement: ``2.47/s``, ``0.9 s``."""
     return f"{figure}/s" if unit == "1/s" else f"{figure} {unit}".rstrip()
 
 
@@ -140,7 +140,7 @@ def clip_audio(clip: Clip, **options: Any) -> Any:
 
 
 def clip_text(clip: Clip) -> str:
-    """Return a one-line summary in rounded figures, equal on every platform."""
+    """Return a one-line summary with rounded numbers, equal on every platform."""
     short = digest(clip if clip.duration <= _MEASURED_S else clip.slice(0.0, _MEASURED_S))
     pitch = "unvoiced" if short.f0 is None else f"F0 {short.f0:.0f} Hz"
     bands = " ".join(f"{level:.0f}" for level in short.mel)
@@ -149,7 +149,7 @@ def clip_text(clip: Clip) -> str:
 
 
 def caption(clip: Clip) -> str:
-    """Return a clip's caption: ``2.93 s · marlow · temperature 0.7 · seed 1``, with all settings not at their defaults."""
+    """Return a clip's caption: ``2.93 s · marlow · temperature 0.7 · seed 1``, with all non-default settings."""
     parts = [f"{clip.duration:.2f} s"]
     take = clip.take
     if take is None:
@@ -167,7 +167,7 @@ def caption(clip: Clip) -> str:
 
 def clip_picture(clip: Clip) -> str:
     """Return waveform and mel spectrogram as a base64 PNG readable on light and dark pages."""
-    # Not by pyplot, which would retain the figure and display it twice.
+    # Not created by pyplot, which would retain the figure and display it twice.
     from matplotlib.figure import Figure
 
     edges = {"left": _LEFT, "right": _LEFT + _WIDTH, "bottom": 0.17, "top": 0.93}

@@ -49,7 +49,7 @@ _SWITCH: Final = (
 
 
 class ComparePanel(SavedOutput, PageWidget):
-    """A panel to compare clips by listening: keys 1 to 8 switch, the others are those of the player.
+    """A panel to compare clips by listening: keys 1 to 8 switch between clips, the other keys are those of the player.
 
     Switching takes 13 ms, at the same word or time, with loudness matched or unmatched. A click into a picture seeks, a
     drag loops a region, Escape ends the loop; "Blind" stops, shuffles, and hides names, pictures and figures. Below are
@@ -74,7 +74,7 @@ class ComparePanel(SavedOutput, PageWidget):
             Task(self._fill_page, name="comparison").start()
 
     def _fill_page(self) -> None:
-        # One page at a time, since results are cached for the next.
+        # Serve one page at a time, since its results are cached for the next.
         with self._page_lock:
             for content in (_sounds, _figures):
                 if not self._closed.is_set():
@@ -110,7 +110,7 @@ def _sounds(comparison: Comparison) -> tuple[dict[str, Any], list[bytes]]:
 
 
 def _knots(comparison: Comparison, name: str) -> list[tuple[float, float]]:
-    """Return pairs of aligned times, of the first clip and of this clip."""
+    """Return pairs of aligned times: in the first clip and in the clip ``name``."""
     alignment = comparison.alignments.get(name)
     end = comparison.clips[name].duration
     return [(0.0, 0.0), (end, end)] if alignment is None else alignment.knots
@@ -146,7 +146,7 @@ def _format_value(value: Any) -> str:
 
 
 def _tables(comparison: Comparison) -> list[dict[str, Any]]:
-    """Return tables of request differences and measurements: a title, heads, and rows of text."""
+    """Return tables of request differences and measurements: a title, column names, and rows of text."""
     differing = comparison.differences().map(_format_value)
     requests = [[short_name(field), *row] for field, *row in differing.itertuples()]
     measured, units = comparison.metrics(*_MEASURED), {name: METRICS[name].unit for name in _MEASURED}

@@ -1,4 +1,4 @@
-"""Controls: the form of a synthesis panel: text, voice and Speak, and a control for every field of a call.
+"""Controls, the form of a synthesis panel: text, voice, Speak button, and a control for every field of a call.
 
 Labels, bounds and help texts come from the schema; static/controls.js renders them.
 """
@@ -21,7 +21,7 @@ from voicelab.session import Session
 from voicelab.views.scripts import PageWidget
 
 MAIN: Final = ("latency", "temperature", "top_p", "seed")
-"""Fields that a compact panel shows unfolded, besides text and voice."""
+"""Fields that a compact panel shows expanded, besides text and voice."""
 FIELDS: Final = (
     "temperature",
     "top_p",
@@ -42,10 +42,10 @@ FIELDS: Final = (
 _OPTIONAL: Final = frozenset({"reference_id", "seed"})
 _STEPS: Final = 1000
 _SEEDS: Final = 10_000
-"""Number of seeds that are drawn: few digits, since every card shows one."""
+"""Number of seeds to draw from: few digits, since every card shows its seed."""
 _MAX_NUMBER: Final = 2**31 - 1
 _FRONT_FIELDS: Final = 8
-"""Number of fields that a large panel shows unfolded."""
+"""Number of fields that a large panel shows expanded."""
 
 # Labels of fields whose names are not clear enough.
 _LABELS: Final = {

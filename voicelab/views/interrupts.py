@@ -1,4 +1,4 @@
-"""Interrupts of the kernel stop the work that panels do in threads, which otherwise gets no KeyboardInterrupt."""
+"""Stop the work of panels when the kernel is interrupted: it runs in threads, which get no KeyboardInterrupt."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _interrupted(*_: object) -> None:
 
 
 def _watch() -> None:
-    """Watch interrupts of the kernel, once; nothing outside a kernel."""
+    """Start watching for kernel interrupts, once; do nothing outside a kernel."""
     shell: Any = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     kernel = getattr(shell, "kernel", None)
     if kernel is None or id(kernel) in _watched:

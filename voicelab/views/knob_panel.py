@@ -20,7 +20,7 @@ from voicelab.views.panel import Panel, ProgressLine, SavedOutput, button, class
 
 
 class KnobPanel(SavedOutput, Panel):
-    """Panel of the check of fields and parameters. ``check`` is the KnobCheck of the latest finished run.
+    """Panel that checks fields and parameters. ``check`` is the KnobCheck of the latest finished run.
 
     The check runs in a thread; ``close()`` and Cancel stop it before the next take. The notebook stores the table.
     """

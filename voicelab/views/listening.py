@@ -18,7 +18,7 @@ from voicelab.views.scripts import STATIC, PageWidget
 
 
 class ListeningWidget(SavedOutput, PageWidget):
-    """A listening test in a notebook, for listeners one after another; answers are saved in the Ballot.
+    """A listening test in a notebook, for one listener after another; answers are saved in the Ballot.
 
     Keys: 1 to 9 or the letters select a stimulus, space plays and pauses, L loops, Enter submits. ``finished`` is called
     after the final answer of a listener.
@@ -60,7 +60,7 @@ def listen(ballot: Ballot) -> ListeningWidget:
 def listening_page(
     ballot: Ballot, study: Study | None = None, *, host: str = "127.0.0.1", port: int = 0
 ) -> AbstractContextManager[str]:
-    """Serve the test, or a study of it, as a web page during a ``with`` block; the context is its URL.
+    """Serve the test, or a study based on it, as a web page during a ``with`` block; the context is its URL.
 
     Listeners may take part in parallel. ``host`` "0.0.0.0" accepts connections from the network. Raises RequestInvalid if
     the address cannot be bound.
@@ -77,7 +77,7 @@ def export_study(study: Study, folder: Path, to: str) -> Path:
     blind, sounds = BlindTest(study.test), dict[str, bytes]()
 
     def by_content(trial: dict[str, Any]) -> dict[str, Any]:
-        """Rename the sounds of a trial by blind stimulus ids, so that listeners share files."""
+        """Rename the sounds of a trial to blind stimulus ids, so that listeners share files."""
         letters = [{**letter, "sound": stimulus_id(letter["sound"])} for letter in trial["letters"]]
         return {**trial, "letters": letters, "reference": trial["reference"] and stimulus_id(trial["reference"])}
 

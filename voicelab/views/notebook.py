@@ -148,7 +148,7 @@ class SpeakMagics(Magics):
         return self._default_lab
 
     def _current_lab(self, line: str) -> Session | None:
-        """Return the lab that a line would use, None if it would be opened."""
+        """Return the lab that a line would use; None if the line would open one."""
         name = next((option["value"] for option in _OPTION.finditer(line) if option["name"] == "lab"), "lab")
         lab: Any = self._names.get(name, self._default_lab)
         return lab if isinstance(lab, Session) else None
@@ -201,7 +201,7 @@ def progress(items: Iterable[_Item], about: str = "", *, total: int | None = Non
 
 
 _Show = Callable[[str, int, int | None, float | None], object]
-"""Callback for a label, items done, total, and seconds remaining; -1 at the end."""
+"""Callback for a label, items done, total, and seconds remaining (-1 at the end)."""
 
 
 def _notebook() -> _Show | None:

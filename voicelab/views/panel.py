@@ -171,7 +171,7 @@ class SavedOutput(Ending):
     def _output(self) -> dict[str, str]:
         # CSS hides it in JupyterLab before the panel is rendered, otherwise the saved output would flash up.
         output, style = dict(self.saved_output()), (STATIC / "saved.css").read_text(encoding="utf-8")
-        # On a page without a kernel, such as an exported one, it is all there is.
+        # On a page without a kernel, such as an exported one, it is the only output.
         nothing = f"<p>{escape(repr(self))} has no saved output. Run the cell in a notebook to use it.</p>"
         html = f'<style>\n{style}</style><div class="voicelab-saved">{output.get("text/html", nothing)}</div>'
         return {"text/plain": repr(self), **output, "text/html": html}

@@ -34,12 +34,12 @@ _DEFAULT_RATE = 44_100
 # One column per 5 ms as in the static picture, fewer for long clips, since canvas sizes are limited.
 _HOP_S: Final = 0.005
 _MAX_COLUMNS: Final = 8_000
-# For a region as many columns as a wide screen has.
+# A region has as many columns as a wide screen has pixels.
 _REGION_COLUMNS, _MIN_HOP_S = 1_600, 0.001
 _WINDOW_S: Final[dict[SpectrogramScale, float]] = {"mel": 0.04, "linear": 0.025}
 _MIN_WINDOW_S: Final = 0.005
 _MEL_BANDS: Final = 96
-_NAME_WORDS, _MAX_NAME = 5, 80  # of file names
+_NAME_WORDS, _MAX_NAME = 5, 80  # limits of file names
 _MAX_BANDS: Final = 256
 _FLOOR_DB: Final = -120.0
 _MEL_TICKS: Final = (200, 500, 1000, 2000, 5000, 10_000)
@@ -129,7 +129,7 @@ def file_name(clip: Clip) -> str:
 
 
 class Player(SavedOutput, PageWidget):
-    """A player with a live waveform; plays and shows samples while they are fed.
+    """A player with a live waveform; plays and shows samples as they are fed.
 
     Args:
         clip: initial content; None for an empty player, filled by ``begin`` and ``feed``.
@@ -138,10 +138,10 @@ class Player(SavedOutput, PageWidget):
         compact: show playback and waveform only.
 
     Below the waveform are words (if known), a spectrogram (mel or linear, with adjustable range in dB), and the arrivals
-    of chunks: a block at the time of its audio, as high as it was early. A click seeks, a drag loops a region, the wheel
-    with Ctrl or Alt zooms; a click on a word plays from it, a double click loops it. Keys of the focused player: space
-    plays and pauses, arrows seek by 1 s (with shift 0.1 s), L loops, Escape ends the loop, [ and ] seek by word, + and -
-    zoom, 0 shows all, F shows F0, M marks the loop as a region, renamed by a double click.
+    of chunks: one block per chunk at the time of its audio, higher if it arrived earlier. A click seeks, a drag loops a
+    region, the wheel with Ctrl or Alt zooms; a click on a word plays from it, a double click loops it. Keys of the
+    focused player: space plays and pauses, arrows seek by 1 s (with Shift 0.1 s), L loops, Escape ends the loop, [ and ]
+    seek by word, + and - zoom, 0 shows all, F shows F0, M marks the loop as a region, renamed by a double click.
 
     ``begin``, ``feed`` and ``end`` may be called from any single thread; views opened later get all content. Loudness is
     not normalized.
@@ -179,7 +179,7 @@ class Player(SavedOutput, PageWidget):
         self._callbacks: list[Callable[[str, float], object]] = []
         name = name or ("speech" if clip is None else file_name(clip))
         super().__init__(label=label, name=name, compact=compact)
-        self._model = self.model_id  # none once it is closed
+        self._model = self.model_id  # None once it is closed
         self.on_msg(self._on_message)
         if clip is not None:
             self.show(clip)
@@ -236,7 +236,7 @@ class Player(SavedOutput, PageWidget):
         self._control("pause", None)
 
     def seek(self, seconds: float) -> None:
-        """Move the playback position, while paused too."""
+        """Move the playback position, also while paused."""
         self._control("seek", seconds)
 
     def on_event(self, callback: Callable[[str, float], object]) -> None:
@@ -323,7 +323,7 @@ class Player(SavedOutput, PageWidget):
                 callback(str(message.get("event")), float(message.get("seconds", 0.0)))
         elif message.get("take") == self._take:
             take, clip = self._take, self.clip
-            # From a thread, so that the kernel stays free.
+            # Answer from a thread, so that the kernel stays free.
             Task(lambda: self._work(message, take, clip), name="player").start()
 
     def _repeat(self) -> None:
@@ -331,7 +331,7 @@ class Player(SavedOutput, PageWidget):
         with self._lock:
             if self._take == 0:
                 return
-            # Complete speech does not start by itself, for example when a page is reloaded.
+            # Complete speech does not play automatically, for example when a page is reloaded.
             self._autoplay = self._autoplay and not self._ended
             self._post("begin")
             self._post("audio", bytes(self._pcm), start=0, arrivals=self._arrivals)

@@ -77,7 +77,7 @@ def plot_clips(
 ) -> tuple[Axes, ...]:
     """Plot clips and return the axes.
 
-    F0 has gaps where its tracker jumps for less than 50 ms, as octave errors do. ``save_figure`` writes a file for a paper.
+    F0 has gaps where the tracker jumps for less than 50 ms (octave errors). ``save_figure`` writes a file for a paper.
 
     Args:
         clips: one or more.
@@ -179,7 +179,7 @@ def use_ink(*axes: Axes, label_size: float | None = None) -> None:
 def plot_style(style: str | Mapping[str, Any] | None, *, activate: bool) -> Iterator[None]:
     """Apply "paper", a matplotlib style, or rcParams; None and "notebook" set none. Raises RequestInvalid.
 
-    With ``activate`` the backend is initialized before, since it sets rcParams (such as "interactive" in Jupyter, without
+    With ``activate`` the backend is initialized first, since it sets rcParams (such as "interactive" in Jupyter, without
     which no figure is shown) that must persist.
     """
     from matplotlib import style as styles
@@ -224,7 +224,7 @@ def _checked(
 
 def _axes(axes: Axes | Iterable[Axes] | None, count: int, width_inches: float | None) -> tuple[Axes, ...]:
     if axes is None:
-        # By pyplot, so that a notebook displays the figure.
+        # Created by pyplot, so that a notebook displays the figure.
         from matplotlib import pyplot as plt
 
         width = width_inches or plt.rcParams["figure.figsize"][0]
@@ -338,7 +338,7 @@ def _families() -> list[str]:
 
 
 def _writable(text: str, families: Sequence[str]) -> bool:
-    """Whether the fonts have every character; otherwise matplotlib warns and draws boxes."""
+    """Return whether the fonts have every character; otherwise matplotlib warns and draws boxes."""
     from matplotlib import font_manager
 
     properties = [font_manager.FontProperties(family=[name]) for name in families]

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Tabs = Mapping[str, tuple[str, Callable[[TakeTable], Mapping[str, str]]]]
-"""Further tabs of a result: status text while computing, and the function that makes the output."""
+"""Further tabs of a result: status text while computing, and the function that creates the output."""
 
 _LAYOUTS: Final = {
     "Audio files with a table and a page": (
@@ -121,7 +121,7 @@ def _cell(value: Any, *, numeric: bool) -> float | str | None:
 
 
 def _decimals(cells: Sequence[float | str | None]) -> int:
-    """Return the decimals that give the largest number four digits, none for integers."""
+    """Return the number of decimals that gives the largest number four digits; 0 for integers."""
     numbers = [abs(cell) for cell in cells if isinstance(cell, float)]
     if all(number == int(number) for number in numbers):
         return 0
@@ -151,7 +151,7 @@ def _votes_html(result: ListeningResult, ballot: str) -> str:
 class ResultPanel(SavedOutput, TakesView):
     """Panel of a TakeTable, ``result``: play, filter, compare, analyze, test blindly and export its takes.
 
-    Actions apply to the selected takes, or to all shown ones without a selection. ``frame()`` is the DataFrame with
+    Actions apply to the selected takes, or to all displayed takes if none is selected. ``frame()`` is the DataFrame with
     measurements. ``ballot`` has the ratings of the latest blind test. The notebook stores the static output of the table.
     """
 
@@ -208,7 +208,7 @@ class ResultPanel(SavedOutput, TakesView):
         return self.result.pick(index for index, _ in enumerate(self.result.rows) if index in chosen)
 
     def show_result(self, result: TakeTable) -> None:
-        """Show a table; takes that are not made yet wait."""
+        """Show a table; missing takes are marked as waiting."""
         self.live = lambda: result
         self._names = [column.name for column in result.shown_columns]
         fetch = result.clip_of if result.matched and result.state == "done" else None
@@ -220,7 +220,7 @@ class ResultPanel(SavedOutput, TakesView):
         self.test_button.disabled = not axes
 
     def card(self, index: int, row: TakeRow, fetch: Callable[[TakeRow], Clip] | None = None) -> TakeCard:
-        """Make the card of a row of the table; ``fetch`` returns its clip in place of the take's own."""
+        """Create the card for a row of the table; ``fetch`` returns a clip in place of the take's own."""
         return card_of(index, row, self._names, None if fetch is None else partial(fetch, row))
 
     def listening_test(self) -> None:
@@ -242,7 +242,7 @@ class ResultPanel(SavedOutput, TakesView):
         self.attempt(ask)
 
     def show_votes(self) -> None:
-        """Show the results of the blind test so far: estimates with intervals, each listener, and the code for them."""
+        """Show the results of the blind test so far: estimates with intervals, each listener's mean, and their code."""
         self.attempt(self._show_votes)
 
     def _show_votes(self) -> None:
@@ -302,7 +302,7 @@ class ResultPanel(SavedOutput, TakesView):
 
     def frame(self) -> pd.DataFrame:
         """Return the DataFrame of all takes with the measurements of the panel."""
-        result = self.result  # of a running sweep, each access is another table
+        result = self.result  # while a sweep runs, each access returns another table
         frame = result.frame()
         figures = {row.id: row.figures for row in self.grid.work.rows}
         ids = [index for index, row in enumerate(result.rows) if row.state != "waiting"]

@@ -1,7 +1,7 @@
-"""Scripts and styles of widgets, sent once for all.
+"""Scripts and styles of widgets, sent once for all widgets.
 
 A widget's own script is static/boot.js, which gets the others from a shared ``Scripts`` model: six panels would otherwise
-hold 1 MB of equal text in a notebook.
+store 1 MB of identical text in a notebook.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ import traitlets
 STATIC: Final = Path(__file__).parent / "static"
 
 _UNSEEN_S: Final = 1.0
-# Of served pages, not of widgets.
+# Files of served pages, not of widgets.
 _SERVED: Final = frozenset({"boot.js", "page.css", "page.js", "saved.css"})
 
 _IMPORT: Final = re.compile(r'^import \{[^}]*\} from "\./([a-z-]+\.js)";\n', re.MULTILINE)
-# On lines of their own, and the indentation after them.
+# Comments on lines of their own, and all indentation.
 _COMMENT: Final = re.compile(r"^ *(?://.*|/\*(?:.|\n)*?\*/)\n *|^ +", re.MULTILINE)
 _EXPORT: Final = re.compile(r"^export (?=class |function |const |async )", re.MULTILINE)
 
@@ -42,7 +42,7 @@ def styled(*names: str) -> str:
 def inlined(name: str) -> str:
     """Return a JavaScript module of static/ bundled with its imports.
 
-    anywidget takes a single module; served pages load the same files separately. Modules in static/ import by name
+    anywidget accepts a single module; served pages load the same files separately. Modules in static/ import by name
     only, and only the entry module has a default export.
     """
     sources: list[str] = []
@@ -91,9 +91,9 @@ def shared_scripts() -> Scripts:
 class PageWidget(anywidget.AnyWidget):
     """Base of widgets with a ``script`` of static/ and ``styles`` besides look.css.
 
-    ``unseen`` is called after the last view on a page was removed, for example with its cell, and is not back within a
-    second; a reloaded page counts as still there. A ping of the page, by which a pressed button knows that the kernel has
-    handled the press, is answered.
+    ``unseen`` is called if the last view on a page was removed, for example with its cell, and did not return within a
+    second; reloading a page does not count as removal. The widget answers pings of the page, which tell a pressed button
+    that the kernel has handled the press.
     """
 
     script: ClassVar[str]
@@ -106,7 +106,7 @@ class PageWidget(anywidget.AnyWidget):
 
     def __init__(self, **traits: Any) -> None:
         marimo = sys.modules.get("marimo")
-        if marimo is not None and marimo.running_in_notebook():  # has no models that refer to others
+        if marimo is not None and marimo.running_in_notebook():  # marimo has no models that refer to others
             self._esm, self._css = inlined(self.script), styled(*self.styles)
         else:
             traits |= {"scripts": shared_scripts(), "parts": [self.script, *self.styles]}

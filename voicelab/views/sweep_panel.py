@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _TICK_S: Final = 0.25
 _ESTIMATED_TAKES: Final = 3
 _MAX_REPEATS: Final = 10_000
-# Values of an axis that are a range, in the fields of the picker.
+# Axis values that are a range, which the picker shows in its fields.
 _RANGE: Final = re.compile(r"\s*(\S+?)\s*\.\.\s*(\S+)\s+step\s+(\S+)\s*")
 _DEFAULT_LIMIT: Final = 1000
 """Default limit on requests."""
@@ -53,7 +53,7 @@ _LIMITS: Final = dict(zip(CAPS, ("Requests", "Characters", "Audio, s", "Compute,
 
 
 def _rounded(seconds: float) -> str:
-    """Format a remaining time: to 5 s below 90 s, to a minute beyond."""
+    """Format a remaining time, rounded to 5 s below 90 s and to a minute above."""
     return f"{max(5 * round(seconds / 5), 1)} s" if seconds < 90 else f"{round(seconds / 60)} min"
 
 
@@ -78,7 +78,7 @@ class _AxisRow(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publishes no
             widget.observe(form.changed, names="value")
 
     def _field_changed(self, _: object = None) -> None:
-        """Offer the values of the field: a button for each, or the ends and the step of a range."""
+        """Offer the values of the field: a button for each, or minimum, maximum and step of a range."""
         self.values.tooltip = field_help(self.field.value)
         choices, ends = self._form.values_of(self.field.value)
         close_children(self.picker)
@@ -259,7 +259,7 @@ class _SweepForm(TextsForm):
         self.changed()
 
     def values_of(self, name: str) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
-        """Return the choices of a field, (label, value), and the ends and the step of a numeric one, as text."""
+        """Return the choices of a field, (label, value), and minimum, maximum and step of a numeric one, as text."""
         declared = [backend.capabilities for backend in self._sweep.backends.values()]
         if name == "reference_id":
             voices = {voice.id: voice.title for capabilities in declared for voice in capabilities.voices}
@@ -268,7 +268,7 @@ class _SweepForm(TextsForm):
             return [(lab, lab) for lab in self._sweep.backends], ()
         knob = next((knob for knob in self._sweep.knobs if knob.name == name), None)
         if knob is None and not (is_field(name) or name == "model"):
-            return [], ()  # of a template
+            return [], ()  # placeholder of a template
         about = described_field(name, declared[0]) if knob is None else described_knob(knob)
         options = ["false", "true"] if about["kind"] == "switch" else [str(value) for value in about.get("options", ())]
         ends = (
@@ -301,7 +301,7 @@ class _SweepForm(TextsForm):
 
     def places(self) -> Iterator[tuple[str, w.DOMWidget, w.HTML | None]]:
         """See TextsForm."""
-        # Of two axes of one name the later one has the error.
+        # If two axes have the same name, the later one has the error.
         yield from ((row.field.value, row.values, row.problem) for row in reversed(self.axes.children))
         yield from super().places()
         yield from ((f"budget.{name}", limit, None) for name, limit in self.limits.items())
@@ -342,7 +342,7 @@ class SweepPanel(SavedOutput, Panel):
         return _SweepForm(sweep, self._form_changed)
 
     def table_of(self, sweep: Sweep, run: SweepRun | None = None) -> TakeTable:
-        """Return the table of a run, in which takes that are not made yet wait."""
+        """Return the table of a run, in which missing takes are marked as waiting."""
         return sweep.table(run)
 
     def row_of(self, outcome: Outcome) -> TakeRow:
@@ -440,7 +440,7 @@ class SweepPanel(SavedOutput, Panel):
             running = self._mark_running(run, sweep, running)
             self._update_buttons()
             progress = run.progress
-            # Of the first takes alone the estimate would be far off.
+            # An estimate from the first takes alone would be far off.
             seconds = progress.remaining_s if progress.rendered >= _ESTIMATED_TAKES else None
             remaining = f", about {_rounded(seconds)} left" if seconds else ""
             self.progress.report(

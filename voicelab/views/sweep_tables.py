@@ -1,7 +1,7 @@
 """Static outputs of a Sweep and a TakeTable: tables for a notebook, and one self-contained HTML page.
 
-Tables for notebooks have no timing (real-time factor, first audio, cached takes), which differs between runs: a committed
-notebook is compared with a new one.
+Tables for notebooks omit timing (real-time factor, first audio, cached takes), which differs between runs: committed
+notebooks are compared with new runs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SHOWN: Final = ("duration", "loudness", "word_rate")
 """Default metrics below each take."""
 
 _MAX_ROWS: Final = 60
-# Recordings that are measured for their display, and rows that are shown of more of them.
+# Maximum number of recordings that are measured for display, and rows shown if there are more.
 _MAX_MEASURED: Final = 300
 _MAX_UNMEASURED_ROWS: Final = 12
 _MAX_VALUES: Final = 8
@@ -65,10 +65,10 @@ def sweep_bundle(sweep: Sweep) -> dict[str, str]:
 
 
 def table_bundle(takes: TakeTable) -> dict[str, str]:
-    """Show a table of takes: the summary of a comparison of systems; of other tables a player and figures per take.
+    """Show a table of takes: for a comparison of systems its summary, otherwise a player and measurements per take.
 
-    The sound of all players together stays within ``BUDGET``; the note names the number of takes without sound. Of many
-    recordings that are not measured yet, the first rows are shown.
+    The audio of all players together stays within ``BUDGET``; a note states the number of takes without audio. If many
+    recordings are not measured yet, only the first rows are shown.
     """
     unmeasured = len(takes) > _MAX_MEASURED and not takes.is_measured
     if takes.matched and takes.metrics and not unmeasured:
@@ -137,7 +137,7 @@ def _some(labels: Sequence[str]) -> str:
 
 
 def check_page(path: str | Path) -> Path:
-    """Check, before takes are measured, that the path of a page ends in .html and can be written."""
+    """Check that the path of a page ends in .html and can be written, before takes are measured."""
     path = Path(path)
     if path.suffix.lower() not in {".html", ".htm"}:
         raise ArgumentError.of("path", f"must end in .html, got {str(path)!r}")

@@ -146,5 +146,5 @@ class SystemsPanel(SweepPanel):
         return outcome.row().rename({"backend": SYSTEM})
 
     def saved_output(self) -> Mapping[str, str]:
-        """Return the summary of the systems, once all takes are made."""
+        """Return the summary of the systems, once all takes exist."""
         return table_bundle(self.result) if len(self.result) == len(self.result.rows) else {}

@@ -48,7 +48,7 @@ _INTERVAL_S: Final = 0.1
 # Interval of sorting while takes are measured.
 _ORDER_S: Final = 0.5
 _GRID_ORDER: Final = "Grid order"
-# Of a file that is sent to the page.
+# A file is sent to the page in pieces: their size in bytes, and the interval in seconds.
 _PIECE, _PIECE_S = 2**18, 0.35
 
 
@@ -118,7 +118,7 @@ class TakeRows:
 
     @contextmanager
     def _change(self, *, order: bool = True, at_once: bool = False) -> Iterator[None]:
-        """Hold the lock for a change, and wake the thread; ``order`` for a change that may affect the order."""
+        """Hold the lock for a change, and wake the thread; ``order``: the change may affect the order."""
         with self._changed:
             yield
             self._stale = self._stale or order
@@ -164,7 +164,7 @@ class TakeRows:
             self._cells, self._repeats, self._color_metric = cells, repeats, metric
 
     def pin(self, ids: Iterable[int]) -> None:
-        """Show these first."""
+        """Show these cards first."""
         with self._change(at_once=True):
             self._pinned = frozenset(ids)
 
@@ -266,7 +266,7 @@ class TakeRows:
             self._pending = True
 
     def _arranged(self) -> list[TakeCard]:
-        """Filter and sort the cards; needs the lock."""
+        """Filter and sort the cards; the caller holds the lock."""
         where, by, descending = self._look
         try:
             rows = filter_cards(self._rows.values(), where)
@@ -275,7 +275,7 @@ class TakeRows:
         return sort_cards(rows, by, descending=descending, pinned=self._pinned)
 
     def _messages(self) -> list[tuple[dict[str, Any], list[bytes]]]:
-        """Build the messages with new data of visible cards, their order and cell means; needs the lock."""
+        """Build the messages with new data of visible cards, their order and cell means; the caller holds the lock."""
         clock, previous, sums = time.monotonic(), self._order, []
         if self._stale and clock >= self._sorted + _ORDER_S:
             self._order = [row.id for row in self._arranged()]
@@ -300,7 +300,7 @@ class TakeRows:
         return [(message, buffers), *sums]
 
     def _sums(self) -> tuple[dict[str, Any], list[bytes]]:
-        """Compute mean, standard deviation, number of takes and first equal cell of each cell; needs the lock."""
+        """Compute mean, standard deviation, number of takes and first equal cell of each cell; the caller holds the lock."""
         rows = [self._rows[key] for key in self._order if key in self._rows]
         metric = next((metric for metric in self.metrics if metric.name == self._color_metric), self.metrics[0])
         values = np.array([row.figures.get(metric.name, np.nan) for row in rows], np.float64)
@@ -326,7 +326,7 @@ class TakeRows:
         return message, [np.stack((mean, sd, number, self._twins()), axis=1).astype("<f4").tobytes()]
 
     def _twins(self) -> list[int]:
-        """Return for each cell the first cell with equal samples, -1 for none before it."""
+        """Return for each cell the first cell with equal samples; -1 if no earlier cell has them."""
         originals: dict[tuple[str, ...], int] = {}
         twins = []
         for cell in range(self._cells):
@@ -361,9 +361,9 @@ class TakeRows:
 class TakeGrid(Ending, PageWidget):
     """Grid of takes. ``work`` holds its cards; ``selected`` and ``pinned`` are ids.
 
-    As facets, the rows are the first axis, the columns the second, tabs the others, and a cell has the takes of a
-    combination; a list has a card per take. Keys: arrows move, space plays and pauses, X selects, P pins, O opens. ``opened``
-    is called with the id of a take to show in a player.
+    With facets, rows are the first axis, columns the second, tabs the others, and a cell contains the takes of a
+    combination; a list contains a card per take. Keys: arrows move, space plays and pauses, X selects, P pins, O opens.
+    ``opened`` is called with the id of a take to show in a player.
     """
 
     script = "takes.js"
@@ -376,7 +376,7 @@ class TakeGrid(Ending, PageWidget):
     pinned: traitlets.List[int] = traitlets.List(traitlets.Int()).tag(sync=True)
     view = traitlets.Enum(("facets", "list"), "list").tag(sync=True)
     facets: traitlets.Dict[str, Any] = traitlets.Dict().tag(sync=True)
-    """``axes``, pairs of name and labels, and ``repeats``; without axes for takes of no grid."""
+    """``axes``, pairs of name and labels, and ``repeats``; no axes if the takes form no grid."""
 
     def __init__(self, metrics: Iterable[str | Metric], opened: Callable[[int], object]) -> None:
         self.work = TakeRows(self._post, metrics)
@@ -445,8 +445,8 @@ class TakeGrid(Ending, PageWidget):
 class TakesView(Panel):
     """Tabs of takes: *Listen* has the grid, *Compare* the selected takes side by side.
 
-    ``grid`` is the grid; ``tools`` a line for further controls. Subclasses add tabs. The contents of a tab are made when it
-    is opened.
+    ``grid`` is the grid, ``tools`` a line for further controls. Subclasses add tabs. The contents of a tab are created
+    when it is opened.
     """
 
     def __init__(
@@ -611,7 +611,7 @@ class TakesView(Panel):
     def put(self, tab: str, widget: w.Widget) -> None:
         """Show a widget in a tab, and open the tab."""
         self.fill(tab, widget)
-        self._filled = tab  # opening it does not make it again
+        self._filled = tab  # so that opening it does not create it again
         self.tabs.selected_index = list(self._boxes).index(tab)
         self._filled = ""
         self.grid.show_tab()
@@ -626,7 +626,7 @@ class TakesView(Panel):
         return self.in_background(lambda: self.fill(tab, make()), "tab", failed)
 
     def _opened(self, tab: str) -> None:
-        """Make the contents of a tab that the user opens."""
+        """Create the contents of a tab that the user opens."""
         if tab != self._filled:
             self._makers.get(tab, lambda: None)()
             self.grid.show_tab()

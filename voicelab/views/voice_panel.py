@@ -42,7 +42,7 @@ from voicelab.voices.intake import MAX_FILES, prepare_samples
 _TITLE: Final = "My voice"
 _HEAD: Final = '<div class="voicelab-heading">{}</div>'
 _FILE_PREFIX: Final = "Voice file 1: "
-# Maximum of concurrent uploads, since a closed page never completes its own.
+# Maximum number of concurrent uploads, since a closed page never completes its own.
 _MAX_UPLOADS: Final = 32
 
 
@@ -134,7 +134,7 @@ class VoiceDraft:
         return tuple(self._recordings.values())
 
     def enhance(self, enabled: bool) -> None:
-        """Switch noise reduction, and analyze all recordings again."""
+        """Switch noise reduction on or off, and analyze all recordings again."""
         with self._lock:
             changed, self._enhanced = enabled != self._enhanced, enabled
         for recording in self.recordings:
@@ -155,7 +155,7 @@ class VoiceDraft:
         return recording.id
 
     def write(self, id: int, text: str) -> None:
-        """Set the transcript of a recording and check it against the audio; a blank text is recognized again."""
+        """Set the transcript of a recording and check it against the audio; if it is blank, recognize it again."""
         with self._lock:
             recording = self._recordings.get(id)
         if recording is not None and text != recording.text:
@@ -169,7 +169,7 @@ class VoiceDraft:
 
     @property
     def usable(self) -> tuple[DraftRecording, ...]:
-        """All recordings but the rejected ones."""
+        """All recordings except the rejected ones."""
         return tuple(recording for recording in self.recordings if recording.state != "refused")
 
     def check(self, title: str) -> None:

@@ -178,7 +178,7 @@ class VoiceStore(Closeable):
             return tuple(owner for (owner,) in db.execute("SELECT DISTINCT owner FROM voices ORDER BY owner"))
 
     def usage(self, owner: str) -> tuple[int, int]:
-        """Return the number of voices of ``owner``, including unfinished voices, and the bytes of their recordings."""
+        """Return the number of voices of ``owner``, including unfinished ones, and the size of their recordings in bytes."""
         if not self._open(create=False):
             return 0, 0
         query = "SELECT DISTINCT audio FROM samples JOIN voices ON voice = id WHERE owner = ?"

@@ -1,4 +1,4 @@
-"""Refuse network connections beyond this machine, in the kernel and in all Python subprocesses.
+"""Block network connections beyond this machine, in the kernel and in all Python subprocesses.
 
 Python imports ``sitecustomize`` from PYTHONPATH at startup. Other programs are not covered; those that use a proxy
 (curl, git, pip, R, …) are given a closed port as proxy.
@@ -49,7 +49,7 @@ def guard(event: str, args: tuple[object, ...]) -> None:
 
 
 class _NoVoice:
-    """Import finder that refuses the embedded voice."""
+    """Import finder that blocks the embedded voice."""
 
     @staticmethod
     def find_spec(name: str, *_: object) -> None:
