@@ -1,1 +1,1 @@
-"""Rows, sequences and threads of any model family, independent of text, phones and architectures."""
+"""Batching of sequences and threads for any model family, independent of text, phones and architectures."""

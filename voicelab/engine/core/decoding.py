@@ -1,4 +1,4 @@
-"""Decoding: blocks of codes and the decoding thread; a cache of shared computations."""
+"""Decoding of codes to audio, block by block on one thread; and a cache for concurrent requests."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class CodeBlock:
     stream: Any
     """The stream, from `Decoding.open`."""
     codes: Codes
-    """(frames, codebooks); may be empty in the final block."""
+    """Codes (frames, codebooks); may be empty in the final block."""
     final: bool
-    """Whether it is the stream's last block."""
+    """Whether this is the stream's last block."""
 
 
 class Decoding(Protocol):
@@ -51,18 +51,18 @@ class Decoding(Protocol):
         """Open a stream for a `voice` from `Family.voice`; the stream holds all state between its blocks."""
 
     def feed(self, blocks: Sequence[CodeBlock]) -> list[Samples]:
-        """Decode one block per stream to the samples that it completes."""
+        """Decode one block per stream; return the samples that each block completes."""
 
 
 _Task = tuple[int, int, CodeBlock | Callable[[], Any], Future[Any]]
-"""Size, number, work, result; numbers are unique."""
+"""Size in frames, unique serial number, work, result."""
 
 
 class DecodingThread:
     """The thread that decodes all streams, smallest task first.
 
-    Waiting blocks of several streams are decoded as a batch, up to `Decoding.max_batch`. One thread, since torch operations
-    started by many threads would each be split among as many more, which block each other.
+    Waiting blocks of several streams are decoded as a batch, up to `Decoding.max_batch`. There is only one thread because
+    torch splits each operation among threads: operations started by several would block each other.
     """
 
     def __init__(self, decoding: Decoding) -> None:
@@ -73,7 +73,7 @@ class DecodingThread:
         self._numbers = itertools.count()
 
     def feed(self, block: CodeBlock) -> Samples:
-        """Decode a block to the samples that it completes. Raises EngineError: the thread is closed."""
+        """Decode a block; return the samples that it completes. Raises EngineError: the thread is closed."""
         return cast("Samples", self.do(block, len(block.codes)))
 
     def close(self) -> None:
@@ -81,7 +81,7 @@ class DecodingThread:
         self._pool.shutdown()
 
     def do(self, work: CodeBlock | Callable[[], Any], size: int) -> Any:
-        """Run `work` on the thread; `size` in frames. Raises its exception, or EngineError: the thread is closed."""
+        """Run `work`, of `size` frames, on the thread. Raises its exception, or EngineError: the thread is closed."""
         result = Future[Any]()
         with self._lock:
             heapq.heappush(self._waiting, (size, next(self._numbers), work, result))

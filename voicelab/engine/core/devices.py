@@ -1,4 +1,4 @@
-"""Devices of the engine, by name. torch is loaded only where it is needed: for CUDA, and for open weights."""
+"""Devices of the engine, by name. torch is imported only where it is needed: for CUDA, and for open weights."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def choose_device(name: str | None) -> str:
 
 @cache
 def has_cuda() -> bool:
-    """Whether torch can use a CUDA device. It is loaded only if the driver is installed."""
+    """Whether torch can use a CUDA device. torch is imported only if the driver is installed."""
     try:
         ctypes.CDLL(_CUDA_DRIVER)
         import torch
@@ -45,7 +45,7 @@ def has_cuda() -> bool:
 
 
 def describe_device(name: str) -> str:
-    """Return a device's name with the model of a GPU."""
+    """Return a device's name, with the model name of a GPU."""
     if not name.startswith("cuda"):
         return name
     import torch
@@ -54,15 +54,15 @@ def describe_device(name: str) -> str:
 
 
 def loaded_torch() -> Any:
-    """Return torch if it is loaded, else None: then no computation of this process uses its threads."""
+    """Return torch if it is imported, else None: then no computation of this process uses torch's threads."""
     module = sys.modules.get("torch")
     return module if hasattr(module, "set_num_threads") else None  # another thread may be importing it
 
 
 def set_thread_count(number: int) -> None:
-    """Set the number of torch threads for operations of the calling thread only.
+    """Set the number of torch's CPU threads for operations of the calling thread only.
 
-    The count is per thread, but new threads inherit the value set most recently: so the previous value is set once more.
+    The count is per thread, but new threads inherit the value set most recently: so another thread resets it.
     """
     torch = loaded_torch()
     if torch is None:

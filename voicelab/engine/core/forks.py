@@ -1,4 +1,4 @@
-"""Forks while the engine computes: they wait for its matrix products, since OpenBLAS cannot fork during one."""
+"""Delay of forks until the engine's matrix products end, since OpenBLAS cannot fork during one."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _TIMEOUT_S: Final = 10.0
 
 
 class _Computing(ContextDecorator):
-    """Context of a computation that waits for no other one: a fork waits for its end, and the next one for the fork.
+    """Context of a computation: a fork waits until all computations end, and new computations wait for the fork.
 
-    In a fork during a product of another thread, OpenBLAS joins threads that never end.
+    Computations do not wait for each other. In a fork during another thread's product, OpenBLAS joins threads that never end.
     """
 
     def __init__(self) -> None:
@@ -54,4 +54,4 @@ class _Computing(ContextDecorator):
 
 
 COMPUTING: Final = _Computing()
-"""Use as ``with COMPUTING:`` or ``@COMPUTING`` around computations of a thread of the engine or of its caller."""
+"""Use ``with COMPUTING:`` or ``@COMPUTING`` for computations on a thread of the engine or of its caller."""

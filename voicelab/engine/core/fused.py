@@ -25,18 +25,18 @@ from voicelab.storage import data_home
 _Output = TypeVar("_Output", Tensor, tuple[Tensor, ...])
 _LOG = logging.getLogger("voicelab.engine")
 OPTIONS: dict[str, str | int | bool | Callable[..., Any]] = {"combo_kernels": True}
-"""Independent operations are fused into one kernel, too."""
+"""Options of Inductor: independent operations are fused into one kernel, too."""
 _CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 _CAPTURING = threading.Lock()
 """Serializes captures in a process: torch's capture state is global to all threads."""
 
 
 def compile_frame(frame: Callable[..., _Output], *, required: bool, **options: bool) -> Callable[..., _Output]:
-    """Compile a method of tensors at its first call for one row, and at its first call for several.
+    """Compile a function of tensors at its first call with one row, and again at its first call with several.
 
     Args:
-        frame: its tensors are (rows, …), but for the last, (any, …, length). Compiled code for several rows serves any
-            number of rows, and all compiled code any length: few compilations, of a minute or more.
+        frame: takes tensors (rows, …), and last (any, …, length). Code compiled for several rows serves any number of
+            rows, and all compiled code serves any length: compilations, of a minute or more each, are few.
         required: whether a missing or failing compiler raises EngineUnavailable; otherwise the frame runs uncompiled.
         options: options of Inductor besides `OPTIONS`.
     """
@@ -63,8 +63,8 @@ def compile_frame(frame: Callable[..., _Output], *, required: bool, **options: b
             try:
                 output = fused(*tensors)
             except dynamo.exc.BackendCompilerFailed as error:
-                # A killed process or a full disk leaves half a library, which torch does not rebuild. A folder that the
-                # user configured is left alone.
+                # A killed process or a full disk leaves an incomplete library, which torch does not rebuild. A folder that
+                # the user configured is left alone.
                 broken = isinstance(error.inner_exception, ImportError | OSError)
                 if not broken or Path(os.environ[_CACHE_VARIABLE]) != _cache_folder():
                     raise
@@ -105,8 +105,7 @@ class FrameGraphs:
 
     Args:
         device: a CUDA device.
-        frame: takes sizes as integers and must be idempotent. It must not copy from the device to the host, nor from the
-            host to the device.
+        frame: takes sizes as integers and must be idempotent. It must not copy between the device and the host.
     """
 
     def __init__(self, device: torch.device, frame: Callable[..., None]) -> None:
@@ -121,7 +120,7 @@ class FrameGraphs:
             self._graphs[sizes].replay()
 
     def prepare(self, *sizes: int) -> None:
-        """Capture the graph of these arguments, which runs the function a few times."""
+        """Capture the graph for these arguments; this runs the function a few times."""
         if sizes not in self._graphs:
             with _CAPTURING, torch.cuda.device(self._device):
                 self._graphs[sizes] = self._capture(sizes)
@@ -143,5 +142,5 @@ class FrameGraphs:
 
 
 def power_of_two(number: int) -> int:
-    """Round a positive number up to a power of two: few sizes, few graphs."""
+    """Round a positive number up to a power of two, so that few sizes, and few graphs, are needed."""
     return 1 << (number - 1).bit_length()

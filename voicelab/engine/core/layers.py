@@ -1,4 +1,4 @@
-"""Streaming layers of torch, and the state of streams between blocks."""
+"""Streaming torch layers, and the state of streams between blocks."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ State = tuple[Tensor, ...]
 
 
 class Carry:
-    """State of a batch of streams: layers read their past in turn, and append the past for the next blocks."""
+    """State of a batch of streams: each layer in turn reads its left context and appends that of the next blocks."""
 
     def __init__(self, pasts: Sequence[State | None]) -> None:
-        """Take each stream's state after the previous block, or one state of all of them; None at the start."""
+        """Start from each stream's state after the previous block, or from one state of all streams; None at the start."""
         self._pasts = pasts
         self.after: list[Tensor] = []
         """State of all streams after this block."""
@@ -36,7 +36,7 @@ class Carry:
         return extended
 
     def positions(self, steps: int, device: torch.device) -> Tensor:
-        """Return (batch,) steps of each stream before this block of `steps`; (1,) for a batch with one state."""
+        """Count each stream's steps before this block of `steps`: (batch,), or (1,) for a batch with one state."""
         before = self.past(lambda: torch.zeros(1, dtype=torch.int64, device=device))
         self.after.append(before + steps)
         return before
@@ -78,7 +78,7 @@ class LayerGroup(nn.Module):
 
 
 class Conv(nn.Module):
-    """A causal convolution over time. The number of time steps is a multiple of its stride."""
+    """A causal convolution over time. The number of time steps must be a multiple of its stride."""
 
     def __init__(
         self, inputs: int, outputs: int, kernel: int, *, stride: int = 1, dilation: int = 1, groups: int = 1

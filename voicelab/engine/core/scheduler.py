@@ -22,7 +22,7 @@ from voicelab.errors import EngineError, EngineUnavailable
 ROWS = 16
 """Maximum concurrent sequences; further ones are queued."""
 STEP_TIMEOUT_S = 120.0
-"""Seconds after which a step counts as hung; on a busy machine a step may well take one."""
+"""Seconds after which a step counts as hung; on a busy machine a step may take a full second."""
 _CLOSE_S = 10.0
 _LOG = logging.getLogger("voicelab.engine")
 
@@ -32,14 +32,14 @@ class RowStep:
     """Result of a step for one row."""
 
     codes: Codes | None
-    """(codebooks,); None if the step made no frame: the model ended the speech, or, unless `ended`, is still
-    processing its prompt."""
+    """Codes (codebooks,); None if the step made no frame: the model ended the speech, or, unless `ended`, is still processing
+    its prompt."""
     position: int = -1
-    """Position in the segment that the frame speaks, in units of the segment's `words`; -1 if unknown."""
+    """Position of the frame's speech in the segment, in the units of the segment's `words`; -1 if unknown."""
     ended: bool = False
     """Whether the segment's speech ends with this step."""
     full: bool = False
-    """Whether no positions remain after this frame, so that the segment is cut off."""
+    """Whether the row has no positions left after this frame, so that the segment is cut off."""
 
 
 class Runner(Protocol):
@@ -63,13 +63,13 @@ class Runner(Protocol):
         """
 
     def park(self, row: int) -> Any:
-        """Remove and return all state of a row, so that another sequence can have it; `resume` restores it in any row."""
+        """Remove and return all state of a row, so that another sequence can use the row; `resume` restores it in any row."""
 
     def resume(self, row: int, parked: Any) -> None:
         """Restore the state that `park` removed from this or another row."""
 
     def discard(self, row: int) -> None:
-        """Clear a row after a failed step, whose values could corrupt a later sequence even if masked."""
+        """Clear a row after a failed step: its values could corrupt a later sequence even if masked."""
 
     def free_memory(self) -> None:
         """Release cached memory."""
@@ -78,7 +78,7 @@ class Runner(Protocol):
 class Worker:
     """The thread that steps a runner for a batch; sequences join and leave between steps.
 
-    It never blocks on a reader: a sequence whose reader is far behind is paused, and yields its row to a waiting one.
+    It never blocks on a reader: a sequence whose reader is far behind is paused, and yields its row to a waiting sequence.
     """
 
     def __init__(self, runner: Runner, rows: int, threads: int = 1) -> None:
@@ -133,7 +133,7 @@ class Worker:
             self._fail_all()
 
     def dump(self) -> str:
-        """Format the stack of the thread."""
+        """Format the thread's stack trace."""
         frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001 - no public API inspects a thread
         return "".join(traceback.format_stack(frame)) if frame is not None else "(not running)"
 
@@ -194,7 +194,7 @@ class Worker:
         return bool(idle)
 
     def _must_wait(self, sequence: Sequence) -> bool:
-        """Whether the free rows do not suffice for a group that runs in lockstep."""
+        """Whether the sequence's group runs in lockstep and there are too few free rows to start it."""
         group = sequence.group
         if group is None or not group.in_step or group.begun:
             return False
@@ -293,7 +293,7 @@ def _failure(error: Exception) -> EngineError:
 
 
 def _out_of_memory(error: Exception) -> bool:
-    # torch's CPU allocator raises a RuntimeError with only the message to tell.
+    # torch's CPU allocator raises a RuntimeError that only its message distinguishes.
     return isinstance(error, MemoryError) or "out of memory" in str(error) or "can't allocate memory" in str(error)
 
 
@@ -334,7 +334,7 @@ class Scheduler:
         self._end: weakref.finalize[..., Scheduler] | None = None
 
     def submit(self, *sequences: Sequence) -> None:
-        """Queue sequences, which start as a batch as far as rows are free; read them with `Sequence.frames`.
+        """Queue sequences; those for which rows are free start as one batch. Read them with `Sequence.frames`.
 
         Raises:
             EngineError: the scheduler is closed.

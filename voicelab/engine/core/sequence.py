@@ -37,9 +37,9 @@ class Frame:
 
     segment: int
     codes: Codes | None
-    """(codebooks,); None at the end of the segment."""
+    """Codes (codebooks,); None at the end of the segment."""
     position: int = -1
-    """Position in the segment that the frame speaks, see `scheduler.RowStep`."""
+    """Position of the frame's speech in the segment; see `scheduler.RowStep`."""
     ending: Ending | None = None
     cut: bool = False
     """Whether speech is cut off after this frame; the segment end, with the reason, follows at once."""
@@ -84,7 +84,7 @@ class Sequence:
     group: Group | None = None
 
     row: int = -1
-    """-1 without a row."""
+    """Index of its row; -1 if it has none."""
     speaking: bool = False
     """Whether a segment is in progress."""
     segment: int = -1
@@ -101,8 +101,8 @@ class Sequence:
     on_silence: Callable[[], None] | None = None
     """Called by the reader after a timeout without frames: the engine's thread may be dead."""
     wake_at: int = 1
-    """Total number of frames at which the reader is woken; earlier frames are delivered along, since every thread that wakes
-    takes the GIL from the engine's. A segment's first frame and its end are delivered at once."""
+    """Total number of frames at which the reader is woken; earlier frames are delivered with that one, since every thread
+    that wakes takes the GIL from the engine's thread. A segment's first frame and its end are delivered at once."""
 
     def __post_init__(self) -> None:
         self._paused = False
@@ -126,7 +126,7 @@ class Sequence:
         self.segment += 1
 
     def cancel(self) -> None:
-        """Stop at the next frame; a reader gets Cancelled."""
+        """Stop at the next frame; `frames` raises Cancelled."""
         self.cancelled = True
         self._out.put(Cancelled("the synthesis was cancelled"))
 

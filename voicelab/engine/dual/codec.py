@@ -1,9 +1,9 @@
 """The open weights' codec: 44.1 kHz audio to ten integers per frame of 2,048 samples, and back, causally.
 
-Encoder: strided convolutions and a transformer (similar to DAC, Kumar et al., 2023), two more halvings of the rate, a
+Encoder: strided convolutions and a transformer (similar to DAC, Kumar et al., 2023), two further downsamplings by 2, a
 transformer, residual vector quantization with low-dimensional codebooks. Decoder: the sum of the codebooks' entries, a
-transformer, two doublings, convolutions. Everything is causal, so both directions stream in blocks of any length with a state
-of fixed size, and give the result of processing at once.
+transformer, two upsamplings by 2, convolutions. Everything is causal, so both directions stream in blocks of any length with
+a state of fixed size, and give the same result as processing everything at once.
 
 A layer maps (batch, channels, time) and a `Carry`, from which it reads its state from the previous blocks and to which it
 appends its state for the next. It keeps no state itself, so one module serves any number of streams, several in a batch.
@@ -87,7 +87,7 @@ class ConvNext(nn.Module):
 
 
 class Transformer(nn.Module):
-    """A transformer over time with windowed attention: a step sees itself and the ``window`` − 1 before it."""
+    """A transformer over time with windowed attention: a step attends to itself and to the ``window`` − 1 steps before it."""
 
     def __init__(self, width: int, layers: int, mlp: int, window: int, head_width: int) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ _MAX_HOP = 1 << 16
 _TF32 = False
 """Whether convolutions on CUDA devices use TF32: torch's default is True, process-wide."""
 COMPILING: Mapping[str, bool] = {"emulate_precision_casts": True}
-"""Options for compiling the decoder: keeps the rounding of `rotary` to bf16."""
+"""Options for compiling the decoder: keep the rounding of `rotary` to bf16."""
 _CHUNK_FRAMES = 64
 """Frames (3 s) per chunk when encoding or decoding a complete recording, to bound the memory."""
 
@@ -175,14 +175,14 @@ class CodecSizes:
     latent: Width = 1024
     halvings: Annotated[int, Field(ge=0, le=8)] = 2
     layers: Count = 8
-    """Layers of the transformers before and after the quantizer."""
+    """Number of layers of the transformers before and after the quantizer."""
     mlp: Width = 3072
     window: _Window = 128
-    """Window of these two, in frames; not derivable from tensors."""
+    """Window of these two transformers, in frames; not derivable from tensors."""
     head_width: HeadWidth = 64
     """Head width of all transformers; not derivable from tensors."""
     codebooks: Annotated[tuple[Width, ...], Field(min_length=1, max_length=64)] = (4096, *[1024] * 9)
-    """Entries of each codebook."""
+    """Number of entries of each codebook."""
     codebook_width: Width = 8
     decoder_width: Width = 1536
     """Channels after the first convolution; halved by each block."""
@@ -195,7 +195,7 @@ class CodecSizes:
 
     @property
     def work(self) -> int:
-        """Bytes of working memory in float32: stream states, and the widest layer at the sample rate, four times."""
+        """Bytes of working memory in float32: stream states, and four times the widest layer at the sample rate."""
         top = self.encoder_width << len(self.encoder_strides)
         state = self.layers * self.window * self.latent * MAX_STREAMS + self.encoder_layers * self.encoder_window * top
         channels = max(self.encoder_width, self.decoder_width >> len(self.decoder_strides))
@@ -275,21 +275,21 @@ class _Codebook(nn.Module):
         super().__init__()
         self.in_proj = nn.Conv1d(sizes.latent, sizes.codebook_width, 1)
         self.out_proj = nn.Conv1d(sizes.codebook_width, sizes.latent, 1)
-        # Uninitialized: to draw normal numbers on the meta device, torch loads its compiler for seconds.
+        # Uninitialized: to draw normal numbers on the meta device, torch imports its compiler, which takes seconds.
         self.codebook = nn.Embedding.from_pretrained(torch.empty(entries, sizes.codebook_width))
 
     def nearest(self, x: Tensor) -> Tensor:
-        """Find the entries (batch, time) at the smallest angle to (batch, latent, time)."""
+        """Find the codebook entries (batch, time) at the smallest angle to latents (batch, latent, time)."""
         return cast("Tensor", (self.in_proj(x).transpose(1, 2) @ F.normalize(self.codebook.weight).T).argmax(-1))
 
     def entry(self, codes: Tensor) -> Tensor:
-        """Look up (batch, latent, time) of codes (batch, time); codes out of range take the last entry."""
+        """Look up the latents (batch, latent, time) of codes (batch, time); codes out of range take the last entry."""
         entries: Tensor = self.codebook(codes.clamp(max=self.codebook.num_embeddings - 1))
         return cast("Tensor", self.out_proj(entries.transpose(1, 2)))
 
 
 class DualQuantizer(nn.Module):
-    """Quantizer between the encoder's latents, codes, and the decoder's latents."""
+    """Quantizer from the encoder's latents to codes, and from codes to the decoder's latents."""
 
     def __init__(self, sizes: CodecSizes) -> None:
         super().__init__()
@@ -311,7 +311,7 @@ class DualQuantizer(nn.Module):
         return cast("Tensor", self.pre_module(self.downsample(x, carry), carry))
 
     def encode(self, x: Tensor, carry: Carry) -> Tensor:
-        """Quantize (batch, latent, time) to (batch, frames, codebooks): each codebook codes the residual so far."""
+        """Quantize (batch, latent, time) to codes (batch, frames, codebooks): each codebook codes the residual so far."""
         residual = self.latents(x, carry)
         codes = []
         for codebook in self._codebooks():
@@ -320,7 +320,7 @@ class DualQuantizer(nn.Module):
         return torch.stack(codes, dim=-1)
 
     def decode(self, codes: Tensor, carry: Carry) -> Tensor:
-        """Decode (batch, frames, codebooks) to (batch, latent, time)."""
+        """Decode codes (batch, frames, codebooks) to latents (batch, latent, time)."""
         x = sum(book.entry(column) for book, column in zip(self._codebooks(), codes.unbind(-1), strict=True))
         return cast("Tensor", self.upsample(self.post_module(x, carry), carry))
 
@@ -346,7 +346,7 @@ class DualCodec(nn.Module):
     def encode(self, samples: Tensor) -> Tensor:
         """Encode mono audio (time,), float32 at 44,100 Hz, to codes (frames, codebooks), int64 on the CPU.
 
-        The end is zero-padded to a frame.
+        The end is zero-padded to a full frame.
         """
         samples = F.pad(samples, (0, -len(samples) % self.hop))
         codes, state = [torch.empty(0, len(self.sizes.codebooks), dtype=torch.int64)], None
@@ -374,10 +374,10 @@ class DualCodec(nn.Module):
 
         Args:
             codes: (streams, frames, codebooks) int64 on the codec's device.
-            states: of each stream after the previous block; None at its start.
+            states: state of each stream after its previous block; None at its start.
 
         Returns:
-            (streams, frames · hop) float32 on the codec's device, and the new states.
+            Audio (streams, frames · hop), float32 on the codec's device, and the new states.
         """
         carry = Carry(states)
         return self._audio(codes, carry), carry.states()
@@ -410,7 +410,7 @@ class _Stream:
 class DualDecoding:
     """Implementation of `core.decoding.Decoding`: batched streaming with the codec's decoder; compile: see DualStep.
 
-    Blocks of equal length are one batch, on a separate CUDA stream.
+    Blocks of equal length are decoded as one batch, on a separate CUDA stream.
     """
 
     def __init__(self, codec: DualCodec, max_batch: int, *, compile: bool | None = False) -> None:
@@ -462,13 +462,13 @@ class DualDecoding:
 
 
 class CodecFile(NamedTuple):
-    """`codec.pth` before its tensors are read, in the published or plain form, with weight norms of either form."""
+    """A `codec.pth` whose tensors are not read yet, in the published or plain form, with weight norms of either form."""
 
     codec: DualCodec
     """On the meta device."""
     files: TensorFiles
     normed: set[str]
-    """Weights stored as gain and direction."""
+    """Names of the weights that are stored as gain and direction."""
 
     @classmethod
     def open(cls, path: Path) -> CodecFile:
@@ -507,7 +507,7 @@ class CodecFile(NamedTuple):
 
 
 def _plain_name(name: str) -> str | None:
-    """Normalize a tensor name: no prefix, weight norms as two tensors; None for buffers."""
+    """Normalize a tensor name: without prefix, weight norms as ``weight_g`` and ``weight_v``; None for buffers."""
     name = name.removeprefix("generator.")
     if name.endswith((".freqs_cis", ".causal_mask")):
         return None

@@ -27,7 +27,7 @@ STRICT = ConfigDict(strict=True, allow_inf_nan=False)
 
 @dataclass(frozen=True, config=STRICT)
 class TowerConfig:
-    """One causal transformer: pre-norm, grouped-query attention, rotary position embeddings, gated MLP."""
+    """Configuration of a causal transformer: pre-norm, grouped-query attention, rotary position embeddings, gated MLP."""
 
     layers: Count
     width: Width
@@ -46,7 +46,7 @@ class TowerConfig:
 
 @dataclass(frozen=True, config=STRICT)
 class DualConfig:
-    """A slow transformer over text and frames, a fast transformer over the codes of a frame."""
+    """Configuration of a slow transformer over text and frames, and a fast transformer over the codes of a frame."""
 
     model: Model
     """Model name in the API."""
@@ -55,11 +55,11 @@ class DualConfig:
     vocabulary: _Id
     codebooks: Count
     entries: Annotated[int, Field(ge=1, le=1 << 15)]
-    """Entries of each codebook's table; stored voices keep codes in 16 bits."""
+    """Number of entries of each codebook's table; limited because stored voices keep codes in 16 bits."""
     tied: bool
     """Whether the slow head shares the embedding's weights."""
     norm_state: bool
-    """Whether the fast transformer's input is the slow state after its final norm."""
+    """Whether the fast transformer's input is the slow transformer's state after the final norm."""
     scaled: bool
     """Whether a frame's embedding is divided by the square root of the number of summed embeddings."""
     speech: tuple[_Id, _Id, _Id] | None

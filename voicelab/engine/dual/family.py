@@ -40,11 +40,11 @@ from voicelab.text.clean import FREQUENT, clean, is_han
 from voicelab.text.segments import TextSegment, segment
 
 ADVISED_DURATION_S = (10.0, 30.0)
-"""Recommended duration of a reference by the models' authors."""
+"""Duration of a reference that the models' authors recommend, in seconds."""
 _SILENCE_PEAK = 1e-3
 _DEFAULT_PENALTY = 1.2
 _TAG = re.compile(r"(<\|[^|>]*\|>|\[[^\]]*\]|\([^)\d]*\))")
-"""Tags of speakers and styles, which the models read."""
+"""Tags of speakers and styles, which the models interpret."""
 _NEEDS_NORMALIZATION = re.compile(r"[\d$£€¥₹¢%&@#=+<>°×÷±≤≥²³]")
 _WORD = re.compile(r"[^\W\d_]+")
 
@@ -79,7 +79,7 @@ class DualFamily:
         self._int8_depth, self._compile, folders = int8_depth, compile, list(self._folders.values())
         self.models: tuple[Model, ...] = tuple(self._folders)
         self.license, self.notice = require_accepted(self.models, weights)
-        # Everything that is validated without reading the files in full precedes loading.
+        # All validation that does not require reading the files in full precedes loading.
         codecs = sorted({model_folder.codec for model_folder in folders})
         file, *_ = [CodecFile.open(model_folder) for model_folder in codecs]
         sizes = file.codec.sizes
@@ -172,7 +172,7 @@ class DualFamily:
         return DualVoice()
 
     def speaker(self, references: Sequence[ReferenceAudio]) -> DualVoice:
-        """See engine.family.Family: order matters. RequestInvalid also if the references are too long for the models."""
+        """See engine.family.Family. Order matters. Raises RequestInvalid also for references too long for the models."""
         encoded = self._encoded(references)
         inputs = tuple(
             Reference(reference.text, codes) for reference, (codes, _) in zip(references, encoded, strict=True)
@@ -189,7 +189,7 @@ class DualFamily:
         return DualVoice(inputs)
 
     def _codes(self, samples: Samples) -> tuple[Tensor, float]:
-        """Encode a recording: codes and duration in seconds."""
+        """Encode a recording; return its codes and its duration in seconds."""
         if float(np.abs(samples).max(initial=0.0)) < _SILENCE_PEAK:
             raise AudioError("the reference is silent")
         return self._encode(torch.from_numpy(samples)), samples.size / self.decoding.sample_rate
@@ -218,7 +218,7 @@ class DualFamily:
 
 
 def _can_normalize(text: str) -> bool:
-    """Whether normalization supports the language: Chinese, or ASCII words with a common English one; not Japanese."""
+    """Whether normalization supports the language: Chinese, or ASCII text with a common English word; not Japanese."""
     words = _WORD.findall(_TAG.sub(" ", text))
     if any(is_han(char) for word in words for char in word):
         return all(is_han(char) or char.isascii() for word in words for char in word)
@@ -235,7 +235,7 @@ def _normalize_sentences(span: str) -> str:
 
 
 def _unnormalized_sentences(span: str) -> Iterator[TextSegment]:
-    """Yield the sentences with numbers and symbols of a span between tags."""
+    """Yield the sentences of a span between tags that contain numbers or symbols."""
     if not _TAG.fullmatch(span) and _NEEDS_NORMALIZATION.search(span):
         yield from (
             sentence for sentence in segment(span, len(span) + 1, 0) if _NEEDS_NORMALIZATION.search(sentence.text)

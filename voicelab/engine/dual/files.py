@@ -33,7 +33,7 @@ from voicelab.errors import WeightsError
 
 INDEX = "model.safetensors.index.json"
 _HEADER = 8
-"""Bytes of a safetensors file with the length of its header."""
+"""Number of bytes at the start of a safetensors file that hold the length of its header."""
 MAX_FILE_BYTES, _MAX_JSON, _MAX_MESSAGE = 32_000_000, 1_000_000, 400
 """Maximum bytes of a file without tensors; of JSON and other non-tensor data; and of a message."""
 _BUILDERS = {"collections", "torch", "torch._utils", "torch.storage"}
@@ -57,7 +57,7 @@ class _Header(BaseModel):
 
 
 class _Index(BaseModel):
-    """File of each tensor, next to the index."""
+    """An index: the file of each tensor, in the index's folder."""
 
     weight_map: Annotated[dict[str, Annotated[str, Field(pattern=r"^[^/\\]+\.safetensors$")]], Field(min_length=1)]
 
@@ -70,16 +70,16 @@ class TensorEntry:
     """A tensor on disk."""
 
     file: str
-    """Name of its file."""
+    """Name of the tensor's file."""
     name: str
-    """Its name in the file."""
+    """Name of the tensor in the file."""
     shape: tuple[int, ...]
     dtype: str
-    """As named by torch, or by the file if torch has no such type."""
+    """Name of its type in torch, or in the file if torch has no such type."""
     bytes: int
     """Size in the file, and when loaded in the same type."""
     load: Callable[[], Tensor]
-    """Maps the tensor without copying."""
+    """Maps the tensor into memory without copying."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class TensorFiles:
 
     path: Path
     entries: Mapping[str, TensorEntry]
-    """Tensors by the name for `read`."""
+    """Tensors by the name that `read` takes."""
 
     @classmethod
     def open(cls, path: Path) -> TensorFiles:
@@ -122,7 +122,7 @@ class TensorFiles:
         return replace(self, entries=entries)
 
     def check(self, shapes: Mapping[str, tuple[int, ...]], *, one_type: bool = False) -> None:
-        """Check names, shapes and types of the tensors: all floating-point types, or one of them.
+        """Check the tensors' names, shapes and types: floating-point, and with `one_type` all of the same type.
 
         Raises:
             WeightsError: a tensor is missing, unknown, or of another shape or type; the error names it.
@@ -149,7 +149,7 @@ class TensorFiles:
         entry = self.entries[name]
         with naming(self.path.with_name(entry.file), name):
             tensor = entry.load().to(device=device, dtype=dtype)
-            # aminmax needs no memory of the tensor's size, and is nan if any value is.
+            # aminmax allocates no memory of the tensor's size, and returns nan if any value is nan.
             ends = tensor.aminmax() if tensor.is_floating_point() and tensor.numel() else ()
             if not all(map(torch.isfinite, ends)):
                 raise WeightsError("it has values that are not finite")
@@ -193,10 +193,10 @@ def naming(path: Path, tensor: str = "") -> Iterator[None]:
         raise WeightsError(f"{location}{first_error(error)}") from error
     except (OSError, SafetensorError, EOFError) as error:
         raise WeightsError(f"{location}cannot be read: {error}"[:_MAX_MESSAGE]) from error
-    except BaseException as error:  # libraries raise their own kinds; a panic in Rust is not an Exception
+    except BaseException as error:  # libraries raise their own types; a panic in Rust is not an Exception
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        # Not their messages: torch's for a refused pickle explains how to run it.
+        # Without the library's message: torch's for a refused pickle explains how to run it.
         raise WeightsError(f"{location}it is damaged, or of another kind ({type(error).__name__})") from error
 
 
@@ -244,7 +244,7 @@ def _indexed(path: Path) -> Iterator[tuple[str, TensorEntry]]:
 
 
 def _safetensors(path: Path) -> Iterator[TensorEntry]:
-    """List the tensors of a safetensors file; names the truncated tensor, which the library does not."""
+    """List the tensors of a safetensors file; unlike the library's errors, ours name the truncated tensor."""
     size = regular(path).stat().st_size
     with path.open("rb") as opened:
         length = int.from_bytes(opened.read(_HEADER), "little")
@@ -284,7 +284,7 @@ def _pth(path: Path) -> Iterator[TensorEntry]:
 
 
 def _check_archive(path: Path) -> None:
-    """Check that an archive is uncompressed, nearly all tensors, and that its pickle builds only tensors."""
+    """Check that an archive is uncompressed and nearly all tensors, and that its pickle builds only tensors."""
     with ZipFile(path) as archive:
         members, size = archive.infolist(), path.stat().st_size
         other_bytes = sum(item.file_size for item in members if "/data/" not in item.filename)

@@ -49,7 +49,7 @@ class ModelFolder:
 
     @property
     def positions(self) -> int:
-        """Positions of a row."""
+        """Number of positions of a row."""
         return min(MAX_POSITIONS, self.config.slow.positions)
 
 
@@ -57,7 +57,7 @@ def model_folders(path: Path) -> list[ModelFolder]:
     """Find the models of a folder: its own, or those of its subfolders; S2-Pro first.
 
     Raises:
-        WeightsError: a model or codec is missing, or a model is there twice.
+        WeightsError: a model or codec is missing, or a model is present twice.
     """
     with naming(path):
         folders = [path] if (path / CONFIG).exists() else sorted(folder.parent for folder in path.glob(f"*/{CONFIG}"))
@@ -130,7 +130,7 @@ LICENSES: dict[Model, License] = {
         notice="OpenAudio S1-mini by Fish Audio, CC BY-NC-SA 4.0.",
     ),
 }
-"""By the model's name in the API."""
+"""Licenses by the model's name in the API."""
 
 
 def require_accepted(models: Iterable[Model], folder: Path) -> tuple[str, str]:
@@ -160,7 +160,7 @@ def _acceptance_file() -> Path:
 def _acceptances() -> dict[str, str]:
     try:
         return dict(json.loads(_acceptance_file().read_bytes()))
-    except (OSError, ValueError, TypeError):  # missing or damaged: acceptance is requested anew
+    except (OSError, ValueError, TypeError):  # missing or damaged: acceptance is requested again
         return {}
 
 

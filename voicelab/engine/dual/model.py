@@ -1,7 +1,7 @@
 """The language model of open weights: its tensors by name, its embeddings, and sampling of a frame.
 
 Sampling is on the device: nucleus, top-k, an exponential race, and the redraw of a repeated token. Random numbers are a
-function of the sequence's seed and the frame index, computed on the device: a row draws the same alone and in a batch.
+function of the sequence's seed and the frame index, computed on the device: a row draws equal numbers alone and in a batch.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from voicelab.errors import WeightsError
 
 TOP_K = 30
 WINDOW = 10
-"""Recent main tokens that a new one should not repeat."""
+"""Number of recent main tokens that a new one should not repeat."""
 REDRAW_TEMPERATURE, REDRAW_TOP_P = 1.0, 0.9
 """Settings of the redraw of a repeated token."""
 _MIN_TEMPERATURE = 1e-5
 # Constants of splitmix64, as signed integers.
 _GOLDEN, _MIX_1, _MIX_2 = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
 _BITS = 23
-"""So that the largest number is below 1 in float32."""
+"""Random bits per number, so that the largest number is below 1 in float32."""
 
 
 def draw_steps(size: int, device: torch.device) -> Tensor:
@@ -39,7 +39,7 @@ def draw_steps(size: int, device: torch.device) -> Tensor:
 
 
 def uniform(seeds: Tensor, frames: Tensor, steps: Tensor) -> Tensor:
-    """Draw (rows, size) float32 in (0, 1) for int64 seeds and frames (rows,): splitmix64 (Steele, Lea, Flood, 2014)."""
+    """Draw (rows, size) float32 numbers in (0, 1) for int64 seeds and frames (rows,): splitmix64 (Steele et al., 2014)."""
     state = _mix(_mix(seeds) + frames)[:, None] + steps
     bits = _shift(_mix(state), 64 - _BITS)
     return (bits.float() + 0.5) * 0.5**_BITS
@@ -57,15 +57,15 @@ def _shift(z: Tensor, by: int) -> Tensor:
 
 
 class Likeliest(NamedTuple):
-    """Candidates of `choose`."""
+    """The most likely entries: the candidates of `choose`."""
 
     logits: Tensor
-    """(rows, k), in descending order."""
+    """Logits (rows, k), in descending order."""
     order: Tensor
     summed: Tensor
-    """Cumulative probabilities among all entries."""
+    """Their cumulative probabilities (rows, k) among all entries."""
     finite: Tensor
-    """(rows,) whether all logits are finite, but for -inf of masked entries."""
+    """(rows,) bool: whether all logits are finite, except -inf for masked entries."""
 
     @classmethod
     def of(cls, logits: Tensor, top_k: int = TOP_K) -> Likeliest:
@@ -81,12 +81,12 @@ def choose(top: Likeliest, temperature: Tensor, top_p: Tensor, u: Tensor) -> Ten
     Unlike in common nucleus sampling, the entry that crosses `top_p` is removed, and the temperature is applied last.
 
     Args:
-            top: candidates of (rows, n) logits.
-            temperature: (rows,) 0 is greedy.
-            top_p: (rows,) entries are kept while their cumulative probability is at most this.
-            u: (rows, n) uniform in (0, 1), per entry.
+        top: candidates of (rows, n) logits.
+        temperature: (rows,) 0 is greedy.
+        top_p: (rows,) entries are kept while their cumulative probability is at most this.
+        u: (rows, n) uniform in (0, 1), per entry.
     """
-    within = (top.summed <= top_p[:, None]) | (top_p[:, None] >= 1)  # a sum of all may be rounded to more than 1
+    within = (top.summed <= top_p[:, None]) | (top_p[:, None] >= 1)  # the sum of all may round to more than 1
     nucleus = within & (temperature[:, None] > 0)
     nucleus[:, 0] = True
     likely = (
@@ -103,10 +103,10 @@ def choose_main(
     """Draw a frame's first entry like `choose`; the last of the n entries is the end of speech.
 
     Args:
-        top: of (rows, n) logits.
+        top: candidates of (rows, n) logits.
         temperature: (rows,).
         top_p: (rows,).
-        u: (rows, n) for each of two draws.
+        u: uniform numbers (rows, n) for each of two draws.
         recent: (rows, WINDOW) entries of the previous frames; -1 for none.
         redraw: (rows,) bool: whether an entry among the recent ones is drawn once more.
     """
@@ -133,7 +133,7 @@ def common_name(name: str) -> str | None:
 
 
 Read = Callable[..., Tensor]
-"""Returns a tensor by its common name, checked against the shape that follows it."""
+"""Returns a tensor by its common name; its shape is checked against the arguments after the name."""
 
 
 def shapes_of(config: DualConfig) -> dict[str, tuple[int, ...]]:
@@ -160,7 +160,7 @@ def model_tensors(folder: Path, config: DualConfig) -> TensorFiles:
     """Open the tensors of a folder's language model by common name and check their shapes and types.
 
     Raises:
-            WeightsError: a file is missing or damaged, or has other tensors; the error names the file and the tensor.
+        WeightsError: a file is missing or damaged, or has other tensors; the error names the file and the tensor.
     """
     files = TensorFiles.open(model_file(folder)).renamed(common_name)
     files.check(shapes_of(config), one_type=True)
@@ -171,10 +171,10 @@ class DualLM:
     """A checkpoint's language model on one device; immutable.
 
     Args:
-            config: its sizes.
-            read: returns its tensors.
-            speech: ids of the first and the last speech token, and of the end of speech, from `prompt.speech_ids`.
-            positions: maximum positions of a row.
+        config: its sizes.
+        read: returns its tensors.
+        speech: ids of the first and the last speech token, and of the end of speech, from `prompt.speech_ids`.
+        positions: maximum positions of a row.
     """
 
     def __init__(self, config: DualConfig, read: Read, speech: tuple[int, int, int], positions: int) -> None:
@@ -199,7 +199,7 @@ class DualLM:
         self._scale = math.sqrt(config.codebooks + 1) if config.scaled else 1.0
 
     def with_int8_depth(self) -> DualLM:
-        """Return a copy with the fast transformer's matrices in int8: they are half of the bytes that a frame reads."""
+        """Return a copy with the fast transformer's matrices in int8; these are half of the bytes that a frame reads."""
         model = copy.copy(self)
         blocks = [block.rounded() for block in self.fast.blocks]
         model.fast = Tower(self.config.fast, blocks, self.fast.norm_weight, self.config.codebooks)
@@ -229,7 +229,7 @@ class DualLM:
     ) -> Tensor:
         """Generate the codes (rows, codebooks) of a frame.
 
-        The state and the first code are two positions of one pass; then one pass per code.
+        The state and the first code are the two positions of the first pass; then one pass per code.
 
         Args:
             fast_input: (rows, width) from `first_logits`.
@@ -255,10 +255,10 @@ class DualLM:
     def frame(
         self, state: Tensor, temperature: Tensor, top_p: Tensor, u: Tensor, recent: Tensor, redraw: Tensor, slots: Slots
     ) -> tuple[Tensor, Tensor]:
-        """Sample a frame from slow states (rows, width): entries (rows, codebooks), and whether all was finite (rows,).
+        """Sample a frame from slow states (rows, width): entries (rows, codebooks), and whether logits are finite (rows,).
 
-        The first entry is `entries` at the end of speech; the other entries are then meaningless. `u` is (rows, draws())
-        uniform in (0, 1); the other arguments are as in `choose_main`.
+        At the end of speech the first entry equals the number of `entries`, and the other entries are meaningless. `u` is
+        (rows, draws()) uniform in (0, 1); the other arguments are as in `choose_main`.
         """
         logits, fast_input = self.first_logits(state)
         size, choices = logits.shape[-1], self.config.choices

@@ -1,6 +1,6 @@
 """Prompts of open weights as ids and codes: references, previous turns, the text to synthesize; and their tokenizers.
 
-A position is a column of a token id and a frame's codes, zeros where it is text. The parts of a prompt are tokenized
+A position is a column: a token id, then a frame's codes, or zeros for text. The parts of a prompt are tokenized
 separately: tokenized jointly, they would have other ids. Ids are from S2-Pro's ``tokenizer.json``, or from S1-mini's table of
 byte pairs with its special tokens; both need the library ``tokenizers``, the second only for its word pattern.
 """
@@ -181,7 +181,7 @@ class Reference:
     text: str
     """Its transcript; "" if unknown."""
     codes: Tensor
-    """(frames, codebooks) int64 on the CPU."""
+    """Codes (frames, codebooks), int64 on the CPU."""
 
 
 @dataclass(frozen=True)

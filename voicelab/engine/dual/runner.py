@@ -18,7 +18,7 @@ from voicelab.engine.dual.step import DualStep, RowFrame, RowInput, RowState
 from voicelab.errors import EngineError, EngineUnavailable
 
 PREFILL = 512
-"""Maximum prompt positions read in a step; the frames of other rows are computed in the same step."""
+"""Maximum prompt positions prefilled in a step; the frames of other rows are computed in the same step."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class DualRow:
     waiting: Tensor
     """Columns still to be read, without the prompt's last column."""
     state: RowState = field(default_factory=lambda: RowState((), 0, 0))
-    """State after the frames that `step` has returned; initially its column is the prompt's last."""
+    """State after the frames that `step` has returned; initially its column is the prompt's last column."""
     ready: deque[RowFrame] = field(default_factory=deque)
     """Frames computed but not yet returned."""
     failed: bool = False
@@ -97,7 +97,7 @@ class DualRunner:
 
     @torch.inference_mode()
     def admit(self, row: int, voice: DualVoice, settings: Settings, seed: int) -> None:
-        """See Runner. The references are read later. All are of one speaker, unless their text has a tag."""
+        """See Runner. The references are prefilled later. All are of one speaker, unless their texts have tags."""
         self._step.drop(row)
         start = self._prompts.start([self._tagged(reference) for reference in voice.references])
         self.rows[row] = DualRow(voice, settings, seed, start, start[:0])
@@ -193,7 +193,7 @@ class DualRunner:
         state.state = replace(state.state, position=0 if prefix is None else len(state.start))
 
     def _read(self, rows: Sequence[int]) -> None:
-        """Read up to `PREFILL` columns of waiting prompts; row by row, so that the first can soon start to speak."""
+        """Prefill up to `PREFILL` columns of waiting prompts, row by row, so that the first row can soon start to speak."""
         remaining = PREFILL
         for row in rows:
             state = self.rows[row]
@@ -208,7 +208,7 @@ class DualRunner:
                     self._cache_prefix(state.voice.key, self.slots.take(row, len(state.start)))
 
     def _cache_prefix(self, key: str, prefix: Tensor) -> None:
-        """Cache the prefix of references: the latest, as many as fit in one slot."""
+        """Cache the prefix of a voice's references; the latest prefixes are kept, as many as fit in one slot."""
         self._prefixes[key] = prefix
         while sum(cached.shape[3] for cached in self._prefixes.values()) > self.model.positions:
             self._prefixes.popitem(last=False)

@@ -1,6 +1,6 @@
 """One frame for all rows: a function of small tables, run as a CUDA graph on a CUDA device.
 
-Row states stay on the device, so that the next frame can be launched before the host has the codes of this one; they are
+Row states stay on the device, so that the next frame can be launched before the host has the codes of this one, which are
 copied meanwhile. The slow transformer, sampling and all passes of the fast transformer are one graph per batch size and
 attention length, both in powers of two.
 """
@@ -24,7 +24,7 @@ _MIN_GRAPH_LENGTH = 256
 
 @dataclass(frozen=True)
 class RowState:
-    """State of a row: with its slot and settings, all that its next frame depends on."""
+    """State of a row: with its slot and settings, it determines the row's next frame."""
 
     column: tuple[int, ...]
     """Input at its position: a token id and a frame's codes. Empty if no frame can follow."""
@@ -52,14 +52,14 @@ class RowInput:
     """Input of a frame for one row."""
 
     state: RowState | None
-    """None: the state after the row's previous frame, which is still in flight."""
+    """State before the frame; None for the state after the row's previous frame, which is still in flight."""
     position: int
     """Position of the state."""
     seed: int
     temperature: float
     top_p: float
     redraw: bool
-    """Whether a first entry among the recent ones is drawn once more, after the first frame of a turn."""
+    """Whether, after the first frame of a turn, a first entry among the recent ones is drawn once more."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class DualStep:
         self._graphs = FrameGraphs(device, self._frame) if (self._cuda if graphs is None else graphs) else None
         self._widths = (1 + codebooks, 1, 1, 1, WINDOW)
         width = sum(self._widths)
-        # While one frame is computed the next is filled in; no third is launched before the first was read.
+        # While one frame is computed, the next one's tables are filled; a third is launched only after the first was read.
         self._spare = deque(_FrameBuffers(rows, width, self._cuda) for _ in range(2))
         self._flying: deque[_FrameBuffers] = deque()
         spare = self._spare[0]
@@ -148,7 +148,7 @@ class DualStep:
         return any(row in flight.rows for flight in self._flying)
 
     def drop(self, row: int) -> None:
-        """Discard frames in flight of this row: another state follows."""
+        """Discard frames in flight of this row, because its state is replaced."""
         for flight in self._flying:
             flight.rows.discard(row)
 
@@ -220,7 +220,7 @@ class DualStep:
         table = self._on_device[0][:rows]
         state = torch.where(table[:, :1] > 0, table[:, 2:], self._before[:rows])
         draws = table[:, 1]
-        if not self._cuda:  # torch's compiler makes code for 64-bit products on a CPU that crashes
+        if not self._cuda:  # on a CPU, the code of torch's compiler for 64-bit products crashes
             draws = uniform(draws, state[:, -WINDOW - 2], self._draw_steps)
         # Once for all layers, since a compiler would recompute it in each.
         mask = self.model.slow.mask(state[:, -WINDOW - 3, None], length, self.model.embeddings.dtype)

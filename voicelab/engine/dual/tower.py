@@ -1,8 +1,8 @@
 """The transformer of open weights: grouped-query attention, QK norm, rotary positions, a preallocated KV cache.
 
 Both transformers of the family are instances. It never reads from the device, and the cache is at fixed addresses, so that a
-CUDA graph can capture it. Matrices may be int8 with a scale per output: half the bytes of bf16, where a frame is limited by
-memory bandwidth.
+CUDA graph can capture it. Matrices may be int8 with a scale per output: half the bytes of bf16, since memory bandwidth limits
+the speed of a frame.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Int8Matrix:
 
     @classmethod
     def of(cls, weight: Matrix) -> Int8Matrix:
-        """Quantize a matrix; an Int8Matrix is returned as it is."""
+        """Quantize a matrix; an Int8Matrix is returned unchanged."""
         if isinstance(weight, Int8Matrix):
             return weight
         weight = weight.to_dense() if weight.is_mkldnn else weight
@@ -55,7 +55,7 @@ def linear(x: Tensor, weight: Matrix) -> Tensor:
 
 
 def packed(weight: Tensor) -> Tensor:
-    """Reorder a matrix for oneDNN's bf16 products on a CPU, twice as fast; returned as it is where not supported."""
+    """Reorder a matrix for oneDNN's bf16 products on a CPU, which are twice as fast; unchanged where not supported."""
     ops = torch.ops.mkldnn
     if weight.device.type != "cpu" or weight.dtype != torch.bfloat16 or not ops._is_mkldnn_bf16_supported():  # noqa: SLF001
         return weight
@@ -157,8 +157,8 @@ class Tower:
             rows: slots of the rows.
             positions: (rows, n) int64.
             length: number of positions of a slot to attend to; more than the largest of `positions`.
-            mask: `mask` of the same arguments, if already computed.
-            full: whether no position to attend to is after one of `positions`, so that no mask is needed.
+            mask: result of `mask` for the same arguments, if already computed.
+            full: whether all positions to attend to are visible from each of `positions`, so that no mask is needed.
         """
         turn = self.rotary[positions].float()[:, :, None]
         if mask is None and not full:

@@ -263,7 +263,7 @@ def level(samples: Samples, rate: int) -> Samples:
     """Trim silence around speech and normalize its level for the codec.
 
     Raises:
-            AudioError: the audio is silent or has less than `MIN_SOUND_S` seconds of sound.
+        AudioError: the audio is silent or has less than `MIN_SOUND_S` seconds of sound.
     """
     samples = samples - samples.mean(dtype=np.float64).astype(np.float32) if samples.size else samples
     peak = float(np.abs(samples).max(initial=0.0))
