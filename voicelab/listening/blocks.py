@@ -15,10 +15,10 @@ _MIN_LENGTH = 64
 def block_of(listener: int, items: int, size: int, seed: int) -> Mapping[int, int]:
     """Return the indices of the ``size`` items of a listener, each with the number of earlier listeners who had it.
 
-    A listener is assigned the items with the fewest listeners, among these the items that occurred together least often, then
-    random items. For any number of listeners, item counts differ by at most 1 and pair counts are nearly balanced (W. G.
-    Cochran & G. M. Cox, "Experimental Designs", 1957, chapter 11, has the exactly balanced designs). The result depends on
-    the seed alone, not on the number of listeners.
+    A listener is assigned the items with the fewest listeners; ties are broken by how rarely items occurred together, then at
+    random. For any number of listeners, item counts differ by at most 1 and pair counts are nearly balanced (W. G. Cochran &
+    G. M. Cox, "Experimental Designs", 1957, chapter 11, has the exactly balanced designs). The result depends on the seed
+    alone, not on the number of listeners.
     """
     if size >= items:
         return dict.fromkeys(range(items), listener)
@@ -53,8 +53,9 @@ def _blocks(count: int, items: int, size: int, seed: int) -> tuple[dict[int, int
 def check_connected(listeners: int, names: Sequence[str], size: int, seed: int) -> None:
     """Raise ArgumentError unless blocks of ``size`` items connect all items for this number of listeners.
 
-    Items are connected by a listener who has both, directly or through other items: R. C. Bose, "The design of experiments",
-    Proceedings of the 34th Indian Science Congress (1947). Effects of listeners and items are confounded between components.
+    Two items are connected if a listener has both, or through other items: R. C. Bose, "The design of experiments",
+    Proceedings of the 34th Indian Science Congress (1947). Between unconnected components, effects of listeners and items are
+    confounded.
     """
     components: list[set[int]] = [{item} for item in range(len(names))]
     for listener in range(listeners):

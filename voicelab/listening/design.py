@@ -31,13 +31,13 @@ SINGLE: Final = ("MOS", "SMOS", "DMOS")
 """Kinds with one rated sound per trial."""
 
 BY_SYSTEM: Final = (*SINGLE, "MUSHRA")
-"""Kinds that rate systems; the others compare pairs of systems."""
+"""Kinds in which single systems are rated; the other kinds compare pairs of systems."""
 
 WITH_REFERENCE: Final = ("SMOS", "DMOS", "MUSHRA")
-"""Kinds whose trials have an open reference."""
+"""Kinds whose trials have an open (labeled) reference."""
 
 REFERENCE: Final = "reference"
-"""Name of the reference of an item among the systems."""
+"""System name of the reference of an item."""
 
 NOISE_MASKED: Final = "buried in noise"
 """System name of the noise-masked sound of an attention check."""
@@ -82,7 +82,7 @@ _MAX_PEAK_DBTP: Final = -1.0
 
 @dataclass(frozen=True, slots=True)
 class Stimulus:
-    """Sound of a trial: ``source`` at ``gain_db``. ``id`` is blinded; ``system`` and ``item`` identify it."""
+    """Sound of a trial: ``source`` at ``gain_db``. ``id`` is blinded; ``system`` and ``item`` identify the sound."""
 
     id: str
     system: str
@@ -98,7 +98,7 @@ class Stimulus:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Trial of a listener. ``slots`` are the sounds by letter, in the displayed order.
+    """Trial of a listener. ``slots`` are the sounds by letter, in display order.
 
     AB and CMOS have A and B; ABX has A, B and X, which equals A or B; MOS, SMOS and DMOS have A; MUSHRA has a letter for
     each system, the anchors and the hidden reference. SMOS, DMOS and MUSHRA have the open ``reference``. A ``check`` is an
@@ -115,7 +115,7 @@ class Trial:
 
     @property
     def answer(self) -> str | None:
-        """Correct letter of ABX and of checks by choice; None for preferences and ratings."""
+        """Correct letter of an ABX trial or of an attention check with a choice; None for preferences and ratings."""
         if self.kind == "ABX":
             return "A" if self.slots["X"].system == self.slots["A"].system else "B"
         if self.check and self.kind == "AB":
@@ -133,7 +133,7 @@ class Trial:
             return rating == self.wanted
         if self.kind in SINGLE:
             return rating <= _MAX_MASKED_RATING
-        # CMOS rates B against A.
+        # In CMOS, B is rated against A.
         return rating > 0 if self.slots["A"].system == NOISE_MASKED else rating < 0
 
 
@@ -145,14 +145,14 @@ class ListeningTest:
         name: title, visible to listeners; must not name systems.
         kind: AB, ABX, MOS (ACR), SMOS (similarity of speakers), DMOS (DCR), CMOS or MUSHRA.
         items: clips by item and system; lengths and sample rates may differ.
-        references: reference clips of SMOS, DMOS and MUSHRA by item.
+        references: reference clips by item, for SMOS, DMOS and MUSHRA.
         seed: determines all orders.
         question: text of the question; "" for the default of the kind.
-        lufs: target loudness of the clips of an item; None for no matching.
-        checks: attention checks per listener, spread over the test, with a noise-masked sound. Not for MUSHRA, which has the
-            hidden reference and the anchors.
+        lufs: target loudness of the clips of an item in LUFS; None for no matching.
+        checks: number of attention checks with a noise-masked sound per listener, spread over the test. Not for MUSHRA, which
+            has the hidden reference and the anchors.
         instructions: text before the test; each line is a paragraph. "" for the default of the kind.
-        training: training trials, whose responses are not stored, as ITU-R BS.1534 and ITU-T P.800 require; 0 for none. As
+        training: number of training trials, which ITU-R BS.1534 and ITU-T P.800 require; their responses are not stored. As
             many trials as systems (half as many for pairs) cover all systems; MUSHRA's trials include the anchors.
         per_listener: items per listener, with all systems, in balanced incomplete blocks; 0 for all items.
         traps: trapping questions of MOS, SMOS, DMOS and CMOS, by rating: sounds in which a voice requests that rating.
@@ -204,7 +204,7 @@ class ListeningTest:
 
     @property
     def sounds(self) -> tuple[Stimulus, ...]:
-        """All sounds: of the systems, the references, MUSHRA's anchors and the traps."""
+        """All sounds: those of the systems, the references, MUSHRA's anchors and the trapping questions."""
         return tuple(self._stimuli.values())
 
     @property
@@ -215,11 +215,11 @@ class ListeningTest:
     def trials(self, listener: int) -> tuple[Trial, ...]:
         """Return the trials of a listener (index from 0) in order; they depend on the seed alone.
 
-        The order is random for each listener. The order within pairs alternates over listeners, items and pairs: consecutive
-        listeners of an item are balanced, and a listener of all items has each order of a pair equally often if the number of
-        items is even. X equals A in half of the ABX trials, for each order of the pair. MOS, SMOS and DMOS have blocks of all
-        systems by the rows of a Williams square (E. J. Williams, 1949), which balances first-order carry-over between systems
-        over listeners. Raises ArgumentError unless ``listener`` is an integer of at least 0.
+        The order is random for each listener. The order within pairs alternates over listeners, items and pairs: it is
+        balanced over consecutive listeners of an item, and a listener of all items has each order of a pair equally often if
+        the number of items is even. X equals A in half of the ABX trials, for each order of the pair. MOS, SMOS and DMOS have
+        blocks of all systems, ordered by the rows of a Williams square (E. J. Williams, 1949), which balances first-order
+        carry-over between systems over listeners. Raises ArgumentError unless ``listener`` is an integer of at least 0.
         """
         whole(listener, "listener", 0)
         rng = np.random.default_rng((self.seed, listener))
@@ -232,8 +232,8 @@ class ListeningTest:
     def training_trials(self, listener: int) -> tuple[Trial, ...]:
         """Return the training trials of a listener, which precede ``trials``, in random order.
 
-        They cover the range of quality as ITU-T P.800 and ITU-R BS.1534 require: first systems named as MUSHRA's reference
-        and anchors, then the least frequent systems until all have occurred.
+        They cover the range of quality as ITU-T P.800 and ITU-R BS.1534 require: first systems that have the names of
+        MUSHRA's reference and anchors, then the least frequent systems until all have occurred.
         """
         candidates = self._order(listener, np.random.default_rng((self.seed, listener, 1)))
         counts, chosen = Counter[str](), list[Trial]()
@@ -258,12 +258,12 @@ class ListeningTest:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of trials and order, which identifies the responses of this design; sounds are included by name only."""
+        """SHA-256 of trials and their order, which ties responses to this design; sounds are included by name only."""
         record = {
             **self.to_record(),
             "order": _ORDER_VERSION,
             "gains_db": None,
-        }  # measured values may differ between machines
+        }  # excludes measured values, which may differ between machines
         return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
     def register(
@@ -310,12 +310,12 @@ class ListeningTest:
         return self._with_x(trials, rng) if self.kind == "ABX" else trials
 
     def _with_x(self, trials: Sequence[Trial], rng: np.random.Generator) -> list[Trial]:
-        """Add X to ABX: A and B equally often, for each order of the pair."""
+        """Add X to ABX trials: A and B equally often, for each order of the pair."""
         index = self.systems.index
         orders = [tuple(index(trial.slots[letter].system) for letter in "AB") for trial in trials]
         forward = [number for number, (a, b) in enumerate(orders) if a < b]
         reverse = [number for number in range(len(trials)) if number not in forward]
-        # For odd numbers, the unpaired trials of the two groups have different letters.
+        # For odd numbers, the unpaired trials of the two groups get different letters.
         letter = "AB"[int(rng.integers(2))]
         complete = list(trials)
         for group, unpaired in ((forward, letter), (reverse, "B" if letter == "A" else "A")):
@@ -326,7 +326,7 @@ class ListeningTest:
         return complete
 
     def _single(self, listener: int, rng: np.random.Generator) -> list[Trial]:
-        """Return the trials of MOS, SMOS or DMOS: a block of all systems for each item, with random items."""
+        """Return the trials of MOS, SMOS or DMOS: as many blocks of all systems as items, with the items in random order."""
         square = _williams(len(self.systems))
         names = list(self._block(listener))
         rows: list[int] = []
@@ -344,7 +344,7 @@ class ListeningTest:
         return [self._rated(self._stimuli[item, system]) for item, system in sequence]
 
     def _rated(self, sound: Stimulus, reference: Stimulus | None = None, **options: Any) -> Trial:
-        """Return the trial that rates a sound, against ``reference`` or that of the item if the kind has one."""
+        """Return the rating trial of a sound, with ``reference`` or the item's reference if the kind has one."""
         if self.kind in WITH_REFERENCE:
             options["reference"] = self._copy(reference or self._stimuli[sound.item, REFERENCE])
         return Trial("", self.kind, sound.item, {"A": sound}, **options)
@@ -385,7 +385,7 @@ class ListeningTest:
         return [sound for sound in self._stimuli.values() if sound.system != NOISE_MASKED]
 
     def _masked(self, clean: Stimulus) -> Stimulus:
-        """Mask a sound by noise of the test's seed, at half the level of the sound, so as not to startle."""
+        """Mask a sound with noise from the test's seed, at half the level of the sound so as not to startle listeners."""
         sound = clean.clip.samples
         level = float(np.sqrt(np.mean(np.square(sound, dtype=np.float64))))
         noise = np.random.default_rng(self.seed).standard_normal(sound.size) * level
@@ -394,7 +394,7 @@ class ListeningTest:
         return Stimulus(self._blind(clean.item, name), NOISE_MASKED, clean.item, replace(clean.clip, samples=samples))
 
     def _copy(self, sound: Stimulus) -> Stimulus:
-        """Return the sound under another id, so that ids do not reveal equal sounds."""
+        """Return the sound with a new id, so that ids do not reveal equal sounds."""
         return replace(sound, id=self._blind(sound.item, f"{sound.id}\0again"))
 
     def _blind(self, item: str, system: str) -> str:
@@ -506,7 +506,7 @@ def _gains(item: str, clips: Mapping[str, Clip], lufs: float) -> Mapping[str, fl
 
 @dataclass(frozen=True, slots=True)
 class MatchedClips:
-    """Loudness-matched clips: ``gains`` in dB, ``lufs`` the common loudness.
+    """Loudness-matched clips with their ``gains`` in dB and their common loudness ``lufs``.
 
     ``unmatched`` maps clips with undefined loudness to the reason; ``clips`` includes them unchanged.
     """
@@ -547,9 +547,9 @@ def _with_gain(clip: Clip, gain_db: float) -> Clip:
 def anchor(clip: Clip, cutoff: float) -> Clip:
     """Low-pass a clip for use as an anchor: Recommendation ITU-R BS.1534-3 (2015), section 5.1.
 
-    Pass-band to ``cutoff`` Hz with at most 0.1 dB ripple; attenuation of at least 25 dB at 8/7 and 50 dB at 9/7 of it
-    (for 3.5 kHz: at 4 and 4.5 kHz). The filter has linear phase and its delay is compensated. Raises ArgumentError if the
-    clip's rate is too low.
+    The passband extends to ``cutoff`` Hz with at most 0.1 dB ripple; attenuation is at least 25 dB at 8/7 and 50 dB at 9/7 of
+    the cutoff (for 3.5 kHz: at 4 and 4.5 kHz). The filter has linear phase and its delay is compensated. Raises ArgumentError
+    if the clip's rate is too low.
     """
     from scipy.signal import fftconvolve, firwin, kaiserord
 

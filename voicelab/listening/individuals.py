@@ -39,8 +39,8 @@ def by_listener(choices: pd.DataFrame, *, abx: bool, confidence: float) -> pd.Da
 def sensitivity(share: float) -> float:
     """Return d' of ABX for a share of correct responses: 0 at 0.5 or less, infinite at 1.
 
-    Differencing strategy, without bias: N. A. Macmillan & C. D. Creelman, "Detection Theory" (2nd ed., 2005), chapter 9; the
-    sounds of a test vary between trials, so listeners compare X with A and with B.
+    Assumes the differencing strategy without bias: N. A. Macmillan & C. D. Creelman, "Detection Theory" (2nd ed., 2005),
+    chapter 9. The sounds of a test vary between trials, so listeners compare X with A and with B.
     """
     from scipy.optimize import brentq
     from scipy.special import ndtr
@@ -55,22 +55,23 @@ def sensitivity(share: float) -> float:
 
 
 def discriminators(share: float) -> float:
-    """Return the proportion of trials in which X was recognized, where the others were guessed."""
+    """Return the proportion of trials in which X was recognized, assuming that listeners guessed in the others."""
     return max(0.0, 2.0 * share - 1.0)
 
 
 def dispersion(counts: npt.ArrayLike, trials: npt.ArrayLike) -> tuple[float, float]:
     """Return the ratio of the variance between listeners to the binomial one, and the p-value for a ratio above 1.
 
-    ``counts`` of ``trials`` (listeners,). Pearson's chi squared over its degrees of freedom; p is its exact conditional test,
-    with the responses exchanged between listeners, by 999 random exchanges. NaN for one listener and unanimous responses.
+    ``counts`` (listeners,) are the choices of 1 among ``trials`` (listeners,). The ratio is Pearson's chi squared over its
+    degrees of freedom; p is from its conditional permutation test, with 999 random exchanges of responses between listeners.
+    Both are NaN for one listener and for unanimous responses.
     """
     ones, sizes = np.asarray(counts, np.int64), np.asarray(trials, np.int64)
     share, df = ones.sum() / sizes.sum(), ones.size - 1
     if not df or share in {0.0, 1.0}:
         return math.nan, math.nan
     draws = np.random.default_rng(0).multivariate_hypergeometric(sizes, int(ones.sum()), _DRAWS, method="marginals")
-    # The observed counts are one of the exchanges.
+    # The observed counts count as one of the exchanges.
     squares = np.square(np.vstack([ones, draws]) - sizes * share) / (sizes * share * (1.0 - share))
     statistics = squares.sum(axis=1) / df
     return float(statistics[0]), float((statistics >= statistics[0] - 1e-9).mean())

@@ -34,14 +34,14 @@ class Plan:
         hypothesis: expected result, in words.
         primary: the two systems to compare.
         listeners: number of listeners to analyze.
-        claim: of the first system over the second: "different" (two-sided), "better", "not worse" (one-sided) or
-            "equivalent" (two one-sided tests). ABX has no direction: "different" (one-sided: correct above chance) or
+        claim: claim about the first system relative to the second: "different" (two-sided), "better", "not worse" (one-sided)
+            or "equivalent" (two one-sided tests). ABX has no direction: "different" (one-sided: correct above chance) or
             "equivalent".
         margin: for "not worse" and "equivalent", the largest irrelevant difference: in rating points; for AB a proportion.
         alpha: type I error.
         exclusions: exclusion criteria, in words, in addition to those of ``analyze``.
         stopping: stopping rule, in words.
-        design: record of the test, and ``registered``, the time (UTC); both are set by ``register``.
+        design: record of the test; set by ``register``, as is ``registered``, the time of registration (UTC).
 
     Raises ArgumentError for an unknown claim, a missing or superfluous margin, and numbers out of range.
     """
@@ -82,7 +82,7 @@ class Plan:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the plan with its time, for publication or deposit."""
+        """SHA-256 of the plan and its registration time, for publication or deposit."""
         return hashlib.sha256(json.dumps(self._content(), sort_keys=True).encode()).hexdigest()
 
     def _content(self) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class PlannedOutcome:
 
     @property
     def estimate(self) -> Estimate | None:
-        """The estimate with the interval that agrees with p: at 1 - alpha for "different", else at 1 - 2 alpha."""
+        """The estimate with the interval that is consistent with p: at 1 - alpha for "different", else at 1 - 2 alpha."""
         sides = 1.0 if self.plan.sides == "two-sided" else 2.0
         return None if self.test is None else self.test.interval(max(0.01, 1.0 - sides * self.plan.alpha))
 

@@ -1,4 +1,4 @@
-"""Report of a listening test: text for a methods section, HTML page, all figures, and the responses behind them."""
+"""Report of a listening test: text for a methods section, HTML page, all numerical results, and the responses."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _Row = tuple[str, str, str, float]
 _Ends = tuple[float, float, float]
 
 _CHECK: Final = "headphone check"
-# Items of a complete methods section, each with the question or step of a study that answers it.
+# Items of a complete methods section, each with the question or step of a study that provides it.
 _UNREPORTED: Final = {
     "listeners' ages": "age", "listeners' hearing": "hearing", "listeners' native language": "language", "the room": "",
     "headphones and how they were checked": _CHECK, "listening level": "", "training before the test": "training",
@@ -74,9 +74,9 @@ td:last-child { font-variant-numeric: tabular-nums; text-align: right; } code { 
 class ListeningReport:
     """Report of a listening test.
 
-    ``text`` is for a methods section, ``html`` a page, ``figures`` a table of all figures. ``listeners`` counts the answers
-    to a study's questions and its headphone checks (columns question, answer, listeners, and count of analyzed listeners);
-    it is empty for a test without a study.
+    ``text`` is for a methods section, ``html`` a page, ``figures`` a table of all numerical results. ``listeners`` counts the
+    answers to a study's questions and the results of its headphone checks (columns question, answer, listeners, and count of
+    analyzed listeners); it is empty for a test without a study.
     """
 
     text: str
@@ -89,7 +89,7 @@ class ListeningReport:
     def save(self, folder: str | Path) -> Path:
         """Write report.html, methods.txt, figures.csv, votes.csv, study.json, README.txt, analysis.py and analysis.R.
 
-        The report of a study also has listeners.csv. The programs recompute the main figures from votes.csv without
+        The report of a study also has listeners.csv. The two scripts recompute the main results from votes.csv without
         voicelab. Files are readable by their owner only, since responses name listeners. Returns the folder. Raises
         StoreError if writing fails.
         """
@@ -138,7 +138,7 @@ def report_of(result: ListeningResult) -> ListeningReport:
 
 
 def _with_positions(votes: pd.DataFrame) -> pd.DataFrame:
-    """Add the column ``place``, the position of a trial in the session, if all trial ids have one."""
+    """Add the column ``place``, the position of a trial in the session, if all trial ids contain one."""
     positions = votes["trial"].astype(str).str.extract(r"^\d+-(\d+)$")[0]
     return votes.assign(place=positions.astype(int)) if positions.notna().all() else votes
 
@@ -223,7 +223,7 @@ def _missing(required: Mapping[str, str], reported: set[str], separator: str) ->
 
 
 def _qualification(result: ListeningResult, of_all: Mapping[str, float], reported: set[str]) -> str:
-    """Describe the qualification of listeners as P.808 requires, and list its missing parts."""
+    """Describe the qualification of listeners that P.808 requires, and list its missing parts."""
     frame = result.frame
     if result.kind == "MUSHRA":
         parts = ["The hidden reference and the anchors serve as gold questions"]
@@ -324,7 +324,7 @@ def _page(text: str, figures: pd.DataFrame, listeners: pd.DataFrame, study: dict
 
 
 def figures(result: ListeningResult) -> pd.DataFrame:
-    """Return the table of all finite figures: ``figure``, ``first`` and ``second`` system ("" for all), ``value``."""
+    """Return a table of all finite results: ``figure``, ``first`` and ``second`` system ("" for all), ``value``."""
     import pandas as pd
 
     table = pd.DataFrame(list(_rows(result)), columns=["figure", "first", "second", "value"])
@@ -355,7 +355,7 @@ def _rows(result: ListeningResult) -> Iterator[_Row]:
 
 
 def _entries(values: Mapping[str, float | _Ends], first: str = "", second: str = "") -> Iterator[_Row]:
-    """Yield the rows of figures of a system, a pair, or all systems; an estimate with its interval gives three rows."""
+    """Yield the rows of results of a system, a pair, or all systems; an estimate with its interval gives three rows."""
     for name, value in values.items():
         if isinstance(value, tuple):
             for suffix, end in zip(("", ", low", ", high"), value, strict=True):

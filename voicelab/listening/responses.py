@@ -1,4 +1,4 @@
-"""Tables of responses from other programs: checked row by row before they are analyzed."""
+"""Tables of responses from other programs, checked row by row before the analysis."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _DEFAULTS: Final[Mapping[str, Any]] = {"check": False, "passed": True, "seconds"
 
 
 def read_responses(test: ListeningTest, source: pd.DataFrame | str | Path) -> pd.DataFrame:
-    """Return responses to a test with the columns of ``Ballot.frame``, from a table or a CSV or Excel file.
+    """Read responses to a test from a table or a CSV or Excel file, with the columns of ``Ballot.frame``.
 
-    Ratings may be text with a decimal point or comma; flags are true and false, yes and no, 1 and 0. Spaces around names are
-    removed. ``check``, ``passed``, ``trial``, ``seconds`` and ``plays`` are optional. webMUSHRA's results are read by
+    Ratings may be text with a decimal point or comma; flags are true and false, yes and no, or 1 and 0. Spaces around names
+    are removed. ``check``, ``passed``, ``trial``, ``seconds`` and ``plays`` are optional. Results of webMUSHRA are passed to
     ``read_results``.
 
     Raises:
-        ArgumentError: columns are missing, or rows have an empty or out-of-scale rating, another flag, or a system that the
-            test does not have; all rows are named, with column, value and what is allowed.
+        ArgumentError: columns are missing, or rows have an empty or out-of-scale rating, an invalid flag, or a system that is
+            not in the test; the error lists all such rows with column, value and allowed values.
         StoreError: the file cannot be read.
     """
     rated = test.kind in SCALES

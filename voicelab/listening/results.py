@@ -61,17 +61,17 @@ class ListeningResult:
         listeners: number of analyzed listeners.
         screening: a row for each rule that an excluded listener failed, with ``listener``, ``rule``, ``trials`` (ids) and
             ``reason``; ``excluded``: the reasons by listener.
-        scores: mean rating with its interval over listeners and items: by system (MOS, SMOS, DMOS, MUSHRA with the hidden
-            reference and the anchors) or, for CMOS, of each pair's second system against the first.
+        scores: mean rating with its interval over listeners and items: of each system (MOS, SMOS, DMOS, MUSHRA with the
+            hidden reference and the anchors) or, for CMOS, of each pair's second system relative to the first.
         crossed: test of each pair, first against second system, with random listeners and items.
         sizes: effect sizes of each pair with the intervals of ``crossed``: for ratings the standardized difference (in SD of
             single ratings), Cliff's delta of paired ratings and the probability of superiority; for AB the odds ratio and the
-            probability of superiority; for ABX d' and the proportion of discriminators, of whom the others guess.
+            probability of superiority; for ABX d' and the proportion of discriminators, assuming that all others guess.
         tests: test of each pair with random listeners and fixed items.
         ranking: Bradley-Terry model of AB with 3 systems or more; it assumes independent choices.
         overall: Friedman's test of MOS, SMOS, DMOS and MUSHRA with 3 systems or more.
-        notes: tests that could not be computed, and limits of the sample.
-        frame: analyzed responses; ``votes``: all responses; the column ``counts`` marks analyzed responses.
+        notes: tests that could not be computed, and limitations of the sample.
+        frame: analyzed responses; ``votes``: all responses, in which the column ``counts`` marks analyzed ones.
         design: record of the test.
         people: listeners of a study as in ``Ballot.people``, with the column ``counts``.
         outcome: confirmatory test of a registered plan, in which case all other tests are exploratory.
@@ -95,7 +95,7 @@ class ListeningResult:
 
     @property
     def excluded(self) -> dict[str, str]:
-        """Reasons of exclusion by listener."""
+        """Reasons for exclusion by listener."""
         rows = self.screening.groupby("listener", sort=False)["reason"]
         return {str(name): "; ".join(reasons) for name, reasons in rows}
 
@@ -110,11 +110,11 @@ class ListeningResult:
         return _corrected(self.tests)
 
     def report(self) -> Any:
-        """Return a ListeningReport: text for a methods section, a page, every figure and the responses."""
+        """Return a ListeningReport: text for a methods section, a page, all numerical results and the responses."""
         return view("ListeningResult.report")(self)
 
     def by_listener(self, pair: tuple[str, str] | None = None, *, confidence: float = 0.95) -> pd.DataFrame:
-        """Tabulate the choices of each analyzed listener of an AB or ABX test, of ``pair`` or the first two systems.
+        """Tabulate each analyzed listener's choices in an AB or ABX test, for ``pair`` or the first two systems.
 
         Columns: ``listener``, ``responses``, ``share`` of the pair's first system (ABX: of correct responses) with its exact
         interval, ``low`` to ``high``, and ``p`` of the exact binomial test (ABX: one-sided), uncorrected. ABX also has ``d'``
@@ -167,7 +167,7 @@ class ListeningResult:
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
 
     def comparisons(self) -> Iterator[str]:
-        """Yield the results of each pair and of all systems as lines; details of a line are indented."""
+        """Yield the results of each pair and of all systems as lines, with details indented."""
         crossed, fixed = self.crossed_p_holm, self.p_holm
         for pair, test in self.tests.items():
             name = f"{pair[0]} against {pair[1]}" if self.kind != "ABX" else f"correct with {pair[0]} and {pair[1]}"
@@ -192,26 +192,26 @@ def analyze(
     """Analyze the responses of a listening test.
 
     Excludes listeners by ``voicelab.listening.screening.screen``. Each pair of systems is then tested twice. The first test
-    has crossed random effects of listeners and items and requires two items: ``crossed_mean`` of rating differences or,
-    for CMOS, of ratings, ``crossed_share`` of choices against 0.5 (AB, ABX). The second test has fixed items:
+    has crossed random effects of listeners and items and requires two items: ``crossed_mean`` of rating differences (for
+    CMOS, of ratings), or ``crossed_share`` of choices against 0.5 (AB, ABX). The second test has fixed items:
 
     - MOS, SMOS, DMOS and MUSHRA: Wilcoxon's test of the listeners' means; CMOS: of the listeners' mean ratings against 0.
     - AB: Wilcoxon's test of the listeners' shares against 0.5, with the Hodges-Lehmann estimate and an interval at least as
       wide as the exact one of the choices. With one response per listener, or one listener: the exact binomial test.
     - ABX: the one-sided exact binomial test of correct responses, since guesses are independent between trials.
 
-    A note says if the number of listeners is too small for a p-value below 0.05.
+    A note is added if the number of listeners is too small for a p-value below 0.05.
 
     Args:
         test: the design.
-        votes: Ballot, or a table or a CSV or Excel file with the columns of ``Ballot.frame``, or webMUSHRA's results;
-            rows are checked (``voicelab.listening.responses``). The result
-            includes answers to a study's questions for a Ballot, or for a table merged with ``Ballot.people``.
+        votes: a Ballot; a table, CSV or Excel file with the columns of ``Ballot.frame``; or results of webMUSHRA. Rows are
+            checked (``voicelab.listening.responses``). The result includes answers to a study's questions for a Ballot, or
+            for a table merged with ``Ballot.people``.
         confidence: confidence level of the intervals.
-        plan: registered plan (``ListeningTest.register``) or its file. ``outcome`` is its test, with deviations from the
-            plan; all other tests are exploratory.
+        plan: registered plan (``ListeningTest.register``) or its file. ``outcome`` is the planned test, with deviations from
+            the plan; all other tests are exploratory.
 
-    Raises ArgumentError if there are no responses, or two by one listener to a question, StoreError if the plan was changed.
+    Raises ArgumentError for no responses or two by one listener to a question, StoreError if the plan file was changed.
     """
     plan = plan if plan is None or isinstance(plan, Plan) else Plan.load(plan)
     votes = votes if isinstance(votes, Ballot) else read_responses(test, votes)
@@ -260,8 +260,8 @@ def _corrected(tests: Mapping[tuple[str, str], Test]) -> dict[tuple[str, str], f
 
 
 def least_p(tests: Mapping[tuple[str, str], Test]) -> float:
-    """Return the minimum corrected p for this number of listeners; 0 if listeners do not limit it."""
-    # The signs of n differences have 2^n combinations; a two-sided test rejects at least two of them.
+    """Return the smallest corrected p-value possible with this number of listeners; 0 if the number is no limit."""
+    # The signs of n differences have 2^n combinations, of which a two-sided test rejects at least two.
     minima = [2.0 ** (1 - test.estimate.n) if test.name.startswith("Wilcoxon") else 0.0 for test in tests.values()]
     return float(max(holm(minima), default=0.0))
 
@@ -363,7 +363,7 @@ class _Analysis:
     def _ratings(self) -> None:
         for system, rows in self.frame.groupby("system", sort=False):
             self._score(str(system), rows.assign(value=rows["rating"]))
-        # References and anchors of MUSHRA are not tested, which would weaken the correction for multiple tests.
+        # References and anchors of MUSHRA are not tested, since more tests would reduce power under Holm's correction.
         rated = self.frame[self.frame["system"].isin(self.test.systems)]
         means = rated.pivot_table(index="listener", columns="system", values="rating").dropna()
         systems = [name for name in self.test.systems if name in means]
@@ -418,7 +418,7 @@ class _Analysis:
     def _test_crossed(self, pair: tuple[str, str], rows: pd.DataFrame, sd: float) -> None:
         """Test the first system of a pair against the second with random listeners and items, or add a note."""
         if rows["listener"].nunique() < 2:
-            return  # noted by the test with fixed items
+            return  # the test with fixed items adds the note
         name = f"{pair[0]} against {pair[1]}"
         if rows["item"].nunique() < 2:
             self.notes.append(f"{name}: one item, so the result does not generalize to new items.")

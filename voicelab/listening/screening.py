@@ -27,20 +27,20 @@ class ScreenedResponses:
 
 
 def screen(test: ListeningTest, frame: pd.DataFrame, *, complete: bool = False) -> ScreenedResponses:
-    """Screen the listeners of a test by the rules whose responses exist.
+    """Screen the listeners of a test by every rule for which there are responses.
 
     - Gold questions (noise-masked attention checks): at most 25 % failed. A MOS, SMOS or DMOS above 2 fails, since
       1 is expected, ± 1.
     - Trapping questions: none failed.
-    - MOS, SMOS, DMOS and CMOS with gold or trapping questions, as in ITU-T P.808: responses to these included, the variance
-      of ratings is at least 0.1, and every response follows a playback, where playbacks were counted. If ``complete``, which
-      means that ``frame`` has every stored response, all trials are answered.
+    - MOS, SMOS, DMOS and CMOS with gold or trapping questions, as in ITU-T P.808: the variance of ratings, including those of
+      these questions, is at least 0.1, and every response follows a playback, where playbacks were counted. If ``complete``,
+      which means that ``frame`` has every stored response, all trials are answered.
     - MUSHRA: ``voicelab.stats.screen_mushra``.
 
     In other tests, notes name the listeners who answered less than half of the trials.
 
-    Limits are those of the P.808 toolkit: B. Naderi & R. Cutler, "An open source implementation of ITU-T Recommendation P.808
-    with validation", Interspeech 2020.
+    Thresholds are those of the P.808 toolkit: B. Naderi & R. Cutler, "An open source implementation of ITU-T Recommendation
+    P.808 with validation", Interspeech 2020.
     """
     import pandas as pd
 

@@ -1,7 +1,7 @@
 """Web page of a listening test or a study: any number of listeners, one file of responses.
 
-If there is no study, every visitor may respond under any name, as in a lab's internal network. In a study a listener is a
-browser, which sends its secret with every request. The page receives no information on which sound is which.
+Without a study, every visitor may respond under any name, as suits a lab's internal network. In a study, a listener is a
+browser, which sends its secret with every request. The page receives no information on which system a sound is from.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from voicelab.service.run import LOOPBACK, ReadyServer, connections, in_thread, 
 _LOG: Final = logging.getLogger("voicelab.listening")
 _MAX_BODY_BYTES: Final = 64 * 1024
 _BODY_SECONDS: Final = 60.0
-# For requests in flight when the server stops; a client that disconnected would block forever.
+# Time limit for requests in flight when the server stops; a disconnected client would block forever.
 _GRACE_SECONDS: Final = 3
-# A browser opens up to six connections. Beyond the limit the status is 503, and the page retries.
+# A browser opens up to six connections. Beyond the limit, the server responds with status 503, and the page retries.
 _MAX_CONNECTIONS: Final = 4000
 # Longer than browsers keep an idle connection, since a response sent while the server closes it must be resent.
 _KEEP_ALIVE_SECONDS: Final = 330
 _ENCODERS: Final = 2
-"""Threads that encode sounds; each keeps the memory of its arrays."""
+"""Number of threads that encode sounds; each retains the memory of its arrays."""
 _HEADER: Final = "x-voicelab-listener"
 _NUMBER: Final = re.compile(r"\d{1,10}", re.ASCII)
 PAGE: Final = """<!doctype html>
@@ -65,7 +65,7 @@ open(document.getElementById("test"), LINE());
 </body>
 </html>
 """
-"""HTML template; LINE is replaced by the function that fetches trials, FILE by its module."""
+"""HTML template, in which LINE is replaced by the function that fetches trials and FILE by its module."""
 FILES: Final = {
     **dict.fromkeys(
         ("listening.js", "listening-lines.js", "listening-scale.js", "listening-study.js", "switcher.js", "dom.js"),
@@ -131,7 +131,7 @@ def serving(
     config = uvicorn.Config(
         listening_app(ballot, static, study),
         http=connections(Limits()),
-        loop="asyncio",  # uvloop would not call the listener's accept()
+        loop="asyncio",  # uvloop would not call the socket's accept()
         ws="none",
         lifespan="off",
         log_config=None,

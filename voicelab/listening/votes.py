@@ -1,4 +1,4 @@
-"""Responses of listeners in an SQLite file that several processes may write, and the blinded test for the web page."""
+"""Responses of listeners in an SQLite file to which several processes may write, and the blinded test for the web page."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ _RATE: Final = 44_100
 _REFERENCE: Final = "reference"
 _VOLUME: Final = "volume"
 _TRAINING: Final = "training"
-# Ids of sounds: block, trial and letter.
+# Ids of sounds consist of block, trial and letter.
 _SOUND: Final = re.compile(
     rf"(?P<block>\d{{1,10}})-(?P<place>{_VOLUME}|(?P<training>{_TRAINING})?\d+)-(?P<letter>\w*)", re.ASCII
 )
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 MAX_INT: Final = 2**31
-"""Bound of listener numbers, seconds and plays, within an integer of SQLite."""
+"""Upper bound of listener numbers, seconds and plays, within SQLite's integer range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Vote:
 
 
 class Ballot(Closeable):
-    """Responses to a listening test in a file; returning listeners resume.
+    """Responses to a listening test, stored in a file; returning listeners resume.
 
     Safe for several threads and processes. Raises StoreError if the file cannot be used, or belongs to another test or to
     another order of its trials.
@@ -110,8 +110,8 @@ class Ballot(Closeable):
     def join(self, name: str, session: str = "", *, block: int | None = None) -> int:
         """Return the number of the listener with this name and session; a new listener gets the next number.
 
-        Listeners of the same name are distinguished by session; every browser has its own. ``block`` is the index of a new
-        listener's trials; its number by default. Raises RequestInvalid unless the name has 1 to 100 characters.
+        Listeners of the same name are distinguished by session; every browser has its own session. ``block`` is the index of
+        a new listener's trials; its number by default. Raises RequestInvalid unless the name has 1 to 100 characters.
         """
         name, session = text_of("name", name, 1, 100), text_of("session", session, 0, 100)
 
@@ -124,7 +124,7 @@ class Ballot(Closeable):
 
     @staticmethod
     def add(store: sqlite3.Connection, name: str, session: str, block: int | None = None) -> int:
-        """Add a listener within ``together``; ``block`` is the index of its trials, its number by default."""
+        """Add a listener within ``together``; ``block`` is the index of their trials, by default the listener's number."""
         number = int(store.execute("SELECT COUNT(*) FROM listener").fetchone()[0])
         values = (number, name, _now(), session, number if block is None else block)
         store.execute("INSERT INTO listener VALUES (?, ?, ?, ?, ?)", values)
@@ -188,7 +188,7 @@ class Ballot(Closeable):
 
     @property
     def last_block(self) -> int:
-        """Largest index of trials in use; -1 before the first listener joins."""
+        """Largest block index in use; -1 before the first listener joins."""
         ((index,),) = self._read("SELECT MAX(block) FROM listener")
         return -1 if index is None else int(index)
 
@@ -202,7 +202,7 @@ class Ballot(Closeable):
         return {name: json.loads(answers) for name, answers in self._read(query, listener)}
 
     def keep_step(self, listener: int, name: str, answers: Mapping[str, Any]) -> None:
-        """Store the answers to a step of a study unless it has answers."""
+        """Store the answers to a step of a study unless the step already has answers."""
         values = (listener, name, json.dumps(dict(answers)), _now())
         self.together(lambda store: store.execute("INSERT OR IGNORE INTO step VALUES (?, ?, ?, ?)", values))
 
@@ -230,7 +230,7 @@ class Ballot(Closeable):
 
     @property
     def begun(self) -> str | None:
-        """Time of the first response (UTC), None before it."""
+        """Time of the first response (UTC), None if there are no responses."""
         ((since,),) = self._read("SELECT MIN(since) FROM vote")
         return None if since is None else str(since)
 
@@ -243,8 +243,8 @@ class Ballot(Closeable):
     def vote(self, listener: int, trial: str, answers: object, *, seconds: float = 0.0, plays: int = 0) -> Vote:
         """Store a response; it is on disk on return.
 
-        Raises RequestInvalid for an answer that the trial does not allow and for a second response, NotFound for a trial
-        of another listener.
+        Raises RequestInvalid for an answer that the trial does not allow or a second response to it, NotFound for a trial of
+        another listener.
         """
         name, _ = self._fixed(listener)
         indices = {item.id: index for index, item in enumerate(self.trials(listener))}
@@ -379,7 +379,7 @@ def _now() -> str:
 
 
 class BlindTest:
-    """Blinded view of a ListeningTest for a page, by the block of a listener."""
+    """Blinded view of a ListeningTest for a page; ``block`` is the index of a listener's trials."""
 
     def __init__(self, test: ListeningTest) -> None:
         self.design = test
@@ -448,7 +448,7 @@ class BlindTest:
 
 
 class BlindBallot(BlindTest):
-    """Blinded view of a Ballot, which answers the calls of a page."""
+    """Blinded view of a Ballot that answers the calls of a page."""
 
     def __init__(self, ballot: Ballot) -> None:
         super().__init__(ballot.test)
