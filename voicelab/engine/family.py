@@ -32,7 +32,7 @@ class Segment(Protocol):
 
     @property
     def words(self) -> tuple[tuple[str, int, int], ...]:
-        """(word as written, first position, position after the last); empty if the family has no word times."""
+        """Words as (word as written, first position, position after the last); empty if the family has no word times."""
 
     @property
     def pause_s(self) -> float:
@@ -41,7 +41,7 @@ class Segment(Protocol):
 
 @dataclass(frozen=True)
 class SpeechPlan:
-    """The segments of a text to synthesize; the voice is `Family.voice`'s."""
+    """The segments of a text to synthesize; the voice comes from `Family.voice`."""
 
     segments: Iterator[Segment]
     """Segments with words, each processed when it is needed."""

@@ -287,7 +287,7 @@ class LocalBackend(Closeable):
             raise RequestInvalid.of("reference_id", message) from None
 
     def _stored(self, voice: str) -> Any:
-        """Return the speaker of a stored voice, encoded again if its embedding is of other weights."""
+        """Return the speaker of a stored voice, re-encoded if its embedding was computed with other weights."""
         family = self._family
         packed = self._store.embedding(voice, self._owner, family.voice_digest)
         speaker = None if packed is None else family.unpack(packed)
@@ -315,7 +315,7 @@ class _Models:
         self._owner, self._is_used = ProcessOwner(), False
 
     def begin(self) -> None:
-        """Raise EngineError in a fork of a process that used the engine; adopt an unused one."""
+        """Raise EngineError in a fork of a process that used the engine; a fork may use an engine that was unused."""
         if self._owner.forked:
             if self._is_used or self._device != "cpu":
                 self._owner.check("the engine")
@@ -395,7 +395,7 @@ def _check_parent_was_idle() -> None:
 
 
 def _fingerprint(digests: tuple[str, ...], device: str, rows: int) -> str:
-    """Hash all that determines samples: revision, weights, device type, and rows below the batch size."""
+    """Hash all that determines the samples: revision, weights, device type, and rows if fewer than the batch size."""
     device_type = () if device == "cpu" else (device.partition(":")[0],)
     fields = (str(REVISION), *digests, *device_type, *((f"{rows} rows",) if rows < BATCH else ()))
     return hashlib.sha256(":".join(fields).encode()).hexdigest()[:16]

@@ -37,7 +37,7 @@ class Speech:
     """Synthesis of a request. Iterate over `audio` once, then read `words` and `notes`."""
 
     def __init__(self, parts: EngineParts, call: Call, voice: Callable[[], Any], seed: int) -> None:
-        """Start the synthesis. `voice` returns the voice for the family's runner; called once the text has words.
+        """Start the synthesis. `voice` returns the voice for the family's runner; it is called once words are found.
 
         Raises:
             RequestInvalid: the text has no words, or a tag in it is invalid.
@@ -169,7 +169,7 @@ class Speech:
             raise EngineError("the speech broke off before the end of the text")
 
     def _submit(self) -> None:
-        """Submit further segments, if any: one that others will follow, or a batch of independent ones."""
+        """Submit further segments, if any: one that later segments continue, or a batch of independent ones."""
         request = self._request
         independent = not request.condition_on_previous_chunks
         batch = list(islice(self._unsubmitted, self._batch if independent else 1))

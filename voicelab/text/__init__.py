@@ -6,7 +6,7 @@ symbols and abbreviations, `tidy` reduces punctuation. Grapheme-to-phoneme conve
 ``normalize`` verbalizes fully; ``as_written`` is for requests with ``normalize=false`` and verbalizes only digits, one by
 one, because omitted digits would be silence. Both return letters, spaces and ``, . ? ! ; : — - '`` only, and never raise.
 
-Both need the languages of the voice, "en" (English) and "zh" (Mandarin). Letters are ASCII, and Chinese characters for a
+Both take the languages of the voice, "en" (English) and "zh" (Mandarin). Letters are ASCII, and Chinese characters for a
 voice with Mandarin; other scripts are left out, with a note. A voice with both languages reads text without a Chinese
 character as English.
 

@@ -31,7 +31,7 @@ def alternation(words: Iterable[str]) -> str:
 
 
 class Verbalizers(dict[str, Verbalizer]):
-    """Functions that verbalize the matches of a rule, by rule name."""
+    """Functions by rule name; each verbalizes the matches of its rule."""
 
     def register(self, function: Verbalizer) -> Verbalizer:
         """Register the decorated function for the rule of its name."""
@@ -54,7 +54,7 @@ class Rule:
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        """The compiled regular expression. Most texts need few: those for digits or Chinese are compiled when one comes."""
+        """The regular expression, compiled on first use: most texts need few, not those for digits or Chinese."""
         return re.compile(self.regex)
 
 
@@ -261,7 +261,7 @@ def clean(text: str, *, chinese: bool = False) -> Normalized:
             foreign = "symbols"
         # A lone surrogate cannot be encoded in a note.
         dropped.setdefault(foreign, []).append("�" if unicodedata.category(char) == "Cs" else char)
-    # Bound runs of white space, so that hostile texts cannot make later patterns quadratic.
+    # Limit runs of white space, so that hostile texts cannot make later patterns quadratic.
     spaced = re.sub(r" ?\n ?", "\n", re.sub(r"[^\S\n]+", " ", "".join(output)))
     return Normalized(re.sub(r"\n{3,}", "\n\n", spaced), _notes(dropped))
 

@@ -131,7 +131,7 @@ def _lower_case(m: Match) -> str:
 
 @_VERBALIZERS.register
 def _shouted(m: Match) -> str:
-    """Lower the case of a text in capitals, unless it is a sequence of acronyms."""
+    """Lowercase a text in capitals, unless it is a sequence of acronyms."""
     words = _CAPITALS.findall(m.group())
     ordinary = (LISTS["emphatic"] | {"IN", "OR"}) - LISTS["after_the"]
     if not any(word in ordinary or (len(word) > 3 and word.lower() in FREQUENT["English"]) for word in words):
@@ -151,7 +151,7 @@ _BEFORE_ACRONYM = re.compile(r"\b(?:[Tt]he|[A-Z]{2,},(?: and| or)?) \Z")
 
 @_VERBALIZERS.register
 def _emphasis(m: Match) -> str:
-    """Lower the case of an ordinary word or a name, but not "the MAD", "FBI, ADD"."""
+    """Lowercase an ordinary word or a name in capitals, but not "the MAD", "FBI, ADD"."""
     word = m.group().partition("'")[0]
     is_acronym = word in LISTS["after_the"] and _BEFORE_ACRONYM.search(m.string[max(0, m.start() - 12) : m.start()])
     return m.group().lower() if m["word"] or (word in LISTS["emphatic"] and not is_acronym) else m.group()
@@ -243,7 +243,7 @@ def _iso_date(m: Match) -> str:
 
 @_VERBALIZERS.register
 def _date_in_figures(m: Match) -> str:
-    """Read month first (US), or day first if only that is a date or dots separate the numbers (Europe)."""
+    """Read the month first (US), or the day first if only that is a valid date or dots separate the numbers (Europe)."""
     month, day = int(m["a"]), int(m["b"])
     if month > 12 or (m["sep"] == "." and day <= 12):
         month, day = day, month
@@ -330,7 +330,7 @@ def _from_year_to_year(m: Match) -> str:
 
 @_VERBALIZERS.register
 def _models(m: Match) -> str:
-    """Verbalize the plural of a model or a number, before the rule for seconds."""
+    """Verbalize the plural of a model name or a number; applied before the rule for seconds."""
     letters, num = m["letters"], m["num"] or m["count"]
     number = paired(num) if len(num) == 3 or (m["before"] and len(num) > 2) else cardinal(int(num))
     before = m["before"] or f"{_letters(letters) if len(letters) < 3 else letters} "
@@ -451,7 +451,7 @@ _BEFORE_STREET = re.compile(r"([A-Za-z'.]+|\d+(?:st|nd|rd|th))$")
 
 @_VERBALIZERS.register
 def _saint_or_street(m: Match) -> str:
-    """Expand "Dr. Smith", "St. John" before a name; "Main St.", "Elm Dr." after one."""
+    """Expand a title before a name ("Dr. Smith", "St. John"), or a street after one ("Main St.", "Elm Dr.")."""
     before = m.string[max(0, m.start() - 40) : m.start()].rstrip(" ")
     match = _BEFORE_STREET.search(before)
     previous = match.group() if match else ""
@@ -646,13 +646,13 @@ _CAPITALIZED: Final = {
     )
     for word in name.split(" ")
 } - {"MAY", "MON", "SUN", "SAT", "WED", "MARCH", "MARK"}
-"""Words of a text in capitals that stay capitalized, as the rules for dates, titles and numerals need it."""
+"""Words that stay capitalized in a text in capitals, because the rules for dates, titles and numerals need capitals."""
 ADDRESS: Final = RULES["address"].pattern
 """An e-mail or web address."""
 
 
 def english(text: str, unread: list[str] | None = None) -> str:
-    """Normalize cleaned English `text`; if no words remain (markup, a bare URL scheme), as with ``normalize=false``.
+    """Normalize cleaned English `text`; if no words remain (markup, a bare URL scheme), do as with ``normalize=false``.
 
     Symbols that are not read are appended to `unread`.
     """

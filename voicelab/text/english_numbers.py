@@ -1,6 +1,6 @@
 """Numbers as American English words: no "and" inside a number, hyphens in twenty-one; foreign figures, ranges and codes.
 
-Not inflect, whose import takes 1.3 s, longer than the first audio; not num2words, which is LGPL.
+The package inflect is not used because its import takes 1.3 s, longer than the first audio; num2words is LGPL.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ROMAN = {
 }
 
 MAX_CARDINAL = 10**15
-"""Numbers from here on (quadrillions) are read digit by digit."""
+"""Numbers from this one on (quadrillions) are read digit by digit."""
 
 
 def digits(text: str) -> str:
@@ -113,7 +113,7 @@ def _last_two(n: int) -> str:
 
 
 def paired(number: str) -> str:
-    """Verbalize a number in pairs, as of rooms, roads and planes: 747 is seven forty-seven, 1204 twelve oh four."""
+    """Verbalize a number in pairs of digits, as for rooms and roads: 747 is seven forty-seven, 1204 twelve oh four."""
     head, tail = number[:-2], int(number[-2:])
     if head.startswith("0") or len(number) > 4 or (tail == 0 and head.endswith("0")):
         return digits(number) if number.startswith("0") else cardinal(int(number))

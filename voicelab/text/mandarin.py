@@ -29,7 +29,7 @@ _MEASURES: Final = f"(?:{alternation(word for (word,) in rows('mandarin/measures
 
 _DIGITS: Final = "零一二三四五六七八九"
 _MAX_DIGITS: Final = 16
-"""Longer numbers are read digit by digit; int() rejects strings of thousands of digits."""
+"""Maximum digits of a cardinal; longer numbers are read digit by digit. int() rejects strings of thousands of digits."""
 
 
 def digits(text: str) -> str:

@@ -82,7 +82,7 @@ _COMMANDS: Final = {
 }
 _MARKS: Final = ("strong_open", "em_open", "s_open", "code_inline", "fence", "hr")
 _ASTERISK: Final = "\ue000"
-"""Stands for an asterisk between operands while Markdown is parsed."""
+"""Replaces an asterisk between operands while Markdown is parsed."""
 
 
 def plain(text: str) -> Normalized:
@@ -103,7 +103,7 @@ def plain(text: str) -> Normalized:
     if _MARKDOWN.search(text):
         text = _without_markdown(text, notes)
     if not any(map(str.isalnum, text)):
-        return Normalized(request_text)  # there is nothing but markup to say
+        return Normalized(request_text)  # the text has only markup to speak
     return Normalized(_paused(text) if "\n" in text or "\r" in text or "\t" in text else text, tuple(notes))
 
 
@@ -260,7 +260,7 @@ _FUNCTION_WORDS: Final = FREQUENT["English"] - {"no", "see", "go", "two", "water
 
 
 def _paused(text: str) -> str:
-    """Add a mark at the end of each line that ends a unit: an item, a verse, a heading, a part of an address."""
+    """Add a punctuation mark at the end of each line that ends a unit: an item, a verse, a heading, a part of an address."""
     text = _JOINED.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
     text = re.sub(r"(?<=[a-z])-\n[ \t]*(?=[a-z])", "-", text)
     text = re.sub(r"(?<=[^\s,.;:])[ ]*\t[ \t]*(?=\S)", ", ", text)
@@ -280,7 +280,7 @@ def _paused_paragraph(text: str) -> str:
 
 
 def _mark(line: str, after: str, width: int) -> str:
-    """Return the mark between two lines of a paragraph: "" if the sentence flows, "," or "." otherwise."""
+    """Return the punctuation mark between two lines of a paragraph: "" if the sentence flows, "," or "." otherwise."""
     if not line or not after or _ENDS.search(line) or _ITEM.match(after) or _HAN.search(line[-1] + after[0]):
         return ""
     words, following = _PIECE.findall(line), _PIECE.findall(after)

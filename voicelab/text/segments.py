@@ -23,7 +23,7 @@ SHORT_FORMS: Final = _abbreviations()
 TITLES: Final = SHORT_FORMS["title"]
 """Titles before a name: their period never ends a sentence."""
 ABBREVIATIONS: Final = SHORT_FORMS["any"] | SHORT_FORMS["capital"] | SHORT_FORMS["small"]
-"""In lower case, without the final period. See `ends_sentence`."""
+"""Abbreviations in lower case, without the final period. See `ends_sentence`."""
 BEFORE_NUMBER: Final = SHORT_FORMS["number"]
 """Abbreviations only before a number: "no. 5", but not "No. Five remain."."""
 MONTHS: Final = SHORT_FORMS["month"]
@@ -163,7 +163,7 @@ def _choose(text: str, window: Sequence[Point], start: int, min_length: int) -> 
     for point in sentences:
         if point[0] - start >= min_length:
             return point
-    # Rather a short sentence alone than a cut at an arbitrary word of the next one.
+    # A short sentence alone is better than a cut at an arbitrary word of the next one.
     clauses = [point for point in long_enough if point[1] == "clause"]
     if clauses or sentences:
         return (clauses or sentences)[-1]
@@ -197,7 +197,7 @@ def segment(text: str, chunk_length: int = 300, min_chunk_length: int = 50) -> t
         window = points[index : bisect_right(points, start + chunk_length, lo=index, key=lambda point: point[0])]
         end, kind = _choose(text, window, start, min_chunk_length) or points[index]
         if end_of_text - end < min_chunk_length and end_of_text - start <= chunk_length:
-            end, kind = points[-1]  # merge a rest below the minimum
+            end, kind = points[-1]  # merge a remainder below the minimum
         content = text[start:end].rstrip()
         segments.append(TextSegment(content, start, start + len(content), kind))
         start = _skip_space(text, end)

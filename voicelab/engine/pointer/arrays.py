@@ -27,11 +27,11 @@ EPS = np.float32(1e-5)
 _PART = 24_576
 """Numbers converted at once: their temporaries stay in the cache."""
 ROW_SCALES = ".row_scales"
-"""Suffix of the scales (rows,) of a matrix in int8."""
+"""Suffix that turns the name of an int8 matrix into that of its scales (rows,)."""
 
 
 class Weights:
-    """Stored tensors of a checkpoint by name. Each is taken once and converted then; `finish` finds those that remain."""
+    """Stored tensors of a checkpoint by name. Each is taken once and converted then; `finish` rejects those that remain."""
 
     def __init__(self, tensors: dict[str, NDArray[Any]], prefix: str = "") -> None:
         self._tensors, self._prefix = tensors, prefix
@@ -74,14 +74,14 @@ def widened(tensors: Mapping[str, NDArray[Any]], name: str) -> Floats:
 
 
 def _rounded(x: Floats) -> Floats:
-    """Round to float16, as in the revisions that multiplied in float16: six times as fast as by casts."""
+    """Round to float16, like the revisions that multiplied in float16; six times as fast as casting."""
     bits = x.view(np.uint32)
     up = bits >> 13
     up &= 1  # ties to even
     up += 0xFFF
     up += bits
     up &= np.uint32(0xFFFFE000)
-    # Subnormal numbers are multiples of 2^-24, which is the resolution at .75.
+    # Subnormal numbers are multiples of 2^-24, which is the spacing of float32 at .75.
     out: Floats = np.where(
         np.abs(x) < np.float32(2**-14), (x + np.float32(0.75)) - np.float32(0.75), up.view(np.float32)
     )
@@ -89,7 +89,7 @@ def _rounded(x: Floats) -> Floats:
 
 
 def linear(weight: Floats, bias: Floats | None = None) -> Multiply:
-    """Make a product (n, in) → (n, out) with a weight (out, in), in which a row's result is bit-identical in any batch.
+    """Make a function that multiplies (n, in) → (n, out) by a weight (out, in); a row's result is bit-identical in any batch.
 
     Each row is multiplied on its own, since matrix-matrix products round differently from matrix-vector products; block by
     block, so that a block stays in the cache for all rows.
@@ -108,7 +108,7 @@ def linear(weight: Floats, bias: Floats | None = None) -> Multiply:
 
 
 def product(weight: Floats, bias: Floats | None = None) -> Multiply:
-    """Make a product (n, in) → (n, out) of a whole sequence: faster than `linear`, but it may round n rows differently."""
+    """Make a function that multiplies whole sequences (n, in) → (n, out): faster than `linear`, but rounding depends on n."""
     out, width = weight.shape
     blocks = _blocks(weight, _MATRIX_SIZE // (_ROWS * width))
 
@@ -131,12 +131,12 @@ def _blocks(weight: Floats, columns: int) -> Floats:
 
 
 def rms_norm(weight: Floats) -> Multiply:
-    """Make the RMS norm of rows (n, width)."""
+    """Make a function that computes the RMS norm of rows (n, width)."""
     return lambda x: x / np.sqrt(np.einsum("ij,ij->i", x, x)[:, None] / x.shape[1] + EPS) * weight
 
 
 def layer_norm(weights: Weights, width: int) -> Multiply:
-    """Make the layer norm of rows (n, width)."""
+    """Make a function that computes the layer norm of rows (n, width)."""
     weight, bias = weights.take("weight", width), weights.take("bias", width)
 
     def norm(x: Floats) -> Floats:
@@ -148,7 +148,7 @@ def layer_norm(weights: Weights, width: int) -> Multiply:
 
 
 def affine(weights: Weights, out: int, width: int) -> Multiply:
-    """Make a product with bias from the tensors ``weight`` and ``bias``."""
+    """Make a function that multiplies by the tensor ``weight`` and adds the tensor ``bias``."""
     return product(weights.take("weight", out, width), weights.take("bias", out))
 
 
@@ -162,7 +162,7 @@ _ERF = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
 
 
 def gelu(x: Floats) -> Floats:
-    """Compute x · Φ(x), by the error function of Abramowitz and Stegun, 7.1.26: its error is below 1.5e-7."""
+    """Compute x · Φ(x) with the error function of Abramowitz and Stegun, 7.1.26, which is accurate to 1.5e-7."""
     size = np.abs(x) * np.float32(0.5**0.5)
     t = 1 / (1 + np.float32(0.3275911) * size)
     series = np.zeros_like(t)
@@ -178,7 +178,7 @@ class Layer:
     """One layer of a stack; see lm.Block. Attention scale and rotary order are folded into the weights.
 
     Args:
-        multiply: makes its products, `linear` or `product`.
+        multiply: makes the layer's products, `linear` or `product`.
     """
 
     def __init__(self, weights: Weights, config: StackConfig, multiply: Callable[[Floats], Multiply]) -> None:

@@ -50,7 +50,7 @@ class Checkpoint:
     speakers: Mapping[str, Floats]
     """Preset id → (STATISTICS * latent,) statistics."""
     languages: tuple[str, ...]
-    """Languages of the training data: ``("en",)`` where the file names none."""
+    """Languages of the training data: ``("en",)`` if the file names none."""
     digest: str
     """First 16 hexadecimal digits of the file's SHA-256."""
     codec_digest: str
@@ -181,7 +181,7 @@ def save(
     about: Mapping[str, Any],
     languages: tuple[str, ...] = ("en",),
 ) -> None:
-    """Write a checkpoint: matrices of language model and encoder as int8 with row scales, all other tensors in float16.
+    """Write a checkpoint: matrices of the language model and the encoder as int8 with row scales, other tensors in float16.
 
     `about` (provenance) and the training `languages` go into its metadata.
     """

@@ -1,12 +1,12 @@
-"""The neural codec: audio to a few integers a frame, and those integers back to audio, causally.
+"""The neural codec: audio to a few integers per frame, and those integers back to audio, causally.
 
 The codes carry timbre, pitch and words; ``decode(codes)`` needs nothing else. The encoder sees a log spectrum of reference
 audio, with look-ahead; residual vector quantization (Zeghidour et al., SoundStream, 2021) makes the codes; the decoder
 predicts F0 and the filters of a vocoder: a pulse train and noise, each filtered in the short-time Fourier domain, then
 overlap-added.
 
-The convolutions stream: decoding chunk by chunk gives the samples of decoding at once. A streaming module keeps no state: it
-reads its state from a `Carry` and appends the state for the next chunk, so one module serves any number of streams.
+The convolutions stream: decoding chunk by chunk gives the same samples as decoding at once. A streaming module keeps no
+state: it reads its state from a `Carry` and appends the state for the next chunk, so one module serves any number of streams.
 
 The vocoder is harmonic plus noise synthesis (Stylianou 2001; in networks: Engel et al., DDSP, 2020) with a minimum-phase
 harmonic filter; only the resonance of the glottal flow has maximum phase, as in speech. It has no learned parameters and is
@@ -381,7 +381,7 @@ class DecoderStream:
 
 
 class TorchCodec:
-    """Implementation of `numpy_codec.SpeechCodec` by a module on its device."""
+    """Implementation of `numpy_codec.SpeechCodec` by a torch module, on the module's device."""
 
     def __init__(self, module: Codec) -> None:
         self.module, self.config = module, module.config
@@ -415,7 +415,7 @@ class TorchCodec:
 
 
 class TorchStream:
-    """Implementation of `numpy_codec.Stream` by a module on its device."""
+    """Implementation of `numpy_codec.Stream` by a torch module, on the module's device."""
 
     def __init__(self, module: Codec, gain: Tensor | None) -> None:
         self._module, self._gain, self._stream = module, gain, DecoderStream(module, gain)

@@ -1,8 +1,8 @@
-"""Configurations of the embedded family's models, read from a checkpoint, and its phone inventory.
+"""Configurations of the embedded family's models, read from a checkpoint, and the family's phone inventory.
 
 One architecture family, many checkpoints: the embedded voice is a small member. An unknown field in a checkpoint is an
-error, since ignoring it would change the speech. The phones are American English as transcribed by flite, vowels with
-stress; Mandarin, finals with tone; and pauses.
+error, since ignoring it would change the speech. The phones are those of American English as transcribed by flite (vowels
+with stress), those of Mandarin (finals with tone), and pauses.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ class CodecConfig(_Config):
     hop: int = 2048
     """Samples per code frame: 21.53 frames per second at 44.1 kHz."""
     codebooks: tuple[int, ...] = (512,) * 8
-    """Entries of each codebook; the first codebook is semantic."""
+    """Number of entries of each codebook; the first codebook is semantic."""
     latent: int = 96
     """Width of the quantized vectors."""
     mel_bands: int = 80
-    """Mel bands the encoder sees, up to `mel_top`."""
+    """Number of mel bands in the encoder's input, up to `mel_top`."""
     mel_top: float = 8000.0
-    """Hz."""
+    """Upper limit of the mel bands in Hz."""
     linear_bins: int = 64
-    """Lowest bins of the linear spectrum that the encoder also sees: they resolve the harmonics, so they carry F0."""
+    """Number of lowest linear-spectrum bins, also in the encoder's input: they resolve the harmonics, so they carry F0."""
     width: int = 320
     """Channels at the code frame rate."""
     fine_width: int = 96
@@ -61,9 +61,9 @@ class CodecConfig(_Config):
     depth: int = 4
     """Convolution blocks at the code frame rate, in encoder and decoder; the decoder has one fewer at the fine rate."""
     filter_bands: int = 100
-    """Bands of the harmonic and of the noise filter."""
+    """Number of bands of the harmonic filter and of the noise filter."""
     phones: int = 72
-    """Phones distinguished in training the semantic codebook."""
+    """Number of phones distinguished in training the semantic codebook."""
 
 
 @dataclass(frozen=True)
@@ -84,23 +84,23 @@ class LMConfig(_Config):
     """The dual autoregressive language model over codec frames, with a monotonic text pointer."""
 
     codebooks: tuple[int, ...] = (512, 256, 256, 256, 256, 256, 256)
-    """As in the codec."""
+    """Number of entries of each codebook, as in the codec."""
     latent: int = 96
     """Width of the codec's quantized vectors, from which speaker statistics are computed."""
     phones: int = 62
     """Size of the phone inventory."""
     flags: int = 4
-    """Word positions: inside, first, last, only."""
+    """Number of flags for the position in a word: inside, first, last, only."""
     advances: int = 4
     """The pointer moves by 0 to ``advances - 1`` phones after a frame; the first symbol of a frame is (code, advance)."""
     dwell: int = 20
     """Maximum frames on one phone before the pointer is advanced."""
     text: StackConfig = StackConfig(width=256, layers=2, heads=4, hidden=512, window=32)
-    """Bidirectional, over phones."""
+    """Text encoder: bidirectional, over phones."""
     slow: StackConfig = StackConfig(width=256, layers=6, heads=4, hidden=704, window=192)
-    """Causal, over frames."""
+    """Slow transformer: causal, over frames."""
     depth: StackConfig = StackConfig(width=192, layers=2, heads=3, hidden=512, window=16)
-    """Causal, over the codebooks of one frame."""
+    """Depth transformer: causal, over the codebooks of one frame."""
 
 
 def _value(value: Any) -> Any:
@@ -111,13 +111,13 @@ _VOWELS = ("aa", "ae", "ah", "ao", "aw", "ax", "ay", "eh", "er", "ey", "ih", "iy
 _CONSONANTS = tuple("b ch d dh f g hh jh k l m n ng p r s sh t th v w y z zh".split())
 
 PAUSES = ("^", ",", ".", "?", "!")
-"""The silence before speech, and those that punctuation asks for."""
+"""The silence before speech, and the pauses at punctuation marks."""
 
 LANGUAGES: tuple[str, ...] = ("en", "zh")
 """Languages of the front end; the phones of Mandarin are `MANDARIN_PHONES`."""
 
 PHONES: tuple[str, ...] = ("", *PAUSES, *_CONSONANTS, *(v + s for v in _VOWELS for s in "01"))
-"""Index is id; id 0 is padding. ``ae1`` is a stressed vowel, ``ae0`` an unstressed one."""
+"""A phone's index is its id; id 0 is padding. ``ae1`` is a stressed vowel, ``ae0`` an unstressed one."""
 
 _INITIALS: Final = tuple("b p m f d t n l g k h j q x zh ch sh r z c s".split())
 FINALS: Final = tuple(
@@ -126,7 +126,7 @@ FINALS: Final = tuple(
         "ong v ve van vn ng"
     ).split()
 )
-"""In pinyin's full spelling; ``ir`` is the vowel of zhi, ``iz`` that of zi, ``v`` is ü."""
+"""Finals in pinyin's full spelling; ``ir`` is the vowel of zhi, ``iz`` that of zi, ``v`` is ü."""
 
 MANDARIN_PHONES: Final = tuple(
     [f"zh_{name}" for name in _INITIALS] + [f"zh_{name}{tone}" for name in FINALS for tone in "12345"] + ["zh_rr"]
@@ -135,7 +135,7 @@ MANDARIN_PHONES: Final = tuple(
 ``zh_rr`` is the r of erhua."""
 
 ALL_PHONES: Final = PHONES + MANDARIN_PHONES
-"""The inventory of a voice that speaks both languages; index is id."""
+"""The inventory of a voice that speaks both languages; a phone's index is its id."""
 
 VOWELS: Final = frozenset(number for number, name in enumerate(ALL_PHONES) if name[-1:].isdigit())
 """Ids of vowels and Mandarin finals: phones whose name ends in a digit for stress or tone."""
@@ -148,7 +148,7 @@ class Phonemes:
     phones: tuple[int, ...]
     flags: tuple[int, ...]
     words: tuple[tuple[str, int, int], ...]
-    """(word as written, index of its first phone, index after its last phone)."""
+    """Words as (word as written, index of its first phone, index after its last phone)."""
     pause_s: float = 0.0
     """Seconds of silence that a tag inserts before the segment."""
     emphasized: frozenset[int] = frozenset()

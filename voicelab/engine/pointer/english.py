@@ -42,7 +42,7 @@ _WORD_ACRONYMS = frozenset("ram rom pin sim zip gif lan dos cad jpeg yolo uefa f
 _SPELLED_ACRONYMS = frozenset(("espn", "ussr", "ieee", "ioc", "adhd"))
 """Acronyms that are spelled although the lexicon has them as words."""
 _SPAN = "qj"
-"""Prefix of a word that encodes phonemes; no word of a language begins with it."""
+"""Prefix of a word that encodes phonemes; no real word begins with it."""
 _HUMP = re.compile(r"[A-Z]{2,}(?![a-z])|[A-Z]?[a-z']+|[A-Z]+")
 _CAMEL = re.compile(r"(?!Mc|Mac)[A-Z]?[a-z']+[A-Z][A-Za-z']*")
 
@@ -51,7 +51,7 @@ class Lexicon:
     """Pronounces single words.
 
     Args:
-        guess: pronounces words that are not in the lexicon, not spelled, and not a known word with an ending.
+        guess: pronounces words that are neither in the lexicon, nor spelled, nor a known word with an ending.
     """
 
     def __init__(self, guess: Guess) -> None:
@@ -93,7 +93,7 @@ class Lexicon:
         return phones
 
     def spelling(self, word: str) -> str:
-        """Return the display form of a word for word times: `word_of_arpabet` words as spelled, or as their phones."""
+        """Return the form of a word shown with word times: the spelling of a `word_of_arpabet` word, or else its phones."""
         if not word.startswith(_SPAN) or not (phones := _span_phones(word)):
             return word
         _, _, name = word.partition("qq")
@@ -165,7 +165,7 @@ _ACCENTED_WORD: Final = re.compile(r"(?:[^\W\d_]['’])?[^\W\d_]*[À-ɏḀ-ỿ][
 
 
 def with_accents(text: str) -> str:
-    """Encode loan words and names with diacritics, such as "résumé", as by `word_of_arpabet`; others are folded later."""
+    """Encode loan words and names with diacritics, such as "résumé", like `word_of_arpabet`; other words are folded later."""
     return text if text.isascii() else _ACCENTED_WORD.sub(_accented, unicodedata.normalize("NFC", text))
 
 
@@ -215,7 +215,7 @@ class PronunciationTable(Mapping[str, str]):
     """Words and their space-separated phones, searched in the text of the lexicon's file: no dictionary is built.
 
     Args:
-        text: lines of a word, a tab and its phones, sorted by word; the last line ends too.
+        text: lines of a word, a tab and its phones, sorted by word; the last line ends with a newline, too.
     """
 
     def __init__(self, text: str) -> None:
@@ -261,7 +261,7 @@ def load_lexicon(path: Path | None = None) -> PronunciationTable:
 LETTER_IDS = {letter: i for i, letter in enumerate("\0abcdefghijklmnopqrstuvwxyz'")}
 PER_LETTER = 3
 MAX_LETTERS = 40
-"""Letters of a word that the G2P model reads; longer tokens are truncated."""
+"""Maximum letters of a word for the G2P model; longer tokens are truncated."""
 G2P = StackConfig(width=128, layers=3, heads=4, hidden=320, window=64)
 
 

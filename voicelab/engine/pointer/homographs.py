@@ -1,8 +1,8 @@
 """Homographs by part of speech: context rules over the words of a clause.
 
-A word is a noun or a verb by weighted evidence of its neighbors (determiners, auxiliaries, pronouns, prepositions, suffixes);
-words of several meanings (bow, lead, minute) also have cues among the words of the sentence. Rules, not a trained tagger: no
-tagged corpus has a license and a size for the package.
+A word is classified as noun or verb by weighted evidence from its neighbors (determiners, auxiliaries, pronouns,
+prepositions, suffixes); words with several meanings (bow, lead, minute) also have cues among the words of the sentence. These
+are rules, not a trained tagger, because no tagged corpus has a license and a size suitable for the package.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ADJECTIVES: Final = frozenset("close separate present subject perfect content l
 
 
 class Context:
-    """The words around position `i` of `words`, in lower case; "" is punctuation."""
+    """The words around position `i` of `words`, in lower case; "" represents punctuation."""
 
     def __init__(self, words: Sequence[str], i: int) -> None:
         begin, end = i, i + 1
@@ -57,7 +57,7 @@ class Context:
         return self.right[0] if self.right else ""
 
     def has(self, cue: str) -> bool:
-        """Test for a word of a cue list in the sentence."""
+        """Test whether the sentence contains a word of a cue list."""
         return not _CUES[cue].isdisjoint(self.all)
 
     def verb(self) -> float:

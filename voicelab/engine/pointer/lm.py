@@ -92,15 +92,15 @@ class Stack(nn.Module):
         """Append the same number of positions to each of several cache rows. A CUDA graph can capture it.
 
         Args:
-            x: (rows, new, width).
+            x: inputs (rows, new, width).
             cache: its keys and values are updated in place; its lengths are not.
             rows: rows of the cache, as a slice or (rows,) int64.
             slot: (rows, new) int64, indices into the cache's room.
-            offset: (rows, 1) int64, positions evicted before.
+            offset: (rows, 1) int64, number of positions already evicted.
             seen: slice of the room to attend to.
 
         Returns:
-            (rows, new, width).
+            States (rows, new, width).
         """
         cos, sin = (t[:, None] for t in rotary(slot + offset, self.head))
         lag = slot[:, :, None] - torch.arange(seen.start or 0, seen.stop, device=x.device)

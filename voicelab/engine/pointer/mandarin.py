@@ -70,16 +70,16 @@ class Syllable:
 
     character: str
     initial: str
-    """As in pinyin, or ""."""
+    """The initial in pinyin; "" if there is none."""
     final: str
     tone: int
     """1 to 4, or 5 for the neutral tone."""
     erhua: bool = False
-    """Whether the syllable ends in the r of a 儿 that has no syllable; `character` then holds both."""
+    """Whether the syllable ends in the r of a 儿 that is no syllable itself; `character` then holds both characters."""
 
     @property
     def phones(self) -> tuple[str, ...]:
-        """Names in `MANDARIN_PHONES`."""
+        """The syllable's phones, named as in `MANDARIN_PHONES`."""
         begin = (f"zh_{self.initial}",) if self.initial else ()
         return (*begin, f"zh_{self.final}{self.tone}", *(("zh_rr",) if self.erhua else ()))
 

@@ -1,4 +1,4 @@
-"""Modules of torch from checkpoint files: for training, and as the reference in tests."""
+"""torch modules from checkpoint files: for training, and as the reference in tests."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ FAINTEST, LOUDEST = -14.0, 4.0
 SILENCE = -7.8
 """Log gain of the noise floor that training added; anything quieter is not rendered."""
 GLOTTAL_DAMPING = 0.6
-"""Of the resonance of the glottal flow, which is centered on F0."""
+"""Damping of the glottal flow's resonance, which is centered on F0."""
 LONG_WINDOW = 2048
 """Samples of the encoder's long window, which resolves harmonics; its short window is the vocoder's."""
 _KERNEL = 7
@@ -83,7 +83,7 @@ def noise_spectra() -> NDArray[np.complex64]:
 
 @cache
 def cepstrum_fold() -> Floats:
-    """Make the weights (WINDOW,) that fold a cepstrum to that of minimum phase."""
+    """Make the weights (WINDOW,) that fold a cepstrum to that of the minimum-phase response."""
     fold = np.zeros(WINDOW, np.float32)
     fold[[0, WINDOW // 2]] = 1
     fold[1 : WINDOW // 2] = 2
@@ -136,7 +136,7 @@ class NumpyStream:
     """Incremental decoder of one stream; its chunks concatenated equal `NumpyCodec.decode`.
 
     Args:
-        decoder: has the weights.
+        decoder: codec that has the weights.
         gain: (bands,) log gains of the speaker, added to both sources.
     """
 
@@ -291,7 +291,7 @@ class NumpyCodec:
         return out
 
     def filters(self, latents: Floats, pasts: list[Floats], gain: Floats | None) -> _Filters:
-        """Predict vocoder parameters of latents (n, latent); `pasts` of the convolutions are updated."""
+        """Predict vocoder parameters of latents (n, latent); `pasts`, the convolutions' left contexts, are updated."""
         count, bands = len(latents), self.config.filter_bands
         padded = np.concatenate([pasts[0], latents])
         pasts[0] = padded[count:]
@@ -352,7 +352,7 @@ class SpeechCodec(Protocol):
 
 
 class PointerDecoding:
-    """Implements `core.decoding.Decoding` with the codec's decoder: each stream by itself."""
+    """Implements `core.decoding.Decoding` with the codec's decoder, one stream at a time."""
 
     max_batch = 1
 

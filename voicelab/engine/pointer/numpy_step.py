@@ -21,7 +21,7 @@ from voicelab.engine.pointer.rows import DWELL_STEPS, GRAIN, STATISTICS, KVCache
 from voicelab.errors import EngineError
 
 _TOP_SYMBOLS = 64
-"""Most likely symbols that contain nearly every nucleus; if they do not, all symbols are summed."""
+"""Number of most likely symbols, which nearly always contain the nucleus; if they do not, all symbols are summed."""
 _MAX_SPREAD = 2 * GRAIN
 """Spread of attended positions, beyond a window, up to which rows are batched."""
 
@@ -150,11 +150,11 @@ class NumpyLM:
         return KVCache(self.config.slow, rows)
 
     def step(self, cache: KVCache) -> Step:
-        """Make the step of rows in a cache."""
+        """Make a step that processes the rows of a cache."""
         return NumpyStep(self, cache)
 
     def free_memory(self) -> None:
-        """Release cached memory; there is none."""
+        """Do nothing: no memory is cached."""
 
 
 class NumpyStep:
@@ -236,20 +236,20 @@ class Past:
     """Cache positions that a group of rows attends to."""
 
     which: NDArray[np.int64]
-    """(n,) indices of these rows in the batch, in the cache's order."""
+    """(n,) indices of the group's rows in the batch, in the cache's order."""
     rows: slice
     """Cache rows from the group's first to its last."""
     at: NDArray[np.int64]
-    """(n,) their indices in `rows`."""
+    """(n,) indices of the group's rows in `rows`."""
     seen: slice
-    """Positions that any of them attends to."""
+    """Positions that any row of the group attends to."""
     hidden: Floats
     """(rows, 1, positions) 0 for visible positions, minus infinity for masked ones."""
 
     def attend(self, query: Floats, keys: Floats, values: Floats) -> Floats:
         """Attend from queries (n, heads, head) to a layer's cache (rows, heads, room, head): (n, heads, head).
 
-        Not by BLAS: on some processors its summation order depends on the number of positions in the batch.
+        BLAS is not used: on some processors its summation order depends on the number of positions in the batch.
         """
         keys, values = keys[self.rows, :, self.seen], values[self.rows, :, self.seen]
         count, heads, _, head = keys.shape
@@ -266,7 +266,7 @@ class Past:
 
 
 def _pasts(rows: NDArray[np.int64], lengths: NDArray[np.int64], window: int) -> list[Past]:
-    """Group rows at similar lengths for batching, else one group per row; the numbers are the same."""
+    """Make one group of rows of similar length, for batching, else one group per row; the results are the same."""
     from_, to = np.maximum(0, lengths + 1 - window) // GRAIN * GRAIN, -(-(lengths + 1) // GRAIN) * GRAIN
     order = np.argsort(rows)
     batched = to.max() - from_.min() <= window + _MAX_SPREAD
@@ -284,7 +284,7 @@ def _pasts(rows: NDArray[np.int64], lengths: NDArray[np.int64], window: int) -> 
 
 
 def _logsumexp(x: Floats) -> Floats:
-    """Compute the log-sum-exp over the last axis, which is kept."""
+    """Compute the log-sum-exp over the last axis, with `keepdims`."""
     top = x.max(-1, keepdims=True)
     out: Floats = top + np.log(np.exp(x - top).sum(-1, keepdims=True))
     return out

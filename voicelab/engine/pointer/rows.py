@@ -18,7 +18,7 @@ DWELL_STEPS = 24
 STATISTICS = 3
 """Statistics per latent dimension that describe a speaker: see `speakers.speaker_statistics`."""
 REPEAT_WINDOW = 4
-"""Frames that the repetition penalty covers: within a phone a code may well repeat, a loop is longer."""
+"""Number of frames that the repetition penalty covers: a code may well repeat within a phone; a loop is longer."""
 GRAIN = 32
 """Cached positions are evicted in multiples of this, so sums over them are grouped alike after any number of evictions."""
 
@@ -33,9 +33,9 @@ class KVCache:
     A row is filled from its start; when it is full, `make_room` slides the window back, so a sequence can be of any length.
 
     Args:
-        config: of the stack.
+        config: configuration of the stack.
         rows: number of sequences.
-        zeros: makes an array of a shape, of numpy or torch.
+        zeros: makes a numpy or torch array of a given shape.
     """
 
     def __init__(self, config: StackConfig, rows: int, zeros: Callable[[tuple[int, ...]], Any] | None = None) -> None:
@@ -114,23 +114,23 @@ class PointerRow:
     random: Callable[[int], Floats]
     """Draws uniform numbers in [0, 1)."""
     voice: Floats
-    """(slow width,) embedding of the speaker."""
+    """Embedding (slow width,) of the speaker."""
     pointer: int = 0
     dwell: float = 0.0
     """Frames that the pointer has rested on its phone; in an emphasized vowel each counts for less."""
     before: Codes | None = None
-    """(codebooks,) the previous frame."""
+    """Codes (codebooks,) of the previous frame."""
     recent: list[int] = field(default_factory=lambda: [-1] * REPEAT_WINDOW)
     """First codes of the latest frames."""
     text: Floats | None = None
-    """(phones, slow width) of this segment, preceded by the context from the previous segment."""
+    """Text embedding (phones, slow width) of this segment, preceded by the context from the previous segment."""
     segment: Phonemes | None = None
     context_length: int = 0
     """Phones at the start of `text` that belong to the previous segment."""
     draws: Floats | None = None
     """Random numbers of the next frame: kept so that a retried step draws the same."""
     parked_cache: Parked | None = None
-    """Its keys and values while it is parked."""
+    """Keys and values of the row while it is parked."""
 
     @property
     def input(self) -> Floats:
@@ -153,7 +153,7 @@ class Step(Protocol):
 
         Args:
             rows: rows with text.
-            draws: per row (codebooks,) uniform in [0, 1).
+            draws: uniform numbers (codebooks,) in [0, 1) for each row.
 
         Returns:
             Codes (rows, codebooks), int64, and the pointer advance of each row, in phones.
@@ -167,7 +167,7 @@ class LanguageModel(Protocol):
     """A language model on a device; its inputs and results are numpy arrays."""
 
     config: Any
-    """`config.LMConfig`."""
+    """The model's `config.LMConfig`."""
 
     def encode_text(self, phones: list[int], flags: list[int]) -> Floats:
         """Encode phone ids and flags as (phones, slow width)."""
@@ -179,7 +179,7 @@ class LanguageModel(Protocol):
         """Make a cache of the slow stack for `rows` sequences."""
 
     def step(self, cache: KVCache) -> Step:
-        """Make the step of rows in a cache."""
+        """Make a step that processes the rows of a cache."""
 
     def free_memory(self) -> None:
         """Release cached memory."""

@@ -41,13 +41,13 @@ LOWEST_HZ, HIGHEST_HZ = 90.0, 11_000.0
 MAX_REFERENCE_S = 30.0
 """Maximum duration of a recording that is analyzed, to bound the time."""
 _ACTIVE_RANGE_DB = 25.0
-"""Windows further below the peak level are pauses or room noise."""
+"""Windows more than this below the peak level are pauses or room noise."""
 _PEAK_QUANTILE = 0.99
 """Quantile of the window levels that counts as the peak level."""
 _NOISE_QUANTILE = 0.05
 """Quantile of the window levels at or below which windows are pauses: speech has at least as many."""
 _CUTOFF_DB = 75.0
-"""Bands further below the strongest band were filtered out: no microphone or speaker attenuates that much."""
+"""Bands more than this below the strongest band were filtered out: no microphone or speaker attenuates that much."""
 _CUTOFF_MARGIN = 0.92
 """Fraction of the cutoff frequency up to which bands are used: filters roll off before their cutoff."""
 _MAX_LOG_GAIN = 1.2
@@ -118,7 +118,7 @@ LEVEL = 0.07
 MIN_SOUND_S = 0.5
 """Minimum seconds of sound in a reference."""
 MIN_RETAINED = 0.88
-"""Retained shares below this are outside the voice's range: see `retained_share`."""
+"""Recordings with a lower retained share are outside the voice's range: see `retained_share`."""
 SENTENCES = (
     "The old clock in the hall strikes nine before the children wake up.",
     "She bought fresh bread, a jar of honey, and two ripe pears.",
@@ -129,9 +129,9 @@ SENTENCES = (
     "They watched five yellow boats leave the harbour at noon.",
     "Thank you for showing us how the machine was built.",
 )
-"""In no test set; together they contain every English phone but those of "boy" and "measure"."""
+"""Sentences in no test set; together they contain every English phone except the vowel of "boy" and the s of "measure"."""
 CORRECTION = 0.6
-"""Share of a measured difference that is corrected: more would fit the variance of eight sentences."""
+"""Share of a measured difference that is corrected: a larger share would fit the random variation of eight sentences."""
 _SILENCE_RATIO = 0.01
 _MARGIN_S = 0.15
 _MIN_REFERENCE_S = 3.0
@@ -391,7 +391,7 @@ class SpeakerFitter:
         return _valid(speaker.statistics - (narrow - self._statistics(codes)))
 
     def _synthesize(self, conditioning: Floats, scheduler: Scheduler) -> Codes:
-        """Synthesize all sentences in one batch; their codes (n, codebooks) are concatenated."""
+        """Synthesize all sentences in one batch; return their concatenated codes (n, codebooks)."""
         sequences = []
         for seed, text in enumerate(SENTENCES):
             sequence = SpokenSequence(SpeakerFit(conditioning, conditioning), Settings(), seed, _MAX_SENTENCE_FRAMES)
@@ -423,6 +423,6 @@ class SpeakerFitter:
 
 
 def _valid(statistics: Floats) -> Floats:
-    """Clamp standard deviations and changes to non-negative."""
+    """Clamp standard deviations and changes to non-negative values."""
     means = statistics.size // STATISTICS
     return np.concatenate([statistics[:means], statistics[means:].clip(min=0)])

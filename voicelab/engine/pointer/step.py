@@ -1,4 +1,4 @@
-"""Sampling, and one frame of several rows in torch on any device; `numpy_step` computes the same on a CPU, faster."""
+"""Sampling, and one frame of several rows, in torch on any device; `numpy_step` computes the same faster on a CPU."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Sampler:
         return order.gather(1, torch.minimum(index, last_index)[:, None])[:, 0]
 
     def penalize(self, logits: Tensor, recent: Tensor) -> Tensor:
-        """Penalize recent codes without changing the distribution of pointer advances, so durations keep theirs.
+        """Penalize recent codes without changing the distribution of pointer advances, so that durations are unaffected.
 
         Args:
             logits: (rows, advances, codes).
@@ -81,7 +81,7 @@ class TorchStep:
 
     Args:
         model: must not change afterwards.
-        cache: of the slow stack.
+        cache: cache of the slow stack.
         graphs: whether frames run as CUDA graphs; by default on CUDA devices.
     """
 
@@ -177,7 +177,7 @@ class TorchStep:
 
 
 class TorchLM:
-    """Implementation of `rows.LanguageModel` by a module on its device."""
+    """Implementation of `rows.LanguageModel` by a torch module, on the module's device."""
 
     def __init__(self, module: LM) -> None:
         self.module, self.config = module, module.config

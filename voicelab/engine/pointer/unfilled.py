@@ -1,4 +1,4 @@
-"""Modules of torch with the weights of a checkpoint, constructed without drawing from torch's generator."""
+"""torch modules with the weights of a checkpoint, constructed without drawing from torch's generator."""
 
 from __future__ import annotations
 
