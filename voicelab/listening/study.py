@@ -38,17 +38,17 @@ Headphones = Literal["", "huggins", "antiphase"]
 _FILE: Final = "study.toml"
 _CHECK_TRIALS: Final = 6
 CHECKS: Final = 2 * _CHECK_TRIALS
-"""Trials of the headphone check: six, and six for a second attempt."""
+"""Number of trials of the headphone check: six, and six for a second attempt."""
 _SETS: Final = 4  # sets of headphone trials, few enough to cache
 RIGHT: Final[Mapping[str, int]] = {"": 0, "huggins": 6, "antiphase": 5}
-"""Required number of correct answers of six."""
+"""Required number of correct answers out of six."""
 _CHECK_QUESTIONS: Final[Mapping[str, str]] = {
     "huggins": "You hear noise three times. In one of them there is a faint tone: in which?",
     "antiphase": "You hear a tone three times. Which is the softest?",
 }
 _MAX_ANSWER_LENGTH: Final = 5000
 _CLOCK_TOLERANCE: Final = 0.9
-"""Fraction of the length of the sounds that a listener's and the server's clock must have measured."""
+"""Minimum playback time, as a fraction of the length of the sounds, by the clocks of browser and server."""
 _NUMBER: Final = re.compile(r"\d{1,10}", re.ASCII)
 _toml = partial(json.dumps, ensure_ascii=False)
 _P808_QUESTIONS: Final[Mapping[str, str]] = {
@@ -84,7 +84,7 @@ class Question:
     accept: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("options", "accept"):  # lists in a file
+        for name in ("options", "accept"):  # read as lists from a file
             object.__setattr__(self, name, tuple(getattr(self, name)))
         if not self.name.isidentifier() or self.kind not in {"text", "number", "choice"}:
             message = "name must be an identifier and kind text, number or choice"
@@ -114,15 +114,15 @@ class Study:
         listeners: number of listeners who complete the study and are not excluded by ``analyze``, after which the study
             closes. The trials of an excluded listener are reassigned.
         consent: consent text; each line is a paragraph.
-        questions: questions about the listener; ``accept`` of a question makes it a qualification.
-        headphones: check of six trials: "huggins", a dichotic pitch (A. E. Milne et al., "An online headphone screening test
-            based on dichotic pitch", Behavior Research Methods 53, 2021; six correct answers), or "antiphase", a tone that
-            loudspeakers cancel (K. J. P. Woods et al., "Headphone screening to facilitate web-based auditory experiments",
-            Attention, Perception, & Psychophysics 79, 2017; five). Listeners failing twice are screened out.
+        questions: questions about the listener; a question with ``accept`` is a qualification.
+        headphones: headphone check of six trials: "huggins", a dichotic pitch (A. E. Milne et al., "An online headphone
+            screening test based on dichotic pitch", Behavior Research Methods 53, 2021; six correct answers), or "antiphase",
+            a tone that loudspeakers cancel (K. J. P. Woods et al., "Headphone screening to facilitate web-based auditory
+            experiments", Attention, Perception, & Psychophysics 79, 2017; five). Listeners failing twice are screened out.
         breaks: number of trials between breaks; 0 for none.
         comment: question for free text at the end.
         code: completion code for a crowdsourcing platform.
-        return_to: address of the platform, linked at the end.
+        return_to: URL of the platform, linked at the end.
         idle_minutes: minutes of inactivity after which a listener's trials are reassigned.
 
     Raises ArgumentError, also if this number of listeners with ``per_listener`` items each leaves items unconnected.
@@ -157,8 +157,8 @@ class Study:
         """Create a study of a MOS (ACR) or CMOS (CCR) test following Recommendation ITU-T P.808 (2021).
 
         Adds the question, at least five training trials and one gold question; the test must have a trapping question
-        (``traps``). The study asks for hearing and age and has the headphone check "antiphase". Digits-in-noise hearing tests
-        and environment tests are not included. ``options`` are fields of the study. Raises ArgumentError.
+        (``traps``). The study asks about hearing and age and has the headphone check "antiphase". Digits-in-noise hearing
+        tests and environment tests are not included. ``options`` are fields of the study. Raises ArgumentError.
         """
         if str(name) != "P.808" or test.kind not in _P808_QUESTIONS or not test.traps:
             message = (
@@ -187,7 +187,7 @@ class Study:
         return tuple(name for name, value in enabled.items() if value)
 
     def page(self, *, static: bool = False) -> dict[str, Any]:
-        """Return all steps except the trials as JSON for the page; ``static`` includes hashes of accepted answers."""
+        """Return all steps except the trials as JSON for the page; ``static`` adds hashes of accepted answers."""
         hashes = {item.name: [answer_hash(item.name, answer) for answer in item.accept] for item in self.questions}
         questions = [{**asdict(item), "accept": hashes[item.name] if static else ()} for item in self.questions]
         return {"consent": self.consent, "questions": questions, "breaks": self.breaks, "comment": self.comment}
@@ -218,7 +218,7 @@ class Study:
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """Read a folder of ``save``. Raises StoreError, AudioError, and ArgumentError for invalid values."""
+        """Read a folder that ``save`` wrote. Raises StoreError, AudioError, and ArgumentError for invalid values."""
         folder = Path(folder)
 
         def clips(paths: Mapping[str, str]) -> dict[str, Clip]:
@@ -243,8 +243,8 @@ class Study:
     def export(self, folder: str | Path, *, to: str = "") -> Path:
         """Write the study as a static page, a folder for any web host; return the folder.
 
-        ``to`` receives the answers at the end: an https address for a POST of JSON, or a mail address to which the listener
-        sends the saved file; "" only saves the file. ``collect`` reads the files. Raises StoreError.
+        ``to`` receives the answers at the end: an https URL for a POST of JSON, or an email address to which the listener
+        sends the saved file; with "" the page only saves the file. ``collect`` reads the files. Raises StoreError.
         """
         path: Path = view("Study.export")(self, Path(folder), to)
         return path
@@ -253,7 +253,8 @@ class Study:
         """Add the answers of a static page to the ballot; return the number of new listeners.
 
         A file is the JSON of a listener, or JSONL with a listener per line. Known listeners are skipped. Raises StoreError,
-        which names the file and the listener, for an unreadable file, another design of the test and invalid answers.
+        which names the file and the listener, for an unreadable file, answers to another design of the test and invalid
+        answers.
         """
         before, blind = len(ballot.listeners), BlindBallot(ballot)
         for file, text in _contents(files):
@@ -297,10 +298,11 @@ class Study:
         return tuple(name for name in finished if name not in excluded)
 
     def progress(self, ballot: Ballot, *, plan: Plan | None = None, rule: BettingTest | None = None) -> StudyProgress:
-        """Return the numbers of finished and counted listeners, the interval's width, and whether to stop.
+        """Return the numbers of finished and counted listeners, half the interval's width, and whether to stop.
 
-        The pair is the plan's, or the first two systems. ``enough`` is True once the planned number (or ``listeners``)
-        has finished and is not excluded by ``analyze`` or, for AB and ABX, ``rule``, valid after every listener, decides.
+        The interval is that of the plan's pair, or of the first two systems. ``enough`` is True once the planned number of
+        listeners (or ``listeners``) has finished without exclusion by ``analyze`` or, for AB and ABX, once ``rule``, which is
+        valid after every listener, decides.
         """
         counted, rows = self.counted(ballot), ballot.frame()
         pair = self.test.systems[:2] if plan is None else plan.primary
@@ -328,9 +330,9 @@ class Study:
 class StudyProgress:
     """Progress of a study.
 
-    ``width`` is half the width of the interval of the pair's difference or share, None before it exists. ``decision`` is
-    that of the stopping rule, None if there is none; ``enough`` is whether to stop. ``counted`` of the ``finished`` listeners
-    are not excluded by ``analyze``; ``wanted`` is the target.
+    ``width`` is half the width of the interval of the pair's difference or share, None before it exists. ``decision`` is that
+    of the stopping rule, None without a rule; ``enough`` is whether to stop. ``counted`` of the ``finished`` listeners are
+    not excluded by ``analyze``; ``wanted`` is the target number.
     """
 
     finished: int
@@ -348,7 +350,7 @@ class StudyProgress:
 
 
 def listeners_text(counted: int, finished: int, target: int) -> str:
-    """Format the numbers of listeners and of excluded listeners."""
+    """Format the numbers of counted and excluded listeners."""
     excluded = f" ({finished} finished, {finished - counted} excluded)" * (counted < finished)
     return f"{counted} of {target} listeners{excluded}"
 
@@ -356,8 +358,8 @@ def listeners_text(counted: int, finished: int, target: int) -> str:
 class BlindStudy(BlindBallot):
     """Blinded view of a Study for its page: one resumable attempt per person; trials of idle listeners are reassigned.
 
-    A person is the ``id`` of a platform, else the browser, stored as a keyed hash; the key is in a file next to the
-    responses, so that responses alone do not identify persons. Idle times use a monotonic clock.
+    A person is identified by the ``id`` of a platform, else by the browser, and stored as a keyed hash; the key is in a file
+    next to the responses, so that responses alone do not identify people. Idle times use a monotonic clock.
     """
 
     def __init__(self, study: Study, ballot: Ballot) -> None:
@@ -376,12 +378,12 @@ class BlindStudy(BlindBallot):
         self._start = time.monotonic()
         self._active: dict[int, float] = {}
         self._excluded_cache = (-1, frozenset[int]())
-        # Id and time of each listener's current trial, and ids of fetched sounds, both in this process only.
+        # Id and start time of each listener's current trial, and ids of fetched sounds, both in this process only.
         self._issued: dict[int, tuple[str, float]] = {}
         self._fetched: set[str] = set()
 
     def test(self) -> dict[str, Any]:
-        """Return the test and the steps, which visitors may read."""
+        """Return the test and the steps, which visitors may read before they join."""
         return {**super().test(), "study": self.study.page()}
 
     def answer(self, call: object, listener: Any, body: Mapping[str, Any]) -> Any:
@@ -398,8 +400,8 @@ class BlindStudy(BlindBallot):
         """Start or resume a person's attempt in this browser; return its ``state``, or the ``end`` "full" or "busy".
 
         "full" means that all listeners have finished, "busy" that the remaining attempts are in progress.
-        ``session`` is a secret of the browser, of 16 characters or more, ``id`` the platform's id of the person. Resuming in
-        another browser ends the attempt in the earlier one. Raises RequestInvalid.
+        ``session`` is a secret of the browser with at least 16 characters, ``id`` the platform's id of the person. Resuming
+        in another browser ends the session in the earlier one. Raises RequestInvalid.
         """
         session, platform_id = text_of("session", session, 16, 100), text_of("id", id, 0, 200)
         if not session.isascii():  # sent as a header
@@ -489,7 +491,7 @@ class BlindStudy(BlindBallot):
         self._require_current(listener, "trials")
         ids = [trial.id for trial in self.ballot.trials(listener)]
         trial, voted = self.ballot.next_trial(listener), body.get("trial")
-        if trial is not None and voted in ids[ids.index(trial.id) :]:  # not sent again after a lost reply
+        if trial is not None and voted in ids[ids.index(trial.id) :]:  # not a response resent after a lost reply
             if voted != trial.id:
                 raise RequestInvalid.of("trial", f"must be the current trial {trial.id}, got {voted!r}", type="order")
             self._check_played(listener, trial, body)
@@ -589,7 +591,7 @@ def _contents(files: Iterable[str | Path]) -> Iterator[tuple[Path, str]]:
 
 
 def answer_hash(name: str, answer: object) -> int:
-    """Return the 32-bit FNV-1a hash of an answer, by which a static page checks it; ``listening-study.js`` has its twin."""
+    """Return the 32-bit FNV-1a hash by which a static page checks an answer; ``listening-study.js`` has the same function."""
     value = 0x811C9DC5
     for byte in f"{name}={answer}".encode():
         value = (value ^ byte) * 0x01000193 % 2**32
@@ -616,9 +618,9 @@ def check_trial(study: Study, set_index: int, number: int) -> dict[str, Any]:
 
 @lru_cache(maxsize=_SETS * CHECKS)
 def check_wav(kind: Headphones, set_index: int, number: int) -> bytes:
-    """Return the three sounds of a trial, 1 s each, as a stereo WAV file: see ``Study.headphones``."""
+    """Return the three 1 s sounds of a headphone trial as a stereo WAV file: see ``Study.headphones``."""
     rng, right, size = np.random.default_rng((set_index, number)), check_answer(set_index, number), 22_050
-    # Over loudspeakers, the antiphase tone cancels and is the softest; over headphones, the correct answer is.
+    # The softest tone is the antiphase one over loudspeakers, where it cancels, and the correct answer over headphones.
     wrong = int(rng.choice([position for position in (1, 2, 3) if position != right]))
     seconds = np.arange(size) / size
     ramp = np.minimum(1.0, 10.0 * np.minimum(seconds, seconds[::-1]))

@@ -1,10 +1,10 @@
 """Export to webMUSHRA, and import of its configurations and results.
 
 Formats of webMUSHRA 1.4 (doc/experimenter.md and service/write.php of its repository): YAML pages of type mushra,
-paired_comparison (ABX, with X as the reference) and likert_single_stimulus; CSV with a header. AB and CMOS, which it does not
-support, become likert_single_stimulus pages: one sound with both clips, half a second apart, as in ITU-T P.800 annex E. All
-files of a page must have equal sample rate and length, so clips are resampled and zero-padded. Its parser (yaml.js) reads a
-nested list as text unless its dash is alone on a line, so the YAML is written here.
+paired_comparison (ABX, with X as the reference) and likert_single_stimulus; CSV with a header. AB and CMOS, which webMUSHRA
+does not support, become likert_single_stimulus pages: one sound with both clips, half a second apart, as in ITU-T P.800 annex
+E. All files of a page must have equal sample rate and length, so clips are resampled and zero-padded. webMUSHRA's parser
+(yaml.js) reads a nested list as text unless the dash is alone on a line, so this module writes the YAML itself.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TYPES: Final[Mapping[Kind, str]] = {
     "AB": "likert_single_stimulus",
     "CMOS": "likert_single_stimulus",
 }
-# Points of a scale: values in the results, and their labels.
+# Points of a scale: values in the results, and the labels of these.
 _POINTS: Final[Mapping[Kind, Mapping[str, str]]] = {
     "MOS": {"1": "Bad", "2": "Poor", "3": "Fair", "4": "Good", "5": "Excellent"},
     "AB": {"A": "The first", "B": "The second"},
@@ -54,14 +54,14 @@ _SEPARATOR: Final = " vs "
 _MAX_STRICT_S: Final = 12.0
 # Values of unanswered questions.
 _UNANSWERED: Final = ("unknown", "undecided", "NA")
-# A line with an unquoted value containing a colon: invalid YAML, which webMUSHRA accepts and its own example contains.
+# A line whose unquoted value contains a colon: invalid YAML that webMUSHRA accepts and its own example contains.
 _UNQUOTED: Final = re.compile(r"""^(\s*(?:- +)?\w+:) +([^\s'"|>&*!\[{#].*: .*)$""", re.MULTILINE)
 
 
 def export_webmushra(test: ListeningTest, folder: str | Path, *, rate: int = 48_000, root: str = "") -> Path:
     """Write the test for webMUSHRA: ``<name>.yaml`` and a folder of WAV files; return the path of the YAML.
 
-    ``root`` is the path of the files below webMUSHRA's folder, such as ``"configs/resources/mytest"``. Names, sizes and
+    ``root`` is the path of the files relative to webMUSHRA's folder, such as ``"configs/resources/mytest"``. Names, sizes and
     digests of the files do not reveal the systems, but the configuration, which the pages load, does. The order of pages is
     random. X of ABX (the reference) alternates between the systems of a pair, and so does the first system of AB and CMOS.
     Training trials are not exported, since webMUSHRA stores all responses. Raises ArgumentError for SMOS and DMOS,
@@ -74,7 +74,7 @@ def export_webmushra(test: ListeningTest, folder: str | Path, *, rate: int = 48_
     write = partial(_write_sounds, audio, f"{root.rstrip('/')}/{audio.name}".lstrip("/"), rate, test.seed)
     by_item: dict[str, dict[str, Clip]] = {item: {} for item in test.items}
     for stimulus in test.sounds:
-        if stimulus.system not in ANCHORS:  # made by webMUSHRA
+        if stimulus.system not in ANCHORS:  # webMUSHRA makes the anchors
             by_item[stimulus.item][stimulus.system] = stimulus.clip
     pages = [page for index, item in enumerate(by_item) for page in _pages(test, index, by_item[item], write, rate)]
     config = {
@@ -110,9 +110,9 @@ def _first_page(test: ListeningTest) -> str:
 def import_webmushra(path: str | Path, root: str | Path, **options: Any) -> ListeningTest:
     """Read a test from a webMUSHRA configuration with files below ``root``; its rating pages must have one type.
 
-    The test is named by the testId that results refer to, items by page ids, and systems by stimulus names. ABX compares
-    each stimulus with the reference. ``options`` are those of ListeningTest. Raises StoreError for an unreadable file,
-    ArgumentError for pages that are not a test of this package, for instance likert_single_stimulus with points other than 1
+    The test gets the name of the testId, to which results refer, items those of page ids, and systems those of stimuli. ABX
+    compares each stimulus with the reference. ``options`` are those of ListeningTest. Raises StoreError for an unreadable
+    file, ArgumentError for pages that do not form a supported test, such as likert_single_stimulus with points other than 1
     to 5.
     """
     path, root = Path(path), Path(root)
@@ -156,8 +156,9 @@ def read_results(test: ListeningTest, path: str | Path) -> pd.DataFrame:
     """Read webMUSHRA's results (mushra.csv, paired_comparison.csv or lss.csv) as responses to ``test``.
 
     The table has the columns of ``Ballot.frame()`` for ``analyze``. A listener is a session, since names may be shared or
-    missing: rows with one session id or, if there are no ids, consecutive rows in which no question repeats. The listener's
-    name and the session number name it. Rows of other tests and unanswered questions are skipped. Raises StoreError for an
+    missing: rows with one session id or, if there are no ids, consecutive rows in which no question repeats. Its name
+        combines the listener's name and the session number. Rows of other tests and unanswered questions are skipped. Raises
+        StoreError for an
     unreadable file, ArgumentError for a row that does not match the test, an invalid rating, a repeated question of a
     session, and a file that contains no rows of this test.
     """
@@ -227,7 +228,7 @@ def _abx_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _pair_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
-    """Convert a row of AB or CMOS, a sound of two systems; the page id states their order."""
+    """Convert a row of AB or CMOS, whose sound contains two systems in the order that the page id states."""
     item, first, second = _pairs_of(test)[row["trial_id"]]
     answer = row["stimuli_rating"]
     if answer not in _POINTS[test.kind]:
@@ -323,7 +324,7 @@ def _pages(
     orders = [pair if (index + row + test.seed) % 2 == 0 else pair[::-1] for row, pair in enumerate(test.pairs)]
     if test.kind in {"AB", "CMOS"}:
         points = [{"value": value, "label": label} for value, label in _POINTS[test.kind].items()]
-        # A waveform would reveal the longer clip.
+        # The waveform display would reveal which clip is longer.
         page["content"] = f"{test.question} The two are played one after the other."
         page |= {"showWaveform": False, "mustRate": True, "mustPlayback": "ended", "response": points}
         sounds = {_page_of(item, (a, b)): _concatenated(clips[a], clips[b], rate) for a, b in orders}
@@ -354,5 +355,5 @@ def _flat(pages: Iterable[Any]) -> Iterable[Mapping[str, Any]]:
 
 
 def _file_name(name: str) -> str:
-    # Conversion of a test's id by webMUSHRA's service.
+    # webMUSHRA's service converts the test's id in this way.
     return re.sub(r"-{2,}", "-", re.sub(r"[^\w-]+", "-", name)).strip("-").lower() or "test"

@@ -1,4 +1,4 @@
-"""Distances from a reference: cepstra and F0 after time warping, intelligibility and quality."""
+"""Distances from a reference: of cepstra and F0 after time warping, intelligibility and quality."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RATE = 16_000
 _BANDS, _ORDER = 80, 24
 _DYNAMIC_DB = 60.0
 _DECIBELS = 10.0 * math.sqrt(2.0) / math.log(10.0)
-# At 8 bytes of accumulated cost per pair of frames: 200 MB.
+# Limit on pairs of frames, at 8 bytes of accumulated cost each: 200 MB.
 _MAX_PAIRS = 25_000_000
 _MAX_LENGTH_DIFFERENCE_S, _MAX_LAG_S, _SEARCH_RANGE_S = 0.05, 0.005, 0.5
 
@@ -29,8 +29,8 @@ _MAX_LENGTH_DIFFERENCE_S, _MAX_LAG_S, _SEARCH_RANGE_S = 0.05, 0.005, 0.5
 def cepstrum(db: _Floats, order: int) -> _Floats:
     """Compute mel-cepstral coefficients 1 to ``order``, shape (order, frames), of mel levels in dB, (bands, frames).
 
-    Scaled so that ln(amplitude) = c0 + sum of c[d] cos(pi d (m + 1/2) / bands), the convention of mel-cepstral analysis, in
-    which the constant of MCD converts distances to decibels.
+    They are scaled so that ln(amplitude) = c0 + sum of c[d] cos(pi d (m + 1/2) / bands), the convention of mel-cepstral
+    analysis, for which the constant of MCD converts distances to decibels.
     """
     from scipy.fft import dct
 
@@ -81,11 +81,11 @@ def warped_frames(subject: Subject) -> npt.NDArray[np.intp]:
 def mfcc_distance(subject: Subject) -> float:
     """Distance of mel-frequency cepstra (MFCC) from the reference in dB, along the path of dynamic time warping.
 
-    10 sqrt(2) / ln 10 times the Euclidean distance of the coefficients 1 to 24, averaged over the path, without c0, the
-    level: R. F. Kubichek, "Mel-cepstral distance measure for objective speech quality assessment", IEEE PACRIM (1993);
-    alignment by H. Sakoe & S. Chiba (1978) with steps (1,1), (0,1), (1,0). Cepstra of 80 mel bands up to 8 kHz, 40 ms
-    windows every 10 ms, a dynamic range of 60 dB, from speech onset to offset. It is not the mel-cepstral distortion of the
-    literature, whose cepstra are a vocoder's (STRAIGHT, WORLD) and on another scale: see ``mcd``.
+    10 sqrt(2) / ln 10 times the Euclidean distance of coefficients 1 to 24 (without c0, the level), averaged over the path:
+    R. F. Kubichek, "Mel-cepstral distance measure for objective speech quality assessment", IEEE PACRIM (1993); alignment by
+    H. Sakoe & S. Chiba (1978) with steps (1,1), (0,1), (1,0). Cepstra are computed from 80 mel bands up to 8 kHz, with 40 ms
+    windows every 10 ms and a dynamic range of 60 dB, from speech onset to offset. The result is not the mel-cepstral
+    distortion of the literature, whose cepstra come from a vocoder (STRAIGHT, WORLD) and have another scale: see ``mcd``.
     """
     return _DECIBELS * float(subject.once(_path)[1].mean())
 
@@ -93,8 +93,7 @@ def mfcc_distance(subject: Subject) -> float:
 def log_f0_rmse(subject: Subject) -> float:
     """Root mean square difference of log-F0 from the reference, in semitones, along the path of ``mfcc_distance``.
 
-    Over pairs of voiced frames; pitch as in ``f0_median``. Divide by 17.31 for natural
-    logarithms.
+    The mean is over pairs of voiced frames, with F0 as in ``f0_median``. Divide by 17.31 for natural logarithms.
     """
     path = warped_frames(subject)
     ours, theirs = subject.once(contour).values, subject.other.once(contour).values
@@ -132,16 +131,16 @@ def _aligned(subject: Subject) -> tuple[_Floats, _Floats]:
 def stoi(subject: Subject) -> float:
     """Short-time objective intelligibility against an aligned reference: a mean correlation, 1 for identical clips.
 
-    Around or below 0 there is no similarity. A lag of up to 5 ms, as from a codec, is compensated. C. H. Taal, R. C.
+    Values around or below 0 mean no similarity. A lag of up to 5 ms, as from a codec, is compensated. C. H. Taal, R. C.
     Hendriks, R. Heusdens & J. Jensen, "An algorithm for intelligibility prediction of time-frequency weighted noisy speech",
     IEEE TASLP 19 (2011), by pystoi. Undefined for a difference of more than 50 ms in duration or a lag of more than 5 ms:
-    another take of the text is no aligned reference.
+    another take of the text is not an aligned reference.
     """
     from pystoi import stoi as intelligibility
 
     ours, theirs = subject.once(_aligned)
     with warnings.catch_warnings():
-        # pystoi returns 1e-5 with a warning when too few frames are not silent.
+        # pystoi returns 1e-5 with a warning if too few frames remain after it removes silence.
         warnings.simplefilter("error", RuntimeWarning)
         try:
             return float(intelligibility(theirs, ours, _RATE))
@@ -152,8 +151,8 @@ def stoi(subject: Subject) -> float:
 def pesq(subject: Subject) -> float:
     """Perceptual evaluation of speech quality against an aligned reference: wideband MOS-LQO, 1.04 to 4.64.
 
-    Recommendations ITU-T P.862 (2001) and P.862.2 (2007), by the package pesq, the ITU's program under the ITU's
-    terms. Undefined where ``stoi`` is.
+    Recommendations ITU-T P.862 (2001) and P.862.2 (2007), by the package pesq, which contains the ITU's program under the
+    ITU's terms. Undefined where ``stoi`` is undefined.
     """
     from pesq import PesqError
     from pesq import pesq as quality

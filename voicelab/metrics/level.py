@@ -24,7 +24,7 @@ _MIN_SPEECH_FRAMES = 5
 _MIN_PAUSE_S = 0.25
 
 # Recommendation ITU-R BS.1770-4, Annex 2: the interpolating filter of order 48 in four phases of twelve;
-# the other two phases are these reversed.
+# the other two phases have these coefficients in reverse order.
 # fmt: off
 _PHASES = np.array([
     0.0017089843750, 0.0109863281250, -0.0196533203125, 0.0332031250000,
@@ -47,7 +47,7 @@ _NOISE_ITERATIONS = 5
 
 @dataclass(frozen=True, eq=False)
 class Activity:
-    """Speech activity: ``active`` (frames,) of 10 ms; ``pauses`` (count, 2), start and end of each in seconds.
+    """Speech activity: ``active`` (frames,), one flag per 10 ms; ``pauses`` (count, 2), start and end of each in seconds.
 
     ``start`` and ``end`` are speech onset and offset in seconds.
     """
@@ -61,7 +61,7 @@ class Activity:
 def frame_powers(subject: Subject) -> _Floats:
     """Compute the mean power of full 10 ms frames, shape (frames,).
 
-    At rates where 10 ms are a fractional number of samples, such as 22.05 kHz, frames start at the rounded times. Raises
+    At rates where 10 ms is a fractional number of samples, such as 22.05 kHz, frames start at the rounded times. Raises
     Undefined for a clip shorter than a frame.
     """
     clip = subject.clip
@@ -83,11 +83,12 @@ def smoothed(powers: _Floats) -> _Floats:
 def activity(subject: Subject) -> Activity:
     """Detect speech by level.
 
-    A frame (smoothed over 30 ms) is speech if at most 25 dB below the 99th percentile of frames, the threshold of N. H. de
-    Jong & T. Wempe, "Praat script to detect syllable nuclei and measure speech rate automatically", Behavior Research
-    Methods 41 (2009); in noise it must also be 6 dB above the 5th percentile, if a range of 10 dB remains. Onset and offset
-    frames must pass without smoothing, too. Intervals of less than 50 ms are clicks. A pause is a gap of at least 0.25 s
-    between intervals of speech, F. Goldman-Eisler's limit ("Psycholinguistics", 1968) to articulatory silences.
+    A frame (smoothed over 30 ms) is speech if its level is at most 25 dB below the 99th percentile of frames, the threshold
+    of N. H. de Jong & T. Wempe, "Praat script to detect syllable nuclei and measure speech rate automatically", Behavior
+    Research Methods 41 (2009); in noise it must also be 6 dB above the 5th percentile, if a range of 10 dB remains. Onset and
+    offset frames must also pass without smoothing. Intervals of less than 50 ms are discarded as clicks. A pause is a gap of
+    at least 0.25 s between intervals of speech, F. Goldman-Eisler's threshold ("Psycholinguistics", 1968), which excludes
+    articulatory silences.
 
     Raises Undefined for silence and for clips shorter than a frame.
     """
@@ -114,20 +115,20 @@ def activity(subject: Subject) -> Activity:
 
 
 def runs(flags: _Bools) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Return the start and end indices of runs of true, (runs,) each."""
+    """Return the start and end indices of runs of True, (runs,) each."""
     edges = np.diff(np.concatenate(([0], flags.astype(np.int8), [0])))
     return np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
 
 
 def duration(subject: Subject) -> float:
-    """Duration of the clip in seconds, with silence at its ends."""
+    """Duration of the clip in seconds, including silence at its ends."""
     return subject.clip.duration
 
 
 def level(subject: Subject) -> float:
     """Root-mean-square level of the clip in dBFS: 0 for a full-scale square wave, -3.01 for a sine.
 
-    In AES17-2020 a full-scale sine has 0: add 3.01 dB to compare. Undefined for silence.
+    In AES17-2020 a full-scale sine has 0 dBFS: add 3.01 dB to compare. Undefined for silence.
     """
     return _decibels(subject.clip.level)
 
@@ -155,7 +156,7 @@ def true_peak(subject: Subject) -> float:
     for shift in range(_TAPS):
         candidates[large - shift] = True
     begins = np.flatnonzero(candidates)
-    # Small blocks are faster to allocate.
+    # Small blocks of memory are faster to allocate.
     for offset in range(0, begins.size, _BLOCK):
         values = windows[begins[offset : offset + _BLOCK]].astype(np.float64) @ _FILTERS[:, ::-1].T
         maximum = max(maximum, float(np.abs(values).max()))
@@ -165,11 +166,10 @@ def true_peak(subject: Subject) -> float:
 def loudness(subject: Subject) -> float:
     """Integrated loudness in LUFS of a single channel.
 
-    Recommendation ITU-R BS.1770-4 (2015), Annex 1: K-weighting (the filters of pyloudnorm, C. J. Steinmetz &
-    J. D. Reiss, AES 150 (2021), in B. De Man's form, which meets the standard's at 48 kHz), blocks of 0.4 s
-    overlapping by 75 %, gated at -70 LUFS and at 10 LU below their mean. A sine of 997 Hz at full scale is
-    -3.01 LUFS; on two loudspeakers it is 3.01 LU louder. Undefined for a clip shorter than a
-    block or below the gate throughout.
+    Recommendation ITU-R BS.1770-4 (2015), Annex 1: K-weighting (the filters of pyloudnorm, C. J. Steinmetz & J. D. Reiss, AES
+    150 (2021), in B. De Man's form, which matches the standard's filters at 48 kHz), blocks of 0.4 s overlapping by 75 %,
+    gated at -70 LUFS and at 10 LU below their mean. A sine of 997 Hz at full scale is -3.01 LUFS; on two loudspeakers it is
+    3.01 LU louder. Undefined for a clip that is shorter than a block or never above the gate.
     """
     from scipy.signal import lfilter
 
@@ -179,7 +179,7 @@ def loudness(subject: Subject) -> float:
     if clip.rate < 8000:
         raise Undefined(f"the rate must be at least 8000 Hz, got {clip.rate}")
     numerator, denominator = _k_weighting(clip.rate)
-    # Blocks of 0.4 s share sums of 0.1 s.
+    # Overlapping blocks of 0.4 s share sums over 0.1 s.
     edges = np.round(np.arange(int(clip.duration * 10 + 1e-9) + 1) * clip.rate / 10).astype(np.int64)
     weighted = lfilter(numerator, denominator, clip.samples[: edges[-1]])
     tenths = np.add.reduceat(np.square(weighted, out=weighted), edges[:-1])
@@ -205,11 +205,12 @@ def _k_weighting(rate: int) -> tuple[_Floats, _Floats]:
 def snr(subject: Subject) -> float:
     """Estimate the signal-to-noise ratio in dB from the clip alone.
 
-    Noise is the mean power of the frames (10 ms, smoothed over 30 ms) less than 3 dB above it, iterated from the quietest 10
-    % of frames. The signal is the mean power of the frames at least 3 dB above the noise and within 25 dB of the loudest,
-    minus the noise. Energy-based, as the estimates of the NIST Speech Quality Assurance package (1992). For steady noise and
-    clips with 10 % of pauses or silence the error is about 1 dB from 5 dB upward; with fewer pauses quiet speech counts as
-    noise and the estimate is too low. At 0 dB the estimate is 2.5 dB. Undefined for digital silence in the quietest 10 %.
+    The noise power is the mean over the frames (10 ms, smoothed over 30 ms) that are less than 3 dB above it, iterated from
+    the quietest 10 % of frames. The signal is the mean power of the frames at least 3 dB above the noise and within 25 dB of
+    the loudest, minus the noise. The estimate is energy-based, like those of the NIST Speech Quality Assurance package
+    (1992). For steady noise and clips with 10 % of pauses or silence the error is about 1 dB from 5 dB upward; with fewer
+    pauses quiet speech counts as noise and the estimate is too low. At 0 dB the estimate is 2.5 dB. Undefined for digital
+    silence in the quietest 10 %.
     """
     powers = subject.once(frame_powers)
     noise = float(np.sort(powers)[: max(1, powers.size // 10)].mean())

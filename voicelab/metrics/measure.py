@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 GROUP = "voicelab.metrics"
 """Entry point group of metrics: each is a Metric, or a list or tuple of them."""
 
-_PROBLEM: Final = "problem"  # the error of an unreadable file, in its row until all are read
+_PROBLEM: Final = "problem"  # key of an unreadable file's error, in its row until all files are read
 
 _Floats = npt.NDArray[np.float64]
 _BUFFER_S = 0.2
@@ -185,13 +185,13 @@ BASIC = (
     "longest_pause",
     "word_rate",
 )
-"""Default metrics of ``measure``: no further inputs, 1 to 2 ms per second of audio."""
+"""Default metrics of ``measure``, which need no further inputs and take 1 to 2 ms per second of audio."""
 
 
 def available() -> dict[str, Metric]:
     """Return all metrics by name, with those of entry points.
 
-    Raises ArgumentError for an entry point that cannot be loaded, is no Metric, or has the name of a built-in metric.
+    Raises ArgumentError for an entry point that cannot be loaded, is not a Metric, or has the name of a built-in metric.
     """
     metrics = dict(METRICS)
     for entry in entry_points(group=GROUP):
@@ -238,7 +238,7 @@ _MAX_CHUNK = 25
 
 
 PROMPT = "prompt"
-"""Reference of a take: the first recording in the ``references`` of its request."""
+"""Value of ``reference`` that selects the first recording in the ``references`` of a take's request."""
 
 MEASURE_OPTIONS = ("reference", "text", "tools", "jobs", "progress")
 """Keyword options of ``measure``."""
@@ -272,11 +272,11 @@ def measure(
     ``table.attrs["excluded"]`` has the skipped files of folders, by path with the reason.
 
     Args:
-        clips: Clips; Takes, whose audio is loaded in turn; or one or more files and folders of any format that FFmpeg
+        clips: Clips; Takes, whose audio is loaded one at a time; or one or more files and folders, in any format that FFmpeg
             reads, with texts in NAME.txt or NAME.lab.
         metrics: names (``METRICS`` and registered ones) or Metric objects, by default BASIC.
-        reference: reference of comparing metrics: a clip for all, a clip or None for each, or "prompt": the recording that
-            the voice of each take was cloned from.
+        reference: reference of metrics that compare: a clip for all, a clip or None for each, or "prompt", the recording from
+            which the voice of each take was cloned.
         text: spoken text of the clips: a text for all, or a text or None for each; by default that of the clip's request.
         tools: recognizer, text normalizer, speaker encoder and MOS predictor other than the defaults.
         jobs: number of processes. Several are faster for slow metrics (F0, MFCC distance, WER) on dozens of clips; scripts
@@ -315,7 +315,7 @@ def measure_rows(
     progress: Callable[..., Iterable[Any]] | None = None,
     on_error: Literal["raise", "skip"] = "raise",
 ) -> list[dict[str, Any]]:
-    """Measure clips as ``measure``, into dictionaries."""
+    """Measure clips like ``measure``, but return dictionaries."""
     chosen = check_measuring(metrics, reference=reference, tools=tools, jobs=jobs)
     one_of(on_error, "on_error", ("raise", "skip"))
     items = list(_opened([clips] if isinstance(clips, Clip | str | Path) else clips, Report()))
@@ -378,7 +378,7 @@ def _each(value: Any, count: int, name: str, kind: type) -> list[Any]:
 
 
 def _opened(clips: Iterable[Any], report: Report) -> Iterator[Any]:
-    """Yield clips and paths, with folders replaced by their files."""
+    """Yield clips and paths, replacing folders by their files."""
     for item in clips:
         if isinstance(item, str | Path):
             yield from sounds_in(item, report) if Path(item).is_dir() else [Path(item)]
@@ -473,7 +473,7 @@ def _in_processes(
         raise ArgumentError.of("jobs", f"metrics and tools cannot be sent to other processes: {error}") from error
     size = min(-(-len(work) // (jobs * _CHUNKS_PER_JOB)), _MAX_CHUNK)
     chunks = [work[begin : begin + size] for begin in range(0, len(work), size)]
-    # spawn, as threads (torch's too) do not survive a fork.
+    # spawn, since threads (including torch's) do not survive a fork.
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         try:
             each = pool.map(partial(_rows, metrics=metrics, tools=tools), chunks)

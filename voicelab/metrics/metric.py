@@ -22,7 +22,7 @@ _Result = TypeVar("_Result")
 
 
 class Undefined(VoicelabError):
-    """A metric is undefined for a clip, with the reason; ``measure`` records NaN and the reason."""
+    """Raised where a metric is undefined for a clip, with the reason; ``measure`` records NaN and the reason."""
 
 
 @runtime_checkable
@@ -48,10 +48,10 @@ class Tools:
     """Models used by metrics; None selects the default.
 
     ``recognizer``: speech recognizer, an object or a name, see ``voicelab.asr.recognizers`` (default: that of
-    ``VOICELAB_RECOGNIZER``, else Whisper base). ``normalizer``: text normalization on both sides of WER, see
+    ``VOICELAB_RECOGNIZER``, else Whisper base). ``normalizer``: text normalization of reference and transcript for WER, see
     ``normalized_words``. ``encoder``: speaker encoder, an object or a name: "resemblyzer" (default, extra ``speaker``),
-    "wavlm", "ecapa", or an entry point in the group ``voicelab.speaker_encoders``. ``predictor``: MOS predictor, an object
-    or a name: "dnsmos" (default), "distillmos", "nisqa", or one in the group ``voicelab.mos_predictors``.
+    "wavlm", "ecapa", or an entry point in the group ``voicelab.speaker_encoders``. ``predictor``: MOS predictor, an object or
+    a name: "dnsmos" (default), "distillmos", "nisqa", or one in the group ``voicelab.mos_predictors``.
     """
 
     recognizer: Recognizer | str | None = None
@@ -84,14 +84,14 @@ class Subject:
 
     @property
     def said(self) -> str:
-        """Spoken text of the clip. Raises Undefined when it is unknown."""
+        """Spoken text of the clip. Raises Undefined if it is unknown."""
         if self.text is None or not self.text.strip():
             raise Undefined("the clip's text is unknown")
         return self.text
 
     @property
     def other(self) -> Subject:
-        """Reference of the clip. Raises Undefined without any."""
+        """Reference of the clip. Raises Undefined if there is none."""
         if self.reference is None:
             raise Undefined("there is no reference for this clip")
         return self.reference
@@ -99,12 +99,12 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric of a clip.
+    """Definition of a metric of a clip.
 
-    ``name``: column name; ``unit``: "" for dimensionless; ``better``: the better direction, if any. ``compute``: function of
-    a Subject that returns the value or raises Undefined with the reason; its docstring states the definition and source.
-    ``needs``: required inputs besides the clip. ``module``: required package, installed by voicelab's ``extra``. ``slow``:
-    takes tens of milliseconds or more per second of audio.
+    ``name``: column name; ``unit``: "" if dimensionless; ``better``: direction of better values, if any. ``compute``:
+    function of a Subject that returns the value or raises Undefined with the reason; its docstring states the definition and
+    source. ``needs``: required inputs besides the clip. ``module``: required package, installed by voicelab's ``extra``.
+    ``slow``: takes tens of milliseconds or more per second of audio.
 
     Raises ArgumentError for a name that is not an identifier.
     """
