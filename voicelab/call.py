@@ -174,7 +174,7 @@ class Call:
 
     Args:
         request: fields of the interface.
-        model: name of a model of the backend; s2-pro, the interface's default, is the backend's default.
+        model: name of a model of the backend; s2-pro, the interface's default, selects the backend's default.
         seed: integer from 0 to 2**63 - 1; None leaves it to the backend.
         knobs: (name, value) pairs of extra fields and of knobs with non-default values, sorted by name; validated by the
             backend.

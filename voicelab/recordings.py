@@ -324,8 +324,8 @@ class Recording:
 
     Args:
         path: the file.
-        system: the system.
-        item: the item.
+        system: name of the system.
+        item: name of the item.
         text: the spoken text, "" if unknown.
         start: start of the interval in seconds.
         end: end of the interval in seconds; None for the end of the file.

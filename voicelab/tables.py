@@ -237,7 +237,7 @@ def _decode(path: Path, data: bytes) -> tuple[str, list[str]]:
 def csv_bytes(table: pd.DataFrame) -> bytes:
     """Encode a table, excluding its index, as UTF-8 CSV; escape texts and column names for spreadsheets."""
     safe = table.map(_escape).rename(columns=_escape)
-    # Minimal quoting leaves a carriage return bare, where readers end the row.
+    # Minimal quoting leaves a carriage return unquoted, and readers would end the row there.
     bare = safe.map(lambda value: isinstance(value, str) and "\r" in value).any(axis=None)
     text: str = safe.to_csv(
         index=False, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC if bare else csv.QUOTE_MINIMAL

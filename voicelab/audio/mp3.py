@@ -26,7 +26,7 @@ _RATES = (44100, 48000, 32000, 0)
 
 @dataclass(frozen=True, slots=True)
 class Mp3Info:
-    """Number of samples to skip at the beginning, and number of samples after them (None if unknown)."""
+    """Number of samples to skip at the beginning, and number of audio samples after those (None if unknown)."""
 
     skip: int
     length: int | None

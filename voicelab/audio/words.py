@@ -41,7 +41,7 @@ class Words(Shown, tuple[WordTime, ...]):  # noqa: SLOT001 (a tuple takes no slo
 
     ``duration`` is the duration of the clip in seconds, stated in a TextGrid. ``likelihood`` is the log-likelihood of the
     forced alignment: the median over words of the mean natural logarithm per 10 ms frame, about -1 for spoken and -5 for
-    absent words; None if the times have another source. ``source`` names the model behind the times, "" for the backend.
+    absent words; None if the times have another source. ``source`` names the model that found the times, "" for the backend.
     """
 
     duration: float

@@ -243,7 +243,7 @@ class Caller:
         self._next_probe = 0.0
 
     async def capabilities(self, transport: Transport) -> Capabilities:
-        """Return the declared capabilities, requesting them until the service answers. Never raises.
+        """Return the declared capabilities; request them until the service has answered once. Never raises.
 
         A service without a declaration is assumed to support the interface only.
         """

@@ -29,7 +29,7 @@ _TYPES = {bool: "bool", int: "int", float: "float", str: "str"}
 
 
 def parameters(function: typing.Callable[..., object]) -> list[dict[str, typing.Any]]:
-    """Describe the parameters of a function after its first, the text.
+    """Describe the parameters of a function except the first, which is the text.
 
     Returns mappings with name, type ("bool", "int", "float", "str", or "" for another), required, optional (whether
     None is allowed), default (None if there is none), bounds, choices and description, from annotations and defaults.
@@ -164,8 +164,8 @@ def main(script: str) -> None:
             for value in returned(module.tts(request["text"], **arguments)):
                 send(id=key, **_message(value))
             send(id=key, done=True)
-        except Exception as error:  # noqa: BLE001 - of the model
-            # Not in the log, whose end may arrive after this message.
+        except Exception as error:  # noqa: BLE001 - errors of the model
+            # The traceback is sent here because the end of the log may arrive after this message.
             trace = "".join(traceback.format_exception(error))
             send(id=key, error=f"{type(error).__name__}: {error}", traceback=trace)
 

@@ -70,7 +70,7 @@ class FunctionBackend(ModelBackend):
 
 @dataclass(frozen=True)
 class FunctionFactory:
-    """Picklable function that opens the backend of a function in another process, by cloudpickle where it is installed."""
+    """Picklable factory that opens the backend of a function in another process; uses cloudpickle if it is installed."""
 
     function: Callable[..., object] = field(compare=False)
     options: tuple[tuple[str, Any], ...] = ()

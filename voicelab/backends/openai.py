@@ -130,9 +130,9 @@ class OpenAIBackend(ServiceBackend):
     """Client of a server with OpenAI's speech API at ``base_url``, with or without ``/v1``.
 
     Requests WAV and converts it to the format, sample rate and volume of the call. Models and voices are those that the
-    server lists; the first voice is the default, and without a list a call must name one. ``stream_format="sse"`` requests
-    server-sent events, which some servers start earlier; plain audio in response is accepted. ``profile`` is a name of
-    PROFILES, by default that of an unknown server: seeds are sent, and recordings rejected. ``fields`` declares further
+    server lists; the first voice is the default; if it lists none, a call must name one. ``stream_format="sse"`` requests
+    server-sent events, which some servers start earlier; plain audio in response is accepted. ``profile`` is a key of
+    PROFILES; by default the server is unknown: seeds are sent, and recordings rejected. ``fields`` declares further
     backend parameters: names with a list of strings, or a type. Other arguments and errors are those of ServiceBackend.
     """
 

@@ -69,7 +69,7 @@ class _BackendWrapper:
 
 
 class CachedBackend(_BackendWrapper):
-    """Backend with a cache of deterministic calls: with a seed, if seeds are exact, or at temperature 0.
+    """Backend that caches deterministic calls: those with a seed, if seeds are exact, or at temperature 0.
 
     Other calls are neither cached nor stored unless ``repeat`` is set (see ``Cache.get_or_render``). A cached take is
     returned at once, with its original timing and a note on its date.

@@ -76,8 +76,8 @@ class ServiceBackend(_ServiceClient, Closeable):
     Args:
         base_url: Address, such as ``https://voice.example``.
         api_key: Bearer token; never shown in a repr, error or log.
-        timeout: Timeouts, or seconds for each of them.
-        retry: Policy for calls that delivered no audio or answer.
+        timeout: Timeouts, or one number of seconds for all of them.
+        retry: Retry policy for calls that delivered no audio or answer.
         upload: Encoding of recordings for new voices: "msgpack", or "multipart" for a form.
 
     Raises:

@@ -66,7 +66,7 @@ class WorkerBackend(ModelBackend):
     Args:
         command: path of a Python executable, path of a script, and arguments of the script.
         voices: values of ``voice``; by default those of its annotation ``Literal[...]``.
-        at_once: number of processes, each with the model.
+        at_once: number of processes, each of which loads the model.
         time_limit_s: maximum time without an answer, in seconds.
 
     Raises:
@@ -93,7 +93,7 @@ class WorkerBackend(ModelBackend):
         self._count, self._owner = at_once, ProcessOwner()
         self._processes: list[_Process] = []
         self._starting = threading.Lock()
-        # A notebook that opens a backend anew must not keep the old model in memory.
+        # A notebook that opens a backend again must not keep the old model in memory.
         weakref.finalize(self, _close, self._processes)
         first = self._start()
         versions = json.dumps(first.greeting["versions"], sort_keys=True)

@@ -73,7 +73,7 @@ def _last_states(lines: list[str]) -> Iterator[str]:
 
 
 def _overwrites(bar: re.Match[str], later: re.Match[str]) -> bool:
-    """Return True for a later state of the same bar; a complete bar is followed by another with its name."""
+    """Return True if ``later`` is a state of the same bar; after a complete bar, the same name means a new bar."""
     same = (bar["name"], bar["total"]) == (later["name"], later["total"])
     return same and bar["count"] != bar["total"]
 
@@ -107,7 +107,7 @@ class OutputDifference:
 
 
 def digest_difference(expected: Digest, actual: Digest, tolerance: Tolerance) -> OutputDifference:
-    """Describe the differences of two clip digests, with tolerances: "level +2 dB (tolerance 1.5): beyond tolerance"."""
+    """Describe the differences between two clip digests, with tolerances: "level +2 dB (tolerance 1.5): beyond tolerance"."""
     differences = list(_differences(expected, actual, tolerance))
     if not differences:
         return OutputDifference("equal digests", tolerable=True)
@@ -144,7 +144,7 @@ _MAX_FIELDS: Final = 2
 
 
 def picture_difference(expected: str, actual: str) -> OutputDifference | None:
-    """Describe the difference of two pictures (base64 of PNG or JPEG); None for equal pixels.
+    """Describe the difference between two pictures (base64 of PNG or JPEG); None for equal pixels.
 
     Pictures are different if their sizes differ, or the means of more than 2 of 64 × 64 fields by more than 12% of the
     range from black to white. Smaller differences are negligible.

@@ -93,7 +93,7 @@ _CELL_LINE: Final = re.compile(r"Cell In\[\d+\], line (\d+)")
 class Execution:
     """An executed notebook, its failures, duration in s and peak memory in bytes.
 
-    ``end`` is the number of the cell that ended the execution before the last one (0: no cell was executed), or None.
+    ``end`` is the number of the cell at which execution stopped early (0: no cell was executed), or None.
     ``memory`` is None if no kernel started.
     """
 

@@ -107,7 +107,7 @@ _recognizer = cache(transcribing_recognizer)
 
 
 def _speech_distance(clip: Clip, reference: Clip) -> float:
-    """Return the mean distance of two sounds after time warping, in standard deviations of their cepstra."""
+    """Return the mean distance between two sounds after time warping, in standard deviations of their cepstra."""
     import librosa
 
     x, y = map(_cepstra, (clip, reference))
@@ -128,7 +128,7 @@ def _cepstra(clip: Clip) -> np.ndarray[Any, Any]:
 
 
 def _mel_distance(clip: Clip, reference: Clip) -> float:
-    """Return the mean absolute difference of two mel spectrograms in dB, minimized over lags."""
+    """Return the mean absolute difference between two mel spectrograms in dB, minimized over lags."""
     x, y = (mel(c.resample(_RATE), bands=_BANDS, fmin=80.0, fmax=_FMAX_HZ).db for c in (clip, reference))
     floor = max(float(x.max()), float(y.max())) - _RANGE_DB
     x, y = np.maximum(x, floor), np.maximum(y, floor)

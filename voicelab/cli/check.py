@@ -172,7 +172,7 @@ def _summary(reports: list[NotebookReport], seconds: float) -> str:
     return f"{len(reports)} {name} in {seconds:.0f} s: {verdict}"
 
 
-# XML 1.0 has no other control characters, escaped or not.
+# XML 1.0 allows no other control characters, escaped or not.
 _NOT_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
@@ -199,7 +199,7 @@ def json_report(reports: Iterable[NotebookReport]) -> bytes:
 def junit_report(reports: Iterable[NotebookReport]) -> bytes:
     """Encode reports as JUnit XML: a test suite per notebook, with a test case per cell with findings.
 
-    A test case "notebook" has the findings of the whole notebook, and the duration of the run.
+    A test case "notebook" contains the findings of the whole notebook, and the duration of the run.
     """
     root = ET.Element("testsuites")
     for report in reports:

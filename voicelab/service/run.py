@@ -50,7 +50,7 @@ _BACKLOG = 1024
 _SEND_BUFFER_BYTES = 64 * 1024
 _MAX_DESCRIPTORS = 65_536
 _OPEN_MAX = 10_240
-# For databases, logs, and the pipes of sandboxed decoders.
+# Descriptors kept free for databases, logs, and the pipes of sandboxed decoders.
 _RESERVED_DESCRIPTORS = 64
 _REFUSALS_LOGGED_EVERY_S = 60.0
 _OVERLOADED = json.dumps({"status": 503, "message": "The service has too many connections"}).encode()

@@ -24,8 +24,8 @@ from voicelab.service.openapi import MAX_NOTES_BYTES, NOTES_HEADER, SEED_HEADER
 from voicelab.service.record import RECORD
 from voicelab.service.responses import backend_failure, refusal
 
-# English speech has 12 to 15 characters per second. The minimum, so that callers never pay for more than they received
-# of a truncated response, whose text position is unknown.
+# English speech has 12 to 15 characters per second. The minimum is used, so that callers never pay for more than
+# they received of a truncated response, whose text position is unknown.
 _CHARACTERS_PER_SECOND = 12.0
 # Maximum bitrate of automatic Opus for mono speech in kbit/s; minimum bitrate of Opus relative to the requested
 # bitrate (to the lowest if automatic).

@@ -51,7 +51,7 @@ _SWITCH: Final = (
 class ComparePanel(SavedOutput, PageWidget):
     """A panel to compare clips by listening: keys 1 to 8 switch between clips, the other keys are those of the player.
 
-    Switching takes 13 ms, at the same word or time, with loudness matched or unmatched. A click into a picture seeks, a
+    Switching takes 13 ms, at the same word or time, with loudness matched or unmatched. A click on a picture seeks, a
     drag loops a region, Escape ends the loop; "Blind" stops, shuffles, and hides names, pictures and figures. Below are
     the differences of pitch and level from the first clip, differences of the requests, and measurements, computed in a
     thread after the audio is sent.

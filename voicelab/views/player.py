@@ -82,7 +82,7 @@ def spectrum_bytes(
         ticks = [(_hertz(hz), float(share)) for hz, share in zip(_MEL_TICKS, shares, strict=True) if hz < 0.9 * top]
     else:
         spectrum = spectrogram(clip, window_s=window, hop_s=hop)
-        # At most as many bands as a screen shows: the maximum of adjacent bins.
+        # At most as many bands as a screen shows; a band is the maximum of adjacent bins.
         bins_per_band = -(-len(spectrum.frequencies) // _MAX_BANDS)
         db = np.maximum.reduceat(spectrum.db, np.arange(0, len(spectrum.db), bins_per_band), axis=0)
         frequencies = (np.arange(len(db)) + 0.5) * top / len(db)

@@ -242,7 +242,7 @@ class VoiceDraft:
 class VoicePanel(SavedOutput, Panel):
     """A panel to create voices from files, the microphone or clips, and to preview the voices of a lab.
 
-    Recordings are analyzed when added: warnings appear, and the transcript to be corrected. ``voice`` is the record of
+    Recordings are analyzed when added: warnings and an editable transcript appear. ``voice`` is the record of
     the selected stored voice, None for a preset; ``message`` shows errors. Recordings are analyzed locally, voices are
     created by the lab's backend; both in threads. ``trial`` is a compact ExplorePanel. The saved notebook contains the
     table of voices and the latest preview.

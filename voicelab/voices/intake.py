@@ -30,7 +30,7 @@ MAX_TAGS = 64
 RATE = 44_100
 """Sample rate in Hz of stored recordings, 16-bit WAV."""
 
-# In characters: each synthesis reads the complete record. The limit of transcripts is that of request texts.
+# Limits in characters, since each synthesis reads the complete record. The limit of transcripts is that of request texts.
 _MAX_LENGTHS = {"title": 1000, "description": 10_000, "texts": 20_000, "tags": 100}
 _LEVEL = -23.0
 """Target level of recordings in dBFS, RMS of active frames."""
@@ -49,7 +49,7 @@ def prepare_samples(
 ) -> tuple[Sample, ...]:
     """Prepare the recordings of a request for the store, in order.
 
-    Notes (duration not 10 to 30 s, noisy, enhanced, missing or mismatched transcript) are appended to the sample's title.
+    Notes (duration outside 10 to 30 s, noisy, enhanced, missing or mismatched transcript) are appended to the sample's title.
 
     Args:
         request: Request with encoded recordings.

@@ -2,7 +2,7 @@
 
 Creation passes through the states of the interface: ``begin`` (created), ``train`` (training), then ``finish`` (trained) or
 ``fail`` (failed). A voice is visible once it is trained or failed. Unfinished voices of killed processes are removed when
-the store is opened, but not within an hour, since another process may still be creating them.
+the store is opened, once they are an hour old: before that, another process may still be creating them.
 """
 
 from __future__ import annotations
