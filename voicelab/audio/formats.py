@@ -241,7 +241,7 @@ def _decode_container(data: bytes, container: Container | None, max_seconds: flo
             samples, _ = _join(_frames(source.decode(stream), rate, name), rate, max_seconds)
             if declared is not None:
                 missing = round(declared * rate) - samples.size
-                # Foreign codecs add or remove some milliseconds.
+                # Foreign codecs add or remove a few milliseconds.
                 if missing > (0 if container else _MAX_MISSING_S * rate):
                     raise AudioError(f"{name}: the audio is cut off, {missing} samples are missing")
     except av.FFmpegError as error:

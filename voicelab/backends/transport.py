@@ -70,7 +70,7 @@ class BlockingTransport:
     async def send(self, request: httpx.Request, auth: httpx.Auth | None) -> Reply:
         """Send a request and block until the response headers arrive or the call is cancelled. Raises errors of httpx.
 
-        The caller must call ``check()`` next; from here on ``cancel()`` shuts down the connection of the response.
+        The caller must call ``check()`` next; from then on ``cancel()`` shuts down the connection of the response.
         """
         response = self._wait_for(partial(self._client.send, request, stream=True, auth=auth))
         chunks = response.iter_bytes()

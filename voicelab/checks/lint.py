@@ -153,7 +153,7 @@ _HIDDEN: Final = ("remove-output", "remove-cell")
 # Placeholders of documentation are not secrets.
 _PLACEHOLDER: Final = r"(?!<|\$|\{|\.\.\.|…|YOUR|your|xxx|XXX)"
 _SECRETS: Final = {
-    # Shorter than complete keys, to find truncated ones.
+    # Patterns are shorter than complete keys, to find truncated ones too.
     "a voicelab API key": re.compile(r"vl_[0-9A-Za-z]{32,}"),
     "a bearer token": re.compile(rf"(?i)\bbearer\s+{_PLACEHOLDER}[0-9A-Za-z._~+/=-]{{16,}}"),
     "a private key": re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----"),

@@ -11,7 +11,7 @@ _STATE: Final = "application/vnd.jupyter.widget-state+json"
 _REFERENCE: Final = "IPY_MODEL_"
 
 States = Mapping[str, Any]
-"""Saved models by id."""
+"""Saved widget models by id."""
 
 
 def saved_states(notebook: Any) -> States:
@@ -52,7 +52,7 @@ def properties(model: Any) -> Iterator[str]:
 
 
 def stable_states(notebook: Any) -> Any:
-    """Keep the states of displayed widgets that have no HTML fallback, with ids by order instead of random ones."""
+    """Keep the states of displayed widgets that have no HTML fallback, with ids numbered in order instead of random."""
     states = saved_states(notebook)
     kept: dict[str, Any] = {}
     for cell in notebook.cells:

@@ -137,7 +137,7 @@ class _Service:
         return HTMLResponse(documentation(self._document))
 
     async def speech(self, request: Request) -> Response:
-        """Answer ``POST /v1/tts``: authentication, credit, validation, synthesis."""
+        """Answer ``POST /v1/tts``: authenticate, charge credit, validate, synthesize."""
         return await self._speak(request, self._interface_call)
 
     async def openai_speech(self, request: Request) -> Response:
@@ -155,7 +155,7 @@ class _Service:
         return await run_in_executor(self._helpers, voices_answer, caller)
 
     async def create(self, request: Request) -> Response:
-        """Answer ``POST /model``: 201 and the record."""
+        """Answer ``POST /model`` with status 201 and the record."""
         if self._uploads.locked():
             raise HTTPException(503, _BUSY, {"retry-after": "5"})
         key = await self._admission.authenticate(bearer_secret(request))

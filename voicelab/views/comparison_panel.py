@@ -38,8 +38,8 @@ _RANGE_DB: Final = 80.0
 _QUIET_DB: Final = -60.0
 _MAX_COLUMNS: Final = 1_200
 _MEASURED: Final = (*BASIC, "f0_median", "f0_range")
-# A player started while another of its table plays takes over at the same word. In an attribute, since untrusted notebooks
-# drop those without harm.
+# A player started while another of its table plays takes over at the same word. An attribute holds the
+# script, since untrusted notebooks drop attributes without harm.
 _SWITCH: Final = (
     "var a=this,o=[...a.closest('table').querySelectorAll('audio')].find(x=>x!==a&&!x.paused);"
     "if(o){var k=x=>JSON.parse(x.dataset.knots),m=(p,f,t,x)=>{var i=1;while(i<p.length-1&&p[i][f]<=x)i++;"
