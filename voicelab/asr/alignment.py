@@ -1,4 +1,4 @@
-"""Word times of a text in speech: forced alignment of English by pocketsphinx, other languages by Whisper's word times.
+"""Word times of a text in speech: forced alignment by pocketsphinx (English) or Whisper's word times (other languages).
 
 With pocketsphinx each word gets the interval that fits it best and a log likelihood per 10 ms frame, relative to the best
 phone sequence: about -1 for words that are in the audio, about -5 for others. Accuracy in rejecting wrong transcripts:
@@ -45,12 +45,12 @@ _PUNCTUATION = ".,;:!?\"'()[]{}\u2018\u2019\u201c\u201d\u2026\u00ab\u00bb"
 _VARIANT = re.compile(r"\(\d+\)$")
 _MIN_LIKELIHOOD = -3.0
 MATCHING: Final = 0.7
-"""Minimum match of a transcript with its audio (docs/decisions/09-cloned-and-kept-voices.md)."""
+"""Minimum match between a transcript and its audio (docs/decisions/09-cloned-and-kept-voices.md)."""
 _UNLISTED: Final = "most of its words are not in the aligner's English dictionary"
 _MIN_RECOGNIZED_SHARE = 0.5
 """Minimum share of a text's words in the transcript; recognizers write many Chinese words with other characters."""
 _MIN_DICTIONARY_SHARE = 0.5
-"""Minimum share of a text's letters in dictionary words; below it a match is unreliable."""
+"""Minimum share of a text's letters that are in dictionary words; below it, the match is unreliable."""
 _LOUD_RANGE_DB = 25.0
 _FRAME, _HOP = 400, 160
 _LETTERS_PER_DIGIT = 4.0
@@ -75,10 +75,10 @@ class Aligner:
         self._lock = threading.Lock()
 
     def match(self, samples: Samples, rate: int, text: str) -> float | None:
-        """Compute the match of a text with speech, 0 to 1.
+        """Compute the match between a text and speech, 0 to 1.
 
-        It is the smaller of the share of the text found in the audio and the share of loud audio that the text explains.
-        None when most words of the text are missing from the English dictionary.
+        It is the smaller of two shares: of the text that is found in the audio, and of loud audio that the text explains. The
+        result is None if most words of the text are missing from the English dictionary.
         """
         # Noise would lower the likelihoods of the words.
         audio = pocketsphinx_input(samples, rate, enhance)
@@ -94,7 +94,7 @@ class Aligner:
         explained = np.zeros(len(power) + 8, bool)
         for segment in likely:
             explained[segment.start : segment.end + 1] = True
-        # Words missing from the dictionary explain audio, too.
+        # Words missing from the dictionary also explain audio.
         explained_share = float((explained[: len(power)] & loud).sum() / max(1, loud.sum())) / share
         return min(1.0, explained_share, _letter_count(segment.word for segment in likely) / _letter_count(listed))
 
@@ -112,9 +112,9 @@ class Aligner:
             if _letter_count(words) < _MIN_DICTIONARY_SHARE * max(1.0, _letter_count(chain.from_iterable(token_words))):
                 raise ArgumentError.of("text", _UNLISTED)
             segments = self._segments(words, audio)
-            if len(segments) < len(words):  # alignment failed in noise
+            if len(segments) < len(words):  # alignment failed because of noise
                 segments = self._segments(words, pocketsphinx_input(samples, rate, enhance))
-        # Forced alignment fits any text to any audio.
+        # Forced alignment fits any text to any audio, so the match is checked.
         if len(segments) < len(words) or (self.match(samples, rate, text) or 0.0) < MATCHING:
             raise ArgumentError.of("text", "it does not match the speech in this clip")
         duration_s = len(samples) / rate
@@ -168,8 +168,8 @@ def align_words(clip: Clip, text: str | None = None, by: str | WordRecognizer | 
     Args:
         clip: the clip.
         text: the spoken text, by default that of the clip's request; control tags are ignored.
-        by: "pocketsphinx", forced alignment of English; "faster-whisper" or "faster-whisper:MODEL", the word times of Whisper
-            in any language, matched with the text; or a recognizer with a method ``words``. Default: pocketsphinx for text in
+        by: "pocketsphinx", forced alignment of English; "faster-whisper" or "faster-whisper:MODEL", Whisper's word times in
+            any language, matched with the text; or a recognizer with a method ``words``. Default: pocketsphinx for text in
             its dictionary, otherwise Whisper if its weights are on this machine.
 
     Raises ArgumentError on ``text`` when it is unknown or does not match the speech, on ``recognizer`` for an unknown name or
@@ -207,7 +207,7 @@ def _word_recognizer(name: str, fetch: bool) -> WordRecognizer:
 
 
 def _recognized_times(clip: Clip, text: str, recognizer: WordRecognizer) -> Words:
-    """Match the words of a text with recognized ones; words in between share the time. Raises ArgumentError on ``text``."""
+    """Match a text's words with recognized words; unmatched words share the gap. Raises ArgumentError on ``text``."""
     tokens = [token.strip(_PUNCTUATION) for token in _TOKEN_OR_HAN.findall(text)]
     tokens = [token for token in tokens if split_words(token)]
     units = [(index, unit) for index, token in enumerate(tokens) for unit in split_words(_comparable(token))]
@@ -223,7 +223,7 @@ def _recognized_times(clip: Clip, text: str, recognizer: WordRecognizer) -> Word
     )
     for kind, start, end, begin_match, end_match in matcher.get_opcodes():
         matched += (end - start) * (kind == "equal")
-        if end - start == end_match - begin_match:  # equal, or misrecognized one by one
+        if end - start == end_match - begin_match:  # words that are equal, or misrecognized one for one
             for (index, _), (_, begin, stop) in zip(units[start:end], recognized[begin_match:end_match], strict=True):
                 spans[index].append([begin, stop])
     if matched < _MIN_RECOGNIZED_SHARE * len(units) or not units:

@@ -27,9 +27,9 @@ _SEED_TTS_PUNCTUATION = re.compile(
     "\u3008-\u3011\u3014-\u301f\u3030\u303e\u303f\ufe4f\ufe51\ufe54\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff64]"
 )
 _APOSTROPHES = re.compile(r"(?<=\w)['\u2019\u02bc](?=\w)")
-# Combining marks of Latin and Greek letters only: in other scripts they make other letters.
+# Only combining marks of Latin and Greek letters: in other scripts, marks make different letters.
 _DIACRITICS = re.compile(r"(?<=[^\W\u0400-\u04ff])[\u0300-\u036f]+")
-# "U.S." is "U S" after the front end, "US" stays; "a" and "I" alone are words.
+# The front end makes "U.S." into "U S" and keeps "US"; single "a" and "I" are words.
 _INITIALS = re.compile(r"(?<![\w'])(?:[a-z] )+[a-z](?![\w'])", re.IGNORECASE)
 _LETTER_A = re.compile(r"\bay\b")
 _WORDS_OF_ONE_LETTER = re.compile(r"[ai](?: [ai])*", re.IGNORECASE)
@@ -38,10 +38,10 @@ _WORDS_OF_ONE_LETTER = re.compile(r"[ai](?: [ai])*", re.IGNORECASE)
 def split_words(text: str) -> list[str]:
     """Split a text into words in lower case without punctuation, as written.
 
-    Unicode NFKC and case folding; diacritics ("café" becomes "cafe", since recognizers write either; tone errors in
-    Vietnamese are therefore not counted) and apostrophes inside words ("don't" becomes "dont") are removed. All characters
-    but letters, marks and digits separate words, hyphens too. A Chinese character is a word, as in the mixed error rate of
-    Mandarin-English texts.
+    Applies Unicode NFKC and case folding, and removes diacritics ("café" becomes "cafe", since recognizers write either; tone
+    errors in Vietnamese are therefore not counted) and apostrophes inside words ("don't" becomes "dont"). All characters
+    except letters, marks and digits separate words, including hyphens. A Chinese character is a word, as in the mixed error
+    rate of Mandarin-English texts.
     """
     plain = unicodedata.normalize("NFKC", text).casefold()
     plain = unicodedata.normalize("NFC", _DIACRITICS.sub("", unicodedata.normalize("NFD", plain)))
@@ -56,7 +56,7 @@ def has_digits(words: list[str]) -> bool:
 
 
 def language_of(text: str) -> str:
-    """Return the language of the rules for a text: "zh" with a Chinese character, "en" if all letters are ASCII, else ""."""
+    """Choose the language of a text's rules: "zh" if it has a Chinese character, "en" if all letters are ASCII, else ""."""
     text = unicodedata.normalize("NFKC", text)
     if HAN.search(text):
         return "zh"
@@ -80,11 +80,11 @@ def normalized_words(text: str, normalizer: Normalizer = "voicelab", language: s
             voice (Chinese: also full-width forms, and traditional characters become simplified ones), then the rules of
             "whisper" apply to English, by which a number is one word. "whisper": the published rules of A. Radford et al.,
             "Robust speech recognition via large-scale weak supervision" (2023), appendix C, by the package
-            whisper-normalizer: contractions, number words, spelling variants; for other languages than English case and
-            punctuation only. "seed-tts-eval": the rules of that benchmark's ``run_wer.py``: its list of punctuation is
-            removed, the apostrophe ' is not; English in lower case, Chinese by character (and ``wer`` converts the
-            transcript to simplified characters, not the text). None: ``split_words``. A function from text to text is
-            followed by ``split_words``.
+            whisper-normalizer: contractions, number words, spelling variants; for languages other than English only case and
+            punctuation. "seed-tts-eval": the rules of that benchmark's ``run_wer.py``: its list of punctuation is removed,
+            the apostrophe ' is not; English in lower case, Chinese by character (and ``wer`` converts the transcript to
+            simplified characters, not the text). None: ``split_words``. A function from text to text is followed by
+            ``split_words``.
         language: language of the reference text, see ``language_of``.
 
     Raises ArgumentError for another name, MissingExtra without the extra ``metrics``.
@@ -121,7 +121,7 @@ def simplified(text: str) -> str:
 @cache
 def _whisper_rules(english: bool) -> Any:
     with MissingExtra.where("metrics", "WER and CER"), warnings.catch_warnings():
-        # Of its docstrings, when the package is compiled: a DeprecationWarning, since Python 3.12 a SyntaxWarning.
+        # Compiling the package's docstrings emits a DeprecationWarning, since Python 3.12 a SyntaxWarning.
         warnings.filterwarnings("ignore", "invalid escape sequence")
         from whisper_normalizer.basic import BasicTextNormalizer
         from whisper_normalizer.english import EnglishTextNormalizer

@@ -1,8 +1,9 @@
 """Speech recognizers by name.
 
-``VOICELAB_RECOGNIZER`` names that of WER, CER and transcripts: ``faster-whisper`` (multilingual Whisper base, the default),
-``faster-whisper:MODEL`` (a model name such as ``large-v3``, or a folder with weights), ``paraformer`` (Mandarin),
-``pocketsphinx`` or ``none``. Their libraries fetch missing weights at first use, unless ``HF_HUB_OFFLINE`` is set.
+``VOICELAB_RECOGNIZER`` selects the recognizer for WER, CER and transcripts: ``faster-whisper`` (multilingual Whisper base,
+the default), ``faster-whisper:MODEL`` (a model name such as ``large-v3``, or a folder with weights), ``paraformer``
+(Mandarin), ``pocketsphinx`` or ``none``. Their libraries fetch missing weights at first use, unless ``HF_HUB_OFFLINE`` is
+set.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ _VARIABLE = "VOICELAB_RECOGNIZER"
 _WHISPER: Final = "faster-whisper"
 _NAMES: Final = (_WHISPER, "paraformer", "pocketsphinx")
 DEFAULT_WHISPER: Final = "base"
-"""Multilingual, 145 MB, real time on one core of a laptop."""
+"""Default Whisper model: multilingual, 145 MB, real time on one core of a laptop."""
 
-_POCKETSPHINX_SHA256 = (  # of the model in 5.1.1, and in 5.0.4
+_POCKETSPHINX_SHA256 = (  # of the model in version 5.1.1, and in 5.0.4
     "2deaa14d2364b2046ea1626413168f2256302e3efd5ae3e16e1fe4db0d285e9c",
     "536777c2f92f9934b3e6a68557e26a7eb0c08e25887009594329cc9ae8511f3a",
 )
@@ -62,7 +63,7 @@ class WordRecognizer(Protocol):
 class PocketRecognizer:
     """pocketsphinx with the US English model inside its wheel: small, fast, and inaccurate.
 
-    Thread-safe; calls are serialized. ``name`` is its value of ``VOICELAB_RECOGNIZER``.
+    Thread-safe; calls are serialized. ``name`` is the value of ``VOICELAB_RECOGNIZER`` that selects it.
     """
 
     name: Final = "pocketsphinx"
@@ -90,7 +91,7 @@ class PocketRecognizer:
 class WhisperRecognizer:
     """faster-whisper (the extra ``whisper``), the default recognizer: 99 languages, detected in the audio.
 
-    ``name`` is its value of ``VOICELAB_RECOGNIZER``, with the last component of a folder's path only.
+    ``name`` is the value of ``VOICELAB_RECOGNIZER`` that selects it, with only the last component of a folder's path.
 
     Args:
         model: model name, or folder with CTranslate2 weights.
@@ -98,7 +99,7 @@ class WhisperRecognizer:
     """
 
     def __init__(self, model: str = DEFAULT_WHISPER, *, fetch: bool = False) -> None:
-        """Load the weights. Raises ImportError without faster-whisper, and its errors for missing weights."""
+        """Load the weights. Raises ImportError without faster-whisper, and that package's errors for missing weights."""
         from faster_whisper import WhisperModel
         from faster_whisper.utils import _MODELS
 
@@ -107,10 +108,10 @@ class WhisperRecognizer:
         options: dict[str, Any] = {"device": "cpu", "compute_type": "int8"}
         try:
             self._model: Any = WhisperModel(model, local_files_only=True, **options)
-        except Exception:  # its exceptions for missing weights are undocumented
+        except Exception:  # the package's exceptions for missing weights are undocumented
             if not fetch:
                 raise
-            from huggingface_hub import snapshot_download  # faster-whisper's own fetches without a progress bar
+            from huggingface_hub import snapshot_download  # faster-whisper's own download shows no progress bar
 
             self._model = WhisperModel(snapshot_download(_MODELS.get(model, model)), **options)
 
@@ -125,7 +126,7 @@ class WhisperRecognizer:
         return [WordTime(word.word.strip(), float(word.start), float(max(word.start, word.end))) for word in words]
 
     def _segments(self, samples: Samples, rate: int, **options: Any) -> Iterable[Any]:
-        # Temperature fallback samples at random, and conditioning on earlier text spreads errors.
+        # Temperature fallback would sample at random, and conditioning on earlier text would propagate errors.
         options |= {"beam_size": 5, "temperature": 0.0, "condition_on_previous_text": False}
         segments: Iterable[Any] = self._model.transcribe(resample(samples, rate, _RATE), **options)[0]
         return segments
@@ -154,7 +155,7 @@ class ParaformerRecognizer:
 
 
 def recognizer_by_name(name: str, *, fetch: bool = True) -> Recognizer:
-    """Load a recognizer by its value of ``VOICELAB_RECOGNIZER``; ``fetch`` permits Whisper to fetch weights.
+    """Load a recognizer by a value of ``VOICELAB_RECOGNIZER``; ``fetch`` permits Whisper to fetch weights.
 
     Raises ArgumentError for an unknown name and unavailable weights, MissingExtra for a package that is not installed.
     """
@@ -187,7 +188,7 @@ def _whisper(model: str, fetch: bool) -> WhisperRecognizer:
         return WhisperRecognizer(model, fetch=fetch and not is_folder and not offline)
     except ImportError:
         raise
-    except Exception as error:  # its exceptions for missing or damaged weights are undocumented
+    except Exception as error:  # the packages' exceptions for missing or damaged weights are undocumented
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         if is_folder:
             raise ArgumentError.of("recognizer", f"{model} must hold weights of faster-whisper ({reason})") from error
@@ -223,9 +224,9 @@ def default_recognizer(*, fetch: bool = True) -> Recognizer | None:
 
 
 def transcribing_recognizer() -> Recognizer | None:
-    """Load a recognizer for missing transcripts: ``default_recognizer``, or an installed one if none is named.
+    """Load a recognizer for missing transcripts: ``default_recognizer``, or an installed one if no name is set.
 
-    Never fetches weights; None without any.
+    Never fetches weights; returns None if no recognizer is available.
     """
     if os.environ.get(_VARIABLE):
         return default_recognizer()
@@ -264,7 +265,7 @@ def pocketsphinx_input(
     if preprocess is not None:
         audio = preprocess(audio, _RATE)
     peak = float(np.abs(audio).max(initial=0.0))
-    # It skips words at a hard edge, and the logarithm of digital silence is infinite.
+    # pocketsphinx skips words at abrupt edges, and the logarithm of digital silence is infinite.
     silence = np.zeros(int(PADDING_S * _RATE), np.float32)
     audio = np.concatenate([silence, audio * np.float32(0.5 / max(peak, 1e-9)), silence])
     audio += (np.random.default_rng(0).uniform(-2, 2, audio.size) / 32768).astype(np.float32)

@@ -26,7 +26,7 @@ ENCODERS, PREDICTORS = "voicelab.speaker_encoders", "voicelab.mos_predictors"
 _LOUD_RANGE_DB = 30.0
 _MIN_DURATION_S = 0.5
 _RATE = 16_000
-# Weights inside the packages are loaded by pickle and define the metrics.
+# SHA-256 of the packages' weights, which define the metrics and are loaded by pickle.
 _RESEMBLYZER_SHA256 = "39373b86598fa3da9fcddee6142382efe09777e8d37dc9c0561f41f0070f134e"
 _DNSMOS_SHA256 = "40e47248357a0e0d92b7ca266f4f87d4594938ca39f32ffe7a76e2e53fdd8f14"
 _DISTILLMOS_SHA256 = "b18b3ac60227267cfb91e5d00ce22cc7b73716fd92f269484da1446e27031a40"
@@ -36,14 +36,14 @@ class Resemblyzer:
     """Speaker encoder of the package Resemblyzer, with its weights.
 
     The GE2E network of L. Wan, Q. Wang, A. Papir & I. Lopez Moreno, "Generalized end-to-end loss for speaker
-    verification", ICASSP (2018), 256 dimensions; the similarity of two recordings is about 0.8 or more for
-    one speaker and 0.6 for two. Raises MissingExtra when it or a dependency is not installed, WeightsError for other weights.
+    verification", ICASSP (2018), 256 dimensions; the similarity of two recordings is about 0.8 or more for one speaker and
+    0.6 for two speakers. Raises MissingExtra if the package or a dependency is not installed, WeightsError for other weights.
     """
 
     def __init__(self) -> None:
         try:
             with warnings.catch_warnings():
-                # It imports deprecated names of scipy.
+                # The package imports deprecated names of scipy.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 from resemblyzer import VoiceEncoder, preprocess_wav, voice_encoder
         except ImportError as error:
@@ -77,13 +77,14 @@ class Dnsmos:
     Reddy, V. Gopal & R. Cutler, "DNSMOS P.835: A non-intrusive perceptual objective speech quality metric to evaluate noise
     suppressors", ICASSP 2022); or "p808", the absolute category rating of ITU-T P.808 (the same authors, "DNSMOS: A
     non-intrusive perceptual objective speech quality metric …", ICASSP 2021).
-    All range from 1 (bad) to 5 (excellent), but clean speech has about 3 to 3.5 on "ovrl".
+    All range from 1 (bad) to 5 (excellent), but clean speech scores about 3 to 3.5 on "ovrl".
 
-    The input is the band below 8 kHz; the score is the mean over windows of 9.01 s with a hop of 1 s, shorter clips being
-    repeated, as in the authors' program. Trained on noise and noise suppression, it says little about the naturalness of a
-    voice. A window takes about 0.25 s on one core; ``jobs`` of ``measure`` uses several processes. Thread-safe.
+    The input is the band below 8 kHz; the score is the mean over windows of 9.01 s with a hop of 1 s, and shorter clips are
+    repeated, as in the authors' program. The model was trained on noise and noise suppression, so the score says little about
+    the naturalness of a voice. A window takes about 0.25 s on one core; ``jobs`` of ``measure`` uses several processes.
+    Thread-safe.
 
-    Raises MissingExtra when it is not installed, WeightsError for other weights, ArgumentError for another scale.
+    Raises MissingExtra if speechmos is not installed, WeightsError for other weights, ArgumentError for another scale.
     """
 
     domain: Final = "trained on noise and noise suppression, not on synthetic voices"
@@ -96,7 +97,7 @@ class Dnsmos:
             from speechmos import dnsmos
         self._scale: Scale = scale
         options = onnxruntime.SessionOptions()
-        # By default it spins a thread per core, 10 × slower on a busy machine.
+        # By default onnxruntime busy-waits in a thread per core, which is 10 × slower on a busy machine.
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         folder = Path(dnsmos.__file__).with_name("dnsmos_models")
         names = ("sig_bak_ovr.onnx", "model_v8.onnx")
@@ -127,7 +128,7 @@ class DistillMos:
     domain: Final = "distilled from a model of degraded natural and synthetic speech"
 
     def __init__(self) -> None:
-        # torchaudio is needed by its command line only.
+        # Only the package's command line needs torchaudio.
         try:
             with stub_module("torchaudio"):
                 from distillmos import ConvTransformerSQAModel, sqa
@@ -138,7 +139,7 @@ class DistillMos:
             ) from error
         read_published("distillmos 0.9.1", [Path(sqa.DEFAULT_WEIGHTS_CHKPT)], _DISTILLMOS_SHA256)
         self._torch: Any = sqa.torch
-        with redirect_stdout(io.StringIO()):  # it prints the path of its weights
+        with redirect_stdout(io.StringIO()):  # the package prints the path of its weights
             self._model: Any = ConvTransformerSQAModel().eval()
 
     def __reduce__(self) -> tuple[type[DistillMos], tuple[()]]:
@@ -309,9 +310,9 @@ def spectral_similarity(subject: Subject) -> float:
 
     Mean and SD of the mel levels of loud frames, 40 bands from 60 Hz to 7.6 kHz, in dB, normalized by the mean level: the
     long-term spectrum of F. Nolan, "The Phonetic Bases of Speaker Recognition" (1983). It depends on the vocal tract, but
-    also on the channel: a telephone recording is less similar to a studio recording of the speaker than another speaker is.
-    Values are high for any two voices, so they only rank; a sentence or more is needed of both. To identify speakers use
-    ``speaker_similarity``.
+    also on the channel: a telephone recording of a speaker is less similar to a studio recording of the same speaker than
+    another speaker's studio recording is. Values are high for any two voices, so use them only for ranking; both clips need a
+    sentence or more. To identify speakers use ``speaker_similarity``.
     """
     return _cosine(subject.once(_long_term_spectrum), subject.other.once(_long_term_spectrum))
 
@@ -346,10 +347,11 @@ def _cosine(ours: npt.NDArray[np.floating[Any]], theirs: npt.NDArray[np.floating
 def predicted_mos(subject: Subject) -> float:
     """Predicted mean opinion score, 1 to 5, by the model in ``Tools.predictor``.
 
-    By default "dnsmos", P.835 OVRL; also "distillmos" and "nisqa"; the class of each states its training domain. Others are
-    objects with ``predict(samples, rate)`` or entry points; the best known for synthesis is UTMOS: T. Saeki et al., "UTMOS:
-    UTokyo-SaruLab system for VoiceMOS Challenge 2022", Interspeech (2022). Predictors hardly measure prosody: E. Cooper et
-    al., "A review on subjective and objective evaluation of synthetic speech", Acoustical Science and Technology 45 (2024).
+    By default "dnsmos", P.835 OVRL; also "distillmos" and "nisqa"; the class of each states its training domain. Further
+    predictors are objects with ``predict(samples, rate)`` or entry points; the best known for synthesis is UTMOS: T. Saeki et
+    al., "UTMOS: UTokyo-SaruLab system for VoiceMOS Challenge 2022", Interspeech (2022). Predictors hardly measure prosody: E.
+    Cooper et al., "A review on subjective and objective evaluation of synthetic speech", Acoustical Science and Technology 45
+    (2024).
     """
     return float(predictor_of(subject.tools).predict(subject.clip.samples, subject.clip.rate))
 

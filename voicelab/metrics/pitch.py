@@ -27,8 +27,7 @@ def contour(subject: Subject) -> Contour:
     """Track F0 in Hz every 10 ms by pYIN, 60 to 600 Hz, NaN in unvoiced frames.
 
     M. Mauch & S. Dixon, "pYIN: A fundamental frequency estimator using probabilistic threshold distributions",
-    ICASSP (2014), by librosa, with a resolution of 0.1 semitones (0.6 %), so medians of clips may be equal to the last
-    digit.
+    ICASSP (2014), by librosa, with a resolution of 0.1 semitones (0.6 %), so the medians of two clips may be exactly equal.
     """
     return f0(subject.clip, fmin=_MIN_F0_HZ, fmax=_MAX_F0_HZ, hop_s=HOP_S, method="pyin")
 
@@ -54,7 +53,7 @@ def f0_median(subject: Subject) -> float:
 def f0_geometric_mean(subject: Subject) -> float:
     """Geometric mean F0 of voiced frames in Hz, the mean on a semitone scale (see ``contour``).
 
-    Most published means are arithmetic, which are higher: by 1.5 % for an SD of 3 semitones.
+    Most published means are arithmetic means, which are higher: by 1.5 % for an SD of 3 semitones.
     """
     return float(2.0 ** (_semitones(subject).mean() / 12.0))
 
@@ -62,8 +61,8 @@ def f0_geometric_mean(subject: Subject) -> float:
 def f0_sd(subject: Subject) -> float:
     """Standard deviation of F0 over voiced frames in semitones (see ``contour``).
 
-    In semitones, since intonation is perceived and produced on a logarithmic scale: F. Nolan, "Intonational equivalence:
-    an experimental evaluation of pitch scales", ICPhS (2003).
+    The unit is semitones, since intonation is perceived and produced on a logarithmic scale: F. Nolan, "Intonational
+    equivalence: an experimental evaluation of pitch scales", ICPhS (2003).
     """
     values = _semitones(subject)
     if values.size < 2:
@@ -94,9 +93,9 @@ def pulses(subject: Subject) -> list[_Floats]:
 
     From the largest peak of a voiced interval, in both directions, the next pulse is at the maximum cross-correlation of one
     period within 0.8 to 1.25 periods, refined by a parabola: P. Boersma, "Should jitter be measured by peak picking or by
-    waveform matching?", Folia Phoniatrica et Logopaedica 61 (2009). A train ends where there is no maximum or a correlation
-    below 0.7, Praat's limit at the edge of a voiced interval; the rest of the interval is searched in turn. The amplitude is
-    the root mean square of the period around a pulse.
+    waveform matching?", Folia Phoniatrica et Logopaedica 61 (2009). A train ends where there is no maximum or the correlation
+    is below 0.7, Praat's limit at the edge of a voiced interval; the rest of the interval is searched in turn. The amplitude
+    is the root mean square of the period around a pulse.
     """
     pitch = subject.once(contour)
     sound = subject.once(_sound)
@@ -138,7 +137,7 @@ def _follow(sound: _Floats, start: int, interval: tuple[int, int], periods: _Flo
         windows = np.lib.stride_tricks.sliding_window_view(sound[begin - half : end + half], window.size)
         correlation = (windows @ window) / np.sqrt(np.einsum("ij,ij->i", windows, windows) * (window @ window) + 1e-20)
         index = int(np.argmax(correlation))
-        # A maximum at the border of the range is no period, but the decay of the waveform.
+        # A maximum at the border of the range is not a period, but the decay of the waveform.
         if index in (0, correlation.size - 1) or correlation[index] < _MIN_CORRELATION:
             return positions
         before, peak, after = correlation[index - 1 : index + 2]
@@ -158,8 +157,8 @@ def _amplitude(sound: _Floats, position: float, periods: _Floats) -> float:
 def jitter(subject: Subject) -> float:
     """Local jitter in percent: the mean difference of consecutive periods over the mean period.
 
-    Praat's "jitter (local)" (P. Boersma & D. Weenink): differences by a factor above 1.3 are excluded. On ``pulses``; meant
-    for sustained vowels, as intonation increases it in running speech.
+    Praat's "jitter (local)" (P. Boersma & D. Weenink): pairs of periods that differ by a factor above 1.3 are excluded.
+    Computed on ``pulses``; meant for sustained vowels, since intonation increases jitter in running speech.
     """
     periods = [np.diff(train[:, 0]) for train in subject.once(pulses)]
     return _percent([_differences(lengths, lengths, _PERIOD_FACTOR) for lengths in periods], periods)
@@ -170,7 +169,7 @@ def shimmer_local(subject: Subject) -> float:
 
     Praat's "shimmer (local)" (P. Boersma & D. Weenink): the amplitude is the root mean square under a Hann window of 0.2
     periods on each side of the pulse, excluding pulses between periods that differ by a factor above 1.3 and amplitudes that
-    differ by a factor above 1.6. On ``pulses``.
+    differ by a factor above 1.6. Computed on ``pulses``.
     """
     sound = subject.once(_sound)
     differences, sizes = [], []
@@ -196,8 +195,8 @@ def _peak_amplitude(sound: _Floats, seconds: float, before: float, after: float)
 def shimmer_rms(subject: Subject) -> float:
     """Shimmer of full periods in percent: the mean difference of consecutive periods' levels over the mean level.
 
-    As ``shimmer_local``, with the root mean square of the full period as the amplitude, which depends less on noise and
-    formants: values are lower and not comparable with Praat's.
+    Like ``shimmer_local``, but with the root mean square of the full period as the amplitude, which depends less on noise and
+    formants: values are lower than Praat's and not comparable with them.
     """
     periods = [(train[:-1, 1], np.diff(train[:, 0])) for train in subject.once(pulses)]
     differences = [_differences(*period, _PERIOD_FACTOR, _AMPLITUDE_FACTOR) for period in periods]
@@ -221,8 +220,8 @@ def spectral_tilt(subject: Subject) -> float:
     """Slope of the long-term average spectrum in dB per octave, 100 Hz to 8 kHz, over speech frames.
 
     Linear regression of the levels of third-octave bands of power density: white noise has 0, pink noise -3.01, speech -6 to
-    -12, flatter for brighter or pressed voices: G. Fant, "Acoustic Theory of Speech Production" (1960). Undefined below a
-    rate of 16 kHz.
+    -12, with flatter slopes for brighter or pressed voices: G. Fant, "Acoustic Theory of Speech Production" (1960). Undefined
+    for sample rates below 16 kHz.
     """
     from scipy.signal import stft
 
@@ -236,7 +235,7 @@ def spectral_tilt(subject: Subject) -> float:
     if window <= hop:
         raise Undefined(f"{clip.duration * 1000:.0f} ms are too short for a spectrum")
     hertz, times, lines = stft(sound, clip.rate, nperseg=window, noverlap=window - hop)
-    # A hop is a whole number of samples, not exactly 10 ms.
+    # A hop is a whole number of samples, so not always exactly 10 ms.
     frames = np.round(times / HOP_S).astype(np.intp)
     inside = frames < active.size
     mean = np.square(np.abs(lines[:, inside][:, active[frames[inside]]])).mean(axis=1)

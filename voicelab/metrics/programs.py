@@ -23,7 +23,7 @@ _Floats = npt.NDArray[np.float64]
 _PITCH = (75.0, 600.0)
 _PERIODS = (0.0001, 0.02, 1.3)
 _AMPLITUDE_FACTOR = 1.6
-# Mel-cepstra of SPTK's and Merlin's recipes for 16 kHz.
+# Mel-cepstral parameters of the SPTK and Merlin recipes for 16 kHz.
 _RATE, _HOP_S, _ORDER, _ALPHA = 16_000, 0.005, 24, 0.42
 
 
@@ -56,7 +56,8 @@ def _defined(value: float, reason: str) -> float:
 def praat_jitter_local(subject: Subject) -> float:
     """Local jitter in percent by Praat (P. Boersma & D. Weenink) with its default settings.
 
-    Pulses by cross-correlation, 75 to 600 Hz. ``jitter`` has the same definition, on voicelab's pulses, 60 to 600 Hz.
+    Praat finds pulses by cross-correlation, 75 to 600 Hz; ``jitter`` has the same definition on voicelab's pulses, 60 to 600
+    Hz.
     """
     share = _praat(subject, [subject.once(_pulses)], "Get jitter (local)", 0, 0, *_PERIODS)
     return _defined(100.0 * share, "no voiced interval is long enough to compare its periods")
@@ -83,8 +84,8 @@ def praat_cpps(subject: Subject) -> float:
     """Smoothed cepstral peak prominence (CPPS) in dB by Praat with its default settings.
 
     J. Hillenbrand & R. A. Houde, "Acoustic correlates of breathy vocal quality: dysphonic voices and continuous speech",
-    JSHR 39 (1996); Y. Maryn & D. Weenink, Journal of Voice 29 (2015). Pauses count: remove them
-    to compare clips with different pauses.
+    JSHR 39 (1996); Y. Maryn & D. Weenink, Journal of Voice 29 (2015). Pauses affect the value: remove them to compare clips
+    with different pauses.
     """
     cepstrogram = _praat(subject, [subject.once(_sound)], "To PowerCepstrogram", 60.0, 0.002, 5000.0, 50.0)
     settings = ("yes", 0.02, 0.0005, 60.0, 330.0, 0.05, "Parabolic", 0.001, 0.05, "Exponential decay", "Robust")
@@ -99,7 +100,7 @@ def pyworld() -> Any:
 
 @contextmanager
 def stub_module(name: str, **attributes: object) -> Iterator[None]:
-    """Replace a module by a stub while others are imported."""
+    """Replace a module by a stub while other modules are imported."""
     module, stub = sys.modules.get(name), ModuleType(name)
     vars(stub).update(attributes)
     sys.modules[name] = stub
@@ -112,7 +113,7 @@ def stub_module(name: str, **attributes: object) -> Iterator[None]:
 
 
 def mel_cepstrum(power: _Floats, order: int = _ORDER, alpha: float = _ALPHA) -> _Floats:
-    """Compute mel-cepstra (frames, order + 1) of power spectra (frames, bins), as SPTK's ``freqt``; c0 is the level.
+    """Compute mel-cepstra (frames, order + 1) of power spectra (frames, bins), like SPTK's ``freqt``; c0 is the level.
 
     A. V. Oppenheim & D. H. Johnson, "Discrete representation of signals", Proceedings of the IEEE 60 (1972).
     """
@@ -146,8 +147,8 @@ def mcd(subject: Subject) -> float:
 
     10 sqrt(2) / ln 10 times the Euclidean distance of the coefficients 1 to 24, averaged over the path: R. F. Kubichek,
     IEEE PACRIM (1993). Envelopes by CheapTrick on Harvest's F0 every 5 ms (M. Morise et al., "WORLD", IEICE Transactions
-    E99-D (2016)) at 16 kHz, warped with alpha 0.42; without c0, the level, and silence at the ends. Published figures
-    differ in all of this, mostly in rate, order, c0 and silence: compare and report within a single recipe.
+    E99-D (2016)) at 16 kHz, warped with alpha 0.42; c0, the level, and silence at the ends are excluded. Published figures
+    differ in all these settings, mostly in rate, order, c0 and silence: only compare values of a single recipe.
     """
     ours, theirs = subject.once(_speech_mel_cepstrum), subject.other.once(_speech_mel_cepstrum)
     return dtw_distance(subject, ours.T, theirs.T)

@@ -14,14 +14,14 @@ from voicelab.errors import ArgumentError, shortened
 from voicelab.metrics.level import activity
 from voicelab.metrics.metric import Subject, Tools, Undefined
 
-# Characters of a text quoted in an error.
+# Maximum number of characters of a text that an error quotes.
 _QUOTED_LENGTH = 40
 _DIGITS: Final = (
     "the text has digits, which are spelled out in English and Mandarin only: pass Tools(normalizer=a function)"
 )
 _SPACE_BY_HAN = re.compile(f" (?={HAN.pattern})|(?<={HAN.pattern}) ")
 _VOWELS = re.compile(r"[aeiouy]+")
-# Not silent: table, agreed, hundred, churches, tables.
+# Endings that are not silent: table, agreed, hundred, churches, tables.
 _SILENT_END = re.compile(
     r"(?:(?<![aeiouy])(?<![^aeiouylr]l)e"
     r"|(?<![aeiouytd])(?<![^aeiouylr]l)(?<![^aeiouyr]r)ed"
@@ -50,14 +50,14 @@ def _recognizer(name: str, variable: str) -> Recognizer:  # noqa: ARG001 (the en
 def recognizer_of(tools: Tools) -> Recognizer:
     """Return the tools' recognizer, or the default.
 
-    Raises ArgumentError for an unknown name or missing weights, MissingExtra when it is not installed.
+    Raises ArgumentError for an unknown name or missing weights, MissingExtra if it is not installed.
     """
     chosen = tools.recognizer or ""
     return _recognizer(chosen, os.environ.get("VOICELAB_RECOGNIZER", "")) if isinstance(chosen, str) else chosen
 
 
 def recognizer_name(tools: Tools) -> str:
-    """Return the name of the tools' recognizer with its model, without loading it; the class name of an unnamed one."""
+    """Return the name of the tools' recognizer with its model, without loading it, or the class name of an unnamed one."""
     recognizer = tools.recognizer or os.environ.get("VOICELAB_RECOGNIZER", "")
     return (
         full_name(recognizer) if isinstance(recognizer, str) else getattr(recognizer, "name", type(recognizer).__name__)
@@ -98,12 +98,13 @@ def words(subject: Subject) -> float:
 
 
 def wer(subject: Subject) -> float:
-    """Word error rate: substitutions, deletions and insertions, over the words of the text; may exceed 1.
+    """Word error rate: substitutions, deletions and insertions per word of the text; may exceed 1.
 
     Levenshtein distance (1966), by jiwer, between the text and the transcript, both normalized by ``Tools.normalizer``
     (``voicelab.asr.normalization.normalized_words``), so that "$100" and "one hundred dollars" are equal and each Chinese
-    character is a word. The columns ``recognizer`` and ``normalizer`` name the ASR model and the rules. The rate includes
-    the recognizer's own errors, so only compare rates of one recognizer and normalizer; over many clips, weight by ``words``.
+    character is a word. The columns ``recognizer`` and ``normalizer`` name the ASR model and the rules. The rate includes the
+    recognizer's own errors, so only compare rates of one recognizer and normalizer; to pool clips, weight their rates by
+    ``words``.
     """
     import jiwer
 
@@ -111,7 +112,7 @@ def wer(subject: Subject) -> float:
 
 
 def cer(subject: Subject) -> float:
-    """Character error rate, normalized as ``wer``; spaces between words count as characters, except in Chinese."""
+    """Character error rate, normalized like ``wer``; spaces between words count as characters, except in Chinese."""
     import jiwer
 
     reference = _SPACE_BY_HAN.sub("", " ".join(_reference_words(subject)))
@@ -133,7 +134,7 @@ def pause_time(subject: Subject) -> float:
 
 
 def longest_pause(subject: Subject) -> float:
-    """Duration of the longest pause in seconds, 0 without pauses; see ``pauses``."""
+    """Duration of the longest pause in seconds, 0 if there are no pauses; see ``pauses``."""
     spans = subject.once(activity).pauses
     return float((spans[:, 1] - spans[:, 0]).max(initial=0.0))
 
@@ -147,7 +148,7 @@ def speech_time(subject: Subject) -> float:
 def word_rate(subject: Subject) -> float:
     """Speaking rate: words per second from speech onset to offset, pauses included.
 
-    The words are those of the text as written (in Chinese, characters), or without a text those timed by the backend.
+    The words are those of the text as written (in Chinese, characters) or, without a text, those that the backend timed.
     Definition: F. Goldman-Eisler (1968).
     """
     count = len(split_words(subject.text)) if subject.text else len(subject.clip.words)
@@ -159,9 +160,9 @@ def word_rate(subject: Subject) -> float:
 def syllable_rate(subject: Subject) -> float:
     """Articulation rate: syllables per second of speech without pauses (F. Goldman-Eisler, 1968).
 
-    English syllables are estimated from spelling: groups of vowels, with rules for silent endings and hiatus, at least
-    one per word; right for 90 % of the words of the CMU Pronouncing Dictionary and within 1 % on running text. A Chinese
-    character is a syllable; other languages are not supported.
+    English syllables are estimated from spelling: groups of vowels, with rules for silent endings and hiatus, at least one
+    per word. The estimate is right for 90 % of the words of the CMU Pronouncing Dictionary and within 1 % on running text. A
+    Chinese character is a syllable; other languages are not supported.
     """
     words = split_words(spelled(subject.said, language_of(subject.said)))
     if has_digits(words):
