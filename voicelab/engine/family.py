@@ -36,7 +36,7 @@ class Segment(Protocol):
 
     @property
     def pause_s(self) -> float:
-        """Seconds of silence before the segment from a tag, besides the model's pauses."""
+        """Seconds of silence that a tag adds before the segment, besides the model's pauses."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Family(Protocol):
     seeds: SeedSupport
     """Whether the same seed on the same device gives the same samples, regardless of concurrent requests."""
     models: tuple[Model, ...]
-    """Models with their own weights; the first serves all other names."""
+    """Models with their own weights; the first one also serves all other model names."""
     license: str
     """License of the generated speech and date of acceptance; "" if none."""
     notice: str
@@ -111,7 +111,7 @@ class Family(Protocol):
         """
 
     def similarity(self, codes: Codes, voice: Any) -> float | None:
-        """Compute the similarity of speech, as codes (frames, codebooks), to a voice: 1 for the same, 0 for a different one.
+        """Compute the similarity of speech, given as codes (frames, codebooks), to a voice: 1 if equal, 0 if different.
 
         None if the family has no such metric.
         """

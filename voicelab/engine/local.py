@@ -64,7 +64,7 @@ class LocalBackend(Closeable):
 
     Args:
         device: ``"cpu"`` or a device of torch (``"cuda:0"``); default, CUDA if available, else the CPU.
-        threads: CPU threads of torch in this process; default, that of torch. Only language models of open weights use
+        threads: CPU threads of torch in this process; default, torch's setting. Only language models of open weights use
             torch on a CPU. Always 1 in a fork of a process with an engine, where torch would wait for OpenMP threads that
             fork() does not copy.
         weights: Checkpoint (a file, or a folder of two models), or a folder with S2-Pro, S1-mini or both; default, the
@@ -72,8 +72,8 @@ class LocalBackend(Closeable):
         rows: Maximum number of concurrent utterances per model; more are queued.
         voices: Store of voices; default, in VOICELAB_HOME.
         int8_depth: Quantize the fast transformer of open weights, half of the memory traffic per frame, to 8 bits.
-        compile: Compile open weights with torch; default, on a CUDA device after ``voicelab weights compile``. With True the
-            first sentence waits minutes for it.
+        compile: Compile open weights with torch; default, on a CUDA device after ``voicelab weights compile``. If True, the
+            first sentence waits minutes for compilation.
 
     Raises:
         WeightsError: The checkpoint is unreadable.

@@ -553,7 +553,7 @@ def _company(m: Match) -> str:
 
 _VERBALIZERS.update(
     {
-        # IP addresses have dots, versions have points.
+        # IP addresses are read with "dot", versions with "point".
         "dotted": lambda m: (" point " if m["num"].count(".") == 2 else " dot ").join(
             map(decimal, m["num"].split("."))
         ),

@@ -113,7 +113,7 @@ def _last_two(n: int) -> str:
 
 
 def paired(number: str) -> str:
-    """Verbalize a number in pairs of digits, as for rooms and roads: 747 is seven forty-seven, 1204 twelve oh four."""
+    """Verbalize a number in pairs of digits (rooms, roads, planes): 747 is seven forty-seven, 1204 twelve oh four."""
     head, tail = number[:-2], int(number[-2:])
     if head.startswith("0") or len(number) > 4 or (tail == 0 and head.endswith("0")):
         return digits(number) if number.startswith("0") else cardinal(int(number))

@@ -1,9 +1,9 @@
 """Verbalization of written Chinese in Mandarin: functions for the rules of ``tables/mandarin/rules.tsv``.
 
-Symbols are verbalized first, digits unchanged ("3:05" is 3点05分, "30%" is 百分之30); the last rule verbalizes all remaining
-numbers, with 两 before counted nouns and 二 in ordinals. English sentences with their numbers follow the English rules, as
-does an English text with a few Chinese words, except for numbers next to these (第3章). A name with a number (iPhone 15) has
-its letters in English and its number in Mandarin. Lines remain separate.
+Symbols are verbalized first, leaving digits unchanged ("3:05" is 3点05分, "30%" is 百分之30); the last rule verbalizes all
+remaining numbers, with 两 before counted nouns and 二 in ordinals. English sentences with their numbers follow the English
+rules, as does an English text with a few Chinese words, except for numbers next to these (第3章). A name with a number
+(iPhone 15) is read with its letters in English and its number in Mandarin. Lines remain separate.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def plain(text: str) -> Normalized:
 
 
 def _formula(m: re.Match[str]) -> str:
-    """Write a formula of LaTeX in words and symbols that the normalizer reads; commands by their names."""
+    """Convert a LaTeX formula to words and symbols that the normalizer reads; commands become their names."""
     formula = next(filter(None, (m["body"], m["round"], m["square"], m["display"], m["inline"])))
     for _ in range(3):  # nested braces
         for pattern, words in _FORMULA_STEPS:

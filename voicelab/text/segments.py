@@ -167,7 +167,7 @@ def _choose(text: str, window: Sequence[Point], start: int, min_length: int) -> 
     clauses = [point for point in long_enough if point[1] == "clause"]
     if clauses or sentences:
         return (clauses or sentences)[-1]
-    # A segment below the minimum is less audible than a cut between "Dr." and "Smith".
+    # A segment below the minimum is less noticeable than a cut between "Dr." and "Smith".
     separable = [[point for point in points if not _is_inseparable(text, point[0])] for points in (long_enough, window)]
     choices = separable[0] or separable[1] or long_enough or window
     return choices[-1] if choices else None

@@ -62,7 +62,7 @@ def loaded_torch() -> Any:
 def set_thread_count(number: int) -> None:
     """Set the number of torch's CPU threads for operations of the calling thread only.
 
-    The count is per thread, but new threads inherit the value set most recently: so another thread resets it.
+    The count is per thread, but new threads inherit the latest value set: so a helper thread sets the previous value again.
     """
     torch = loaded_torch()
     if torch is None:

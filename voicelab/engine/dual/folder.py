@@ -177,11 +177,11 @@ class MemoryPlan:
     positions: int
     weights: int
     codec: int
-    """0 if already loaded."""
+    """Bytes of the codec; 0 if it is already loaded."""
     slots: int
-    """Keys and values of all rows, of cached references, and of a frame in the fast transformer."""
+    """Bytes of the keys and values of all rows, of cached references, and of a frame in the fast transformer."""
     work: int
-    """Attention of the largest prefill chunk, rotary tables, and audio blocks."""
+    """Bytes for attention in the largest prefill chunk, rotary tables, and audio blocks."""
 
     @classmethod
     def of(cls, folder: ModelFolder, rows: int, codec: CodecSizes | None = None) -> MemoryPlan:

@@ -253,7 +253,7 @@ class ChatPrompts(Prompts):
     tagged = True
 
     def start(self, references: Sequence[Reference]) -> Tensor:
-        """See Prompts. A reference's text without a tag gets the speaker tag of its index."""
+        """See Prompts. A reference's text without a tag gets the speaker tag of the reference's index."""
         if not references:
             return self._text("<|im_start|>system\n", "convert the provided text to speech", "<|im_end|>\n")
         tags = (

@@ -43,7 +43,7 @@ class DualRow:
     start: Tensor
     """Columns before the first turn."""
     waiting: Tensor
-    """Columns still to be read, without the prompt's last column."""
+    """Columns still to be prefilled, without the prompt's last column."""
     state: RowState = field(default_factory=lambda: RowState((), 0, 0))
     """State after the frames that `step` has returned; initially its column is the prompt's last column."""
     ready: deque[RowFrame] = field(default_factory=deque)

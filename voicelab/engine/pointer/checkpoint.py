@@ -224,6 +224,6 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Floats]]:
 
 
 def _widened(tensors: Arrays, prefix: str) -> dict[str, Floats]:
-    """Return the tensors whose names begin with a prefix in float32."""
+    """Return, in float32, the tensors whose names begin with a prefix."""
     names = (name for name in tensors if name.startswith(prefix) and not name.endswith(ROW_SCALES))
     return {name: widened(tensors, name) for name in names}

@@ -151,7 +151,7 @@ class Vocoder(nn.Module):
 
     def _response(self, log_gain: Tensor, f0: Tensor) -> Tensor:
         """Make the complex response of a log magnitude: minimum phase (Oppenheim and Schafer, ch. 13) but for the glottis."""
-        # The glottal flow rises slowly and ends at once: a resonance of maximum phase (Doval, d'Alessandro, Henrich, 2006).
+        # The glottal flow rises slowly and ends abruptly: a resonance of maximum phase (Doval, d'Alessandro, Henrich, 2006).
         cepstrum = torch.fft.irfft(log_gain.to(torch.float32), n=WINDOW)
         octave = self.hz / f0[..., None]
         turned = 2 * torch.atan2(2 * GLOTTAL_DAMPING * octave, 1 - octave.square())
@@ -248,7 +248,7 @@ class Quantizer(nn.Module):
         return codes[:, 0].reshape(*latents.shape[:-1], len(self.tables))
 
     def decode(self, codes: Tensor) -> Tensor:
-        """Sum the codebook entries of codes (batch, n, codebooks): (batch, n, latent)."""
+        """Sum the codebook entries of codes (batch, n, codebooks) to latents (batch, n, latent)."""
         return torch.stack([table[codes[..., i]] for i, table in enumerate(self.tables)]).sum(0)
 
 
@@ -353,7 +353,7 @@ class Codec(nn.Module):
 
 
 class DecoderStream:
-    """Incremental decoder of one stream; its chunks concatenated equal `Codec.decode`."""
+    """Incremental decoder of one stream; its concatenated chunks equal the result of `Codec.decode`."""
 
     def __init__(self, codec: Codec, gain: Tensor | None = None) -> None:
         self._codec, self._gain = codec, gain

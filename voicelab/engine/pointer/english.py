@@ -62,7 +62,7 @@ class Lexicon:
 
         Args:
             word: a token of letters and apostrophes as written; capitals matter: ``US`` is spelled, ``us`` is not.
-            after: the first phone of the next word, for "the" and "a".
+            after: the first phone of the next word, on which "the" and "a" depend.
         """
         word = word.strip("'")
         lower = word.lower()

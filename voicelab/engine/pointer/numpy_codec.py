@@ -133,7 +133,7 @@ class _Filters:
 
 
 class NumpyStream:
-    """Incremental decoder of one stream; its chunks concatenated equal `NumpyCodec.decode`.
+    """Incremental decoder of one stream; its concatenated chunks equal the audio decoded at once.
 
     Args:
         decoder: codec that has the weights.
@@ -213,7 +213,7 @@ class NumpyStream:
         return out
 
     def _response(self, log_gain: Floats, f0: Floats) -> NDArray[np.complex64]:
-        """Make the complex response of a log magnitude: minimum phase but for the glottis; see codec.Vocoder."""
+        """Make the complex response of a log magnitude: minimum phase except for the glottis; see codec.Vocoder."""
         phase = np.fft.rfft(np.fft.irfft(log_gain, n=WINDOW) * cepstrum_fold()).imag
         octave = frequencies(self._codec.config.sample_rate) / f0[:, None]
         phase += 2 * np.arctan2(np.float32(2 * GLOTTAL_DAMPING) * octave, 1 - np.square(octave))
@@ -284,7 +284,7 @@ class NumpyCodec:
         return codes[:, 0]
 
     def dequantize(self, codes: Codes) -> Floats:
-        """Sum the codebook entries of codes (n, codebooks): (n, latent)."""
+        """Sum the codebook entries of codes (n, codebooks) to latents (n, latent)."""
         out = np.zeros((len(codes), self.config.latent), np.float32)
         for table, column in zip(self._tables, codes.T, strict=True):
             out += table[column]
@@ -311,7 +311,7 @@ class NumpyCodec:
         return _Filters(f0, envelope, np.clip(y[:, 1 + bands :], -12, 12), gain)
 
     def open(self, gain: Floats | None = None) -> NumpyStream:
-        """Open a stream to decode; `gain` is the speaker's."""
+        """Open a decoding stream; `gain` is the speaker's."""
         return NumpyStream(self, gain)
 
 
@@ -345,10 +345,10 @@ class SpeechCodec(Protocol):
         """Quantize latents (n, latent) to codes (n, codebooks)."""
 
     def dequantize(self, codes: Codes) -> Floats:
-        """Sum the codebook entries of codes (n, codebooks): (n, latent)."""
+        """Sum the codebook entries of codes (n, codebooks) to latents (n, latent)."""
 
     def open(self, gain: Floats | None = None) -> Stream:
-        """Open a stream to decode; `gain` is the speaker's."""
+        """Open a decoding stream; `gain` is the speaker's."""
 
 
 class PointerDecoding:

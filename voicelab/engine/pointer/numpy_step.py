@@ -27,7 +27,7 @@ _MAX_SPREAD = 2 * GRAIN
 
 
 def attend(query: Floats, keys: Floats, values: Floats) -> Floats:
-    """Attend from a query (…, heads, head) to keys and values (…, heads, time, head): (…, heads, head)."""
+    """Attend from a query (…, heads, head) to keys and values (…, heads, time, head); return (…, heads, head)."""
     scores = np.matmul(keys, query[..., None])[..., 0]
     scores -= scores.max(-1, keepdims=True)
     np.exp(scores, out=scores)
@@ -214,7 +214,7 @@ class NumpyStep:
     def _down_the_frame(
         self, first_codes: NDArray[np.int64], depth_input: Floats, choice: Choice, chance: Floats
     ) -> NDArray[np.int64]:
-        """Sample the codebooks after the first, each from those before it: (n, codebooks)."""
+        """Sample the codebooks after the first, each from those before it; return all (n, codebooks)."""
         chosen, model, layers = [first_codes], self._model, self._model.depth.layers
         shape = (len(layers), len(first_codes), layers[0].heads, len(model.others), layers[0].head)
         keys, values = np.empty(shape, np.float32), np.empty(shape, np.float32)
@@ -247,7 +247,7 @@ class Past:
     """(rows, 1, positions) 0 for visible positions, minus infinity for masked ones."""
 
     def attend(self, query: Floats, keys: Floats, values: Floats) -> Floats:
-        """Attend from queries (n, heads, head) to a layer's cache (rows, heads, room, head): (n, heads, head).
+        """Attend from queries (n, heads, head) to a layer's cache (rows, heads, room, head); return (n, heads, head).
 
         BLAS is not used: on some processors its summation order depends on the number of positions in the batch.
         """

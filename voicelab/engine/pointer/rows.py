@@ -69,7 +69,7 @@ class KVCache:
         self.lengths[row], self.offsets[row] = length, offset
 
     def rewind(self, row: int, position: int) -> None:
-        """Drop the positions from this one on; positions count from the start of the sequence."""
+        """Drop the positions from `position` on; positions count from the start of the sequence."""
         self.lengths[row] = position - self.offsets[row]
 
     def position(self, row: int) -> int:
