@@ -137,7 +137,7 @@ class _Service:
         return HTMLResponse(documentation(self._document))
 
     async def speech(self, request: Request) -> Response:
-        """Answer ``POST /v1/tts``: authenticate, charge credit, validate, synthesize."""
+        """Answer ``POST /v1/tts``: authenticate, reserve credit, validate, synthesize."""
         return await self._speak(request, self._interface_call)
 
     async def openai_speech(self, request: Request) -> Response:
