@@ -21,7 +21,7 @@ DEFAULT_MAX_BYTES = 4 * 1024**3
 
 # Eviction reduces the size to this fraction of the limit, so that not every write evicts.
 _EVICTION_TARGET = 0.9
-# The folder, to which other processes may write, is measured again after writing limit / 64 bytes.
+# The size of the folder, to which other processes may write, is measured again after writing limit / 64 bytes.
 _CHECKS_PER_LIMIT = 64
 
 
@@ -44,10 +44,10 @@ class Cache:
     """Takes by key in a run folder, with least-recently-used eviction.
 
     Takes are verified when read; damaged audio is quarantined in ``damaged/`` and synthesized again. Several processes may
-    share a folder; concurrent writers of a key all get the take that was stored.
+    share a folder; concurrent writers of a key all get the take that was stored first.
 
     Args:
-        folder: Folder, created by the first take; default, ``cache`` in voicelab's data folder.
+        folder: Folder, created by the first take; default: ``cache`` in voicelab's data folder.
         max_bytes: Limit of the total size; None for no limit.
 
     Raises:
@@ -76,7 +76,7 @@ class Cache:
         return Cache, (self.folder, self.max_bytes)
 
     def __bool__(self) -> bool:
-        # True even if len() is 0.
+        # A cache is true even if len() is 0.
         return True
 
     def __len__(self) -> int:
@@ -202,7 +202,7 @@ class Cache:
         for path in [path for path in oldest_first if path.name != RUN_FILE][:-1]:
             if total <= limit * _EVICTION_TARGET:
                 break
-            # Skip files without permission, or open on Windows.
+            # Skip files that may not be removed, or are open on Windows.
             with suppress(OSError):
                 path.unlink(missing_ok=True)
                 total -= files[path].st_size

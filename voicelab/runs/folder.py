@@ -1,4 +1,4 @@
-"""Format of runs on disk, with a writer and a reader by key.
+"""Format of runs on disk, with a writer, and a reader that looks up takes by key.
 
     run.jsonl              backends and environment; then a line for each take, voice and failure, in order
     takes/DIGEST.wav       audio of takes as received, named by its SHA-256
@@ -450,7 +450,7 @@ _LIBRARIES: Final = "av httpx librosa msgpack numpy pandas pyloudnorm safetensor
 
 
 def library_versions() -> dict[str, str]:
-    """Return the library versions recorded for reproducibility, by name."""
+    """Return the versions of libraries that are recorded for reproducibility, by name."""
     return dict(_environment()["libraries"])
 
 

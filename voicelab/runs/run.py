@@ -34,7 +34,7 @@ class Run:
         created: when it was created.
         about: description by its writer: the axes of a sweep, the columns of a table.
         sessions: libraries, hardware and backends of each session.
-        takes: the takes, with audio read on access, in the order of the sweep or table, else in the order of writing.
+        takes: the takes, whose audio is read on access, in the order of the sweep or table, else in the order of writing.
         labels: labels of each take by its writer: the cell of a sweep.
         failures: failed calls that no later take replaces.
         voices: records of voices that were created or fetched.
@@ -120,9 +120,9 @@ def take_value(take: Take, name: str) -> object:
 
 
 def _in_order(labelled: list[tuple[Take, Labels]], cells: Mapping[tuple[str, str], int]) -> list[tuple[Take, Labels]]:
-    """Sort takes by the cell that was written last for their labels, and number the cells uniquely."""
+    """Sort takes by the last cell number written for their labels, and number the cells uniquely."""
     ranks = cells
-    if len(set(cells.values())) < len(cells):  # cells of an earlier grid have its numbers
+    if len(set(cells.values())) < len(cells):  # cells of an earlier grid have that grid's numbers
         order = sorted(cells, key=lambda line: (cells[line], line))
         ranks = {line: rank for rank, line in enumerate(order)}
     numbered = [(take, {**labels, "cell": ranks[_line_of("", labels)]}) for take, labels in labelled]
@@ -230,9 +230,9 @@ class Journal(Closeable):
 def take_row(take: Take) -> dict[str, Any]:
     """Return a take as a record: every field of its request, backend, seeds, timing and notes.
 
-    ``prosody`` is two columns, ``prosody.speed`` and ``prosody.volume``; ``references`` the digests, separated by spaces, or
-    None; backend parameters are columns unless they have their defaults. Times are in seconds; ``bytes`` and ``chunks`` are
-    those of the encoded audio. The audio is not read.
+    ``prosody`` becomes two columns, ``prosody.speed`` and ``prosody.volume``; ``references`` contains the digests, separated
+    by spaces, or None; backend parameters are columns unless they have their default values. Times are in seconds; ``bytes``
+    and ``chunks`` are those of the encoded audio. The audio is not read.
     """
     request = take.request.canonical()
     prosody = request.pop("prosody")

@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 MAX_VALUES: Final = 10_000
 """Maximum number of values of an axis."""
 
-# Cost of a change: another backend loads weights, another voice encodes references.
+# Cost of changing a field: another backend loads weights, another voice encodes references.
 _COST: Final = {"backend": 4, "model": 3, "reference_id": 2, "references": 2, "text": 1}
 # Comma-separated values, with commas inside double quotes.
 _ITEMS: Final = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*"|")+')
-# Digits of a decimal before or after the point.
+# Maximum number of digits of a decimal before or after the point.
 _MAX_DIGITS: Final = 30
 _TEMPLATE: Final = re.compile(r"\{(?:\{([^\W\d]\w*)\}|([^\W\d]\w*))\}")
 _RANGE: Final = re.compile(r"^\s*(?P<start>\S+)\s*\.\.\s*(?P<stop>\S+)(?:\s+step\s+(?P<step>\S+))?\s*$")
@@ -78,7 +78,7 @@ class Axis:
         """Create an axis from its values.
 
         Args:
-            name: a field; ``voice`` means ``reference_id``, ``speed`` and ``volume`` are those of prosody.
+            name: a field; ``voice`` means ``reference_id``, ``speed`` and ``volume`` mean the fields of ``prosody``.
             values: a list; a mapping from labels to values; or text such as ``"0.2..1.0 step 0.2"`` or
                 ``"low, normal"``. Voices may be ids, presets or records.
             knobs: parameters of the backends.
@@ -122,9 +122,9 @@ class Axis:
 
 
 def varied(name: str, value: object, knobs: Iterable[Knob] = ()) -> bool:
-    """Check whether the value of a keyword is an axis: a list, a mapping of labels, or a typed range.
+    """Check whether the value of a keyword is an axis: a list, a mapping from labels, or a range as text.
 
-    Single values are a list of ReferenceAudio, a mapping for ``prosody``, and a mapping from voices to weights (a blend).
+    A list of ReferenceAudio, a mapping for ``prosody``, and a mapping from voices to weights (a blend) are single values.
     """
     if name == "references":
         return isinstance(value, Iterable) and not all(isinstance(item, ReferenceAudio) for item in value)
@@ -141,16 +141,16 @@ def _knob(name: str, knobs: Iterable[Knob]) -> Knob | None:
 
 
 def _is_text(name: str, knob: Knob | None = None) -> bool:
-    """Check whether the values of a field are text, so that numbers and ranges are not parsed."""
+    """Check whether the values of a field are text, in which numbers and ranges are not parsed."""
     return name == "backend" or value_kind(name, (knob,) if knob else ())[0] is str
 
 
 def parse_values(name: str, text: str, knob: Knob | None = None) -> tuple[Any, ...]:
     """Parse comma-separated values and ranges: ``"0.2..1.0 step 0.2"`` (inclusive), ``"0.2, 0.7, 1"``, ``"low, normal"``.
 
-    A range is computed in decimals: 0.2..1.0 step 0.2 is exactly 0.2, 0.4, 0.6, 0.8, 1.0. The default step of integers is 1.
-    ``true``, ``on``, ``false``, ``off`` and ``null`` are Booleans and None; double quotes protect commas. Raises
-    RequestInvalid, which names the axis.
+    A range is computed in decimal arithmetic: 0.2..1.0 step 0.2 is exactly 0.2, 0.4, 0.6, 0.8, 1.0. The default step of
+    integers is 1. ``true``, ``on``, ``false`` and ``off`` are Booleans, ``null`` is None; double quotes protect commas.
+    Raises RequestInvalid, which names the axis.
     """
     name = field_name(name)
     values: list[Any] = []
@@ -228,7 +228,7 @@ def _filled(text: str, values: Mapping[str, Any]) -> str:
 
 def _checked(name: str, value: object, knob: Knob | None = None, template: bool = False) -> Any:
     if isinstance(value, np.generic):
-        value = value.item()  # of np.arange and the like
+        value = value.item()  # NumPy scalars, as from np.arange
     if template:
         if not isinstance(value, str | int | float):
             raise RequestInvalid.of(name, f"must be text or a number, got {type(value).__name__}")
@@ -252,7 +252,7 @@ def _checked(name: str, value: object, knob: Knob | None = None, template: bool 
         value = (value,)
     fields = {name: value}
     if name == "sample_rate" and value is not None:
-        # The rates of a format are checked for complete calls, by the grid.
+        # The grid checks the sample rates of a format, in complete calls.
         fields["format"] = "opus" if value == 48_000 else "wav"
     call = Call.of("axis").replace(**fields)
     return call.model if name == "model" else getattr(call.request, name)
@@ -267,7 +267,7 @@ def _token(name: str, text: str, knob: Knob | None = None) -> object:
 
 
 def _typed(name: str, value: object, knob: Knob | None) -> str:
-    """Format a value for ``_token``: text without quotes where it is unambiguous."""
+    """Format a value so that ``_token`` can parse it: text has no quotes where it is unambiguous."""
     if isinstance(value, bool):
         return label(value)
     if isinstance(value, float):
@@ -291,11 +291,11 @@ def axes_of_rows(rows: Any, knobs: Iterable[Knob] = (), text: str | None = None)
     """Convert each column of a table to an axis, and each row to indices on these axes.
 
     Args:
-        rows: a DataFrame, a sequence of mappings, or the path of a CSV file with a header. Missing values, NaN, and empty
-            cells of a file take the values of the sweep; for a placeholder they are "". ``references`` may be a file,
-            relative to the CSV file, with its transcript in the column ``reference_text`` or in NAME.txt.
+        rows: a DataFrame, a sequence of mappings, or the path of a CSV file with a header row. Missing values, NaN, and empty
+            cells of a file are filled from the sweep, or with "" for a placeholder. ``references`` may be a file, relative to
+            the CSV file, with its transcript in the column ``reference_text`` or in NAME.txt.
         knobs: parameters of the backends, which may be columns.
-        text: text of rows that have none.
+        text: text of rows without a text.
 
     Raises RequestInvalid, which names row and column, for an invalid value, an unknown column, a repeated row, or a missing
     text; StoreError for a file that cannot be read.
@@ -430,7 +430,7 @@ class Cell:
     call: Call
     backend: str
     template: str = ""
-    """Text before its placeholders are replaced; "" if it has none."""
+    """Text before its placeholders are replaced; "" if it has no placeholders."""
 
     @property
     def plain(self) -> dict[str, str | int | float]:
@@ -443,7 +443,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One planned take: a cell, the repeat, and the seed of this repeat in every cell."""
+    """One planned take: a cell, the repeat, and the seed that this repeat has in every cell."""
 
     cell: Cell
     repeat: int
@@ -457,7 +457,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """All cells in the order of the axes; ``jobs()`` returns the takes in the order of least cost."""
+    """All cells in the order of the axes; ``jobs()`` returns the takes in the order with the least cost."""
 
     axes: tuple[Axis, ...]
     cells: tuple[Cell, ...]

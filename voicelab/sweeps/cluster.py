@@ -30,17 +30,17 @@ from voicelab.sweeps.workers import (
 )
 
 STRIKES: Final = 3
-"""Consecutive failures of a worker with takes that others complete, or losses of a take, before exclusion."""
+"""Consecutive failures, with takes that others complete, that exclude a worker; losses after which a take fails."""
 _FAILURES: Final = 10
-"""Takes that fail on every worker before a take succeeds, after which the sweep ends; invalid requests do not count."""
+"""Takes that fail on every worker, before any succeeds, after which the sweep ends; invalid requests do not count."""
 _CRASHES: Final = 6
-"""Maximum number of workers that exit while opening the backend if none is usable; a nanny restarts them."""
+"""Maximum number of workers that exit while opening the backend if no worker is usable; a nanny restarts them."""
 NO_WORKER_S: Final = 120.0
 """Time in seconds after which a cluster that has no workers fails."""
 SILENCE_S: Final = 30.0
-"""Timeout of the scheduler in seconds."""
+"""Timeout in seconds for a scheduler that does not respond."""
 _LOOK_S: Final = 0.5
-# Libraries that may affect samples; others measure or transport them.
+# Libraries that may affect audio samples; other libraries only measure or transport them.
 _SAMPLE_LIBRARIES: Final = ("voicelab", "numpy", "torch", "av", "soxr")
 
 
@@ -89,7 +89,7 @@ def make_at(*arguments: Any) -> tuple[str, Take | Exception]:
     from distributed.protocol.pickle import dumps, loads
 
     address: str = get_worker().address
-    # The backend batches concurrent takes, so a worker runs all takes it was sent, regardless of its thread count.
+    # The backend batches concurrent takes, so a worker runs all takes that it receives, regardless of its thread count.
     secede()  # type: ignore[no-untyped-call]
     try:
         return address, make_there(*arguments)
@@ -102,7 +102,7 @@ def make_at(*arguments: Any) -> tuple[str, Take | Exception]:
 
 
 class _Reduced:
-    """A call that unpickling executes."""
+    """A function call that runs on unpickling."""
 
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         self._call = function, arguments
@@ -127,7 +127,7 @@ class _Task:
 class _Member:
     """A worker: ``probe`` is Dask's future of its report, ``reason`` why it is excluded, ``streak`` its latest failures.
 
-    A failure in the streak is True once another worker completed that take.
+    A failure in the streak is True once another worker has completed that take.
     """
 
     address: str

@@ -44,7 +44,7 @@ _UNITS: Final = {
     "predicted_mos": ("predicted MOS", 1.0),
     "rtf": ("RTF", 1.0),
 }
-"""Titles, and factors of the printed values."""
+"""Title of each metric, and factor by which printed values are multiplied."""
 PROSODY_NOTE: Final = (
     "Predictors of MOS and WER hardly measure prosody: run a listening test before claiming naturalness (E. Cooper et al., "
     '"A review on subjective and objective evaluation of synthetic speech", Acoustical Science and Technology 45, 2024).'
@@ -109,7 +109,7 @@ class Evaluation:
     notes: tuple[str, ...]
 
     def summary(self) -> pd.DataFrame:
-        """Return the table of a paper: a row per system, a column per metric, with 95 % intervals over items."""
+        """Return a table as in a paper: a row per system, a column per metric, with 95 % intervals over items."""
         rows: dict[str, dict[str, str]] = {name: {} for name in self.table.systems}
         for score in self.scores.to_dict("records"):
             name = f"{score['system']} - {score['against']}" if score["against"] else str(score["system"])
@@ -170,8 +170,8 @@ def evaluate(
             optionally, ``id``, ``reference_audio`` and ``reference_text``, or a folder with a list ``meta.lst``, a table
             ``metadata.csv``, or texts in NAME.txt. Paths are relative to the file.
         folder: run folder of takes and measurements; the same call resumes there. ``evaluation.json`` contains the result.
-        protocol: name of a protocol, whose recognizer and normalizer are the defaults; a figure carries its name only if
-            all models are those of the protocol.
+        protocol: name of a protocol, whose recognizer and normalizer are the defaults; results carry its name only if all
+            models are those of the protocol.
         metrics: default: WER, CER, speaker similarity to each row's own prompt, predicted MOS; RTF is always included.
         repeats: takes per item and system.
         seed: source of the seeds of the repeats.
@@ -222,7 +222,7 @@ def read_items(items: Any) -> tuple[list[dict[str, Any]], list[str]]:
             raise ArgumentError.of("items", f"row {number} ({ids[-1]}) must have a text; columns: {', '.join(cells)}")
         if isinstance(row["references"], str | Path):
             row["references"] = folder / row["references"]
-        # Braces are literal in a list.
+        # Braces in the texts of a list are literal.
         for name in template_names(str(row["text"])):
             row["text"] = str(row["text"]).replace(f"{{{name}}}", f"{{{{{name}}}}}")
         rows.append({name: value for name, value in row.items() if value is not None})

@@ -40,11 +40,11 @@ Verdict = Literal["acts", "ignored", "no effect found", "contradicts", "not trie
 """``ignored``: no effect, as declared. ``contradicts``: the measurements contradict the declaration."""
 
 TEXTS: Final = ("We left at 9:45 that day.", "Two of the 38 ships came home.")
-"""Short, with numbers, whose normalization is audible."""
+"""Short texts with numbers, whose normalization is audible."""
 LONG_TEXTS: Final = (
     "The train was late and so were we, because nobody at the station knew why it had to wait there for so long. We left.",
 )
-"""A sentence of more than 100 characters and a short one: several segments if these are short."""
+"""A sentence of more than 100 characters and a short one: several segments if the maximum segment length is low."""
 
 PROBE_TEXT: Final = "The 38 birch canoes slid on the smooth planks."
 UNKNOWN_FIELD: Final = "voicelab_unknown_field"
@@ -86,7 +86,7 @@ _FIELDS: Final = (
     _Trial("max_new_tokens", 12),
     _Trial("mp3_bitrate", 64, {"format": "mp3"}),
     _Trial("opus_bitrate", 24, {"format": "opus"}),
-    # pcm has no header with the rate: at a wrong rate the audio lasts longer.
+    # pcm has no header that states the sample rate; at a wrong rate the audio lasts longer.
     _Trial("sample_rate", 8000, {"format": "pcm"}),
     _Trial("chunk_length", 100, long=True),
     _Trial("min_chunk_length", 100, _SEGMENTING, long=True),
@@ -100,9 +100,9 @@ class KnobFinding:
     """Result for a field or parameter.
 
     ``values`` are the compared values, ``takes`` the number of takes of both. ``changed`` is the proportion of takes whose
-    samples change at the same seed or, if seeds are not exact, from identical repeats; None if repeats differ. ``metric``
-    has the strongest difference, ``effect``; ``p`` is corrected over all tests (Holm), NaN if there is no variance.
-    ``smallest`` is the smallest difference in that metric that is detected with a power of 80 %.
+    samples change at the same seed or, if seeds are not exact, relative to identical repeats; None if repeats differ.
+    ``metric`` is the metric with the strongest difference, ``effect``; ``p`` is corrected over all tests (Holm), NaN if there
+    is no variance. ``smallest`` is the smallest difference in that metric that is detected with a power of 80 %.
     """
 
     name: str
@@ -119,7 +119,7 @@ class KnobFinding:
 
     @property
     def difference(self) -> str:
-        """The strongest difference with its p-value and the smallest detectable difference; "" if there is none."""
+        """The strongest difference with its p-value and the smallest detectable difference; "" without a difference."""
         if not self.metric:
             return ""
         p = "p < 0.0001" if self.p < 0.0001 else f"p {self.p:.4f}"
@@ -190,9 +190,9 @@ def check_knobs(
         seed: first seed, for backends that take one.
         progress: called with the finished and the total number of takes; an exception ends the check.
 
-    If seeds are exact, equal samples prove that there is no effect, and different samples an effect. Otherwise ``effects``
-    tests duration, level, spectral tilt, their spread and the size in bytes; for latency, the time to first audio.
-    Raises ArgumentError for an unknown name or fewer than 2 repeats, and the errors of the backend at its defaults.
+    If seeds are exact, equal samples prove that there is no effect, and different samples that there is one. Otherwise
+    ``effects`` tests duration, level, spectral tilt, their spread and the size in bytes; for latency, the time to first
+    audio. Raises ArgumentError for an unknown name or fewer than 2 repeats, and the errors of the backend at its defaults.
     """
     whole(repeats, "repeats", 2)
     while isinstance(backend, CachedBackend):
@@ -238,10 +238,10 @@ class FieldProbe:
 def probe_fields(backend: Backend, base: Call) -> list[FieldProbe]:
     """Synthesize one sentence with and without each field, and compare the audio.
 
-    A backend that passes unlisted fields on is also sent fields of other servers, and one that no server has
-    (``UNKNOWN_FIELD``): if that is accepted, acceptance does not show that a field is known. Other fields declared as
-    ignored are not sent. "unclear" means that two takes of the same call differ; ``check_knobs`` tests with repeats.
-    Raises the errors of the backend at its defaults.
+    A backend that passes unlisted fields on is also sent fields of other servers, and a field that no server has
+    (``UNKNOWN_FIELD``): if it is accepted, acceptance of a field does not show that the server knows it. Other fields
+    declared as ignored are not sent. "unclear" means that two takes of the same call differ; ``check_knobs`` tests with
+    repeats. Raises the errors of the backend at its defaults.
     """
     can = backend.capabilities
     start = base.replace(text=PROBE_TEXT, seed=None if can.seed == "none" else 1)
@@ -257,7 +257,7 @@ def probe_fields(backend: Backend, base: Call) -> list[FieldProbe]:
         result = FieldProbe(short_name(name), shown)
         if (ignored := can.ignored(name)) or (name == "seed" and can.seed == "none"):
             return replace(result, acts="no", remark=f"not sent: {ignored or 'seeds are not supported'}")
-        take(without)  # its errors are not those of the field
+        take(without)  # errors here are not caused by the field
         try:
             changed = take(without.replace(can.knobs, **changes)).digest != take(without).digest
         except (RequestInvalid, ServiceError) as error:
@@ -350,7 +350,7 @@ def _turned(knob: Knob) -> KnobValue:
 
 
 _Job = tuple[Call, int]
-"""A call, and its repeat."""
+"""A call, and the index of its repeat."""
 
 
 def _synthesize(
@@ -459,7 +459,7 @@ def _differences(
         frame["first_audio_s"] = [take.timing.first_audio_s for take in takes]
     frame["value"] = ["default"] * len(plain) + ["turned"] * len(turned)
     frame["text"] = [take.request.text for take in takes]
-    # For fields that affect the variance.
+    # The spread is tested for fields that affect the variance.
     for name in _METRICS:
         middle = frame.groupby(["value", "text"])[name].transform("median")
         frame[f"{name} spread"] = (frame[name] - middle).abs()

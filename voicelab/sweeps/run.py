@@ -24,7 +24,7 @@ from voicelab.takes.rows import TakeRow, seconds_of
 
 @dataclass(frozen=True, slots=True)
 class SweepEstimate:
-    """Estimate of the takes that are not stored yet.
+    """Estimated size, duration and cost of the takes that are not stored yet.
 
     ``characters`` and ``text_bytes`` (UTF-8) are exact; ``audio_s`` is estimated from the texts, ``compute_s`` from
     ``audio_s`` and the real-time factor of earlier takes, None if there are none (takes overlap, so wall-clock time is
@@ -53,7 +53,7 @@ class SweepEstimate:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Hard limits, None for unlimited. A sweep does not start if its estimate exceeds a limit, and stops at a limit."""
+    """Hard limits; None means unlimited. A sweep does not start if its estimate exceeds a limit, and stops at a limit."""
 
     requests: int | None = None
     characters: int | None = None
@@ -102,7 +102,7 @@ def estimate(
         jobs: the takes.
         capabilities: capabilities of each backend by name.
         cached: number of stored takes.
-        rate: duration of earlier takes relative to the expectation from their texts.
+        rate: ratio of the duration of earlier takes to the duration expected from their texts.
         rtf: real-time factor of earlier takes.
     """
     jobs = list(jobs)
@@ -131,7 +131,7 @@ def _time(seconds: float) -> str:
 
 
 State = Literal["running", "paused", "done", "cancelled", "over budget", "failed"]
-# Reaction time in seconds to a pause, a cancel, or the end of a wait.
+# Reaction time in seconds to a pause, a cancellation, or the end of a wait.
 _TICK_S: Final = 0.1
 
 
@@ -206,7 +206,7 @@ class RunContext:
 class SweepRun:
     """A running sweep, in a separate thread.
 
-    ``listener`` is called from that thread with one outcome after another. The caches and the journal store an outcome
+    ``listener`` is called in that thread with each outcome. The caches and the journal store an outcome
     first, so that an interrupted run resumes without synthesizing stored takes again.
     """
 
@@ -255,7 +255,7 @@ class SweepRun:
         failed = sum(outcome.error is not None for outcome in outcomes.values())
         rendered = len(outcomes) - cached - failed
         elapsed = (self._ended or self._paused or time.monotonic()) - self._started
-        if rendered and self._ended is None:  # at the speed so far per second of expected audio
+        if rendered and self._ended is None:  # extrapolates the speed so far per second of expected audio
             finished = sum(outcome.job.call.expected_seconds for outcome in outcomes.values() if not outcome.cached)
             open_jobs = (job for job in self._jobs if (job.cell.index, job.repeat) not in outcomes)
             remaining = elapsed * sum(job.call.expected_seconds for job in open_jobs) / finished
@@ -295,15 +295,15 @@ class SweepRun:
             self._paused = None
 
     def cancel(self) -> None:
-        """Cancel: takes that run in this process are aborted, no more are started. Finished takes are stored."""
+        """Cancel the run: takes that run in this process are aborted, and no more are started. Finished takes are stored."""
         self._stop.set()
         self._context.workers.cancel()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end, at most ``timeout`` seconds; return whether the run has ended.
 
-        Raises the error of the run, not of a take: ExecutorError if the executor broke; missing takes are then failed
-        outcomes.
+        Raises errors of the run, not of single takes: ExecutorError if the executor broke, in which case missing takes are
+        recorded as failed outcomes.
         """
         self._thread.join(timeout)
         if self._error is not None:

@@ -146,13 +146,13 @@ AXES: Final = (*_COMMON, "prosody.speed", "prosody.volume", *_OTHER_FIELDS, "mod
 
 
 def axes_for(sweep: Sweep) -> tuple[str, ...]:
-    """List the fields that can be varied by typing: those that all backends of a sweep use, and their parameters."""
+    """List the fields that typed values can vary: those that all backends of a sweep use, and the backends' parameters."""
     declared = [backend.capabilities for backend in sweep.backends.values()]
     acting = (name for name in AXES if not any(capabilities.ignored(name) for capabilities in declared))
     return (*acting, *(knob.name for knob in sweep.knobs), *(axis.name for axis in sweep.axes if axis.template))
 
 
-# Escapes in a line of texts.
+# Escape sequences in a line of a list of texts.
 _UNESCAPED: Final = {r"\\": "\\", r"\n": "\n", r"\r": "\r"}
 _ESCAPES: Final = {ord(character): escape for escape, character in _UNESCAPED.items()}
 _ESCAPED: Final = re.compile(r"\\[\\nr]")

@@ -36,7 +36,7 @@ ONLY: Final = "lab"
 # The voices of a blend, "ada(0.6)+ben(0.4)".
 _BLEND: Final = re.compile(r"([^()+]+)\([\d.e+-]+\)")
 
-# Cached takes from which an estimate takes rate and real-time factor.
+# Number of cached takes from which an estimate computes rate and real-time factor.
 _SAMPLE_COUNT: Final = 32
 
 
@@ -47,12 +47,12 @@ class Sweep(Shown):
     Args:
         base: base call of every cell; its seed is ignored.
         axes: the varied fields; see ``Axis.of``. An axis ``backend`` names entries of ``backends``.
-        backends: backends by name; several backends require an axis ``backend``.
+        backends: backends by name; more than one requires an axis ``backend``.
         repeats: takes per cell. Every cell has the same seeds, one per repeat.
-        seed: source of these seeds, for backends that support seeds.
+        seed: seed from which these seeds are drawn, for backends that support seeds.
         factories: functions that open each backend in other processes of an executor.
         cache: cache of the takes; default: the cache in voicelab's data folder.
-        rows: combinations of the first axes, in place of all combinations; see ``axes_of_rows``.
+        rows: combinations of the first axes, instead of all combinations; see ``axes_of_rows``.
         bases: base calls by backend, with the voice, model and defaults of its lab.
 
     Raises RequestInvalid before anything runs: a backend ignores or lacks an axis or a voice, or a value or combination is
@@ -135,7 +135,7 @@ class Sweep(Shown):
     def estimate(self, *caches: Cache) -> SweepEstimate:
         """Estimate the takes that are in none of ``caches``, by default the sweep's cache.
 
-        Rate and real-time factor are those of cached takes.
+        The duration ratio and the real-time factor come from cached takes.
         """
         caches = caches or (self.cache or Cache(),)
         jobs = self.jobs()
@@ -221,7 +221,7 @@ class Sweep(Shown):
 
 
 def _pace(cache: Cache, key: str) -> tuple[float, float] | None:
-    """Measure the duration of a cached take relative to its expectation, and its real-time factor."""
+    """Return the ratio of a cached take's duration to its expected duration, and its real-time factor."""
     try:
         take = cache.get(key, audio=False)
         if take is None:

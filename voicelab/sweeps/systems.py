@@ -101,8 +101,8 @@ def system_scores(
         confidence: level of the intervals.
 
     Returns:
-        Columns ``system``, ``against`` ("" for a score), ``mean``, ``low``, ``high``, ``n`` (samples), ``p``. A rate per
-        word, such as WER, is a mean over clips, each with the same weight.
+        Columns ``system``, ``against`` ("" for a score), ``mean``, ``low``, ``high``, ``n`` (samples), ``p``. The mean of a
+        rate per word, such as WER, gives each clip the same weight.
 
     Raises:
         ArgumentError: a column is missing, or there are fewer than two samples.
@@ -129,7 +129,7 @@ def system_scores(
 
 
 def _mean(values: pd.Series[Any], confidence: float) -> tuple[Estimate, float]:
-    """Estimate the mean over one kind of samples or two crossed kinds, and its p-value against 0."""
+    """Estimate the mean over one kind of samples or two crossed kinds, and the p-value for a mean of 0."""
     from scipy.stats import ttest_1samp
 
     numbers = values.to_numpy(float)

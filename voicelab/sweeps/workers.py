@@ -20,13 +20,13 @@ from voicelab.errors import ExecutorError
 from voicelab.sweeps.axes import Job
 
 CONCURRENCY: Final = 8
-"""Default number of concurrent takes of a backend that declares no limit."""
+"""Default number of concurrent takes for a backend that declares no limit."""
 
 
 Factory = Callable[[], Backend]
 """Function that opens a backend in another process: picklable, hashable, and equal for the same backend.
 
-A function of a module, or a frozen dataclass with ``__call__``.
+For example, a module-level function, or a frozen dataclass with ``__call__``.
 """
 
 
@@ -104,7 +104,7 @@ class ExecutorWorkers(Workers):
                 fingerprint = self._backends[name].capabilities.fingerprint
                 future = self._executor.submit(make_there, self._factories[name], job.call, job.repeat, fingerprint)
                 _let_fail(future)
-        except RuntimeError as error:  # BrokenExecutor is one
+        except RuntimeError as error:  # the base class of BrokenExecutor
             raise ExecutorError(f"the executor accepts no work: {error}") from error
         self._begun.add(future)
         future.add_done_callback(self._begun.discard)

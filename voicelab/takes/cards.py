@@ -43,8 +43,8 @@ class TakeCard:
         figures: measurements by metric, NaN where undefined.
         error: error message, "" without an error.
         notes: notes of the take.
-        fetch: function that returns the clip; None without a take.
-        code: Python call that makes the take again, "" where unknown.
+        fetch: function that returns the clip; None if there is no take.
+        code: Python call that reproduces the take, "" if unknown.
     """
 
     id: int
@@ -70,14 +70,14 @@ class TakeCard:
         return self.state if name == "state" else self.values.get(name, self.labels.get(name))
 
     def clip(self) -> Clip:
-        """Fetch the clip. Raises NotFound without a take, and the error of reading its audio."""
+        """Fetch the clip. Raises NotFound if there is no take, and errors from reading its audio."""
         if self.fetch is None:
             raise NotFound(f"{self.name} has no take yet")
         return self.fetch()
 
 
 def card_of(id: int, row: TakeRow, names: Iterable[str], fetch: Callable[[], Clip] | None = None) -> TakeCard:
-    """Make the card of a row, labelled by the key columns ``names``; ``fetch`` returns the clip in place of the take's."""
+    """Make the card of a row, labeled by the key columns ``names``; ``fetch`` returns a clip that replaces the take's."""
     take = row.take
     values = {**row.columns, **row.keys}
     return TakeCard(
@@ -95,8 +95,8 @@ def card_of(id: int, row: TakeRow, names: Iterable[str], fetch: Callable[[], Cli
 def filter_cards(cards: Iterable[TakeCard], where: str) -> list[TakeCard]:
     """Filter cards by comma-separated terms, all of which must hold.
 
-    A term is a comparison (``temperature>=0.5``, ``latency=low``, ``duration<2``, ``state=failed``) or text to be found
-    in the labels. An undefined measurement satisfies no comparison. Raises RequestInvalid for ``filter``.
+    A term is a comparison (``temperature>=0.5``, ``latency=low``, ``duration<2``, ``state=failed``) or text to find in the
+    labels. An undefined measurement satisfies no comparison. Raises RequestInvalid on ``filter``.
     """
     cards = list(cards)
     for term in filter(None, map(str.strip, where.split(","))):
@@ -151,7 +151,7 @@ def find_outlier(cards: Iterable[TakeCard], metric: str) -> tuple[TakeCard, floa
 def compare_cards(cards: Sequence[TakeCard]) -> Comparison:
     """Compare the clips of 2 to 8 cards, named by the labels in which they differ.
 
-    Raises ArgumentError for another number of cards, and the error of reading their audio.
+    Raises ArgumentError for another number of cards, and errors from reading their audio.
     """
     columns = dict.fromkeys(name for card in cards for name in card.labels)
     differing = [name for name in columns if len({card.labels.get(name) for card in cards}) > 1]

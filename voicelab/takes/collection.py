@@ -48,7 +48,7 @@ COLLECTED_METRICS: Final = ("duration", "word_rate", "pause_time", "spectral_til
 
 ITEM: Final = "item"
 
-# Names that tables and exports write themselves.
+# Column names that tables and exports write themselves.
 _RESERVED_NAMES: Final = frozenset(
     [
         *TAKE_COLUMNS,
@@ -65,7 +65,7 @@ _ALL_EXCLUDED: Final = "all in table.excluded"
 _NOTED_DIFFERENCE_DB: Final = 1.0
 
 Progress = Callable[..., Iterable[Any]]
-"""Progress display such as ``vl.progress``, called with items, a word, and ``total=``."""
+"""Progress display such as ``vl.progress``, called with items, a label, and ``total=``."""
 
 
 def collect(
@@ -83,25 +83,25 @@ def collect(
     """Collect recordings of systems as a table: ``vl.collect("samples/{system}/{speaker}/{item}.wav")``.
 
     Args:
-        source: a pattern with fields in braces (``system``, ``item``, other key columns) and ``*``; a folder with one per
-            system; ``{"ours": "folder", "theirs": …}``; a table (CSV, TSV, JSONL, Excel, DataFrame, list of mappings) with
-            ``path``, ``system``, ``item``, ``text``, ``start`` and ``end`` (interval in seconds) and other columns; an
+        source: a pattern with fields in braces (``system``, ``item``, other key columns) and ``*``; a folder with a subfolder
+            per system; ``{"ours": "folder", "theirs": …}``; a table (CSV, TSV, JSONL, Excel, DataFrame, list of mappings)
+            with ``path``, ``system``, ``item``, ``text``, ``start`` and ``end`` (interval in seconds) and other columns; an
             export, audiofolder (Hugging Face), LJSpeech or Kaldi folder; a webMUSHRA YAML; a list of paths in system folders.
         metrics: metrics of ``frame()``, as for ``vl.measure``.
-        keys: columns that pair recordings of several systems, besides ``item`` and ``repeat``. By default all fields of a
-            pattern; of a table, the columns that vary within an item of a system.
+        keys: columns that pair recordings of several systems, besides ``item`` and ``repeat``. Default: all fields of a
+            pattern; for a table, the columns that vary within an item of a system.
         root: folder of the files of a webMUSHRA test; by default that of the YAML.
         transcribe: recognize missing texts from the first system's recording, with this recognizer or the default; the column
             ``text_by`` names it. WER against such a text compares recognizers.
-        missing: "leave out" excludes an item that a system lacks for all systems (see ``excluded``), "refuse" is an error.
+        missing: "leave out" excludes for all systems an item that one lacks (see ``excluded``); "refuse" raises an error.
         on_error: "raise" reports all unreadable files in one error, "skip" excludes them (see ``excluded``).
         progress: ``vl.progress`` to show progress.
         **options: ``jobs`` and ``tools`` of ``vl.measure``.
 
     Returns:
         A table with the key columns ``item``, your own, ``system`` and ``repeat``, measured and played at one loudness per
-        pair; ``file_loudness`` is that of the files in LUFS. ``notes`` name silent, clipped and narrow-band files,
-        ``excluded`` has files that are not collected.
+        pair; ``file_loudness`` is the original one in LUFS. ``notes`` name silent, clipped and narrow-band files,
+        ``excluded`` lists files not collected.
 
     Raises:
         StoreError, AudioError: files cannot be read or are damaged; an AudioError's ``files`` has all of them.
@@ -145,11 +145,11 @@ def _webmushra(path: Path, root: str | Path | None) -> list[Recording]:
 
 
 _Groups = dict[tuple[str, ...], list[Recording]]
-"""Recordings by item and key columns; after ``_exclude_incomplete`` one of each system, in their order."""
+"""Recordings by item and key columns; after ``_exclude_incomplete`` one per system, in the order of the systems."""
 
 
 def _rename(recordings: Sequence[Recording], metrics: Iterable[str]) -> list[str]:
-    """Rename columns that have the name of a metric or of a column that tables write; return a note of it."""
+    """Rename columns that have the name of a metric or of a column that tables write; return notes on the new names."""
     reserved = {name for recording in recordings for name in recording.columns} & {*_RESERVED_NAMES, *metrics}
     for recording in recordings:
         recording.columns = {_renamed(name, reserved): value for name, value in recording.columns.items()}
@@ -163,7 +163,7 @@ def _renamed(name: str, reserved: Iterable[str]) -> str:
 
 
 def _key_columns(recordings: Sequence[Recording], keys: Sequence[str] | None, notes: list[str]) -> list[str]:
-    """Return the key columns besides ``item``; add a note where the values of a table decide them."""
+    """Return the key columns besides ``item``; add a note where they are inferred from the values of a table."""
     columns = list(dict.fromkeys(name for recording in recordings for name in recording.columns))
     repeat = [REPEAT] * (REPEAT in columns)
     if keys is not None:
@@ -248,7 +248,7 @@ def _exclude_incomplete(
 
 
 def _note_differences(groups: _Groups, names: Sequence[str], notes: list[str]) -> None:
-    """Add a note of the columns, other than keys, in which the systems of a group differ."""
+    """Add a note on the columns, other than keys, in which the systems of a group differ."""
     columns = dict.fromkeys(name for group in groups.values() for recording in group for name in recording.columns)
     differing = [
         name
@@ -270,7 +270,7 @@ def _read_pairs(
 ) -> list[Mapping[str, Any]]:
     """Exclude incomplete groups, set the ``take`` and text of every recording, and exclude unreadable ones.
 
-    Each file is read once. Returns the excluded recordings. Raises one error of all unreadable files, unless ``on_error`` is
+    Each file is read once. Returns the excluded recordings. Raises one error for all unreadable files, unless ``on_error`` is
     "skip".
     """
     one_of(on_error, "on_error", ("raise", "skip"))
@@ -321,7 +321,7 @@ def _take(recording: Recording) -> Take:
 
 
 def _share_text(name: str, group: Sequence[Recording]) -> None:
-    """Give all recordings of a group the text that some of them have. Raises ArgumentError if they have several."""
+    """Give all recordings of a group the text that some of them have. Raises ArgumentError if their texts differ."""
     texts = list(dict.fromkeys(" ".join(recording.text.split()) for recording in group if recording.text))
     if len(texts) > 1:
         raise ArgumentError.of(
@@ -362,7 +362,7 @@ def _rows(
     for recording in recordings:
         system, text = recording.system, recording.text or UNKNOWN_TEXT
         labels = dict(zip(names, _values(recording, names), strict=True))
-        # 1 in one source and "1" in another are the same key.
+        # The values 1 in one source and "1" in another are the same key.
         values = {
             name: key_values.setdefault((name, label), recording.columns.get(name, label))
             for name, label in labels.items()
@@ -371,7 +371,7 @@ def _rows(
         labels = {REPEAT: "0", ITEM: recording.item, **labels, SYSTEM: system}
         columns = {name: value for name, value in recording.columns.items() if name not in keys}
         columns[FILE_LOUDNESS] = recording.loudness
-        # Items may share a text: their takes are repeats of its call.
+        # Items may share a text; their takes are repeats of the text's call.
         call, repeat, fingerprint = _take(recording).call.replace(text=text), counts[system, text], fingerprints[system]
         counts[system, text] += 1
         take = replace(_take(recording), call=call, backend=system, fingerprint=fingerprint, repeat=repeat)
@@ -384,7 +384,7 @@ def _rows(
 
 
 def _note_oddities(groups: _Groups) -> list[str]:
-    """Collect the notes on the takes of each system, each with its files, and differences of level and sample rate."""
+    """Collect the notes on each system's takes, with the files of each note, and differences of level and sample rate."""
     files: dict[tuple[str, str], list[str]] = {}
     levels: dict[str, list[float]] = {}
     rates: dict[str, set[int]] = {}
@@ -413,7 +413,7 @@ def _note_oddities(groups: _Groups) -> list[str]:
     return notes
 
 
-# Fields of a take that are results of its call.
+# Fields of a take that result from its call.
 _RESULTS: Final = frozenset(
     "device host seed_used repeat first_audio_s total_s chunks bytes cached created similarity notes digest key".split()
 )
@@ -423,7 +423,7 @@ def load(path: str | Path) -> Any:
     """Load a run folder as a TakeTable, or a sound file as a Clip.
 
     Args:
-        path: a folder that a sweep, a recording, a cache or ``TakeTable.save`` wrote, or its run.jsonl; or a sound file.
+        path: a folder written by a sweep, a recording, a cache or ``TakeTable.save``, or its run.jsonl; or a sound file.
 
     Returns:
         TakeTable: of a folder. Damaged lines are excluded, with a note; ``table.run`` has versions, hardware, backends and
@@ -442,7 +442,8 @@ def load(path: str | Path) -> Any:
 def run_table(run: Run) -> TakeTable:
     """Make the table of a run, with the key columns of the sweep or table that wrote it.
 
-    Where its lines have no labels, as in a cache, these are the text and all fields that differ between the takes.
+    If the lines of the run have no labels, as in a cache, the key columns are the text and all fields that differ between
+    takes.
     """
     fields = [take_row(take) for take in run.takes]
     saved = _saved_table(run.about)

@@ -1,4 +1,4 @@
-"""Clips of one text side by side, at one loudness, and at the same word: alignment, contours, differences, figures."""
+"""Clips of one text side by side, at one loudness and the same word: alignment, contours, differences, measurements."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 _Floats = npt.NDArray[np.float64]
 
 _KNOT_S: Final = 0.05
-"""Interval between the knots of a warping path; finer steps are jitter of the path."""
+"""Interval between the knots of a warping path; finer steps would follow the path's jitter."""
 
 MAX_CLIPS: Final = 8
-"""Maximum number of clips of a comparison, one per key 1 to 8."""
+"""Maximum number of clips of a comparison, one for each of the keyboard's keys 1 to 8."""
 
 # Range of levels below the maximum of a clip; lower levels are pauses, which differ between takes.
 _DYNAMIC_DB = 40.0
@@ -69,12 +69,12 @@ class Comparison(Shown):
 
     @cached_property
     def matched(self) -> MatchedClips:
-        """The clips at one loudness (ITU-R BS.1770-4), without limiting; a clip without a loudness is unchanged."""
+        """The clips at one loudness (ITU-R BS.1770-4), without limiting; a clip of undefined loudness is unchanged."""
         return match_loudness(self.clips)
 
     @cached_property
     def worded(self) -> Mapping[str, Clip]:
-        """The clips with word times, by forced alignment where the backend gave none.
+        """The clips with word times, by forced alignment where the backend returned none.
 
         A clip that cannot be aligned (another language, other words, no aligner installed) is unchanged.
         """
@@ -117,7 +117,7 @@ class Comparison(Shown):
     def differences(self) -> pd.DataFrame:
         """Return the fields in which the clips' calls differ: a row per field, a column per clip.
 
-        Besides the fields of the request: model, backend, fingerprint, seed. None for a clip without a call.
+        Rows include model, backend, fingerprint and seed. Values are None for a clip without a call.
         """
         import pandas as pd
 
@@ -132,8 +132,8 @@ class Comparison(Shown):
     def metrics(self, *names: str) -> pd.DataFrame:
         """Measure the clips: a row per clip, with the columns of ``measure``.
 
-        ``names`` selects metrics, by default the basic ones and pitch. The reference is the first clip, also of its own row:
-        an ``mfcc_distance`` of 0, a ``stoi`` of 1. Raises the errors of ``measure``.
+        ``names`` selects metrics, by default the basic ones and pitch. The reference is the first clip, also in its own row,
+        where ``mfcc_distance`` is 0 and ``stoi`` 1. Raises the errors of ``measure``.
         """
         chosen = names or (*BASIC, "f0_median", "f0_sd")
         clips = list(self.clips.values())
@@ -163,7 +163,7 @@ def with_words(clip: Clip, text: str = "") -> Clip:
 def compare(*clips: Clip | Mapping[str, Clip] | Sequence[Clip], **keywords: Clip) -> Comparison:
     """Compare clips: ``vl.compare(a, b)`` or ``vl.compare([a, b])`` as A and B, ``vl.compare(cold=a, hot=b)`` by name.
 
-    ``vl.compare({"take 1": a, "take 2": b})`` allows other names.
+    ``vl.compare({"take 1": a, "take 2": b})`` allows names that are not identifiers.
 
     Raises ArgumentError for fewer than 2 or more than 8 clips, or another type than Clip.
     """
@@ -205,14 +205,14 @@ class Alignment:
 
     @property
     def knots(self) -> list[tuple[float, float]]:
-        """The pairs, rounded, for plots and messages."""
+        """The pairs of times, rounded, for plots and messages."""
         return [(round(float(a), 4), round(float(b), 4)) for a, b in zip(self.first, self.second, strict=True)]
 
 
 def align(first: Clip, second: Clip) -> Alignment:
     """Align two clips of the same text.
 
-    By word times if both have them for the same words; else by dynamic time warping over mel-cepstra, as in
+    The alignment uses word times if both clips have them for the same words, else dynamic time warping of mel-cepstra, as in
     ``mfcc_distance``. Clips that cannot be aligned (silence, too long) are aligned by time. Raises ArgumentError, which names
     ``second``, for clips with different texts.
     """
@@ -260,7 +260,7 @@ def _rising(pairs: _Floats, ends: tuple[float, float]) -> tuple[_Floats, _Floats
 class ContourDifference:
     """Difference of a clip from a reference: ``times`` in seconds of the reference, (frames,), every 10 ms.
 
-    ``f0`` in semitones, NaN unless both are voiced; ``energy`` in dB, for levels down to 40 dB below the maximum of each.
+    ``f0`` is in semitones, NaN unless both are voiced; ``energy`` in dB, for levels down to 40 dB below each clip's maximum.
     """
 
     times: _Floats = field(repr=False)
@@ -284,7 +284,7 @@ def _level(contour: Contour, times_s: _Floats) -> _Floats:
 
 
 def _at(contour: Contour, times_s: _Floats) -> _Floats:
-    """Return the values of the frames nearest to some times, NaN without frames."""
+    """Return the values of the frames nearest to the given times, NaN if there are no frames."""
     if not contour.values.size:
         return np.full(times_s.shape, np.nan)
     indices = np.clip(np.round(times_s / HOP_S).astype(np.intp), 0, contour.values.size - 1)

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LAYOUTS: Final[Mapping[str, str]] = {"audiofolder": "audio", "ljspeech": "wavs", "kaldi": "wav"}
-"""Layouts of other tools, and their folders of audio."""
+"""Layouts of other tools, and the audio folder of each."""
 
 
 def write_files(folder: Path, frame: pd.DataFrame, rows: Sequence[TakeRow]) -> Path:
-    """Write the audio of takes as it was received, and the frame of the rows with a column ``file`` as ``takes.csv``."""
+    """Write the audio of takes as received, and ``frame`` with an additional column ``file`` as ``takes.csv``."""
     files: list[str] = []
     for index, row in enumerate(rows):
         files.append("" if row.take is None else f"audio/{_number(index, len(rows))}.{row.take.suffix}")
@@ -36,7 +36,7 @@ def write_files(folder: Path, frame: pd.DataFrame, rows: Sequence[TakeRow]) -> P
 
 
 def write_run(folder: Path, rows: Sequence[TakeRow], about: Mapping[str, Any]) -> Path:
-    """Write takes as a run, labelled by their columns; return the path of its lines."""
+    """Write takes as a run, labeled by their columns; return the path of its run.jsonl."""
     takes = [(index, row, row.take) for index, row in enumerate(rows) if row.take is not None]
     declared = {
         take.fingerprint: Capabilities(take.backend, (take.model,), take.device, "none", take.fingerprint)
@@ -84,7 +84,7 @@ def write_layout(folder: Path, layout: str, columns: Sequence[Column], rows: Seq
     tables = _tables(layout, records)
     for name, lines in [*tables.items(), ("README.md", card), ("SHA256SUMS", sums)]:
         write_atomic(folder / name, lines.encode(), sync=False)
-    if layout != "audiofolder":  # the other layouts have no place for items, systems and further columns
+    if layout != "audiofolder":  # the other layouts cannot store items, systems and further columns
         table = pd.DataFrame(records).rename(columns={"file_name": "file"})
         write_atomic(folder / "takes.csv", csv_bytes(table), sync=False)
     return folder / next(iter(tables))

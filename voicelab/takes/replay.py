@@ -51,7 +51,7 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class TakeComparison:
-    """Comparison of a take with the original; differences are new minus old.
+    """Comparison of a replayed take with the original; differences are new minus old.
 
     ``duration`` is in seconds, ``level`` in dB, ``f0`` in cents, ``mel`` the mean absolute difference in dB
     of 80 mel bands frame by frame, down to 60 dB below the loudest. They are 0 for identical takes, and
@@ -87,7 +87,7 @@ class SeedCheck:
 class ReplayReport:
     """Replay of takes, in their order, with notes.
 
-    ``problems`` are reasons why the comparison is incomplete: missing or damaged lines of the run, and archived audio that is
+    ``problems`` are the reasons for an incomplete comparison: missing or damaged lines of the run, and archived audio that is
     missing or changed.
     """
 
@@ -121,8 +121,8 @@ def replay(
 ) -> ReplayReport:
     """Synthesize takes again and compare each with its original.
 
-    Takes are synthesized with their original seeds if these are known and ``backend`` takes seeds, and without a cache unless
-    ``backend`` has one.
+    Takes are synthesized with their original seeds if these are known and ``backend`` supports seeds. No cache is used unless
+    ``backend`` itself has one.
 
     Args:
         table: the takes, or the folder of their run.
@@ -164,7 +164,7 @@ def compare(before: Take, after: Take, tolerance: Tolerance | None = None) -> Ta
         reason = f"the audio differs and cannot be compared: {error}"
         return TakeComparison(before, after, "different", reason=reason)
     if old == new:
-        return same  # other bytes, the same samples: another encoder's header
+        return same  # the bytes differ but the samples are equal, as with another encoder's header
     old_digest, new_digest = digest(old), digest(new)
     bounds = tolerance or Tolerance()
     spectral = _mel_distance(old, new)
@@ -176,7 +176,7 @@ def compare(before: Take, after: Take, tolerance: Tolerance | None = None) -> Ta
         duration=new.duration - old.duration,
         level=0.0
         if old_digest.level == new_digest.level
-        else new_digest.level - old_digest.level,  # two silences have -inf
+        else new_digest.level - old_digest.level,  # two silent takes have levels of -inf
         f0=_cents(old_digest, new_digest),
         mel=spectral,
     )
@@ -185,8 +185,8 @@ def compare(before: Take, after: Take, tolerance: Tolerance | None = None) -> Ta
 def check_seed_claim(backend: Backend, *, call: Call | None = None) -> SeedCheck:
     """Verify the declared seed support of a backend by synthesizing ``call`` twice, and once with another seed.
 
-    Support is exact if all audio of a seed is equal, best-effort if it is within the Tolerance, none if another seed gives
-    equal audio. Caches are bypassed. Raises the errors of the backend.
+    Support is exact if both takes of a seed are equal, best-effort if they are within the Tolerance, and none if another seed
+    gives equal audio. Caches are bypassed. Raises the errors of the backend.
     """
     while isinstance(backend, CachedBackend):
         backend = backend.backend

@@ -15,7 +15,7 @@ from voicelab.recordings import REPEAT
 from voicelab.runs.failures import error_message
 
 SYSTEM: Final = "system"
-"""Name of the key column of the systems of a comparison."""
+"""Name of the key column that holds the systems of a comparison."""
 
 RowState = Literal["waiting", "running", "done", "failed"]
 
@@ -56,16 +56,16 @@ class Column:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TakeRow:
-    """Row of a TakeTable: a take, a failure, or a take that is not made yet.
+    """Row of a TakeTable: a take, a failure, or a take that is not synthesized yet.
 
     Args:
         keys: value of each key column: numbers and texts as they are, labels of anything else.
         labels: label of each key column.
         call: the call of the take.
-        take: None for a failure, and before the take is made.
+        take: the take; None for a failure, and before synthesis.
         error: error of a failed call.
         cached: whether the take was in a cache.
-        columns: further columns, which pair nothing.
+        columns: further columns, which are not used for pairing.
     """
 
     keys: Mapping[str, Any]
@@ -83,7 +83,7 @@ class TakeRow:
 
     @property
     def state(self) -> RowState:
-        """``done``, ``failed``, or ``waiting`` for a take that is not made yet."""
+        """``done``, ``failed``, or ``waiting`` for a take that is not synthesized yet."""
         return "done" if self.take is not None else "waiting" if self.error is None else "failed"
 
     def rename(self, names: Mapping[str, str]) -> Self:
@@ -120,7 +120,7 @@ def value_label(value: str | float | None) -> str:
 
 
 def seconds_of(take: Take) -> float:
-    """Measure the duration of a take in seconds, decoding its audio only where the byte count does not tell."""
+    """Measure the duration of a take in seconds, decoding its audio only if the byte count does not suffice."""
     request = take.request
     if request.format in {"wav", "pcm"} and not take.source:
         size = sum(size for _, size in take.timing.arrivals)

@@ -45,11 +45,11 @@ class TakeTable(Shown, metaclass=Guided):
     Args:
         columns: key columns, with their values in order: the axes of a sweep; ``item``, ``system`` and your own columns
             of recordings; ``repeat`` last.
-        rows: takes, failures, and takes that are not made yet.
+        rows: takes, failures, and takes that are not synthesized yet.
         metrics: metrics of ``frame()`` without arguments.
         matched: whether clips are measured and played at one loudness within each pair, by ``system``.
         notes: remarks on the takes, as sentences.
-        excluded: a mapping for every recording that was excluded, with the ``reason``.
+        excluded: a mapping for every excluded recording, with the ``reason``.
         state: how the sweep ended: done, cancelled, over budget or failed; running or paused.
         run: record of the folder that the table was loaded from, None for other tables.
         measuring: options of ``vl.measure``: ``jobs``, ``tools``, ``progress``.
@@ -105,7 +105,7 @@ class TakeTable(Shown, metaclass=Guided):
         return tuple(column for column in self.columns if column.name != REPEAT or len(column) > 1)
 
     def column(self, name: str, argument: str = "over") -> Column:
-        """Find a key column by its name or short name. Raises ArgumentError, which names ``argument``."""
+        """Find a key column by its name or short name. Raises ArgumentError on ``argument``."""
         for column in self.columns:
             if column.name in (name, name.replace("__", "."), field_name(name)):
                 return column
@@ -150,7 +150,7 @@ class TakeTable(Shown, metaclass=Guided):
     def clip(self, **where: object) -> Clip:
         """Return the clip of one take, by default of its first repeat.
 
-        Raises NotFound without such a take, ArgumentError for several takes or an unknown column.
+        Raises NotFound if there is no such take, ArgumentError for several takes or an unknown column.
         """
         chosen = self.select(**where)
         rows = [row for row in chosen.rows if row.take is not None]
@@ -169,7 +169,7 @@ class TakeTable(Shown, metaclass=Guided):
         Args:
             item: label, value or index of the item or text; the first one by default.
             over: the compared column; ``system``, or the only key column with several values, by default.
-            **where: values of further key columns, such as ``speaker="anna"``; by default the first repeat.
+            **where: values of further key columns, such as ``speaker="anna"``; ``repeat`` is the first by default.
 
         Raises NotFound if a take is missing, ArgumentError if several pairs are selected.
         """
@@ -206,8 +206,8 @@ class TakeTable(Shown, metaclass=Guided):
     def paired(self, over: str) -> dict[str, dict[str, TakeRow]]:
         """Pair takes that have the same values of all key columns but ``over``.
 
-        Returns the takes by pair and by the label of ``over``. Raises ArgumentError, which names both, for two takes with
-        the same values of all key columns.
+        Returns the takes by pair and label of ``over``. Raises ArgumentError, which names both takes, if two takes have the
+        same values of all key columns.
         """
         column = self.column(over)
         groups: dict[str, dict[str, TakeRow]] = {}
@@ -269,9 +269,9 @@ class TakeTable(Shown, metaclass=Guided):
     df = frame
 
     def factors(self, over: str | Sequence[str] | None = None) -> tuple[list[str], list[str]]:
-        """Split the key columns with several values, but ``repeat``, into tested axes and blocks.
+        """Split the key columns with several values, except ``repeat``, into tested axes and blocks.
 
-        By default the axes are ``system``, or else all columns but ``item`` and ``text``.
+        By default the axis is ``system``, or without it, all columns except ``item`` and ``text``.
         """
         varied = [column.name for column in self.columns if len(column) > 1 and column.name != REPEAT]
         if over is not None:
@@ -322,8 +322,8 @@ class TakeTable(Shown, metaclass=Guided):
     ) -> pd.DataFrame:
         """Summarize metrics: a row per metric, with the mean of each system, differences from the first, intervals and p.
 
-        Intervals are for texts like these if there are several texts; ``p`` is corrected over all metrics (Holm). Without
-        repeats or several texts there are means only.
+        If there are several texts, intervals treat texts as random; ``p`` is corrected over all metrics (Holm). Without
+        repeats or several texts, the table has means only.
 
         Args:
             over: the compared column; ``system``, or the only key column with several values, by default.
@@ -359,7 +359,7 @@ class TakeTable(Shown, metaclass=Guided):
         reference: object = None,
         **options: Any,
     ) -> ListeningTest:
-        """Make a blind test of the values of one key column; an item is a pair that has a take of each of them.
+        """Make a blind test that compares the values of one key column; an item is a pair with a take of each value.
 
         Args:
             kind: AB, ABX, MOS, SMOS, DMOS, CMOS or MUSHRA.
@@ -408,7 +408,7 @@ class TakeTable(Shown, metaclass=Guided):
     ) -> Path:
         """Write an HTML page in which every take plays and every column sorts, below the summary.
 
-        Sound is mp3 of 64 kbit/s: "inside" the one file (a hundred sentences have 4 MB), or "beside" it in the folder
+        Sounds are mp3 at 64 kbit/s: "inside" the HTML file (a hundred sentences take 4 MB), or "beside" it in the folder
         NAME-sounds, for thousands of takes. Raises StoreError if a file cannot be written, ArgumentError for an unknown
         metric.
         """
@@ -447,7 +447,7 @@ class TakeTable(Shown, metaclass=Guided):
         return self.export(folder, "run").parent
 
     def clip_of(self, row: TakeRow) -> Clip:
-        """Fetch the clip of a row, at one loudness with its pair if the table is matched. Raises NotFound without a take."""
+        """Fetch the clip of a row, at the loudness of its pair if the table is matched. Raises NotFound if it has no take."""
         return self._audible(row).clip()
 
     @property
@@ -457,12 +457,12 @@ class TakeTable(Shown, metaclass=Guided):
 
     @cached_property
     def loudness_note(self) -> str:
-        """Whether clips are matched in loudness, and the takes whose loudness is undefined, which are unchanged."""
+        """Phrase on loudness matching, with the takes of undefined loudness, which are unchanged."""
         if not self.matched:
             return "as loud as it was made"
         unmatched = []
         for name, group in self._groups.items():
-            if group.unmatched is None:  # measured in other processes, or not yet
+            if group.unmatched is None:  # matched in other processes, or not yet
                 _matched_clips(group)
             unmatched += [f"{system} {name} ({reason})" for system, reason in (group.unmatched or {}).items()]
         return f"at one loudness, except {'; '.join(unmatched)}" if unmatched else "at one loudness"
@@ -483,7 +483,7 @@ class TakeTable(Shown, metaclass=Guided):
         return axes[0]
 
     def _pair_name(self, row: TakeRow, over: str) -> str:
-        """Name a pair by its labels of the other key columns, those with one value left out."""
+        """Name a pair by its labels of the other key columns, except columns with a single value."""
         columns = [column for column in self.columns if len(column) > 1 and column.name != over]
         if len(columns) == 1 and columns[0].name != REPEAT:
             return row.labels[columns[0].name]
@@ -504,7 +504,7 @@ class TakeTable(Shown, metaclass=Guided):
         }
 
     def _measure(self, metrics: tuple[str | Metric, ...], options: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Measure every take; measurements without options are kept."""
+        """Measure every take; measurements without options are cached."""
         if not options and metrics in self._measurements:
             return self._measurements[metrics]
         # Clips are fetched one by one: all at once may exceed the memory.
