@@ -3,10 +3,12 @@
     pip install triton
     python bench/kernels.py --random s2-pro            # needs no GPU
 
-The compiler is given a simulated H100; its code is not run. Models with one and two layers of each transformer are compiled,
-from which the counts of the full model are exact, since each layer adds the same number. Launches are compiled kernels,
-matrix products and attention of libraries, two per top-k (gather, sort), and those of the attention mask. Libraries may
-split a product into two launches. `refused` lists kernels that Triton cannot compile for an H100; it should be empty.
+The compiler is given a simulated H100; its code is not run. A frame of full shape calls each compiled part as often as on a
+device; the launches of a part are counted in its code: kernels, matrix products and attention of libraries, two per top-k
+(gather, sort). Those of operations between the parts, such as the attention mask, are added. Libraries may split a product
+into two launches. `compile_s` is the CPU time to write each part's code (`python_s`) and to compile its kernels by Triton
+(`triton_s`).
+`refused` lists kernels that Triton cannot compile for an H100; it should be empty.
 """
 
 # mypy: disable-error-code="assignment, attr-defined, method-assign, no-untyped-call, misc, import-not-found, arg-type"
@@ -15,15 +17,17 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import os
 import re
 import runpy
 import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import dual
@@ -31,20 +35,19 @@ import torch
 import torch.nn.functional as F
 from machine import machine, report
 from torch import Tensor
+from torch import _dynamo as dynamo
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from voicelab.engine.core.fused import OPTIONS
 from voicelab.engine.dual.codec import COMPILING, CodecSizes, DualCodec
-from voicelab.engine.dual.config import DualConfig
+from voicelab.engine.dual.config import DualConfig, TowerConfig
 from voicelab.engine.dual.model import WINDOW, DualLM
 from voicelab.engine.dual.step import DualStep
-from voicelab.engine.dual.tower import Slots, Tower
+from voicelab.engine.dual.tower import Slots
 
 BLOCK_FRAMES = 8
 """Codec frames per block with `latency="balanced"`."""
-EAGER_NODES = 4565
-"""Launches per uncompiled frame of S2-Pro, at about 55 per layer."""
 _GUARD = """
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 namespace c10::impl {
@@ -141,68 +144,120 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None) -> Ten
     return out
 
 
-class _Launches(TorchDispatchMode):
-    """Count operations that are not views."""
+@dataclass
+class _Part:
+    """A compiled part."""
 
-    def __init__(self) -> None:
+    launches: int
+    python_s: float
+    triton_s: float
+    refused: list[str]
+    calls: int = 0
+
+
+class _Parts(TorchDispatchMode):
+    """Count the calls of each compiled part of a frame, as Regions compiles it, and the operations between them."""
+
+    def __init__(self, generated: list[str], **options: bool) -> None:
         super().__init__()
-        self.count = 0
+        self.parts, self.between = dict[str, _Part](), 0
+        self._generated, self._options, self._inside = generated, OPTIONS | options, False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        self.count += not func.is_view
+        self.between += func.namespace == "aten" and not (self._inside or func.is_view)
         return out
 
+    def compiled(self, function: Any, lengths: Mapping[int, int] = MappingProxyType({})) -> Any:
+        """Compile like Regions.compiled, but run the function itself."""
 
-def launches(generated: list[str], config: DualConfig, speech: tuple[int, int, int], rows: int) -> int:
-    """Count the launches of the compiled part of a frame."""
-    device = torch.device("cuda:0")
-    generated.clear()
+        def run(*args: Any) -> Any:
+            for index, each in enumerate(args):
+                if isinstance(each, Tensor) and len(each) > 1:
+                    dynamo.maybe_mark_dynamic(each, 0)
+                if index in lengths and isinstance(each, Tensor):
+                    dynamo.maybe_mark_dynamic(each, lengths[index] % each.ndim)
+            owner = getattr(function.__self__, "config", None)
+            width = f" {owner.layers}" if isinstance(owner, TowerConfig) else ""
+            name = f"{function.__name__}{width}" + " masked" * (len(args) == 5 and args[4] is not None)
+            self._inside = True
+            if name not in self.parts:
+                with _disable_current_modes():
+                    self.parts[name] = self._part(function, args)
+            self.parts[name].calls += 1
+            out = function(*args)
+            self._inside = False
+            return out
+
+        return run
+
+    def _part(self, function: Any, args: tuple[Any, ...]) -> _Part:
+        self._generated.clear()
+        torch.compiler.reset()
+        began = _cpu_s()
+        try:
+            torch.compile(function, fullgraph=True, options=self._options)(*args)
+        except Exception:
+            if not self._generated:
+                raise
+        written = _cpu_s()
+        faults = refused(self._generated[0])
+        return _Part(_calls(self._generated[0]), written - began, _cpu_s() - written, faults)
+
+    def figures(self) -> dict[str, Any]:
+        """Return launches and seconds."""
+        parts = self.parts.items()
+        return {
+            "launches": sum(part.calls * part.launches for part in self.parts.values()) + self.between,
+            "between": self.between,
+            "parts": {
+                name: {**vars(part), "python_s": round(part.python_s, 1), "triton_s": round(part.triton_s, 1)}
+                for name, part in parts
+            },
+            "compile_s": round(sum(part.python_s + part.triton_s for part in self.parts.values()), 1),
+        }
+
+
+def _cpu_s() -> float:
+    """Return the CPU time of this process and its children, which does not depend on the machine's load."""
+    return sum(os.times()[:4])
+
+
+def frame(generated: list[str], config: DualConfig, speech: tuple[int, int, int], rows: int) -> dict[str, Any]:
+    """Count the launches of a frame."""
+    device, parts = torch.device("cuda:0"), _Parts(generated)
     with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True):
         model = DualLM(config, lambda _, *shape: torch.empty(shape, dtype=torch.bfloat16, device=device), speech, 4096)
         step = object.__new__(DualStep)  # without host state
-        step.model, step._widths = model, (1 + config.codebooks, 1, 1, 1, WINDOW)
+        step.model, step._fused, step._widths = model, model.compiled(parts), (1 + config.codebooks, 1, 1, 1, WINDOW)
+        step._cuda, step._draw, step._next = True, parts.compiled(step._draws), parts.compiled(step._next)
         step._draw_steps = torch.empty(model.draws(), dtype=torch.int64, device=device)
-        step.slots = Slots(config.slow, rows, 4096, model.embeddings)
-        step._fast_slots = Slots(config.fast, rows, config.codebooks, model.embeddings)
-        state = torch.empty(rows, sum(step._widths), dtype=torch.int64, device=device)
-        settings, seeds = torch.empty(rows, 3, device=device), torch.empty(rows, dtype=torch.int64, device=device)
-        mask = torch.empty(
-            rows * config.slow.kv_heads,
-            1,
-            config.slow.heads // config.slow.kv_heads,
-            512,
-            dtype=torch.bfloat16,
-            device=device,
+        step.slots = Slots(config.slow, 2 * rows, 4096, model.embeddings)
+        step._fast_slots = Slots(config.fast, 2 * rows, config.codebooks, model.embeddings)
+        width = sum(step._widths)
+        step._on_device = (
+            torch.empty(rows, 2 + width, dtype=torch.int64, device=device),
+            torch.empty(rows, 3, device=device),
         )
-        torch.compiler.reset()
-        try:
-            torch.compile(step._after_frame, fullgraph=True, dynamic=False, options=OPTIONS)(
-                state, settings, seeds, mask
-            )
-        except Exception:
-            if not generated:
-                raise
-    return _calls(generated[0])
+        step._before = torch.empty(rows, width, dtype=torch.int64, device=device)
+        step._after = torch.empty(rows, 2 + width, dtype=torch.int64, device=device)
+        with parts:
+            step._frame(rows, 512)
+    return parts.figures()
 
 
-def codec_launches(generated: list[str], streams: int) -> int:
-    """Count the launches of a compiled codec block."""
-    generated.clear()
+def codec(generated: list[str], streams: int) -> dict[str, Any]:
+    """Count the launches of a codec block."""
+    parts = _Parts(generated, **COMPILING)
     with torch.no_grad(), FakeTensorMode():
         with torch.device("cuda:0"):
             codec = DualCodec(CodecSizes())
             codes = torch.zeros(streams, BLOCK_FRAMES, len(codec.sizes.codebooks), dtype=torch.int64)
         _, states = codec.decode_blocks(codes, [None] * streams)
         pasts = [torch.cat(parts) for parts in zip(*states, strict=True)]
-        torch.compiler.reset()
-        try:
-            fused = torch.compile(codec.decode_tensors, fullgraph=True, dynamic=False, options={**OPTIONS, **COMPILING})
-            fused(*pasts, codes.transpose(1, 2).contiguous())
-        except Exception:
-            if not generated:
-                raise
-    return _calls(generated[0])
+        with parts:
+            parts.compiled(codec.decode_tensors, {0: -1})(codes.transpose(1, 2).contiguous(), *pasts)
+    return parts.figures()
 
 
 def refused(code: str) -> list[str]:
@@ -232,36 +287,11 @@ def _calls(code: str) -> int:
 
 
 def counts(name: str, rows: int) -> dict[str, Any]:
-    """Count the launches per frame of a model of full shape."""
+    """Count the launches of a frame and of a codec block, of a model of full shape."""
     generated, config = pretend(), DualConfig.of(dual.CONFIGS[name])
-    speech = config.speech or dual.S1_SPEECH
-
-    def of(slow: int, fast: int) -> int:
-        layers = zip((config.slow, config.fast), (slow, fast), strict=True)
-        towers = [replace(tower, layers=count) for tower, count in layers]
-        return launches(generated, replace(config, slow=towers[0], fast=towers[1]), speech, rows)
-
-    tower = Tower(config.slow, [], torch.zeros(1), 1)
-    with _Launches() as before:
-        tower.mask(torch.zeros(rows, 1, dtype=torch.int64), 512, torch.float32)
-    base, faults = of(1, 1), refused(generated[0])
-    slow, fast = of(2, 1) - base, of(1, 2) - base
-    layers = slow * config.slow.layers, fast * config.fast.layers
-    rest = base - slow - fast
-    block = codec_launches(generated, rows)
-    faults += refused(generated[0])
-    total = sum(layers) + rest + before.count + block / BLOCK_FRAMES
     return {
-        "slow_layer": slow,
-        "fast_layer_of_a_frame": fast,
-        "slow": layers[0],
-        "fast": layers[1],
-        "choosing": rest,
-        "before": before.count,
-        "codec_of_a_piece": block,
-        "codec": block / BLOCK_FRAMES,
-        "all": total,
-        "refused": faults,
+        "frame": frame(generated, config, config.speech or dual.S1_SPEECH, rows),
+        "codec_block": codec(generated, rows),
     }
 
 
@@ -282,7 +312,6 @@ def main() -> None:
             "model": options.random,
             "rows": options.rows,
             **figures,
-            "uncompiled": EAGER_NODES,
             "machine": machine(),
         }
     )

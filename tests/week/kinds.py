@@ -162,14 +162,14 @@ def _compiled(home: Path) -> Callable[[str], str]:
     os.environ |= {"VOICELAB_HOME": str(home), "TORCHINDUCTOR_CACHE_DIR": str(home / "compiled")}
     import torch
 
-    from voicelab.engine.core.fused import compile_frame
+    from voicelab.engine.core.fused import Regions
 
     def write(name: str) -> str:
         """Compile something new for each kill: once more than that, it waits for the kill."""
         turn = int(name.partition("-")[0])
         if (home / "turn").exists() and (home / "turn").read_text() == str(turn) and not name.endswith("-check"):
             time.sleep(600)
-        frame = compile_frame(lambda x, y: (x * (turn + 2) + torch.sin(y)).relu(), required=True)
+        frame = Regions(required=True).compiled(lambda x, y: (x * (turn + 2) + torch.sin(y)).relu())
         if not name.endswith("-check"):
             (home / "turn").write_text(str(turn))
         spoken = frame(torch.full((1, 4), 3.0), torch.zeros(1, 4))

@@ -72,8 +72,8 @@ class LocalBackend(Closeable):
         rows: Maximum number of concurrent utterances per model; more are queued.
         voices: Store of voices; default, in VOICELAB_HOME.
         int8_depth: Quantize the fast transformer of open weights, half of the memory traffic per frame, to 8 bits.
-        compile: Compile open weights with torch; default, on a CUDA device after ``voicelab weights compile``. If True, the
-            first sentence waits minutes for compilation.
+        compile: Compile open weights with torch; default, the language model on a CUDA device after ``voicelab weights
+            compile``. If True, the codec, too; the first sentence waits minutes for compilation.
 
     Raises:
         WeightsError: The checkpoint is unreadable.

@@ -10,8 +10,10 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +22,7 @@ from torch import Tensor
 from tests.engine.dual.tiny import CODEBOOKS, SPEECH, config_of, model_of, tensors_of
 from tests.engine.dual.tiny_codec import save_codec, tiny_tensors
 from voicelab.engine.core.decoding import CodeBlock
-from voicelab.engine.core.fused import compile_frame
+from voicelab.engine.core.fused import Regions
 from voicelab.engine.dual.codec import CodecFile, DualDecoding
 from voicelab.engine.dual.step import DualStep, RowInput, RowState
 from voicelab.errors import EngineUnavailable
@@ -30,18 +32,44 @@ from voicelab.schema import Model
 def _run(step: DualStep, rows: int, frames: int = 8) -> tuple[list[list[RowState]], Tensor]:
     """States after each frame and slot contents; halfway a row is parked and resumed."""
     after = []
-    for position in range(frames):
+    for row in range(rows):
+        step.slots.clear(row)  # `prepare` wrote to them
+    for position in range(2, 2 + frames):  # attention to one position would be compiled separately
         inputs = {}
         for row in range(rows):
-            start = RowState((SPEECH[0] + 5 + row, *[5] * CODEBOOKS), 0, 0)
-            inputs[row] = RowInput(None if position else start, position, row, 0.8, 0.9, redraw=True)
+            start = RowState((SPEECH[0] + 5 + row, *[5] * CODEBOOKS), position, 0)
+            inputs[row] = RowInput(None if position > 2 else start, position, row, 0.8, 0.9, redraw=True)
         step.launch(inputs, {})
         after.append([one.state for one in step.read().values()])
         if position == frames // 2:
             held = step.slots.take(0, position + 1)
             step.slots.clear(0)
             step.slots.put(0, held)
-    return after, torch.stack(step.slots.layers)[:, :, :rows, :, :frames]
+    return after, torch.stack(step.slots.layers)[:, :, :rows, :, : 2 + frames]
+
+
+@torch.inference_mode()
+def test_all_layers_use_the_same_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight parts, each traced once; they give the same frames as the model."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    traced: list[torch.fx.GraphModule] = []
+
+    def backend(graph: torch.fx.GraphModule, _: list[Tensor]) -> Callable[..., Any]:
+        traced.append(graph)
+        return graph.forward
+
+    compile_by = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda function, **_: compile_by(function, fullgraph=True, backend=backend))
+    config = config_of("s2-pro")
+    model = model_of(config, tensors_of(config))
+    compiled = DualStep(model, 1, compile=True)
+    compiled.prepare()
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        states, held = _run(compiled, 1, 4)
+    expected, of_eager = _run(DualStep(model, 1), 1, 4)
+    assert states == expected
+    assert torch.equal(held, of_eager)
+    assert len(traced) == 8
 
 
 @pytest.mark.thorough
@@ -56,7 +84,8 @@ def test_compiled_equals_eager(name: Model, tmp_path: Path, monkeypatch: pytest.
     compiled = DualStep(model, 16, compile=True)
     compiled.prepare()
     for rows in (1, 2, 5, 16):
-        states, held = _run(compiled, rows)
+        with torch._dynamo.config.patch(error_on_recompile=True):
+            states, held = _run(compiled, rows)
         expected, of_eager = _run(DualStep(model, 16), rows)
         assert states == expected
         torch.testing.assert_close(held, of_eager, atol=1e-5, rtol=1e-5)
@@ -97,19 +126,19 @@ def test_frame_runs_uncompiled_without_a_compiler(
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     caplog.set_level(logging.WARNING, "voicelab.engine")
     with config.patch({"cpp.cxx": (str(tmp_path / "none"),), "fx_graph_cache": False}):
-        frame = compile_frame(lambda x, y: (x * 2 + y).sin(), required=False)
+        frame = Regions(required=False).compiled(lambda x, y: (x * 2 + y).sin())
         for _ in range(2):
             assert torch.equal(frame(torch.ones(1, 3), torch.ones(3)), torch.full((1, 3), 3.0).sin())
         with pytest.raises(EngineUnavailable, match="needs g\\+\\+"):
-            compile_frame(lambda x, y: (x * 2 + y).cos(), required=True)(torch.ones(1, 3), torch.ones(3))
+            Regions(required=True).compiled(lambda x, y: (x * 2 + y).cos())(torch.ones(1, 3), torch.ones(3))
     assert sum("cannot be compiled" in message for message in caplog.messages) == 1
 
 
 @pytest.mark.thorough
 def test_broken_cache_is_recompiled(tmp_path: Path) -> None:
     program = (
-        "import torch\nfrom voicelab.engine.core.fused import compile_frame\n"
-        "frame = compile_frame(lambda x, y: (x * 2 + y).relu(), required=True)\n"
+        "import torch\nfrom voicelab.engine.core.fused import Regions\n"
+        "frame = Regions(required=True).compiled(lambda x, y: (x * 2 + y).relu())\n"
         "print(frame(torch.ones(1, 3), torch.ones(3)).tolist())"
     )
 

@@ -1,4 +1,4 @@
-"""Fusion of a model step into few kernel launches: compiled by torch's Inductor, captured as a CUDA graph.
+"""Fusion of a model step into few kernel launches: compiled by torch's Inductor in parts, captured as one CUDA graph.
 
 Compiled code is cached in VOICELAB_HOME for all processes. The uncompiled function gives equal results up to rounding and is
 the fallback without a compiler, unless compilation is required.
@@ -10,10 +10,9 @@ import logging
 import os
 import shutil
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import FunctionType, MethodType
+from types import FunctionType, MappingProxyType, MethodType
 from typing import Any, TypeVar
 
 import torch
@@ -27,41 +26,65 @@ _LOG = logging.getLogger("voicelab.engine")
 OPTIONS: dict[str, str | int | bool | Callable[..., Any]] = {"combo_kernels": True}
 """Options of Inductor: independent operations are fused into one kernel, too."""
 _CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
+_NO_LENGTHS: Mapping[int, int] = MappingProxyType({})
 _CAPTURING = threading.Lock()
 """Serializes captures in a process: torch's capture state is global to all threads."""
 
 
-def compile_frame(frame: Callable[..., _Output], *, required: bool, **options: bool) -> Callable[..., _Output]:
-    """Compile a function of tensors at its first call with one row, and again at its first call with several.
+class Regions:
+    """Functions of a model, each compiled at its first call for one row, and at its first call for several.
+
+    Weights are inputs of the code, so that all layers of equal shape use the same: seconds per function, not minutes.
 
     Args:
-        frame: takes tensors (rows, …), and last (any, …, length). Code compiled for several rows serves any number of
-            rows, and all compiled code serves any length: compilations, of a minute or more each, are few.
-        required: whether a missing or failing compiler raises EngineUnavailable; otherwise the frame runs uncompiled.
+        required: whether a missing or failing compiler raises EngineUnavailable; otherwise functions run uncompiled.
         options: options of Inductor besides `OPTIONS`.
     """
-    os.environ.setdefault(_CACHE_VARIABLE, str(_cache_folder()))  # before torch sets its default
-    from torch import _dynamo as dynamo  # takes seconds, so only if compiling
 
-    method = MethodType(_with_copied_code(frame.__func__), frame.__self__) if isinstance(frame, MethodType) else frame
-    fused: Callable[..., _Output] = torch.compile(method, fullgraph=True, options=OPTIONS | options)
-    sizes, failed = set[bool](), False
+    def __init__(self, *, required: bool, **options: bool) -> None:
+        self._required, self._options, self._failed, self._said = required, OPTIONS | options, False, False
+        os.environ.setdefault(_CACHE_VARIABLE, str(_cache_folder()))  # before torch sets its default
 
-    def run(*tensors: Tensor) -> _Output:
-        nonlocal failed
-        batched = len(tensors[0]) > 1
-        if failed:
-            return frame(*tensors)
-        for tensor in tensors if batched else ():
-            dynamo.maybe_mark_dynamic(tensor, 0)
-        dynamo.maybe_mark_dynamic(tensors[-1], tensors[-1].ndim - 1)
-        if batched in sizes:
-            return fused(*tensors)
-        began = time.perf_counter()
-        _LOG.info("compiling a frame of %s into %s", "rows" if batched else "one row", os.environ[_CACHE_VARIABLE])
+    def compiled(
+        self, function: Callable[..., _Output], lengths: Mapping[int, int] = _NO_LENGTHS
+    ) -> Callable[..., _Output]:
+        """Return a compiled function; code for several rows serves any number of rows.
+
+        Args:
+            function: its arguments are tensors (rows, …) and None, or weights in other objects.
+            lengths: by argument, the axis that may have any length; it must be the same axis at every call.
+        """
+        from torch import _dynamo as dynamo  # takes seconds, so only if compiling
+
+        fused: dict[tuple[bool, ...], Callable[..., _Output]] = {}
+
+        def run(*args: Any) -> _Output:
+            if self._failed:
+                return function(*args)
+            for index, each in enumerate(args):
+                if isinstance(each, Tensor):
+                    if len(each) > 1:
+                        dynamo.maybe_mark_dynamic(each, 0)
+                    if index in lengths:
+                        dynamo.maybe_mark_dynamic(each, lengths[index] % each.ndim)
+            kind = tuple(each is None or (isinstance(each, Tensor) and len(each) > 1) for each in args)
+            if kind in fused:
+                return fused[kind](*args)
+            if not self._said and not any(Path(os.environ[_CACHE_VARIABLE]).glob("*")):
+                _LOG.warning("compiling into %s: once, about a minute", os.environ[_CACHE_VARIABLE])
+            self._said = True
+            fused[kind] = torch.compile(_with_copied_code(function), fullgraph=True, options=self._options)
+            return self._first(fused[kind], function, args)
+
+        return run
+
+    def _first(self, fused: Callable[..., _Output], function: Callable[..., _Output], args: tuple[Any, ...]) -> _Output:
+        """Call a compiled function for the first time."""
+        from torch import _dynamo as dynamo
+
         try:
             try:
-                output = fused(*tensors)
+                return fused(*args)
             except dynamo.exc.BackendCompilerFailed as error:
                 # A killed process or a full disk leaves an incomplete library, which torch does not rebuild. A folder that
                 # the user configured is left alone.
@@ -69,24 +92,19 @@ def compile_frame(frame: Callable[..., _Output], *, required: bool, **options: b
                 if not broken or Path(os.environ[_CACHE_VARIABLE]) != _cache_folder():
                     raise
                 shutil.rmtree(_cache_folder(), ignore_errors=True)
-                output = fused(*tensors)
+                return fused(*args)
         except dynamo.exc.TorchDynamoException as error:
             message = " ".join(str(error).split("Set TORCHDYNAMO")[0].split()[-40:])  # the cause is at the end
             reason = f"frames cannot be compiled; torch needs g++ on a CPU, triton on CUDA: {message}"
-            if required:
+            if self._required:
                 raise EngineUnavailable(reason) from error
-            failed = True
+            self._failed = True
             _LOG.warning("%s; they run uncompiled, slower", reason)
-            return frame(*tensors)
-        _LOG.info("compiled in %.0f s", time.perf_counter() - began)
-        sizes.add(batched)
-        return output
-
-    return run
+            return function(*args)
 
 
-def was_compiled(device: torch.device) -> bool:
-    """Whether compiled code for a CUDA device may be cached; compiling takes minutes, so it is only done on request."""
+def compiles(device: torch.device) -> bool:
+    """Whether functions are compiled by default: on a CUDA device, if `voicelab weights compile` has cached code."""
     return device.type == "cuda" and _cache_folder().exists()
 
 
@@ -94,10 +112,12 @@ def _cache_folder() -> Path:
     return data_home() / "compiled"
 
 
-def _with_copied_code(function: Any) -> FunctionType:
-    """Copy a function with a separate code object: torch limits the compilations per code object."""
-    code = function.__code__.replace()
-    return FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+def _with_copied_code(function: Callable[..., _Output]) -> Callable[..., _Output]:
+    """Copy a function or method with a separate code object: torch limits the compilations per code object."""
+    plain: Any = function.__func__ if isinstance(function, MethodType) else function
+    code = plain.__code__.replace()
+    copied = FunctionType(code, plain.__globals__, plain.__name__, plain.__defaults__, plain.__closure__)
+    return MethodType(copied, function.__self__) if isinstance(function, MethodType) else copied
 
 
 class FrameGraphs:

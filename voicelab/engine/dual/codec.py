@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from voicelab.engine.core.decoding import CodeBlock, Samples
-from voicelab.engine.core.fused import compile_frame, was_compiled
+from voicelab.engine.core.fused import Regions
 from voicelab.engine.core.layers import Carry, Chain, Conv, LayerGroup, State
 from voicelab.engine.dual.config import STRICT, Count, HeadWidth, Width
 from voicelab.engine.dual.files import TensorFiles, naming, read_json
@@ -382,10 +382,9 @@ class DualCodec(nn.Module):
         carry = Carry(states)
         return self._audio(codes, carry), carry.states()
 
-    def decode_tensors(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Run `decode_blocks` on tensors: pasts (streams, …), codes (streams, codebooks, frames) → audio, new pasts."""
-        *pasts, codes = tensors
-        carry = Carry([tuple(pasts)])
+    def decode_tensors(self, codes: Tensor, *pasts: Tensor) -> tuple[Tensor, ...]:
+        """Run `decode_blocks` on tensors: codes (streams, codebooks, frames), pasts (streams, …) → audio, new pasts."""
+        carry = Carry([pasts])
         return self._audio(codes.transpose(1, 2), carry), *carry.after
 
     def _audio(self, codes: Tensor, carry: Carry) -> Tensor:
@@ -408,16 +407,15 @@ class _Stream:
 
 
 class DualDecoding:
-    """Implementation of `core.decoding.Decoding`: batched streaming with the codec's decoder; compile: see DualStep.
+    """Implementation of `core.decoding.Decoding`: batched streaming with the codec's decoder, compiled if `compile`.
 
     Blocks of equal length are decoded as one batch, on a separate CUDA stream.
     """
 
-    def __init__(self, codec: DualCodec, max_batch: int, *, compile: bool | None = False) -> None:
+    def __init__(self, codec: DualCodec, max_batch: int, *, compile: bool = False) -> None:
         self._codec, self.max_batch = codec, max_batch
-        compiling = was_compiled(codec.device) if compile is None else compile
         self._compiled = (
-            compile_frame(codec.decode_tensors, required=compile is True, **COMPILING) if compiling else None
+            Regions(required=True, **COMPILING).compiled(codec.decode_tensors, {0: -1}) if compile else None
         )
         self.sample_rate, self.hop, self.codebooks = codec.sample_rate, codec.hop, len(codec.sizes.codebooks)
         self._stream = side_stream(codec.device)
@@ -453,7 +451,7 @@ class DualDecoding:
                 audio, states = self._codec.decode_blocks(codes, before)
             else:
                 pasts = map(torch.cat, zip(*before, strict=True))
-                audio, *after = self._compiled(*pasts, codes.transpose(1, 2).contiguous())
+                audio, *after = self._compiled(codes.transpose(1, 2).contiguous(), *pasts)
                 states = list(zip(*(tensor.split(1) for tensor in after), strict=True))
             samples = audio.cpu().numpy()  # synchronizes this stream only
         for block, state in zip(blocks, states, strict=True):

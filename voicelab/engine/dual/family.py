@@ -98,7 +98,7 @@ class DualFamily:
         files = [path for model_folder in folders for path in model_folder.files]
         self.digests = (*digests(files), self.voice_digest, *(("int8 depth",) if int8_depth else ()))
         codec = file.load(self._device)
-        self.decoding, self._codebooks = DualDecoding(codec, MAX_STREAMS, compile=compile), sizes.codebooks
+        self.decoding, self._codebooks = DualDecoding(codec, MAX_STREAMS, compile=compile is True), sizes.codebooks
         self._room, self._encode = min(model_folder.positions for model_folder in folders) // 2, codec.encode
         self._encoded = EncodedReferences(self._codes, self.decoding.sample_rate)
         title = "a voice chosen by the model, different for every seed"

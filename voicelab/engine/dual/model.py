@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from voicelab.engine.core.fused import Regions
 from voicelab.engine.dual.config import DualConfig, TowerConfig
 from voicelab.engine.dual.files import INDEX, TensorFiles
 from voicelab.engine.dual.tower import Slots, Tower, TowerLayer, packed
@@ -197,6 +198,19 @@ class DualLM:
         device = self.embeddings.device
         self._tables = torch.arange(config.codebooks, device=device) * config.entries
         self._scale = math.sqrt(config.codebooks + 1) if config.scaled else 1.0
+        # Positions of the fast transformer's passes; separate tensors, since a compiler copies inputs that are not aligned.
+        self._passes = [
+            torch.tensor([at], device=device) for at in ([0, 1], *([i] for i in range(2, config.codebooks)))
+        ]
+        self._fast_mask = self.fast.mask(self._passes[0], 2, self.embeddings.dtype)[:1]
+
+    def compiled(self, regions: Regions) -> DualLM:
+        """Return a copy whose parts run compiled: a slow layer, a fast layer, logits, and choices."""
+        model = copy.copy(self)
+        model.slow, model.fast = self.slow.compiled(regions), self.fast.compiled(regions)
+        for name in ("embed", "fast_logits", "choose_code", "first"):
+            setattr(model, name, regions.compiled(getattr(self, name)))
+        return model
 
     def with_int8_depth(self) -> DualLM:
         """Return a copy with the fast transformer's matrices in int8; these are half of the bytes that a frame reads."""
@@ -237,16 +251,34 @@ class DualLM:
             pick: chooses (rows,) codes given the codebook index and its logits (rows, choices).
             slots: the fast transformer's, at least one per row; their content is overwritten.
         """
-        rows, chosen, count = first_codes.shape[0], [first_codes], self.config.codebooks
-        positions = torch.arange(count, device=first_codes.device).expand(rows, -1)
+        rows, chosen = first_codes.shape[0], [first_codes]
         x = torch.stack((fast_input, F.embedding(first_codes, self.fast_embeddings)), 1)
-        for i in range(1, count):
-            indices = positions[:, :2] if i == 1 else positions[:, i : i + 1]
-            state = self.fast(x, slots, slice(rows), indices, i + 1, full=i > 1)[:, -1]
-            logits = F.linear(self.fast.norm(state, self.fast.norm_weight), self.fast_head)
-            chosen.append(pick(i, logits))
+        for i, positions in enumerate(self._passes, 1):
+            mask = self._fast_mask if i == 1 else None
+            state = self.fast(x, slots, slice(rows), positions, i + 1, mask=mask, full=i > 1)[:, -1]
+            if i == 1:
+                state = state.clone(memory_format=torch.contiguous_format)  # laid out as in the other passes
+            chosen.append(pick(i, self.fast_logits(state)))
             x = F.embedding(chosen[-1], self.fast_embeddings)[:, None]
         return torch.stack(chosen, 1)
+
+    def fast_logits(self, state: Tensor) -> Tensor:
+        """Compute logits (rows, choices) of a code from fast states (rows, width)."""
+        return F.linear(self.fast.norm(state, self.fast.norm_weight), self.fast_head)
+
+    def choose_code(self, logits: Tensor, temperature: Tensor, top_p: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+        """Draw codes (rows,) after the first; return whether their logits are finite, too."""
+        top = Likeliest.of(logits)
+        return choose(top, temperature, top_p, u), top.finite
+
+    def first(
+        self, state: Tensor, temperature: Tensor, top_p: Tensor, u: Tensor, recent: Tensor, redraw: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Draw first entries (rows,) as `frame`; return also their codes, the fast input, and whether all was finite."""
+        logits, fast_input = self.first_logits(state)
+        top, size = Likeliest.of(logits), logits.shape[-1]
+        main = choose_main(top, temperature, top_p, (u[:, :size], u[:, size : 2 * size]), recent, redraw)
+        return main, main.clamp_max(self.config.entries - 1), fast_input, top.finite
 
     def draws(self) -> int:
         """Count the uniform numbers per frame: two for each entry of the first choice, one for each later choice."""
@@ -260,19 +292,17 @@ class DualLM:
         At the end of speech the first entry equals the number of `entries`, and the other entries are meaningless. `u` is
         (rows, draws()) uniform in (0, 1); the other arguments are as in `choose_main`.
         """
-        logits, fast_input = self.first_logits(state)
-        size, choices = logits.shape[-1], self.config.choices
-        top = Likeliest.of(logits)
-        main = choose_main(top, temperature, top_p, (u[:, :size], u[:, size : 2 * size]), recent, redraw)
-        finite = [top.finite]
+        main, code, fast_input, first_finite = self.first(state, temperature, top_p, u, recent, redraw)
+        finite, size, choices = [first_finite], 2 * len(self.head), self.config.choices
 
         def pick(i: int, logits: Tensor) -> Tensor:
-            top = Likeliest.of(logits)
-            finite.append(top.finite)
-            start = 2 * size + (i - 1) * choices
-            return choose(top, temperature, top_p, u[:, start : start + choices])
+            code, is_finite = self.choose_code(
+                logits, temperature, top_p, u[:, size + (i - 1) * choices :][:, :choices]
+            )
+            finite.append(is_finite)
+            return code
 
-        codes = self.codes(fast_input, main.clamp_max(self.config.entries - 1), pick, slots)
+        codes = self.codes(fast_input, code, pick, slots)
         return torch.cat((main[:, None], codes[:, 1:]), 1), torch.stack(finite).all(0)
 
 

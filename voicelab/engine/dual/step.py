@@ -8,13 +8,13 @@ attention length, both in powers of two.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from voicelab.engine.core.fused import FrameGraphs, compile_frame, power_of_two, was_compiled
+from voicelab.engine.core.fused import FrameGraphs, Regions, compiles, power_of_two
 from voicelab.engine.dual.model import WINDOW, DualLM, draw_steps, uniform
 from voicelab.engine.dual.tower import Slots
 
@@ -101,8 +101,8 @@ class DualStep:
         model: must not change afterwards.
         rows: maximum number of rows.
         graphs: whether frames run as CUDA graphs; by default on CUDA devices.
-        compile: whether torch's compiler fuses a frame into few kernels; by default on CUDA devices with cached compiled
-            code. It takes minutes the first time.
+        compile: whether torch's compiler fuses a frame into few kernels; by default on CUDA devices with cached
+            compiled code. It takes about a minute the first time.
     """
 
     def __init__(self, model: DualLM, rows: int, *, graphs: bool | None = None, compile: bool | None = None) -> None:
@@ -111,8 +111,13 @@ class DualStep:
         self._fast_slots = Slots(model.config.fast, rows, codebooks, model.embeddings)
         self._draw_steps = draw_steps(model.draws(), device)
         self._cuda = device.type == "cuda"
-        self._compile = was_compiled(device) if compile is None else compile
-        self._run = compile_frame(self._after_frame, required=compile is True) if self._compile else self._after_frame
+        self._compile, self._fused = compiles(device) if compile is None else compile, model
+        self._draw: Callable[[Tensor, Tensor], Tensor] = self._draws
+        if self._compile:
+            regions = Regions(required=compile is True)
+            self._fused, self._next = model.compiled(regions), regions.compiled(self._next)  # type: ignore[method-assign]
+            if self._cuda:  # torch's compiler makes code for 64-bit products on a CPU that crashes
+                self._draw = regions.compiled(self._draws)
         self._graphs = FrameGraphs(device, self._frame) if (self._cuda if graphs is None else graphs) else None
         self._widths = (1 + codebooks, 1, 1, 1, WINDOW)
         width = sum(self._widths)
@@ -219,22 +224,22 @@ class DualStep:
         """Compute `_after` from `_before` and the tables; idempotent."""
         table = self._on_device[0][:rows]
         state = torch.where(table[:, :1] > 0, table[:, 2:], self._before[:rows])
-        draws = table[:, 1]
-        if not self._cuda:  # on a CPU, the code of torch's compiler for 64-bit products crashes
-            draws = uniform(draws, state[:, -WINDOW - 2], self._draw_steps)
-        # Once for all layers, since a compiler would recompute it in each.
-        mask = self.model.slow.mask(state[:, -WINDOW - 3, None], length, self.model.embeddings.dtype)
-        self._after[:rows] = self._run(state, self._on_device[1][:rows], draws, mask)
-
-    def _after_frame(self, state: Tensor, settings: Tensor, draws: Tensor, mask: Tensor) -> Tensor:
-        """Compute row states after a frame, (rows, width + 2); `draws` are uniform numbers, or seeds (rows,)."""
-        model, rows = self.model, slice(len(state))
-        temperature, top_p, redraw = settings.unbind(1)
+        temperature, top_p, redraw = self._on_device[1][:rows].unbind(1)
         column, position, frame, turn_frames, recent = state.split(self._widths, 1)
-        u = draws if draws.ndim > 1 else uniform(draws, frame[:, 0], self._draw_steps)
-        hidden = model.slow(model.embed(column[:, None]), self.slots, rows, position, mask.shape[-1], mask=mask)[:, -1]
+        u, model = self._draw(table[:, 1], frame[:, 0]), self._fused
+        # Once for all layers, since a compiler would recompute it in each.
+        mask = model.slow.mask(position, length, model.embeddings.dtype)
+        hidden = model.slow(model.embed(column[:, None]), self.slots, slice(rows), position, length, mask=mask)[:, -1]
         redrawn = (redraw > 0) & (turn_frames[:, 0] > 0)
         entries, finite = model.frame(hidden, temperature, top_p, u, recent, redrawn, self._fast_slots)
+        self._after[:rows] = self._next(state, entries, finite)
+
+    def _draws(self, seeds: Tensor, frames: Tensor) -> Tensor:
+        return uniform(seeds, frames, self._draw_steps)
+
+    def _next(self, state: Tensor, entries: Tensor, finite: Tensor) -> Tensor:
+        """Compute row states after a frame, (rows, width + 2)."""
+        model, (_, position, frame, turn_frames, recent) = self.model, state.split(self._widths, 1)
         main = entries[:, :1]
         ended, code = main >= model.config.entries, main.clamp_max(model.config.entries - 1)
         # The first frame of a turn never enters the window.

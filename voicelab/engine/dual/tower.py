@@ -7,12 +7,15 @@ the speed of a frame.
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from voicelab.engine.core.fused import Regions
 from voicelab.engine.dual.config import TowerConfig
 
 _INT8_MAX = 127
@@ -137,6 +140,13 @@ class Tower:
         self.config, self.blocks, self.norm_weight = config, blocks, norm
         table = rotary(torch.arange(positions or config.positions), config.head_width, config.rope_base)
         self.rotary = table.to(norm.device)
+        self.layer: Callable[..., Tensor] = self._layer
+
+    def compiled(self, regions: Regions) -> Tower:
+        """Return a copy whose layers run compiled, all by the same code."""
+        tower = copy.copy(self)
+        tower.layer = regions.compiled(self._layer, {2: 3, 4: -1})
+        return tower
 
     def __call__(
         self,
@@ -155,21 +165,24 @@ class Tower:
             x: (rows, n, width) inputs.
             slots: keys and values of earlier positions.
             rows: slots of the rows.
-            positions: (rows, n) int64.
+            positions: (rows, n) int64, or (1, n) for all rows.
             length: number of positions of a slot to attend to; more than the largest of `positions`.
             mask: result of `mask` for the same arguments, if already computed.
             full: whether all positions to attend to are visible from each of `positions`, so that no mask is needed.
         """
-        turn = self.rotary[positions].float()[:, :, None]
         if mask is None and not full:
             mask = self.mask(positions, length, x.dtype)
         for block, cached in zip(self.blocks, slots.layers, strict=True):
-            normed = self.norm(x, block.attention_norm)
-            attended = self._attend(normed, block, cached[:, rows], turn, positions, mask, length)
-            x = x + linear(attended, block.wo)
-            gate, up = linear(self.norm(x, block.ffn_norm), block.w13).chunk(2, -1)
-            x = x + linear(F.silu(gate) * up, block.w2)
+            # Idle rows may write beyond the positions to attend to, if there is a mask.
+            x = self.layer(x, block, cached[:, rows, :, : length if full else None].transpose(0, 1), positions, mask)
         return x
+
+    def _layer(self, x: Tensor, block: TowerLayer, cached: Tensor, positions: Tensor, mask: Tensor | None) -> Tensor:
+        """Run a layer on x (rows, n, width); `cached` is (rows, 2, kv_heads, positions, head_width)."""
+        attended = self._attend(self.norm(x, block.attention_norm), block, cached, positions, mask)
+        x = x + linear(attended, block.wo)
+        gate, up = linear(self.norm(x, block.ffn_norm), block.w13).chunk(2, -1)
+        return x + linear(F.silu(gate) * up, block.w2)
 
     def mask(self, positions: Tensor, length: int, dtype: torch.dtype) -> Tensor:
         """Make the attention mask: 0 up to each of the positions (rows, n), -inf after.
@@ -187,27 +200,20 @@ class Tower:
         wide = x.float()
         return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.config.eps)).to(x.dtype) * weight
 
-    def _attend(
-        self,
-        x: Tensor,
-        block: TowerLayer,
-        cached: Tensor,
-        turn: Tensor,
-        positions: Tensor,
-        mask: Tensor | None,
-        length: int,
-    ) -> Tensor:
+    def _attend(self, x: Tensor, block: TowerLayer, cached: Tensor, positions: Tensor, mask: Tensor | None) -> Tensor:
         config, (rows, n, _) = self.config, x.shape
         sizes = config.heads, config.kv_heads, config.kv_heads
         q, k, v = linear(x, block.wqkv).view(rows, n, -1, config.head_width).split(sizes, 2)
         if block.q_norm is not None and block.k_norm is not None:
             q, k = (F.rms_norm(y, w.shape, w, config.eps) for y, w in ((q, block.q_norm), (k, block.k_norm)))
+        turn = self.rotary[positions].float()[:, :, None]
         q, k, row_index = rotate(q, turn), rotate(k, turn), torch.arange(rows, device=x.device)[:, None]
-        cached[:, row_index, :, positions] = torch.stack((k, v), 2)
+        cached[row_index, :, :, positions] = torch.stack((k, v), 2)
         # The queries of a key head's group, at all positions, share its keys.
         grouped = q.unflatten(2, (config.kv_heads, -1)).transpose(1, 2)
         q = grouped.reshape(rows * config.kv_heads, 1, -1, config.head_width)
-        keys, values = cached[..., :length, :].flatten(1, 2)[:, :, None]
+        attended = cached if mask is None else cached[..., : mask.shape[-1], :]
+        keys, values = (half.flatten(0, 1)[:, None] for half in attended.unbind(1))
         y = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)
         return y.view(rows, config.kv_heads, n, -1).transpose(1, 2).reshape(rows, n, -1)
 
