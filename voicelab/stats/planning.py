@@ -44,7 +44,7 @@ def trials_needed(
     The power of a test on counts is a sawtooth function of the number of trials, so some smaller numbers may also reach it.
     For AB, the result is the number of listeners with one response each. Repeated responses of a listener are not
     independent: plan them by ``ratings_needed`` with a difference of ``share`` - 0.5 and the SD of the listeners' shares as
-        ``sd``, about sqrt(t² + s (1 - s) / n) for preferences with mean s and SD t between listeners and n responses each.
+    ``sd``, about sqrt(t² + s (1 - s) / n) for preferences with mean s and SD t between listeners and n responses each.
 
     Raises ArgumentError, also for more than a million trials.
     """
