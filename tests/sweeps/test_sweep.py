@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections import Counter
@@ -213,6 +215,20 @@ def test_a_paused_sweep_can_be_cancelled(cache: Cache) -> None:
     work.cancel()
     assert work.wait(2)
     assert work.state == "cancelled"
+
+
+def test_an_interrupt_while_waiting_does_not_end_the_run(cache: Cache) -> None:
+    go = threading.Event()
+    work = sweep(ToneBackend(lambda _: there(go.wait(20))), cache=cache).start()
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        work.wait(20)
+    assert not work.wait(0.1)
+    assert work.state == "running"
+    go.set()
+    assert work.wait(20)
+    assert work.state == "done"
 
 
 def test_a_budget_is_checked_before_and_kept_while_running(cache: Cache) -> None:

@@ -223,13 +223,14 @@ class SweepRun:
         self._done: queue.SimpleQueue[Future[Take]] = queue.SimpleQueue()
         self._remarks: dict[tuple[int, int], tuple[str, ...]] = {}
         self._stop = threading.Event()
+        # Not Thread.join: before Python 3.13 a thread counts as ended once an interrupt is raised in it.
+        self._finished = threading.Event()
         self._state: State = "running"
         self._error: Exception | None = None
         self._started = time.monotonic()
         self._paused: float | None = None
         self._ended: float | None = None
-        self._thread = threading.Thread(target=self._run, name="voicelab-sweep", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._run, name="voicelab-sweep", daemon=True).start()
 
     def __len__(self) -> int:
         """Number of takes, including pending takes."""
@@ -284,7 +285,7 @@ class SweepRun:
 
     def pause(self) -> None:
         """Start no more takes; running takes finish. Has no effect on a run that has ended."""
-        if self._paused is None and self._thread.is_alive():
+        if self._paused is None and not self._finished.is_set():
             self._paused = time.monotonic()
 
     def unpause(self) -> None:
@@ -305,10 +306,10 @@ class SweepRun:
         Raises errors of the run, not of single takes: ExecutorError if the executor broke, in which case missing takes are
         recorded as failed outcomes.
         """
-        self._thread.join(timeout)
+        finished = self._finished.wait(timeout)
         if self._error is not None:
             raise self._error
-        return not self._thread.is_alive()
+        return finished
 
     def _run(self) -> None:
         state: State = "failed"
@@ -324,12 +325,15 @@ class SweepRun:
             self._context.workers.cancel()
             self._error = error
         finally:
-            self._context.workers.close()
-            if self._context.journal is not None:
-                self._context.journal.close()
             self._running.clear()
-            self._ended = self._paused or time.monotonic()
-            self._state = state
+            try:
+                self._context.workers.close()
+                if self._context.journal is not None:
+                    self._context.journal.close()
+            finally:
+                self._ended = self._paused or time.monotonic()
+                self._state = state
+                self._finished.set()
 
     def _submit_all(self) -> State:
         over_budget = False
