@@ -39,6 +39,8 @@ class Task:
         self._work = work
         self._on_error = failed
         self._thread = threading.Thread(target=self._run, name=f"voicelab-{name}", daemon=True)
+        # Not Thread.join: before Python 3.13 a thread counts as ended once an interrupt is raised in it.
+        self._ended = threading.Event()
 
     def start(self) -> Self:
         """Start the thread and return the task."""
@@ -47,13 +49,12 @@ class Task:
 
     @property
     def running(self) -> bool:
-        """Whether the thread is alive."""
-        return self._thread.is_alive()
+        """Whether the work has started and not ended."""
+        return self._thread.ident is not None and not self._ended.is_set()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end, at most ``timeout`` seconds; return whether the work has ended."""
-        self._thread.join(timeout)
-        return not self.running
+        return self._ended.wait(timeout)
 
     def _run(self) -> None:
         try:
@@ -62,6 +63,8 @@ class Task:
             if self._on_error is None:
                 raise
             self._on_error(error)
+        finally:
+            self._ended.set()
 
 
 class Debouncer:
