@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -13,9 +14,10 @@ from statsmodels.formula.api import ols
 from statsmodels.stats.anova import anova_lm
 from statsmodels.stats.oneway import anova_oneway
 
+from tests.tones import there
 from voicelab.errors import ArgumentError
 from voicelab.stats import cliff_delta, effects
-from voicelab.stats.factors import build, permutation_p
+from voicelab.stats.factors import Design, build, permutation_p, text_profiles
 
 
 def table(levels: tuple[int, ...], takes: int, seed: int = 0, metrics: int = 1) -> pd.DataFrame:
@@ -135,6 +137,28 @@ def test_two_hundred_metrics_take_under_two_seconds() -> None:
     assert len(found.frame) == 600
     alone = effects(frame, ["a", "b", "c"], "m77")
     pd.testing.assert_frame_equal(alone.contrasts, found.contrasts.query("metric == 'm77'").reset_index(drop=True))
+
+
+def test_texts_with_the_same_takes_share_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = table((3, 2, 20), 2).drop(index=[1, 50])  # two texts have other takes
+    design, order = build(frame, ["a", "b"], ["c"], "c")
+    values, texts = frame[["m0"]].to_numpy()[order], there(design.texts)
+    shuffled = np.random.default_rng(0).permutation(len(frame))
+    other = Design(design.codes[:, shuffled], design.levels, texts[shuffled])
+    whole, models = Design.differences, []
+
+    def counting(self: Design, axis: int) -> Any:
+        models.append(axis)
+        return whole(self, axis)
+
+    monkeypatch.setattr(Design, "differences", counting)
+    profiles = there(text_profiles(design, values, 0))
+    assert len(models) == 3
+    # Whatever the order of a text's takes.
+    assert there(text_profiles(other, values[shuffled], 0)) == pytest.approx(profiles)
+    for number, profile in enumerate(profiles):
+        alone = texts == number
+        assert profile[1:] == pytest.approx(whole(Design(design.codes[:, alone], design.levels), 0)[0] @ values[alone])
 
 
 @pytest.mark.parametrize("sizes", [(8, 3), (5, 15), (6, 6, 6), (12, 4, 7)])

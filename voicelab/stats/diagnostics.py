@@ -48,13 +48,13 @@ def interactions_of(
         rows, columns = (np.unique(design.codes[axis]) for axis in (first, second))
         if min(rows.size, columns.size) < 2:
             continue
+        weights, estimable = crossed.differences(0)
+        if not estimable.all():
+            continue
         noise = noise_of(crossed, values)
         random = over_texts(text_profiles(crossed, values, 0), values, (rows.size, columns.size))
         parts = (np.hstack([-np.ones((size - 1, 1)), np.eye(size - 1)]) for size in (rows.size, columns.size))
         fixed = contrasts_of(crossed, values, 0, noise, np.asarray(np.kron(*parts), np.float64))
-        weights, estimable = crossed.differences(0)
-        if not estimable.all():
-            continue
         means = np.vstack([np.zeros((1, values.shape[1])), weights @ values])
         cells = without_rounding(means, values).reshape(rows.size, columns.size, -1)
         additive, interacting = (item.residuals(item.factors, values)[0] for item in (design, crossed))

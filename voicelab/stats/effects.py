@@ -289,7 +289,7 @@ def _corrected(frame: pd.DataFrame) -> pd.Series[float]:
 
 
 class _Tables:
-    """Rows of the three tables, collected by design."""
+    """Rows of the tables, collected by design."""
 
     def __init__(self, confidence: float, robust: bool) -> None:
         if not 0.5 <= confidence < 1.0:

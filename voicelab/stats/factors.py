@@ -418,7 +418,7 @@ def text_profiles(design: Design, values: _Floats, axis: int) -> _Floats | None:
     order = np.argsort(design.texts, kind="stable")
     weights_of: dict[bytes, _Floats | None] = {}  # most texts have the same takes
     for takes in np.split(order, np.flatnonzero(np.diff(design.texts[order])) + 1):
-        codes = design.codes[:, takes]
+        codes = np.vstack([design.codes[:-1, takes], _combine(design.codes[-1:, takes])])  # blocks differ between texts
         key = codes.tobytes()
         if key not in weights_of:
             complete = np.array_equal(np.unique(codes[axis]), levels)
