@@ -190,6 +190,8 @@ ALONE = pd.DataFrame({"v": [0, 0, 1, 1], "f": [1.0, 2, 3, 5]})
         (lambda: plan_test("AB", 0.5, sd=(1.0, 1.0, 0.0), margin=0.6), "margin"),
         (lambda: plan_test("AB", 0.5, sd=(1.0, 1.0, 0.0), claim="not worse"), "margin"),
         (lambda: plan_test("AB", 0.6, sd=(1.0, 1.0, 0.0), claim="better", margin=0.1), "margin"),
+        (lambda: plan_test("ABX", 0.6, sd=(1.0, 1.0, 0.0), claim="better"), "claim"),
+        (lambda: plan_test("ABX", 0.6, sd=(1.0, 1.0, 0.0), claim="not worse", margin=0.1), "claim"),
         (lambda: plan_test("MOS", 0.3, sd=(1.0, 1.0, 1.0), listeners=()), "listeners"),
         (lambda: plan_test("MOS", 0.3, sd=(1.0, 1.0)), "sd"),  # type: ignore[arg-type]
         (lambda: plan_sweep(0.3, sd=(1.0, -0.3)), "sd"),

@@ -8,14 +8,13 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, Self, get_args
+from typing import Any, Final, Self
 
 from voicelab.errors import ArgumentError, StoreError
 from voicelab.stats import CrossedTest, Estimate
+from voicelab.stats.crossed import Claim, claims_of
 from voicelab.stats.estimate import between, one_of, p_text, whole
 from voicelab.storage import write_atomic
-
-Claim = Literal["better", "different", "not worse", "equivalent"]
 
 _PREPOSITIONS: Final[Mapping[Claim, str]] = {
     "better": "than",
@@ -58,7 +57,7 @@ class Plan:
     registered: str = ""
 
     def __post_init__(self) -> None:
-        one_of(self.claim, "claim", ("different", "equivalent") if self._abx else get_args(Claim))
+        one_of(self.claim, "claim", claims_of(self.design.get("kind", "")))
         if (self.margin is not None) != (self.claim in _CLAIMS_WITH_MARGIN):
             rule = "required" if self.margin is None else "not allowed"
             raise ArgumentError.of("margin", f"{rule} for the claim {self.claim!r}")

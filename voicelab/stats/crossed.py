@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,14 @@ from voicelab.stats.reml import (
 )
 
 Labels = Sequence[object] | npt.NDArray[Any]
+
+
+Claim = Literal["better", "different", "not worse", "equivalent"]
+
+
+def claims_of(kind: str) -> tuple[Claim, ...]:
+    """Return the claims that a kind of listening test can test; ABX has no direction."""
+    return ("different", "equivalent") if kind == "ABX" else get_args(Claim)
 
 
 class ComparedPairs(Protocol):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from voicelab.errors import ArgumentError
-from voicelab.stats.crossed import ComparedPairs, CrossedTest, complete_tables
+from voicelab.stats.crossed import Claim, ComparedPairs, CrossedTest, claims_of, complete_tables
 from voicelab.stats.effects import Effects
 from voicelab.stats.estimate import between, one_of, whole
 from voicelab.stats.judgements import wilcoxon
@@ -83,7 +83,7 @@ def plan_test(
     sd: _Sds | None = None,
     pilot: ComparedPairs | None = None,
     systems: int = 2,
-    claim: Literal["different", "better", "not worse", "equivalent"] | None = None,
+    claim: Claim | None = None,
     margin: float | None = None,
     alpha: float = 0.05,
     simulations: int = 1000,
@@ -104,8 +104,8 @@ def plan_test(
             scale; for choices in logits, and the last SD is ignored. Best taken from a pilot; otherwise try several.
         pilot: a result of ``analyze``, from which ``sd`` is averaged over pairs.
         systems: number of systems; the significance level is that of the first step of Holm's correction over all pairs.
-        claim: the claim, as in a registered plan: "different" is two-sided (ABX: one-sided), "better" one-sided, "not worse"
-            and "equivalent" require a ``margin``. Default: "equivalent" if there is a margin, else "different".
+        claim: as in a registered plan: "different" is two-sided (ABX: one-sided), "better" one-sided (not for ABX), "not
+            worse" (not for ABX) and "equivalent" require a ``margin``. Default: "equivalent" with a margin, else "different".
         margin: the largest irrelevant difference, in points of the scale (for choices, as a distance from 0.5). The
             simulated systems differ by ``difference``.
         alpha: level of the test.
@@ -119,7 +119,7 @@ def plan_test(
 
     one_of(kind, "kind", tuple(_MAX_DIFFERENCE))
     claim = claim or ("different" if margin is None else "equivalent")
-    one_of(claim, "claim", ("different", "better", "not worse", "equivalent"))
+    one_of(claim, "claim", claims_of(kind))
     between(alpha, "alpha", 0.0, 0.5)
     whole(simulations, "simulations", 100)
     _check_sizes(kind, difference, claim, margin)
@@ -155,7 +155,7 @@ def _row(
     row = _power(study, numbers, simulations, seed)
     for end, scale in zip(("low", "high"), scales, strict=False):
         scaled = (scale * sds[0], scale * sds[1], scale * sds[2])
-        row[end] = _power((kind, difference, scaled, claim, level), numbers, simulations, seed)[end]
+        row[end] = _power((kind, difference, scaled, claim, level), numbers, simulations, seed, fixed_items=False)[end]
     return row
 
 
@@ -185,7 +185,12 @@ def _counts(name: str, values: Sequence[int] | int, minimum: int) -> list[int]:
 
 
 def _power(
-    study: tuple[str, float, _Sds, _Claim, float], numbers: tuple[int, ...], simulations: int, seed: int
+    study: tuple[str, float, _Sds, _Claim, float],
+    numbers: tuple[int, ...],
+    simulations: int,
+    seed: int,
+    *,
+    fixed_items: bool = True,
 ) -> dict[str, float]:
     kind, difference, sds, claim, level = study
     listeners, items = numbers
@@ -199,7 +204,7 @@ def _power(
     half_width = 1.96 * math.sqrt(max(power * (1.0 - power), 1.0 / simulations) / simulations)
     row = {"listeners": listeners, "items": items, "answers": math.prod(numbers), "power": power}
     row |= {"low": max(0.0, power - half_width), "high": min(1.0, power + half_width)}
-    if claim[0] == "different" and kind != "ABX":
+    if fixed_items and claim[0] == "different" and kind != "ABX":
         null = np.full(listeners, 0.5 if chosen else 0.0)
         means = tables[0][:_WILCOXON_SIMULATIONS].mean(axis=2)
         row["wilcoxon"] = float(np.mean([wilcoxon(study_means, null).p <= level for study_means in means]))
