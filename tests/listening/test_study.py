@@ -21,6 +21,7 @@ from tests.tones import there
 from voicelab.errors import ArgumentError, NotFound, RequestInvalid, StoreError
 from voicelab.listening.design import KINDS, Kind
 from voicelab.listening.plan import Plan
+from voicelab.listening.results import analyze
 from voicelab.listening.study import (
     CHECKS,
     BlindStudy,
@@ -500,19 +501,40 @@ def test_static_page_has_no_accepted_answers_and_collect_checks_them(tmp_path: P
     done = subprocess.run([node, "--input-type=module"], input=program, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [str(question["accept"][0]), str(answer_hash("headphones 3", 2))]
 
-    def answers(name: str, hears: str) -> str:
+    def answers(name: str, hears: str | None) -> str:
         votes = [
             {"trial": trial.id, "answers": {"choice": trial.answer or "A"}, "seconds": 1, "plays": 1}
             for trial in study.test.trials(0)
         ]
         steps = {**FIRST, "questionnaire": {"hearing": hears}, "headphones": {"right": 6}, "trials": {}}
+        if hears is None:
+            del steps["questionnaire"]
         who = {"listener": name, "design": study.test.digest, "block": 0}
         return json.dumps({**who, "steps": steps, "votes": votes})
 
-    # A listener who changed the page answers every question without qualifying.
-    (tmp_path / "answers.jsonl").write_text(answers("fits", "Zürich yes") + "\n" + answers("changed", "no") + "\n")
+    # Listeners who changed the page answer every question without qualifying, or without the questionnaire.
+    lines = [answers("fits", "Zürich yes"), answers("changed", "no"), answers("skipped", None)]
+    (tmp_path / "answers.jsonl").write_text("\n".join(lines) + "\n")
     with Ballot(study.test, tmp_path / "votes") as ballot:
-        assert study.collect(ballot, tmp_path / "answers.jsonl") == 2
+        assert study.collect(ballot, tmp_path / "answers.jsonl") == 3
         assert study.finished(ballot) == ("fits",)
         assert set(ballot.frame()["listener"]) == {"fits"}
-        assert ballot.people()["left.reason"].dropna().tolist() == ["qualification"]
+        assert ballot.people()["left.reason"].dropna().tolist() == ["qualification"] * 2
+
+
+def test_listeners_without_all_responses_are_not_counted(tmp_path: Path) -> None:
+    study = a_study("MOS", questions=())
+    trials, lines = study.test.trials(0), []
+    for name, count in (("full", len(trials)), ("half", len(trials) // 2)):
+        votes = [
+            {"trial": trial.id, "answers": {"A": 1 if trial.check else 3 + index % 2}, "seconds": 1, "plays": 1}
+            for index, trial in enumerate(trials[:count])
+        ]
+        steps = {step: FIRST.get(step, {}) for step in study.steps}
+        lines.append({"listener": name, "design": study.test.digest, "block": 0, "steps": steps, "votes": votes})
+    (tmp_path / "answers.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    with Ballot(study.test, tmp_path / "votes") as ballot:
+        study.collect(ballot, tmp_path / "answers.jsonl")
+        assert list(analyze(study.test, ballot).excluded) == ["half"]
+        assert study.finished(ballot) == ("full", "half")
+        assert study.counted(ballot) == ("full",)

@@ -270,8 +270,10 @@ class Study:
             if design != self.test.digest:
                 message = f"{file}, listener {name}: answers to another design of the test (digest {design[:16]}…)"
                 raise StoreError(message)
-            if "questionnaire" in steps and not self.qualifies(steps["questionnaire"]):  # also if the page was changed
-                votes, steps = [], {"questionnaire": steps["questionnaire"], "left": {"reason": "qualification"}}
+            questionnaire = steps.get("questionnaire", {})
+            # A changed page may accept other answers or skip the questions.
+            if (votes or questionnaire) and not self.qualifies(questionnaire):
+                votes, steps = [], {"questionnaire": questionnaire, "left": {"reason": "qualification"}}
             try:
                 number = ballot.join(name, block=block % self.listeners)
                 for vote in votes:
@@ -294,7 +296,9 @@ class Study:
         """Return the finished listeners whom ``analyze`` does not exclude, in order of completion."""
         finished = self.finished(ballot)
         frame = ballot.frame() if finished else None
-        excluded = set() if frame is None or frame.empty else {*screen(self.test, frame).table["listener"]}
+        excluded = (
+            set() if frame is None or frame.empty else {*screen(self.test, frame, complete=True).table["listener"]}
+        )
         return tuple(name for name in finished if name not in excluded)
 
     def progress(self, ballot: Ballot, *, plan: Plan | None = None, rule: BettingTest | None = None) -> StudyProgress:
