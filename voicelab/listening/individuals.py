@@ -46,8 +46,9 @@ def sensitivity(share: float) -> float:
     from scipy.special import ndtr
 
     def excess(dprime: float) -> float:
-        one, two = ndtr(dprime / math.sqrt(2.0)), ndtr(dprime / math.sqrt(6.0))
-        return float(one * two + (1.0 - one) * (1.0 - two)) - share
+        # The comparisons of A with B, and of X with the mean of A and B; two errors cancel.
+        between, with_x = ndtr(dprime / math.sqrt(2.0)), ndtr(dprime / math.sqrt(6.0))
+        return float(between * with_x + (1.0 - between) * (1.0 - with_x)) - share
 
     if share <= 0.5:
         return 0.0

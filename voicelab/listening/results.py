@@ -43,6 +43,7 @@ from voicelab.stats import (
     wilcoxon,
 )
 from voicelab.stats.estimate import mean_delta, odds, p_text
+from voicelab.stats.judgements import reasons_by_listener
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,8 +97,7 @@ class ListeningResult:
     @property
     def excluded(self) -> dict[str, str]:
         """Reasons for exclusion by listener."""
-        rows = self.screening.groupby("listener", sort=False)["reason"]
-        return {str(name): "; ".join(reasons) for name, reasons in rows}
+        return reasons_by_listener(self.screening)
 
     @property
     def crossed_p_holm(self) -> dict[tuple[str, str], float]:

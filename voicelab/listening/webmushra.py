@@ -157,10 +157,9 @@ def read_results(test: ListeningTest, path: str | Path) -> pd.DataFrame:
 
     The table has the columns of ``Ballot.frame()`` for ``analyze``. A listener is a session, since names may be shared or
     missing: rows with one session id or, if there are no ids, consecutive rows in which no question repeats. Its name
-        combines the listener's name and the session number. Rows of other tests and unanswered questions are skipped. Raises
-        StoreError for an
-    unreadable file, ArgumentError for a row that does not match the test, an invalid rating, a repeated question of a
-    session, and a file that contains no rows of this test.
+    combines the listener's name and the session number. Rows of other tests and unanswered questions are skipped. Raises
+    StoreError for an unreadable file, ArgumentError for a row that does not match the test, an invalid rating, a repeated
+    question of a session, and a file that contains no rows of this test.
     """
     import pandas as pd
 

@@ -369,7 +369,12 @@ class Screening:
     @property
     def excluded(self) -> dict[Any, str]:
         """Reasons for exclusion by listener."""
-        return {name: "; ".join(rows) for name, rows in self.table.groupby("listener", sort=False)["reason"]}
+        return reasons_by_listener(self.table)
+
+
+def reasons_by_listener(table: pd.DataFrame) -> dict[Any, str]:
+    """Join the reasons of each listener in a table of failed rules with the columns ``listener`` and ``reason``."""
+    return {name: "; ".join(reasons) for name, reasons in table.groupby("listener", sort=False)["reason"]}
 
 
 def screen_mushra(
@@ -401,7 +406,8 @@ def screen_mushra(
         if name is None:
             continue
         rows = frame[frame["system"] == name]
-        without = [str(other) for other in listeners if other not in set(rows["listener"])]
+        raters = set(rows["listener"])
+        without = [str(other) for other in listeners if other not in raters]
         if without:
             who = "all listeners" if rows.empty else ", ".join(without)
             notes.append(f"Not screened by the {role}, as {name!r} was not rated: {who}.")
