@@ -130,17 +130,17 @@ def speeds(
     short = copy.copy(model)
     short.positions = 512  # short slots, so that many rows fit
     step = DualStep(short, max(rows), compile=compiled)
-    found: dict[str, Any] = {"bandwidth_gb_s": round(bandwidth / 1e9, 1)}
-    found |= {"frame_gb": round(dual.bytes_of_frame(model) / 1e9, 4), "first_call_s": {}, "rows": {}}
-    figures.values["parts"][part] = found
+    measured: dict[str, Any] = {"bandwidth_gb_s": round(bandwidth / 1e9, 1)}
+    measured |= {"frame_gb": round(dual.bytes_of_frame(model) / 1e9, 4), "first_call_s": {}, "rows": {}}
+    figures.values["parts"][part] = measured
     for count in sorted(rows, key=lambda count: (count not in (1, 8, 64), count)):
         began = time.perf_counter()
         dual.frames(step, count, 1, 400)
-        found["first_call_s"][str(count)] = round(time.perf_counter() - began, 1)
+        measured["first_call_s"][str(count)] = round(time.perf_counter() - began, 1)
         figures.write()
-        found["rows"][str(count)] = dual.speed(step, count, plan.frames, 400, bandwidth)
+        measured["rows"][str(count)] = dual.speed(step, count, plan.frames, 400, bandwidth)
         figures.write()
-    return found
+    return measured
 
 
 def ladder(plan: Plan, model: DualLM) -> dict[str, Any]:
@@ -435,22 +435,24 @@ def main() -> None:
         return {"codec": options.codec.name if options.codec else "random"}
 
     figures.part("weights", 60, weights)
-    model: Callable[[], DualLM] = lambda: loaded["model"]  # noqa: E731
-    codec: Callable[[], DualCodec] = lambda: loaded["codec"]  # noqa: E731
     # In order of worth: one row first, as a graph, then compiled.
     for name, limit, work in (
-        ("one_row", 40, lambda: speeds(plan, model(), (1,), figures, "one_row", compiled=False)),
-        ("one_row_compiled", 120, lambda: speeds(plan, model(), (1,), figures, "one_row_compiled", compiled=cuda)),
-        ("frames", 150, lambda: speeds(plan, model(), plan.rows, figures, "frames", compiled=cuda)),
-        ("first_audio", 60, lambda: first_audio(plan, model(), codec())),
-        ("many_streams", 40, lambda: many_streams(plan, model())),
+        ("one_row", 40, lambda: speeds(plan, loaded["model"], (1,), figures, "one_row", compiled=False)),
+        (
+            "one_row_compiled",
+            120,
+            lambda: speeds(plan, loaded["model"], (1,), figures, "one_row_compiled", compiled=cuda),
+        ),
+        ("frames", 150, lambda: speeds(plan, loaded["model"], plan.rows, figures, "frames", compiled=cuda)),
+        ("first_audio", 60, lambda: first_audio(plan, loaded["model"], loaded["codec"])),
+        ("many_streams", 40, lambda: many_streams(plan, loaded["model"])),
         ("embedded", 60, lambda: embedded(plan)),
         ("tests", 100, lambda: tests(plan)),
-        ("graph_and_eager", 60, lambda: graph_and_eager(plan, model())),
-        ("kernels", 30, lambda: kernels(plan, model())),
-        ("codec", 50, lambda: codecs(plan, codec())),
-        ("precision", 40, lambda: precision(plan, codec())),
-        ("ladder", 60, lambda: ladder(plan, model())),
+        ("graph_and_eager", 60, lambda: graph_and_eager(plan, loaded["model"])),
+        ("kernels", 30, lambda: kernels(plan, loaded["model"])),
+        ("codec", 50, lambda: codecs(plan, loaded["codec"])),
+        ("precision", 40, lambda: precision(plan, loaded["codec"])),
+        ("ladder", 60, lambda: ladder(plan, loaded["model"])),
     ):
         if not (name == "tests" and options.skip_tests):
             figures.part(name, limit * (10 if options.tiny else 1), work)  # smoke tests may run on a busy machine

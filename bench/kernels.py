@@ -7,8 +7,7 @@ The compiler is given a simulated H100; its code is not run. A frame of full sha
 device; the launches of a part are counted in its code: kernels, matrix products and attention of libraries, two per top-k
 (gather, sort). Those of operations between the parts, such as the attention mask, are added. Libraries may split a product
 into two launches. `compile_s` is the CPU time to write each part's code (`python_s`) and to compile its kernels by Triton
-(`triton_s`).
-`refused` lists kernels that Triton cannot compile for an H100; it should be empty.
+(`triton_s`). `refused` lists kernels that Triton cannot compile for an H100; it should be empty.
 """
 
 # mypy: disable-error-code="assignment, attr-defined, method-assign, no-untyped-call, misc, import-not-found, arg-type"
@@ -35,11 +34,10 @@ import torch
 import torch.nn.functional as F
 from machine import machine, report
 from torch import Tensor
-from torch import _dynamo as dynamo
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from voicelab.engine.core.fused import OPTIONS
+from voicelab.engine.core.fused import OPTIONS, mark_dynamic
 from voicelab.engine.dual.codec import COMPILING, CodecSizes, DualCodec
 from voicelab.engine.dual.config import DualConfig, TowerConfig
 from voicelab.engine.dual.model import WINDOW, DualLM
@@ -172,11 +170,7 @@ class _Parts(TorchDispatchMode):
         """Compile like Regions.compiled, but run the function itself."""
 
         def run(*args: Any) -> Any:
-            for index, each in enumerate(args):
-                if isinstance(each, Tensor) and len(each) > 1:
-                    dynamo.maybe_mark_dynamic(each, 0)
-                if index in lengths and isinstance(each, Tensor):
-                    dynamo.maybe_mark_dynamic(each, lengths[index] % each.ndim)
+            mark_dynamic(args, lengths)
             owner = getattr(function.__self__, "config", None)
             width = f" {owner.layers}" if isinstance(owner, TowerConfig) else ""
             name = f"{function.__name__}{width}" + " masked" * (len(args) == 5 and args[4] is not None)
@@ -194,32 +188,32 @@ class _Parts(TorchDispatchMode):
     def _part(self, function: Any, args: tuple[Any, ...]) -> _Part:
         self._generated.clear()
         torch.compiler.reset()
-        began = _cpu_s()
+        start_s = _cpu_s()
         try:
             torch.compile(function, fullgraph=True, options=self._options)(*args)
         except Exception:
             if not self._generated:
                 raise
-        written = _cpu_s()
-        faults = refused(self._generated[0])
-        return _Part(_calls(self._generated[0]), written - began, _cpu_s() - written, faults)
+        code, triton_start_s = self._generated[0], _cpu_s()
+        errors = refused(code)
+        return _Part(_calls(code), triton_start_s - start_s, _cpu_s() - triton_start_s, errors)
 
     def figures(self) -> dict[str, Any]:
         """Return launches and seconds."""
-        parts = self.parts.items()
+        parts = self.parts.values()
         return {
-            "launches": sum(part.calls * part.launches for part in self.parts.values()) + self.between,
+            "launches": sum(part.calls * part.launches for part in parts) + self.between,
             "between": self.between,
             "parts": {
                 name: {**vars(part), "python_s": round(part.python_s, 1), "triton_s": round(part.triton_s, 1)}
-                for name, part in parts
+                for name, part in self.parts.items()
             },
-            "compile_s": round(sum(part.python_s + part.triton_s for part in self.parts.values()), 1),
+            "compile_s": round(sum(part.python_s + part.triton_s for part in parts), 1),
         }
 
 
 def _cpu_s() -> float:
-    """Return the CPU time of this process and its children, which does not depend on the machine's load."""
+    """Return the CPU time of this process and its children; other load on the machine affects it less than wall time."""
     return sum(os.times()[:4])
 
 
@@ -254,7 +248,7 @@ def codec(generated: list[str], streams: int) -> dict[str, Any]:
             codec = DualCodec(CodecSizes())
             codes = torch.zeros(streams, BLOCK_FRAMES, len(codec.sizes.codebooks), dtype=torch.int64)
         _, states = codec.decode_blocks(codes, [None] * streams)
-        pasts = [torch.cat(parts) for parts in zip(*states, strict=True)]
+        pasts = [torch.cat(states_of_layer) for states_of_layer in zip(*states, strict=True)]
         with parts:
             parts.compiled(codec.decode_tensors, {0: -1})(codes.transpose(1, 2).contiguous(), *pasts)
     return parts.figures()

@@ -37,7 +37,7 @@ intervals. The figures of the voice itself are in the [model card](../training/R
 Each result states its date. Results before 2026-11-22 are of engine revision 7, which is 17 µs per layer and frame faster
 than today's ([reason](decisions/07-the-same-samples.md)). Results that depend on the sound of the voice and are dated before
 2026-11-26 are of earlier weights. Clones were measured with revision 13; speed was measured with revision 14, except for its
-minimum duration of the first sound. Speed and memory before 2026-11-27 are of the voice in torch, which is NumPy since.
+minimum duration of the first sound. Before 2026-11-27 speed and memory are those of the voice in torch; it now runs on NumPy.
 Speeds are comparable only within one run: the machine was 2.4 times slower on 2026-11-24 than on other days.
 """
 _HELPER_MODULES = ("judges", "machine", "page", "stats", "systems", "teaching")

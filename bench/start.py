@@ -26,7 +26,8 @@ SENTENCE = "The birch canoe slid on the smooth planks."
 _CONNECT = f"import voicelab as vl; lab = vl.connect(device='cpu'); text = {SENTENCE!r}; "
 TASKS = {
     "first audio": [
-        *(sys.executable, "-c"),
+        sys.executable,
+        "-c",
         _CONNECT + "next(iter(lab.stream(text, seed=1, latency='low', format='pcm')))",
     ],
     "sentence": [sys.executable, "-c", _CONNECT + "lab.speak(text, seed=1)"],

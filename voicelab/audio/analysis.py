@@ -151,9 +151,9 @@ def stable_f0(contour: Contour) -> Contour:
     long = [run for run in runs if np.isfinite(values[run[:1]]).all() and run.size * hop >= _VOICED_S]
     if not long:
         return contour
-    kept = np.full_like(values, np.nan)
-    kept[np.concatenate(long)] = values[np.concatenate(long)]
-    return replace(contour, values=_frozen(kept))
+    stable = np.full_like(values, np.nan)
+    stable[np.concatenate(long)] = values[np.concatenate(long)]
+    return replace(contour, values=_frozen(stable))
 
 
 def _yin(samples: _Floats, fmin: float, fmax: float, frame: int, hop: int) -> _Floats:

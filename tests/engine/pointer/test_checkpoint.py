@@ -168,6 +168,16 @@ def test_non_finite_tensor_is_rejected(saved: Path, name: str, number: float) ->
     _refused(_rewrite(saved, **{name: tensor}), "finite|damaged")
 
 
+@pytest.mark.parametrize("shapes", [((5,), (5,)), ((5, 3), (4,)), ((5, 3), ())], ids=str)
+def test_scales_that_do_not_match_their_matrix_are_rejected(
+    saved: Path, shapes: tuple[tuple[int, ...], tuple[int, ...]]
+) -> None:
+    name = next(name for name in load_file(saved) if name.startswith("lm.") and name.endswith(".row_scales"))
+    matrix, scales = torch.zeros(shapes[0], dtype=torch.int8), torch.ones(shapes[1], dtype=torch.float16)
+    changed = {name.removesuffix(".row_scales"): matrix, name: scales}
+    _refused(_rewrite(saved, **changed), "must be a matrix with one scale per row, got the shapes")
+
+
 def test_voice_of_wrong_size_is_rejected(saved: Path) -> None:
     _refused(_rewrite(saved, **{"voices.ben": torch.zeros(3)}), "ben")
 

@@ -42,7 +42,9 @@ class Regions:
     """
 
     def __init__(self, *, required: bool, **options: bool) -> None:
-        self._required, self._options, self._failed, self._said = required, OPTIONS | options, False, False
+        from torch import _dynamo  # noqa: F401 - takes seconds: only if compiling, and before the first step
+
+        self._required, self._options, self._failed = required, OPTIONS | options, False
         os.environ.setdefault(_CACHE_VARIABLE, str(_cache_folder()))  # before torch sets its default
 
     def compiled(
@@ -54,25 +56,17 @@ class Regions:
             function: its arguments are tensors (rows, …) and None, or weights in other objects.
             lengths: by argument, the axis that may have any length; it must be the same axis at every call.
         """
-        from torch import _dynamo as dynamo  # takes seconds, so only if compiling
-
         fused: dict[tuple[bool, ...], Callable[..., _Output]] = {}
 
         def run(*args: Any) -> _Output:
             if self._failed:
                 return function(*args)
-            for index, each in enumerate(args):
-                if isinstance(each, Tensor):
-                    if len(each) > 1:
-                        dynamo.maybe_mark_dynamic(each, 0)
-                    if index in lengths:
-                        dynamo.maybe_mark_dynamic(each, lengths[index] % each.ndim)
+            mark_dynamic(args, lengths)
             kind = tuple(each is None or (isinstance(each, Tensor) and len(each) > 1) for each in args)
             if kind in fused:
                 return fused[kind](*args)
-            if not self._said and not any(Path(os.environ[_CACHE_VARIABLE]).glob("*")):
-                _LOG.warning("compiling into %s: once, about a minute", os.environ[_CACHE_VARIABLE])
-            self._said = True
+            if not fused and not any(Path(os.environ[_CACHE_VARIABLE]).glob("*")):
+                _LOG.warning("compiling into %s, once: at least 10 s of CPU time", os.environ[_CACHE_VARIABLE])
             fused[kind] = torch.compile(_with_copied_code(function), fullgraph=True, options=self._options)
             return self._first(fused[kind], function, args)
 
@@ -103,8 +97,20 @@ class Regions:
             return function(*args)
 
 
-def compiles(device: torch.device) -> bool:
-    """Whether functions are compiled by default: on a CUDA device, if `voicelab weights compile` has cached code."""
+def mark_dynamic(args: tuple[Any, ...], lengths: Mapping[int, int]) -> None:
+    """Mark the axes of any size for the compiler: rows, if several, and those of `lengths`; see `Regions.compiled`."""
+    from torch import _dynamo as dynamo
+
+    for index, tensor in enumerate(args):
+        if isinstance(tensor, Tensor):
+            if len(tensor) > 1:
+                dynamo.maybe_mark_dynamic(tensor, 0)
+            if index in lengths:
+                dynamo.maybe_mark_dynamic(tensor, lengths[index] % tensor.ndim)
+
+
+def has_compiled_code(device: torch.device) -> bool:
+    """Whether code for a CUDA device may be cached, by `voicelab weights compile`; then it is used by default."""
     return device.type == "cuda" and _cache_folder().exists()
 
 

@@ -70,7 +70,7 @@ class Syllable:
 
     character: str
     initial: str
-    """The initial in pinyin; "" if there is none."""
+    """The initial in pinyin; "" without one."""
     final: str
     tone: int
     """1 to 4, or 5 for the neutral tone."""
