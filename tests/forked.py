@@ -146,6 +146,15 @@ def sweep() -> None:
         say(f"ended: {ended}, {work.progress}")
 
 
+def sweep_of_parent() -> None:
+    work = vl.connect().sweep("Hi.", temperature=[0.2, 0.5], cache=Cache(mkdtemp())).start()
+    work.pause()
+    by_fork(work.wait)
+    work.unpause()
+    say(f"ended: {work.wait(SECONDS)}")
+    by_fork(work.wait)
+
+
 def cache() -> None:
     lab, kept = vl.connect(), Cache(Path(mkdtemp()))
     kept.get_or_render(lab.backend, lab.call("Hi.", seed=1))

@@ -37,6 +37,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
             "import voicelab.clip, voicelab.audio.prosody, voicelab.backend",
             "torch librosa matplotlib IPython ipywidgets httpx starlette numba scipy voicelab.views",
         ),
+        ("import voicelab.cli.doctor, voicelab.cli.study", "torch pandas scipy librosa matplotlib ipywidgets"),
         ("import voicelab.metrics, voicelab.stats", "torch pandas scipy librosa matplotlib jiwer pystoi numba"),
         ("from voicelab.errors import EngineError; EngineError('x')", "voicelab.views"),
         (SPEAK, f"{SLOW} matplotlib IPython ipywidgets"),

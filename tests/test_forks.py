@@ -71,6 +71,12 @@ def test_a_sweep_on_processes_that_are_forked_is_made(tmp_path: Path) -> None:
     assert lines("sweep", tmp_path) == ["ended: True, 2 of 2 takes, done"]
 
 
+def test_waiting_in_the_child_for_a_sweep_of_the_parent_is_an_error_until_it_has_ended(tmp_path: Path) -> None:
+    child, parent, ended = lines("sweep_of_parent", tmp_path)
+    assert child.startswith("ExecutorError: the sweep runs in the process that started it, not in a fork of it")
+    assert (parent, ended) == ("ended: True", "True")
+
+
 def test_a_cache_is_read_in_the_child_and_refused_what_it_lacks(tmp_path: Path) -> None:
     kept, missing = lines("cache", tmp_path)
     assert kept == "True"

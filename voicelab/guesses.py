@@ -161,21 +161,31 @@ class Guided(type):
 
 def _missing(value: object, name: str) -> Any:
     kind = type(value)
-    raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}{_hint(kind, name)}")
+    raise AttributeError(
+        f"{kind.__name__!r} object has no attribute {name!r}{_library_hint(kind, name) or _hint(kind, name)}"
+    )
 
 
 def _no_item(value: object, index: object) -> Any:
-    name = type(value).__name__
-    raise TypeError(f"{name!r} object has no items, got [{index!r}]; use {_DATA[name][2]}[…]")
+    expression = _DATA[_kind(type(value))][2]
+    raise TypeError(f"{type(value).__name__!r} object has no items, got [{index!r}]; use {expression}[…]")
+
+
+def _kind(owner: type) -> str:
+    return next((base.__name__ for base in owner.__mro__ if base.__name__ in GUESSES), "")
+
+
+def _library_hint(owner: type, name: str) -> str:
+    """Return the hint for an attribute of another library's class; imports the library, so only for instances."""
+    kind = _kind(owner)
+    if name.startswith("_") or kind not in _DATA or name in GUESSES[kind]:
+        return ""
+    module, library_class, expression = _DATA[kind]
+    return f"; use {expression}.{name}" if hasattr(getattr(import_module(module), library_class), name) else ""
 
 
 def _hint(owner: type, name: str) -> str:
     # Protocols probe for names with underscores: these get no hints.
     if name.startswith("_"):
         return ""
-    kind = next((base.__name__ for base in owner.__mro__ if base.__name__ in GUESSES), "")
-    if kind in _DATA and name not in GUESSES[kind]:
-        module, library_class, expression = _DATA[kind]
-        if hasattr(getattr(import_module(module), library_class), name):
-            return f"; use {expression}.{name}"
-    return hint(kind, name, (choice for choice in dir(owner) if not choice.startswith("_")))
+    return hint(_kind(owner), name, (choice for choice in dir(owner) if not choice.startswith("_")))

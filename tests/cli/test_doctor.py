@@ -78,6 +78,7 @@ def test_fields_of_a_backend(run: Any) -> None:
     assert rows["extra.language"][-1] == "equal audio"
     assert "an unknown field is accepted too" in report["acceptance"]["note"]
     assert {probe["name"]: probe["acts"] for probe in report["fields"]}["seed"] == "no"
+    assert "voice: needs --backend" in run.refused("doctor", "--voice", "eve")
     assert refused.exit_code == 1
     assert "Voice 'eve' not found" in refused.stdout
 

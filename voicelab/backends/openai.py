@@ -214,9 +214,12 @@ class OpenAIBackend(ServiceBackend):
                 return []
             raise
         listed = listed if isinstance(listed, list) else []
-        items = [item if isinstance(item, dict) else {"id": item} for item in listed]
-        named = [{**item, "id": item.get("id") or item.get("voice_id") or item.get("name")} for item in items]
-        return list({item["id"]: item for item in reversed(named) if isinstance(item["id"], str)}.values())[::-1]
+        by_id: dict[str, dict[str, Any]] = {}
+        for item in (item if isinstance(item, dict) else {"id": item} for item in listed):
+            id_ = item.get("id") or item.get("voice_id") or item.get("name")
+            if isinstance(id_, str):
+                by_id.setdefault(id_, {**item, "id": id_})
+        return list(by_id.values())
 
     def _declared(self, models: tuple[str, ...], voices: tuple[VoicePreset, ...]) -> Capabilities:
         if not voices and self.base_url == _DEFAULT_URL.removesuffix("/v1"):

@@ -1,4 +1,4 @@
-"""A model in a Python environment of its own, as a backend: ``worker:PATH/python SCRIPT``.
+"""A model in a separate Python environment, as a backend: ``worker:PATH/python SCRIPT``.
 
 The script loads the model and defines ``tts(text, ...)``, like a function for ``vl.connect``. It runs in a long-lived
 process, by ``voicelab.backends.child``. ``voicelab worker-template`` prints a script.

@@ -67,8 +67,8 @@ def visible_text(text: str) -> str:
 def _last_states(lines: list[str]) -> Iterator[str]:
     bars = [_BAR.match(line) for line in lines]
     for index, (line, bar) in enumerate(zip(lines, bars, strict=True)):
-        later = (other for other in bars[index + 1 :] if other and bar)
-        if not bar or not any(_overwrites(bar, other) for other in later):
+        later_bars = (later for later in bars[index + 1 :] if later and bar)
+        if not bar or not any(_overwrites(bar, later) for later in later_bars):
             yield line
 
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from packaging.requirements import Requirement
@@ -27,9 +27,11 @@ from voicelab.backends.registry import available_backends, installed_version, op
 from voicelab.call import EXTRA, Call
 from voicelab.cli.console import print_line
 from voicelab.distribution import DISTRIBUTION, install_command
-from voicelab.errors import AuthenticationError, MissingExtra, ServiceError, VoicelabError
+from voicelab.errors import AuthenticationError, MissingExtra, RequestInvalid, ServiceError, VoicelabError
 from voicelab.schema import FORMATS
-from voicelab.sweeps.knobs import PROBE_TEXT, UNKNOWN_FIELD, FieldProbe, probe_fields
+
+if TYPE_CHECKING:
+    from voicelab.sweeps.knobs import FieldProbe
 
 # Extras for users; all other extras are for development.
 _EXTRAS = (
@@ -269,6 +271,8 @@ CHECKS = _system, _packages, _encoders, _weights, _voice, _backends, _recognizer
 
 def _probes(address: str, voice: str | None) -> tuple[list[Diagnosis], list[FieldProbe]]:
     """Compare the speech of a backend with and without each field."""
+    from voicelab.sweeps.knobs import PROBE_TEXT, UNKNOWN_FIELD, probe_fields
+
     try:
         backend = open_backend(address)
         try:
@@ -303,19 +307,18 @@ def doctor(
     *,
     backend: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME:ADDRESS|URL",
-            help="Report which fields this backend accepts and which act instead: a sentence with and without each.",
-            show_default=False,
-        ),
+        typer.Option(metavar="NAME:ADDRESS|URL", help="Test only the fields of this backend.", show_default=False),
     ] = None,
     voice: Annotated[str | None, typer.Option(metavar="ID", help="Voice for --backend.", show_default=False)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON object.")] = False,
 ) -> None:
     """Report versions, device, weights, Jupyter, service and settings, with a fix for each problem.
 
-    Exits with status 1 if there are problems, 0 if there are only warnings.
+    With --backend, synthesizes a sentence with and without each field instead, and reports which fields the backend accepts
+    and which change the audio. Exits with status 1 if there are problems, 0 if there are only warnings.
     """
+    if voice is not None and backend is None:
+        raise RequestInvalid.of("voice", f"needs --backend, got only --voice {voice}; add --backend", in_="query")
     probes: list[FieldProbe] = []
     if backend is None:
         report = [item for check in CHECKS for item in check()]

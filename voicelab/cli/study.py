@@ -305,8 +305,8 @@ def _split(metrics: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in metrics.split(",") if name.strip())
 
 
-def _model(what: str) -> Any:
-    return typer.Option(metavar="NAME", help=f"{what} (default: protocol's, else voicelab's).", show_default=False)
+def _model(role: str) -> Any:
+    return typer.Option(metavar="NAME", help=f"{role} (default: protocol's, else voicelab's).", show_default=False)
 
 
 def evaluate(

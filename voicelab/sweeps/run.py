@@ -13,6 +13,7 @@ from typing import Final, Literal
 from voicelab.capabilities import Capabilities, speech_cost
 from voicelab.clip import Take, take_key
 from voicelab.errors import ExecutorError, FieldError, RequestInvalid, shown_value
+from voicelab.lifecycle import ProcessOwner
 from voicelab.recordings import REPEAT
 from voicelab.runs.cache import Cache
 from voicelab.runs.failures import Failed
@@ -225,6 +226,7 @@ class SweepRun:
         self._stop = threading.Event()
         # Not Thread.join: before Python 3.13 a thread counts as ended once an interrupt is raised in it.
         self._finished = threading.Event()
+        self._owner = ProcessOwner()
         self._state: State = "running"
         self._error: Exception | None = None
         self._started = time.monotonic()
@@ -304,8 +306,11 @@ class SweepRun:
         """Wait for the end, at most ``timeout`` seconds; return whether the run has ended.
 
         Raises errors of the run, not of single takes: ExecutorError if the executor broke, in which case missing takes are
-        recorded as failed outcomes.
+        recorded as failed outcomes, or if this is a fork of the process that runs the sweep, which lacks its thread.
         """
+        if self._owner.forked and not self._finished.is_set():
+            message = "the sweep runs in the process that started it, not in a fork of it"
+            raise ExecutorError(f"{message}: wait there, or start the sweep in the fork")
         finished = self._finished.wait(timeout)
         if self._error is not None:
             raise self._error
