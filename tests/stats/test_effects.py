@@ -257,6 +257,15 @@ def test_without_residual_variance_p_is_by_permutation_and_there_is_no_equivalen
     plt.close("all")
 
 
+def test_texts_are_the_units_of_the_permutation_if_they_are_random() -> None:
+    for texts in (2, 4, 12):
+        v, text = np.tile([0, 0, 0, 1, 1, 1], texts), np.repeat(np.arange(texts), 6)
+        row = effects(pd.DataFrame({"v": v, "text": text, "x": v * 1.0}), "v", "x", blocks="text").frame.iloc[0]
+        # The level of each text exchanged as a whole: 2 of 2^texts arrangements are as extreme.
+        assert row.p_texts == pytest.approx(2 / 2**texts, abs=0.015)
+        assert row.verdict == ("significant" if texts == 12 else "no residual variance")
+
+
 def test_greedy_takes_have_a_difference_without_p() -> None:
     frame = pd.DataFrame({"speed": [1.0, 1.0, 2.0, 2.0], "duration": [4.0, 4.0, 2.0, 2.0]})
     row = effects(frame, "speed").contrasts.iloc[0]

@@ -37,10 +37,9 @@ from voicelab.stats.factors import (
     build,
     columns_of,
     contrasts_of,
+    exchanged_p,
     noise_of,
     over_texts,
-    permutation_p,
-    rank_p,
     text_profiles,
     values_of,
     without_rounding,
@@ -371,6 +370,7 @@ def _add_design(
         verdicts = _add_contrasts(tables, design, values, (metrics, axis, number), by_suffix, noise, events)
         for index, metric in enumerate(metrics):
             share = {name: shares[index][number][name] for name in ("eta_sq", "omega_sq")}
+            own = None if profiles is None else profiles[..., index]
             row = {"metric": metric, "axis": axis, "verdict": verdicts[index], "p": contrasts.p[index]}
             row |= {"test": contrasts.test, **share, "levels": present.size, "takes": design.takes}
             if random is not None and profiles is not None:
@@ -378,8 +378,9 @@ def _add_design(
             if verdicts[index] == NO_VARIANCE:
                 # t is undefined without variance between takes or texts; all arrangements of the levels are still equally
                 # probable.
-                p = permutation_p(design, values[:, index], number)
-                row |= {name: p for name in ("p", "p_texts") if name in row and not math.isfinite(row[name])}
+                for name, units in {"p": None, "p_texts": own}.items():
+                    if name in row and not math.isfinite(row[name]):
+                        row[name] = p = exchanged_p(design, values[:, index], number, units)
                 constant = (
                     "repeats do not vary" if profiles is None else f"equal differences in all {len(profiles)} texts"
                 )
@@ -387,7 +388,7 @@ def _add_design(
                     f"{metric} by {axis}: {constant}, so the residual variance is 0: p {p:.3g} by permutation, no interval."
                 )
             if tables.robust:
-                row["p_robust"] = rank_p(design, values[:, index], number)
+                row["p_robust"] = exchanged_p(design, values[:, index], number, own, ranks=True)
             tables.frame.append(row)
     tables.notes += [*small_level_notes(design, noise, axes), *_assumptions(design, noise, tests, axes)]
 

@@ -228,16 +228,16 @@ def _aligned_ranks(values: _Floats, strata: _Codes) -> _Floats:
     return np.asarray(pd.Series(distances).rank(), np.float64)
 
 
-def rank_p(design: Design, values: _Floats, axis: int) -> float:
-    """Compute the permutation p-value of aligned ranks, which single outliers hardly change; ``values`` (takes,).
+def exchanged_p(design: Design, values: _Floats, axis: int, profiles: _Floats | None, *, ranks: bool = False) -> float:
+    """Compute ``permutation_p`` of a metric, over texts if they are random; ``values`` (takes,).
 
-    With random texts, each text has one value per level; for two levels the test is close to Wilcoxon's signed-rank test.
+    Each text then has one value per level, its row of ``profiles`` (texts, levels). By aligned ranks, which single outliers
+    hardly change, the test of two levels is close to Wilcoxon's signed-rank test.
     """
-    profiles = text_profiles(design, values[:, None], axis)
     if profiles is None:
-        return permutation_p(design, values, axis, ranks=True)
-    texts, levels = np.indices(profiles.shape[:2]).reshape(2, -1)
-    return permutation_p(Design(np.stack([levels, texts]), ((),)), profiles.ravel(), 0, ranks=True)
+        return permutation_p(design, values, axis, ranks=ranks)
+    texts, levels = np.indices(profiles.shape).reshape(2, -1)
+    return permutation_p(Design(np.stack([levels, texts]), ((),)), profiles.ravel(), 0, ranks=ranks)
 
 
 @dataclass(frozen=True, eq=False)
