@@ -19,7 +19,7 @@ from tests.audio.sounds import babble
 from voicelab.audio.words import Words, WordTime
 from voicelab.call import Call
 from voicelab.clip import Clip, Take, Timing
-from voicelab.errors import AudioError
+from voicelab.errors import AudioError, StoreError
 from voicelab.schema import TTSRequest
 
 WORDS = (WordTime("a", 0.0, 0.4), WordTime("b", 0.5, 0.9))
@@ -190,12 +190,15 @@ def test_failed_save_leaves_the_existing_file(clip: Clip, tmp_path: Path) -> Non
     before, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, limits[1]))  # Python ignores SIGXFSZ
     try:
-        with pytest.raises(OSError, match="too large"):
+        with pytest.raises(StoreError, match=r"a\.wav: no space"):
             clip.save(path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["a.wav"]
+    assert clip.save(tmp_path / "new" / "a.wav").exists()
+    with pytest.raises(StoreError, match=r"a\.wav/b\.wav"):
+        clip.save(path / "b.wav")
 
 
 def test_saved_wav_has_exact_sizes_and_the_rate_of_the_clip(clip: Clip, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from voicelab.display import Shown, view
 from voicelab.errors import AudioError, RequestInvalid, StoreError
 from voicelab.guesses import Guided
 from voicelab.schema import RATES, AudioFormat, TTSRequest
-from voicelab.storage import digest_of, open_atomic
+from voicelab.storage import digest_of, write_atomic
 
 _FORMAT_OF_SUFFIX: dict[str, AudioFormat] = {
     ".wav": "wav",
@@ -195,16 +195,14 @@ class Clip(Shown, metaclass=Guided):
     def save(self, path: str | Path, bitrate: int | None = None) -> Path:
         """Write the clip to a .wav, .pcm, .mp3, .opus or .ogg (Opus) file and return its path.
 
-        An existing file is replaced atomically. Raises AudioError for any other suffix, and OSError if the file cannot
-        be written.
+        An existing file is replaced atomically; a missing folder is created. Raises AudioError for any other suffix, and
+        StoreError if the file cannot be written.
         """
         target = Path(path)
         file_format = _FORMAT_OF_SUFFIX.get(target.suffix.lower())
         if file_format is None:
             raise AudioError(f"path: the suffix must be one of {', '.join(_FORMAT_OF_SUFFIX)}, got {target.name!r}")
-        data = self.to_bytes(file_format, bitrate=bitrate)
-        with open_atomic(target, sync=False) as file:
-            file.write(data)
+        write_atomic(target, self.to_bytes(file_format, bitrate=bitrate), sync=False)
         return target
 
     @classmethod

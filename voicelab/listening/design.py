@@ -404,6 +404,7 @@ class ListeningTest:
         one_of(self.kind, "kind", KINDS)
         if not self.items:
             raise ArgumentError.of("items", "at least one item is required")
+        self._check_clips()
         systems = list(self.systems)
         minimum = 1 if self.kind in BY_SYSTEM else 2
         if len(systems) < minimum:
@@ -414,8 +415,10 @@ class ListeningTest:
                 raise ArgumentError.of(
                     "items", f"item {item!r} must have the systems {', '.join(systems)}, got {names}"
                 )
-            if self.kind in WITH_REFERENCE and item not in self.references:
-                raise ArgumentError.of("references", f"{self.kind} needs a reference for item {item!r}")
+        if self.kind in WITH_REFERENCE and (missing := [item for item in self.items if item not in self.references]):
+            raise ArgumentError.of(
+                "references", f"{self.kind} must have a reference clip by item, got none for {missing}"
+            )
         added = {"MUSHRA": {REFERENCE, *ANCHORS}, "SMOS": {REFERENCE}, "DMOS": {REFERENCE}}.get(self.kind, set())
         if reserved := sorted(added & set(systems)):
             raise ArgumentError.of("items", f"{reserved[0]!r} is reserved in {self.kind}; rename the system")
@@ -440,6 +443,18 @@ class ListeningTest:
                     else "must be of a MOS, SMOS, DMOS or CMOS test"
                 )
                 raise ArgumentError.of("traps", f"{rule}, got {rating!r} of {self.kind}")
+
+    def _check_clips(self) -> None:
+        sources: list[tuple[str, str, Any]] = [("references", "", self.references)]
+        sources += [("items", f"item {item!r} ", clips) for item, clips in self.items.items()]
+        for argument, of, clips in sources:
+            if not isinstance(clips, Mapping):
+                raise ArgumentError.of(argument, f"{of}must map names to Clips, got {type(clips).__name__}")
+            if wrong := [
+                f"{type(clip).__name__} for {name!r}" for name, clip in clips.items() if not isinstance(clip, Clip)
+            ]:
+                rule = "must have Clips (vl.load(path) loads a file)"
+                raise ArgumentError.of(argument, f"{of}{rule}, got {', '.join(wrong)}")
 
 
 def _systems_in(trial: Trial) -> set[str]:
