@@ -388,7 +388,9 @@ class _Analysis:
         if self.test.kind in {"AB", "ABX"}:
             self._choices(pair, rows["value"], means)
         elif len(means) < 2:
-            self.notes.append(f"{pair[0]} against {pair[1]}: not tested, at least 2 listeners of both are required, got {len(means)}.")
+            self.notes.append(
+                f"{pair[0]} against {pair[1]}: not tested, at least 2 listeners of both are required, got {len(means)}."
+            )
         else:
             self.tests[pair] = wilcoxon(means, [0.0] * len(means), confidence=self.confidence)
 
