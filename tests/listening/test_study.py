@@ -142,7 +142,8 @@ def test_response_files_are_private(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_invalid_answer_files_are_rejected(tmp_path: Path, answers: dict[str, Any]) -> None:
     study = a_study()
-    whole = {"listener": "a", "block": 0, "steps": {}, "votes": [], "design": study.test.digest, **answers}
+    qualified = {"questionnaire": FIRST["questionnaire"]}
+    whole = {"listener": "a", "block": 0, "steps": qualified, "votes": [], "design": study.test.digest, **answers}
     (tmp_path / "answers.json").write_text(json.dumps(whole))
     with Ballot(study.test, tmp_path / "votes") as ballot:
         with pytest.raises((StoreError, RequestInvalid, NotFound)):

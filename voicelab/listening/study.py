@@ -295,10 +295,9 @@ class Study:
     def counted(self, ballot: Ballot) -> tuple[str, ...]:
         """Return the finished listeners whom ``analyze`` does not exclude, in order of completion."""
         finished = self.finished(ballot)
-        frame = ballot.frame() if finished else None
-        excluded = (
-            set() if frame is None or frame.empty else {*screen(self.test, frame, complete=True).table["listener"]}
-        )
+        if not finished or (frame := ballot.frame()).empty:
+            return finished
+        excluded = {*screen(self.test, frame, complete=True).table["listener"]}
         return tuple(name for name in finished if name not in excluded)
 
     def progress(self, ballot: Ballot, *, plan: Plan | None = None, rule: BettingTest | None = None) -> StudyProgress:
