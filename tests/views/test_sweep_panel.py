@@ -56,7 +56,6 @@ def ran(panel: SweepPanel) -> SweepPanel:
 def typed(panel: SweepPanel, place: int, text: str) -> Any:
     row = panel.form.axes.children[place]
     row.values.value = text
-    assert panel.run_button.disabled
     assert panel.form.settled()
     return row
 
@@ -105,6 +104,17 @@ def test_what_is_wrong_is_named_at_its_field_and_nothing_can_run(panels: Callabl
     assert panel.form.settled()
     assert "empty or blank" in panel.form.texts_problem.value
     assert backend.asked == []
+
+
+def test_run_right_after_a_change_waits_for_its_validation(panels: Callable[..., SweepPanel]) -> None:
+    panel = panels()
+    panel.form.axes.children[0].values.value = "2"
+    assert panel.run() is None
+    panel.form.axes.children[0].values.value = "0.3"
+    assert not panel.run_button.disabled
+    assert panel.run() is not None
+    assert panel.wait(20)
+    assert [take.request.temperature for take in panel.result.takes] == [0.3]
 
 
 def test_a_limit_is_hard(panels: Callable[..., SweepPanel]) -> None:

@@ -16,7 +16,7 @@ from voicelab.sweeps.knobs import KnobCheck, check_knobs, checked_names
 from voicelab.views.background import Task
 from voicelab.views.bundles import knob_check_bundle
 from voicelab.views.controls import field_label
-from voicelab.views.panel import Panel, ProgressLine, SavedOutput, button, classed, control, line
+from voicelab.views.panel import Panel, ProgressLine, SavedOutput, button, classed, control, line, main_button
 
 
 class KnobPanel(SavedOutput, Panel):
@@ -36,7 +36,7 @@ class KnobPanel(SavedOutput, Panel):
         chosen = checked_names(capabilities, self._base, names or None)
         self.choices = {name: self._choice(name, name in chosen) for name in checked_names(capabilities, self._base)}
         self.repeats = control(w.IntText, "Repeats per text and value", value=repeats, width="280px")
-        self.run_button = button("Run", self.run, "run-knobs", button_style="primary")
+        self.run_button = main_button("Run", self.run, "run-knobs")
         self.cancel_button = button("Cancel", self.cancel, "cancel-knobs", disabled=True)
         self.progress = ProgressLine()
         self.table = classed(w.HTML(), "knob-table", "scroll")

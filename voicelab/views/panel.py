@@ -79,6 +79,12 @@ def button(text: str, action: Callable[[], object], name: str, **options: Any) -
     return widget
 
 
+def main_button(text: str, action: Callable[[], object], name: str) -> w.Button:
+    """Return the main button of a panel, which Shift+Enter and Ctrl+Enter in a text field also press."""
+    keys = "Also Shift+Enter or Ctrl+Enter in a text field"
+    return button(text, action, name, button_style="primary", help=keys)
+
+
 def line(*children: w.Widget, name: str = "line") -> w.HBox:
     """Return widgets in a row that wraps, unless its name is "buttons"."""
     return classed(w.HBox(list(children)), *dict.fromkeys(("line", name)))

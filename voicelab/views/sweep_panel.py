@@ -34,6 +34,7 @@ from voicelab.views.panel import (
     disable,
     fold,
     line,
+    main_button,
     mark_wrong,
 )
 from voicelab.views.result_panel import ResultPanel, Tabs
@@ -132,14 +133,15 @@ class _AxisRow(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publishes no
 class TextsForm(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
     """Form of a sweep over texts, validated shortly after its last change.
 
-    ``sweep`` and ``budget`` are its contents; ``sweep`` is None while the form is invalid, with the error at its field, or
-    not validated yet. ``changed`` is called, possibly from a thread, when they may have changed.
+    ``sweep`` and ``budget`` are its contents; ``sweep`` is None while the form is ``invalid``, with the error at its field,
+    or not validated yet. ``changed`` is called, possibly from a thread, when they may have changed.
     """
 
     def __init__(
         self, texts: str, repeats: int, seed: int, changed: Callable[[], object], *sections: w.Widget, more: w.Widget
     ) -> None:
         self.sweep: Sweep | None = None
+        self.invalid = False
         self.budget = Budget()
         self._changed = changed
         self._debouncer = Debouncer(self.check)
@@ -201,6 +203,7 @@ class TextsForm(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publishes n
         if not is_current():
             return
         self.show(problem, needs)
+        self.invalid = problem is not None
         if problem is None:
             self.sweep, self.budget = sweep, budget
         self._changed()
@@ -220,7 +223,7 @@ class TextsForm(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publishes n
 
     def changed(self, _: object = None) -> None:
         """Invalidate the sweep until the change is validated."""
-        self.sweep = None
+        self.sweep, self.invalid = None, False
         self._changed()
         self._debouncer.ask()
 
@@ -322,7 +325,7 @@ class SweepPanel(SavedOutput, Panel):
     ) -> None:
         self._run: SweepRun | None = None
         self._follower: Task | None = None
-        self.run_button = button("Run", self.run, "run", button_style="primary", disabled=True)
+        self.run_button = main_button("Run", self.run, "run")
         self.pause_button = button("Pause", self.pause, "pause", disabled=True)
         self.cancel_button = button("Cancel", self.cancel, "cancel-sweep", disabled=True)
         self.progress = ProgressLine()
@@ -370,9 +373,10 @@ class SweepPanel(SavedOutput, Panel):
 
     def run(self) -> SweepRun | None:
         """Start the sweep, like the Run button; return None if the form is invalid."""
-        sweep = self.sweep
         if self._run is not None and self._run.state in {"running", "paused"}:
             return self._run
+        self.form.settled()
+        sweep = self.sweep
         if sweep is None:
             return None
         work = self.takes.grid.work
@@ -423,7 +427,7 @@ class SweepPanel(SavedOutput, Panel):
         label = "Resume" if state in {"cancelled", "over budget"} else "Run"
         if state == "done" and self._run is not None and self._run.progress.failed:
             label = "Retry failed"
-        self.run_button.disabled = active or self.form.sweep is None
+        self.run_button.disabled = active or self.form.invalid
         self.run_button.description = label
         self.pause_button.disabled = self.cancel_button.disabled = not active
         self.pause_button.description = "Continue" if state == "paused" else "Pause"

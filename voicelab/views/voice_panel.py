@@ -33,6 +33,7 @@ from voicelab.views.panel import (
     classed,
     control,
     line,
+    main_button,
     mark_wrong,
 )
 from voicelab.views.player import Player
@@ -290,7 +291,7 @@ class VoicePanel(SavedOutput, Panel):
         self.list = w.VBox()
         self.title = control(w.Text, "Title", "title", value=_TITLE, width="340px")
         self.enhance = control(w.Checkbox, "Reduce noise", indent=False)
-        self.make_button = button("Create voice", self.make, "make-voice", button_style="primary")
+        self.make_button = main_button("Create voice", self.make, "make-voice")
         self.status = classed(w.Label(), "making")
         self.record = classed(w.HTML(), "record-of-voice")
         self.trial = _Preview(self._lab, self._can_speak, self.update_saved_output)

@@ -149,6 +149,7 @@ class Panel {
     const button = (label, name) =>
       element("button", { type: "button", className: `voicelab-${name}`, onclick: (event) => this.press(name, event.target) }, {}, label);
     this.speak = button("Speak", "speak");
+    this.speak.title = "Also Shift+Enter or Ctrl+Enter in a field";
     this.cancel = button("Cancel", "cancel");
     this.onChange = element("input", { type: "checkbox" });
     this.onChange.onchange = () => this.set("speak_on_change", this.onChange.checked);
@@ -176,6 +177,7 @@ class Panel {
       this.pressing = true;
       for (const end of ["pointerup", "pointercancel"]) document.addEventListener(end, this.released, { once: true });
     };
+    this.root.addEventListener("voicelab-submit", () => this.presses.submit(this.speak));
     el.append(this.root);
     this.show();
   }

@@ -62,7 +62,8 @@ const SUPPRESS = "data-lm-suppress-shortcuts";
  * Notebook 7 handles keydown at the document in the capture phase, JupyterLab in the bubble phase. Both match shortcuts from
  * the focused element upward and stop at an element with the attribute above. A focused slider itself matches the shortcuts
  * of cells, so the attribute must be on it. Shortcuts of the page are dispatched outside the panel, since ipywidgets'
- * controls stop them.
+ * controls stop them. In a text field Shift+Enter and Ctrl+Enter do not run the cell, which would replace the panel and lose
+ * the text: they commit it, and the event "voicelab-submit" presses the main button of the panel.
  */
 function watchKeys() {
   const watching = Symbol.for("voicelab.keys"); // global, since every widget has its copy of this file
@@ -71,6 +72,14 @@ function watchKeys() {
   let focused = null;
   const route = (event) => {
     focused?.removeAttribute(SUPPRESS);
+    const field = event.composedPath()[0]; // inside shadow trees too
+    if (event.key === "Enter" && isGlobal(event) && field.matches?.(TYPED) && field.closest(PANEL)) {
+      event.stopImmediatePropagation();
+      event.preventDefault();
+      if (!event.isComposing && !event.repeat)
+        for (const type of ["change", "voicelab-submit"]) field.dispatchEvent(new Event(type, { bubbles: true }));
+      return;
+    }
     focused = event.target.closest?.(PANEL) ? event.target : null;
     if (!focused) return;
     // In a control without text, Chromium undoes the last edit of the page, in any field, and gives that field the focus.
@@ -122,11 +131,14 @@ export class Presses {
     return [...this.open.values()].some(({ late }) => late);
   }
 
-  /** Call `send`, unless an earlier press of the button waits; `button` may be null. Returns whether it was called. */
-  press(button, send) {
+  /**
+   * Call `send`, unless an earlier press of the button waits; `button` may be null. Returns whether it was called.
+   * `handled` is called once the kernel has handled all messages so far.
+   */
+  press(button, send, handled = () => {}) {
     if (button?.dataset.waiting) return false;
     const number = ++this.number;
-    const press = { button, late: false };
+    const press = { button, handled, late: false };
     press.timer = setTimeout(() => this.wait(press), LATE_MS);
     this.open.set(number, press);
     if (button) button.dataset.waiting = "soon";
@@ -144,12 +156,18 @@ export class Presses {
   }
 
   answered(number) {
-    const { button, late, timer } = this.open.get(number) ?? {};
+    const { button, handled, late, timer } = this.open.get(number) ?? {};
     if (!this.open.delete(number)) return;
     clearTimeout(timer);
     delete button?.dataset.waiting;
     button?.removeAttribute("aria-busy");
     if (late) this.changed();
+    handled();
+  }
+
+  /** Click a button after the changes of fields: a click overtakes changes that the widget manager holds back. */
+  submit(button) {
+    if (button) this.press(button, () => {}, () => button.click());
   }
 }
 

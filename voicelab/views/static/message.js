@@ -38,6 +38,10 @@ export default {
       if (!shell.contains(guards.get(shell) ?? null)) {
         guards.set(shell, el);
         shell.addEventListener("click", (event) => guards.get(shell) === el && pressed(shell, event), true);
+        shell.addEventListener("voicelab-submit", ({ target }) => {
+          if (guards.get(shell) === el && target.closest(".voicelab-shell") === shell)
+            presses.submit(shell.querySelector(".mod-primary"));
+        });
       }
       // Collapsible sections of ipywidgets lack keyboard control.
       for (const head of shell.querySelectorAll(".jupyter-widget-Collapse-header")) {
