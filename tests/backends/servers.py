@@ -2,7 +2,7 @@
 
 Sources: ``openai.types.audio.SpeechCreateParams``; vLLM-Omni, ``OpenAICreateSpeechRequest``; Kokoro-FastAPI,
 ``OpenAISpeechRequest`` and its router; Speaches, ``CreateSpeechRequestBody`` and its routers. OpenAI refuses unknown
-fields; the other three ignore them, as pydantic does by default.
+fields; the other three ignore them, as pydantic does by default. vLLM-Omni streams at speed 1 only.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ class VllmOmniRequest(BaseModel):
     x_vector_only_mode: bool | None = None
     max_new_tokens: int | None = Field(default=None, ge=1)
     seed: int | None = None
+    sample_rate: int | None = Field(default=None, gt=0)
 
 
 class NormalizationOptions(BaseModel):
@@ -97,6 +98,7 @@ class Stub:
     acting: tuple[str, ...]
     invalid: int = 422
     raw_events: bool = False
+    one_speed: bool = False
     asked: list[dict[str, Any]] = field(default_factory=list)
     url: str = ""
 
@@ -109,6 +111,8 @@ class Stub:
         names = [voice if isinstance(voice, str) else voice["name"] for voice in self.voices or ()]
         if names and fields.voice is not None and fields.voice.split("(")[0] not in names:
             return self._unknown(f"Voice '{fields.voice}' not found. Available voices: {', '.join(sorted(names))}")
+        if self.one_speed and fields.stream_format and fields.speed != 1.0:
+            return self._unknown("Streaming is not supported with speed adjustment.")
         self.asked.append(body)
         wav = wav_header(RATE) + self.samples(fields.model_dump())
         chunks = [wav[44:][at : at + 4801] for at in range(0, len(wav) - 44, 4801)]
@@ -126,9 +130,10 @@ class Stub:
     def _events(self, chunks: list[bytes]) -> Iterator[str]:
         for index, chunk in enumerate(chunks):
             audio = chunk if index or self.raw_events else wav_header(RATE) + chunk
-            event = {"type": "speech.audio.delta", "audio": base64.b64encode(audio).decode()}
-            yield f"data: {json.dumps(event)}\n\n"
-        yield f"data: {json.dumps({'type': 'speech.audio.done', 'usage': {'total_tokens': 0}})}\n\n"
+            delta = {"type": "speech.audio.delta", "audio": base64.b64encode(audio).decode(), "response_format": "wav"}
+            yield f"event: speech.audio.delta\ndata: {json.dumps(delta)}\n\n"
+        done = {"type": "speech.audio.done", "usage": {"total_tokens": 0}}
+        yield f"event: speech.audio.done\ndata: {json.dumps(done)}\n\n"
 
     def _refused(self, errors: list[dict[str, Any]]) -> Response:
         if self.invalid == 422:  # FastAPI
@@ -160,7 +165,7 @@ def stub(name: str) -> Stub:
     if name == "vllm-omni":
         acting = ("voice", "instructions", "language", "ref_audio", "ref_text", "max_new_tokens", "seed")
         models = [{"id": "Qwen/Qwen3-TTS-12Hz-1.7B-CustomVoice"}]
-        return Stub(VllmOmniRequest, models, ["vivian", "ryan"], acting, invalid=400)
+        return Stub(VllmOmniRequest, models, ["vivian", "ryan"], acting, invalid=400, one_speed=True)
     if name == "kokoro-fastapi":
         models = [{"id": "tts-1"}, {"id": "tts-1-hd"}, {"id": "kokoro"}]
         options = ("lang_code", "volume_multiplier", "normalization_options")

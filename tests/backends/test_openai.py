@@ -110,6 +110,12 @@ def test_ignored_fields_are_noted_and_references_rejected(backend: OpenAIBackend
         backend.get_voice("ada")
 
 
+def sglang_events(*audio: bytes) -> bytes:
+    chunks = [{"object": "audio.speech.chunk", "audio": {"data": base64.b64encode(part).decode()}} for part in audio]
+    chunks.append({"object": "audio.speech.chunk", "audio": None, "finish_reason": "stop"})  # type: ignore[dict-item]
+    return b"".join(b"data: " + json.dumps(one).encode() + b"\n\n" for one in chunks) + b"data: [DONE]\n\n"
+
+
 def events(*audio: bytes, done: bool = True, line: bytes = b"\n") -> bytes:
     deltas = [{"type": "speech.audio.delta", "audio": base64.b64encode(part).decode()} for part in audio]
     last = [{"type": "speech.audio.done", "usage": {"total_tokens": 3}}] if done else []
@@ -122,9 +128,10 @@ def events(*audio: bytes, done: bool = True, line: bytes = b"\n") -> bytes:
         events(WAV[:5000], WAV[5000:]),
         events(WAV, line=b"\r\n"),
         events(WAV[:10_044], WAV[:44] + WAV[10_044:]),
+        sglang_events(WAV[:10_044], WAV[:44] + WAV[10_044:]),
         WAV,
     ],
-    ids=["events", "crlf", "files", "audio all the same"],
+    ids=["events", "crlf", "files", "sglang-omni", "audio all the same"],
 )
 @pytest.mark.parametrize("size", [997, 100_000])
 def test_server_sent_events_give_the_same_audio(script: Script, body: bytes, size: int) -> None:
@@ -141,6 +148,19 @@ def test_server_sent_events_give_the_same_audio(script: Script, body: bytes, siz
     [
         (chunked(events(WAV[:5000], done=False), kind="text/event-stream"), vl.StreamTruncated, "5000 bytes of audio"),
         (chunked(b'data: {"error":{"message":"no voice"}}\n\n', kind="text/event-stream"), vl.ServiceError, "no voice"),
+        (
+            chunked(
+                b'event: speech.audio.error\ndata: {"type":"speech.audio.error","error":{"message":"no GPU","code":500}}\n\n',
+                kind="text/event-stream",
+            ),
+            vl.ServiceError,
+            "no GPU",
+        ),
+        (
+            chunked(b'data: {"type":"x"}\n\ndata: [DONE]\n\n', kind="text/event-stream"),
+            vl.ServiceError,
+            "without audio",
+        ),
         (chunked(b"data: <html>\n\n", kind="text/event-stream"), vl.ServiceError, "malformed event: .*html"),
         (chunked(b"<html>", kind="text/html"), vl.ServiceError, "text/html instead of audio"),
     ],
@@ -185,9 +205,11 @@ def test_server_without_lists_has_openai_defaults(backend: OpenAIBackend, script
 
 
 def test_unreachable_server_is_probed_again(backend: OpenAIBackend, script: Script) -> None:
-    script.acts += [reply(503), *LISTS]
+    script.acts += [reply(503), reply(503, b"loading"), *LISTS]
     assert not any(backend.capabilities.voices)
     assert len(script.asked) == 1
+    with pytest.raises(vl.ServiceUnavailable, match="loading"):  # not that a voice is required
+        backend.synthesize(Call.of("Hello."))
     backend._next_probe = 0.0
     assert [voice.id for voice in backend.capabilities.voices] == ["ann", "bob"]
 
@@ -219,8 +241,13 @@ def test_vllm_omni() -> None:
             "task_type": "CustomVoice",
             "seed": 3,
         }
+        plain = lab.speak("Hello.")
         lab.speak("Hello.", speed=1.5)
         assert (server.asked[-1]["speed"], "stream_format" in server.asked[-1]) == (1.5, False)
+        with vl.connect(f"openai:{server.url}?profile=vllm-omni&stream_format=sse") as events_lab:
+            assert np.allclose(events_lab.speak("Hello.").samples, plain.samples, atol=1e-4)
+            assert server.asked[-1]["stream_format"] == "sse"
+            assert events_lab.speak("Hello.", speed=1.5).duration < plain.duration
         recording = vl.ReferenceAudio(audio=WAV, text="Hi.")
         lab.speak("Hello.", references=recording, extra={"x_vector_only_mode": False})
         body = server.asked[-1]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import sqlite3
@@ -15,7 +16,7 @@ import pytest
 
 import voicelab
 from tests.backends.servers import serving
-from voicelab.cli.doctor import _recognizer
+from voicelab.cli.doctor import _recognizer, _service
 
 
 def _report(run: Any) -> dict[str, dict[str, str]]:
@@ -81,6 +82,41 @@ def test_fields_of_a_backend(run: Any) -> None:
     assert "voice: needs --backend" in run.refused("doctor", "--voice", "eve")
     assert refused.exit_code == 1
     assert "Voice 'eve' not found" in refused.stdout
+    assert f"fix: voicelab doctor --backend openai:{server.url} --voice af_heart\n" in refused.stdout
+
+
+@pytest.mark.parametrize(
+    ("address", "problem", "fix"),
+    [
+        ("openai:{nobody}", "cannot be reached: ", "curl -i {nobody}"),
+        ("openai:{nobody}?stream_format=sse", "cannot be reached: ", "curl -i {nobody}"),
+        ("{nobody}", "cannot be reached: ", "curl -i {nobody}"),
+        ("nope:", "unknown backend 'nope'", "voicelab doctor"),
+        ("piper:x.onnx", "x.onnx.json cannot be read", "voicelab doctor --backend piper:PATH.onnx"),
+        ("command:nowhere {text}", "'nowhere', which is not", "voicelab doctor --backend 'command:/path/to/nowhere {text}'"),
+        ("command:false {x=a|b} {text}", "ended with exit code 1", "false a Hello."),
+        ("command:true {voice}", "needs a voice", "voicelab doctor --backend 'command:true {voice}' --voice NAME"),
+        ("worker:nowhere x.py", "'nowhere', which is not", "voicelab doctor --backend 'worker:/path/to/nowhere x.py'"),
+        ("worker:{python} x.py", "'x.py', which is not a file", "voicelab worker-template > script.py"),
+        ("worker:{python} {script}", "SyntaxError", "{python} {script}"),
+    ],
+)  # fmt: skip
+def test_each_failure_has_its_cause_and_one_line_to_type(
+    run: Any, service: str, tmp_path: Path, address: str, problem: str, fix: str
+) -> None:
+    (tmp_path / "script.py").write_text("def tts(")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
+    values = {"nobody": nobody, "service": service, "python": sys.executable, "script": str(tmp_path / "script.py")}
+
+    def filled(text: str) -> str:
+        return re.sub(r"\{(\w+)\}", lambda name: values.get(name[1], name[0]), text)
+
+    done = run("doctor", "--json", "--backend", filled(address))
+    assert done.exit_code == 1
+    report = json.loads(done.stdout)
+    assert problem in report["backend"]["problem"]
+    assert report["backend"]["fix"] == filled(fix)
 
 
 def test_fields_of_a_command_whose_takes_differ(run: Any, tmp_path: Path) -> None:
@@ -123,23 +159,25 @@ def test_the_voice_speaks_where_torch_is_missing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "path", "fix"),
-    [("vl_" + "Qq" * 24 + "1", "", "set VOICELAB_API_KEY to another key"), (None, "/v1", "check the address")],
-    ids=["its key", "its address"],
+    ("address", "key", "fix"),
+    [
+        ("{service}", "vl_" + "Qq" * 24 + "1", "export VOICELAB_API_KEY=ANOTHER_KEY"),
+        ("{service}/v1", None, "curl -i {service}/v1"),
+        ("openai:{stub}", None, ""),
+    ],
 )
-def test_service_problems(
-    run: Any, service: str, key: str | None, path: str, fix: str, monkeypatch: pytest.MonkeyPatch
+def test_address_in_the_environment(
+    service: str, address: str, key: str | None, fix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("VOICELAB_BASE_URL", service + path)
-    if key is not None:
-        monkeypatch.setenv("VOICELAB_API_KEY", key)
-    done = run("doctor")
-    assert done.exit_code == 1
-    assert "PROBLEM" in done.stdout
-    assert "\n                      fix: " in done.stdout
-    assert fix in done.stdout
-    assert (key or "none")[:12] not in done.output
-    assert done.stdout.splitlines()[-1] == "problems: VOICELAB_BASE_URL; warnings: hearing"
+    with serving("speaches") as stub:
+        values = {"service": service, "stub": stub.url}
+        monkeypatch.setenv("VOICELAB_BASE_URL", address.format(**values))
+        if key is not None:
+            monkeypatch.setenv("VOICELAB_API_KEY", key)
+        reached, set_key = _service()
+    assert reached.fix == fix.format(**values)
+    assert bool(reached.problem) is bool(fix)
+    assert (key or "none")[:12] not in f"{reached} {set_key}"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a folder is made unusable with a file in its way")
@@ -155,7 +193,7 @@ def test_all_problems_and_their_fixes(tmp_path: Path) -> None:
     metadata = tmp_path / "jupyter_voicelab-9.0.dist-info" / "METADATA"
     metadata.parent.mkdir()
     wanted = ["numpy>=99", "not-there-at-all>=1", "torch>=99; extra == 'gpu'", "also-not-there; extra == 'whisper'"]
-    wanted += [f"{name}; extra == 'mos'" for name in ("numpy", "one-not-there", "two-not-there")]
+    wanted += ["numpy; extra == 'mos'", "one-not-there; extra == 'mos'"]
     required = "".join(f"Requires-Dist: {item}\n" for item in wanted)
     metadata.write_text(f"Metadata-Version: 2.1\nName: jupyter-voicelab\nVersion: 9.0\nProvides-Extra: gpu\n{required}")
     other = tmp_path / "voicelab-1.3.dist-info" / "METADATA"
@@ -171,18 +209,20 @@ def test_all_problems_and_their_fixes(tmp_path: Path) -> None:
         ("voicelab", "acoustic analysis", "pip uninstall voicelab && pip install jupyter-voicelab"),
         ("dependencies", "missing: not-there-at-all; numpy", "pip install jupyter-voicelab"),
         ("extra gpu", "(must be >=99)", "pip install 'jupyter-voicelab[gpu]'"),
-        ("weights files", "voice.safetensors is damaged", "git checkout voicelab/engine/weights"),
-        ("weights files", "guess.safetensors: No such file", "git checkout voicelab/engine/weights"),
+        ("weights files", "voice.safetensors is damaged", "--force-reinstall --no-deps"),
+        ("weights files", "guess.safetensors: No such file", "--force-reinstall --no-deps"),
         ("voice", "", "pip install"),
         ("VOICELAB_HOME", "cannot be written to", "chmod u+rwx"),
-        ("VOICELAB_BASE_URL", "", "check the address"),
+        ("VOICELAB_BASE_URL", "cannot be reached", f"curl -i {nobody}"),
     ):
         assert problem in report[name]["problem"]
         assert fix in report[name]["fix"]
     assert report["jupyter-voicelab"]["value"] == "9.0"
-    assert report["extra whisper"]["note"] == "to install: pip install 'jupyter-voicelab[whisper]'"
-    # What others brought is not yet the extra.
-    assert report["extra mos"] == {"value": "not installed", "note": "to install: pip install 'jupyter-voicelab[mos]'"}
+    # An incomplete extra is not a problem: other extras need some of its packages.
+    assert report["extras not installed"] == {
+        "value": "whisper (also-not-there), mos (one-not-there)",
+        "note": "to install: pip install 'jupyter-voicelab[NAME]'",
+    }
     assert report["jupyter"]["note"] == "to install: pip install 'jupyter-voicelab[notebook]'"
 
 
@@ -240,4 +280,5 @@ def test_default_recognizer_without_weights_is_a_warning(monkeypatch: pytest.Mon
     monkeypatch.delenv("VOICELAB_RECOGNIZER")
     (diagnosis,) = _recognizer()
     assert (diagnosis.value, diagnosis.problem) == ("faster-whisper:base", "")
-    assert "f.download_model('base')" in diagnosis.warning
+    assert diagnosis.warning.endswith("are not on this machine, and are fetched at first use")
+    assert diagnosis.fix == "python -c \"import faster_whisper as f; f.download_model('base')\""

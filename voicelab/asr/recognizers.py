@@ -182,7 +182,7 @@ def recognizer_by_name(name: str, *, fetch: bool = True) -> Recognizer:
 
 
 def _whisper(model: str, fetch: bool) -> WhisperRecognizer:
-    is_folder = Path(model).is_dir() or len(Path(model).parts) > 2  # hub models are ACCOUNT/MODEL
+    is_folder = not fetch_command(f"{_WHISPER}:{model}")
     offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "TRUE", "YES", "ON"}
     try:
         return WhisperRecognizer(model, fetch=fetch and not is_folder and not offline)
@@ -193,7 +193,7 @@ def _whisper(model: str, fetch: bool) -> WhisperRecognizer:
         if is_folder:
             raise ArgumentError.of("recognizer", f"{model} must hold weights of faster-whisper ({reason})") from error
         state = "HF_HUB_OFFLINE is set" if offline else "could not be fetched" if fetch else "are fetched at first use"
-        command = f"python -c \"import faster_whisper as f; f.download_model('{model}')\""
+        command = fetch_command(f"{_WHISPER}:{model}")
         message = (
             f"the weights of Whisper {model!r} are not on this machine, and {state}: with a network, type"
             f"{' HF_HUB_OFFLINE=0' * offline} {command}; or name a folder with them, {_WHISPER}:PATH, or "
@@ -201,6 +201,15 @@ def _whisper(model: str, fetch: bool) -> WhisperRecognizer:
             f'voicelab.metrics.Tools(recognizer="{PocketRecognizer.name}") ({reason})'
         )
         raise ArgumentError.of("recognizer", message) from error
+
+
+def fetch_command(name: str) -> str:
+    """Return the command that fetches the weights of a Whisper recognizer; "" for other recognizers and for folders."""
+    kind, _, model = (name or _WHISPER).partition(":")
+    model = model or DEFAULT_WHISPER
+    if kind != _WHISPER or Path(model).is_dir() or len(Path(model).parts) > 2:  # hub models are ACCOUNT/MODEL
+        return ""
+    return f"python -c \"import faster_whisper as f; f.download_model('{model}')\""
 
 
 def full_name(name: str) -> str:

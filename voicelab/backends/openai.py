@@ -7,7 +7,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 from urllib.parse import parse_qsl
@@ -21,7 +21,7 @@ from voicelab.backends.caller import RetryPolicy, Timeouts
 from voicelab.backends.service import ServiceBackend
 from voicelab.backends.transport import run_blocking
 from voicelab.call import EXTRA, Call, Knob, VoicePreset
-from voicelab.capabilities import Capabilities, FieldSupport, SeedSupport
+from voicelab.capabilities import Capabilities, FieldSupport, SeedSupport, check_call
 from voicelab.errors import (
     ArgumentError,
     NotFound,
@@ -63,13 +63,14 @@ _INSTRUCTIONS: Final = Knob(
 class Profile:
     """Fields that a kind of server accepts in addition to OpenAI's.
 
-    Sources: vLLM-Omni, "Speech API"; Kokoro-FastAPI, ``OpenAISpeechRequest``; Speaches, ``CreateSpeechRequestBody``.
+    Sources: vLLM-Omni, "Speech API" (with its events); Kokoro-FastAPI, ``OpenAISpeechRequest``; Speaches,
+    ``CreateSpeechRequestBody``.
 
     Args:
         knobs: backend parameters.
         seed: seed support; a seed is sent unless it is "none".
         references: whether ``ref_audio`` (a data URL) and ``ref_text`` clone a voice.
-        stream: whether ``stream_format`` "audio" must be sent for audio in chunks, at speed 1 only.
+        stream: whether ``stream_format`` must be sent for audio in chunks, at speed 1 only.
     """
 
     knobs: tuple[Knob, ...] = (_INSTRUCTIONS,)
@@ -173,13 +174,14 @@ class OpenAIBackend(ServiceBackend):
             if self._capabilities is None and time.monotonic() >= self._next_probe:
                 try:
                     self._capabilities = self._list()
-                except VoicelabError:  # unreachable, or the key is rejected
+                except VoicelabError:  # unreachable, or the key is rejected: the call will raise it
                     self._next_probe = time.monotonic() + _PAUSE_S
-            return self._capabilities or self._declared((), ())
+            return self._capabilities or self._declared((), (), listed=False)
 
     def check(self) -> None:
         """Check address and key. Raises AuthenticationError, ServiceError."""
-        run_blocking(self._caller.probe(_get("/v1/models"), self._transport()))
+        with suppress(NotFound):  # some servers list no models
+            run_blocking(self._caller.probe(_get("/v1/models"), self._transport()))
 
     def create_voice(self, request: VoiceCreate) -> VoiceModel:
         """Raise RequestInvalid: OpenAI's API stores no voices."""
@@ -221,7 +223,9 @@ class OpenAIBackend(ServiceBackend):
                 by_id.setdefault(id_, {**item, "id": id_})
         return list(by_id.values())
 
-    def _declared(self, models: tuple[str, ...], voices: tuple[VoicePreset, ...]) -> Capabilities:
+    def _declared(
+        self, models: tuple[str, ...], voices: tuple[VoicePreset, ...], *, listed: bool = True
+    ) -> Capabilities:
         if not voices and self.base_url == _DEFAULT_URL.removesuffix("/v1"):
             voices = tuple(VoicePreset(name, name.capitalize()) for name in _VOICES)
         return Capabilities(
@@ -234,26 +238,28 @@ class OpenAIBackend(ServiceBackend):
             fields=_IGNORED if self._profile.references else (*_IGNORED, _NO_REFERENCES),
             knobs=self._knobs,
             open_ended=True,
-            voice_required=not voices,
+            voice_required=listed and not voices,
         )
 
     def _http_call(self, call: Call, capabilities: Capabilities) -> wire.HttpCall:
         request, voices = call.request, capabilities.voices
         references = () if request.reference_id is not None else request.references or ()
         voice = {"voice": request.reference_id or voices[0].id} if request.reference_id or voices else {}
+        if not (references or voice or self._capabilities):
+            self._capabilities = self._list()  # raises the reason why the voices are unknown
+            return self._http_call(check_call(call, self._capabilities), self._capabilities)
         own = {name: value for name, value in call.knobs if not name.startswith(EXTRA)}
         speaker = self._reference(references) if references else voice
         body: dict[str, Any] = {"model": call.model, "input": request.text, **speaker, "response_format": "wav", **own}
         if call.seed is not None:
             body["seed"] = call.seed % 2**31  # some servers accept only 32 bits
-        if self._profile.stream:
-            body["stream_format"] = "audio"
-        if call.request.prosody is not None and call.request.prosody.speed != 1.0:
-            body["speed"] = call.request.prosody.speed
-            body.pop("stream_format", None)
-        accept = wire.ACCEPT
-        if self._stream_format != "audio":
-            body["stream_format"], accept = self._stream_format, f"{wire.EVENT_STREAM}, {accept}"
+        speed = request.prosody.speed if request.prosody is not None else 1.0
+        if speed != 1.0:
+            body["speed"] = speed
+        sse, one_speed = self._stream_format == "sse", self._profile.stream
+        if (sse or one_speed) and (speed == 1.0 or not one_speed):
+            body["stream_format"] = self._stream_format
+        accept = f"{wire.EVENT_STREAM}, {wire.ACCEPT}" if sse else wire.ACCEPT
         return wire.audio_call("/v1/audio/speech", wire.with_extra(body, call), accept=accept)
 
     def _reference(self, references: tuple[ReferenceAudio, ...]) -> dict[str, str]:
@@ -281,6 +287,8 @@ class OpenAIBackend(ServiceBackend):
 
 def audio_of_events(chunks: Iterable[bytes], note: Callable[[str], object]) -> Iterator[bytes]:
     """Yield the audio of server-sent events ``speech.audio.delta`` as one WAV file; pass plain WAV data through.
+
+    Also reads the events of SGLang-Omni (``"audio": {"data": …}``, for requests with ``stream``).
 
     The events contain a file in parts, several files, or samples without a header (``note`` reports the assumed rate).
 
@@ -313,6 +321,8 @@ def audio_of_events(chunks: Iterable[bytes], note: Callable[[str], object]) -> I
         partial = b"".join(audio_chunks)
         message = f"the events broke off after {len(partial)} bytes of audio, which are in the error's .partial"
         raise StreamTruncated(message, partial=partial)
+    if not audio_chunks:
+        raise ServiceError("the service sent events without audio")
 
 
 def _event(data: bytes) -> tuple[bytes, bool]:
@@ -321,9 +331,9 @@ def _event(data: bytes) -> tuple[bytes, bool]:
         return b"", True
     try:
         event = json.loads(data)
-        kind = event.get("type", "")
-        if kind == "speech.audio.delta":
-            return base64.b64decode(event["audio"], validate=True), False
+        kind, audio = event.get("type", ""), event.get("audio")
+        if kind == "speech.audio.delta" or audio:
+            return base64.b64decode(audio["data"] if isinstance(audio, dict) else audio, validate=True), False
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ServiceError(f"the service sent a malformed event: {data[:80]!a}") from None
     if kind == "error" or "error" in event:

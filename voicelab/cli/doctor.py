@@ -12,22 +12,36 @@ import shutil
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import asdict, astuple, dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from packaging.requirements import Requirement
 
 from voicelab.backend import Backend
-from voicelab.backends.registry import available_backends, installed_version, open_backend, requirements
+from voicelab.backends.registry import (
+    BUILT_IN,
+    available_backends,
+    installed_version,
+    open_backend,
+    requirements,
+    split_address,
+)
 from voicelab.call import EXTRA, Call
 from voicelab.cli.console import print_line
 from voicelab.distribution import DISTRIBUTION, install_command
-from voicelab.errors import AuthenticationError, MissingExtra, RequestInvalid, ServiceError, VoicelabError
+from voicelab.errors import (
+    ArgumentError,
+    AuthenticationError,
+    EngineError,
+    MissingExtra,
+    RequestInvalid,
+    ServiceError,
+    VoicelabError,
+)
 from voicelab.schema import FORMATS
 
 if TYPE_CHECKING:
@@ -44,7 +58,7 @@ _SENTENCE = "The birch canoe slid on the smooth planks."
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One line of the report: a ``note`` or ``warning``, or a ``problem`` with its ``fix``."""
+    """One line of the report: a ``note``, or a ``warning`` or ``problem`` with its ``fix``, a line to type."""
 
     name: str
     value: str
@@ -54,14 +68,14 @@ class Diagnosis:
     warning: str = ""
 
     def __post_init__(self) -> None:
-        if not self.problem:
+        if not (self.problem or self.warning):
             object.__setattr__(self, "fix", "")
 
 
 def _system() -> Iterator[Diagnosis]:
     old = sys.version_info < (3, 11)
     problem = "voicelab needs Python 3.11 or newer" if old else ""
-    fix = "create an environment with a newer Python: python3.11 -m venv .venv"
+    fix = "python3.11 -m venv .venv"
     yield Diagnosis("python", platform.python_version(), sys.executable, problem, fix)
     yield Diagnosis("platform", platform.platform(), f"{os.cpu_count()} CPUs")
     yield Diagnosis("sqlite", sqlite3.sqlite_version)
@@ -79,24 +93,25 @@ def _packages() -> Iterator[Diagnosis]:
             "the acoustic analysis package voicelab has the same import name; only one of the two can be installed"
         )
         yield Diagnosis("voicelab", conflict, problem=problem, fix=f"pip uninstall voicelab && {install_command()}")
-    for extra in ("", *_EXTRAS):
-        yield _extra(extra, requirements(extra))
+    yield _extra("")
+    yield from (_extra(extra) for extra in _EXTRAS if not _missing(extra))
+    if absent := [f"{extra} ({', '.join(_missing(extra))})" for extra in _EXTRAS if _missing(extra)]:
+        yield Diagnosis("extras not installed", ", ".join(absent), f"to install: {install_command('NAME')}")
 
 
-def _extra(extra: str, needed: dict[str, tuple[str | None, Requirement]]) -> Diagnosis:
+def _missing(extra: str) -> list[str]:
+    return [package for package, (installed, _) in requirements(extra).items() if installed is None]
+
+
+def _extra(extra: str) -> Diagnosis:
+    problems = [f"missing: {', '.join(_missing(extra))}"] if _missing(extra) else []
+    versions = []
+    for package, (installed, requirement) in requirements(extra).items():
+        versions += [f"{package} {installed}"] if installed else []
+        if installed and not requirement.specifier.contains(installed, prereleases=True):
+            problems.append(f"{package} {installed} (must be {requirement.specifier})")
     name = f"extra {extra}" if extra else "dependencies"
-    install = install_command(extra)
-    absent = [package for package, (installed, _) in needed.items() if installed is None]
-    old = [
-        f"{package} {installed} (must be {requirement.specifier})"
-        for package, (installed, requirement) in needed.items()
-        if installed and not requirement.specifier.contains(installed, prereleases=True)
-    ]
-    versions = ", ".join(f"{package} {installed}" for package, (installed, _) in needed.items() if installed)
-    if extra and 2 * len(absent) > len(needed):  # dependencies of other packages do not make the extra installed
-        return Diagnosis(name, "not installed", f"to install: {install}")
-    missing = [f"missing: {', '.join(absent)}"] if absent else []
-    return Diagnosis(name, versions, problem="; ".join([*missing, *old]), fix=install)
+    return Diagnosis(name, ", ".join(versions), problem="; ".join(problems), fix=install_command(extra))
 
 
 def _encoders() -> Iterator[Diagnosis]:
@@ -132,9 +147,9 @@ def _weights() -> Iterator[Diagnosis]:
             if actual != digest:
                 problems.append(f"{name} is damaged: SHA-256 must be {digest[:16]}…, got {actual[:16]}…")
     digests = ", ".join(f"{name} {digest[:16]}" for digest, name in sums)
-    fix = (
-        f"in a clone: git checkout voicelab/engine/weights; elsewhere: {install_command()} --force-reinstall --no-deps"
-    )
+    clone = Path(str(folder)).parents[2]
+    restore = f"git -C {shlex.quote(str(clone))} checkout voicelab/engine/weights"
+    fix = restore if (clone / ".git").exists() else f"{install_command()} --force-reinstall --no-deps"
     yield Diagnosis("weights files", digests, problem="; ".join(problems), fix=fix)
 
 
@@ -143,7 +158,7 @@ def _voice() -> Iterator[Diagnosis]:
         backend = open_backend("local:")
     except (VoicelabError, ImportError, OSError) as error:
         fix = f"{install_command()} --force-reinstall"
-        yield Diagnosis("voice", "not available", problem=" ".join(str(error).split()), fix=fix)
+        yield Diagnosis("voice", "not available", problem=_line(error), fix=fix)
         return
     try:
         capabilities = backend.capabilities
@@ -177,18 +192,19 @@ def _backends() -> Iterator[Diagnosis]:
 
 
 def _recognizer() -> Iterator[Diagnosis]:
-    from voicelab.asr.recognizers import default_recognizer, full_name
+    from voicelab.asr.recognizers import default_recognizer, fetch_command, full_name
 
     name = "VOICELAB_RECOGNIZER"
     value = os.environ.get(name, "")
     try:
         recognizer = default_recognizer(fetch=False)
     except VoicelabError as error:
-        if not value:
-            yield Diagnosis(name, full_name(""), warning=f"WER and CER are not available: {error}")
-            return
-        fix = install_command(error.extra) if isinstance(error, MissingExtra) else f"correct {name}, or unset it"
-        yield Diagnosis(name, value, problem=str(error), fix=fix)
+        fix = install_command(error.extra) if isinstance(error, MissingExtra) else fetch_command(value)
+        cause = re.split(": with a network|; or ", _line(error))[0]
+        if value:
+            yield Diagnosis(name, value, problem=cause, fix=fix or f"unset {name}")
+        else:
+            yield Diagnosis(name, full_name(""), warning=f"WER and CER are not available: {cause}", fix=fix)
         return
     note = "used for WER, CER and missing transcripts" if recognizer else "disabled: missing transcripts stay empty"
     yield Diagnosis(name, full_name(value), note)
@@ -201,14 +217,14 @@ def _home() -> Iterator[Diagnosis]:
     origin = "from the environment" if os.environ.get("VOICELAB_HOME") else "the platform's default"
     existing = next(folder for folder in (home, *home.parents) if folder.exists())
     free = shutil.disk_usage(existing).free
-    note, problem, fix = f"{origin}; {free / 2**30:.1f} GiB free", "", "free disk space"
+    note, problem, fix = f"{origin}; {free / 2**30:.1f} GiB free", "", "export VOICELAB_HOME=/path/to/another/folder"
     if free < _MIN_FREE_BYTES:
         problem = f"{free / 2**20:.0f} MiB free, must be at least {_MIN_FREE_BYTES / 2**20:.0f} MiB"
     try:
         tempfile.TemporaryFile(dir=existing).close()
     except OSError as error:
-        problem, fix = f"{existing} cannot be written to: {error.strerror}", f"chown or chmod u+rwx {existing}"
-    yield Diagnosis("VOICELAB_HOME", str(home), note, problem, f"{fix}, or set VOICELAB_HOME to another folder")
+        problem, fix = f"{existing} cannot be written to: {error.strerror}", f"chmod u+rwx {shlex.quote(str(existing))}"
+    yield Diagnosis("VOICELAB_HOME", str(home), note, problem, fix)
 
 
 def _jupyter() -> Iterator[Diagnosis]:
@@ -237,32 +253,69 @@ def _jupyter() -> Iterator[Diagnosis]:
 
 
 def _service() -> Iterator[Diagnosis]:
+    from voicelab.backends.caller import RetryPolicy
+    from voicelab.backends.service import ServiceBackend
+
     address, key = os.environ.get("VOICELAB_BASE_URL"), os.environ.get("VOICELAB_API_KEY")
     if not address:
         yield Diagnosis("VOICELAB_BASE_URL", "not set: the embedded voice is used")
     else:
-        problem, fix = _service_problem(address, key)
-        yield Diagnosis("VOICELAB_BASE_URL", address, "" if problem else "reachable, key accepted", problem, fix)
+        try:
+            kind, rest = split_address(address)
+            options: Any = {"timeout": _SERVICE_TIMEOUT_S, "retry": RetryPolicy(attempts=1)}
+            with closing(
+                ServiceBackend(rest, key, **options) if kind == "service" else open_backend(address)
+            ) as opened:
+                _check(opened)
+            yield Diagnosis("VOICELAB_BASE_URL", address, "reachable, key accepted" if kind == "service" else "")
+        except (VoicelabError, ImportError, OSError) as error:
+            yield _failed("VOICELAB_BASE_URL", address, error)
     # The key itself is never printed.
     yield Diagnosis("VOICELAB_API_KEY", "set" if key else "not set")
 
 
-def _service_problem(address: str, key: str | None) -> tuple[str, str]:
-    """Send a free request; return problem and fix, both empty if the service accepts the key."""
-    from voicelab.backends.caller import RetryPolicy
+def _check(backend: Backend) -> None:
+    """Check address and key of a service without synthesis. Raises ServiceError and its subclasses."""
     from voicelab.backends.service import ServiceBackend
 
-    try:
-        with ServiceBackend(address, key, timeout=_SERVICE_TIMEOUT_S, retry=RetryPolicy(attempts=1)) as service:
-            service.check()
-    except AuthenticationError as error:
-        return str(error), f"set VOICELAB_API_KEY to {'a' if key is None else 'another'} key of the service"
-    except ServiceError as error:
-        fix = "check the address and that the service is running; unset VOICELAB_BASE_URL to use the embedded voice"
-        return str(error), fix
-    except VoicelabError as error:
-        return str(error), "correct VOICELAB_BASE_URL (https://host) or VOICELAB_API_KEY"
-    return "", ""
+    if isinstance(backend, ServiceBackend):
+        backend.check()
+
+
+def _failed(name: str, address: str, error: Exception, voices: Sequence[str] = ()) -> Diagnosis:
+    """Return the cause of a backend's failure, with the line to type."""
+    kind, _, rest = address.partition(":")
+    again, program = f"voicelab doctor --backend {shlex.quote(address)}", rest.split(" ")[0]
+    fields = {item.loc[-1] for item in error.errors} if isinstance(error, RequestInvalid) else set()
+    fix = (
+        f"voicelab doctor --backend {BUILT_IN[kind].form.partition(' or ')[0]}"
+        if kind in BUILT_IN
+        else "voicelab doctor"
+    )
+    if isinstance(error, MissingExtra):
+        fix = install_command(error.extra)
+    elif isinstance(error, AuthenticationError) or "authorization" in fields:
+        variable = "OPENAI_API_KEY" if kind == "openai" else "VOICELAB_API_KEY"
+        fix = f"export {variable}={'ANOTHER_KEY' if os.environ.get(variable) else 'KEY'}"
+    elif fields & {"voice", "reference_id"} or (getattr(error, "status", 0) == 400 and "voice" in str(error).lower()):
+        fix = f"{again} --voice {shlex.quote(voices[0]) if voices else 'NAME'}"
+    elif isinstance(error, ServiceError):
+        fix = f"curl -i {shlex.quote(rest.partition('?')[0] if kind in ('openai', 'service') else address)}"
+    elif kind in ("command", "worker") and isinstance(error, EngineError):
+        # The program itself, with values of its placeholders.
+        values = {"text": "Hello.", "out": "out.wav"}
+        fix = re.sub(
+            r"\{(\w+)=?([^{}|]*)[^{}]*\}", lambda match: values.get(match[1], match[2] or match[1].upper()), rest
+        )
+    elif kind == "worker" and isinstance(error, ArgumentError):
+        fix = "voicelab worker-template > script.py"
+    elif kind in ("command", "worker") and "backend" in fields:
+        fix = again.replace(program, f"/path/to/{program or 'program'}", 1)
+    return Diagnosis(name, address, problem=_line(error), fix=fix)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 CHECKS = _system, _packages, _encoders, _weights, _voice, _backends, _recognizer, _home, _jupyter, _service
@@ -273,17 +326,16 @@ def _probes(address: str, voice: str | None) -> tuple[list[Diagnosis], list[Fiel
     """Compare the speech of a backend with and without each field."""
     from voicelab.sweeps.knobs import PROBE_TEXT, UNKNOWN_FIELD, probe_fields
 
+    voices: list[str] = []
     try:
-        backend = open_backend(address)
-        try:
+        with closing(open_backend(address)) as backend:
+            _check(backend)
             can = backend.capabilities
+            voices = [preset.id for preset in can.voices]
             print_line(f"one sentence is spoken with and without each field of {address}", to_stderr=True)
             probes = probe_fields(backend, Call.of(PROBE_TEXT, voice=voice))
-        finally:
-            backend.close()
-    except VoicelabError as error:
-        fix = "correct the address, OPENAI_API_KEY or VOICELAB_API_KEY, or --voice, until voicelab say speaks"
-        return [Diagnosis("backend", address, problem=" ".join(str(error).split()), fix=fix)], []
+    except (VoicelabError, ImportError, OSError) as error:
+        return [_failed("backend", address, error, voices)], []
     report = [Diagnosis("backend", address, f"voices: {len(can.voices)}; models: {', '.join(can.models)}")]
     if any(probe.name == EXTRA + UNKNOWN_FIELD and probe.accepted == "yes" for probe in probes):
         report.append(Diagnosis("acceptance", "no evidence", "an unknown field is accepted too; look at the effects"))
