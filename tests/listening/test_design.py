@@ -14,6 +14,7 @@ from voicelab.errors import ArgumentError
 from voicelab.listening.design import (
     ANCHORS,
     KINDS,
+    MULTIPLE,
     NOISE_MASKED,
     REFERENCE,
     SINGLE,
@@ -36,6 +37,7 @@ def listening_test(
     kind: Kind, systems: str = "ab", items: int = 4, checks: int = 0, seed: int = 0, lufs: float | None = -23
 ) -> ListeningTest:
     names = [f"s{number}" for number in range(items)]
+    systems = "abc" if kind == "BWS" and systems == "ab" else systems
     made = {
         item: {system: sound(10 * number + place, 0.6 + place / 10) for place, system in enumerate(systems)}
         for number, item in enumerate(names)
@@ -51,6 +53,21 @@ def test_trials_depend_on_the_seed(kind: Kind) -> None:
     assert [one.trials(number) for number in range(4)] == [two.trials(number) for number in range(4)]
     assert one.trials(0) != one.trials(1)
     assert one.trials(0) != listening_test(kind, "abc", seed=1).trials(0)
+
+
+def test_best_worst_trials_of_many_systems_are_balanced() -> None:
+    test = listening_test("BWS", "abcdefgh", items=6)
+    shown: Counter[tuple[str, ...]] = Counter()
+    for listener in range(16):
+        own = Counter(sound.system for trial in test.trials(listener) for sound in trial.slots.values())
+        assert {len(trial.slots) for trial in test.trials(listener)} == {4}
+        assert max(own.values()) - min(own[system] for system in test.systems) <= 2
+        shown.update(
+            (trial.item, *pair)
+            for trial in test.trials(listener)
+            for pair in itertools.combinations(sorted(sound.system for sound in trial.slots.values()), 2)
+        )
+    assert len(shown) == 6 * 28
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -75,7 +92,7 @@ def test_training_covers_the_range_of_quality(kind: Kind) -> None:
     plain = listening_test(kind, "abcdef", items=3)
     names = {"f": "anchor35"} if kind != "MUSHRA" else {}
     items = {item: {names.get(name, name): clip for name, clip in own.items()} for item, own in plain.items.items()}
-    test = replace(plain, items=items, training=6 if kind in SINGLE else {"MUSHRA": 1}.get(kind, 3))
+    test = replace(plain, items=items, training=6 if kind in SINGLE else 3 - 2 * kind.startswith("MUSHRA"))
     for listener in range(12):
         trials = test.training_trials(listener)
         assert {sound.system for trial in trials for sound in trial.slots.values()} >= {*test.systems, "anchor35"}
@@ -90,9 +107,9 @@ def test_every_question_occurs_once(kind: Kind) -> None:
     test = listening_test(kind, "abc", items=5)
     for listener in range(3):
         trials = test.trials(listener)
-        if kind == "MUSHRA":
+        if kind in MULTIPLE:
             assert Counter(trial.item for trial in trials) == Counter(dict.fromkeys(test.items, 1))
-            systems = {*test.systems, REFERENCE, *ANCHORS}
+            systems = {*test.systems, *((REFERENCE, *ANCHORS) if kind == "MUSHRA" else ())}
             assert all({slot.system for slot in trial.slots.values()} == systems for trial in trials)
         elif kind in SINGLE:
             asked = Counter((trial.item, trial.slots["A"].system) for trial in trials)

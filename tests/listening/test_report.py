@@ -54,12 +54,14 @@ def study(kind: Kind, systems: str = "abc") -> ListeningResult:
             letter: LEVEL[sound.system] + own[trial.item][sound.system] + draw.normal(0, 0.8)
             for letter, sound in trial.slots.items()
         }
-        if kind == "MUSHRA":
+        if kind.startswith("MUSHRA"):
             hidden = {letter for letter, sound in trial.slots.items() if sound.system == REFERENCE}
             return {
                 letter: 100 if letter in hidden else float(np.clip(50 + 15 * x, 0, 100).round())
                 for letter, x in heard.items()
             }
+        if kind == "BWS":
+            return {"best": max(heard, key=heard.__getitem__), "worst": min(heard, key=heard.__getitem__)}
         if kind in SINGLE:
             return {"A": float(np.clip(round(3 + heard["A"]), 1, 5))}
         if kind == "CMOS":
@@ -74,7 +76,7 @@ def study(kind: Kind, systems: str = "abc") -> ListeningResult:
         return analyze(test, ballot)
 
 
-@pytest.mark.parametrize("kind", ["MOS", "SMOS", "MUSHRA", "CMOS", "AB", "ABX"])
+@pytest.mark.parametrize("kind", ["MOS", "SMOS", "MUSHRA", "MUSHRA-NMR", "CMOS", "AB", "ABX", "BWS"])
 @pytest.mark.parametrize("systems", ["ab", "abc"])
 def test_every_number_of_the_text_is_among_the_figures(kind: Kind, systems: str) -> None:
     report = study(kind, systems).report()
@@ -94,7 +96,7 @@ def test_every_number_of_the_text_is_among_the_figures(kind: Kind, systems: str)
     assert set(numbers) <= set(values), set(numbers) - set(values)
 
 
-KINDS = ("MOS", "DMOS", "MUSHRA", "CMOS", "AB", "ABX")
+KINDS = ("MOS", "DMOS", "MUSHRA", "CMOS", "AB", "ABX", "BWS")
 SCRIPTS = files("voicelab.listening").joinpath("scripts")
 _LINE = re.compile(
     r"\s*(?:\d+\s+)?(?P<figure>mean|difference|share|lead|log odds|means of listeners)\s+(?P<names>.*?)"

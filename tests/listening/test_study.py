@@ -19,7 +19,7 @@ from tests.listening.test_design import listening_test, sound
 from tests.listening.test_votes import anything
 from tests.tones import there
 from voicelab.errors import ArgumentError, NotFound, RequestInvalid, StoreError
-from voicelab.listening.design import KINDS, Kind
+from voicelab.listening.design import KINDS, MULTIPLE, Kind
 from voicelab.listening.plan import Plan
 from voicelab.listening.results import analyze
 from voicelab.listening.study import (
@@ -58,7 +58,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def a_study(kind: Kind = "AB", **fields: Any) -> Study:
-    test = replace(listening_test(kind, items=4, checks=0 if kind == "MUSHRA" else 1), training=1, per_listener=2)
+    test = replace(listening_test(kind, items=4, checks=int(kind not in MULTIPLE)), training=1, per_listener=2)
     return Study(test, **{"listeners": 8, "consent": "We keep\nyour answers.", "questions": QUESTIONS, **fields})
 
 

@@ -33,6 +33,8 @@ def anything(trial: Trial) -> dict[str, Any]:
     scale = SCALES.get(trial.kind)
     if scale is None:
         return {"choice": "A"}
+    if trial.kind == "BWS":
+        return {"best": "A", "worst": "B"}
     return dict.fromkeys(["B"] if trial.kind == "CMOS" else trial.slots, scale[1])
 
 
@@ -85,6 +87,12 @@ def test_responses_are_stored_and_a_listener_resumes(tmp_path: Path, kind: Kind)
         ("CMOS", {"A": 1}, "answers"),
         ("CMOS", {"B": -4}, "B"),
         ("MUSHRA", {"A": 50}, "answers"),
+        ("MUSHRA-NMR", {"A": 50, "B": 101}, "B"),
+        ("BWS", {"best": "A", "worst": "A"}, "answers"),
+        ("BWS", {"best": "A", "worst": "D"}, "answers"),
+        ("BWS", {"best": "A", "worst": [1]}, "answers"),
+        ("BWS", {"best": "A"}, "answers"),
+        ("BWS", {"A": 1, "B": -1}, "answers"),
     ],
 )
 def test_invalid_answers_are_rejected(tmp_path: Path, kind: Kind, answers: dict[str, Any], field: str) -> None:
@@ -337,7 +345,7 @@ def test_cmos_is_independent_of_presentation_order(tmp_path: Path) -> None:
         return {"B": 2 if trial.slots["B"].system == "b" else -2}
 
     found = judged(tmp_path, listening_test("CMOS", items=6), *[voter] * 4)
-    with pytest.raises(ArgumentError, match="must be MOS, SMOS, DMOS or MUSHRA for a mixed model, got CMOS"):
+    with pytest.raises(ArgumentError, match="for a mixed model, got CMOS"):
         found.mixed_model()
     assert found.scores["b against a"].value == 2.0
     assert found.tests["a", "b"].estimate.value == -2.0

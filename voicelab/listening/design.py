@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 
@@ -25,12 +25,15 @@ from voicelab.metrics.level import loudness, true_peak
 from voicelab.metrics.metric import Subject, Undefined
 from voicelab.stats.estimate import one_of, whole
 
-Kind = Literal["AB", "ABX", "MOS", "SMOS", "DMOS", "CMOS", "MUSHRA"]
-KINDS: Final[tuple[Kind, ...]] = ("AB", "ABX", "MOS", "SMOS", "DMOS", "CMOS", "MUSHRA")
+Kind = Literal["AB", "ABX", "MOS", "SMOS", "DMOS", "CMOS", "MUSHRA", "MUSHRA-NMR", "BWS"]
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 SINGLE: Final = ("MOS", "SMOS", "DMOS")
 """Kinds with one rated sound per trial."""
 
-BY_SYSTEM: Final = (*SINGLE, "MUSHRA")
+MULTIPLE: Final = ("MUSHRA", "MUSHRA-NMR", "BWS")
+"""Kinds with several rated sounds per trial."""
+
+BY_SYSTEM: Final = (*SINGLE, *MULTIPLE)
 """Kinds in which single systems are rated; the other kinds compare pairs of systems."""
 
 WITH_REFERENCE: Final = ("SMOS", "DMOS", "MUSHRA")
@@ -43,9 +46,11 @@ NOISE_MASKED: Final = "buried in noise"
 """System name of the noise-masked sound of an attention check."""
 
 SCALES: Final[Mapping[Kind, tuple[int, int]]] = {
-    "MOS": (1, 5), "SMOS": (1, 5), "DMOS": (1, 5), "CMOS": (-3, 3), "MUSHRA": (0, 100)
+    "MOS": (1, 5), "SMOS": (1, 5), "DMOS": (1, 5), "CMOS": (-3, 3), "MUSHRA": (0, 100),
+    "MUSHRA-NMR": (0, 100), "BWS": (-1, 1),
 }  # fmt: skip
-"""Minimum and maximum rating: ITU-T P.800 annexes B, D and E, ITU-R BS.1534; SMOS has the scale of MOS."""
+"""Minimum and maximum rating: ITU-T P.800 annexes B, D and E, ITU-R BS.1534; SMOS has the scale of MOS. In BWS the best sound
+of a trial has 1, the worst -1, and the others 0."""
 
 SETTINGS: Final = ("name", "kind", "question", "seed", "lufs", "checks", "instructions", "training", "per_listener")
 """Fields of a test other than its sounds."""
@@ -61,10 +66,15 @@ _QUESTIONS: Final[Mapping[Kind, str]] = {
     "DMOS": "How do you rate the degradation of A compared with the reference?",
     "CMOS": "How is the quality of the second compared with that of the first?",
     "MUSHRA": "Rate each against the reference; one of them is the reference itself.",
+    "MUSHRA-NMR": "How do you rate the quality of each?",
+    "BWS": "Which one is the best, and which one is the worst?",
 }
 # BS.1534-3: at most 12 signals per trial, including reference and anchors.
 _MAX_SOUNDS: Final = 12
 _LETTERS: Final = "ABCDEFGHIJKL"
+# Best-worst scaling: trials of four, or of all systems if there are at most five.
+_TUPLE: Final = 4
+_MAX_COMPLETE: Final = 5
 _MAX_MASKED_RATING: Final = 2
 _MAX_DRAWS: Final = 50
 
@@ -101,8 +111,9 @@ class Trial:
     """Trial of a listener. ``slots`` are the sounds by letter, in display order.
 
     AB and CMOS have A and B; ABX has A, B and X, which equals A or B; MOS, SMOS and DMOS have A; MUSHRA has a letter for
-    each system, the anchors and the hidden reference. SMOS, DMOS and MUSHRA have the open ``reference``. A ``check`` is an
-    attention check, which is not analyzed: a noise-masked sound, or a trapping question that requests the rating ``wanted``.
+    each system, the anchors and the hidden reference; MUSHRA-NMR and BWS for each system. SMOS, DMOS and MUSHRA
+    have the open ``reference``. A ``check`` is an attention check, which is not analyzed: a noise-masked sound, or a trapping
+    question that requests the rating ``wanted``.
     """
 
     id: str
@@ -143,14 +154,19 @@ class ListeningTest:
 
     Args:
         name: title, visible to listeners; must not name systems.
-        kind: AB, ABX, MOS (ACR), SMOS (similarity of speakers), DMOS (DCR), CMOS or MUSHRA.
+        kind: AB, ABX, MOS (ACR), SMOS (similarity of speakers), DMOS (DCR), CMOS, MUSHRA,
+            MUSHRA-NMR (no mentioned reference: no open reference, no anchors and no post-screening; a recording may be one
+            of the systems; P. S. Varadhan et al., "Rethinking MUSHRA", TMLR 2025) or BWS (best-worst scaling: the best and
+            the worst of a trial; J. J. Louviere, T. N. Flynn & A. A. J. Marley, "Best-Worst Scaling", 2015). Trials of BWS
+            have all systems or, if there are more than five, four of them in balanced incomplete blocks (S. Kiritchenko &
+            S. M. Mohammad, "Best-worst scaling more reliable than rating scales", ACL 2017).
         items: clips by item and system; lengths and sample rates may differ.
         references: reference clips by item, for SMOS, DMOS and MUSHRA.
         seed: determines all orders.
         question: text of the question; "" for the default of the kind.
         lufs: target loudness of the clips of an item in LUFS; None for no matching.
         checks: number of attention checks with a noise-masked sound per listener, spread over the test. Not for MUSHRA, which
-            has the hidden reference and the anchors.
+            has the hidden reference and the anchors, MUSHRA-NMR and BWS.
         instructions: text before the test; each line is a paragraph. "" for the default of the kind.
         training: number of training trials, which ITU-R BS.1534 and ITU-T P.800 require; their responses are not stored. As
             many trials as systems (half as many for pairs) cover all systems; MUSHRA's trials include the anchors.
@@ -290,7 +306,7 @@ class ListeningTest:
     def _order(self, listener: int, rng: np.random.Generator) -> list[Trial]:
         if self.kind in SINGLE:
             return self._single(listener, rng)
-        trials = self._mushra(listener, rng) if self.kind == "MUSHRA" else self._pairwise(listener, rng)
+        trials = (self._multiple if self.kind in MULTIPLE else self._pairwise)(listener, rng)
         return [trials[index] for index in rng.permutation(len(trials))]
 
     def _block(self, listener: int) -> dict[str, tuple[int, int]]:
@@ -349,13 +365,17 @@ class ListeningTest:
             options["reference"] = self._copy(reference or self._stimuli[sound.item, REFERENCE])
         return Trial("", self.kind, sound.item, {"A": sound}, **options)
 
-    def _mushra(self, listener: int, rng: np.random.Generator) -> list[Trial]:
-        trials = []
-        for item in self._block(listener):
-            names = [*self.systems, REFERENCE, *ANCHORS]
+    def _multiple(self, listener: int, rng: np.random.Generator) -> list[Trial]:
+        trials, systems = [], self.systems
+        size = _TUPLE if self.kind == "BWS" and len(systems) > _MAX_COMPLETE else len(systems)
+        for item, (row, turn) in self._block(listener).items():
+            # Consecutive blocks over the listeners of an item, and over the items of a listener.
+            names = [systems[index] for index in block_of(turn + row, len(systems), size, self.seed)]
+            names += [REFERENCE, *ANCHORS] * (self.kind == "MUSHRA")
             order = [names[index] for index in rng.permutation(len(names))]
             slots = {letter: self._stimuli[item, name] for letter, name in zip(_LETTERS, order, strict=False)}
-            trials.append(Trial("", "MUSHRA", item, slots, reference=self._copy(self._stimuli[item, REFERENCE])))
+            reference = self._copy(self._stimuli[item, REFERENCE]) if self.kind == "MUSHRA" else None
+            trials.append(Trial("", self.kind, item, slots, reference=reference))
         return trials
 
     def _attention(self, rng: np.random.Generator) -> list[Trial]:
@@ -406,7 +426,7 @@ class ListeningTest:
             raise ArgumentError.of("items", "at least one item is required")
         self._check_clips()
         systems = list(self.systems)
-        minimum = 1 if self.kind in BY_SYSTEM else 2
+        minimum = 3 if self.kind == "BWS" else 1 if self.kind in BY_SYSTEM else 2
         if len(systems) < minimum:
             raise ArgumentError.of("items", f"{self.kind} needs at least {minimum} systems, got {len(systems)}")
         for item, clips in self.items.items():
@@ -422,14 +442,11 @@ class ListeningTest:
         added = {"MUSHRA": {REFERENCE, *ANCHORS}, "SMOS": {REFERENCE}, "DMOS": {REFERENCE}}.get(self.kind, set())
         if reserved := sorted(added & set(systems)):
             raise ArgumentError.of("items", f"{reserved[0]!r} is reserved in {self.kind}; rename the system")
-        if self.kind == "MUSHRA":
-            if len(systems) + 1 + len(ANCHORS) > _MAX_SOUNDS:
-                message = f"a trial has at most {_MAX_SOUNDS} sounds, including the reference and two anchors"
-                raise ArgumentError.of("items", message)
-            if self.checks:
-                raise ArgumentError.of(
-                    "checks", "must be 0 for MUSHRA, which screens listeners by the hidden reference"
-                )
+        if self.kind.startswith("MUSHRA") and len(systems) + len(added) > _MAX_SOUNDS:
+            message = f"a trial has at most {_MAX_SOUNDS} sounds, got {len(systems)} systems"
+            raise ArgumentError.of("items", message + ", the reference and two anchors" * bool(added))
+        if self.kind in MULTIPLE and self.checks:
+            raise ArgumentError.of("checks", f"must be 0 for {self.kind}, got {self.checks}")
         for name in ("checks", "seed", "training", "per_listener"):
             object.__setattr__(self, name, whole(getattr(self, name), name, 0))
         if self.per_listener > len(self.items):

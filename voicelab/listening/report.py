@@ -20,7 +20,7 @@ from scipy import stats
 
 from voicelab.distribution import DISTRIBUTION, __version__
 from voicelab.errors import ArgumentError
-from voicelab.listening.design import ANCHORS, BY_SYSTEM, REFERENCE, SINGLE
+from voicelab.listening.design import ANCHORS, BY_SYSTEM, MULTIPLE, REFERENCE, SINGLE
 from voicelab.listening.results import ListeningResult, least_p
 from voicelab.listening.screening import FAILED_CHECKS
 from voicelab.stats import Estimate, intraclass_correlation, krippendorff_alpha
@@ -37,6 +37,8 @@ _STANDARDS: Final = {
     "DMOS": "degradation category rating against an open reference (Recommendation ITU-T P.800 annex D)",
     "CMOS": "comparison category rating (Recommendation ITU-T P.800 annex E)",
     "MUSHRA": "MUSHRA (Recommendation ITU-R BS.1534-3)",
+    "MUSHRA-NMR": "MUSHRA-NMR: as MUSHRA, without an open reference, anchors and post-screening (Varadhan et al., 2025)",
+    "BWS": "best-worst scaling (a score: the share of trials as the best, minus that as the worst)",
     "AB": "forced choice between pairs",
     "ABX": "ABX",
 }
@@ -257,7 +259,7 @@ def _order(kind: str, design: Mapping[str, Any]) -> str:
     order = "the order within pairs was balanced over listeners and sentences"
     if kind in SINGLE:
         order = "the order of systems followed Williams squares, without consecutive trials of a sentence"
-    elif kind == "MUSHRA":
+    elif kind in MULTIPLE:
         order = "trials and sounds were in random order for each listener"
     return f"{level} (ITU-R BS.1770-4); {order}."
 

@@ -142,8 +142,8 @@ class ListeningResult:
 
         Raises ArgumentError for kinds that compare pairs, and the errors of ``voicelab.stats.mixed_model``.
         """
-        if self.kind not in BY_SYSTEM:
-            raise ArgumentError.of("kind", f"must be MOS, SMOS, DMOS or MUSHRA for a mixed model, got {self.kind}")
+        if self.kind not in BY_SYSTEM or self.kind == "BWS":
+            raise ArgumentError.of("kind", f"must be one whose systems are rated for a mixed model, got {self.kind}")
         # Other kinds may have systems with these names.
         added = self.frame["system"].isin([REFERENCE, *ANCHORS]) & (self.kind == "MUSHRA")
         return mixed_model(self.frame[~added], confidence=confidence)

@@ -68,7 +68,7 @@ MAX_INT: Final = 2**31
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """Response to a trial: ``answers`` has a rating for each letter or, for a choice, ``{"choice": "A"}``.
+    """Response to a trial: ``answers`` has a rating by letter, ``{"choice": "A"}``, or ``{"best": "A", "worst": "B"}``.
 
     ``seconds`` is the time from the first sound to the answer, ``plays`` the number of playbacks.
     """
@@ -336,6 +336,15 @@ def checked(trial: Trial, answers: object) -> dict[str, float | str]:
     """Check the answers to a trial. Raises RequestInvalid with the letter."""
     if not isinstance(answers, Mapping):
         raise RequestInvalid.of("answers", f"must be an object, got {shown_value(answers)}", type="model_type")
+    if trial.kind == "BWS":
+        letters = list(trial.slots)
+        if (
+            not (set(answers) == {"best", "worst"} and {*map(str, answers.values())} <= {*letters})
+            or len({*answers.values()}) != 2
+        ):
+            rule = f"must be different letters of {', '.join(letters)} for best and worst, got {shown_value(answers)}"
+            raise RequestInvalid.of("answers", rule, type="literal_error")
+        return dict(answers)
     if trial.kind not in SCALES:
         if answers not in ({"choice": "A"}, {"choice": "B"}):
             raise RequestInvalid.of("choice", f"must be 'A' or 'B', got {answers}", type="literal_error")
@@ -345,7 +354,7 @@ def checked(trial: Trial, answers: object) -> dict[str, float | str]:
     if set(answers) != set(letters):
         message = f"must have a rating for {', '.join(letters)}, got {', '.join(map(str, answers)) or 'none'}"
         raise RequestInvalid.of("answers", message, type="missing")
-    integer = trial.kind != "MUSHRA"
+    integer = not trial.kind.startswith("MUSHRA")
     return {letter: number_of(letter, answers[letter], *SCALES[trial.kind], integer=integer) for letter in letters}
 
 
@@ -368,6 +377,10 @@ def _rows(vote: Vote) -> Iterator[dict[str, Any]]:
         if trial.kind == "ABX":
             row["right"] = chosen == trial.answer
         yield row
+    elif "best" in vote.answers:
+        for letter, sound in trial.slots.items():
+            count = float(letter == vote.answers["best"]) - float(letter == vote.answers["worst"])
+            yield {**row, "system": sound.system, "rating": count}
     else:
         for letter, rating in vote.answers.items():
             against = {"against": trial.slots["A"].system} if trial.kind == "CMOS" else {}

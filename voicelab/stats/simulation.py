@@ -27,7 +27,8 @@ _WILCOXON_SIMULATIONS = 200
 _MAX_VALUES = 2_000_000
 _Sds = tuple[float, float, float]
 _Claim = tuple[str, float | None]
-_MAX_DIFFERENCE = {"MOS": 4.0, "SMOS": 4.0, "DMOS": 4.0, "CMOS": 3.0, "MUSHRA": 100.0, "AB": 1.0, "ABX": 1.0}
+_MAX_DIFFERENCE = {"MOS": 4.0, "SMOS": 4.0, "DMOS": 4.0, "CMOS": 3.0, "MUSHRA": 100.0}
+_MAX_DIFFERENCE |= {"MUSHRA-NMR": 100.0, "BWS": 2.0, "AB": 1.0, "ABX": 1.0}
 _SIDES = {"different": "two-sided", "equivalent": "two one-sided tests"}
 
 
@@ -75,7 +76,7 @@ class PowerPlan:
 
 
 def plan_test(
-    kind: Literal["MOS", "SMOS", "DMOS", "CMOS", "MUSHRA", "AB", "ABX"],
+    kind: Literal["MOS", "SMOS", "DMOS", "CMOS", "MUSHRA", "MUSHRA-NMR", "BWS", "AB", "ABX"],
     difference: float,
     *,
     listeners: int | Sequence[int] = (6, 12, 18, 24, 36),

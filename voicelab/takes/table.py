@@ -362,7 +362,7 @@ class TakeTable(Shown, metaclass=Guided):
         """Make a blind test that compares the values of one key column; an item is a pair with a take of each value.
 
         Args:
-            kind: AB, ABX, MOS, SMOS, DMOS, CMOS or MUSHRA.
+            kind: AB, ABX, MOS, SMOS, DMOS, CMOS, MUSHRA, MUSHRA-NMR or BWS.
             over: the compared column; ``system``, or the only key column with several values, by default.
             name: title of the test, which listeners see.
             reference: value or label of the column that SMOS, DMOS and MUSHRA use as the reference.

@@ -14,6 +14,7 @@ votes <- votes[votes$counts == "True", ]
 if ("rating" %in% names(votes)) votes$rating <- as.numeric(votes$rating)
 kind <- votes$kind[1]
 single <- c("MOS", "SMOS", "DMOS")
+by_system <- c(single, "MUSHRA", "MUSHRA-NMR", "BWS")
 results <- list()
 add <- function(figure, first, second, method, estimate = NA, low = NA, high = NA, error = NA, p = NA)
   results[[length(results) + 1]] <<- data.frame(figure, first, second, estimate, low, high, error, p, method)
@@ -41,7 +42,7 @@ add_mean <- function(figure, rows, first, second = "") {
 
 differences <- function(one, two) {  # of choices 0.5 or -0.5
   columns <- if (kind == "CMOS") c("system", "against") else c("chosen", "other")
-  if (kind %in% c(single, "MUSHRA")) {
+  if (kind %in% by_system) {
     cells <- aggregate(rating ~ listener + item + system, votes, mean)
     rows <- merge(cells[cells$system == one, ], cells[cells$system == two, ], by = c("listener", "item"))
     return(transform(rows, value = rating.x - rating.y))
@@ -53,7 +54,7 @@ differences <- function(one, two) {  # of choices 0.5 or -0.5
 }
 
 systems <- sort(unique(unlist(votes[intersect(names(votes), c("system", "against", "chosen", "other"))])), method = "radix")
-if (kind %in% c(single, "MUSHRA"))
+if (kind %in% by_system)
   for (system in systems) add_mean("mean", transform(votes[votes$system == system, ], value = rating), system)
 if (kind == "MUSHRA") systems <- setdiff(systems, c("reference", "anchor35", "anchor70"))
 for (pair in if (length(systems) > 1) combn(systems, 2, simplify = FALSE)) {

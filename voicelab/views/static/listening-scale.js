@@ -34,7 +34,8 @@ export function ratingScale(names, scale, reference, play, rate) {
     bands.append(element("div", {}, {}, element("span", {}, {}, String(top)), band));
   }
   bands.append(element("span", {}, {}, String(low)));
-  const first = element("div", { className: "voicelab-column" }, {}, bands, element("output", {}, {}, ""), play(reference));
+  const open = reference ? [play(reference)] : [];
+  const first = element("div", { className: "voicelab-column" }, {}, bands, element("output", {}, {}, ""), ...open);
   const columns = names.map((name) => {
     const [input, value] = slider(name, scale, rate);
     const lines = element("div", { className: "voicelab-lines" }, {}, input);

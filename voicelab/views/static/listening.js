@@ -24,6 +24,8 @@ const TASKS = {
   MUSHRA:
     "Each question has a reference and several versions of it. Rate the quality of each version from 0 to 100. " +
     "One of them is identical to the reference.",
+  "MUSHRA-NMR": "Each question has several versions of a sentence. Rate the quality of each version from 0 to 100.",
+  BWS: "Each question has several versions of a sentence. Choose the best and the worst.",
 };
 const ADVICE = "Use headphones in a quiet room. Listen to every sound to its end; play it as often as you like.";
 const VOLUME = "Play this sound and set a comfortable volume on your device. Do not change the volume until you have finished.";
@@ -178,7 +180,7 @@ class Test {
   }
 
   build() {
-    const { place, total, question, kind, letters, scale } = this.trial;
+    const { place, total, question, kind, letters, scale, reference } = this.trial;
     const training = this.practice.length > 0;
     const all = training ? this.practised : total;
     const check = kind === "headphones";
@@ -192,8 +194,8 @@ class Test {
     const names = letters.map(({ letter }) => letter);
     const play = (name) => this.player(name);
     const body =
-      kind === "MUSHRA"
-        ? [ratingScale(names, scale, "reference", play, (name, value) => this.answer(name, value))]
+      kind.startsWith("MUSHRA")
+        ? [ratingScale(names, scale, reference && "reference", play, (name, value) => this.answer(name, value))]
         : [this.cards(this.loaded), ...this.points()];
     this.show(head, ...note, asked, ...body, this.foot());
   }
@@ -231,6 +233,7 @@ class Test {
       const label = kind === "CMOS" ? `${name}, the ${["first", "second"][place]}` : undefined;
       const card = element("div", { className: "voicelab-card voicelab-sound" }, {}, this.player(name, label));
       if (choice && name !== "X") card.append(this.option("choice", name, choice(name)));
+      if (kind === "BWS") card.append(this.option("best", name, "Best"), this.option("worst", name, "Worst"));
       box.append(card);
     }
     return box;
@@ -289,10 +292,12 @@ class Test {
     }
     if (this.root.dataset.state === "volume") return "";
     const { kind, letters } = this.trial;
-    const wanted = { AB: ["choice"], ABX: ["choice"], CMOS: ["B"] }[kind] ?? letters.map(({ letter }) => letter);
+    const wanted = { AB: ["choice"], ABX: ["choice"], CMOS: ["B"], BWS: ["best", "worst"] }[kind] ?? letters.map(({ letter }) => letter);
     const open = wanted.filter((name) => !(name in this.answers));
+    const { best, worst } = this.answers;
+    if (best && best === worst) return "Best and worst must be different sounds.";
     if (!open.length) return "";
-    return kind === "MUSHRA" ? `Not yet rated: ${open.join(", ")}.` : "Choose an answer.";
+    return kind.startsWith("MUSHRA") ? `Not yet rated: ${open.join(", ")}.` : "Choose an answer.";
   }
 
   refresh() {
