@@ -119,7 +119,7 @@ def test_ignored_fields_are_noted() -> None:
     warmth: dict[str, Any] = {"warmth": 0.75}
     with Lab(ToneBackend(fields=CAPABILITIES.fields, knobs=CAPABILITIES.knobs)) as lab:
         clip = lab.speak("Hello.", top_p=0.2, temperature=0.2, **warmth)
-        assert clip.notes == ("top_p did nothing: the model has no sampling.",)
+        assert clip.notes == ("top_p had no effect: the model has no sampling.",)
         assert there(clip.take).call.knobs == (("warmth", 0.75),)
         assert lab.with_defaults(**dict[str, Any](style="sung")).call("Hello.").knobs == (("style", "sung"),)
         with pytest.raises(RequestInvalid, match="unknown field 'pep'"):

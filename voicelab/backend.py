@@ -225,7 +225,7 @@ class StreamBase(Generic[_Chunks]):
             return
         self._rate_probe = None
         if rate != self.rate:
-            message = f"the audio of the backend {self.backend.name!r} must have {self.rate} Hz, got {rate} Hz"
+            message = f"the audio of the backend {self.backend.name!r} must be at {self.rate} Hz, got {rate} Hz"
             remedy = f"request sample_rate={rate}" if rate in RATES[self.request.format] else "request format='pcm'"
             raise AudioError(f"{message}: {remedy}, or encode with StreamEncoder.for_request(call.request, rate)")
 

@@ -257,7 +257,7 @@ def ignored_notes(call: Call, capabilities: Capabilities) -> Iterable[str]:
         outer, _, inner = support.field.partition(".")
         default = (ProsodyControl if inner else TTSRequest).model_fields[inner or outer].default
         if support.ignored and value != default:
-            yield f"{short_name(support.field)} did nothing: {support.ignored}."
+            yield f"{short_name(support.field)} had no effect: {support.ignored}."
 
 
 def speech_cost(call: Call, seconds: float, prices: Iterable[Price] | None) -> Mapping[str, float] | None:

@@ -254,7 +254,10 @@ def intervals_of(path: Path, intervals: Sequence[tuple[float, float | None, str]
     for start, end, text in intervals:
         if start or end is not None:
             if start >= recording.duration or (end is not None and end > recording.duration + _ROUNDING_S):
-                raise AudioError(f"{path_text(path)}: {start} to {end} s is beyond its {recording.duration:.2f} s")
+                until = "the end" if end is None else f"{end} s"
+                raise AudioError(
+                    f"{path_text(path)}: {start} s to {until} must be within its {recording.duration:.2f} s"
+                )
             clip = recording.slice(start, end)
             sound: bytes | Callable[[], bytes] = (wav := clip.to_bytes("wav"))
             digest = digest_of(wav)
@@ -472,7 +475,9 @@ def _read_table(path: Path, report: Report) -> list[dict[str, Any]]:
 def _unlabeled(path: Path, rows: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
     """Label the cells of a table that has no header row: file path or stem, text, normalized text."""
     if len(rows[0]) > 3:
-        message = f"{path} must have a heading, or the columns file, text, normalized text; got {len(rows[0])} columns"
+        message = (
+            f"{path} must have a header row, or the columns file, text, normalized text; got {len(rows[0])} columns"
+        )
         raise ArgumentError.of("source", message)
     records = []
     for name, *texts in rows:

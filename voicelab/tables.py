@@ -158,7 +158,7 @@ def read_cells(path: Path) -> Cells:
         if len(row) > width:
             message = f"row {number} has {len(row)} cells, the header row {width}: {', '.join(row)[:80]}"
             raise StoreError(
-                f"{path} must have a cell for each heading in every row; {message}; quote cells with {cells.separator!r}"
+                f"{path} must have a cell for every column in every row; {message}; quote cells with {cells.separator!r}"
             )
         row.extend([""] * (width - len(row)))
     return cells

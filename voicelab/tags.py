@@ -165,7 +165,7 @@ def ignored(text: TaggedText, acting: Collection[str] = (), but: Collection[Tag]
     if idle:
         names = {"pause": "pauses", "phonemes": "phoneme spans", "emphasis": "emphasis"}
         acts = ", ".join(names[kind] for kind in acting) or "no tags"
-        yield f"{listed(idle)} did nothing: this voice acts on {acts}"
+        yield f"{listed(idle)} had no effect: this voice supports only {acts}"
 
 
 def listed(items: Iterable[str]) -> str:

@@ -70,7 +70,7 @@ def test_parameters_become_fields_and_backend_parameters() -> None:
         drawn = lab.speak("Hello.", speed=0.8).take
         assert (CALLS[-1]["seed"], CALLS[-1]["speed"], CALLS[-1]["steps"]) == (drawn.seed, 0.8, None)  # type: ignore[union-attr]
         assert drawn.seed is not None  # type: ignore[union-attr]
-        assert lab.speak("Hello.", top_p=0.1).notes == ("top_p did nothing: model has no such parameter.",)
+        assert lab.speak("Hello.", top_p=0.1).notes == ("top_p had no effect: model has no such parameter.",)
         with pytest.raises(RequestInvalid, match="voice: unknown voice 'eve'; available: ann, bob"):
             lab.speak("Hello.", voice="eve")
         with pytest.raises(RequestInvalid, match="references: model has no parameter 'references' or 'ref_audio'"):

@@ -98,7 +98,7 @@ def test_audio_is_converted_to_rate_and_volume(backend: OpenAIBackend, script: S
 def test_ignored_fields_are_noted_and_references_rejected(backend: OpenAIBackend, script: Script) -> None:
     script.acts += [*LISTS, chunked(WAV, kind="audio/wav")]
     take = backend.synthesize(call(backend, temperature=0.1, format="mp3")).take()
-    assert take.notes == ("temperature did nothing: not supported by OpenAI's API.",)
+    assert take.notes == ("temperature had no effect: not supported by OpenAI's API.",)
     reference = vl.Clip(TONE, 24_000).to_bytes("wav")
     with pytest.raises(
         vl.RequestInvalid, match="references: the server would ignore a recording; connect with profile="

@@ -56,7 +56,7 @@ def test_pause_and_phoneme_tags_act_and_others_have_notes(embedded: LocalBackend
     span = said("The <|phoneme_start|>R EH1 D<|phoneme_end|> [angry] one.")
     assert np.array_equal(span.samples, said("The red one.").samples)
     assert [word.text for word in span.words] == ["The", "read", "one"]
-    assert span.notes == ("[angry] did nothing: this voice acts on pauses, phoneme spans, emphasis",)
+    assert span.notes == ("[angry] had no effect: this voice supports only pauses, phoneme spans, emphasis",)
     with pytest.raises(RequestInvalid, match="never closed"):
         said("The <|phoneme_start|>R EH1 D one.")
 
@@ -81,7 +81,7 @@ def test_emphasis_tag_lengthens_the_word(embedded: LocalBackend) -> None:
     assert emphasized["green"] < 1.25 * plain["green"]
     assert said("", "[emphasis] ")["green"] > 1.15 * plain["green"]
     late = embedded.synthesize(Call(TTSRequest(text="[emphasis]Never.[emphasis]"))).take().notes
-    assert late == ("[emphasis] did nothing: no word follows it",)
+    assert late == ("[emphasis] had no effect: no word follows it",)
 
 
 def test_pinyin_span_sets_the_pronunciation(embedded: LocalBackend) -> None:
@@ -92,7 +92,7 @@ def test_pinyin_span_sets_the_pronunciation(embedded: LocalBackend) -> None:
     assert np.array_equal(span.samples, said("航城公。").samples)
     assert span.notes == ()
     assert said("<|phoneme_start|>xyz1<|phoneme_end|>好。").notes == (
-        "<|phoneme_start|>xyz1<|phoneme_end|> did nothing: this voice acts on pauses, phoneme spans, emphasis",
+        "<|phoneme_start|>xyz1<|phoneme_end|> had no effect: this voice supports only pauses, phoneme spans, emphasis",
         "<|phoneme_start|>xyz1<|phoneme_end|>: xy1 must be IPA of English",
     )
 

@@ -30,7 +30,7 @@ NOTES = (
     "Cyrillic characters cannot be spoken and were left out: привет",
     "emoji left out: 😀",
     "text in angle brackets left out: <b>, </b>",
-    "[laughs] did nothing: this voice acts on pauses, phoneme spans, emphasis",
+    "[laughs] had no effect: this voice supports only pauses, phoneme spans, emphasis",
 )
 HEADER = "x-voicelab-notes"
 

@@ -114,7 +114,7 @@ def test_pilot_provides_the_sd() -> None:
     assert plan.sd["listeners"] == pytest.approx(0.6, rel=0.3)
     assert plan.sd["answers"] == pytest.approx(0.5 * 2**0.5, rel=0.1)
     lone = analyze(listening_test("AB"), choices([[True]] * 3))
-    with pytest.raises(ArgumentError, match="random listeners and items"):
+    with pytest.raises(ArgumentError, match="listeners and items as random effects"):
         plan_test("AB", 0.6, pilot=lone)
 
 

@@ -52,7 +52,7 @@ def test_exact_seeds_prove_what_acts_and_what_does_not() -> None:
     assert longer.effect == pytest.approx({"duration": 0.6, "bytes": 0.6 * 88_200}[longer.metric])
     assert math.isnan(longer.p)  # seeds repeat: the takes of one value do not vary
     assert "(no variance, no p)" in str(longer)
-    assert found["dead"].reason == "declared to act, but the samples are the same"
+    assert found["dead"].reason == "declared to have an effect, but the samples are the same"
     assert not found.honest
     assert "dead" in found._repr_mimebundle_()["text/html"]
     assert list(found.frame["name"]) == [item.name for item in found.findings]

@@ -62,7 +62,7 @@ def test_request_differences_show_reference_counts_and_texts(monkeypatch: pytest
     (recordings,) = (row for row in asked["rows"] if row[0] == "references")
     assert recordings[1] == f"1 recording (#{hashlib.sha256(b'x').hexdigest()[:4]})"
     assert recordings[2] == "–"
-    assert "aligned by time: they say different texts" in figures["middles"][0]
+    assert "aligned by time: the clips have different texts" in figures["middles"][0]
     panel.close()
 
 

@@ -134,7 +134,7 @@ def test_noise_is_noted() -> None:
         (b"ffconcat version 1.0\nfile 'secret.wav'", "must be WAV"),
         (b"#EXTM3U\nhttp://127.0.0.1:1/canary.wav", "must be WAV"),
         (b"https://example.org/voice.wav", "must be WAV"),
-        (_file(np.zeros(301 * RATE, np.float32)), "at most 300 seconds"),
+        (_file(np.zeros(301 * RATE, np.float32)), "at most 300 s long"),
         (b"RIFF\x00\x00\x00\x00WAVE" + bytes(50 * 2**20), "at most 52428800"),
     ],
     ids=["rubbish", "cut", "silence", "tone", "concat", "playlist", "url", "long", "large"],

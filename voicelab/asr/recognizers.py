@@ -170,7 +170,9 @@ def recognizer_by_name(name: str, *, fetch: bool = True) -> Recognizer:
         return _whisper(model or DEFAULT_WHISPER, fetch)
     except ImportError as error:
         if kind == ParaformerRecognizer.name:
-            raise MissingExtra(f"the recognizer paraformer needs it: pip install funasr-onnx ({error})") from error
+            raise MissingExtra(
+                f"the recognizer paraformer requires funasr-onnx: pip install funasr-onnx ({error})"
+            ) from error
         extra = "whisper" if kind == _WHISPER else "recognition"
         alternative = (
             f'; or name another: voicelab.metrics.Tools(recognizer="{PocketRecognizer.name}") (English, inaccurate)'

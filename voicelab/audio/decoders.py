@@ -342,7 +342,7 @@ class OggReader:
                 packets.append(bytes(self._partial))
                 self._partial.clear()
         if len(self._partial) > _MAX_PACKET_SIZE:
-            raise AudioError(f"opus: a packet must have at most {_MAX_PACKET_SIZE} bytes, got {len(self._partial)}")
+            raise AudioError(f"opus: a packet must be at most {_MAX_PACKET_SIZE} bytes, got {len(self._partial)}")
         self._continues = bool(lengths) and lengths[-1] == 255
         return tuple(packets)
 

@@ -45,7 +45,7 @@ def header_bytes(format: AudioFormat) -> int:
 def wav_header(rate: int, size: int | None = None) -> bytes:
     """Build the 44-byte header of a 16-bit mono WAV; ``size`` is that of the samples in bytes, None if unknown."""
     if size is not None and size > UNKNOWN_SIZE - 37:
-        raise AudioError(f"a WAV file must have at most 4 GiB, got {size} bytes")
+        raise AudioError(f"a WAV file must be at most 4 GiB, got {size} bytes")
     riff, data = (UNKNOWN_SIZE, UNKNOWN_SIZE) if size is None else (36 + size, size)
     return struct.pack("<4sI8sIHHIIHH4sI", b"RIFF", riff, b"WAVEfmt ", 16, 1, 1, rate, rate * 2, 2, 16, b"data", data)
 

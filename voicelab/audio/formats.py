@@ -104,7 +104,7 @@ def read(
             are not finite.
     """
     if max_bytes is not None and len(data) > max_bytes:
-        raise AudioError(f"the audio file must have at most {max_bytes} bytes, got {len(data)}")
+        raise AudioError(f"the audio file must be at most {max_bytes} bytes, got {len(data)}")
     if format == "pcm":
         rate = DEFAULT_RATES["pcm"] if sample_rate is None else check_rate(sample_rate, "sample_rate")
         return _join(_decode_stream(data, "pcm", rate), rate, max_seconds)
@@ -150,7 +150,7 @@ def _join(blocks: Iterable[Samples], rate: int, max_seconds: float | None) -> tu
         collected.append(block)
         count += block.size
         if max_seconds is not None and count > max_seconds * min(rate, MAX_SAMPLES_PER_SECOND):
-            raise AudioError(f"the audio must have at most {max_seconds:g} seconds, got more")
+            raise AudioError(f"the audio must be at most {max_seconds:g} s long")
     return np.concatenate(collected), rate
 
 

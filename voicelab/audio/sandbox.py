@@ -163,7 +163,7 @@ class Sandbox:
 def decode_apart(data: bytes, *, max_seconds: float = MAX_SECONDS, max_bytes: int = MAX_BYTES) -> tuple[Samples, int]:
     """Decode a file with ``decode`` in a sandboxed process. Raises AudioError like ``decode``."""
     if len(data) > max_bytes:
-        raise AudioError(f"the audio file must have at most {max_bytes} bytes, got {len(data)}")
+        raise AudioError(f"the audio file must be at most {max_bytes} bytes, got {len(data)}")
     answer = _AUDIO.call(data, max_seconds=max_seconds)
     if len(answer) < _RATE.size or (len(answer) - _RATE.size) % 4:
         raise AudioError("the decoder returned invalid audio")

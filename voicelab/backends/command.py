@@ -142,7 +142,7 @@ class CommandBackend(ModelBackend):
                 except subprocess.TimeoutExpired:
                     first = None
                 if stop.is_set():
-                    raise Cancelled("the speech was cancelled")
+                    raise Cancelled("the synthesis was cancelled")
                 if time.monotonic() > deadline:
                     raise EngineError(f"{name} did not finish within {self._time_limit_s:g} s and was stopped")
         finally:

@@ -293,12 +293,14 @@ class ModelBackend(Closeable, ABC):
 
     def create_voice(self, request: VoiceCreate) -> VoiceModel:  # noqa: ARG002 - signature of the protocol
         """Raise RequestInvalid: voices are not stored."""
-        message = f"the backend {self._capabilities.name!r} stores no voices; pass references=… to speak"
+        message = f"the backend {self._capabilities.name!r} does not store voices; pass references=… to speak"
         raise RequestInvalid.of("voices", message, type="unsupported")
 
     def get_voice(self, id: str) -> VoiceModel:
         """Raise NotFound: voices are not stored."""
-        raise NotFound(f"the backend {self._capabilities.name!r} stores no voice models, got {id!r}", status=404)
+        raise NotFound(
+            f"the backend {self._capabilities.name!r} does not store voice models, so {id!r} does not exist", status=404
+        )
 
     def close(self) -> None:
         """Reject further calls. Idempotent."""

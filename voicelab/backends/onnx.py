@@ -83,7 +83,7 @@ class GraphSession:
                 results: list[Any] = self._session.run(outputs, inputs, options)
             except Exception as error:
                 if options.terminate:
-                    raise Cancelled("the speech was cancelled") from None
+                    raise Cancelled("the synthesis was cancelled") from None
                 raise EngineError(f"{self._name}: the graph failed: {_first_line(error)}") from error
         return results
 
@@ -196,7 +196,7 @@ class OnnxBackend(Closeable, ABC):
     def get_voice(self, id: str) -> VoiceModel:
         """Raise NotFound: the backend stores no voice models."""
         raise NotFound(
-            f"the backend {self._capabilities.name!r} stores no voice models, so {id!r} does not exist", status=404
+            f"the backend {self._capabilities.name!r} does not store voice models, so {id!r} does not exist", status=404
         )
 
     def close(self) -> None:

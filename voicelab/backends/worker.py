@@ -214,7 +214,7 @@ class _Process:
                 raise self._ended()
             waited += 0.1
             if stop is not None and stop.is_set():
-                raise Cancelled("the speech was cancelled")
+                raise Cancelled("the synthesis was cancelled")
             if waited > limit_s:
                 self.close()
                 raise EngineError(f"{self._name} must answer within {limit_s:g} s, and was stopped{self.log}")

@@ -169,7 +169,12 @@ def _differences(
     for name, numbers in sorted(timings.items()):
         cells = ", ".join(map(str, numbers))
         yield (
-            Finding(path, None, "timings", f"the column {name} (cells {cells}) has times: presence is compared only"),
+            Finding(
+                path,
+                None,
+                "timings",
+                f"the column {name} (cells {cells}) contains times, so only its presence is compared",
+            ),
             True,
         )
 

@@ -227,7 +227,11 @@ Metrics = Annotated[
 Jobs = Annotated[int, typer.Option(metavar="INTEGER", min=1, help="Parallel processes.")]
 OnError = Annotated[
     str,
-    typer.Option("--on-error", metavar="raise|skip", help="Unreadable files: end with all of them, or exclude them."),
+    typer.Option(
+        "--on-error",
+        metavar="raise|skip",
+        help="For unreadable files: exit with a list of all of them, or exclude them.",
+    ),
 ]
 
 

@@ -437,7 +437,7 @@ class ListeningTest:
                 )
         if self.kind in WITH_REFERENCE and (missing := [item for item in self.items if item not in self.references]):
             raise ArgumentError.of(
-                "references", f"{self.kind} must have a reference clip by item, got none for {missing}"
+                "references", f"{self.kind} must have a reference clip for every item, got none for {missing}"
             )
         added = {"MUSHRA": {REFERENCE, *ANCHORS}, "SMOS": {REFERENCE}, "DMOS": {REFERENCE}}.get(self.kind, set())
         if reserved := sorted(added & set(systems)):

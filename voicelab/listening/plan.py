@@ -186,6 +186,6 @@ def _departures(
     if listeners != plan.listeners:
         yield f"{plan.listeners} listeners were planned, {listeners} were analyzed"
     if begun is not None and begun < plan.registered:
-        yield f"the first response is of {begun}, before the plan was registered"
+        yield f"the first response was given on {begun}, before the plan was registered"
     if test is None:
         yield "the responses do not allow the crossed analysis, so the claim was not tested"

@@ -43,9 +43,9 @@ _BUFFER_S = 0.2
 
 def _take(subject: Subject) -> Take:
     if subject.clip.take is None:
-        raise Undefined("the clip has no take, and so no arrival times")
+        raise Undefined("the clip has no take, so it has no chunk arrival times")
     if subject.clip.take.source:
-        raise Undefined("the clip is from a file, and so has no arrival times")
+        raise Undefined("the clip is from a file, so it has no chunk arrival times")
     return subject.clip.take
 
 
@@ -69,7 +69,7 @@ def _received(subject: Subject) -> tuple[_Floats, _Floats]:
     header = header_bytes(take.request.format)
     sizes = np.maximum(np.cumsum(arrivals[:, 1]) - header, 0.0)
     if not sizes.size or sizes[-1] <= 0.0:
-        raise Undefined("the take has no arrivals")
+        raise Undefined("the take has no chunk arrival times")
     return arrivals[:, 0], sizes / sizes[-1] * subject.clip.duration
 
 
@@ -224,7 +224,7 @@ def resolve(metrics: Iterable[str | Metric]) -> tuple[Metric, ...]:
             near = hint("metric", str(item), available()) or f"; available: {', '.join(available())}"
             raise ArgumentError.of("metrics", f"unknown metric {item!r}{near}")
         if metric.name in chosen:
-            raise ArgumentError.of("metrics", f"{metric.name!r} is there twice")
+            raise ArgumentError.of("metrics", f"must be distinct, got {metric.name!r} twice")
         if metric.module and find_spec(metric.module) is None:
             raise MissingExtra.of(metric.extra, f"the metric {metric.name}")
         chosen[metric.name] = metric

@@ -48,7 +48,7 @@ class Resemblyzer:
                 from resemblyzer import VoiceEncoder, preprocess_wav, voice_encoder
         except ImportError as error:
             raise MissingExtra(
-                "speaker similarity by Resemblyzer needs it installed: "
+                "speaker similarity by Resemblyzer requires its package: "
                 f"{install_command('speaker')}, or without a compiler: pip install webrtcvad-wheels && "
                 f"pip install --no-deps resemblyzer ({error})",
                 extra="speaker",
@@ -134,7 +134,7 @@ class DistillMos:
                 from distillmos import ConvTransformerSQAModel, sqa
         except ImportError as error:
             raise MissingExtra(
-                f"DistillMOS needs it installed: pip install --no-deps distillmos xls-r-sqa, beside torch ({error})",
+                f"DistillMOS requires its package: pip install --no-deps distillmos xls-r-sqa, beside torch ({error})",
                 extra="distillmos",
             ) from error
         read_published("distillmos 0.9.1", [Path(sqa.DEFAULT_WEIGHTS_CHKPT)], _DISTILLMOS_SHA256)
@@ -176,7 +176,7 @@ class Nisqa:
         try:
             from torchmetrics.functional.audio import nisqa
         except ImportError as error:
-            raise MissingExtra(f"NISQA needs it: pip install torchmetrics requests ({error})") from error
+            raise MissingExtra(f"NISQA requires torchmetrics: pip install torchmetrics requests ({error})") from error
         self._nisqa: Any = nisqa
 
     def predict(self, samples: Samples, rate: int) -> float:
@@ -196,7 +196,9 @@ class WavLm:
         try:
             from transformers import AutoFeatureExtractor, WavLMForXVector
         except ImportError as error:
-            raise MissingExtra(f"the encoder wavlm needs it: pip install transformers ({error})") from error
+            raise MissingExtra(
+                f"the encoder wavlm requires transformers: pip install transformers ({error})"
+            ) from error
         name = "microsoft/wavlm-base-plus-sv"
         self._prepare: Any = AutoFeatureExtractor.from_pretrained(name)
         self._model: Any = WavLMForXVector.from_pretrained(name).eval()
@@ -219,7 +221,7 @@ class Ecapa:
         try:
             from speechbrain.inference import speaker
         except ImportError as error:
-            raise MissingExtra(f"the encoder ecapa needs it: pip install speechbrain ({error})") from error
+            raise MissingExtra(f"the encoder ecapa requires speechbrain: pip install speechbrain ({error})") from error
         self._torch: Any = speaker.torch
         self._model: Any = speaker.EncoderClassifier.from_hparams("speechbrain/spkrec-ecapa-voxceleb")
 

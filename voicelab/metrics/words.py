@@ -36,7 +36,7 @@ def other_words(first: Clip, second: Clip) -> str:
     texts = [clip.take.call.said for clip in (first, second) if clip.take is not None]
     if len(texts) < 2 or split_words(texts[0]) == split_words(texts[1]):
         return ""
-    return "they say different texts, {!r} and {!r}".format(*(shortened(text, _QUOTED_LENGTH) for text in texts))
+    return "the clips have different texts, {!r} and {!r}".format(*(shortened(text, _QUOTED_LENGTH) for text in texts))
 
 
 @lru_cache(maxsize=4)
@@ -75,7 +75,7 @@ def recognized_words(subject: Subject) -> list[str]:
     recognizer, language = recognizer_of(subject.tools), language_of(subject.said)
     name = recognizer_name(subject.tools)
     if language == "zh" and (name == "pocketsphinx" or name.endswith(".en")):
-        raise Undefined(f"the text has Chinese in it, and {name} is English only: pass Tools(recognizer=...)")
+        raise Undefined(f"the text contains Chinese, but {name} supports only English: pass Tools(recognizer=...)")
     transcript = recognizer.recognise(subject.clip.samples, subject.clip.rate)
     if language == "zh" and subject.tools.normalizer == "seed-tts-eval":
         transcript = simplified(transcript)
@@ -88,7 +88,7 @@ def _reference_words(subject: Subject) -> list[str]:
     if normalizer == "voicelab" and not language and has_digits(reference):
         raise Undefined(_DIGITS)
     if not reference:
-        raise Undefined("there is no word in the text")
+        raise Undefined("the text contains no word")
     return reference
 
 

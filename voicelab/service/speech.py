@@ -113,7 +113,7 @@ class SpeechResponse(Response):
                 await self._refuse(backend_failure(error), scope, receive, send)
                 return
             if audio is None:
-                await self._refuse(backend_failure(EngineError("the backend gave no audio")), scope, receive, send)
+                await self._refuse(backend_failure(EngineError("the backend returned no audio")), scope, receive, send)
                 return
             await self._stream(bridge, audio, send)
         finally:

@@ -90,7 +90,7 @@ def interaction_sentence(row: dict[Any, Any]) -> str:
     return (
         f"{row['metric']}: {axis} and {other} interact ({p}, eta² {row['eta_sq']:.2f}). {axis} {row['baseline']} → "
         f"{row['level']} changes it by {row['low']:+.3g} at {other} {row['low_at']}, by {row['high']:+.3g} at {other} "
-        f"{row['high_at']}; effects of {axis} and {other} are averages over each other."
+        f"{row['high_at']}; effects of {axis} and {other} are averages over the other's levels."
     )
 
 

@@ -161,7 +161,7 @@ def _row(
 
 
 def _pilot_note(df: float) -> list[str]:
-    note = f"Intervals include the uncertainty of the pilot's SDs ({df:.3g} degrees of freedom): plan for low."
+    note = f"Intervals include the uncertainty of the pilot's SDs ({df:.3g} degrees of freedom): plan with their low."
     return [note] if math.isfinite(df) else []
 
 
@@ -221,7 +221,7 @@ def _sds(sd: _Sds | None, pilot: ComparedPairs | CrossedTest | None) -> tuple[_S
         tests = [test for test in candidates if test.sd[2] > 0.0]
         if not tests:
             raise ArgumentError.of(
-                "pilot", "must have an analysis with random listeners and items, and residual variance"
+                "pilot", "must be a result with listeners and items as random effects and a residual variance above 0"
             )
         # A logit changes by 1 / (p (1 - p)) per unit of share.
         units = [test.estimate.value * (1.0 - test.estimate.value) if test.null else 1.0 for test in tests]

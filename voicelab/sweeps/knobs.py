@@ -495,6 +495,6 @@ def _judged(finding: KnobFinding) -> KnobFinding:
     if acts or ignored:
         return replace(finding, verdict="acts" if acts else "ignored")
     if finding.changed == 0.0:
-        reason = "declared to act, but the samples are the same"
+        reason = "declared to have an effect, but the samples are the same"
         return replace(finding, verdict="contradicts", reason=reason)
     return finding

@@ -192,7 +192,7 @@ def check_seed_claim(backend: Backend, *, call: Call | None = None) -> SeedCheck
         backend = backend.backend
     declared = backend.capabilities.seed
     if declared == "none":
-        return SeedCheck(declared, "none", "it takes no seed")
+        return SeedCheck(declared, "none", "it does not support seeds")
     call = call or Call(TTSRequest(text=_SEED_TEXT, format="wav", temperature=1.0))
     seed = _SEED if call.seed is None else call.seed
     seeded, reseeded = (dataclasses.replace(call, seed=each) for each in (seed, (seed + 1) % MAX_SEED))
@@ -218,7 +218,7 @@ def _again(take: Take, backend: Backend, tolerance: Tolerance) -> TakeComparison
         return TakeComparison(take, after, "no original", reason=str(error))
     compared = compare(take, after, tolerance)
     if compared.verdict == "different" and not compared.reason and seed is None and take.request.temperature > 0.0:
-        reason = "the run has no seed" if take.seed is None else "the backend takes no seed"
+        reason = "the run has no seed" if take.seed is None else "the backend does not support seeds"
         return dataclasses.replace(compared, reason=f"{reason}: sampling is random")
     return compared
 

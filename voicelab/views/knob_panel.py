@@ -76,7 +76,7 @@ class KnobPanel(SavedOutput, Panel):
     def _choice(self, name: str, chosen: bool) -> w.Checkbox:
         ignored = self._lab.capabilities.ignored(name)
         label = field_label(name) + (" (declared: ignored)" if ignored else "")
-        declaration = f"{short_name(name)}: {ignored or 'declared to act'}"
+        declaration = f"{short_name(name)}: {ignored or 'declared to have an effect'}"
         return cast("w.Checkbox", control(w.Checkbox, label, value=chosen, indent=False, help=declaration))
 
     def _choose_all(self, on: bool) -> None:

@@ -183,7 +183,7 @@ def _page(takes: TakeTable, chosen: Sequence[str | Metric], summary: str, folder
     yield f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
     yield f"<style>{_PAGE.with_suffix('.css').read_text(encoding='utf-8')}</style></head><body><h1>{title}</h1>"
     where = f" in {escape(folder.name)}, which belongs beside this page" if folder else ""
-    sound = f"Sound: mp3, {_PAGE_BITRATE} kbit/s{where}, {escape(takes.loudness_note)}. A click on a heading sorts."
+    sound = f"Sound: mp3, {_PAGE_BITRATE} kbit/s{where}, {escape(takes.loudness_note)}. Click a column header to sort."
     yield f"{summary}{notes}<p>{sound}</p>"
     yield f"<table><thead><tr>{head_cells}</tr></thead><tbody>\n"
     figures = takes.frame(*chosen).to_dict("records")

@@ -181,7 +181,7 @@ def image_kind(data: bytes) -> ImageKind | None:
 def check_cover(data: bytes) -> ImageKind:
     """Decode an image and return its format. Raises RequestInvalid for ``cover_image``."""
     if len(data) > MAX_COVER_BYTES:
-        raise _image_error(f"The image must have at most {MAX_COVER_BYTES} bytes, got {len(data)}")
+        raise _image_error(f"The image must be at most {MAX_COVER_BYTES} bytes, got {len(data)}")
     kind = image_kind(data)
     if kind is None:
         raise _image_error("The image must be PNG, JPEG or WebP")

@@ -167,7 +167,7 @@ def test_error_names_the_reference(backend: LocalBackend, audio: bytes) -> None:
 
 
 def test_too_long_references_are_rejected(backend: LocalBackend) -> None:
-    with pytest.raises(RequestInvalid, match="no room to speak; use 10 to 30 s"):
+    with pytest.raises(RequestInvalid, match="no room for speech; use 10 to 30 s"):
         samples(backend, references=[ReferenceAudio(audio=recording(1, 0.5), text="One.")])
 
 

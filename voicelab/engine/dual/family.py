@@ -182,7 +182,7 @@ class DualFamily:
         )  # a token is a byte or more
         if needed > self._room:
             message = (
-                f"references have {sum(seconds for _, seconds in encoded):.0f} s and leave the model no room to speak; use "
+                f"the references last {sum(seconds for _, seconds in encoded):.0f} s and leave no room for speech; use "
                 f"{ADVISED_DURATION_S[0]:.0f} to {ADVISED_DURATION_S[1]:.0f} s"
             )
             raise RequestInvalid.of("references", message)

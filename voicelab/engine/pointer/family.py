@@ -188,7 +188,7 @@ class PointerFamily:
             unread_notes = as_written(tagged.said, self.languages).notes
         unread = [tag for tag in tagged.tags if tag.kind == "phonemes" and not self._spelled(tag)]
         late = [tag.text for tag in tagged.tags if tag.kind == "emphasis" and not _has_words(tagged.said[tag.at :])]
-        unused = (f"{tag} did nothing: no word follows it" for tag in late)
+        unused = (f"{tag} had no effect: no word follows it" for tag in late)
         notes = (
             *speakable(tagged.said, self.languages),
             *unread_notes,
