@@ -255,7 +255,47 @@ TABLE = {
         "2+2=4, 3 × 4, 3 × 4 m": "two plus two equals four, three times four, three by four meters",
         "12 ÷ 4, π ≈ 3.14": "twelve divided by four, pi about three point one four",
         "√2 and ∞, ± 3": "square root of two and infinity, plus or minus three",
-        "a^2+b^2": "a squared plus b squared",
+        "a^2+b^2": "ay squared plus b squared",
+        "x = (-b), y=2x+1, E = mc²": "x equals minus b, y equals two x plus one, E equals m c squared",
+        "x**2, (x+1)(x-1) = 3": "x squared, x plus one times x minus one, equals three",
+        "dy/dx = 4ac, v = d/t, t(23) = 2.1": (
+            "d y over d x equals four ay c, v equals d over t, t of twenty-three equals two point one"
+        ),
+        "w/o a 5 m/s^2 km/h, e-mail, x-ray, he/she": (
+            "without a five meters per square second km h, e-mail, x-ray, he or she"
+        ),
+        "5! = 120, P(A|B), x ∈ S": "five factorial equals one hundred twenty, P of ay given B, x in S",
+    },
+    "notation": {
+        "B♭ major, C♯m7, the key of A♭": "B-flat major, C sharp minor seven, the key of ay-flat",
+        "Bb clarinet, 5 Gb, Cmaj7, D#": "B flat clarinet, five gigabits, C major seven, D sharp",
+        "23½%, 33⅓% off, €2½m, 1½–2 cups": (
+            "twenty-three and a half percent, thirty-three and one third percent off, two point five million euros, "
+            "one and a half to two cups"
+        ),
+        "SO₄²⁻, Fe³⁺, MnO₄⁻, Al₂(SO₄)₃": (
+            "S O four two minus, F E three plus, M N O four minus, ay L two S O four three"
+        ),
+        "¹⁴C, 14C dating, ⁶⁰Co, a 14C oven": (
+            "carbon fourteen, carbon fourteen dating, cobalt sixty, a fourteen degrees Celsius oven"
+        ),
+        "48° 51′ N, 0°7′39″W, 5′ 11″": (
+            "forty-eight degrees fifty-one minutes north, zero degrees seven minutes thirty-nine seconds west, "
+            "five feet eleven inches"
+        ),
+        "001B.4411.3AB7": "zero zero one B, four four one one, three ay B seven",
+        "Sat 8:00, Tue: 9-5; he sat": "Saturday eight o'clock, Tuesday: nine to five; he sat",
+        "pp. xiv-xvi, Act iv, MCMXCIV, we mix": "pages fourteen to sixteen, Act four, nineteen ninety-four, we mix",
+        "1. e4 e5 2. Nf3 Nc6, then Rxd8+": (
+            "one, E four, E five, two, knight F three, knight C six, then rook takes D eight check"
+        ),
+        "rs1801133, RTX4090, order #12345, USD10000": (
+            "rs one eight zero one one three three, RTX four thousand ninety, order one two three four five, USD ten thousand"
+        ),
+        "VIN 1HGCM82633A004352": "VIN one H G C M eight two six three three ay zero zero four three five two",
+        "10⁻³ m, 3 × 10⁸ m/s": (
+            "ten to the power of minus three meters, three times ten to the power of eight meters per second"
+        ),
     },
     "places": {
         "5 Oak Dr. Dallas": "five Oak Drive Dallas",

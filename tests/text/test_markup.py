@@ -19,7 +19,7 @@ READ = {
     "<p>Hello <b>world</b></p><p>Next<br/>line</p>": "Hello world. Next, line",
     '<speak><sub alias="World Wide Web">W3</sub> <rant>now</rant></speak>': "World Wide Web now",
     "Tom &amp; Jerry is on at 5&nbsp;pm; it&#39;s &euro;5": "Tom and Jerry is on at five P M; it's five euros",
-    "AT&T, R&D, x?a=1&copy=2": "ay T and T, R and D, x? a equals one and copy equals two",
+    "AT&T, R&D, x?a=1&copy=2": "ay T and T, R and D, x? ay equals one and copy equals two",
     "see the [user guide](https://en.example.org/a_(b)) now": "see the user guide now",
     "See [the docs][docs].\n\n[docs]: https://example.org/docs": "See the docs.",
     "[![build](https://a.b/c.svg)](https://ci.org) Done": "build Done",
@@ -34,12 +34,12 @@ READ = {
     "Overview\nThe fan is quiet at night.": "Overview. The fan is quiet at night.",
     "Ann Lee\n12 Main St\nParis, TX 75460": "Ann Lee, twelve Main Street, Paris, TX seven five four six zero",
     "a nega-\ntive and a well-\nknown one": "a negative and a well-known one",
-    "Mon\tTue\n9:00\t10:00": "Mon, Tue, nine o'clock, ten o'clock",
+    "Mon\tTue\n9:00\t10:00": "Monday, Tuesday, nine o'clock, ten o'clock",
     "[00:01:02] Hello [00:01:05] there": "one minute and two seconds, Hello, one minute and five seconds, there",
-    r"where $\alpha$ and $x^2$ hold, so \(E=mc^2\)": "where alpha and x squared hold, so E equals mc squared",
+    r"where $\alpha$ and $x^2$ hold, so \(E=mc^2\)": "where alpha and x squared hold, so E equals m c squared",
     r"$$\sum_{i=1}^{n} i = \frac{n(n+1)}{2}$$": "sum from i equals one to n of i equals n, n plus one, over two",
     r"\[ \int_0^1 x\,dx = 1/2 \] and $\frac{\sqrt{x}}{a_i}$": (
-        "integral from zero to one of x dx equals one half and square root of x over ay sub i"
+        "integral from zero to one of x d x equals one half and square root of x over ay sub i"
     ),
     r"$e^{i\pi} + 1 = 0$, $10^{-3}$, $\vec{v} \in \mathbb{R}^n$": (
         "e to the power of i pi plus one equals zero, ten to the power of minus three, vector v in R to the power of n"

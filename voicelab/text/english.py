@@ -13,6 +13,7 @@ from typing import Final
 from voicelab.text.clean import FREQUENT, UNREAD, Match, Rules, Verbalizers, alternation, rows, tidy
 from voicelab.text.english_numbers import (
     BOOKS,
+    ELEMENTS,
     FIGURES,
     cardinal,
     decimal,
@@ -159,14 +160,6 @@ def _emphasis(m: Match) -> str:
 
 # Symbols between numbers, and dashes between days: before amounts and dates, which consume the numbers.
 _COMPARISONS: Final = {sign: words for sign, words, _ in rows("comparisons") if words != "-"}
-_OPERATOR = re.compile(r"[+*×÷=^]|(?<![A-Za-z])[b-hj-z](?![A-Za-z])")
-
-
-@_VERBALIZERS.register
-def _sum(m: Match) -> str:
-    """Read a spaced dash as minus only in an expression with another operator, a variable or a cue."""
-    text = m.group()
-    return re.sub(" [-–] ", " minus ", text) if m["asked"] or _OPERATOR.search(text) else text
 
 
 def _groups(text: str) -> str:
@@ -413,7 +406,9 @@ def _fraction(m: Match) -> str:
     if m["rating"]:
         return f"{decimal(m['rating'])} out of {cardinal(int(m['of']))}"
     top, bottom, integer = int(m["top"]), int(m["bottom"]), m["whole"]
-    unit = f" {_UNITS[m['unit']][1 if integer or top > bottom else 0]}" if m["unit"] else ""
+    unit = " percent" if m["percent"] else ""
+    if m["unit"]:
+        unit = f" {_UNITS[m['unit']][1 if integer or top > bottom else 0]}"
     shares = top + bottom == 100 and top >= 50 and not unit  # an 80/20 split
     if not integer and not minus and (shares or (top, bottom) in ((24, 7), (9, 11), (20, 20))):
         return f"{cardinal(top)} {cardinal(bottom)}{unit}"
@@ -530,8 +525,10 @@ def _chapter(m: Match) -> str:
 @_VERBALIZERS.register
 def _numeral(m: Match) -> str:
     number = roman(m["century"] or m["name"] or m["long"])
-    if number is None or number > 39:
+    if number is None or 39 < number < 1000:
         return m.group()
+    if number >= 1000:
+        return year(number)
     return f"{ordinal(number)} " if m["century"] else f"the {ordinal(number)}" if m["name"] else cardinal(number)
 
 
@@ -573,6 +570,7 @@ _VERBALIZERS.update(
         "life": lambda m: "born " if m["what"] == "b" else "died ",
         "address": lambda m: address(m.group()),
         "path": lambda m: address(m.group()),
+        "digital object": lambda m: f"{m['what'] or ''} {address(m['code'], number=digits)}",
         "way": lambda m: f"{_WAYS[m['way']]} ",
         "code": lambda m: m["what"] + digits(m["num"]),
         "telephone": lambda m: ("plus " if m.group().startswith("+") else "") + _groups(m.group()),
@@ -580,7 +578,10 @@ _VERBALIZERS.update(
         "spaced thousands": lambda m: m.group().replace(" ", ","),
         "weekday": lambda m: WEEKDAYS[m["day"]],
         "month and year": lambda m: f"{_full(m['month'])} {year(int(m['year']))}",
-        "power of ten": lambda m: f"{decimal(m['num'])} times ten {_exponent(m['sign'], m['power'])}",
+        "power of ten": lambda m: (
+            f"{decimal(m['num'])}{' times ten' if m['times'] else ''} {_exponent(m['sign'], m['power'])}"
+            + (f" {_UNITS[m['unit']][1]}{_per(m['per'])}" if m["unit"] else "")
+        ),
         "hexadecimal": lambda m: "zero x " + " ".join(digits(c) or _letters(c) for c in m["hex"]),
         "screen": lambda m: f"{paired(m['a'])} by {paired(m['b'])}",
         "millions": lambda m: _amount(m["num"], m["scale"]),
@@ -619,6 +620,8 @@ RULES: Final = Rules(
         "codes": alternation(code for code in _CURRENCIES if len(code) == 3),
         "days": alternation({*WEEKDAYS, *WEEKDAYS.values()}),
         "domains": alternation(LISTS["domains"]),
+        "element": f"(?:{alternation(ELEMENTS)})",
+        "element_name": alternation(ELEMENTS.values()),
         "initialism": INITIALISM.pattern,
         "label": "|".join(f"[{word[0].upper()}{word[0]}]{word[1:]}" for word in sorted(LISTS["labels"])),
         "month": f"(?:{alternation({*MONTHS, *_NAMES})})",

@@ -1,4 +1,5 @@
-"""Numbers as American English words: no "and" inside a number, hyphens in twenty-one; foreign figures, ranges and codes.
+"""Numbers as American English words: no "and" inside a number, hyphens in twenty-one; foreign figures, ranges, codes and
+notation of mathematics, chemistry, music and chess.
 
 The package inflect is not used because its import takes 1.3 s, longer than the first audio; num2words is LGPL.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from voicelab.text.clean import Match, Verbalizers, pairs
+from voicelab.text.clean import FREQUENT, Match, Verbalizers, pairs
 
 _UP_TO_NINETEEN = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
@@ -24,13 +25,8 @@ _IRREGULAR = dict(
         strict=True,
     )
 )
-_ROMAN = {
-    hundreds + tens + ones: 100 * h + 10 * t + o
-    for h, hundreds in enumerate(("", "C", "CC", "CCC"))
-    for t, tens in enumerate(("", "X", "XX", "XXX", "XL", "L", "LX", "LXX", "LXXX", "XC"))
-    for o, ones in enumerate(("", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX"))
-    if h or t or o
-}
+_ROMAN = re.compile(r"M{0,3}(?:CM|CD|D?C{0,3})(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})")
+_ROMAN_VALUES = dict(zip("IVXLCDM", (1, 5, 10, 50, 100, 500, 1000), strict=True))
 
 MAX_CARDINAL = 10**15
 """Numbers from this one on (quadrillions) are read digit by digit."""
@@ -128,8 +124,11 @@ def plural(words: str) -> str:
 
 
 def roman(text: str) -> int | None:
-    """Parse a well-formed Roman numeral below 400: "XIV" is 14, "IIX" is None."""
-    return _ROMAN.get(text)
+    """Parse a well-formed Roman numeral below 4,000: "XIV" is 14, "IIX" is None."""
+    if not text or not _ROMAN.fullmatch(text):
+        return None
+    values = [_ROMAN_VALUES[letter] for letter in text]
+    return sum(-value if value < max(values[i:]) else value for i, value in enumerate(values))
 
 
 FIGURES: Final = Verbalizers()
@@ -181,11 +180,139 @@ def _fahrenheit(m: Match) -> str:
 def _identifier(m: Match) -> str:
     if m["ip"]:
         return " ".join(" colon " if group == ":" else spelled(group) for group in re.findall(r"\w+|:", m["ip"]))
-    return ", ".join(spelled(group) for group in re.split(r"[-: ]", m.group()) if group)
+    return ", ".join(spelled(group) for group in re.split(r"[-:. ]", m.group()) if group)
+
+
+ELEMENTS: Final = pairs("english/elements")
+_OPERATOR: Final = re.compile(r"[+*×÷=^√±]|(?<![A-Za-z])[b-hj-z](?![A-Za-z]) [-–]|[-–] ?[b-hj-z](?![A-Za-z])|\(-")
+_OPERATOR_WORDS: Final = tuple(
+    (re.compile(pattern), words)
+    for pattern, words in (
+        (r"\*\*", "^"),
+        (r" [-–] ", " minus "),
+        (r"(?<![\w)^])-(?=[\w√(])", "minus "),
+        (r"(?<=[A-Za-z)])(?<!\^[a-z])-(?=[\w√(])|(?<=\d)-(?=[A-Za-z√(])", " minus "),
+        (r"(?:(?<=[a-z]{3})|(?<![A-Za-z].)(?<=[fghFGHP]))\(([\w+-]+)\)|\((\d+)\)(?= ?=)", r" of \1\2"),
+        (r"(?<=[A-Za-z])\(", ", "),
+        (r"(?<=\d) ?\(|\) ?\(", " times "),
+        (r"\(", ""),
+        (r"(?:(?<=[abcnpqrtuvxyz)])|(?<![\da-z][a-z])(?<=[A-Za-z)])) ?/ ?(?=\w)|(?<=\d) ?/ ?(?=[A-Za-z])", " over "),
+        (r"(?<=\w) ?\* ?(?=\w)", " times "),
+        (r"(?<=\w)!(?= ?[-+=*/ ])", " factorial"),
+        (r" ?={1,3} ?", " equals "),
+    )
+)
+_FUNCTIONS: Final = {"sin": "sine", "cos": "cosine", "tan": "tangent", "ln": "natural log", "sqrt": "square root of"}
+_NOT_VARIABLES: Final = FREQUENT["English"] - {"a"} | {"ay", "pi", "mu", "nu", "xi"}
+_VARIABLES: Final = frozenset("abcnpqrtuvwxyz")
+"""Letters that are variables after a number; others are units: 2x, but 2m."""
+
+
+@FIGURES.register
+def _sum(m: Match) -> str:
+    """Read the operators of an expression, unless it has only slashes, or dashes without a variable or a cue."""
+    text = m.group()
+    if not m["asked"] and not _OPERATOR.search(text):
+        return text
+    text = re.sub(r"(?<=\d)-(?=\d)", " - ", text) if "=" in text else text
+    for pattern, words in _OPERATOR_WORDS:
+        text = pattern.sub(words, text)
+    text = text if m.string.startswith(" over", m.end()) else text.removesuffix(")")
+    return re.sub(r"(?<![A-Za-z^])(\d*)([A-Za-z]{1,4})(?![\w'])", _factor, text)
+
+
+def _factor(m: Match) -> str:
+    """Spell the variables of a product: 4ac is four ay c."""
+    number, word = m.groups()
+    if word in _FUNCTIONS:
+        return f"{number} {_FUNCTIONS[word]}"
+    if len(word) > 2 or word in _NOT_VARIABLES or (number and not _VARIABLES.issuperset(word)):
+        return m.group()
+    return f"{number} {' '.join('ay' if letter in 'aA' else letter for letter in word)}".strip()
+
+
+@FIGURES.register
+def _position(m: Match) -> str:
+    """Verbalize degrees, minutes and seconds of an angle, with the direction of a latitude or longitude."""
+    parts = [(m["degrees"], "degree"), (m["minutes"], "minute"), (m["seconds"], "second")]
+    words = " ".join(f"{decimal(n)} {name}{'' if n == '1' else 's'}" for n, name in parts if n)
+    way = {"N": " north", "S": " south", "E": " east", "W": " west", None: ""}[m["way"]]
+    return words + way
+
+
+def _symbols(formula: str) -> str:
+    """Spell the symbols of a chemical formula: CaCO3 is C ay C O three."""
+    pieces = re.findall(r"[A-Za-z]|\d+", formula)
+    return " ".join(decimal(piece) if piece.isdigit() else spelled(piece) for piece in pieces)
+
+
+@FIGURES.register
+def _chemical(m: Match) -> str:
+    charge = m["charge"] or m["plus"] or ""
+    number = f" {cardinal(int(charge[:-1]))}" if charge[:-1] else ""
+    return _symbols(m["formula"]) + (f"{number} {'plus' if charge[-1] == '+' else 'minus'}" if charge else "")
+
+
+@FIGURES.register
+def _isotope(m: Match) -> str:
+    name = ELEMENTS.get(m["symbol"] or m["before"] or m["short"], m["name"])
+    mass = m["mass"] or m["number"] or m["last"] or m["after"]
+    return f"{name} {paired(mass) if len(mass) > 2 else cardinal(int(mass))}"
+
+
+_PIECES: Final = {"K": "king", "Q": "queen", "R": "rook", "B": "bishop", "N": "knight"}
+_MOVE: Final = re.compile(
+    r"(?P<number>\d{1,3})\.{1,3} ?|(?P<castles>O-O(?P<long>-O)?)|(?P<piece>[KQRBN])?(?P<origin>[a-h]?[1-8]?)"
+    r"(?P<takes>x?)(?P<square>[a-h][1-8])(?:=(?P<new>[QRBN]))?(?P<check>[+#]?)"
+)
+
+
+@FIGURES.register
+def _chess(m: Match) -> str:
+    """Verbalize moves: Qxe5+ is queen takes E five check."""
+    return _MOVE.sub(_move, m.group())
+
+
+def _move(m: Match) -> str:
+    pause = ", " if m.start() and m.string[m.start() - 1] == " " else ""
+    if m["number"]:
+        return f"{pause}{cardinal(int(m['number']))}, "
+    if m["castles"]:
+        return f"{pause}castles {'queenside' if m['long'] else 'kingside'}"
+    takes, promotes = "takes" if m["takes"] else "", f"promotes to {_PIECES[m['new']]}" if m["new"] else ""
+    check = {"+": "check", "#": "checkmate", "": ""}[m["check"]]
+    words = (_PIECES.get(m["piece"], ""), spelled(m["origin"]), takes, spelled(m["square"]), promotes, check)
+    return pause + " ".join(filter(None, words))
+
+
+@FIGURES.register
+def _roman_page(m: Match) -> str:
+    """Verbalize numerals in small letters: pages iv-ix, (iii)."""
+    first, to = roman((m["page"] or m["first"] or m["item"]).upper()), roman((m["to"] or "I").upper())
+    if first is None or to is None:
+        return m.group()
+    cue = "" if m["page"] else "(" if m["item"] else f"{ {'p.': 'page', 'pp.': 'pages'}.get(m['cue'], m['cue']) } "
+    return f"{cue}{cardinal(first)}{f' to {cardinal(to)}' if m['to'] else ''}{')' if m['item'] else ''}"
+
+
+@FIGURES.register
+def _key(m: Match) -> str:
+    """Verbalize a note or a chord: Bb7 is B-flat seven."""
+    sign = m["word"] or ("sharp" if m["sign"] else "flat" if m["b"] else "")
+    kind = {"maj": "major", "M": "major", "min": "minor", "m": "minor", "dim": "diminished", "aug": "augmented"}
+    kind |= {"sus": "suspended", "add": "add"}
+    words = ("ay" if m["note"] == "A" else m["note"], sign, kind.get(m["chord"] or "", ""), m["number"] or "")
+    return " ".join(filter(None, words))
 
 
 FIGURES.update(
     {
+        "beat": lambda m: f"{cardinal(int(m['top']))} {cardinal(int(m['bottom']))}",
+        "digits after letters": lambda m: f"{m['letters'].rstrip(' #')} {digits(m['num'])}",
+        "probability": lambda m: (
+            f" {m['what']} of {spelled(m['of'])}{' given ' if m['given'] else ''}{spelled(m['given'] or '')} "
+        ),
+        "mixed amount": lambda m: f"{m['whole']}.{ {'1/2': 5, '1/4': 25, '3/4': 75}[m['part']] }",
         "scaled range": lambda m: f"{m['start']} to {m['sign'] if m['same'] is not None else ''}",
         "figure range": lambda m: f"'{m['short']}s to '" if m["short"] else f"{m['first'] or ''} to ",
         "standard": lambda m: f"{m['name'].replace('-', ' part ')}, {year(int(m['year']))}",
