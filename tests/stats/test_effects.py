@@ -13,6 +13,7 @@ from scipy import stats
 from statsmodels.formula.api import ols
 from statsmodels.stats.anova import AnovaRM, anova_lm
 
+import voicelab as vl
 from voicelab.errors import ArgumentError
 from voicelab.stats import Effects, Estimate, benjamini_hochberg, effects, equivalence, holm
 
@@ -354,6 +355,8 @@ def test_plot_draws_into_given_axes() -> None:
         ({"metrics": "text"}, "metrics"),
         ({"metrics": []}, "metrics"),
         ({"blocks": "temperature"}, "blocks"),
+        ({"metrics": ["f0", "f0"]}, "metrics"),
+        ({"metrics": "temperature"}, "metrics"),
         ({"blocks": "sentence"}, "blocks"),
         ({"confidence": 95}, "confidence"),
     ],
@@ -381,20 +384,87 @@ def test_random_texts_agree_with_repeated_measures_anova() -> None:
     row, interval = found.contrasts.iloc[0], theirs.confidence_interval()
     assert found.frame.p_texts[0] == pytest.approx(theirs.pvalue)
     assert (row.low_texts, row.high_texts) == pytest.approx((interval.low, interval.high))
-    # Of three levels: the analysis of variance with repeated measures, whose F is statsmodels'.
-    three = effects(frame, "temperature", "f0", blocks=["text", "latency"]).frame
-    cells = frame.pivot_table(index="text", columns="temperature", values="f0")
-    f = AnovaRM(cells.melt(ignore_index=False).reset_index(), "value", "text", ["temperature"]).fit().anova_table
-    covariance = np.cov(cells.to_numpy().T)
-    centre = np.eye(3) - 1 / 3
-    spread = centre @ covariance @ centre
+    # An interaction of three by two levels: the analysis of variance with repeated measures, whose F is statsmodels'.
+    three = effects(frame, LEVELS, "f0", blocks="text").interactions
+    cells = frame.groupby(["text", *LEVELS])["f0"].mean()
+    f = AnovaRM(cells.reset_index(), "f0", "text", LEVELS).fit().anova_table.iloc[2]
+    table = cells.unstack(LEVELS).to_numpy().reshape(6, 3, 2)
+    table = table - table.mean(axis=1, keepdims=True)
+    spread = np.cov((table - table.mean(axis=2, keepdims=True)).reshape(6, 6).T)
     lower = np.trace(spread) ** 2 / (2 * np.square(spread).sum())
     narrowed = min(1.0, (6 * 2 * lower - 2) / (2 * (5 - 2 * lower)))  # Huynh and Feldt's
-    assert three.p_texts[0] == pytest.approx(stats.f.sf(f["F Value"].iloc[0], 2 * narrowed, 10 * narrowed))
+    assert three.p[0] == pytest.approx(stats.f.sf(f["F Value"], 2 * narrowed, 10 * narrowed))
     # Fixed texts and single texts do not generalize.
     assert "p_texts" not in effects(frame, "latency", "f0", blocks="text", texts="").frame
     one = effects(frame[frame.text == "text 0"], "latency", "f0", blocks="text")
     assert "so texts are fixed" in one.notes[0]
+
+
+@pytest.mark.parametrize(("texts", "levels", "level_p"), [(4, 10, 0.05), (6, 5, 0.01), (2, 3, 0.05)])
+def test_axis_is_significant_exactly_if_an_interval_excludes_0(texts: int, levels: int, level_p: float) -> None:
+    rng, names = np.random.default_rng(texts), [f"m{place}" for place in range(120)]
+    text, level = (axis.ravel() for axis in np.indices((texts, levels)))
+    noise = rng.standard_normal((texts * levels, 120))
+    noise[:, 60:] += 2.0 * (level == 1)[:, None]
+    frame = pd.DataFrame(noise, columns=names).assign(text=text.astype(str), v=level)
+    found = effects(frame, "v", names, blocks="text", confidence=1.0 - level_p)
+    for ending in ("", "_texts"):
+        contrasts = found.contrasts
+        excluded = (contrasts[f"low{ending}"] > 0) | (contrasts[f"high{ending}"] < 0)
+        assert (excluded == (contrasts[f"p{ending}"] <= level_p)).all()
+        axis = excluded.groupby(contrasts["metric"], sort=False).any().to_numpy()
+        assert (axis == (found.frame[f"p{ending}"] <= level_p)).all()
+        assert axis[:60].mean() <= level_p + 3 * (level_p * (1 - level_p) / 60) ** 0.5
+        assert levels == 3 or axis[60:].mean() > 0.3
+
+
+def test_several_levels_agree_with_dunnett() -> None:
+    rng = np.random.default_rng(7)
+    groups = [rng.normal(0.8 * (place == 2), 1, 5) for place in range(4)]
+    frame = pd.DataFrame({"v": np.repeat(range(4), 5), "f0": np.concatenate(groups)})
+    found, theirs = effects(frame, "v"), stats.dunnett(*groups[1:], control=groups[0], random_state=1)
+    assert found.frame.test[0] == "pooled"
+    assert found.contrasts.p.to_numpy() == pytest.approx(theirs.pvalue, abs=0.012)
+    ends = theirs.confidence_interval(0.95)
+    assert found.contrasts.low.to_numpy() == pytest.approx(ends.low, abs=0.06)
+    assert found.contrasts.high.to_numpy() == pytest.approx(ends.high, abs=0.06)
+
+
+def test_rates_are_pooled_over_their_totals() -> None:
+    rng, texts = np.random.default_rng(3), 12
+    words = rng.integers(3, 30, texts)
+    rows = [
+        {
+            "text": text,
+            "v": v,
+            "repeat": n,
+            "words": words[text],
+            "wer": rng.binomial(words[text], 0.1 + 0.1 * v) / words[text],
+        }
+        for text in range(texts)
+        for v in (0, 1)
+        for n in range(2)
+    ]
+    frame = pd.DataFrame(rows)
+    found = vl.effects(frame, "v", blocks="text")
+    assert found.frame.metric.tolist() == ["wer"]
+    assert found.notes[-1] == "wer: texts are weighted by their words, as in a pooled rate."
+    errors = (frame.wer * frame.words).groupby(frame.v).sum()
+    total = frame.words.groupby(frame.v).sum()
+    assert found.contrasts.estimate_texts[0] == pytest.approx((errors / total).diff()[1])
+    # Bell and McCaffrey's error of a regression on a constant, weighted by words, with a cluster per text.
+    profile = frame.pivot_table(index="text", columns="v", values="wer")
+    difference, share = (profile[1] - profile[0]).to_numpy(), words / words.sum()
+    residuals = difference - share @ difference
+    assert found.contrasts.error_texts[0] == pytest.approx(math.sqrt((share**2 * residuals**2 / (1 - share)).sum()))
+    assert 2 < found.contrasts.df_texts[0] < texts - 1
+    equal = vl.effects(frame, "v", "wer", blocks="text", totals={})
+    assert equal.contrasts.estimate_texts[0] == pytest.approx(difference.mean())
+    assert equal.contrasts.df_texts[0] == texts - 1
+    with pytest.raises(ArgumentError, match=r"totals: 'words' must be above 0 where wer is defined, got 0 in row 5"):
+        vl.effects(frame.assign(words=frame.words.where(frame.index != 5, 0)), "v", blocks="text")
+    with pytest.raises(ArgumentError, match="totals: there is no column 'word'"):
+        vl.effects(frame, "v", totals={"wer": "word"})
 
 
 @pytest.mark.thorough

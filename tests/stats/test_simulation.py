@@ -129,26 +129,27 @@ def test_sweep_plan_with_random_texts_agrees_with_effects() -> None:
     assert (planned.frame.low < planned.frame.power - 0.05).any()
     assert (planned.frame.low <= planned.frame.power).all()
     assert (planned.frame.power <= planned.frame.high).all()
-    assert planned.notes[0].startswith("Intervals include the uncertainty of the pilot's SDs (39 degrees of freedom)")
+    assert planned.notes[0] == "Sides: two-sided."
+    assert planned.notes[1].startswith("Intervals include the uncertainty of the pilot's SDs (39 degrees of freedom)")
     # Each level has a lean of its own in each text, sd 1, so that their difference has the root of 2; takes have 1.
     assert planned.sd == {"texts": pytest.approx(2**0.5, rel=0.3), "takes": pytest.approx(1.0, rel=0.1)}
 
 
-def test_sweep_plan_of_several_levels_agrees_with_effects() -> None:
-    names, rng = [f"m{place}" for place in range(400)], np.random.default_rng(4)
-    text, level, _ = (axis.ravel() for axis in np.indices((5, 6, 2)))
+@pytest.mark.parametrize(("texts", "levels", "repeats"), [(5, 6, 2), (1, 4, 3)])
+def test_sweep_plan_of_several_levels_agrees_with_effects(texts: int, levels: int, repeats: int) -> None:
+    shape, rng = (texts, levels, repeats), np.random.default_rng(4)
+    text, level, _ = (axis.ravel() for axis in np.indices(shape))
     for shift in (0.0, 1.5):
-        cells = (
-            rng.normal(0, 0.5**0.5, (5, 6, 1, 400))
-            + rng.normal(0, 1.0, (5, 6, 2, 400))
-            + rng.normal(0, 2, (5, 1, 1, 400))
-        )
-        cells[:, 2] += shift
-        frame = pd.DataFrame(cells.reshape(60, 400), columns=names).assign(text=text.astype(str), v=level)
-        found = (effects(frame, "v", names, blocks="text").frame.p_texts <= 0.05).mean()
-        plan = plan_sweep(shift, texts=5, repeats=2, sd=(1.0, 1.0), levels=6).frame
-        assert plan.answers[0] == 60
-        assert found == pytest.approx(plan.power[0], abs=0.04 if not shift else 0.1)
+        noise = rng.normal(0, 1.0, (*shape, 150)) + rng.normal(0, 0.5**0.5, (texts, levels, 1, 150)) * (texts > 1)
+        noise[:, 2] += shift
+        names = [f"m{place}" for place in range(150)]
+        frame = pd.DataFrame(noise.reshape(-1, 150), columns=names).assign(text=text.astype(str), v=level)
+        found = effects(frame, "v", names, blocks="text" if texts > 1 else ()).frame
+        share = (found["p_texts" if texts > 1 else "p"] <= 0.05).mean()
+        plan = plan_sweep(shift, texts=texts, repeats=repeats, sd=(1.0, 1.0), levels=levels)
+        assert plan.frame.answers[0] == texts * levels * repeats
+        assert share == pytest.approx(plan.frame.power[0], abs=0.06 if not shift else 0.12)
+        assert plan.notes[0] == f"Sides: two-sided, the largest difference from the first of {levels} levels."
 
 
 def test_sweep_plan_of_one_text_has_fixed_texts() -> None:

@@ -86,21 +86,22 @@ class Effects(Shown):
     """Effects of axes on metrics: tidy tables, a text form and a plot.
 
     ``frame``: a row per metric and axis. ``verdict`` is at a level of 1 - ``confidence`` after Holm's correction; ``p`` is
-    the p-value for no effect in these texts, by ``test``: "F" (one variance for all levels) if there are no repeats or few
-    takes, else "Welch" (one variance per level); ``p_holm`` and ``p_bh`` are corrected over all rows. Where texts are a
-    block, ``p_texts`` treats them as a random sample of ``texts`` texts; ``p_texts_holm`` is corrected. p is NaN if there are
-    too few takes, and comes from a permutation test if the residual variance is 0; ``p_robust``, from a permutation test of
-    ranks, and ``p_robust_holm`` are optional. ``eta_sq`` and ``omega_sq`` are the proportion of variance explained by the
-    axis; ``depends_on`` names the axes whose interaction with it is significant; ``levels`` and ``takes`` are counts.
+    the p-value for no difference of any level from the first, in these texts, by ``test``: "pooled" (one variance for all
+    levels) if there are no repeats or few takes, else "Welch" (one variance per level); ``p_holm`` and ``p_bh`` are corrected
+    over all rows. Where texts are a block, ``p_texts`` treats them as a random sample of ``texts`` texts; ``p_texts_holm`` is
+    corrected. p is NaN if there are too few takes, and comes from a permutation test if the residual variance is 0;
+    ``p_robust``, from a permutation test of ranks, and ``p_robust_holm`` are optional. ``eta_sq`` and ``omega_sq`` are the
+    proportion of variance explained by the axis; ``depends_on`` names the axes whose interaction with it is significant;
+    ``levels`` and ``takes`` are counts.
 
     ``contrasts``: a row per metric, axis and level except the first: ``estimate``, the difference from the first level
-    (``baseline``) in the metric's unit, with standard ``error``, ``df``, interval (``low``, ``high``) and ``p``, consistent
-    with the interval. ``in_sd`` is the estimate in units of the residual ``sd`` of ``variance``, and ``delta`` Cliff's delta
-    against the baseline, each with its interval (``_low``, ``_high``). Where texts are a block, ``estimate_texts`` to
-    ``df_texts`` treat texts as random. ``differing`` of ``units`` texts (or takes, if texts are fixed) have a difference (or
-    value) other than the ``mode``, their median, by at most ``largest``. Estimates are NaN where the level is confounded with
-    another axis or the blocks, as a note reports. With a residual variance of 0, ``error`` is 0, and the interval and p are
-    NaN.
+    (``baseline``) in the metric's unit, with its standard ``error`` and ``df``. The intervals (``low``, ``high``) and ``p``
+    are simultaneous over the levels of the axis: one excludes 0 exactly if the axis' p is at most 1 - ``confidence``.
+    ``in_sd`` is the estimate in units of the residual ``sd`` of ``variance``, and ``delta`` Cliff's delta against the
+    baseline, each with its interval (``_low``, ``_high``). Where texts are a block, ``estimate_texts`` to ``df_texts`` treat
+    texts as random. ``differing`` of ``units`` texts (or takes, if texts are fixed) have a difference (or value) other than
+    the ``mode``, their median, by at most ``largest``. Estimates are NaN where the level is confounded with another axis or
+    the blocks, as a note reports. With a residual variance of 0, ``error`` is 0, and the interval and p are NaN.
 
     ``variance``: the decomposition of each metric's variance: a row per axis, ``blocks``, ``interactions`` and ``sampling``
     (repeats within a cell), with ``df``, ``sum_sq``, ``eta_sq``, ``omega_sq`` and, for sampling, ``sd`` in the metric's
@@ -135,7 +136,7 @@ class Effects(Shown):
     @property
     def caption(self) -> str:
         """Summary of the tests in one line."""
-        names = {"F": "an F test with one variance for all levels", "Welch": "Welch's test"}
+        names = {"pooled": "t tests with one variance for all levels", "Welch": "Welch's test"}
         tests = " or ".join(name for test, name in names.items() if test in set(self.frame["test"])) or "no test"
         count = int(_corrected(self.frame).notna().sum())
         corrected = f", Holm-corrected over {count} tests" if count > 1 else ""
@@ -204,14 +205,16 @@ def effects(
     texts: str = "text",
     confidence: float = 0.95,
     robust: bool = False,
+    totals: Mapping[str, str] | None = None,
 ) -> Effects:
     """Test the main effect of each axis on each metric: see ``voicelab.effects``.
 
-    ``metrics`` defaults to all numeric columns except axes and blocks.
+    ``metrics`` defaults to all numeric columns except axes, blocks and totals.
     """
-    axis_names, block_names, metric_names = _columns(frame, axes, blocks, metrics)
+    axis_names, block_names, metric_names = _columns(frame, axes, blocks, metrics, totals or {})
     tables = _Tables(confidence, robust)
     values = values_of(frame, metric_names)
+    weights = _totals(frame, metric_names, totals or {}, np.isfinite(values))
     # Metrics defined for the same takes share the design and its matrices.
     defined = np.isfinite(values)
     groups: dict[bytes, list[int]] = {}
@@ -226,23 +229,53 @@ def effects(
             everything, order = build(frame, axis_names, block_names, texts)
             tables.notes += missing_notes(everything, ~mask[order], names, axis_names, 1.0 - confidence)
         design, order = build(frame[mask], axis_names, block_names, texts)
-        _add_design(tables, design, values[mask][:, indices][order], names, axis_names, list(frame[mask].index[order]))
+        own = [array[mask][:, indices][order] for array in (values, weights)]
+        _add_design(tables, design, own, names, axis_names, list(frame[mask].index[order]))
+    if texts in block_names:
+        tables.notes += [
+            f"{metric}: texts are weighted by their {totals[metric]}, as in a pooled rate."
+            for metric in metric_names
+            if totals and metric in totals
+        ]
     tables.notes += outlier_notes(tables.outliers, "digest" in frame, robust)
     tables.notes += filter(None, [note_on(frame, metric_names)])
     return tables.finish(metric_names)
 
 
+def _totals(
+    frame: pd.DataFrame, metrics: Sequence[str], totals: Mapping[str, str], defined: npt.NDArray[np.bool_]
+) -> _Floats:
+    """Return the weights of takes (takes, metrics), 1 for metrics without totals; ``defined`` marks values."""
+    weights = np.ones(defined.shape)
+    for index, metric in enumerate(metrics):
+        if metric in totals:
+            weights[:, index] = values_of(frame, [totals[metric]])[:, 0]
+            invalid = defined[:, index] & ~(weights[:, index] > 0.0)
+            if invalid.any():
+                row = frame.index[invalid][0]
+                needed = f"{totals[metric]!r} must be above 0 where {metric} is defined"
+                raise ArgumentError.of("totals", f"{needed}, got {frame[totals[metric]][row]} in row {row}")
+    return weights
+
+
 def _columns(
-    frame: pd.DataFrame, axes: Sequence[str] | str, blocks: Sequence[str] | str, metrics: Sequence[str] | str | None
+    frame: pd.DataFrame,
+    axes: Sequence[str] | str,
+    blocks: Sequence[str] | str,
+    metrics: Sequence[str] | str | None,
+    totals: Mapping[str, str],
 ) -> tuple[list[str], list[str], list[str]]:
     axis_names, block_names = columns_of(frame, axes, "axes"), columns_of(frame, blocks, "blocks")
     if not axis_names:
         raise ArgumentError.of("axes", "at least one is required")
     if set(axis_names) & set(block_names):
         raise ArgumentError.of("blocks", "a column cannot be both axis and block")
+    columns_of(frame, list(dict.fromkeys(totals.values())), "totals")
     if metrics is None:
-        metrics = numeric_columns(frame, {*axis_names, *block_names})
+        metrics = numeric_columns(frame, {*axis_names, *block_names, *totals.values()})
     metric_names = columns_of(frame, metrics, "metrics")
+    if factors := [name for name in metric_names if name in {*axis_names, *block_names}]:
+        raise ArgumentError.of("metrics", f"must not be an axis or a block, got {factors[0]!r}")
     if not metric_names:
         raise ArgumentError.of("metrics", "there is no numeric column besides axes and blocks")
     return axis_names, block_names, metric_names
@@ -339,8 +372,15 @@ class _Tables:
 
 
 def _add_design(
-    tables: _Tables, design: Design, values: _Floats, metrics: Sequence[str], axes: Sequence[str], labels: Sequence[Any]
+    tables: _Tables,
+    design: Design,
+    weighted: Sequence[_Floats],
+    metrics: Sequence[str],
+    axes: Sequence[str],
+    labels: Sequence[Any],
 ) -> None:
+    """Add the tests of metrics; ``weighted`` are values and weights, each (takes, metrics)."""
+    values, weights = weighted
     noise = noise_of(design, values)
     tables.interactions += interactions_of(design, values, metrics, axes)
     tables.outliers += outliers_of(design, values, metrics, noise, labels)
@@ -360,7 +400,7 @@ def _add_design(
             continue
         contrasts = contrasts_of(design, values, number, noise)
         tests[number] = contrasts.test
-        profiles = text_profiles(design, values, number)
+        profiles = text_profiles(design, values, number, weights)
         random = over_texts(profiles, values)
         if random is None and design.texts is not None:
             fixed = "fewer than two texts have all levels, so texts are fixed."
@@ -370,11 +410,11 @@ def _add_design(
         verdicts = _add_contrasts(tables, design, values, (metrics, axis, number), by_suffix, noise, events)
         for index, metric in enumerate(metrics):
             share = {name: shares[index][number][name] for name in ("eta_sq", "omega_sq")}
-            own = None if profiles is None else profiles[..., index]
+            own = None if profiles is None else profiles[0][..., index]
             row = {"metric": metric, "axis": axis, "verdict": verdicts[index], "p": contrasts.p[index]}
             row |= {"test": contrasts.test, **share, "levels": present.size, "takes": design.takes}
             if random is not None and profiles is not None:
-                row |= {"p_texts": random.p[index], "texts": len(profiles)}
+                row |= {"p_texts": random.p[index], "texts": len(profiles[0])}
             if verdicts[index] == NO_VARIANCE:
                 # t is undefined without variance between takes or texts; all arrangements of the levels are still equally
                 # probable.
@@ -382,7 +422,7 @@ def _add_design(
                     if name in row and not math.isfinite(row[name]):
                         row[name] = p = exchanged_p(design, values[:, index], number, units)
                 constant = (
-                    "repeats do not vary" if profiles is None else f"equal differences in all {len(profiles)} texts"
+                    "repeats do not vary" if profiles is None else f"equal differences in all {len(profiles[0])} texts"
                 )
                 tables.notes.append(
                     f"{metric} by {axis}: {constant}, so the residual variance is 0: p {p:.3g} by permutation, no interval."
@@ -466,14 +506,15 @@ def _add_contrasts(
     return [_nonsignificant(*(array[..., index] for array in arrays)) for index in range(len(metrics))]
 
 
-def _events(design: Design, values: _Floats, axis: int, profiles: _Floats | None) -> dict[str, _Floats]:
+def _events(design: Design, values: _Floats, axis: int, of_texts: tuple[_Floats, _Floats] | None) -> dict[str, _Floats]:
     """Count the texts (or takes of a level) that differ from the mode, and find the largest distance; (contrasts, metrics).
 
     Where most values are equal, as for the WER of a good system, Student's t does not bound rare, large values.
     """
-    if profiles is not None:
+    if of_texts is not None:
+        profiles, weights = of_texts
         mode = np.median(profiles[:, 1:], axis=0)
-        off = np.abs(without_rounding(profiles[:, 1:] - mode, values))
+        off = len(profiles) * weights[:, None] * np.abs(without_rounding(profiles[:, 1:] - mode, values))
         units = np.full(mode.shape, float(len(profiles)))
         return {"differing": (off > 0.0).sum(axis=0), "units": units, "mode": mode, "largest": off.max(axis=0)}
     import pandas as pd

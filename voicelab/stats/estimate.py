@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -187,15 +188,20 @@ def cliff_delta(
     return Estimate(delta, max(-1.0, low), min(1.0, high), confidence, n + m)
 
 
-def mean_delta(deltas: Sequence[float], confidence: float) -> Estimate:
-    """Average Cliff's deltas over independent texts or strata, with a Student's t interval; NaN for a single delta."""
+@lru_cache(maxsize=64)
+def _t_quantile(probability: float, df: int) -> float:
     from scipy.stats import t
 
+    return float(t.ppf(probability, df))
+
+
+def mean_delta(deltas: Sequence[float], confidence: float) -> Estimate:
+    """Average Cliff's deltas over independent texts or strata, with a Student's t interval; NaN for a single delta."""
     tail, count = (1.0 + confidence) / 2.0, len(deltas)
     mean = sum(deltas) / count if count else math.nan
     if count < 2:
         return Estimate(mean, math.nan, math.nan, confidence, count)
-    half_width = float(t.ppf(tail, count - 1)) * float(np.std(deltas, ddof=1)) / math.sqrt(count)
+    half_width = _t_quantile(tail, count - 1) * float(np.std(deltas, ddof=1)) / math.sqrt(count)
     # Equal deltas: the Clopper-Pearson bound.
     half_width = half_width or 2.0 * (1.0 - (1.0 - tail) ** (1.0 / count))
     return Estimate(mean, max(-1.0, mean - half_width), min(1.0, mean + half_width), confidence, count)

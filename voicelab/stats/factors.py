@@ -1,4 +1,4 @@
-"""Factorial designs of takes, and tests of main effects: F, Welch-Johansen, with random texts, and permutation tests.
+"""Factorial designs of takes, and tests of main effects: pooled, Welch's, with random texts, and permutation tests.
 
 Metrics that are defined for the same takes share a design, so values have shape (takes, metrics).
 """
@@ -6,8 +6,8 @@ Metrics that are defined for the same takes share a design, so values have shape
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +24,8 @@ _Floats = npt.NDArray[np.float64]
 # 32 MB of permuted values at a time.
 _MAX_VALUES = 4_000_000
 _ARRANGEMENTS = 9_999
+# More texts would not change the distribution of p-values.
+_MAX_TEXTS = 60
 _ROUNDING = 1e-9
 _RANK_TOLERANCE = 1e-10
 
@@ -279,7 +281,8 @@ class Contrasts:
 
     They are NaN if a level is confounded with another factor or there are no residual degrees of freedom. ``p`` (metrics,) is
     the p-value for all differences being 0, by ``test``. If the residual variance is 0, the error is 0, and p and the
-    interval are NaN.
+    interval are NaN. Intervals are simultaneous: ``null`` (draws,) has the smallest p-value of all differences in simulated
+    normal noise, sorted; it is empty for a single difference. ``wide`` is the standard error of simultaneous intervals.
     """
 
     estimate: _Floats
@@ -287,21 +290,71 @@ class Contrasts:
     df: _Floats
     p: _Floats
     test: str
+    wide: _Floats
+    null: _Floats
+
+    @classmethod
+    def simultaneous(
+        cls, estimate: _Floats, errors: tuple[_Floats, _Floats], df: _Floats, test: str, null: _Floats
+    ) -> Contrasts:
+        """Test all differences by the largest one, so that p is at most 5 % exactly if a 95 % interval excludes 0."""
+        contrasts = cls(estimate, errors[0], df, np.full(estimate.shape[1], np.nan), test, errors[1], null)
+        tested = np.isfinite(contrasts.error).any(axis=1)
+        return replace(contrasts, p=contrasts.p_each[tested].min(axis=0)) if tested.any() else contrasts
 
     def half_width(self, confidence: float) -> _Floats:
-        """Compute the half width of the intervals from Student's t distribution."""
+        """Compute the half width of the simultaneous intervals."""
         from scipy.stats import t
 
-        width: _Floats = t.ppf((1.0 + confidence) / 2.0, self.df) * _positive(self.error)
+        limit = largest_p(self.null, self._count, 1.0 - confidence)
+        width: _Floats = t.isf(limit / 2.0, self.df) * _positive(self.wide)
         return width
 
     @property
     def p_each(self) -> _Floats:
-        """The p-value of each difference, consistent with its interval."""
+        """The p-value of each difference, adjusted for all of them, consistent with its interval."""
         from scipy.stats import t
 
-        p: _Floats = 2.0 * t.sf(np.abs(self.estimate) / _positive(self.error), self.df)
+        p: _Floats = 2.0 * t.sf(np.abs(self.estimate) / _positive(self.wide), self.df)
+        if self.null.size:
+            exceeding = 1.0 + np.searchsorted(self.null, p, side="right")
+            # Few draws are below a small p; C. E. Bonferroni's bound is then close.
+            p = np.where(np.isnan(p), p, np.minimum(exceeding / (self.null.size + 1), p * self._count))
         return p
+
+    @property
+    def _count(self) -> int:
+        return int(np.isfinite(self.error).any(axis=1).sum())
+
+
+def largest_p(null: _Floats, count: int, level: float) -> float:
+    """Return the largest p-value of one of ``count`` differences that is significant at this level for all of them."""
+    place = int(round(level * (null.size + 1), 6))
+    return max(level / count, float(null[place - 1]) if null.size and place else 0.0) if count > 1 else level
+
+
+@lru_cache(maxsize=64)
+def smallest_p_of_takes(shares: bytes, level_df: tuple[float, ...], df: float, shift: float = 0.0) -> _Floats:
+    """Simulate the smallest p-value of contrasts in normal noise of SD 1, (draws,), sorted.
+
+    ``shares`` (levels, contrasts, contrasts) are the levels' parts of the contrasts' covariance, ``level_df`` the degrees of
+    freedom of the levels' variances, and ``df`` those of a pooled variance, 0 for Welch's test. The first contrast is
+    ``shift``, the others 0.
+    """
+    from scipy.stats import t
+
+    rng, numbers = np.random.default_rng(0), np.frombuffer(shares)
+    count = int(np.sqrt(numbers.size / len(level_df)))
+    parts = numbers.reshape(len(level_df), count, count)
+    root, levels = np.linalg.cholesky(parts.sum(axis=0)), np.einsum("lcc->lc", parts)
+    draws = np.abs(rng.standard_normal((_ARRANGEMENTS, count)) @ root.T + shift * (np.arange(count) == 0))
+    if df:
+        variance = levels.sum(axis=0) * (rng.chisquare(df, (_ARRANGEMENTS, 1)) / df)
+        return np.sort(2.0 * t.sf((draws / np.sqrt(variance)).max(axis=1), df))
+    level_variances = (rng.chisquare(level_df, (_ARRANGEMENTS, len(level_df))) / level_df)[..., None] * levels
+    variance = level_variances.sum(axis=1)
+    dfs = np.square(variance) / (np.square(level_variances) / np.array(level_df)[:, None]).sum(axis=1)
+    return np.sort(2.0 * t.sf(draws / np.sqrt(variance), dfs).min(axis=1))
 
 
 def _positive(values: _Floats) -> _Floats:
@@ -333,11 +386,11 @@ def contrasts_of(
 ) -> Contrasts:
     """Estimate each level's difference from the first, adjusted for the other factors by least squares, and test it.
 
-    The choice of the test depends only on the design. Without repeats or below ``min_level_df``, it is the F test with one
-    variance for all levels, exact for normal residuals; else the tests with one variance per level: B. L. Welch's t
-    (Biometrika 34, 1947) and, over all levels, S. Johansen's generalization (Biometrika 67, 1980). Cells, and thus texts, are
-    fixed. ``combined`` (contrasts, levels) replaces the differences by other contrasts of levels. ``small_levels`` are not
-    tested.
+    The choice of the test depends only on the design. Without repeats or below ``min_level_df``, one variance is pooled over
+    all levels (C. W. Dunnett, JASA 50, 1955; exact for normal residuals); else every level has its own (B. L. Welch,
+    Biometrika 34, 1947). Cells, and thus texts, are fixed. ``small_levels`` are not tested. ``combined`` (contrasts, levels)
+    replaces the differences by other contrasts of levels, which are tested jointly: by F or, with a variance per level, S.
+    Johansen's test (Biometrika 67, 1980).
     """
     names, level = np.unique(design.codes[axis], return_inverse=True)
     weights, estimable = design.differences(axis)
@@ -348,7 +401,7 @@ def contrasts_of(
     estimate = np.where(estimable[:, None], without_rounding(differences @ weights @ values, values), np.nan)
     if noise.df < 1:
         unknown = np.full(estimate.shape, np.nan)
-        return Contrasts(estimate, unknown, unknown, unknown[0], "none")
+        return Contrasts.simultaneous(estimate, (unknown, unknown), unknown, "none", unknown[:0, 0])
     member = (level[:, None] == np.arange(names.size)[None]).astype(np.float64)
     takes, level_df = member.sum(axis=0), noise.take_df @ member
     small = small_levels(takes, level_df) & noise.repeats
@@ -366,15 +419,20 @@ def contrasts_of(
         satterthwaite = (np.square(level_variances) / level_df[:, None]).sum(axis=1)
         np.divide(np.square(variance), satterthwaite, out=df, where=variance > 0.0)
     error = np.where(tested[:, None], np.sqrt(variance), np.nan)
-    weights, contrasts = weights[tested], estimate[tested]
+    weights, name = weights[tested], "Welch" if welch else "pooled"
     shares = np.stack([(weights * takes_of_level) @ weights.T for takes_of_level in member.T])
+    if combined is None:
+        key = np.ascontiguousarray(shares).tobytes(), tuple(map(float, level_df)), 0.0 if welch else float(noise.df)
+        null = smallest_p_of_takes(*key) if len(weights) > 1 else np.zeros(0)
+        return Contrasts.simultaneous(estimate, (error, error), df, name, null)
     if not len(weights):
         p = np.full(values.shape[1], np.nan)
     elif welch:
-        p = np.array([_johansen(*pair, shares, level_df) for pair in zip(contrasts.T, variances.T, strict=True)])
+        columns = zip(estimate[tested].T, variances.T, strict=True)
+        p = np.array([_johansen(*pair, shares, level_df) for pair in columns])
     else:
-        p = _f_test(contrasts, variances[0], shares.sum(axis=0), noise.df)
-    return Contrasts(estimate, error, df, p, "Welch" if welch else "F")
+        p = _f_test(estimate[tested], variances[0], shares.sum(axis=0), noise.df)
+    return Contrasts(estimate, error, df, p, name, error, np.zeros(0))
 
 
 def _f_test(estimate: _Floats, variance: _Floats, shape: _Floats, df: int) -> _Floats:
@@ -407,14 +465,17 @@ def _johansen(estimate: _Floats, variances: _Floats, shares: _Floats, level_df: 
     return float(f.sf(statistic / scale, count, count * (count + 2.0) / (3.0 * loss)))
 
 
-def text_profiles(design: Design, values: _Floats, axis: int) -> _Floats | None:
-    """Return each text's adjusted differences of all levels from the first, (texts, levels, metrics).
+def text_profiles(
+    design: Design, values: _Floats, axis: int, totals: _Floats | None = None
+) -> tuple[_Floats, _Floats] | None:
+    """Return each text's adjusted differences of all levels from the first, (texts, levels, metrics), and its weight.
 
-    Only texts with all levels are included; the result is None if there are fewer than two.
+    Weights (texts, metrics) sum to 1: equal, or proportional to ``totals`` (takes, metrics), such as words. Only texts with
+    all levels are included; the result is None if there are fewer than two.
     """
     if design.texts is None:
         return None
-    levels, rows = np.unique(design.codes[axis]), []
+    levels, rows, sums = np.unique(design.codes[axis]), [], []
     order = np.argsort(design.texts, kind="stable")
     weights_of: dict[bytes, _Floats | None] = {}  # most texts have the same takes
     for takes in np.split(order, np.flatnonzero(np.diff(design.texts[order])) + 1):
@@ -426,29 +487,81 @@ def text_profiles(design: Design, values: _Floats, axis: int) -> _Floats | None:
             weights_of[key] = weights if estimable.all() else None
         if (weights := weights_of[key]) is not None:
             rows.append(weights @ values[takes])
-    return without_rounding(np.pad(np.array(rows), ((0, 0), (1, 0), (0, 0))), values) if len(rows) > 1 else None
+            sums.append(np.ones(values.shape[1]) if totals is None else totals[takes].sum(axis=0))
+    if len(rows) < 2:
+        return None
+    profiles = without_rounding(np.pad(np.array(rows), ((0, 0), (1, 0), (0, 0))), values)
+    return profiles, np.array(sums) / np.sum(sums, axis=0)
 
 
-def over_texts(profiles: _Floats | None, values: _Floats, grid: tuple[int, ...] = (-1,)) -> Contrasts | None:
-    """Return the contrasts of an axis with random texts from their ``text_profiles``.
+def over_texts(profiles: tuple[_Floats, _Floats] | None, values: _Floats) -> Contrasts | None:
+    """Return the contrasts of an axis with random texts from their ``text_profiles``, None if there are none.
 
-    The result is None if fewer than two texts have all levels. Each text contributes one adjusted difference per level,
-    regardless of its number of takes. Contrasts are tested by Student's t over texts; p is from the repeated-measures ANOVA
-    with the correction of H. Huynh & L. S. Feldt (Journal of Educational Statistics 1, 1976), for two levels from the paired
-    t-test. If the levels are a ``grid`` of combinations, p is that of the interaction.
+    Each text contributes one adjusted difference per level, regardless of its number of takes. A single difference has
+    Student's t over texts. With several levels, few texts do not tell the variances of the differences, so the standard error
+    of simultaneous intervals is the largest of three: of the difference alone, of the mean of all, and pooled.
+    """
+    if profiles is None:
+        return None
+    estimate, error, wide, df = _differences(*profiles)
+    estimate, error, wide = (without_rounding(result, values) for result in (estimate, error, wide))
+    texts, levels = min(_MAX_TEXTS, round(float(df.mean())) + 1), len(estimate) + 1
+    null = smallest_p_of_texts(texts, levels) if levels > 2 else np.zeros(0)
+    return Contrasts.simultaneous(estimate, (error, wide), np.tile(df, (len(estimate), 1)), "texts", null)
+
+
+def _differences(profiles: _Floats, weights: _Floats) -> tuple[_Floats, _Floats, _Floats, _Floats]:
+    """Return the weighted mean differences, their standard errors alone and for simultaneous intervals, and df (metrics,).
+
+    Of a ratio of sums over texts as clusters, the error and df are R. M. Bell & D. F. McCaffrey's (Survey Methodology 28,
+    2002); of equal weights, Student's.
+    """
+    mean = np.einsum("tm,tlm->lm", weights, profiles)
+    squares, residuals = np.square(weights) / (1.0 - weights), profiles - mean
+    alone = np.einsum("tm,tlm->lm", squares, np.square(residuals))[1:]
+    levels = residuals - residuals.mean(axis=1, keepdims=True)
+    pooled = 2.0 / (profiles.shape[1] - 1) * np.einsum("tm,tlm->m", squares, np.square(levels))
+    wide = np.maximum(alone, np.maximum(alone.mean(axis=0), pooled))
+    df = np.full(weights.shape[1], len(profiles) - 1.0)
+    for index in np.flatnonzero(np.ptp(weights, axis=0) > _ROUNDING):
+        centering = np.eye(len(profiles)) - weights[:, index]
+        form = centering.T @ (squares[:, index, None] * centering)
+        df[index] = np.trace(form) ** 2 / np.square(form).sum()
+    return mean[1:], np.sqrt(alone), np.sqrt(wide), df
+
+
+@lru_cache(maxsize=64)
+def smallest_p_of_texts(texts: int, levels: int, shift: float = 0.0) -> _Floats:
+    """Simulate the smallest p-value of differences of levels over texts in normal noise of SD 1, (draws,), sorted.
+
+    The second level is higher by ``shift``.
+    """
+    from scipy.stats import t
+
+    rng, done, smallest = np.random.default_rng(0), 0, []
+    while done < _ARRANGEMENTS:
+        count = min(_ARRANGEMENTS - done, max(1, _MAX_VALUES // (texts * levels)))
+        noise = rng.standard_normal((texts, levels, count)) + shift * (np.arange(levels) == 1)[:, None]
+        estimate, _, wide, _ = _differences(noise - noise[:, :1], np.full((texts, count), 1.0 / texts))
+        smallest.append(2.0 * t.sf(np.abs(estimate / wide).max(axis=0), texts - 1.0))
+        done += count
+    return np.sort(np.concatenate(smallest))
+
+
+def interaction_p(profiles: _Floats, values: _Floats, grid: tuple[int, int]) -> _Floats:
+    """Return the p-value (metrics,) of an interaction whose combinations of levels, a ``grid``, are those of ``profiles``.
+
+    Repeated-measures ANOVA with the correction of H. Huynh & L. S. Feldt (Journal of Educational Statistics 1, 1976); texts
+    are random.
     """
     from scipy.stats import f
 
-    if profiles is None:
-        return None
-    count, levels, contrasts = len(profiles), profiles.shape[1], profiles[:, 1:]
-    mean = without_rounding(contrasts.mean(axis=0), values)
-    error = without_rounding(contrasts.std(axis=0, ddof=1) / np.sqrt(count), values)
-    profile = profiles.reshape(count, *grid, values.shape[1])
-    df = int(np.prod(np.array(profile.shape[1:-1]) - 1))
-    for factor in range(1, profile.ndim - 1):
-        profile = profile - profile.mean(axis=factor, keepdims=True)
-    profile = profile.reshape(count, levels, values.shape[1])
+    count, levels, metrics = profiles.shape
+    cells = profiles.reshape(count, *grid, metrics)
+    df = (grid[0] - 1) * (grid[1] - 1)
+    for factor in (1, 2):
+        cells = cells - cells.mean(axis=factor, keepdims=True)
+    profile = cells.reshape(count, levels, metrics)
     mean_profile = without_rounding(profile.mean(axis=0), values)
     residuals = without_rounding(profile - mean_profile, values)
     between, within = count * np.square(mean_profile).sum(axis=0), _positive(np.square(residuals).sum(axis=(0, 1)))
@@ -458,5 +571,5 @@ def over_texts(profiles: _Floats | None, values: _Floats, grid: tuple[int, ...] 
         # Greenhouse and Geisser's epsilon is a lower bound, which is far too low if there are more levels than texts.
         room = count - 1 - df * lower
         epsilon = np.where(room > 0.0, (count * df * lower - 2.0) / (df * room), 1.0).clip(lower, 1.0)
-        p = f.sf(between / within * (count - 1), df * epsilon, df * (count - 1) * epsilon)
-    return Contrasts(mean, error, np.full(mean.shape, count - 1.0), p, "texts")
+        p: _Floats = f.sf(between / within * (count - 1), df * epsilon, df * (count - 1) * epsilon)
+    return p

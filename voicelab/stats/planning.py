@@ -100,11 +100,11 @@ def rating_power(listeners: int, difference: float, sd: float) -> float:
     return t_power(abs(difference) / sd * math.sqrt(count), count - 1)
 
 
-def t_power(noncentrality: float, df: float) -> float:
-    """Compute the power of a two-sided t-test at the 5 % level for a difference of ``noncentrality`` standard errors."""
+def t_power(noncentrality: float, df: float, level: float = _ALPHA) -> float:
+    """Compute the power of a two-sided t-test for a difference of ``noncentrality`` standard errors."""
     from scipy.stats import nct, t
 
-    limit = float(t.isf(_ALPHA / 2.0, df))
+    limit = float(t.isf(level / 2.0, df))
     below = float(nct.cdf(-limit, df, noncentrality))
     return float(nct.sf(limit, df, noncentrality)) + (below if math.isfinite(below) else 0.0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -14,7 +15,9 @@ from voicelab.errors import ArgumentError
 from voicelab.stats.crossed import Claim, ComparedPairs, CrossedTest, claims_of, complete_tables
 from voicelab.stats.effects import Effects
 from voicelab.stats.estimate import between, one_of, whole
+from voicelab.stats.factors import largest_p, smallest_p_of_takes, smallest_p_of_texts
 from voicelab.stats.judgements import wilcoxon
+from voicelab.stats.planning import t_power
 from voicelab.stats.reml import Floats
 
 if TYPE_CHECKING:
@@ -293,33 +296,49 @@ def plan_sweep(
         tests: number of metrics times axes; the significance level is that of the first step of Holm's correction.
         alpha: level of the test.
 
-    The power is exact for equal variances, by the noncentral F distribution (two levels: two-sided t). Raises ArgumentError
-    for invalid arguments.
+    The power is that for equal variances: of two levels exact, by the noncentral t distribution, of several by 9,999
+    simulated studies. Raises ArgumentError for invalid arguments.
     """
     import pandas as pd
-    from scipy.stats import f, ncf
 
     if (sd is None) == (pilot is None):
         raise ArgumentError.of("sd", "pass either sd or pilot")
     text_sd, take_sd, pilot_df = (*sd, math.inf) if sd is not None else _of_pilot(pilot, metric)  # type: ignore[arg-type]
     if not (min(text_sd, take_sd) >= 0.0 and math.isfinite(text_sd + take_sd) and text_sd + take_sd > 0.0):
         raise ArgumentError.of("sd", f"must be two numbers of at least 0, of texts and takes, not both 0, got {sd!r}")
-    level, contrasts = between(alpha, "alpha", 0.0, 0.5) / whole(tests, "tests", 1), whole(levels, "levels", 2) - 1
+    level = between(alpha, "alpha", 0.0, 0.5) / whole(tests, "tests", 1)
+    whole(levels, "levels", 2)
     rows = []
     for count, times in itertools.product(_counts("texts", texts, 1), _counts("repeats", repeats, 1)):
-        # A single text is fixed, and one take per level leaves no residual degrees of freedom.
-        variance = text_sd**2 / 2.0 * (count > 1) + take_sd**2 / times
-        df = (count - 1) * contrasts if count > 1 else levels * (times - 1)
-        powers = []
-        for scale in (1.0, *(_pilot_scales(pilot_df) or (1.0, 1.0))):
-            noncentrality = count * difference**2 * contrasts / levels / (variance * scale**2)
-            tested = df > 0 and noncentrality > 0.0
-            limit = f.isf(level, contrasts, max(df, 1))
-            powers.append(float(ncf.sf(limit, contrasts, df, noncentrality)) if tested else level * (df > 0))
+        # SD of one level in one text; a single text is fixed.
+        sd_of_level = math.sqrt((count > 1) * text_sd**2 / 2.0 + take_sd**2 / times)
+        scales = (1.0, *(_pilot_scales(pilot_df) or (1.0, 1.0)))
+        shifts = [difference / (sd_of_level * scale) if sd_of_level else math.inf for scale in scales]
+        powers = [_power_of_levels(count, times, levels, shift, level) for shift in shifts]
         numbers = {"texts": count, "repeats": times, "answers": levels * count * times}
         rows.append({**numbers, **dict(zip(("power", "low", "high"), powers, strict=True))})
     sds, notes = {"texts": text_sd, "takes": take_sd}, tuple(_pilot_note(pilot_df))
-    return PowerPlan(pd.DataFrame(rows), difference, sds, alpha, notes)
+    head = (
+        f"Sides: two-sided, the largest difference from the first of {levels} levels."
+        if levels > 2
+        else "Sides: two-sided."
+    )
+    return PowerPlan(pd.DataFrame(rows), difference, sds, alpha, (head, *notes))
+
+
+def _power_of_levels(texts: int, repeats: int, levels: int, shift: float, level: float) -> float:
+    """Return the power of a test at ``level`` that one level differs by ``shift`` SDs of a level in one text."""
+    df = (texts - 1) * (levels - 1) if texts > 1 else levels * (repeats - 1)
+    # One text with one take per level leaves no residual degrees of freedom.
+    if not df or not shift:
+        return level * (df > 0)
+    if levels == 2:
+        return t_power(abs(shift) * math.sqrt(texts / 2.0), df, level)
+    draws: Callable[..., Floats] = functools.partial(smallest_p_of_texts, texts, levels)
+    if texts == 1:
+        shares = np.vstack([np.ones((1, levels - 1, levels - 1)), [np.diag(row) for row in np.eye(levels - 1)]])
+        draws = functools.partial(smallest_p_of_takes, shares.tobytes(), (repeats - 1.0,) * levels, float(df))
+    return float((draws(shift=shift) <= largest_p(draws(shift=0.0), levels - 1, level)).mean())
 
 
 def _of_pilot(pilot: Effects, metric: str | None) -> tuple[float, float, float]:

@@ -291,7 +291,7 @@ class TakeTable(Shown, metaclass=Guided):
         Args:
             over: the tested columns; see ``factors`` for the default.
             metrics: metrics; the table's own by default, or else the metrics among its columns.
-            **options: options of ``vl.effects``: ``confidence``, ``robust``, ``texts``.
+            **options: options of ``vl.effects``: ``confidence``, ``robust``, ``texts``, ``totals``.
 
         Raises ArgumentError if no column varies, or no metric has two values for each level.
         """
@@ -299,7 +299,9 @@ class TakeTable(Shown, metaclass=Guided):
         if not axes:
             raise ArgumentError.of("over", f"a key column must have two values or more; there are {self._listed()}")
         chosen = self._chosen(metrics)
-        frame, names = self.frame(*chosen), _names(chosen)
+        names = _names(chosen)
+        totals = ["words"] if _POOLED & {*names} and "words" not in names else []
+        frame = self.frame(*chosen, *totals)
         if names and len(axes) == 1:
             names = _comparable(frame, axes[0], names)
             if not names:
@@ -562,6 +564,7 @@ class _MatchedTake:
 
 # Every sweep table has them, and each further test weakens Holm's correction.
 _SWEEP_METRICS = ("first_audio_s", "rtf")
+_POOLED = {"wer", "cer"}
 
 
 def effects(
@@ -573,6 +576,7 @@ def effects(
     texts: str = "text",
     confidence: float = 0.95,
     robust: bool = False,
+    totals: Mapping[str, str] | None = None,
 ) -> Effects:
     """Test the main effect of each axis on each metric, and estimate its size.
 
@@ -590,6 +594,9 @@ def effects(
         confidence: level of the intervals.
         robust: add the column ``p_robust``: a permutation test of ranks, which single outliers hardly change, and which
             does not assume normal residuals, but assumes equal variances (with random texts, symmetric differences).
+        totals: column of the total of each metric that is a rate, such as ``{"wer": "words"}``: texts then have the weight of
+            their total, so that differences are those of pooled rates, and intervals treat texts as clusters. WER and CER
+            have ``words`` by default, if the table has this column.
 
     Results do not depend on the order of rows, except that the baseline of levels that are words is the first to appear.
     Interactions of two axes are tested, significant ones printed first; then main effects are averages. Outliers and takes
@@ -603,6 +610,11 @@ def effects(
         numeric, registered = numeric_columns(frame, {*axes, *blocks}), available()
         named = [name for name in numeric if name in registered]
         metrics = [name for name in named if name not in _SWEEP_METRICS] or named or numeric
+        if _POOLED & {*metrics} and totals is None:
+            metrics = [name for name in metrics if name != "words"]
+    if totals is None:
+        names = [metrics] if isinstance(metrics, str) else metrics
+        totals = {name: "words" for name in names if name in _POOLED and "words" in numeric_columns(frame, set())}
     return stats.effects(
         frame,
         axes,
@@ -611,6 +623,7 @@ def effects(
         texts=texts,
         confidence=confidence,
         robust=robust,
+        totals=totals,
     )
 
 
