@@ -119,7 +119,8 @@ GUESSES: Final[Mapping[str, Mapping[str, str]]] = {
         **dict.fromkeys(("random_state", "random_seed"), "seed"),
     },
     "metric": {
-        **dict.fromkeys(("mos", "utmos", "dnsmos", "nisqa", "naturalness"), "predicted_mos"),
+        **dict.fromkeys(("mos", "dnsmos", "naturalness"), "predicted_mos"),
+        **{name: f'"predicted_mos" with tools=Tools(predictor="{name}")' for name in ("utmos", "nisqa")},
         **dict.fromkeys(("pitch", "f0"), "f0_median"),
         **dict.fromkeys(("lufs", "volume"), "loudness"),
         **dict.fromkeys(("rms", "energy"), "level"),

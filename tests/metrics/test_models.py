@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import sys
 from collections.abc import Callable
+from types import SimpleNamespace as Library
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from voicelab.audio.samples import Samples, resample
 from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, MissingExtra
 from voicelab.metrics import Tools, measure
-from voicelab.metrics.models import Dnsmos
+from voicelab.metrics.models import Dnsmos, Ecapa, Nisqa, Utmos, WavLm
 
 Figure = Callable[..., tuple[float, str]]
 
@@ -120,13 +122,73 @@ def test_dnsmos_scales_agree_with_the_authors_program() -> None:
         Dnsmos("mos")  # type: ignore[arg-type]
 
 
+def offline(*_: object) -> Any:
+    raise OSError("no network")
+
+
+@pytest.mark.parametrize(
+    ("model", "module", "library", "packages", "command"),
+    [
+        (
+            Nisqa,
+            "torchmetrics.functional.audio.nisqa",
+            Library(torch=Library(from_numpy=list), non_intrusive_speech_quality_assessment=offline),
+            "torchmetrics requests",
+            "curl -fL --create-dirs -o ~/.torchmetrics/NISQA/nisqa.tar https://",
+        ),
+        (
+            Utmos,
+            "utmos_pytorch.utmos_torch",
+            Library(torch=None, UTMOSScoreTorch=offline),
+            "utmos-pytorch",
+            "hf download Blinorot/UTMOS-PyTorch utmos_state_dict.pt",
+        ),
+        (
+            WavLm,
+            "transformers",
+            Library(AutoFeatureExtractor=Library(from_pretrained=offline), WavLMForXVector=None),
+            "transformers torch",
+            "hf download microsoft/wavlm-base-plus-sv",
+        ),
+        (
+            Ecapa,
+            "speechbrain.inference.speaker",
+            Library(torch=None, EncoderClassifier=Library(from_hparams=offline)),
+            "speechbrain",
+            "hf download speechbrain/spkrec-ecapa-voxceleb",
+        ),
+    ],
+)
+def test_missing_library_and_missing_weights_name_the_command(
+    model: Any, module: str, library: Any, packages: str, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module.partition(".")[0], None)
+    with pytest.raises(MissingExtra, match=f"requires its package: pip install {packages} "):
+        model()
+    monkeypatch.setitem(sys.modules, module, library)  # its library, offline
+    with pytest.raises(ArgumentError) as raised:
+        model()
+    assert f"with a network, type {command}" in str(raised.value)
+
+
+def test_nisqa_gets_the_clips_own_rate(monkeypatch: pytest.MonkeyPatch, figure: Figure) -> None:
+    rates: list[int] = []
+    library = Library(torch=Library(from_numpy=np.asarray))
+    library.non_intrusive_speech_quality_assessment = lambda audio, rate: rates.append(rate) or [4.0]  # type: ignore[func-returns-value]
+    monkeypatch.setitem(sys.modules, "torchmetrics.functional.audio.nisqa", library)
+    tools = Tools(predictor=Nisqa())
+    assert figure(voice(120).resample(48_000), "predicted_mos", tools=tools) == (4.0, "")
+    assert rates == [16_000, 48_000]
+    assert "at least 0.3 s, got 0.20 s" in figure(voice(120, 0.2), "predicted_mos", tools=tools)[1]
+
+
 def test_unknown_models_are_rejected_early(figure: Figure) -> None:
     with pytest.raises(ArgumentError, match="one of ecapa, resemblyzer, wavlm"):
         figure(voice(120), "speaker_similarity", reference=voice(120), tools=Tools(encoder="x-vector"))
     with pytest.raises(ArgumentError, match="predict"):
         figure(voice(120), "predicted_mos", tools=Tools(predictor=Pitcher()))  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="one of distillmos, dnsmos, nisqa, got 'utmos'"):
-        figure(voice(120), "predicted_mos", tools=Tools(predictor="utmos"))
+    with pytest.raises(ArgumentError, match="one of distillmos, dnsmos, nisqa, utmos, got 'squim'"):
+        figure(voice(120), "predicted_mos", tools=Tools(predictor="squim"))
     with pytest.raises(ArgumentError, match="embed"):
         figure(voice(120), "speaker_similarity", reference=voice(120), tools=Tools(encoder=Level()))  # type: ignore[arg-type]
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from functools import lru_cache
+from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
@@ -162,46 +163,90 @@ def _model_input(samples: Samples, rate: int) -> Samples:
     return resample(samples, rate, _RATE)
 
 
+def _imported(module: str, model: str, packages: str) -> Any:
+    """Import the library of a model. Raises MissingExtra with the packages to install."""
+    try:
+        return import_module(module)
+    except (ImportError, OSError) as error:  # OSError: a compiled library that does not fit torch
+        raise MissingExtra(f"the {model} requires its package: pip install {packages} ({error})") from error
+
+
+def _loaded(load: Callable[[], Any], model: str, command: str) -> Any:
+    """Load a model whose library fetches the weights. Raises ArgumentError with the command that fetches them."""
+    try:
+        return load()
+    except Exception as error:  # the packages' exceptions for missing or damaged weights are undocumented
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        field, name = model.split()
+        message = (
+            f"the weights of {name} are not on this machine, or damaged: with a network, type {command} ({reason})"
+        )
+        raise ArgumentError.of(field, message) from error
+
+
 class Nisqa:
     """NISQA v2.0 predictor of the package torchmetrics, which fetches its weights: predicted MOS, 1 to 5.
 
     G. Mittag, B. Naderi, A. Chehadi & S. Möller, "NISQA: A deep CNN-self-attention model for multidimensional speech quality
-    prediction with crowdsourced datasets", Interspeech (2021). It is not NISQA-TTS. Raises MissingExtra when torchmetrics,
-    librosa or requests is not installed.
+    prediction with crowdsourced datasets", Interspeech (2021). It is not NISQA-TTS. The input has the clip's own sample rate,
+    as in the authors' program, so that bandwidth counts. Raises MissingExtra when torchmetrics, librosa or requests is not
+    installed, ArgumentError if the weights cannot be fetched.
     """
 
     domain: Final = "trained on natural speech with distortions of transmission"
 
     def __init__(self) -> None:
+        url = "https://github.com/gabrielmittag/NISQA/raw/refs/heads/master/weights/nisqa.tar"
+        command = f"curl -fL --create-dirs -o ~/.torchmetrics/NISQA/nisqa.tar {url}"
+        self._nisqa = _imported("torchmetrics.functional.audio.nisqa", "predictor nisqa", "torchmetrics requests")
+        _loaded(lambda: self.predict(np.ones(_RATE, np.float32), _RATE), "predictor nisqa", command)
+
+    def predict(self, samples: Samples, rate: int) -> float:
+        """Predict a score. Raises Undefined for silence, rates below 16 kHz, clips below 0.3 s or above 52 s."""
+        if _model_input(samples, rate).size < 0.3 * _RATE:
+            raise Undefined(f"the duration must be at least 0.3 s, got {samples.size / rate:.2f} s")
+        audio = self._nisqa.torch.from_numpy(np.ascontiguousarray(samples, np.float32))
         try:
-            from torchmetrics.functional.audio import nisqa
-        except ImportError as error:
-            raise MissingExtra(f"NISQA requires torchmetrics: pip install torchmetrics requests ({error})") from error
-        self._nisqa: Any = nisqa
+            return float(self._nisqa.non_intrusive_speech_quality_assessment(audio, int(rate))[0])
+        except RuntimeError as error:
+            raise Undefined(f"the duration must be at most 52 s, got {samples.size / rate:.2f} s") from error
+
+
+class Utmos:
+    """UTMOS strong learner of the package utmos-pytorch, which fetches its weights: predicted MOS, 1 to 5.
+
+    T. Saeki et al., "UTMOS: UTokyo-SaruLab system for VoiceMOS Challenge 2022", Interspeech (2022). By the package's own test
+    its scores equal those of the authors' program. The input is the band below 8 kHz. Raises MissingExtra when the package is
+    not installed, ArgumentError if the weights cannot be fetched.
+    """
+
+    domain: Final = "trained on synthetic and converted English speech of the VoiceMOS Challenge 2022"
+
+    def __init__(self) -> None:
+        command = "hf download Blinorot/UTMOS-PyTorch utmos_state_dict.pt"
+        package = _imported("utmos_pytorch.utmos_torch", "predictor utmos", "utmos-pytorch")
+        self._torch, self._model = package.torch, _loaded(package.UTMOSScoreTorch, "predictor utmos", command)
 
     def predict(self, samples: Samples, rate: int) -> float:
         """Predict a score. Raises Undefined for silence and rates below 16 kHz."""
-        audio = self._nisqa.torch.from_numpy(np.ascontiguousarray(_model_input(samples, rate), np.float32))
-        return float(self._nisqa.non_intrusive_speech_quality_assessment(audio, _RATE)[0])
+        audio = np.ascontiguousarray(_model_input(samples, rate), np.float32)
+        return float(self._model.score(self._torch.from_numpy(audio))[0])
 
 
 class WavLm:
     """WavLM base plus for speaker verification by transformers, which fetches its weights (microsoft/wavlm-base-plus-sv).
 
     S. Chen et al., "WavLM: Large-scale self-supervised pre-training for full stack speech processing", IEEE JSTSP 16 (2022),
-    512 dimensions. It is not the fine-tuned WavLM large of Seed-TTS-eval. Raises MissingExtra without transformers.
+    512 dimensions. It is not the fine-tuned WavLM large of Seed-TTS-eval. Raises MissingExtra without transformers,
+    ArgumentError if the weights cannot be fetched.
     """
 
     def __init__(self) -> None:
-        try:
-            from transformers import AutoFeatureExtractor, WavLMForXVector
-        except ImportError as error:
-            raise MissingExtra(
-                f"the encoder wavlm requires transformers: pip install transformers ({error})"
-            ) from error
         name = "microsoft/wavlm-base-plus-sv"
-        self._prepare: Any = AutoFeatureExtractor.from_pretrained(name)
-        self._model: Any = WavLMForXVector.from_pretrained(name).eval()
+        package, command = _imported("transformers", "encoder wavlm", "transformers torch"), f"hf download {name}"
+        prepare, model = package.AutoFeatureExtractor, package.WavLMForXVector
+        self._prepare = _loaded(lambda: prepare.from_pretrained(name), "encoder wavlm", command)
+        self._model = _loaded(lambda: model.from_pretrained(name).eval(), "encoder wavlm", command)
 
     def embed(self, samples: Samples, rate: int) -> npt.NDArray[np.floating[Any]]:
         """Compute an embedding (512,)."""
@@ -214,16 +259,15 @@ class Ecapa:
     """ECAPA-TDNN on VoxCeleb by speechbrain, which fetches its weights (speechbrain/spkrec-ecapa-voxceleb).
 
     B. Desplanques, J. Thienpondt & K. Demuynck, "ECAPA-TDNN: Emphasized channel attention, propagation and aggregation in
-    TDNN based speaker verification", Interspeech (2020), 192 dimensions. Raises MissingExtra without speechbrain.
+    TDNN based speaker verification", Interspeech (2020), 192 dimensions. Raises MissingExtra without speechbrain,
+    ArgumentError if the weights cannot be fetched.
     """
 
     def __init__(self) -> None:
-        try:
-            from speechbrain.inference import speaker
-        except ImportError as error:
-            raise MissingExtra(f"the encoder ecapa requires speechbrain: pip install speechbrain ({error})") from error
-        self._torch: Any = speaker.torch
-        self._model: Any = speaker.EncoderClassifier.from_hparams("speechbrain/spkrec-ecapa-voxceleb")
+        name = "speechbrain/spkrec-ecapa-voxceleb"
+        package = _imported("speechbrain.inference.speaker", "encoder ecapa", "speechbrain")
+        load = package.EncoderClassifier.from_hparams
+        self._torch, self._model = package.torch, _loaded(lambda: load(name), "encoder ecapa", f"hf download {name}")
 
     def embed(self, samples: Samples, rate: int) -> npt.NDArray[np.floating[Any]]:
         """Compute an embedding (192,)."""
@@ -232,7 +276,12 @@ class Ecapa:
         return embedding
 
 
-_PREDICTORS: dict[str, type[MosPredictor]] = {"dnsmos": Dnsmos, "distillmos": DistillMos, "nisqa": Nisqa}
+_PREDICTORS: dict[str, type[MosPredictor]] = {
+    "dnsmos": Dnsmos,
+    "distillmos": DistillMos,
+    "nisqa": Nisqa,
+    "utmos": Utmos,
+}
 _ENCODERS: dict[str, type[SpeakerEncoder]] = {"resemblyzer": Resemblyzer, "wavlm": WavLm, "ecapa": Ecapa}
 
 
@@ -349,9 +398,8 @@ def _cosine(ours: npt.NDArray[np.floating[Any]], theirs: npt.NDArray[np.floating
 def predicted_mos(subject: Subject) -> float:
     """Predicted mean opinion score, 1 to 5, by the model in ``Tools.predictor``.
 
-    By default "dnsmos", P.835 OVRL; also "distillmos" and "nisqa"; the class of each states its training domain. Further
-    predictors are objects with ``predict(samples, rate)`` or entry points; the best known for synthesis is UTMOS: T. Saeki et
-    al., "UTMOS: UTokyo-SaruLab system for VoiceMOS Challenge 2022", Interspeech (2022). Predictors hardly measure prosody: E.
+    By default "dnsmos", P.835 OVRL; also "distillmos", "nisqa" and "utmos"; the class of each states its training domain.
+    Further predictors are objects with ``predict(samples, rate)`` or entry points. Predictors hardly measure prosody: E.
     Cooper et al., "A review on subjective and objective evaluation of synthetic speech", Acoustical Science and Technology 45
     (2024).
     """
