@@ -235,12 +235,16 @@ class NumpyStack:
         positions = np.arange(len(x), dtype=np.float32)
         turn = rotation(positions, self.head)
         hidden = np.abs(positions[:, None] - positions) >= self._window
+        count = max(1, _MATRIX_SIZE // (len(x) * self.head))  # queries of one product
         for layer in self.layers:
             query, key, value = (part.swapaxes(0, 1) for part in layer.project(x, turn))
-            scores = np.matmul(query, key.swapaxes(1, 2))
-            scores[:, hidden] = -np.inf
-            scores -= scores.max(-1, keepdims=True)
-            np.exp(scores, out=scores)
-            scores /= scores.sum(-1, keepdims=True)
-            x = layer.finish(x, np.matmul(scores, value).swapaxes(0, 1))
+            attended = np.empty_like(query)
+            for rows in (slice(i, i + count) for i in range(0, len(x), count)):
+                scores = np.matmul(query[:, rows], key.swapaxes(1, 2))
+                scores[:, hidden[rows]] = -np.inf
+                scores -= scores.max(-1, keepdims=True)
+                np.exp(scores, out=scores)
+                scores /= scores.sum(-1, keepdims=True)
+                np.matmul(scores, value, out=attended[:, rows])
+            x = layer.finish(x, attended.swapaxes(0, 1))
         return self.norm(x)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from voicelab.engine.core.decoding import CodeBlock, Samples
 from voicelab.engine.core.sequence import Codes
-from voicelab.engine.pointer.arrays import Floats, Weights, affine, gelu, layer_norm
+from voicelab.engine.pointer.arrays import Floats, Multiply, Weights, affine, gelu, layer_norm, product
 from voicelab.engine.pointer.config import CodecConfig
 from voicelab.engine.pointer.rows import random_numbers
 
@@ -58,6 +58,12 @@ def spread(sample_rate: int, bands: int) -> Floats:
     position = mel / mel[-1] * (bands - 1)
     matrix: Floats = np.clip(1 - np.abs(position - np.arange(bands)[:, None]), 0, None).astype(np.float32)
     return matrix
+
+
+@cache
+def widening(sample_rate: int, bands: int) -> Multiply:
+    """Make a function that interpolates gains (n, bands) to the spectrum's bins (n, bins), by `spread`."""
+    return product(spread(sample_rate, bands).T)
 
 
 @cache
@@ -172,14 +178,14 @@ class NumpyStream:
     def _vocode(self, f0: Floats, harmonic: Floats, noise: Floats) -> Samples:
         """Render steps; see codec.Vocoder."""
         config, window, steps = self._codec.config, hann(WINDOW), len(f0)
-        bins = spread(config.sample_rate, config.filter_bands)
+        widen = widening(config.sample_rate, config.filter_bands)
         source = np.concatenate([self._source, self._pulses(f0)])
         self._source = source[-LAG:]
         spectra = np.fft.rfft(sliding_window_view(source, WINDOW)[::STEP] * window)
-        spectra *= self._response(harmonic @ bins, f0)
+        spectra *= self._response(widen(harmonic), f0)
         places = (np.arange(steps) + self._steps) % NOISE_STEPS
         self._steps += steps
-        spectra += noise_spectra()[places] * np.exp(noise @ bins)
+        spectra += noise_spectra()[places] * np.exp(widen(noise))
         frames = np.fft.irfft(spectra, n=WINDOW) * (window / np.float32(1.5))
         hops = WINDOW // STEP
         out = np.zeros((steps + hops - 1, STEP), np.float32)
@@ -236,13 +242,15 @@ class NumpyCodec:
         self._tables = [
             weights.take(f"quantizer.tables.{i}", size, config.latent) for i, size in enumerate(config.codebooks)
         ]
+        self._mel = product(mel_triangles(config.sample_rate, WINDOW, config.mel_bands, config.mel_top).T)
         of = weights.under("encoder.")
         self._enter = affine(of.under("enter."), width, steps * config.mel_bands + steps // 2 * config.linear_bins)
         self._blocks = [_ConvBlock(of.under(f"blocks.{i}."), width) for i in range(config.depth)]
         self._norm, self._leave = layer_norm(of.under("norm."), width), affine(of.under("leave."), config.latent, width)
         of = weights.under("decoder.")
         self._linear = affine(of.under("linear."), steps * bands, config.latent)
-        self._taps = of.take("enter.conv.weight", width, config.latent, 3).transpose(2, 1, 0).copy()
+        taps = of.take("enter.conv.weight", width, config.latent, 3)
+        self._taps = [product(taps[:, :, tap]) for tap in range(3)]
         self._bias = of.take("enter.conv.bias", width)
         self._coarse = [_ConvBlock(of.under(f"coarse.blocks.{i}."), width) for i in range(config.depth)]
         self._middle, self._up = layer_norm(of.under("norm."), width), affine(of.under("up."), steps * fine, width)
@@ -261,9 +269,7 @@ class NumpyCodec:
     def spectrum(self, samples: Samples) -> Floats:
         """Compute the encoder's features (n, features) of samples (n * hop,); see codec.EncoderSpectrum."""
         config, count = self.config, len(samples) // self.config.hop
-        mel = _magnitudes(samples, WINDOW, STEP) @ mel_triangles(
-            config.sample_rate, WINDOW, config.mel_bands, config.mel_top
-        )
+        mel = self._mel(_magnitudes(samples, WINDOW, STEP))
         low = _magnitudes(samples, LONG_WINDOW, 2 * STEP)[:, 1 : config.linear_bins + 1]
         features = np.concatenate([mel.reshape(count, -1), low.reshape(count, -1)], axis=1)
         return ((np.log(features + np.float32(1e-4)) + 6) / 3).astype(np.float32, copy=False)
@@ -296,8 +302,8 @@ class NumpyCodec:
         padded = np.concatenate([pasts[0], latents])
         pasts[0] = padded[count:]
         x: Floats = np.repeat(self._bias[None], count, 0)
-        for tap, weight in enumerate(self._taps):
-            x += padded[tap : tap + count] @ weight
+        for tap, multiply in enumerate(self._taps):
+            x += multiply(padded[tap : tap + count])
         blocks = [*self._coarse, *self._fine]
         for i, block in enumerate(blocks, 1):
             if i == len(self._coarse) + 1:

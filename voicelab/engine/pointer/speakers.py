@@ -29,7 +29,7 @@ from voicelab.engine.core.scheduler import Scheduler
 from voicelab.engine.core.sequence import Codes, Settings
 from voicelab.engine.core.sequence import Sequence as SpokenSequence
 from voicelab.engine.family import MAX_CACHED_REFERENCES, EncodedReferences
-from voicelab.engine.pointer.arrays import Floats
+from voicelab.engine.pointer.arrays import Floats, product
 from voicelab.engine.pointer.config import CodecConfig, Phonemes
 from voicelab.engine.pointer.numpy_codec import LAG, STEP, WINDOW, SpeechCodec, hann, mel_of, spread
 from voicelab.engine.pointer.rows import STATISTICS
@@ -77,7 +77,7 @@ def mean_power(samples: Samples, config: CodecConfig) -> Floats:
     samples = np.pad(samples, (0, max(0, WINDOW - samples.size)))
     spectra = np.fft.rfft(sliding_window_view(samples, WINDOW)[::STEP] * hann(WINDOW))
     bins = spread(config.sample_rate, config.filter_bands)
-    power = np.square(np.abs(spectra)) @ (bins / bins.sum(1, keepdims=True)).T
+    power = product(bins / bins.sum(1, keepdims=True))(np.square(np.abs(spectra)))
     level = power.sum(1)
     loud = power[level >= np.quantile(level, _PEAK_QUANTILE) * 10 ** (-_ACTIVE_RANGE_DB / 10)].mean(0)
     noise = power[level <= np.quantile(level, _NOISE_QUANTILE)].mean(0)
