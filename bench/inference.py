@@ -1,6 +1,6 @@
 """Type I error, coverage and power of the statistical analyses in simulated studies.
 
-    python bench/inference.py                     # 26 designs, 2,000 data sets without a difference, some minutes
+    python bench/inference.py                     # 26 designs and bench/cases.py, 2,000 data sets each, half an hour
     python bench/inference.py --sets 200 --only AB
     python bench/inference.py --only grid         # sweeps of 2 to 6 levels, one to three axes, 1 to 4 takes per cell
     python bench/inference.py --write             # and writes the tables into docs/explanation/statistics.md
@@ -9,7 +9,8 @@
 Listeners and items are random effects: the SD of the listener × system interaction is `listener_sd`, of the item × system
 interaction `item_sd`, and the residual SD `noise`. Ratings are rounded to their scale. `type1` is the fraction of data sets
 without a difference with p <= 0.05; for data sets with a difference, `coverage` is the fraction whose 95 % interval contains
-it, and `power` the fraction with p <= 0.05. Each analysis is the primary one of `analyze()`, `mixed_model()`,
+it, and `power` the fraction with p <= 0.05. `bench/cases.py` has the cases of discrete and degenerate data. Each
+analysis is the primary one of `analyze()`, `mixed_model()`,
 `equivalence()` and `effects()`. Grids use five times as many data sets; noise is normal or lognormal (sigma 0.5), with equal
 SD or an SD ratio of 1 : 3 from the first to the last level of the first axis.
 """
@@ -29,6 +30,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from cases import CASES
 from machine import machine, report
 
 from voicelab.listening.blocks import block_of
@@ -304,6 +306,12 @@ def write(result: Mapping[str, Any]) -> None:
         f"{result['machine']['cpu']}, one core of {result['machine']['cores']}, load {result['machine']['load']}."
     ]
     lines += [f"30 listeners × 24 items × 4 systems are analyzed in {result['four_systems_s']} s."]
+    figures = ("type1", "power", "fixed", "one_noisy", "first_noisy")
+    heads = ("type I", "power", "power of one test", "type I, one level 3 SD", "type I, first level 3 SD")
+    others = [f"| case | {' | '.join(heads)} |", "|---|" + "---|" * len(heads)]
+    for measured in result["cases"]:
+        cells = (f"{measured[figure]:.3f}" if figure in measured else "" for figure in figures)
+        others.append(f"| {measured['case']} | {' | '.join(cells)} |")
     noises = list(NOISES)
     more = [f"| grid, takes per cell | test | {' | '.join(noises)} |", "|---|---|" + "---|" * len(noises)]
     for measured in result["grids"]:
@@ -314,11 +322,19 @@ def write(result: Mapping[str, Any]) -> None:
         f"Type I · coverage, minimum and maximum over axes and levels; {5 * result['sets']:,} data sets each.",
     ]
     text = PAGE.read_text(encoding="utf-8")
-    for name, rows, section in (("inference", result["designs"], lines), ("grids", result["grids"], more)):
+    for name, rows, section in (
+        ("inference", result["designs"], lines),
+        ("cases", result["cases"], others),
+        ("grids", result["grids"], more),
+    ):
         if rows:
             before, mark, rest = text.partition(f"<!-- {name} -->\n")
             text = before + mark + "\n".join(section) + "\n" + rest[rest.index("<!-- / -->") :]
     PAGE.write_text(text, encoding="utf-8")
+
+
+def _generator(name: str) -> np.random.Generator:
+    return np.random.default_rng(list(name.encode()))
 
 
 def _range(ends: list[float]) -> str:
@@ -339,7 +355,21 @@ def main() -> None:
         for number, design in enumerate(DESIGNS)
         if design.name.startswith(options.only)
     ]
-    result = {"machine": machine(), "sets": options.sets, "designs": designs, "four_systems_s": full_analysis_s(3)}
+    cases = [
+        {
+            "case": name,
+            **rows.row(f"{name}, {options.sets} sets", functools.partial(case, options.sets, _generator(name))),
+        }
+        for name, case in CASES.items()
+        if name.startswith(options.only)
+    ]
+    result = {
+        "machine": machine(),
+        "sets": options.sets,
+        "designs": designs,
+        "cases": cases,
+        "four_systems_s": full_analysis_s(3),
+    }
     result["grids"] = grids(5 * options.sets, rows, options.only)
     if options.write:
         write(result)

@@ -33,7 +33,7 @@ from voicelab.listening.study import (
     check_wav,
 )
 from voicelab.listening.votes import Ballot
-from voicelab.stats import BettingTest
+from voicelab.stats import SequentialTest
 
 QUESTIONS = (
     Question("age", "How old are you?", "number", low=18, high=99),
@@ -429,7 +429,7 @@ def test_progress_and_stopping(tmp_path: Path) -> None:
     with Ballot(study.test, tmp_path / "votes") as ballot:
         page = BlindStudy(study, ballot)
         assert str(study.progress(ballot)) == "0 of 8 listeners"
-        assert str(study.progress(ballot, rule=BettingTest())) == "0 of 8 listeners, stopping rule: continue"
+        assert str(study.progress(ballot, rule=SequentialTest())) == "0 of 8 listeners, stopping rule: continue"
         rng = np.random.default_rng(1)
         for person in range(6):
             state = reach(page, page.enter(SECRET, f"p{person}"), "trials")
@@ -446,11 +446,13 @@ def test_progress_and_stopping(tmp_path: Path) -> None:
         assert str(study.progress(ballot, plan=plan)).endswith(
             "6 of 6 listeners, interval " + f"±{now.width:.2f}".replace("0.", ".") + ", enough"
         )
-        assert study.progress(ballot, rule=BettingTest(alpha=0.2)).decision == "effect"
-        assert study.progress(ballot, rule=BettingTest(alpha=0.2)).enough
-    mos = a_study("MOS")
-    with Ballot(mos.test, tmp_path / "mos") as ballot, pytest.raises(ArgumentError, match="betting"):
-        mos.progress(ballot, rule=BettingTest())
+        sequential = study.progress(ballot, rule=SequentialTest(alpha=0.4))
+        assert (sequential.decision, sequential.enough) == ("effect", True)
+        assert sequential.width is not None
+        assert sequential.width > now.width
+        undecided = study.progress(ballot, rule=SequentialTest(alpha=1e-6))
+        assert (undecided.decision, undecided.enough) == ("continue", False)
+        assert "stopping rule: continue, more " in str(undecided)
 
 
 def test_jsonl_answers_of_several_listeners(tmp_path: Path) -> None:

@@ -1,14 +1,25 @@
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import binom, binomtest
+from scipy.integrate import quad
+from scipy.stats import binom, binomtest, nct, norm, t
 from statsmodels.stats.power import TTestPower
 
 from voicelab.errors import ArgumentError
-from voicelab.stats import BettingTest, Sprt, choice_power, rating_power, ratings_needed, trials_needed
+from voicelab.stats import (
+    CrossedTest,
+    Estimate,
+    SequentialTest,
+    choice_power,
+    rating_power,
+    ratings_needed,
+    trials_needed,
+)
+from voicelab.stats.crossed import complete_tables
 
 
 @pytest.mark.parametrize("trials", [1, 5, 6, 16, 100])
@@ -60,11 +71,9 @@ def test_ratings_needed_is_the_smallest_number_with_the_power() -> None:
         lambda: rating_power(10, 0.5, 0.0),
         lambda: ratings_needed(0.0, 1.0),
         lambda: ratings_needed(1e-6, 1.0),
-        lambda: Sprt(0.4),
-        lambda: Sprt(0.7, alpha=0.6),
-        lambda: Sprt(0.7, most=0),
-        lambda: Sprt(0.7).decide(3, 2),
-        lambda: Sprt(0.7).operating(1.5),
+        lambda: SequentialTest(alpha=0.6),
+        lambda: SequentialTest(most=1),
+        lambda: SequentialTest(margin=0.0),
     ],
 )
 def test_invalid_plans_are_rejected(call: Any) -> None:
@@ -72,76 +81,52 @@ def test_invalid_plans_are_rejected(call: Any) -> None:
         call()
 
 
-def test_sprt_has_wald_limits() -> None:
-    # Wald: stop for the effect when the likelihood ratio reaches (1 - beta) / alpha = 16; each right answer in a row
-    # multiplies it by 0.7 / 0.5, so that nine are needed and eight are not enough.
-    rule = Sprt(0.7, alpha=0.05, beta=0.2)
-    assert 1.4**8 < 16 < 1.4**9
-    assert rule.decide(8, 8) == "continue"
-    assert rule.decide(9, 9) == "effect"
-    # Each wrong one by 0.3 / 0.5, to below beta / (1 - alpha) = 0.2105.
-    assert rule.decide(0, 3) == "continue"
-    assert rule.decide(0, 4) == "no effect"
-    assert rule.decide(120, 200) == "no effect"
+def crossed(estimate: float, error: float, df: float, **options: Any) -> CrossedTest:
+    """Return a crossed test of a difference with these figures, of 12 listeners and 8 items."""
+    point = Estimate(estimate, estimate, estimate, 0.95, 12)
+    return CrossedTest("", 0.0, 0.0, point, error, df, **{"sd": (0.5, 0.5, 0.7), "items": 8, **options})
 
 
-def test_sprt_keeps_its_error_rates_with_fewer_trials() -> None:
-    rule = Sprt(0.7, alpha=0.05, beta=0.2)
-    false, _ = rule.operating(0.5)
-    power, mean = rule.operating(0.7)
-    assert false <= 0.05
-    assert power >= 0.8
-    assert mean < trials_needed(0.7, alternative="greater")
-    assert rule.operating(1.0) == (1.0, 9.0)
+@pytest.mark.parametrize("df", [5.0, 11.0, 40.0])
+def test_sequential_interval_ends_where_the_mixture_reaches_its_limit(df: float) -> None:
+    # Wang and Ramdas: the likelihood ratio of t, mixed over normal effects with an SD of one, is 1 / alpha.
+    high = SequentialTest().interval(crossed(0.0, 1.0, df)).high
+    ratio, _ = quad(lambda d: nct.pdf(high, df, d * (df + 1) ** 0.5) * norm.pdf(d), -5, 5, epsrel=1e-6)
+    assert ratio / t.pdf(high, df) == pytest.approx(20.0, rel=1e-3)
+    assert high > t.ppf(0.975, df)
 
 
-@pytest.mark.parametrize("share", [0.5, 0.6, 0.7])
-def test_sprt_operating_agrees_with_simulation(share: float) -> None:
-    rule = Sprt(0.7, most=60)
-    found, mean = rule.operating(share)
-    rng = np.random.default_rng(int(share * 10))
-    effects, lengths = 0, 0
-    for _ in range(1500):
-        successes = 0
-        for trials in range(1, 61):
-            successes += rng.random() < share
-            decision = rule.decide(int(successes), trials)
-            if decision != "continue":
-                break
-        effects += decision == "effect"
-        lengths += trials
-    assert effects / 1500 == pytest.approx(found, abs=4 * (found * (1 - found) / 1500) ** 0.5)
-    assert lengths / 1500 == pytest.approx(mean, rel=0.1)
+def test_sequential_decisions() -> None:
+    rule = SequentialTest(most=20, margin=0.5)
+    half_width = rule.interval(crossed(0.0, 1.0, 11.0)).high
+    assert rule.decide(crossed(half_width * 1.01, 1.0, 11.0)) == "effect"
+    assert rule.decide(crossed(half_width * 0.99, 1.0, 11.0)) == "continue"
+    assert rule.decide(crossed(0.0, 0.49 / half_width, 11.0)) == "equivalent"
+    assert SequentialTest(most=12).decide(crossed(0.0, 1.0, 11.0)) == "no effect"
+    # Two listeners tell nothing; shares stay from 0 to 1, and their null is 0.5.
+    early = rule.interval(crossed(0.9, 0.01, 1.0, scale=(0.0, 1.0)))
+    assert (early.low, early.high) == (0.0, 1.0)
+    assert rule.decide(crossed(0.99, 0.01, 30.0, scale=(0.0, 1.0))) == "effect"
+    assert rule.advice(crossed(0.0, 0.25, 11.0, sd=(0.2, 0.5, 0.1))).startswith(
+        "more items shorten the interval most: "
+    )
+    assert "more listeners" in rule.advice(crossed(0.0, 0.25, 11.0, sd=(0.9, 0.2, 0.1)))
 
 
-def test_sprt_warns_when_truncation_costs_power() -> None:
-    with pytest.warns(UserWarning, match="most=60 gives a power of 60%, below the 80% of beta=0.2"):
-        Sprt(0.65, most=60)
-
-
-def test_betting_test_keeps_its_level_with_dependent_responses() -> None:
-    # No side is preferred on the whole, but each listener has a preference of their own; 12 answers of each.
-    rule, pooled, rng, wrong, naive = BettingTest(most=60), Sprt(0.65), np.random.default_rng(0), 0, 0
-    for _ in range(400):
-        votes = rng.random((60, 12)) < rng.uniform(size=(60, 1))
-        wrong += rule.decide(list(votes.mean(axis=1))) == "effect"
-        counts = np.cumsum(votes.ravel())[:200]
-        decisions = (pooled.decide(int(right), trials) for trials, right in enumerate(counts, start=1))
-        naive += next(decision for decision in decisions if decision != "continue") == "effect"
-    # 0.05 of 400 exceeds 34 once in 1,000 times; all votes as independent are wrong four times as often.
-    assert wrong <= 34
-    assert naive > 60
-
-
-def test_betting_test_stops_on_a_preference() -> None:
-    rule, rng = BettingTest(most=40), np.random.default_rng(1)
-    shares = np.clip(rng.normal(0.7, 0.15, (100, 40)), 0, 1)
-    assert np.mean([rule.decide(list(own)) == "effect" for own in shares]) > 0.9
-    # Each listener is one bet: 19 stakes of 0.05 to 0.95 of all, times 1 + stake for a share of 1.
-    stakes = np.linspace(0.05, 0.95, 19)
-    needed = next(count for count in range(1, 20) if np.mean((1 + stakes) ** count) >= 20)
-    assert rule.decide([1.0] * (needed - 1)) == "continue"
-    assert rule.decide([1.0] * needed) == "effect"
-    assert rule.decide([0.5] * 40) == "no effect"
-    with pytest.raises(ArgumentError, match="from 0 to 1"):
-        rule.decide([1.2])
+@pytest.mark.parametrize("kind", ["MOS", "AB"])
+def test_sequential_test_keeps_its_level_at_every_listener(kind: str) -> None:
+    rng, rule, stopped = np.random.default_rng(3), SequentialTest(most=30), {0.0: 0, 1.0: 0}
+    for difference in stopped:
+        effects = rng.normal(0, 0.8, (150, 30, 1)) + rng.normal(0, 0.8, (150, 1, 8)) + difference
+        tables = np.rint(effects + rng.normal(0, 1, (150, 30, 8)))
+        if kind == "AB":
+            tables = (effects + rng.logistic(size=(150, 30, 8)) > 0).astype(float)
+        scale, stop = ((0.0, 1.0) if kind == "AB" else (-math.inf, math.inf)), np.zeros(150, bool)
+        for listeners in range(2, 31):
+            mean, error, df, _ = complete_tables(tables[:, :listeners], 1.0)
+            studies = zip(mean, error, df, strict=True)
+            stop |= [rule.decide(crossed(*map(float, study), scale=scale)) == "effect" for study in studies]
+        stopped[difference] = int(stop.sum())
+    # 0.05 of 150 exceeds 16 once in 1,000 times.
+    assert stopped[0.0] <= 16
+    assert stopped[1.0] > 50

@@ -28,7 +28,7 @@ from voicelab.listening.plan import Plan
 from voicelab.listening.results import analyze
 from voicelab.listening.screening import screen
 from voicelab.listening.votes import MAX_INT, Ballot, BlindBallot, number_of, text_of
-from voicelab.stats import BettingTest
+from voicelab.stats import SequentialTest
 from voicelab.stats.estimate import one_of, whole
 from voicelab.storage import disk_error, restrict, write_atomic
 from voicelab.tables import read_text
@@ -300,42 +300,39 @@ class Study:
         excluded = {*screen(self.test, frame, complete=True).table["listener"]}
         return tuple(name for name in finished if name not in excluded)
 
-    def progress(self, ballot: Ballot, *, plan: Plan | None = None, rule: BettingTest | None = None) -> StudyProgress:
+    def progress(
+        self, ballot: Ballot, *, plan: Plan | None = None, rule: SequentialTest | None = None
+    ) -> StudyProgress:
         """Return the numbers of finished and counted listeners, half the interval's width, and whether to stop.
 
         The interval is that of the plan's pair, or of the first two systems. ``enough`` is True once the planned number of
-        listeners (or ``listeners``) has finished without exclusion by ``analyze`` or, for AB and ABX, once ``rule``, which is
-        valid after every listener, decides.
+        listeners (or ``listeners``) has finished without exclusion by ``analyze`` or once ``rule``, which is valid after any
+        number of listeners, decides.
         """
         counted, rows = self.counted(ballot), ballot.frame()
         pair = self.test.systems[:2] if plan is None else plan.primary
         target = self.listeners if plan is None else plan.listeners
-        width, decision = None, None
+        width, decision, advice = None, None if rule is None else "continue", ""
         if counted:
             rows = rows[rows["listener"].isin(counted)]
-            crossed = {frozenset(names): test.estimate for names, test in analyze(self.test, rows).crossed.items()}
-            if (estimate := crossed.get(frozenset(pair))) is not None:
+            crossed = {frozenset(names): test for names, test in analyze(self.test, rows).crossed.items()}
+            if (test := crossed.get(frozenset(pair))) is not None:
+                estimate = test.estimate if rule is None else rule.interval(test)
                 width = (estimate.high - estimate.low) / 2.0
-        if rule is not None:
-            if self.test.kind not in {"AB", "ABX"}:
-                raise ArgumentError.of("rule", f"a betting test needs choices (AB, ABX), got {self.test.kind}")
-            shares: dict[Any, Any] = {}
-            if counted:
-                rows = rows[~rows["check"].astype(bool) & rows[["chosen", "other"]].isin(pair).all(axis=1)]
-                won = rows["right"] if self.test.kind == "ABX" else rows["chosen"] == pair[0]
-                shares = won.groupby(rows["listener"]).mean().to_dict()
-            decision = rule.decide([shares[name] for name in counted if name in shares])
-        enough = len(counted) >= target or decision in {"effect", "no effect"}
-        return StudyProgress(len(self.finished(ballot)), target, width, enough, decision, len(counted))
+                if rule is not None and (decision := rule.decide(test)) == "continue":
+                    advice = rule.advice(test)
+        enough = len(counted) >= target or decision not in {None, "continue"}
+        return StudyProgress(len(self.finished(ballot)), target, width, enough, decision, len(counted), advice)
 
 
 @dataclass(frozen=True, slots=True)
 class StudyProgress:
     """Progress of a study.
 
-    ``width`` is half the width of the interval of the pair's difference or share, None before it exists. ``decision`` is that
-    of the stopping rule, None without a rule; ``enough`` is whether to stop. ``counted`` of the ``finished`` listeners are
-    not excluded by ``analyze``; ``wanted`` is the target number.
+    ``width`` is half the width of the interval of the pair's difference or share (with a stopping rule, of its anytime-valid
+    interval), None before it exists. ``decision`` is that of the stopping rule, None without a rule, and ``advice`` says
+    whether listeners or items shorten the interval; ``enough`` is whether to stop. ``counted`` of the ``finished`` listeners
+    are not excluded by ``analyze``; ``wanted`` is the target number.
     """
 
     finished: int
@@ -344,11 +341,17 @@ class StudyProgress:
     enough: bool
     decision: str | None = None
     counted: int = 0
+    advice: str = ""
 
     def __str__(self) -> str:
         parts = [listeners_text(self.counted, self.finished, self.wanted)]
-        parts += [f"interval ±{self.width:.2f}".replace("±0.", "±.")] if self.width is not None else []
+        parts += (
+            [f"interval ±{self.width:.2f}".replace("±0.", "±.")]
+            if self.width is not None and math.isfinite(self.width)
+            else []
+        )
         parts += [f"stopping rule: {self.decision}"] if self.decision is not None else []
+        parts += [self.advice] * bool(self.advice)
         return ", ".join([*parts, *["enough"] * self.enough])
 
 

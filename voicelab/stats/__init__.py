@@ -28,8 +28,7 @@ from voicelab.stats.judgements import (
 from voicelab.stats.mixed import MixedModel, mixed_model
 from voicelab.stats.ordinal import OrdinalModel, ordinal_model
 from voicelab.stats.planning import (
-    BettingTest,
-    Sprt,
+    SequentialTest,
     choice_power,
     rating_power,
     ratings_needed,
@@ -38,7 +37,6 @@ from voicelab.stats.planning import (
 from voicelab.stats.simulation import PowerPlan, plan_sweep, plan_test
 
 __all__ = [
-    "BettingTest",
     "BradleyTerry",
     "CrossedTest",
     "Effects",
@@ -49,7 +47,7 @@ __all__ = [
     "OrdinalModel",
     "PowerPlan",
     "Screening",
-    "Sprt",
+    "SequentialTest",
     "Test",
     "benjamini_hochberg",
     "binomial",

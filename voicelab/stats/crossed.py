@@ -58,13 +58,14 @@ class CrossedTest(Test):
     """A ``Test`` with crossed random effects that also gives other hypotheses and confidence levels.
 
     The statistic is Student's t of the estimate, with standard ``error`` and ``df`` degrees of freedom. ``sd`` are the SDs of
-    listeners, items and residuals; ``scale`` bounds the interval.
+    listeners, items and residuals; ``scale`` bounds the interval; ``items`` is the number of items.
     """
 
     error: float
     df: float
     sd: tuple[float, float, float]
     scale: tuple[float, float] = (-math.inf, math.inf)
+    items: int = 0
 
     def __str__(self) -> str:
         return f"{self.name}: t({self.df:.3g}) {self.statistic:.4g}, {p_text(self.p)}; {self.estimate}"
@@ -146,7 +147,7 @@ def crossed_mean(
         raise ArgumentError.of("values", "must have residual variance, or a step above 0")
     point = Estimate(value, value, value, confidence, shape[0])
     name = f"crossed random effects of {shape[0]} listeners and {shape[1]} items, {alternative}"
-    test = CrossedTest(name, (value - null) / error, 0.0, point, error, df, sd, scale)
+    test = CrossedTest(name, (value - null) / error, 0.0, point, error, df, sd, scale, shape[1])
     above = test.p_above(null)
     p = above if alternative == "greater" else 2.0 * min(above, test.p_below(null))
     return replace(test, p=p, estimate=test.interval(confidence))

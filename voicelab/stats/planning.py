@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,13 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from voicelab.errors import ArgumentError
-from voicelab.stats.estimate import between, numbers, one_of, whole
+from voicelab.stats.crossed import CrossedTest
+from voicelab.stats.estimate import Estimate, between, one_of, whole
 
 _MAX_SAMPLE = 1_000_000
-_POWER_TOLERANCE = 0.02
 _CHANCE = 0.5
 _ALPHA = 0.05
-_STAKES = np.linspace(0.05, 0.95, 19)
 
 
 def choice_power(trials: int, share: float, *, alternative: Literal["two-sided", "greater"] = "two-sided") -> float:
@@ -130,105 +127,54 @@ def ratings_needed(difference: float, sd: float, *, power: float = 0.8) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Sprt:
-    """Truncated sequential probability ratio test of choices (A. Wald, Ann. Math. Stat. 16, 1945).
+class SequentialTest:
+    """Sequential test of all kinds of listening tests, with random listeners and items: look and stop at any time.
 
-    It decides between ``chance`` and a higher ``share`` after every response, with error rates of about ``alpha`` (type I)
-    and ``beta`` (type II), and stops with "no effect" at ``most`` trials. ``operating`` computes the exact error rates; a
-    warning is issued if truncation raises the type II error above ``beta``.
-
-    Responses are assumed to be independent: those of ABX tests, or one per listener. Repeated preferences of a listener are
-    dependent and would quadruple the type I error: use ``BettingTest`` for them.
-
-    Raises ArgumentError.
+    Its interval contains the true difference (or share) at all interim analyses together with a probability of at least 1 -
+    ``alpha``: the t confidence sequence of H. Wang & A. Ramdas, "Anytime-valid t-tests and confidence sequences for Gaussian
+    means with unknown variance" (arXiv:2310.03722, 2023), with the error and the degrees of freedom of crossed random
+    effects. It stops with "effect" if the interval excludes no difference, with "equivalent" if it lies within ``margin`` of
+    it (optional; as in ``equivalence``), and with "no effect" at ``most`` listeners. Raises ArgumentError.
     """
 
-    share: float
-    chance: float = 0.5
-    alpha: float = 0.05
-    beta: float = 0.2
-    most: int = 200
-
-    def __post_init__(self) -> None:
-        between(self.chance, "chance", 0.0, 1.0)
-        between(self.share, "share", self.chance, 1.0)
-        between(self.alpha, "alpha", 0.0, 0.5)
-        between(self.beta, "beta", 0.0, 0.5)
-        whole(self.most, "most", 1)
-        if self.most > 10_000:
-            raise ArgumentError.of("most", f"must be at most 10000, got {self.most}")
-        power = self.operating(self.share)[0]
-        if power < 1.0 - self.beta - _POWER_TOLERANCE:
-            message = (
-                f"most={self.most} gives a power of {power:.0%}, below the {1.0 - self.beta:.0%} of beta={self.beta:g}"
-            )
-            warnings.warn(message, UserWarning, stacklevel=3)
-
-    def decide(self, successes: int, trials: int) -> Literal["continue", "effect", "no effect"]:
-        """Decide after ``trials`` responses, of which ``successes`` are correct (or preferences for A).
-
-        Call it after every response; the first decision other than "continue" is final. Raises ArgumentError.
-        """
-        whole(trials, "trials", 0)
-        if whole(successes, "successes", 0) > trials:
-            raise ArgumentError.of("successes", f"must be at most trials={trials}, got {successes}")
-        ratio = self._ratio(successes, trials)
-        if ratio >= math.log((1.0 - self.beta) / self.alpha):
-            return "effect"
-        if ratio <= math.log(self.beta / (1.0 - self.alpha)) or trials >= self.most:
-            return "no effect"
-        return "continue"
-
-    def operating(self, true_share: float) -> tuple[float, float]:
-        """Compute the probability of "effect" and the expected number of trials for a ``true_share``.
-
-        Both are exact. The probability is the true alpha at ``chance`` and the power at ``share``.
-        """
-        if not 0.0 <= true_share <= 1.0:
-            raise ArgumentError.of("true_share", f"must be from 0 to 1, got {true_share:g}")
-        active = np.ones(1)
-        effects, expected = 0.0, 0.0
-        for trials in range(1, self.most + 1):
-            expected += float(active.sum())
-            active = np.concatenate((active * (1.0 - true_share), [0.0])) + np.concatenate(([0.0], active * true_share))
-            ratios = self._ratio(np.arange(trials + 1), trials)
-            effect = ratios >= math.log((1.0 - self.beta) / self.alpha)
-            effects += float(active[effect].sum())
-            active[effect | (ratios <= math.log(self.beta / (1.0 - self.alpha)))] = 0.0
-        return effects, expected
-
-    def _ratio(self, successes: int | npt.NDArray[np.int_], trials: int) -> npt.NDArray[np.float64]:
-        success = math.log(self.share / self.chance)
-        failure = math.log((1.0 - self.share) / (1.0 - self.chance))
-        return np.asarray(successes * success + (trials - np.asarray(successes)) * failure, np.float64)
-
-
-@dataclass(frozen=True, slots=True)
-class BettingTest:
-    """Anytime-valid sequential test of listeners with several, possibly dependent, responses each.
-
-    Under the null hypothesis that the mean share is at most ``chance``, the wealth of a bet against it ever reaches 1 /
-    ``alpha`` with a probability of at most ``alpha`` (J. Ville, 1939). Follows I. Waudby-Smith & A. Ramdas, "Estimating means
-    of bounded random variables by betting", Journal of the Royal Statistical Society B 86 (2024). Sentences are fixed. The
-    test stops at ``most`` listeners. Raises ArgumentError.
-    """
-
-    chance: float = 0.5
     alpha: float = 0.05
     most: int = 100
+    margin: float | None = None
 
     def __post_init__(self) -> None:
-        between(self.chance, "chance", 0.0, 1.0)
         between(self.alpha, "alpha", 0.0, 0.5)
-        whole(self.most, "most", 1)
+        whole(self.most, "most", 2)
+        if self.margin is not None:
+            between(self.margin, "margin", 0.0, math.inf)
 
-    def decide(self, shares: Sequence[float]) -> Literal["continue", "effect", "no effect"]:
-        """Decide from the listeners' ``shares`` of correct responses (or preferences for A), in the order of listeners."""
-        values = numbers(shares, "shares", 0) - self.chance
-        if ((values < -self.chance) | (values > 1.0 - self.chance)).any():
-            raise ArgumentError.of("shares", f"must be from 0 to 1, got {min(shares):g} to {max(shares):g}")
-        # Uniform mixture of stakes, all below the stake that risks ruin.
-        wealth = np.cumprod(1.0 + np.outer(values, _STAKES / self.chance), axis=0).mean(axis=1)
-        if (wealth >= 1.0 / self.alpha).any():
+    def interval(self, test: CrossedTest) -> Estimate:
+        """Return the estimate with its anytime-valid interval, infinite (or the scale) with too few listeners or items.
+
+        ``test`` is a value of ``crossed`` of a result.
+        """
+        # The mixture over effects has a variance of one, in units of that of one listener.
+        count = test.df + 1.0
+        shrinkage = 1.0 / (1.0 + count)
+        ratio = (1.0 / (self.alpha * math.sqrt(shrinkage))) ** (2.0 / count)
+        half_width = math.inf
+        if shrinkage * ratio < 1.0:
+            half_width = test.error * math.sqrt(test.df * (ratio - 1.0) / (1.0 - shrinkage * ratio))
+        value, (lower, upper) = test.estimate.value, test.scale
+        low, high = max(lower, value - half_width), min(upper, value + half_width)
+        return Estimate(value, low, high, 1.0 - self.alpha, test.estimate.n)
+
+    def decide(self, test: CrossedTest) -> Literal["continue", "effect", "equivalent", "no effect"]:
+        """Decide from the responses so far; the first decision other than "continue" is final."""
+        interval = self.interval(test)
+        if not interval.low <= test.null <= interval.high:
             return "effect"
-        return "no effect" if values.size >= self.most else "continue"
+        if self.margin is not None and max(interval.high - test.null, test.null - interval.low) < self.margin:
+            return "equivalent"
+        return "no effect" if interval.n >= self.most else "continue"
+
+    def advice(self, test: CrossedTest) -> str:
+        """Compare the variances that more listeners and more items would reduce."""
+        listeners, items = (sd**2 / count for sd, count in zip(test.sd, (test.estimate.n, test.items), strict=False))
+        wanted, least = ("items", items) if items > listeners else ("listeners", listeners)
+        share = least / test.error**2 if test.error > 0.0 else 0.0
+        return f"more {wanted} shorten the interval most: they cause {min(share, 1.0):.0%} of its variance"
