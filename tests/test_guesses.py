@@ -163,6 +163,25 @@ ANSWERED = {
     'vl.read_csv("a.csv")': "vl.collect(path)",
     "vl.Clip.from_numpy(clip.samples, 44100)": "vl.Clip(samples, rate)",
     "clip.astype(float)": "clip.samples.astype",
+    "vl.Clip(file)": "vl.Clip.load(path)",
+    "vl.Clip(clip.samples, sr=44100)": "vl.Clip(samples, rate)",
+    "vl.Clip.load(file, sr=16000)": "vl.Clip.load(path).resample(16000)",
+    "vl.load(file, sr=16000)": "vl.load(path).resample(16000)",
+    "clip.resample(target_sr=16000)": "clip.resample(16000)",
+    "clip + other": "vl.Clip(np.concatenate([a, b]), a.rate)",
+    "sum([clip, other])": "vl.Clip(np.concatenate([a, b]), a.rate)",
+    "0.5 * clip": "vl.Clip(clip.samples * 0.5, clip.rate)",
+    "vl.concat([clip, other])": "vl.Clip(np.concatenate([a, b]), a.rate)",
+    "clip.words.to_frame()": "pd.DataFrame(clip.words)",
+    "clip.words[0].word": "did you mean text?",
+    "result.takes[0].samples": "take.clip().samples",
+    "result.takes[0].play()": "take.clip().audio()",
+    "vl.measure(clip.samples)": "vl.Clip(samples, rate)",
+    'lab.speak(["Yes.", "No."])': "use lab.sweep(texts)",
+    'vl.connect("localhost:8000")': "did you mean http://localhost:8000?",
+    'vl.connect("my_tts.py")': "worker:PYTHON my_tts.py",
+    'vl.connect("sh -c x")': "command:sh -c x {text}",
+    'vl.connect("openai:localhost:8000")': "got 'localhost:8000'",
     "clip[:1000]": "clip.samples[…]",
     "samples, rate = clip": "clip.samples[…]",
     "clip.normalize()": "vl.Clip(clip.samples * 0.5, clip.rate)",
@@ -225,7 +244,9 @@ def test_a_clip_converts_to_an_array_of_its_samples(names: dict[str, Any]) -> No
 
 
 def test_every_guess_of_an_attribute_is_no_attribute_and_its_answer_exists(names: dict[str, Any]) -> None:
-    owners = {"voicelab": vl, "Clip": names["clip"], "Lab": names["lab"], "TakeTable": names["result"]}
+    clip = names["clip"]
+    owners: dict[str, Any] = {"voicelab": vl, "Clip": clip, "Lab": names["lab"], "TakeTable": names["result"]}
+    owners |= {"Take": clip.take, "Words": clip.words, "WordTime": clip.words[0]}
     for kind, owner in owners.items():
         for guess, right in GUESSES[kind].items():
             # A subpackage is an attribute of the package once it is imported.

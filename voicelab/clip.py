@@ -23,7 +23,7 @@ from voicelab.audio.words import Words, WordTime
 from voicelab.call import Call, call_knobs, call_of, call_record
 from voicelab.display import Shown, view
 from voicelab.errors import AudioError, RequestInvalid, StoreError
-from voicelab.guesses import Guided
+from voicelab.guesses import Guided, answers
 from voicelab.schema import RATES, AudioFormat, TTSRequest
 from voicelab.storage import digest_of, write_atomic
 
@@ -140,6 +140,7 @@ class Clip(Shown, metaclass=Guided):
         head = f"{self.rate}:".encode()
         return hashlib.sha256(head + self.samples.astype("<f4", copy=False).tobytes()).hexdigest()
 
+    @answers(**dict.fromkeys(("sr", "target_sr", "sample_rate", "orig_sr"), "clip.resample(16000)"))
     def resample(self, rate: int) -> Clip:
         """Resample to another rate in Hz (soxr, high quality). Overshoot beyond ±1 is clipped."""
         if check_rate(rate) == self.rate:
@@ -206,6 +207,7 @@ class Clip(Shown, metaclass=Guided):
         return target
 
     @classmethod
+    @answers(**dict.fromkeys(("sr", "rate", "sample_rate"), "vl.Clip.load(path).resample(16000)"))
     def load(
         cls,
         source: str | Path | bytes,
@@ -260,7 +262,7 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class Take(Shown):
+class Take(Shown, metaclass=Guided):
     """One rendering of one call, with its audio and everything needed to render it again.
 
     Args:

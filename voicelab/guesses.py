@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from voicelab.errors import suggestion
 
@@ -13,6 +14,8 @@ _LOAD: Final = "vl.Clip.load(path)"
 _SAVE: Final = 'clip.save("speech.wav")'
 _SAMPLES: Final = "clip.samples, or np.asarray(clip)"
 _TEST: Final = 'vl.ListeningTest(name, "MOS", items)'
+_JOIN: Final = "vl.Clip(np.concatenate([a, b]), a.rate)"
+_SCALE: Final = "vl.Clip(clip.samples * 0.5, clip.rate)"
 _EFFECTS: Final = 'table.effects(), or vl.effects(frame, "system", "duration")'
 _PLAN: Final = "vl.plan_test(…) or vl.plan_sweep(…)"
 
@@ -31,6 +34,7 @@ GUESSES: Final[Mapping[str, Mapping[str, str]]] = {
             ("Session", "Client", "session", "client", "open_backend", "get", "post"), "vl.connect(address)"
         ),
         **dict.fromkeys(("plot", "display", "show", "spectrogram"), "clip.plot()"),
+        **dict.fromkeys(("concat", "concatenate", "join"), _JOIN),
         **dict.fromkeys(("resample", "slice", "trim"), "clip.resample(16000) and clip.slice(start, end)"),
         **dict.fromkeys(("exceptions", "RequestException", "HTTPError"), "ServiceError"),
         **dict.fromkeys(("Timeout", "TimeoutError", "ReadTimeout"), "ServiceTimeout"),
@@ -56,7 +60,8 @@ GUESSES: Final[Mapping[str, Mapping[str, str]]] = {
     "Clip": {
         **dict.fromkeys(("sr", "fs", "sample_rate", "samplerate", "frame_rate", "sampling_rate"), "rate"),
         **dict.fromkeys(("y", "data", "array", "waveform", "signal", "wav", "numpy", "to_numpy", "values"), _SAMPLES),
-        **dict.fromkeys(("normalize", "apply_gain", "gain"), "vl.Clip(clip.samples * 0.5, clip.rate)"),
+        **dict.fromkeys(("normalize", "apply_gain", "gain"), _SCALE),
+        **dict.fromkeys(("append", "concat", "concatenate", "join"), _JOIN),
         **dict.fromkeys(("from_numpy", "from_array", "from_samples"), "vl.Clip(samples, rate)"),
         **dict.fromkeys(("from_bytes", "from_buffer"), "vl.Clip.load(data)"),
         **dict.fromkeys(("metadata", "info", "meta"), "clip.take"),
@@ -74,6 +79,13 @@ GUESSES: Final[Mapping[str, Mapping[str, str]]] = {
         **dict.fromkeys(
             ("spectrogram", "waveplot", "waveshow", "specshow", "plot_spectrogram", "melspectrogram"), "plot"
         ),
+    },
+    "Take": {"play": "take.clip().audio()", **dict.fromkeys(("bytes", "data", "content"), "audio")},
+    "Words": dict.fromkeys(("df", "to_frame", "to_dataframe", "to_pandas", "frame"), "pd.DataFrame(clip.words)"),
+    "WordTime": {
+        **dict.fromkeys(("word", "label", "mark", "name"), "text"),
+        **dict.fromkeys(("begin", "onset", "xmin", "start_time"), "start"),
+        **dict.fromkeys(("stop", "offset", "xmax", "end_time"), "end"),
     },
     "TakeTable": {
         **dict.fromkeys(("to_dataframe", "to_pandas", "to_frame", "data", "dataframe", "results"), "df"),
@@ -133,8 +145,19 @@ GUESSES: Final[Mapping[str, Mapping[str, str]]] = {
 }
 """For each kind of name (a class, the package, a keyword of ``speak``, a metric), the guesses and the right name or code."""
 
-# By class: module and class of another library that users expect, and the expression that returns such an object.
-_DATA: Final = {"Clip": ("numpy", "ndarray", "clip.samples"), "TakeTable": ("pandas", "DataFrame", "table.df()")}
+# By class: module and class of another object that users expect, and the expression that returns such an object.
+_DATA: Final = {
+    "Clip": ("numpy", "ndarray", "clip.samples"),
+    "TakeTable": ("pandas", "DataFrame", "table.df()"),
+    "Words": ("pandas", "DataFrame", "pd.DataFrame(clip.words)"),
+    "Take": ("voicelab.clip", "Clip", "take.clip()"),
+}
+# By class: the calls that create an object, and those for arithmetic.
+_CREATE: Final = {"Clip": "vl.Clip(samples, rate), or vl.Clip.load(path)"}
+_ARITHMETIC: Final = {"Clip": f"{_JOIN} or {_SCALE}"}
+_OPERATORS: Final = ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "neg")
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 def hint(kind: str, name: str, choices: Iterable[str] = ()) -> str:
@@ -153,8 +176,19 @@ class Guided(type):
         def __init__(cls, *args: Any) -> None:
             super().__init__(*args)
             cls.__getattr__ = _missing
-            if cls.__name__ in _DATA:
+            if cls.__name__ in _DATA and not issubclass(cls, tuple):
                 cls.__getitem__ = _no_item
+            for operator in _OPERATORS if cls.__name__ in _ARITHMETIC else ():
+                setattr(cls, f"__{operator}__", _no_arithmetic)
+
+        def __call__(cls, *args: Any, **named: Any) -> Any:
+            """Create an object; add the right call to the TypeError of wrong arguments."""
+            try:
+                return super().__call__(*args, **named)
+            except TypeError as error:
+                if cls.__name__ not in _CREATE or "__init__()" not in str(error):
+                    raise
+                raise TypeError(f"{error}; use {_CREATE[cls.__name__]}") from None
 
         def __getattr__(cls, name: str) -> Any:
             raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}{_hint(cls, name)}")
@@ -172,6 +206,26 @@ def _no_item(value: object, index: object) -> Any:
     raise TypeError(f"{type(value).__name__!r} object has no items, got [{index!r}]; use {expression}[…]")
 
 
+def _no_arithmetic(value: object, *_: object) -> Any:
+    kind = type(value).__name__
+    raise TypeError(f"{kind!r} object supports no arithmetic; use {_ARITHMETIC[kind]}")
+
+
+def answers(**right: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
+    """Decorate a function: a keyword of ``right``, which users guess, raises TypeError with the right code."""
+
+    def decorate(function: Callable[_P, _T]) -> Callable[_P, _T]:
+        @wraps(function)
+        def run(*args: _P.args, **named: _P.kwargs) -> _T:
+            for name in right.keys() & named.keys():
+                raise TypeError(f"{function.__name__}() has no argument {name!r}; use {right[name]}")
+            return function(*args, **named)
+
+        return run
+
+    return decorate
+
+
 def _kind(owner: type) -> str:
     return next((base.__name__ for base in owner.__mro__ if base.__name__ in GUESSES), "")
 
@@ -182,7 +236,8 @@ def _library_hint(owner: type, name: str) -> str:
     if name.startswith("_") or kind not in _DATA or name in GUESSES[kind]:
         return ""
     module, library_class, expression = _DATA[kind]
-    return f"; use {expression}.{name}" if hasattr(getattr(import_module(module), library_class), name) else ""
+    expected = getattr(import_module(module), library_class)
+    return f"; use {expression}.{name}" if name in {*dir(expected), *getattr(expected, "__annotations__", ())} else ""
 
 
 def _hint(owner: type, name: str) -> str:

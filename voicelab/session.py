@@ -251,6 +251,9 @@ class Session(Closeable, metaclass=Guided):
     @completed
     def call(self, text: str, **fields: Unpack[SpeechFields]) -> Call:
         """Create the Call that ``speak`` synthesizes for the same arguments. Raises RequestInvalid."""
+        if isinstance(text, list | tuple | Mapping):
+            message = f"must be one string, got {type(text).__name__}; use lab.sweep(texts) for several"
+            raise RequestInvalid.of("text", message)
         if fields.get("voice", "") is None and self.capabilities.voice_required:
             fields["extra"] = {**(fields.get("extra") or {}), "voice": None}
         fields = self._with_own_parameters(fields)

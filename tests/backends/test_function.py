@@ -110,6 +110,7 @@ def test_a_recording_is_passed_as_a_file_and_its_transcript() -> None:
         (vl.Clip(SINE, RATE), 0),
         (vl.Clip(SINE, RATE).to_bytes("wav"), 0),
         (vl.Clip(SINE, RATE).to_bytes("mp3"), 0),
+        (memoryview(vl.Clip(SINE, RATE).to_bytes("wav")), 0),
     ],
 )
 def test_returned_values(value: object, notes: int) -> None:

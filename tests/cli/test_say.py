@@ -128,6 +128,8 @@ def test_references_reach_the_backend_with_their_transcripts(run: Any, service: 
         (("", "-o", "a.wav"), "text: "),
         (("  \n", "-o", "a.wav"), "text: "),
         (("one", "--seed", "x"), "seed: "),
+        (("one", "--voice", "eve"), ": voice: "),
+        (("one", "--speed", "9"), ": speed: must be between"),
         (("one", "--model", "s9"), "model: "),
         (("one", "--reference", "missing.wav"), "missing.wav: "),
         (("one", "--reference-text", "two"), "references: "),
@@ -240,7 +242,7 @@ def test_embedded_voice_gives_the_same_samples_as_the_library(run: Any) -> None:
     for arguments, said in (
         (("!?… —",), "text: "),
         (("word " * 5000,), "text: "),
-        (("Hello.", "--voice", "nobody"), "reference_id: "),
+        (("Hello.", "--voice", "nobody"), "voice: "),
         (("Hello.", "--reference", "noise.wav"), "reference"),
         (("Hello.", "--device", "abacus"), "abacus"),
     ):

@@ -102,6 +102,9 @@ def test_knobs_exit_status(run: Any, service: str, tones: ToneBackend, monkeypat
 
 def test_estimate_and_exceeded_budget_synthesize_nothing(run: Any, service: str, spec: str, tones: ToneBackend) -> None:
     assert "12 requests" in run.well("sweep", spec, "--estimate", "--base-url", service).stdout
+    for wrong in ("[axis]\ntop_p = [0, 1]", "[fields]\ntemperature = 5"):
+        Path("wrong.toml").write_text(f'text = "One."\n{wrong}\n')
+        assert "(in wrong.toml)" in run.refused("sweep", "wrong.toml", "--base-url", service)
     Path(spec).write_text(SPEC + "[budget]\nrequests = 11\n")
     done = run("sweep", spec, "--base-url", service)
     assert (done.exit_code, tones.asked) == (2, [])

@@ -173,8 +173,12 @@ def test_missing_library_and_missing_weights_name_the_command(
 
 def test_nisqa_gets_the_clips_own_rate(monkeypatch: pytest.MonkeyPatch, figure: Figure) -> None:
     rates: list[int] = []
-    library = Library(torch=Library(from_numpy=np.asarray))
-    library.non_intrusive_speech_quality_assessment = lambda audio, rate: rates.append(rate) or [4.0]  # type: ignore[func-returns-value]
+
+    def assess(audio: object, rate: int) -> list[float]:
+        rates.append(rate)
+        return [4.0]
+
+    library = Library(torch=Library(from_numpy=np.asarray), non_intrusive_speech_quality_assessment=assess)
     monkeypatch.setitem(sys.modules, "torchmetrics.functional.audio.nisqa", library)
     tools = Tools(predictor=Nisqa())
     assert figure(voice(120).resample(48_000), "predicted_mos", tools=tools) == (4.0, "")

@@ -11,6 +11,7 @@ from typing import Any, Final, Self
 
 from voicelab.display import Shown
 from voicelab.errors import AudioError
+from voicelab.guesses import Guided
 from voicelab.storage import open_atomic
 
 _NUMBER: Final = r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"
@@ -22,7 +23,7 @@ _BOMS: Final = ((b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"), (b"\xef\xbb\xb
 
 
 @dataclass(frozen=True, slots=True)
-class WordTime:
+class WordTime(metaclass=Guided):
     """A word with its start and end in seconds from the start of the clip."""
 
     text: str
@@ -36,7 +37,7 @@ class WordTime:
             )
 
 
-class Words(Shown, tuple[WordTime, ...]):  # noqa: SLOT001 (a tuple takes no slots but empty ones)
+class Words(Shown, tuple[WordTime, ...], metaclass=Guided):  # noqa: SLOT001 (a tuple takes no slots but empty ones)
     """Word timestamps of a clip, in order; a tuple with ``save`` and ``load``.
 
     ``duration`` is the duration of the clip in seconds, stated in a TextGrid. ``likelihood`` is the log-likelihood of the

@@ -141,7 +141,9 @@ def parse_base_url(base_url: str) -> httpx.URL:
     except (httpx.InvalidURL, AttributeError, TypeError):
         url = httpx.URL("")
     if url.scheme not in {"http", "https"} or not url.host:
-        raise RequestInvalid.of("base_url", "must be an address such as https://voice.example", in_="path")
+        got = f", got {shown_value(base_url)}" if "@" not in str(base_url) else ""  # it may contain a password
+        message = f"must be an address such as https://voice.example or http://127.0.0.1:8880{got}"
+        raise RequestInvalid.of("base_url", message, in_="path")
     if url.userinfo or url.query or url.fragment:
         # Addresses are shown and stored in takes.
         message = "The address must not have a user, password, query or fragment; pass a key as api_key"

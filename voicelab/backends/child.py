@@ -107,7 +107,7 @@ def returned(value: object) -> typing.Iterator[object]:
 
 def _message(value: typing.Any) -> dict[str, object]:
     """Encode a returned value: samples and rate, bytes of an audio file, or a path."""
-    if isinstance(value, (bytes, bytearray)):
+    if isinstance(value, (bytes, bytearray, memoryview)):
         return {"audio": base64.b64encode(value).decode()}
     if isinstance(value, (str, os.PathLike)):
         return {"path": str(Path(value).resolve())}

@@ -344,15 +344,15 @@ def samples_of(value: object, name: str) -> tuple[Samples, int, tuple[str, ...]]
         if isinstance(value, str | os.PathLike):
             with Path(value).open("rb") as file:
                 value = file.read(MAX_BYTES + 1)
-        if isinstance(value, bytes | bytearray):
-            if not value:
+        if isinstance(value, bytes | bytearray | memoryview):
+            if not len(value):
                 raise EngineError(f"{name} must return audio, got an empty file")
             samples, rate = read(bytes(value), foreign=True)
             return samples, rate, ()
     except OSError as error:
         raise EngineError(f"{name} must return readable audio: {error}") from error
     except AudioError as error:
-        data = bytes(value) if isinstance(value, bytes | bytearray) else b""
+        data = bytes(value) if isinstance(value, bytes | bytearray | memoryview) else b""
         start = shortened(repr(data[:60]), 40)
         raise EngineError(
             f"{name} must return readable audio: {damage_of(data, error)}; it begins with {start}"

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, requires, version
@@ -106,15 +107,24 @@ def split_address(address: str | None) -> tuple[str, str]:
         return "local", ""
     matched = _ADDRESS.fullmatch(address)
     name = matched["name"] if matched else address
-    # A single word is not the address of a service.
-    if name.lower() in {"http", "https"} or not re.fullmatch(r"[\w-]+", name):
+    if name.lower() in {"http", "https"}:
         return "service", address
     names = [*BUILT_IN, *(point.name for point in _foreign_entry_points())]
     if name not in names:
-        near = suggestion(name, names) or f"; available: {', '.join(names)}"
-        message = f"unknown backend {name!r}{near}; the address of a service must begin with https:// or http://"
+        near = _meant(address) or suggestion(name, names) or f"; available: {', '.join(names)}"
+        message = f"unknown backend {name.rpartition('@')[2]!r}{near}; the address of a service must begin with https:// or http://"
         raise RequestInvalid.of("backend", message, type="not_found", in_="query")
     return name, matched["rest"] if matched else ""
+
+
+def _meant(address: str) -> str:
+    """Return a hint for a host, a script or a program that is not an address; "" for others."""
+    if re.fullmatch(r"[\w.-]+:\d+(/.*)?", address):
+        return f"; did you mean http://{address}?"
+    if address.endswith(".py"):
+        return f"; for a script: worker:PYTHON {address}"
+    text = "" if "{" in address else " {text}"
+    return f"; for a program: command:{address}{text}" if shutil.which(address.partition(" ")[0]) else ""
 
 
 def open_backend(address: str | None, **options: Any) -> Backend:

@@ -13,6 +13,7 @@ import re
 import sys
 from collections import UserDict
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
@@ -21,7 +22,7 @@ import typer
 from pydantic.fields import FieldInfo
 from typer.core import TyperGroup
 
-from voicelab.call import bare_type, parse_value
+from voicelab.call import bare_type, parse_value, short_name
 from voicelab.distribution import __version__
 from voicelab.errors import RequestInvalid, VoicelabError
 from voicelab.schema import ProsodyControl, TTSRequest, VoiceCreate
@@ -183,7 +184,11 @@ def options_of(schema_fields: Mapping[str, FieldInfo]) -> Callable[[Callable[...
             raw = {name: values.pop(name) for name in schema_fields}
             parsed = {name: _value(name, text, schema_fields[name]) for name, text in raw.items() if text is not None}
             prosody = {name: parsed.pop(name) for name in _PROSODY if name in parsed}
-            command(**values, fields=parsed | ({"prosody": prosody} if prosody else {}))
+            try:
+                command(**values, fields=parsed | ({"prosody": prosody} if prosody else {}))
+            except RequestInvalid as error:  # named as the options
+                error.change(lambda item: replace(item, loc=(item.loc[0], short_name(item.field))))
+                raise
 
         # typer must read the signature of run; after wraps() it would read that of the command.
         signature = inspect.Signature([*parameters, *(_option(name, field) for name, field in schema_fields.items())])

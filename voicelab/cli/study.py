@@ -17,7 +17,7 @@ from voicelab.lab import connect
 from voicelab.runs.cache import Cache
 from voicelab.storage import check_folder, check_writable, write_atomic
 from voicelab.sweeps.evaluation import PROTOCOLS
-from voicelab.sweeps.spec import read_spec
+from voicelab.sweeps.spec import in_file, read_spec
 from voicelab.tables import bytes_of
 
 Spec = Annotated[
@@ -55,7 +55,8 @@ def sweep(
     """Synthesize the missing takes of SPEC. Ctrl-C stops; running the command again resumes."""
     from voicelab.views.notebook import progress
 
-    spec_file = read_spec(spec)
+    with in_file(spec):
+        spec_file = read_spec(spec)
     folder = output if output is not None else spec.with_suffix("")
     check_folder(folder)
     if folder == spec:
@@ -66,7 +67,8 @@ def sweep(
         lab = opened.enter_context(connect(spec_file.backend or backend or None, device=device))
         labs = {name: opened.enter_context(connect(address)) for name, address in spec_file.backends.items()}
         arguments = {**spec_file.options, **({} if repeats is None else {"repeats": repeats})}
-        plan = lab.sweep(spec_file.text, lab=labs, **arguments)
+        with in_file(spec):
+            plan = lab.sweep(spec_file.text, lab=labs, **arguments)
         cost = plan.estimate(Cache(folder, max_bytes=None))
         print_line(str(cost))
         if estimate:

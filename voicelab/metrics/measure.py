@@ -320,8 +320,10 @@ def measure_rows(
     one_of(on_error, "on_error", ("raise", "skip"))
     items = list(_opened([clips] if isinstance(clips, Clip | str | Path) else clips, Report()))
     for number, clip in enumerate(items):
-        if not isinstance(clip, Clip | Path) and not callable(getattr(clip, "clip", None)):
-            raise ArgumentError.of("clips", f"number {number} is a {type(clip).__name__}, not a Clip, a Take or a path")
+        if not isinstance(clip, Clip | Path) and (hasattr(clip, "dtype") or not callable(getattr(clip, "clip", None))):
+            hint = "; use vl.Clip(samples, rate)" if hasattr(clip, "dtype") else ""
+            message = f"must be Clips, Takes or paths, got {type(clip).__name__} at index {number}{hint}"
+            raise ArgumentError.of("clips", message)
     references = [PROMPT] * len(items) if reference == PROMPT else _each(reference, len(items), "reference", Clip)
     texts = _each(text, len(items), "text", str)
     work = list(zip(items, references, texts, strict=True))

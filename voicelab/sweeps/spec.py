@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -43,6 +44,16 @@ class SweepSpec:
     options: Mapping[str, Any]
     run: Mapping[str, Any]
     budget: Budget
+
+
+@contextmanager
+def in_file(path: str | Path) -> Iterator[None]:
+    """Add the name of the file to each item of a RequestInvalid."""
+    try:
+        yield
+    except RequestInvalid as error:
+        error.change(lambda item: replace(item, msg=f"{item.msg} (in {path})"))
+        raise
 
 
 def read_spec(path: str | Path) -> SweepSpec:

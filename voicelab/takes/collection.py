@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 from voicelab.asr.recognizers import Recognizer
 from voicelab.clip import UNKNOWN_TEXT, Clip, Take
 from voicelab.errors import ArgumentError, AudioError, StoreError, check_options, suggestion
+from voicelab.guesses import answers
 from voicelab.listening.design import REFERENCE
 from voicelab.listening.webmushra import import_webmushra
 from voicelab.metrics import Metric, Tools, available, check_measuring
@@ -419,6 +420,7 @@ _RESULTS: Final = frozenset(
 )
 
 
+@answers(**dict.fromkeys(("sr", "rate", "sample_rate"), "vl.load(path).resample(16000)"))
 def load(path: str | Path) -> Any:
     """Load a run folder as a TakeTable, or a sound file as a Clip.
 
