@@ -30,17 +30,22 @@ RESULTS = ROOT / "bench" / "results"
 PAGE = ROOT / "docs" / "performance.md"
 HEAD = """# Performance
 
-Every figure here was printed by the command above it, on the machine named. `python bench/page.py` generates this
-page from `bench/results/`; `python bench/page.py --measure bench/speed.py` repeats a measurement. Intervals are 95 %
-intervals. The figures of the voice itself are in the [model card](../training/README.md).
+The command above a table printed its figures, on the machine named next to the command. `python bench/page.py` generates this
+page from `bench/results/`, and `python bench/page.py --measure bench/speed.py` repeats a measurement. Intervals are 95 %
+intervals. The [model card](../training/README.md) has the figures of the voice itself.
 
-Each result states its date. Results before 2026-11-22 are of engine revision 7, which is 17 µs per layer and frame faster
-than today's ([reason](decisions/07-the-same-samples.md)). Results that depend on the sound of the voice and are dated before
-2026-11-26 are of earlier weights. Clones were measured with revision 13; speed was measured with revision 14, except for its
-minimum duration of the first sound. Before 2026-11-27 speed and memory are those of the voice in torch; it now runs on NumPy.
-Speeds are comparable only within one run: the machine was 2.4 times slower on 2026-11-24 than on other days.
+Each result states its date, because not all results come from the same version:
+
+- Results before 2026-11-22 were measured with engine revision 7, which takes 17 µs per layer and frame less than today's
+  revision ([reason](decisions/07-the-same-samples.md)).
+- Results before 2026-11-26 that depend on the sound of the voice were measured with earlier weights.
+- Cloned voices were measured with revision 13. Speed was measured with revision 14, but without its minimum duration of the
+  first phone.
+- Speed and memory before 2026-11-27 are those of the voice in torch; it now runs on NumPy.
+
+Compare speeds only within one run: the machine was 2.4 times slower on 2026-11-24 than on other days.
 """
-_HELPER_MODULES = ("judges", "machine", "page", "stats", "systems", "teaching")
+_HELPER_MODULES = ("cases", "judges", "machine", "page", "stats", "systems", "teaching")
 _WITHOUT_RESULT = ("inference", "picture", "samples")
 """Benchmarks that write into docs/ themselves and have no result on the page."""
 _EXCLUDED = ("dual", "gpu", "other_voices", "same_samples")
@@ -78,8 +83,40 @@ _LABELS = {
     "spoken": "synthesized",
     "over old": "relative to previous weights",
     "old": "previous weights",
+    "took": "duration of the measurement",
+    "at each": "value at each level",
+    "takes each": "takes per setting",
+    "sentences each": "sentences per speaker",
+    "f0 error semitones": "F0 error (semitones)",
+    "f0 error others": "F0 error of other speakers (semitones)",
+    "spectrum db others": "spectrum of other speakers (dB)",
+    "requests a second": "requests per second",
+    "refused p50": "time to rejection, p50",
+    "refused p95": "time to rejection, p95",
+    "refused last": "time to the last rejection",
+    "first audio p50": "time to first audio, p50",
+    "first audio last": "time to the last first audio",
+    "first audio low": "time to first audio, latency low",
+    "first audio balanced": "time to first audio, latency balanced",
+    "first audio normal": "time to first audio, latency normal",
+    "8 streams against one": "throughput of 8 streams relative to one",
+    "model load": "time to load the model",
+    "of 1000 takes failed": "failures in 1,000 takes",
+    "growth per 1000": "memory growth per 1,000 requests",
+    "first sound": "delay from the first bytes of the engine to the first sound",
+    "click to sound": "delay from the click on Speak to the first sound",
+    "switching": "delay from a key press to the other clip",
+    "grid of 100": "time to draw a grid of 100 takes",
+    "frame while 1000 scroll as facets": "frame time while 1,000 takes scroll, facets",
+    "frame while 1000 scroll as list": "frame time while 1,000 takes scroll, list",
+    "slowest of 20 frames as facets": "slowest of 20 frames, facets",
+    "slowest of 20 frames as list": "slowest of 20 frames, list",
+    "our part of a frame as facets": "voicelab's share of a frame, facets",
+    "our part of a frame as list": "voicelab's share of a frame, list",
 }
 """Labels of figures whose key in the results is not a term."""
+_GOAL = re.compile(r"(.*?)(?:, (s|MiB))?, (at most|at least)")
+"""Name of a goal: figure, unit, and kind of limit."""
 _RATES = {"whisper", "pocketsphinx", "first", "in_five", "same_voice_first", "nearest", "right", "right_with_pitch"}
 """Figures printed in percent."""
 _UNITS = {"ms": "ms", "s": "s", "mib": "MiB", "db": "dB", "percent": "%"}
@@ -183,6 +220,8 @@ def _estimate(value: Mapping[str, Any]) -> bool:
 def _value(name: str, value: Any) -> str:
     if value is not None and name.rpartition(": ")[2] in _RATES:
         return _percent(value)
+    if name == "figure" and (goal := _GOAL.fullmatch(str(value))):
+        return f"{_words(goal[1])} ({', '.join(filter(None, goal.group(2, 3)))})"
     unit = next((f" {symbol}" for key, symbol in _UNITS.items() if name.endswith(f"_{key}") or f"_{key}:" in name), "")
     if isinstance(value, Mapping) and "low" in value:
         return f"{_number(value['value'])} ({_number(value['low'])} to {_number(value['high'])}){unit}"
@@ -210,8 +249,9 @@ def _words(name: str) -> str:
     for key in _UNITS:
         name = name.removesuffix(f"_{key}").replace(f"_{key}:", ":")
     words = name.replace("_", " ")
-    head, _, last = words.rpartition(": ")
-    return f"{head}: {_LABELS.get(last, last)}" if head else _LABELS.get(last, last)
+    head, separator, last = words.rpartition(": ")
+    base = last.removeprefix("largest ")
+    return f"{head}{separator}{_LABELS.get(base, base)}{' (maximum)' * (base != last)}"
 
 
 def pages() -> list[Path]:
