@@ -292,6 +292,17 @@ TABLE = {
         "rs1801133, RTX4090, order #12345, USD10000": (
             "rs one eight zero one one three three, RTX four thousand ninety, order one two three four five, USD ten thousand"
         ),
+        "₩460 billion, 500₽, NZD 5, $50.00-$100.00": (
+            "four hundred sixty billion won, five hundred rubles, five New Zealand dollars, "
+            "fifty dollars to one hundred dollars"
+        ),
+        "25 july 2012, in march 5 people, 11:30EST, 1:02:36am": (
+            "the twenty-fifth of July, twenty twelve, in march five people, eleven thirty EST, "
+            "one oh two and thirty-six seconds ay M"
+        ),
+        "5 thousand km, 12KG, (123)-123-5678": (
+            "five thousand kilometers, twelve kilograms, one two three, one two three, five six seven eight"
+        ),
         "VIN 1HGCM82633A004352": "VIN one H G C M eight two six three three ay zero zero four three five two",
         "10⁻³ m, 3 × 10⁸ m/s": (
             "ten to the power of minus three meters, three times ten to the power of eight meters per second"
@@ -469,7 +480,7 @@ TABLE = {
         "5 USD/kg": "five U S dollars per kilogram",
         "2 drinks/day, 3 times/week": "two drinks per day, three times per week",
         "1,000 requests/second": "one thousand requests per second",
-        "men/women, 2 days/nights, 5 km/miles": "men women, two days nights, five km miles",
+        "men/women, 2 days/nights, 5 km/miles": "men slash women, two days slash nights, five km slash miles",
         "3 g per kg, per se": "three grams per kilogram, per se",
     },
     "squares": {

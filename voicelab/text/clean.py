@@ -122,7 +122,7 @@ _SCRIPTS: Final = {
     "HANGUL": "Korean",
     "UNKNOWN": "unknown",
 }
-SPEAKABLE_SYMBOLS: Final = frozenset("£€¥₹¢°×÷±≤≥≠≈√µΩ§—∞")
+SPEAKABLE_SYMBOLS: Final = frozenset("£€¥₹₩₽₺₫₪₱₴₦฿¢°×÷±≤≥≠≈√µΩ§—∞")
 """Symbols outside ASCII for which the normalizer has words."""
 
 _PLAIN: Final = {char: plain for plain, chars in rows("characters") for char in chars} | {

@@ -209,7 +209,9 @@ def _money(m: Match) -> str:
         names = (names[0], names[0], *names[2:])  # "a $100 fine"
     amount = _money_words(m["last"] or m["num"], m["scale"], names)
     minus = _minus(m["minus"] or m["minus2"])
-    return minus + _range(m["num"] if m["last"] else None, amount) + _per(m["per"]) + _per(m["next"])
+    start = f"{_money_words(m['num'], None, names)} to " if m["last"] and "." in m["num"] and not m["scale"] else ""
+    amount = start + amount if start else _range(m["num"] if m["last"] else None, amount)
+    return minus + amount + _per(m["per"]) + _per(m["next"])
 
 
 @_VERBALIZERS.register
@@ -271,11 +273,11 @@ def _time(m: Match) -> str:
     hour, minute = int(m["h"]), int(m["m"])
     if hour > 24:
         return m.group()
-    if m["s"] not in (None, "00"):
+    if m["s"] not in (None, "00") and not m["half"]:
         parts = ((hour, "hour"), (minute, "minute"), (int(m["s"]), "second"))
         hours, minutes, seconds = (f"{cardinal(n)} {name}{'' if n == 1 else 's'}" for n, name in parts)
         is_stamp = not hour and m.string[m.start() - 1 : m.start()] == "["  # [00:01:02]
-        return f"{'' if is_stamp else f'{hours}, '}{minutes} and {seconds}{_half_day(m, m['half'])}"
+        return f"{'' if is_stamp else f'{hours}, '}{minutes} and {seconds}{_half_day(m, None)}"
     if minute:
         words = f"{cardinal(hour)} {'oh ' if minute < 10 else ''}{cardinal(minute)}"
     elif m["half"]:
@@ -284,7 +286,9 @@ def _time(m: Match) -> str:
         words = "midnight"
     else:
         words = f"{cardinal(hour)} hundred" if hour > 12 else f"{cardinal(hour)} o'clock"
-    return words + _half_day(m, m["half"])
+    if m["half"] and m["s"] not in (None, "00"):
+        words += f" and {cardinal(int(m['s']))} second{'' if m['s'] == '01' else 's'}"
+    return words + _half_day(m, m["half"]) + (" " if m.string[m.end() : m.end() + 1].isalpha() else "")
 
 
 def _half_day(m: Match, half: str | None) -> str:
@@ -297,6 +301,15 @@ def _half_day(m: Match, half: str | None) -> str:
 def _era(m: Match) -> str:
     start = f"{year(int(m['first']))} to " if m["first"] else ""
     return f"{start}{year(int(m['year']))} {_letters(m['era'].replace('.', ''))}{_stop(m)}"
+
+
+@_VERBALIZERS.register
+def _month_of_a_year(m: Match) -> str:
+    number, month = int(m["year"] or m["y"]), int(m["month"] or m["m"])
+    # A season, 2009/10, or a range, 2009-12.
+    if m["year"] and (month == number % 100 + 1 or ("-" in m.group() and month > number % 100)):
+        return m.group()
+    return f"{_NAMES[month - 1]} {year(number)}"
 
 
 @_VERBALIZERS.register
@@ -426,11 +439,12 @@ def _fraction(m: Match) -> str:
 def _measure(m: Match) -> str:
     """Verbalize a number with its unit: singular in "a 5-km run", square and cubic before the unit."""
     singular, plural_form = _UNITS[m["unit"]]
-    is_singular = m["gap"] == "-" or (_is_one(m["num"]) and not m["first"]) or _describes(m)
+    is_one = _is_one(m["num"]) and not m["first"] and not m["scale"]
+    is_singular = m["gap"] == "-" or is_one or _describes(m)
     raised = {"2": "square ", "3": "cubic ", None: ""}
     word = raised[m["power"]] + (singular if is_singular else plural_form)
     per = _per(m["per"], raised[m["perpower"]]) + _per(m["next"])
-    return f"{_minus(m['minus'])}{_range(m['first'], decimal(m['num']))} {word}{per}"
+    return f"{_minus(m['minus'])}{_range(m['first'], decimal(m['num']))}{m['scale'] or ''} {word}{per}"
 
 
 _ORDINAL_WORD: Final = (
@@ -563,7 +577,8 @@ _VERBALIZERS.update(
             f"{m['what']} {paired(m['num'])}" if m["what"] else f"{_letters(m['letters'])} {paired(m['model'])}"
         ),
         "day and month": lambda m: (
-            f"{m['the'] or 'the '}{ordinal(int(m['day']))} of {_full(m['month'])}{_in_year(m['year'])}"
+            f"{m['the'] or 'the '}{ordinal(int(m['first'])) + ' to ' if m['first'] else ''}{ordinal(int(m['day']))} "
+            f"of {_full(m['month'])}{_in_year(m['year'])}"
         ),
         "postcode": lambda m: f"{m['state']} {digits(m['zip'])}" + (f", {digits(m['four'])}" if m["four"] else ""),
         "comparison": lambda m: f"{m['left'] or ''} {_COMPARISONS[m['sign'] or m['between']]} ",
@@ -577,6 +592,7 @@ _VERBALIZERS.update(
         "per unit": lambda m: _PER[m["unit"]],
         "spaced thousands": lambda m: m.group().replace(" ", ","),
         "weekday": lambda m: WEEKDAYS[m["day"]],
+        "month in small letters": lambda m: m["month"].capitalize(),
         "month and year": lambda m: f"{_full(m['month'])} {year(int(m['year']))}",
         "power of ten": lambda m: (
             f"{decimal(m['num'])}{' times ten' if m['times'] else ''} {_exponent(m['sign'], m['power'])}"

@@ -312,6 +312,10 @@ FIGURES.update(
         "probability": lambda m: (
             f" {m['what']} of {spelled(m['of'])}{' given ' if m['given'] else ''}{spelled(m['given'] or '')} "
         ),
+        "quarter": lambda m: (
+            f"{ordinal(int(m['number']))} {'quarter' if m['part'] == 'Q' else 'half'} of {year(int(m['year']))}"
+        ),
+        "letter range": lambda m: re.sub("[Aa]", " ay", m["first"]) + " to ",
         "mixed amount": lambda m: f"{m['whole']}.{ {'1/2': 5, '1/4': 25, '3/4': 75}[m['part']] }",
         "scaled range": lambda m: f"{m['start']} to {m['sign'] if m['same'] is not None else ''}",
         "figure range": lambda m: f"'{m['short']}s to '" if m["short"] else f"{m['first'] or ''} to ",

@@ -117,7 +117,7 @@ def _time(m: Match) -> str:
 
 
 _COMPARISONS: Final = {sign: words for sign, _, words in rows("comparisons") if words != "-"}
-_SCALES: Final = {"k": 10**3, "m": 10**6, "mn": 10**6, "b": 10**9, "bn": 10**9}
+_SCALES: Final = {"w": 10**4, "k": 10**3, "m": 10**6, "mn": 10**6, "b": 10**9, "bn": 10**9}
 
 
 def _trimmed(number: str) -> str:

@@ -132,7 +132,15 @@ def _without_tags(text: str, notes: list[str]) -> str:
         name = (m["name"] or "").lower()
         if m["comment"] is not None or m["code"] is not None or (name and _is_tag(m, name, opened, closed)):
             dropped.append(m.group())
-            return "\n\n" if name in _BLOCKS - {"br"} else "\n" if name == "br" else ", " if name in _CELLS else ""
+            return (
+                "\n\n"
+                if name in _BLOCKS - {"br"}
+                else "\n"
+                if name == "br"
+                else ", "
+                if name in _CELLS
+                else " " * (m.group().endswith("/>") and name not in ("wbr", "shy"))
+            )
         body = (m["body"] or m.group()[1:-1].strip("/ ")).replace("mailto:", "")
         # "List<String>" is read "List String"; "<Enter>" is read "Enter".
         return f" {body}" if m.start() and m.string[m.start() - 1].isalnum() else body
@@ -158,6 +166,8 @@ def _is_tag(m: re.Match[str], name: str, opened: set[str], closed: set[str]) -> 
     paired = name in closed
     if m["attributes"] or m.group().endswith("/>") or paired:
         return True
+    if re.match(r" (?:tags?|elements?)\b", m.string[m.end() : m.end() + 9]) or m.string[: m.start()].endswith("tag "):
+        return False
     if m.start() and m.string[m.start() - 1].isalnum() and not (written.islower() and name in _BLOCKS | _INLINE):
         return False  # List<String>, Map<Object>
     return (written.islower() or (written.isupper() and name in _VOID)) and name in _BLOCKS | _CELLS | _INLINE
