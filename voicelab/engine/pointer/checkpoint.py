@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 from voicelab.call import VoicePreset
 from voicelab.engine.pointer.arrays import ROW_SCALES, Floats, Weights, widened
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 EMBEDDED = "voice.safetensors"
 S1_FILE = "s1.safetensors"
 _METADATA = "voicelab"
+_HEADER_LENGTH = 8
+"""Bytes at the start of a safetensors file that hold the length of its header."""
+_TYPES: Mapping[str, Any] = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "I8": np.int8}
 _ROUNDED = ("lm.", "codec.encoder.")
 Arrays = dict[str, NDArray[Any]]
 
@@ -74,13 +77,12 @@ def load(path: Path | None = None, device: str = "cpu") -> Checkpoint:
         if not small.exists():
             return loaded
         with _reading(small):
-            about, digest = _metadata(small, {"codec_digest", "lm"}), _digest(small)
+            about, _, digest = _open(small, {"codec_digest", "lm"})
             if about["codec_digest"] != loaded.codec_digest:
                 raise WeightsError(f"the language model is for another codec than that of {EMBEDDED}")
         return replace(loaded, small=small, small_digest=digest)
     with _reading(path):
-        meta = _metadata(path, {"codec", "lm", "voices"})
-        return _build(meta, load_file(path), _digest(path), device)
+        return _build(*_open(path, {"codec", "lm", "voices"}), device)
 
 
 def load_small(checkpoint: Checkpoint, device: str = "cpu") -> LanguageModel:
@@ -93,9 +95,10 @@ def load_small(checkpoint: Checkpoint, device: str = "cpu") -> LanguageModel:
     if path is None:
         raise WeightsError(f"no {S1_FILE} found next to the weights")
     with _reading(path):
-        config = LMConfig.of(_metadata(path, {"codec_digest", "lm"})["lm"])
+        meta, tensors, _ = _open(path, {"codec_digest", "lm"})
+        config = LMConfig.of(meta["lm"])
         _check_compatible(checkpoint.codec.config, config, checkpoint.languages)
-        return _language_model(config, load_file(path), device)
+        return _language_model(config, tensors, device)
 
 
 @contextmanager
@@ -111,23 +114,35 @@ def _reading(path: Path) -> Iterator[None]:
         raise WeightsError(f"the weights {path.name} have an invalid configuration: {error!r}") from error
 
 
-def _metadata(path: Path, needed: set[str]) -> dict[str, Any]:
-    with safe_open(path, framework="np") as file:
-        meta = json.loads((file.metadata() or {}).get(_METADATA, "null"))
+def _open(path: Path, needed: set[str]) -> tuple[dict[str, Any], Arrays, str]:
+    """Return the configuration, the tensors and the digest of a file. The tensors are mapped, not copied."""
+    with safe_open(path, framework="np"):
+        pass  # checks the header
+    data = np.memmap(path, np.uint8, "r").view(np.ndarray)
+    begin = _HEADER_LENGTH + int.from_bytes(data[:_HEADER_LENGTH].tobytes(), "little")
+    header = json.loads(data[_HEADER_LENGTH:begin].tobytes())
+    meta = json.loads(header.pop("__metadata__", {}).get(_METADATA, "null"))
     if not isinstance(meta, dict) or not needed <= set(meta):
         raise WeightsError("the metadata has no voicelab configuration; the file was not written by voicelab")
-    return meta
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    tensors = {}
+    for name, entry in header.items():
+        if entry["dtype"] not in _TYPES:
+            raise WeightsError(f"the type of {name} must be among {list(_TYPES)}, got {entry['dtype']}")
+        values = data[slice(*(begin + offset for offset in entry["data_offsets"]))].view(_TYPES[entry["dtype"]])
+        tensors[name] = values.reshape(entry["shape"])
+    return meta, tensors, hashlib.sha256(data.data).hexdigest()[:16]
 
 
 def _codec_digest(config: Mapping[str, Any], tensors: Arrays) -> str:
+    """Compute the digest of the codec's configuration and tensors, in float16."""
     digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
+    halves = np.arange(256, dtype=np.uint8).view(np.int8).astype(np.float16)
     for name in sorted(name for name in tensors if name.startswith("codec.")):
-        digest.update(name.encode() + tensors[name].astype(np.float16, copy=False).tobytes())
+        tensor = tensors[name]
+        digest.update(name.encode())
+        # numpy converts single bytes slowly.
+        half = halves[tensor.view(np.uint8)] if tensor.dtype == np.int8 else tensor.astype(np.float16, copy=False)
+        digest.update(np.ascontiguousarray(half).data)
     return digest.hexdigest()[:16]
 
 
@@ -220,7 +235,8 @@ def _write(path: Path, tensors: Arrays, meta: Mapping[str, Any]) -> None:
 def read(path: Path) -> tuple[dict[str, Any], dict[str, Floats]]:
     """Read the metadata of a checkpoint file, and its tensors in float32. Raises WeightsError as `load`."""
     with _reading(path):
-        return _metadata(path, {"lm"}), _widened(load_file(path), "")
+        meta, tensors, _ = _open(path, {"lm"})
+        return meta, _widened(tensors, "")
 
 
 def _widened(tensors: Arrays, prefix: str) -> dict[str, Floats]:
