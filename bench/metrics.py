@@ -1,17 +1,19 @@
 """Speed of metrics: the basic ones on a thousand short takes, the slow ones in one and in several processes.
 
     python bench/metrics.py
+    python bench/metrics.py --takes 10000 --slow 0
     python bench/metrics.py --takes 1000 --seconds 2.5 --slow 64 --jobs 2
 
-Takes are speech of the embedded voice, trimmed and scaled so that all differ. "encoded" starts from WAV files, as in a cache,
-"memory" from clips; both end with a DataFrame. The slow metrics are pitch (pyin), jitter and shimmer, and distances from a
-reference (MFCC, log-F0); their time includes the start of the processes, some seconds, so that several processes pay off
-from dozens of clips.
+Takes are speech of the embedded voice, trimmed and scaled so that all differ. "memory" measures clips; "collect_files",
+"first_display" and "measure_files" are the steps from a folder of WAV files to a DataFrame, in one process. The slow metrics
+are pitch (pyin), jitter and shimmer, and distances from a reference (MFCC, log-F0); their time includes the start of the
+processes, some seconds, so that several processes pay off from dozens of clips.
 """
 
 from __future__ import annotations
 
 import argparse
+import tempfile
 import time
 from typing import Any
 
@@ -19,9 +21,9 @@ import numpy as np
 import systems
 from machine import machine, report
 
-from voicelab.audio.decoders import StreamDecoder
 from voicelab.clip import Clip
 from voicelab.metrics import BASIC, measure
+from voicelab.takes.collection import collect
 
 SLOW_METRICS = (
     "f0_median",
@@ -50,29 +52,31 @@ def takes(count: int, seconds: float) -> list[Clip]:
     return clips
 
 
-def decoded(file: bytes, rate: int) -> Clip:
-    """Decode a WAV file like a cached take."""
-    decoder = StreamDecoder("wav", rate)
-    return Clip(np.concatenate((decoder.feed(file), decoder.finish())), rate)
-
-
 def basic(clips: list[Clip]) -> dict[str, Any]:
-    """Time the basic metrics, from memory and from encoded files."""
-    files = [clip.to_bytes("wav") for clip in clips]
-    rate = clips[0].rate
+    """Time the basic metrics: of clips in memory, and of a table collected from files, up to its first display."""
     measure(clips[:2], text=TEXT)  # imports
     started = time.perf_counter()
     frame = measure(clips, text=TEXT)
     memory = time.perf_counter() - started
-    started = time.perf_counter()
-    same = measure([decoded(file, rate) for file in files], text=TEXT)
-    encoded = time.perf_counter() - started
+    with tempfile.TemporaryDirectory() as folder:
+        for number, clip in enumerate(clips):
+            clip.save(f"{folder}/{number:05d}.wav")
+        times = [time.perf_counter()]
+        table = collect({"files": folder}, metrics=BASIC)
+        times.append(time.perf_counter())
+        table._repr_mimebundle_()
+        times.append(time.perf_counter())
+        rows = len(table.frame())
+        times.append(time.perf_counter())
+    collecting, display, measuring = np.diff(times).round(3).tolist()
     return {
         "metrics": list(BASIC),
         "memory_s": round(memory, 3),
-        "encoded_s": round(encoded, 3),
+        "collect_files_s": collecting,
+        "first_display_s": display,
+        "measure_files_s": measuring,
         "defined": round(float(frame.notna().to_numpy().mean()), 3),
-        "rows": len(same),
+        "rows": rows,
     }
 
 

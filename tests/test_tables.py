@@ -139,7 +139,10 @@ def test_separator_quotes_and_encoding_are_found(content: str | bytes, rows: lis
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"path,text\na.wav,Hello, you\nb.wav,x\nc.wav,x", "row 2 has 3 cells, the header row 2: a.wav, Hello,  you"),
+        (
+            b"path,text\na.wav,Hello, you\nb.wav,x\nc.wav,x,,,y",
+            "row 2 has 3 cells, the header row 2: a.wav, Hello,  you; row 4 has 5",
+        ),
         (b"\n", "got an empty file"),
         (b"<!DOCTYPE html><html><p>Not, found", "must be a table, got an HTML page"),
         (bytes(range(256)) * 9, "must be text, got binary data|must be a table"),
@@ -150,6 +153,12 @@ def test_files_that_are_no_tables(content: bytes, message: str, tmp_path: Path) 
     (tmp_path / "x.csv").write_bytes(content)
     with pytest.raises(StoreError, match=message):
         read_table(tmp_path / "x.csv")
+
+
+def test_all_lines_that_are_no_json_objects_are_named(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"path": "a"}\n[1]\n\n{"path":\n')
+    with pytest.raises(StoreError, match=r"a JSON object per line: line 2 is '\[1\]'; line 4 is '{\"path\":'"):
+        read_table(tmp_path / "x.jsonl")
 
 
 def test_an_excel_file_is_read_whatever_its_suffix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from __future__ import annotations
 import difflib
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +55,12 @@ def suggestion(name: object, choices: Iterable[str]) -> str:
 def shortened(text: str, max_length: int) -> str:
     """Truncate a text to ``max_length`` characters, including an ellipsis."""
     return text if len(text) <= max_length else text[: max_length - 1] + "…"
+
+
+def some(texts: Sequence[str], limit: int, separator: str = ", ") -> str:
+    """Join the first ``limit`` texts, and state the number of the others."""
+    more = len(texts) - limit
+    return separator.join(texts[:limit]) + (f"{separator}and {more} more" if more > 0 else "")
 
 
 def check_options(options: Iterable[str], allowed: Iterable[str]) -> None:

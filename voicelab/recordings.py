@@ -22,7 +22,7 @@ from voicelab.audio.decoders import UNKNOWN_FROM, wav_head
 from voicelab.audio.formats import stream_of
 from voicelab.call import Call
 from voicelab.clip import UNKNOWN_TEXT, Clip, Take
-from voicelab.errors import ArgumentError, AudioError, StoreError
+from voicelab.errors import ArgumentError, AudioError, StoreError, some
 from voicelab.storage import digest_of
 from voicelab.tables import SUFFIXES as TABLES
 from voicelab.tables import bytes_of, known_names, read_cells, read_table, read_text, restore_texts, table_of
@@ -129,12 +129,14 @@ def _walk(folder: Path, report: Report, above: frozenset[tuple[int, int]]) -> It
             if path.is_file():
                 yield path
             else:
-                report.exclude(
-                    path, "a link to a file that does not exist" if path.is_symlink() else "not a regular file"
-                )
+                report.exclude(path, _no_file(path))
         elif path.suffix.lower() not in _COMPANIONS:
             report.exclude(path, f"not a sound file ({path.suffix or 'no suffix'})")
     return None
+
+
+def _no_file(path: Path) -> str:
+    return "a link to a file that does not exist" if path.is_symlink() and not path.exists() else "not a regular file"
 
 
 def is_hidden(name: str) -> bool:
@@ -283,11 +285,10 @@ def unreadable(problems: Mapping[str, StoreError | AudioError], count: int) -> S
     if len(problems) == 1:
         return next(iter(problems.values()))
     reasons = reasons_of(problems)
-    lines = [f"\n  {path}: {reason}" for path, reason in reasons.items()][:_MAX_LISTED]
-    more = len(reasons) - len(lines)
+    lines = some([f"{path}: {reason}" for path, reason in reasons.items()], _MAX_LISTED, "\n  ")
     advice = 'on_error="skip" (--on-error skip) excludes them'
-    message = f"{len(reasons)} of {count} files cannot be read; {advice}:{''.join(lines)}"
-    message += f"\n  and {more} more, all in the error's ``files``" if more > 0 else ""
+    message = f"{len(reasons)} of {count} files cannot be read; {advice}:\n  {lines}"
+    message += ", all in the error's ``files``" if len(reasons) > _MAX_LISTED else ""
     if all(isinstance(problem, StoreError) for problem in problems.values()):
         return StoreError(message)
     error = AudioError(message)
@@ -337,6 +338,7 @@ class Recording:
         take: the take, once the file is read.
         rate: sample rate of the file in Hz, once the file is read.
         loudness: loudness of the file in LUFS; None if undefined.
+        digest: digest of the samples, once the file is read.
     """
 
     path: Path
@@ -350,6 +352,7 @@ class Recording:
     take: Take | None = None
     rate: int = 0
     loudness: float | None = None
+    digest: str = ""
 
     def __post_init__(self) -> None:
         self.system, self.item = key_of(self.system), key_of(self.item)
@@ -434,7 +437,10 @@ def _matching(pattern: str, report: Report, system: str) -> list[Recording]:
     for file in sorted(Path(*literal).glob(_FIELD.sub("*", rest) + (".*" if suffix else ""))):
         matched = re.fullmatch(expression, file.as_posix().removesuffix(file.suffix) if suffix else file.as_posix())
         hidden = any(map(is_hidden, file.parts[len(literal) :])) and not any(map(is_hidden, path.parts))
-        if not matched or file.suffix.lower() not in SUFFIXES or not file.is_file():
+        if not matched or file.suffix.lower() not in SUFFIXES:
+            continue
+        if not file.is_file():
+            report.exclude(file, _no_file(file))
             continue
         if hidden or (suffix and file.suffix.lower() != suffix.lower()):
             report.exclude(file, "hidden or system file" if hidden else f"its suffix is not {suffix}")
@@ -509,17 +515,19 @@ def _kaldi(path: Path, system: str) -> list[Recording]:
             line.split(maxsplit=1) for line in (read_text(file).splitlines() if file.is_file() else ()) if line.strip()
         ]
         lists[name] = {key: " ".join(values).strip() for key, *values in lines}
-    files, rows = lists[path.name], []
+    files, rows, problems = lists[path.name], [], []
     for utterance, span in (lists["segments"] or dict.fromkeys(files, "")).items():
         name, *seconds = span.split() or [utterance]
         sound = files.get(name, "")
         if not sound or sound.endswith("|"):
-            message = f"must name an audio file for {name}, got {sound or 'nothing'}; commands are not run"
-            raise StoreError(f"{path} {message}")
+            problems.append(f"{sound or 'nothing'} for {name}")
         in_folder = (path.parent / sound).is_file() or not Path(sound).is_file()
         row: dict[str, Any] = {"path": path.parent / sound if in_folder else sound, "item": utterance}
         row |= {"text": lists["text"].get(utterance, ""), "speaker": lists["utt2spk"].get(utterance)}
         rows.append(row | dict(zip(_SPAN, seconds, strict=False)))
+    if problems:
+        listed = some(list(dict.fromkeys(problems)), _MAX_LISTED)
+        raise StoreError(f"{path} must name an audio file for each recording, got {listed}; commands are not run")
     return _table(rows, Path(), system or path.resolve().parent.name)
 
 
@@ -527,33 +535,34 @@ def _table(rows: Iterable[Mapping[str, Any]], folder: Path, system: str) -> list
     """List the recordings of a table; empty cells are missing values."""
     rows = list(rows)
     names = known_names(dict.fromkeys(chain.from_iterable(rows)), _COLUMNS)
-    listed = []
+    listed, unnamed, untimed = [], [], []
     for number, row in enumerate(rows, start=1):
         cells = {
             names.get(str(key), str(key)): value for key, cell in row.items() if (value := _cell(cell)) is not None
         }
-        path = next((cells.pop(name) for name in _PATH if name in cells), None)
-        if path is None:
-            columns = ", ".join(map(str, row)) or "none"
-            message = f"must name a file in every row by a column {', '.join(_PATH)}; row {number} has {columns}"
-            raise ArgumentError.of("source", message)
+        path = next((cells.pop(name) for name in _PATH if name in cells), "")
+        if path == "":
+            unnamed.append(f"row {number} has {', '.join(map(str, row)) or 'none'}")
         text = next((str(cells.pop(name)) for name in _TEXT if name in cells), "")
         file = folder / str(path)
-        span = {name: _seconds(cells.pop(name), name, number) for name in _SPAN if name in cells}
+        span = {name: cells.pop(name) for name in _SPAN if name in cells}
+        for edge, value in span.items():
+            try:
+                span[edge] = float(str(value).replace(",", "."))
+            except ValueError:
+                span[edge] = 0.0
+                untimed.append(f"row {number} has {edge} {value!r}")
         if str(cells.get(REPEAT, "")).isdecimal():
             cells[REPEAT] = int(cells[REPEAT])
         suffix = f" {span.get('start', 0):g}" if span else ""
         item = next((cells.pop(name) for name in _ITEM if name in cells), file.stem + suffix)
         name = next((cells.pop(name) for name in _SYSTEM if name in cells), system or file.resolve().parent.name)
         listed.append(Recording(file, name, item, text, span.get("start", 0.0), span.get("end"), cells))
+    rules = {f"a file in every row by a column {', '.join(_PATH)}": unnamed, "start and end in seconds": untimed}
+    for rule, problems in rules.items():
+        if problems:
+            raise ArgumentError.of("source", f"must name {rule}; {some(problems, _MAX_LISTED, '; ')}")
     return listed
-
-
-def _seconds(value: Any, name: str, number: int) -> float:
-    try:
-        return float(str(value).replace(",", "."))
-    except ValueError:
-        raise ArgumentError.of("source", f"row {number}: {name} must be seconds, got {value!r}") from None
 
 
 def key_of(value: str | float) -> str:

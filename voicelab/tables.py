@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final
 
-from voicelab.errors import MissingExtra, StoreError
+from voicelab.errors import MissingExtra, StoreError, some
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,6 +41,7 @@ _ENCODINGS: Final = [
 ]  # fmt: skip
 _SEPARATORS: Final = "\t;|,"
 _DECIMAL: Final = re.compile(r"[+-]?\d+(,\d+)?", re.ASCII)
+_MAX_LISTED: Final = 20
 _ZIP: Final = b"PK\3\4"
 
 
@@ -70,17 +71,23 @@ def read_table(path: str | Path, names: Iterable[str] = ()) -> pd.DataFrame:
         decimal commas become points. ``attrs["notes"]`` lists, as sentences, the guesses and changes made.
 
     Raises:
-        StoreError: the file cannot be read or is not a table, or a row has more cells than the header row.
+        StoreError: the file cannot be read or is not a table; rows have more cells than the header row, or a line has no
+            JSON object: all are named.
         MissingExtra: the file is an Excel file, and openpyxl is not installed.
     """
     import pandas as pd
 
     path = Path(path)
     if path.suffix.lower() == ".jsonl":
-        try:
-            table = pd.DataFrame([dict(json.loads(line)) for line in read_text(path).splitlines() if line.strip()])
-        except (ValueError, TypeError) as error:
-            raise StoreError(f"{path} must have a JSON object per line: {error}") from error
+        records, problems = [], []
+        for number, line in enumerate(read_text(path).split("\n"), start=1):
+            try:
+                records += [dict(json.loads(line))] if line.strip() else []
+            except (ValueError, TypeError):
+                problems.append(f"line {number} is {line.strip()[:40]!r}")
+        if problems:
+            raise StoreError(f"{path} must have a JSON object per line: {some(problems, _MAX_LISTED, '; ')}")
+        table = pd.DataFrame(records)
         return table.rename(columns=known_names(table.columns, names))
     return table_of(read_cells(path), names, path.name)
 
@@ -116,16 +123,17 @@ def _has_decimal_commas(column: pd.Series[str]) -> bool:
 def known_names(headings: Iterable[object], names: Iterable[str]) -> dict[str, str]:
     """Map column names to the known names from which they differ only in case, spaces, hyphens and underscores."""
     typed = [str(heading) for heading in headings]
-    folded = {_folded(name): name for name in names}
+    by_folded = {folded(name): name for name in names}
     renamed: dict[str, str] = {}
     for heading in typed:
-        name = folded.get(_folded(heading), heading)
+        name = by_folded.get(folded(heading), heading)
         if name != heading and name not in typed and name not in renamed.values():
             renamed[heading] = name
     return renamed
 
 
-def _folded(name: str) -> str:
+def folded(name: str) -> str:
+    """Return a name in lower case, with spaces, hyphens and underscores removed."""
     return re.sub(r"[\s_-]+", "", name).casefold()
 
 
@@ -152,15 +160,18 @@ def read_cells(path: Path) -> Cells:
         raise StoreError(f"{path} must be a table with a header row, got an empty file")
     cells = max(parsed, key=lambda cells: (_regularity(cells.rows), len(cells.rows[0])))
     width = len(cells.rows[0])
+    problems = []
     for number, row in enumerate(cells.rows, start=1):
         while len(row) > width and not row[-1].strip():
             row.pop()
         if len(row) > width:
-            message = f"row {number} has {len(row)} cells, the header row {width}: {', '.join(row)[:80]}"
-            raise StoreError(
-                f"{path} must have a cell for every column in every row; {message}; quote cells with {cells.separator!r}"
-            )
+            problems.append(f"row {number} has {len(row)} cells, the header row {width}: {', '.join(row)[:80]}")
         row.extend([""] * (width - len(row)))
+    if problems:
+        listed = some(problems, _MAX_LISTED, "; ")
+        raise StoreError(
+            f"{path} must have a cell for every column in every row; {listed}; quote cells with {cells.separator!r}"
+        )
     return cells
 
 

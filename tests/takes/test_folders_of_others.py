@@ -63,16 +63,33 @@ def test_files_of_systems_are_skipped_and_counted_and_links_followed(tree: Path)
         assert len(systems) == 6
         assert set(systems.frame()["text"]) == {"Größe"}
     systems = vl.collect(tree, metrics=["duration"])
-    (note,) = systems.notes
+    note, same = systems.notes
+    assert (
+        same
+        == "Recordings of different systems have identical samples: a (linked = ours = theirs), b (linked = ours = theirs)."
+    )
     for count in ("7 × hidden or system file", "1 × a link to a folder above it", "1 × not a sound file (.pdf)"):
         assert count in note
     reasons = {Path(str(file["file"])).name: file["reason"] for file in systems.excluded}
     assert reasons["gone.wav"] == "a link to a file that does not exist"
+    pattern = vl.collect(f"{tree}/{{system}}/{{item}}.wav", metrics=["duration"]).excluded
+    assert reasons["gone.wav"] in [file["reason"] for file in pattern]
     assert reasons["b.wav.part"] == "not a sound file (.part)"
     assert len(vl.measure(tree, ["duration"])) == 6
     assert len(vl.measure(tree, ["duration"]).attrs["excluded"]) == len(systems.excluded)
     with pytest.raises(StoreError, match=r"contains no sound files .* got 1 × hidden or system file"):
         vl.collect(tree / "__MACOSX")
+
+
+def test_names_of_systems_that_differ_in_case_are_noted(tmp_path: Path) -> None:
+    for name in ("Alpha/a.wav", "alpha/a.wav", "beta/a.wav"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_bytes(WAV)
+    note = "Names of systems differ only in case, spaces, hyphens or underscores: Alpha, alpha."
+    assert note in vl.collect(tmp_path, metrics=["duration"]).notes
+    (tmp_path / "alpha" / "a.wav").rename(tmp_path / "alpha" / "b.wav")
+    with pytest.raises(ArgumentError, match=f"every system must have a recording.*{note}"):
+        vl.collect(tmp_path)
 
 
 def test_another_suffix_than_that_of_the_pattern_is_named(tmp_path: Path) -> None:
@@ -158,7 +175,7 @@ def test_levels_before_matching_channels_and_padding_are_noted(tmp_path: Path) -
     assert "notes" not in vl.measure(tmp_path / "loud", ["loudness"])
 
 
-@pytest.mark.parametrize("layout", ["files", "audiofolder", "ljspeech", "kaldi"])
+@pytest.mark.parametrize("layout", ["files", "audiofolder", "ljspeech", "kaldi", "libritts", "vctk"])
 def test_what_is_exported_is_collected_again(layout: str, tmp_path: Path) -> None:
     rows = []
     for system in ("ours", "theirs"):
@@ -171,11 +188,17 @@ def test_what_is_exported_is_collected_again(layout: str, tmp_path: Path) -> Non
     again = vl.collect(folder, metrics=["duration"])
     columns = ["item", "system", "repeat", "text", "mood", "duration"]
     pd.testing.assert_frame_equal(again.frame()[columns], systems.frame()[columns])
-    if layout in {"ljspeech", "kaldi"}:  # as other programs write it
+    if layout not in {"files", "audiofolder"}:  # as other programs write it
         (folder / "takes.csv").unlink()
-        again = vl.collect(folder, metrics=["duration"])
+        again = vl.collect({layout: folder}, metrics=["duration"])
         assert sorted(again.frame()["text"]) == sorted(row["text"] for row in rows)
         assert again.systems == (layout,)
+    if layout == "libritts":  # as torchaudio and lhotse parse it
+        sounds = {tuple(map(int, path.stem.split("_"))): path for path in folder.glob("[0-9]*/[0-9]*/*.wav")}
+        assert sorted(sounds) == [(1, 1, 1, 0), (1, 1, 3, 0), (2, 1, 2, 0), (2, 1, 4, 0)]
+        transcripts = (folder / "1" / "1" / "1_1.trans.tsv").read_text().splitlines()
+        assert transcripts[0].split("\t") == ["1_1_000001_000000", "=One, “two”", "=One, “two”"]
+        assert (folder / "speakers.tsv").read_text().splitlines()[2] == "2\t\t\ttheirs"
 
 
 def test_data_sets_of_others(tmp_path: Path) -> None:
@@ -202,7 +225,9 @@ def test_data_sets_of_others(tmp_path: Path) -> None:
     assert table["speaker"].tolist() == ["ann", "ben"]
     assert table["duration"].tolist() == pytest.approx([0.5, 0.6], abs=1e-3)
     (kaldi / "wav.scp").write_text("rec1 sph2pipe -f wav talk.sph |\n")
-    with pytest.raises(StoreError, match=r"must name an audio file for rec1, got sph2pipe .*\|; commands are not run"):
+    with pytest.raises(
+        StoreError, match=r"must name an audio file for each recording, got sph2pipe .*\| for rec1; commands"
+    ):
         vl.collect(kaldi)
     (libri / "84" / "121123" / "84_121123_000007.normalized.txt").write_text("A sentence.")
     (take,) = vl.collect(f"{libri}/{{speaker}}/{{chapter}}/{{item}}.wav")

@@ -208,11 +208,13 @@ def _declared_s(source: av.container.InputContainer, stream: av.AudioStream) -> 
 
 
 def stream_of(data: bytes) -> tuple[int, str]:
-    """Return the channel count of an audio file and FFmpeg's name of its codec. Raises AudioError for other data."""
+    """Return the channel count of a file and FFmpeg's name of its codec ("pcm" for WAV). Raises AudioError for other data."""
     try:
         container: Container | None = sniff(data)
     except AudioError:
         container = None
+    if container == "wav":  # FFmpeg takes longer to open a file than to decode it
+        return int.from_bytes(wav_head(data)[2][2:4], "little"), "pcm"
     try:
         with av.open(io.BytesIO(data), "r", format=container, options=_options(container)) as source:
             codec = source.streams.audio[0].codec_context

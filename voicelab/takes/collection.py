@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 from voicelab.asr.recognizers import Recognizer
 from voicelab.clip import UNKNOWN_TEXT, Clip, Take
-from voicelab.errors import ArgumentError, AudioError, StoreError, check_options, suggestion
+from voicelab.errors import ArgumentError, AudioError, StoreError, check_options, some, suggestion
 from voicelab.guesses import answers
 from voicelab.listening.design import REFERENCE
 from voicelab.listening.webmushra import import_webmushra
@@ -41,6 +41,7 @@ from voicelab.recordings import (
 from voicelab.runs.run import Run, read_run, take_row, take_value
 from voicelab.stats.estimate import one_of
 from voicelab.storage import digest_of
+from voicelab.tables import folded
 from voicelab.takes.rows import SYSTEM, TAKE_COLUMNS, Column, TakeRow, value_label
 from voicelab.takes.table import TakeTable
 
@@ -101,8 +102,7 @@ def collect(
 
     Returns:
         A table with the key columns ``item``, your own, ``system`` and ``repeat``, measured and played at one loudness per
-        pair; ``file_loudness`` is the original one in LUFS. ``notes`` name silent, clipped and narrow-band files,
-        ``excluded`` lists files not collected.
+        pair (``file_loudness``: before, in LUFS). ``notes`` name unusual files, ``excluded`` lists files not collected.
 
     Raises:
         StoreError, AudioError: files cannot be read or are damaged; an AudioError's ``files`` has all of them.
@@ -117,6 +117,7 @@ def collect(
     is_yaml = isinstance(source, str | Path) and Path(source).suffix.lower() in {".yaml", ".yml"}
     recordings = _webmushra(Path(source), root) if is_yaml else recordings_of(source, report)
     notes = _rename(recordings, {*available(), *(metric.name for metric in metrics if isinstance(metric, Metric))})
+    notes += _alike(recordings)
     names = _key_columns(recordings, keys, notes)
     systems = list(dict.fromkeys(recording.system for recording in recordings))
     groups = _group(recordings, names)
@@ -129,6 +130,13 @@ def collect(
     excluded += [{"file": file, "reason": reason} for file, reason in report.excluded.items()]
     measuring = {**options, **({"progress": progress} if progress else {})}
     return TakeTable(*_rows(groups, names, systems), metrics, True, tuple(notes), tuple(excluded), measuring=measuring)
+
+
+def _alike(recordings: Iterable[Recording]) -> list[str]:
+    alike = _systems_by(lambda recording: folded(recording.system), recordings)
+    return [
+        f"Names of systems differ only in case, spaces, hyphens or underscores: {', '.join(names)}." for names in alike
+    ]
 
 
 def _skipped(report: Report) -> list[str]:
@@ -200,15 +208,18 @@ def _values(recording: Recording, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _group(recordings: Iterable[Recording], names: Sequence[str]) -> _Groups:
-    """Group recordings by item and keys. Raises ArgumentError, which names both, for two of one system in a group."""
+    """Group recordings by item and keys. Raises ArgumentError, which names all, for two of one system in a group."""
     groups: dict[tuple[str, ...], dict[str, Recording]] = {}
+    problems = []
     for recording in recordings:
         key = (recording.item, *_values(recording, names))
         twin = groups.setdefault(key, {}).setdefault(recording.system, recording)
         if twin is not recording:
             keys = ", ".join(f"{name} {value!r}" for name, value in zip([ITEM, *names], key, strict=True))
-            message = f"{twin.name} and {recording.name} are both {keys} of system {recording.system!r}"
-            raise ArgumentError.of("source", f"{message}; distinguish them by a field or column, such as {REPEAT}")
+            problems.append(f"{twin.name} and {recording.name} are both {keys} of system {recording.system!r}")
+    if problems:
+        listed = some(problems, _MAX_LISTED, "; ")
+        raise ArgumentError.of("source", f"{listed}; distinguish them by a field or column, such as {REPEAT}")
     return {key: list(by_system.values()) for key, by_system in groups.items()}
 
 
@@ -220,7 +231,7 @@ def _exclude_incomplete(
     lacking = {
         key: absent for key, group in by_system.items() if (absent := [name for name in systems if name not in group])
     }
-    listed = _some([f"{', '.join(key)} (not by {', '.join(absent)})" for key, absent in lacking.items()])
+    listed = some([f"{', '.join(key)} (not by {', '.join(absent)})" for key, absent in lacking.items()], _MAX_LISTED)
     if lacking and missing == "refuse":
         raise ArgumentError.of("missing", f"every system must have every item, got {listed}")
     if len(lacking) == len(groups):
@@ -228,8 +239,9 @@ def _exclude_incomplete(
             raise ArgumentError.of("source", f"must have readable recordings, got none; {' '.join(notes)}")
         by = f" with the same {', '.join(names)}" if names else ""
         advice = f"keys=… chooses which columns pair recordings, now {', '.join([ITEM, *names])}" if names else ""
-        advice = advice or "give items the same names, or give a table"
-        raise ArgumentError.of("source", f"every system must have a recording of an item{by}, got {listed}; {advice}")
+        advice = advice or 'give items the same names, give a table, or name a single system: {"NAME": source}'
+        message = f"every system must have a recording of an item{by}, got {listed}; {advice}."
+        raise ArgumentError.of("source", " ".join([message, *notes]))
     for key in groups.keys() - lacking.keys():
         groups[key] = [by_system[key][name] for name in systems]
     for key in lacking:
@@ -258,12 +270,7 @@ def _note_differences(groups: _Groups, names: Sequence[str], notes: list[str]) -
         and any(len({_values(recording, [name]) for recording in group}) > 1 for group in groups.values())
     ]
     if differing:
-        notes.append(f"Recordings of a pair differ in columns that are not keys: {_some(differing)}.")
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - _MAX_LISTED
-    return ", ".join(names[:_MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
+        notes.append(f"Recordings of a pair differ in columns that are not keys: {some(differing, _MAX_LISTED)}.")
 
 
 def _read_pairs(
@@ -292,18 +299,26 @@ def _read_pairs(
             continue
         for recording, (take, clip) in zip(recordings, takes, strict=True):
             recording.take, recording.rate = take, clip.rate
-            recording.loudness = _loudness_or_none(clip)
+            recording.loudness, recording.digest = _loudness_or_none(clip), clip.sha256
     if problems and on_error == "raise":
         raise unreadable(problems, len(by_file))
+    differing = []
     for key, group in list(groups.items()):
         groups[key] = [recording for recording in group if recording.take is not None]
-        _share_text(", ".join(key), groups[key])
+        texts = list(dict.fromkeys(" ".join(recording.text.split()) for recording in groups[key] if recording.text))
+        if len(texts) > 1:
+            differing.append(f"{texts[0]!r} and {texts[1]!r} of item {', '.join(key)!r}")
+        for recording in groups[key]:  # recordings of an item share the text that some of them have
+            recording.text = texts[0] if texts else ""
         if not groups[key]:
             del groups[key]
+    if differing:
+        listed = some(differing, _MAX_LISTED, "; ")
+        raise ArgumentError.of("text", f"must be the same in all recordings of an item, got {listed}")
     if not problems:
         return excluded
     reasons = reasons_of(problems)
-    listed = _some([f"{Path(file).name} ({reason})" for file, reason in reasons.items()])
+    listed = some([f"{Path(file).name} ({reason})" for file, reason in reasons.items()], _MAX_LISTED)
     notes.append(f"{len(reasons)} of {len(by_file)} files cannot be read ({_ALL_EXCLUDED}): {listed}.")
     return [*excluded, *({"file": file, "reason": reason} for file, reason in reasons.items()), *exclude()]
 
@@ -319,17 +334,6 @@ def _take(recording: Recording) -> Take:
     if recording.take is None:
         raise ArgumentError.of("source", f"{recording.name} was not read")
     return recording.take
-
-
-def _share_text(name: str, group: Sequence[Recording]) -> None:
-    """Give all recordings of a group the text that some of them have. Raises ArgumentError if their texts differ."""
-    texts = list(dict.fromkeys(" ".join(recording.text.split()) for recording in group if recording.text))
-    if len(texts) > 1:
-        raise ArgumentError.of(
-            "text", f"must be the same in all recordings of item {name!r}, got {texts[0]!r} and {texts[1]!r}"
-        )
-    for recording in group:
-        recording.text = texts[0] if texts else ""
 
 
 def _recognize(groups: _Groups, tools: Tools, show: Progress) -> None:
@@ -397,11 +401,18 @@ def _note_oddities(groups: _Groups) -> list[str]:
             files.setdefault((recording.system, note.partition(":")[0].rstrip(".")), []).append(_take(recording).source)
     more = ' (all by frame(also=["source", "notes"]))'
     notes = [
-        f"{system}: {len(listed)} recording{'s' * (len(listed) > 1)} noted, {note[0].lower()}{note[1:]}: {_some(listed)}"
-        f"{more * (len(listed) > _MAX_LISTED)}."
+        f"{system}: {len(listed)} recording{'s' * (len(listed) > 1)} noted, {note[0].lower()}{note[1:]}: "
+        f"{some(listed, _MAX_LISTED)}{more * (len(listed) > _MAX_LISTED)}."
         for (system, note), listed in files.items()
         if not note.startswith("Its text")
     ]
+    same = [
+        f"{', '.join(key)} ({' = '.join(listed)})"
+        for key, group in groups.items()
+        for listed in _systems_by(lambda recording: recording.digest, group)
+    ]
+    if same:
+        notes.append(f"Recordings of different systems have identical samples: {some(same, _MAX_LISTED)}.")
     medians = {system: statistics.median(values) for system, values in levels.items()}
     if medians and max(medians.values()) - min(medians.values()) > _NOTED_DIFFERENCE_DB:
         listed = ", ".join(f"{system} {level:.1f} LUFS" for system, level in medians.items())
@@ -412,6 +423,14 @@ def _note_oddities(groups: _Groups) -> list[str]:
         listed = ", ".join(f"{system} {'/'.join(map(str, sorted(values)))} Hz" for system, values in rates.items())
         notes.append(f"The files differ in sample rate; each is measured at its own: {listed}.")
     return notes
+
+
+def _systems_by(value: Callable[[Recording], str], recordings: Iterable[Recording]) -> list[list[str]]:
+    """List the systems that share a value, other than ""."""
+    systems: dict[str, dict[str, None]] = {}
+    for recording in recordings:
+        systems.setdefault(value(recording), {})[recording.system] = None
+    return [list(listed) for shared, listed in systems.items() if shared and len(listed) > 1]
 
 
 # Fields of a take that result from its call.

@@ -1,4 +1,4 @@
-"""Data sets of takes: files with a table, run folders, and the layouts of Hugging Face, LJSpeech and Kaldi."""
+"""Data sets of takes: files with a table, run folders, and the layouts of Hugging Face, LJSpeech, Kaldi, LibriTTS, VCTK."""
 
 from __future__ import annotations
 
@@ -20,8 +20,14 @@ from voicelab.takes.rows import SYSTEM, Column, TakeRow
 if TYPE_CHECKING:
     import pandas as pd
 
-LAYOUTS: Final[Mapping[str, str]] = {"audiofolder": "audio", "ljspeech": "wavs", "kaldi": "wav"}
-"""Layouts of other tools, and the audio folder of each."""
+LAYOUTS: Final[Mapping[str, str]] = {
+    "audiofolder": "audio/{name}",
+    "ljspeech": "wavs/{name}",
+    "kaldi": "wav/{name}",
+    "libritts": "{number}/1/{number}_1_{index:06d}_000000",
+    "vctk": "wav48/{speaker}/{speaker}_{index:03d}",
+}
+"""Layouts of other tools, and the path of an audio file in each; ``number`` is that of the speaker."""
 
 
 def write_files(folder: Path, frame: pd.DataFrame, rows: Sequence[TakeRow]) -> Path:
@@ -53,15 +59,16 @@ def write_run(folder: Path, rows: Sequence[TakeRow], about: Mapping[str, Any]) -
 def write_layout(folder: Path, layout: str, columns: Sequence[Column], rows: Sequence[TakeRow]) -> Path:
     """Write takes as WAV files with a data card, digests, and the tables of ``layout``.
 
-    The layouts are audiofolder (metadata.csv), ljspeech (wavs/, metadata.csv separated by bars) and kaldi (wav.scp, text,
-    utt2spk, spk2utt; paths are relative to the folder; a system, or each of its speakers, is a speaker), the latter two with
-    takes.csv, from which ``vl.collect`` restores the key columns. Returns the first table. Raises StoreError if writing
-    fails.
+    The layouts are audiofolder (metadata.csv), ljspeech (wavs/, metadata.csv separated by bars), kaldi (wav.scp, text,
+    utt2spk, spk2utt; paths are relative to the folder), libritts (speakers.tsv with the number of each speaker; texts in
+    NAME.normalized.txt, NAME.original.txt and the .trans.tsv of a chapter) and vctk (wav48/, txt/). A system, or each of its
+    speakers, is a speaker. All but audiofolder have takes.csv, from which ``vl.collect`` restores the key columns. Returns
+    the first table. Raises StoreError if writing fails.
     """
     import pandas as pd
 
     records: list[dict[str, Any]] = []
-    sums, seconds, rates = "", 0.0, set[int]()
+    sums, seconds, rates, numbers = "", 0.0, set[int](), dict[str, int]()
     name_columns = [
         column.name for column in columns if column.name not in {SYSTEM, "backend", "text"} and len(column) > 1
     ]
@@ -73,21 +80,26 @@ def write_layout(folder: Path, layout: str, columns: Sequence[Column], rows: Seq
         seconds += clip.duration
         rates.add(clip.rate)
         name = "-".join([_number(index, len(rows)), *(plain_name(row.labels[column]) for column in name_columns)])
-        file = f"{LAYOUTS[layout]}/{name}.wav"
-        sums += f"{digest_of(data)}  {file}\n"
         text = "" if take.request.text == UNKNOWN_TEXT else " ".join(take.request.text.split())
         system = row.labels.get(SYSTEM, row.labels.get("backend", take.backend))
         keys = {column: value for column, value in row.keys.items() if column != REPEAT or column in name_columns}
-        records.append({**keys, **row.columns, "file_name": file, "text": text, "system": system})
+        record = {**keys, **row.columns, "text": text, "system": system}
+        speaker = _speaker(record)
+        number = numbers.setdefault(speaker, len(numbers) + 1)
+        file = LAYOUTS[layout].format(name=name, speaker=speaker, number=number, index=index + 1) + ".wav"
+        sums += f"{digest_of(data)}  {file}\n"
+        records.append(record | {"file_name": file})
         write_atomic(folder / file, data, sync=False)
-    card = _card(layout, records, seconds, rates)
     tables = _tables(layout, records)
-    for name, lines in [*tables.items(), ("README.md", card), ("SHA256SUMS", sums)]:
-        write_atomic(folder / name, lines.encode(), sync=False)
     if layout != "audiofolder":  # the other layouts cannot store items, systems and further columns
-        table = pd.DataFrame(records).rename(columns={"file_name": "file"})
-        write_atomic(folder / "takes.csv", csv_bytes(table), sync=False)
-    return folder / next(iter(tables))
+        tables["takes.csv"] = csv_bytes(pd.DataFrame(records).rename(columns={"file_name": "file"})).decode()
+    for name, lines in [*tables.items(), ("README.md", _card(layout, records, seconds, rates)), ("SHA256SUMS", sums)]:
+        write_atomic(folder / name, lines.encode(), sync=False)
+    return folder / next(name for name in tables if "/" not in name)
+
+
+def _speaker(record: Mapping[str, Any]) -> str:
+    return plain_name("-".join(str(record[name]) for name in ("system", "speaker") if name in record))
 
 
 def plain_name(name: str) -> str:
@@ -100,7 +112,7 @@ def _number(index: int, count: int) -> str:
 
 
 def _tables(layout: str, records: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Write the tables of a layout; Kaldi's are sorted by bytes, and every utterance begins with its speaker."""
+    """Return the tables and texts of a layout by path; in Kaldi's, sorted by bytes, an utterance begins with its speaker."""
     import pandas as pd
 
     if layout == "audiofolder":
@@ -111,10 +123,24 @@ def _tables(layout: str, records: Sequence[Mapping[str, Any]]) -> dict[str, str]
     if layout == "ljspeech":  # the third column is the normalized text, here the same
         texts = [(Path(record["file_name"]).stem, record["text"].replace("|", " ")) for record in records]
         return {"metadata.csv": "".join(f"{name}|{text}|{text}\n" for name, text in texts)}
-    utterances = []
-    for record in records:
-        speaker = plain_name("-".join(str(record[name]) for name in ("system", "speaker") if name in record))
-        utterances.append((f"{speaker}-{Path(record['file_name']).stem}", speaker, record))
+    if layout == "vctk":
+        return {
+            record["file_name"].replace("wav48", "txt", 1).removesuffix("wav") + "txt": f"{record['text']}\n"
+            for record in records
+        }
+    if layout == "libritts":
+        numbers = {record["file_name"].partition("/")[0]: _speaker(record) for record in records}
+        speakers = [f"{number}\t\t\t{speaker}\n" for number, speaker in numbers.items()]
+        files = {"speakers.tsv": "READER\tGENDER\tSUBSET\tNAME\n" + "".join(speakers)}
+        for record in records:
+            stem, text = record["file_name"].removesuffix(".wav"), record["text"]
+            files |= {f"{stem}.normalized.txt": text, f"{stem}.original.txt": text}
+            chapter = stem.rsplit("_", 2)[0] + ".trans.tsv"
+            files[chapter] = files.get(chapter, "") + f"{Path(stem).name}\t{text}\t{text}\n"
+        return files
+    utterances = [
+        (f"{_speaker(record)}-{Path(record['file_name']).stem}", _speaker(record), record) for record in records
+    ]
     utterances.sort(key=lambda utterance: utterance[0])
     by_speaker: dict[str, list[str]] = {}
     for utterance, speaker, _ in utterances:

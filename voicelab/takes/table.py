@@ -423,8 +423,8 @@ class TakeTable(Shown, metaclass=Guided):
         Args:
             folder: the folder to write.
             layout: ``files`` (audio as received, and takes.csv), ``run`` (see ``save``), ``audiofolder`` (Hugging Face),
-                ``ljspeech``, ``kaldi``, or ``webmushra`` (the configuration of ``listening_test(**options)``, MOS by
-                default).
+                ``ljspeech``, ``kaldi``, ``libritts``, ``vctk``, or ``webmushra`` (the configuration of
+                ``listening_test(**options)``, MOS by default).
             **options: options of ``listening_test``, for ``webmushra``.
 
         Raises StoreError if the folder cannot be written, ArgumentError for an unknown layout or option.

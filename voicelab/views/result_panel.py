@@ -57,6 +57,8 @@ _LAYOUTS: Final = {
     "Hugging Face audiofolder": ("audiofolder", "audio/ (WAV), metadata.csv and a data card, for load_dataset."),
     "LJSpeech": ("ljspeech", "wavs/ and metadata.csv (id|text|text), for training."),
     "Kaldi": ("kaldi", "wav/ with wav.scp, text and utt2spk."),
+    "LibriTTS": ("libritts", "SPEAKER/CHAPTER/ with WAV, NAME.normalized.txt and .trans.tsv; speakers.tsv."),
+    "VCTK": ("vctk", "wav48/SPEAKER/ and txt/SPEAKER/."),
     "webMUSHRA": ("webmushra", "The configuration of a MOS test and its audio, for a webMUSHRA server."),
 }
 _UNITS: Final = {"first_audio_s": "s", "total_s": "s", "duration_s": "s"}
