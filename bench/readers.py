@@ -19,6 +19,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -141,15 +142,12 @@ def normalizers() -> dict[str, Callable[[str], str]]:
     """Return the normalizers that are installed, by name."""
     readers: dict[str, Callable[[str], str]] = {"here": lambda text: normalize(text, ("en", "zh")).text}
     if find_spec("nemo_text_processing"):
-        from nemo_text_processing.text_normalization.normalize import Normalizer
-
         logging.disable(logging.CRITICAL)
-        nemo = Normalizer(input_case="cased", lang="en")
+        module = import_module("nemo_text_processing.text_normalization.normalize")
+        nemo = module.Normalizer(input_case="cased", lang="en")
         readers["nemo"] = lambda text: str(nemo.normalize(text, punct_post_process=True))
     if find_spec("wetext"):
-        import wetext
-
-        of = {lang: wetext.Normalizer(lang=lang, operator="tn") for lang in ("en", "zh")}
+        of = {lang: import_module("wetext").Normalizer(lang=lang, operator="tn") for lang in ("en", "zh")}
 
         def wetext_of(text: str) -> str:
             try:
@@ -184,7 +182,7 @@ def texts() -> dict[str, dict[str, str | float]]:
 
 _IPA = {arpabet.lower(): ipa for ipa, arpabet in reversed(list(pairs("english/ipa").items())) if " " not in arpabet}
 _IPA["ax"] = "ə"
-_SAME = {
+_IPA_SPELLINGS = {
     "A": "eɪ",
     "I": "aɪ",
     "O": "oʊ",
@@ -197,13 +195,13 @@ _SAME = {
     "ʧ": "tʃ",
     "ʤ": "dʒ",
 }
-_SAME |= dict.fromkeys("ːˌ ‍", "") | {"ɾ": "t", "ᵊ": "ə", "r": "ɹ", "g": "ɡ"}
+_IPA_SPELLINGS |= dict.fromkeys("ːˌ ‍", "") | {"ɾ": "t", "ᵊ": "ə", "r": "ɹ", "g": "ɡ"}
 _VOWEL = "aeiouæɑɔəɛɪʊʌ"
 
 
 def _plain_ipa(ipa: str) -> str:
     """Spell IPA the same for all readers, with the stress before its vowel."""
-    ipa = "".join(_SAME.get(char, char) for char in ipa)
+    ipa = "".join(_IPA_SPELLINGS.get(char, char) for char in ipa)
     return re.sub(rf"ˈ([^{_VOWEL}ˈ]*)", r"\1ˈ", ipa)
 
 

@@ -21,7 +21,7 @@ _DETERMINERS, _AUXILIARIES, _SUBJECTS = _CUES["determiners"], _CUES["auxiliaries
 _BE, _HAVE, _PREPOSITIONS, _ADVERBS = _CUES["be"], _CUES["have"], _CUES["prepositions"], _CUES["adverbs"]
 _TRANSITIVES: Final = _CUES["transitives"]
 _OBJECTS: Final = _LISTS["object"] | {"myself", "yourself", "himself", "herself", "itself", "ourselves", "themselves"}
-_INVERTED: Final = frozenset("did does do will would can could should must may".split())
+_QUESTION_VERBS: Final = frozenset("did does do will would can could should must may".split())
 _QUANTIFIERS: Final = frozenset("enough more some many few less such".split())
 _BEFORE_NOUN_TO: Final = frozenset(
     "due according prior close next subject back back thanks similar compared related".split()
@@ -90,7 +90,7 @@ class Context:
             score -= 1.5
         if before in _TRANSITIVES or before in _CUES["degree"]:
             score -= 2
-        if self.left and self.left[0] in _INVERTED and len(self.left) > 2 and after in _OBJECTS | _QUANTIFIERS:
+        if self.left and self.left[0] in _QUESTION_VERBS and len(self.left) > 2 and after in _OBJECTS | _QUANTIFIERS:
             score += 4  # did the firm appropriate the idea
         if self.word.endswith("s") and before and not before.endswith("s") and after in _OBJECTS:
             score += 2  # the law confines the debate
