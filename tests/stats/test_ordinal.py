@@ -15,6 +15,7 @@ from voicelab.errors import ArgumentError
 from voicelab.listening.results import analyze
 from voicelab.stats import mixed_model, ordinal_model
 from voicelab.stats.ordinal import CumulativeLink
+from voicelab.stats.reml import indicators
 
 # J. H. Randall, "The analysis of sensory data by generalized linear model", Biometrical Journal 31 (1989): the bitterness
 # of wine, rated 1 to 5 by nine judges: two bottles each of cold, cold with contact, warm, and warm with contact.
@@ -42,6 +43,36 @@ def rated(seed: int, listeners: int = 10, items: int = 6, own: float = 1.0) -> p
     rating = 1 + np.searchsorted([-2.0, 0.0, 1.5, 3.0], level)
     names = {"listener": who, "item": what, "system": np.array(["a", "b", "c"])[system], "rating": rating.astype(float)}
     return pd.DataFrame(names)
+
+
+def test_gradient_agrees_with_differences() -> None:
+    table = rated(2, listeners=6, items=5)
+    systems = np.unique(table.system, return_inverse=True)[1]
+    crossed = [table[name].to_numpy() * 3 + systems for name in ("listener", "item")]
+    groups = [table.listener.to_numpy(), table.item.to_numpy(), *crossed]
+    ratings = np.unique(table.rating, return_inverse=True)[1]
+    for count in (4, 1, 0):
+        model = CumulativeLink(ratings, indicators(systems)[:, 1:], groups[:count])
+        parameters = np.array([-1.0, 0.1, 0.2, 0.05, 0.3, 0.4, -0.3, -0.6, -0.2, -1.0])[: 6 + count]
+        _, gradient = model.deviance(parameters)
+        steps = 1e-5 * np.eye(parameters.size)
+        found = [(model.deviance(parameters + step)[0] - model.deviance(parameters - step)[0]) / 2e-5 for step in steps]
+        assert gradient == pytest.approx(found, abs=1e-5)
+
+
+def test_crossed_model_agrees_with_clmm_in_r() -> None:
+    # clmm(factor(rating) ~ system + (1 | listener) + (1 | item) + (1 | listener:system) + (1 | item:system))
+    rng = np.random.default_rng(0)
+    who, what, system = (axis.ravel() for axis in np.indices((24, 16, 4)))
+    level = rng.normal(0, 0.8, 24)[who] + rng.normal(0, 0.6, 16)[what] + rng.normal(0, 0.5, (24, 4))[who, system]
+    level += rng.normal(0, 0.4, (16, 4))[what, system] + 0.3 * system
+    rating = np.digitize(level + rng.logistic(size=who.size), [-1.5, -0.3, 1, 2.5]) + 1
+    model = ordinal_model(pd.DataFrame({"rating": rating, "system": system, "listener": who, "item": what}))
+    assert model.log_likelihood == pytest.approx(-2270.367383, abs=1e-4)
+    assert model.thresholds == pytest.approx([-1.5249160, -0.3234234, 1.0174961, 2.5590154], abs=5e-5)
+    assert model.pairs.log_odds[:3].to_numpy() == pytest.approx([-0.4547121, -0.3249601, -0.9663325], abs=5e-5)
+    assert model.pairs.error[:3].to_numpy() == pytest.approx([0.2326533, 0.2313459, 0.2329423], abs=2e-5)
+    assert list(model.sd.values()) == pytest.approx([0.807788, 0.518803, 0.465934, 0.381956], abs=5e-5)
 
 
 def test_without_random_effects_agrees_with_statsmodels() -> None:

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 _MAX_CATEGORIES = 20
 _MAX_ITERATIONS = 100
+# Newton's method converges quadratically, so what a further step gains is negligible.
+_MIN_GAIN = 1e-7
+# Logarithm of the smallest SD of a random effect.
+_MIN_LOG_SD = -7.0
 # Odds of three million to one.
 _MAX_LOGIT = 15.0
 
@@ -101,90 +105,176 @@ class CumulativeLink:
     def __init__(self, ratings: Codes, design: Floats, groups: list[Codes]) -> None:
         self.ratings, self.design = ratings, design
         self.categories = count_of(ratings)
-        matrices = [indicators(code) for code in groups]
-        self.random = np.hstack([*matrices, np.zeros((ratings.size, 0))])
-        self.sizes = [matrix.shape[1] for matrix in matrices]
+        self.fixed = self.categories - 1 + design.shape[1]
+        # The largest group is first, and eliminated in closed form: no rating has two of its levels.
+        self.order = sorted(range(len(groups)), key=lambda index: -count_of(groups[index]))
+        self.groups = [groups[index] for index in self.order] or [np.zeros(ratings.size, np.intp)]
+        self.sizes = [count_of(code) for code in self.groups]
+        self.largest, self.starts = self.sizes[0], np.cumsum([0, *self.sizes])
+        self.columns = np.stack([code + start for code, start in zip(self.groups, self.starts, strict=False)])
+        # Cells of the products of all levels with those of the other groups.
+        rest = sum(self.sizes) - self.largest
+        pairs = [row * rest + other - self.largest for row in self.columns for other in self.columns[1:]]
+        self.cells = np.concatenate([np.zeros(0, np.intp), *pairs])
         self._modes = np.zeros(sum(self.sizes))
 
     def fit(self) -> tuple[Floats, Floats, Floats, float]:
         """Return the SDs of random effects, thresholds with coefficients and their covariance, and the log likelihood."""
-        from scipy.optimize import approx_fprime, minimize
+        from scipy.optimize import minimize
 
         shares = np.cumsum(np.bincount(self.ratings))[:-1] / self.ratings.size
-        cuts = np.log(shares / (1.0 - shares))
-        start = [cuts[0], *np.log(np.diff(cuts)), *np.zeros(self.design.shape[1]), *np.full(len(self.sizes), -0.5)]
-        bounds = [(None, None)] * (len(start) - len(self.sizes)) + [(-7.0, 3.0)] * len(self.sizes)
-        best = minimize(self._deviance, np.array(start), method="L-BFGS-B", bounds=bounds, options={"maxiter": 400})
+        cuts, count = np.log(shares / (1.0 - shares)), len(self.order)
+        start = np.array([cuts[0], *np.log(np.diff(cuts)), *np.zeros(self.design.shape[1]), *np.full(count, -0.5)])
+        bounds = [(None, None)] * self.fixed + [(_MIN_LOG_SD, 3.0)] * count
+        best = minimize(self.deviance, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 400})
         optimum = np.asarray(best.x, np.float64)
         # An SD at its lower bound represents 0 and has a zero gradient.
-        free = np.flatnonzero(
-            [low is None or value > low + 0.5 for value, (low, _) in zip(optimum, bounds, strict=True)]
-        )
-
-        def gradient(values: Floats) -> Floats:
-            parameters = optimum.copy()
-            parameters[free] = values
-            return np.asarray(approx_fprime(parameters, self._deviance, 1e-5)[free], np.float64)
-
-        step = 1e-3
-        differences = np.array(
-            [
-                gradient(optimum[free] + step * axis) - gradient(optimum[free] - step * axis)
-                for axis in np.eye(free.size)
-            ]
-        )
-        curvature = (differences + differences.T) / (4.0 * step)
-        fixed = self.categories - 1 + self.design.shape[1]
-        covariance = 2.0 * np.linalg.pinv(curvature, hermitian=True)[:fixed, :fixed]
-        jacobian = np.eye(fixed)
-        steps = np.exp(optimum[1 : self.categories - 1])
-        for row in range(1, self.categories - 1):
-            jacobian[row, 0], jacobian[row, 1 : row + 1] = 1.0, steps[:row]
-        effects = np.concatenate((self._thresholds(optimum), optimum[self.categories - 1 : fixed]))
-        roots = np.where(optimum[fixed:] > -6.5, np.exp(optimum[fixed:]), 0.0)
-        return roots, effects, jacobian @ covariance @ jacobian.T, -float(best.fun) / 2.0
+        free = np.flatnonzero([*[True] * self.fixed, *(optimum[self.fixed :] > _MIN_LOG_SD + 0.5)])
+        step, rows = 1e-3, []
+        for axis in np.eye(optimum.size)[free]:
+            ends = [self.deviance(optimum + sign * step * axis)[1][free] for sign in (1.0, -1.0)]
+            rows.append((ends[0] - ends[1]) / (2.0 * step))
+        inverse = np.linalg.pinv((np.array(rows) + np.array(rows).T) / 2.0, hermitian=True)
+        value, gradient = self.deviance(optimum)
+        polished = optimum.copy()
+        polished[free] -= inverse @ gradient[free]
+        lower = self.deviance(polished)[0]
+        optimum, value = (polished, lower) if lower < value else (optimum, value)
+        covariance = 2.0 * inverse[: self.fixed, : self.fixed]
+        jacobian = self._jacobian(optimum)
+        effects = np.concatenate((self._thresholds(optimum), optimum[self.categories - 1 : self.fixed]))
+        roots = np.zeros(count)
+        logs = optimum[self.fixed :]
+        roots[self.order] = np.where(logs > _MIN_LOG_SD + 0.5, np.exp(logs), 0.0)
+        return roots, effects, jacobian @ covariance @ jacobian.T, -value / 2.0
 
     def _thresholds(self, parameters: Floats) -> Floats:
         steps = np.exp(np.clip(parameters[1 : self.categories - 1], -30.0, 30.0))
         return np.asarray(parameters[0] + np.concatenate(([0.0], np.cumsum(steps))), np.float64)
 
-    def _deviance(self, parameters: Floats) -> float:
-        """Compute -2 times Laplace's log likelihood at the mode of the random effects, by Newton's method."""
-        from scipy.linalg import cho_factor, cho_solve
+    def _jacobian(self, parameters: Floats) -> Floats:
+        """Return the derivatives of thresholds and coefficients with respect to the parameters."""
+        jacobian, steps = np.eye(self.fixed), np.exp(np.clip(parameters[1 : self.categories - 1], -30.0, 30.0))
+        for row in range(1, self.categories - 1):
+            jacobian[row, 0], jacobian[row, 1 : row + 1] = 1.0, steps[:row]
+        return jacobian
 
-        fixed = self.categories - 1 + self.design.shape[1]
+    def deviance(self, parameters: Floats) -> tuple[float, Floats]:
+        """Compute -2 times Laplace's log likelihood at the mode of the random effects, and its gradient.
+
+        The mode is found by Newton's method from that of the last call.
+        """
         cuts = np.concatenate(([-np.inf], self._thresholds(parameters), [np.inf]))
-        predictor = self.design @ parameters[self.categories - 1 : fixed]
-        scale = np.repeat(np.exp(parameters[fixed:]), self.sizes)
-        random, modes = self.random * scale, self._modes.copy()
-        value = self._joint(cuts, predictor + random @ modes, modes)[0]
-        for _ in range(_MAX_ITERATIONS):
-            _, score, weights = self._joint(cuts, predictor + random @ modes, modes)
-            hessian = random.T @ (random * weights[:, None]) + np.eye(modes.size)
-            factor = cho_factor(hessian, lower=True, check_finite=False)
-            direction = cho_solve(factor, random.T @ score - modes, check_finite=False)
-            rate = 1.0
-            while rate > 1e-4:
-                candidate = modes + rate * direction
-                after = self._joint(cuts, predictor + random @ candidate, candidate)[0]
-                if after <= value + 1e-12:
-                    break
-                rate /= 2.0
-            gain, modes, value = value - after, candidate, after
-            if gain < 1e-10:
-                break
-        self._modes = modes
-        _, _, weights = self._joint(cuts, predictor + random @ modes, modes)
-        hessian = random.T @ (random * weights[:, None]) + np.eye(modes.size)
-        return 2.0 * value + float(np.linalg.slogdet(hessian)[1])
+        predictor = self.design @ parameters[self.categories - 1 : self.fixed]
+        scales = np.exp(parameters[self.fixed :]) if self.order else np.zeros(1)
+        scale, modes = np.repeat(scales, self.sizes), self._modes
 
-    def _joint(self, cuts: Floats, predictor: Floats, modes: Floats) -> tuple[float, Floats, Floats]:
-        """Return the negative log joint density, the score of the linear predictor, and its information."""
-        above = 1.0 / (1.0 + np.exp(np.clip(predictor - cuts[self.ratings + 1], -700, 700)))
-        below = 1.0 / (1.0 + np.exp(np.clip(predictor - cuts[self.ratings], -700, 700)))
-        probability = np.maximum(above - below, 1e-300)
-        slope_above, slope_below = above * (1.0 - above), below * (1.0 - below)
-        # d log(probability) / d predictor, for the logistic link.
-        score = above + below - 1.0
-        value = -float(np.log(probability).sum()) + 0.5 * float(modes @ modes)
-        return value, score, slope_above + slope_below
+        def at(modes: Floats) -> tuple[float, _Link]:
+            link = _Link(
+                cuts[self.ratings], cuts[self.ratings + 1], predictor + (scale * modes)[self.columns].sum(axis=0)
+            )
+            return link.loss + 0.5 * float(modes @ modes), link
+
+        value, link = at(modes)
+        for _ in range(_MAX_ITERATIONS):
+            direction = self._information(link, scale).solve(scale * self._sums(link.score) - modes)
+            rate = 1.0
+            while rate > 1e-4 and (after := at(modes + rate * direction))[0] > value + 1e-12:
+                rate /= 2.0
+            gain, modes, (value, link) = value - after[0], modes + rate * direction, after
+            if gain < _MIN_GAIN:
+                break
+        self._modes, information = modes, self._information(link, scale)
+        return 2.0 * value + information.log_determinant, self._gradient(parameters, link, information, scale)
+
+    def _sums(self, values: Floats) -> Floats:
+        """Sum values (n,) over the ratings of each level of each group."""
+        return np.concatenate(
+            [np.bincount(code, values, size) for code, size in zip(self.groups, self.sizes, strict=True)]
+        )
+
+    def _information(self, link: _Link, scale: Floats) -> _Information:
+        """Return the information of the random effects: the identity plus the weighted products of their indicators."""
+        total, first = int(self.starts[-1]), self.largest
+        weights = np.tile(link.weight, len(self.columns) * len(self.columns[1:]))
+        products = np.bincount(self.cells, weights, total * (total - first)).reshape(total, total - first)
+        products = products * (scale[:, None] * scale[None, first:])
+        diagonal = 1.0 + scale[:first] ** 2 * np.bincount(self.groups[0], link.weight, first)
+        return _Information(diagonal, products[:first], products[first:] + np.eye(total - first))
+
+    def _gradient(self, parameters: Floats, link: _Link, information: _Information, scale: Floats) -> Floats:
+        rest, links, diagonal = information.inverse()
+        first, (lead, *others) = self.largest, self.columns
+        scaled_rest, scaled_links = rest * scale[None, first:] * scale[first:, None], links * scale[None, first:]
+        variance = (scale[:first] ** 2 * diagonal)[lead]
+        for column in others:
+            variance = variance + 2.0 * scale[lead] * scaled_links[lead, column - first]
+            for other in others:
+                variance = variance + scaled_rest[column - first, other - first]
+        # The mode moves with the parameters; its effect on the determinant.
+        moved = information.solve(scale * self._sums(variance * link.weight_slope))
+        shift = (scale * moved)[self.columns].sum(axis=0)
+        of_predictor = -2.0 * link.score + variance * link.weight_slope - shift * link.weight
+        upper = (
+            -2.0 * link.upper / link.probability + variance * link.upper * (1.0 - 2.0 * link.above) + shift * link.upper
+        )
+        lower = (
+            2.0 * link.lower / link.probability + variance * link.lower * (1.0 - 2.0 * link.below) + shift * link.lower
+        )
+        cuts = np.bincount(self.ratings + 1, upper, self.categories + 1) + np.bincount(
+            self.ratings, lower, self.categories + 1
+        )
+        effects = np.concatenate([cuts[1:-1], self.design.T @ of_predictor]) @ self._jacobian(parameters)
+        inverse, sds = np.concatenate([diagonal, rest.diagonal()]), []
+        for begin, end, column in zip(self.starts, self.starts[1:], self.columns, strict=False):
+            own = slice(begin, end)
+            explicit = 2.0 * (end - begin - inverse[own].sum()) + moved[own] @ self._modes[own]
+            sds.append(explicit + of_predictor @ (scale * self._modes)[column])
+        return np.concatenate([effects, sds[: len(self.order)]])
+
+
+class _Link:
+    """Probabilities of the ratings at a linear predictor (n,), and their derivatives."""
+
+    def __init__(self, low: Floats, high: Floats, predictor: Floats) -> None:
+        from scipy.special import expit
+
+        self.above, self.below = expit(high - predictor), expit(low - predictor)
+        self.probability = np.maximum(self.above - self.below, 1e-300)
+        self.upper, self.lower = self.above * (1.0 - self.above), self.below * (1.0 - self.below)
+        self.loss = -float(np.log(self.probability).sum())
+        # d log(probability) / d predictor, for the logistic link; its negative slope; the slope of that.
+        self.score, self.weight = self.above + self.below - 1.0, self.upper + self.lower
+        self.weight_slope = self.upper * (2.0 * self.above - 1.0) + self.lower * (2.0 * self.below - 1.0)
+
+
+class _Information:
+    """A matrix whose first block is diagonal, factorized by the Schur complement of that block."""
+
+    def __init__(self, diagonal: Floats, links: Floats, rest: Floats) -> None:
+        from scipy.linalg import cho_factor
+
+        root = np.sqrt(diagonal)[:, None]
+        scaled = links / root
+        self.diagonal, self.links = diagonal, scaled / root
+        self.factor = cho_factor(rest - scaled.T @ scaled, lower=True, check_finite=False) if rest.size else None
+        self.log_determinant = float(np.log(diagonal).sum())
+        if self.factor is not None:
+            self.log_determinant += 2.0 * float(np.log(self.factor[0].diagonal()).sum())
+
+    def solve(self, values: Floats) -> Floats:
+        """Solve for values (size,)."""
+        first = self.diagonal.size
+        rest = self._inner(values[first:] - self.links.T @ values[:first])
+        return np.concatenate([values[:first] / self.diagonal - self.links @ rest, rest])
+
+    def inverse(self) -> tuple[Floats, Floats, Floats]:
+        """Return the inverse: its block of the rest, the links with it, and the diagonal of the first block."""
+        rest = self._inner(np.eye(self.links.shape[1]))
+        links = -self.links @ rest
+        return rest, links, 1.0 / self.diagonal - np.einsum("ij,ij->i", links, self.links)
+
+    def _inner(self, values: Floats) -> Floats:
+        from scipy.linalg import cho_solve
+
+        return values if self.factor is None else np.asarray(cho_solve(self.factor, values, check_finite=False))
