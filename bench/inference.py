@@ -308,8 +308,13 @@ def write(result: Mapping[str, Any]) -> None:
     lines += [f"30 listeners × 24 items × 4 systems are analyzed in {result['four_systems_s']} s."]
     figures = ("type1", "power", "fixed", "one_noisy", "first_noisy")
     heads = ("type I", "power", "power of one test", "type I, one level 3 SD", "type I, first level 3 SD")
+    of_choices, sds = {row["case"]: row["type1"] for row in result["cases"]}, ("0", "0.8", "1.5", "3")
+    table = ["| listeners × sentences | " + " | ".join(f"SD {sd}" for sd in sds) + " |", "|---|" + "---|" * len(sds)]
+    for name in dict.fromkeys(name.partition(",")[0] for name in of_choices if name.startswith("choices")):
+        rates = " | ".join(f"{of_choices[f'{name}, SD {sd}']:.3f}" for sd in sds)
+        table.append(f"| {name.removeprefix('choices ')} | {rates} |")
     others = [f"| case | {' | '.join(heads)} |", "|---|" + "---|" * len(heads)]
-    for measured in result["cases"]:
+    for measured in (row for row in result["cases"] if not row["case"].startswith("choices")):
         cells = (f"{measured[figure]:.3f}" if figure in measured else "" for figure in figures)
         others.append(f"| {measured['case']} | {' | '.join(cells)} |")
     noises = list(NOISES)
@@ -324,6 +329,7 @@ def write(result: Mapping[str, Any]) -> None:
     text = PAGE.read_text(encoding="utf-8")
     for name, rows, section in (
         ("inference", result["designs"], lines),
+        ("choices", result["cases"], table),
         ("cases", result["cases"], others),
         ("grids", result["grids"], more),
     ):

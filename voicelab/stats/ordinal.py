@@ -197,8 +197,8 @@ class CumulativeLink:
         """Return the information of the random effects: the identity plus the weighted products of their indicators."""
         total, first = int(self.starts[-1]), self.largest
         weights = np.tile(link.weight, len(self.columns) * len(self.columns[1:]))
-        products = np.bincount(self.cells, weights, total * (total - first)).reshape(total, total - first)
-        products = products * (scale[:, None] * scale[None, first:])
+        sums = np.bincount(self.cells, weights, total * (total - first)).reshape(total, total - first)
+        products = sums * (scale[:, None] * scale[None, first:])
         diagonal = 1.0 + scale[:first] ** 2 * np.bincount(self.groups[0], link.weight, first)
         return _Information(diagonal, products[:first], products[first:] + np.eye(total - first))
 

@@ -152,13 +152,15 @@ class SequentialTest:
 
         ``test`` is a value of ``crossed`` of a result.
         """
-        # The mixture over effects has a variance of one, in units of that of one listener.
-        count = test.df + 1.0
+        # Satterthwaite's degrees of freedom are too many while the variance of few listeners is estimated as 0. The mixture
+        # over effects has a variance of one, in units of that of one listener.
+        df = min(test.df, test.estimate.n - 1.0)
+        count = df + 1.0
         shrinkage = 1.0 / (1.0 + count)
         ratio = (1.0 / (self.alpha * math.sqrt(shrinkage))) ** (2.0 / count)
         half_width = math.inf
         if shrinkage * ratio < 1.0:
-            half_width = test.error * math.sqrt(test.df * (ratio - 1.0) / (1.0 - shrinkage * ratio))
+            half_width = test.error * math.sqrt(df * (ratio - 1.0) / (1.0 - shrinkage * ratio))
         value, (lower, upper) = test.estimate.value, test.scale
         low, high = max(lower, value - half_width), min(upper, value + half_width)
         return Estimate(value, low, high, 1.0 - self.alpha, test.estimate.n)
