@@ -30,7 +30,7 @@ def p_values(values: Floats, factors: dict[str, Any], column: str = "p", **optio
     found = []
     for begin in range(0, values.shape[1], CHUNK):
         block = values[:, begin : begin + CHUNK]
-        names = [f"m{place}" for place in range(block.shape[1])]
+        names = [f"m{index}" for index in range(block.shape[1])]
         frame = pd.DataFrame(block, columns=names).assign(**factors)
         found.append(effects(frame, "v", names, **options).frame[column].to_numpy())
     return np.concatenate(found)
@@ -53,7 +53,7 @@ def discrete(kind: str, texts: int, takes: int, sets: int, rng: RNG) -> dict[str
 def family(sets: int, rng: RNG) -> dict[str, float]:
     """Count sets of 26 normal and 8 discrete metrics, 8 texts × 2 takes, with any significant effect after Holm."""
     text, level, _ = (axis.ravel() for axis in np.indices((8, 2, 2)))
-    names, wrong = [f"m{place}" for place in range(34)], 0
+    names, wrong = [f"m{index}" for index in range(34)], 0
     for _ in range(sets // 4):
         discrete_values = [rng.random((32, 4)) < 0.1, rng.poisson(0.3, (32, 4))]
         frame = pd.DataFrame(np.hstack([rng.standard_normal((32, 26)), *discrete_values]), columns=names)
@@ -69,7 +69,7 @@ def rare(texts: int, share: float, words: bool, sets: int, rng: RNG) -> dict[str
     for begin in range(0, sets, CHUNK):
         count = min(CHUNK, sets - begin)
         wer = 0.5 * (rng.random((texts, count)) < share)
-        names = [f"m{place}" for place in range(count)]
+        names = [f"m{index}" for index in range(count)]
         frame = pd.DataFrame(np.vstack([np.zeros_like(wer), wer]), columns=names)
         frame = frame.assign(text=[*map(str, range(texts))] * 2, v=level, words=np.tile(total, 2))
         found = effects(frame, "v", names, blocks="text", totals=dict.fromkeys(names, "words"))
@@ -91,7 +91,7 @@ def word_errors(texts: int, sets: int, rng: RNG) -> dict[str, float]:
                 / words[:, None]
                 for share in (0.06, mean)
             ]
-            names = [f"m{place}" for place in range(count)]
+            names = [f"m{index}" for index in range(count)]
             frame = pd.DataFrame(np.vstack(sides), columns=names)
             frame = frame.assign(text=[*map(str, range(texts))] * 2, v=level, words=np.tile(words, 2))
             found = effects(frame, "v", names, blocks="text", totals=dict.fromkeys(names, "words"))
@@ -113,8 +113,8 @@ def levels(texts: int, count: int, sets: int, rng: RNG) -> dict[str, float]:
             p.append(tested.p if tested is not None else np.ones(0))
         return rate(np.concatenate(p))
 
-    place = np.arange(count)
-    spreads = {"one_noisy": np.where(place == 1, 3.0, 1.0), "first_noisy": np.where(place == 0, 3.0, 1.0)}
+    index = np.arange(count)
+    spreads = {"one_noisy": np.where(index == 1, 3.0, 1.0), "first_noisy": np.where(index == 0, 3.0, 1.0)}
     alike = np.ones(count)
     noisy = {name: p_of(spread) for name, spread in spreads.items()}
     return {"type1": p_of(alike), "power": p_of(alike, 2.0), **noisy}
@@ -122,16 +122,16 @@ def levels(texts: int, count: int, sets: int, rng: RNG) -> dict[str, float]:
 
 def interaction(ratio: float, sets: int, rng: RNG) -> dict[str, float]:
     """Test the interaction of 3 × 2 levels, 4 texts × 2 takes, with SDs of 1 : ratio over the first axis."""
-    text, first, second, _ = (axis.ravel() for axis in np.indices((4, 3, 2, 2)))
+    text, row, column, _ = (axis.ravel() for axis in np.indices((4, 3, 2, 2)))
     rates = {}
     for name, shift in (("type1", 0.0), ("power", 1.5)):
         p = []
         for begin in range(0, sets // 2, CHUNK):
             count = min(CHUNK, sets // 2 - begin)
-            values = rng.standard_normal((text.size, count)) * (ratio ** (first / 2.0))[:, None]
-            values += shift * ((first == 2) * (second == 1))[:, None]
-            names = [f"m{place}" for place in range(count)]
-            frame = pd.DataFrame(values, columns=names).assign(text=text.astype(str), v=first, w=second)
+            values = rng.standard_normal((text.size, count)) * (ratio ** (row / 2.0))[:, None]
+            values += shift * ((row == 2) * (column == 1))[:, None]
+            names = [f"m{index}" for index in range(count)]
+            frame = pd.DataFrame(values, columns=names).assign(text=text.astype(str), v=row, w=column)
             p.append(effects(frame, ["v", "w"], names, blocks="text").interactions["p"].to_numpy())
         rates[name] = rate(np.concatenate(p))
     return rates
@@ -172,8 +172,8 @@ def choices(shape: tuple[int, int], sd: float, sets: int, rng: RNG) -> dict[str,
 
     rates = {}
     for name, difference in (("type1", 0.0), ("power", 6.9)):
-        own = sd if name == "type1" else 0.0
-        mean, error, df, _ = complete_tables(simulated("AB", shape, own, difference, 2 * sets, rng), 1.0)
+        listener_sd = sd if name == "type1" else 0.0
+        mean, error, df, _ = complete_tables(simulated("AB", shape, listener_sd, difference, 2 * sets, rng), 1.0)
         rates[name] = rate(2.0 * t.sf(np.abs(mean) / error, df))
     return rates
 

@@ -72,7 +72,7 @@ def test_ratings_needed_is_the_smallest_number_with_the_power() -> None:
         lambda: ratings_needed(0.0, 1.0),
         lambda: ratings_needed(1e-6, 1.0),
         lambda: SequentialTest(alpha=0.6),
-        lambda: SequentialTest(most=1),
+        lambda: SequentialTest(max_listeners=1),
         lambda: SequentialTest(margin=0.0),
     ],
 )
@@ -98,12 +98,12 @@ def test_sequential_interval_ends_where_the_mixture_reaches_its_limit(df: float)
 
 
 def test_sequential_decisions() -> None:
-    rule = SequentialTest(most=20, margin=0.5)
+    rule = SequentialTest(max_listeners=20, margin=0.5)
     half_width = rule.interval(crossed(0.0, 1.0, 11.0)).high
     assert rule.decide(crossed(half_width * 1.01, 1.0, 11.0)) == "effect"
     assert rule.decide(crossed(half_width * 0.99, 1.0, 11.0)) == "continue"
     assert rule.decide(crossed(0.0, 0.49 / half_width, 11.0)) == "equivalent"
-    assert SequentialTest(most=12).decide(crossed(0.0, 1.0, 11.0)) == "no effect"
+    assert SequentialTest(max_listeners=12).decide(crossed(0.0, 1.0, 11.0)) == "no effect"
     # Two listeners tell nothing; shares stay from 0 to 1, and their null is 0.5.
     early = rule.interval(crossed(0.9, 0.01, 20.0, 2, scale=(0.0, 1.0)))
     assert (early.low, early.high) == (0.0, 1.0)
@@ -116,7 +116,7 @@ def test_sequential_decisions() -> None:
 
 @pytest.mark.parametrize("kind", ["MOS", "AB"])
 def test_sequential_test_keeps_its_level_at_every_listener(kind: str) -> None:
-    rng, rule, stopped = np.random.default_rng(3), SequentialTest(most=30), {0.0: 0, 1.0: 0}
+    rng, rule, stopped = np.random.default_rng(3), SequentialTest(max_listeners=30), {0.0: 0, 1.0: 0}
     for difference in stopped:
         effects = rng.normal(0, 0.8, (150, 30, 1)) + rng.normal(0, 0.8, (150, 1, 8)) + difference
         tables = np.rint(effects + rng.normal(0, 1, (150, 30, 8)))

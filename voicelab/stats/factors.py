@@ -329,8 +329,8 @@ class Contrasts:
 
 def largest_p(null: _Floats, count: int, level: float) -> float:
     """Return the largest p-value of one of ``count`` differences that is significant at this level for all of them."""
-    place = int(round(level * (null.size + 1), 6))
-    return max(level / count, float(null[place - 1]) if null.size and place else 0.0) if count > 1 else level
+    rank = int(round(level * (null.size + 1), 6))
+    return max(level / count, float(null[rank - 1]) if null.size and rank else 0.0) if count > 1 else level
 
 
 @lru_cache(maxsize=64)
@@ -377,8 +377,8 @@ def small_levels(takes: _Floats, level_df: _Floats) -> npt.NDArray[np.bool_]:
 
     They are not tested: with SDs of 3 : 1, the F test of 2 takes against 9 has a type I error of 32 %, of 1 against 8, 44 %.
     """
-    few = level_df < max(2, takes.size - 1) - _ROUNDING
-    return np.asarray(few & (2.0 * takes <= takes.max()), np.bool_)
+    too_small = level_df < max(2, takes.size - 1) - _ROUNDING
+    return np.asarray(too_small & (2.0 * takes <= takes.max()), np.bool_)
 
 
 def contrasts_of(

@@ -106,7 +106,7 @@ class CumulativeLink:
         self.ratings, self.design = ratings, design
         self.categories = count_of(ratings)
         self.fixed = self.categories - 1 + design.shape[1]
-        # The largest group is first, and eliminated in closed form: no rating has two of its levels.
+        # The largest group is split, and eliminated in closed form: no rating has two of its levels.
         self.order = sorted(range(len(groups)), key=lambda index: -count_of(groups[index]))
         self.groups = [groups[index] for index in self.order] or [np.zeros(ratings.size, np.intp)]
         self.sizes = [count_of(code) for code in self.groups]
@@ -114,7 +114,7 @@ class CumulativeLink:
         self.columns = np.stack([code + start for code, start in zip(self.groups, self.starts, strict=False)])
         # Cells of the products of all levels with those of the other groups.
         rest = sum(self.sizes) - self.largest
-        pairs = [row * rest + other - self.largest for row in self.columns for other in self.columns[1:]]
+        pairs = [row * rest + column - self.largest for row in self.columns for column in self.columns[1:]]
         self.cells = np.concatenate([np.zeros(0, np.intp), *pairs])
         self._modes = np.zeros(sum(self.sizes))
 
@@ -195,22 +195,22 @@ class CumulativeLink:
 
     def _information(self, link: _Link, scale: Floats) -> _Information:
         """Return the information of the random effects: the identity plus the weighted products of their indicators."""
-        total, first = int(self.starts[-1]), self.largest
+        total, split = int(self.starts[-1]), self.largest
         weights = np.tile(link.weight, len(self.columns) * len(self.columns[1:]))
-        sums = np.bincount(self.cells, weights, total * (total - first)).reshape(total, total - first)
-        products = sums * (scale[:, None] * scale[None, first:])
-        diagonal = 1.0 + scale[:first] ** 2 * np.bincount(self.groups[0], link.weight, first)
-        return _Information(diagonal, products[:first], products[first:] + np.eye(total - first))
+        sums = np.bincount(self.cells, weights, total * (total - split)).reshape(total, total - split)
+        products = sums * (scale[:, None] * scale[None, split:])
+        diagonal = 1.0 + scale[:split] ** 2 * np.bincount(self.groups[0], link.weight, split)
+        return _Information(diagonal, products[:split], products[split:] + np.eye(total - split))
 
     def _gradient(self, parameters: Floats, link: _Link, information: _Information, scale: Floats) -> Floats:
         rest, links, diagonal = information.inverse()
-        first, (lead, *others) = self.largest, self.columns
-        scaled_rest, scaled_links = rest * scale[None, first:] * scale[first:, None], links * scale[None, first:]
-        variance = (scale[:first] ** 2 * diagonal)[lead]
-        for column in others:
-            variance = variance + 2.0 * scale[lead] * scaled_links[lead, column - first]
-            for other in others:
-                variance = variance + scaled_rest[column - first, other - first]
+        split, (lead, *columns) = self.largest, self.columns
+        scaled_rest, scaled_links = rest * scale[None, split:] * scale[split:, None], links * scale[None, split:]
+        variance = (scale[:split] ** 2 * diagonal)[lead]
+        for column in columns:
+            variance = variance + 2.0 * scale[lead] * scaled_links[lead, column - split]
+            for second in columns:
+                variance = variance + scaled_rest[column - split, second - split]
         # The mode moves with the parameters; its effect on the determinant.
         moved = information.solve(scale * self._sums(variance * link.weight_slope))
         shift = (scale * moved)[self.columns].sum(axis=0)
@@ -227,8 +227,8 @@ class CumulativeLink:
         effects = np.concatenate([cuts[1:-1], self.design.T @ of_predictor]) @ self._jacobian(parameters)
         inverse, sds = np.concatenate([diagonal, rest.diagonal()]), []
         for begin, end, column in zip(self.starts, self.starts[1:], self.columns, strict=False):
-            own = slice(begin, end)
-            explicit = 2.0 * (end - begin - inverse[own].sum()) + moved[own] @ self._modes[own]
+            block = slice(begin, end)
+            explicit = 2.0 * (end - begin - inverse[block].sum()) + moved[block] @ self._modes[block]
             sds.append(explicit + of_predictor @ (scale * self._modes)[column])
         return np.concatenate([effects, sds[: len(self.order)]])
 
@@ -264,9 +264,9 @@ class _Information:
 
     def solve(self, values: Floats) -> Floats:
         """Solve for values (size,)."""
-        first = self.diagonal.size
-        rest = self._inner(values[first:] - self.links.T @ values[:first])
-        return np.concatenate([values[:first] / self.diagonal - self.links @ rest, rest])
+        split = self.diagonal.size
+        rest = self._inner(values[split:] - self.links.T @ values[:split])
+        return np.concatenate([values[:split] / self.diagonal - self.links @ rest, rest])
 
     def inverse(self) -> tuple[Floats, Floats, Floats]:
         """Return the inverse: its block of the rest, the links with it, and the diagonal of the first block."""

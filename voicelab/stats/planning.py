@@ -134,16 +134,16 @@ class SequentialTest:
     ``alpha``: the t confidence sequence of H. Wang & A. Ramdas, "Anytime-valid t-tests and confidence sequences for Gaussian
     means with unknown variance" (arXiv:2310.03722, 2023), with the error and the degrees of freedom of crossed random
     effects. It stops with "effect" if the interval excludes no difference, with "equivalent" if it lies within ``margin`` of
-    it (optional; as in ``equivalence``), and with "no effect" at ``most`` listeners. Raises ArgumentError.
+    it (optional; as in ``equivalence``), and with "no effect" at ``max_listeners``. Raises ArgumentError.
     """
 
     alpha: float = 0.05
-    most: int = 100
+    max_listeners: int = 100
     margin: float | None = None
 
     def __post_init__(self) -> None:
         between(self.alpha, "alpha", 0.0, 0.5)
-        whole(self.most, "most", 2)
+        whole(self.max_listeners, "max_listeners", 2)
         if self.margin is not None:
             between(self.margin, "margin", 0.0, math.inf)
 
@@ -172,11 +172,11 @@ class SequentialTest:
             return "effect"
         if self.margin is not None and max(interval.high - test.null, test.null - interval.low) < self.margin:
             return "equivalent"
-        return "no effect" if interval.n >= self.most else "continue"
+        return "no effect" if interval.n >= self.max_listeners else "continue"
 
     def advice(self, test: CrossedTest) -> str:
         """Compare the variances that more listeners and more items would reduce."""
         listeners, items = (sd**2 / count for sd, count in zip(test.sd, (test.estimate.n, test.items), strict=False))
-        wanted, least = ("items", items) if items > listeners else ("listeners", listeners)
-        share = least / test.error**2 if test.error > 0.0 else 0.0
-        return f"more {wanted} shorten the interval most: they cause {min(share, 1.0):.0%} of its variance"
+        source, variance = ("items", items) if items > listeners else ("listeners", listeners)
+        share = variance / test.error**2 if test.error > 0.0 else 0.0
+        return f"more {source} shorten the interval most: they cause {min(share, 1.0):.0%} of its variance"
