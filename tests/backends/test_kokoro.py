@@ -23,7 +23,7 @@ from voicelab.backends.kokoro import (
     parse_blend,
 )
 from voicelab.backends.onnx import split_text
-from voicelab.backends.phonemes import kokoro_tokens
+from voicelab.backends.phonemes import espeak_ipa, kokoro_tokens
 from voicelab.call import Call
 from voicelab.clip import Clip
 from voicelab.errors import Cancelled, EngineError, NotFound, RequestInvalid, WeightsError
@@ -227,3 +227,12 @@ def test_real_graph_is_deterministic() -> None:
 
     assert all(level(middle[word]) > 0.02 for word in ("birch", "canoe", "smooth", "planks"))
     assert level(clip.duration - 0.05) < 0.01
+
+
+def test_loan_words_are_pronounced_as_written(kokoro: KokoroBackend) -> None:
+    words, _ = kokoro.normalize_text("“Touché”, sang Beyoncé’s band: two résumés, resume the café.", True)
+    tokens = {token.word: token.symbols.strip() for token in kokoro_tokens(words)}
+    loans = {"Touche": "tuʃˈA", "Beyonce's": "biˈɑnsAz", "resumes": "ɹˈɛzəmAz", "resume": "ɹəzˈum", "cafe": "kæfˈA"}
+    assert {word: tokens[word] for word in loans} == loans
+    assert "".join(token.symbols for token in kokoro_tokens(words)).count(" ") == 8
+    assert espeak_ipa(words).startswith("tuːʃˈeɪ, sˈæŋ biːˈɑːnseɪz bˈænd")

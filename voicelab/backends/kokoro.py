@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 from voicelab.audio.samples import Samples
 from voicelab.audio.words import WordTime
 from voicelab.backends.onnx import GraphSession, OnnxBackend, Utterance, digest, ignored_fields
-from voicelab.backends.phonemes import ReadToken, kokoro_tokens, reader_version
+from voicelab.backends.phonemes import ReadToken, kokoro_tokens, mark_loan_words, reader_version
 from voicelab.call import Call, Knob, VoicePreset
 from voicelab.errors import EngineError, MissingExtra, RequestInvalid, WeightsError
 from voicelab.schema import TTSRequest
 from voicelab.storage import read_published
 
-REVISION: Final = 1
+REVISION: Final = 2
 """Part of the fingerprint; increment when the samples of a request change with the same graph."""
 RATE: Final = 24_000
 FRAME: Final = 600
@@ -129,6 +129,10 @@ class KokoroBackend(OnnxBackend):
                 raise RequestInvalid.of("reference_id", f"unknown voice {name!r}; available: {names}")
         mixed: NDArray[np.float32] = np.sum([np.float32(w) * self._tables[name] for name, w in weights], axis=0)
         return mixed
+
+    def normalize_text(self, text: str, normalized: bool) -> tuple[str, tuple[str, ...]]:
+        """Normalize a segment to words, loan words with accents as `mark_loan_words` encodes them."""
+        return super().normalize_text(mark_loan_words(text), normalized)
 
     def utterances(self, text: str) -> tuple[list[Utterance], tuple[str, ...]]:
         """Convert a normalized text to utterances of at most `MAX_TOKENS` symbols."""

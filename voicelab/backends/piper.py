@@ -20,12 +20,12 @@ import numpy as np
 from voicelab.audio.samples import Samples
 from voicelab.audio.words import WordTime
 from voicelab.backends.onnx import GraphSession, OnnxBackend, Utterance, digest, ignored_fields
-from voicelab.backends.phonemes import espeak_ipa, reader_version
+from voicelab.backends.phonemes import espeak_ipa, mark_loan_words, reader_version
 from voicelab.call import Call, Knob, VoicePreset
 from voicelab.errors import ArgumentError, EngineError, RequestInvalid, WeightsError
 from voicelab.schema import TTSRequest
 
-REVISION: Final = 1
+REVISION: Final = 2
 """Part of the fingerprint; increment when the speech of a request changes with the same graph."""
 PAD, BEGIN, END = "_", "^", "$"
 _INPUTS: Final = {"input", "input_lengths", "scales"}
@@ -110,7 +110,9 @@ class PiperBackend(OnnxBackend):
 
     def normalize_text(self, text: str, normalized: bool) -> tuple[str, tuple[str, ...]]:
         """Normalize English text; return any other unchanged."""
-        return super().normalize_text(text, normalized) if self._normalizes else (text, ())
+        if not self._normalizes:
+            return text, ()
+        return super().normalize_text(text if self._letters or self._command else mark_loan_words(text), normalized)
 
     def utterances(self, text: str) -> tuple[list[Utterance], tuple[str, ...]]:
         """Convert a text to one utterance of phones, in Unicode NFD like Piper's id maps."""

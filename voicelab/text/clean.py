@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib.resources import files
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from voicelab.errors import RequestInvalid
 
@@ -211,6 +211,32 @@ def _name_greek(match: re.Match[str]) -> str:
         return match.group()
     # No space before "^": the power rule needs its base next to it.
     return f" {GREEK[char]}" if match.string[match.end() : match.end() + 1] == "^" else f" {GREEK[char]} "
+
+
+_LOAN_WORDS: Final = pairs("english/accented")
+_ACCENTED_WORD: Final = re.compile(r"(?:[^\W\d_]['’])?[^\W\d_]*[À-ɏḀ-ỿ][^\W\d_]*")
+
+
+class EncodeLoanWord(Protocol):
+    """Encodes a loan word: its letters without accents, its phones in Arpabet, and whether it is a plural."""
+
+    def __call__(self, letters: str, arpabet: str, *, is_plural: bool) -> str:
+        """Return letters that pass through normalization unchanged."""
+        ...
+
+
+def replace_loan_words(text: str, encode: EncodeLoanWord) -> str:
+    """Replace the loan words and names of the lexicon that are written with diacritics, such as "résumé"."""
+
+    def replace(match: Match) -> str:
+        word = match.group().lower().replace("’", "'")
+        stem = word if word in _LOAN_WORDS else word.removesuffix("s")
+        if stem not in _LOAN_WORDS:
+            return match.group()
+        letters = unicodedata.normalize("NFKD", match.group()).encode("ascii", "ignore").decode().replace("'", "")
+        return encode(letters, _LOAN_WORDS[stem], is_plural=stem != word)
+
+    return text if text.isascii() else _ACCENTED_WORD.sub(replace, unicodedata.normalize("NFC", text))
 
 
 def _quote(chars: Iterable[str]) -> str:

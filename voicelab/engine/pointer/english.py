@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import re
-import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from importlib.resources import files
@@ -21,7 +20,7 @@ from safetensors.numpy import load
 from voicelab.engine.pointer.arrays import Floats, NumpyStack, Weights, affine
 from voicelab.engine.pointer.config import PHONES, StackConfig
 from voicelab.errors import WeightsError
-from voicelab.text.clean import pairs
+from voicelab.text.clean import pairs, replace_loan_words
 
 Guess = Callable[[str], tuple[str, ...]]
 """Grapheme-to-phoneme function: a lower-case word of letters and apostrophes → phones."""
@@ -160,24 +159,14 @@ def arpabet_of_ipa(ipa: str) -> tuple[str, str]:
     return ("" if unknown else " ".join(phones)), unknown
 
 
-_ACCENTED: Final = pairs("english/accented")
-_ACCENTED_WORD: Final = re.compile(r"(?:[^\W\d_]['’])?[^\W\d_]*[À-ɏḀ-ỿ][^\W\d_]*")
-
-
 def with_accents(text: str) -> str:
     """Encode loan words and names with diacritics, such as "résumé", like `word_of_arpabet`; other words are folded later."""
-    return text if text.isascii() else _ACCENTED_WORD.sub(_accented, unicodedata.normalize("NFC", text))
+    return replace_loan_words(text, _loan_word)
 
 
-def _accented(match: re.Match[str]) -> str:
-    word = match.group().lower().replace("’", "'")
-    stem = word if word in _ACCENTED else word.removesuffix("s")
-    if stem not in _ACCENTED:
-        return match.group()
-    arpabet = _ACCENTED[stem]
-    ending = "" if stem == word else " " + " ".join(plural(arpabet.split()[-1].lower())).upper().replace("AX", "AH")
-    plain_letters = unicodedata.normalize("NFKD", word).encode("ascii", "ignore").decode().replace("'", "")
-    return word_of_arpabet(arpabet + ending, plain_letters)
+def _loan_word(letters: str, arpabet: str, *, is_plural: bool) -> str:
+    ending = " ".join(plural(arpabet.rsplit(maxsplit=1)[-1].lower())).upper().replace("AX", "AH") if is_plural else ""
+    return word_of_arpabet(f"{arpabet} {ending}".strip(), letters)
 
 
 def _span_phones(word: str) -> tuple[str, ...]:
