@@ -39,11 +39,11 @@ PARTS = {
 }
 HEAD = """# The interface, sentence by sentence
 
-Implementation and tests of every sentence of the voice synthesis interface. The service is
-tested with plain HTTP against a real server, the client (`test_client.py`) against a small independent service written
-from the document. `test_properties.py` also draws random values: valid ones are accepted, all
-others are a 422 that names the field. Tests are in `tests/interface/`, modules in `voicelab/`. `tests/effects/` measures
-the effect of each field on the embedded voice.
+This page lists every sentence of the voice synthesis interface with the modules that implement it and the tests that verify
+it. The service is tested with plain HTTP against a real server; the client (`test_client.py`) is tested against a small
+independent service written from the document. `test_properties.py` also draws random values: valid values must be accepted,
+and all others must get a 422 that names the field. Tests are in `tests/interface/`, modules in `voicelab/`. The tests in
+`tests/effects/` measure the effect of each field on the embedded voice.
 
 `python tests/interface/table.py` writes this page; a test fails if it is out of date.
 """
