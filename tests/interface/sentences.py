@@ -139,7 +139,7 @@ DECIDED = {
     "D-15": "cover_image in the record is a URL that the service itself serves, or empty if there is no cover.",
     "D-16": "GET /model/{id} of an unknown model, or one private to another caller, gets the same 404: status and message.",
     "D-17": "A record always has all fields of 2.4; each sample has title, text, task_id and audio.",
-    "D-18": "By default an upload has at most 20 files of 50 MiB and 300 s each; a larger one gets a 413 or 422 and is dropped.",
+    "D-18": "By default an upload has at most 20 files of 50 MiB and 300 s each; a larger one gets a 413 or 422.",
     "D-19": "If the queue is full, a request gets a 503 with status, message and Retry-After; it never hangs.",
     "D-20": "The service accepts a seed in the header x-voicelab-seed; a backend that declares no seed support rejects it.",
 }
