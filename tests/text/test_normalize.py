@@ -174,7 +174,7 @@ def test_output_alphabet_and_speakable_text_is_never_silent(read: tuple[str, tup
 
 _STRUCTURE = re.compile(r"^[ \t]*[#+*-][#+*\s-]*", re.MULTILINE)
 """Marks of headings and items: not symbols. Underscores and angle brackets have tests of their own."""
-_SYMBOLS = "*~^`|[]{}#=+&%$@\\/°×±≤√µ§∞¶†★☺"
+_SYMBOLS = "*~^`|[]{}#=+&%$@\\/°×±≤√µ§∞¶†★☺♭∈∂₩⁻₄"
 
 
 def _is_pause_or_invisible(char: str) -> bool:

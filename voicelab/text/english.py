@@ -444,6 +444,8 @@ def _measure(m: Match) -> str:
     raised = {"2": "square ", "3": "cubic ", None: ""}
     word = raised[m["power"]] + (singular if is_singular else plural_form)
     per = _per(m["per"], raised[m["perpower"]]) + _per(m["next"])
+    if m["of"]:
+        per = f" per {decimal(m['amount'])} {_UNITS[m['of']][0 if _is_one(m['amount']) else 1]}"
     return f"{_minus(m['minus'])}{_range(m['first'], decimal(m['num']))}{m['scale'] or ''} {word}{per}"
 
 

@@ -188,7 +188,7 @@ _OPERATOR: Final = re.compile(r"[+*×÷=^√±]|(?<![A-Za-z])[b-hj-z](?![A-Za-z]
 _OPERATOR_WORDS: Final = tuple(
     (re.compile(pattern), words)
     for pattern, words in (
-        (r"\*\*", "^"),
+        (r" ?\*\* ?", "^"),
         (r" [-–] ", " minus "),
         (r"(?<![\w)^])-(?=[\w√(])", "minus "),
         (r"(?<=[A-Za-z)])(?<!\^[a-z])-(?=[\w√(])|(?<=\d)-(?=[A-Za-z√(])", " minus "),
@@ -312,6 +312,8 @@ FIGURES.update(
         "probability": lambda m: (
             f" {m['what']} of {spelled(m['of'])}{' given ' if m['given'] else ''}{spelled(m['given'] or '')} "
         ),
+        "numbered groups": lambda m: f"number {grouped(m['groups'])}",
+        "currency pair": lambda m: f"{spelled(m['first'])} {spelled(m['second'])}",
         "quarter": lambda m: (
             f"{ordinal(int(m['number']))} {'quarter' if m['part'] == 'Q' else 'half'} of {year(int(m['year']))}"
         ),
