@@ -84,6 +84,7 @@ _LABELS = {
     "over old": "relative to previous weights",
     "old": "previous weights",
     "took": "duration of the measurement",
+    "ms a text": "time per text (ms)",
     "at each": "value at each level",
     "takes each": "takes per setting",
     "sentences each": "sentences per speaker",

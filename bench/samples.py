@@ -68,7 +68,7 @@ class Section:
 def presets(lab: vl.Lab) -> Section:
     """Render one sentence by every preset."""
     items = [Sample(v.id, lab.speak(TEXT, voice=v.id, seed=1), v.description) for v in lab.voices]
-    return Section("presets", "Presets", f"“{TEXT}”, defaults, seed 1.", tuple(items))
+    return Section("presets", "Presets", f"All presets read “{TEXT}” with default parameters and seed 1.", tuple(items))
 
 
 def comparison(lab: vl.Lab, old: bool) -> Section:
@@ -83,7 +83,7 @@ def comparison(lab: vl.Lab, old: bool) -> Section:
         )
     items += [Sample(f"voice, {model}", lab.speak(TEXT, model=model, seed=1)) for model in ("s2-pro", "s1")]
     return Section(
-        "beside", "Compared with its teacher", f"“{TEXT}”, the default preset and its teacher.", tuple(items)
+        "beside", "Compared with its teacher", f"“{TEXT}” by the default preset and by its teacher.", tuple(items)
     )
 
 
@@ -94,7 +94,7 @@ def temperatures(lab: vl.Lab) -> Section:
         for value in TEMPERATURES
         for seed in ((1, 2) if value else (1,))
     ]
-    return Section("temperature", "Temperatures", "The default speaker, top_p 1.", tuple(items))
+    return Section("temperature", "Temperatures", "The default speaker with top_p 1.", tuple(items))
 
 
 def texts(lab: vl.Lab) -> Section:
@@ -105,7 +105,9 @@ def texts(lab: vl.Lab) -> Section:
             items.append(Sample(title, lab.speak(text, voice=SPEAKERS.get(title), seed=1), text))
         except vl.VoicelabError as error:
             print(f"{title}: skipped ({error})")
-    return Section("texts", "Kinds of text", "The default speaker, Mandarin by mei; defaults.", tuple(items))
+    return Section(
+        "texts", "Kinds of text", "The default speaker with default parameters; mei reads Mandarin.", tuple(items)
+    )
 
 
 def clones(lab: vl.Lab, count: int) -> Section:
@@ -118,8 +120,8 @@ def clones(lab: vl.Lab, count: int) -> Section:
         reference = vl.ReferenceAudio(audio=recording.to_bytes("wav"), text="")
         items.append(Sample(f"{number}: recording", recording, "reference"))
         items.append(Sample(f"{number}: clone", lab.speak(TEXT, references=[reference], seed=1)))
-        items.append(Sample(f"{number}: original", target.sentences[0], "the speaker, unknown to the voice"))
-    words = "Virtual speakers held out of training: a recording, its clone, and the same text by the speaker."
+        items.append(Sample(f"{number}: original", target.sentences[0], "the original speaker, held out of training"))
+    words = "Virtual speakers held out of training: a recording, its clone, and the same text by the original speaker."
     return Section("clones", "Clones", words, tuple(items))
 
 
