@@ -1,6 +1,6 @@
 """Type I error, coverage and power of the statistical analyses in simulated studies.
 
-    python bench/inference.py                     # 26 designs and bench/cases.py, 2,000 data sets each, half an hour
+    python bench/inference.py                     # 30 designs and bench/cases.py, 2,000 data sets each, half an hour
     python bench/inference.py --sets 200 --only AB
     python bench/inference.py --only grid         # sweeps of 2 to 6 levels, one to three axes, 1 to 4 takes per cell
     python bench/inference.py --write             # and writes the tables into docs/explanation/statistics.md
@@ -24,7 +24,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +100,10 @@ DESIGNS = (
     Design("CMOS", 30, 20, items_per_listener=8),
     Design("AB", 30, 20, difference=1.0, listener_sd=0.8, item_sd=0.8, items_per_listener=8),
     Design("four systems", 24, 12, systems=4, items_per_listener=4),
+    Design("BWS, 4 systems", 12, 8, difference=1.0, systems=4),
+    Design("BWS, 8 systems", 24, 12, difference=1.0, systems=8),
+    Design("transcription, 2 systems", 12, 12, difference=1.0),
+    Design("transcription, 3 systems", 24, 18, difference=1.0, systems=3),
 )
 GRIDS = ((2,), (4,), (6,), (2, 2), (3, 2), (5, 2), (3, 3), (6, 4), (2, 2, 2), (4, 3, 2), (6, 2, 2))
 TAKES = (1, 2, 3, 4)
@@ -179,6 +183,51 @@ def several(design: Design, rng: np.random.Generator, difference: float) -> Outc
     return model.p, row["low"], row["high"]
 
 
+def counts(design: Design, rng: np.random.Generator, difference: float) -> np.ndarray[Any, Any]:
+    """Simulate best-worst trials of four systems, shape (systems, listeners, items): 1, -1 or 0; NaN if not in the trial."""
+    shape = design.listeners, design.items
+    level = rng.gumbel(size=(design.systems, *shape)) + rng.normal(0, design.listener_sd, (design.systems, shape[0], 1))
+    level += rng.normal(0, design.item_sd, (design.systems, 1, shape[1]))
+    level[0] += difference
+    for listener, item in np.ndindex(shape):
+        level[sorted({*range(design.systems)} - {*block_of(listener + item, design.systems, 4, 0)}), listener, item] = (
+            np.nan
+        )
+    found: np.ndarray[Any, Any] = (level == np.nanmax(level, axis=0)) - (level == np.nanmin(level, axis=0)).astype(
+        float
+    )
+    return np.where(np.isnan(level), np.nan, found)
+
+
+def best_worst(design: Design, rng: np.random.Generator, difference: float) -> Outcome:
+    """Analyze the counts of the first minus the second system."""
+    table = np.subtract(*counts(design, rng, difference)[:2])
+    listeners, items = np.nonzero(np.isfinite(table))
+    test = crossed_mean(table[listeners, items], listeners, items, step=1.0)
+    return test.p, test.estimate.low, test.estimate.high
+
+
+def correct(design: Design, rng: np.random.Generator, difference: float) -> np.ndarray[Any, Any]:
+    """Simulate the percentage of 7 words correct, shape (systems, listeners, items)."""
+    shape = design.systems, design.listeners, design.items
+    logit = 1.0 + rng.normal(0, 1, (1, shape[1], 1)) + rng.normal(0, 1, (1, 1, shape[2]))
+    logit = logit + rng.normal(0, design.listener_sd, (*shape[:2], 1)) / math.sqrt(2)
+    logit = logit + rng.normal(0, design.item_sd, (shape[0], 1, shape[2])) / math.sqrt(2)
+    logit[0] += difference
+    found: np.ndarray[Any, Any] = rng.binomial(7, 1 / (1 + np.exp(-logit)), shape) * (100 / 7)
+    return found
+
+
+def transcription(design: Design, rng: np.random.Generator, difference: float) -> Outcome:
+    """Analyze transcriptions, each item heard once by a listener, as the first minus the second system."""
+    listener, item = (axis.ravel() for axis in np.indices((design.listeners, design.items)))
+    system = (listener + item) % design.systems
+    frame = pd.DataFrame({"rating": correct(design, rng, difference)[system, listener, item], "system": system})
+    pairs = mixed_model(frame.assign(listener=listener, item=item).sort_values("system")).pairs
+    row = pairs.iloc[0]
+    return row["p"], row["low"], row["high"]
+
+
 def sweep(design: Design, rng: np.random.Generator, difference: float) -> Outcome:
     """Analyze a sweep: two levels with unequal numbers of takes, or three levels in several texts."""
     if design.items == 1:
@@ -201,6 +250,11 @@ def truth(design: Design, rng: np.random.Generator) -> float:
     """Estimate the true difference after rounding and clipping."""
     if design.kind.startswith("sweep"):
         return design.difference
+    if design.kind.startswith(("BWS", "transcription")):
+        simulate, size = (counts, 200) if design.kind.startswith("BWS") else (correct, 1000)
+        large = replace(design, listeners=size, items=size)
+        leads = [np.subtract(*simulate(large, rng, design.difference)[:2]) for _ in range(4)]
+        return float(np.mean([np.nanmean(lead) for lead in leads]))
     large = Design(design.kind, 1500, 1500, listener_sd=design.listener_sd, item_sd=design.item_sd, noise=design.noise)
     draws = answers if design.systems == 2 else (lambda *arguments: np.subtract(*ratings(*arguments)))
     return float(np.mean([draws(large, rng, design.difference).mean() for _ in range(4)]))
@@ -208,8 +262,9 @@ def truth(design: Design, rng: np.random.Generator) -> float:
 
 def measure(design: Design, sets: int, seed: int) -> dict[str, Any]:
     """Measure type I error, coverage and power of a design, and the CPU time per analysis."""
-    analyze: Callable[[Design, np.random.Generator, float], Outcome] = (
-        sweep if design.kind.startswith("sweep") else several if design.systems > 2 else paired
+    own = {"sweep": sweep, "BWS": best_worst, "transcription": transcription}
+    analyze: Callable[[Design, np.random.Generator, float], Outcome] = next(
+        (own[kind] for kind in own if design.kind.startswith(kind)), several if design.systems > 2 else paired
     )
     rng = np.random.default_rng(seed)
     started = time.process_time()

@@ -67,7 +67,7 @@ def test_block_has_all_systems_of_its_items(kind: Kind) -> None:
     for number in range(12):
         trials = test.trials(number)
         assert len({trial.item for trial in trials}) == 2
-        assert len(trials) == 2 * (1 if kind in MULTIPLE else 3)
+        assert len(trials) == 2 * (1 if kind in (*MULTIPLE, "transcription") else 3)
         heard.update({trial.item for trial in trials})
     assert set(heard.values()) == {4}
     assert test.to_record() == {**listening_test(kind, "abc", items=6).to_record(), "per_listener": 2}

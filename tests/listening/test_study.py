@@ -58,7 +58,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def a_study(kind: Kind = "AB", **fields: Any) -> Study:
-    test = replace(listening_test(kind, items=4, checks=int(kind not in MULTIPLE)), training=1, per_listener=2)
+    plain = (*MULTIPLE, "transcription")
+    test = replace(
+        listening_test(kind, items=4, checks=int(kind not in plain)),
+        training=int(kind != "transcription"),
+        per_listener=2,
+    )
     return Study(test, **{"listeners": 8, "consent": "We keep\nyour answers.", "questions": QUESTIONS, **fields})
 
 
@@ -88,12 +93,87 @@ def vote_on(page: BlindStudy, number: int, trial: dict[str, Any]) -> dict[str, A
     return page.vote(number, {"trial": trial["id"], "answers": anything(asked), **played})
 
 
+def test_questions_at_breaks(tmp_path: Path) -> None:
+    tired = Question("tired", "How tired are you, from 1 to 5?", "number", low=1, high=5, when="breaks")
+    study = a_study("MOS", questions=(*QUESTIONS, tired), breaks=2)
+    study = Study.load(study.save(tmp_path / "study"))
+    with Ballot(study.test, tmp_path / "votes") as ballot:
+        page = BlindStudy(study, ballot)
+        number = reach(page, page.enter(SECRET, "p"), "trials")["listener"]
+        for place in range(len(study.test.trials(0))):
+            trial = there(page.trial(number))
+            assert trial["place"] == place
+            if place and place % 2 == 0:
+                with pytest.raises(RequestInvalid, match="'trials' is not the current step"):
+                    vote_on(page, number, trial)
+                with pytest.raises(RequestInvalid, match="from 1 to 5, got 9"):
+                    page.step(number, f"break {place}", {"tired": 9})
+                with pytest.raises(RequestInvalid, match="not the current step"):
+                    page.step(number, f"break {place + 2}", {"tired": 3})
+                assert page.step(number, f"break {place}", {"tired": place})["steps"] == ["trials"]
+            vote_on(page, number, trial)
+        assert page.step(number, "trials", {})["end"] == "finished"
+        people = ballot.people()
+        assert people[["questionnaire.age", "break 2.tired", "break 4.tired"]].to_numpy().tolist() == [[44, 2, 4]]
+        assert "questionnaire.tired" not in people
+        counted = analyze(study.test, ballot).report().listeners
+        assert "tired (break 2)" in set(counted["question"])
+    with pytest.raises(ArgumentError, match=r"breaks: must be above 0 .* got 0"):
+        a_study("MOS", questions=(tired,))
+    with pytest.raises(ArgumentError, match="accept"):
+        Question("ok", "Well?", "choice", ("yes", "no"), accept=("yes",), when="breaks")
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "answers"),
+    [
+        ("MOS", {"scales": {"naturalness": "How natural?", "style": "How lively?"}}, ("A naturalness", "A style")),
+        ("MUSHRA-NMR", {"scales": {"b c": "How natural?", "style": "How lively?"}}, ("A b c", "B b c")),
+        ("transcription", {}, ("A",)),
+        ("BWS", {}, ("best", "worst")),
+    ],
+)
+def test_a_static_page_of_every_kind_is_collected(
+    tmp_path: Path, kind: Kind, more: dict[str, Any], answers: tuple[str, ...]
+) -> None:
+    test = replace(listening_test(kind, items=4), **more)
+    study = Study.load(Study(test, listeners=3).save(tmp_path / "study"))
+    assert study.test.digest == test.digest
+    study.export(tmp_path / "page")
+    block = json.loads((tmp_path / "page" / "blocks" / "1.json").read_text())
+    assert [trial["scales"] for trial in block["trials"]] == [list(map(list, test.scales.items()))] * len(
+        block["trials"]
+    )
+    votes = [{"trial": trial.id, "answers": anything(trial, test.scales)} for trial in test.trials(1)]
+    assert {*answers} <= {*votes[0]["answers"]}
+    file = tmp_path / "answers.json"
+    file.write_text(json.dumps({"listener": "x", "block": 1, "steps": {}, "votes": votes, "design": test.digest}))
+    with Ballot(test, tmp_path / "votes") as ballot:
+        assert study.collect(ballot, file) == 1
+        frame = ballot.frame()
+        assert len(frame) == len(votes) * len(test.trials(0)[0].slots) * max(1, len(test.scales))
+        if kind == "transcription":
+            # "the table talked through", of the table walked through the blue truth
+            assert set(frame["rating"].round(6)) == {round(100 * 3 / 7, 6)}
+            volume = BlindStudy(study, ballot).stimulus("1-volume-")
+            first = test.trials(1)[0].slots["A"]
+            assert np.array_equal(volume.source.samples, first.source.samples[::-1])
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_listener_completes_a_study(tmp_path: Path, kind: Kind) -> None:
     study = a_study(
         kind, headphones="huggins", comment="Anything else?", code="C0DE", return_to="https://crowd.example"
     )
-    steps = ("consent", "questionnaire", "headphones", "volume", "training", "trials", "comment")
+    steps = (
+        "consent",
+        "questionnaire",
+        "headphones",
+        "volume",
+        *["training"] * (kind != "transcription"),
+        "trials",
+        "comment",
+    )
     assert study.steps == steps
     with Ballot(study.test, tmp_path / "votes") as ballot:
         page = BlindStudy(study, ballot)

@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import wave
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
@@ -29,13 +29,16 @@ from voicelab.stats import binomial, wilcoxon
 Voter = Callable[[Trial], dict[str, Any]]
 
 
-def anything(trial: Trial) -> dict[str, Any]:
+def anything(trial: Trial, scales: Iterable[str] = ()) -> dict[str, Any]:
     scale = SCALES.get(trial.kind)
     if scale is None:
         return {"choice": "A"}
+    if trial.kind == "transcription":
+        return {"A": "the table talked, through"}
     if trial.kind == "BWS":
         return {"best": "A", "worst": "B"}
-    return dict.fromkeys(["B"] if trial.kind == "CMOS" else trial.slots, scale[1])
+    letters = ["B"] if trial.kind == "CMOS" else list(trial.slots)
+    return dict.fromkeys([f"{letter} {name}" for letter in letters for name in scales] or letters, scale[1])
 
 
 def vote_all(ballot: Ballot, name: str, voter: Voter = anything) -> None:
@@ -93,6 +96,9 @@ def test_responses_are_stored_and_a_listener_resumes(tmp_path: Path, kind: Kind)
         ("BWS", {"best": "A", "worst": [1]}, "answers"),
         ("BWS", {"best": "A"}, "answers"),
         ("BWS", {"A": 1, "B": -1}, "answers"),
+        ("transcription", {"A": " "}, "A"),
+        ("transcription", {"A": 4}, "A"),
+        ("transcription", {}, "answers"),
     ],
 )
 def test_invalid_answers_are_rejected(tmp_path: Path, kind: Kind, answers: dict[str, Any], field: str) -> None:

@@ -39,7 +39,7 @@ def test_tost_agrees_with_statsmodels() -> None:
 
 
 def test_equivalence_is_shown_within_the_margin_only() -> None:
-    result = analyze(listening_test("MOS", "abc"), noisy("MOS", {"a": 3.0, "b": 3.02, "c": 3.6}))
+    result = analyze(listening_test("MOS", "abc", items=8), noisy("MOS", {"a": 3.0, "b": 3.02, "c": 3.6}))
     shown = equivalence(result, 0.3)
     assert shown.frame.shown.tolist() == [True, False, False]
     assert shown.frame.p_holm.to_numpy() == pytest.approx(holm(shown.frame.p))
@@ -69,7 +69,7 @@ def test_margin_is_on_the_scale_of_the_kind(kind: Any) -> None:
         added = {"reference": [100.0] * 12, "anchor35": [20.0] * 12, "anchor70": [30.0] * 12}
         table, margin = rated("MUSHRA", {**{name: [level] * 12 for name, level in systems.items()}, **added}, 6), 3.0
         table["rating"] -= rng.uniform(0, 4, len(table))
-    result = analyze(listening_test(kind, "ab", items=3), table)
+    result = analyze(listening_test(kind, "ab", items=20), table)
     row = equivalence(result, margin).frame.iloc[0]
     middle = 0.5 if kind == "AB" else 0.0
     assert (row.lower, row.upper) == pytest.approx((middle - margin, middle + margin))
@@ -83,7 +83,7 @@ def test_abx_margin_is_one_sided() -> None:
     rng = np.random.default_rng(3)
     table = choices(rng.random((24, 16)) < 0.5).assign(kind="ABX")
     table["right"] = rng.random(len(table)) < 0.4
-    result = analyze(listening_test("ABX"), table)
+    result = analyze(listening_test("ABX", items=table["item"].nunique()), table)
     row = equivalence(result, 0.1).frame.iloc[0]
     assert (row.lower, row.upper, row.shown) == (-math.inf, 0.6, True)
     assert "lies below 0.6" in str(equivalence(result, 0.1))
@@ -126,7 +126,7 @@ def test_sweep_equivalence_has_random_texts_when_they_are_a_block() -> None:
     ],
 )
 def test_invalid_claims_are_rejected(change: dict[str, Any], field: str) -> None:
-    result = analyze(listening_test("MOS", "ab"), noisy("MOS", {"a": 3.0, "b": 3.0}))
+    result = analyze(listening_test("MOS", "ab", items=8), noisy("MOS", {"a": 3.0, "b": 3.0}))
     with pytest.raises(ArgumentError, match=f"^{field}: "):
         equivalence(result, **{"margin": 0.3, **change})
 

@@ -87,7 +87,7 @@ def test_listening_tests_have_effect_sizes() -> None:
     table = rated("MOS", {"a": [3.0] * 12, "b": [3.0] * 12}, 8)
     rng = np.random.default_rng(0)
     table["rating"] += rng.normal(0, 0.5, len(table)) + 0.4 * (table.system == "a")
-    result = analyze(listening_test("MOS", "ab"), table)
+    result = analyze(listening_test("MOS", "ab", items=8), table)
     sizes = result.sizes["a", "b"]
     # 0.4 of an sd of 0.5; a normal a is above a normal b with a chance of Phi(0.8 / sqrt 2).
     assert sizes["standardized difference"].low < 0.8 < sizes["standardized difference"].high
@@ -96,7 +96,7 @@ def test_listening_tests_have_effect_sizes() -> None:
     assert superior.value == pytest.approx((1 + sizes["Cliff's delta"].value) / 2)
     assert f"    standardized difference: {sizes['standardized difference']}" in str(result)
     always = analyze(
-        listening_test("MOS", "ab"),
+        listening_test("MOS", "ab", items=8),
         table.assign(rating=np.where(table.system == "a", 5.0, table.rating.clip(upper=4.0))),
     )
     assert always.sizes["a", "b"]["Cliff's delta"].low == pytest.approx(2 * 0.025 ** (1 / 12) - 1)

@@ -87,9 +87,10 @@ def test_without_random_effects_agrees_with_statsmodels() -> None:
 
 def test_mos_results_have_an_ordinal_model() -> None:
     table = rated(5)
+    own = table.assign(item=[f"s{item}" for item in table["item"]])
     result = analyze(
-        listening_test("MOS", "abc"),
-        votes("MOS", [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]),
+        listening_test("MOS", "abc", items=6),
+        votes("MOS", [{str(key): value for key, value in row.items()} for row in own.to_dict("records")]),
     )
     model = result.ordinal_model()
     assert set(model.sd) == {"listener", "item", "listener x system", "item x system"}

@@ -57,7 +57,7 @@ def test_power_increases_towards_unanimity(kind: Any, listeners: int, items: int
 def test_unanimous_pilot_has_no_sd() -> None:
     same = plan_test("MOS", 1.0, listeners=(2, 12), items=(6,), sd=(0.0, 0.0, 0.0)).frame
     assert same.power.tolist() == [1.0, 1.0]
-    unanimous = analyze(listening_test("AB"), choices(np.ones((9, 9), bool)))
+    unanimous = analyze(listening_test("AB", items=9), choices(np.ones((9, 9), bool)))
     with pytest.raises(ArgumentError, match=r"^pilot: "):
         plan_test("AB", 0.6, pilot=unanimous)
 
@@ -106,7 +106,7 @@ def test_pilot_provides_the_sd() -> None:
     lean = dict(zip(table.listener.unique(), rng.normal(0, 0.6, 30), strict=True))
     table["rating"] += rng.normal(0, 0.5, len(table)) + (table.system == "a") * table.listener.map(lean)
     table["rating"] = table["rating"].clip(1.0, 5.0)
-    result = analyze(listening_test("MOS", "ab"), table)
+    result = analyze(listening_test("MOS", "ab", items=30), table)
     plan = plan_test("MOS", 0.3, listeners=(12,), items=(12,), pilot=result)
     assert "uncertainty of the pilot's SDs" in plan.notes[-1]
     assert plan.frame.low[0] < plan.frame.power[0] - 0.03

@@ -21,11 +21,12 @@ from voicelab.clip import Clip
 from voicelab.errors import ArgumentError
 from voicelab.listening.blocks import block_of, check_connected
 from voicelab.listening.plan import Plan
+from voicelab.listening.transcription import words_correct
 from voicelab.metrics.level import loudness, true_peak
 from voicelab.metrics.metric import Subject, Undefined
 from voicelab.stats.estimate import one_of, whole
 
-Kind = Literal["AB", "ABX", "MOS", "SMOS", "DMOS", "CMOS", "MUSHRA", "MUSHRA-NMR", "BWS"]
+Kind = Literal["AB", "ABX", "MOS", "SMOS", "DMOS", "CMOS", "MUSHRA", "MUSHRA-NMR", "BWS", "transcription"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 SINGLE: Final = ("MOS", "SMOS", "DMOS")
 """Kinds with one rated sound per trial."""
@@ -33,8 +34,11 @@ SINGLE: Final = ("MOS", "SMOS", "DMOS")
 MULTIPLE: Final = ("MUSHRA", "MUSHRA-NMR", "BWS")
 """Kinds with several rated sounds per trial."""
 
-BY_SYSTEM: Final = (*SINGLE, *MULTIPLE)
+BY_SYSTEM: Final = (*SINGLE, *MULTIPLE, "transcription")
 """Kinds in which single systems are rated; the other kinds compare pairs of systems."""
+
+SCALED: Final = (*SINGLE, "CMOS", "MUSHRA", "MUSHRA-NMR")
+"""Kinds whose sounds may be rated on several scales."""
 
 WITH_REFERENCE: Final = ("SMOS", "DMOS", "MUSHRA")
 """Kinds whose trials have an open (labeled) reference."""
@@ -47,15 +51,18 @@ NOISE_MASKED: Final = "buried in noise"
 
 SCALES: Final[Mapping[Kind, tuple[int, int]]] = {
     "MOS": (1, 5), "SMOS": (1, 5), "DMOS": (1, 5), "CMOS": (-3, 3), "MUSHRA": (0, 100),
-    "MUSHRA-NMR": (0, 100), "BWS": (-1, 1),
+    "MUSHRA-NMR": (0, 100), "BWS": (-1, 1), "transcription": (0, 100),
 }  # fmt: skip
 """Minimum and maximum rating: ITU-T P.800 annexes B, D and E, ITU-R BS.1534; SMOS has the scale of MOS. In BWS the best sound
-of a trial has 1, the worst -1, and the others 0."""
+of a trial has 1, the worst -1, and the others 0; a transcription has the percentage of words correct."""
 
 SETTINGS: Final = ("name", "kind", "question", "seed", "lufs", "checks", "instructions", "training", "per_listener")
 """Fields of a test other than its sounds."""
 
-TEST_OPTIONS: Final = (*(name for name in SETTINGS if name not in {"name", "kind"}), "traps")
+MAPPINGS: Final = ("scales", "texts")
+"""Fields that map names to text; in the record of a test unless they are empty."""
+
+TEST_OPTIONS: Final = (*(name for name in SETTINGS if name not in {"name", "kind"}), "traps", *MAPPINGS)
 """Options of a test other than name, kind and items."""
 
 _QUESTIONS: Final[Mapping[Kind, str]] = {
@@ -68,7 +75,9 @@ _QUESTIONS: Final[Mapping[Kind, str]] = {
     "MUSHRA": "Rate each against the reference; one of them is the reference itself.",
     "MUSHRA-NMR": "How do you rate the quality of each?",
     "BWS": "Which one is the best, and which one is the worst?",
+    "transcription": "Type the words that you hear.",
 }
+_SCALES_QUESTION: Final = "Answer each question."
 # BS.1534-3: at most 12 signals per trial, including reference and anchors.
 _MAX_SOUNDS: Final = 12
 _LETTERS: Final = "ABCDEFGHIJKL"
@@ -113,7 +122,7 @@ class Trial:
     AB and CMOS have A and B; ABX has A, B and X, which equals A or B; MOS, SMOS and DMOS have A; MUSHRA has a letter for
     each system, the anchors and the hidden reference; MUSHRA-NMR and BWS for each system. SMOS, DMOS and MUSHRA
     have the open ``reference``. A ``check`` is an attention check, which is not analyzed: a noise-masked sound, or a trapping
-    question that requests the rating ``wanted``.
+    question that requests the rating ``wanted``; ``text`` is the text of a transcription.
     """
 
     id: str
@@ -123,6 +132,7 @@ class Trial:
     reference: Stimulus | None = None
     check: bool = False
     wanted: int | None = None
+    text: str = field(default="", repr=False)
 
     @property
     def answer(self) -> str | None:
@@ -156,22 +166,28 @@ class ListeningTest:
         name: title, visible to listeners; must not name systems.
         kind: AB, ABX, MOS (ACR), SMOS (similarity of speakers), DMOS (DCR), CMOS, MUSHRA,
             MUSHRA-NMR (no mentioned reference: no open reference, no anchors and no post-screening; a recording may be one
-            of the systems; P. S. Varadhan et al., "Rethinking MUSHRA", TMLR 2025) or BWS (best-worst scaling: the best and
-            the worst of a trial; J. J. Louviere, T. N. Flynn & A. A. J. Marley, "Best-Worst Scaling", 2015). Trials of BWS
-            have all systems or, if there are more than five, four of them in balanced incomplete blocks (S. Kiritchenko &
-            S. M. Mohammad, "Best-worst scaling more reliable than rating scales", ACL 2017).
+            of the systems; P. S. Varadhan et al., "Rethinking MUSHRA", TMLR 2025), BWS (best-worst scaling: the best and
+            the worst of a trial; J. J. Louviere, T. N. Flynn & A. A. J. Marley, "Best-Worst Scaling", 2015) or transcription
+            (words correct, as of semantically unpredictable sentences). Trials of BWS have all systems or, if there are more
+            than five, four of them in balanced incomplete blocks (S. Kiritchenko & S. M. Mohammad, "Best-worst scaling more
+            reliable than rating scales", ACL 2017). In a transcription test a listener hears each item once, and systems
+            rotate over listeners and items.
         items: clips by item and system; lengths and sample rates may differ.
         references: reference clips by item, for SMOS, DMOS and MUSHRA.
         seed: determines all orders.
         question: text of the question; "" for the default of the kind.
         lufs: target loudness of the clips of an item in LUFS; None for no matching.
         checks: number of attention checks with a noise-masked sound per listener, spread over the test. Not for MUSHRA, which
-            has the hidden reference and the anchors, MUSHRA-NMR and BWS.
+            has the hidden reference and the anchors, MUSHRA-NMR, BWS and transcription.
         instructions: text before the test; each line is a paragraph. "" for the default of the kind.
         training: number of training trials, which ITU-R BS.1534 and ITU-T P.800 require; their responses are not stored. As
             many trials as systems (half as many for pairs) cover all systems; MUSHRA's trials include the anchors.
         per_listener: items per listener, with all systems, in balanced incomplete blocks; 0 for all items.
         traps: trapping questions of MOS, SMOS, DMOS and CMOS, by rating: sounds in which a voice requests that rating.
+        scales: question by scale, such as ``{"naturalness": "How natural is the speech?"}``, for several ratings of each
+            sound (MOS, SMOS, DMOS, CMOS, MUSHRA, MUSHRA-NMR). ``analyze`` analyzes each scale by itself; attention checks and
+            the post-screening of MUSHRA use the first.
+        texts: spoken text of each item of a transcription test; by default the text of its takes.
 
     Raises ArgumentError for an item that lacks a system, too few systems, a missing reference, and sounds whose
     loudness cannot be matched.
@@ -189,11 +205,15 @@ class ListeningTest:
     training: int = field(default=0, repr=False)
     per_listener: int = field(default=0, repr=False)
     traps: Mapping[int, Clip] = field(default_factory=dict, repr=False)
+    scales: Mapping[str, str] = field(default_factory=dict, repr=False)
+    texts: Mapping[str, str] = field(default_factory=dict, repr=False)
     gains: Mapping[str, Mapping[str, float]] = field(init=False, repr=False, compare=False)
     _stimuli: Mapping[tuple[str, str], Stimulus] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self._check()
+        if self.kind == "transcription":
+            object.__setattr__(self, "texts", _texts(self.items, self.texts))
         clips_by_item: dict[str, Mapping[str, Clip]] = dict(self.items)
         for item, clips in self.items.items() if self.kind in WITH_REFERENCE else ():
             reference = self.references[item]
@@ -209,7 +229,8 @@ class ListeningTest:
             for item, clips in clips_by_item.items()
             for system, clip in clips.items()
         }
-        object.__setattr__(self, "question", self.question or _QUESTIONS[self.kind])
+        question = self.question or (_SCALES_QUESTION if self.scales else _QUESTIONS[self.kind])
+        object.__setattr__(self, "question", question)
         object.__setattr__(self, "gains", MappingProxyType({item: gains[item] for item in self.items if item in gains}))
         object.__setattr__(self, "_stimuli", MappingProxyType(sounds))
 
@@ -270,6 +291,8 @@ class ListeningTest:
         gains = {item: dict(gains) for item, gains in self.gains.items()}
         record: dict[str, Any] = {name: getattr(self, name) for name in SETTINGS}
         record |= {"items": list(self.items), "systems": list(self.systems)}
+        # As a list of pairs, whose order is in the digest.
+        record |= {name: list(map(list, pairs.items())) for name in MAPPINGS if (pairs := getattr(self, name))}
         return record | {"traps": sorted(self.traps), "gains_db": gains}
 
     @property
@@ -306,7 +329,7 @@ class ListeningTest:
     def _order(self, listener: int, rng: np.random.Generator) -> list[Trial]:
         if self.kind in SINGLE:
             return self._single(listener, rng)
-        trials = (self._multiple if self.kind in MULTIPLE else self._pairwise)(listener, rng)
+        trials = (self._pairwise if self.kind not in BY_SYSTEM else self._multiple)(listener, rng)
         return [trials[index] for index in rng.permutation(len(trials))]
 
     def _block(self, listener: int) -> dict[str, tuple[int, int]]:
@@ -369,6 +392,10 @@ class ListeningTest:
         trials, systems = [], self.systems
         size = _TUPLE if self.kind == "BWS" and len(systems) > _MAX_COMPLETE else len(systems)
         for item, (row, turn) in self._block(listener).items():
+            if self.kind == "transcription":
+                heard = self._stimuli[item, systems[(row + turn) % len(systems)]]
+                trials.append(Trial("", self.kind, item, {"A": heard}, text=self.texts[item]))
+                continue
             # Consecutive blocks over the listeners of an item, and over the items of a listener.
             names = [systems[index] for index in block_of(turn + row, len(systems), size, self.seed)]
             names += [REFERENCE, *ANCHORS] * (self.kind == "MUSHRA")
@@ -445,8 +472,20 @@ class ListeningTest:
         if self.kind.startswith("MUSHRA") and len(systems) + len(added) > _MAX_SOUNDS:
             message = f"a trial has at most {_MAX_SOUNDS} sounds, got {len(systems)} systems"
             raise ArgumentError.of("items", message + ", the reference and two anchors" * bool(added))
-        if self.kind in MULTIPLE and self.checks:
-            raise ArgumentError.of("checks", f"must be 0 for {self.kind}, got {self.checks}")
+        impossible: dict[str, tuple[str, ...]] = {
+            "checks": (*MULTIPLE, "transcription"),
+            "training": ("transcription",),
+        }
+        for name, kinds in impossible.items():
+            if self.kind in kinds and getattr(self, name):
+                raise ArgumentError.of(name, f"must be 0 for {self.kind}, got {getattr(self, name)}")
+        for name, allowed in (("scales", SCALED), ("texts", ("transcription",))):
+            if getattr(self, name) and self.kind not in allowed:
+                raise ArgumentError.of(name, f"must be of a {' or '.join(allowed)} test, got {self.kind}")
+        if wrong := [scale for scale, text in self.scales.items() if not (str(scale).strip() and str(text).strip())]:
+            raise ArgumentError.of(
+                "scales", f"must map names to questions, got {wrong[0]!r}: {self.scales[wrong[0]]!r}"
+            )
         for name in ("checks", "seed", "training", "per_listener"):
             object.__setattr__(self, name, whole(getattr(self, name), name, 0))
         if self.per_listener > len(self.items):
@@ -472,6 +511,15 @@ class ListeningTest:
             ]:
                 rule = "must have Clips (vl.load(path) loads a file)"
                 raise ArgumentError.of(argument, f"{of}{rule}, got {', '.join(wrong)}")
+
+
+def _texts(items: Mapping[str, Mapping[str, Clip]], texts: Mapping[str, str]) -> dict[str, str]:
+    """Return the text of each item, by default that of its takes."""
+    takes = {item: [clip.take for clip in clips.values() if clip.take is not None] for item, clips in items.items()}
+    spoken = {item: next((take.call.said for take in own), "") for item, own in takes.items()} | dict(texts)
+    if wrong := [item for item in spoken if item not in items or not words_correct(spoken[item], "?") >= 0.0]:
+        raise ArgumentError.of("texts", f"must have the spoken text of every item, got none for {', '.join(wrong)}")
+    return spoken
 
 
 def _systems_in(trial: Trial) -> set[str]:

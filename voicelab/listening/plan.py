@@ -134,7 +134,10 @@ class PlannedOutcome:
     def __str__(self) -> str:
         plan = self.plan
         first, second = plan.primary
-        claim = f"{first} is {plan.claim} {_PREPOSITIONS[plan.claim]} {second}"
+        scales = plan.design.get("scales", ())
+        claim = f"{first} is {plan.claim} {_PREPOSITIONS[plan.claim]} {second}" + (
+            f" on {scales[0][0]}" if scales else ""
+        )
         margin = "" if plan.margin is None else f" within {plan.margin:g}"
         if self.p is None or self.test is None:
             verdict = "could not be tested as planned"

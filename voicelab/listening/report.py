@@ -8,7 +8,7 @@ import itertools
 import json
 import math
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from importlib.resources import files
@@ -39,6 +39,7 @@ _STANDARDS: Final = {
     "MUSHRA": "MUSHRA (Recommendation ITU-R BS.1534-3)",
     "MUSHRA-NMR": "MUSHRA-NMR: as MUSHRA, without an open reference, anchors and post-screening (Varadhan et al., 2025)",
     "BWS": "best-worst scaling (a score: the share of trials as the best, minus that as the worst)",
+    "transcription": "transcription (words correct, normalized as for WER)",
     "AB": "forced choice between pairs",
     "ABX": "ABX",
 }
@@ -128,7 +129,7 @@ def report_of(result: ListeningResult) -> ListeningReport:
     versions = {"python": platform.python_version(), DISTRIBUTION: __version__}
     versions |= {name: version(name) for name in ("numpy", "scipy", "pandas")}
     study = {**result.design, "versions": versions, "screening": result.screening.to_dict("records")}
-    tests = iter(result.tests.values())
+    tests = (*result.tests.values(), *result.crossed.values())
     study["confidence"] = next((test.estimate.confidence for test in tests), 0.95)
     if result.outcome is not None:
         plan = result.outcome.plan
@@ -158,8 +159,9 @@ def _listeners(people: pd.DataFrame) -> pd.DataFrame:
 
 def _answers(people: pd.DataFrame) -> Iterator[tuple[str, str, pd.Series[bool]]]:
     """Yield each question and answer with the mask of its listeners."""
-    for column in map(str, people.filter(regex=r"^questionnaire\.(?!since$)")):
-        answers, name = people[column].dropna(), column.partition(".")[2]
+    for column in map(str, people.filter(regex=r"^(questionnaire|break \d+)\.(?!since$)")):
+        step, _, name = column.partition(".")
+        answers, name = people[column].dropna(), name + f" ({step})" * (step != "questionnaire")
         if answers.dtype.kind in "iuf" and len(answers):
             yield name, f"{answers.min():g} to {answers.max():g}, median {answers.median():g}", people[column].notna()
         elif answers.nunique() > _MAX_ANSWERS or 1 < answers.nunique() == len(answers):
@@ -208,11 +210,20 @@ def _paragraphs(
     yield _qualification(result, of_all, reported)
     if result.outcome is not None:
         yield f"Registered analysis. Registered {result.outcome.plan.registered}. {' '.join(str(result.outcome).split())}."
-    if result.kind in BY_SYSTEM:
-        yield _systems(result, figures)
-    elif result.scores:
-        yield "Scores. " + "; ".join(f"{name} {score}" for name, score in result.scores.items()) + "."
-    yield _comparisons(result)
+    questions = dict(design.get("scales", ()))
+    for scale, own in (result.scales or {"": result}).items():
+        table = figures[figures["figure"].str.startswith(f"{scale}: " * bool(scale))]
+        if scale:
+            table = table.assign(figure=table["figure"].str.removeprefix(f"{scale}: "))
+            values = dict(table.loc[table["first"] == "", ["figure", "value"]].itertuples(index=False, name=None))
+            yield f"Scale {scale}. The question was: “{questions[scale]}”{_agreement(values, result.kind)}"
+        if result.kind in BY_SYSTEM:
+            yield _systems(own, table)
+        elif own.scores:
+            yield "Scores. " + "; ".join(f"{name} {score}" for name, score in own.scores.items()) + "."
+        yield _comparisons(own, result.notes if own is result else ())
+    if result.scales:
+        yield f"Scales. {' '.join(result.notes)}"
     yield _bias(of_all)
     versions = ", ".join(f"{name} {number}" for name, number in study["versions"].items())
     plan = f"; SHA-256 of the registered plan {result.outcome.plan.digest}" if result.outcome else ""
@@ -259,6 +270,10 @@ def _order(kind: str, design: Mapping[str, Any]) -> str:
     order = "the order within pairs was balanced over listeners and sentences"
     if kind in SINGLE:
         order = "the order of systems followed Williams squares, without consecutive trials of a sentence"
+    elif kind == "transcription":
+        order = (
+            "each listener heard each sentence once, with systems rotated over listeners and sentences, in random order"
+        )
     elif kind in MULTIPLE:
         order = "trials and sounds were in random order for each listener"
     return f"{level} (ITU-R BS.1770-4); {order}."
@@ -284,17 +299,19 @@ def _systems(result: ListeningResult, figures: pd.DataFrame) -> str:
     return f"Scores: mean with interval over listeners and sentences. {'; '.join(lines)}."
 
 
-def _comparisons(result: ListeningResult) -> str:
+def _comparisons(result: ListeningResult, notes: Sequence[str]) -> str:
     response = {"CMOS": "rating", **dict.fromkeys(BY_SYSTEM, "difference")}.get(result.kind, "choice (0 or 1)")
     formula = f"{response} ~ 1 + (1 | listener) + (1 | sentence), linear, by REML"
+    if result.kind == "transcription":
+        formula = "words correct (%) ~ system + (system | listener) + (system | sentence), linear, by REML"
     lines = [line.strip() for line in result.comparisons()]
     if result.ranking is not None:
         for first, second in itertools.combinations(result.ranking.frame()["system"], 2):
             ratio = result.ranking.odds_ratio(first, second)
             lines.append(f"{first} over {second}, Bradley-Terry model of independent choices: odds ratio {ratio}")
-    notes = "".join(f" {note}" for note in result.notes)
     sides = "one-sided" if result.kind == "ABX" else "two-sided"
-    return f"Comparisons. {formula}, with Satterthwaite's degrees of freedom; {sides} tests. {'; '.join(lines)}.{notes}"
+    text = f"{formula}, with Satterthwaite's degrees of freedom; {sides} tests. {'; '.join(lines)}."
+    return " ".join(["Comparisons.", text, *notes])
 
 
 def _bias(of_all: Mapping[str, float]) -> str:
@@ -338,14 +355,9 @@ def _rows(result: ListeningResult) -> Iterator[_Row]:
     yield from _entries(_counts(result.votes, result.frame))
     if result.frame.empty:
         return
-    if result.kind in BY_SYSTEM:
-        yield from _ratings(result)
-    pairs = {f"{b} against {a}": (b, a) for a, b in itertools.combinations(result.design["systems"], 2)}
-    for name, score in result.scores.items():
-        yield from _entries({"mean": _ends(score)}, *(pairs[name] if result.kind == "CMOS" else (name,)))
-    for pair in result.tests:
-        yield from _pair(result, pair)
-    yield from _all_systems(result)
+    for scale, own in (result.scales or {"": result}).items():
+        for figure, first, second, value in _analysis_rows(own):
+            yield f"{scale}: {figure}" if scale else figure, first, second, value
     if (planned := result.outcome) is not None and planned.test and planned.estimate and planned.p is not None:
         registered: dict[str, float | _Ends] = {
             "registered": _ends(planned.estimate),
@@ -354,6 +366,18 @@ def _rows(result: ListeningResult) -> Iterator[_Row]:
         }
         yield from _entries(registered, *planned.plan.primary)
     yield from _entries(position_effects(_with_positions(result.frame), result.kind))
+
+
+def _analysis_rows(result: ListeningResult) -> Iterator[_Row]:
+    """Yield the scores and tests of a scale."""
+    if result.kind in BY_SYSTEM:
+        yield from _ratings(result)
+    pairs = {f"{b} against {a}": (b, a) for a, b in itertools.combinations(result.design["systems"], 2)}
+    for name, score in result.scores.items():
+        yield from _entries({"mean": _ends(score)}, *(pairs[name] if result.kind == "CMOS" else (name,)))
+    for pair in dict.fromkeys([*result.crossed, *result.tests]):
+        yield from _pair(result, pair)
+    yield from _all_systems(result)
 
 
 def _entries(values: Mapping[str, float | _Ends], first: str = "", second: str = "") -> Iterator[_Row]:
@@ -443,14 +467,16 @@ def _pair(result: ListeningResult, pair: tuple[str, str]) -> Iterator[_Row]:
         values |= {"crossed, t": crossed.statistic, "crossed, p": crossed.p}
         values["crossed, p after Holm"] = result.crossed_p_holm[pair]
         values |= {name: _ends(size) for name, size in result.sizes[pair].items()}
-    test = result.tests[pair]
+    if (test := result.tests.get(pair)) is None:
+        yield from _entries(values, *pair)
+        return
     values |= {"these sentences": _ends(test.estimate), "these sentences, statistic": test.statistic}
     values |= {"these sentences, p": test.p, "these sentences, p after Holm": result.p_holm[pair]}
     yield from _entries(values, *pair)
 
 
 def _all_systems(result: ListeningResult) -> Iterator[_Row]:
-    if minimum := least_p(result.tests):
+    if minimum := least_p(result.tests, 1 + len(result.beside)):
         yield "least p of these sentences", "", "", minimum
     if (overall := result.overall) is not None:
         values = {"Friedman, chi squared": overall.statistic, "Friedman, p": overall.p}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from voicelab.errors import ArgumentError, shown_value
-from voicelab.listening.design import ANCHORS, NOISE_MASKED, REFERENCE, SCALES, ListeningTest
+from voicelab.listening.design import ANCHORS, BY_SYSTEM, NOISE_MASKED, REFERENCE, SCALES, SINGLE, ListeningTest
+from voicelab.listening.transcription import words_correct
 from voicelab.listening.webmushra import read_results
 from voicelab.tables import read_table
 
@@ -20,75 +22,146 @@ _FLAGS: Final[Mapping[str, bool]] = {
     **dict.fromkeys(("false", "no", "0", "0.0", ""), False),
 }
 _DEFAULTS: Final[Mapping[str, Any]] = {"check": False, "passed": True, "seconds": float("nan"), "plays": 0}
+_EMPTY: Final = ("", "nan", "none", "<na>")
+_WHOLE: Final = (*SINGLE, "CMOS", "BWS")
+_Convert = Callable[[Any], Any]
 
 
-def read_responses(test: ListeningTest, source: pd.DataFrame | str | Path) -> pd.DataFrame:
+def read_responses(
+    test: ListeningTest, source: pd.DataFrame | str | Path, missing: Collection[object] = ()
+) -> pd.DataFrame:
     """Read responses to a test from a table or a CSV or Excel file, with the columns of ``Ballot.frame``.
 
-    Ratings may be text with a decimal point or comma; flags are true and false, yes and no, or 1 and 0. Spaces around names
-    are removed. ``check``, ``passed``, ``trial``, ``seconds`` and ``plays`` are optional. Results of webMUSHRA are passed to
-    ``read_results``.
+    A table of ratings may be long (columns system and rating) or wide (a column per system, in which empty cells are systems
+    that were not rated). Ratings may be text with a decimal point or comma; flags are true and false, yes and no, or 1 and 0.
+    Spaces around names are removed. ``check``, ``passed``, ``trial``, ``seconds`` and ``plays`` are optional. Results of
+    webMUSHRA are passed to ``read_results``.
+
+    Args:
+        test: the design.
+        source: the table, or its file.
+        missing: codes of missing ratings, such as 99 or "n/a". Their rows are removed; ``attrs["notes"]`` lists them.
 
     Raises:
-        ArgumentError: columns are missing, or rows have an empty or out-of-scale rating, an invalid flag, or a system that is
-            not in the test; the error lists all such rows with column, value and allowed values.
+        ArgumentError: columns are missing, or rows have an empty or out-of-scale rating, an invalid flag, or a listener, an
+            item, a system or a scale that is not in the test; the error lists all such rows (of a file: as a spreadsheet
+            numbers them) with column, value and allowed values.
         StoreError: the file cannot be read.
     """
-    rated = test.kind in SCALES
+    rated, words = test.kind in SCALES, test.kind == "transcription"
     names = ["system", "against"][: 1 + (test.kind == "CMOS")] if rated else ["chosen", "other"]
-    required = ["listener", "item", *names, *(["rating"] if rated else ["right"] * (test.kind == "ABX"))]
-    frame = read_table(source, [*required, *_DEFAULTS]) if isinstance(source, str | Path) else source.copy()
-    if "session_test_id" in frame and isinstance(source, str | Path):
-        return read_results(test, source)
+    required = ["listener", "item", *["scale"] * bool(test.scales), *names]
+    value = ["answer" if words else "rating"] if rated else ["right"] * (test.kind == "ABX")
+    frame = source
+    if isinstance(frame, str | Path):
+        frame = read_table(frame, [*required, *value, *_DEFAULTS, *test.systems])
+        if "session_test_id" in frame:
+            return read_results(test, Path(str(source)))
+        frame.index += 1 if str(source).lower().endswith(".jsonl") else 2
+    notes: list[str] = []
+    if test.kind in BY_SYSTEM and not {"system", *value} & {*frame} and {*test.systems} & {*frame}:
+        frame = _long(test, frame, value[0], notes)
     if frame.empty:
         return frame
-    if missing := [name for name in required if name not in frame]:
-        columns = f"{', '.join(required)}; missing: {', '.join(missing)}; got {', '.join(map(str, frame))}"
+    if absent := [name for name in (*required, *value) if name not in frame]:
+        columns = f"{', '.join([*required, *value])}; missing: {', '.join(absent)}; got {', '.join(map(str, frame))}"
         raise ArgumentError.of("votes", f"must have the columns {columns}")
-    frame = frame.assign(**{name: value for name, value in _DEFAULTS.items() if name not in frame})
-    for name in ("listener", "item", *names):
-        frame[name] = [value.strip() if isinstance(value, str) else str(value) for value in frame[name].tolist()]
+    frame = frame.assign(**{name: value for name, value in _DEFAULTS.items() if name not in frame}, kind=test.kind)
+    frame[["listener", "item", *names]] = frame[["listener", "item", *names]].map(_name)
+    if missing:
+        frame = _without(frame, value[0], missing, notes)
     if "trial" not in frame:
         frame["trial"] = frame["listener"] + " " + frame["item"]
-    problems: list[str] = []
     flags = [name for name in ("check", "passed", "right", "first") if name in frame]
+    frame = _checked(test, frame, names, flags)
+    if words:
+        answers = zip(frame["item"], frame["answer"].fillna("").astype(str), strict=True)
+        frame["rating"] = [words_correct(test.texts[item], answer) for item, answer in answers]
+    frame.attrs["notes"] = (*notes, *_doubts(test, frame))
+    return frame.astype({**dict.fromkeys(flags, bool), **({"rating": float} if rated else {})})
+
+
+def _long(test: ListeningTest, frame: pd.DataFrame, value: str, notes: list[str]) -> pd.DataFrame:
+    """Convert a table with a column per system."""
+    systems = [name for name in test.systems if name in frame]
+    others = [name for name in frame if name not in systems]
+    long = frame.melt(others, systems, var_name="system", value_name=value, ignore_index=False)
+    empty = long[value].map(lambda cell: _name(cell).lower() in _EMPTY)
+    if empty.any():
+        notes.append(f"{int(empty.sum())} empty cells of the table are systems that were not rated.")
+    return long[~empty]
+
+
+def _without(frame: pd.DataFrame, value: str, missing: Collection[object], notes: list[str]) -> pd.DataFrame:
+    """Remove the rows whose rating is a code of missing ratings."""
+    codes = {*map(_name, missing)}
+    coded = frame[value].map(_name).isin(codes)
+    if coded.any():
+        rows = ", ".join(map(str, frame.index[coded][:_MAX_PROBLEMS])) + " …" * (int(coded.sum()) > _MAX_PROBLEMS)
+        notes.append(f"{int(coded.sum())} missing responses, coded as {' or '.join(sorted(codes))}: rows {rows}.")
+    return frame[~coded]
+
+
+def _checked(test: ListeningTest, frame: pd.DataFrame, names: Sequence[str], flags: Sequence[str]) -> pd.DataFrame:
+    """Convert all columns. Raises ArgumentError, which lists all values that are not allowed."""
     systems = [*test.systems, *([REFERENCE, *ANCHORS] if test.kind == "MUSHRA" else []), NOISE_MASKED]
-    for name in flags:
-        frame[name] = _converted(frame[name], _flag, "true or false", problems).astype(bool)
-    for name in names:
-        allowed = {system: system for system in systems}
-        _converted(frame[name], allowed.get, f"one of {', '.join(test.systems)}", problems)
-    if rated:
+    items = [*test.items, *(f"trap {rating}" for rating in test.traps)]
+    listed = (
+        f"one of the {len(test.items)} items of the test ({', '.join(list(test.items)[:4])}{' …' * (len(items) > 4)})"
+    )
+    rules: dict[str, tuple[_Convert, str]] = {
+        "listener": (lambda name: None if name.lower() in _EMPTY else name, "a name or number"),
+        "item": (_member(items), listed),
+        **dict.fromkeys(names, (_member(systems), f"one of {', '.join(test.systems)}")),
+        **dict.fromkeys(flags, (_flag, "true or false")),
+    }
+    if test.scales:
+        rules["scale"] = (_member(list(test.scales)), f"one of {', '.join(test.scales)}")
+    if test.kind in SCALES and test.kind != "transcription":
         low, high = SCALES[test.kind]
-        frame["rating"] = _converted(
-            frame["rating"], lambda value: _rating(value, low, high), f"a number from {low} to {high}", problems
-        )
+        rules["rating"] = (partial(_rating, low, high), f"a number from {low} to {high}")
+    problems: list[str] = []
+    columns = {}
+    for name, (convert, rule) in rules.items():
+        given = frame[name].tolist()
+        columns[name] = [convert(value) for value in given]
+        wrong = [
+            f"got {shown_value(value)} in row {row}"
+            for row, value, converted in zip(frame.index, given, columns[name], strict=True)
+            if converted is None
+        ]
+        if wrong:
+            more = [f"and {len(wrong) - _MAX_PROBLEMS} more"] * (len(wrong) > _MAX_PROBLEMS)
+            problems.append(", ".join([f"{name} must be {rule}", *wrong[:_MAX_PROBLEMS], *more]))
     if problems:
-        more = f"; and {len(problems) - _MAX_PROBLEMS} more" if len(problems) > _MAX_PROBLEMS else ""
-        raise ArgumentError.of("votes", "; ".join(problems[:_MAX_PROBLEMS]) + more)
-    return frame.astype({"rating": float}) if rated else frame
+        raise ArgumentError.of("votes", "; ".join(problems))
+    return frame.assign(**columns)
 
 
-def _converted(column: pd.Series[Any], convert: Callable[[Any], Any], rule: str, problems: list[str]) -> pd.Series[Any]:
-    """Convert each value of a column; add a problem for each that is not allowed."""
-    given_values = column.tolist()
-    values = [convert(value) for value in given_values]
-    rows: Iterable[tuple[Any, Any]] = zip(column.index, given_values, strict=True)
-    problems += [
-        f"{column.name} must be {rule}, got {shown_value(given)} in row {row}"
-        for (row, given), value in zip(rows, values, strict=True)
-        if value is None
-    ]
-    converted = column.astype(object)
-    converted[:] = [given if value is None else value for given, value in zip(given_values, values, strict=True)]
-    return converted
+def _doubts(test: ListeningTest, frame: pd.DataFrame) -> Iterator[str]:
+    """Yield notes on values that are allowed but improbable."""
+    listeners: dict[str, str] = {}
+    for name in frame["listener"].unique():
+        if (similar := listeners.setdefault(name.casefold(), name)) != name:
+            yield f"{similar!r} and {name!r} are two listeners, whose names differ in case alone."
+    if test.kind in _WHOLE and len(rows := frame.index[frame["rating"].astype(float) % 1 != 0]):
+        yield f"{len(rows)} ratings are not whole numbers, as in row {rows[0]}: are they averages?"
+
+
+def _name(value: object) -> str:
+    """Return a name as text: trimmed, and a whole number without its fraction."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
+
+
+def _member(names: Collection[str]) -> _Convert:
+    return lambda value: name if (name := _name(value)) in names else None
 
 
 def _flag(value: object) -> bool | None:
     return _FLAGS.get(str(value).strip().lower())
 
 
-def _rating(value: object, low: float, high: float) -> float | None:
+def _rating(low: float, high: float, value: object) -> float | None:
     try:
         number = float(str(value).strip().replace(",", "."))
     except ValueError:

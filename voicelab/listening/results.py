@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -74,6 +74,8 @@ class ListeningResult:
         notes: tests that could not be computed, and limitations of the sample.
         frame: analyzed responses; ``votes``: all responses, in which the column ``counts`` marks analyzed ones.
         design: record of the test.
+        scales: results of each scale of a test with several, analyzed by itself; the other attributes are those of the first
+            scale. ``crossed_p_holm`` and ``p_holm`` correct over the pairs of all scales.
         people: listeners of a study as in ``Ballot.people``, with the column ``counts``.
         outcome: confirmatory test of a registered plan, in which case all other tests are exploratory.
     """
@@ -93,6 +95,9 @@ class ListeningResult:
     design: Mapping[str, Any] = field(repr=False)
     people: pd.DataFrame = field(repr=False)
     outcome: PlannedOutcome | None = None
+    scales: Mapping[str, ListeningResult] = field(default_factory=dict, repr=False)
+    beside: tuple[_Analysis, ...] = field(default=(), repr=False)
+    """Analyses of the other scales."""
 
     @property
     def excluded(self) -> dict[str, str]:
@@ -102,12 +107,12 @@ class ListeningResult:
     @property
     def crossed_p_holm(self) -> dict[tuple[str, str], float]:
         """p-values of ``crossed`` after Holm's correction."""
-        return _corrected(self.crossed)
+        return _corrected(self.crossed, [analysis.crossed for analysis in self.beside])
 
     @property
     def p_holm(self) -> dict[tuple[str, str], float]:
         """p-values of ``tests`` after Holm's correction."""
-        return _corrected(self.tests)
+        return _corrected(self.tests, [analysis.tests for analysis in self.beside])
 
     def report(self) -> Any:
         """Return a ListeningReport: text for a methods section, a page, all numerical results and the responses."""
@@ -154,7 +159,15 @@ class ListeningResult:
         ]
         if self.outcome is not None:
             lines += [f"  {self.outcome}", "  exploratory (not registered):"]
-        lines += [f"  {name}: {score}" for name, score in self.scores.items()]
+        for scale, result in self.scales.items():
+            lines += [f"  {scale}:", *(f"  {line}" for line in result.lines())]
+        lines += [] if self.scales else self.lines()
+        lines += [f"  excluded: {name} ({reason})" for name, reason in self.excluded.items()]
+        return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
+
+    def lines(self) -> list[str]:
+        """Return the lines of ``print`` on scores and pairs; of the first scale, if there are several."""
+        lines = [f"  {name}: {score}" for name, score in self.scores.items()]
         lines += [f"  {line}" for line in self.comparisons()]
         if self.ranking is not None:
             confidence = next(iter(self.tests.values())).estimate.confidence
@@ -163,20 +176,20 @@ class ListeningResult:
                 lines.append(
                     f"  Bradley-Terry (responses taken as independent), {first} preferred to {second}: {preference}"
                 )
-        lines += [f"  excluded: {name} ({reason})" for name, reason in self.excluded.items()]
-        return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
+        return lines
 
     def comparisons(self) -> Iterator[str]:
         """Yield the results of each pair and of all systems as lines, with details indented."""
         crossed, fixed = self.crossed_p_holm, self.p_holm
-        for pair, test in self.tests.items():
+        for pair in dict.fromkeys([*self.crossed, *self.tests]):
             name = f"{pair[0]} against {pair[1]}" if self.kind != "ABX" else f"correct with {pair[0]} and {pair[1]}"
             if pair in crossed:
-                corrected = f", {p_text(crossed[pair])} after Holm" if len(crossed) > 1 else ""
+                corrected = f", {p_text(crossed[pair])} after Holm" if len(crossed) > 1 or self.beside else ""
                 yield f"{name}: {self.crossed[pair]}{corrected}"
                 yield from (f"  {size}: {value}" for size, value in self.sizes[pair].items())
-            corrected = f", {p_text(fixed[pair])} after Holm" if len(fixed) > 1 else ""
-            yield f"{name}, items fixed: {test}{corrected}"
+            if pair in fixed:
+                corrected = f", {p_text(fixed[pair])} after Holm" if len(fixed) > 1 or self.beside else ""
+                yield f"{name}, items fixed: {self.tests[pair]}{corrected}"
         if self.overall is not None:
             yield f"Friedman, items fixed: chi squared {self.overall.statistic:.4g}, {p_text(self.overall.p)}"
             yield f"  Kendall's W: {self.overall.concordance}"
@@ -188,6 +201,7 @@ def analyze(
     *,
     confidence: float = 0.95,
     plan: Plan | str | Path | None = None,
+    missing: Collection[object] = (),
 ) -> ListeningResult:
     """Analyze the responses of a listening test.
 
@@ -200,6 +214,9 @@ def analyze(
       wide as the exact one of the choices. With one response per listener, or one listener: the exact binomial test.
     - ABX: the one-sided exact binomial test of correct responses, since guesses are independent between trials.
 
+    - BWS: as MOS, of counts: 1 for the best, -1 for the worst, 0 for others (T. N. Flynn & A. A. J. Marley, 2014).
+    - Transcription: ``mixed_model`` of the percentage of words correct alone, since each item is heard with one system.
+
     A note is added if the number of listeners is too small for a p-value below 0.05.
 
     Args:
@@ -208,40 +225,65 @@ def analyze(
             checked (``voicelab.listening.responses``). The result includes answers to a study's questions for a Ballot, or
             for a table merged with ``Ballot.people``.
         confidence: confidence level of the intervals.
-        plan: registered plan (``ListeningTest.register``) or its file. ``outcome`` is the planned test, with deviations from
-            the plan; all other tests are exploratory.
+        plan: registered plan (``ListeningTest.register``) or its file. ``outcome`` is the planned test, of the first of
+            several scales, with deviations from the plan; all other tests are exploratory.
+        missing: codes of missing ratings in a table, such as 99.
 
     Raises ArgumentError for no responses or two by one listener to a question, StoreError if the plan file was changed.
     """
     plan = plan if plan is None or isinstance(plan, Plan) else Plan.load(plan)
-    votes = votes if isinstance(votes, Ballot) else read_responses(test, votes)
+    votes = votes if isinstance(votes, Ballot) else read_responses(test, votes, missing)
     frame = votes.frame() if isinstance(votes, Ballot) else votes
     if frame.empty:
         raise ArgumentError.of("votes", "there are no votes yet")
     frame = everything = frame.assign(listener=frame["listener"].map(str)).reset_index(drop=True)
     _check_duplicates(frame[~frame["check"].astype(bool)])
     screened = screen(test, frame, complete=isinstance(votes, Ballot))
-    frame = screened.frame
+    read, frame = frame.attrs.get("notes", ()), screened.frame
     design, listeners = json.loads(json.dumps(test.to_record())), int(frame["listener"].nunique())
     begun = votes.begun if isinstance(votes, Ballot) else None
-    analysis = _Analysis(test, confidence, frame)
-    return ListeningResult(
-        kind=test.kind,
-        listeners=listeners,
-        screening=screened.table,
-        scores=analysis.scores,
-        crossed=analysis.crossed,
-        sizes=analysis.sizes,
-        tests=analysis.tests,
-        ranking=analysis.ranking,
-        overall=analysis.overall,
-        notes=(*screened.notes, *analysis.notes),
-        frame=frame,
-        votes=everything.assign(counts=everything.index.isin(frame.index)),
-        design=design,
-        people=_people(votes, frame),
-        outcome=None if plan is None else outcome(plan, design, analysis.crossed, listeners=listeners, begun=begun),
-    )
+    common = {
+        "kind": test.kind,
+        "listeners": listeners,
+        "screening": screened.table,
+        "votes": everything.assign(counts=everything.index.isin(frame.index)),
+        "design": design,
+        "people": _people(votes, frame),
+    }
+    result = _result(test, confidence, frame, (*read, *screened.notes), common)
+    if plan is None:
+        return result
+    return replace(result, outcome=outcome(plan, design, result.crossed, listeners=listeners, begun=begun))
+
+
+def _result(
+    test: ListeningTest, confidence: float, frame: pd.DataFrame, notes: tuple[str, ...], common: dict[str, Any]
+) -> ListeningResult:
+    """Analyze the responses, each scale by itself; ``common`` are attributes of all results."""
+    responses = {scale: frame[frame["scale"] == scale] for scale in test.scales} or {"": frame}
+    analyses = {scale: _Analysis(test, confidence, rows) for scale, rows in responses.items()}
+    results = {
+        scale: ListeningResult(
+            **common,
+            scores=analysis.scores,
+            crossed=analysis.crossed,
+            sizes=analysis.sizes,
+            tests=analysis.tests,
+            ranking=analysis.ranking,
+            overall=analysis.overall,
+            notes=(*notes, *analysis.notes),
+            frame=analysis.frame,
+            beside=tuple(analyses[name] for name in analyses if name != scale),
+        )
+        for scale, analysis in analyses.items()
+    }
+    primary = next(iter(results.values()))
+    if not test.scales:
+        return primary
+    count = sum(len(analysis.crossed) for analysis in analyses.values())
+    by_scale = [f"{scale}: {note}" for scale, analysis in analyses.items() for note in analysis.notes]
+    by_scale += [f"Each scale is analyzed by itself; Holm's correction is over {count} tests of all scales."]
+    return replace(primary, scales=results, notes=(*notes, *by_scale))
 
 
 def _people(votes: Ballot | pd.DataFrame, counting: pd.DataFrame) -> pd.DataFrame:
@@ -254,22 +296,26 @@ def _people(votes: Ballot | pd.DataFrame, counting: pd.DataFrame) -> pd.DataFram
     return people.assign(counts=people["listener"].isin(counting["listener"]))
 
 
-def _corrected(tests: Mapping[tuple[str, str], Test]) -> dict[tuple[str, str], float]:
-    corrected = holm([test.p for test in tests.values()])
-    return {pair: float(p) for pair, p in zip(tests, corrected, strict=True)}
+def _corrected(
+    tests: Mapping[tuple[str, str], Test], others: Sequence[Mapping[tuple[str, str], Test]]
+) -> dict[tuple[str, str], float]:
+    """Correct the p-values of tests together with ``others``."""
+    corrected = holm([test.p for group in (tests, *others) for test in group.values()])
+    return {pair: float(p) for pair, p in zip(tests, corrected, strict=False)}
 
 
-def least_p(tests: Mapping[tuple[str, str], Test]) -> float:
+def least_p(tests: Mapping[tuple[str, str], Test], scales: int = 1) -> float:
     """Return the smallest corrected p-value possible with this number of listeners; 0 if the number is no limit."""
     # The signs of n differences have 2^n combinations, of which a two-sided test rejects at least two.
     minima = [2.0 ** (1 - test.estimate.n) if test.name.startswith("Wilcoxon") else 0.0 for test in tests.values()]
-    return float(max(holm(minima), default=0.0))
+    return float(max(holm(minima * scales), default=0.0))
 
 
 def _check_duplicates(frame: pd.DataFrame) -> None:
     names = [name for name in ("system", "against", "chosen", "other") if name in frame]
     systems = np.sort(frame[names].to_numpy(str).astype(object), axis=1)
-    questions = frame[["listener", "item"]].assign(**dict(zip(names, systems.T, strict=True)))
+    items = frame["item"] + (" (" + frame["scale"] + ")" if "scale" in frame else "")
+    questions = frame[["listener"]].assign(item=items, **dict(zip(names, systems.T, strict=True)))
     for listener, item, *compared in questions[questions.duplicated()].itertuples(index=False, name=None):
         text = f"{listener} voted twice on {' against '.join(compared)} in {item!r}; remove the duplicate"
         raise ArgumentError.of("votes", text)
@@ -342,10 +388,10 @@ class _Analysis:
                 self._pair(pair)
         if test.kind == "AB" and len(test.systems) > 2 and not frame.empty:
             self._ranking()
-        lowest = least_p(self.tests)
+        lowest = least_p(self.tests, max(1, len(test.scales)))
         if lowest > _ALPHA:
             listeners = min(test.estimate.n for test in self.tests.values() if test.name.startswith("Wilcoxon"))
-            corrected = " after Holm's correction" * (len(self.tests) > 1)
+            corrected = " after Holm's correction" * (len(self.tests) * max(1, len(test.scales)) > 1)
             self.notes.append(
                 f"With {listeners} listeners no p{corrected} can be below {lowest:.3g} if items are fixed: "
                 "add listeners, not items."
@@ -363,6 +409,9 @@ class _Analysis:
     def _ratings(self) -> None:
         for system, rows in self.frame.groupby("system", sort=False):
             self._score(str(system), rows.assign(value=rows["rating"]))
+        if self.test.kind == "transcription":
+            self._unpaired()
+            return
         # References and anchors of MUSHRA are not tested, since more tests would reduce power under Holm's correction.
         rated = self.frame[self.frame["system"].isin(self.test.systems)]
         means = rated.pivot_table(index="listener", columns="system", values="rating").dropna()
@@ -374,6 +423,28 @@ class _Analysis:
                 self.overall = friedman(means[systems].to_numpy(), systems, confidence=self.confidence)
             except ArgumentError as error:
                 self.notes.append(f"No Friedman test: {error}")
+
+    def _unpaired(self) -> None:
+        """Test the systems by a mixed model, since no listener heard an item with two systems."""
+        try:
+            # Pairs in the order of the test's systems.
+            frame = self.frame.sort_values(
+                "system", key=lambda names: names.map(self.test.systems.index), kind="stable"
+            )
+            model = mixed_model(frame, confidence=self.confidence)
+        except ArgumentError as problem:
+            self.notes.append(f"Systems are not tested: {problem}")
+            return
+        counts = f"{self.frame['listener'].nunique()} listeners and {self.frame['item'].nunique()} items"
+        # Of the difference between two systems.
+        sds = [math.sqrt(2.0) * model.sd.get(name, 0.0) for name in ("listener x system", "item x system", "residual")]
+        for row in model.pairs.to_dict("records"):
+            value, error = row["difference"], row["error"]
+            ends = (value, row["low"], row["high"])
+            estimate = Estimate(*ends, self.confidence, self.frame["listener"].nunique())
+            name, sd = f"mixed model of {counts}, two-sided", (sds[0], sds[1], sds[2])
+            test = CrossedTest(name, value / error, row["p"], estimate, error, row["df"], sd, (-100.0, 100.0))
+            self.crossed[row["first"], row["second"]], self.sizes[row["first"], row["second"]] = test, {}
 
     def _pair(self, pair: tuple[str, str], means: pd.Series[Any] | None = None) -> None:
         """Test the first system of a pair against the second; ``means`` are the listeners' mean differences."""

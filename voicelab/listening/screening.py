@@ -60,11 +60,12 @@ def screen(test: ListeningTest, frame: pd.DataFrame, *, complete: bool = False) 
     excluded = {listener for listener, *_ in failures}
     frame = frame[~frame["listener"].isin(excluded) & ~frame["check"]]
     if test.kind == "MUSHRA" and not frame.empty:
-        screened = screen_mushra(frame, reference=REFERENCE, anchor="anchor70")
+        first = frame[frame["scale"] == next(iter(test.scales))] if test.scales else frame
+        screened = screen_mushra(first, reference=REFERENCE, anchor="anchor70")
         trials = frame.drop_duplicates(["listener", "item"]).set_index(["listener", "item"])["trial"]
         for name, rule, items, reason in screened.table.itertuples(index=False, name=None):
             failures.append((str(name), rule, ", ".join(str(trials[name, item]) for item in items), reason))
-        frame, notes = screened.frame, [*notes, *screened.notes]
+        frame, notes = frame[frame["listener"].isin(screened.kept)], [*notes, *screened.notes]
     table = pd.DataFrame(failures, columns=["listener", "rule", "trials", "reason"])
     return ScreenedResponses(frame, table, tuple(notes))
 

@@ -23,7 +23,7 @@ from voicelab.clip import Clip
 from voicelab.display import view
 from voicelab.errors import ArgumentError, NotFound, RequestInvalid, StoreError, shortened, shown_value
 from voicelab.listening.blocks import check_connected
-from voicelab.listening.design import SETTINGS, ListeningTest, Trial, wav_bytes
+from voicelab.listening.design import MAPPINGS, SETTINGS, ListeningTest, Trial, wav_bytes
 from voicelab.listening.plan import Plan
 from voicelab.listening.results import analyze
 from voicelab.listening.screening import screen
@@ -50,6 +50,8 @@ _MAX_ANSWER_LENGTH: Final = 5000
 _CLOCK_TOLERANCE: Final = 0.9
 """Minimum playback time, as a fraction of the length of the sounds, by the clocks of browser and server."""
 _NUMBER: Final = re.compile(r"\d{1,10}", re.ASCII)
+_BREAK: Final = "break "
+"""Name of the step of the questions at a break, before the number of answered trials."""
 _toml = partial(json.dumps, ensure_ascii=False)
 _P808_QUESTIONS: Final[Mapping[str, str]] = {
     "MOS": "How do you rate the overall quality of the speech?",
@@ -59,7 +61,7 @@ _P808_QUESTIONS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Question about the listener, before the test.
+    """Question about the listener, before the test or at each break.
 
     Args:
         name: column of the answer: letters, digits and _.
@@ -70,6 +72,7 @@ class Question:
         low: minimum of a number.
         high: maximum of a number.
         accept: answers of a choice that qualify a listener; () for all. Other answers end the study.
+        when: "before" the test, or at its "breaks".
 
     Raises ArgumentError.
     """
@@ -82,6 +85,7 @@ class Question:
     low: float = 0.0
     high: float = 1e9
     accept: tuple[str, ...] = ()
+    when: Literal["before", "breaks"] = "before"
 
     def __post_init__(self) -> None:
         for name in ("options", "accept"):  # read as lists from a file
@@ -91,6 +95,9 @@ class Question:
             raise ArgumentError.of("questions", f"{message}, got {self.name!r} and {self.kind!r}")
         if (self.kind == "choice") != bool(self.options) or not set(self.accept) <= set(self.options):
             raise ArgumentError.of("options", "required for kind=choice only, and accept must be a subset")
+        one_of(self.when, "when", ("before", "breaks"))
+        if self.accept and self.when == "breaks":
+            raise ArgumentError.of("accept", f"must be () for a question at breaks, got {self.accept}")
 
     def checked(self, answer: object) -> str | float | None:
         """Validate an answer. Raises RequestInvalid with the name of the question."""
@@ -149,6 +156,8 @@ class Study:
             raise ArgumentError.of("return_to", f"must begin with https:// or http://, got {self.return_to!r}")
         if len({question.name for question in self.questions}) != len(self.questions):
             raise ArgumentError.of("questions", "names must be unique")
+        if self.questions_at("breaks") and not self.breaks:
+            raise ArgumentError.of("breaks", "must be above 0 for questions at breaks, got 0")
         items = tuple(self.test.items)
         check_connected(self.listeners, items, self.test.per_listener or len(items), self.test.seed)
 
@@ -172,12 +181,16 @@ class Study:
         questions = (hearing, Question("age", "How old are you?", "number", low=18, high=120))
         return cls(test, listeners, **{"questions": questions, "headphones": "antiphase", "breaks": 20, **options})
 
+    def questions_at(self, when: str) -> tuple[Question, ...]:
+        """Return the questions before the test, or at its breaks."""
+        return tuple(question for question in self.questions if question.when == when)
+
     @property
     def steps(self) -> tuple[str, ...]:
         """Names of the steps in order."""
         enabled = {
             "consent": self.consent,
-            "questionnaire": self.questions,
+            "questionnaire": self.questions_at("before"),
             "headphones": self.headphones,
             "volume": True,
             "training": self.test.training,
@@ -192,6 +205,10 @@ class Study:
         questions = [{**asdict(item), "accept": hashes[item.name] if static else ()} for item in self.questions]
         return {"consent": self.consent, "questions": questions, "breaks": self.breaks, "comment": self.comment}
 
+    def checked(self, when: str, answers: Mapping[str, Any]) -> dict[str, str | float | None]:
+        """Validate the answers to the questions before the test, or at a break. Raises RequestInvalid."""
+        return {question.name: question.checked(answers.get(question.name)) for question in self.questions_at(when)}
+
     def save(self, folder: str | Path) -> Path:
         """Write ``study.toml`` and the sounds into a folder for ``load`` and ``voicelab listen``; return the folder.
 
@@ -203,6 +220,9 @@ class Study:
         lines = [f"{name} = {_toml(getattr(self, name))}" for name in names]
         lines += ["", "[test]", *(f"{name} = {_toml(getattr(test, name))}" for name in SETTINGS if name != "lufs")]
         lines += [f"lufs = {test.lufs}"] * (test.lufs is not None)
+        for mapping in MAPPINGS:
+            pairs = getattr(test, mapping).items()
+            lines += [f"[test.{mapping}]", *(f"{_toml(name)} = {_toml(value)}" for name, value in pairs)] * bool(pairs)
         for question in self.questions:
             lines += ["", "[[questions]]", *(f"{name} = {_toml(value)}" for name, value in asdict(question).items())]
         sections = {f"items.{_toml(item)}": clips for item, clips in test.items.items()}
@@ -483,7 +503,8 @@ class BlindStudy(BlindBallot):
 
     def trial(self, listener: int) -> dict[str, Any] | None:
         """Return the listener's next trial, None at the end. Raises RequestInvalid if a preceding step is incomplete."""
-        self._require_current(listener, "trials")
+        if not str(self._current(listener)).startswith(_BREAK):  # the page shows the break before the trial
+            self._require_current(listener, "trials")
         trial = super().trial(listener)
         if trial is not None and self._issued.get(listener, ("",))[0] != trial["id"]:
             self._issued[listener] = (trial["id"], time.monotonic())
@@ -551,8 +572,7 @@ class BlindStudy(BlindBallot):
             values = {"agreed": answers.get("agreed") is True}
             reason = "consent" * (not values["agreed"])
         elif name == "questionnaire":
-            questions = self.study.questions
-            values = {question.name: question.checked(answers.get(question.name)) for question in questions}
+            values = self.study.checked("before", answers)
             reason = "qualification" * (not self.study.qualifies(values))
         elif name == "headphones":
             repeated, choices = "headphones 1" in done, answers.get("answers")
@@ -564,15 +584,27 @@ class BlindStudy(BlindBallot):
             values = {"right": right, "again": repeated}
             if right < RIGHT[self.study.headphones]:
                 name, values, reason = f"headphones {1 + repeated}", {"right": right}, "headphones" * repeated
+        elif name.startswith(_BREAK):
+            values = self.study.checked("breaks", answers)
         elif name == "comment":
             values = {"comment": Question("comment", "", required=False).checked(answers.get("comment"))}
         elif name == "trials" and self.ballot.next_trial(listener) is not None:
             raise RequestInvalid.of("step", "Trials are unanswered")
         return {name: values, **({"left": {"reason": reason}} if reason else {})}
 
-    def _require_current(self, listener: object, step: object) -> None:
+    def _current(self, listener: object) -> str | None:
+        """Return the listener's current step; during the trials, a break whose questions are unanswered."""
         done = self._done(listener) if type(listener) is int else {}
-        if "left" in done or step != next((name for name in self.study.steps if name not in done), None):
+        current = None if "left" in done else next((name for name in self.study.steps if name not in done), None)
+        if current == "trials" and type(listener) is int and self.study.questions_at("breaks"):
+            trial = self.ballot.next_trial(listener)
+            place = int(trial.id.partition("-")[2]) if trial is not None else 0
+            if place and place % self.study.breaks == 0 and f"{_BREAK}{place}" not in done:
+                return f"{_BREAK}{place}"
+        return current
+
+    def _require_current(self, listener: object, step: object) -> None:
+        if step is None or step != self._current(listener):
             raise RequestInvalid.of("step", f"{shortened(repr(step), 100)} is not the current step", type="order")
 
     def sound(self, id: object) -> bytes:

@@ -7,9 +7,9 @@ import math
 import re
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from voicelab.errors import NotFound, RequestInvalid, StoreError, VoicelabError, shown_value
 from voicelab.lifecycle import Closeable
 from voicelab.listening.design import SCALES, ListeningTest, Stimulus, Trial, blind_wav
+from voicelab.listening.transcription import words_correct
 from voicelab.storage import Database
 
 if TYPE_CHECKING:
@@ -62,13 +63,17 @@ _SOUND: Final = re.compile(
     rf"(?P<block>\d{{1,10}})-(?P<place>{_VOLUME}|(?P<training>{_TRAINING})?\d+)-(?P<letter>\w*)", re.ASCII
 )
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+_MAX_TEXT: Final = 1000
 MAX_INT: Final = 2**31
 """Upper bound of listener numbers, seconds and plays, within SQLite's integer range."""
 
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """Response to a trial: ``answers`` has a rating by letter, ``{"choice": "A"}``, or ``{"best": "A", "worst": "B"}``.
+    """Response to a trial.
+
+    ``answers`` has a rating by letter (``"A"``, on several scales ``"A naturalness"``), the text of a transcription by
+    letter, ``{"choice": "A"}``, or ``{"best": "A", "worst": "B"}``.
 
     ``seconds`` is the time from the first sound to the answer, ``plays`` the number of playbacks.
     """
@@ -251,7 +256,7 @@ class Ballot(Closeable):
         if (index := indices.get(trial)) is None:
             raise NotFound(f"trial {trial!r} not found for listener {listener}")
         question = self.trials(listener)[index]
-        values = checked(question, answers)
+        values = checked(question, answers, self.test.scales)
         seconds = number_of("seconds", seconds, 0, MAX_INT)
         plays = int(number_of("plays", plays, 0, MAX_INT, integer=True))
         row = (listener, index, json.dumps(values), seconds, plays, _now())
@@ -277,7 +282,8 @@ class Ballot(Closeable):
         """Return the responses as a tidy, unblinded table with a row for each rating or choice.
 
         Columns: ``listener``, ``trial``, ``item``, ``kind``, ``check``, ``passed``, ``seconds``, ``plays``; for
-        ratings ``system`` and ``rating``; for choices ``chosen`` and ``other`` (ABX: ``right``).
+        ratings ``system`` and ``rating`` (and ``scale``, for several); for transcriptions ``answer``, and the percentage of
+        words correct as ``rating``; for choices ``chosen`` and ``other`` (ABX: ``right``).
         """
         import pandas as pd
 
@@ -332,7 +338,7 @@ def number_of(field: str, value: object, low: float, high: float, *, integer: bo
     return float(number)
 
 
-def checked(trial: Trial, answers: object) -> dict[str, float | str]:
+def checked(trial: Trial, answers: object, scales: Iterable[str] = ()) -> dict[str, float | str]:
     """Check the answers to a trial. Raises RequestInvalid with the letter."""
     if not isinstance(answers, Mapping):
         raise RequestInvalid.of("answers", f"must be an object, got {shown_value(answers)}", type="model_type")
@@ -345,12 +351,15 @@ def checked(trial: Trial, answers: object) -> dict[str, float | str]:
             rule = f"must be different letters of {', '.join(letters)} for best and worst, got {shown_value(answers)}"
             raise RequestInvalid.of("answers", rule, type="literal_error")
         return dict(answers)
+    if trial.kind == "transcription" and set(answers) == {"A"}:
+        return {"A": text_of("A", answers["A"], 1, _MAX_TEXT)}
     if trial.kind not in SCALES:
         if answers not in ({"choice": "A"}, {"choice": "B"}):
             raise RequestInvalid.of("choice", f"must be 'A' or 'B', got {answers}", type="literal_error")
         return dict(answers)
     # CMOS has a single rating, of B against A.
     letters = ["B"] if trial.kind == "CMOS" else list(trial.slots)
+    letters = [f"{letter} {scale}" for letter in letters for scale in scales] or letters
     if set(answers) != set(letters):
         message = f"must have a rating for {', '.join(letters)}, got {', '.join(map(str, answers)) or 'none'}"
         raise RequestInvalid.of("answers", message, type="missing")
@@ -381,14 +390,26 @@ def _rows(vote: Vote) -> Iterator[dict[str, Any]]:
         for letter, sound in trial.slots.items():
             count = float(letter == vote.answers["best"]) - float(letter == vote.answers["worst"])
             yield {**row, "system": sound.system, "rating": count}
+    elif trial.kind == "transcription":
+        answer = str(vote.answers["A"])
+        rating = words_correct(trial.text, answer)
+        yield {**row, "system": trial.slots["A"].system, "answer": answer, "rating": rating}
     else:
-        for letter, rating in vote.answers.items():
-            against = {"against": trial.slots["A"].system} if trial.kind == "CMOS" else {}
-            yield {**row, "system": trial.slots[letter].system, **against, "rating": float(rating)}
+        for name, value in vote.answers.items():
+            letter, _, scale = name.partition(" ")
+            more = {"against": trial.slots["A"].system} if trial.kind == "CMOS" else {}
+            more |= {"scale": scale} if scale else {}
+            yield {**row, "system": trial.slots[letter].system, **more, "rating": float(value)}
 
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _reversed(sound: Stimulus) -> Stimulus:
+    """Return a sound in reverse, whose words nobody hears before they are transcribed."""
+    clip = replace(sound.source, samples=sound.source.samples[::-1])
+    return replace(sound, id=f"{sound.id}r", source=clip)
 
 
 class BlindTest:
@@ -426,6 +447,7 @@ class BlindTest:
             "letters": [{"letter": letter, "sound": f"{trial.id}-{letter}"} for letter in trial.slots],
             "reference": f"{trial.id}-{_REFERENCE}" if trial.reference is not None else None,
             "scale": SCALES.get(trial.kind),
+            "scales": list(self.design.scales.items()),
         }
 
     def sound(self, id: object) -> bytes:
@@ -448,7 +470,8 @@ class BlindTest:
             if matched["place"] == _VOLUME:
                 # A sound without noise, preferably the reference.
                 regular = next(trial for trial in trials if not trial.check)
-                return regular.reference or regular.slots["A"]
+                first = regular.reference or regular.slots["A"]
+                return _reversed(first) if regular.kind == "transcription" else first
             for trial in trials:
                 if trial.id == f"{block}-{matched['place']}":
                     sounds = {**trial.slots, _REFERENCE: trial.reference}

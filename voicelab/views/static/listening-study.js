@@ -48,10 +48,16 @@ function field({ name, text, kind, options, required, low, high }) {
   return [element("label", {}, {}, label, input), read];
 }
 
-function questionnaire({ questions }, send) {
+/** Return a form of questions. */
+function asking(questions, label, send) {
   const fields = questions.map((one) => [one.name, ...field(one)]);
   const read = () => send(Object.fromEntries(fields.map(([name, , value]) => [name, value()])));
-  return [element("h2", {}, {}, "About you"), form(fields.map(([, box]) => box), "Next", read)];
+  return form(fields.map(([, box]) => box), label, read);
+}
+
+function questionnaire({ questions }, send) {
+  const asked = questions.filter(({ when }) => when !== "breaks");
+  return [element("h2", {}, {}, "About you"), asking(asked, "Next", send)];
 }
 
 function comment({ comment: text }, send) {
@@ -67,9 +73,9 @@ export function wear(go) {
   return [element("h2", {}, {}, "Headphones"), element("p", {}, {}, WEAR), form([], "Begin", go)];
 }
 
-export function pause(done, total, go) {
+export function pause(done, total, questions, go) {
   const text = `${done} of ${total} questions are answered. Take a break as long as you like.`;
-  return [element("h2", {}, {}, "Break"), element("p", {}, {}, text), form([], "Continue", go)];
+  return [element("h2", {}, {}, "Break"), element("p", {}, {}, text), asking(questions, "Continue", go)];
 }
 
 /** Return the final page; `state.answers` are present if no server has them. */

@@ -26,6 +26,7 @@ const TASKS = {
     "One of them is identical to the reference.",
   "MUSHRA-NMR": "Each question has several versions of a sentence. Rate the quality of each version from 0 to 100.",
   BWS: "Each question has several versions of a sentence. Choose the best and the worst.",
+  transcription: "Each question has one sound. Type the words that you hear, or ? if you understand none.",
 };
 const ADVICE = "Use headphones in a quiet room. Listen to every sound to its end; play it as often as you like.";
 const VOLUME = "Play this sound and set a comfortable volume on your device. Do not change the volume until you have finished.";
@@ -150,7 +151,12 @@ class Test {
     const every = this.practice.length ? 0 : this.study?.breaks;
     if (every && place && place % every === 0 && this.rested !== id) {
       this.rested = id;
-      return this.still("pause", pause(place, total, () => this.goOn()));
+      const questions = this.study.questions.filter(({ when }) => when === "breaks");
+      const go = async (answers) => {
+        if (questions.length) await this.line.step(this.listener, `break ${place}`, answers);
+        this.goOn();
+      };
+      return this.still("pause", pause(place, total, questions, (answers) => void this.attempt(() => go(answers))));
     }
     const names = letters.map(({ letter }) => letter);
     const ids = letters.map(({ sound }) => sound);
@@ -193,10 +199,13 @@ class Test {
     const note = training && !check ? [element("p", {}, {}, "Practice question: your answer is not recorded.")] : [];
     const names = letters.map(({ letter }) => letter);
     const play = (name) => this.player(name);
-    const body =
-      kind.startsWith("MUSHRA")
-        ? [ratingScale(names, scale, reference && "reference", play, (name, value) => this.answer(name, value))]
-        : [this.cards(this.loaded), ...this.points()];
+    const body = kind.startsWith("MUSHRA")
+      ? this.scales.flatMap(([key, text], i) => {
+          const shown = (name) => (i ? element("span", {}, {}, name.split(" ")[0]) : play(name.split(" ")[0]));
+          const rate = (name, value) => this.answer(name, value);
+          return [...text, ratingScale(names.map(key), scale, reference && !i && "reference", shown, rate)];
+        })
+      : [this.cards(this.loaded), ...this.points()];
     this.show(head, ...note, asked, ...body, this.foot());
   }
 
@@ -239,9 +248,22 @@ class Test {
     return box;
   }
 
-  /** Return the points of the rating scale, if the question has one. */
+  /** For each scale of the question: the function from a letter to the name of its answer, and the scale's text. */
+  get scales() {
+    const { scales = [] } = this.trial;
+    if (!scales.length) return [[(letter) => letter, []]];
+    const text = (asked) => [element("p", { className: "voicelab-question" }, {}, asked)];
+    return scales.map(([scale, asked]) => [(letter) => `${letter} ${scale}`, text(asked)]);
+  }
+
+  /** Return the points of the rating scales or the field of a transcription, if the question has any. */
   points() {
     const { kind, question } = this.trial;
+    if (kind === "transcription") {
+      const input = element("input", { type: "text", maxLength: 1000, autocomplete: "off", spellcheck: false }, { "aria-label": question });
+      input.oninput = () => this.answer("A", input.value.trim());
+      return [input];
+    }
     const steps = {
       MOS: numbered(BANDS),
       SMOS: numbered(SAME),
@@ -250,9 +272,12 @@ class Test {
       headphones: ["The first", "The second", "The third"].map((text, i) => [i + 1, text]),
     }[kind];
     if (!steps) return [];
-    const name = kind === "CMOS" ? "B" : "A";
-    const options = steps.map(([value, text]) => this.option(name, value, text));
-    return [element("div", { className: "voicelab-points" }, { role: "radiogroup", "aria-label": question }, ...options)];
+    return this.scales.flatMap(([key, asked]) => {
+      const name = key(kind === "CMOS" ? "B" : "A");
+      const options = steps.map(([value, text]) => this.option(name, value, text));
+      const label = asked[0]?.textContent ?? question;
+      return [...asked, element("div", { className: "voicelab-points" }, { role: "radiogroup", "aria-label": label }, ...options)];
+    });
   }
 
   option(name, value, text) {
@@ -293,10 +318,12 @@ class Test {
     if (this.root.dataset.state === "volume") return "";
     const { kind, letters } = this.trial;
     const wanted = { AB: ["choice"], ABX: ["choice"], CMOS: ["B"], BWS: ["best", "worst"] }[kind] ?? letters.map(({ letter }) => letter);
-    const open = wanted.filter((name) => !(name in this.answers));
+    const names = this.scales.flatMap(([key]) => wanted.map(key));
+    const open = names.filter((name) => (this.answers[name] ?? "") === "");
     const { best, worst } = this.answers;
     if (best && best === worst) return "Best and worst must be different sounds.";
     if (!open.length) return "";
+    if (kind === "transcription") return "Type what you hear.";
     return kind.startsWith("MUSHRA") ? `Not yet rated: ${open.join(", ")}.` : "Choose an answer.";
   }
 
