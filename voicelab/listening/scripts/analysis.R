@@ -14,8 +14,7 @@ votes <- votes[votes$counts == "True", ]
 if ("rating" %in% names(votes)) votes$rating <- as.numeric(votes$rating)
 kind <- votes$kind[1]
 single <- c("MOS", "SMOS", "DMOS")
-by_system <- c(single, "MUSHRA", "MUSHRA-NMR", "BWS")
-results <- list()
+by_system <- c(single, "MUSHRA", "MUSHRA-NMR", "BWS", "transcription")
 add <- function(figure, first, second, method, estimate = NA, low = NA, high = NA, error = NA, p = NA)
   results[[length(results) + 1]] <<- data.frame(figure, first, second, estimate, low, high, error, p, method)
 
@@ -53,31 +52,45 @@ differences <- function(one, two) {  # of choices 0.5 or -0.5
   rows
 }
 
-systems <- sort(unique(unlist(votes[intersect(names(votes), c("system", "against", "chosen", "other"))])), method = "radix")
-if (kind %in% by_system)
-  for (system in systems) add_mean("mean", transform(votes[votes$system == system, ], value = rating), system)
-if (kind == "MUSHRA") systems <- setdiff(systems, c("reference", "anchor35", "anchor70"))
-for (pair in if (length(systems) > 1) combn(systems, 2, simplify = FALSE)) {
-  rows <- differences(pair[1], pair[2])
-  if (!nrow(rows)) next
-  if (kind %in% c("AB", "ABX")) {
-    count <- sum(rows$value > 0)
-    test <- binom.test(count, nrow(rows), alternative = if (kind == "ABX") "greater" else "two.sided")
-    ends <- binom.test(count, nrow(rows))$conf.int
-    add("share", pair[1], pair[2], "exact binomial test", count / nrow(rows), ends[1], ends[2], p = test$p.value)
-    add_mean("lead", rows, pair[1], pair[2])
-    if (varies(rows)) {
-      fit <- suppressMessages(glmer(value > 0 ~ 1 + (1 | listener) + (1 | item), rows, family = binomial))
-      line <- coef(summary(fit))[1, ]
-      ends <- line[1] + c(-1.96, 1.96) * line[2]
-      add("log odds", pair[1], pair[2], "logistic mixed model", line[1], ends[1], ends[2], line[2], line[4])
-    }
-  } else add_mean("difference", rows, pair[1], pair[2])
-  means <- round(tapply(rows$value, rows$listener, mean), 12)
-  if (kind != "ABX" && length(means) > 1 && any(means != 0))
-    add("means of listeners", pair[1], pair[2], "Wilcoxon's test", p = suppressWarnings(wilcox.test(means)$p.value))
-}
 options(width = 160)
-print(format(do.call(rbind, results), digits = 6), row.names = FALSE)
-if (kind %in% single && length(systems) > 1 && length(unique(votes$rating)) > 2)
-  print(coef(summary(clmm(factor(rating) ~ system + (1 | listener) + (1 | item), transform(votes, system = factor(system))))))
+responses <- votes
+for (scale in if ("scale" %in% names(responses)) unique(responses$scale) else "") {
+  votes <- if (scale == "") responses else responses[responses$scale == scale, ]
+  if (scale != "") cat(scale, "\n")
+  results <- list()
+  systems <- sort(unique(unlist(votes[intersect(names(votes), c("system", "against", "chosen", "other"))])), method = "radix")
+  if (kind %in% by_system)
+    for (system in systems) add_mean("mean", transform(votes[votes$system == system, ], value = rating), system)
+  if (kind == "MUSHRA") systems <- setdiff(systems, c("reference", "anchor35", "anchor70"))
+  for (pair in if (length(systems) > 1) combn(systems, 2, simplify = FALSE)) {
+    if (kind == "transcription") {  # each item heard with one system
+      rows <- transform(votes, system = relevel(factor(system), pair[2]))
+      fit <- suppressMessages(lmerTest::lmer(rating ~ system + (1 | listener) + (1 | item), rows))
+      line <- coef(summary(fit))[paste0("system", pair[1]), ]
+      ends <- line[1] + qt(c(0.025, 0.975), line[3]) * line[2]
+      add("difference", pair[1], pair[2], "mixed model", line[1], ends[1], ends[2], line[2], line[5])
+      next
+    }
+    rows <- differences(pair[1], pair[2])
+    if (!nrow(rows)) next
+    if (kind %in% c("AB", "ABX")) {
+      count <- sum(rows$value > 0)
+      test <- binom.test(count, nrow(rows), alternative = if (kind == "ABX") "greater" else "two.sided")
+      ends <- binom.test(count, nrow(rows))$conf.int
+      add("share", pair[1], pair[2], "exact binomial test", count / nrow(rows), ends[1], ends[2], p = test$p.value)
+      add_mean("lead", rows, pair[1], pair[2])
+      if (varies(rows)) {
+        fit <- suppressMessages(glmer(value > 0 ~ 1 + (1 | listener) + (1 | item), rows, family = binomial))
+        line <- coef(summary(fit))[1, ]
+        ends <- line[1] + c(-1.96, 1.96) * line[2]
+        add("log odds", pair[1], pair[2], "logistic mixed model", line[1], ends[1], ends[2], line[2], line[4])
+      }
+    } else add_mean("difference", rows, pair[1], pair[2])
+    means <- round(tapply(rows$value, rows$listener, mean), 12)
+    if (kind != "ABX" && length(means) > 1 && any(means != 0))
+      add("means of listeners", pair[1], pair[2], "Wilcoxon's test", p = suppressWarnings(wilcox.test(means)$p.value))
+  }
+  print(format(do.call(rbind, results), digits = 6), row.names = FALSE)
+  if (kind %in% single && length(systems) > 1 && length(unique(votes$rating)) > 2)
+    print(coef(summary(clmm(factor(rating) ~ system + (1 | listener) + (1 | item), transform(votes, system = factor(system))))))
+}

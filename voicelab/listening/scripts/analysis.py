@@ -55,11 +55,24 @@ def differences(table: pd.DataFrame, pair: tuple[str, str]) -> pd.DataFrame:
     return rows.assign(value=won - 0.5)
 
 
+def transcribed(table: pd.DataFrame) -> Iterator[tuple[object, ...]]:
+    """Yield the differences of systems in words correct, each item heard with one system, by a mixed model of each pair."""
+    for pair in itertools.combinations(sorted(table["system"].unique()), 2):
+        rows = table[table["system"].isin(pair)].assign(all=1, value=table["rating"], ahead=table["system"] == pair[0])
+        effects = {name: f"0 + C({name})" for name in ("listener", "item")}
+        fit = smf.mixedlm("value ~ ahead", rows.astype({"ahead": float}), groups="all", vc_formula=effects).fit()
+        df = rows[["listener", "item"]].nunique().min() - 1
+        yield "difference", *pair, *with_t(fit.fe_params["ahead"], fit.bse_fe["ahead"], df, True, "mixed model")
+
+
 def figures(table: pd.DataFrame) -> Iterator[tuple[object, ...]]:
     """Yield the rows of the printed table."""
     kind, systems = table["kind"].iloc[0], {*table.filter(regex="^(system|against|chosen|other)$").stack()}
     for system, rows in table.groupby("system") if kind not in {"AB", "ABX", "CMOS"} else []:
         yield "mean", system, "", *mean_of(rows.assign(value=rows["rating"]), pair=False)
+    if kind == "transcription":
+        yield from transcribed(table)
+        return
     added = {"reference", "anchor35", "anchor70"} if kind == "MUSHRA" else set()
     for pair in itertools.combinations(sorted(systems - added), 2):
         rows = differences(table, pair)
@@ -82,4 +95,6 @@ if __name__ == "__main__":
     formula = r"\A'(?='*[=+\-@\t\r\n＝＋－＠])"  # text after a quote that stops spreadsheets from running it
     votes = pd.read_csv(source, dtype=str, keep_default_na=False).replace(formula, "", regex=True)
     votes = votes.query("counts == 'True'").astype({"rating": float} if "rating" in votes else {})
-    print(pd.DataFrame(figures(votes) if len(votes) else [], columns=columns).to_string(index=False, na_rep="-"))
+    for scale, rows in votes.groupby("scale", sort=False) if "scale" in votes else [("", votes)]:
+        print(end=f"{scale}\n" * bool(scale))
+        print(pd.DataFrame(figures(rows) if len(rows) else [], columns=columns).to_string(index=False, na_rep="-"))
