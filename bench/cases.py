@@ -120,9 +120,10 @@ def levels(texts: int, count: int, sets: int, rng: RNG) -> dict[str, float]:
     return {"type1": p_of(alike), "power": p_of(alike, 2.0), **noisy}
 
 
-def interaction(ratio: float, sets: int, rng: RNG) -> dict[str, float]:
-    """Test the interaction of 3 × 2 levels, 4 texts × 2 takes, with SDs of 1 : ratio over the first axis."""
-    text, row, column, _ = (axis.ravel() for axis in np.indices((4, 3, 2, 2)))
+def interaction(ratio: float, texts: int, takes: int, sets: int, rng: RNG) -> dict[str, float]:
+    """Test the interaction of 3 × 2 levels, with SDs of 1 : ratio over the first axis; power: one cell differs by 1.5 SD."""
+    text, row, column, _ = (axis.ravel() for axis in np.indices((texts, 3, 2, takes)))
+    blocks = "text" if texts > 1 else ()
     rates = {}
     for name, shift in (("type1", 0.0), ("power", 1.5)):
         p = []
@@ -132,7 +133,7 @@ def interaction(ratio: float, sets: int, rng: RNG) -> dict[str, float]:
             values += shift * ((row == 2) * (column == 1))[:, None]
             names = [f"m{index}" for index in range(count)]
             frame = pd.DataFrame(values, columns=names).assign(text=text.astype(str), v=row, w=column)
-            p.append(effects(frame, ["v", "w"], names, blocks="text").interactions["p"].to_numpy())
+            p.append(effects(frame, ["v", "w"], names, blocks=blocks).interactions["p"].to_numpy())
         rates[name] = rate(np.concatenate(p))
     return rates
 
@@ -214,7 +215,9 @@ def _cases() -> dict[str, Case]:
     for texts, count in ((4, 10), (6, 30), (6, 5), (8, 3), (12, 4), (3, 3)):
         cases[f"levels: {texts} texts × {count} levels"] = bind(levels, texts, count)
     for ratio in (1.0, 3.0):
-        cases[f"interaction, SD 1 : {ratio:g}"] = bind(interaction, ratio)
+        for texts, takes in ((4, 2), (1, 2), (1, 4), (1, 8)):
+            name = f"interaction, {texts} texts × {takes} takes, SD 1 : {ratio:g}"
+            cases[name] = bind(interaction, ratio, texts, takes)
     for noise in ("normal", "lognormal", "outliers"):
         for texts in (1, 12):
             cases[f"ranks, {noise}, {'12 takes' if texts == 1 else '12 texts'}"] = bind(ranks, noise, texts)

@@ -174,9 +174,10 @@ def test_analysis_programs_agree_with_voicelab(tmp_path: Path, kind: Kind, data:
             if data != "ordinary":
                 assert (row["p"], row["error"]) == pytest.approx((crossed.p, crossed.error), abs=1e-5)
             else:
-                assert row["error"] == pytest.approx(crossed.error, rel=0.02)
-                if language == "R":  # whose degrees of freedom are Satterthwaite's too
-                    assert row["p"] == pytest.approx(crossed.p, rel=0.02)
+                # R has Satterthwaite's degrees of freedom too, and is exact where a variance is nearly 0.
+                assert row["error"] == pytest.approx(crossed.error, rel=1e-4 if language == "R" else 0.02)
+                if language == "R":
+                    assert row["p"] == pytest.approx(crossed.p, rel=2e-4)
         else:
             rows = leads(result.frame, kind, pair)[0]
             exact = binomial(
@@ -186,9 +187,10 @@ def test_analysis_programs_agree_with_voicelab(tmp_path: Path, kind: Kind, data:
             ends = (exact.estimate.value, exact.estimate.low, exact.estimate.high)
             assert (row["estimate"], row["low"], row["high"]) == pytest.approx(ends, abs=1e-5)
             assert row["p"] == pytest.approx(exact.p, abs=1e-5)
-            if data != "ordinary":
-                share = table["lead", *pair, "no residual variance"]
-                assert share["p"] == pytest.approx(crossed.p if kind == "AB" else 2.0 * crossed.p, abs=1e-5)
+            share = table["lead", *pair, "no residual variance" if data != "ordinary" else "mixed model"]
+            if data != "ordinary" or language == "R":
+                assert share["p"] == pytest.approx(crossed.p if kind == "AB" else 2.0 * crossed.p, rel=2e-4)
+            assert share["error"] == pytest.approx(crossed.error, rel=1e-4 if language == "R" else 0.06)
         if kind != "ABX" and language == "py":  # R has a normal approximation where there are ties
             assert table["means of listeners", *pair, "Wilcoxon's test"]["p"] == pytest.approx(test.p, abs=1e-5)
 

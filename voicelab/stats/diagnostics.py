@@ -15,8 +15,8 @@ from voicelab.stats.factors import (
     Design,
     Noise,
     contrasts_of,
-    interaction_p,
     noise_of,
+    over_texts,
     permutation_p,
     small_levels,
     text_profiles,
@@ -35,11 +35,11 @@ _Floats = npt.NDArray[np.float64]
 
 
 def interactions_of(
-    design: Design, values: _Floats, metrics: Sequence[str], axes: Sequence[str]
+    design: Design, values: _Floats, weights_of_takes: _Floats, metrics: Sequence[str], axes: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
     """Test each interaction of two axes whose combinations all have takes; yield a row per metric and pair.
 
-    The tests are joint tests of all contrasts: with random texts if there are texts, else F or Welch-Johansen.
+    The tests are those of main effects, of the largest difference of differences from the first levels.
     """
     for first, second in itertools.combinations(range(len(axes)), 2):
         crossed = design.crossed(first, second)
@@ -52,7 +52,7 @@ def interactions_of(
         if not estimable.all():
             continue
         noise = noise_of(crossed, values)
-        profiles = text_profiles(crossed, values, 0)
+        random = over_texts(text_profiles(crossed, values, 0, weights_of_takes), values, (rows.size, columns.size))
         parts = (np.hstack([-np.ones((size - 1, 1)), np.eye(size - 1)]) for size in (rows.size, columns.size))
         fixed = contrasts_of(crossed, values, 0, noise, np.asarray(np.kron(*parts), np.float64))
         means = np.vstack([np.zeros((1, values.shape[1])), weights @ values])
@@ -60,15 +60,13 @@ def interactions_of(
         additive, interacting = (item.residuals(item.factors, values)[0] for item in (design, crossed))
         lost = np.square(additive).sum(axis=0) - np.square(interacting).sum(axis=0)
         total = np.square(values - values.mean(axis=0)).sum(axis=0)
-        tested, name = fixed.p, fixed.test
-        if profiles is not None:
-            tested, name = interaction_p(profiles[0], values, (rows.size, columns.size)), "texts"
+        tested = fixed if random is None else random
         for index, metric in enumerate(metrics):
             share = max(0.0, float(lost[index] / total[index])) if total[index] > 0.0 else math.nan
-            p = float(tested[index])
+            p = float(tested.p[index])
             row = {"metric": metric, "axis": axes[first], "other": axes[second], "p": p}
             levels = [design.levels[axis] for axis in (first, second)]
-            row |= {"test": name, "eta_sq": share, **_extremes(cells[..., index], levels, rows, columns)}
+            row |= {"test": tested.test, "eta_sq": share, **_extremes(cells[..., index], levels, rows, columns)}
             # F is undefined for takes without variance.
             yield {**row, "without_noise": bool(noise.df > 0 and math.isnan(p) and share > 1e-9)}
 

@@ -382,7 +382,7 @@ def _add_design(
     """Add the tests of metrics; ``weighted`` are values and weights, each (takes, metrics)."""
     values, weights = weighted
     noise = noise_of(design, values)
-    tables.interactions += interactions_of(design, values, metrics, axes)
+    tables.interactions += interactions_of(design, values, weights, metrics, axes)
     tables.outliers += outliers_of(design, values, metrics, noise, labels)
     for index, metric in enumerate(metrics):
         if not np.ptp(values[:, index]):

@@ -389,8 +389,7 @@ def contrasts_of(
     The choice of the test depends only on the design. Without repeats or below ``min_level_df``, one variance is pooled over
     all levels (C. W. Dunnett, JASA 50, 1955; exact for normal residuals); else every level has its own (B. L. Welch,
     Biometrika 34, 1947). Cells, and thus texts, are fixed. ``small_levels`` are not tested. ``combined`` (contrasts, levels)
-    replaces the differences by other contrasts of levels, which are tested jointly: by F or, with a variance per level, S.
-    Johansen's test (Biometrika 67, 1980).
+    replaces the differences by other contrasts of levels.
     """
     names, level = np.unique(design.codes[axis], return_inverse=True)
     weights, estimable = design.differences(axis)
@@ -421,48 +420,9 @@ def contrasts_of(
     error = np.where(tested[:, None], np.sqrt(variance), np.nan)
     weights, name = weights[tested], "Welch" if welch else "pooled"
     shares = np.stack([(weights * takes_of_level) @ weights.T for takes_of_level in member.T])
-    if combined is None:
-        key = np.ascontiguousarray(shares).tobytes(), tuple(map(float, level_df)), 0.0 if welch else float(noise.df)
-        null = smallest_p_of_takes(*key) if len(weights) > 1 else np.zeros(0)
-        return Contrasts.simultaneous(estimate, (error, error), df, name, null)
-    if not len(weights):
-        p = np.full(values.shape[1], np.nan)
-    elif welch:
-        columns = zip(estimate[tested].T, variances.T, strict=True)
-        p = np.array([_johansen(*pair, shares, level_df) for pair in columns])
-    else:
-        p = _f_test(estimate[tested], variances[0], shares.sum(axis=0), noise.df)
-    return Contrasts(estimate, error, df, p, name, error, np.zeros(0))
-
-
-def _f_test(estimate: _Floats, variance: _Floats, shape: _Floats, df: int) -> _Floats:
-    """Return the p-value of an F test that contrasts (contrasts, metrics) with covariance ``shape * variance`` are 0."""
-    from scipy.stats import f
-
-    count = len(estimate)
-    square = (estimate * np.linalg.solve(shape, estimate)).sum(axis=0) / count
-    p: _Floats = f.sf(square / _positive(variance), count, df)
-    return p
-
-
-def _johansen(estimate: _Floats, variances: _Floats, shares: _Floats, level_df: _Floats) -> float:
-    """Return the p-value of Johansen's test that contrasts are 0, given the ``variances`` of the levels (levels,).
-
-    NaN if the covariance of the contrasts is singular.
-    """
-    from scipy.stats import f
-
-    count = len(estimate)
-    shares = shares * variances[:, None, None]
-    covariance = shares.sum(axis=0)
-    if not np.linalg.eigvalsh(covariance)[0] > _ROUNDING * max(float(np.trace(covariance)), 1e-300):
-        return np.nan
-    ratios = shares @ np.linalg.inv(covariance)
-    traces = np.trace(ratios, axis1=1, axis2=2)
-    loss = float(((np.einsum("lij,lji->l", ratios, ratios) + np.square(traces)) / level_df).sum()) / 2.0
-    statistic = float(estimate @ np.linalg.solve(covariance, estimate))
-    scale = count + 2.0 * loss - 6.0 * loss / (count + 2.0)
-    return float(f.sf(statistic / scale, count, count * (count + 2.0) / (3.0 * loss)))
+    key = np.ascontiguousarray(shares).tobytes(), tuple(map(float, level_df)), 0.0 if welch else float(noise.df)
+    null = smallest_p_of_takes(*key) if len(weights) > 1 else np.zeros(0)
+    return Contrasts.simultaneous(estimate, (error, error), df, name, null)
 
 
 def text_profiles(
@@ -494,82 +454,68 @@ def text_profiles(
     return profiles, np.array(sums) / np.sum(sums, axis=0)
 
 
-def over_texts(profiles: tuple[_Floats, _Floats] | None, values: _Floats) -> Contrasts | None:
+def over_texts(
+    profiles: tuple[_Floats, _Floats] | None, values: _Floats, grid: tuple[int, ...] = (-1,)
+) -> Contrasts | None:
     """Return the contrasts of an axis with random texts from their ``text_profiles``, None if there are none.
 
     Each text contributes one adjusted difference per level, regardless of its number of takes. A single difference has
     Student's t over texts. With several levels, few texts do not tell the variances of the differences, so the standard error
-    of simultaneous intervals is the largest of three: of the difference alone, of the mean of all, and pooled.
+    of simultaneous intervals is the larger of two: of the difference alone, and of the mean of all. If the levels are a
+    ``grid`` of combinations, the contrasts are those of the interaction.
     """
     if profiles is None:
         return None
-    estimate, error, wide, df = _differences(*profiles)
+    cells, weights = profiles
+    grid = grid if len(grid) > 1 else cells.shape[1:2]
+    estimate, error, wide, df = _means(_from_first(cells, grid), weights)
     estimate, error, wide = (without_rounding(result, values) for result in (estimate, error, wide))
-    texts, levels = min(_MAX_TEXTS, round(float(df.mean())) + 1), len(estimate) + 1
-    null = smallest_p_of_texts(texts, levels) if levels > 2 else np.zeros(0)
+    null = np.zeros(0)
+    if len(estimate) > 1:
+        null = smallest_p_of_texts(min(_MAX_TEXTS, round(float(df.mean())) + 1), grid)
     return Contrasts.simultaneous(estimate, (error, wide), np.tile(df, (len(estimate), 1)), "texts", null)
 
 
-def _differences(profiles: _Floats, weights: _Floats) -> tuple[_Floats, _Floats, _Floats, _Floats]:
-    """Return the weighted mean differences, their standard errors alone and for simultaneous intervals, and df (metrics,).
+def _from_first(cells: _Floats, grid: tuple[int, ...]) -> _Floats:
+    """Return differences from the first level, of two axes differences of differences, (texts, contrasts, metrics)."""
+    differences = cells.reshape(len(cells), *grid, cells.shape[-1])
+    for axis, count in enumerate(grid, 1):
+        differences = differences.take(range(1, count), axis) - differences.take([0], axis)
+    return differences.reshape(len(cells), -1, cells.shape[-1])
+
+
+def _means(differences: _Floats, weights: _Floats) -> tuple[_Floats, _Floats, _Floats, _Floats]:
+    """Return weighted means (contrasts, metrics), their errors alone and for simultaneous intervals, and df (metrics,).
 
     Of a ratio of sums over texts as clusters, the error and df are R. M. Bell & D. F. McCaffrey's (Survey Methodology 28,
     2002); of equal weights, Student's.
     """
-    mean = np.einsum("tm,tlm->lm", weights, profiles)
-    squares, residuals = np.square(weights) / (1.0 - weights), profiles - mean
-    alone = np.einsum("tm,tlm->lm", squares, np.square(residuals))[1:]
-    levels = residuals - residuals.mean(axis=1, keepdims=True)
-    pooled = 2.0 / (profiles.shape[1] - 1) * np.einsum("tm,tlm->m", squares, np.square(levels))
-    wide = np.maximum(alone, np.maximum(alone.mean(axis=0), pooled))
-    df = np.full(weights.shape[1], len(profiles) - 1.0)
+    mean = np.einsum("tm,tcm->cm", weights, differences)
+    squares = np.square(weights) / (1.0 - weights)
+    alone = np.einsum("tm,tcm->cm", squares, np.square(differences - mean))
+    df = np.full(weights.shape[1], len(weights) - 1.0)
     for index in np.flatnonzero(np.ptp(weights, axis=0) > _ROUNDING):
-        centering = np.eye(len(profiles)) - weights[:, index]
+        centering = np.eye(len(weights)) - weights[:, index]
         form = centering.T @ (squares[:, index, None] * centering)
         df[index] = np.trace(form) ** 2 / np.square(form).sum()
-    return mean[1:], np.sqrt(alone), np.sqrt(wide), df
+    return mean, np.sqrt(alone), np.sqrt(np.maximum(alone, alone.mean(axis=0))), df
 
 
 @lru_cache(maxsize=64)
-def smallest_p_of_texts(texts: int, levels: int, shift: float = 0.0) -> _Floats:
-    """Simulate the smallest p-value of differences of levels over texts in normal noise of SD 1, (draws,), sorted.
+def smallest_p_of_texts(texts: int, grid: tuple[int, ...], shift: float = 0.0) -> _Floats:
+    """Simulate the smallest p-value of the contrasts of a grid over texts in normal noise of SD 1, (draws,), sorted.
 
-    The second level is higher by ``shift``.
+    The second level of the first axis is higher by ``shift``.
     """
     from scipy.stats import t
 
     rng, done, smallest = np.random.default_rng(0), 0, []
+    cells = int(np.prod(grid))
+    level = np.arange(cells) * grid[0] // cells == 1
     while done < _ARRANGEMENTS:
-        count = min(_ARRANGEMENTS - done, max(1, _MAX_VALUES // (texts * levels)))
-        noise = rng.standard_normal((texts, levels, count)) + shift * (np.arange(levels) == 1)[:, None]
-        estimate, _, wide, _ = _differences(noise - noise[:, :1], np.full((texts, count), 1.0 / texts))
+        count = min(_ARRANGEMENTS - done, max(1, _MAX_VALUES // (texts * cells)))
+        noise = rng.standard_normal((texts, cells, count)) + shift * level[:, None]
+        estimate, _, wide, _ = _means(_from_first(noise, grid), np.full((texts, count), 1.0 / texts))
         smallest.append(2.0 * t.sf(np.abs(estimate / wide).max(axis=0), texts - 1.0))
         done += count
     return np.sort(np.concatenate(smallest))
-
-
-def interaction_p(profiles: _Floats, values: _Floats, grid: tuple[int, int]) -> _Floats:
-    """Return the p-value (metrics,) of an interaction whose combinations of levels, a ``grid``, are those of ``profiles``.
-
-    Repeated-measures ANOVA with the correction of H. Huynh & L. S. Feldt (Journal of Educational Statistics 1, 1976); texts
-    are random.
-    """
-    from scipy.stats import f
-
-    count, levels, metrics = profiles.shape
-    cells = profiles.reshape(count, *grid, metrics)
-    df = (grid[0] - 1) * (grid[1] - 1)
-    for factor in (1, 2):
-        cells = cells - cells.mean(axis=factor, keepdims=True)
-    profile = cells.reshape(count, levels, metrics)
-    mean_profile = without_rounding(profile.mean(axis=0), values)
-    residuals = without_rounding(profile - mean_profile, values)
-    between, within = count * np.square(mean_profile).sum(axis=0), _positive(np.square(residuals).sum(axis=(0, 1)))
-    covariance = np.einsum("tim,tjm->mij", residuals, residuals)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        lower = np.square(np.trace(covariance, axis1=1, axis2=2)) / (df * np.square(covariance).sum(axis=(1, 2)))
-        # Greenhouse and Geisser's epsilon is a lower bound, which is far too low if there are more levels than texts.
-        room = count - 1 - df * lower
-        epsilon = np.where(room > 0.0, (count * df * lower - 2.0) / (df * room), 1.0).clip(lower, 1.0)
-        p: _Floats = f.sf(between / within * (count - 1), df * epsilon, df * (count - 1) * epsilon)
-    return p

@@ -334,7 +334,7 @@ def _power_of_levels(texts: int, repeats: int, levels: int, shift: float, level:
         return level * (df > 0)
     if levels == 2:
         return t_power(abs(shift) * math.sqrt(texts / 2.0), df, level)
-    draws: Callable[..., Floats] = functools.partial(smallest_p_of_texts, texts, levels)
+    draws: Callable[..., Floats] = functools.partial(smallest_p_of_texts, texts, (levels,))
     if texts == 1:
         shares = np.vstack([np.ones((1, levels - 1, levels - 1)), [np.diag(row) for row in np.eye(levels - 1)]])
         draws = functools.partial(smallest_p_of_takes, shares.tobytes(), (repeats - 1.0,) * levels, float(df))

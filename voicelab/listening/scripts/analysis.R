@@ -2,8 +2,8 @@
 #
 # Ratings: means of systems and differences of pairs by linear mixed models, value ~ 1 + (1 | listener) + (1 | item),
 # REML, Satterthwaite's degrees of freedom; MOS, SMOS and DMOS also by a cumulative link model. AB, ABX: the same of choices,
-# minus 0.5; exact binomial tests of all choices; logistic mixed models (Laplace approximation). Equal values have the variance of rounding,
-# 1 / 12. Means of listeners: Wilcoxon's test (a normal approximation if there are ties), items fixed.
+# minus 0.5; exact binomial tests of all choices; logistic mixed models (Laplace approximation). A mean of n values has at least the
+# variance of rounding, 1 / 12 / n, and at most the degrees of freedom of listeners and items together. Means of listeners: Wilcoxon's test (a normal approximation if there are ties), items fixed.
 suppressMessages({library(lme4); library(lmerTest); library(ordinal)})
 arguments <- commandArgs(trailingOnly = TRUE)
 path <- if (length(arguments)) arguments[1] else "votes.csv"
@@ -25,15 +25,16 @@ varies <- function(rows) crossed(rows) && diff(range(rows$value)) > 0 &&
 add_mean <- function(figure, rows, first, second = "") {
   if (!crossed(rows)) return(add(figure, first, second, "mean alone", mean(rows$value)))
   if (varies(rows)) {
-    fit <- suppressMessages(lmerTest::lmer(value ~ 1 + (1 | listener) + (1 | item), rows))
+    exact <- lmerControl(optCtrl = list(xtol_abs = 1e-10, ftol_abs = 1e-12))
+    fit <- suppressMessages(lmerTest::lmer(value ~ 1 + (1 | listener) + (1 | item), rows, control = exact))
     mean <- coef(summary(fit))[1, 1]; error <- coef(summary(fit))[1, 2]; df <- coef(summary(fit))[1, 3]
   } else {
     means <- lapply(rows[c("listener", "item")], function(group) tapply(rows$value, group, mean))
     parts <- sapply(means, function(own) if (diff(range(own)) > 1e-9) var(own) / length(own) else 0)
-    exceeds <- sum(parts) > 1 / 12 / nrow(rows)
-    mean <- mean(rows$value); error <- sqrt(if (exceeds) sum(parts) else 1 / 12 / nrow(rows))
-    df <- if (exceeds) sum(parts)^2 / sum(parts^2 / (lengths(means) - 1)) else nrow(rows) - 1
+    mean <- mean(rows$value); error <- sqrt(sum(parts)); df <- sum(parts)^2 / sum(parts^2 / (lengths(means) - 1))
   }
+  most <- length(unique(rows$listener)) + length(unique(rows$item)) - 2; least <- sqrt(1 / 12 / nrow(rows))
+  df <- if (error > least) min(df, most) else most; error <- max(error, least)
   half <- qt(0.975, df) * error
   add(figure, first, second, if (varies(rows)) "mixed model" else "no residual variance", mean, mean - half, mean + half, error,
       if (second != "") 2 * pt(-abs(mean) / error, df) else NA)

@@ -2,7 +2,7 @@
 
 Ratings: means of systems, differences of pairs by linear mixed models: value ~ 1 + (1 | listener) + (1 | item), REML,
 t intervals (95 %), df: number of listeners or items, the smaller one, minus 1. AB, ABX: the same model of choices
-minus 0.5, and exact binomial tests. Equal values have the variance of rounding, 1 / 12. Means of listeners: Wilcoxon.
+minus 0.5, and exact binomial tests. Variance of a mean of n values: at least 1 / 12 / n. Means of listeners: Wilcoxon.
 """
 
 import itertools
@@ -17,8 +17,10 @@ import statsmodels.formula.api as smf
 from scipy import stats
 
 
-def with_t(mean: float, error: float, df: float, pair: bool, method: str) -> tuple[object, ...]:
+def with_t(mean: float, error: float, df: float, rows: pd.DataFrame, pair: bool, method: str) -> tuple[object, ...]:
     """Return the mean with its t interval, standard error, p (of a pair) and method."""
+    most, least = rows[["listener", "item"]].nunique().sum() - 2, np.sqrt(1 / 12 / len(rows))
+    error, df = (error, min(df, most)) if error > least else (least, most)
     half, p = stats.t.ppf(0.975, df) * error, 2 * stats.t.sf(abs(mean / error), df)
     return mean, mean - half, mean + half, error, p if pair else np.nan, method
 
@@ -32,15 +34,13 @@ def mean_of(rows: pd.DataFrame, pair: bool = True) -> tuple[object, ...]:
             effects = {"listener": "0 + C(listener)", "item": "0 + C(item)"}
             fit = smf.mixedlm("value ~ 1", data, groups="all", vc_formula=effects).fit()
             mean, error = sd * fit.fe_params.iloc[0], sd * fit.bse_fe.iloc[0]
-            return with_t(mean, error, count - 1, pair, "mixed model")
+            return with_t(mean, error, count - 1, rows, pair, "mixed model")
     if count < 2:
         return mean, np.nan, np.nan, np.nan, np.nan, "mean alone"
     groups = [rows.groupby(name)["value"].mean() for name in ("listener", "item")]
     parts = np.array([means.var() / len(means) if np.ptp(means) > 1e-9 else 0.0 for means in groups])
-    error, df = np.sqrt(1 / 12 / len(rows)), len(rows) - 1
-    if parts.sum() > error**2:
-        error, df = np.sqrt(parts.sum()), parts.sum() ** 2 / sum(parts**2 / [len(means) - 1 for means in groups])
-    return with_t(mean, error, df, pair, "no residual variance")
+    freedom = parts.sum() ** 2 / max(sum(parts**2 / [len(means) - 1 for means in groups]), 1e-300)
+    return with_t(mean, np.sqrt(parts.sum()), freedom, rows, pair, "no residual variance")
 
 
 def differences(table: pd.DataFrame, pair: tuple[str, str]) -> pd.DataFrame:
