@@ -173,7 +173,7 @@ class _Parts(TorchDispatchMode):
             mark_dynamic(args, lengths)
             owner = getattr(function.__self__, "config", None)
             width = f" {owner.layers}" if isinstance(owner, TowerConfig) else ""
-            name = f"{function.__name__}{width}" + " masked" * (len(args) == 5 and args[4] is not None)
+            name = f"{function.__name__}{width}" + " masked" * bool(width and args[4] is not None)
             self._inside = True
             if name not in self.parts:
                 with _disable_current_modes():
@@ -224,7 +224,7 @@ def frame(generated: list[str], config: DualConfig, speech: tuple[int, int, int]
         model = DualLM(config, lambda _, *shape: torch.empty(shape, dtype=torch.bfloat16, device=device), speech, 4096)
         step = object.__new__(DualStep)  # without host state
         step.model, step._fused, step._widths = model, model.compiled(parts), (1 + config.codebooks, 1, 1, 1, WINDOW)
-        step._cuda, step._draw, step._next = True, parts.compiled(step._draws), parts.compiled(step._next)
+        step._cuda, step._begin, step._next = True, parts.compiled(step._begin), parts.compiled(step._next)
         step._draw_steps = torch.empty(model.draws(), dtype=torch.int64, device=device)
         step.slots = Slots(config.slow, 2 * rows, 4096, model.embeddings)
         step._fast_slots = Slots(config.fast, 2 * rows, config.codebooks, model.embeddings)

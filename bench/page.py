@@ -39,8 +39,8 @@ Each result states its date, because not all results come from the same version:
 - Results before 2026-11-22 were measured with engine revision 7, which takes 17 µs per layer and frame less than today's
   revision ([reason](decisions/07-the-same-samples.md)).
 - Results before 2026-11-26 that depend on the sound of the voice were measured with earlier weights.
-- Cloned voices were measured with revision 13. Speed was measured with revision 14, but without its minimum duration of the
-  first phone.
+- Cloned voices were measured with revision 13.
+- In the speed of the embedded voice, the other checkout is the last revision in torch.
 - Speed and memory before 2026-11-27 are those of the voice in torch; it now runs on NumPy.
 
 Compare speeds only within one run: the machine was 2.4 times slower on 2026-11-24 than on other days.
@@ -81,8 +81,8 @@ _LABELS = {
     "heard as": "classified as",
     "refused": "rejected",
     "spoken": "synthesized",
-    "over old": "relative to previous weights",
-    "old": "previous weights",
+    "over old": "relative to the other checkout",
+    "old": "other checkout",
     "took": "duration of the measurement",
     "ms a text": "time per text (ms)",
     "at each": "value at each level",
@@ -120,7 +120,7 @@ _GOAL = re.compile(r"(.*?)(?:, (s|MiB))?, (at most|at least)")
 """Name of a goal: figure, unit, and kind of limit."""
 _RATES = {"whisper", "pocketsphinx", "first", "in_five", "same_voice_first", "nearest", "right", "right_with_pitch"}
 """Figures printed in percent."""
-_UNITS = {"ms": "ms", "s": "s", "mib": "MiB", "db": "dB", "percent": "%"}
+_UNITS = {"mb": "MB", "ms": "ms", "s": "s", "mib": "MiB", "db": "dB", "percent": "%"}
 
 
 def page(results: Mapping[str, Mapping[str, Any]]) -> str:

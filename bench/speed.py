@@ -1,15 +1,15 @@
 """Speed of the embedded voice: real-time factor, time to first audio by latency mode, throughput of eight streams compared
-with one, load time, and memory above torch, for each model of the checkpoint, with goals.
+with one, load time, and peak memory, for each model of the checkpoint, with goals.
 
     python bench/speed.py
     python bench/speed.py --repeats 20 --device cuda
-    python bench/speed.py --against build/old/weights         compare with older weights, interleaved
+    python bench/speed.py --against ../old                 compare with another checkout, in alternating processes
 
-Warm figures are from one process after one warm-up call; cold ones from new processes, from their start to the first audio,
-including interpreter, imports and loading. Processes run one at a time. With `--against`, both checkpoints are loaded in one
-process and alternate sentence by sentence, so that other load affects both equally; `over_old` is the ratio to the older
-weights, median over the turns (faster: times below 1, throughput above 1). Memory is that of a process with one checkpoint
-after one stream and after eight concurrent streams.
+Warm figures are from processes that measure after a warm-up call; cold ones from new processes, from their start to the first
+audio, including interpreter, imports and loading. Processes run one at a time. With `--against`, processes of both checkouts
+alternate, so that other load affects both equally; `over_old` is the ratio to the other checkout, median over the turns
+(faster: times below 1, throughput above 1). CPU time is that of all threads per second of audio, and the least of its turns:
+other load affects it less than wall time. Memory is that of a process after one stream and after eight concurrent streams.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,8 @@ RTF = {"s1": 0.15, "s2-pro": 0.25}
 """Goals on two cores."""
 FIRST_AUDIO_S: dict[Latency, float] = {"low": 0.15, "balanced": 0.3, "normal": 0.7}
 THROUGHPUT_RATIO, LOAD_S, MEMORY_MIB = 2.5, 1.0, 700.0
+TURN_SENTENCES = 3
+"""Sentences of a turn by latency mode; a turn is a process."""
 SENTENCE = "The birch canoe slid on the smooth planks, and the salt breeze came across from the sea."
 PASSAGE = (
     "The birch canoe slid on the smooth planks. Glue the sheet to the dark blue background. It is easy to tell "
@@ -60,135 +62,136 @@ def summarize(values: Sequence[float]) -> dict[str, float]:
     }
 
 
-def current_mib() -> float:
-    """Return the resident memory of this process in MiB; its peak where /proc is missing."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    except OSError:
-        return peak_mib()
-    return round(pages * resource.getpagesize() / (1024 * 1024), 1)
-
-
 def peak_mib() -> float:
     """Return the peak resident memory of this process in MiB."""
     max_rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return round(max_rss / (1024 * 1024 if sys.platform == "darwin" else 1024), 1)
 
 
-def timed(lab: Lab, model: str, mode: Latency, seed: int) -> tuple[float, float]:
-    """Measure time to first audio in seconds, and real-time factor, of a sentence."""
-    started = time.perf_counter()
+def timed(lab: Lab, model: str, mode: Latency, seed: int) -> tuple[float, float, float]:
+    """Measure a sentence: time to first audio in seconds, and real-time factors of wall time and of CPU time."""
+    started, cpu_started = time.perf_counter(), time.process_time()
     stream = lab.stream(SENTENCE, seed=seed, model=model, latency=mode, format="pcm")
-    size = sum(len(chunk) for chunk in stream)
-    took = time.perf_counter() - started
-    return stream.first_audio_s or float("nan"), took / (size / 2 / stream.rate)
+    duration_s = sum(len(chunk) for chunk in stream) / 2 / stream.rate
+    took, cpu = time.perf_counter() - started, time.process_time() - cpu_started
+    return stream.first_audio_s or float("nan"), took / duration_s, cpu / duration_s
 
 
 @dataclass
 class Turns:
-    """Measurements of one checkpoint by turn."""
+    """Measurements of one model by turn."""
 
     first_audio_s: dict[Latency, list[float]] = field(default_factory=lambda: {mode: [] for mode in MODES})
     """Time to first audio by latency mode."""
     factor: dict[Latency, list[float]] = field(default_factory=lambda: {mode: [] for mode in MODES})
     """Real-time factors of a sentence by latency mode."""
-    passage: list[float] = field(default_factory=list)
-    """Real-time factors of a passage."""
-    single: list[float] = field(default_factory=list)
-    """Throughput of one stream, in seconds of audio per second."""
-    concurrent: list[float] = field(default_factory=list)
-    """Throughput of `STREAMS` concurrent streams."""
+    cpu: dict[Latency, list[float]] = field(default_factory=lambda: {mode: [] for mode in MODES})
+    """CPU time per second of audio of a sentence by latency mode."""
+    throughput: dict[str, list[float]] = field(default_factory=lambda: {"1": [], str(STREAMS): []})
+    """Seconds of audio per second, by number of concurrent streams."""
+    stream_cpu: dict[str, list[float]] = field(default_factory=lambda: {"1": [], str(STREAMS): []})
+    """CPU time per second of audio, by number of concurrent streams."""
+
+    def add(self, turn: Turns) -> None:
+        """Append the measurements of another turn."""
+        for name, values in asdict(self).items():
+            for key in values:
+                getattr(self, name)[key] += getattr(turn, name)[key]
 
     def figures(self) -> dict[str, Any]:
-        """Summarize by medians and 95th percentiles."""
+        """Summarize by medians and 95th percentiles; CPU times by the least."""
+        single, concurrent = self.throughput["1"], self.throughput[str(STREAMS)]
         return {
             "first_audio_s": {mode: summarize(values) for mode, values in self.first_audio_s.items()},
             "rtf_sentence": {mode: summarize(values) for mode, values in self.factor.items()},
-            "rtf_passage": round(float(np.median(self.passage)), 4),
+            "rtf_passage": round(1 / float(np.median(single)), 4),
             "throughput": {
-                "one_stream": summarize(self.single),
-                f"streams_{STREAMS}": summarize(self.concurrent),
-                "ratio": summarize(
-                    [concurrent / single for single, concurrent in zip(self.single, self.concurrent, strict=True)]
-                ),
+                "one_stream": summarize(single),
+                f"streams_{STREAMS}": summarize(concurrent),
+                "ratio": summarize([many / one for one, many in zip(single, concurrent, strict=True)]),
             },
+            "cpu_sentence": {mode: round(min(values), 4) for mode, values in self.cpu.items()},
+            "cpu_streams": {count: round(min(values), 4) for count, values in self.stream_cpu.items()},
         }
 
     def over(self, old: Turns) -> dict[str, float]:
-        """Compute the ratio of each figure to the older weights, median over the turns."""
+        """Compute the ratio of each figure to another checkout: the median over the turns; of CPU time, the least."""
         pairs = {f"first audio {mode}": (self.first_audio_s[mode], old.first_audio_s[mode]) for mode in MODES}
         pairs |= {f"real-time factor {mode}": (self.factor[mode], old.factor[mode]) for mode in MODES}
-        pairs |= {"one stream": (self.single, old.single), f"{STREAMS} streams": (self.concurrent, old.concurrent)}
-        return {name: round(float(np.median(np.divide(*values))), 3) for name, values in pairs.items()}
+        names = {"1": "one stream", str(STREAMS): f"{STREAMS} streams"}
+        pairs |= {names[count]: (values, old.throughput[count]) for count, values in self.throughput.items()}
+        ratios = {name: float(np.median(np.divide(*values))) for name, values in pairs.items()}
+        cpu = {f"CPU time {mode}": (self.cpu[mode], old.cpu[mode]) for mode in MODES}
+        cpu |= {
+            f"CPU time {count} streams": (values, old.stream_cpu[count]) for count, values in self.stream_cpu.items()
+        }
+        ratios |= {name: min(new) / min(before) for name, (new, before) in cpu.items()}
+        return {name: round(ratio, 3) for name, ratio in ratios.items()}
 
 
-def one_model(labs: Sequence[Lab], model: str, repeats: int) -> list[Turns]:
-    """Measure one model of each checkpoint; checkpoints alternate, so that other load affects all equally."""
-    results = [Turns() for _ in labs]
-    for lab in labs:
-        lab.speak("Ready.", seed=0, model=model)
-    for seed in range(repeats):
+def turn_of(lab: Lab, model: str, number: int) -> Turns:
+    """Measure one model once."""
+    turn = Turns()
+    lab.speak("Ready.", seed=0, model=model)
+    for seed in range(number * TURN_SENTENCES, (number + 1) * TURN_SENTENCES):
         for mode in MODES:
-            for lab, turns in zip(labs, results, strict=True):
-                first_audio_s, factor = timed(lab, model, mode, seed)
-                turns.first_audio_s[mode].append(first_audio_s)
-                turns.factor[mode].append(factor)
+            values = timed(lab, model, mode, seed)
+            for by_mode, value in zip((turn.first_audio_s, turn.factor, turn.cpu), values, strict=True):
+                by_mode[mode].append(value)
     with ThreadPoolExecutor(STREAMS) as pool:
-        for turn in range(max(1, repeats // 4)):
-            for lab, turns in zip(labs, results, strict=True):
-                turns.single.append(throughput(lab, model, turn, 1, pool))
-                turns.passage.append(1 / turns.single[-1])
-                turns.concurrent.append(throughput(lab, model, turn, STREAMS, pool))
-    return results
+        for count in turn.throughput:
+            rate, cpu = throughput(lab, model, number, int(count), pool)
+            turn.throughput[count].append(rate)
+            turn.stream_cpu[count].append(cpu)
+    return turn
 
 
-def throughput(lab: Lab, model: str, turn: int, streams: int, pool: Executor) -> float:
-    """Measure the throughput of concurrent streams in seconds of audio per second."""
+def throughput(lab: Lab, model: str, turn: int, streams: int, pool: Executor) -> tuple[float, float]:
+    """Measure concurrent streams: seconds of audio per second, and CPU time per second of audio."""
 
     def audio_s(seed: int) -> float:
         return lab.speak(PASSAGE, seed=seed, model=model).duration
 
-    started = time.perf_counter()
+    started, cpu_started = time.perf_counter(), time.process_time()
     seconds = sum(pool.map(audio_s, range(turn * STREAMS, turn * STREAMS + streams)))
-    return seconds / (time.perf_counter() - started)
+    return seconds / (time.perf_counter() - started), (time.process_time() - cpu_started) / seconds
 
 
 def _models(lab: Lab) -> tuple[str, ...]:
     return ("s2-pro",) if lab.capabilities.one_model else lab.capabilities.models
 
 
-def warm(device: str | None, repeats: int) -> dict[str, Any]:
-    """Measure in this process, alternating with the older weights if given."""
-    import torch
-
-    labs = [systems.lab(device)]
-    labs += [systems.lab(device, systems.OLD)] if systems.OLD in os.environ else []
-    every = {model: one_model(labs, model, repeats) for model in _models(labs[0])}
-    old: dict[str, Any] = {}
-    if len(labs) > 1:
-        old["old"] = {model: turns[1].figures() for model, turns in every.items()}
-        old["over_old"] = {model: turns[0].over(turns[1]) for model, turns in every.items()}
-    return {
-        "models": {model: turns[0].figures() for model, turns in every.items()},
-        **old,
-        "one_model": labs[0].capabilities.one_model,
-        "device": labs[0].capabilities.device,
-        "threads": torch.get_num_threads(),
-    }
+def warm(device: str | None, number: int) -> dict[str, Any]:
+    """Measure each model once in this process."""
+    lab = systems.lab(device)
+    turns = {model: asdict(turn_of(lab, model, number)) for model in _models(lab)}
+    return {"turns": turns, "one_model": lab.capabilities.one_model, "device": lab.capabilities.device}
 
 
-def memory(device: str | None, variable: str) -> dict[str, float]:
+def memory(device: str | None) -> dict[str, float]:
     """Measure memory after one and after eight concurrent streams of each model."""
-    import torch
-
-    torch.ones(64, 64) @ torch.ones(64, 64)
-    bare = current_mib()
-    lab = systems.lab(device, variable)
+    lab = systems.lab(device)
     with ThreadPoolExecutor(STREAMS) as pool:
         for model in _models(lab):
             for streams in (1, STREAMS):
                 throughput(lab, model, 0, streams, pool)
-    return {"memory_above_torch_mib": round(peak_mib() - bare, 1), "torch_mib": bare, "peak_mib": peak_mib()}
+    return {"peak_mib": peak_mib()}
+
+
+def every_turn(turns: int, checkouts: Sequence[Path | None], arguments: Sequence[str]) -> dict[str, Any]:
+    """Measure all turns in new processes; processes of the checkouts alternate."""
+    sums: list[dict[str, Turns]] = [{} for _ in checkouts]
+    for number in range(turns):
+        for checkout, totals in zip(checkouts, sums, strict=True):
+            measured = child("--child", "warm", "--turn", str(number), *arguments, checkout=checkout)
+            for model, values in measured.pop("turns").items():
+                totals.setdefault(model, Turns()).add(Turns(**values))
+    new, *old = sums
+    compared: dict[str, Any] = {}
+    if old:
+        compared["old"] = {model: total.figures() for model, total in old[0].items()}
+        compared["over_old"] = {model: total.over(old[0][model]) for model, total in new.items()}
+    return {"models": {model: total.figures() for model, total in new.items()}, **compared, **measured}
 
 
 def goals(figures_by_key: dict[str, Any], load_s: float) -> list[dict[str, Any]]:
@@ -203,7 +206,7 @@ def goals(figures_by_key: dict[str, Any], load_s: float) -> list[dict[str, Any]]
         aims.append((f"{name}: {STREAMS} streams against one, at least", ratio, THROUGHPUT_RATIO))
     aims += [
         ("model load, s, at most", load_s, LOAD_S),
-        ("memory above torch, MiB, at most", figures_by_key["memory_above_torch_mib"], MEMORY_MIB),
+        (f"peak memory with {STREAMS} streams, MiB, at most", figures_by_key["peak_mib"], MEMORY_MIB),
     ]
     return [
         {
@@ -237,9 +240,11 @@ def start(mode: str, device_arguments: Sequence[str]) -> dict[str, float]:
     return {name: moment - started for name, moment in moments.items()}
 
 
-def child(*arguments: str) -> dict[str, Any]:
-    """Run this file in a new process and return the JSON of its last line."""
-    run = subprocess.run([sys.executable, __file__, *arguments], capture_output=True, text=True, check=False)
+def child(*arguments: str, checkout: Path | None = None) -> dict[str, Any]:
+    """Run this file in a new process, with voicelab of another checkout if given; return the JSON of its last line."""
+    environment = dict(os.environ) if checkout is None else os.environ | {"PYTHONPATH": str(checkout.resolve())}
+    command = [sys.executable, __file__, *arguments]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if run.returncode:
         raise SystemExit(f"{' '.join(arguments)} failed:\n{run.stderr}")
     figures: dict[str, Any] = json.loads(run.stdout.strip().splitlines()[-1])
@@ -250,29 +255,29 @@ def main() -> None:
     """Measure in child processes and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", help="device of the voice; automatic by default")
-    parser.add_argument("--repeats", type=int, default=12)
+    parser.add_argument("--repeats", type=int, default=12, help="sentences per latency mode")
     parser.add_argument("--cold", type=int, default=3, help="new processes per latency mode")
-    parser.add_argument("--child", choices=("warm", "cold", "memory", "old memory"), help=argparse.SUPPRESS)
+    parser.add_argument("--against", type=Path, metavar="FOLDER", help="checkout to compare with")
+    parser.add_argument("--child", choices=("warm", "cold", "memory"), help=argparse.SUPPRESS)
     parser.add_argument("--mode", choices=MODES, default="low", help=argparse.SUPPRESS)
+    parser.add_argument("--turn", type=int, default=0, help=argparse.SUPPRESS)
     systems.add_options(parser)
-    systems.add_old(parser)
     options = parser.parse_args()
     systems.use(options)
-    if options.child == "warm":
-        report(warm(options.device, options.repeats))
-        return
-    if options.child == "cold":
-        report(cold(options.device, options.mode))
-        return
     if options.child:
-        report(memory(options.device, systems.OLD if options.child == "old memory" else systems.WEIGHTS))
+        parts: dict[str, Callable[[], dict[str, Any]]] = {
+            "warm": lambda: warm(options.device, options.turn),
+            "cold": lambda: cold(options.device, options.mode),
+            "memory": lambda: memory(options.device),
+        }
+        report(parts[options.child]())
         return
     device_arguments = ["--device", options.device] if options.device else []
-    host = machine()
-    measured = child("--child", "warm", "--repeats", str(options.repeats), *device_arguments)
+    host, checkouts = machine(), [None, options.against] if options.against else [None]
+    measured = every_turn(max(1, options.repeats // TURN_SENTENCES), checkouts, device_arguments)
     measured |= child("--child", "memory", *device_arguments)
     if options.against:
-        measured["old_peak_mib"] = child("--child", "old memory", *device_arguments)["peak_mib"]
+        measured["old_peak_mib"] = child("--child", "memory", *device_arguments, checkout=options.against)["peak_mib"]
     starts = {mode: [start(mode, device_arguments) for _ in range(options.cold)] for mode in MODES}
     all_starts = [s for runs in starts.values() for s in runs]
     load = summarize([s["connect_s"] - s["libraries_s"] for s in all_starts])

@@ -102,6 +102,21 @@ def test_what_cannot_be_compiled_is_named_and_left_out(tmp_path: Path) -> None:
     assert (tmp_path / ".ready-local").exists()
 
 
+@pytest.mark.parametrize(
+    ("settings", "installer"), [("", "uv pip install"), ("global.index-url='https://a.b'", "-m pip install")]
+)
+def test_uv_installs_where_pip_has_no_index_of_its_own(tmp_path: Path, settings: str, installer: str) -> None:
+    (tmp_path / "bin").mkdir()
+    log = tmp_path / "log"
+    record = f'echo "$(basename "$0") $*" >> {log}'
+    _program(tmp_path / "bin" / "python", f'{record}; case "$*" in *"config list") echo "{settings}" ;; esac')
+    _program(tmp_path / "uv", record)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "HASHES": "yes"}
+    subprocess.run([ROOT / ".ci" / "setup", tmp_path, "notebook"], env=environment, cwd=ROOT, check=True)
+    (line,) = [line for line in log.read_text(encoding="utf-8").splitlines() if "--require-hashes" in line]
+    assert installer in line
+
+
 def test_the_first_python_that_is_new_enough_is_taken(attempt: Attempt) -> None:
     folder, done = attempt
     assert f"making the environment {folder / 'venv'} with {folder / 'bin' / 'python3.13'}\n" in done.stdout

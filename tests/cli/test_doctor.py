@@ -151,9 +151,11 @@ def _without(folder: Path, *modules: str) -> None:
         (folder / f"{name}.py").write_text(f"raise ModuleNotFoundError('No module named {name}', name='{name}')\n")
 
 
-def test_the_voice_speaks_where_torch_is_missing(tmp_path: Path) -> None:
+def test_the_voice_speaks_where_torch_is_half_installed(tmp_path: Path) -> None:
     _without(tmp_path, "torch")
     _, report = _elsewhere(tmp_path)
+    assert report["torch"]["problem"] == "torch is installed incompletely: No module named torch"
+    assert report["torch"]["fix"] == "pip install --force-reinstall torch"
     assert report["device"]["value"] == "cpu"
     assert int(report["voices"]["value"]) > 1
 

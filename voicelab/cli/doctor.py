@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, astuple, dataclass
+from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -94,9 +95,21 @@ def _packages() -> Iterator[Diagnosis]:
         )
         yield Diagnosis("voicelab", conflict, problem=problem, fix=f"pip uninstall voicelab && {install_command()}")
     yield _extra("")
+    yield from _torch()
     yield from (_extra(extra) for extra in _EXTRAS if not _missing(extra))
     if absent := [f"{extra} ({', '.join(_missing(extra))})" for extra in _EXTRAS if _missing(extra)]:
         yield Diagnosis("extras not installed", ", ".join(absent), f"to install: {install_command('NAME')}")
+
+
+def _torch() -> Iterator[Diagnosis]:
+    """Import torch, if it is installed: the voice on a CPU works without it, so that nothing else would report it."""
+    if (version := installed_version("torch")) is None:
+        return
+    try:
+        import_module("torch").tensor([0.0])
+    except Exception as error:  # noqa: BLE001 - depends on what is missing
+        problem = f"torch is installed incompletely: {_line(error)}"
+        yield Diagnosis("torch", version, problem=problem, fix="pip install --force-reinstall torch")
 
 
 def _missing(extra: str) -> list[str]:

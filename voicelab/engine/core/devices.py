@@ -39,9 +39,10 @@ def has_cuda() -> bool:
     try:
         ctypes.CDLL(_CUDA_DRIVER)
         import torch
-    except (ImportError, OSError):
+
+        return torch.cuda.is_available()
+    except (ImportError, OSError, AttributeError):  # no driver, or torch is missing or half installed
         return False
-    return torch.cuda.is_available()
 
 
 def describe_device(name: str) -> str:

@@ -266,10 +266,12 @@ class DualLM:
         """Compute logits (rows, choices) of a code from fast states (rows, width)."""
         return F.linear(self.fast.norm(state, self.fast.norm_weight), self.fast_head)
 
-    def choose_code(self, logits: Tensor, temperature: Tensor, top_p: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
-        """Draw codes (rows,) after the first; return whether their logits are finite, too."""
+    def choose_code(
+        self, logits: Tensor, temperature: Tensor, top_p: Tensor, u: Tensor, finite: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Draw codes (rows,) after the first; return whether their logits and all before were finite, too."""
         top = Likeliest.of(logits)
-        return choose(top, temperature, top_p, u), top.finite
+        return choose(top, temperature, top_p, u), finite & top.finite
 
     def first(
         self, state: Tensor, temperature: Tensor, top_p: Tensor, u: Tensor, recent: Tensor, redraw: Tensor
@@ -292,18 +294,17 @@ class DualLM:
         At the end of speech the first entry equals the number of `entries`, and the other entries are meaningless. `u` is
         (rows, draws()) uniform in (0, 1); the other arguments are as in `choose_main`.
         """
-        main, code, fast_input, first_finite = self.first(state, temperature, top_p, u, recent, redraw)
-        finite, size, choices = [first_finite], 2 * len(self.head), self.config.choices
+        main, code, fast_input, finite = self.first(state, temperature, top_p, u, recent, redraw)
+        size, choices = 2 * len(self.head), self.config.choices
 
         def pick(i: int, logits: Tensor) -> Tensor:
-            code, is_finite = self.choose_code(
-                logits, temperature, top_p, u[:, size + (i - 1) * choices :][:, :choices]
-            )
-            finite.append(is_finite)
+            nonlocal finite
+            draws = u[:, size + (i - 1) * choices :][:, :choices]
+            code, finite = self.choose_code(logits, temperature, top_p, draws, finite)
             return code
 
         codes = self.codes(fast_input, code, pick, slots)
-        return torch.cat((main[:, None], codes[:, 1:]), 1), torch.stack(finite).all(0)
+        return torch.cat((main[:, None], codes[:, 1:]), 1), finite
 
 
 def _blocks(config: TowerConfig, prefix: str, read: Read) -> list[TowerLayer]:

@@ -8,7 +8,7 @@ attention length, both in powers of two.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -112,12 +112,11 @@ class DualStep:
         self._draw_steps = draw_steps(model.draws(), device)
         self._cuda = device.type == "cuda"
         self._compile, self._fused = has_compiled_code(device) if compile is None else compile, model
-        self._draw: Callable[[Tensor, Tensor], Tensor] = self._draws
         if self._compile:
             regions = Regions(required=compile is True)
             self._fused, self._next = model.compiled(regions), regions.compiled(self._next)  # type: ignore[method-assign]
             if self._cuda:  # torch's compiler makes code for 64-bit products on a CPU that crashes
-                self._draw = regions.compiled(self._draws)
+                self._begin = regions.compiled(self._begin)  # type: ignore[assignment, method-assign]
         self._graphs = FrameGraphs(device, self._frame) if (self._cuda if graphs is None else graphs) else None
         self._widths = (1 + codebooks, 1, 1, 1, WINDOW)
         width = sum(self._widths)
@@ -222,20 +221,26 @@ class DualStep:
 
     def _frame(self, rows: int, length: int) -> None:
         """Compute `_after` from `_before` and the tables; idempotent."""
-        table = self._on_device[0][:rows]
-        state = torch.where(table[:, :1] > 0, table[:, 2:], self._before[:rows])
-        temperature, top_p, redraw = self._on_device[1][:rows].unbind(1)
-        column, position, frame, turn_frames, recent = state.split(self._widths, 1)
-        u, model = self._draw(table[:, 1], frame[:, 0]), self._fused
-        # Once for all layers, since a compiler would recompute it in each.
-        mask = model.slow.mask(position, length, model.embeddings.dtype)
+        table, settings = (tensor[:rows] for tensor in self._on_device)
+        state, u, redrawn, mask = self._begin(table, settings, self._before[:rows], length)
+        column, position, _, _, recent = state.split(self._widths, 1)
+        model, (temperature, top_p, _) = self._fused, settings.unbind(1)
         hidden = model.slow(model.embed(column[:, None]), self.slots, slice(rows), position, length, mask=mask)[:, -1]
-        redrawn = (redraw > 0) & (turn_frames[:, 0] > 0)
         entries, finite = model.frame(hidden, temperature, top_p, u, recent, redrawn, self._fast_slots)
         self._after[:rows] = self._next(state, entries, finite)
 
-    def _draws(self, seeds: Tensor, frames: Tensor) -> Tensor:
-        return uniform(seeds, frames, self._draw_steps)
+    def _begin(
+        self, table: Tensor, settings: Tensor, before: Tensor, length: int
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Compute states (rows, width), random numbers, whether to redraw, and the mask.
+
+        The mask is made once for all layers, since a compiler would recompute it in each.
+        """
+        state = torch.where(table[:, :1] > 0, table[:, 2:], before)
+        _, position, frame, turn_frames, _ = state.split(self._widths, 1)
+        u = uniform(table[:, 1], frame[:, 0], self._draw_steps)
+        redrawn = (settings[:, 2] > 0) & (turn_frames[:, 0] > 0)
+        return state, u, redrawn, self.model.slow.mask(position, length, self.model.embeddings.dtype)
 
     def _next(self, state: Tensor, entries: Tensor, finite: Tensor) -> Tensor:
         """Compute row states after a frame, (rows, width + 2)."""
