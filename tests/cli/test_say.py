@@ -251,7 +251,10 @@ def test_embedded_voice_gives_the_same_samples_as_the_library(run: Any) -> None:
 
 
 def test_show_text_prints_words_and_changes(run: Any) -> None:
-    result = run("say", "Pay <b>$5</b> to Dr. Lee", "--show-text")
-    assert "Pay five dollars to Doctor Lee" in str(result.stdout)
-    assert "Dr. → Doctor" in str(result.stdout)
+    result = run("say", "Pay <b>$5</b> to Dr. Lee, x = (-b), in a café [1]", "--show-text")
+    assert "Pay five dollars to Doctor Lee, x equals minus b, in a cafe" in str(result.stdout)
+    assert "<b>$5</b> → five dollars (markup, money)" in str(result.stdout)
+    assert "Dr. → Doctor (saint or street)" in str(result.stdout)
+    assert "= (-b), → equals minus b, (sum)" in str(result.stdout)
+    assert "café [1] → cafe, one (characters, number)" in str(result.stdout)
     assert "note: text in angle brackets left out: <b>, </b>" in str(result.stdout)

@@ -25,6 +25,8 @@ from voicelab.schema import DEFAULT_MODEL, AudioFormat, ReferenceAudio, TTSReque
 from voicelab.storage import check_folder, open_atomic
 from voicelab.tags import read_tags
 from voicelab.text import as_written, normalize
+from voicelab.text.clean import clean, recorded_changes
+from voicelab.text.markup import plain
 
 _SUFFIXES: dict[str, AudioFormat] = {
     ".wav": "wav",
@@ -120,16 +122,30 @@ def say(
 
 
 def _show_text(text: str, model: str, *, normalized: bool) -> None:
-    """Print the spoken text, each changed passage as written and as spoken, and the notes."""
+    """Print the spoken text, each changed passage as written and as spoken with the reason, and the notes."""
     tagged = read_tags(text, model)
-    result = (normalize if normalized else as_written)(tagged.said, ("en", "zh"))
+    with recorded_changes() as changes:
+        result = (normalize if normalized else as_written)(tagged.said, ("en", "zh"))
     print_line(result.text)
+    unmarked = plain(tagged.said).text if normalized else tagged.said
+    steps = {"tag": tagged.said, "markup": unmarked, "characters": clean(unmarked, chinese=True).text}
     written, spoken = text.split(), result.text.split()
     for kind, begin, end, first, last in SequenceMatcher(None, written, spoken, autojunk=False).get_opcodes():
         if kind != "equal":
-            print_line(f"  {' '.join(written[begin:end]) or '-'} → {' '.join(spoken[first:last]) or '-'}")
+            passage = " ".join(written[begin:end])
+            step = next((name for name, after in steps.items() if passage not in " ".join(after.split())), "")
+            rules = [rule for part, rule in changes if _overlaps(part, passage)]
+            why = ", ".join(dict.fromkeys(filter(None, (step, *rules)))) or "punctuation"
+            print_line(f"  {passage or '-'} → {' '.join(spoken[first:last]) or '-'} ({why})")
     for note in (*tagged.notes, *result.notes):
         print_line(f"note: {note}")
+
+
+def _overlaps(part: str, passage: str) -> bool:
+    """Test whether a part that a rule matched is in the passage, contains it, or shares a number or symbol with it."""
+    part = " ".join(part.split())
+    shared = {token for token in part.split() if not token.isalpha()}.intersection(passage.split())
+    return bool(part) and (part in passage or passage in part or bool(shared))
 
 
 def _format(output: str | None, option: str | None) -> str:

@@ -11,6 +11,8 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib.resources import files
@@ -57,6 +59,10 @@ class Rule:
         """The regular expression, compiled on first use: most texts need few, not those for digits or Chinese."""
         return re.compile(self.regex)
 
+    def verbalize(self, match: Match) -> str:
+        """Return the replacement of a match."""
+        return match.expand(self.verbalizer) if isinstance(self.verbalizer, str) else self.verbalizer(match)
+
 
 class Rules:
     """A table of rules.
@@ -90,11 +96,29 @@ class Rules:
 
     def apply(self, text: str, without: str = "") -> str:
         """Apply each rule except `without` once, in order, to all its matches."""
-        has_digit = _DIGIT.search(text) is not None
+        has_digit, changes = _DIGIT.search(text) is not None, _CHANGES.get()
         for rule in self._rules.values():
             if (has_digit or not rule.needs_digit) and rule.name != without:
+                if changes is not None:
+                    changes += (
+                        (m.group(), rule.name) for m in rule.pattern.finditer(text) if rule.verbalize(m) != m.group()
+                    )
                 text = rule.pattern.sub(rule.verbalizer, text)
         return text
+
+
+_CHANGES: Final = ContextVar[list[tuple[str, str]] | None]("changes", default=None)
+
+
+@contextmanager
+def recorded_changes() -> Iterator[list[tuple[str, str]]]:
+    """Record the passages that rules rewrite, each with the name of the rule, in the order of the rules."""
+    changes = list[tuple[str, str]]()
+    token = _CHANGES.set(changes)
+    try:
+        yield changes
+    finally:
+        _CHANGES.reset(token)
 
 
 def rows(name: str) -> tuple[tuple[str, ...], ...]:
