@@ -156,7 +156,7 @@ def test_constant_metric_shows_no_equivalence(count: int, value: Any) -> None:
         assert claimed.frame.p.isna().all()
         assert str(claimed).startswith(
             "It cannot be tested whether wer at v 2 is equivalent to v 1: 0, no residual variance: "
-            f"of values like these {count} "
+            f"after {count} equal values, up to "
         )
 
 

@@ -196,7 +196,8 @@ def _paragraphs(
     excluded = "; ".join(f"{name}: {reason}" for name, reason in result.excluded.items())
     participants = of_all["listeners who took part"]
     yield (
-        f"Listeners. {participants:.0f} took part, {result.listeners} were analyzed ({len(result.frame)} responses). "
+        f"Listeners. {participants:.0f} took part, {result.listeners} {'was' if result.listeners == 1 else 'were'} analyzed "
+        f"({len(result.frame)} responses). "
         + (f"Screened out: {excluded}." if excluded else "No listener was screened out.")
         + _agreement(of_all, result.kind)
     )
@@ -217,7 +218,7 @@ def _paragraphs(
             table = table.assign(figure=table["figure"].str.removeprefix(f"{scale}: "))
             values = dict(table.loc[table["first"] == "", ["figure", "value"]].itertuples(index=False, name=None))
             yield f"Scale {scale}. The question was: “{questions[scale]}”{_agreement(values, result.kind)}"
-        if result.kind in BY_SYSTEM:
+        if result.kind in BY_SYSTEM and own.scores:
             yield _systems(own, table)
         elif own.scores:
             yield "Scores. " + "; ".join(f"{name} {score}" for name, score in own.scores.items()) + "."
@@ -311,7 +312,7 @@ def _comparisons(result: ListeningResult, notes: Sequence[str]) -> str:
             lines.append(f"{first} over {second}, Bradley-Terry model of independent choices: odds ratio {ratio}")
     sides = "one-sided" if result.kind == "ABX" else "two-sided"
     text = f"{formula}, with Satterthwaite's degrees of freedom; {sides} tests. {'; '.join(lines)}."
-    return " ".join(["Comparisons.", text, *notes])
+    return " ".join(["Comparisons.", text if lines else "No systems were compared.", *notes])
 
 
 def _bias(of_all: Mapping[str, float]) -> str:

@@ -140,6 +140,7 @@ class ListeningResult:
         """
         if self.kind not in SINGLE:
             raise ArgumentError.of("kind", f"must be MOS, SMOS or DMOS for an ordinal model, got {self.kind}")
+        self._require_listeners()
         return ordinal_model(self.frame, confidence=confidence)
 
     def mixed_model(self, confidence: float = 0.95) -> MixedModel:
@@ -149,13 +150,20 @@ class ListeningResult:
         """
         if self.kind not in BY_SYSTEM or self.kind == "BWS":
             raise ArgumentError.of("kind", f"must be one whose systems are rated for a mixed model, got {self.kind}")
+        self._require_listeners()
         # Other kinds may have systems with these names.
         added = self.frame["system"].isin([REFERENCE, *ANCHORS]) & (self.kind == "MUSHRA")
         return mixed_model(self.frame[~added], confidence=confidence)
 
+    def _require_listeners(self) -> None:
+        if self.listeners < 2:
+            rule = f"must be 2 or more for a model of listeners and items, got {self.listeners}; add listeners"
+            raise ArgumentError.of("listeners", rule)
+
     def __str__(self) -> str:
         lines = [
-            f"{self.kind}, {self.listeners} listeners" + (f", {len(self.excluded)} excluded" * bool(self.excluded))
+            f"{self.kind}, {self.listeners} listener{'s' * (self.listeners != 1)}"
+            + (f", {len(self.excluded)} excluded" * bool(self.excluded))
         ]
         if self.outcome is not None:
             lines += [f"  {self.outcome}", "  exploratory (not registered):"]

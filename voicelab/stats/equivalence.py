@@ -209,7 +209,8 @@ def _test_row(test: CrossedTest, margin: float, sided: str, alpha: float, rare: 
         if rare is not None and test.error == 0.0:
             share, enough = 1.0 - alpha ** (1.0 / rare.units), math.ceil(math.log(alpha) / math.log(1.0 - _RARE))
             reason += (
-                f": of values like these {rare.units} up to {share:.0%} may differ (up to {_RARE:.0%} from {enough} on)"
+                f": after {rare.units} equal values, up to {share:.0%} of all values may still differ from them "
+                f"(after {enough}, up to {_RARE:.0%})"
             )
     return {"estimate": value, "low": low, "high": high, "lower": lower, "upper": upper, "p": p, "reason": reason}
 

@@ -53,7 +53,7 @@ class Test {
 
   async welcome() {
     const { name: title, kind, instructions, study } = await this.line.test();
-    this.study = study;
+    Object.assign(this, { study, instructions });
     const name = element("input", { type: "text", maxLength: 100, autocomplete: "off" });
     const label = element("label", {}, {}, "Your name or code ", name);
     const form = element("form", {}, {}, ...(study ? [] : [label]), element("button", { type: "submit" }, {}, "Begin"));
@@ -206,7 +206,9 @@ class Test {
           return [...text, ratingScale(names.map(key), scale, reference && !i && "reference", shown, rate)];
         })
       : [this.cards(this.loaded), ...this.points()];
-    this.show(head, ...note, asked, ...body, this.foot());
+    const guidelines = paragraphs(this.instructions);
+    const again = element("details", {}, {}, element("summary", {}, {}, "Instructions"), ...guidelines);
+    this.show(head, ...note, asked, ...body, this.foot(), ...(this.instructions ? [again] : []));
   }
 
   foot() {
