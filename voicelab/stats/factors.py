@@ -120,10 +120,11 @@ def _centered(values: _Floats, groups: _Codes) -> _Floats:
 
 def _combine(codes: _Codes) -> _Codes:
     """Encode the distinct columns of ``codes`` as integers in order of appearance."""
-    if not codes.shape[0]:
-        return np.zeros(codes.shape[1], np.intp)
-    _, index, cells = np.unique(codes, axis=1, return_index=True, return_inverse=True)
-    return np.asarray(np.argsort(np.argsort(index))[cells.reshape(-1)], np.intp)
+    cells = np.zeros(codes.shape[1], np.intp)
+    for row in codes:
+        cells = np.unique(cells * (row.max(initial=0) + 1) + row, return_inverse=True)[1]
+    _, index, cells = np.unique(cells, return_index=True, return_inverse=True)
+    return np.asarray(np.argsort(np.argsort(index))[cells], np.intp)
 
 
 def columns_of(frame: pd.DataFrame, columns: Sequence[str] | str, name: str) -> list[str]:
@@ -351,9 +352,9 @@ def smallest_p_of_takes(shares: bytes, level_df: tuple[float, ...], df: float, s
     if df:
         variance = levels.sum(axis=0) * (rng.chisquare(df, (_ARRANGEMENTS, 1)) / df)
         return np.sort(2.0 * t.sf((draws / np.sqrt(variance)).max(axis=1), df))
-    level_variances = (rng.chisquare(level_df, (_ARRANGEMENTS, len(level_df))) / level_df)[..., None] * levels
-    variance = level_variances.sum(axis=1)
-    dfs = np.square(variance) / (np.square(level_variances) / np.array(level_df)[:, None]).sum(axis=1)
+    variances = rng.chisquare(level_df, (_ARRANGEMENTS, len(level_df))) / level_df
+    variance = variances @ levels
+    dfs = np.square(variance) / ((np.square(variances) / level_df) @ np.square(levels))
     return np.sort(2.0 * t.sf(draws / np.sqrt(variance), dfs).min(axis=1))
 
 
@@ -419,7 +420,7 @@ def contrasts_of(
         np.divide(np.square(variance), satterthwaite, out=df, where=variance > 0.0)
     error = np.where(tested[:, None], np.sqrt(variance), np.nan)
     weights, name = weights[tested], "Welch" if welch else "pooled"
-    shares = np.stack([(weights * takes_of_level) @ weights.T for takes_of_level in member.T])
+    shares = np.stack([part @ part.T for part in (weights[:, level == code] for code in range(names.size))])
     key = np.ascontiguousarray(shares).tobytes(), tuple(map(float, level_df)), 0.0 if welch else float(noise.df)
     null = smallest_p_of_takes(*key) if len(weights) > 1 else np.zeros(0)
     return Contrasts.simultaneous(estimate, (error, error), df, name, null)
