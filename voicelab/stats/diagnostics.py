@@ -138,13 +138,13 @@ def outlier_notes(rows: Sequence[dict[str, Any]], playable: bool, robust: bool) 
     """Name the furthest outlier of each metric, and how to hear it."""
     notes = []
     for metric, outliers in itertools.groupby(rows, key=lambda row: row["metric"]):
-        first, *others = outliers
-        heard = f"; hear it by table.pick([{first['row']}])" if playable else ""
-        more = f" {len(others)} more in outliers." if others else ""
+        furthest, *rest = outliers
+        playback = f"; hear it by table.pick([{furthest['row']}])" if playable else ""
+        more = f" {len(rest)} more in outliers." if rest else ""
         test = "" if robust else " robust=True adds a test by ranks."
         notes.append(
-            f"Outlier: {metric} of row {first['row']} is {first['value']:.4g}, {abs(first['z']):.0f} robust SDs from its "
-            f"expected {first['expected']:.4g}{heard}.{more}{test}"
+            f"Outlier: {metric} of row {furthest['row']} is {furthest['value']:.4g}, {abs(furthest['z']):.0f} robust SDs "
+            f"from its expected {furthest['expected']:.4g}{playback}.{more}{test}"
         )
     return notes
 
@@ -175,8 +175,8 @@ def small_level_notes(design: Design, noise: Noise, axes: Sequence[str]) -> Iter
         names, codes = np.unique(design.codes[number], return_inverse=True)
         takes = np.bincount(codes).astype(np.float64)
         small = small_levels(takes, np.asarray(np.bincount(codes, noise.take_df), np.float64)) & noise.repeats
-        for place in np.flatnonzero(small):
+        for index in np.flatnonzero(small):
             yield (
-                f"{axis} {design.levels[number][names[place]]} is not tested: {takes[place]:.0f} takes, another level "
+                f"{axis} {design.levels[number][names[index]]} is not tested: {takes[index]:.0f} takes, another level "
                 f"{takes.max():.0f}, too unequal for a test that assumes equal variances; add repeats."
             )

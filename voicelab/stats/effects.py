@@ -229,8 +229,8 @@ def effects(
             everything, order = build(frame, axis_names, block_names, texts)
             tables.notes += missing_notes(everything, ~mask[order], names, axis_names, 1.0 - confidence)
         design, order = build(frame[mask], axis_names, block_names, texts)
-        own = [array[mask][:, indices][order] for array in (values, weights)]
-        _add_design(tables, design, own, names, axis_names, list(frame[mask].index[order]))
+        selected = [array[mask][:, indices][order] for array in (values, weights)]
+        _add_design(tables, design, selected, names, axis_names, list(frame[mask].index[order]))
     if texts in block_names:
         tables.notes += [
             f"{metric}: texts are weighted by their {totals[metric]}, as in a pooled rate."
@@ -362,9 +362,9 @@ class _Tables:
                 rows[f"{name}_holm"] = holm(rows[name])
         rows.loc[_corrected(rows) <= level, "verdict"] = SIGNIFICANT
         pairs = interactions[interactions["significant"]]
-        both = [*pairs[["metric", "axis", "other"]].values, *pairs[["metric", "other", "axis"]].values]
+        keys = [*pairs[["metric", "axis", "other"]].values, *pairs[["metric", "other", "axis"]].values]
         rows["depends_on"] = [
-            ", ".join(str(other) for metric, axis, other in both if (metric, axis) == key)
+            ", ".join(str(second) for metric, axis, second in keys if (metric, axis) == key)
             for key in zip(rows["metric"], rows["axis"], strict=True)
         ]
         notes = tuple(dict.fromkeys(self.notes))
@@ -410,7 +410,7 @@ def _add_design(
         verdicts = _add_contrasts(tables, design, values, (metrics, axis, number), by_suffix, noise, events)
         for index, metric in enumerate(metrics):
             share = {name: shares[index][number][name] for name in ("eta_sq", "omega_sq")}
-            own = None if profiles is None else profiles[0][..., index]
+            profile = None if profiles is None else profiles[0][..., index]
             row = {"metric": metric, "axis": axis, "verdict": verdicts[index], "p": contrasts.p[index]}
             row |= {"test": contrasts.test, **share, "levels": present.size, "takes": design.takes}
             if random is not None and profiles is not None:
@@ -418,7 +418,7 @@ def _add_design(
             if verdicts[index] == NO_VARIANCE:
                 # t is undefined without variance between takes or texts; all arrangements of the levels are still equally
                 # probable.
-                for name, units in {"p": None, "p_texts": own}.items():
+                for name, units in {"p": None, "p_texts": profile}.items():
                     if name in row and not math.isfinite(row[name]):
                         row[name] = p = exchanged_p(design, values[:, index], number, units)
                 constant = (
@@ -428,7 +428,7 @@ def _add_design(
                     f"{metric} by {axis}: {constant}, so the residual variance is 0: p {p:.3g} by permutation, no interval."
                 )
             if tables.robust:
-                row["p_robust"] = exchanged_p(design, values[:, index], number, own, ranks=True)
+                row["p_robust"] = exchanged_p(design, values[:, index], number, profile, ranks=True)
             tables.frame.append(row)
     tables.notes += [*small_level_notes(design, noise, axes), *_assumptions(design, noise, tests, axes)]
 
@@ -447,9 +447,9 @@ def _assumptions(design: Design, noise: Noise, tests: Mapping[int, str], axes: S
         names = " and ".join(axes[number] for number in pooled)
         notes = [f"{names}: few takes per level, so equal variances are assumed; repeats={needed} would avoid that."]
     else:
-        both = "both" if needed == 2 else f"the first, repeats={needed} both"
+        avoided = "both" if needed == 2 else f"the first, repeats={needed} both"
         assumed = "interactions count as residual variance, and equal variances are assumed"
-        notes = [f"No cell has two takes: {assumed}; repeats=2 would avoid {both}."]
+        notes = [f"No cell has two takes: {assumed}; repeats=2 would avoid {avoided}."]
     weights = [matrix[estimable] for matrix, estimable in map(design.differences, pooled)]
     # `plan_sweep` answers it for random texts. Variance of a difference at one take per cell, in units of a take's variance.
     variance = max(np.square(matrix).sum(axis=1).max(initial=0.0) for matrix in weights) * design.takes / cells
@@ -526,7 +526,7 @@ def _events(design: Design, values: _Floats, axis: int, of_texts: tuple[_Floats,
     medians = [np.median(values[codes == code], axis=0) for code in np.unique(codes)]
     pairs = [(levels[0], level) for level in levels[1:]]
     return {
-        "differing": np.array([np.maximum(*((part > 0.0).sum(axis=0) for part in pair)) for pair in pairs]),
+        "differing": np.array([np.maximum(*((level > 0.0).sum(axis=0) for level in pair)) for pair in pairs]),
         "units": np.array([[min(map(len, pair))] * values.shape[1] for pair in pairs]),
         "mode": np.array([median - medians[0] for median in medians[1:]]),
         "largest": np.array([np.vstack(pair).max(axis=0) for pair in pairs]),
@@ -554,18 +554,18 @@ def _deltas(design: Design, values: _Floats, axis: int, pair: tuple[int, int], c
     # Ties have mean ranks, so they count for neither level.
     ranks = pd.DataFrame(values).groupby(strata).rank().to_numpy()
     n, m = (np.bincount(strata[mask], minlength=strata.max() + 1) for mask in (first, ~first))
-    both = n * m > 0
-    if both.sum() == 1 and strata.max() == 0 and min(n[0], m[0]) > 1:
+    compared = n * m > 0
+    if compared.sum() == 1 and strata.max() == 0 and min(n[0], m[0]) > 1:
         return [
             cliff_delta(*samples, confidence=confidence)
             for samples in zip(values[first].T, values[~first].T, strict=True)
         ]
     sums = np.zeros((n.size, values.shape[1]))
     np.add.at(sums, strata[first], ranks[first])
-    n, m, sums = n[both, None], m[both, None], sums[both]
-    group = np.zeros(both.size, np.intp)
+    n, m, sums = n[compared, None], m[compared, None], sums[compared]
+    group = np.zeros(compared.size, np.intp)
     group[strata] = groups
-    means = pd.DataFrame((2.0 * sums - n * (n + 1)) / (n * m) - 1.0).groupby(group[both]).mean().to_numpy()
+    means = pd.DataFrame((2.0 * sums - n * (n + 1)) / (n * m) - 1.0).groupby(group[compared]).mean().to_numpy()
     return [mean_delta(list(column), confidence) for column in means.T]
 
 

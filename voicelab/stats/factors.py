@@ -69,9 +69,9 @@ class Design:
         pairs, codes = np.unique(self.codes[[first, second]], axis=1, return_inverse=True)
         if pairs.shape[1] < np.prod([np.unique(axis).size for axis in pairs]):
             return None
-        others = (level for number, level in enumerate(self.levels) if number not in {first, second})
+        levels = (level for number, level in enumerate(self.levels) if number not in {first, second})
         rest = np.delete(self.codes, [first, second], axis=0)
-        return Design(np.vstack([codes.reshape(1, -1), rest]), (tuple(map(tuple, pairs.T)), *others), self.texts)
+        return Design(np.vstack([codes.reshape(1, -1), rest]), (tuple(map(tuple, pairs.T)), *levels), self.texts)
 
     def within(self, factors: Sequence[int]) -> tuple[_Codes, _Floats]:
         """Return the block code of each take, and the factors' dummy variables (takes, columns) minus their block means.
@@ -420,7 +420,7 @@ def contrasts_of(
         np.divide(np.square(variance), satterthwaite, out=df, where=variance > 0.0)
     error = np.where(tested[:, None], np.sqrt(variance), np.nan)
     weights, name = weights[tested], "Welch" if welch else "pooled"
-    shares = np.stack([part @ part.T for part in (weights[:, level == code] for code in range(names.size))])
+    shares = np.stack([block @ block.T for block in (weights[:, level == code] for code in range(names.size))])
     key = np.ascontiguousarray(shares).tobytes(), tuple(map(float, level_df)), 0.0 if welch else float(noise.df)
     null = smallest_p_of_takes(*key) if len(weights) > 1 else np.zeros(0)
     return Contrasts.simultaneous(estimate, (error, error), df, name, null)
