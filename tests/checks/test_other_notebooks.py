@@ -29,6 +29,7 @@ PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAs
 LINE = new_output("execute_result", {"text/plain": "[<matplotlib.lines.Line2D at 0x{}>]"}, execution_count=1)
 FIGURE = new_output("display_data", {"image/png": PICTURE, "text/plain": "<Figure size 1x1 with 1 Axes>"})
 SUMMARY = "Date:                Fri, 27 Nov 2026   Prob (F-statistic): 0.1\nTime:                        {}   AIC: {}\n"
+SLOWEST = "The slowest run took 9.1 times longer than the fastest. This could mean that …\n"
 
 
 def differences(was: list[Any], now: list[Any]) -> list[tuple[str, bool]]:
@@ -57,6 +58,19 @@ def test_addresses() -> None:
         (SUMMARY.format("01:53:07", 3), SUMMARY.format("23:00:00", 3), SUMMARY.format("01:53:07", 4)),
         ("30/30\u2007[00:00&lt;00:00,\u2007185.03it/s]", "30/30\u2007[00:09&lt;00:00,\u20071.3s/it]", "29/30"),
         ("Time: 12:00:00", "Time: 12:00:00", "Time: 12:00:01"),
+        ("Date: & 2026-11-27 11:10 & AIC: 3", "Date: & 2026-11-27 11:11 & AIC: 3", "Date: & 2026-11-27 11:10 & AIC: 4"),
+        (
+            "CPU times: user 1 μs, sys: 0 ns\nWall time: 2 μs\n3",
+            "CPU times: user 2 s, total: 3 s\nWall time: 3 s\n3",
+            "CPU times: user 1 μs, sys: 0 ns\nWall time: 2 μs\n4",
+        ),
+        *(
+            [head + f"{time} per loop (mean ± std. dev. of {runs}, 10 loops each)" for head, time, runs in states]
+            for states in [
+                [("", "1.33 μs ± 0 ns", "7 runs"), (SLOWEST, "3 s ± 1 s", "7 runs"), ("", "3 s ± 1 s", "1 run")]
+            ]
+        ),
+        ('<image id="image2237a5fd32"/>', '<image id="image283633ee96"/>', '<image id="picture283633ee96"/>'),
     ],
 )
 def test_volatile_text(was: str, now: str, changed: str) -> None:

@@ -211,8 +211,10 @@ Numbers become ``#``, and runs of spaces one space, because column widths depend
 _PICTURES: Final = ("image/png", "image/jpeg")
 _EMBEDDED_PICTURE: Final = re.compile(r"data:image/(?:png|jpeg);base64,((?:[0-9A-Za-z+/=]|\\\n)+)")
 _ADDRESS: Final = re.compile(r"\b0x[0-9a-fA-F]{6,}\b")
-# Random ids of elements (UUIDs), which scripts in the same output refer to.
-_ELEMENT_ID: Final = re.compile(r"""\bid=\\?["'][^"'\\]*?([0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})""")
+# Random ids of elements (UUIDs and addresses), which scripts in the same output refer to.
+_ELEMENT_ID: Final = re.compile(
+    r"""\bid=\\?["'][^"'\\]*?([0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{12,})"""
+)
 _MAX_EXCERPT: Final = 100
 
 _Contents = dict[str, Any]

@@ -125,6 +125,7 @@ def execute(
     client = NotebookClient(
         copy,
         timeout=max(1, round(timeout)),
+        iopub_timeout=max(1, round(timeout)),  # by default outputs that arrive 4 s after the end of a cell are lost
         resources={"metadata": {"path": str(path.resolve().parent)}},
         record_timing=False,
         # Without it, nbclient fails on an Output widget that prints.
