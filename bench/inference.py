@@ -262,9 +262,9 @@ def truth(design: Design, rng: np.random.Generator) -> float:
 
 def measure(design: Design, sets: int, seed: int) -> dict[str, Any]:
     """Measure type I error, coverage and power of a design, and the CPU time per analysis."""
-    own = {"sweep": sweep, "BWS": best_worst, "transcription": transcription}
+    analyses = {"sweep": sweep, "BWS": best_worst, "transcription": transcription}
     analyze: Callable[[Design, np.random.Generator, float], Outcome] = next(
-        (own[kind] for kind in own if design.kind.startswith(kind)), several if design.systems > 2 else paired
+        (analyses[kind] for kind in analyses if design.kind.startswith(kind)), several if design.systems > 2 else paired
     )
     rng = np.random.default_rng(seed)
     started = time.process_time()

@@ -393,8 +393,8 @@ class ListeningTest:
         size = _TUPLE if self.kind == "BWS" and len(systems) > _MAX_COMPLETE else len(systems)
         for item, (row, turn) in self._block(listener).items():
             if self.kind == "transcription":
-                heard = self._stimuli[item, systems[(row + turn) % len(systems)]]
-                trials.append(Trial("", self.kind, item, {"A": heard}, text=self.texts[item]))
+                sound = self._stimuli[item, systems[(row + turn) % len(systems)]]
+                trials.append(Trial("", self.kind, item, {"A": sound}, text=self.texts[item]))
                 continue
             # Consecutive blocks over the listeners of an item, and over the items of a listener.
             names = [systems[index] for index in block_of(turn + row, len(systems), size, self.seed)]
@@ -516,10 +516,10 @@ class ListeningTest:
 def _texts(items: Mapping[str, Mapping[str, Clip]], texts: Mapping[str, str]) -> dict[str, str]:
     """Return the text of each item, by default that of its takes."""
     takes = {item: [clip.take for clip in clips.values() if clip.take is not None] for item, clips in items.items()}
-    spoken = {item: next((take.call.said for take in own), "") for item, own in takes.items()} | dict(texts)
-    if wrong := [item for item in spoken if item not in items or not words_correct(spoken[item], "?") >= 0.0]:
+    said = {item: with_text[0].call.said if with_text else "" for item, with_text in takes.items()} | dict(texts)
+    if wrong := [item for item in said if item not in items or not words_correct(said[item], "?") >= 0.0]:
         raise ArgumentError.of("texts", f"must have the spoken text of every item, got none for {', '.join(wrong)}")
-    return spoken
+    return said
 
 
 def _systems_in(trial: Trial) -> set[str]:

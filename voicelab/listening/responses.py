@@ -84,8 +84,8 @@ def read_responses(
 def _long(test: ListeningTest, frame: pd.DataFrame, value: str, notes: list[str]) -> pd.DataFrame:
     """Convert a table with a column per system."""
     systems = [name for name in test.systems if name in frame]
-    others = [name for name in frame if name not in systems]
-    long = frame.melt(others, systems, var_name="system", value_name=value, ignore_index=False)
+    keys = [name for name in frame if name not in systems]
+    long = frame.melt(keys, systems, var_name="system", value_name=value, ignore_index=False)
     empty = long[value].map(lambda cell: _name(cell).lower() in _EMPTY)
     if empty.any():
         notes.append(f"{int(empty.sum())} empty cells of the table are systems that were not rated.")
@@ -123,11 +123,11 @@ def _checked(test: ListeningTest, frame: pd.DataFrame, names: Sequence[str], fla
     problems: list[str] = []
     columns = {}
     for name, (convert, rule) in rules.items():
-        given = frame[name].tolist()
-        columns[name] = [convert(value) for value in given]
+        cells = frame[name].tolist()
+        columns[name] = [convert(value) for value in cells]
         wrong = [
             f"got {shown_value(value)} in row {row}"
-            for row, value, converted in zip(frame.index, given, columns[name], strict=True)
+            for row, value, converted in zip(frame.index, cells, columns[name], strict=True)
             if converted is None
         ]
         if wrong:

@@ -305,10 +305,10 @@ def _people(votes: Ballot | pd.DataFrame, counting: pd.DataFrame) -> pd.DataFram
 
 
 def _corrected(
-    tests: Mapping[tuple[str, str], Test], others: Sequence[Mapping[tuple[str, str], Test]]
+    tests: Mapping[tuple[str, str], Test], beside: Sequence[Mapping[tuple[str, str], Test]]
 ) -> dict[tuple[str, str], float]:
-    """Correct the p-values of tests together with ``others``."""
-    corrected = holm([test.p for group in (tests, *others) for test in group.values()])
+    """Correct the p-values of tests together with those ``beside``."""
+    corrected = holm([test.p for group in (tests, *beside) for test in group.values()])
     return {pair: float(p) for pair, p in zip(tests, corrected, strict=False)}
 
 

@@ -60,8 +60,8 @@ def screen(test: ListeningTest, frame: pd.DataFrame, *, complete: bool = False) 
     excluded = {listener for listener, *_ in failures}
     frame = frame[~frame["listener"].isin(excluded) & ~frame["check"]]
     if test.kind == "MUSHRA" and not frame.empty:
-        first = frame[frame["scale"] == next(iter(test.scales))] if test.scales else frame
-        screened = screen_mushra(first, reference=REFERENCE, anchor="anchor70")
+        rows = frame[frame["scale"] == next(iter(test.scales))] if test.scales else frame
+        screened = screen_mushra(rows, reference=REFERENCE, anchor="anchor70")
         trials = frame.drop_duplicates(["listener", "item"]).set_index(["listener", "item"])["trial"]
         for name, rule, items, reason in screened.table.itertuples(index=False, name=None):
             failures.append((str(name), rule, ", ".join(str(trials[name, item]) for item in items), reason))

@@ -15,9 +15,11 @@ def words_correct(text: str, answer: str) -> float:
     Both are normalized as for WER (``voicelab.asr.normalization.normalized_words``) and aligned by jiwer. Inserted words do
     not count. Raises MissingExtra without the extra ``metrics``.
     """
-    reference, heard = (" ".join(normalized_words(part, language=language_of(text))) for part in (text, answer))
+    reference, transcript = (
+        " ".join(normalized_words(string, language=language_of(text))) for string in (text, answer)
+    )
     with MissingExtra.where("metrics", "counting words"):
         import jiwer
     if not reference:
         return float("nan")
-    return 100.0 * float(jiwer.process_words(reference, heard).hits) / len(reference.split())
+    return 100.0 * float(jiwer.process_words(reference, transcript).hits) / len(reference.split())

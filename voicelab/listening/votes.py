@@ -470,8 +470,8 @@ class BlindTest:
             if matched["place"] == _VOLUME:
                 # A sound without noise, preferably the reference.
                 regular = next(trial for trial in trials if not trial.check)
-                first = regular.reference or regular.slots["A"]
-                return _reversed(first) if regular.kind == "transcription" else first
+                example = regular.reference or regular.slots["A"]
+                return _reversed(example) if regular.kind == "transcription" else example
             for trial in trials:
                 if trial.id == f"{block}-{matched['place']}":
                     sounds = {**trial.slots, _REFERENCE: trial.reference}

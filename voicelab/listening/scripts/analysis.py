@@ -62,7 +62,7 @@ def transcribed(table: pd.DataFrame) -> Iterator[tuple[object, ...]]:
         effects = {name: f"0 + C({name})" for name in ("listener", "item")}
         fit = smf.mixedlm("value ~ ahead", rows.astype({"ahead": float}), groups="all", vc_formula=effects).fit()
         df = rows[["listener", "item"]].nunique().min() - 1
-        yield "difference", *pair, *with_t(fit.fe_params["ahead"], fit.bse_fe["ahead"], df, True, "mixed model")
+        yield "difference", *pair, *with_t(fit.fe_params["ahead"], fit.bse_fe["ahead"], df, rows, True, "mixed model")
 
 
 def figures(table: pd.DataFrame) -> Iterator[tuple[object, ...]]:
