@@ -73,6 +73,7 @@ def test_each_placeholder_is_one_argument(tmp_path: Path) -> None:
         ("print('done', file=sys.stderr)", "{text} {out}", r"must write audio to \{out\}, got no file: done"),
         ("open(sys.argv[1], 'w')", "{out} {text}", r"must write audio to \{out\}, got no file"),
         ("pass", "", r"must write audio to standard output or to \{out\}, got nothing"),
+        ("sys.stdout.buffer.write(b'RIFF' + bytes(99)); sys.exit(3)", "{text}", "ended with exit code 3$"),
         ("print('loading')", "{text}", "must return readable audio"),
         ("open(sys.argv[1], 'wb').write(b'RIFF')", "{out}", "must return readable audio"),
         ("time.sleep(60)", "{text}", "did not finish within 0.3 s and was stopped"),
@@ -100,7 +101,9 @@ def test_closing_the_stream_stops_the_command(tmp_path: Path) -> None:
     ("command", "kind", "message"),
     [
         ("", RequestInvalid, "must be a command such as .* got nothing"),
-        ("no-such-program {text}", RequestInvalid, "got program 'no-such-program', which is not on the PATH"),
+        ("no-such-program {text}", RequestInvalid, "got 'no-such-program', which is not an executable program"),
+        ("~/no-such-program {text}", RequestInvalid, f"got '{Path.home()}/no-such-program', which"),
+        ("espeak-ng --stdout {text} | sox - {out}", ArgumentError, r"starts without a shell, got '\|'; write a script"),
         (
             f"{sys.executable} {{rate}}",
             ArgumentError,

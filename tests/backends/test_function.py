@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 import threading
 import time
@@ -111,6 +112,7 @@ def test_a_recording_is_passed_as_a_file_and_its_transcript() -> None:
         (vl.Clip(SINE, RATE).to_bytes("wav"), 0),
         (vl.Clip(SINE, RATE).to_bytes("mp3"), 0),
         (memoryview(vl.Clip(SINE, RATE).to_bytes("wav")), 0),
+        (io.BytesIO(vl.Clip(SINE, RATE).to_bytes("wav")), 0),
     ],
 )
 def test_returned_values(value: object, notes: int) -> None:
@@ -151,6 +153,7 @@ def test_a_tensor_and_a_path_are_returned_values(tmp_path: Path) -> None:
         (b"<html>x", "readable audio: the file is an HTML page"),
         ("nowhere.wav", "must return readable audio: .*nowhere.wav"),
         (Future[int](), "got Future"),
+        ((SINE, RATE, None), "got tuple of 3"),
         (iter([(SINE, RATE), (SINE, 2 * RATE)]), "one sample rate, got 24000 and 48000 Hz"),
         (iter([]), "must return audio"),
         (iter([(np.zeros(0), RATE)]), "got no samples"),

@@ -16,11 +16,12 @@ from voicelab.cli.stored import worker_template
 from voicelab.errors import ArgumentError, Cancelled, EngineError, EngineUnavailable, RequestInvalid
 
 SCRIPT = """
-import array, os, signal, sys, tempfile, time, wave
+import array, io, os, signal, sys, tempfile, time, types, wave
 from typing import Literal
 print("loading", "x" * 99)  # a log on standard output
 os.write(1, b"of a library\\n")
 loaded = time.time()
+sys.modules["lazy"] = type("Lazy", (types.ModuleType,), {"__getattr__": lambda *_: sys.modules["lazy"].x()})("lazy")
 
 def wav():
     path = os.path.join(tempfile.mkdtemp(), "out.wav")
@@ -46,6 +47,12 @@ def tts(text, voice: Literal["low", "high"] = "low", gain: float = 0.3, seed: in
         return wav()
     if text == "bytes":
         return open(wav(), "rb").read()
+    if text == "buffer":
+        return io.BytesIO(open(wav(), "rb").read())
+    if text == "integers":
+        return [int(32768 * gain)] * 800, 8000
+    if text == "input":
+        return [0.1] * 800, 8000 if input() else 0
     if text == "blocks":
         return iter([(samples, 8000)] * 3)
     if text == "when":
@@ -77,7 +84,9 @@ def test_a_worker_has_the_parameters_of_its_function(worker: str) -> None:
         clip = lab.speak("Hello.", gain=0.5, sample_rate=8_000, seed=4)  # type: ignore[call-arg]
         assert (clip.duration, float(clip.samples[100])) == (0.1, pytest.approx(0.5, abs=1e-3))  # type: ignore[comparison-overlap]
         assert lab.speak("blocks").duration == pytest.approx(0.3)
-        assert lab.speak("path").duration == lab.speak("bytes").duration == pytest.approx(0.1)
+        for text in ("path", "bytes", "buffer", "integers"):
+            assert lab.speak(text).duration == pytest.approx(0.1)
+        assert float(lab.speak("integers", sample_rate=8_000).samples[100]) == pytest.approx(0.3, abs=1e-3)
         assert lab.speak("Hello.", references=clip).duration == pytest.approx(0.1)
         assert lab.speak("when") == lab.speak("when")  # loaded once
         table = lab.sweep("Hello.", gain=[0.1, 0.2], repeats=2).run()
@@ -95,6 +104,8 @@ def test_failures_name_the_script_and_the_next_call_restarts_it(worker: str) -> 
             lab.speak("kill")
         with pytest.raises(EngineError, match="must return"):
             lab.speak("nothing")
+        with pytest.raises(EngineError, match="model raised EOFError"):  # requests are not its input
+            lab.speak("input")
         assert lab.speak("Hello.").duration == pytest.approx(0.1)
     with pytest.raises(EngineError, match="closed"):
         lab.speak("Hello.")
@@ -141,7 +152,8 @@ def test_the_template_runs(python: Path, tmp_path: Path, capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("command", "code", "kind", "message"),
     [
-        ("no-python {path}", "", RequestInvalid, "got program 'no-python', which is not on the PATH"),
+        ("no-python {path}", "", RequestInvalid, "got 'no-python', which is not an executable program"),
+        ("{python} '{path}", "", ArgumentError, "must have balanced quotes"),
         ("{python}", "", ArgumentError, "must have a script, as in .*; got none"),
         ("{python} nowhere.py", "", ArgumentError, "got 'nowhere.py', which is not a file"),
         ("{python} {path}", "import nowhere", EngineError, "ended with exit code 1; log: .*No module named 'nowhere'"),

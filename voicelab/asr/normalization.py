@@ -113,9 +113,14 @@ def normalized_words(text: str, normalizer: Normalizer = "voicelab", language: s
 
 def simplified(text: str) -> str:
     """Convert traditional Chinese characters to simplified ones."""
+    return str(_traditional_to_simplified().convert(text))
+
+
+@cache
+def _traditional_to_simplified() -> Any:
     with MissingExtra.where("metrics", "WER and CER of Chinese texts"):
         from opencc import OpenCC
-    return str(OpenCC("t2s").convert(text))
+    return OpenCC("t2s")
 
 
 @cache

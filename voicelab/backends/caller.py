@@ -318,8 +318,8 @@ class Caller:
             message = "the connection closed before any audio"
             truncated = StreamTruncated(message, status=answer.status, request_id=answer.request_id)
             raise _FailedAttempt(truncated, unanswered=True) from error
-        if not chunk:
-            raise _FailedAttempt(wire.no_audio(answer))
+        if not chunk or wire.is_text(chunk[:64]):
+            raise _FailedAttempt(wire.no_audio(_answer(reply, chunk)))
         notes = tuple(self._redacted(note) for note in wire.notes_of(answer))
         return Audio(answer, notes, reply, chunk, transport, self._timeouts.stall)
 

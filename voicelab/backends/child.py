@@ -98,11 +98,20 @@ def _unwrapped(hint: typing.Any) -> tuple[typing.Any, list[typing.Any], bool]:
 
 
 def returned(value: object) -> typing.Iterator[object]:
-    """Yield the blocks of an iterator, or any other returned value itself."""
-    if hasattr(value, "__next__"):
+    """Yield the blocks of an iterator, the content of an io.BytesIO, or any other returned value itself."""
+    if isinstance(value, io.BytesIO):
+        yield value.getvalue()
+    elif hasattr(value, "__next__"):
         yield from typing.cast("typing.Iterator[object]", value)
     else:
         yield value
+
+
+def described(value: typing.Any) -> str:
+    """Describe a returned value that is not audio, for an error."""
+    if hasattr(value, "__await__") or hasattr(value, "__anext__"):
+        return f"{type(value).__name__}; define it with def, not async def"
+    return type(value).__name__ + (f" of {len(value)}" if isinstance(value, (tuple, list)) else "")
 
 
 def _message(value: typing.Any) -> dict[str, object]:
@@ -114,14 +123,13 @@ def _message(value: typing.Any) -> dict[str, object]:
     if isinstance(value, typing.Mapping):
         value = (value.get("audio"), value.get("sampling_rate"))
     if not isinstance(value, (tuple, list)) or len(value) != 2:
-        raise TypeError(
-            f"tts() must return (samples, rate), bytes of an audio file or a path, got {type(value).__name__}"
-        )
+        wanted = "(samples, rate), bytes of an audio file or a path"
+        raise TypeError(f"tts() must return {wanted}, got {described(value)}")
     samples, rate = value if not isinstance(value[0], (int, float)) else value[::-1]
     if hasattr(samples, "detach"):  # a tensor
         samples = samples.detach().cpu().float().numpy()
     if isinstance(samples, (list, tuple)):
-        samples = array.array("d", samples)
+        samples = array.array("q" if all(type(item) is int for item in samples) else "d", samples)
     view = memoryview(samples)
     shape, kind = list(view.shape or ()), view.format
     return {
@@ -134,7 +142,9 @@ def _message(value: typing.Any) -> dict[str, object]:
 
 def main(script: str) -> None:
     """Import the script and answer requests from standard input until it ends."""
+    requests = os.fdopen(os.dup(0), encoding="utf-8")
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a question of the script reads the end of the file
     os.dup2(2, 1)  # output printed by the script goes to its log
 
     def send(**message: object) -> None:
@@ -150,10 +160,12 @@ def main(script: str) -> None:
     spec.loader.exec_module(module)
     if not callable(getattr(module, "tts", None)):
         raise TypeError(f"{script} must define a function tts(text, ...)")
-    packages = sorted((name, str(getattr(loaded, "__version__", ""))) for name, loaded in sys.modules.items())
-    versions = {name: version for name, version in packages if version and "." not in name}
+    packages = sorted(
+        (name, getattr(loaded, "__dict__", {}).get("__version__")) for name, loaded in sys.modules.items()
+    )
+    versions = {name: version for name, version in packages if isinstance(version, str) and "." not in name}
     send(parameters=parameters(module.tts), versions={"python": sys.version.split()[0], **versions})
-    for line in io.TextIOWrapper(sys.stdin.buffer, encoding="utf-8"):
+    for line in requests:
         request = json.loads(line)
         key, arguments = request["id"], request["arguments"]
         for item in arguments.get("references") or ():

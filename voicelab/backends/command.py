@@ -29,6 +29,7 @@ from voicelab.errors import ArgumentError, Cancelled, EngineError, RequestInvali
 
 _PLACEHOLDER: Final = re.compile(r"\{\{|\}\}|\{([^\W\d]\w*)(?:=([^{}]*))?\}")
 _OWN: Final = ("text", "text_file", "out")
+_SHELL: Final = frozenset(("|", ">", ">>", "<", "2>", "2>&1", "&", "&&", "||", ";"))
 _MAX_ERROR: Final = 600
 _DIGESTED: Final = 8 * 2**20
 """Bytes at the beginning and the end of a program or model file that are part of the fingerprint."""
@@ -62,17 +63,18 @@ class CommandBackend(ModelBackend):
         at_once: int | None = None,
         time_limit_s: float = TIME_LIMIT_S,
     ) -> None:
-        try:
-            self._words = shlex.split(command)
-        except ValueError as error:
-            raise ArgumentError.of("command", f"must have balanced quotes, got {command!r} ({error})") from None
-        program = program_of(self._words, "command:espeak-ng -v {voice} -w {out} {text}")
+        program, *arguments = words_of(command, "command:espeak-ng -v {voice} -w {out} {text}")
+        self._words = [program, *arguments]
         self._time_limit_s = time_limit_s
         matches = [match for word in self._words for match in _PLACEHOLDER.finditer(word) if match[1]]
         matches.sort(key=lambda match: match[2] is not None)  # a default applies to every occurrence
         defaults: dict[str, str | None] = {match[1]: match[2] for match in matches}
         self._names = defaults.keys()
         for word in self._words:
+            if word in _SHELL:
+                script = 'sh -c \'… "$1" … "$2"\' sh {text} {out}'
+                message = f"starts without a shell, got {word!r}; write a script, or {script}"
+                raise ArgumentError.of("command", message)
             if re.search("[{}]", _PLACEHOLDER.sub("", word)):
                 message = f"must have placeholders such as {{text}} or {{rate=170}}, and {{{{ for a brace, got {word!r}"
                 raise ArgumentError.of("command", message)
@@ -82,7 +84,7 @@ class CommandBackend(ModelBackend):
                 Path(program).name,
                 listed,
                 voices=voices,
-                fingerprint=files_digest(command, [program, *self._words[1:]]),
+                fingerprint=files_digest(command, self._words),
                 at_once=at_once or os.cpu_count() or 1,
             )
         except ArgumentError as error:
@@ -131,8 +133,8 @@ class CommandBackend(ModelBackend):
         pipe = subprocess.PIPE
         try:
             process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
-        except OSError as error:
-            raise EngineError(f"{name} cannot be started: {error.strerror or error}") from error
+        except (OSError, ValueError) as error:  # ValueError: a null character in the text
+            raise EngineError(f"{name} cannot be started: {getattr(error, 'strerror', None) or error}") from error
         first: bytes | None = given
         try:
             while True:
@@ -150,17 +152,25 @@ class CommandBackend(ModelBackend):
                 kill(process)
             close_pipes(process)
         if process.returncode:
-            raise EngineError(f"{name} ended with {ended(process.returncode)}{_end(errors or output)}")
+            said = errors or (b"" if b"\0" in output else output)  # not audio
+            raise EngineError(f"{name} ended with {ended(process.returncode)}{_end(said)}")
         return output, errors
 
 
-def program_of(words: list[str], example: str) -> str:
-    """Return the path of the program of a command. Raises RequestInvalid if it does not exist."""
+def words_of(command: str, example: str) -> list[str]:
+    """Split a command into the path of its program and arguments, with ``~`` expanded.
+
+    Raises ArgumentError for unbalanced quotes, RequestInvalid if the program does not exist.
+    """
+    try:
+        words = [os.path.expanduser(word) for word in shlex.split(command)]  # noqa: PTH111 - of arguments, not paths
+    except ValueError as error:
+        raise ArgumentError.of("command", f"must have balanced quotes, got {command!r} ({error})") from None
     program = shutil.which(words[0]) if words else None
     if program is None:
-        got = f"program {words[0]!r}, which is not on the PATH" if words else "nothing"
+        got = f"{words[0]!r}, which is not an executable program on the PATH" if words else "nothing"
         raise RequestInvalid.of("backend", f"must be a command such as {example}, got {got}", in_="query")
-    return program
+    return [program, *words[1:]]
 
 
 def _parameter(name: str, default: str | None) -> Parameter:

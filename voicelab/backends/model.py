@@ -26,6 +26,7 @@ from voicelab.audio.formats import MAX_BYTES, read
 from voicelab.audio.prosody import ProsodyProcessor
 from voicelab.audio.samples import Samples, check_rate
 from voicelab.backend import DEFAULT_MAX_TEXT, SpeechStream, StreamSummary
+from voicelab.backends.child import described
 from voicelab.call import Call, Knob, VoicePreset, is_field, merged_defaults
 from voicelab.capabilities import Capabilities, FieldSupport, SeedSupport, check_call, check_text_length, field_value
 from voicelab.clip import Clip
@@ -361,12 +362,9 @@ def samples_of(value: object, name: str) -> tuple[Samples, int, tuple[str, ...]]
         value = (value["audio"], value["sampling_rate"])
     if not isinstance(value, tuple | list) or len(value) != 2:
         wanted = "(samples, rate), a Clip, the bytes of an audio file or a path"
-        hint = (
-            "; define it with def, not async def" if hasattr(value, "__await__") or hasattr(value, "__anext__") else ""
-        )
-        if hint and hasattr(value, "close"):
+        if hasattr(value, "__await__") and hasattr(value, "close"):
             value.close()  # a coroutine
-        raise EngineError(f"{name} must return {wanted}, got {type(value).__name__}{hint}")
+        raise EngineError(f"{name} must return {wanted}, got {described(value)}")
     samples, rate = value if not np.isscalar(value[0]) else value[::-1]
     if isinstance(rate, float | np.floating) and float(rate).is_integer():
         rate = int(rate)

@@ -161,6 +161,9 @@ class OpenAIBackend(ServiceBackend):
         super().__init__(base_url.strip().rstrip("/").removesuffix("/v1"), api_key, timeout=timeout, retry=retry)
         is_openai = self.base_url == _DEFAULT_URL.removesuffix("/v1")
         self._profile = PROFILES["openai"] if is_openai else PROFILES[profile] if profile else _UNKNOWN
+        if isinstance(fields, list | str):
+            example = '{"language": ["English", "Chinese"], "top_k": int}'
+            raise ArgumentError.of("fields", f"must be a mapping such as {example}, got {shown_value(fields)}")
         own = tuple(_knob(name, values) for name, values in dict(fields).items())
         self._knobs = (*own, *(knob for knob in self._profile.knobs if knob.name not in dict(fields)))
         self._capabilities: Capabilities | None = None

@@ -41,6 +41,7 @@ _NOTES_HEADER = "x-voicelab-notes"
 _AGENT = f"voicelab/{__version__}"
 _REQUEST_IDS = ("x-request-id", "request-id", "x-correlation-id", "x-amzn-requestid", "x-amz-request-id", "cf-ray")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+")
+_TEXT = re.compile(rb"\s*(?:<[!?a-z]|[{\[]\s*[\"{])[\t\n\r -~]*$", re.IGNORECASE)
 _MAX_MESSAGE_LENGTH = 300
 _MAX_NOTES_LENGTH = 4096
 _MAX_NOTES = 32
@@ -184,11 +185,20 @@ def is_audio(answer: Answer, call: HttpCall | None = None) -> bool:
     return not (kind.startswith("text/") or kind == "application/json")
 
 
+def is_text(chunk: bytes) -> bool:
+    """Test whether the first bytes of a response are HTML, XML or JSON, whatever its media type says."""
+    return _TEXT.match(chunk) is not None
+
+
 def no_audio(answer: Answer) -> ServiceError:
     """Return the error for a success response without audio."""
-    if is_audio(answer):
+    if is_audio(answer) and not answer.body:
         return error_of(ServiceError, "the service sent no audio", answer)
-    message = f"the service sent {_media_type(answer)} instead of audio; check that base_url is a speech service"
+    kind = (
+        f"text as {_media_type(answer) or 'audio'}" if is_audio(answer) else f"{_media_type(answer)} instead of audio"
+    )
+    start = f" ({plain(answer.body[:80].decode('utf-8', 'replace'))})" if answer.body else ""
+    message = f"the service sent {kind}{start}; check that base_url is a speech service"
     return error_of(ServiceError, message, answer)
 
 
@@ -208,7 +218,9 @@ def failure(answer: Answer) -> VoicelabError:
         items = _items(parsed) or (FieldError(("body", *filter(None, parameter.split("."))), "invalid", message),)
         return RequestInvalid(items, status=422, body=answer.body, request_id=answer.request_id)
     kind = _KINDS.get(answer.status, ServiceUnavailable if answer.status >= 500 else ServiceError)
-    return error_of(kind, f"the service answered {answer.status}: {message}", answer)
+    if 300 <= answer.status < 400:
+        message = f"the address must be {plain(answer.headers.get('location', 'another'))}"
+    return error_of(kind, f"the service answered {answer.status}" + (f": {message}" if message else ""), answer)
 
 
 def undeclared(base_url: str, seed: SeedSupport = "none") -> Capabilities:

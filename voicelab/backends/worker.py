@@ -11,7 +11,6 @@ import collections
 import itertools
 import json
 import queue
-import shlex
 import subprocess
 import threading
 import weakref
@@ -23,7 +22,7 @@ from typing import Any, Final
 import numpy as np
 
 from voicelab.backends import child
-from voicelab.backends.command import close_pipes, ended, files_digest, kill, program_of
+from voicelab.backends.command import close_pipes, ended, files_digest, kill, words_of
 from voicelab.backends.model import ModelBackend, Parameter
 from voicelab.call import VoicePreset
 from voicelab.errors import ArgumentError, Cancelled, EngineError, EngineUnavailable
@@ -83,12 +82,11 @@ class WorkerBackend(ModelBackend):
         at_once: int = 1,
         time_limit_s: float = 600.0,
     ) -> None:
-        words = shlex.split(command)
-        program = program_of(words, _EXAMPLE)
+        words = words_of(command, _EXAMPLE)
         if len(words) < 2 or not Path(words[1]).is_file():
             got = f"{words[1]!r}, which is not a file" if len(words) > 1 else "none"
             raise ArgumentError.of("worker", f"must have a script, as in {_EXAMPLE}; got {got}")
-        self._command = [program, str(Path(child.__file__)), *words[1:]]
+        self._command = [words[0], str(Path(child.__file__)), *words[1:]]
         self._name, self._time_limit_s = Path(words[1]).stem, time_limit_s
         self._count, self._owner = at_once, ProcessOwner()
         self._processes: list[_Process] = []

@@ -22,7 +22,7 @@ from voicelab.stats.estimate import interval
 from voicelab.storage import check_folder, digest_of, write_atomic
 from voicelab.sweeps.axes import template_names
 from voicelab.sweeps.sweep import sweep_of
-from voicelab.sweeps.systems import system_scores
+from voicelab.sweeps.systems import check_labs, system_scores
 from voicelab.tables import read_table, read_text
 from voicelab.takes.rows import SYSTEM, Column, TakeRow
 from voicelab.takes.table import TakeTable
@@ -167,8 +167,8 @@ def evaluate(
 
     Args:
         items: a list of Seed-TTS-eval (``id|prompt text|prompt wav|text``), a table or rows with the columns ``text`` and,
-            optionally, ``id``, ``reference_audio`` and ``reference_text``, or a folder with a list ``meta.lst``, a table
-            ``metadata.csv``, or texts in NAME.txt. Paths are relative to the file.
+            optionally, ``id``, ``reference_audio`` and ``reference_text``, a list of texts, or a folder with a list
+            ``meta.lst``, a table ``metadata.csv``, or texts in NAME.txt. Paths are relative to the file.
         folder: run folder of takes and measurements; the same call resumes there. ``evaluation.json`` contains the result.
         protocol: name of a protocol, whose recognizer and normalizer are the defaults; results carry its name only if all
             models are those of the protocol.
@@ -190,6 +190,7 @@ def evaluate(
     """
     if not labs:
         raise ArgumentError.of("labs", "name a system: evaluate(list, folder=..., ours=lab)")
+    check_labs(labs)
     if protocol not in PROTOCOLS:
         raise ArgumentError.of("protocol", f"must be one of {', '.join(PROTOCOLS)}, got {protocol!r}")
     rows, ids = read_items(items)
@@ -236,7 +237,7 @@ def read_items(items: Any) -> tuple[list[dict[str, Any]], list[str]]:
 def _records(items: Any) -> tuple[Path, list[Any]]:
     if not isinstance(items, str | Path):
         listed = items.to_dict("records") if hasattr(items, "to_dict") else list(items)
-        return Path(), listed
+        return Path(), [{"text": item} if isinstance(item, str) else item for item in listed]
     path = Path(items)
     if path.is_dir():
         lists = [path / name for name in ("meta.lst", "metadata.csv", "metadata.jsonl") if (path / name).is_file()]

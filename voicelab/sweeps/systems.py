@@ -75,9 +75,14 @@ def check_systems(labs: Mapping[str, Session]) -> None:
     """Raise ArgumentError for fewer than two systems, or for a value that is not a Lab."""
     if len(labs) < 2:
         raise ArgumentError.of("labs", "name at least two systems: compare_systems(texts, a=lab, b=other)")
+    check_labs(labs)
+
+
+def check_labs(labs: Mapping[str, object]) -> None:
+    """Raise ArgumentError for a value that is not a Lab."""
     for name, lab in labs.items():
         if not hasattr(lab, "capabilities") or not hasattr(lab, "call"):
-            raise ArgumentError.of(name, f"a system must be a Lab, got {type(lab).__name__}")
+            raise ArgumentError.of(name, f"a system must be a Lab, got {type(lab).__name__}; use vl.connect(…)")
 
 
 def system_scores(
