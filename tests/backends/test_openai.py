@@ -176,6 +176,10 @@ def test_errors_of_events(script: Script, act: Act, error: type[Exception], mess
     ("acts", "error", "message"),
     [
         ([chunked(b"<html>", kind="text/html")], vl.ServiceError, "text/html instead of audio"),
+        ([chunked(b'{"ok": 1}', kind="audio/wav")], vl.ServiceError, r'text as audio/wav \(\{"ok": 1\}\); check'),
+        ([chunked(b"<?xml version='1.0'?>", kind="")], vl.ServiceError, "text as audio .*xml"),
+        ([reply(301, location="https://other.example")], vl.ServiceError, "301: the address must be https://other"),
+        ([reply(413)], vl.ServiceError, "answered 413$"),
         ([reply(401, b'{"error":{"message":"no key sk-secret","code":"x"}}')], vl.AuthenticationError, r"no key \*\*\*"),
         ([reply(400, b'{"error":{"message":"no such voice","param":"voice"}}')], vl.RequestInvalid, "voice: no such voice"),
         ([reply(400, b'{"error":{"message":"too long"}}')], vl.ServiceError, "too long"),
@@ -361,6 +365,7 @@ def test_an_unknown_server_is_sent_seeds_with_a_note(script: Script) -> None:
         ("?profil=openai", {}, "must have the options profile or stream_format, got 'profil'"),
         ("", {"fields": {"steps": [1, 2]}}, "fields: 'steps' must be a list of texts, or one of the types"),
         ("", {"fields": {"speed": float}}, "'speed' is a field"),
+        ("", {"fields": ["language"]}, "fields: must be a mapping such as .*, got .'language'"),
     ],
 )
 def test_invalid_options(address: str, options: dict[str, Any], message: str) -> None:

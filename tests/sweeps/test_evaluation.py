@@ -124,6 +124,8 @@ def test_tables_rows_and_folders(meta: Path) -> None:
         (folder / "texts" / f"{name}.txt").write_text(f"Text {name}.")
     plain = vl.evaluate(folder / "texts", folder=folder / "o", metrics=["duration"], repeats=1, ours=lab)
     assert plain.table.column("item").labels == ("a", "b")
+    texts = vl.evaluate(["One.", "Two."], folder=folder / "o4", metrics=["duration"], repeats=1, ours=lab)
+    assert list(texts.frame.text) == ["One.", "Two."]
     assert "No row has a prompt" in repr(plain)
 
 
@@ -147,6 +149,8 @@ def test_invalid_arguments(meta: Path) -> None:
     lab = vl.Lab(ToneBackend())
     with pytest.raises(ArgumentError, match="protocol: must be one of seed-tts-eval, got 'emns'"):
         vl.evaluate(meta, folder=meta.parent / "out", protocol="emns", ours=lab)
+    with pytest.raises(ArgumentError, match="ours: a system must be a Lab, got str; use vl"):
+        vl.evaluate(meta, folder=meta.parent / "out", ours="local:")  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="name a system"):
         vl.evaluate(meta, folder=meta.parent / "out")
     with pytest.raises(StoreError, match="cannot be read"):

@@ -161,11 +161,13 @@ class OpenAIBackend(ServiceBackend):
         super().__init__(base_url.strip().rstrip("/").removesuffix("/v1"), api_key, timeout=timeout, retry=retry)
         is_openai = self.base_url == _DEFAULT_URL.removesuffix("/v1")
         self._profile = PROFILES["openai"] if is_openai else PROFILES[profile] if profile else _UNKNOWN
-        if isinstance(fields, list | str):
+        try:
+            declared = dict(fields)
+        except (TypeError, ValueError):
             example = '{"language": ["English", "Chinese"], "top_k": int}'
-            raise ArgumentError.of("fields", f"must be a mapping such as {example}, got {shown_value(fields)}")
-        own = tuple(_knob(name, values) for name, values in dict(fields).items())
-        self._knobs = (*own, *(knob for knob in self._profile.knobs if knob.name not in dict(fields)))
+            raise ArgumentError.of("fields", f"must be a mapping such as {example}, got {fields!r}") from None
+        own = tuple(_knob(name, values) for name, values in declared.items())
+        self._knobs = (*own, *(knob for knob in self._profile.knobs if knob.name not in declared))
         self._capabilities: Capabilities | None = None
         self._next_probe = 0.0
 

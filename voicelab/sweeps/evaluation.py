@@ -149,7 +149,7 @@ class Evaluation:
 
 
 def evaluate(
-    items: str | Path | pd.DataFrame | Iterable[Mapping[str, Any]],
+    items: str | Path | pd.DataFrame | Iterable[Mapping[str, Any] | str],
     *,
     folder: str | Path,
     protocol: str = "seed-tts-eval",
@@ -206,8 +206,7 @@ def evaluate(
     table = _keyed(sweep.run(folder), ids, tuple(labs))
     frame = _measured(table, chosen, tools, Path(folder, "measurements.jsonl"), progress)
     result = _result(table, frame, [m if isinstance(m, str) else m.name for m in chosen], used, language, tools)
-    record = json.dumps(result.record(), ensure_ascii=False, indent=1)
-    write_atomic(Path(folder, "evaluation.json"), record.encode())
+    write_atomic(Path(folder, "evaluation.json"), json.dumps(result.record(), ensure_ascii=False, indent=1).encode())
     return result
 
 
