@@ -70,9 +70,9 @@ def mark_loan_words(text: str) -> str:
     return replace_loan_words(text, _marked)
 
 
-def _marked(letters: str, arpabet: str, *, is_plural: bool) -> str:
+def _marked(letters: str, arpabet: str, ending: str) -> str:
     phones = [phone.translate(_STRESS) for phone in arpabet.lower().split()]
-    return f"qq{'q'.join((*phones, *_ending(phones[-1])) if is_plural else phones)}qq{letters}"
+    return f"qq{'q'.join((*phones, *_ending(phones[-1])) if ending else phones)}qq{letters}"
 
 
 def _ending(last: str) -> tuple[str, ...]:

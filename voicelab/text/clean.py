@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib.resources import files
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 from voicelab.errors import RequestInvalid
 
@@ -241,16 +241,13 @@ _LOAN_WORDS: Final = pairs("english/accented")
 _ACCENTED_WORD: Final = re.compile(r"(?:[^\W\d_]['’])?[^\W\d_]*[À-ɏḀ-ỿ][^\W\d_]*")
 
 
-class EncodeLoanWord(Protocol):
-    """Encodes a loan word: its letters without accents, its phones in Arpabet, and whether it is a plural."""
+def replace_loan_words(text: str, encode: Callable[[str, str, str], str]) -> str:
+    """Replace the loan words and names of the lexicon that are written with diacritics, such as "résumé".
 
-    def __call__(self, letters: str, arpabet: str, *, is_plural: bool) -> str:
-        """Return letters that pass through normalization unchanged."""
-        ...
-
-
-def replace_loan_words(text: str, encode: EncodeLoanWord) -> str:
-    """Replace the loan words and names of the lexicon that are written with diacritics, such as "résumé"."""
+    Args:
+        text: request text.
+        encode: encodes a word, given its letters without accents, its phones in Arpabet and its ending, "s" or "".
+    """
 
     def replace(match: Match) -> str:
         word = match.group().lower().replace("’", "'")
@@ -258,7 +255,7 @@ def replace_loan_words(text: str, encode: EncodeLoanWord) -> str:
         if stem not in _LOAN_WORDS:
             return match.group()
         letters = unicodedata.normalize("NFKD", match.group()).encode("ascii", "ignore").decode().replace("'", "")
-        return encode(letters, _LOAN_WORDS[stem], is_plural=stem != word)
+        return encode(letters, _LOAN_WORDS[stem], word.removeprefix(stem))
 
     return text if text.isascii() else _ACCENTED_WORD.sub(replace, unicodedata.normalize("NFC", text))
 

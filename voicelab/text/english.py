@@ -23,6 +23,7 @@ from voicelab.text.english_numbers import (
     paired,
     plural,
     roman,
+    spelled,
     year,
 )
 from voicelab.text.segments import (
@@ -87,11 +88,6 @@ def _stop(m: Match) -> str:
     return "." if m.group().endswith(".") and ends_sentence(m.string, m.end()) else ""
 
 
-def _letters(text: str) -> str:
-    """Spell letters one by one, "A" as "ay" to distinguish it from the article."""
-    return " ".join("ay" if letter in "Aa" else letter.upper() for letter in text)
-
-
 def _range(start: str | None, words: str) -> str:
     return f"{decimal(start)} to {words}" if start else words
 
@@ -115,7 +111,7 @@ def address(text: str, names: Mapping[str, str] = ADDRESS_SYMBOLS, number: Calla
             words.append(number(token))
         elif token.isalpha():
             ending = words[-1:] == [names["."]] and token in LISTS["domains"] - LISTS["said_domains"]
-            words.append(_letters(token) if ending or len(token) == 1 or token.lower() == "www" else token)
+            words.append(spelled(token) if ending or len(token) == 1 or token.lower() == "www" else token)
         elif token in names:
             words.append(names[token])
     return " ".join(words) + text[len(stripped) :]
@@ -160,10 +156,6 @@ def _emphasis(m: Match) -> str:
 
 # Symbols between numbers, and dashes between days: before amounts and dates, which consume the numbers.
 _COMPARISONS: Final = {sign: words for sign, words, _ in rows("comparisons") if words != "-"}
-
-
-def _groups(text: str) -> str:
-    return ", ".join(digits(group) for group in re.findall(r"\d+", text))
 
 
 # Amounts of money: before dates, since an amount may contain a number like a year.
@@ -300,7 +292,7 @@ def _half_day(m: Match, half: str | None) -> str:
 @_VERBALIZERS.register
 def _era(m: Match) -> str:
     start = f"{year(int(m['first']))} to " if m["first"] else ""
-    return f"{start}{year(int(m['year']))} {_letters(m['era'].replace('.', ''))}{_stop(m)}"
+    return f"{start}{year(int(m['year']))} {spelled(m['era'])}{_stop(m)}"
 
 
 @_VERBALIZERS.register
@@ -339,7 +331,7 @@ def _models(m: Match) -> str:
     """Verbalize the plural of a model name or a number; applied before the rule for seconds."""
     letters, num = m["letters"], m["num"] or m["count"]
     number = paired(num) if len(num) == 3 or (m["before"] and len(num) > 2) else cardinal(int(num))
-    before = m["before"] or f"{_letters(letters) if len(letters) < 3 else letters} "
+    before = m["before"] or f"{spelled(letters) if len(letters) < 3 else letters} "
     return before + plural(number)
 
 
@@ -491,7 +483,7 @@ def _capital_at_start(m: Match, words: str) -> str:
 @_VERBALIZERS.register
 def _initialism(m: Match) -> str:
     words = ABBREVIATIONS.get(m.group().rstrip(".").lower())
-    return (_capital_at_start(m, words) if words else _letters(m.group().replace(".", ""))) + _stop(m)
+    return (_capital_at_start(m, words) if words else spelled(m.group())) + _stop(m)
 
 
 @_VERBALIZERS.register
@@ -511,7 +503,7 @@ def _initial(m: Match) -> str:
     # "option B. Then we left" ends a sentence; "Samuel L. Jackson" and "J. K. Rowling" do not.
     if follows and follows.group(1) in LISTS["starters"] and m.string[max(0, m.start() - 3) : m.start()].strip():
         return m.group()
-    return _letters(m["letter"]) + (" " if m["joined"] is not None else "")
+    return spelled(m["letter"]) + (" " if m["joined"] is not None else "")
 
 
 @_VERBALIZERS.register
@@ -576,7 +568,7 @@ _VERBALIZERS.update(
         ),
         "from day to day": lambda m: f"{_full(m['day'] or m['month'])} to {_full(m['last_day'] or m['last_month'])}",
         "numbered": lambda m: (
-            f"{m['what']} {paired(m['num'])}" if m["what"] else f"{_letters(m['letters'])} {paired(m['model'])}"
+            f"{m['what']} {paired(m['num'])}" if m["what"] else f"{spelled(m['letters'])} {paired(m['model'])}"
         ),
         "day and month": lambda m: (
             f"{m['the'] or 'the '}{ordinal(int(m['first'])) + ' to ' if m['first'] else ''}{ordinal(int(m['day']))} "
@@ -590,7 +582,7 @@ _VERBALIZERS.update(
         "digital object": lambda m: f"{m['what'] or ''} {address(m['code'], number=digits)}",
         "way": lambda m: f"{_WAYS[m['way']]} ",
         "code": lambda m: m["what"] + digits(m["num"]),
-        "telephone": lambda m: ("plus " if m.group().startswith("+") else "") + _groups(m.group()),
+        "telephone": FIGURES["foreign telephone"],
         "per unit": lambda m: _PER[m["unit"]],
         "spaced thousands": lambda m: m.group().replace(" ", ","),
         "weekday": lambda m: WEEKDAYS[m["day"]],
@@ -600,7 +592,7 @@ _VERBALIZERS.update(
             f"{decimal(m['num'])}{' times ten' if m['times'] else ''} {_exponent(m['sign'], m['power'])}"
             + (f" {_UNITS[m['unit']][1]}{_per(m['per'])}" if m["unit"] else "")
         ),
-        "hexadecimal": lambda m: "zero x " + " ".join(digits(c) or _letters(c) for c in m["hex"]),
+        "hexadecimal": lambda m: f"zero x {spelled(m['hex'])}",
         "screen": lambda m: f"{paired(m['a'])} by {paired(m['b'])}",
         "millions": lambda m: _amount(m["num"], m["scale"]),
         "times": lambda m: f"{_range(m['first'], decimal(m['num']))} times",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from voicelab.text.clean import FREQUENT, Match, Verbalizers, pairs
+from voicelab.text.clean import FREQUENT, Match, Verbalizers, pairs, rows
 
 _UP_TO_NINETEEN = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
@@ -185,23 +185,7 @@ def _identifier(m: Match) -> str:
 
 ELEMENTS: Final = pairs("english/elements")
 _OPERATOR: Final = re.compile(r"[+*×÷=^√±]|(?<![A-Za-z])[b-hj-z](?![A-Za-z]) [-–]|[-–] ?[b-hj-z](?![A-Za-z])|\(-")
-_OPERATOR_WORDS: Final = tuple(
-    (re.compile(pattern), words)
-    for pattern, words in (
-        (r" ?\*\* ?", "^"),
-        (r" [-–] ", " minus "),
-        (r"(?<![\w)^])-(?=[\w√(])", "minus "),
-        (r"(?<=[A-Za-z)])(?<!\^[a-z])-(?=[\w√(])|(?<=\d)-(?=[A-Za-z√(])", " minus "),
-        (r"(?:(?<=[a-z]{3})|(?<![A-Za-z].)(?<=[fghFGHP]))\(([\w+-]+)\)|\((\d+)\)(?= ?=)", r" of \1\2"),
-        (r"(?<=[A-Za-z])\(", ", "),
-        (r"(?<=\d) ?\(|\) ?\(", " times "),
-        (r"\(", ""),
-        (r"(?:(?<=[abcnpqrtuvxyz)])|(?<![\da-z][a-z])(?<=[A-Za-z)])) ?/ ?(?=\w)|(?<=\d) ?/ ?(?=[A-Za-z])", " over "),
-        (r"(?<=\w) ?\* ?(?=\w)", " times "),
-        (r"(?<=\w)!(?= ?[-+=*/ ])", " factorial"),
-        (r" ?={1,3} ?", " equals "),
-    )
-)
+_OPERATOR_WORDS: Final = tuple((re.compile(pattern), words) for pattern, words in rows("english/formulas"))
 _FUNCTIONS: Final = {"sin": "sine", "cos": "cosine", "tan": "tangent", "ln": "natural log", "sqrt": "square root of"}
 _NOT_VARIABLES: Final = FREQUENT["English"] - {"a"} | {"ay", "pi", "mu", "nu", "xi"}
 _VARIABLES: Final = frozenset("abcnpqrtuvwxyz")

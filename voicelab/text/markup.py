@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from voicelab.tags import listed
-from voicelab.text.clean import FREQUENT, HAN, Normalized, pairs
+from voicelab.text.clean import FREQUENT, HAN, Normalized, pairs, rows, word_lists
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
@@ -28,18 +28,8 @@ _BRACKETS: Final = re.compile(
 _ALIAS: Final = re.compile(
     r"<sub\b[^<>]{0,100}\balias=([\"'])(?P<alias>[^<>\"']{0,200})\1[^<>]{0,100}>[^<>]{0,200}</sub>"
 )
-_BLOCKS: Final = frozenset(
-    "address article aside blockquote body br caption center dd div dl dt fieldset figcaption figure footer form h1 h2 h3 h4 "
-    "h5 h6 head header hr html li main nav ol option p pre s section speak table tbody thead title tr ul voice".split()
-) - {"s", "voice"}
-_CELLS: Final = frozenset(("td", "th"))
-_INLINE: Final = frozenset(
-    "a abbr acronym amazon:effect audio b bdi bdo big break button canvas cite code col colgroup data del details dfn "
-    "em embed emphasis font i iframe img input ins kbd label lang lexicon link mark meta meter object output phoneme "
-    "picture prosody q s samp say-as script select small source span strike strong style sub summary sup svg textarea "
-    "time token track tt u var video voice w wbr".split()
-)
-_VOID: Final = frozenset("br hr img input wbr break meta link source p li td th tr dt dd col option".split())
+_BLOCKS, _CELLS, _INLINE, _VOID = word_lists("tags").values()
+_IN_PLACE_OF_TAG: Final = dict.fromkeys(_BLOCKS, "\n\n") | dict.fromkeys(_CELLS, ", ") | {"br": "\n", "wbr": ""}
 _RAW: Final = re.compile(r"<(script|style)\b[^<>]{0,200}>(?:(?!</\1)[^\0]){0,20000}</\1>", re.IGNORECASE)
 _INEQUALITY: Final = re.compile(r"(?<![\w<>])(?P<left>[A-Za-z]|\d+(?:\.\d+)?) ?<(?P<right>[A-Za-z])(?= )(?! ?>)")
 _GREATER: Final = re.compile(r"(?<![\w<>/])(?P<left>[A-Za-z]|\d+(?:\.\d+)?)> (?=[\w.])")
@@ -66,15 +56,7 @@ _FORMULA: Final = re.compile(
 )
 _FORMULA_STEPS: Final = tuple(
     (re.compile(pattern.replace("ARG", r"\s?(?:\{\s*([^{}]*?)\s*\}|(\\[A-Za-z]+|[^\s{}\\]))")), words)
-    for pattern, words in (
-        (r"\^\s?\{?\\circ\b\}?", "°"),
-        (r"\\(sum|prod|int)_ARG\^ARG", r" \\\1 from \2\3 to \4\5 of "),
-        (r"\\[dt]?fracARGARG", r" \1\2 over \3\4 "),
-        (r"\\sqrtARG", r" square root of \1\2 "),
-        (r"_ARG", r" sub \1\2 "),
-        (r"\^\s?\{(-?\w{1,4})\}", r"^\1 "),
-        (r"\^\s?(?:\{([^{}]*)\}|(\\[A-Za-z]+))", r" to the power of \1\2 "),
-    )
+    for pattern, words in rows("latex_steps")
 )
 _COMMAND: Final = re.compile(r"\\([A-Za-z]+)|\\.|[{}&]")
 _COMMANDS: Final = {
@@ -132,15 +114,7 @@ def _without_tags(text: str, notes: list[str]) -> str:
         name = (m["name"] or "").lower()
         if m["comment"] is not None or m["code"] is not None or (name and _is_tag(m, name, opened, closed)):
             dropped.append(m.group())
-            return (
-                "\n\n"
-                if name in _BLOCKS - {"br"}
-                else "\n"
-                if name == "br"
-                else ", "
-                if name in _CELLS
-                else " " * (m.group().endswith("/>") and name not in ("wbr", "shy"))
-            )
+            return _IN_PLACE_OF_TAG.get(name, " " if m.group().endswith("/>") else "")
         body = (m["body"] or m.group()[1:-1].strip("/ ")).replace("mailto:", "")
         # "List<String>" is read "List String"; "<Enter>" is read "Enter".
         return f" {body}" if m.start() and m.string[m.start() - 1].isalnum() else body

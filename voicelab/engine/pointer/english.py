@@ -164,9 +164,9 @@ def with_accents(text: str) -> str:
     return replace_loan_words(text, _loan_word)
 
 
-def _loan_word(letters: str, arpabet: str, *, is_plural: bool) -> str:
-    ending = " ".join(plural(arpabet.rsplit(maxsplit=1)[-1].lower())).upper().replace("AX", "AH") if is_plural else ""
-    return word_of_arpabet(f"{arpabet} {ending}".strip(), letters)
+def _loan_word(letters: str, arpabet: str, ending: str) -> str:
+    phones = plural(arpabet.rsplit(maxsplit=1)[-1].lower()) if ending else ()
+    return word_of_arpabet(" ".join((arpabet, *phones)).upper().replace("AX", "AH"), letters)
 
 
 def _span_phones(word: str) -> tuple[str, ...]:
