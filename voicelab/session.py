@@ -371,6 +371,8 @@ class Session(Closeable, metaclass=Guided):
         if item.field == "reference_id" and "did you mean" not in msg:
             typed = str(fields.get("voice") or fields.get("reference_id") or "")
             msg += suggestion(typed.casefold(), [voice.id for voice in self.capabilities.voices])
+        if msg.startswith("unknown field") and "did you mean" not in msg and self.capabilities.open_ended:
+            msg += f"; extra={{{item.field!r}: …}} sends it unchecked"
         if fields.get(short) is None or short == item.field:
             return replace(item, msg=msg)
         return replace(item, loc=(item.loc[0], short), msg=msg)

@@ -304,6 +304,10 @@ def test_speaches() -> None:
                 unlisted.speak("Hello.")
             unlisted.speak("Hello.", voice="af_heart")
             assert server.asked[-1]["voice"] == "af_heart"
+            with pytest.raises(
+                vl.RequestInvalid, match=r"language: unknown field .*; extra=\{'language': …\} sends it"
+            ):
+                unlisted.speak("Hello.", voice="af_heart", language="English")  # type: ignore[call-arg]
             with pytest.raises(vl.RequestInvalid, match=r"^voice: Field required$"):
                 unlisted.speak("Hello.", voice=None)
     with connected("speaches", "&stream_format=sse") as (_, lab):  # its events have no header
