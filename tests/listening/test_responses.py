@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from tests.listening.test_design import listening_test
-from voicelab.errors import ArgumentError
+from voicelab.errors import ArgumentError, StoreError
 from voicelab.listening.design import Kind, ListeningTest
 from voicelab.listening.plan import Plan, PlannedOutcome, outcome
 from voicelab.listening.results import ListeningResult, analyze
@@ -111,6 +111,34 @@ def test_wide_tables_and_codes_of_missing_ratings(tmp_path: Path) -> None:
 def test_ratings_between_the_points_of_the_scale_are_named() -> None:
     note = "2 ratings are not whole numbers, as in row 7: are they averages?"
     assert note in str(analyze(TEST, changed("rating", {7: 3.5, 9: "2,5"})))
+
+
+def test_tables_of_strangers(tmp_path: Path) -> None:
+    assert str(analyze(TEST, ROWS.astype({"system": "category", "listener": "category"}))) == str(analyze(TEST, ROWS))
+    coded = changed("rating", {1: "n/a", 5: 99})
+    assert (
+        len(analyze(TEST, coded.drop(5), missing="n/a").frame)
+        == len(analyze(TEST, coded.drop(1), missing=99).frame)
+        == 46
+    )
+    assert "Systems without responses: b." in str(analyze(TEST, WIDE.rename(columns={"b": "B"})))
+    pair: Any = {"listener": ["x", "y"], "item": ["s0", "s1"]}
+    kinds: list[tuple[Kind, tuple[str, str], dict[str, int]]] = [
+        ("AB", ("chosen", "other"), {}),
+        ("CMOS", ("system", "against"), {"rating": 1}),
+    ]
+    for kind, names, more in kinds:
+        same = pd.DataFrame({**pair, **{name: ["a", "b"] for name in names}, **more})
+        with pytest.raises(
+            ArgumentError, match=f"got {names[0]} 'a' again in row 0, got {names[0]} 'b' again in row 1"
+        ):
+            analyze(listening_test(kind, "ab"), same)
+    with pytest.raises(ArgumentError, match="l0 voted twice on a in 's0'; l0 voted twice on b in 's0'; remove the dup"):
+        analyze(TEST, pd.concat([ROWS, ROWS.head(2)]))
+    with pytest.raises(ArgumentError, match="must be a Ballot, a table, or a CSV or Excel file, got list"):
+        analyze(TEST, [1, 2])  # type: ignore[arg-type]
+    with pytest.raises(StoreError, match="export it as CSV"):
+        analyze(TEST, tmp_path / "responses.sav")
 
 
 def test_listeners_whose_names_differ_in_case_are_named() -> None:

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from voicelab.errors import ArgumentError, shown_value
+from voicelab.errors import ArgumentError, StoreError, shown_value
 from voicelab.listening.design import ANCHORS, BY_SYSTEM, NOISE_MASKED, REFERENCE, SCALES, SINGLE, ListeningTest
 from voicelab.listening.transcription import words_correct
 from voicelab.listening.webmushra import read_results
@@ -27,9 +27,7 @@ _WHOLE: Final = (*SINGLE, "CMOS", "BWS")
 _Convert = Callable[[Any], Any]
 
 
-def read_responses(
-    test: ListeningTest, source: pd.DataFrame | str | Path, missing: Collection[object] = ()
-) -> pd.DataFrame:
+def read_responses(test: ListeningTest, source: pd.DataFrame | str | Path, missing: object = ()) -> pd.DataFrame:
     """Read responses to a test from a table or a CSV or Excel file, with the columns of ``Ballot.frame``.
 
     A table of ratings may be long (columns system and rating) or wide (a column per system, in which empty cells are systems
@@ -40,7 +38,8 @@ def read_responses(
     Args:
         test: the design.
         source: the table, or its file.
-        missing: codes of missing ratings, such as 99 or "n/a". Their rows are removed; ``attrs["notes"]`` lists them.
+        missing: code or codes of missing ratings, such as 99 or ("n/a", 99). Their rows are removed;
+            ``attrs["notes"]`` lists them.
 
     Raises:
         ArgumentError: columns are missing, or rows have an empty or out-of-scale rating, an invalid flag, or a listener, an
@@ -53,11 +52,16 @@ def read_responses(
     required = ["listener", "item", *["scale"] * bool(test.scales), *names]
     value = ["answer" if words else "rating"] if rated else ["right"] * (test.kind == "ABX")
     frame = source
+    if str(source).lower().endswith(".sav"):
+        raise StoreError(f"{source} is an SPSS file: export it as CSV or Excel")
     if isinstance(frame, str | Path):
         frame = read_table(frame, [*required, *value, *_DEFAULTS, *test.systems])
         if "session_test_id" in frame:
             return read_results(test, Path(str(source)))
         frame.index += 1 if str(source).lower().endswith(".jsonl") else 2
+    if not hasattr(frame, "columns"):
+        rule = f"must be a Ballot, a table, or a CSV or Excel file, got {type(source).__name__}"
+        raise ArgumentError.of("votes", rule)
     notes: list[str] = []
     if test.kind in BY_SYSTEM and not {"system", *value} & {*frame} and {*test.systems} & {*frame}:
         frame = _long(test, frame, value[0], notes)
@@ -67,7 +71,8 @@ def read_responses(
         columns = f"{', '.join([*required, *value])}; missing: {', '.join(absent)}; got {', '.join(map(str, frame))}"
         raise ArgumentError.of("votes", f"must have the columns {columns}")
     frame = frame.assign(**{name: value for name, value in _DEFAULTS.items() if name not in frame}, kind=test.kind)
-    frame[["listener", "item", *names]] = frame[["listener", "item", *names]].map(_name)
+    frame = frame.assign(**{name: [_name(cell) for cell in frame[name]] for name in ("listener", "item", *names)})
+    missing = missing if isinstance(missing, Collection) and not isinstance(missing, str) else (missing,)
     if missing:
         frame = _without(frame, value[0], missing, notes)
     if "trial" not in frame:
@@ -130,6 +135,9 @@ def _checked(test: ListeningTest, frame: pd.DataFrame, names: Sequence[str], fla
             for row, value, converted in zip(frame.index, cells, columns[name], strict=True)
             if converted is None
         ]
+        if name == names[-1] and len(names) == 2:  # a pair of systems
+            pairs = zip(frame.index, *(frame[column] for column in names), strict=True)
+            wrong += [f"got {names[0]} {first!r} again in row {row}" for row, first, second in pairs if first == second]
         if wrong:
             more = [f"and {len(wrong) - _MAX_PROBLEMS} more"] * (len(wrong) > _MAX_PROBLEMS)
             problems.append(", ".join([f"{name} must be {rule}", *wrong[:_MAX_PROBLEMS], *more]))
@@ -140,6 +148,9 @@ def _checked(test: ListeningTest, frame: pd.DataFrame, names: Sequence[str], fla
 
 def _doubts(test: ListeningTest, frame: pd.DataFrame) -> Iterator[str]:
     """Yield notes on values that are allowed but improbable."""
+    columns = [frame[name] for name in ("system", "against", "chosen", "other") if name in frame]
+    if absent := [system for system in test.systems if not any((column == system).any() for column in columns)]:
+        yield f"Systems without responses: {', '.join(absent)}."
     listeners: dict[str, str] = {}
     for name in frame["listener"].unique():
         if (similar := listeners.setdefault(name.casefold(), name)) != name:

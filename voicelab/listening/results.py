@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _ALPHA: Final = 0.05
+_MAX_LISTED: Final = 20
 # Step of all rating scales, in points.
 _STEP: Final = 1.0
 
@@ -209,7 +210,7 @@ def analyze(
     *,
     confidence: float = 0.95,
     plan: Plan | str | Path | None = None,
-    missing: Collection[object] = (),
+    missing: object = (),
 ) -> ListeningResult:
     """Analyze the responses of a listening test.
 
@@ -235,7 +236,7 @@ def analyze(
         confidence: confidence level of the intervals.
         plan: registered plan (``ListeningTest.register``) or its file. ``outcome`` is the planned test, of the first of
             several scales, with deviations from the plan; all other tests are exploratory.
-        missing: codes of missing ratings in a table, such as 99.
+        missing: code or codes of missing ratings in a table, such as 99.
 
     Raises ArgumentError for no responses or two by one listener to a question, StoreError if the plan file was changed.
     """
@@ -324,8 +325,13 @@ def _check_duplicates(frame: pd.DataFrame) -> None:
     systems = np.sort(frame[names].to_numpy(str).astype(object), axis=1)
     items = frame["item"] + (" (" + frame["scale"] + ")" if "scale" in frame else "")
     questions = frame[["listener"]].assign(item=items, **dict(zip(names, systems.T, strict=True)))
-    for listener, item, *compared in questions[questions.duplicated()].itertuples(index=False, name=None):
-        text = f"{listener} voted twice on {' against '.join(compared)} in {item!r}; remove the duplicate"
+    repeated = [
+        f"{listener} voted twice on {' against '.join(compared)} in {item!r}"
+        for listener, item, *compared in questions[questions.duplicated()].itertuples(index=False, name=None)
+    ]
+    if repeated:
+        more = f"; and {len(repeated) - _MAX_LISTED} more" * (len(repeated) > _MAX_LISTED)
+        text = f"{'; '.join(repeated[:_MAX_LISTED])}{more}; remove the duplicate{'s' * (len(repeated) > 1)}"
         raise ArgumentError.of("votes", text)
 
 
