@@ -138,7 +138,7 @@ def test_packages_register_metrics_encoders_and_predictors(tmp_path: Path) -> No
         "clip = Clip(np.full(24000, 0.1, np.float32), 24000)\n"
         "names = ['halves', 'ones', 'speaker_similarity', 'predicted_mos']\n"
         "frame = measure([clip], names, reference=clip, tools=Tools(encoder='flat', predictor='kind'))\n"
-        "print(frame.iloc[0, :4].tolist())\n"
+        "print([float(value) for value in frame.iloc[0, :4]])\n"
     )
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{script}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
