@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from tests.sweeps.test_sweep import sweep
 from tests.tones import ToneBackend
+from voicelab.audio.samples import Samples
 from voicelab.call import Call
 from voicelab.errors import ArgumentError, NotFound
 from voicelab.listening.design import REFERENCE, Trial
 from voicelab.listening.results import analyze
 from voicelab.listening.votes import Ballot
-from voicelab.metrics import BASIC, METRICS, measure, measure_rows
+from voicelab.metrics import BASIC, METRICS, Tools, measure, measure_rows
 from voicelab.runs.cache import Cache
 from voicelab.schema import TTSRequest
 from voicelab.takes.table import TakeTable
@@ -43,6 +46,23 @@ def test_metrics_are_named_and_measured_take_by_take(made: TakeTable) -> None:
     assert (nearness[1:] < 1.0).all()
     with pytest.raises(ArgumentError, match="unknown metric 'loud'"):
         made.frame("loud")
+
+
+class HalfHeard:
+    """A recognizer that skips words of some takes."""
+
+    def recognise(self, samples: Samples, rate: int) -> str:
+        return "hello there" if np.abs(samples).sum() % 1.0 < 0.5 else ""
+
+
+def test_effects_on_wer_are_pooled_over_words(made: TakeTable) -> None:
+    table = replace(made, measuring={"tools": Tools(HalfHeard())})
+    found = table.effects("temperature", "wer")
+    assert "wer: texts are weighted by their words, as in a pooled rate." in found.notes
+    assert found.frame.metric.tolist() == ["wer"]
+    frame = table.frame("wer", "words")
+    pooled = (frame.wer * frame.words).groupby(frame.temperature).sum() / frame.words.groupby(frame.temperature).sum()
+    assert found.contrasts.estimate_texts.to_numpy() == pytest.approx(pooled.to_numpy()[1:] - pooled.to_numpy()[0])
 
 
 def test_a_selection_is_a_result(made: TakeTable) -> None:
