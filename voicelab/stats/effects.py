@@ -60,20 +60,8 @@ _MAX_HALF_WIDTH_SD = 3.0
 # Samples are float32, so metrics agree to this relative precision only.
 _FLOAT32_PRECISION = 1e-6
 _Floats = npt.NDArray[np.float64]
-_INTERACTION_COLUMNS = [
-    "metric",
-    "axis",
-    "other",
-    "p",
-    "test",
-    "eta_sq",
-    "baseline",
-    "level",
-    "low_at",
-    "low",
-    "high_at",
-]
-_INTERACTION_COLUMNS += ["high", "without_noise"]
+_INTERACTION_COLUMNS = ["metric", "axis", "other", "p", "test", "eta_sq", "baseline", "level", "low_at", "low"]
+_INTERACTION_COLUMNS += ["high_at", "high", "without_noise"]
 _OUTLIER_COLUMNS = ["metric", "row", "value", "expected", "z"]
 _CONTRAST_COLUMNS = ("estimate", "low", "high", "p", "error", "df")
 _NOISE = {"sampling": "repeated takes", "residual": "the additive model's residuals"}
