@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,6 +21,7 @@ from voicelab.clip import Clip
 from voicelab.lab import Lab
 from voicelab.views.explore_panel import ExplorePanel
 from voicelab.views.player import Player
+from voicelab.views.scripts import is_shared
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
@@ -120,8 +122,8 @@ TEXT = "Eight notes, then some more, to hear for three seconds or so; and then a
 
 def _left(before: set[str]) -> list[str]:
     """Return what a page could still talk to, except how the panel itself looked and what all panels share."""
-    names = [type(one).__name__ for name, one in registry._instances.items() if name not in before]
-    return sorted(name for name in names if name != "Scripts")
+    new = [one for name, one in registry._instances.items() if name not in before]
+    return sorted(type(one).__name__ for one in new if not is_shared(one))
 
 
 def _at_work(before: set[threading.Thread]) -> list[str]:
@@ -191,8 +193,8 @@ def test_panel_sends_at_most_20_messages_a_second(sent: list[float]) -> None:
     panel.close()
 
 
-def test_panels_share_their_scripts() -> None:
-    """What a notebook keeps of six panels: their scripts, of 300 KB each, would be 1 MB."""
+def test_panels_share_their_scripts_layouts_and_styles() -> None:
+    """What JupyterLab saves of six panels: their scripts, of 300 KB each, would be 1 MB."""
     w.Widget.close_all()
     lab = Lab(ToneBackend())
     clip = lab.speak("Four.")
@@ -200,11 +202,13 @@ def test_panels_share_their_scripts() -> None:
         *(lab.panel(), lab.panel(compact=True), lab.knob_panel(), lab.voice_panel()),
         *(lab.sweep("A.", temperature=[0.2, 0.4]).panel(), vl.compare(a=clip, b=lab.speak("Five.")).panel()),
     ]
-    states = [
-        widget.get_state(drop_defaults=True) | {"_esm": getattr(widget, "_esm", "")}
-        for widget in registry._instances.values()
-    ]
-    assert sum(len(json.dumps(state)) for state in states) < 200_000
+    saved = w.Widget.get_manager_state(drop_defaults=True)
+    assert len(json.dumps(saved, indent=1)) < 200_000
+    states = [one["state"] for one in saved["state"].values()]
     assert sum("packed" in state for state in states) == 1
+    models = Counter(one["model_name"] for one in saved["state"].values())
+    # One of a width, and those of the panels themselves, which a user may change.
+    assert models["LayoutModel"] < 40
+    assert max(count for name, count in models.items() if name.endswith("StyleModel")) == 1
     for panel in panels:
         panel.close()

@@ -383,7 +383,8 @@ def test_it_is_exported_as_files_a_table_and_a_page(result: ResultPanel, tmp_pat
     result.where.value = "temperature>0.4"
     result.folder.value = "out"
     result.export_button.click()
-    until(lambda: "out." in result.message.value, 30)
+    until(lambda: "/out: " in result.message.value, 30)
+    assert re.findall("data-file=.*?>(.*?)<", result.message.value) == ["takes.csv", "takes.html"]
     assert len(list((tmp_path / "out" / "audio").iterdir())) == 8
     assert len(pd.read_csv(tmp_path / "out" / "takes.csv")) == 8
     page = (tmp_path / "out" / "takes.html").read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import threading
 from collections.abc import Mapping, Sequence
@@ -66,7 +67,8 @@ class ComparePanel(SavedOutput, PageWidget):
         self.comparison = comparison
         self._closed = threading.Event()
         self.at_close(self._closed.set)
-        self._page_lock = threading.Lock()
+        # One page at a time, then the saved output: results are cached for the next.
+        self._lock = threading.Lock()
         self.on_msg(self._on_message)
 
     def _on_message(self, _: Any, message: dict[str, Any], __: Sequence[Any]) -> None:
@@ -74,18 +76,23 @@ class ComparePanel(SavedOutput, PageWidget):
             Task(self._fill_page, name="comparison").start()
 
     def _fill_page(self) -> None:
-        # Serve one page at a time, since its results are cached for the next.
-        with self._page_lock:
-            for content in (_sounds, _figures):
-                if not self._closed.is_set():
-                    self.send(*content(self.comparison))
+        with self._lock:
+            if not self._closed.is_set():
+                self.send(*_sounds(self.comparison))
+            if not self._closed.is_set():
+                self.send(*_figures(self.comparison, self._tables))
 
     def __repr__(self) -> str:
         return f"ComparePanel({self.comparison!r})"
 
     def saved_output(self) -> Mapping[str, str]:
         """Return the static output of the comparison."""
-        return comparison_bundle(self.comparison)
+        with self._lock:
+            return comparison_bundle(self.comparison, self._tables)
+
+    @functools.cached_property
+    def _tables(self) -> list[dict[str, Any]]:
+        return _tables(self.comparison)
 
 
 def _sounds(comparison: Comparison) -> tuple[dict[str, Any], list[bytes]]:
@@ -116,7 +123,7 @@ def _knots(comparison: Comparison, name: str) -> list[tuple[float, float]]:
     return [(0.0, 0.0), (end, end)] if alignment is None else alignment.knots
 
 
-def _figures(comparison: Comparison) -> tuple[dict[str, Any], list[bytes]]:
+def _figures(comparison: Comparison, tables: list[dict[str, Any]]) -> tuple[dict[str, Any], list[bytes]]:
     """Return the tables as text, and float32 contours of F0 and level for each clip but the first."""
     buffers, middles = [], []
     for name, contour in comparison.contours.items():
@@ -129,7 +136,7 @@ def _figures(comparison: Comparison) -> tuple[dict[str, Any], list[bytes]]:
         forced = f"; words by {words.source}{likely}" if words.source else ""
         why = f"; aligned by time: {reason}" if reason else forced
         middles.append(f"median difference {pitch}, {_signed(contour.energy)} dB, levels unmatched{why}")
-    return {"kind": "figures", "hop": HOP_S, "middles": middles, "tables": _tables(comparison)}, buffers
+    return {"kind": "figures", "hop": HOP_S, "middles": middles, "tables": tables}, buffers
 
 
 def _signed(values: np.ndarray[Any, np.dtype[np.float64]]) -> str:
@@ -177,7 +184,7 @@ def _spectrogram(clip: Clip) -> np.ndarray[Any, np.dtype[np.uint8]]:
     return np.ascontiguousarray(np.clip(scaled, 0.0, 255.0).astype(np.uint8))
 
 
-def comparison_bundle(comparison: Comparison) -> dict[str, str]:
+def comparison_bundle(comparison: Comparison, tables: list[dict[str, Any]] | None = None) -> dict[str, str]:
     """Return the static outputs of a comparison: players, contours, tables and text.
 
     Where scripts may run, a player started while another plays takes over at the same word.
@@ -197,14 +204,14 @@ def comparison_bundle(comparison: Comparison) -> dict[str, str]:
         knots = json.dumps(_knots(comparison, name), separators=(",", ":"))
         player = audio_element(audio, "height:32px;width:320px", data_knots=knots, onplay=_SWITCH)
         rows.append((name, TableCell(player), f"{level}; {note}"))
-    tables = "".join(
+    listed = "".join(
         table(content["heads"], content["rows"], caption=content["title"]) or f"<p>{escape(content['empty'])}</p>"
-        for content in _tables(comparison)
+        for content in tables or _tables(comparison)
     )
     html = small_print(
         f"{table((), rows, row_heads=True)}"
         f'<img alt="F0 and level, and their differences from the first clip. {escape(text)}" '
-        f'style="max-width:640px;width:100%" src="data:image/png;base64,{picture}">{tables}'
+        f'style="max-width:640px;width:100%" src="data:image/png;base64,{picture}">{listed}'
     )
     return {"text/html": html, "image/png": picture, "text/plain": text}
 

@@ -16,7 +16,7 @@ from voicelab.sweeps.knobs import KnobCheck, check_knobs, checked_names
 from voicelab.views.background import Task
 from voicelab.views.bundles import knob_check_bundle
 from voicelab.views.controls import field_label
-from voicelab.views.panel import Panel, ProgressLine, SavedOutput, button, classed, control, line, main_button
+from voicelab.views.panel import Panel, ProgressLine, SavedOutput, button, control, html, line, main_button
 
 
 class KnobPanel(SavedOutput, Panel):
@@ -39,7 +39,7 @@ class KnobPanel(SavedOutput, Panel):
         self.run_button = main_button("Run", self.run, "run-knobs")
         self.cancel_button = button("Cancel", self.cancel, "cancel-knobs", disabled=True)
         self.progress = ProgressLine()
-        self.table = classed(w.HTML(), "knob-table", "scroll")
+        self.table = html("", "knob-table", "scroll")
         every = [
             button(label, partial(self._choose_all, on), f"knobs-{label.lower()}")
             for label, on in (("All", True), ("None", False))

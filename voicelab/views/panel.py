@@ -11,8 +11,10 @@ below the other.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
+from pathlib import Path
 from typing import Any, ClassVar, Final, cast
 
 import ipywidgets as w
@@ -22,7 +24,7 @@ from voicelab.errors import VoicelabError
 from voicelab.views.background import Debouncer, Task
 from voicelab.views.bundles import error_html
 from voicelab.views.interrupts import interruptible
-from voicelab.views.scripts import STATIC, PageWidget
+from voicelab.views.scripts import STATIC, PageWidget, is_shared, shared
 
 # Rendering the saved output must delay neither the next take nor answers to the page.
 _SETTLE_S: Final = 1.0
@@ -60,23 +62,39 @@ def classed(widget: Any, *names: str) -> Any:
     return widget
 
 
-def control(
-    kind: Callable[..., Any], label: str = "", name: str = "", *, help: str = "", width: str = "", **options: Any
-) -> Any:
-    """Return a labeled control with the CSS class ``voicelab-<name>`` and ``help`` as tooltip."""
-    widget = kind(description=label, **options)
-    if width:
-        widget.layout.width = width
+def control(kind: Any, label: str = "", *names: str, help: str = "", width: str = "", **options: Any) -> Any:
+    """Return a widget with a label, CSS classes ``voicelab-<name>``, and ``help`` as tooltip.
+
+    Widgets share layouts and styles, which would otherwise be two thirds of a panel's models.
+    """
+    if label:
+        options["description"] = label
     if help:
-        widget.tooltip = help
-    return classed(widget, name) if name else widget
+        options["tooltip"] = help
+    if hasattr(kind, "style"):
+        options["style"] = shared(kind.style.klass)
+    return kind(layout=_layout(width), _dom_classes=[f"voicelab-{name}" for name in names], **options)
 
 
-def button(text: str, action: Callable[[], object], name: str, **options: Any) -> w.Button:
-    """Return a button with the CSS class ``voicelab-<name>`` that calls ``action``."""
-    widget = control(w.Button, text, name, **options)
+def _layout(width: str = "", display: str = "") -> Any:
+    return shared(w.Layout, **{name: value for name, value in (("width", width), ("display", display)) if value})
+
+
+def html(value: str = "", *names: str) -> w.HTML:
+    """Return HTML with CSS classes ``voicelab-<name>``."""
+    return cast("w.HTML", control(w.HTML, "", *names, value=value))
+
+
+def stack(*children: w.Widget, names: Sequence[str] = ()) -> w.VBox:
+    """Return widgets below each other."""
+    return cast("w.VBox", control(w.VBox, "", *names, children=children))
+
+
+def button(text: str, action: Callable[[], object], name: str, *names: str, **options: Any) -> w.Button:
+    """Return a button with CSS classes ``voicelab-<name>`` that calls ``action``."""
+    widget = control(w.Button, text, name, *names, **options)
     widget.on_click(lambda _: action())
-    return widget
+    return cast("w.Button", widget)
 
 
 def main_button(text: str, action: Callable[[], object], name: str) -> w.Button:
@@ -85,25 +103,39 @@ def main_button(text: str, action: Callable[[], object], name: str) -> w.Button:
     return button(text, action, name, button_style="primary", help=keys)
 
 
-def line(*children: w.Widget, name: str = "line") -> w.HBox:
+def line(*children: w.Widget, name: str = "") -> w.HBox:
     """Return widgets in a row that wraps, unless its name is "buttons"."""
-    return classed(w.HBox(list(children)), *dict.fromkeys(("line", name)))
+    return cast("w.HBox", control(w.HBox, "", "line", *filter(None, [name]), children=children))
 
 
 def fold(title: str, *children: w.Widget, shown: bool = False) -> w.Accordion:
     """Return widgets in a collapsible section."""
-    return w.Accordion([w.VBox(list(children))], titles=(title,), selected_index=0 if shown else None)
+    selected = 0 if shown else None
+    return cast(
+        "w.Accordion", control(w.Accordion, children=[stack(*children)], titles=(title,), selected_index=selected)
+    )
+
+
+def file_link(path: Path) -> str:
+    """Return an HTML link to a file, which works where the notebook's server gives access to it."""
+    # The path of the notebook; without one the kernel runs in its folder.
+    folder = Path(os.environ.get("JPY_SESSION_NAME", "")).parent
+    return f'<a data-file="{escape(Path(os.path.relpath(path, folder)).as_posix())}">{escape(path.name)}</a>'
+
+
+def hide(widget: w.DOMWidget, hidden: object = True) -> None:
+    """Hide a widget, or show it."""
+    widget.layout = _layout(widget.layout.width, "none" if hidden else "")
 
 
 def close_children(box: w.Box) -> None:
-    """Close the descendants of a box with their styles and layouts; the box itself stays open."""
+    """Close the descendants of a box; the box itself stays open."""
     for child in box.children:
         if isinstance(child, w.Box):
             close_children(child)
         child.close()
-        for look in ("style", "layout"):
-            if child.has_trait(look):
-                getattr(child, look).close()
+        if not is_shared(child.layout):
+            child.layout.close()
 
 
 def mark_wrong(control: w.DOMWidget, wrong: object) -> None:
@@ -162,6 +194,7 @@ class SavedOutput(Ending):
         return {**bundle, "text/html": words, "text/plain": repr(self)}, metadata
 
     def _ipython_display_(self) -> None:
+        from IPython.core.getipython import get_ipython
         from IPython.display import DisplayHandle, display
 
         mimebundle = self._repr_mimebundle_()
@@ -169,14 +202,21 @@ class SavedOutput(Ending):
             return
         if self._updates is None:
             self._saved: Any = DisplayHandle()  # type: ignore[no-untyped-call]
-            self._updates = Debouncer(lambda _: self._saved.update(self._output(), raw=True), _SETTLE_S)
+            self._updates = Debouncer(
+                lambda _: self._saved.update(self._output(self.saved_output()), raw=True), _SETTLE_S
+            )
             self.at_close(self._updates.close)
         display(mimebundle[0], metadata=mimebundle[1], raw=True)  # type: ignore[no-untyped-call]
-        self._saved.display(self._output(), raw=True)
+        kernel = getattr(get_ipython(), "kernel", None)
+        # With a reader at the page, who may be asked for input, the output follows in a thread: a comparison needs seconds.
+        live = getattr(kernel, "_allow_stdin", False)
+        self._saved.display(self._output({} if live else self.saved_output()), raw=True)
+        if live:
+            self._updates.ask()
 
-    def _output(self) -> dict[str, str]:
+    def _output(self, output: Mapping[str, str]) -> dict[str, str]:
         # CSS hides it in JupyterLab before the panel is rendered, otherwise the saved output would flash up.
-        output, style = dict(self.saved_output()), (STATIC / "saved.css").read_text(encoding="utf-8")
+        style = (STATIC / "saved.css").read_text(encoding="utf-8")
         # On a page without a kernel, such as an exported one, it is the only output.
         nothing = f"<p>{escape(repr(self))} has no saved output. Run the cell in a notebook to use it.</p>"
         html = f'<style>\n{style}</style><div class="voicelab-saved">{output.get("text/html", nothing)}</div>'

@@ -34,7 +34,7 @@ from voicelab.views.background import Task
 from voicelab.views.bundles import effects_bundle, metric_label, table
 from voicelab.views.controls import field_label
 from voicelab.views.listening import ListeningWidget
-from voicelab.views.panel import Message, SavedOutput, button, classed, control, line
+from voicelab.views.panel import Message, SavedOutput, button, control, file_link, html, line
 from voicelab.views.scripts import PageWidget
 from voicelab.views.sweep_tables import SHOWN, table_bundle, write_page
 from voicelab.views.takes import TakesView
@@ -180,14 +180,14 @@ class ResultPanel(SavedOutput, TakesView):
         self.test_button = button("Begin", self.listening_test, "blind-test")
         self.votes_button = button("Results so far", self.show_votes, "blind-results", disabled=True)
         self.layout_of = control(w.Dropdown, "Layout", "layout", options=[*_LAYOUTS], width="360px")
-        self.layout_note = classed(w.HTML(), "soft")
+        self.layout_note = html("", "soft")
         self.folder = control(w.Text, "Folder", "folder", value="sweep", width="360px")
         self.export_button = button("Write to the folder", self.export, "export")
         self.zip_button = button("Download a zip", self.download, "zip", help="The same files, sent to the browser")
         self.add_tab("Effects", index=1, make=self.show_effects)
         asking = line(self.test_button, self.votes_button, name="buttons")
         about = "Begin plays the selected takes, or all, without their names, and stores the answers of each listener."
-        self.add_tab("Blind test", classed(w.HTML(f"<p>{about}</p>"), "soft"), line(self.kind, self.over, asking))
+        self.add_tab("Blind test", html(f"<p>{about}</p>", "soft"), line(self.kind, self.over, asking))
         self.add_tab("Table", make=lambda: self.attempt(self.show_table))
         writing = line(self.export_button, self.zip_button, name="buttons")
         self.add_tab("Export", line(self.layout_of), self.layout_note, line(self.folder, writing))
@@ -237,7 +237,7 @@ class ResultPanel(SavedOutput, TakesView):
             if previous is not None:
                 previous.close()
             self.put("Blind test", ListeningWidget(self.ballot, finished=self.show_votes))
-            self._boxes["Blind test"].children[-1].children += (classed(w.HTML(), "blind-votes"),)
+            self._contents["Blind test"].children += (html("", "blind-votes"),)
             self.votes_button.disabled = False
             self.say(f"The responses are stored in {path}. The results appear below the test at its end.")
 
@@ -276,7 +276,9 @@ class ResultPanel(SavedOutput, TakesView):
         return self._export("a zip file", send)
 
     def _written(self, count: int, folder: Path) -> None:
-        self.say(f"{count} takes are in {folder.absolute()}.")
+        links = ", ".join(file_link(path) for path in sorted(folder.iterdir()) if path.is_file())
+        written = f"{count} takes are in {folder.absolute()}"
+        self.message.value = f'<div role="status">{escape(written)}: {links}</div>'
 
     def _export(self, where: str, deliver: Callable[[Callable[[Path], int]], object]) -> Task:
         """Call ``deliver`` in a thread with a function that writes the takes to a folder and returns their number."""
@@ -313,7 +315,7 @@ class ResultPanel(SavedOutput, TakesView):
         return with_note(frame, self.grid.work.metrics)
 
     def _output_of(self, make: Callable[[TakeTable], Mapping[str, str]]) -> w.HTML:
-        return w.HTML(make(self.result)["text/html"])
+        return html(make(self.result)["text/html"])
 
     def show_table(self) -> None:
         """Show the DataFrame, key columns and measurements first."""

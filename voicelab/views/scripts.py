@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, cast
 
 import anywidget
 import ipywidgets as w
@@ -72,20 +72,34 @@ class Scripts(w.Widget):  # type: ignore[misc]  # ipywidgets publishes no types
 @functools.cache
 def _packed() -> tuple[str, str]:
     """Return the scripts for the page, and their digest."""
-    paths = sorted(path for path in STATIC.iterdir() if path.name not in _SERVED)
+    # Style sheets together: similar text compresses better.
+    paths = sorted(
+        (path for path in STATIC.iterdir() if path.name not in _SERVED), key=lambda path: (path.suffix, path.name)
+    )
     data = json.dumps({path.name: _COMMENT.sub("", path.read_text(encoding="utf-8")) for path in paths}).encode()
     return base64.b64encode(gzip.compress(data, mtime=0)).decode("ascii"), hashlib.sha256(data).hexdigest()[:16]
 
 
-_shared: list[Scripts] = []
+_shared: dict[tuple[object, ...], Any] = {}
+
+
+def shared(kind: Callable[..., Any], **traits: str) -> Any:
+    """Return the one widget of a class with these traits, which others refer to, such as a layout; do not change it."""
+    key = (kind, *traits.items())
+    if key not in _shared or _shared[key].comm is None:  # closed by Widget.close_all()
+        _shared[key] = kind(**traits)
+    return _shared[key]
+
+
+def is_shared(widget: w.Widget) -> bool:
+    """Whether a widget comes from ``shared``."""
+    return widget in _shared.values()
 
 
 def shared_scripts() -> Scripts:
-    """Return the model that all widgets share."""
-    if not _shared or _shared[-1].comm is None:  # closed by Widget.close_all()
-        packed, digest = _packed()
-        _shared[:] = [Scripts(packed=packed, digest=digest)]
-    return _shared[-1]
+    """Return the scripts of all widgets."""
+    packed, digest = _packed()
+    return cast("Scripts", shared(Scripts, packed=packed, digest=digest))
 
 
 class PageWidget(anywidget.AnyWidget):
@@ -110,6 +124,8 @@ class PageWidget(anywidget.AnyWidget):
             self._esm, self._css = inlined(self.script), styled(*self.styles)
         else:
             traits |= {"scripts": shared_scripts(), "parts": [self.script, *self.styles]}
+        if not hasattr(self, "saved_output"):  # a part of a panel: nobody changes its layout
+            traits["layout"] = shared(w.Layout)
         self.unseen: Callable[[], object] = lambda: None
         self._unseen = threading.Timer(0, self.unseen)
         super().__init__(**traits)

@@ -33,11 +33,14 @@ from voicelab.views.panel import (
     control,
     disable,
     fold,
+    html,
     line,
     main_button,
     mark_wrong,
+    stack,
 )
 from voicelab.views.result_panel import ResultPanel, Tabs
+from voicelab.views.scripts import shared
 from voicelab.views.sweep_tables import SHOWN
 
 if TYPE_CHECKING:
@@ -67,11 +70,11 @@ class _AxisRow(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publishes no
         self.field = control(w.Dropdown, "Vary", options=fields, value=name, help="Varied field")
         example = "0.2..1.0 step 0.2, or comma-separated values"
         self.values = control(w.Text, "over", "axis", value=typed, placeholder=example)
-        self.remove = button("×", lambda: form.remove(self), "remove-axis", help="Remove this axis")
+        self.remove = button("×", lambda: form.remove(self), "remove-axis", "icon", help="Remove this axis")
         self.picker = line(name="picker")
-        self.problem = classed(w.HTML(), "problem")
-        row = classed(w.HBox([self.field, self.values, classed(self.remove, "icon")]), "axis-row")
-        super().__init__([row, self.picker, self.problem])
+        self.problem = html("", "problem")
+        row = control(w.HBox, "", "axis-row", children=[self.field, self.values, self.remove])
+        super().__init__([row, self.picker, self.problem], layout=shared(w.Layout))
         self.field.observe(self._field_changed, names="value")
         self._field_changed()
         self.values.observe(self._show_values, names="value")
@@ -84,7 +87,7 @@ class _AxisRow(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publishes no
         choices, ends = self._form.values_of(self.field.value)
         close_children(self.picker)
         if choices:
-            parts = [w.ToggleButton(description=label, tooltip=value) for label, value in choices]
+            parts = [control(w.ToggleButton, label, help=value) for label, value in choices]
             every = button("All", lambda: self._write(", ".join(value for _, value in choices)), "all-values")
             self.picker.children = (*parts, *([every] if len(parts) > 1 else []))
         else:
@@ -147,12 +150,12 @@ class TextsForm(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publishes n
         self._debouncer = Debouncer(self.check)
         options: Any = {"value": texts, "rows": 3, "help": field_help("text")}
         self.texts = control(w.Textarea, "Texts (one per line)", "sweep-texts", **options)
-        self.texts_problem = classed(w.HTML(), "problem")
+        self.texts_problem = html("", "problem")
         self.repeats = control(w.IntText, "Repeats", value=repeats, width="220px")
-        self.repeats_problem, self.seed_problem = (classed(w.HTML(), "problem") for _ in range(2))
+        self.repeats_problem, self.seed_problem = (html("", "problem") for _ in range(2))
         seeds = "Source of the seeds of the repeats, the same in every cell"
         self.seed = control(w.Text, "Seed", value=str(seed), width="160px", help=seeds)
-        self.estimate, self.problem = classed(w.HTML(), "estimate"), classed(w.HTML(), "sweep-problem")
+        self.estimate, self.problem = html("", "estimate"), html("", "sweep-problem")
         numbers = line(self.repeats, self.seed)
         super().__init__(
             [
@@ -165,7 +168,8 @@ class TextsForm(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publishes n
                 more,
                 self.estimate,
                 self.problem,
-            ]
+            ],
+            layout=shared(w.Layout),
         )
         classed(self, "form")
         self.at_close(self._debouncer.close)
@@ -242,7 +246,7 @@ class _SweepForm(TextsForm):
     def __init__(self, sweep: Sweep, changed: Callable[[], object]) -> None:
         self._sweep = sweep
         self.offered = axes_for(sweep)
-        self.axes = w.VBox()
+        self.axes = stack()
         self.add = button("Add an axis", self.add_axis, "add-axis")
         free = {"placeholder": "no limit", "width": "200px"}
         self.limits = {name: control(w.Text, _LIMITS[name], f"limit-{name}", **free) for name in CAPS}
@@ -291,7 +295,6 @@ class _SweepForm(TextsForm):
         """Remove an axis."""
         self.axes.children = tuple(child for child in self.axes.children if child is not row)
         row.close()
-        row.layout.close()
         self.changed()
 
     def typed(self) -> tuple[Sweep, Budget, str]:

@@ -21,7 +21,7 @@ from voicelab.takes.rows import SYSTEM, TakeRow
 from voicelab.takes.table import TakeTable
 from voicelab.views.background import Task
 from voicelab.views.controls import seed_reason
-from voicelab.views.panel import button, control, disable, line
+from voicelab.views.panel import button, control, disable, line, stack
 from voicelab.views.sweep_panel import SweepPanel, TextsForm
 from voicelab.views.sweep_tables import table_bundle
 
@@ -41,16 +41,16 @@ class _SystemsForm(TextsForm):
     ) -> None:
         self._labs = dict(labs)
         self._cache = cache
-        self.systems = w.VBox()
+        self.systems = stack()
         usable = [backend for backend in available_backends() if not backend.install]
         self.address = control(
             w.Combobox,
             "Add",
+            "address",
             placeholder=", ".join(backend.form.partition(" or ")[0] for backend in usable),
             options=[f"{backend.name}:" for backend in usable],
             help="Name and address of a backend, as in vl.connect",
         )
-        self.address.layout.flex = "1 1 280px"
         self.add_button = button("Add a system", self.add, "add-system")
         more = line(self.address, self.add_button)
         super().__init__(lines_of(texts), repeats, seed, changed, self.systems, more=more)

@@ -33,7 +33,19 @@ from voicelab.takes.rows import Column, RowState
 from voicelab.views.background import Task
 from voicelab.views.bundles import error_html, format_figure, metric_label, with_unit
 from voicelab.views.comparison_panel import ComparePanel
-from voicelab.views.panel import Ending, Panel, button, classed, close_children, control, fold, line, mark_wrong
+from voicelab.views.panel import (
+    Ending,
+    Panel,
+    button,
+    close_children,
+    control,
+    fold,
+    hide,
+    html,
+    line,
+    mark_wrong,
+    stack,
+)
 from voicelab.views.player import Player, pcm_bytes, playable
 from voicelab.views.scripts import PageWidget
 from voicelab.views.sweep_tables import SHOWN
@@ -462,9 +474,9 @@ class TakesView(Panel):
         self._filled = ""
         self._makers: dict[str, Callable[[], object]] = {}
         self.where = control(w.Text, "Filter", "filter", width="260px")
-        self.where_problem, self.measured_problem = (classed(w.HTML(), "problem") for _ in range(2))
+        self.where_problem, self.measured_problem = (html("", "problem") for _ in range(2))
         self.sort = control(w.Dropdown, "Sort by", width="200px")
-        self.descending = classed(w.ToggleButton(description="↓", tooltip="Descending"), "icon")
+        self.descending = control(w.ToggleButton, "↓", "icon", help="Descending")
         self.measured = control(w.Text, "Metrics", width="320px", continuous_update=False)
         self.find = button("Find outlier", self.find_outlier, "outlier", help="Take farthest from the median")
         self.metric = control(w.Dropdown, "by", "outlier-metric", width="160px")
@@ -472,21 +484,20 @@ class TakesView(Panel):
         self.compare_button = button("Compare", self.compare, "compare-selected", help=limits)
         self.select_button = button("Select all shown", self.select_shown, "select-shown")
         self.clear_button = button("Select none", lambda: self.grid.set_trait("selected", []), "select-none")
-        self.counted = classed(w.Label(), "selected")
+        self.counted = control(w.Label, "", "selected")
         self.tools = line(name="buttons")
         self.view = control(w.Dropdown, "View", width="130px", options=[("Facets", "facets"), ("List", "list")])
         self.color = control(w.Dropdown, "Color", width="190px")
-        self.player = classed(w.VBox(), "opened")
+        self.player = stack(names=["opened"])
         finding = line(self.find, self.metric, name="buttons")
         measuring = fold("Measurements and outliers", line(self.measured, finding), self.measured_problem)
         self._by_list, self._by_facets = line(self.sort, self.descending, name="buttons"), self.color
         arranging = line(self.view, self._by_list, self._by_facets, self.where)
         selecting = line(self.select_button, self.clear_button, name="buttons")
         acting = line(selecting, line(self.compare_button, self.counted, name="buttons"), self.tools)
-        self._boxes: dict[str, w.VBox] = {
-            "Listen": w.VBox([arranging, self.where_problem, self.grid, self.player, acting, measuring])
-        }
-        self.tabs = classed(w.Tab(), "tabs")
+        listen = stack(arranging, self.where_problem, self.grid, self.player, acting, measuring)
+        self.tabs = control(w.Tab, "", "tabs", children=[listen], titles=["Listen"])
+        self._contents: dict[str, w.VBox] = {}
         self._offer()
         super().__init__("takes-view", [self.message, self.tabs])
         self.add_tab("Compare", make=self._compare_if_few)
@@ -497,7 +508,7 @@ class TakesView(Panel):
         self.color.observe(self._facet, names="value")
         self._show_view()
         self.grid.observe(self._count, names="selected")
-        self.tabs.observe(lambda change: self._opened(list(self._boxes)[change["new"] or 0]), names="selected_index")
+        self.tabs.observe(lambda change: self._opened(self.tabs.titles[change["new"] or 0]), names="selected_index")
         self._count()
 
     @property
@@ -511,15 +522,15 @@ class TakesView(Panel):
         """Add a tab, last or at ``index``; ``make`` fills the box below ``children`` when it is opened."""
         if make is not None:
             self._makers[name] = make
-        tabs = list(self._boxes.items())
-        tabs.insert(len(tabs) if index is None else index, (name, w.VBox([*children, w.VBox()])))
-        self._boxes = dict(tabs)
-        self.tabs.children = tuple(self._boxes.values())
-        self.tabs.titles = tuple(self._boxes)
+        content = self._contents[name] = stack()
+        tabs = list(zip(self.tabs.titles, self.tabs.children, strict=True))
+        tabs.insert(len(tabs) if index is None else index, (name, stack(*children, content) if children else content))
+        titles, self.tabs.children = zip(*tabs, strict=True)
+        self.tabs.titles = titles
 
     def content(self, tab: str) -> tuple[w.Widget, ...]:
         """Return the contents of a tab."""
-        children: tuple[w.Widget, ...] = self._boxes[tab].children[-1].children
+        children: tuple[w.Widget, ...] = self._contents[tab].children
         return children
 
     def begin(self, cards: Sequence[TakeCard], columns: Sequence[Column]) -> None:
@@ -557,8 +568,8 @@ class TakesView(Panel):
             clip = row.clip()
             player = Player(clip, label=row.name)
             close_children(self.player)
-            title = w.HTML(f'<div class="voicelab-heading">{escape(row.name)}</div>')
-            closing = classed(button("×", self.close_take, "close-take", help="Close the player"), "icon")
+            title = html(f'<div class="voicelab-heading">{escape(row.name)}</div>')
+            closing = button("×", self.close_take, "close-take", "icon", help="Close the player")
             self.player.children = (line(title, closing), player)
             self.grid.show_player()
             player.end(with_words(clip).words)
@@ -573,9 +584,9 @@ class TakesView(Panel):
     def _show_view(self, _: object = None) -> None:
         self.grid.view = self.view.value if self._cells is not None else "list"
         listed = self.grid.view == "list"
-        self._by_list.layout.display = None if listed else "none"
-        self._by_facets.layout.display = "none" if listed else None
-        self.view.layout.display = "none" if self._cells is None else None
+        hide(self._by_list, not listed)
+        hide(self._by_facets, listed)
+        hide(self.view, self._cells is None)
 
     def _facet(self, _: object = None) -> None:
         cells, repeats = self._cells or (0, 1)
@@ -604,7 +615,7 @@ class TakesView(Panel):
 
     def fill(self, tab: str, widget: w.Widget) -> None:
         """Show a widget in a tab, and close the previous one."""
-        box = self._boxes[tab].children[-1]
+        box = self._contents[tab]
         close_children(box)
         box.children = (widget,)
 
@@ -612,7 +623,7 @@ class TakesView(Panel):
         """Show a widget in a tab, and open the tab."""
         self.fill(tab, widget)
         self._filled = tab  # so that opening it does not create it again
-        self.tabs.selected_index = list(self._boxes).index(tab)
+        self.tabs.selected_index = self.tabs.titles.index(tab)
         self._filled = ""
         self.grid.show_tab()
 
@@ -620,9 +631,9 @@ class TakesView(Panel):
         """Fill a tab from a thread, with a status text until then, or the error."""
 
         def failed(error: Exception) -> None:
-            self.fill(tab, w.HTML(error_html(error)))
+            self.fill(tab, html(error_html(error)))
 
-        self.fill(tab, w.HTML(f'<div class="voicelab-soft" role="status">{escape(words)}</div>'))
+        self.fill(tab, html(f'<div class="voicelab-soft" role="status">{escape(words)}</div>'))
         return self.in_background(lambda: self.fill(tab, make()), "tab", failed)
 
     def _opened(self, tab: str) -> None:
@@ -635,7 +646,7 @@ class TakesView(Panel):
         if 2 <= len(self.selected) <= 8:
             self.compare()
         elif not self.content("Compare"):
-            self.fill("Compare", w.Label("Select 2 to 8 takes in Listen to compare them here."))
+            self.fill("Compare", control(w.Label, value="Select 2 to 8 takes in Listen to compare them here."))
 
     def _offer(self) -> None:
         metrics, column = [metric.name for metric in self.grid.work.metrics], self.sort.value

@@ -32,12 +32,15 @@ from voicelab.views.panel import (
     button,
     classed,
     control,
+    hide,
+    html,
     line,
     main_button,
     mark_wrong,
+    stack,
 )
 from voicelab.views.player import Player
-from voicelab.views.scripts import PageWidget
+from voicelab.views.scripts import PageWidget, shared
 from voicelab.voices.intake import MAX_FILES, prepare_samples
 
 _TITLE: Final = "My voice"
@@ -263,13 +266,13 @@ class VoicePanel(SavedOutput, Panel):
         super().__init__(
             "voices",
             [
-                w.HTML(_HEAD.format("New voice")),
+                html(_HEAD.format("New voice")),
                 self.recorder,
                 line(self.name, self.add_button),
                 self.list,
                 line(self.title, self.enhance, self.make_button, self.status),
                 self.message,
-                w.HTML(_HEAD.format("Voices")),
+                html(_HEAD.format("Voices")),
                 self.record,
                 self.trial,
             ],
@@ -288,12 +291,12 @@ class VoicePanel(SavedOutput, Panel):
         names: Any = {"placeholder": "variable name", "options": list(_clips())}
         self.name = control(w.Combobox, "Or a Clip", "clip-name", width="340px", **names)
         self.add_button = button("Add", self._add_variable, "add-clip")
-        self.list = w.VBox()
+        self.list = stack()
         self.title = control(w.Text, "Title", "title", value=_TITLE, width="340px")
         self.enhance = control(w.Checkbox, "Reduce noise", indent=False)
         self.make_button = main_button("Create voice", self.make, "make-voice")
-        self.status = classed(w.Label(), "making")
-        self.record = classed(w.HTML(), "record-of-voice")
+        self.status = control(w.Label, "", "making")
+        self.record = html("", "record-of-voice")
         self.trial = _Preview(self._lab, self._can_speak, self.update_saved_output)
         self.trial.controls.observe(lambda _: self._chosen(), names="values")
         self.title.observe(lambda _: self._check(), names="value")
@@ -455,15 +458,15 @@ class _RecordingRow(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publish
     def __init__(self, draft: VoiceDraft, recording: DraftRecording) -> None:
         self._clip: Clip | None = None
         self.player: Player | None = None
-        self.name = classed(w.HTML(), "recording-name")
-        self.sound = classed(w.HBox(), "recording-sound")
-        self.remove = button("×", lambda: draft.drop(recording.id), "remove", help=f"Remove {recording.name}")
-        self.notes = classed(w.HTML(), "intake")
+        self.name = html("", "recording-name")
+        self.sound = control(w.HBox, "", "recording-sound")
+        self.remove = button("×", lambda: draft.drop(recording.id), "remove", "icon", help=f"Remove {recording.name}")
+        self.notes = html("", "intake")
         options: Any = {"rows": 2, "continuous_update": False, "placeholder": "leave empty to transcribe automatically"}
         self.text = control(w.Textarea, "Transcript", "transcript", help=f"Transcript of {recording.name}", **options)
         self.text.observe(lambda change: draft.write(recording.id, change["new"]), names="value")
-        head = line(self.name, self.sound, classed(self.remove, "icon"), name="buttons")
-        super().__init__([head, self.notes, self.text])
+        head = line(self.name, self.sound, self.remove, name="buttons")
+        super().__init__([head, self.notes, self.text], layout=shared(w.Layout))
         classed(self, "recording")
 
     def show(self, recording: DraftRecording) -> None:
@@ -485,7 +488,7 @@ class _RecordingRow(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publish
             self.notes.value = "".join(f'<div role="note">⚠ {escape(note)}</div>' for note in recording.notes)
         # A typed transcript stays editable during its check.
         self.text.disabled = recording.state != "ready" and not recording.typed
-        self.text.layout.display = "none" if recording.state == "refused" else None
+        hide(self.text, recording.state == "refused")
         self.text.value = recording.text
 
 

@@ -7,7 +7,7 @@
 import { colour } from "./cividis.js";
 import { warped } from "./compare-aligner.js";
 import { COLORS, Figures, copied, node } from "./compare-figures.js";
-import { actsOn, followTheme, guard, hideSaved, watchTheme } from "./dom.js";
+import { actsOn, element, followTheme, guard, hideSaved, watchTheme } from "./dom.js";
 import { shape } from "./player-controls.js";
 import { roundTimes } from "./player-timeline.js";
 import { Switcher } from "./switcher.js";
@@ -351,9 +351,13 @@ function picture(clip, width, height, wave) {
 export default {
   render({ model, el }) {
     let shown = null;
+    const waiting = element("p", { textContent: "Preparing the comparison…" }, { role: "status" });
+    el.append(waiting);
     const receive = (message, buffers) => {
-      if (message.kind === "clips") shown ??= new Comparison(el, message, buffers);
-      else if (message.kind === "figures") shown?.figure(message, buffers);
+      if (message.kind === "clips") {
+        waiting.remove();
+        shown ??= new Comparison(el, message, buffers);
+      } else if (message.kind === "figures") shown?.figure(message, buffers);
     };
     // Without a kernel the page can still play, but stops playback.
     const lost = () => shown?.pause();

@@ -2,6 +2,13 @@
 
 import { followTheme, guard, Presses } from "./dom.js";
 
+/** Return the address of a file beside the notebook in JupyterLab and Notebook 7; undefined elsewhere. */
+function addressOf(path) {
+  const { baseUrl } = JSON.parse(document.querySelector("#jupyter-config-data")?.textContent ?? "{}");
+  const [, notebook] = location.pathname.match(/\/(?:lab\/(?:workspaces\/[^/]+\/)?tree|notebooks)\/(.+)/) ?? [];
+  return baseUrl && notebook && new URL(path.split("/").map(encodeURIComponent).join("/"), `${location.origin}${baseUrl}files/${notebook}`).href;
+}
+
 const guards = new WeakMap(); // message lines that watch buttons, by panel
 
 export default {
@@ -10,6 +17,10 @@ export default {
     const show = () => {
       el.innerHTML = model.get("value");
       for (const name of el.querySelectorAll("[data-pick]")) Object.assign(name, { tabIndex: 0, role: "button" });
+      for (const link of el.querySelectorAll("[data-file]")) {
+        const href = addressOf(link.dataset.file);
+        if (href) Object.assign(link, { href, target: "_blank", rel: "noopener" });
+      }
     };
     el.onclick = ({ target }) => {
       const name = target.closest("tr")?.querySelector("[data-pick]");
