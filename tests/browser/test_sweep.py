@@ -72,7 +72,7 @@ def test_typed_run_stopped_and_heard(scratch: Scratch) -> None:
     axis.fill("0..2 step 0.5")
     says(page, "must be between 0 and 1")
     run = page.locator("button.voicelab-run")
-    assert run.is_disabled()
+    page.wait_for_selector("button.voicelab-run:disabled", timeout=LONG)
     # In red: the words, and the border of what is wrong.
     alert = page.locator(f"{PANEL} [role=alert]")
     assert alert.inner_text().startswith("Temperature: must be between 0 and 1, got ")

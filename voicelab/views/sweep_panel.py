@@ -206,11 +206,11 @@ class TextsForm(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publishes n
             problem = error
         if not is_current():
             return
-        self.show(problem, needs)
         self.invalid = problem is not None
         if problem is None:
             self.sweep, self.budget = sweep, budget
         self._changed()
+        self.show(problem, needs)
 
     def show(self, problem: Exception | None, needs: str = "") -> None:
         """Show errors at their fields, others below the form."""
