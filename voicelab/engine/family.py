@@ -24,7 +24,7 @@ from voicelab.errors import AudioError, RequestInvalid
 from voicelab.schema import Model, ReferenceAudio
 
 MAX_CACHED_REFERENCES = 32
-"""Number of caller recordings, or results derived from them, that are cached."""
+"""Maximum number of entries in a cache of callers' recordings or of results derived from them."""
 
 
 class Segment(Protocol):
@@ -36,7 +36,7 @@ class Segment(Protocol):
 
     @property
     def pause_s(self) -> float:
-        """Seconds of silence that a tag adds before the segment, besides the model's pauses."""
+        """Seconds of silence that a tag adds before the segment, in addition to the pauses that the model makes."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class SpeechPlan:
     """The segments of a text to synthesize; the voice comes from `Family.voice`."""
 
     segments: Iterator[Segment]
-    """Segments with words, each processed when it is needed."""
+    """Segments that have words; each is processed only when it is needed."""
     notes: tuple[str, ...]
     """User-facing notes on how the text is read, such as omissions."""
     pause_s: float = 0.0
@@ -63,7 +63,7 @@ class Family(Protocol):
     models: tuple[Model, ...]
     """Models with their own weights; the first one also serves all other model names."""
     license: str
-    """License of the generated speech and date of acceptance; "" if none."""
+    """License of the weights and date of its acceptance; "" if none."""
     notice: str
     """Attribution required where the speech is served to others."""
     digests: tuple[str, ...]
@@ -76,7 +76,7 @@ class Family(Protocol):
         """The codec's decoder."""
 
     def runners(self, model: Model, rows: int) -> Callable[[], Runner]:
-        """Return a function that makes a runner with `rows` rows. Loads the model's weights on first use.
+        """Load the model's weights on first use, and return a function that makes a runner with `rows` rows.
 
         Raises:
             WeightsError: the weights are damaged.
@@ -91,7 +91,7 @@ class Family(Protocol):
         """
 
     def preset(self, id: str) -> Any:
-        """Return the speaker of a preset. A stored voice keeps the ``to_bytes()`` of a speaker."""
+        """Return the speaker of a preset. A speaker has a method ``to_bytes()``, whose result is kept with a stored voice."""
 
     def speaker(self, references: Sequence[ReferenceAudio]) -> Any:
         """Measure one speaker from all references.
@@ -104,20 +104,20 @@ class Family(Protocol):
         """Deserialize a speaker from its ``to_bytes()``; None if the bytes have another format."""
 
     def voice(self, speaker: Any, parts: EngineParts) -> Any:
-        """Convert a speaker for `Runner.admit`. May synthesize speech with `parts` to fit it.
+        """Convert a speaker for `Runner.admit`. To fit it to the model, this may synthesize speech with `parts`.
 
         Raises:
-            EngineError: the engine is closed, or failed.
+            EngineError: the engine is closed or has failed.
         """
 
     def similarity(self, codes: Codes, voice: Any) -> float | None:
-        """Compute the similarity of speech, given as codes (frames, codebooks), to a voice: 1 if equal, 0 if different.
+        """Compute the similarity of speech, given as codes (frames, codebooks), to a voice.
 
-        None if the family has no such metric.
+        1 is the same speaker, about 0 a different one; None if the family has no such metric.
         """
 
     def reference_notes(self, references: Sequence[ReferenceAudio]) -> tuple[str, ...]:
-        """Describe problems with references as user-facing notes. Raises as `speaker`."""
+        """Describe problems with references as user-facing notes. Raises the same errors as `speaker`."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class EngineParts:
 
 
 class EncodedReferences(Generic[Result]):
-    """Decodes and encodes callers' recordings, with a cache of the latest.
+    """Decodes and encodes callers' recordings; the latest results are cached.
 
     Args:
         encode: encodes mono samples; raises AudioError if they have no speech.
@@ -157,4 +157,4 @@ class EncodedReferences(Generic[Result]):
         return encoded
 
     def _read(self, audio: bytes) -> Result:
-        return self._encode(resample(*decode_apart(audio), self._rate))  # sandboxed: untrusted bytes
+        return self._encode(resample(*decode_apart(audio), self._rate))  # in a sandbox: untrusted bytes

@@ -38,9 +38,9 @@ REVISION = 15
 """Increment when the samples of a call change with the same weights, to invalidate caches."""
 _IMPORTED = ProcessOwner()
 _CALLS: set[tuple[int, object]] = set()
-"""Process id and identity of each call in progress. A fork inherits those of its parent, whose threads may hold locks,
-import locks included, that stay locked in the fork."""
-_ONE_MODEL_NOTE = "model {}: this voice has a single model, with the same speech as s1 and s2-pro"
+"""Process id and identity of each call in progress. A fork inherits the entries of its parent. While those calls run, threads
+of the parent may hold locks, including import locks, that would stay locked in the fork."""
+_ONE_MODEL_NOTE = "model {}: this voice has a single model, so s1 and s2-pro give the same speech"
 
 
 @contextmanager
@@ -56,24 +56,25 @@ def _in_progress() -> Iterator[None]:
 class LocalBackend(Closeable):
     """The embedded voice, another checkpoint of its family, or open weights, on this machine.
 
-    Seeds of the embedded family are exact: the same request, seed and device give the same samples. Those of open weights are
-    best effort, as concurrent requests change rounding. A missing seed is drawn and recorded in the take. The model s1 is
-    a smaller language model on the same codec, loaded on first use; a checkpoint without it uses s2-pro for both names
-    (``capabilities.one_model``, and a note on clips of s1). Voices are shared by both models; created voices are stored on
-    disk.
+    Seeds of the embedded family are exact: the same request, seed and device give the same samples. Seeds of open weights are
+    best effort, because concurrent requests change rounding. If a call has no seed, one is drawn and recorded in the take.
+    The model s1 is a smaller language model on the same codec, loaded on first use. If the weights have only one of the two
+    models, it serves both names: ``capabilities.one_model`` is then True, and clips of the other name have a note. Voices
+    are shared by both models; created voices are stored on disk.
 
     Args:
-        device: ``"cpu"`` or a device of torch (``"cuda:0"``); default, CUDA if available, else the CPU.
-        threads: CPU threads of torch in this process; default, torch's setting. Only language models of open weights use
-            torch on a CPU. Always 1 in a fork of a process with an engine, where torch would wait for OpenMP threads that
-            fork() does not copy.
+        device: ``"cpu"`` or a torch device (``"cuda:0"``); default, CUDA if available, else the CPU.
+        threads: CPU threads of torch in this process; default, torch's setting. On a CPU, only language models of open
+            weights use them. Always 1 in a fork of a process that had imported the engine, because torch would wait for
+            OpenMP threads that fork() does not copy.
         weights: Checkpoint (a file, or a folder of two models), or a folder with S2-Pro, S1-mini or both; default, the
             checkpoint of the package.
         rows: Maximum number of concurrent utterances per model; more are queued.
-        voices: Store of voices; default, in VOICELAB_HOME.
-        int8_depth: Quantize the fast transformer of open weights, half of the memory traffic per frame, to 8 bits.
-        compile: Compile open weights with torch; default, the language model on a CUDA device after ``voicelab weights
-            compile``. If True, the codec, too; the first sentence waits minutes for compilation.
+        voices: Voice store; default, the one in VOICELAB_HOME.
+        int8_depth: Quantize the fast transformer of open weights to 8 bits; it causes half of the memory traffic per frame.
+        compile: Compile open weights with torch. By default, only the language model is compiled, and only on a CUDA device
+            after ``voicelab weights compile``. If True, the codec is compiled as well, and the first sentence waits minutes
+            for the compilation.
 
     Raises:
         WeightsError: The checkpoint is unreadable.
@@ -131,7 +132,7 @@ class LocalBackend(Closeable):
 
     @property
     def healthy(self) -> bool:
-        """False after close(), or while a worker thread is dead or hanging."""
+        """False after close(), or while a worker thread is dead or hung."""
         return self._models.healthy
 
     @_in_progress()
@@ -166,7 +167,7 @@ class LocalBackend(Closeable):
 
     @_in_progress()
     def create_voice(self, request: VoiceCreate) -> VoiceModel:
-        """Create and store a voice from recordings. The license of the weights, if any, becomes a tag.
+        """Create and store a voice from recordings. The licenses of the weights, if any, are added to its tags.
 
         Raises:
             RequestInvalid: A voice file has no audio or no speech, or the cover image is invalid.
@@ -198,7 +199,7 @@ class LocalBackend(Closeable):
         return self._store.get(id, self._owner)
 
     def list_voices(self) -> tuple[VoiceModel, ...]:
-        """List the stored voices of the caller, newest to oldest.
+        """List the stored voices of the caller, newest first.
 
         Raises:
             StoreError: The store cannot be read.
@@ -221,7 +222,7 @@ class LocalBackend(Closeable):
         return backend
 
     def usage(self) -> tuple[int, int]:
-        """Return the number of the caller's stored voices and the bytes of their recordings. Raises StoreError."""
+        """Return the number of the caller's stored voices and the size of their recordings in bytes. Raises StoreError."""
         return self._store.usage(self._owner)
 
     def cover_image(self, id: str) -> bytes:
@@ -315,7 +316,11 @@ class _Models:
         self._owner, self._is_used = ProcessOwner(), False
 
     def begin(self) -> None:
-        """Raise EngineError in a fork of a process that used the engine; a fork may use an engine that was unused."""
+        """Record that the engine is used.
+
+        Raises:
+            EngineError: this process is a fork, and its parent has used the engine or the engine is not on the CPU.
+        """
         if self._owner.forked:
             if self._is_used or self._device != "cpu":
                 self._owner.check("the engine")
@@ -325,7 +330,12 @@ class _Models:
         self._is_used = True
 
     def parts(self, model: str) -> EngineParts:
-        """Return the parts of a model, loading it if necessary. Raises WeightsError, and EngineError if closed."""
+        """Return the parts of a model, which is loaded on first use.
+
+        Raises:
+            WeightsError: the weights are damaged.
+            EngineError: the engine is closed.
+        """
         name = next((name for name in self._family.models if name == model), self._family.models[0])
         with self._lock:
             if self._closed:
@@ -354,12 +364,15 @@ class _Models:
 
 
 def open_local(path: str = "", *, device: str | None = None, voices: VoiceStore | None = None) -> LocalBackend:
-    """Open ``local:``, the embedded voice, or ``local:PATH``, another checkpoint. Raises like LocalBackend."""
+    """Open ``local:``, the embedded voice, or ``local:PATH``, another checkpoint. Raises the same errors as LocalBackend."""
     return LocalBackend(device, weights=Path(path) if path else None, voices=voices)
 
 
 def compile_weights(weights: Path, device: str | None = None) -> Iterator[tuple[Model, float]]:
-    """Compile each model of a folder of open weights; yield its name and the seconds. Raises like LocalBackend."""
+    """Compile each model of a folder of open weights; yield its name and the duration of its compilation in seconds.
+
+    Raises the same errors as LocalBackend.
+    """
     family = _family(weights, choose_device(device), ROWS, int8_depth=False, compile=True)
     for model in family.models:
         started = time.perf_counter()
@@ -368,7 +381,7 @@ def compile_weights(weights: Path, device: str | None = None) -> Iterator[tuple[
 
 
 def _family(weights: Path | None, device: str, rows: int, *, int8_depth: bool, compile: bool | None) -> Family:
-    """Load the embedded family, or open weights from a folder without a checkpoint of it."""
+    """Load a checkpoint of the embedded family; a folder that has none is loaded as open weights."""
     if weights is None or not weights.is_dir() or (weights / EMBEDDED).exists():
         if int8_depth:
             raise EngineError("int8_depth requires open weights; the embedded family does not support it")
@@ -395,7 +408,7 @@ def _check_parent_was_idle() -> None:
 
 
 def _fingerprint(digests: tuple[str, ...], device: str, rows: int) -> str:
-    """Hash all that determines the samples: revision, weights, device type, and rows if fewer than the batch size."""
+    """Hash everything that determines the samples: revision, weights, device type, and the row count if it is below BATCH."""
     device_type = () if device == "cpu" else (device.partition(":")[0],)
     fields = (str(REVISION), *digests, *device_type, *((f"{rows} rows",) if rows < BATCH else ()))
     return hashlib.sha256(":".join(fields).encode()).hexdigest()[:16]

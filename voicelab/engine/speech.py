@@ -1,4 +1,4 @@
-"""Synthesis of one request: segments to sequences, frames to audio, word times and notes."""
+"""Synthesis of one request: submits its segments as sequences, decodes frames to audio, and collects word times and notes."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from voicelab.errors import EngineError, RequestInvalid
 from voicelab.schema import Latency
 
 BLOCK_FRAMES: dict[Latency, tuple[int, ...]] = {"low": (*[1] * 8, 2), "balanced": (8,), "normal": (24,)}
-"""Frames per decoded block, in order; the last size repeats. It affects when audio is available, not its samples.
+"""Frames per decoded block, in order; the last size repeats. Sizes affect when audio is available, but not its samples.
 
-No block is longer than the first, unless enough audio has been sent: playback never stalls if synthesis is faster than
-real time.
+A block is longer than the first one only after enough audio has been sent, so that playback never stalls as long as synthesis
+is faster than real time.
 """
 BATCH = 8
 """Maximum number of segments per batch when segments are independent (condition_on_previous_chunks off)."""
 _SILENCE_PEAK = 2e-2
 """Output peak below which a segment counts as silent: speech peaks at 0.2 or more."""
 _FADE_S = 0.008
-"""Fade-out where speech is cut off, to avoid a click."""
+"""Duration of the fade-out where speech is cut off, which avoids a click."""
 
 
 class Speech:
     """Synthesis of a request. Iterate over `audio` once, then read `words` and `notes`."""
 
     def __init__(self, parts: EngineParts, call: Call, voice: Callable[[], Any], seed: int) -> None:
-        """Start the synthesis. `voice` returns the voice for the family's runner; it is called once words are found.
+        """Start the synthesis. `voice` returns the voice for the family's runner; it is called if the text has words.
 
         Raises:
             RequestInvalid: the text has no words, or a tag in it is invalid.
@@ -69,7 +69,7 @@ class Speech:
 
     @property
     def words(self) -> tuple[WordTime, ...]:
-        """Words as read with their times; empty if the family has none."""
+        """Words as read, with their times; empty if the family has no word times."""
         return tuple(self._word_times)
 
     @property
@@ -126,7 +126,7 @@ class Speech:
             yield samples
 
     def _streams(self) -> Iterator[tuple[int, Sequence]]:
-        """Yield the sequences in order, each with the index of its first segment, and submit batches ahead."""
+        """Yield the sequences in order, each with the index of its first segment. The next batch is submitted ahead."""
         independent = not self._request.condition_on_previous_chunks
         for offset, sequence in enumerate(self._sequences):  # the list grows during iteration
             if independent and offset % self._batch == 0:
@@ -138,7 +138,7 @@ class Speech:
         return self._parts.decoding.feed(CodeBlock(stream, codes, final))
 
     def _follow(self, sequence: Sequence, offset: int) -> Iterator[Codes]:
-        """Yield codes of a sequence's frames; also queue the next segment, and record word times and endings."""
+        """Yield the codes of a sequence's frames. Also queues its next segments and records word times and endings."""
         begun, ended = -1, -1
         for frame in sequence.frames():
             if frame.segment != begun:
@@ -169,7 +169,7 @@ class Speech:
             raise EngineError("the speech broke off before the end of the text")
 
     def _submit(self) -> None:
-        """Submit further segments, if any: one that later segments continue, or a batch of independent ones."""
+        """Submit the next segments, if any: a batch of independent ones, or one that later segments will continue."""
         request = self._request
         independent = not request.condition_on_previous_chunks
         batch = list(islice(self._unsubmitted, self._batch if independent else 1))
@@ -226,17 +226,17 @@ class Speech:
 
     def _without_effect(self) -> Iterator[str]:
         request = self._request
-        note = f"early_stop_threshold={request.early_stop_threshold:g} had nothing to stop"
+        note = f"early_stop_threshold={request.early_stop_threshold:g} had no effect"
         if request.early_stop_threshold < 1 and request.condition_on_previous_chunks:
-            yield f"{note}: condition_on_previous_chunks chains the segments, so they are not a batch"
+            yield f"{note}: with condition_on_previous_chunks, segments are not synthesized as a batch"
         elif request.early_stop_threshold < 1 and self._batch == 1:
             yield f"{note}: this backend synthesizes one segment at a time"
         elif request.early_stop_threshold < 1 and len(self._segments) == 1:
-            yield f"{note}: the text is one segment"
+            yield f"{note}: the text has only one segment"
 
 
 def _seed(seed: int, sequence: int) -> int:
-    """Derive a seed per sequence of a request; hashed, since generators use only 32 bits."""
+    """Derive the seed of a sequence from that of its request. It is a hash, because generators use only 32 bits."""
     return int(np.random.SeedSequence((seed, sequence)).generate_state(1)[0])
 
 

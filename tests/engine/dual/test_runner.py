@@ -291,7 +291,7 @@ def test_old_turns_are_dropped_for_room(parts: Parts) -> None:
             if runner.step([0])[0].ended:
                 break
         assert runner.rows[0].state.position <= runner.model.positions
-    with pytest.raises(EngineError, match="shorter references, or a smaller chunk_length"):
+    with pytest.raises(EngineError, match="use shorter references or a smaller chunk_length"):
         runner.add_segment(0, Turn("x" * 300, ""))
 
 

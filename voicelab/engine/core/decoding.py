@@ -1,4 +1,4 @@
-"""Decoding of codes to audio, block by block on one thread; and a cache for concurrent requests."""
+"""Decoding of codes to audio, block by block on one thread, and a cache of results for concurrent requests."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class CodeBlock:
 
 
 class Decoding(Protocol):
-    """A streaming decoder of codes: the decoded blocks of a stream concatenate to the result of decoding at once."""
+    """A streaming decoder of codes: concatenating a stream's decoded blocks gives the same audio as decoding all at once."""
 
     sample_rate: int
-    """Hz."""
+    """Sample rate of the audio in Hz."""
     hop: int
     """Samples per frame."""
     codebooks: int
@@ -55,14 +55,14 @@ class Decoding(Protocol):
 
 
 _Task = tuple[int, int, CodeBlock | Callable[[], Any], Future[Any]]
-"""Size in frames, unique serial number, work, result."""
+"""Entry of the queue: size in frames, unique serial number, work and result."""
 
 
 class DecodingThread:
     """The thread that decodes all streams, smallest task first.
 
     Waiting blocks of several streams are decoded as a batch, up to `Decoding.max_batch`. There is only one thread because
-    torch splits each operation among threads: operations started by several would block each other.
+    torch splits each operation among threads: operations started by several threads would block each other.
     """
 
     def __init__(self, decoding: Decoding) -> None:
@@ -81,7 +81,7 @@ class DecodingThread:
         self._pool.shutdown()
 
     def do(self, work: CodeBlock | Callable[[], Any], size: int) -> Any:
-        """Run `work`, of `size` frames, on the thread. Raises its exception, or EngineError: the thread is closed."""
+        """Run `work`, which has `size` frames, on the thread. Raises its exception, or EngineError: the thread is closed."""
         result = Future[Any]()
         with self._lock:
             heapq.heappush(self._waiting, (size, next(self._numbers), work, result))
@@ -107,7 +107,7 @@ class DecodingThread:
                 future.set_result(result)
 
     def _take(self) -> list[_Task]:
-        """Take the next task or batch of waiting blocks; empty if an earlier batch included this task."""
+        """Take the next task, or waiting blocks as a batch; empty if an earlier batch already included this task."""
         tasks: list[_Task] = []
         while self._waiting and len(tasks) < self.decoding.max_batch:
             if tasks and not (isinstance(tasks[0][2], CodeBlock) and isinstance(self._waiting[0][2], CodeBlock)):
@@ -117,7 +117,7 @@ class DecodingThread:
 
 
 class Memo(Generic[Result]):
-    """A cache of the latest results by key; concurrent requests for a key compute it once."""
+    """A cache of the latest results by key; concurrent requests for a key compute its result once."""
 
     def __init__(self, size: int) -> None:
         self._size = size

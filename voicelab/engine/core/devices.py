@@ -15,7 +15,7 @@ _CUDA_DRIVER = "nvcuda.dll" if os.name == "nt" else "libcuda.so.1"
 
 
 def choose_device(name: str | None) -> str:
-    """Return the device of this name, by default CUDA if available, else the CPU.
+    """Check and return the name of a device; without a name, return CUDA if it is available, else the CPU.
 
     Raises:
         MissingExtra: the device is not the CPU, and torch is not installed.
@@ -55,7 +55,7 @@ def describe_device(name: str) -> str:
 
 
 def loaded_torch() -> Any:
-    """Return torch if it is imported, else None: then no computation of this process uses torch's threads."""
+    """Return torch if this process has imported it, else None: in that case no computation uses torch's threads."""
     module = sys.modules.get("torch")
     return module if hasattr(module, "set_num_threads") else None  # another thread may be importing it
 
@@ -63,7 +63,8 @@ def loaded_torch() -> Any:
 def set_thread_count(number: int) -> None:
     """Set the number of torch's CPU threads for operations of the calling thread only.
 
-    The count is per thread, but new threads inherit the latest value set: so a helper thread sets the previous value again.
+    torch's count is per thread, but new threads inherit the value that was set last. So a helper thread sets the previous
+    value again.
     """
     torch = loaded_torch()
     if torch is None:

@@ -1,4 +1,4 @@
-"""Delay of forks until the engine's matrix products end, since OpenBLAS cannot fork during one."""
+"""Delay of forks until the engine's matrix products end, because OpenBLAS hangs if the process forks during one."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from contextlib import ContextDecorator
 from typing import Final
 
 _TIMEOUT_S: Final = 10.0
-"""Maximum delay of a fork: a hung computation must not block it, and a step takes milliseconds."""
+"""Maximum delay of a fork in seconds. A step takes milliseconds, so a computation that takes longer hangs, and a hung
+computation must not block the fork."""
 
 
 class _Computing(ContextDecorator):
     """Context of a computation: a fork waits until all computations end, and new computations wait for the fork.
 
-    Computations do not wait for each other. In a fork during another thread's product, OpenBLAS joins threads that never end.
+    Computations do not wait for each other. If a process forks while another thread computes a product, OpenBLAS joins
+    threads that never end.
     """
 
     def __init__(self) -> None:

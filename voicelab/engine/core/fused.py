@@ -24,7 +24,7 @@ from voicelab.storage import data_home
 _Output = TypeVar("_Output", Tensor, tuple[Tensor, ...])
 _LOG = logging.getLogger("voicelab.engine")
 OPTIONS: dict[str, str | int | bool | Callable[..., Any]] = {"combo_kernels": True}
-"""Options of Inductor: independent operations are fused into one kernel, too."""
+"""Options of Inductor: independent operations are fused into one kernel as well."""
 _CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 _NO_LENGTHS: Mapping[int, int] = MappingProxyType({})
 _CAPTURING = threading.Lock()
@@ -32,9 +32,10 @@ _CAPTURING = threading.Lock()
 
 
 class Regions:
-    """Functions of a model, each compiled at its first call for one row, and at its first call for several.
+    """Functions of a model, each compiled twice: at its first call for one row, and at its first call for several.
 
-    Weights are inputs of the code, so that all layers of equal shape use the same: seconds per function, not minutes.
+    Weights are inputs of the compiled code, so that all layers of equal shape share the code. Compiling a function then
+    takes seconds instead of minutes.
 
     Args:
         required: whether a missing or failing compiler raises EngineUnavailable; otherwise functions run uncompiled.
@@ -53,8 +54,8 @@ class Regions:
         """Return a compiled function; code for several rows serves any number of rows.
 
         Args:
-            function: its arguments are tensors (rows, …) and None, or weights in other objects.
-            lengths: by argument, the axis that may have any length; it must be the same axis at every call.
+            function: its arguments are tensors (rows, …), None, or other objects that hold weights.
+            lengths: index of an argument → its axis of variable length. It must be the same axis at every call.
         """
         fused: dict[tuple[bool, ...], Callable[..., _Output]] = {}
 
@@ -66,7 +67,7 @@ class Regions:
             if kind in fused:
                 return fused[kind](*args)
             if not fused and not any(Path(os.environ[_CACHE_VARIABLE]).glob("*")):
-                _LOG.warning("compiling into %s, once: at least 10 s of CPU time", os.environ[_CACHE_VARIABLE])
+                _LOG.warning("compiling once, into %s: at least 10 s of CPU time", os.environ[_CACHE_VARIABLE])
             fused[kind] = torch.compile(_with_copied_code(function), fullgraph=True, options=self._options)
             return self._first(fused[kind], function, args)
 
@@ -93,12 +94,15 @@ class Regions:
             if self._required:
                 raise EngineUnavailable(reason) from error
             self._failed = True
-            _LOG.warning("%s; they run uncompiled, slower", reason)
+            _LOG.warning("%s; they run uncompiled, which is slower", reason)
             return function(*args)
 
 
 def mark_dynamic(args: tuple[Any, ...], lengths: Mapping[int, int]) -> None:
-    """Mark the axes of any size for the compiler: rows, if several, and those of `lengths`; see `Regions.compiled`."""
+    """Mark the axes of variable size for the compiler: the rows if there are several, and the axes in `lengths`.
+
+    See `Regions.compiled`.
+    """
     from torch import _dynamo as dynamo
 
     for index, tensor in enumerate(args):
@@ -110,7 +114,7 @@ def mark_dynamic(args: tuple[Any, ...], lengths: Mapping[int, int]) -> None:
 
 
 def has_compiled_code(device: torch.device) -> bool:
-    """Whether code for a CUDA device may be cached, by `voicelab weights compile`; then it is used by default."""
+    """Whether `voicelab weights compile` may have cached code for a CUDA device; then compiled code is the default."""
     return device.type == "cuda" and _cache_folder().exists()
 
 
@@ -119,7 +123,7 @@ def _cache_folder() -> Path:
 
 
 def _with_copied_code(function: Callable[..., _Output]) -> Callable[..., _Output]:
-    """Copy a function or method with a separate code object: torch limits the compilations per code object."""
+    """Copy a function or method with a separate code object, because torch limits the compilations per code object."""
     plain: Any = function.__func__ if isinstance(function, MethodType) else function
     code = plain.__code__.replace()
     copied = FunctionType(code, plain.__globals__, plain.__name__, plain.__defaults__, plain.__closure__)
@@ -131,7 +135,7 @@ class FrameGraphs:
 
     Args:
         device: a CUDA device.
-        frame: takes sizes as integers and must be idempotent. It must not copy between the device and the host.
+        frame: function of integer sizes. It must be idempotent and must not copy between the device and the host.
     """
 
     def __init__(self, device: torch.device, frame: Callable[..., None]) -> None:
@@ -142,7 +146,7 @@ class FrameGraphs:
     def run(self, *sizes: int) -> None:
         """Run the function; its graph is captured first if `prepare` was not called."""
         self.prepare(*sizes)
-        with torch.cuda.device(self._device):  # on its stream, whichever device the thread has by default
+        with torch.cuda.device(self._device):  # on its stream, whatever the thread's default device is
             self._graphs[sizes].replay()
 
     def prepare(self, *sizes: int) -> None:
@@ -160,13 +164,13 @@ class FrameGraphs:
                 self._frame(*sizes)
         current.wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        # thread_local: the codec's thread keeps running, and its allocations must not end the capture.
-        # On a stream of this device: torch's default is one stream per process, on the first device to capture.
+        # thread_local, because the codec's thread keeps running and its allocations must not end the capture.
+        # On a stream of this device, because torch's default is one stream per process, on the device that captured first.
         with torch.cuda.graph(graph, pool=self._pool, stream=side, capture_error_mode="thread_local"):
             self._frame(*sizes)
         return graph
 
 
 def power_of_two(number: int) -> int:
-    """Round a positive number up to a power of two, so that few sizes, and few graphs, are needed."""
+    """Round a positive number up to a power of two, so that few sizes, and therefore few graphs, are needed."""
     return 1 << (number - 1).bit_length()

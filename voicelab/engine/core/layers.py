@@ -9,20 +9,23 @@ import torch
 from torch import Tensor, nn
 
 State = tuple[Tensor, ...]
-"""State of a stream, or of a batch of them, between blocks: a tensor per layer with left context, in layer order."""
+"""State of a stream, or of a batch of streams, between blocks: one tensor per layer that has left context, in layer order."""
 
 
 class Carry:
-    """State of a batch of streams: each layer in turn reads its left context and appends that of the next blocks."""
+    """State of a batch of streams: each layer in turn reads its left context and appends the context of the next block."""
 
     def __init__(self, pasts: Sequence[State | None]) -> None:
-        """Start from each stream's state after the previous block, or from one state of all streams; None at the start."""
+        """Start from the state of each stream after its previous block, or from one state of all streams.
+
+        None stands for the state of a stream without a previous block.
+        """
         self._pasts = pasts
         self.after: list[Tensor] = []
         """State of all streams after this block."""
 
     def join(self, x: Tensor, context: int, dim: int = -1) -> Tensor:
-        """Prepend the `context` preceding steps to a block, zeros at the start of a stream; time is axis `dim`."""
+        """Prepend the `context` preceding steps to a block (zeros at the start of a stream). Time is axis `dim`."""
         if not context:
             return x
 
@@ -36,7 +39,7 @@ class Carry:
         return extended
 
     def positions(self, steps: int, device: torch.device) -> Tensor:
-        """Count each stream's steps before this block of `steps`: (batch,), or (1,) for a batch with one state."""
+        """Count the steps before this block, which has `steps`, in each stream: (batch,), or (1,) if all have one state."""
         before = self.past(lambda: torch.zeros(1, dtype=torch.int64, device=device))
         self.after.append(before + steps)
         return before
@@ -47,7 +50,10 @@ class Carry:
         return list(zip(*(after.split(1) for after in self.after), strict=True))
 
     def past(self, start: Callable[[], Tensor]) -> Tensor:
-        """Return a layer's entry of `after` from the previous block, or `start()`; the layer then appends to `after`."""
+        """Return the state that this layer saved for the previous block, or `start()` for the first block of a stream.
+
+        The layer must then append its new state to `after`.
+        """
         index = len(self.after)
         pasts = [start() if past is None else past[index] for past in self._pasts]
         return pasts[0] if len(pasts) == 1 else torch.cat(pasts)
@@ -64,7 +70,7 @@ class Chain(nn.ModuleList):
 
 
 class LayerGroup(nn.Module):
-    """Layers that have a common name in the checkpoint; ``residual`` adds their input to their output."""
+    """Layers under one name in the checkpoint; with ``residual``, their input is added to their output."""
 
     def __init__(self, name: str, layers: Iterable[nn.Module], residual: bool = False) -> None:
         super().__init__()

@@ -32,10 +32,10 @@ class RowStep:
     """Result of a step for one row."""
 
     codes: Codes | None
-    """Codes (codebooks,); None if the step made no frame: the model ended the speech, or, unless `ended`, is still processing
+    """Codes (codebooks,); None if the step made no frame, because the model ended the speech (`ended`) or is still processing
     its prompt."""
     position: int = -1
-    """Position of the frame's speech in the segment, in the units of the segment's `words`; -1 if unknown."""
+    """Position in the segment that the frame speaks, in the units of the segment's `words`; -1 if unknown."""
     ended: bool = False
     """Whether the segment's speech ends with this step."""
     full: bool = False
@@ -58,8 +58,8 @@ class Runner(Protocol):
         """Make one frame per row; every row has a segment in progress. Rows do not influence each other.
 
         Raises:
-            EngineError: a logit is not finite. After any error the rows are unchanged, so that the step can be retried, also
-                with a subset of them.
+            EngineError: a logit is not finite. After any error the rows are unchanged, so that the step can be retried with
+                the same rows or a subset of them.
         """
 
     def park(self, row: int) -> Any:
@@ -69,7 +69,7 @@ class Runner(Protocol):
         """Restore the state that `park` removed from this or another row."""
 
     def discard(self, row: int) -> None:
-        """Clear a row after a failed step: its values could corrupt a later sequence even if masked."""
+        """Clear a row after a failed step, because its values could corrupt a later sequence even if masked."""
 
     def free_memory(self) -> None:
         """Release cached memory."""
@@ -84,7 +84,7 @@ class Worker:
     def __init__(self, runner: Runner, rows: int, threads: int = 1) -> None:
         self._runner = runner
         self._rows, self._threads = rows, threads
-        # A heap: the lowest free row is used, since a runner may step all rows up to the highest.
+        # A heap: the lowest free row is used, because a runner may compute all rows up to the highest one in use.
         self._free = list(range(rows))
         # Filled by callers and emptied by the thread, so that no lock is held while stepping.
         self._inbox: deque[tuple[Sequence, ...]] = deque()
@@ -124,7 +124,7 @@ class Worker:
         self._wake.set()
 
     def close(self, error: EngineError, wait_s: float) -> None:
-        """End the thread; unfinished sequences fail with `error`, at once if the thread does not end within `wait_s`."""
+        """End the thread; unfinished sequences fail with `error`, even if the thread does not end within `wait_s`."""
         self._error = self._error or error
         self._wake.set()
         if self._thread is not threading.current_thread():
@@ -164,7 +164,7 @@ class Worker:
             sequence.put(self._error or EngineError("the engine was closed"))
 
     def _ready(self) -> list[Sequence]:
-        """Admit and drop sequences; return those that can make a frame."""
+        """Remove cancelled sequences and admit waiting ones; return the sequences that can make a frame."""
         while self._inbox:
             self._waiting.extend(self._inbox.popleft())
         for sequence in [s for s in (*self._active, *self._parked) if s.cancelled]:
@@ -311,11 +311,11 @@ def _ending(sequence: Sequence, step: RowStep) -> Ending | None:
 
 
 class Scheduler:
-    """Runs sequences from any thread as one batch. Cancelled sequences leave at the next frame.
+    """Runs sequences, which any thread may submit, as one batch. Cancelled sequences leave at the next frame.
 
     Readers supervise the thread: if no frame arrives for a while and the thread is dead or hung, its sequences fail with
-    EngineUnavailable, its stack is logged, and the next submit starts a new thread. A scheduler that is garbage-collected,
-    which cannot happen while it has sequences, ends its thread.
+    EngineUnavailable, its stack is logged, and the next submit starts a new thread. The thread ends when the scheduler is
+    garbage-collected, which cannot happen while it has sequences.
 
     Args:
         runner: makes the runner of a new thread.
@@ -365,7 +365,7 @@ class Scheduler:
             self._closed = True
             worker, end = self._worker, self._end
         if worker is not None and end is not None:
-            worker.close(EngineError("the engine was closed"), _CLOSE_S)  # every caller waits, also a second one
+            worker.close(EngineError("the engine was closed"), _CLOSE_S)  # every caller waits, even a second one
             end.detach()
 
     def check(self) -> None:

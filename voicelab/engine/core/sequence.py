@@ -18,7 +18,7 @@ MAX_UNREAD_FRAMES = 430
 _POLL_S = 1.0
 
 Ending = Literal["text", "max_new_tokens", "early_stop", "no_room"]
-"""Reason why a segment ended: by the model, by one of the request's fields, or for lack of positions."""
+"""Why a segment ended: the model ended it, a field of the request did, or the model has no positions left."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Settings:
     """Sampling settings of a sequence; fields as in the request."""
 
     temperature: float = 0.7
-    """0 is greedy."""
+    """0 means greedy sampling."""
     top_p: float = 0.7
     repetition_penalty: float = 1.2
 
@@ -39,14 +39,14 @@ class Frame:
     codes: Codes | None
     """Codes (codebooks,); None at the end of the segment."""
     position: int = -1
-    """Position of the frame's speech in the segment; see `scheduler.RowStep`."""
+    """Position in the segment that the frame speaks; see `scheduler.RowStep`."""
     ending: Ending | None = None
     cut: bool = False
-    """Whether speech is cut off after this frame; the segment end, with the reason, follows at once."""
+    """Whether speech is cut off after this frame; the end of the segment, which has the reason, follows at once."""
 
 
 class Group:
-    """Segments synthesized as a batch: once `threshold` of them have ended by themselves, the rest are stopped."""
+    """Segments synthesized as a batch: once the fraction `threshold` of them has ended by itself, the others are stopped."""
 
     def __init__(self, size: int, threshold: float) -> None:
         self.size = size
@@ -72,7 +72,7 @@ class Group:
 class Sequence:
     """A row of the batch: segments spoken in order, each continuing the previous one.
 
-    Filled by the caller's thread with `add` and `finish`, processed by the scheduler's, read with `frames`.
+    The caller's thread fills it with `add` and `finish` and reads it with `frames`; the scheduler's thread processes it.
     """
 
     voice: Any
@@ -93,7 +93,7 @@ class Sequence:
     """Frames of this segment so far."""
     cancelled: bool = False
     parked: Any = None
-    """State of the row while another sequence has it: see `scheduler.Runner.park`."""
+    """Result of `scheduler.Runner.park` while the sequence has no row."""
     following: Any = None
     """The next segment, taken from the queue and not yet passed to the runner."""
     on_room: Callable[[], None] | None = None
@@ -101,8 +101,8 @@ class Sequence:
     on_silence: Callable[[], None] | None = None
     """Called by the reader after a timeout without frames: the engine's thread may be dead."""
     wake_at: int = 1
-    """Total number of frames at which the reader is woken; earlier frames are delivered with that one, since every thread
-    that wakes takes the GIL from the engine's thread. A segment's first frame and its end are delivered at once."""
+    """Total number of frames at which the reader is woken. Earlier frames are delivered together with that one, because every
+    thread that wakes takes the GIL from the engine's thread. A segment's first frame and its end are delivered at once."""
 
     def __post_init__(self) -> None:
         self._paused = False
@@ -131,7 +131,7 @@ class Sequence:
         self._out.put(Cancelled("the synthesis was cancelled"))
 
     def put(self, item: Frame | BaseException | None) -> None:
-        """Deliver a frame or error to `frames`; None ends it. Called by the scheduler."""
+        """Deliver a frame or an error to `frames`; None ends the iteration. Called by the scheduler."""
         if isinstance(item, Frame):
             begins = item.segment != self._announced
             self._pile.append(item)

@@ -1,12 +1,12 @@
-"""The open weights' codec: 44.1 kHz audio to ten integers per frame of 2,048 samples, and back, causally.
+"""The codec of open weights: encodes 44.1 kHz audio as ten integers per frame of 2,048 samples, and decodes them, causally.
 
 Encoder: strided convolutions and a transformer (similar to DAC, Kumar et al., 2023), two further downsamplings by 2, a
 transformer, residual vector quantization with low-dimensional codebooks. Decoder: the sum of the codebooks' entries, a
 transformer, two upsamplings by 2, convolutions. Everything is causal, so both directions stream in blocks of any length with
 a state of fixed size, and give the same result as processing everything at once.
 
-A layer maps (batch, channels, time) and a `Carry`, from which it reads its state from the previous blocks and to which it
-appends its state for the next. It keeps no state itself, so one module serves any number of streams, several in a batch.
+A layer takes (batch, channels, time) and a `Carry`, from which it reads its state after the previous block and to which it
+appends its new state. It keeps no state itself, so one module serves any number of streams, alone or in a batch.
 Layers are named as in the checkpoint.
 """
 
@@ -142,9 +142,9 @@ _MAX_BLOCK_FRAMES = 24
 """Maximum frames per block of a decoding batch, for the memory estimate."""
 _MAX_HOP = 1 << 16
 _TF32 = False
-"""Whether convolutions on CUDA devices use TF32: torch's default is True, process-wide."""
+"""Whether convolutions on CUDA devices use TF32. The setting applies to the whole process; torch's default is True."""
 COMPILING: Mapping[str, bool] = {"emulate_precision_casts": True}
-"""Options for compiling the decoder: keep the rounding of `rotary` to bf16."""
+"""Options for compiling the decoder, which preserve the rounding of `rotary` to bf16."""
 _CHUNK_FRAMES = 64
 """Frames (3 s) per chunk when encoding or decoding a complete recording, to bound the memory."""
 
@@ -175,7 +175,7 @@ class CodecSizes:
     latent: Width = 1024
     halvings: Annotated[int, Field(ge=0, le=8)] = 2
     layers: Count = 8
-    """Number of layers of the transformers before and after the quantizer."""
+    """Number of layers of each of the two transformers, before and after the quantizer."""
     mlp: Width = 3072
     window: _Window = 128
     """Window of these two transformers, in frames; not derivable from tensors."""
@@ -311,7 +311,7 @@ class DualQuantizer(nn.Module):
         return cast("Tensor", self.pre_module(self.downsample(x, carry), carry))
 
     def encode(self, x: Tensor, carry: Carry) -> Tensor:
-        """Quantize (batch, latent, time) to codes (batch, frames, codebooks): each codebook codes the residual so far."""
+        """Quantize (batch, latent, time) to codes (batch, frames, codebooks), each for the residual of those before it."""
         residual = self.latents(x, carry)
         codes = []
         for codebook in self._codebooks():
@@ -383,7 +383,15 @@ class DualCodec(nn.Module):
         return self._audio(codes, carry), carry.states()
 
     def decode_tensors(self, codes: Tensor, *pasts: Tensor) -> tuple[Tensor, ...]:
-        """Run `decode_blocks` on tensors: codes (streams, codebooks, frames), pasts (streams, …) → audio, new pasts."""
+        """Decode like `decode_blocks`, but take and return only tensors, so that the function can be compiled.
+
+        Args:
+            codes: (streams, codebooks, frames).
+            pasts: states of the layers, each (streams, …).
+
+        Returns:
+            Audio, then the new states.
+        """
         carry = Carry([pasts])
         return self._audio(codes.transpose(1, 2), carry), *carry.after
 
@@ -407,7 +415,7 @@ class _Stream:
 
 
 class DualDecoding:
-    """Implementation of `core.decoding.Decoding`: batched streaming with the codec's decoder, compiled if `compile`.
+    """Implementation of `core.decoding.Decoding`: batched streaming with the codec's decoder, compiled on request.
 
     Blocks of equal length are decoded as one batch, on a separate CUDA stream.
     """
@@ -421,7 +429,7 @@ class DualDecoding:
         self._stream = side_stream(codec.device)
 
     def prepare(self) -> None:
-        """Compile the decoder ahead of time, also for batch sizes for which the convolution kernels differ."""
+        """Compile the decoder ahead of time, once for each batch size that needs different convolution kernels."""
         for streams in {1, min(2, self.max_batch), self.max_batch} if self._compiled is not None else ():
             begun = [_Stream() for _ in range(streams)]
             for _ in range(2):
@@ -460,17 +468,20 @@ class DualDecoding:
 
 
 class CodecFile(NamedTuple):
-    """A `codec.pth` whose tensors are not read yet, in the published or plain form, with weight norms of either form."""
+    """A `codec.pth` whose tensors are not read yet.
+
+    Tensor names may have the prefix of the published file, and weight norms may be in either of torch's two forms.
+    """
 
     codec: DualCodec
-    """On the meta device."""
+    """The codec, on the meta device."""
     files: TensorFiles
     normed: set[str]
     """Names of the weights that are stored as gain and direction."""
 
     @classmethod
     def open(cls, path: Path) -> CodecFile:
-        """Derive a codec from the file's tensors; a `sizes.json` next to it may set window, encoder_window, head_dim.
+        """Derive a codec from the file's tensors; a `sizes.json` next to it may set window, encoder_window and head_dim.
 
         Raises:
             WeightsError: the file is not a codec, or a tensor is missing, unknown, or of the wrong shape or type.
@@ -505,7 +516,7 @@ class CodecFile(NamedTuple):
 
 
 def _plain_name(name: str) -> str | None:
-    """Normalize a tensor name: without prefix, weight norms as ``weight_g`` and ``weight_v``; None for buffers."""
+    """Normalize a tensor name: remove the prefix, and rename weight norms to ``weight_g``, ``weight_v``; None for buffers."""
     name = name.removeprefix("generator.")
     if name.endswith((".freqs_cis", ".causal_mask")):
         return None

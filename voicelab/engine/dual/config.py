@@ -1,4 +1,4 @@
-"""Configuration of open weights: both forms of ``config.json`` parsed to one type, with bounded sizes."""
+"""Configuration of open weights: both forms of ``config.json`` are parsed to one type, whose sizes are bounded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from voicelab.schema import Model
 
 CONFIG = "config.json"
 REAL_CODES = 1024
-"""Entries of the codec's codebooks after the first; the language model's larger tables are untrained beyond them."""
+"""Number of entries of each codebook after the first. The language model's tables are larger, but the rest is untrained."""
 
 
 Count = Annotated[int, Field(ge=1, le=1 << 10)]

@@ -54,7 +54,7 @@ class DualFamily:
 
     Args:
         weights: the folder.
-        device: device of the models; they keep the types of their files.
+        device: device of the models, which keep the number types of their files.
         rows: maximum concurrent sequences per model, for the memory estimate.
         int8_depth: whether the fast transformers' matrices are quantized to int8.
         compile: see DualStep.
@@ -94,7 +94,9 @@ class DualFamily:
         *of_codecs, self.voice_digest = digests(codecs)
         if of_codecs and of_codecs[0] != self.voice_digest:
             models = " and ".join(self.models)
-            raise WeightsError(f"the {CODEC} of {models} differ, so voices cannot be shared: load them separately")
+            raise WeightsError(
+                f"the {CODEC} of {models} differ, so voices cannot be shared: load the models separately"
+            )
         files = [path for model_folder in folders for path in model_folder.files]
         self.digests = (*digests(files), self.voice_digest, *(("int8 depth",) if int8_depth else ()))
         codec = file.load(self._device)
@@ -109,7 +111,7 @@ class DualFamily:
         config = model_folder.config
         if (config.codebooks, config.entries) != (len(codebooks), codebooks[0]) or max(codebooks) > config.entries:
             has = f"{config.codebooks} codebooks of {config.entries} codes"
-            raise WeightsError(f"{model_folder.folder.name} has {has}, {CODEC} {codebooks}")
+            raise WeightsError(f"{model_folder.folder.name} has {has}, but {CODEC} has codebooks of {codebooks} codes")
         model_tensors(model_folder.folder, config)
         with naming(model_folder.folder / tokenizer_files(model_folder.folder)[-1]):
             return speech_ids(config, self._tokenizers[config.model])
@@ -149,12 +151,12 @@ class DualFamily:
                     cleaned = clean(sentence.text, chinese=True)
                     yield from (*cleaned.notes, *left_out(sentence.text, self.languages))
         if (penalty := request.repetition_penalty) not in {1.0, _DEFAULT_PENALTY}:
-            above = "a repeated code is redrawn once; the amount above 1 has no effect"
+            above = "values above 1 have the same effect: a repeated code is redrawn once"
             below = "no effect: these models cannot be made to repeat"
             yield f"repetition_penalty={penalty:g}: {above if penalty > 1 else below}"
 
     def _segments(self, request: TTSRequest) -> Iterator[Turn]:
-        """Split a text; a segment without a leading speaker tag inherits the last tag before it."""
+        """Split a text into turns; a turn without a leading speaker tag inherits the last speaker tag before it."""
         tag = FIRST_SPEAKER
         normalizing = request.normalize and _can_normalize(request.text)
         for text_segment in segment(request.text, request.chunk_length, request.min_chunk_length):
@@ -172,14 +174,18 @@ class DualFamily:
         return DualVoice()
 
     def speaker(self, references: Sequence[ReferenceAudio]) -> DualVoice:
-        """See engine.family.Family. Order matters. Raises RequestInvalid also for references too long for the models."""
+        """See engine.family.Family. The order of the references matters.
+
+        Raises:
+            RequestInvalid: see engine.family.Family; or the references are too long for the models.
+        """
         encoded = self._encoded(references)
         inputs = tuple(
             Reference(reference.text, codes) for reference, (codes, _) in zip(references, encoded, strict=True)
         )
         needed = sum(
             len(reference.codes) + len(reference.text.encode()) for reference in inputs
-        )  # a token is a byte or more
+        )  # a token has at least one byte
         if needed > self._room:
             message = (
                 f"the references last {sum(seconds for _, seconds in encoded):.0f} s and leave no room for speech; use "
@@ -218,7 +224,10 @@ class DualFamily:
 
 
 def _can_normalize(text: str) -> bool:
-    """Whether normalization supports the language: Chinese, or ASCII text with a common English word; not Japanese."""
+    """Whether normalization supports the language of a text.
+
+    It supports Chinese text, which may have ASCII words but no kana, and ASCII text with a common English word.
+    """
     words = _WORD.findall(_TAG.sub(" ", text))
     if any(is_han(char) for word in words for char in word):
         return all(is_han(char) or char.isascii() for word in words for char in word)
@@ -226,7 +235,7 @@ def _can_normalize(text: str) -> bool:
 
 
 def _normalize_sentences(span: str) -> str:
-    """Write numbers and symbols of a span in words."""
+    """Write out the numbers and symbols of a span in words."""
     out, end = "", 0
     for sentence in _unnormalized_sentences(span):
         read = normalize(sentence.text, DualFamily.languages).text

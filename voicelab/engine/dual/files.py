@@ -1,7 +1,8 @@
-"""Tensors of open weights on disk, by name: safetensors, single or sharded with an index, and ``.pth`` files.
+"""Tensors of open weights on disk, by name, in safetensors files (one, or shards with an index) and ``.pth`` files.
 
-The only module that opens a ``.pth``, and only as plain tensors (``weights_only=True``), memory-mapped. Tensors are loaded
-from the file to the device one by one, so that a checkpoint is never in memory twice.
+This is the only module that opens a ``.pth`` file. It memory-maps the file and reads only plain tensors
+(``weights_only=True``). Tensors are loaded from the file to the device one by one, so that a checkpoint is never in memory
+twice.
 
 Files are untrusted: only regular files are opened, reads are bounded, JSON is validated against a schema, and every error is
 a WeightsError that names the file.
@@ -35,9 +36,9 @@ INDEX = "model.safetensors.index.json"
 _HEADER = 8
 """Number of bytes at the start of a safetensors file that hold the length of its header."""
 MAX_FILE_BYTES, _MAX_JSON, _MAX_MESSAGE = 32_000_000, 1_000_000, 400
-"""Maximum bytes of a file without tensors; of JSON and other non-tensor data; and of a message."""
+"""Maximum bytes of a file without tensors, and of JSON and other non-tensor data; maximum length of a message."""
 _BUILDERS = {"collections", "torch", "torch._utils", "torch.storage"}
-"""Modules named in a pickle of plain tensors."""
+"""Modules that a pickle of plain tensors may name."""
 _FLOATS = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 _ENTRY, _AFTER_ENTRY = b"PK\x03\x04", b"PK\x07\x08"
 """Markers before and after each file in an archive."""
@@ -57,7 +58,7 @@ class _Header(BaseModel):
 
 
 class _Index(BaseModel):
-    """An index: the file of each tensor, in the index's folder."""
+    """An index of shards: the file of each tensor, in the folder of the index."""
 
     weight_map: Annotated[dict[str, Annotated[str, Field(pattern=r"^[^/\\]+\.safetensors$")]], Field(min_length=1)]
 
@@ -77,7 +78,7 @@ class TensorEntry:
     dtype: str
     """Name of its type in torch, or in the file if torch has no such type."""
     bytes: int
-    """Size in the file, and when loaded in the same type."""
+    """Size in bytes, in the file and when loaded in its stored type."""
     load: Callable[[], Tensor]
     """Maps the tensor into memory without copying."""
 
@@ -122,7 +123,7 @@ class TensorFiles:
         return replace(self, entries=entries)
 
     def check(self, shapes: Mapping[str, tuple[int, ...]], *, one_type: bool = False) -> None:
-        """Check the tensors' names, shapes and types: floating-point, and with `one_type` all of the same type.
+        """Check the names, shapes and types of the tensors. All must be floating-point and, with `one_type`, of one type.
 
         Raises:
             WeightsError: a tensor is missing, unknown, or of another shape or type; the error names it.
@@ -196,7 +197,7 @@ def naming(path: Path, tensor: str = "") -> Iterator[None]:
     except BaseException as error:  # libraries raise their own types; a panic in Rust is not an Exception
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        # Without the library's message: torch's for a refused pickle explains how to run it.
+        # The library's message is omitted, because torch's message for a refused pickle explains how to run it.
         raise WeightsError(f"{location}it is damaged, or of another kind ({type(error).__name__})") from error
 
 
@@ -207,7 +208,7 @@ def first_error(error: ValidationError) -> str:
 
 
 def regular(path: Path) -> Path:
-    """Return the path of a regular file. Raises WeightsError: it is a pipe, which blocks, or a device, which never ends."""
+    """Return a path if it is a regular file. Raises WeightsError otherwise: reading a pipe or a device might never end."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise WeightsError("it is not a regular file")
     return path
@@ -284,7 +285,7 @@ def _pth(path: Path) -> Iterator[TensorEntry]:
 
 
 def _check_archive(path: Path) -> None:
-    """Check that an archive is uncompressed and nearly all tensors, and that its pickle builds only tensors."""
+    """Check that an archive is uncompressed and nearly all its data are tensors, and that its pickle builds only tensors."""
     with ZipFile(path) as archive:
         members, size = archive.infolist(), path.stat().st_size
         other_bytes = sum(item.file_size for item in members if "/data/" not in item.filename)
@@ -296,7 +297,7 @@ def _check_archive(path: Path) -> None:
         ):
             raise WeightsError("it was not written by torch.save (zip format)")
         (pickled,) = (item for item in members if item.filename.endswith("data.pkl"))
-        # Torch accepts some globals that exhaust memory.
+        # Checked here, because torch accepts some globals that exhaust memory.
         for code, argument, _ in pickletools.genops(archive.read(pickled)):
             if "GLOBAL" in code.name and str(argument).split(" ")[0] not in _BUILDERS:
                 raise WeightsError(f"it has more than plain tensors ({argument}); nothing in it was run")

@@ -185,7 +185,7 @@ class MemoryPlan:
 
     @classmethod
     def of(cls, folder: ModelFolder, rows: int, codec: CodecSizes | None = None) -> MemoryPlan:
-        """Estimate the needs of a folder's model, with its codec if given. Raises WeightsError: see model_tensors."""
+        """Estimate the memory of a folder's model, including its codec if given. Raises WeightsError: see model_tensors."""
         config, positions = folder.config, folder.positions
         tensors = model_tensors(folder.folder, config).entries
         width = tensors["norm.weight"].bytes // config.slow.width

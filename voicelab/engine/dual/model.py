@@ -1,7 +1,8 @@
 """The language model of open weights: its tensors by name, its embeddings, and sampling of a frame.
 
 Sampling is on the device: nucleus, top-k, an exponential race, and the redraw of a repeated token. Random numbers are a
-function of the sequence's seed and the frame index, computed on the device: a row draws equal numbers alone and in a batch.
+function of the sequence's seed and the frame index, computed on the device, so a row draws the same numbers alone and in a
+batch.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def draw_steps(size: int, device: torch.device) -> Tensor:
 
 
 def uniform(seeds: Tensor, frames: Tensor, steps: Tensor) -> Tensor:
-    """Draw (rows, size) float32 numbers in (0, 1) for int64 seeds and frames (rows,): splitmix64 (Steele et al., 2014)."""
+    """Draw (rows, size) float32 numbers in (0, 1) for int64 seeds and frames (rows,), by splitmix64 (Steele et al., 2014)."""
     state = _mix(_mix(seeds) + frames)[:, None] + steps
     bits = _shift(_mix(state), 64 - _BITS)
     return (bits.float() + 0.5) * 0.5**_BITS
@@ -58,7 +59,7 @@ def _shift(z: Tensor, by: int) -> Tensor:
 
 
 class Likeliest(NamedTuple):
-    """The most likely entries: the candidates of `choose`."""
+    """The most likely entries, from which `choose` draws."""
 
     logits: Tensor
     """Logits (rows, k), in descending order."""
@@ -83,9 +84,9 @@ def choose(top: Likeliest, temperature: Tensor, top_p: Tensor, u: Tensor) -> Ten
 
     Args:
         top: candidates of (rows, n) logits.
-        temperature: (rows,) 0 is greedy.
-        top_p: (rows,) entries are kept while their cumulative probability is at most this.
-        u: (rows, n) uniform in (0, 1), per entry.
+        temperature: (rows,); 0 means greedy.
+        top_p: (rows,); entries are kept while their cumulative probability is at most this.
+        u: (rows, n) uniform numbers in (0, 1), one per entry.
     """
     within = (top.summed <= top_p[:, None]) | (top_p[:, None] >= 1)  # the sum of all may round to more than 1
     nucleus = within & (temperature[:, None] > 0)
@@ -94,7 +95,7 @@ def choose(top: Likeliest, temperature: Tensor, top_p: Tensor, u: Tensor) -> Ten
         (top.logits / temperature.clamp_min(_MIN_TEMPERATURE)[:, None]).masked_fill(~nucleus, -torch.inf).softmax(-1)
     )
     winner = (likely / -u.gather(-1, top.order).log()).argmax(-1, keepdim=True)
-    # As a sum: indexing with an indexed result becomes code that Triton does not compile (torch 2.13).
+    # Written as a sum, because indexing with an indexed result becomes code that Triton does not compile (torch 2.13).
     return (top.order * (torch.arange(top.order.shape[-1], device=winner.device) == winner)).sum(-1)
 
 
@@ -109,7 +110,7 @@ def choose_main(
         top_p: (rows,).
         u: uniform numbers (rows, n) for each of two draws.
         recent: (rows, WINDOW) entries of the previous frames; -1 for none.
-        redraw: (rows,) bool: whether an entry among the recent ones is drawn once more.
+        redraw: (rows,) bool: whether an entry is drawn again if it is among the recent ones.
     """
     drawn = choose(top, temperature, top_p, u[0])
     redraw_temperature = torch.full_like(temperature, REDRAW_TEMPERATURE)
@@ -134,7 +135,7 @@ def common_name(name: str) -> str | None:
 
 
 Read = Callable[..., Tensor]
-"""Returns a tensor by its common name; its shape is checked against the arguments after the name."""
+"""Function that returns a tensor by its common name; the arguments after the name are its expected shape."""
 
 
 def shapes_of(config: DualConfig) -> dict[str, tuple[int, ...]]:
@@ -161,7 +162,7 @@ def model_tensors(folder: Path, config: DualConfig) -> TensorFiles:
     """Open the tensors of a folder's language model by common name and check their shapes and types.
 
     Raises:
-        WeightsError: a file is missing or damaged, or has other tensors; the error names the file and the tensor.
+        WeightsError: a file is missing or damaged, or has unexpected tensors; the error names the file and the tensor.
     """
     files = TensorFiles.open(model_file(folder)).renamed(common_name)
     files.check(shapes_of(config), one_type=True)
@@ -205,7 +206,7 @@ class DualLM:
         self._fast_mask = self.fast.mask(self._passes[0], 2, self.embeddings.dtype)[:1]
 
     def compiled(self, regions: Regions) -> DualLM:
-        """Return a copy whose parts run compiled: a slow layer, a fast layer, logits, and choices."""
+        """Return a copy whose parts run compiled: embedding, layers of both transformers, logits, and choices of codes."""
         model = copy.copy(self)
         model.slow, model.fast = self.slow.compiled(regions), self.fast.compiled(regions)
         for name in ("embed", "fast_logits", "choose_code", "first"):
@@ -213,7 +214,7 @@ class DualLM:
         return model
 
     def with_int8_depth(self) -> DualLM:
-        """Return a copy with the fast transformer's matrices in int8; these are half of the bytes that a frame reads."""
+        """Return a copy with the fast transformer's matrices in int8; they are half of the bytes that a frame reads."""
         model = copy.copy(self)
         blocks = [block.rounded() for block in self.fast.blocks]
         model.fast = Tower(self.config.fast, blocks, self.fast.norm_weight, self.config.codebooks)
@@ -233,7 +234,7 @@ class DualLM:
         return torch.where(is_speech[..., None], frame / self._scale, text)
 
     def first_logits(self, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute logits of all speech tokens and the end, and the fast transformer's input, from slow states (…, width)."""
+        """Compute logits of speech tokens and the end of speech, and the fast transformer's input, from states (…, width)."""
         normed = self.slow.norm(state, self.slow.norm_weight)
         fast_input = normed if self.config.norm_state else state
         return F.linear(normed, self.head), fast_input if self.project is None else F.linear(fast_input, *self.project)
@@ -243,13 +244,13 @@ class DualLM:
     ) -> Tensor:
         """Generate the codes (rows, codebooks) of a frame.
 
-        The state and the first code are the two positions of the first pass; then one pass per code.
+        The first pass has two positions, the state and the first code. Each later pass has one position, the previous code.
 
         Args:
             fast_input: (rows, width) from `first_logits`.
             first_codes: (rows,).
             pick: chooses (rows,) codes given the codebook index and its logits (rows, choices).
-            slots: the fast transformer's, at least one per row; their content is overwritten.
+            slots: slots of the fast transformer, at least one per row; their content is overwritten.
         """
         rows, chosen = first_codes.shape[0], [first_codes]
         x = torch.stack((fast_input, F.embedding(first_codes, self.fast_embeddings)), 1)
@@ -269,21 +270,27 @@ class DualLM:
     def choose_code(
         self, logits: Tensor, temperature: Tensor, top_p: Tensor, u: Tensor, finite: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Draw codes (rows,) after the first; return whether their logits and all before were finite, too."""
+        """Draw one code per row for a codebook after the first.
+
+        Returns the codes, and `finite` with False where a logit of this codebook is not finite; both are (rows,).
+        """
         top = Likeliest.of(logits)
         return choose(top, temperature, top_p, u), finite & top.finite
 
     def first(
         self, state: Tensor, temperature: Tensor, top_p: Tensor, u: Tensor, recent: Tensor, redraw: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Draw first entries (rows,) as `frame`; return also their codes, the fast input, and whether all was finite."""
+        """Draw the first entries (rows,) of a frame; the arguments are those of `frame`.
+
+        Returns the entries, their codes, the fast transformer's input, and whether the logits were finite (rows,).
+        """
         logits, fast_input = self.first_logits(state)
         top, size = Likeliest.of(logits), logits.shape[-1]
         main = choose_main(top, temperature, top_p, (u[:, :size], u[:, size : 2 * size]), recent, redraw)
         return main, main.clamp_max(self.config.entries - 1), fast_input, top.finite
 
     def draws(self) -> int:
-        """Count the uniform numbers per frame: two for each entry of the first choice, one for each later choice."""
+        """Count the uniform numbers per frame: two per entry of the first choice, and one per entry of each later choice."""
         return 2 * len(self.head) + (self.config.codebooks - 1) * self.config.choices
 
     def frame(

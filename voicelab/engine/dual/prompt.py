@@ -1,4 +1,4 @@
-"""Prompts of open weights as ids and codes: references, previous turns, the text to synthesize; and their tokenizers.
+"""Prompts of open weights (references, previous turns, the text to synthesize) as ids and codes, and the tokenizers.
 
 A position is a column: a token id, then a frame's codes, or zeros for text. The parts of a prompt are tokenized
 separately: tokenized jointly, they would have other ids. Ids are from S2-Pro's ``tokenizer.json``, or from S1-mini's table of
@@ -145,7 +145,7 @@ def speech_ids(config: DualConfig, tokenizer: Tokenizer) -> tuple[int, int, int]
     """Look up the ids of the first and the last speech token, and of the end of speech.
 
     Raises:
-        WeightsError: the tokenizer and ``config.json`` differ, or the ids are not one token per code.
+        WeightsError: the tokenizer and ``config.json`` differ, or the number of ids is not that of codes.
     """
     names = ("<|semantic:0|>", f"<|semantic:{config.entries - 1}|>", "<|im_end|>")
     first_id, last_id, end_id = (tokenizer.special(name) for name in names)
@@ -270,7 +270,7 @@ class ChatPrompts(Prompts):
 
 
 class InterleavedPrompts(Prompts):
-    """Prompt format of S1-mini: alternating text and speech. Previous turns are like references."""
+    """Prompt format of S1-mini: alternating text and speech. Previous turns have the format of references."""
 
     tagged = False
 

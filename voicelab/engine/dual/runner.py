@@ -97,7 +97,7 @@ class DualRunner:
 
     @torch.inference_mode()
     def admit(self, row: int, voice: DualVoice, settings: Settings, seed: int) -> None:
-        """See Runner. The references are prefilled later. All are of one speaker, unless their texts have tags."""
+        """See Runner. `step` prefills the references. A reference whose text has no speaker tag is of the first speaker."""
         self._step.drop(row)
         start = self._prompts.start([self._tagged(reference) for reference in voice.references])
         self.rows[row] = DualRow(voice, settings, seed, start, start[:0])
@@ -124,7 +124,7 @@ class DualRunner:
             before = turn_columns if len(state.start) + len(turn_columns) + len(turn) <= room else turn_columns[:0]
             self._begin(row, state)
         if state.state.position + len(state.waiting) + len(before) + len(turn) > room:
-            needed, remedy = len(state.start) + len(turn), "shorter references, or a smaller chunk_length"
+            needed, remedy = len(state.start) + len(turn), "use shorter references or a smaller chunk_length"
             message = f"the references and the text need {needed} of the model's positions; there is room for {room}"
             raise EngineError(f"{message} before the speech: {remedy}")
         state.waiting = torch.cat((state.waiting, before, turn[:-1]))
@@ -134,7 +134,7 @@ class DualRunner:
     def step(self, rows: Sequence[int]) -> list[RowStep]:
         """See Runner. A row with a pending prompt or a frame in flight returns no codes."""
         states = [self.rows[row] for row in rows]
-        if not any(state.failed for state in states):  # a failed row fails as well when it is stepped alone
+        if not any(state.failed for state in states):  # a failed row also fails when it is stepped alone
             self._read(rows)
             inputs = {row: self._input(row, self.rows[row]) for row in rows if self._can_step(row)}
             if inputs:
@@ -142,7 +142,7 @@ class DualRunner:
                 try:
                     self._step.launch(inputs, idle)
                 except BaseException:
-                    self._collect(0)  # frames in flight are of no use
+                    self._collect(0)  # no frame may remain in flight
                     raise
             self._collect(1 if inputs and self._ahead else 0)
         if any(state.failed for state in states):
@@ -193,7 +193,7 @@ class DualRunner:
         state.state = replace(state.state, position=0 if prefix is None else len(state.start))
 
     def _read(self, rows: Sequence[int]) -> None:
-        """Prefill up to `PREFILL` columns of waiting prompts, row by row, so that the first row can soon start to speak."""
+        """Prefill up to `PREFILL` columns of waiting prompts, row by row, so that the first row can start to speak early."""
         remaining = PREFILL
         for row in rows:
             state = self.rows[row]

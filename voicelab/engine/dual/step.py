@@ -59,7 +59,7 @@ class RowInput:
     temperature: float
     top_p: float
     redraw: bool
-    """Whether, after the first frame of a turn, a first entry among the recent ones is drawn once more."""
+    """Whether a first entry is drawn again if it is among the recent ones, except in the first frame of a turn."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class _FrameBuffers:
 
 
 def _powers(smallest: int, largest: int) -> list[int]:
-    """List powers of two from the smallest, and the largest."""
+    """List the powers of two from `smallest` to below `largest`, then `largest`."""
     return [*(1 << i for i in range(smallest.bit_length() - 1, (largest - 1).bit_length())), largest]
 
 
@@ -102,7 +102,7 @@ class DualStep:
         rows: maximum number of rows.
         graphs: whether frames run as CUDA graphs; by default on CUDA devices.
         compile: whether torch's compiler fuses a frame into few kernels; by default on CUDA devices with cached
-            compiled code. Compiling takes 10 s of CPU time for one row, without Triton's kernels, once.
+            compiled code. Compilation happens once and takes 10 s of CPU time for one row, without Triton's kernels.
     """
 
     def __init__(self, model: DualLM, rows: int, *, graphs: bool | None = None, compile: bool | None = None) -> None:
@@ -115,12 +115,13 @@ class DualStep:
         if self._compile:
             regions = Regions(required=compile is True)
             self._fused, self._next = model.compiled(regions), regions.compiled(self._next)  # type: ignore[method-assign]
-            if self._cuda:  # torch's compiler makes code for 64-bit products on a CPU that crashes
+            if self._cuda:  # on a CPU, torch's compiler makes code for 64-bit products that crashes
                 self._begin = regions.compiled(self._begin)  # type: ignore[assignment, method-assign]
         self._graphs = FrameGraphs(device, self._frame) if (self._cuda if graphs is None else graphs) else None
         self._widths = (1 + codebooks, 1, 1, 1, WINDOW)
         width = sum(self._widths)
-        # While one frame is computed, the next one's tables are filled; a third is launched only after the first was read.
+        # Two buffers are enough: while one frame is computed, the tables of the next one are filled, and a third frame is
+        # launched only after the first was read.
         self._spare = deque(_FrameBuffers(rows, width, self._cuda) for _ in range(2))
         self._flying: deque[_FrameBuffers] = deque()
         spare = self._spare[0]
@@ -162,7 +163,7 @@ class DualStep:
         Only the slots change, each at the row's position.
 
         Args:
-            inputs: by row.
+            inputs: inputs of the frame by row.
             idle: positions of the other rows in use, whose slots must not be overwritten.
         """
         flight = self._spare[0]

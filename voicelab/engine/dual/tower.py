@@ -1,8 +1,8 @@
 """The transformer of open weights: grouped-query attention, QK norm, rotary positions, a preallocated KV cache.
 
-Both transformers of the family are instances. It never reads from the device, and the cache is at fixed addresses, so that a
-CUDA graph can capture it. Matrices may be int8 with a scale per output: half the bytes of bf16, since memory bandwidth limits
-the speed of a frame.
+Both transformers of the family are instances of `Tower`. A step never copies from the device to the host, and the cache is at
+fixed addresses, so that a CUDA graph can capture the step. Matrices may be int8 with a scale per output. These have half the
+bytes of bf16, which matters because memory bandwidth limits the speed of a frame.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Int8Matrix:
     weight: Tensor
     """(out, in) int8."""
     scale: Tensor
-    """(out,) scale of a row, in the type of the inputs."""
+    """(out,) scale of each row, in the type of the inputs."""
 
     @classmethod
     def of(cls, weight: Matrix) -> Int8Matrix:
@@ -44,7 +44,7 @@ Matrix = Tensor | Int8Matrix
 
 
 def linear(x: Tensor, weight: Matrix) -> Tensor:
-    """Multiply (…, in) to (…, out)."""
+    """Multiply x (…, in) by a matrix (out, in) → (…, out)."""
     if isinstance(weight, Tensor):
         if weight.is_mkldnn:
             product: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")  # noqa: SLF001
@@ -58,7 +58,7 @@ def linear(x: Tensor, weight: Matrix) -> Tensor:
 
 
 def packed(weight: Tensor) -> Tensor:
-    """Reorder a matrix for oneDNN's bf16 products on a CPU, which are twice as fast; unchanged where not supported."""
+    """Reorder a matrix for oneDNN's bf16 products on a CPU, which are then twice as fast, if they are supported."""
     ops = torch.ops.mkldnn
     if weight.device.type != "cpu" or weight.dtype != torch.bfloat16 or not ops._is_mkldnn_bf16_supported():  # noqa: SLF001
         return weight
@@ -67,15 +67,15 @@ def packed(weight: Tensor) -> Tensor:
 
 
 def dequantized(x: Tensor, weight: Int8Matrix) -> Tensor:
-    """Multiply as `linear`, in plain operations that a compiler fuses, so that it reads int8 only."""
+    """Multiply like `linear`, but in plain operations, which a compiler fuses so that only int8 is read from memory."""
     return F.linear(x, weight.weight.to(x.dtype)) * weight.scale
 
 
 class Slots:
     """KV cache for `rows` rows of `positions` positions each.
 
-    A tensor (2, rows, kv_heads, positions, head_width) per layer, allocated separately so that compiled code updates it in
-    place. Values after a row's position are never read.
+    Each layer has a tensor (2, rows, kv_heads, positions, head_width), allocated separately so that compiled code updates it
+    in place. Values after a row's position are never read.
     """
 
     def __init__(self, config: TowerConfig, rows: int, positions: int, like: Tensor) -> None:
@@ -93,13 +93,13 @@ class Slots:
             layer[:, slot, :, : cached.shape[3]] = numbers
 
     def clear(self, slot: int) -> None:
-        """Clear a slot: a number that is not finite would corrupt the next sequence, even if masked."""
+        """Clear a slot, because a number that is not finite would corrupt the next sequence even if masked."""
         for layer in self.layers:
             layer[:, slot] = 0
 
 
 def bytes_of(config: TowerConfig, positions: int, width: int) -> int:
-    """Compute the bytes of keys and values for `positions`, at `width` bytes per number."""
+    """Compute the size in bytes of the keys and values of `positions` positions, at `width` bytes per number."""
     return 2 * config.layers * config.kv_heads * config.head_width * positions * width
 
 
@@ -125,7 +125,7 @@ class TowerLayer:
 
 
 class Tower:
-    """A transformer over cached rows.
+    """A transformer with a KV cache, which appends positions to several rows at once.
 
     Args:
         config: its sizes.
@@ -173,7 +173,7 @@ class Tower:
         if mask is None and not full:
             mask = self.mask(positions, length, x.dtype)
         for block, cached in zip(self.blocks, slots.layers, strict=True):
-            # Idle rows may write beyond the positions to attend to, if there is a mask.
+            # With a mask, the complete slots are passed, because idle rows may write beyond the positions to attend to.
             x = self.layer(x, block, cached[:, rows, :, : length if full else None].transpose(0, 1), positions, mask)
         return x
 
@@ -187,7 +187,8 @@ class Tower:
     def mask(self, positions: Tensor, length: int, dtype: torch.dtype) -> Tensor:
         """Make the attention mask: 0 up to each of the positions (rows, n), -inf after.
 
-        Shaped for attention in which each key head of a row is a batch item, and its group's queries share positions.
+        Its shape is (rows * kv_heads, 1, n * group, length): a batch item is one key head of one row, with the queries of
+        its group at all n positions.
         """
         config, (rows, n) = self.config, positions.shape
         future = torch.arange(length, device=positions.device) > positions[..., None]
@@ -196,7 +197,7 @@ class Tower:
         return added[:, None, :, None].expand(rows, config.kv_heads, n, group, length).reshape(-1, 1, n * group, length)
 
     def norm(self, x: Tensor, weight: Tensor) -> Tensor:
-        """Apply RMS norm in float32, rounded to the model's type before the weight."""
+        """Apply RMS norm in float32; the result is rounded to the model's type before the weight is applied."""
         wide = x.float()
         return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.config.eps)).to(x.dtype) * weight
 
