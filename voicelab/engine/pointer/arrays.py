@@ -1,7 +1,7 @@
 """Arithmetic of the embedded family in numpy: named weights, matrix products, norms, and a transformer over a sequence.
 
-Results are deterministic: no product is large enough for BLAS to split it among threads, since a sum's rounding would depend
-on their number (docs/decisions/07-the-same-samples.md).
+Results are deterministic: no product is large enough for BLAS to split it among threads, because the rounding of a sum would
+then depend on the number of threads (docs/decisions/07-the-same-samples.md).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Multiply = Callable[[Floats], Floats]
 _VECTOR_SIZE = 9216
 """Matrix size from which OpenBLAS multithreads a product with a vector."""
 _MATRIX_SIZE = 262_144
-"""Multiplications from which OpenBLAS multithreads a product of matrices."""
+"""Number of multiplications from which OpenBLAS multithreads a product of matrices."""
 _ROWS = 24
-"""Rows of a product of matrices; more are multiplied in several products."""
+"""Maximum rows of one product of matrices; more rows are split among several products."""
 _AREA, _LINE = 8 << 20, 16
-"""Numbers of an area, and of a cache line."""
+"""Count of float32 numbers in a memory area, and in a cache line."""
 EPS = np.float32(1e-5)
 _BLOCK = 24_576
-"""Numbers converted at once: their temporaries stay in the cache."""
+"""Count of numbers converted at once, chosen so that temporary arrays stay in the cache."""
 ROW_SCALES = ".row_scales"
 """Suffix that turns the name of an int8 matrix into that of its scales (rows,)."""
 
@@ -63,7 +63,7 @@ class Weights:
 
 
 def widened(tensors: Mapping[str, NDArray[Any]], name: str) -> Floats:
-    """Return a stored tensor in float32. Raises WeightsError: a number is not finite, or a matrix has not a scale per row."""
+    """Return a stored tensor in float32. Raises WeightsError: a number is not finite, or a scale per row is missing."""
     tensor, scales = tensors[name], tensors.get(name + ROW_SCALES)
     if not np.isfinite(tensor if scales is None else scales).all():
         raise WeightsError(f"{name} has values that are not finite")
@@ -81,9 +81,10 @@ def widened(tensors: Mapping[str, NDArray[Any]], name: str) -> Floats:
 
 
 def _rounded(x: Floats) -> Floats:
-    """Round products of int8 and float16 numbers to float16, like the revisions that multiplied in float16.
+    """Round products of int8 and float16 numbers to float16, so that they equal those of revisions that computed in float16.
 
-    Several times as fast as a cast. Subnormal products are multiples of 2^-24, the smallest float16, so they are exact.
+    This is several times as fast as a cast. Subnormal products are multiples of 2^-24, the smallest float16, so they are
+    exact.
     """
     bits = x.view(np.uint32)
     up = bits >> 13
@@ -95,7 +96,10 @@ def _rounded(x: Floats) -> Floats:
 
 
 class _Areas:
-    """Memory of weights that stay: large areas, which Linux backs by huge pages, so that a frame takes a fifth less time."""
+    """Memory for weights that stay loaded, in large areas.
+
+    Linux backs large areas by huge pages, so that a frame takes a fifth less time.
+    """
 
     def __init__(self) -> None:
         self._lock, self._free = threading.Lock(), np.empty(0, np.float32)
@@ -118,8 +122,8 @@ _areas: Final = _Areas()
 def linear(weight: Floats, bias: Floats | None = None) -> Multiply:
     """Make a function that multiplies (n, in) → (n, out) by a weight (out, in); a row's result is bit-identical in any batch.
 
-    Each row is multiplied on its own, since matrix-matrix products round differently from matrix-vector products; block by
-    block, so that a block stays in the cache for all rows.
+    Each row is multiplied separately, because matrix-matrix products round differently from matrix-vector products. The
+    weight is processed block by block, so that a block stays in the cache for all rows.
     """
     out, width = weight.shape
     blocks = _blocks(weight, (_VECTOR_SIZE - 1) // width)
@@ -202,7 +206,7 @@ def gelu(x: Floats) -> Floats:
 
 
 class Layer:
-    """One layer of a stack; see lm.Block. Attention scale and rotary order are folded into the weights.
+    """One layer of a stack; see lm.Block. The order of rotary pairs is folded into the weights, the scale into `rotation`.
 
     Args:
         multiply: makes the layer's products, `linear` or `product`.
@@ -212,7 +216,7 @@ class Layer:
         width, hidden = config.width, config.hidden
         self.heads, self.head = config.heads, width // config.heads
         qkv = weights.take("qkv.weight", 3 * width, width).reshape(3, self.heads, self.head, width).copy()
-        # Rotary pairs are interleaved, so one complex product rotates them; scores are unaffected.
+        # Rotary pairs are interleaved, so that one complex product rotates them; this does not change the scores.
         pairs = np.arange(self.head).reshape(2, -1).T.ravel()
         qkv[:2] = qkv[:2, :, pairs]
         self._norm_attention = rms_norm(weights.take("norm_attention.weight", width))
@@ -238,7 +242,10 @@ class Layer:
 
 
 def rotation(positions: Floats, head: int) -> NDArray[np.complex64]:
-    """Make complex factors (n, 2, 1, head / 2) that rotate queries, with attention's scale, and keys to positions (n,)."""
+    """Make complex factors (n, 2, 1, head / 2) that rotate queries and keys to positions (n,).
+
+    The factors of queries include the scale of attention.
+    """
     frequencies = (10_000.0 ** (-np.arange(0, head, 2, dtype=np.float32) / head)).astype(np.float32)
     angles = positions[:, None, None] * frequencies
     turn = np.cos(angles) + np.complex64(1j) * np.sin(angles)
@@ -259,7 +266,7 @@ class NumpyStack:
         positions = np.arange(len(x), dtype=np.float32)
         turn = rotation(positions, self.head)
         hidden = np.abs(positions[:, None] - positions) >= self._window
-        count = max(1, _MATRIX_SIZE // (len(x) * self.head))  # queries of one product
+        count = max(1, _MATRIX_SIZE // (len(x) * self.head))  # queries per product
         for layer in self.layers:
             query, key, value = (part.swapaxes(0, 1) for part in layer.project(x, turn))
             attended = np.empty_like(query)

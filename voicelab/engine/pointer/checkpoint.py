@@ -140,7 +140,7 @@ def _codec_digest(config: Mapping[str, Any], tensors: Arrays) -> str:
     for name in sorted(name for name in tensors if name.startswith("codec.")):
         tensor = tensors[name]
         digest.update(name.encode())
-        # numpy converts single bytes slowly.
+        # Bytes are converted by a table, because numpy converts single bytes slowly.
         half = halves[tensor.view(np.uint8)] if tensor.dtype == np.int8 else tensor.astype(np.float16, copy=False)
         digest.update(np.ascontiguousarray(half).data)
     return digest.hexdigest()[:16]
@@ -223,7 +223,7 @@ def _write(path: Path, tensors: Arrays, meta: Mapping[str, Any]) -> None:
     stored: dict[str, NDArray[Any]] = {}
     for name, tensor in tensors.items():
         if name.startswith(_ROUNDED) and tensor.ndim == 2:
-            # The scale of a row in half precision, as it is stored.
+            # Scales are rounded to half precision, in which they are stored, before the matrix is divided by them.
             scales = (np.abs(tensor).max(1).clip(1e-3) / 127).astype(np.float16)
             rounded = np.rint(tensor / scales.astype(np.float32)[:, None])
             stored[name], stored[name + ROW_SCALES] = rounded.clip(-127, 127).astype(np.int8), scales
@@ -233,7 +233,7 @@ def _write(path: Path, tensors: Arrays, meta: Mapping[str, Any]) -> None:
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, Floats]]:
-    """Read the metadata of a checkpoint file, and its tensors in float32. Raises WeightsError as `load`."""
+    """Read the metadata of a checkpoint file, and its tensors in float32. Raises the same errors as `load`."""
     with _reading(path):
         meta, tensors, _ = _open(path, {"lm"})
         return meta, _widened(tensors, "")

@@ -1,4 +1,4 @@
-"""The neural codec: audio to a few integers per frame, and those integers back to audio, causally.
+"""The neural codec: encodes audio as a few integers per frame, and decodes these to audio causally.
 
 The codes carry timbre, pitch and words; ``decode(codes)`` needs nothing else. The encoder sees a log spectrum of reference
 audio, with look-ahead; residual vector quantization (Zeghidour et al., SoundStream, 2021) makes the codes; the decoder
@@ -12,7 +12,7 @@ The vocoder is harmonic plus noise synthesis (Stylianou 2001; in networks: Engel
 harmonic filter; only the resonance of the glottal flow has maximum phase, as in speech. It has no learned parameters and is
 differentiable. The pulse train has a closed form (the Dirichlet kernel), so its cost does not grow with the number of
 harmonics. Time is counted in steps of `STEP` samples. The filter of step j covers the window that ends with step j, so the
-vocoder is causal, and samples are complete `LAG` samples after their step, the latency of the overlap-add.
+vocoder is causal. Samples are complete `LAG` samples after their step, which is the latency of the overlap-add.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _register_constants(module: nn.Module, **arrays: NDArray[Any]) -> None:
 class ConvBlock(nn.Module):
     """A ConvNeXt block over time: depthwise convolution, then a pointwise MLP, added to the input.
 
-    Shapes: (batch, channels, time) → (batch, channels, time). Without a `Carry` it pads both sides (the encoder).
+    Shapes: (batch, channels, time) → (batch, channels, time). Without a `Carry`, as in the encoder, it pads both sides.
     """
 
     def __init__(self, channels: int) -> None:
@@ -108,8 +108,8 @@ class Vocoder(nn.Module):
             f0: (batch, steps) Hz at the end of each step, positive.
             harmonic: (batch, steps, bands) natural log gains of the pulse train's filter.
             noise: (batch, steps, bands) natural log gains of the noise's filter.
-            carry: the phase and F0 at the end of the previous chunk, its latest pulses, its overlap-add tail, and its number
-                of steps, which is the position in the noise.
+            carry: the phase and F0 at the end of the previous chunk, its latest pulses, its overlap-add tail, and the number
+                of steps so far, which is the position in the noise.
 
         Returns:
             (batch, steps * STEP) samples, delayed by `LAG`: the first `LAG` samples of a stream precede its first frame.
@@ -150,14 +150,14 @@ class Vocoder(nn.Module):
         return pulses * 2 * torch.sqrt(hz / self.sample_rate)
 
     def _response(self, log_gain: Tensor, f0: Tensor) -> Tensor:
-        """Make the complex response of a log magnitude: minimum phase (Oppenheim and Schafer, ch. 13) but for the glottis."""
+        """Make the complex response of a log magnitude: minimum phase (Oppenheim and Schafer, ch. 13) except the glottis."""
         # The glottal flow rises slowly and ends abruptly: a resonance of maximum phase (Doval, d'Alessandro, Henrich, 2006).
         cepstrum = torch.fft.irfft(log_gain.to(torch.float32), n=WINDOW)
         octave = self.hz / f0[..., None]
         turned = 2 * torch.atan2(2 * GLOTTAL_DAMPING * octave, 1 - octave.square())
         phase = torch.fft.rfft(cepstrum * self.fold).imag + turned
         gain = torch.exp(log_gain)
-        # torch's complex exponential takes nine times as long.
+        # Composed of its parts, because torch's complex exponential takes nine times as long.
         return torch.complex(gain * torch.cos(phase), gain * torch.sin(phase))
 
 
@@ -175,8 +175,8 @@ def _overlap_add(frames: Tensor, tail: Tensor) -> Tensor:
 class EncoderSpectrum(nn.Module):
     """Samples → encoder features: log mel bands in short windows, the lowest linear bins in long windows.
 
-    A short window follows bursts and glides, a long window resolves harmonics, so it carries F0. All features of one code
-    frame are concatenated: (batch, n * hop) → (batch, n, steps * mel_bands + steps / 2 * linear_bins).
+    A short window follows bursts and glides. A long window resolves harmonics and therefore carries F0. All features of one
+    code frame are concatenated: (batch, n * hop) → (batch, n, steps * mel_bands + steps / 2 * linear_bins).
     """
 
     def __init__(self, config: CodecConfig) -> None:
@@ -226,7 +226,7 @@ class Encoder(nn.Module):
 
 
 class Quantizer(nn.Module):
-    """Residual vector quantization: each codebook codes the residual of the codebooks before it."""
+    """Residual vector quantization: each codebook encodes the residual of the codebooks before it."""
 
     def __init__(self, config: CodecConfig) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
 """Configurations of the embedded family's models, read from a checkpoint, and the family's phone inventory.
 
-One architecture family, many checkpoints: the embedded voice is a small member. An unknown field in a checkpoint is an
-error, since ignoring it would change the speech. The phones are those of American English as transcribed by flite (vowels
-with stress), those of Mandarin (finals with tone), and pauses.
+Checkpoints of different sizes share this architecture; the embedded voice is a small one. An unknown field in a checkpoint is
+an error, because ignoring it would change the speech. The phones are those of American English as transcribed by flite
+(vowels with stress), those of Mandarin (finals with tone), and pauses.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class CodecConfig(_Config):
     """The neural codec: a log-spectrum encoder, residual quantizers, a causal harmonic-plus-noise decoder."""
 
     sample_rate: int = 44_100
-    """Hz of input and output audio."""
+    """Sample rate of input and output audio in Hz."""
     hop: int = 2048
     """Samples per code frame: 21.53 frames per second at 44.1 kHz."""
     codebooks: tuple[int, ...] = (512,) * 8
@@ -53,7 +53,7 @@ class CodecConfig(_Config):
     mel_top: float = 8000.0
     """Upper limit of the mel bands in Hz."""
     linear_bins: int = 64
-    """Number of lowest linear-spectrum bins, also in the encoder's input: they resolve the harmonics, so they carry F0."""
+    """Number of the lowest bins of a linear spectrum, which the encoder also receives because they carry F0."""
     width: int = 320
     """Channels at the code frame rate."""
     fine_width: int = 96
@@ -76,7 +76,8 @@ class StackConfig(_Config):
     hidden: int
     """Width of the gated MLP."""
     window: int
-    """Attention window: positions visible on each side (only the past if causal); fixed, so length is unlimited."""
+    """Attention window: number of positions visible on each side (only the past if causal). As it is fixed, a sequence can
+    have any length."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,8 @@ class LMConfig(_Config):
     flags: int = 4
     """Number of flags for the position in a word: inside, first, last, only."""
     advances: int = 4
-    """The pointer moves by 0 to ``advances - 1`` phones after a frame; the first symbol of a frame is (code, advance)."""
+    """Number of possible advances of the pointer after a frame: 0 to ``advances - 1`` phones. The first symbol of a frame is
+    (code, advance)."""
     dwell: int = 20
     """Maximum frames on one phone before the pointer is advanced."""
     text: StackConfig = StackConfig(width=256, layers=2, heads=4, hidden=512, window=32)
@@ -131,7 +133,7 @@ FINALS: Final = tuple(
 MANDARIN_PHONES: Final = tuple(
     [f"zh_{name}" for name in _INITIALS] + [f"zh_{name}{tone}" for name in FINALS for tone in "12345"] + ["zh_rr"]
 )
-"""Appended to `PHONES` for voices that speak Mandarin, so English ids are unchanged. Finals carry the tone, 5 is neutral;
+"""Appended to `PHONES` for voices that speak Mandarin, so English ids are unchanged. Finals carry the tone (5 is neutral);
 ``zh_rr`` is the r of erhua."""
 
 ALL_PHONES: Final = PHONES + MANDARIN_PHONES

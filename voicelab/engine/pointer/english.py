@@ -82,7 +82,7 @@ class Lexicon:
         return self._word(lower)
 
     def look_up(self, word: str) -> tuple[str, ...] | None:
-        """Look up the phones of a word in the lexicon, or decode a word of `word_of_arpabet`."""
+        """Look up the phones of a word in the lexicon, or decode a word made by `word_of_arpabet`; None if unknown."""
         if word.startswith(_SPAN) and (span := _span_phones(word)):
             return span
         entry = _EXCEPTIONS.get(word) or self._lexicon.get(word)
@@ -92,7 +92,7 @@ class Lexicon:
         return phones
 
     def spelling(self, word: str) -> str:
-        """Return the form of a word shown with word times: the spelling of a `word_of_arpabet` word, or else its phones."""
+        """Return a word as word times show it; a word made by `word_of_arpabet` as its spelling, or its phones if unknown."""
         if not word.startswith(_SPAN) or not (phones := _span_phones(word)):
             return word
         _, _, name = word.partition("qq")
@@ -147,7 +147,7 @@ def arpabet_of_ipa(ipa: str) -> tuple[str, str]:
     The vowel after ˈ or ˌ is stressed, or the first vowel if the transcription has neither.
     """
     phones: list[str] = []
-    ipa = ipa.replace("\u0361", "").replace("/", "")  # the tie of t͡ʃ
+    ipa = ipa.replace("\u0361", "").replace("/", "")  # the tie bar, as in t͡ʃ
     unknown = "".join(dict.fromkeys(m["unknown"] for m in _IPA_SYMBOL.finditer(ipa) if m["unknown"]))
     stressed = not re.search("[ˈˌ]", ipa)
     for match in _IPA_SYMBOL.finditer(ipa):
@@ -160,7 +160,7 @@ def arpabet_of_ipa(ipa: str) -> tuple[str, str]:
 
 
 def with_accents(text: str) -> str:
-    """Encode loan words and names with diacritics, such as "résumé", like `word_of_arpabet`; other words are folded later."""
+    """Encode loan words and names with diacritics, such as "résumé", like `word_of_arpabet`."""
     return replace_loan_words(text, _loan_word)
 
 
@@ -203,10 +203,11 @@ def plural(phone: str) -> tuple[str, ...]:
 class PronunciationTable(Mapping[str, str]):
     """Words and their space-separated phones, searched in the text of the lexicon's file.
 
-    A search takes 7 µs. A dictionary, searched in .05 µs, takes .1 s to build, and a text has hundreds of words, not 100,000.
+    A search takes 7 µs. A search in a dictionary would take .05 µs, but building it takes .1 s, and a text has only hundreds
+    of words.
 
     Args:
-        text: lines of a word, a tab and its phones, sorted by word; the last line ends with a newline, too.
+        text: lines sorted by word, each with a word, a tab, its phones and a newline.
     """
 
     def __init__(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Implementation of `engine.family.Family` for the embedded voice: one checkpoint, English and Mandarin text, batch rows."""
+"""Implementation of `engine.family.Family` for the embedded voice: its runner, its text segments and its speakers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from voicelab.text.markup import plain
 from voicelab.text.segments import segment
 
 CONTEXT_PHONES = 40
-"""Phones of the previous segment that the text encoder also sees."""
+"""Number of phones of the previous segment that the text encoder also receives, as context."""
 
 
 class PointerRunner:
@@ -69,8 +69,8 @@ class PointerRunner:
     def add_segment(self, row: int, segment: Phonemes) -> None:
         """See Runner. The pointer moves to the start of the segment.
 
-        The start of the segment is repeated after its end as context: in training, speech nearly always continued after
-        a pause. The pointer never reaches it.
+        The first phone of the segment is repeated after its end as context, because in training speech nearly always
+        continued after a pause. The pointer never reaches the repeated phone.
         """
         state = self.rows[row]
         previous = state.segment
@@ -132,16 +132,16 @@ class PointerRunner:
 
 
 _SILENCE = (PHONES.index("^"),)
-"""The silence before speech. It lasts at least two frames: the beginning of the next phone may still be silent."""
+"""The silence before speech. It lasts at least two frames, because the beginning of the next phone may still be silent."""
 _EMPHASIS = 0.16
-"""Dwell per frame on a vowel of an emphasized word: lengthens the word by half."""
+"""Dwell that a frame on a vowel of an emphasized word counts as, instead of 1; this lengthens the word by half."""
 _MAX_CHARACTERS = 600
-"""Maximum characters of normalized text per model input; spoken, they fit the default max_new_tokens."""
+"""Maximum characters of normalized text per model input; the speech of that many fits the default max_new_tokens."""
 _MAX_CHINESE_CHARACTERS = 160
 """The same for text with Chinese characters (one syllable per character)."""
 _HAN = re.compile(f"[{HAN}]")
 _TAG_KINDS = ("pause", "phonemes", "emphasis")
-"""Kinds of tags with an effect; phonemes are CMU Arpabet or pinyin, and emphasis applies to the word that follows."""
+"""Kinds of tags with an effect. Phonemes are CMU Arpabet, IPA or pinyin; emphasis applies to the word that follows."""
 
 
 class PointerFamily:
@@ -149,7 +149,7 @@ class PointerFamily:
 
     Args:
         weights: a checkpoint file, or a folder of two models; by default the checkpoint in the package.
-        device: device of the models: numpy computes on "cpu", torch on others.
+        device: device of the models, which run in numpy on "cpu" and in torch on other devices.
 
     Raises:
         WeightsError: the checkpoint cannot be read.
@@ -285,7 +285,7 @@ def _between_pauses(text: TaggedText) -> Iterator[tuple[float, str]]:
 
 
 def split_long(text: str) -> tuple[str, ...]:
-    """Split a normalized segment that has grown too long; attention memory is quadratic in its length."""
+    """Split a normalized segment that is too long for the model, because attention needs memory quadratic in the length."""
     max_characters = _MAX_CHINESE_CHARACTERS if _HAN.search(text) else _MAX_CHARACTERS
     if len(text) <= max_characters:
         return (text,)

@@ -157,7 +157,7 @@ class LM(nn.Module):
     def step_input(self, frames: Tensor, text: Tensor, dwell: Tensor, speaker: Tensor | float = 0.0) -> Tensor:
         """Sum the slow stack's inputs: the previous frame, the phone at the pointer, the dwell on it, and the speaker.
 
-        All (batch, time, slow width) but `dwell` (batch, time); `speaker` may be (batch, 1, slow width).
+        All are (batch, time, slow width) except `dwell`, which is (batch, time). `speaker` may be (batch, 1, slow width).
         """
         return cast("Tensor", frames + text + self.dwell(dwell.clamp(max=DWELL_STEPS - 1)) + speaker)
 

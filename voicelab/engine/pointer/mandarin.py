@@ -2,10 +2,10 @@
 
 The readings are pypinyin's (MIT, in the extra ``mandarin``), word by word, corrected by the table ``polyphones.tsv``. Tone
 sandhi, neutral tones and erhua are handled here, since pypinyin's sandhi (0.55) leaves 不去, 一天 and 很好 in citation form.
-Rules as in Chao, A Grammar of Spoken Chinese (1968), 1.3: a third tone before a third tone becomes a second; 不 is second
-before a fourth; 一 is second before a fourth, fourth before the other tones, first as a digit or at the end of a word.
-pypinyin's segmenter knows only words with irregular readings, so three third tones in another word (展览馆) are paired from
-the right.
+The rules are those of Chao, A Grammar of Spoken Chinese (1968), 1.3. A third tone before a third tone becomes a second tone.
+不 has the second tone before a fourth. 一 has the second tone before a fourth, the fourth before the other tones, and the
+first as a digit or at the end of a word. pypinyin's segmenter knows only words with irregular readings, so three third tones
+in another word (展览馆) are paired from the right.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _LIGHT_WORD: Final = re.compile("|".join(word for (word,) in rows("mandarin/neut
 
 @cache
 def _polyphones() -> tuple[tuple[re.Pattern[str], str], ...]:
-    """Load (pattern, reading) rules: the character is the last group of a match, or the entire match without groups."""
+    """Load (pattern, reading) rules. The reading is that of the last group of a match, or of a match without groups."""
     table = rows("mandarin/polyphones")
     macros = {name: pattern.replace(" ", "|") for name, pattern in table if name[1:-1].isidentifier()}
     name = re.compile("|".join(macros))
@@ -75,7 +75,7 @@ class Syllable:
     tone: int
     """1 to 4, or 5 for the neutral tone."""
     erhua: bool = False
-    """Whether the syllable ends in the r of a 儿 that is no syllable itself; `character` then holds both characters."""
+    """Whether the syllable ends in the r of a 儿 that is not a syllable itself; `character` then has both characters."""
 
     @property
     def phones(self) -> tuple[str, ...]:
@@ -181,7 +181,7 @@ def _syllable(character: str, spelled: str) -> Syllable | None:
         final = "ir" if initial in ("zh", "ch", "sh", "r") else "iz" if initial in ("z", "c", "s") else "i"
     if plain in ("n", "ng", "m", "hm", "hng"):
         initial, final = "", "ng"
-    # The dictionary already applies some sandhi.
+    # Citation tones, because the dictionary already applies some sandhi.
     tone_number = {"一": 1, "不": 4}.get(character, int(tone)) if tone != "5" else 5
     return Syllable(character, initial, final, tone_number) if final in FINALS else None
 

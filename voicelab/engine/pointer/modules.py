@@ -12,12 +12,12 @@ from voicelab.engine.pointer.step import TorchLM
 
 
 def load_codec(path: Path) -> Codec:
-    """Load the codec of a checkpoint file. Raises WeightsError as `checkpoint.load`."""
+    """Load the codec of a checkpoint file. Raises the same errors as `checkpoint.load`."""
     meta, tensors = checkpoint.read(path)
     return TorchCodec.of(CodecConfig.of(meta["codec"]), tensors, "cpu").module
 
 
 def load_lm(path: Path) -> LM:
-    """Load the language model of a checkpoint file. Raises WeightsError as `checkpoint.load`."""
+    """Load the language model of a checkpoint file. Raises the same errors as `checkpoint.load`."""
     meta, tensors = checkpoint.read(path)
     return TorchLM.of(LMConfig.of(meta["lm"]), tensors, "cpu").module

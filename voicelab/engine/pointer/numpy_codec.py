@@ -79,7 +79,7 @@ def mel_triangles(rate: int, window: int, bands: int, top: float) -> Floats:
 
 @cache
 def noise_spectra() -> NDArray[np.complex64]:
-    """Make the spectra (NOISE_STEPS, bins) of the vocoder's noise, which repeats: ``torch.randn`` with seed 1, windowed."""
+    """Make the windowed spectra (NOISE_STEPS, bins) of the vocoder's noise, a period of ``torch.randn`` with seed 1."""
     uniform = random_numbers(1)(NOISE_STEPS * STEP).reshape(-1, 2, 8)
     radius, angle = np.sqrt(-2 * np.log(1 - uniform[:, 0])), np.float32(2 * np.pi) * uniform[:, 1]
     noise = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1).ravel()
@@ -108,7 +108,7 @@ class _ConvBlock:
         self._scale = weights.take("scale", channels)
 
     def __call__(self, x: Floats, past: Floats, future: int = 0) -> Floats:
-        """Apply the block after `past` (steps, channels), and before `future` steps of zeros."""
+        """Apply the block to x, preceded by `past` (steps, channels) and followed by `future` steps of zeros."""
         padded = np.concatenate([past, x, np.zeros((future, x.shape[1]), np.float32)])
         y = np.empty_like(x)
         y[:] = self._bias

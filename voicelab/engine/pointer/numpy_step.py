@@ -23,7 +23,7 @@ from voicelab.errors import EngineError
 _TOP_SYMBOLS = 64
 """Number of most likely symbols, which nearly always contain the nucleus; if they do not, all symbols are summed."""
 _MAX_SPREAD = 2 * GRAIN
-"""Spread of attended positions, beyond a window, up to which rows are batched."""
+"""Maximum difference between the first and last attended positions of batched rows, in addition to a window."""
 
 
 def attend(query: Floats, keys: Floats, values: Floats) -> Floats:
@@ -158,7 +158,7 @@ class NumpyLM:
 
 
 class NumpyStep:
-    """Implementation of `step.Step` in numpy. The slow stack's cache is shared with the runner."""
+    """Implementation of `rows.Step` in numpy. The slow stack's cache is shared with the runner."""
 
     def __init__(self, model: NumpyLM, cache: KVCache) -> None:
         self._model, self._cache = model, cache
@@ -168,7 +168,7 @@ class NumpyStep:
         self._depth_turns = [rotation(np.array([i], np.float32), model.depth.head) for i in range(steps)]
 
     def step(self, states: list[PointerRow], draws: list[Floats]) -> tuple[Codes, list[int]]:
-        """See step.Step."""
+        """See rows.Step."""
         with np.errstate(all="ignore"):
             choice, chance = Choice.of([s.settings for s in states]), np.stack(draws)
             hidden = self._model.slow.norm(self._extend(self._inputs(states), [s.row for s in states]))
@@ -214,7 +214,7 @@ class NumpyStep:
     def _down_the_frame(
         self, first_codes: NDArray[np.int64], depth_input: Floats, choice: Choice, chance: Floats
     ) -> NDArray[np.int64]:
-        """Sample the codebooks after the first, each from those before it; return all (n, codebooks)."""
+        """Sample the codebooks after the first, each conditioned on those before it; return all codes (n, codebooks)."""
         chosen, model, layers = [first_codes], self._model, self._model.depth.layers
         shape = (len(layers), len(first_codes), layers[0].heads, len(model.others), layers[0].head)
         keys, values = np.empty(shape, np.float32), np.empty(shape, np.float32)
@@ -249,7 +249,7 @@ class Past:
     def attend(self, query: Floats, keys: Floats, values: Floats) -> Floats:
         """Attend from queries (n, heads, head) to a layer's cache (rows, heads, room, head); return (n, heads, head).
 
-        BLAS is not used: on some processors its summation order depends on the number of positions in the batch.
+        BLAS is not used, because on some processors its summation order depends on the number of positions in the batch.
         """
         keys, values = keys[self.rows, :, self.seen], values[self.rows, :, self.seen]
         count, heads, _, head = keys.shape
@@ -266,7 +266,7 @@ class Past:
 
 
 def _pasts(rows: NDArray[np.int64], lengths: NDArray[np.int64], window: int) -> list[Past]:
-    """Make one group of rows of similar length, for batching, else one group per row; the results are the same."""
+    """Batch rows of similar length as one group; if lengths differ more, make one group per row, with the same results."""
     from_, to = np.maximum(0, lengths + 1 - window) // GRAIN * GRAIN, -(-(lengths + 1) // GRAIN) * GRAIN
     order = np.argsort(rows)
     batched = to.max() - from_.min() <= window + _MAX_SPREAD

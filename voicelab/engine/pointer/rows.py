@@ -14,11 +14,11 @@ from voicelab.engine.pointer.config import Phonemes, StackConfig
 from voicelab.errors import EngineError
 
 DWELL_STEPS = 24
-"""Largest dwell (frames already spent on a phone) that the model distinguishes."""
+"""Number of dwells (frames already spent on a phone) that the model distinguishes; longer ones count as the longest."""
 STATISTICS = 3
 """Statistics per latent dimension that describe a speaker: see `speakers.speaker_statistics`."""
 REPEAT_WINDOW = 4
-"""Number of frames that the repetition penalty covers: a code may well repeat within a phone; a loop is longer."""
+"""Number of frames that the repetition penalty covers. A code may well repeat within a phone; a loop lasts longer."""
 GRAIN = 32
 """Cached positions are evicted in multiples of this, so sums over them are grouped alike after any number of evictions."""
 
@@ -46,10 +46,10 @@ class KVCache:
         self.keys, self.values = (zeros(shape) if zeros else np.zeros(shape, np.float32) for _ in range(2))
         self.lengths = [0] * rows
         self.offsets = [0] * rows
-        """Evicted positions of each row: rotary positions keep counting."""
+        """Number of evicted positions of each row, which rotary positions still count."""
 
     def reset(self, row: int) -> None:
-        """Clear a row for a new sequence; zeros, since a number that is not finite would propagate even if masked."""
+        """Set a row to zeros for a new sequence, because a number that is not finite would propagate even if masked."""
         self.keys[:, row] = self.values[:, row] = 0
         self.lengths[row] = self.offsets[row] = 0
 
@@ -94,7 +94,8 @@ class KVCache:
 def random_numbers(seed: int) -> Callable[[int], Floats]:
     """Make a generator of uniform numbers in [0, 1): those that ``torch.rand`` draws on a CPU with this seed.
 
-    MT19937 (Matsumoto and Nishimura, 1998) seeded by the low 32 bits; a number is the low 24 bits of a draw.
+    The generator is MT19937 (Matsumoto and Nishimura, 1998), seeded with the low 32 bits of the seed. A number is made of the
+    low 24 bits of a draw.
     """
     generator = np.random.RandomState(seed & 0xFFFFFFFF)
 

@@ -1,16 +1,17 @@
 """Speakers of the embedded family: measured from reference audio, fitted to the language model, and compared.
 
-A speaker is statistics of the codec's latents over a recording: see `speaker_statistics`. The model was trained on some
-hundreds of speakers; for an unseen one it may be off by a semitone or two, with a constant bias. So it synthesizes a few
-sentences, their statistics are compared to the reference's, and a share of the difference is added to its conditioning
-(docs/decisions/09-cloned-and-kept-voices.md). For a telephone reference, the channel is compensated first: the model's
-sentences are encoded once as they are and once band-limited, and the difference is the channel's.
+A speaker is described by statistics of the codec's latents over a recording: see `speaker_statistics`. The model was trained
+on some hundreds of speakers; for an unseen one its pitch may be off by a semitone or two, with a constant bias. So the model
+synthesizes a few sentences, their statistics are compared to those of the reference, and a share of the difference is added
+to the conditioning (docs/decisions/09-cloned-and-kept-voices.md). For a telephone reference, the channel is compensated
+first: the model's sentences are encoded once as they are and once band-limited, and the difference is attributed to the
+channel.
 
-The long-term spectrum of speech gives a clone the timbre of its speaker. Codes preserve a timbre as far as the codebooks
-cover it, and the language model as far as its training does. Some of both errors is constant over sentences: a filter, which
-is applied in the vocoder. The codec's error is measured between a recording and its decoded copy, with the same words; the
-language model's error, between that copy and synthesized speech, with different words, so only a share of that difference is
-attributed to the speaker (docs/decisions/09-cloned-and-kept-voices.md).
+The long-term spectrum of speech gives a cloned voice the timbre of its speaker. Codes preserve a timbre as far as the
+codebooks cover it, and the language model as far as its training does. Part of both errors is constant over sentences, so a
+filter in the vocoder can correct it. The codec's error is measured between a recording and its decoded copy, which have the
+same words. The language model's error is measured between that copy and synthesized speech, which have different words, so
+only a share of that difference is attributed to the speaker (docs/decisions/09-cloned-and-kept-voices.md).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from voicelab.errors import AudioError
 from voicelab.schema import ReferenceAudio
 
 LOWEST_HZ, HIGHEST_HZ = 90.0, 11_000.0
-"""Range of the timbre filter: below is rumble; the training data has nothing above 12 kHz."""
+"""Range of the timbre filter: lower frequencies are rumble, and the training data has no energy above 12 kHz."""
 MAX_REFERENCE_S = 30.0
 """Maximum duration of a recording that is analyzed, to bound the time."""
 _ACTIVE_RANGE_DB = 25.0
@@ -72,7 +73,8 @@ def speaker_statistics(latents: Floats) -> Floats:
 def mean_power(samples: Samples, config: CodecConfig) -> Floats:
     """Estimate the long-term power spectrum (bands,) of speech (time,) at the codec's rate.
 
-    Average power of the active windows minus that of the quietest, which are room and noise; 0 where noise exceeds speech.
+    It is the average power of the active windows minus that of the quietest windows, which contain only room and noise. It
+    is 0 in bands where the noise exceeds the speech.
     """
     samples = np.pad(samples, (0, max(0, WINDOW - samples.size)))
     spectra = np.fft.rfft(sliding_window_view(samples, WINDOW)[::STEP] * hann(WINDOW))
@@ -129,7 +131,7 @@ SENTENCES = (
     "They watched five yellow boats leave the harbour at noon.",
     "Thank you for showing us how the machine was built.",
 )
-"""Sentences in no test set; together they contain every English phone except the vowel of "boy" and the s of "measure"."""
+"""Sentences that are in no test set. They contain every English phone except the vowel of "boy" and the s of "measure"."""
 CORRECTION = 0.6
 """Share of a measured difference that is corrected: a larger share would fit the random variation of eight sentences."""
 _SILENCE_RATIO = 0.01
@@ -140,7 +142,7 @@ _MAX_SENTENCE_FRAMES = 160
 _TELEPHONE_HZ = 4000.0
 _HIGH_BAND_DB = -50.0
 _BAND_EDGE_SHARE = 1e-4
-"""Share of the power below the band, and above it: more than the quantization noise of 8-bit mu-law."""
+"""Share of the power that may lie below the band, and share above it; both exceed the quantization noise of 8-bit mu-law."""
 
 
 @dataclass(frozen=True)
@@ -234,7 +236,7 @@ class References:
         return SpeakerProfile(speaker_statistics(latents), powers, band)
 
     def notes(self, references: Sequence[ReferenceAudio]) -> tuple[str, ...]:
-        """Describe problems with references as user-facing notes. Raises as `speaker`."""
+        """Describe problems with references as user-facing notes. Raises the same errors as `speaker`."""
         return tuple(
             f"reference {i + 1}: {note}"
             for i, encoded in enumerate(self._encoded(references))
@@ -254,7 +256,7 @@ class References:
 
 
 def encode_speech(codec: SpeechCodec, samples: Samples) -> tuple[Floats, Floats]:
-    """Encode speech at the codec's rate and `LEVEL`: latents (n, latent) and quantized latents."""
+    """Encode speech, which has the codec's rate and `LEVEL`; return latents (n, latent) before and after quantization."""
     latents = codec.latents(samples)
     return latents, codec.dequantize(codec.quantize(latents))
 
@@ -283,9 +285,9 @@ def level(samples: Samples, rate: int) -> Samples:
 def retained_share(latents: Floats, quantized: Floats) -> float:
     """Compute the share of a recording's variance that the codebooks retain: 1 for all, 0 or less for unknown sounds.
 
-    One minus the energy of the quantization error over the energy of the latents around their mean. Speech of speakers
-    similar to the training data has .91 to .97, also over a telephone or in noise, to which the encoder is robust; other
-    speakers .89 to .94, white noise alone .83, chords and tones less than 0.
+    The share is one minus the energy of the quantization error over the energy of the latents around their mean. It is .91
+    to .97 for speakers similar to the training data, even over a telephone or in noise, because the encoder is robust to
+    both. It is .89 to .94 for other speakers, .83 for white noise alone, and below 0 for chords and tones.
 
     Args:
         latents: (n, latent) encoder output.
@@ -297,7 +299,7 @@ def retained_share(latents: Floats, quantized: Floats) -> float:
 
 
 def reference_notes(seconds: float, retained: float, *, narrow: bool) -> tuple[str, ...]:
-    """Describe problems of a reference recording; empty if it has none.
+    """Describe the problems of a reference recording; return () if it has none.
 
     Args:
         seconds: duration of the recording.
@@ -319,9 +321,10 @@ def reference_notes(seconds: float, retained: float, *, narrow: bool) -> tuple[s
 def similarity(speaker: Floats, target: Floats, voices: Floats) -> float:
     """Compute the similarity of two speakers: 1 for the same, 0 for the mean distance of two preset voices.
 
-    One minus their distance in the language model's speaker embedding over the mean distance between the checkpoint's
-    voices; at most 1, negative for greater distances. Two texts of one speaker also score below 1, lower for shorter ones:
-    .67 to .84 for 3 s, .78 to .88 for 9 s. Different speakers scored 0 on average, .75 at most.
+    The similarity is one minus the distance of the two speakers in the language model's speaker embedding over the mean
+    distance between the checkpoint's voices. It is at most 1, and negative for greater distances. Recordings of one speaker
+    with different texts score below 1, and shorter ones lower: .67 to .84 for 3 s, .78 to .88 for 9 s. Different speakers
+    scored 0 on average and at most .75.
 
     Args:
         speaker: (width,) speaker embedding from `LanguageModel.encode_speaker`.

@@ -38,7 +38,8 @@ class Sampler:
             draws: (rows,) uniform in [0, 1), from the generator of each row.
 
         Returns:
-            (rows,) int64: the inverse of the cumulative distribution over the nucleus (Holtzman et al., 2020).
+            (rows,) int64: the indices at which the cumulative distribution over the nucleus (Holtzman et al., 2020) exceeds
+            the draws.
         """
         probabilities, order = torch.softmax(logits * self._inverse, dim=-1).sort(dim=-1, descending=True, stable=True)
         before = probabilities.cumsum(-1) - probabilities
@@ -76,8 +77,8 @@ def sampling(settings: Settings) -> tuple[float, float, float]:
 class TorchStep:
     """`rows.Step` in torch, on any device. The slow stack's cache is shared with the runner.
 
-    A frame is a function of tables that the host fills first, so a CUDA device runs it as a graph, one per power of two of
-    rows; only codes and pointer advances are read back.
+    A frame is a function of tables that the host fills first, so a CUDA device can run it as a graph. There is one graph per
+    power of two of rows. Only codes and pointer advances are read back.
 
     Args:
         model: must not change afterwards.
@@ -162,7 +163,7 @@ class TorchStep:
     def _codes(
         self, sampler: Sampler, hidden: Tensor, first_code: Tensor, chance: Tensor, sums: list[Tensor]
     ) -> Tensor:
-        """Sample (rows, codebooks), each code from those before it; append the sums of the logits to `sums`."""
+        """Sample codes (rows, codebooks), each conditioned on those before it; append the sums of the logits to `sums`."""
         model, rows = self._model, hidden.shape[0]
         nowhere, chosen = torch.zeros_like(first_code)[:, None], [first_code]
         inputs = model.codes[0](first_code) + model.enter_depth(hidden)
