@@ -93,7 +93,7 @@ def test_pinyin_span_sets_the_pronunciation(embedded: LocalBackend) -> None:
     assert span.notes == ()
     assert said("<|phoneme_start|>xyz1<|phoneme_end|>好。").notes == (
         "<|phoneme_start|>xyz1<|phoneme_end|> had no effect: this voice supports only pauses, phoneme spans, emphasis",
-        "<|phoneme_start|>xyz1<|phoneme_end|>: xy1 must be IPA of English",
+        "<|phoneme_start|>xyz1<|phoneme_end|>: xy1 must be IPA symbols of English",
     )
 
 

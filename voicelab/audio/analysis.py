@@ -116,7 +116,7 @@ def f0(
 
     ``yin`` (de Cheveigné & Kawahara 2002) runs in milliseconds and decides voicing by the similarity of
     adjacent periods; ``pyin`` (Mauch & Dixon 2014) smooths the contour and decides voicing with a
-    hidden Markov model, and runs for about a second on a few seconds of speech (longer at first use). Raises
+    hidden Markov model, and takes about a second for a few seconds of speech (longer at first use). Raises
     ArgumentError for invalid bounds.
     """
     if not 20.0 <= fmin < fmax <= _F0_RATE / 4 or not 0.001 <= hop_s <= 1.0:

@@ -105,7 +105,7 @@ def wav_head(data: bytes) -> tuple[int, int | None, bytes]:
 
 
 class _Wav:
-    """Decoder of WAV streams with 16-bit samples whose length may be unknown.
+    """Decoder of WAV streams with 16-bit samples; the length of a stream may be unknown.
 
     A data size of 0 also means unknown, since streaming servers write it (FFmpeg does the same), unless the RIFF
     size shows that other chunks follow; such a file contains no samples.
@@ -132,7 +132,7 @@ class _Wav:
         if self._pcm is None:
             raise AudioError("wav: the audio is cut off in its header")
         if self._remaining:
-            raise AudioError(f"wav: the audio is cut off, {self._remaining} bytes are missing")
+            raise AudioError(f"wav: the audio is cut off: {self._remaining} bytes are missing")
         return self._pcm.finish()
 
     def _start(self) -> bytes:
@@ -209,7 +209,7 @@ class _Mp3Decoder:
         if self.rate is None:
             raise AudioError("mp3: the data contain no audio frame")
         if len(packets) < len(parsed) and self._remaining:
-            raise AudioError(f"mp3: the audio is cut off, {self._remaining} samples are missing")
+            raise AudioError(f"mp3: the audio is cut off: {self._remaining} samples are missing")
         return _join(blocks)
 
     def _skip_tags(self, data: bytes) -> bytes:

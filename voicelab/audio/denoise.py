@@ -2,8 +2,8 @@
 
 ``survey`` measures frames of 25 ms every 10 ms at 16 kHz. A recording is speech if it has voiced frames (F0 of 60 to
 500 Hz by normalized autocorrelation, Boersma 1993) and its level varies with the syllables. ``survey`` finds both ends
-within 0.2 s in 33 of 36 noisy recordings (SNR 5 to 20 dB), librosa.effects.split in 3 (bench/readers.py); webrtcvad
-requires a C compiler.
+within 0.2 s in 33 of 36 noisy recordings (SNR 5 to 20 dB); librosa.effects.split does in 3 (bench/readers.py). webrtcvad is
+not used because it requires a C compiler.
 
 ``enhance`` applies the log-spectral amplitude estimator of Ephraim & Malah (IEEE Trans. ASSP 33(2), 1985) with
 decision-directed a-priori SNR; the noise spectrum is estimated from the quietest frames.
@@ -39,7 +39,7 @@ _MIN_LEVEL_SD_DB = 1.5
 
 # Windows and limits of enhance.
 _WINDOW_S = 0.046
-"""Long enough to resolve mains hum and the harmonics of a voice."""
+"""Window length, long enough to resolve mains hum and the harmonics of a voice."""
 _NOISE_FRACTION = 0.1
 """Fraction of frames (the quietest ones) from which the noise is estimated."""
 _SILENCE_POWER = 1e-9
@@ -77,7 +77,8 @@ def survey(samples: Samples, rate: int) -> Survey:
     peak, floor = float(np.percentile(decibels, 99)), float(np.percentile(decibels, 10))
     if peak < _MIN_PEAK_DBFS:
         return Survey(0.0, 0.0, peak, 0.0, "silent")
-    # Threshold 6 dB above the noise floor, but not within 10 dB of the peak (quiet word endings) or below peak - 40 (hiss).
+    # The threshold is 6 dB above the noise floor, but at least 10 dB below the peak, because word endings are quiet, and at
+    # most 40 dB below the peak, because of hiss.
     active = decibels > max(peak - 40, min(floor + 6, peak - 10))
     indices = np.flatnonzero(active)
     start, end = int(indices[0]), int(indices[-1])
@@ -109,7 +110,7 @@ def _powers(sound: Samples) -> _Floats:
 
 def _voiced_seconds(sound: Samples, min_power: float) -> float:
     window = np.hanning(_PITCH_FRAME).astype(np.float32)
-    # Normalize by the autocorrelation of the window, else low voices would seem unvoiced.
+    # Normalized by the autocorrelation of the window, because low voices would otherwise seem unvoiced.
     window_autocorrelation = np.fft.irfft(np.abs(np.fft.rfft(window, _FFT)) ** 2)[_LAGS]
     window_autocorrelation = window_autocorrelation / float(np.sum(window**2))
     frames = framed(sound, _PITCH_FRAME, _PITCH_HOP)

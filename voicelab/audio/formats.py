@@ -50,8 +50,8 @@ def encode(
 ) -> bytes:
     """Encode samples of shape (n,) as a complete file; the arguments are those of StreamEncoder.
 
-    The audio equals that of a StreamEncoder, and the headers of wav and mp3 also state the exact length, so
-    that the duration is preserved, except for mp3 in players that ignore the header. Raises AudioError.
+    The audio equals that of a StreamEncoder. The headers of wav and mp3 also state the exact length, so that the
+    duration is preserved, unless a player ignores the header of an mp3 file. Raises AudioError.
     """
     encoder = StreamEncoder(format, source_rate, sample_rate, mp3_bitrate, opus_bitrate)
     if format == "wav":
@@ -187,7 +187,7 @@ def _check_complete_wav(data: bytes) -> None:
     if size is None:
         raise AudioError("wav: the audio is cut off before its samples")
     if size < UNKNOWN_FROM and begin + size > len(data):
-        raise AudioError(f"wav: the audio is cut off, {begin + size - len(data)} bytes are missing")
+        raise AudioError(f"wav: the audio is cut off: {begin + size - len(data)} bytes are missing")
 
 
 def _plain_wav_rate(data: bytes) -> int | None:
@@ -245,7 +245,7 @@ def _decode_container(data: bytes, container: Container | None, max_seconds: flo
                 missing = round(declared * rate) - samples.size
                 # Foreign codecs add or remove a few milliseconds.
                 if missing > (0 if container else _MAX_MISSING_S * rate):
-                    raise AudioError(f"{name}: the audio is cut off, {missing} samples are missing")
+                    raise AudioError(f"{name}: the audio is cut off: {missing} samples are missing")
     except av.FFmpegError as error:
         raise AudioError(f"{name}: the audio is damaged: {error}") from error
     if not samples.size and container != "wav":

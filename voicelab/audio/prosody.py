@@ -34,9 +34,9 @@ _TEMPO_FRAME_SIZE = 1024
 class Limiter:
     """Streaming look-ahead peak limiter.
 
-    The gain is set every millisecond and interpolated linearly; attack 5 ms before a peak, release time
-    constant 80 ms. Samples below the ceiling are unchanged. The output has as many samples as the input
-    and does not depend on block sizes.
+    The gain is set every millisecond and interpolated linearly. It begins to fall 5 ms before a peak, and
+    recovers with a time constant of 80 ms. Samples below the ceiling are unchanged. The output has as many
+    samples as the input and does not depend on block sizes.
     """
 
     def __init__(self, rate: int) -> None:

@@ -161,7 +161,7 @@ class Sandbox:
 
 
 def decode_apart(data: bytes, *, max_seconds: float = MAX_SECONDS, max_bytes: int = MAX_BYTES) -> tuple[Samples, int]:
-    """Decode a file with ``decode`` in a sandboxed process. Raises AudioError like ``decode``."""
+    """Decode a file with ``decode`` in a sandboxed process. Raises the same AudioError as ``decode``."""
     if len(data) > max_bytes:
         raise AudioError(f"the audio file must be at most {max_bytes} bytes, got {len(data)}")
     answer = _AUDIO.call(data, max_seconds=max_seconds)
@@ -259,7 +259,7 @@ def _drop_privileges(memory: int, cpu_seconds: float, files: int) -> Callable[[]
 
 
 def _mapped() -> int:
-    """Return the address space in use in bytes; an upper bound of 8 GiB where /proc is missing."""
+    """Return the address space in use in bytes; where /proc is missing, return 8 GiB, which is an upper bound."""
     try:
         return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError):

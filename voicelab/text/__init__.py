@@ -1,14 +1,14 @@
-"""Text normalization: written text to words, in the language of the text.
+"""Text normalization: converts written text to words, in the language of the text.
 
-Steps: `clean` reduces the character set, the rules of the language (`english`, `mandarin`) verbalize numbers, dates,
-symbols and abbreviations, `tidy` reduces punctuation. Grapheme-to-phoneme conversion belongs to each model family.
+There are three steps: `clean` reduces the character set; the rules of the language (`english`, `mandarin`) verbalize numbers,
+dates, symbols and abbreviations; `tidy` reduces punctuation. Grapheme-to-phoneme conversion is part of each model family.
 
 ``normalize`` verbalizes fully; ``as_written`` is for requests with ``normalize=false`` and verbalizes only digits, one by
 one, because omitted digits would be silence. Both return letters, spaces and ``, . ? ! ; : — - '`` only, and never raise.
 
-Both take the languages of the voice, "en" (English) and "zh" (Mandarin). Letters are ASCII, and Chinese characters for a
-voice with Mandarin; other scripts are left out, with a note. A voice with both languages reads text without a Chinese
-character as English.
+Both take the languages of the voice, "en" (English) and "zh" (Mandarin). They return ASCII letters and, for a voice with
+Mandarin, Chinese characters; other scripts are left out, with a note. A voice with both languages reads text without a
+Chinese character as English.
 
 Output conventions: capitalized acronyms (NASA, IBM) are left to the lexicon; words capitalized for emphasis ("NOT", or a
 text all in capitals) become lower case; abbreviations with periods become single capitals ("U.S." is "U S"), with "ay" for
@@ -35,14 +35,14 @@ _MAY_VANISH: Final = re.compile(
 )
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?\n]\s)|(?<=[\n。！？])")
 _MAX_SENTENCES: Final = 20
-"""Number of sentences per symbol that `left_out` normalizes to detect symbols that are not read."""
+"""Maximum number of sentences per symbol that `left_out` normalizes to find out whether the symbol is read."""
 _UNREAD: Final = re.compile(r"[^\w\s,.?!;:—'\"()\[\]-]|_")
 
 
 def normalize(text: str, languages: Collection[str] = ("en",)) -> Normalized:
     """Normalize `text` to words on a single line, with notes on omissions; paragraphs end with a period.
 
-    Texts without a speakable character give "" (`clean.speakable` rejects them with the reason).
+    The result is "" for a text without a speakable character, which `clean.speakable` rejects with the reason.
     """
     unmarked = plain(text)
     cleaned = clean(unmarked.text, chinese="zh" in languages)
@@ -53,7 +53,7 @@ def normalize(text: str, languages: Collection[str] = ("en",)) -> Normalized:
 
 
 def left_out(text: str, languages: Collection[str] = ("en",)) -> tuple[str, ...]:
-    """Return notes on omissions of ``normalize``, besides those of `clean`: markup, emoticons and symbols."""
+    """Return notes on what ``normalize`` leaves out in addition to `clean`: markup, emoticons and symbols."""
     unmarked = plain(text)
     rest = clean(unmarked.text, chinese="zh" in languages).text
     if not _MAY_VANISH.search(rest):

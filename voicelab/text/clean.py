@@ -1,8 +1,8 @@
 """Tables of text normalization rules, Unicode cleaning, punctuation cleanup, and a check that a text can be spoken.
 
-Rules are regular expressions with verbalizations, applied in order. Cleaning is independent of `normalize`: typographic
-quotes, dashes and widths become ASCII, accents on Latin letters are folded, emoji, control characters and unsupported scripts
-are removed and noted.
+Rules are regular expressions with verbalizations, applied in order. Cleaning does not depend on the field `normalize`:
+typographic quotes, dashes and full-width characters become ASCII, and accents on Latin letters are folded. Control characters
+are removed, and so are emoji and unsupported scripts, with a note.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Verbalizers(dict[str, Verbalizer]):
     """Functions by rule name; each verbalizes the matches of its rule."""
 
     def register(self, function: Verbalizer) -> Verbalizer:
-        """Register the decorated function for the rule of its name."""
+        """Register the decorated function for the rule that has its name."""
         self[function.__name__.strip("_").replace("_", " ")] = function
         return function
 
@@ -47,7 +47,7 @@ class Rule:
 
     name: str
     needs_digit: bool
-    """Apply the rule only to texts with a digit."""
+    """Whether the rule applies only to texts with a digit."""
     example: str
     normalized: str
     verbalizer: Verbalizer | str
@@ -56,7 +56,7 @@ class Rule:
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        """The regular expression, compiled on first use: most texts need few, not those for digits or Chinese."""
+        """The regular expression, compiled on first use because most texts need only a few of the rules."""
         return re.compile(self.regex)
 
     def verbalize(self, match: Match) -> str:
@@ -68,8 +68,8 @@ class Rules:
     """A table of rules.
 
     Args:
-        name: Table name, see `rows`. The columns are those of `Rule`; verbalizer ``@`` means the function of the rule's name.
-            A row of two columns, ``{name}`` and a pattern, defines a fragment for the patterns below it.
+        name: Table name, see `rows`. The columns are those of `Rule`; the verbalizer ``@`` stands for the function with the
+            name of the rule. A row of two columns, ``{name}`` and a pattern, defines a fragment for the patterns below it.
         verbalizers: Functions by rule name.
         fragments: Further fragments of patterns, by name.
     """
@@ -138,7 +138,7 @@ def word_lists(name: str) -> dict[str, frozenset[str]]:
 
 
 HAN: Final = "\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
-"""Chinese characters, as the inside of a character class."""
+"""Chinese characters, as ranges for a character class of a regular expression."""
 
 _SCRIPTS: Final = {
     **dict.fromkeys(("CJK", "KANGXI"), "Chinese"),
@@ -173,7 +173,7 @@ _EMOJI = re.compile(
     "[\u200d\u20e3\u2300-\u23ff\u2600-\u27bf\u2b00-\u2bff\ufe0e\ufe0f\U0001f000-\U0001faff\U000e0020-\U000e007f]"
 )
 _MAX_LISTED = 24
-"""Number of removed characters that a note quotes."""
+"""Maximum number of removed characters that a note quotes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,12 +185,12 @@ class Normalized:
 
 
 def is_emoji(char: str) -> bool:
-    """Test for an emoji, or an invisible joiner or selector of emoji."""
+    """Return whether a character is an emoji or part of an emoji, such as a zero-width joiner or a variation selector."""
     return _EMOJI.match(char) is not None
 
 
 def is_han(char: str) -> bool:
-    """Test for a Chinese character."""
+    """Return whether a character is Chinese."""
     return _HAN.match(char) is not None
 
 
@@ -278,7 +278,7 @@ def clean(text: str, *, chinese: bool = False) -> Normalized:
     """Reduce `text` to ASCII, `SPEAKABLE_SYMBOLS`, newlines and, with `chinese`, Chinese characters. Never raises.
 
     White space becomes single spaces and at most two newlines in a row; other control characters are removed. Notes
-    list removed emoji, symbols and foreign words, not folded accents.
+    list removed emoji, symbols and foreign words, but not folded accents.
     """
     text = _VULGAR.sub(" ", unicodedata.normalize("NFC", text).replace("\r\n", "\n").replace("\r", "\n"))
     text = _BETWEEN_DIGITS.sub(lambda m: ":" if m["colon"] else "–", text).translate(_SQUARE)
@@ -306,9 +306,9 @@ def clean(text: str, *, chinese: bool = False) -> Normalized:
             foreign = script(char)
         else:
             foreign = "symbols"
-        # A lone surrogate cannot be encoded in a note.
+        # A lone surrogate is replaced, because a note with one could not be encoded.
         dropped.setdefault(foreign, []).append("�" if unicodedata.category(char) == "Cs" else char)
-    # Limit runs of white space, so that hostile texts cannot make later patterns quadratic.
+    # Runs of white space are limited, so that hostile texts cannot make later patterns quadratic.
     spaced = re.sub(r" ?\n ?", "\n", re.sub(r"[^\S\n]+", " ", "".join(output)))
     return Normalized(re.sub(r"\n{3,}", "\n\n", spaced), _notes(dropped))
 
@@ -328,7 +328,7 @@ _APOSTROPHE = re.compile(
 )
 _STRANGE = re.compile(rf"[^A-Za-z{HAN},.?!;:—'\s-]")
 UNREAD: Final = re.compile(r"[^\w\s,.?!;:—'\"()\[\]{}/|–-]|(?<![A-Za-z\d])_|_(?![A-Za-z\d])")
-"""A symbol that `tidy` removes; an underscore between letters or digits is a space."""
+"""A symbol that `tidy` removes. An underscore between letters or digits is not one, because it becomes a space."""
 _LETTER = re.compile(f"[A-Za-z{HAN}]")
 _BEFORE_WORD = re.compile(rf"\A[^A-Za-z{HAN}']+")
 _HYPHEN = re.compile(r"(?<![A-Za-z])-|-(?![A-Za-z])")
@@ -343,7 +343,7 @@ _MARKS: Final = (
     (re.compile(r"(?<!\S)\.(?=[A-Za-z])"), "dot "),
     (re.compile(r"\bthe the\b"), "the"),
     (re.compile(r"(?<=[\w,.?!;:)\"'])\s*-{2,}\s*|\s+(?:-{1,2}|–)\s+|\s–(?=\w)|(?<=\w)–\s"), " — "),
-    # A bracket that closes the text makes no pause.
+    # A bracket at the end of the text makes no pause.
     (re.compile(r"(?<![)\]}])[)\]}]+(?=[\s\"']*\Z)"), ""),
     (re.compile(r"[()\[\]{}|]"), ", "),
     (re.compile(r"[\"`*_~^<>#/\\\n\t]"), " "),
@@ -356,11 +356,11 @@ def _strongest(match: re.Match[str]) -> str:
 
 
 def tidy(text: str) -> str:
-    """Reduce `text` (no digits) to Latin letters, Chinese characters, single spaces and ``, . ? ! ; : — - '``."""
+    """Reduce `text`, which has no digits, to Latin letters, Chinese characters, single spaces and ``, . ? ! ; : — - '``."""
     for pattern, replacement in _MARKS:
         text = pattern.sub(replacement, text)
     text = _STRANGE.sub(" ", text)
-    # Apostrophes of words, as opposed to quotation marks.
+    # Apostrophes that belong to words, as opposed to quotation marks.
     apostrophes = {index for m in _APOSTROPHE.finditer(text) for index in range(m.start(), m.end())}
     text = _HYPHEN.sub(" ", "".join(" " if c == "'" and i not in apostrophes else c for i, c in enumerate(text)))
     text = re.sub(r"\s+", " ", text)

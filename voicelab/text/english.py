@@ -148,7 +148,7 @@ _BEFORE_ACRONYM = re.compile(r"\b(?:[Tt]he|[A-Z]{2,},(?: and| or)?) \Z")
 
 @_VERBALIZERS.register
 def _emphasis(m: Match) -> str:
-    """Lowercase an ordinary word or a name in capitals, but not "the MAD", "FBI, ADD"."""
+    """Lowercase an ordinary word or a name in capitals, but not an acronym, as in "the MAD" or "FBI, ADD"."""
     word = m.group().partition("'")[0]
     is_acronym = word in LISTS["after_the"] and _BEFORE_ACRONYM.search(m.string[max(0, m.start() - 12) : m.start()])
     return m.group().lower() if m["word"] or (word in LISTS["emphatic"] and not is_acronym) else m.group()
@@ -179,7 +179,7 @@ def _per(unit: str | None, power: str = "") -> str:
 
 
 def _money_words(num: str, scale: str | None, names: tuple[str, ...]) -> str:
-    """Verbalize an amount, two decimals as minor units: "3.50" is three dollars and fifty cents, "0.99" ninety-nine cents."""
+    """Verbalize an amount. Decimals are minor units: "3.50" is three dollars and fifty cents, "0.99" ninety-nine cents."""
     singular, plural_form, coin, coins = names
     units, _, cents = num.replace(",", "").partition(".")
     if scale or len(cents) != 2 or not coin:
@@ -328,7 +328,7 @@ def _from_year_to_year(m: Match) -> str:
 
 @_VERBALIZERS.register
 def _models(m: Match) -> str:
-    """Verbalize the plural of a model name or a number; applied before the rule for seconds."""
+    """Verbalize the plural of a model name or a number. It is applied before the rule for seconds ("10s")."""
     letters, num = m["letters"], m["num"] or m["count"]
     number = paired(num) if len(num) == 3 or (m["before"] and len(num) > 2) else cardinal(int(num))
     before = m["before"] or f"{spelled(letters) if len(letters) < 3 else letters} "
@@ -378,7 +378,7 @@ def _feet_and_inches(m: Match) -> str:
 
 @_VERBALIZERS.register
 def _inches(m: Match) -> str:
-    """Read a double quote after a number as inches unless it closes a quotation; needs the complete text."""
+    """Read a double quote after a number as inches unless it closes a quotation. Needs the complete text."""
     is_open = False
 
     def mark(m: Match) -> str:
@@ -665,7 +665,7 @@ ADDRESS: Final = RULES["address"].pattern
 
 
 def english(text: str, unread: list[str] | None = None) -> str:
-    """Normalize cleaned English `text`; if no words remain (markup, a bare URL scheme), do as with ``normalize=false``.
+    """Normalize cleaned English `text`, or prepare it as for ``normalize=false`` if it is only markup or a URL scheme.
 
     Symbols that are not read are appended to `unread`.
     """

@@ -1,7 +1,7 @@
-"""Numbers as American English words: no "and" inside a number, hyphens in twenty-one; foreign figures, ranges, codes and
-notation of mathematics, chemistry, music and chess.
+"""Numbers as American English words, without "and" inside a number, and with hyphens as in twenty-one.
 
-The package inflect is not used because its import takes 1.3 s, longer than the first audio; num2words is LGPL.
+The module also verbalizes foreign figures, ranges, codes, and the notation of mathematics, chemistry, music and chess. It
+does not use the package inflect, whose import takes 1.3 s, longer than the first audio, nor num2words, which is LGPL.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ROMAN = re.compile(r"M{0,3}(?:CM|CD|D?C{0,3})(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3
 _ROMAN_VALUES = dict(zip("IVXLCDM", (1, 5, 10, 50, 100, 500, 1000), strict=True))
 
 MAX_CARDINAL = 10**15
-"""Numbers from this one on (quadrillions) are read digit by digit."""
+"""Limit of cardinals: this number (a quadrillion) and larger ones are read digit by digit."""
 
 
 def digits(text: str) -> str:
@@ -138,7 +138,7 @@ BOOKS: Final = pairs("english/books")
 
 
 def spelled(code: str) -> str:
-    """Spell the letters and digits of `code`, "A" as "ay"."""
+    """Spell the letters and digits of `code`; the letter A becomes "ay"."""
     return " ".join(digits(c) if c.isdigit() else "ay" if c in "Aa" else c.upper() for c in code if c.isalnum())
 
 
@@ -149,7 +149,7 @@ def grouped(figures: str) -> str:
 
 @FIGURES.register
 def _grouping(m: Match) -> str:
-    """Write the digits with American grouping, and a decimal comma as a point."""
+    """Convert digits to American grouping, and a decimal comma to a point."""
     integer = int(re.sub(r"\D", "", m["integer"]))
     mark = m["fraction"]
     return f"{integer:,}" + (f".{mark[1:]}" if mark else "")

@@ -3,7 +3,7 @@
 Symbols are verbalized first, leaving digits unchanged ("3:05" is 3点05分, "30%" is 百分之30); the last rule verbalizes all
 remaining numbers, with 两 before counted nouns and 二 in ordinals. English sentences with their numbers follow the English
 rules, as does an English text with a few Chinese words, except for numbers next to these (第3章). A name with a number
-(iPhone 15) is read with its letters in English and its number in Mandarin. Lines remain separate.
+(iPhone 15) is read with its letters in English and its number in Mandarin. Line breaks are kept.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _UNITS, _MONEY, _CODES = _NAMES["unit"], _NAMES["sign"], _NAMES["code"]
 _ADDRESS_SYMBOLS: Final = {sign: name for sign, _, _, name, _ in rows("english/symbols") if name != "-"}
 _SIGNS: Final = {sign: word for sign, *_, word in rows("english/symbols") if word != "-"}
 _MEASURES: Final = f"(?:{alternation(word for (word,) in rows('mandarin/measures'))})|次(?![方元函])|代(?=人)"
-"""Measure words that make a preceding 2 两; 月, 日, 号, 楼 and 级, for example, take 二."""
+"""Measure words before which 2 is read 两. Before others, for example 月, 日, 号, 楼 and 级, it is read 二."""
 
 _DIGITS: Final = "零一二三四五六七八九"
 _MAX_DIGITS: Final = 16
@@ -72,7 +72,7 @@ def cardinal(n: int, *, ordinal: bool = False) -> str:
 
 
 def decimal(text: str, *, ordinal: bool = False) -> str:
-    """Verbalize a number; decimals, and integers with a leading zero, digit by digit."""
+    """Verbalize a number; its decimals, or an integer with a leading zero, are read digit by digit."""
     integer, point, fraction = text.replace(",", "").partition(".")
     if (len(integer) > 1 and integer.startswith("0")) or len(integer) > _MAX_DIGITS:
         words = digits(integer)

@@ -1,4 +1,4 @@
-"""Markup and layout: HTML, SSML, Markdown, entities and line breaks to plain text, before segmentation and normalization.
+"""Conversion of HTML, SSML, Markdown, entities and line breaks to plain text, before segmentation and normalization.
 
 Tags match CommonMark's grammar, entities HTML's table, and Markdown is parsed by markdown-it. Other text in angle brackets
 (addresses, keys, type parameters) is read. Line breaks become pauses, except those of hard-wrapped prose.
@@ -68,7 +68,7 @@ _ASTERISK: Final = "\ue000"
 
 
 def plain(text: str) -> Normalized:
-    """Return `text` without markup and with line breaks as pauses, with notes on what was left out. Never raises."""
+    """Remove markup from `text` and convert line breaks to pauses; notes state what was left out. Never raises."""
     notes: list[str] = []
     request_text = text
     if ("$" in text or "\\" in text) and (formulas := [m.group() for m in _FORMULA.finditer(text)]):

@@ -25,7 +25,7 @@ TITLES: Final = SHORT_FORMS["title"]
 ABBREVIATIONS: Final = SHORT_FORMS["any"] | SHORT_FORMS["capital"] | SHORT_FORMS["small"]
 """Abbreviations in lower case, without the final period. See `ends_sentence`."""
 BEFORE_NUMBER: Final = SHORT_FORMS["number"]
-"""Abbreviations only before a number: "no. 5", but not "No. Five remain."."""
+"""Words that are abbreviations only before a number: "no. 5", but not "No. Five remain."."""
 MONTHS: Final = SHORT_FORMS["month"]
 WEEKDAYS: Final = SHORT_FORMS["weekday"]
 LISTS: Final = word_lists("english/lists")
@@ -52,7 +52,7 @@ _SENTENCE = re.compile(
 )
 _LIST_ITEM = re.compile(r"(?<=\S)(?=[^\S\n]*\n[ \t]*(?:[-*•]|\d{1,3}[.)])[ \t])")
 _CLAUSE = re.compile(
-    # Not in "March 5, 2024".
+    # Except the comma in "March 5, 2024".
     rf"(?:[;:]|,(?!(?<=\d,)\s\d{{4}}\b))[{_CLOSING}]*(?=\s)|\s--?(?=\s)|\s[–—](?=\s)|—+|(?<=[{HAN}])…+|"
     rf"(?:(?<!\d)[，、；：]|[，、；：](?!\d))[{_CLOSING}]*|(?<=[{HAN}])[,;:](?=[{HAN}])"
 )
@@ -68,8 +68,8 @@ _DIGIT_NEXT = re.compile(r"\s*\d")
 def ends_sentence(text: str, end: int) -> bool:
     """Test whether the abbreviation with its period at ``text[end - 1]`` also ends its sentence.
 
-    It does at the end of the text and before a word that typically starts a sentence; a time of day does before any
-    capitalized word except a day, a month, a time zone or a title.
+    It does at the end of the text and before a word that typically starts a sentence. An abbreviation in a time of day also
+    does before any other capitalized word, except a day, a month, a time zone or a title.
     """
     if _REST.match(text, end):
         return True
@@ -88,7 +88,7 @@ def ends_sentence(text: str, end: int) -> bool:
 
 
 def has_valid_case(word: str) -> bool:
-    """Test the case of an abbreviation: "Co." but not "co.", "ed." but not "Ed.", a name."""
+    """Test whether an abbreviation has its usual case: "Co." but not "co."; "ed." but not "Ed.", which is a name."""
     return word.lower() not in SHORT_FORMS["small" if word[0].isupper() else "capital"]
 
 
@@ -96,7 +96,7 @@ def has_valid_case(word: str) -> bool:
 class TextSegment:
     """A segment of a text: ``original[start:end]`` without surrounding white space.
 
-    `ends_with` is the boundary after it, which determines the pause. The final segment ends a paragraph.
+    `ends_with` is the boundary after it, which determines the pause; for the final segment it is "paragraph".
     """
 
     text: str

@@ -30,16 +30,17 @@ MAX_TAGS = 64
 RATE = 44_100
 """Sample rate in Hz of stored recordings, 16-bit WAV."""
 
-# Limits in characters, since each synthesis reads the complete record. The limit of transcripts is that of request texts.
+# Limits in characters. Records are limited because each synthesis reads the complete record. The limit of transcripts is that
+# of request texts.
 _MAX_LENGTHS = {"title": 1000, "description": 10_000, "texts": 20_000, "tags": 100}
 _LEVEL = -23.0
-"""Target level of recordings in dBFS, RMS of active frames."""
+"""Target level of recordings: RMS of active frames in dBFS."""
 _MAX_PEAK = 0.89
 _MARGIN_S = 0.2
 _MIN_BEST_S, _MAX_BEST_S = 10.0, 30.0
 _NOISY_SNR_DB, _CLEAN_SNR_DB = 15.0, 60.0
 _MAX_TRANSCRIBED_S = 60.0
-"""Seconds of each recording that are transcribed."""
+"""Maximum seconds of each recording that are transcribed."""
 
 
 def prepare_samples(
@@ -49,7 +50,8 @@ def prepare_samples(
 ) -> tuple[Sample, ...]:
     """Prepare the recordings of a request for the store, in order.
 
-    Notes (duration outside 10 to 30 s, noisy, enhanced, missing or mismatched transcript) are appended to the sample's title.
+    Notes are appended to the sample's title: the duration is outside 10 to 30 s, the recording is noisy or was enhanced, or
+    the transcript is missing or does not match.
 
     Args:
         request: Request with encoded recordings.
@@ -58,7 +60,7 @@ def prepare_samples(
 
     Raises:
         RequestInvalid: A recording contains no audio or speech, or is too large or too long (the error states its index);
-            too many files or tags; texts or tags too long; an invalid cover image.
+            there are too many files or tags; a title, description, text or tag is too long; or the cover image is invalid.
     """
     errors = list(_limit_errors(request))
     if request.cover_image:
@@ -95,7 +97,7 @@ def _limit_errors(request: VoiceCreate) -> Iterator[FieldError]:
     for name, limit in _MAX_LENGTHS.items():
         value = getattr(request, name) or ""
         if any(len(text) > limit for text in ((value,) if isinstance(value, str) else value)):
-            message = f"must have at most {limit} characters, got more"
+            message = f"must have at most {limit} characters"
             yield FieldError(("body", name), "string_too_long", message, ctx=f"max_length: {limit}")
     for name, noun, limit in (("tags", "tags", MAX_TAGS), ("voices", "voice files", MAX_FILES)):
         if (count := len(getattr(request, name))) > limit:
@@ -179,7 +181,7 @@ def image_kind(data: bytes) -> ImageKind | None:
 
 
 def check_cover(data: bytes) -> ImageKind:
-    """Decode an image and return its format. Raises RequestInvalid for ``cover_image``."""
+    """Decode an image and return its format. Raises RequestInvalid, with the field ``cover_image``, if it is not valid."""
     if len(data) > MAX_COVER_BYTES:
         raise _image_error(f"The image must be at most {MAX_COVER_BYTES} bytes, got {len(data)}")
     kind = image_kind(data)

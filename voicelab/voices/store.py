@@ -153,7 +153,7 @@ class VoiceStore(Closeable):
     def finish(self, id: str, fingerprint: str, embedding: bytes) -> VoiceModel:
         """Store the embedding of a voice, make it visible, and return its record.
 
-        ``embedding`` is opaque; ``fingerprint`` identifies its weights.
+        ``embedding`` is opaque; ``fingerprint`` identifies the weights that computed it.
         """
         with self._database.writing() as db:
             _insert_embedding(db, id, fingerprint, embedding)
@@ -209,8 +209,8 @@ class VoiceStore(Closeable):
                 raise _unknown(id)
             samples = db.execute("SELECT audio FROM samples WHERE voice = ?", (id,)).fetchall()
             db.execute("DELETE FROM voices WHERE id = ?", (id,))
-        # Remove files after the deletion is committed, in a transaction, since another process may be creating a voice
-        # from the same recordings.
+        # Files are removed after the deletion is committed, in another transaction, because another process may be creating
+        # a voice from the same recordings.
         with self._database.writing() as db:
             names = {name for (name,) in (voice, *samples) if name is not None}
             self._blobs.remove(names - _in_use(db))
@@ -226,7 +226,7 @@ class VoiceStore(Closeable):
         if entry is None:
             return None
         data = bytes(entry[0])
-        # A damaged embedding can be computed again from the samples.
+        # None for a damaged embedding, which can be computed again from the samples.
         return data if hashlib.sha256(data).hexdigest() == entry[1] else None
 
     def add_embedding(self, id: str, fingerprint: str, embedding: bytes) -> None:
@@ -377,7 +377,7 @@ def _set_state(db: sqlite3.Connection, id: str, before: str, after: str) -> None
 
 
 def _digest(id: str, *values: Any) -> str:
-    # SQLite does not detect flipped bits inside a value.
+    # A digest is needed because SQLite does not detect flipped bits inside a value.
     return hashlib.sha256(json.dumps([id, *values]).encode()).hexdigest()
 
 

@@ -194,7 +194,7 @@ class PointerFamily:
             *unread_notes,
             *ignored(tagged, _TAG_KINDS, unread),
             *(
-                f"{tag.text}: {signs} must be IPA of English"
+                f"{tag.text}: {signs} must be IPA symbols of English"
                 for tag in unread
                 if (signs := arpabet_of_ipa(tag.name)[1])
             ),
