@@ -178,7 +178,7 @@ def test_errors_of_events(script: Script, act: Act, error: type[Exception], mess
         ([chunked(b"<html>", kind="text/html")], vl.ServiceError, "text/html instead of audio"),
         ([chunked(b'{"ok": 1}', kind="audio/wav")], vl.ServiceError, r'text as audio/wav \(\{"ok": 1\}\); check'),
         ([chunked(b"<?xml version='1.0'?>", kind="")], vl.ServiceError, "text as audio .*xml"),
-        ([reply(301, location="https://other.example")], vl.ServiceError, "301: the address must be https://other"),
+        ([reply(301, location="https://other.example")], vl.ServiceError, "redirects are not followed; use the address https://other"),
         ([reply(413)], vl.ServiceError, "answered 413$"),
         ([reply(401, b'{"error":{"message":"no key sk-secret","code":"x"}}')], vl.AuthenticationError, r"no key \*\*\*"),
         ([reply(400, b'{"error":{"message":"no such voice","param":"voice"}}')], vl.RequestInvalid, "voice: no such voice"),

@@ -130,7 +130,7 @@ def test_closed_streams_are_not_recorded(folder: Path, tones: ToneBackend) -> No
     recorder = RecordingBackend(tones, folder)
     with recorder.synthesize(Call(ask(), seed=1)) as stream:
         next(stream)
-    with pytest.raises(StoreError, match="no recorded speech"):
+    with pytest.raises(StoreError, match="no recorded take"):
         ReplayBackend(folder).synthesize(Call(ask(), seed=1))
     said = _chunks(recorder, ask(), seed=1)
     assert _chunks(ReplayBackend(folder), ask(), seed=1) == said

@@ -119,7 +119,7 @@ def test_cancelled_and_late_answers(worker: str) -> None:
             stream.take()
         assert lab.speak("Hello.").duration == pytest.approx(0.1)  # not the late answer
     with WorkerBackend(worker.removeprefix("worker:"), time_limit_s=0.2) as backend:
-        with pytest.raises(EngineError, match=r"must answer within 0.2 s, and was stopped"):
+        with pytest.raises(EngineError, match=r"did not answer within 0.2 s and was stopped"):
             vl.Lab(backend).speak("slow")
         assert vl.Lab(backend).speak("Hello.").duration == pytest.approx(0.1)
 

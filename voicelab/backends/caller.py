@@ -1,6 +1,6 @@
 """Client logic shared by ServiceBackend and AsyncServiceBackend: address, key, timeouts, retries, mapping of errors.
 
-Independent of threads and event loops: a Transport does the waiting.
+The code is independent of threads and event loops, because a Transport does the waiting.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _Client = TypeVar("_Client", httpx.Client, httpx.AsyncClient)
 # Maximum size in bytes of a response without audio; the record of a voice model has a few KiB.
 _MAX_BODY = 4 * 1024 * 1024
 _PROBE_SECONDS = 3.0
-# Pause after a probe that timed out: waiting for the response, and waiting for the connection.
+# Pauses before the next probe, after one that timed out while it waited for the response or for the connection.
 _PROBE_PAUSE_SECONDS = 60.0
 _CONNECT_PAUSE_SECONDS = 10.0
 # Environment variables that httpx reads.
@@ -88,7 +88,7 @@ class RetryPolicy:
         span = min(self.max_wait_s, self.base_s * 2.0 ** (failures - 1))
         if retry_after is None:
             return random.uniform(0.0, span)
-        # Not before the time of Retry-After, and with jitter.
+        # Wait for as long as Retry-After asks, plus jitter.
         return min(self.max_wait_s, retry_after + random.uniform(0.0, min(span, 0.25)))
 
 
@@ -145,7 +145,7 @@ def parse_base_url(base_url: str) -> httpx.URL:
         message = f"must be an address such as https://voice.example or http://127.0.0.1:8880{got}"
         raise RequestInvalid.of("base_url", message, in_="path")
     if url.userinfo or url.query or url.fragment:
-        # Addresses are shown and stored in takes.
+        # Addresses must not contain secrets, because they are displayed and stored in takes.
         message = "The address must not have a user, password, query or fragment; pass a key as api_key"
         raise RequestInvalid.of("base_url", message, in_="path")
     return url
@@ -161,7 +161,7 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(slots=True)
 class Audio:
-    """A response whose first audio has arrived; ``answer`` has its headers, ``notes`` the notes in them."""
+    """A response whose first audio has arrived. ``answer`` has its headers, and ``notes`` the notes from the headers."""
 
     answer: wire.Answer
     notes: tuple[str, ...]
@@ -200,7 +200,7 @@ class Audio:
 
 
 def open_client(kind: Callable[..., _Client], settings: Mapping[str, Any]) -> _Client:
-    """Create an httpx client. Raises RequestInvalid if proxies or certificates of the environment are unusable."""
+    """Create an httpx client. Raises RequestInvalid if proxy or certificate settings are unusable."""
     try:
         return kind(**settings)
     except (ImportError, ValueError, httpx.InvalidURL, OSError) as error:
@@ -212,7 +212,7 @@ def open_client(kind: Callable[..., _Client], settings: Mapping[str, Any]) -> _C
 
 
 class Caller:
-    """Caller of a service. ``http`` has the arguments for its httpx client, blocking or asynchronous."""
+    """Caller of a service. ``http`` has the arguments for its httpx client, which is blocking or asynchronous."""
 
     def __init__(
         self,
@@ -245,16 +245,20 @@ class Caller:
         self._next_probe = 0.0
 
     async def capabilities(self, transport: Transport) -> Capabilities:
-        """Return the declared capabilities; request them until the service has answered once. Never raises.
+        """Return the declared capabilities. Never raises.
 
-        A service without a declaration is assumed to support the interface only.
+        Each call requests them from the service until it has answered once. A service that declares no capabilities is
+        assumed to support the interface only.
         """
         if self._declared is None and time.monotonic() >= self._next_probe:
             await self._request_capabilities(transport)
         return self._declared or wire.undeclared(self.base_url, "unknown")
 
     async def probe(self, call: wire.HttpCall, transport: Transport) -> wire.Answer:
-        """Make a call without audio, once, with short timeouts. Raises ServiceError and its subclasses."""
+        """Send a call that returns no audio, without retries and with short timeouts.
+
+        Raises ServiceError and its subclasses.
+        """
         try:
             return await self._read_answer(await self._open(call, transport, _PROBE_TIMEOUTS, auth=self._auth))
         except _FailedAttempt as failed:
@@ -315,7 +319,7 @@ class Caller:
         except httpx.TimeoutException as error:
             raise _FailedAttempt(_stalled(answer, self._timeouts.stall)) from error
         except _READ_ERRORS as error:
-            message = "the connection closed before any audio"
+            message = "the connection was closed before any audio arrived"
             truncated = StreamTruncated(message, status=answer.status, request_id=answer.request_id)
             raise _FailedAttempt(truncated, unanswered=True) from error
         if not chunk or wire.is_text(chunk[:64]):
@@ -332,7 +336,7 @@ class Caller:
     async def _with_retries(
         self, call: wire.HttpCall, transport: Transport, attempt: Callable[[], Awaitable[_T]]
     ) -> _T:
-        """Run ``attempt`` and retry it by the policy, as long as no part of the response was delivered."""
+        """Run ``attempt`` and retry it according to the policy, unless part of the response was delivered."""
         failures = 0
         while True:
             try:
@@ -350,10 +354,10 @@ class Caller:
         self, call: wire.HttpCall, transport: Transport, timeouts: Timeouts, *, auth: httpx.Auth | None
     ) -> Reply:
         """Send a call and return the response with its headers. Raises _FailedAttempt."""
-        # httpcore reads this dictionary at the start of each wait; "read" changes after the headers.
+        # httpcore reads this dictionary at the start of each wait, so "read" can change when the headers have arrived.
         connect = timeouts.connect
         waits = {"connect": connect, "pool": connect, "read": timeouts.first_audio, "write": timeouts.send}
-        # Without default headers and cookies of the client.
+        # A request without the client's default headers and cookies.
         url, body = self.base_url + call.path, call.content
         request = httpx.Request(call.method, url, headers=call.headers, content=body, extensions={"timeout": waits})
         try:

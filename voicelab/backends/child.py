@@ -1,8 +1,9 @@
-"""Program of a ``worker:`` process, and the reading of a function's parameters.
+"""Program of a ``worker:`` process, and a function that describes the parameters of a function.
 
-Runs in the worker's own Python (3.9 or later), where voicelab is not installed: it imports the standard library only.
-Messages are JSON, one per line. The worker announces the parameters of the script's function ``tts``, then answers each
-request with messages of the same ``id``: ``samples`` or ``audio`` (base64) or ``path``, ``error``, and ``done``.
+The program runs in the worker's own Python (3.9 or later). It imports only the standard library, because voicelab is not
+installed there. Messages are JSON, one per line. The worker announces the parameters of the script's function ``tts``. It
+answers each request with messages that have the same ``id``: ``samples``, ``audio`` (base64) or ``path`` for each block of
+audio, and finally ``done``, or ``error`` if the function failed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _TYPES = {bool: "bool", int: "int", float: "float", str: "str"}
 def parameters(function: typing.Callable[..., object]) -> list[dict[str, typing.Any]]:
     """Describe the parameters of a function except the first, which is the text.
 
-    Returns mappings with name, type ("bool", "int", "float", "str", or "" for another), required, optional (whether
+    Returns mappings with name, type ("bool", "int", "float", "str", or "" for any other type), required, optional (whether
     None is allowed), default (None if there is none), bounds, choices and description, from annotations and defaults.
     Raises TypeError if the function has no parameter for the text.
     """
@@ -80,7 +81,7 @@ def _described(item: inspect.Parameter, hint: typing.Any) -> dict[str, typing.An
 
 
 def _unwrapped(hint: typing.Any) -> tuple[typing.Any, list[typing.Any], bool]:
-    """Return a type without Annotated and None, its metadata, and whether it may be None."""
+    """Strip Annotated and None from a type; return the type, the metadata of Annotated, and whether None is allowed."""
     metadata: list[typing.Any] = []
     optional = False
     while True:
@@ -98,7 +99,7 @@ def _unwrapped(hint: typing.Any) -> tuple[typing.Any, list[typing.Any], bool]:
 
 
 def returned(value: object) -> typing.Iterator[object]:
-    """Yield the blocks of an iterator, the content of an io.BytesIO, or any other returned value itself."""
+    """Yield the blocks of a returned iterator, the content of a returned io.BytesIO, or any other value itself."""
     if isinstance(value, io.BytesIO):
         yield value.getvalue()
     elif hasattr(value, "__next__"):
@@ -108,7 +109,7 @@ def returned(value: object) -> typing.Iterator[object]:
 
 
 def described(value: typing.Any) -> str:
-    """Describe a returned value that is not audio, for an error."""
+    """Describe a returned value that is not audio, for an error message."""
     if hasattr(value, "__await__") or hasattr(value, "__anext__"):
         return f"{type(value).__name__}; define it with def, not async def"
     return type(value).__name__ + (f" of {len(value)}" if isinstance(value, (tuple, list)) else "")
@@ -144,7 +145,7 @@ def main(script: str) -> None:
     """Import the script and answer requests from standard input until it ends."""
     requests = os.fdopen(os.dup(0), encoding="utf-8")
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a question of the script reads the end of the file
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # input() in the script raises EOFError
     os.dup2(2, 1)  # output printed by the script goes to its log
 
     def send(**message: object) -> None:

@@ -1,9 +1,10 @@
 """A command as a backend: ``command:espeak-ng -v {voice=en} -s {rate=170} -w {out} {text}``.
 
 Placeholders: ``{text}``, ``{text_file}`` (a UTF-8 file), ``{out}`` (the audio file to write), ``{voice}``, ``{seed}``,
-``{speed}``, ``{ref_audio}``, ``{ref_text}``, and backend parameters with a default, ``{rate=170}``, or the allowed words,
-default first, ``{style=calm|lively}``. With neither text placeholder, the text is written to standard input; without
-``{out}``, the audio is read from standard output. ``{{`` and ``}}`` are literal braces.
+``{speed}``, ``{ref_audio}``, ``{ref_text}``. Other placeholders are backend parameters. They state a default, as in
+``{rate=170}``, or the allowed words with the default first, as in ``{style=calm|lively}``. Without ``{text}`` and
+``{text_file}``, the text is written to standard input. Without ``{out}``, the audio is read from standard output. ``{{`` and
+``}}`` are literal braces.
 """
 
 from __future__ import annotations
@@ -39,12 +40,14 @@ TIME_LIMIT_S: Final = 300.0
 def open_command(
     address: str, *, voices: Iterable[str | VoicePreset] | None = None, at_once: int | None = None
 ) -> CommandBackend:
-    """Open ``command:PROGRAM ARGUMENTS``. Raises like CommandBackend."""
+    """Open a ``command:PROGRAM ARGUMENTS`` address. Raises the same errors as CommandBackend."""
     return CommandBackend(address, voices=voices, at_once=at_once)
 
 
 class CommandBackend(ModelBackend):
-    """Backend of a command, started once per call, without a shell; each placeholder is part of one argument.
+    """Backend that runs a command once per call, without a shell.
+
+    The value of a placeholder is not split: it becomes one argument of the command, or part of one.
 
     Args:
         command: command with placeholders, see the module docstring.
@@ -73,7 +76,7 @@ class CommandBackend(ModelBackend):
         for word in self._words:
             if word in _SHELL:
                 script = 'sh -c \'… "$1" … "$2"\' sh {text} {out}'
-                message = f"starts without a shell, got {word!r}; write a script, or {script}"
+                message = f"must not contain {word!r}, because it is run without a shell; write a script, or {script}"
                 raise ArgumentError.of("command", message)
             if re.search("[{}]", _PLACEHOLDER.sub("", word)):
                 message = f"must have placeholders such as {{text}} or {{rate=170}}, and {{{{ for a brace, got {word!r}"
@@ -93,7 +96,7 @@ class CommandBackend(ModelBackend):
             ) from None
 
     def run(self, text: str, arguments: Mapping[str, Any], stop: threading.Event) -> Iterator[object]:
-        """Run the command and yield the content of the file that it wrote. Raises EngineError."""
+        """Run the command and yield the audio that it wrote, to a file or to standard output. Raises EngineError."""
         with tempfile.TemporaryDirectory(prefix="voicelab-") as folder:
             out, text_file = Path(folder, "out.wav"), Path(folder, "text.txt")
             text_file.write_text(text, encoding="utf-8")
@@ -152,7 +155,7 @@ class CommandBackend(ModelBackend):
                 kill(process)
             close_pipes(process)
         if process.returncode:
-            said = errors or (b"" if b"\0" in output else output)  # not audio
+            said = errors or (b"" if b"\0" in output else output)  # the output is not audio
             raise EngineError(f"{name} ended with {ended(process.returncode)}{_end(said)}")
         return output, errors
 
@@ -210,18 +213,21 @@ def close_pipes(process: subprocess.Popen[bytes]) -> None:
 
 
 def ended(code: int) -> str:
-    """Describe an exit code; a negative one means a signal."""
+    """Describe an exit code. A negative exit code means that a signal ended the process."""
     return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
 
 
 def _end(output: bytes) -> str:
-    """Return the end of a program's messages, for an error."""
+    """Return the end of a program's messages, for an error message."""
     text = " ".join(output.decode("utf-8", "replace").split())
     return f": …{text[-_MAX_ERROR:]}" if len(text) > _MAX_ERROR else f": {text}" if text else ""
 
 
 def files_digest(command: str, words: Iterable[str]) -> str:
-    """Compute the fingerprint of a command: its text, and the files that it names (of large ones, both ends)."""
+    """Compute the fingerprint of a command from its text and the files that it names.
+
+    Of a large file, only the beginning and the end are read.
+    """
     sha = hashlib.sha256(command.encode())
     for word in words:
         try:

@@ -29,10 +29,12 @@ class FunctionBackend(ModelBackend):
     """Backend of a function, or of another callable object, whose first parameter is the text.
 
     The function returns (samples, rate), a Clip, the bytes of an audio file or its path, or yields such values as
-    blocks of a stream. Arguments are those of ModelBackend; ``at_once`` is 1 by default, since few models are thread-safe.
-    The fingerprint digests code, closure, globals, weights (sampled) and the versions of modules.
+    blocks of a stream. The arguments are those of ModelBackend. ``at_once`` is 1 by default, because few models are
+    thread-safe. The fingerprint is a digest of the code, the closure, the globals that the function uses, samples of the
+    weights, and the versions of modules.
 
-    Raises ArgumentError if the function has no parameter for the text, or another parameter lacks a default.
+    Raises ArgumentError if the function has no parameter for the text, or if another parameter has no default and is not
+    one of those that ModelBackend maps by name.
     """
 
     def __init__(
@@ -70,7 +72,10 @@ class FunctionBackend(ModelBackend):
 
 @dataclass(frozen=True)
 class FunctionFactory:
-    """Picklable factory that opens the backend of a function in another process; uses cloudpickle if it is installed."""
+    """Picklable factory that opens the backend of a function in another process.
+
+    The function is pickled with cloudpickle if that is installed.
+    """
 
     function: Callable[..., object] = field(compare=False)
     options: tuple[tuple[str, Any], ...] = ()
@@ -99,9 +104,9 @@ def _factory(function: bytes, options: tuple[tuple[str, Any], ...], fingerprint:
 
 
 def fingerprint_of(function: object) -> str:
-    """Compute a fingerprint of a function: code, defaults, closure, globals that it uses, and versions of modules.
+    """Compute a fingerprint of a function from its code, defaults, closure, used globals, and the versions of modules.
 
-    Tensors of models are sampled; other objects from packages are represented by type and version.
+    Tensors of models are sampled. Other objects from packages are represented by type and version.
     """
     sha = hashlib.sha256()
     seen: set[int] = set()
@@ -110,7 +115,7 @@ def fingerprint_of(function: object) -> str:
 
 
 def _add(sha: Any, value: Any, seen: set[int], depth: int) -> None:
-    """Add a value to the digest; nested values down to ``depth`` levels."""
+    """Add a value to the digest, including nested values down to ``depth`` levels."""
     sha.update(f"{type(value).__module__}.{type(value).__qualname__}:".encode())
     if value is None or isinstance(value, bool | int | float | complex | str | bytes | PurePath):
         sha.update(repr(value).encode())
@@ -122,7 +127,7 @@ def _add(sha: Any, value: Any, seen: set[int], depth: int) -> None:
         seen.add(id(value))
         for part in _parts(value):
             _add(sha, part, seen, depth - 1)
-        seen.discard(id(value))  # shared parts count wherever they occur
+        seen.discard(id(value))  # a shared part is added wherever it occurs
 
 
 def _parts(value: Any) -> Iterable[Any]:

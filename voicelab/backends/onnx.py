@@ -34,7 +34,7 @@ _MAX_CLAUSE: Final = 80
 _MIN_FIRST_SEGMENT: Final = 15
 """Minimum characters of the first segment, for latency "balanced" and "low"."""
 _MAX_THREADS: Final = 4
-"""Maximum threads of one run; more gain little."""
+"""Maximum threads of one run; more threads gain little speed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,10 @@ class GraphSession:
 
 
 class OnnxBackend(Closeable, ABC):
-    """Base class of backends whose graph maps the symbols of an utterance to samples. Only the graph may be random."""
+    """Base class of backends whose graph maps the symbols of an utterance to samples.
+
+    Only the graph may be random; all other steps must be deterministic.
+    """
 
     languages: tuple[str, ...] = ("en",)
 
@@ -159,7 +162,7 @@ class OnnxBackend(Closeable, ABC):
     def _utterances(self, call: Call, notes: list[str]) -> Iterator[Utterance]:
         """Yield the utterances of a call's text, segment by segment, and append to ``notes``.
 
-        The complete text is normalized before the first audio: a service sends the notes in a header.
+        The complete text is normalized before the first audio, because a service sends the notes in a header.
         """
         tagged = read_tags(call.request.text, call.model)
         notes += ignored(tagged)
@@ -214,8 +217,8 @@ def _normalize_text(text: str, normalized: bool, languages: tuple[str, ...]) -> 
 def split_text(request: TTSRequest, text: str) -> Iterator[str]:
     """Split the spoken text of a request into segments.
 
-    To reduce latency, the first segment is one sentence for "balanced", and for "low" a clause if one ends early;
-    all others follow ``chunk_length`` and ``min_chunk_length``.
+    To reduce latency, the first segment is one sentence for latency "balanced". For "low", it is a clause if a clause ends
+    early, else also one sentence. All other segments follow ``chunk_length`` and ``min_chunk_length``.
     """
     if request.latency != "normal" and text.strip():
         opening = segment(text, request.chunk_length, _MIN_FIRST_SEGMENT)[0]
@@ -228,7 +231,7 @@ def split_text(request: TTSRequest, text: str) -> Iterator[str]:
 
 
 def ignored_fields(sampling: str, *more: str) -> tuple[FieldSupport, ...]:
-    """Return the fields that an ONNX voice ignores; ``sampling`` is the reason for the sampling fields."""
+    """Return the fields that an ONNX voice ignores. ``sampling`` is the reason why it ignores the sampling fields."""
     independent = "each segment is synthesized independently"
     reasons = {
         **dict.fromkeys(("temperature", "top_p", "repetition_penalty", "max_new_tokens"), sampling),

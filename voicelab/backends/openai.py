@@ -70,7 +70,8 @@ class Profile:
         knobs: backend parameters.
         seed: seed support; a seed is sent unless it is "none".
         references: whether ``ref_audio`` (a data URL) and ``ref_text`` clone a voice.
-        stream: whether ``stream_format`` must be sent for audio in chunks, at speed 1 only.
+        stream: whether the server sends audio in chunks only if ``stream_format`` is sent, and accepts that only at
+            speed 1.
     """
 
     knobs: tuple[Knob, ...] = (_INSTRUCTIONS,)
@@ -96,7 +97,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
     "kokoro-fastapi": Profile(
         (
             Knob("lang_code", "str", None, "Language in which the text is read; by default, that of the voice."),
-            Knob("volume_multiplier", "float", None, "Factor of the amplitude."),
+            Knob("volume_multiplier", "float", None, "Factor by which the amplitude is multiplied."),
         )
     ),
     "speaches": Profile(()),
@@ -114,9 +115,9 @@ def open_openai(
     profile: str | None = None,
     fields: Mapping[str, object] | Iterable[tuple[str, object]] = (),
 ) -> OpenAIBackend:
-    """Open ``openai:https://…``, or with ``?profile=vllm-omni&stream_format=sse``.
+    """Open ``openai:https://…``, optionally followed by options: ``?profile=vllm-omni&stream_format=sse``.
 
-    The key defaults to OPENAI_API_KEY. Raises like OpenAIBackend.
+    The key defaults to OPENAI_API_KEY. Raises the same errors as OpenAIBackend.
     """
     base_url, _, query = address.partition("?")
     options: dict[str, Any] = dict(parse_qsl(query, keep_blank_values=True))
@@ -131,10 +132,12 @@ class OpenAIBackend(ServiceBackend):
     """Client of a server with OpenAI's speech API at ``base_url``, with or without ``/v1``.
 
     Requests WAV and converts it to the format, sample rate and volume of the call. Models and voices are those that the
-    server lists; the first voice is the default; if it lists none, a call must name one. ``stream_format="sse"`` requests
-    server-sent events, which some servers start earlier; plain audio in response is accepted. ``profile`` is a key of
-    PROFILES; by default the server is unknown: seeds are sent, and recordings rejected. ``fields`` declares further
-    backend parameters: names with a list of strings, or a type. Other arguments and errors are those of ServiceBackend.
+    server lists. The first listed voice is the default; if the server lists no voices, a call must name one.
+
+    ``stream_format="sse"`` requests server-sent events, because some servers start to send these earlier than plain audio.
+    A response with plain audio is accepted too. ``profile`` is a key of PROFILES. Without a profile, nothing is known about
+    the server, so seeds are sent and recordings are rejected. ``fields`` declares further backend parameters: it maps their
+    names to a list of strings or to a type. Other arguments and errors are those of ServiceBackend.
     """
 
     def __init__(
@@ -179,7 +182,7 @@ class OpenAIBackend(ServiceBackend):
             if self._capabilities is None and time.monotonic() >= self._next_probe:
                 try:
                     self._capabilities = self._list()
-                except VoicelabError:  # unreachable, or the key is rejected: the call will raise it
+                except VoicelabError:  # unreachable, or the key is rejected: the call will raise the error
                     self._next_probe = time.monotonic() + _PAUSE_S
             return self._capabilities or self._declared((), (), listed=False)
 
@@ -190,12 +193,12 @@ class OpenAIBackend(ServiceBackend):
 
     def create_voice(self, request: VoiceCreate) -> VoiceModel:
         """Raise RequestInvalid: OpenAI's API stores no voices."""
-        message = f"{self.base_url} cannot create voices: not in OpenAI's API ({request.title!r})"
+        message = f"{self.base_url} cannot create the voice {request.title!r}: OpenAI's API does not store voices"
         raise RequestInvalid.of("voices", message, type="unsupported")
 
     def get_voice(self, id: str) -> VoiceModel:
         """Raise NotFound: OpenAI's API stores no voices."""
-        raise NotFound(f"{self.base_url} has no voice records, requested {id!r}", status=404)
+        raise NotFound(f"{self.base_url} has no voice {id!r}: OpenAI's API does not store voices", status=404)
 
     def list_voices(self) -> tuple[VoiceModel, ...]:
         """Return an empty tuple: OpenAI's API stores no voices."""
@@ -251,7 +254,7 @@ class OpenAIBackend(ServiceBackend):
         references = () if request.reference_id is not None else request.references or ()
         voice = {"voice": request.reference_id or voices[0].id} if request.reference_id or voices else {}
         if not (references or voice or self._capabilities):
-            self._capabilities = self._list()  # raises the reason why the voices are unknown
+            self._capabilities = self._list()  # raises the error that explains why the voices are unknown
             return self._http_call(check_call(call, self._capabilities), self._capabilities)
         own = {name: value for name, value in call.knobs if not name.startswith(EXTRA)}
         speaker = self._reference(references) if references else voice
@@ -295,7 +298,8 @@ def audio_of_events(chunks: Iterable[bytes], note: Callable[[str], object]) -> I
 
     Also reads the events of SGLang-Omni (``"audio": {"data": …}``, for requests with ``stream``).
 
-    The events contain a file in parts, several files, or samples without a header (``note`` reports the assumed rate).
+    The audio of the events is one file in parts, several files, or samples without a header. In the last case, ``note``
+    is called with a text that states the assumed rate.
 
     Raises StreamTruncated if there is no final ``speech.audio.done``, ServiceError for an error event or malformed events.
     """
@@ -349,7 +353,7 @@ def _event(data: bytes) -> tuple[bytes, bool]:
 
 
 def _knob(name: str, values: object) -> Knob:
-    """Return the backend parameter of an entry of ``fields``. Raises ArgumentError."""
+    """Return the backend parameter for an entry of ``fields``. Raises ArgumentError."""
     if isinstance(values, list | tuple) and values and all(isinstance(value, str) for value in values):
         return Knob(name, "str", None, choices=tuple(values))
     if isinstance(values, type) and values in {bool, int, float, str}:

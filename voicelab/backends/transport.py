@@ -85,11 +85,11 @@ class BlockingTransport:
         return Reply(response, chunk, close)
 
     def _wait_for(self, send: Callable[[], httpx.Response]) -> httpx.Response:
-        """Run ``send`` so that it can be cancelled; raises Cancelled.
+        """Run ``send`` so that it can be cancelled. Raises Cancelled.
 
-        A thread that waits for response headers cannot be woken, as the socket of a reused connection is unknown. So a
-        helper thread waits, and closes a response that is no longer needed. The main thread waits itself, as an
-        interrupt wakes it and closes the connection.
+        A thread that waits for response headers cannot be woken, because the socket of a reused connection is unknown.
+        Therefore a helper thread waits, and closes a response that is no longer needed. The main thread needs no helper,
+        because an interrupt wakes it and closes the connection.
         """
         if threading.current_thread() is threading.main_thread():
             return send()

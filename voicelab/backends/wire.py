@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, cast
 from urllib.parse import quote
 
 import httpx
-import msgpack  # type: ignore[import-untyped]  # it publishes no types
+import msgpack  # type: ignore[import-untyped]  # msgpack publishes no types
 from pydantic import TypeAdapter, ValidationError
 
 from voicelab.call import EXTRA, Call, VoicePreset, thawed
@@ -95,7 +95,8 @@ CHECK = HttpCall("POST", "/v1/tts", {**_JSON_HEADERS, "content-type": "applicati
 def speech_call(call: Call) -> HttpCall:
     """Build ``POST /v1/tts``: JSON, or MessagePack with reference audio.
 
-    All fields are sent, including defaults, as defaults of services may differ. The seed, if set, is in a header.
+    All fields are sent, including those with default values, because a service may have other defaults. The seed, if set,
+    is sent in a header.
     """
     request = call.request
     fields = with_extra({name: value for name, value in request.to_wire().items() if value is not None}, call)
@@ -122,8 +123,8 @@ def audio_call(path: str, fields: Mapping[str, object], *, binary: bool = False,
 def create_call(request: VoiceCreate, upload: Upload = "msgpack") -> HttpCall:
     """Build ``POST /model``: MessagePack, which encodes lists unambiguously, or a form.
 
-    A form has the recordings as ``voices[0]``, ``voices[1]`` …, and repeats ``texts`` and ``tags``. The call is not
-    retried once it may have arrived, to avoid duplicate voices.
+    A form has the recordings as ``voices[0]``, ``voices[1]`` …, and one field ``texts`` or ``tags`` for each of their
+    values. The call is not retried once it may have arrived, to avoid duplicate voices.
     """
     fields = {name: value for name, value in request.to_wire().items() if value is not None and value != []}
     content, kind = _form(fields) if upload == "multipart" else (_packed(fields), "application/msgpack")
@@ -175,9 +176,9 @@ def voices_of(answer: Answer) -> tuple[VoiceModel, ...]:
 
 
 def is_audio(answer: Answer, call: HttpCall | None = None) -> bool:
-    """Test whether the media type of a success response can be audio: not text (sent by proxies) or JSON.
+    """Return whether a success response can be audio by its media type.
 
-    Server-sent events are audio if ``call`` accepts them.
+    Text, which proxies send, and JSON are not audio. Server-sent events are audio if ``call`` accepts them.
     """
     kind = _media_type(answer)
     if call is not None and kind == EVENT_STREAM and EVENT_STREAM in call.headers["accept"]:
@@ -205,7 +206,7 @@ def no_audio(answer: Answer) -> ServiceError:
 def failure(answer: Answer) -> VoicelabError:
     """Return the error for a response with an error status.
 
-    A 422 in the format of the interface becomes RequestInvalid with the rejected fields, any other 422 a
+    A 422 in the format of the interface becomes a RequestInvalid with the rejected fields. Any other 422 becomes a
     RequestInvalid for the complete body. A 400 that names a parameter, as in OpenAI's API, is treated like a 422.
     """
     parsed = _parsed(answer.body)
@@ -219,7 +220,7 @@ def failure(answer: Answer) -> VoicelabError:
         return RequestInvalid(items, status=422, body=answer.body, request_id=answer.request_id)
     kind = _KINDS.get(answer.status, ServiceUnavailable if answer.status >= 500 else ServiceError)
     if 300 <= answer.status < 400:
-        message = f"the address must be {plain(answer.headers.get('location', 'another'))}"
+        message = f"redirects are not followed; use the address {plain(answer.headers.get('location', ''))}"
     return error_of(kind, f"the service answered {answer.status}" + (f": {message}" if message else ""), answer)
 
 
@@ -231,7 +232,7 @@ def undeclared(base_url: str, seed: SeedSupport = "none") -> Capabilities:
 
 
 def capabilities_of(answer: Answer, base_url: str) -> Capabilities:
-    """Parse the capabilities of ``/health``, with the defaults of `undeclared`."""
+    """Parse the capabilities of ``/health``; missing values are those of `undeclared`."""
     default = undeclared(base_url)
     parsed = _parsed(answer.body) if answer.status == 200 else None
     declared = parsed.get("backend") if isinstance(parsed, dict) else None

@@ -1,7 +1,7 @@
 """A model in a separate Python environment, as a backend: ``worker:PATH/python SCRIPT``.
 
-The script loads the model and defines ``tts(text, ...)``, like a function for ``vl.connect``. It runs in a long-lived
-process, by ``voicelab.backends.child``. ``voicelab worker-template`` prints a script.
+The script loads the model and defines ``tts(text, ...)``, like a function for ``vl.connect``. ``voicelab.backends.child``
+runs it in a long-lived process. ``voicelab worker-template`` prints a script to start from.
 """
 
 from __future__ import annotations
@@ -55,12 +55,14 @@ _EXAMPLE: Final = "worker:/path/to/environment/bin/python script.py"
 def open_worker(
     address: str, *, voices: Iterable[str | VoicePreset] | None = None, at_once: int | None = None
 ) -> WorkerBackend:
-    """Open ``worker:PYTHON SCRIPT``. Raises like WorkerBackend."""
+    """Open a ``worker:PYTHON SCRIPT`` address. Raises the same errors as WorkerBackend."""
     return WorkerBackend(address, voices=voices, at_once=at_once or 1)
 
 
 class WorkerBackend(ModelBackend):
-    """Backend of a script in another Python, which loads its model once; the next call restarts a process that has ended.
+    """Backend of a script that runs in another Python and loads its model once.
+
+    If the process of the script has ended, the next call starts a new one.
 
     Args:
         command: path of a Python executable, path of a script, and arguments of the script.
@@ -69,7 +71,7 @@ class WorkerBackend(ModelBackend):
         time_limit_s: maximum time without an answer, in seconds.
 
     Raises:
-        RequestInvalid: the Python does not exist.
+        RequestInvalid: the Python executable does not exist.
         ArgumentError: the script does not exist, or a parameter of ``tts`` has no default.
         EngineError: the script fails; the message contains the end of its log.
     """
@@ -215,7 +217,7 @@ class _Process:
                 raise Cancelled("the synthesis was cancelled")
             if waited > limit_s:
                 self.close()
-                raise EngineError(f"{self._name} must answer within {limit_s:g} s, and was stopped{self.log}")
+                raise EngineError(f"{self._name} did not answer within {limit_s:g} s and was stopped{self.log}")
 
     def _ended(self) -> EngineError:
         try:
