@@ -33,8 +33,8 @@ class _Window:
 class Admission:
     """Admission control that rejects excess requests before reading the store or the body. Used by one event loop.
 
-    The owner of a secret is looked up once; the state and credit of the key are read for each admitted request. Rates are
-    counted in fixed windows on a monotonic clock; a window starts with a request.
+    The owner of a secret is looked up once. The state and the credit of the key are read for each admitted request. Request
+    rates are counted in fixed windows on a monotonic clock. The first request after the end of a window starts a new one.
     """
 
     def __init__(self, keys: KeyStore, helpers: Executor, queue: FairQueue, limits: Limits) -> None:
@@ -60,9 +60,10 @@ class Admission:
         return key
 
     async def admit(self, secret: str) -> tuple[ApiKey, Arrival]:
-        """Admit a speech request; return its key and its queue position, which is held until the request ends.
+        """Admit a speech request; return its key and its reserved queue position.
 
-        Raises AuthenticationError and StoreError; HTTPException 429 for limits of the key, 503 if the service is busy.
+        Raises AuthenticationError, StoreError, HTTPException 429 if a limit of the key is exceeded, and HTTPException 503
+        if the service is busy.
         """
         owner, fresh = await self._owner(secret)
         RECORD.get().key = owner.name
@@ -99,7 +100,7 @@ class Admission:
     async def reserve(self, key: ApiKey, characters: int) -> bool:
         """Reserve characters of a key's credit and daily limit; return False if the key has neither.
 
-        Raises PaymentRequired if the credit is exceeded, HTTPException 429 if the daily limit is.
+        Raises PaymentRequired if the credit is exceeded, HTTPException 429 if the daily limit is exceeded.
         """
         daily = key.limits.daily or self._limits.key_daily
         if key.credit is None and daily is None:
@@ -137,7 +138,7 @@ class Admission:
 
 
 def _add_ratelimit_headers(name: str, quota: int, window_s: int, remaining: int, seconds: int) -> None:
-    # draft-ietf-httpapi-ratelimit-headers, version 08 and later.
+    # The headers follow draft-ietf-httpapi-ratelimit-headers, version 08 and later.
     headers = RECORD.get().headers
     policy, state = f"q={quota};w={window_s}", f"r={remaining};t={seconds}"
     for header, limit in (("ratelimit-policy", policy), ("ratelimit", state)):

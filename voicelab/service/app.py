@@ -81,8 +81,8 @@ def create_app(
             Route(VOICES, service.openai_voices),
         ]
     app = Starlette(routes=routes, exception_handlers=HANDLERS, lifespan=service.lifespan)
-    # A path with a trailing slash is not found, as in the interface. A redirect would make clients send body and key
-    # again.
+    # A path with a trailing slash gives status 404, as the interface specifies. A redirect would make clients send the
+    # body and the key again.
     app.router.redirect_slashes = False
     patterns = {route.endpoint: route.path for route in routes}
     return ServiceMiddleware(app, service.queue, patterns, (SPEECH, MODELS, VOICES) if openai else ())
@@ -96,7 +96,8 @@ class _Service:
         self._keys = keys
         self._limits = limits
         self._document = document(self._capabilities)
-        # Separate pools: look-ups of keys must not wait for synthesis, nor synthesis for the intake of recordings.
+        # The thread pools are separate, so that look-ups of keys do not wait for synthesis, and synthesis does not wait
+        # for the intake of recordings.
         self._helpers = ThreadPoolExecutor(4, "voicelab-helper")
         self._intake = ThreadPoolExecutor(2, "voicelab-intake")
         self._uploads = asyncio.Semaphore(limits.uploads)
@@ -123,7 +124,7 @@ class _Service:
     async def health(self, _: Request) -> Response:
         """Answer ``GET /health`` with the backend's capabilities, without authentication."""
         capabilities = self._capabilities
-        # List the models that the header accepts; omit backend parameters, which the interface does not define.
+        # List the models that the header "model" accepts. Omit backend parameters, which the interface does not define.
         declared = asdict(capabilities) | {"models": capabilities.wire_models}
         del declared["knobs"]
         return json_response({"status": "ready", "backend": declared})
@@ -141,7 +142,7 @@ class _Service:
         return await self._speak(request, self._interface_call)
 
     async def openai_speech(self, request: Request) -> Response:
-        """Answer OpenAI's speech request with the same steps as ``speech``."""
+        """Answer a speech request of OpenAI's API, in the same steps as ``speech``."""
         return await self._speak(request, self._openai_call)
 
     async def openai_models(self, request: Request) -> Response:
@@ -270,7 +271,7 @@ class _Service:
 
     async def _create(self, request: Request, key: ApiKey, *, form: bool) -> Response:
         limits = self._limits
-        # Store the voice only after the complete body has arrived, so that a truncated upload leaves no trace.
+        # The voice is stored after the complete body has arrived, so that a truncated upload stores nothing.
         if form:
             parts = await read_form(request, limits.upload, limits.upload_file, limits.upload_seconds)
             wire: object = form_fields(parts)
@@ -301,9 +302,9 @@ class _Service:
 
 
 class ServiceMiddleware:
-    """Middleware for request ids, request log, metrics and shutdown (503). For one event loop.
+    """Middleware for request ids, the request log, metrics, and status 503 during shutdown. Used by one event loop.
 
-    Responses carry the logged ``x-request-id``. Errors at paths with a prefix in ``openai`` have OpenAI's format.
+    The ``x-request-id`` of a response is also in the log. Errors at paths with a prefix in ``openai`` have OpenAI's format.
     """
 
     def __init__(self, app: ASGIApp, queue: FairQueue, routes: Mapping[Any, str], openai: tuple[str, ...] = ()) -> None:
@@ -402,7 +403,7 @@ _BUSY = "Too many voice models are being created; try again in a moment"
 
 
 def caller_of(backend: Backend, key: ApiKey) -> Backend:
-    """Return the backend acting for the owner of a key, or the backend itself if it does not host voices."""
+    """Return a backend that acts for the owner of a key, or the backend itself if it does not host voices."""
     return backend.acting_for(key.owner) if isinstance(backend, VoiceHost) else backend
 
 

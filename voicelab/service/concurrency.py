@@ -28,7 +28,7 @@ async def run_in_executor(executor: Executor, function: Callable[_P, _T], *args:
     try:
         pending = asyncio.get_running_loop().run_in_executor(executor, work)
     except RuntimeError:
-        # The executor is shut down because the service is stopping; blocking the event loop is acceptable then.
+        # The executor is shut down because the service is stopping. Then it is acceptable to block the event loop.
         return work()
     return await pending
 
@@ -39,7 +39,7 @@ class QueueFull(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Arrival:
-    """Request whose headers have arrived; its queue position is reserved until ``deadline`` (event loop's clock)."""
+    """Request whose headers have arrived. Its queue position is reserved until ``deadline``, in event loop time."""
 
     owner: Hashable
     deadline: float
@@ -48,9 +48,10 @@ class Arrival:
 class FairQueue:
     """Queue of at most ``active`` concurrent and ``waiting`` queued requests; a request waits at most ``seconds``.
 
-    Owners are served round-robin. If the queue is full, an owner with fewer requests displaces the newest request of the
-    owner with the most. Requests are rejected on headers, or get a position reserved while the body arrives; requests with
-    slow bodies are admitted or rejected once the body is complete. Used by one event loop.
+    Owners are served round-robin. If the queue is full, a request of an owner with fewer queued requests displaces the
+    newest request of the owner with the most. When its headers arrive, a request is either rejected or given a reserved
+    position. The reservation ends after a second, so a request whose body takes longer to arrive is admitted or rejected
+    when its body is complete. Used by one event loop.
     """
 
     def __init__(self, active: int, waiting: int, seconds: float) -> None:
@@ -71,7 +72,10 @@ class FairQueue:
         return sum(map(len, tuple(self._queues.values())))
 
     def expect(self, owner: Hashable) -> Arrival:
-        """Reserve a position for a request whose headers have arrived; call ``arrived()`` later. Raises QueueFull."""
+        """Reserve a position for a request whose headers have arrived. Raises QueueFull.
+
+        The caller must call ``arrived()`` when the body has arrived or the request has ended.
+        """
         time_s = asyncio.get_running_loop().time()
         while self._arrivals and (oldest := next(iter(self._arrivals))).deadline <= time_s:
             del self._arrivals[oldest]
@@ -93,7 +97,7 @@ class FairQueue:
         self._arrivals.pop(arrival, None)
 
     async def enter(self, owner: Hashable) -> None:
-        """Wait for a turn; the caller must ``leave()`` afterwards. Raises QueueFull."""
+        """Wait for a turn; the caller must call ``leave()`` afterwards. Raises QueueFull."""
         if self._free > 0:
             self._free -= 1
             return
@@ -112,7 +116,7 @@ class FairQueue:
             raise
 
     def leave(self) -> None:
-        """End a turn; the next queued request gets it."""
+        """End a turn and give it to the next queued request."""
         while self._queues:
             owner, queue = self._queues.popitem(last=False)
             turn = queue.popleft()
@@ -133,7 +137,7 @@ class FairQueue:
 
     def _forget(self, owner: Hashable, turn: asyncio.Future[None]) -> None:
         if turn.done() and not turn.cancelled() and turn.exception() is None:
-            # The turn arrived together with the cancellation; pass it on.
+            # The request got its turn and was cancelled at the same time, so give the turn to the next request.
             self.leave()
             return
         queue = self._queues.get(owner)
@@ -155,7 +159,7 @@ class ThreadBridge:
         self._limit = limit
         self._loop = asyncio.get_running_loop()
         self._arrival = asyncio.Event()
-        # Guards the attributes below; the thread waits on it for space in the buffer.
+        # This condition guards the attributes below; the thread waits on it for space in the buffer.
         self._change = threading.Condition()
         self._chunks: deque[bytes] = deque()
         self._unread_bytes = 0

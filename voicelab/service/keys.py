@@ -1,8 +1,9 @@
 """API keys with expiry, credit and limits.
 
-A secret is ``vl_``, 256 random bits in base62 (43 characters) and a checksum of 6 characters, which detects mistyped keys
-without the store; the prefix makes leaked keys searchable. The store contains a salted SHA-256: slow hashes protect
-weak passwords, but add nothing to 256 random bits and would slow down every request.
+A secret consists of ``vl_``, 256 random bits in base62 (43 characters) and a checksum of 6 characters. The prefix makes
+leaked keys searchable, and the checksum detects mistyped keys without reading the store. The store contains a salted SHA-256
+of each secret. Slow hashes protect weak passwords, but 256 random bits need no such protection, and a slow hash would delay
+every request.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _KEY_PREFIX = "vl_"
 _RANDOM_DIGITS = 43  # 62**43 > 2**256
 _CHECK_DIGITS = 6  # 62**6 > 2**32, the range of the CRC
 _SECRET = re.compile(rf"{_KEY_PREFIX}[0-9A-Za-z]{{{_RANDOM_DIGITS + _CHECK_DIGITS}}}", re.ASCII)
-# Enough to identify a key in a list; the remaining 35 digits encode 208 bits.
+# Eight digits identify a key in a list; the remaining 35 random digits still encode 208 bits.
 _PREFIX_LENGTH = len(_KEY_PREFIX) + 8
 _SALT_BYTES = 16
 
@@ -90,7 +91,8 @@ class ApiKey:
     @property
     def owner(self) -> str:
         """Permanent owner id of the key's voice models, which does not contain the key."""
-        # Ids restart at 1 in a new key store: with the id alone, its keys would own the private voices of earlier keys.
+        # Ids restart at 1 in a new key store. If owners were identified by the id alone, the keys of a new store would own
+        # the private voices of earlier keys.
         identity = f"{self.id} {self.prefix} {int(self.created_at.timestamp())}"
         return hashlib.sha256(identity.encode()).hexdigest()[:24]
 
@@ -234,13 +236,13 @@ class KeyStore(Closeable):
     def reserve(self, key: ApiKey, characters: int, daily: int | None = None) -> bool:
         """Reserve ``characters`` of a key's credit, all or nothing; return False if the limit ``daily`` (UTC) is exceeded.
 
-        Raises PaymentRequired. Writes nothing if neither credit nor daily use is limited.
+        Raises PaymentRequired if the credit is too low. Writes nothing if neither credit nor daily use is limited.
         """
         if (key.credit is None and daily is None) or characters == 0:
             return True
         values = {"id": key.id, "characters": characters, "daily": daily, "today": _seconds(_now()) // 86_400}
         with self._database.writing() as db:
-            # If the clock was set back, the later day is kept.
+            # If the clock was set back, the stored day stays, so that the daily limit is not reset.
             db.execute("UPDATE keys SET day = :today, spent = 0 WHERE id = :id AND day < :today", values)
             update = db.execute(
                 "UPDATE keys SET credit = credit - :characters, spent = spent + :characters WHERE id = :id"
@@ -297,7 +299,7 @@ def _time(seconds: int | None) -> datetime | None:
 
 
 def _find(db: sqlite3.Connection, name: str) -> tuple[ApiKey, ...]:
-    # Complete secrets are accepted too, for leaked keys.
+    # A complete secret is accepted too, so that a leaked key can be looked up.
     prefix = name[:_PREFIX_LENGTH] if name.startswith(_KEY_PREFIX) else name
     rows = db.execute(_SELECT + " WHERE name = ? OR prefix = ? ORDER BY id", (name, prefix)).fetchall()
     if not rows:

@@ -1,4 +1,4 @@
-"""Service limits. Options, environment variables, the TOML file and the documentation are generated from these models."""
+"""Service limits: models from which options, environment variables, the TOML format and documentation are generated."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def read_rate(text: str) -> tuple[int, int]:
 
 
 def _reject_boolean(value: object) -> object:
-    # pydantic would accept true as 1.
+    # pydantic would accept True as 1.
     return str(value) if isinstance(value, bool) else value
 
 
@@ -43,7 +43,7 @@ _Rate = Annotated[str, AfterValidator(lambda text: read_rate(text) and text)]
 
 
 class KeyLimits(WireModel):
-    """Limits of a key; exceeding them gives status 429. None means that the service's limit applies."""
+    """Limits of a key; requests that exceed them get status 429. None means that the service's limit applies."""
 
     rate: _Rate | None = Field(default=None, description="Request rate: 5/s, 60/min, 1000/h")
     active: _Count | None = Field(default=None, description="Concurrent requests")
@@ -53,7 +53,7 @@ class KeyLimits(WireModel):
 
 
 class Limits(WireModel):
-    """Limits of a service. Unknown names and invalid values raise RequestInvalid with all errors."""
+    """Limits of a service. Unknown names and invalid values raise a RequestInvalid that lists all errors."""
 
     active: _Count = Field(default=8, description="Concurrent speech requests")
     waiting: int = Field(default=32, ge=0, description="Queued speech requests (503)")
@@ -87,8 +87,8 @@ def read_limits(
 ) -> tuple[Limits, dict[str, str]]:
     """Return the limits, and the source of every limit that is not a default.
 
-    Options override environment variables, which override the file. Raises RequestInvalid with all errors, which name the
-    option, variable or line; OSError if the file cannot be read.
+    Options override environment variables, which override the file. Raises RequestInvalid with all errors, each of which
+    names the option, variable or line, and OSError if the file cannot be read.
     """
     try:
         text = file.read_text(encoding="utf-8") if file is not None else ""

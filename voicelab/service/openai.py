@@ -1,8 +1,8 @@
 """OpenAI's speech API, for existing clients.
 
-``POST /v1/audio/speech``, ``GET /v1/models``, ``GET /v1/models/{id}``, and ``GET /v1/audio/voices`` as in other compatible
-servers. Errors have OpenAI's format. Additional fields (``extra_body`` in the openai package): every field of the interface,
-``seed``, and backend parameters.
+The endpoints are ``POST /v1/audio/speech``, ``GET /v1/models``, ``GET /v1/models/{id}`` and, as in other compatible servers,
+``GET /v1/audio/voices``. Errors have OpenAI's format. Requests may have additional fields (``extra_body`` in the openai
+package): the other fields of the interface, ``seed``, and backend parameters.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ VOICES: Final = "/v1/audio/voices"
 _PCM_RATE: Final = 24_000
 """Sampling rate of pcm in Hz, as in OpenAI's API."""
 _REPLACED_FIELDS: Final = ("text", "format", "reference_id", "references")
-"""Interface fields with other names in this API; references contain audio, which JSON cannot contain."""
+"""Interface fields that requests of this API do not have: most have other names, and JSON cannot contain references."""
 
 
 def openai_call(wire: object, capabilities: Capabilities) -> Call:
@@ -73,7 +73,7 @@ def audio_event(audio: bytes) -> bytes:
 
 
 def done_event(characters: int) -> bytes:
-    """Encode the final event; its usage reports the charged characters as tokens."""
+    """Encode the final event; its ``usage`` reports the number of charged characters as tokens."""
     usage = {"input_tokens": characters, "output_tokens": 0, "total_tokens": characters}
     return _event({"type": "speech.audio.done", "usage": usage})
 
@@ -96,7 +96,7 @@ def models_answer(capabilities: Capabilities, id: str | None = None) -> Response
 
 
 def voices_answer(backend: Backend) -> Response:
-    """List the presets and the caller's stored voices; ids are values of ``voice``."""
+    """List the presets and the caller's stored voices; their ids are values of ``voice``."""
     voices = [
         {"id": voice.id, "name": voice.title, "description": voice.description} for voice in backend.capabilities.voices
     ]

@@ -1,4 +1,4 @@
-"""Table of operations, from which routes, /openapi.json and the HTML page are generated. The schemas describe the fields."""
+"""Table of operations, from which routes, /openapi.json and the HTML page are generated. Fields come from the schemas."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SEED_HEADER: Final = "x-voicelab-seed"
 """Request header with the seed, 0 to 2**63 - 1; response header with the seed in use, if any."""
 
 MAX_NOTES_BYTES: Final = 3000
-"""Size limit of the notes header: proxies limit all headers of a response to 4 KiB."""
+"""Maximum size of the notes header in bytes, because proxies limit all headers of a response to a total of 4 KiB."""
 NOTES_HEADER: Final = "x-voicelab-notes"
 """Response header with the notes at the first audio: a JSON array of strings in ASCII."""
 
@@ -276,7 +276,7 @@ vertical-align: top }
 
 
 def documentation(document: Mapping[str, Any]) -> str:
-    """Format an OpenAPI document of ``document`` as an HTML page of operations and fields; it loads no external resources."""
+    """Format the result of ``document`` as an HTML page of operations and fields, which loads no external resources."""
     return "\n".join([_HEAD, *_lines(document), "</body></html>"])
 
 

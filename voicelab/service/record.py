@@ -43,13 +43,13 @@ class RequestRecord:
         route: pattern of the path.
         characters: length of the text.
         charged: characters charged.
-        audio_s: duration of the audio; for Opus, computed from the bitrate.
+        audio_s: duration of the audio, computed from its size and bitrate.
         rtf: real-time factor, excluding waits for the reader.
         bytes: size of the response body.
-        refused: reason of an error response.
-        openai: use OpenAI's error format.
+        refused: message of an error response.
+        openai: whether errors have OpenAI's format.
         headers: headers of the response.
-        ended: callbacks for the end of the response.
+        ended: callbacks that run when the response has ended.
     """
 
     id: str = "-"
@@ -91,7 +91,7 @@ RECORD: ContextVar[RequestRecord] = ContextVar("RECORD", default=RequestRecord()
 
 
 class LogFormatter(logging.Formatter):
-    """Formatter of requests and other log messages as text or JSON; ``texts`` includes request texts."""
+    """Formatter that writes requests and other log messages as text or JSON; ``texts`` includes request texts."""
 
     converter = time.gmtime  # type: ignore[assignment]  # a builtin does not become a method
     default_time_format = "%Y-%m-%dT%H:%M:%S"
@@ -122,7 +122,7 @@ def write_log(form: LogForm, *, texts: bool = False) -> Iterator[None]:
     """Log requests and warnings of the program to stdout; ``none`` leaves logging unchanged.
 
     Lines are queued, so that a stalled reader of stdout does not block requests. If the queue is full, lines are dropped,
-    and their number is logged later. At the end the queue is flushed for at most a second.
+    and their number is logged when the queue has space again. At the end, the queue is flushed for at most a second.
     """
     if form == "none":
         yield
@@ -144,7 +144,7 @@ def write_log(form: LogForm, *, texts: bool = False) -> Iterator[None]:
 
 
 class _LogQueue(QueueHandler):
-    """Nonblocking queue of log lines, formatted at once because request records are mutable."""
+    """Nonblocking queue of log lines, which are formatted before they are queued because request records are mutable."""
 
     queue: Queue[logging.LogRecord]
     dropped = 0

@@ -29,12 +29,14 @@ BodyKind = Literal["json", "msgpack"]
 
 _KINDS: dict[str, BodyKind] = {"application/json": "json", "application/msgpack": "msgpack"}
 
-# A request has 18 fields and a few references. msgpack allocates the declared length of an array in advance.
+# A request has 18 fields and a few references. The limit is low because msgpack allocates the declared length of an array
+# in advance.
 _MAX_CONTAINER_LENGTH = 64
-# Containers can be nested: four levels of 64 would be 16 million.
+# A second limit is needed because containers can be nested: four levels of 64 items would be 16 million.
 _MAX_CONTAINERS = 1024
 _MAX_DIGITS = 400
-# Number of `[{,:` in a JSON body, including its strings: an empty array has 2 bytes in JSON and 56 in memory.
+# Maximum number of the characters `[{,:` in a JSON body, including those in strings. This limits memory: an empty array has
+# 2 bytes in JSON, but 56 in memory.
 _MAX_DELIMITERS = 200_000
 _MAX_INLINE_BYTES = 64 * 1024  # longer bodies are decoded in a thread
 
@@ -105,7 +107,7 @@ async def _receive(request: Request, limit: int, seconds: float, feed: Callable[
                     raise too_large
                 feed(data)
     except TimeoutError:
-        # Close the connection: the rest of the body would be parsed as the next request.
+        # The connection must be closed, because the rest of the body would be parsed as the next request.
         message = f"The body did not arrive within {seconds:g} s"
         raise HTTPException(408, message, {"connection": "close"}) from None
 
@@ -116,7 +118,7 @@ async def decode_body(executor: Executor, body: bytes, kind: BodyKind) -> object
 
 
 def decode(body: bytes, kind: BodyKind) -> object:
-    """Decode a body; a valid request is a mapping.
+    """Decode a body, which for a valid request gives a mapping.
 
     Raises RequestInvalid for syntax errors, duplicate keys, and excessive nesting or lengths.
     """
@@ -131,7 +133,7 @@ def decode(body: bytes, kind: BodyKind) -> object:
     except UnicodeDecodeError as error:
         raise _malformed(kind, f"text that is not UTF-8 at byte {error.start}") from None
     except (ValueError, TypeError, OverflowError, msgpack.UnpackException) as error:
-        # For example an unhashable key or a wrong length. Messages may quote the input.
+        # Examples are an unhashable key and a wrong length. The messages of these errors may quote the input.
         text = ascii(str(error))[1:-1] or type(error).__name__
         raise _malformed(kind, text if len(text) <= 120 else f"{text[:120]}...") from None
 
@@ -166,7 +168,7 @@ def _from_msgpack(body: bytes) -> object:
 
 
 def _unique(kind: BodyKind, pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    # Parsers differ in which of two values they use.
+    # Parsers differ in which of the two values they use.
     fields = dict(pairs)
     if len(fields) != len(pairs):
         raise _malformed(kind, "the same key twice in one object")

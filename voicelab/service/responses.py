@@ -1,4 +1,7 @@
-"""Error responses of the interface (part 7), ``{status, message}`` or for 422 an array of fields, or of OpenAI's API."""
+"""Error responses of the interface (part 7) and of OpenAI's API.
+
+In the interface, the body of an error is ``{status, message}``, or an array of invalid fields for status 422.
+"""
 
 from __future__ import annotations
 
@@ -104,8 +107,8 @@ def _openai_error(
 def backend_failure(error: Exception) -> Response:
     """Build the response for a backend's error, and log it unless the caller caused it.
 
-    If the backend is a remote service, its 401, 402 and 404 concern this service's key, not the caller's: the response is
-    500.
+    If the backend is a remote service, its statuses 401, 402 and 404 concern the key of this service and not the caller's.
+    The caller then gets status 500.
     """
     if isinstance(error, RequestInvalid):
         return _unprocessable(error)
@@ -121,7 +124,7 @@ def backend_failure(error: Exception) -> Response:
 
 
 class BackendFailure(Exception):
-    """Raised from an error of the backend before the response has started. Internal to the service."""
+    """Raised for an error of the backend before the response has started. Internal to the service."""
 
 
 async def _handle(_: Request, error: Exception) -> Response:  # async, so that starlette does not use a thread
@@ -148,9 +151,9 @@ _RESPONSES: dict[type[Exception], tuple[int, str, dict[str, str]]] = {
     # For the log only: the caller has disconnected.
     ClientDisconnect: (400, "The request was not complete", {}),
 }
-"""Status, message (empty for the message of the error) and headers."""
+"""Error class → status, message ("" for the message of the error itself) and headers."""
 
 HANDLERS: dict[Any, Any] = dict.fromkeys(
     (HTTPException, RequestInvalid, BackendFailure, *_RESPONSES, Exception), _handle
 )
-"""Starlette's handlers of errors raised before the response has started."""
+"""Handlers by which Starlette answers errors that are raised before the response has started."""

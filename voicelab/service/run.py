@@ -1,10 +1,10 @@
 """Run the service in the foreground until a signal, or in a thread.
 
-The only module that uses undocumented parts of uvicorn. uvicorn sets no time limits for receiving request headers, for
-receiving the rest of a body after the response, or for sending the rest of a response on a closing connection; it answers
-malformed HTTP with text instead of ``{status, message}``; and it stops listening before its requests have ended. No setting
-changes this, and other servers have the same gaps, so its protocol and server are subclassed here. ``.ci/next`` tests this
-package with uvicorn's next version.
+This is the only module that uses undocumented parts of uvicorn. uvicorn has no time limits for receiving request headers,
+for receiving the rest of a body after the response, or for sending the rest of a response on a closing connection. It
+answers malformed HTTP with text instead of ``{status, message}``, and it stops listening before its requests have ended. No
+setting changes this, and other servers have the same gaps. Therefore this module subclasses uvicorn's protocol and server.
+``.ci/next`` tests this package with uvicorn's next version.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _LOG = logging.getLogger("voicelab.service")
 
 _START_TIMEOUT_S = 30.0
 _BACKLOG = 1024
-# With the kernel's default, minutes of unread audio would count as delivered.
+# With the kernel's default buffer size, minutes of audio that the caller has not read would count as delivered.
 _SEND_BUFFER_BYTES = 64 * 1024
 _MAX_DESCRIPTORS = 65_536
 _OPEN_MAX = 10_240
@@ -74,7 +74,7 @@ def serve(
 ) -> None:
     """Serve until SIGTERM or Ctrl-C, then finish active requests and answer new ones with 503.
 
-    A second signal ends at once, with truncated responses. Must run in the main thread.
+    A second signal ends the service at once and truncates active responses. Must run in the main thread.
 
     Args:
         backend: backend to serve; the caller closes it.
@@ -83,11 +83,12 @@ def serve(
         keys: API keys; the caller closes the store.
         limits: limits of the service; defaults if None.
         openai: also serve OpenAI's speech API.
-        metrics: port of 127.0.0.1 for Prometheus; 0 selects a free port.
+        metrics: port of 127.0.0.1 at which Prometheus reads metrics; 0 selects a free port. None for no metrics.
         say: callback for messages to the operator, such as the address when the service is ready.
         grace_seconds: time limit for active requests after the signal.
 
-    Raises RequestInvalid if an address is not available, MissingExtra for metrics without prometheus-client.
+    Raises RequestInvalid if an address is not available, MissingExtra if metrics are requested and prometheus-client is not
+    installed.
     """
     raise_descriptor_limit()
     listener = listen(host, port)
@@ -106,7 +107,7 @@ def serve(
         if not keys.usable():
             say("voicelab: no active API key; create one with: voicelab keys create NAME")
         if not ip_address(listener.getsockname()[0]).is_loopback:
-            say("voicelab: this address is reachable from other machines, and keys are sent unencrypted")
+            say("voicelab: other machines can reach this address, and API keys are sent to it unencrypted")
 
     limits = limits or Limits()
     app = create_app(backend, keys, limits=limits, openai=openai)
@@ -145,7 +146,8 @@ def running(
 def in_thread(make: Callable[[Callable[[], object]], ReadyServer], listener: socket.socket, name: str) -> Iterator[str]:
     """Run a server in a thread during a ``with`` block; yield its URL. The listening socket is closed at the end.
 
-    ``make`` creates the server with the callback for its start. Raises EngineError if the server does not start.
+    ``make`` creates the server; its argument is the callback that the server calls when it has started. Raises EngineError
+    if the server does not start.
     """
     started = threading.Event()
     server = make(started.set)
@@ -163,7 +165,7 @@ def in_thread(make: Callable[[Callable[[], object]], ReadyServer], listener: soc
 
 @contextmanager
 def _quiet_signals() -> Iterator[None]:
-    # uvicorn raises the signal again after shutdown, which would end the program with an error status.
+    # After shutdown, uvicorn raises the signal again, and this would end the program with an error status.
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
@@ -173,7 +175,7 @@ def _quiet_signals() -> Iterator[None]:
 
 
 def raise_descriptor_limit() -> None:
-    """Raise the process's limit of open files and connections as far as the system permits, at most to 65,536."""
+    """Raise the limit of open files and connections of this process to 65,536, or as far as the system permits."""
     if sys.platform != "win32":
         import resource
 
@@ -198,7 +200,7 @@ def _descriptor_limit() -> int:
 class _Listener(socket.socket):
     """Listening socket that rejects connections with 503 before the process runs out of descriptors.
 
-    Without descriptors, asyncio logs a traceback for each of its 1,024 attempts to accept, every second.
+    When no descriptor is left, asyncio tries to accept 1,024 connections every second and logs a traceback for each.
     """
 
     def __init__(self, *args: Any) -> None:
@@ -230,7 +232,7 @@ def listen(host: str, port: int) -> socket.socket:
     listener = _Listener(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         if os.name == "posix":
-            # On Windows, a second service could bind the same port.
+            # On Windows, this option would let a second service bind the same port.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         listener.bind((host, port))
@@ -247,7 +249,8 @@ def _address_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-# Longer than in clients, so that clients close idle connections: a request sent while the server closes is lost.
+# Longer than the time limit of clients, so that clients close idle connections. If the server closed one while a client
+# sends a request on it, the request would be lost.
 _KEEP_ALIVE_SECONDS = 75
 
 
@@ -298,23 +301,24 @@ class _Connection(H11Protocol):
         cycle = self.cycle
         names = {name for name, _ in scope["headers"]}
         if {b"content-length", b"transfer-encoding"} <= names:
-            # A proxy that believes the other header sees another end of the body (RFC 9112, section 6.1: smuggling).
+            # A proxy that uses the other header sees another end of the body, which permits request smuggling (RFC 9112,
+            # section 6.1).
             self._refuse(400, "content-length and transfer-encoding must not both be sent")
             return
         try:
             await self._inner(scope, receive, send)
         except BaseException as error:
             if not cycle.response_complete:
-                # Closing the connection would wait for the reader of buffered data.
+                # Closing the connection would wait until the caller has read the buffered data.
                 self.loop.call_later(self.linger_seconds, self.transport.abort)
             if not isinstance(error, Cancelled):
                 raise
-            # A slow reader, which the request log names; uvicorn would log a traceback.
+            # The caller reads too slowly. The request log reports this, and uvicorn would also log a traceback.
             cycle.disconnected = True
             self.transport.close()
 
     def _watch(self) -> None:
-        """Set a deadline while the service waits for the caller; idle connections have uvicorn's timer."""
+        """Set a deadline while the service waits for data from the caller. For idle connections, uvicorn has a timer."""
         rest_of_body = self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY
         receiving = self.conn.their_state is h11.IDLE or rest_of_body
         if not receiving or self.timeout_keep_alive_task is not None or self.transport.is_closing():
@@ -335,7 +339,7 @@ class _Connection(H11Protocol):
         self._abort_if_unread()
 
     def _abort_if_unread(self) -> None:
-        # close() would wait for the reader.
+        # close() would wait until the caller has read the buffered data.
         if self.transport.get_write_buffer_size() > 0:
             self.transport.abort()
 
@@ -346,7 +350,7 @@ class _Connection(H11Protocol):
             response = h11.Response(status_code=status, headers=list(headers.items()))
             for event in (response, h11.Data(data=body), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
-        cycle: RequestResponseCycle | None = self.cycle  # None before the first request, contrary to uvicorn's types
+        cycle: RequestResponseCycle | None = self.cycle  # None before the first request, unlike in uvicorn
         if cycle is not None and not cycle.response_complete:
             # Notify the application of the disconnection.
             cycle.disconnected = True
@@ -407,10 +411,11 @@ class ServiceServer(ReadyServer):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as uvicorn has it
         """Start shutdown at the first signal; exit at the second."""
         if self._stop_by is not None:
-            # From Python 3.12.1 on, a forced exit still waits for connections, for this long.
+            # From Python 3.12.1 on, even a forced exit waits for connections until this timeout.
             self.config.timeout_graceful_shutdown = 0
             self.should_exit = self.force_exit = True
             return
-        # uvicorn would stop listening now; a 503 tells callers to retry, a refused connection does not.
+        # uvicorn would stop listening now. The service goes on to listen, because status 503 tells callers to retry, and a
+        # refused connection does not.
         self._stop_by = time.monotonic() + self._grace
         self._app.stop()

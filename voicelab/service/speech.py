@@ -24,12 +24,12 @@ from voicelab.service.openapi import MAX_NOTES_BYTES, NOTES_HEADER, SEED_HEADER
 from voicelab.service.record import RECORD
 from voicelab.service.responses import backend_failure, refusal
 
-# English speech has 12 to 15 characters per second. The minimum is used, so that callers never pay for more than
-# they received of a truncated response, whose text position is unknown.
+# Used to charge for truncated responses, of which the position in the text is unknown. English speech has 12 to 15 characters
+# per second. The minimum is used, so that callers never pay for more than they received.
 _CHARACTERS_PER_SECOND = 12.0
-# Maximum bitrate of automatic Opus for mono speech in kbit/s; minimum bitrate of Opus relative to the requested
-# bitrate (to the lowest if automatic).
+# Maximum bitrate of Opus for mono speech in kbit/s, if the bitrate is automatic.
 _OPUS_AUTOMATIC_KBPS = 51
+# Minimum bitrate of Opus relative to the requested bitrate, or to the lowest bitrate if it is automatic.
 _OPUS_MIN_RATIO = 0.5
 _MAX_NOTES = 16
 
@@ -37,8 +37,9 @@ _MAX_NOTES = 16
 class SpeechResponse(Response):
     """Response that synthesizes speech when the server calls it.
 
-    The status is sent with the first audio, so that earlier errors have a proper status. Later errors abort the
-    connection without the final chunk, so that the caller detects the truncation. A disconnection cancels synthesis.
+    The status is sent with the first audio, so that an error before it gets its own status. A later error aborts the
+    connection without the final chunk, so that the caller detects the truncation. If the caller disconnects, synthesis is
+    cancelled.
 
     Args:
         queue: queue of the speech requests.
@@ -48,7 +49,7 @@ class SpeechResponse(Response):
         request: the speech request.
         open_stream: opens the backend's stream; called in a thread of ``voices``.
         arrival: reserved queue position.
-        settle: awaited once at the end, with the bytes of audio sent and True if complete.
+        settle: awaited once at the end, with the number of bytes of audio sent, and whether the response is complete.
         events: send server-sent events.
     """
 
@@ -86,7 +87,7 @@ class SpeechResponse(Response):
         try:
             await asyncio.wait({work, disconnection}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            # Also if the server cancels this call.
+            # This also runs if the server cancels this call.
             disconnection.cancel()
             if not work.done():
                 work.cancel()
@@ -103,7 +104,7 @@ class SpeechResponse(Response):
             await self._refuse(refusal(503, BUSY, {"retry-after": "1"}), scope, receive, send)
             return
         bridge = ThreadBridge(self._open_stream, self._limits.buffer)
-        # The turn ends with the thread, possibly after a disconnection.
+        # The turn ends when the thread ends, which may be after a disconnection.
         synthesis = asyncio.get_running_loop().run_in_executor(self._voices, bridge.run)
         synthesis.add_done_callback(lambda _: self._queue.leave())
         try:
@@ -119,7 +120,8 @@ class SpeechResponse(Response):
         finally:
             if not synthesis.done():
                 bridge.stop()
-                # close() may block. During shutdown submit() fails; the thread then ends at its next chunk.
+                # close() may block, so a helper thread calls it. During shutdown submit() fails; then the synthesis thread
+                # ends at its next chunk.
                 with suppress(RuntimeError):
                     self._helpers.submit(bridge.close)
 
@@ -145,8 +147,8 @@ class SpeechResponse(Response):
         record.first_audio_s = time.perf_counter() - record.start
         # Without a content length the server uses chunked transfer encoding.
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        # A reader slower than playback is disconnected after lag_seconds: the budget decreases while the server waits for
-        # it, and increases by the duration of the audio sent.
+        # A caller that reads more slowly than playback is disconnected when it lags by lag_seconds. The budget decreases
+        # while the server waits for the caller, and increases by the duration of the audio sent.
         clock = asyncio.get_running_loop().time
         lag_budget_s = self._limits.lag_seconds
         while audio is not None:
@@ -195,14 +197,14 @@ def cost(wire: object) -> int:
 
 
 def delivered_cost(request: TTSRequest, sent: int) -> int:
-    """Return the characters to charge for a response truncated after ``sent`` bytes."""
+    """Return the number of characters to charge for a response that was truncated after ``sent`` bytes."""
     speed = request.prosody.speed if request.prosody is not None else 1.0
     characters = sent / _bytes_per_second(request) * speed * _CHARACTERS_PER_SECOND
     return min(len(request.text), math.ceil(characters))
 
 
 def played_seconds(request: TTSRequest, sent: int) -> float:
-    """Return an upper bound of the duration of ``sent`` bytes of audio in seconds."""
+    """Return an upper bound of the duration in seconds of ``sent`` bytes of audio."""
     if request.format != "opus":
         return sent / _bytes_per_second(request)
     bitrate = min(rate for rate in OPUS_BITRATES if rate > 0) if request.opus_bitrate < 0 else request.opus_bitrate
