@@ -152,8 +152,8 @@ class _OpusEncoder:
 
     def __init__(self, rate: int, bitrate: int) -> None:
         self._sink = _Sink()
-        # The first two options shorten pages from 2 s; bitexact sets a fixed serial number, so that equal
-        # audio gives equal bytes.
+        # The first two options shorten pages, which would otherwise be up to 2 s long; bitexact sets a fixed serial
+        # number, so that equal audio gives equal bytes.
         options = {"page_duration": "100000", "flush_packets": "1", "fflags": "+bitexact"}
         self._container = av.open(self._sink, "w", format="ogg", options=options)
         # Unconstrained VBR reaches 100 kbit/s on speech at a target of 64.

@@ -1,4 +1,4 @@
-"""PyAV, imported on first use: WAV and PCM do not need FFmpeg, whose libraries take 50 ms to load."""
+"""PyAV, imported on first use because WAV and PCM do not need FFmpeg, whose libraries take 50 ms to load."""
 
 from __future__ import annotations
 

@@ -619,7 +619,7 @@ _VERBALIZERS.update(
 
 
 LAYOUT: Final = Rules("layout", {}, {})
-"""Paragraphs and lists, for both languages."""
+"""Rules for paragraphs and lists, in both languages."""
 RULES: Final = Rules(
     "english/rules",
     _VERBALIZERS | FIGURES,

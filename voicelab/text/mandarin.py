@@ -279,7 +279,7 @@ def mandarin_plain(text: str) -> str:
 
 
 def _is_english(text: str) -> bool:
-    """Test for an English text with Chinese words."""
+    """Test whether a text is English with some Chinese words."""
     return _is_phrase(text) and len(_LATIN_WORD.findall(text)) > len(_HAN.findall(text))
 
 

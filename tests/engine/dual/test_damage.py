@@ -239,10 +239,10 @@ FAULTS: list[tuple[str, Spoil, str]] = [
         _codec("quantizer.semantic_quantizer.quantizers.0.codebook.weight", None),
         "no tensor 'quantizer.semantic_quantizer",
     ),
-    ("shards", _config("audio_decoder_config", vocab_size=32), r"of 32 codes, codec.pth \(64"),
+    ("shards", _config("audio_decoder_config", vocab_size=32), r"of 32 codes, but codec.pth has codebooks of \(64"),
     # Models and codec that do not fit together.
     ("both", _instead("pth/codec.pth", lambda at: save_codec(at, tiny_tensors())), "codec.pth of s2-pro and s1 differ"),
-    ("both", lambda folder: shutil.copytree(folder / "pth", folder / "again"), "again and pth are both s1"),
+    ("both", lambda folder: shutil.copytree(folder / "pth", folder / "again"), "again and pth both contain s1"),
     ("both", lambda folder: [*map(shutil.rmtree, folder.iterdir())], "no model in the folder"),
     ("both", lambda folder: write_model(folder / "pth", "s1", num_codebooks=5), "pth has 5 codebooks"),
 ]

@@ -55,7 +55,7 @@ def test_renaming_drops_tensors_and_rejects_duplicates(tmp_path: Path) -> None:
     renamed = files.renamed(lambda name: None if name == "c" else f"x.{name}")
     assert sorted(renamed.entries) == ["x.a", "x.b"]
     assert torch.equal(renamed.read("x.a", CPU), TENSORS["a"])
-    with pytest.raises(WeightsError, match="are both x"):
+    with pytest.raises(WeightsError, match="have the same name x"):
         files.renamed(lambda _: "x")
 
 

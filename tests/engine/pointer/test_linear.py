@@ -56,5 +56,5 @@ def test_weights_are_taken_once_in_their_shape() -> None:
     with pytest.raises(WeightsError, match=r"a\.y must have the shape \(4,\), got \(1, 1\)"):
         under.take("y", 4)
     under.finish()
-    with pytest.raises(WeightsError, match="b unexpected"):
+    with pytest.raises(WeightsError, match="unexpected b"):
         weights.finish()

@@ -163,7 +163,7 @@ class _ExtraSizes(BaseModel, strict=True):
 
 @dataclass(frozen=True, config=STRICT)
 class CodecSizes:
-    """Sizes of a codec, within bounds; the defaults are the published codec's."""
+    """Sizes of a codec, within bounds; the defaults are those of the published codec."""
 
     encoder_width: Width = 64
     """Channels after the first convolution; doubled by each block."""
@@ -242,7 +242,9 @@ class CodecSizes:
                 f"and its decoder width {sizes.decoder_width} at least {1 << len(sizes.decoder_strides)}"
             )
         if prod(sizes.encoder_strides) != prod(sizes.decoder_strides) or sizes.hop > _MAX_HOP:
-            raise WeightsError(f"encoder strides {sizes.encoder_strides} do not match {sizes.decoder_strides}")
+            raise WeightsError(
+                f"encoder strides {sizes.encoder_strides} do not match decoder strides {sizes.decoder_strides}"
+            )
         return sizes
 
 

@@ -117,7 +117,9 @@ class TensorFiles:
         for old, entry in self.entries.items():
             new = rename(old)
             if new in entries:
-                raise WeightsError(f"the weights {self.path.name}: {old} and {entries[new].name} are both {new}")
+                raise WeightsError(
+                    f"the weights {self.path.name}: the tensors {old} and {entries[new].name} have the same name {new}"
+                )
             if new is not None:
                 entries[new] = entry
         return replace(self, entries=entries)

@@ -29,7 +29,7 @@ from voicelab.storage import data_home, make_folder, write_atomic
 
 CODEC = "codec.pth"
 MAX_POSITIONS = 4096
-"""Maximum positions of a row: 3 minutes of references, text and speech."""
+"""Maximum positions of a row, which hold 3 minutes of references, text and speech."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def model_folders(path: Path) -> list[ModelFolder]:
         if codec is None:
             raise WeightsError(f"the weights {folder.name}: there is no {CODEC}")
         if config.model in models:
-            raise WeightsError(f"{models[config.model].folder.name} and {folder.name} are both {config.model}")
+            raise WeightsError(f"{models[config.model].folder.name} and {folder.name} both contain {config.model}")
         models[config.model] = ModelFolder(folder, config, codec)
     if not models:
         raise WeightsError(f"no model in the folder {path}: neither a {CONFIG} nor a subfolder with one")

@@ -32,7 +32,7 @@ _MIN_TEMPERATURE = 1e-5
 # Constants of splitmix64, as signed integers.
 _GOLDEN, _MIX_1, _MIX_2 = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
 _BITS = 23
-"""Random bits per number, so that the largest number is below 1 in float32."""
+"""Random bits per number, few enough that the largest number is below 1 in float32."""
 
 
 def draw_steps(size: int, device: torch.device) -> Tensor:

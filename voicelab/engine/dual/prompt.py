@@ -60,7 +60,7 @@ class HubTokenizer:
         self._tokenizer.no_truncation()
         self.highest = max(self._tokenizer.get_vocab().values(), default=0)
         if not self.encode("Is it so?"):
-            raise WeightsError("it has no ids for a sentence")
+            raise WeightsError("it gives no ids for a sentence")
 
     def encode(self, text: str) -> list[int]:
         """See Tokenizer."""
@@ -73,7 +73,7 @@ class HubTokenizer:
 
 
 class TableTokenizer:
-    """A byte-pair table (one base64 token and its rank per line) and special tokens."""
+    """A tokenizer with a byte-pair table (one base64 token and its rank per line) and special tokens."""
 
     def __init__(self, table: Path, special: Path) -> None:
         self._special = read_json(special, _IDS)

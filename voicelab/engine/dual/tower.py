@@ -84,7 +84,7 @@ class Slots:
         self.rows, self.positions = rows, positions
 
     def take(self, slot: int, length: int) -> Tensor:
-        """Copy a slot's first positions: (layers, 2, kv_heads, length, head_width)."""
+        """Copy the values of a slot's first `length` positions: (layers, 2, kv_heads, length, head_width)."""
         return torch.stack([layer[:, slot, :, :length] for layer in self.layers])
 
     def put(self, slot: int, cached: Tensor) -> None:

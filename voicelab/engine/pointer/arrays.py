@@ -59,7 +59,7 @@ class Weights:
     def finish(self) -> None:
         """Raise WeightsError if tensors under the prefix were not taken."""
         if left := sorted(name for name in self._tensors if name.startswith(self._prefix)):
-            raise WeightsError(f"the tensors do not match the configuration: {', '.join(left[:5])} unexpected")
+            raise WeightsError(f"the tensors do not match the configuration: unexpected {', '.join(left[:5])}")
 
 
 def widened(tensors: Mapping[str, NDArray[Any]], name: str) -> Floats:

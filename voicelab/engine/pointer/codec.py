@@ -8,7 +8,7 @@ overlap-added.
 The convolutions stream: decoding chunk by chunk gives the same samples as decoding at once. A streaming module keeps no
 state: it reads its state from a `Carry` and appends the state for the next chunk, so one module serves any number of streams.
 
-The vocoder is harmonic plus noise synthesis (Stylianou 2001; in networks: Engel et al., DDSP, 2020) with a minimum-phase
+The vocoder is harmonic-plus-noise synthesis (Stylianou 2001; in networks: Engel et al., DDSP, 2020) with a minimum-phase
 harmonic filter; only the resonance of the glottal flow has maximum phase, as in speech. It has no learned parameters and is
 differentiable. The pulse train has a closed form (the Dirichlet kernel), so its cost does not grow with the number of
 harmonics. Time is counted in steps of `STEP` samples. The filter of step j covers the window that ends with step j, so the
@@ -82,7 +82,7 @@ class ConvBlock(nn.Module):
 
 
 class Vocoder(nn.Module):
-    """Harmonic plus noise vocoder with `bands` filter gains per step for each of its two sources."""
+    """Harmonic-plus-noise vocoder with `bands` filter gains per step for each of its two sources."""
 
     def __init__(self, sample_rate: int, bands: int) -> None:
         super().__init__()
@@ -173,7 +173,7 @@ def _overlap_add(frames: Tensor, tail: Tensor) -> Tensor:
 
 
 class EncoderSpectrum(nn.Module):
-    """Samples → encoder features: log mel bands in short windows, the lowest linear bins in long windows.
+    """Features of samples for the encoder: log mel bands in short windows, and the lowest linear bins in long windows.
 
     A short window follows bursts and glides. A long window resolves harmonics and therefore carries F0. All features of one
     code frame are concatenated: (batch, n * hop) → (batch, n, steps * mel_bands + steps / 2 * linear_bins).
@@ -207,7 +207,7 @@ def _magnitudes(samples: Tensor, window: Tensor, step: int) -> Tensor:
 
 
 class Encoder(nn.Module):
-    """EncoderSpectrum → latents: (batch, n, features) → (batch, n, latent)."""
+    """Encoder of the features of `EncoderSpectrum` to latents: (batch, n, features) → (batch, n, latent)."""
 
     def __init__(self, config: CodecConfig) -> None:
         super().__init__()
@@ -286,7 +286,7 @@ class Filters:
 
 
 class Decoder(nn.Module):
-    """Latents → audio, chunk by chunk or at once.
+    """Decoder of latents to audio, chunk by chunk or at once.
 
     The envelope is a linear map of the frame's latent (the principal components of envelopes, so that distances between
     latents are distances between envelopes) plus the output of two stages of convolutions.

@@ -258,7 +258,7 @@ G2P = StackConfig(width=128, layers=3, heads=4, hidden=320, window=64)
 
 
 class Guesser:
-    """The G2P model: letters → scores of phones; id 0, the padding of the inventory, is CTC's blank.
+    """The G2P model, which computes scores of phones from letters. Id 0, the padding of the inventory, is CTC's blank.
 
     Raises:
         WeightsError: a tensor is missing, unexpected, or of another shape.
@@ -275,7 +275,7 @@ class Guesser:
         return self._out(self._stack.both_ways(self._letter[letters])).reshape(-1, len(PHONES))
 
     def guess(self, word: str) -> tuple[str, ...]:
-        """Convert a lower-case word to phones; a word without output is spelled."""
+        """Convert a lower-case word to phones; if the model outputs only blanks, the word is spelled."""
         letters = [LETTER_IDS[c] for c in word[:MAX_LETTERS] if c in LETTER_IDS]
         if not letters:
             return ()

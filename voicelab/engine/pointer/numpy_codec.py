@@ -368,7 +368,7 @@ class PointerDecoding:
         self.codebooks = len(codec.config.codebooks)
 
     def open(self, voice: Any) -> Stream:
-        """See Decoding: `voice` is a `speakers.SpeakerFit`, of which the decoder uses the gain."""
+        """See Decoding. `voice` is a `speakers.SpeakerFit`; the decoder uses only its gain."""
         return self._codec.open(voice.gain)
 
     def feed(self, blocks: Sequence[CodeBlock]) -> list[Samples]:

@@ -64,7 +64,7 @@ class Choice:
 
 
 def pick(logits: Floats, choice: Choice, draws: Floats) -> NDArray[np.int64]:
-    """Sample symbols (n,) from logits (n, symbols), -inf if impossible, with draws (n,), as `step.Sampler.pick` does.
+    """Sample symbols (n,) from logits (n, symbols), which are -inf for impossible symbols, like `step.Sampler.pick`.
 
     Raises:
         EngineError: a logit is not finite.

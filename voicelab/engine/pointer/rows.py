@@ -129,7 +129,7 @@ class PointerRow:
     context_length: int = 0
     """Phones at the start of `text` that belong to the previous segment."""
     draws: Floats | None = None
-    """Random numbers of the next frame: kept so that a retried step draws the same."""
+    """Random numbers of the next frame, kept so that a retried step draws the same numbers."""
     parked_cache: Parked | None = None
     """Keys and values of the row while it is parked."""
 

@@ -361,7 +361,7 @@ class SpeakerFitter:
         self._fits: Memo[SpeakerFit] = Memo(MAX_CACHED_REFERENCES)
 
     def fit(self, speaker: SpeakerProfile, scheduler: Scheduler, decoding: DecodingThread) -> SpeakerFit:
-        """Fit a speaker to the scheduler's model; deterministic for given weights.
+        """Fit a speaker to the scheduler's model. The result depends only on the speaker and the weights.
 
         Raises:
             EngineError: the engine is closed or has failed.
