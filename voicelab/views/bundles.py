@@ -453,5 +453,5 @@ def _moment(moment: datetime) -> str:
 
 def _fields(*rows: tuple[str, object]) -> str:
     """Return a table of labels and values, omitting empty values."""
-    head = f'style="text-align:left;vertical-align:top;color:{INK}"'
+    head = 'style="text-align:left;vertical-align:top;opacity:0.75"'
     return table((), [(TableCell(escape(label), head), value) for label, value in rows if value], row_heads=True)

@@ -34,7 +34,7 @@ MAP: Final = "cividis"
 """Color map of spectrograms."""
 
 INK: Final = "#767676"
-"""Gray of text and axes, readable on white and on JupyterLab's dark pages: contrast 4.5:1 and 4.2:1."""
+"""Gray of text and axes: contrast 4.5:1 with white, 4.2:1 with JupyterLab's dark pages, where no gray has 4.5:1 with both."""
 LABEL_SIZE: Final = 7
 """Font size of labels in static outputs, in points."""
 PAPER: Final[Mapping[str, Any]] = {
