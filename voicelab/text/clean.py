@@ -68,7 +68,7 @@ class Rules:
     """A table of rules.
 
     Args:
-        name: Table name, see `rows`. The columns are those of `Rule`; the verbalizer ``@`` stands for the function with the
+        name: Table name, see `rows`. The columns are those of `Rule`; the verbalizer ``@`` represents the function with the
             name of the rule. A row of two columns, ``{name}`` and a pattern, defines a fragment for the patterns below it.
         verbalizers: Functions by rule name.
         fragments: Further fragments of patterns, by name.

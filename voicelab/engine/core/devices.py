@@ -55,7 +55,7 @@ def describe_device(name: str) -> str:
 
 
 def loaded_torch() -> Any:
-    """Return torch if this process has imported it, else None: in that case no computation uses torch's threads."""
+    """Return torch if this process has imported it, else None. Without it, no computation uses torch's threads."""
     module = sys.modules.get("torch")
     return module if hasattr(module, "set_num_threads") else None  # another thread may be importing it
 

@@ -18,7 +18,7 @@ class Carry:
     def __init__(self, pasts: Sequence[State | None]) -> None:
         """Start from the state of each stream after its previous block, or from one state of all streams.
 
-        None stands for the state of a stream without a previous block.
+        None represents the state of a stream without a previous block.
         """
         self._pasts = pasts
         self.after: list[Tensor] = []

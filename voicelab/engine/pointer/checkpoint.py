@@ -64,7 +64,7 @@ class Checkpoint:
 
 
 def load(path: Path | None = None, device: str = "cpu") -> Checkpoint:
-    """Read a checkpoint file or folder; the embedded checkpoint when no path is given.
+    """Read a checkpoint file or folder, by default the embedded checkpoint.
 
     Raises:
         WeightsError: a file is missing, damaged or of another version, or the second language model is for another codec.

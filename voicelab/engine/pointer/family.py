@@ -258,7 +258,7 @@ class PointerFamily:
 
     @COMPUTING
     def similarity(self, codes: Codes, voice: SpeakerFit) -> float:
-        """See engine.family.Family. Computed from the codes, so that no audio is re-encoded."""
+        """See engine.family.Family. The similarity is computed from the codes, so that no audio is re-encoded."""
         codec, lm = self.checkpoint.codec, self.checkpoint.lm
         speech_statistics = speaker_statistics(codec.dequantize(codes))
         encoded = lm.encode_speaker(np.stack([speech_statistics, voice.target, *self.checkpoint.speakers.values()]))

@@ -72,7 +72,7 @@ class FrontEnd:
         return [token for span in spans for token in (_TOKEN.findall(span) if isinstance(span, str) else (span,))]
 
     def _sounds(self, tokens: list[str | Syllable]) -> list[tuple[str, ...] | None]:
-        """Pronounce each word, from last to first because a word may depend on the next one; None stands for punctuation."""
+        """Pronounce each word, from last to first because a word may depend on the next one; None represents punctuation."""
         out: list[tuple[str, ...] | None] = [None] * len(tokens)
         after = ""
         words = [_word(token) for token in tokens]

@@ -154,7 +154,7 @@ class NumpyLM:
         return NumpyStep(self, cache)
 
     def free_memory(self) -> None:
-        """Do nothing: no memory is cached."""
+        """Do nothing, because no memory is cached."""
 
 
 class NumpyStep:

@@ -100,7 +100,7 @@ def gain_of(target: Floats, source: Floats, sample_rate: int) -> Floats:
     Args:
         target: (bands,) mean power to match; bands absent from it are left unchanged.
         source: (bands,) mean power to filter.
-        sample_rate: Hz; bands are equally spaced in mel from 0 to half of it.
+        sample_rate: sample rate in Hz; bands are equally spaced in mel from 0 Hz to half of it.
     """
     mel = np.linspace(0, mel_of(sample_rate / 2), len(target))
     hz = 700.0 * (10.0 ** (mel / 2595.0) - 1.0)
