@@ -1,4 +1,4 @@
-"""Balanced incomplete blocks: assignment of a subset of the items to each listener."""
+"""Balanced incomplete blocks, which assign a subset of the items to each listener."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _MIN_LENGTH = 64
 
 
 def block_of(listener: int, items: int, size: int, seed: int) -> Mapping[int, int]:
-    """Return the indices of the ``size`` items of a listener, each with the number of earlier listeners who had it.
+    """Return the indices of a listener's ``size`` items, each with the number of earlier listeners of that item.
 
-    A listener is assigned the items with the fewest listeners; ties are broken by how rarely items occurred together, then at
-    random. For any number of listeners, item counts differ by at most 1 and pair counts are nearly balanced (W. G. Cochran &
-    G. M. Cox, "Experimental Designs", 1957, chapter 11, has the exactly balanced designs). The result depends on the seed
-    alone, not on the number of listeners.
+    A listener is assigned the items that the fewest listeners have had. Among these, items that have rarely occurred
+    together are preferred; remaining ties are broken at random. For any number of listeners, item counts differ by at
+    most 1 and pair counts are nearly balanced. (Exactly balanced designs: W. G. Cochran & G. M. Cox, "Experimental
+    Designs", 1957, chapter 11.) A listener's block depends on the seed, not on the total number of listeners.
     """
     if size >= items:
         return dict.fromkeys(range(items), listener)
@@ -53,9 +53,9 @@ def _blocks(count: int, items: int, size: int, seed: int) -> tuple[dict[int, int
 def check_connected(listeners: int, names: Sequence[str], size: int, seed: int) -> None:
     """Raise ArgumentError unless blocks of ``size`` items connect all items for this number of listeners.
 
-    Two items are connected if a listener has both, or through other items: R. C. Bose, "The design of experiments",
-    Proceedings of the 34th Indian Science Congress (1947). Between unconnected components, effects of listeners and items are
-    confounded.
+    Two items are connected if one listener has both, or if a chain of such pairs links them (R. C. Bose, "The design of
+    experiments", Proceedings of the 34th Indian Science Congress, 1947). Between unconnected groups of items, the
+    effects of listeners and items are confounded.
     """
     components: list[set[int]] = [{item} for item in range(len(names))]
     for listener in range(listeners):

@@ -1,4 +1,4 @@
-"""ListeningTest: blinded, balanced trials with loudness-matched sounds, determined by a seed."""
+"""ListeningTest: blinded and balanced trials of loudness-matched sounds, in an order that a seed determines."""
 
 from __future__ import annotations
 
@@ -53,14 +53,15 @@ SCALES: Final[Mapping[Kind, tuple[int, int]]] = {
     "MOS": (1, 5), "SMOS": (1, 5), "DMOS": (1, 5), "CMOS": (-3, 3), "MUSHRA": (0, 100),
     "MUSHRA-NMR": (0, 100), "BWS": (-1, 1), "transcription": (0, 100),
 }  # fmt: skip
-"""Minimum and maximum rating: ITU-T P.800 annexes B, D and E, ITU-R BS.1534; SMOS has the scale of MOS. In BWS the best sound
-of a trial has 1, the worst -1, and the others 0; a transcription has the percentage of words correct."""
+"""Minimum and maximum rating by kind, from ITU-T P.800 (annexes B, D and E) and ITU-R BS.1534. SMOS uses the scale of
+MOS. In BWS the best sound of a trial is scored 1, the worst -1, and the others 0. A transcription is scored by its
+percentage of correct words."""
 
 SETTINGS: Final = ("name", "kind", "question", "seed", "lufs", "checks", "instructions", "training", "per_listener")
 """Fields of a test other than its sounds."""
 
 MAPPINGS: Final = ("scales", "texts")
-"""Fields that map names to text; in the record of a test unless they are empty."""
+"""Fields that map names to text. The record of a test omits them if they are empty."""
 
 TEST_OPTIONS: Final = (*(name for name in SETTINGS if name not in {"name", "kind"}), "traps", *MAPPINGS)
 """Options of a test other than name, kind and items."""
@@ -78,17 +79,18 @@ _QUESTIONS: Final[Mapping[Kind, str]] = {
     "transcription": "Type the words that you hear.",
 }
 _SCALES_QUESTION: Final = "Answer each question."
-# BS.1534-3: at most 12 signals per trial, including reference and anchors.
+# BS.1534-3 allows at most 12 signals per trial, including reference and anchors.
 _MAX_SOUNDS: Final = 12
 _LETTERS: Final = "ABCDEFGHIJKL"
-# Best-worst scaling: trials of four, or of all systems if there are at most five.
+# In best-worst scaling, a trial has four systems, or all systems if there are at most five.
 _TUPLE: Final = 4
 _MAX_COMPLETE: Final = 5
 _MAX_MASKED_RATING: Final = 2
 _MAX_DRAWS: Final = 50
 
 _ORDER_VERSION: Final = 3
-"""Incremented when trials or their order change, since responses are stored by the index of the trial."""
+"""Incremented when a release changes the trials or their order, since responses are stored by the index of the
+trial."""
 
 TARGET_LUFS: Final = -23.0
 """Target loudness of EBU R 128."""
@@ -111,7 +113,7 @@ class Stimulus:
 
     @property
     def clip(self) -> Clip:
-        """The sound; computed on each access, since a study may have hundreds."""
+        """The sound with the gain applied; computed on each access, since a study may have hundreds of sounds."""
         return self.source if self.gain_db == 0.0 else _with_gain(self.source, self.gain_db)
 
 
@@ -119,10 +121,11 @@ class Stimulus:
 class Trial:
     """Trial of a listener. ``slots`` are the sounds by letter, in display order.
 
-    AB and CMOS have A and B; ABX has A, B and X, which equals A or B; MOS, SMOS and DMOS have A; MUSHRA has a letter for
-    each system, the anchors and the hidden reference; MUSHRA-NMR and BWS for each system. SMOS, DMOS and MUSHRA
-    have the open ``reference``. A ``check`` is an attention check, which is not analyzed: a noise-masked sound, or a trapping
-    question that requests the rating ``wanted``; ``text`` is the text of a transcription.
+    AB and CMOS have A and B; ABX has A, B and X, which equals A or B; MOS, SMOS and DMOS have A. MUSHRA has a letter
+    for each system, each anchor and the hidden reference, MUSHRA-NMR and BWS a letter for each system. SMOS, DMOS and
+    MUSHRA have the open ``reference``. A ``check`` is an attention check, which is not analyzed: either a noise-masked
+    sound or a trapping question, which requests the rating ``wanted``. ``text`` is the spoken text of a transcription
+    trial.
     """
 
     id: str
@@ -136,7 +139,7 @@ class Trial:
 
     @property
     def answer(self) -> str | None:
-        """Correct letter of an ABX trial or of an attention check with a choice; None for preferences and ratings."""
+        """Correct letter of an ABX trial, or of a check that is a choice; None for preferences and ratings."""
         if self.kind == "ABX":
             return "A" if self.slots["X"].system == self.slots["A"].system else "B"
         if self.check and self.kind == "AB":
@@ -164,33 +167,38 @@ class ListeningTest:
 
     Args:
         name: title, visible to listeners; must not name systems.
-        kind: AB, ABX, MOS (ACR), SMOS (similarity of speakers), DMOS (DCR), CMOS, MUSHRA,
-            MUSHRA-NMR (no mentioned reference: no open reference, no anchors and no post-screening; a recording may be one
-            of the systems; P. S. Varadhan et al., "Rethinking MUSHRA", TMLR 2025), BWS (best-worst scaling: the best and
-            the worst of a trial; J. J. Louviere, T. N. Flynn & A. A. J. Marley, "Best-Worst Scaling", 2015) or transcription
-            (words correct, as of semantically unpredictable sentences). Trials of BWS have all systems or, if there are more
-            than five, four of them in balanced incomplete blocks (S. Kiritchenko & S. M. Mohammad, "Best-worst scaling more
-            reliable than rating scales", ACL 2017). In a transcription test a listener hears each item once, and systems
-            rotate over listeners and items.
+        kind: AB, ABX, MOS (ACR), SMOS (similarity of speakers), DMOS (DCR), CMOS, MUSHRA, MUSHRA-NMR ("no mentioned
+            reference", that is, without an open reference, anchors and post-screening; a recording may be one of the
+            systems; P. S. Varadhan et al., "Rethinking MUSHRA", TMLR 2025), BWS (best-worst scaling: listeners choose
+            the best and the worst sound of a trial; J. J. Louviere, T. N. Flynn & A. A. J. Marley, "Best-Worst
+            Scaling", 2015) or transcription (percentage of correct words, for example in semantically unpredictable
+            sentences). A trial of BWS has all systems. If there are more than five, it has four of them, in balanced
+            incomplete blocks (S. Kiritchenko & S. M. Mohammad, "Best-worst scaling more reliable than rating scales",
+            ACL 2017). In a transcription test a listener hears each item once, and systems rotate over listeners and
+            items.
         items: clips by item and system; lengths and sample rates may differ.
         references: reference clips by item, for SMOS, DMOS and MUSHRA.
         seed: determines all orders.
         question: text of the question; "" for the default of the kind.
-        lufs: target loudness of the clips of an item in LUFS; None for no matching.
-        checks: number of attention checks with a noise-masked sound per listener, spread over the test. Not for MUSHRA, which
-            has the hidden reference and the anchors, MUSHRA-NMR, BWS and transcription.
+        lufs: target loudness in LUFS, to which the clips of an item are matched; None leaves the levels unchanged.
+        checks: number of attention checks with a noise-masked sound per listener, spread over the test. Not available
+            for MUSHRA, where the hidden reference and the anchors serve as checks, nor for MUSHRA-NMR, BWS and
+            transcription.
         instructions: text before the test; each line is a paragraph. "" for the default of the kind.
-        training: number of training trials, which ITU-R BS.1534 and ITU-T P.800 require; their responses are not stored. As
-            many trials as systems (half as many for pairs) cover all systems; MUSHRA's trials include the anchors.
-        per_listener: items per listener, with all systems, in balanced incomplete blocks; 0 for all items.
-        traps: trapping questions of MOS, SMOS, DMOS and CMOS, by rating: sounds in which a voice requests that rating.
-        scales: question by scale, such as ``{"naturalness": "How natural is the speech?"}``, for several ratings of each
-            sound (MOS, SMOS, DMOS, CMOS, MUSHRA, MUSHRA-NMR). ``analyze`` analyzes each scale by itself; attention checks and
-            the post-screening of MUSHRA use the first.
-        texts: spoken text of each item of a transcription test; by default the text of its takes.
+        training: number of training trials, which ITU-R BS.1534 and ITU-T P.800 require. Responses to them are not
+            stored. To cover all systems, set it to the number of systems, or to half of it for kinds that compare
+            pairs. MUSHRA's training trials include the anchors.
+        per_listener: number of items per listener, assigned in balanced incomplete blocks; 0 for all items. Each
+            listener rates all systems of an assigned item.
+        traps: trapping questions of MOS, SMOS, DMOS and CMOS: for each rating, a sound in which a voice requests that
+            rating.
+        scales: question by scale, such as ``{"naturalness": "How natural is the speech?"}``, if each sound is rated on
+            several scales (MOS, SMOS, DMOS, CMOS, MUSHRA, MUSHRA-NMR). ``analyze`` analyzes the scales separately;
+            attention checks and the post-screening of MUSHRA use the first scale.
+        texts: spoken text of each item of a transcription test; default: the text of the item's takes.
 
-    Raises ArgumentError for an item that lacks a system, too few systems, a missing reference, and sounds whose
-    loudness cannot be matched.
+    Raises ArgumentError if an item lacks a system, there are too few systems, a reference is missing, or the loudness
+    of a sound cannot be matched.
     """
 
     name: str
@@ -250,13 +258,14 @@ class ListeningTest:
         return tuple(itertools.combinations(self.systems, 2))
 
     def trials(self, listener: int) -> tuple[Trial, ...]:
-        """Return the trials of a listener (index from 0) in order; they depend on the seed alone.
+        """Return the trials of a listener (index from 0) in order; within a design they depend on seed and index only.
 
-        The order is random for each listener. The order within pairs alternates over listeners, items and pairs: it is
-        balanced over consecutive listeners of an item, and a listener of all items has each order of a pair equally often if
-        the number of items is even. X equals A in half of the ABX trials, for each order of the pair. MOS, SMOS and DMOS have
-        blocks of all systems, ordered by the rows of a Williams square (E. J. Williams, 1949), which balances first-order
-        carry-over between systems over listeners. Raises ArgumentError unless ``listener`` is an integer of at least 0.
+        The order of trials is random for each listener. The order within pairs alternates over listeners, items and
+        pairs: it is balanced over consecutive listeners of an item, and a listener who is assigned all items has each
+        order of a pair equally often if the number of items is even. X equals A in half of the ABX trials with each
+        order of the pair. The trials of MOS, SMOS and DMOS are divided into blocks of all systems, which are ordered by
+        the rows of a Williams square (E. J. Williams, 1949) to balance first-order carry-over between systems over
+        listeners. Raises ArgumentError unless ``listener`` is an integer of at least 0.
         """
         whole(listener, "listener", 0)
         rng = np.random.default_rng((self.seed, listener))
@@ -269,8 +278,8 @@ class ListeningTest:
     def training_trials(self, listener: int) -> tuple[Trial, ...]:
         """Return the training trials of a listener, which precede ``trials``, in random order.
 
-        They cover the range of quality as ITU-T P.800 and ITU-R BS.1534 require: first systems that have the names of
-        MUSHRA's reference and anchors, then the least frequent systems until all have occurred.
+        They cover the range of quality, as ITU-T P.800 and ITU-R BS.1534 require: systems named like MUSHRA's reference
+        and anchors come first, then the systems that have occurred least, until all have occurred.
         """
         candidates = self._order(listener, np.random.default_rng((self.seed, listener, 1)))
         counts, chosen = Counter[str](), list[Trial]()
@@ -291,13 +300,16 @@ class ListeningTest:
         gains = {item: dict(gains) for item, gains in self.gains.items()}
         record: dict[str, Any] = {name: getattr(self, name) for name in SETTINGS}
         record |= {"items": list(self.items), "systems": list(self.systems)}
-        # As a list of pairs, whose order is in the digest.
+        # A list of pairs, so that the digest covers their order.
         record |= {name: list(map(list, pairs.items())) for name in MAPPINGS if (pairs := getattr(self, name))}
         return record | {"traps": sorted(self.traps), "gains_db": gains}
 
     @property
     def digest(self) -> str:
-        """SHA-256 of trials and their order, which ties responses to this design; sounds are included by name only."""
+        """SHA-256 of the trials and their order, which ties responses to this design.
+
+        Of the sounds it covers the names, not the samples.
+        """
         record = {
             **self.to_record(),
             "order": _ORDER_VERSION,
@@ -308,11 +320,12 @@ class ListeningTest:
     def register(
         self, path: str | Path, *, hypothesis: str, primary: tuple[str, str], listeners: int, **options: Any
     ) -> Plan:
-        """Register the analysis before data collection; ``analyze(…, plan=path)`` reports deviations from it.
+        """Register the analysis before data collection, so that ``analyze(…, plan=path)`` reports deviations.
 
-        The TOML file contains the fields of ``Plan`` (``options``: claim, margin, alpha, exclusions, stopping), the design,
-        the time, and a digest of all of them. Deposit the digest with a public date. Raises ArgumentError for an invalid plan
-        and for unconnected items, StoreError if the file exists.
+        The TOML file contains the fields of ``Plan``, the design, the time of registration and a digest of all of
+        these. ``options`` are the optional fields claim, margin, alpha, exclusions and stopping. Deposit the digest
+        where it gets a public date. Raises ArgumentError for an invalid plan or unconnected items, StoreError if the
+        file exists.
         """
         check_connected(listeners, tuple(self.items), self.per_listener or len(self.items), self.seed)
         if not set(primary) <= set(self.systems) or len(set(primary)) != 2:
@@ -333,7 +346,7 @@ class ListeningTest:
         return [trials[index] for index in rng.permutation(len(trials))]
 
     def _block(self, listener: int) -> dict[str, tuple[int, int]]:
-        """Return the items of a listener, each with its index and the number of earlier listeners who had it."""
+        """Return the items of a listener, each with its index and the number of earlier listeners of that item."""
         names = list(self.items)
         block = block_of(listener, len(names), self.per_listener or len(names), self.seed)
         return {names[row]: (row, turn) for row, turn in block.items()}
@@ -342,19 +355,19 @@ class ListeningTest:
         trials = []
         block = self._block(listener).items()
         for (item, (row, turn)), (index, pair) in itertools.product(block, enumerate(self.pairs)):
-            # The order alternates between consecutive listeners of an item and between consecutive items.
+            # The order alternates between consecutive listeners of an item, consecutive items and consecutive pairs.
             first, second = pair if (turn + row + index + self.seed) % 2 == 0 else pair[::-1]
             slots = {"A": self._stimuli[item, first], "B": self._stimuli[item, second]}
             trials.append(Trial("", self.kind, item, slots))
         return self._with_x(trials, rng) if self.kind == "ABX" else trials
 
     def _with_x(self, trials: Sequence[Trial], rng: np.random.Generator) -> list[Trial]:
-        """Add X to ABX trials: A and B equally often, for each order of the pair."""
+        """Add X to ABX trials. X equals A and B equally often for each order of the pair."""
         index = self.systems.index
         orders = [tuple(index(trial.slots[letter].system) for letter in "AB") for trial in trials]
         forward = [number for number, (a, b) in enumerate(orders) if a < b]
         reverse = [number for number in range(len(trials)) if number not in forward]
-        # For odd numbers, the unpaired trials of the two groups get different letters.
+        # In groups of odd size, one trial is unpaired; its X differs between the two groups.
         letter = "AB"[int(rng.integers(2))]
         complete = list(trials)
         for group, unpaired in ((forward, letter), (reverse, "B" if letter == "A" else "A")):
@@ -365,12 +378,15 @@ class ListeningTest:
         return complete
 
     def _single(self, listener: int, rng: np.random.Generator) -> list[Trial]:
-        """Return the trials of MOS, SMOS or DMOS: as many blocks of all systems as items, with the items in random order."""
+        """Return the trials of MOS, SMOS or DMOS, in as many blocks as items.
+
+        Each block has all systems; the items are in random order.
+        """
         square = _williams(len(self.systems))
         names = list(self._block(listener))
         rows: list[int] = []
         drawn: list[int] | None = None
-        # With few items, consecutive rows may force an item twice in a row; other strides avoid it.
+        # With few items, using consecutive rows of the square may repeat an item immediately; other strides avoid this.
         for stride, _ in itertools.product(range(1, len(square) + 1), range(_MAX_DRAWS)):
             turns = [(listener + block * stride) % len(square) for block in range(len(names))]
             rows = [system for turn in turns for system in square[turn]]
@@ -396,7 +412,7 @@ class ListeningTest:
                 sound = self._stimuli[item, systems[(row + turn) % len(systems)]]
                 trials.append(Trial("", self.kind, item, {"A": sound}, text=self.texts[item]))
                 continue
-            # Consecutive blocks over the listeners of an item, and over the items of a listener.
+            # The listeners of an item, and the items of a listener, are assigned consecutive blocks of systems.
             names = [systems[index] for index in block_of(turn + row, len(systems), size, self.seed)]
             names += [REFERENCE, *ANCHORS] * (self.kind == "MUSHRA")
             order = [names[index] for index in rng.permutation(len(names))]
@@ -432,7 +448,10 @@ class ListeningTest:
         return [sound for sound in self._stimuli.values() if sound.system != NOISE_MASKED]
 
     def _masked(self, clean: Stimulus) -> Stimulus:
-        """Mask a sound with noise from the test's seed, at half the level of the sound so as not to startle listeners."""
+        """Mask a sound with noise drawn from the test's seed.
+
+        It has half the level of the sound, so as not to startle listeners.
+        """
         sound = clean.clip.samples
         level = float(np.sqrt(np.mean(np.square(sound, dtype=np.float64))))
         noise = np.random.default_rng(self.seed).standard_normal(sound.size) * level
@@ -514,7 +533,7 @@ class ListeningTest:
 
 
 def _texts(items: Mapping[str, Mapping[str, Clip]], texts: Mapping[str, str]) -> dict[str, str]:
-    """Return the text of each item, by default that of its takes."""
+    """Return the spoken text of each item, by default the text of its takes."""
     takes = {item: [clip.take for clip in clips.values() if clip.take is not None] for item, clips in items.items()}
     said = {item: with_text[0].call.said if with_text else "" for item, with_text in takes.items()} | dict(texts)
     if wrong := [item for item in said if item not in items or not words_correct(said[item], "?") >= 0.0]:
@@ -527,16 +546,16 @@ def _systems_in(trial: Trial) -> set[str]:
 
 
 def _williams(count: int) -> list[list[int]]:
-    """Return a Williams square of ``count`` systems; two squares for odd numbers."""
+    """Return a Williams square of ``count`` systems; for an odd number of systems, two squares."""
     zigzag = [(index + 1) // 2 if index % 2 else (count - index // 2) % count for index in range(count)]
     rows = [[(system + shift) % count for system in zigzag] for shift in range(count)]
     return rows if count % 2 == 0 or count == 1 else [*rows, *(row[::-1] for row in rows)]
 
 
 def _sentences(systems: Sequence[int], count: int, rng: np.random.Generator) -> list[int] | None:
-    """Draw an item of ``count`` for each system in turn: each item once per system, without immediate repetition.
+    """Draw one of ``count`` items for each entry of ``systems``, without immediate repetition.
 
-    Return None if this draw has no solution.
+    Each item is drawn once per system. Returns None if this random draw reaches no solution.
     """
     unused = {system: set(range(count)) for system in systems}
     drawn = [-1]
@@ -552,7 +571,7 @@ def _sentences(systems: Sequence[int], count: int, rng: np.random.Generator) -> 
 def blind_wav(clip: Clip, id: str, rate: int, length: int) -> bytes:
     """Encode a clip as a 16-bit WAV file of ``length`` samples, zero-padded, with dither seeded by the id.
 
-    Neither size nor digest of the file reveals which sounds are equal.
+    Neither the size nor the digest of a file reveals which sounds are equal.
     """
     sound = np.zeros(length)
     samples = resample(clip.samples, clip.rate, rate)
@@ -562,7 +581,7 @@ def blind_wav(clip: Clip, id: str, rate: int, length: int) -> bytes:
 
 
 def wav_bytes(samples: np.ndarray[Any, Any], rate: int) -> bytes:
-    """Encode samples, shape (n,) or (n, channels), as a WAV file; the sample format is preserved."""
+    """Encode samples, shape (n,) or (n, channels), as a WAV file of the same sample format."""
     from scipy.io import wavfile
 
     file = io.BytesIO()
@@ -588,7 +607,8 @@ def _gains(item: str, clips: Mapping[str, Clip], lufs: float) -> Mapping[str, fl
 class MatchedClips:
     """Loudness-matched clips with their ``gains`` in dB and their common loudness ``lufs``.
 
-    ``unmatched`` maps clips with undefined loudness to the reason; ``clips`` includes them unchanged.
+    ``unmatched`` maps the names of clips with undefined loudness to the reason. ``clips`` includes these clips
+    unchanged.
     """
 
     clips: Mapping[str, Clip]
@@ -600,8 +620,8 @@ class MatchedClips:
 def match_loudness(clips: Mapping[str, Clip], lufs: float = TARGET_LUFS) -> MatchedClips:
     """Match the integrated loudness (ITU-R BS.1770-4) of clips by applying a gain to each clip.
 
-    The loudness is ``lufs``, or less if the true peak of a clip would exceed -1 dBTP; no clip is limited. A clip with
-    undefined loudness (shorter than 0.4 s, or silent) is unchanged.
+    All clips are matched to ``lufs``, or to a lower loudness if the true peak of a clip would otherwise exceed -1 dBTP;
+    no limiter is applied. Clips with undefined loudness (shorter than 0.4 s, or silent) are left unchanged.
     """
     measured: dict[str, float] = {}
     unmatched: dict[str, str] = {}
@@ -627,16 +647,16 @@ def _with_gain(clip: Clip, gain_db: float) -> Clip:
 def anchor(clip: Clip, cutoff: float) -> Clip:
     """Low-pass a clip for use as an anchor: Recommendation ITU-R BS.1534-3 (2015), section 5.1.
 
-    The passband extends to ``cutoff`` Hz with at most 0.1 dB ripple; attenuation is at least 25 dB at 8/7 and 50 dB at 9/7 of
-    the cutoff (for 3.5 kHz: at 4 and 4.5 kHz). The filter has linear phase and its delay is compensated. Raises ArgumentError
-    if the clip's rate is too low.
+    The passband extends to ``cutoff`` Hz with a ripple of at most 0.1 dB. The attenuation is at least 25 dB at 8/7 of
+    the cutoff and 50 dB at 9/7 (for a cutoff of 3.5 kHz: at 4 and 4.5 kHz). The filter has linear phase and its delay
+    is compensated. Raises ArgumentError if the clip's rate is too low.
     """
     from scipy.signal import fftconvolve, firwin, kaiserord
 
     if cutoff * 9 / 7 >= clip.rate / 2:
         message = f"rate must be above {cutoff * 18 / 7:.0f} Hz for an anchor at {cutoff:.0f} Hz, got {clip.rate} Hz"
         raise ArgumentError.of("clip", message)
-    # 60 dB at 8/7 of the cutoff, which leaves a ripple far below 0.1 dB.
+    # Designed for an attenuation of 60 dB at 8/7 of the cutoff, which leaves a ripple far below 0.1 dB.
     width = cutoff / 7
     taps, beta = kaiserord(60.0, 2 * width / clip.rate)
     taps |= 1  # odd, for an integer delay

@@ -39,14 +39,15 @@ def by_listener(choices: pd.DataFrame, *, abx: bool, confidence: float) -> pd.Da
 def sensitivity(share: float) -> float:
     """Return d' of ABX for a share of correct responses: 0 at 0.5 or less, infinite at 1.
 
-    Assumes the differencing strategy without bias: N. A. Macmillan & C. D. Creelman, "Detection Theory" (2nd ed., 2005),
-    chapter 9. The sounds of a test vary between trials, so listeners compare X with A and with B.
+    Assumes an unbiased listener with the differencing strategy (N. A. Macmillan & C. D. Creelman, "Detection Theory",
+    2nd ed., 2005, chapter 9): because the sounds vary between trials, listeners compare X with A and with B.
     """
     from scipy.optimize import brentq
     from scipy.special import ndtr
 
     def excess(dprime: float) -> float:
-        # The comparisons of A with B, and of X with the mean of A and B; two errors cancel.
+        # The response is correct if the comparison of A with B and that of X with their mean are both right or both
+        # wrong.
         between, with_x = ndtr(dprime / math.sqrt(2.0)), ndtr(dprime / math.sqrt(6.0))
         return float(between * with_x + (1.0 - between) * (1.0 - with_x)) - share
 
@@ -61,18 +62,18 @@ def discriminators(share: float) -> float:
 
 
 def dispersion(counts: npt.ArrayLike, trials: npt.ArrayLike) -> tuple[float, float]:
-    """Return the ratio of the variance between listeners to the binomial one, and the p-value for a ratio above 1.
+    """Return the ratio of the variance between listeners to the binomial variance, and the p-value for a ratio above 1.
 
-    ``counts`` (listeners,) are the choices of 1 among ``trials`` (listeners,). The ratio is Pearson's chi squared over its
-    degrees of freedom; p is from its conditional permutation test, with 999 random exchanges of responses between listeners.
-    Both are NaN for one listener and for unanimous responses.
+    ``counts`` (listeners,) are the numbers of choices of 1 among ``trials`` (listeners,). The ratio is Pearson's chi
+    squared divided by its degrees of freedom. p is from the conditional permutation test of this statistic, with 999
+    random exchanges of responses between listeners. Both are NaN for a single listener and for unanimous responses.
     """
     ones, sizes = np.asarray(counts, np.int64), np.asarray(trials, np.int64)
     share, df = ones.sum() / sizes.sum(), ones.size - 1
     if not df or share in {0.0, 1.0}:
         return math.nan, math.nan
     draws = np.random.default_rng(0).multivariate_hypergeometric(sizes, int(ones.sum()), _DRAWS, method="marginals")
-    # The observed counts count as one of the exchanges.
+    # The observed arrangement is included among the exchanges.
     squares = np.square(np.vstack([ones, draws]) - sizes * share) / (sizes * share * (1.0 - share))
     statistics = squares.sum(axis=1) / df
     return float(statistics[0]), float((statistics >= statistics[0] - 1e-9).mean())

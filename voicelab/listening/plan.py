@@ -1,4 +1,4 @@
-"""Preregistration: the confirmatory analysis with its digest, and deviations of a study from it."""
+"""Preregistration of the confirmatory analysis with a digest, and a report of a study's deviations from it."""
 
 from __future__ import annotations
 
@@ -36,13 +36,14 @@ class Plan:
         claim: claim about the first system relative to the second: "different" (two-sided), "better", "not worse" (one-sided)
             or "equivalent" (two one-sided tests). ABX has no direction: "different" (one-sided: correct above chance) or
             "equivalent".
-        margin: for "not worse" and "equivalent", the largest irrelevant difference: in rating points; for AB a proportion.
+        margin: for "not worse" and "equivalent", the largest irrelevant difference: in rating points, or for AB and ABX
+            as a distance of the proportion from 0.5.
         alpha: type I error.
         exclusions: exclusion criteria, in words, in addition to those of ``analyze``.
         stopping: stopping rule, in words.
-        design: record of the test; set by ``register``, as is ``registered``, the time of registration (UTC).
+        design: record of the test. ``register`` sets it and ``registered``, the time of registration (UTC).
 
-    Raises ArgumentError for an unknown claim, a missing or superfluous margin, and numbers out of range.
+    Raises ArgumentError for an unknown claim, a missing or superfluous margin, or a number out of range.
     """
 
     hypothesis: str
@@ -122,7 +123,7 @@ class PlannedOutcome:
 
     @property
     def estimate(self) -> Estimate | None:
-        """The estimate with the interval that is consistent with p: at 1 - alpha for "different", else at 1 - 2 alpha."""
+        """The estimate with the interval that agrees with p: at 1 - alpha for "different", otherwise 1 - 2 alpha."""
         sides = 1.0 if self.plan.sides == "two-sided" else 2.0
         return None if self.test is None else self.test.interval(max(0.01, 1.0 - sides * self.plan.alpha))
 

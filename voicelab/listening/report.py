@@ -1,4 +1,4 @@
-"""Report of a listening test: text for a methods section, HTML page, all numerical results, and the responses."""
+"""Report of a listening test: text for a methods section, an HTML page, all numerical results, and the responses."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _Row = tuple[str, str, str, float]
 _Ends = tuple[float, float, float]
 
 _CHECK: Final = "headphone check"
-# Items of a complete methods section, each with the question or step of a study that provides it.
+# Contents of a complete methods section, each with the question or step of a study that provides it.
 _UNREPORTED: Final = {
     "listeners' ages": "age", "listeners' hearing": "hearing", "listeners' native language": "language", "the room": "",
     "headphones and how they were checked": _CHECK, "listening level": "", "training before the test": "training",
@@ -77,9 +77,10 @@ td:last-child { font-variant-numeric: tabular-nums; text-align: right; } code { 
 class ListeningReport:
     """Report of a listening test.
 
-    ``text`` is for a methods section, ``html`` a page, ``figures`` a table of all numerical results. ``listeners`` counts the
-    answers to a study's questions and the results of its headphone checks (columns question, answer, listeners, and count of
-    analyzed listeners); it is empty for a test without a study.
+    ``text`` is the text of a methods section, ``html`` a page, and ``figures`` a table of all numerical results.
+    ``listeners`` counts the answers to a study's questions and the results of its headphone check. Its columns are
+    question, answer, and the numbers of all listeners and of analyzed listeners; it is empty for a test without a
+    study.
     """
 
     text: str
@@ -92,9 +93,9 @@ class ListeningReport:
     def save(self, folder: str | Path) -> Path:
         """Write report.html, methods.txt, figures.csv, votes.csv, study.json, README.txt, analysis.py and analysis.R.
 
-        The report of a study also has listeners.csv. The two scripts recompute the main results from votes.csv without
-        voicelab. Files are readable by their owner only, since responses name listeners. Returns the folder. Raises
-        StoreError if writing fails.
+        The report of a study also has listeners.csv. analysis.py and analysis.R recompute the main results from
+        votes.csv without voicelab. Files are readable by their owner only, because responses contain listeners' names.
+        Returns the folder. Raises StoreError if writing fails.
         """
         folder = Path(folder)
         study = json.dumps(self.study, indent=1, ensure_ascii=False) + "\n"
@@ -147,7 +148,7 @@ def _with_positions(votes: pd.DataFrame) -> pd.DataFrame:
 
 
 def _listeners(people: pd.DataFrame) -> pd.DataFrame:
-    """Count all listeners and the analyzed listeners of a study by answer."""
+    """Count all listeners of a study, and the analyzed ones, by answer."""
     import pandas as pd
 
     rows = [
@@ -158,7 +159,7 @@ def _listeners(people: pd.DataFrame) -> pd.DataFrame:
 
 
 def _answers(people: pd.DataFrame) -> Iterator[tuple[str, str, pd.Series[bool]]]:
-    """Yield each question and answer with the mask of its listeners."""
+    """Yield each question and answer with a mask of the listeners who gave it."""
     for column in map(str, people.filter(regex=r"^(questionnaire|break \d+)\.(?!since$)")):
         step, _, name = column.partition(".")
         answers, name = people[column].dropna(), name + f" ({step})" * (step != "questionnaire")
@@ -237,7 +238,7 @@ def _missing(required: Mapping[str, str], reported: set[str], separator: str) ->
 
 
 def _qualification(result: ListeningResult, of_all: Mapping[str, float], reported: set[str]) -> str:
-    """Describe the qualification of listeners that P.808 requires, and list its missing parts."""
+    """Describe the qualification of listeners as P.808 requires, and list the parts that were not collected."""
     frame = result.frame
     if result.kind == "MUSHRA":
         parts = ["The hidden reference and the anchors serve as gold questions"]
@@ -344,7 +345,10 @@ def _page(text: str, figures: pd.DataFrame, listeners: pd.DataFrame, study: dict
 
 
 def figures(result: ListeningResult) -> pd.DataFrame:
-    """Return a table of all finite results: ``figure``, ``first`` and ``second`` system ("" for all), ``value``."""
+    """Return a table of all finite results with the columns ``figure``, ``first``, ``second`` and ``value``.
+
+    ``first`` and ``second`` are systems; they are "" if a result is of all systems.
+    """
     import pandas as pd
 
     table = pd.DataFrame(list(_rows(result)), columns=["figure", "first", "second", "value"])
@@ -382,7 +386,7 @@ def _analysis_rows(result: ListeningResult) -> Iterator[_Row]:
 
 
 def _entries(values: Mapping[str, float | _Ends], first: str = "", second: str = "") -> Iterator[_Row]:
-    """Yield the rows of results of a system, a pair, or all systems; an estimate with its interval gives three rows."""
+    """Yield a row for each result of a system, a pair, or all systems, and three for an estimate with its interval."""
     for name, value in values.items():
         if isinstance(value, tuple):
             for suffix, end in zip(("", ", low", ", high"), value, strict=True):
@@ -460,7 +464,7 @@ def _ratings(result: ListeningResult) -> Iterator[_Row]:
 
 
 def _pair(result: ListeningResult, pair: tuple[str, str]) -> Iterator[_Row]:
-    """Yield the test with random items, effect sizes, and the test with fixed items."""
+    """Yield a pair's test with random items, its effect sizes, and its test with fixed items."""
     values: dict[str, float | _Ends] = {}
     if pair in result.crossed:
         crossed = result.crossed[pair]

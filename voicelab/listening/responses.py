@@ -1,4 +1,4 @@
-"""Tables of responses from other programs, checked row by row before the analysis."""
+"""Import of response tables from other programs; every row is checked before the analysis."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ _Convert = Callable[[Any], Any]
 
 
 def read_responses(test: ListeningTest, source: pd.DataFrame | str | Path, missing: object = ()) -> pd.DataFrame:
-    """Read responses to a test from a table or a CSV or Excel file, with the columns of ``Ballot.frame``.
+    """Read responses to a test from a table, or from a CSV or Excel file, with the columns of ``Ballot.frame``.
 
-    A table of ratings may be long (columns system and rating) or wide (a column per system, in which empty cells are systems
-    that were not rated). Ratings may be text with a decimal point or comma; flags are true and false, yes and no, or 1 and 0.
-    Spaces around names are removed. ``check``, ``passed``, ``trial``, ``seconds`` and ``plays`` are optional. Results of
-    webMUSHRA are passed to ``read_results``.
+    A table of ratings may be long (columns system and rating) or wide (a column per system, in which an empty cell
+    means that the system was not rated). Ratings may be text with a decimal point or comma. Flags may be true and
+    false, yes and no, or 1 and 0. Spaces around names are removed. The columns ``check``, ``passed``, ``trial``,
+    ``seconds`` and ``plays`` are optional. Results of webMUSHRA are read by ``read_results``.
 
     Args:
         test: the design.
         source: the table, or its file.
-        missing: code or codes of missing ratings, such as 99 or ("n/a", 99). Their rows are removed;
-            ``attrs["notes"]`` lists them.
+        missing: code or codes of missing ratings, such as 99 or ("n/a", 99). Rows with such a code are removed, and
+            listed in ``attrs["notes"]`` of the result.
 
     Raises:
-        ArgumentError: columns are missing, or rows have an empty or out-of-scale rating, an invalid flag, or a listener, an
-            item, a system or a scale that is not in the test; the error lists all such rows (of a file: as a spreadsheet
-            numbers them) with column, value and allowed values.
+        ArgumentError: a column is missing; a rating is empty or out of scale; a flag is invalid; a listener is missing;
+            or an item, a system or a scale is not in the test. The error names such rows (in a file, by the row numbers
+            of a spreadsheet) with column, value and allowed values.
         StoreError: the file cannot be read.
     """
     rated, words = test.kind in SCALES, test.kind == "transcription"
@@ -98,7 +98,7 @@ def _long(test: ListeningTest, frame: pd.DataFrame, value: str, notes: list[str]
 
 
 def _without(frame: pd.DataFrame, value: str, missing: Collection[object], notes: list[str]) -> pd.DataFrame:
-    """Remove the rows whose rating is a code of missing ratings."""
+    """Remove the rows whose rating is a code for a missing rating."""
     codes = {*map(_name, missing)}
     coded = frame[value].map(_name).isin(codes)
     if coded.any():
@@ -108,7 +108,7 @@ def _without(frame: pd.DataFrame, value: str, missing: Collection[object], notes
 
 
 def _checked(test: ListeningTest, frame: pd.DataFrame, names: Sequence[str], flags: Sequence[str]) -> pd.DataFrame:
-    """Convert all columns. Raises ArgumentError, which lists all values that are not allowed."""
+    """Convert all columns. Raises ArgumentError, which lists the values that are not allowed."""
     systems = [*test.systems, *([REFERENCE, *ANCHORS] if test.kind == "MUSHRA" else []), NOISE_MASKED]
     items = [*test.items, *(f"trap {rating}" for rating in test.traps)]
     listed = (

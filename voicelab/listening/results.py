@@ -1,4 +1,4 @@
-"""Analysis of listening tests: screening of listeners, then the statistics for the kind of test."""
+"""Analysis of listening tests: screening of listeners, followed by the statistics for the kind of test."""
 
 from __future__ import annotations
 
@@ -61,24 +61,26 @@ class ListeningResult:
     Attributes:
         kind: kind of the test.
         listeners: number of analyzed listeners.
-        screening: a row for each rule that an excluded listener failed, with ``listener``, ``rule``, ``trials`` (ids) and
-            ``reason``; ``excluded``: the reasons by listener.
-        scores: mean rating with its interval over listeners and items: of each system (MOS, SMOS, DMOS, MUSHRA with the
-            hidden reference and the anchors) or, for CMOS, of each pair's second system relative to the first.
-        crossed: test of each pair, first against second system, with random listeners and items.
-        sizes: effect sizes of each pair with the intervals of ``crossed``: for ratings the standardized difference (in SD of
-            single ratings), Cliff's delta of paired ratings and the probability of superiority; for AB the odds ratio and the
-            probability of superiority; for ABX d' and the proportion of discriminators, assuming that all others guess.
-        tests: test of each pair with random listeners and fixed items.
-        ranking: Bradley-Terry model of AB with 3 systems or more; it assumes independent choices.
-        overall: Friedman's test of MOS, SMOS, DMOS and MUSHRA with 3 systems or more.
-        notes: tests that could not be computed, and limitations of the sample.
-        frame: analyzed responses; ``votes``: all responses, in which the column ``counts`` marks analyzed ones.
+        screening: a row for each rule that an excluded listener failed, with ``listener``, ``rule``, ``trials`` (ids)
+            and ``reason``. The property ``excluded`` joins the reasons of each listener.
+        scores: mean rating with its interval over listeners and items. In kinds that rate single systems, there is one
+            of each system (in MUSHRA also of the hidden reference and the anchors); in CMOS, one of each pair, for the
+            second system relative to the first.
+        crossed: test of the first against the second system of each pair, with listeners and items as random effects.
+        sizes: effect sizes of each pair, with intervals that generalize as those of ``crossed`` do. For ratings: the
+            standardized difference (in SDs of single ratings), Cliff's delta of paired ratings and the probability of
+            superiority; for AB: the odds ratio and the probability of superiority; for ABX: d' and the proportion of
+            discriminators, which assumes that all others guess.
+        tests: test of each pair with listeners as a random effect and items fixed.
+        ranking: Bradley-Terry model of an AB test with 3 systems or more, which assumes independent choices.
+        overall: Friedman's test, for MOS, SMOS, DMOS and MUSHRA with 3 systems or more.
+        notes: sentences on tests that could not be computed and on limitations of the sample.
+        frame: analyzed responses. ``votes`` has all responses; its column ``counts`` marks the analyzed ones.
         design: record of the test.
-        scales: results of each scale of a test with several, analyzed by itself; the other attributes are those of the first
-            scale. ``crossed_p_holm`` and ``p_holm`` correct over the pairs of all scales.
+        scales: results by scale, if a test has several; each scale is analyzed separately. The other attributes are
+            those of the first scale. ``crossed_p_holm`` and ``p_holm`` correct over the pairs of all scales.
         people: listeners of a study as in ``Ballot.people``, with the column ``counts``.
-        outcome: confirmatory test of a registered plan, in which case all other tests are exploratory.
+        outcome: confirmatory test, if a plan was registered; all other tests are then exploratory.
     """
 
     kind: str
@@ -116,15 +118,17 @@ class ListeningResult:
         return _corrected(self.tests, [analysis.tests for analysis in self.beside])
 
     def report(self) -> Any:
-        """Return a ListeningReport: text for a methods section, a page, all numerical results and the responses."""
+        """Return a ListeningReport: a methods section, an HTML page, all numerical results and the responses."""
         return view("ListeningResult.report")(self)
 
     def by_listener(self, pair: tuple[str, str] | None = None, *, confidence: float = 0.95) -> pd.DataFrame:
         """Tabulate each analyzed listener's choices in an AB or ABX test, for ``pair`` or the first two systems.
 
-        Columns: ``listener``, ``responses``, ``share`` of the pair's first system (ABX: of correct responses) with its exact
-        interval, ``low`` to ``high``, and ``p`` of the exact binomial test (ABX: one-sided), uncorrected. ABX also has ``d'``
-        with its interval: ``voicelab.listening.individuals.sensitivity``. Raises ArgumentError for other kinds and pairs.
+        ``share`` is the share of the pair's first system (ABX: of correct responses) among the ``responses`` of a
+        ``listener``, with its exact interval ``low`` to ``high``. ``p`` is from the exact binomial test (ABX:
+        one-sided) and is not corrected for multiple listeners. ABX also has ``d'`` with its interval
+        (``voicelab.listening.individuals.sensitivity``). Raises ArgumentError for other kinds of tests and unknown
+        pairs.
         """
         if self.kind not in {"AB", "ABX"}:
             raise ArgumentError.of("kind", f"must be AB or ABX for choices by listener, got {self.kind}")
@@ -145,9 +149,9 @@ class ListeningResult:
         return ordinal_model(self.frame, confidence=confidence)
 
     def mixed_model(self, confidence: float = 0.95) -> MixedModel:
-        """Fit ``voicelab.stats.mixed_model`` to the analyzed ratings of the systems, with random listeners and items.
+        """Fit ``voicelab.stats.mixed_model`` to the analyzed ratings, with random effects of listeners and items.
 
-        Raises ArgumentError for kinds that compare pairs, and the errors of ``voicelab.stats.mixed_model``.
+        Raises ArgumentError for kinds that compare pairs, and the same errors as ``voicelab.stats.mixed_model``.
         """
         if self.kind not in BY_SYSTEM or self.kind == "BWS":
             raise ArgumentError.of("kind", f"must be one whose systems are rated for a mixed model, got {self.kind}")
@@ -175,7 +179,7 @@ class ListeningResult:
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
 
     def lines(self) -> list[str]:
-        """Return the lines of ``print`` on scores and pairs; of the first scale, if there are several."""
+        """Return the lines that ``print`` shows on scores and pairs; if there are several scales, of the first."""
         lines = [f"  {name}: {score}" for name, score in self.scores.items()]
         lines += [f"  {line}" for line in self.comparisons()]
         if self.ranking is not None:
@@ -214,31 +218,36 @@ def analyze(
 ) -> ListeningResult:
     """Analyze the responses of a listening test.
 
-    Excludes listeners by ``voicelab.listening.screening.screen``. Each pair of systems is then tested twice. The first test
-    has crossed random effects of listeners and items and requires two items: ``crossed_mean`` of rating differences (for
-    CMOS, of ratings), or ``crossed_share`` of choices against 0.5 (AB, ABX). The second test has fixed items:
+    Listeners are first excluded by ``voicelab.listening.screening.screen``. Each pair of systems is then tested twice.
+    The first test has crossed random effects of listeners and items, and requires two items. It is ``crossed_mean`` of
+    rating differences (for CMOS, of ratings), or for AB and ABX ``crossed_share`` of choices, against 0.5. In the
+    second test, items are fixed:
 
     - MOS, SMOS, DMOS and MUSHRA: Wilcoxon's test of the listeners' means; CMOS: of the listeners' mean ratings against 0.
-    - AB: Wilcoxon's test of the listeners' shares against 0.5, with the Hodges-Lehmann estimate and an interval at least as
-      wide as the exact one of the choices. With one response per listener, or one listener: the exact binomial test.
-    - ABX: the one-sided exact binomial test of correct responses, since guesses are independent between trials.
+    - AB: Wilcoxon's test of the listeners' shares against 0.5, with the Hodges-Lehmann estimate and an interval that is
+      at least as wide as the exact binomial interval of all choices. If there is one listener, or one response per
+      listener, the exact binomial test replaces it.
+    - ABX: the one-sided exact binomial test of the correct responses, because guesses are independent between trials.
 
-    - BWS: as MOS, of counts: 1 for the best, -1 for the worst, 0 for others (T. N. Flynn & A. A. J. Marley, 2014).
-    - Transcription: ``mixed_model`` of the percentage of words correct alone, since each item is heard with one system.
+    - BWS: the same tests as MOS, of the scores 1 for the best, -1 for the worst and 0 for other sounds (T. N. Flynn &
+      A. A. J. Marley, 2014).
+    - Transcription: only ``mixed_model``, of the percentage of correct words, because a listener hears each item with
+      one system.
 
-    A note is added if the number of listeners is too small for a p-value below 0.05.
+    If there are too few listeners for a p-value below 0.05, a note is added.
 
     Args:
         test: the design.
-        votes: a Ballot; a table, CSV or Excel file with the columns of ``Ballot.frame``; or results of webMUSHRA. Rows are
-            checked (``voicelab.listening.responses``). The result includes answers to a study's questions for a Ballot, or
-            for a table merged with ``Ballot.people``.
+        votes: a Ballot; a table, CSV file or Excel file with the columns of ``Ballot.frame``; or results of webMUSHRA.
+            The rows of a table are checked (``voicelab.listening.responses``). The result includes the answers to a
+            study's questions if this is a Ballot, or a table merged with ``Ballot.people``.
         confidence: confidence level of the intervals.
-        plan: registered plan (``ListeningTest.register``) or its file. ``outcome`` is the planned test, of the first of
-            several scales, with deviations from the plan; all other tests are exploratory.
+        plan: registered plan (``ListeningTest.register``) or its file. ``outcome`` then has the planned test (of the
+            first scale, if there are several) and the deviations from the plan; all other tests are exploratory.
         missing: code or codes of missing ratings in a table, such as 99.
 
-    Raises ArgumentError for no responses or two by one listener to a question, StoreError if the plan file was changed.
+    Raises ArgumentError if there are no responses or a listener answered a question twice, StoreError if the plan file
+    was changed.
     """
     plan = plan if plan is None or isinstance(plan, Plan) else Plan.load(plan)
     votes = votes if isinstance(votes, Ballot) else read_responses(test, votes, missing)
@@ -268,7 +277,7 @@ def analyze(
 def _result(
     test: ListeningTest, confidence: float, frame: pd.DataFrame, notes: tuple[str, ...], common: dict[str, Any]
 ) -> ListeningResult:
-    """Analyze the responses, each scale by itself; ``common`` are attributes of all results."""
+    """Analyze the responses to each scale separately; ``common`` are the attributes that all results share."""
     responses = {scale: frame[frame["scale"] == scale] for scale in test.scales} or {"": frame}
     analyses = {scale: _Analysis(test, confidence, rows) for scale, rows in responses.items()}
     results = {
@@ -296,7 +305,7 @@ def _result(
 
 
 def _people(votes: Ballot | pd.DataFrame, counting: pd.DataFrame) -> pd.DataFrame:
-    """Return the listeners with their answers to a study's questions; a table may have been merged with them."""
+    """Return the listeners with their answers to a study's questions, from the ballot or a table merged with them."""
     if isinstance(votes, Ballot):
         people = votes.people()
     else:
@@ -308,14 +317,14 @@ def _people(votes: Ballot | pd.DataFrame, counting: pd.DataFrame) -> pd.DataFram
 def _corrected(
     tests: Mapping[tuple[str, str], Test], beside: Sequence[Mapping[tuple[str, str], Test]]
 ) -> dict[tuple[str, str], float]:
-    """Correct the p-values of tests together with those ``beside``."""
+    """Correct the p-values of ``tests`` by Holm's method, over these tests and those ``beside`` them."""
     corrected = holm([test.p for group in (tests, *beside) for test in group.values()])
     return {pair: float(p) for pair, p in zip(tests, corrected, strict=False)}
 
 
 def least_p(tests: Mapping[tuple[str, str], Test], scales: int = 1) -> float:
-    """Return the smallest corrected p-value possible with this number of listeners; 0 if the number is no limit."""
-    # The signs of n differences have 2^n combinations, of which a two-sided test rejects at least two.
+    """Return the smallest corrected p-value attainable with this number of listeners; 0 if p has no lower bound."""
+    # The signs of n differences have 2^n combinations, and the rejection region of a two-sided test has at least two.
     minima = [2.0 ** (1 - test.estimate.n) if test.name.startswith("Wilcoxon") else 0.0 for test in tests.values()]
     return float(max(holm(minima * scales), default=0.0))
 
@@ -338,7 +347,7 @@ def _check_duplicates(frame: pd.DataFrame) -> None:
 def _effect_sizes(
     test: CrossedTest, values: npt.NDArray[np.float64], listeners: list[str], items: list[str], sd: float, abx: bool
 ) -> dict[str, Estimate]:
-    """Return the effect sizes of choices, or of differences of ratings with the given ``sd``."""
+    """Return the effect sizes of choices, or of rating differences; ``sd`` is the SD of single ratings."""
     if abx:
         share = test.estimate
         functions = {"d'": sensitivity, "proportion of discriminators": discriminators}
@@ -365,7 +374,11 @@ def _effect_sizes(
 
 
 def leads(frame: pd.DataFrame, kind: str, pair: tuple[str, str]) -> tuple[pd.DataFrame, float]:
-    """Return the lead of a pair's first system by listener and item (column ``value``), and the SD of single ratings."""
+    """Return by how much a pair's first system leads, per listener and item, and the SD of single ratings.
+
+    The lead is in the column ``value``: a rating difference or, for choices, whether the first system was chosen (ABX:
+    whether the response is correct).
+    """
     if kind in BY_SYSTEM:
         first, second = pair
         rows = frame[frame["system"].isin(pair)]
@@ -382,7 +395,7 @@ def leads(frame: pd.DataFrame, kind: str, pair: tuple[str, str]) -> tuple[pd.Dat
 
 
 class _Analysis:
-    """Statistics of the analyzed responses; ``notes`` explain missing statistics."""
+    """Statistics of the analyzed responses; ``notes`` explain why statistics are missing."""
 
     def __init__(self, test: ListeningTest, confidence: float, frame: pd.DataFrame) -> None:
         self.test, self.confidence, self.frame = test, confidence, frame
@@ -439,9 +452,9 @@ class _Analysis:
                 self.notes.append(f"No Friedman test: {error}")
 
     def _unpaired(self) -> None:
-        """Test the systems by a mixed model, since no listener heard an item with two systems."""
+        """Test the systems by a mixed model, because no listener heard an item with two systems."""
         try:
-            # Pairs in the order of the test's systems.
+            # The pairs are in the order of the test's systems.
             frame = self.frame.sort_values(
                 "system", key=lambda names: names.map(self.test.systems.index), kind="stable"
             )
@@ -450,7 +463,7 @@ class _Analysis:
             self.notes.append(f"Systems are not tested: {problem}")
             return
         counts = f"{self.frame['listener'].nunique()} listeners and {self.frame['item'].nunique()} items"
-        # Of the difference between two systems.
+        # Interval of the difference between two systems.
         sds = [math.sqrt(2.0) * model.sd.get(name, 0.0) for name in ("listener x system", "item x system", "residual")]
         for row in model.pairs.to_dict("records"):
             value, error = row["difference"], row["error"]
@@ -461,7 +474,7 @@ class _Analysis:
             self.crossed[row["first"], row["second"]], self.sizes[row["first"], row["second"]] = test, {}
 
     def _pair(self, pair: tuple[str, str], means: pd.Series[Any] | None = None) -> None:
-        """Test the first system of a pair against the second; ``means`` are the listeners' mean differences."""
+        """Test the first system of a pair against the second; ``means`` are the mean differences of each listener."""
         rows, sd = leads(self.frame, self.test.kind, pair)
         if means is None:
             if rows.empty:
@@ -503,7 +516,7 @@ class _Analysis:
             self.tests[pair] = replace(ranks, name=f"{ranks.name}, of listeners' shares", estimate=share)
 
     def _test_crossed(self, pair: tuple[str, str], rows: pd.DataFrame, sd: float) -> None:
-        """Test the first system of a pair against the second with random listeners and items, or add a note."""
+        """Test a pair's first system against the second with random effects of listeners and items, or add a note."""
         if rows["listener"].nunique() < 2:
             return  # the test with fixed items adds the note
         name = f"{pair[0]} against {pair[1]}"

@@ -19,7 +19,10 @@ _Failure = tuple[str, str, str, str]
 
 @dataclass(frozen=True)
 class ScreenedResponses:
-    """Responses to analyze; ``table`` has a row for each rule that a listener failed: listener, rule, trials, reason."""
+    """Responses to analyze, and the failed rules.
+
+    ``table`` has a row per listener and failed rule, with the columns listener, rule, trials and reason.
+    """
 
     frame: pd.DataFrame = field(repr=False)
     table: pd.DataFrame
@@ -27,17 +30,18 @@ class ScreenedResponses:
 
 
 def screen(test: ListeningTest, frame: pd.DataFrame, *, complete: bool = False) -> ScreenedResponses:
-    """Screen the listeners of a test by every rule for which there are responses.
+    """Screen the listeners of a test by every rule that applies to the responses.
 
-    - Gold questions (noise-masked attention checks): at most 25 % failed. A MOS, SMOS or DMOS above 2 fails, since
-      1 is expected, ± 1.
-    - Trapping questions: none failed.
-    - MOS, SMOS, DMOS and CMOS with gold or trapping questions, as in ITU-T P.808: the variance of ratings, including those of
-      these questions, is at least 0.1, and every response follows a playback, where playbacks were counted. If ``complete``,
-      which means that ``frame`` has every stored response, all trials are answered.
+    - Gold questions (noise-masked attention checks): at most 25 % may be failed. In MOS, SMOS and DMOS, a rating above
+      2 fails, since a rating of 1, ± 1, is expected.
+    - Trapping questions: none may be failed.
+    - MOS, SMOS, DMOS and CMOS with gold or trapping questions, following ITU-T P.808: the variance of a listener's
+      ratings, including the ratings of these questions, must be at least 0.1. Where playbacks were counted, every
+      response must follow a playback. If ``complete`` (``frame`` has every stored response), all trials must be
+      answered.
     - MUSHRA: ``voicelab.stats.screen_mushra``.
 
-    In other tests, notes name the listeners who answered less than half of the trials.
+    In other tests, a note names the listeners who answered less than half of the trials; they are not excluded.
 
     Thresholds are those of the P.808 toolkit: B. Naderi & R. Cutler, "An open source implementation of ITU-T Recommendation
     P.808 with validation", Interspeech 2020.

@@ -1,7 +1,8 @@
-"""Web page of a listening test or a study: any number of listeners, one file of responses.
+"""Web server of a listening test or a study, for any number of listeners and with one file of responses.
 
-Without a study, every visitor may respond under any name, as suits a lab's internal network. In a study, a listener is a
-browser, which sends its secret with every request. The page receives no information on which system a sound is from.
+Without a study, every visitor may respond under any name, which is adequate on a lab's internal network. In a study, a
+listener is identified by the browser, which sends a secret with every request. The page is not told which system a
+sound is from.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ from voicelab.service.run import LOOPBACK, ReadyServer, connections, in_thread, 
 _LOG: Final = logging.getLogger("voicelab.listening")
 _MAX_BODY_BYTES: Final = 64 * 1024
 _BODY_SECONDS: Final = 60.0
-# Time limit for requests in flight when the server stops; a disconnected client would block forever.
+# Time limit for pending requests when the server stops, since a client that has vanished would block it forever.
 _GRACE_SECONDS: Final = 3
 # A browser opens up to six connections. Beyond the limit, the server responds with status 503, and the page retries.
 _MAX_CONNECTIONS: Final = 4000
-# Longer than browsers keep an idle connection, since a response sent while the server closes it must be resent.
+# Longer than browsers keep an idle connection: a request sent just as the server closes one would have to be resent.
 _KEEP_ALIVE_SECONDS: Final = 330
 _ENCODERS: Final = 2
-"""Number of threads that encode sounds; each retains the memory of its arrays."""
+"""Number of threads that encode sounds; kept small because each thread retains the memory of its arrays."""
 _HEADER: Final = "x-voicelab-listener"
 _NUMBER: Final = re.compile(r"\d{1,10}", re.ASCII)
 PAGE: Final = """<!doctype html>
@@ -65,7 +66,8 @@ open(document.getElementById("test"), LINE());
 </body>
 </html>
 """
-"""HTML template, in which LINE is replaced by the function that fetches trials and FILE by its module."""
+"""HTML template: LINE is replaced by the name of the function that fetches trials, FILE by the module of that
+function."""
 FILES: Final = {
     **dict.fromkeys(
         ("listening.js", "listening-lines.js", "listening-scale.js", "listening-study.js", "switcher.js", "dom.js"),
@@ -102,7 +104,7 @@ def listening_app(ballot: Ballot, static: Path, study: Study | None = None) -> S
 
     async def sound(request: Request) -> Response:
         data = await run_in_executor(encoders, session.sound, request.path_params["id"])
-        # The next test at this address may use the same name for another sound.
+        # Not cached: the next test at this address may use the same id for another sound.
         return Response(data, media_type="audio/wav", headers={"cache-control": "no-store"})
 
     return Starlette(

@@ -1,4 +1,4 @@
-"""Study: a listening test on a web page, with consent, questions, headphone check and completion code."""
+"""Study: a listening test on a web page, with consent, questions, a headphone check and a completion code."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ Headphones = Literal["", "huggins", "antiphase"]
 _FILE: Final = "study.toml"
 _CHECK_TRIALS: Final = 6
 CHECKS: Final = 2 * _CHECK_TRIALS
-"""Number of trials of the headphone check: six, and six for a second attempt."""
+"""Number of trials of the headphone check: six for each of two attempts."""
 _SETS: Final = 4  # sets of headphone trials, few enough to cache
 RIGHT: Final[Mapping[str, int]] = {"": 0, "huggins": 6, "antiphase": 5}
-"""Required number of correct answers out of six."""
+"""Required number of correct answers out of six, by kind of headphone check."""
 _CHECK_QUESTIONS: Final[Mapping[str, str]] = {
     "huggins": "You hear noise three times. In one of them there is a faint tone: in which?",
     "antiphase": "You hear a tone three times. Which is the softest?",
 }
 _MAX_ANSWER_LENGTH: Final = 5000
 _CLOCK_TOLERANCE: Final = 0.9
-"""Minimum playback time, as a fraction of the length of the sounds, by the clocks of browser and server."""
+"""Minimum playback time by the clocks of browser and server, as a fraction of the length of the sounds."""
 _NUMBER: Final = re.compile(r"\d{1,10}", re.ASCII)
 _BREAK: Final = "break "
-"""Name of the step of the questions at a break, before the number of answered trials."""
+"""Prefix of the name of a break's step; the number of answered trials follows."""
 _toml = partial(json.dumps, ensure_ascii=False)
 _P808_QUESTIONS: Final[Mapping[str, str]] = {
     "MOS": "How do you rate the overall quality of the speech?",
@@ -61,7 +61,7 @@ _P808_QUESTIONS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Question about the listener, before the test or at each break.
+    """Question to the listener, before the test or at each break.
 
     Args:
         name: column of the answer: letters, digits and _.
@@ -114,25 +114,27 @@ class Question:
 
 @dataclass(frozen=True)
 class Study:
-    """Listening test as a study on a web page; all steps except the trials and the volume setting are optional.
+    """Listening test as a study on a web page. All steps except the volume setting and the trials are optional.
 
     Args:
         test: the listening test; its name and instructions are the welcome page.
-        listeners: number of listeners who complete the study and are not excluded by ``analyze``, after which the study
-            closes. The trials of an excluded listener are reassigned.
+        listeners: target number of listeners who complete the study and are not excluded by ``analyze``. The study
+            closes when it is reached. The trials of excluded listeners are reassigned.
         consent: consent text; each line is a paragraph.
         questions: questions about the listener; a question with ``accept`` is a qualification.
         headphones: headphone check of six trials: "huggins", a dichotic pitch (A. E. Milne et al., "An online headphone
-            screening test based on dichotic pitch", Behavior Research Methods 53, 2021; six correct answers), or "antiphase",
-            a tone that loudspeakers cancel (K. J. P. Woods et al., "Headphone screening to facilitate web-based auditory
-            experiments", Attention, Perception, & Psychophysics 79, 2017; five). Listeners failing twice are screened out.
+            screening test based on dichotic pitch", Behavior Research Methods 53, 2021; six correct answers), or
+            "antiphase", a tone that loudspeakers cancel (K. J. P. Woods et al., "Headphone screening to facilitate
+            web-based auditory experiments", Attention, Perception, & Psychophysics 79, 2017; five correct answers).
+            Listeners who fail twice are screened out.
         breaks: number of trials between breaks; 0 for none.
         comment: question for free text at the end.
         code: completion code for a crowdsourcing platform.
-        return_to: URL of the platform, linked at the end.
+        return_to: URL of the platform, to which the final page links.
         idle_minutes: minutes of inactivity after which a listener's trials are reassigned.
 
-    Raises ArgumentError, also if this number of listeners with ``per_listener`` items each leaves items unconnected.
+    Raises ArgumentError for invalid values, and if this number of listeners with ``per_listener`` items each leaves
+    items unconnected.
     """
 
     test: ListeningTest
@@ -165,9 +167,10 @@ class Study:
     def preset(cls, name: Literal["P.808"], test: ListeningTest, listeners: int, **options: Any) -> Self:
         """Create a study of a MOS (ACR) or CMOS (CCR) test following Recommendation ITU-T P.808 (2021).
 
-        Adds the question, at least five training trials and one gold question; the test must have a trapping question
-        (``traps``). The study asks about hearing and age and has the headphone check "antiphase". Digits-in-noise hearing
-        tests and environment tests are not included. ``options`` are fields of the study. Raises ArgumentError.
+        Sets the question of P.808, at least five training trials and at least one gold question. The test must already
+        have a trapping question (``traps``). The study asks about hearing and age, and has the headphone check
+        "antiphase". Digits-in-noise hearing tests and environment tests are not included. ``options`` are fields of the
+        study. Raises ArgumentError if the test or an option is unsuitable.
         """
         if str(name) != "P.808" or test.kind not in _P808_QUESTIONS or not test.traps:
             message = (
@@ -182,7 +185,7 @@ class Study:
         return cls(test, listeners, **{"questions": questions, "headphones": "antiphase", "breaks": 20, **options})
 
     def questions_at(self, when: str) -> tuple[Question, ...]:
-        """Return the questions before the test, or at its breaks."""
+        """Return the questions that are asked before the test, or at its breaks."""
         return tuple(question for question in self.questions if question.when == when)
 
     @property
@@ -200,7 +203,7 @@ class Study:
         return tuple(name for name, value in enabled.items() if value)
 
     def page(self, *, static: bool = False) -> dict[str, Any]:
-        """Return all steps except the trials as JSON for the page; ``static`` adds hashes of accepted answers."""
+        """Return all steps except the trials as JSON for the page; ``static`` adds hashes of the accepted answers."""
         hashes = {item.name: [answer_hash(item.name, answer) for answer in item.accept] for item in self.questions}
         questions = [{**asdict(item), "accept": hashes[item.name] if static else ()} for item in self.questions]
         return {"consent": self.consent, "questions": questions, "breaks": self.breaks, "comment": self.comment}
@@ -212,8 +215,8 @@ class Study:
     def save(self, folder: str | Path) -> Path:
         """Write ``study.toml`` and the sounds into a folder for ``load`` and ``voicelab listen``; return the folder.
 
-        Files are readable by their owner only; responses are stored next to them. ``study.toml`` may be edited. Raises
-        StoreError.
+        Files are readable by their owner only. ``study.toml`` may be edited. Responses will be stored in the same
+        folder. Raises StoreError if writing fails.
         """
         folder, test = Path(folder), self.test
         names = [item.name for item in fields(self) if item.name not in {"test", "questions"}]
@@ -238,7 +241,10 @@ class Study:
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """Read a folder that ``save`` wrote. Raises StoreError, AudioError, and ArgumentError for invalid values."""
+        """Read a folder that ``save`` wrote.
+
+        Raises StoreError for unreadable files, AudioError for unreadable sounds, ArgumentError for invalid values.
+        """
         folder = Path(folder)
 
         def clips(paths: Mapping[str, str]) -> dict[str, Clip]:
@@ -263,8 +269,9 @@ class Study:
     def export(self, folder: str | Path, *, to: str = "") -> Path:
         """Write the study as a static page, a folder for any web host; return the folder.
 
-        ``to`` receives the answers at the end: an https URL for a POST of JSON, or an email address to which the listener
-        sends the saved file; with "" the page only saves the file. ``collect`` reads the files. Raises StoreError.
+        ``to`` is the destination of the answers: an https URL, to which the page posts them as JSON, or an email
+        address, to which the listener sends the saved file. If it is "", the page only saves the file. ``collect``
+        reads these files. Raises StoreError if writing fails.
         """
         path: Path = view("Study.export")(self, Path(folder), to)
         return path
@@ -272,9 +279,9 @@ class Study:
     def collect(self, ballot: Ballot, *files: str | Path) -> int:
         """Add the answers of a static page to the ballot; return the number of new listeners.
 
-        A file is the JSON of a listener, or JSONL with a listener per line. Known listeners are skipped. Raises StoreError,
-        which names the file and the listener, for an unreadable file, answers to another design of the test and invalid
-        answers.
+        A file has a listener's answers as JSON, or one listener per line as JSONL. Listeners already in the ballot are
+        skipped. Raises StoreError, which names the file and the listener, for an unreadable file, invalid answers, or
+        answers to another design of the test.
         """
         before, blind = len(ballot.listeners), BlindBallot(ballot)
         for file, text in _contents(files):
@@ -325,9 +332,9 @@ class Study:
     ) -> StudyProgress:
         """Return the numbers of finished and counted listeners, half the interval's width, and whether to stop.
 
-        The interval is that of the plan's pair, or of the first two systems. ``enough`` is True once the planned number of
-        listeners (or ``listeners``) has finished without exclusion by ``analyze`` or once ``rule``, which is valid after any
-        number of listeners, decides.
+        The interval is that of the plan's pair, or of the first two systems if there is no plan. ``enough`` is True
+        once the target number of listeners (the plan's, or ``listeners``) has finished and is not excluded by
+        ``analyze``, or once the stopping rule ``rule`` decides; it is valid after any number of listeners.
         """
         counted, rows = self.counted(ballot), ballot.frame()
         pair = self.test.systems[:2] if plan is None else plan.primary
@@ -349,10 +356,11 @@ class Study:
 class StudyProgress:
     """Progress of a study.
 
-    ``width`` is half the width of the interval of the pair's difference or share (with a stopping rule, of its anytime-valid
-    interval), None before it exists. ``decision`` is that of the stopping rule, None without a rule, and ``advice`` says
-    whether listeners or items shorten the interval; ``enough`` is whether to stop. ``counted`` of the ``finished`` listeners
-    are not excluded by ``analyze``; ``wanted`` is the target number.
+    ``width`` is half the width of the interval of the pair's difference or share, or of the anytime-valid interval if
+    there is a stopping rule. It is None until the interval can be computed. ``decision`` is the decision of the
+    stopping rule, None without a rule, and ``advice`` states whether more listeners or more items would shorten the
+    interval. ``enough`` is whether to stop. ``counted`` is the number of ``finished`` listeners who are not excluded by
+    ``analyze``, and ``wanted`` the target number.
     """
 
     finished: int
@@ -382,10 +390,11 @@ def listeners_text(counted: int, finished: int, target: int) -> str:
 
 
 class BlindStudy(BlindBallot):
-    """Blinded view of a Study for its page: one resumable attempt per person; trials of idle listeners are reassigned.
+    """Blinded view of a Study for its page. Each person has one attempt, which may be resumed.
 
-    A person is identified by the ``id`` of a platform, else by the browser, and stored as a keyed hash; the key is in a file
-    next to the responses, so that responses alone do not identify people. Idle times use a monotonic clock.
+    The trials of idle listeners are reassigned. A person is identified by a platform's ``id`` or, if there is none, by
+    the browser. Only a keyed hash of this identity is stored, and the key is in a separate file next to the responses,
+    so that responses alone do not identify people. Idle times are measured by a monotonic clock.
     """
 
     def __init__(self, study: Study, ballot: Ballot) -> None:
@@ -404,16 +413,16 @@ class BlindStudy(BlindBallot):
         self._start = time.monotonic()
         self._active: dict[int, float] = {}
         self._excluded_cache = (-1, frozenset[int]())
-        # Id and start time of each listener's current trial, and ids of fetched sounds, both in this process only.
+        # Id and start time of each listener's current trial, and ids of fetched sounds; kept in this process only.
         self._issued: dict[int, tuple[str, float]] = {}
         self._fetched: set[str] = set()
 
     def test(self) -> dict[str, Any]:
-        """Return the test and the steps, which visitors may read before they join."""
+        """Return the public description of the test and its steps, which visitors may read before they join."""
         return {**super().test(), "study": self.study.page()}
 
     def answer(self, call: object, listener: Any, body: Mapping[str, Any]) -> Any:
-        """Answer a call of the page; calls of a listener require the browser's ``secret``."""
+        """Answer a call of the page. Calls on behalf of a listener require the browser's ``secret``."""
         if call == "join":
             return self.enter(body.get("session"), body.get("id", ""))
         if call != "test":
@@ -425,9 +434,10 @@ class BlindStudy(BlindBallot):
     def enter(self, session: object, id: object = "") -> dict[str, Any]:
         """Start or resume a person's attempt in this browser; return its ``state``, or the ``end`` "full" or "busy".
 
-        "full" means that all listeners have finished, "busy" that the remaining attempts are in progress.
-        ``session`` is a secret of the browser with at least 16 characters, ``id`` the platform's id of the person. Resuming
-        in another browser ends the session in the earlier one. Raises RequestInvalid.
+        "full" means that the target number of listeners has finished, "busy" that the remaining trials are assigned to
+        active listeners. ``session`` is a secret of the browser with at least 16 characters, ``id`` the platform's id
+        of the person. Resuming in another browser ends the session in the earlier one. Raises RequestInvalid for an
+        invalid ``session`` or ``id``.
         """
         session, platform_id = text_of("session", session, 16, 100), text_of("id", id, 0, 200)
         if not session.isascii():  # sent as a header
@@ -442,7 +452,7 @@ class BlindStudy(BlindBallot):
         return self.state(number)
 
     def _excluded(self) -> frozenset[int]:
-        """Return the numbers of excluded listeners once the target number has finished."""
+        """Return the numbers of the listeners whom ``analyze`` excludes; empty until the target number has finished."""
         finished = self.study.finished(self.ballot)
         if len(finished) < self.study.listeners:
             return frozenset()
@@ -462,7 +472,7 @@ class BlindStudy(BlindBallot):
         ended |= dict.fromkeys(excluded, "left")
         if sum(step != "left" for step in ended.values()) >= self.study.listeners:
             return "full"
-        # Incomplete blocks that have no active listener are assigned before new blocks.
+        # Blocks that are unfinished and have no active listener are assigned before new blocks.
         deadline = time.monotonic() - 60.0 * self.study.idle_minutes
         assigned: dict[int, bool] = {}
         for number, block in store.execute("SELECT number, block FROM listener").fetchall():
@@ -511,9 +521,10 @@ class BlindStudy(BlindBallot):
         return trial
 
     def vote(self, listener: int, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Store a response to the listener's next trial, whose sounds were all fetched and played to the end.
+        """Store a response to the listener's next trial.
 
-        Raises RequestInvalid otherwise, and if a preceding step is incomplete.
+        Raises RequestInvalid if a sound of the trial was not fetched and played to its end, or a preceding step is
+        incomplete.
         """
         self._require_current(listener, "trials")
         ids = [trial.id for trial in self.ballot.trials(listener)]
@@ -526,7 +537,7 @@ class BlindStudy(BlindBallot):
         return super().vote(listener, body)
 
     def _check_played(self, listener: int, trial: Trial, body: Mapping[str, Any]) -> None:
-        """Raise RequestInvalid unless every sound of a trial was fetched, and played to its end."""
+        """Raise RequestInvalid unless every sound of a trial was fetched and played to its end."""
         letters = [*trial.slots, *["reference"] * (trial.reference is not None)]
         seconds = _CLOCK_TOLERANCE * len(letters) * self._seconds[trial.item]
         trial_id, issued = self._issued.get(listener, ("", 0.0))
@@ -545,7 +556,7 @@ class BlindStudy(BlindBallot):
     def step(self, listener: int, name: object, answers: object) -> dict[str, Any]:
         """Store the answers to a step unless it is complete, and return the listener's state.
 
-        Raises RequestInvalid for invalid answers and for a later step.
+        Raises RequestInvalid for invalid answers, or if a preceding step is incomplete.
         """
         if not isinstance(answers, Mapping):
             raise RequestInvalid.of("answers", f"must be an object, got {shown_value(answers)}", type="model_type")
@@ -565,7 +576,7 @@ class BlindStudy(BlindBallot):
     def _checked_step(
         self, name: str, listener: int, answers: Mapping[str, Any], done: Mapping[str, Any]
     ) -> dict[str, dict[str, Any]]:
-        """Return the values to store by step, with ``left`` for a listener who is screened out."""
+        """Return the values to store by step; a listener who is screened out also gets the step ``left``."""
         values: dict[str, Any] = {}
         reason = ""
         if name == "consent":
@@ -593,7 +604,7 @@ class BlindStudy(BlindBallot):
         return {name: values, **({"left": {"reason": reason}} if reason else {})}
 
     def _current(self, listener: object) -> str | None:
-        """Return the listener's current step; during the trials, a break whose questions are unanswered."""
+        """Return the listener's current step. During the trials, this may be a break whose questions are unanswered."""
         done = self._done(listener) if type(listener) is int else {}
         current = None if "left" in done else next((name for name in self.study.steps if name not in done), None)
         if current == "trials" and type(listener) is int and self.study.questions_at("breaks"):
@@ -605,10 +616,12 @@ class BlindStudy(BlindBallot):
 
     def _require_current(self, listener: object, step: object) -> None:
         if step is None or step != self._current(listener):
-            raise RequestInvalid.of("step", f"{shortened(repr(step), 100)} is not the current step", type="order")
+            raise RequestInvalid.of(
+                "step", f"{shortened(repr(step), 100)} is not the current step; reload the page", type="order"
+            )
 
     def sound(self, id: object) -> bytes:
-        """Return a sound of a trial or of the headphone check as a WAV file. Raises NotFound."""
+        """Return a sound of a trial or of the headphone check as a WAV file. Raises NotFound for an unknown id."""
         data = self._sound(id)
         self._fetched.add(str(id))
         return data
@@ -621,7 +634,7 @@ class BlindStudy(BlindBallot):
 
 
 def _contents(files: Iterable[str | Path]) -> Iterator[tuple[Path, str]]:
-    """Yield the JSON text of every listener with its file. Raises StoreError."""
+    """Yield every listener's JSON text and the file that contains it. Raises StoreError for an unreadable file."""
     for file in map(Path, files):
         text = read_text(file)
         lines = text.split("\n") if file.suffix == ".jsonl" else [text]
@@ -629,7 +642,7 @@ def _contents(files: Iterable[str | Path]) -> Iterator[tuple[Path, str]]:
 
 
 def answer_hash(name: str, answer: object) -> int:
-    """Return the 32-bit FNV-1a hash by which a static page checks an answer; ``listening-study.js`` has the same function."""
+    """Return the 32-bit FNV-1a hash by which a static page checks an answer, as ``listening-study.js`` computes it."""
     value = 0x811C9DC5
     for byte in f"{name}={answer}".encode():
         value = (value ^ byte) * 0x01000193 % 2**32

@@ -1,4 +1,4 @@
-"""Words correct of transcriptions."""
+"""Percentage of correct words in transcriptions."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from voicelab.errors import MissingExtra
 
 @lru_cache(maxsize=4096)
 def words_correct(text: str, answer: str) -> float:
-    """Return the percentage of the words of a text that a transcription has; NaN for a text without words.
+    """Return the percentage of a text's words that are correct in a transcription; NaN for a text without words.
 
-    Both are normalized as for WER (``voicelab.asr.normalization.normalized_words``) and aligned by jiwer. Inserted words do
-    not count. Raises MissingExtra without the extra ``metrics``.
+    The text and the transcription are normalized as for WER (``voicelab.asr.normalization.normalized_words``) and
+    aligned by jiwer. Inserted words are ignored. Raises MissingExtra if the extra ``metrics`` is not installed.
     """
     reference, transcript = (
         " ".join(normalized_words(string, language=language_of(text))) for string in (text, answer)

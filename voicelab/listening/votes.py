@@ -51,8 +51,8 @@ CREATE TABLE step (
     PRIMARY KEY (listener, name)
 );
 """
-"""A listener is a browser session or, if there is none, a name. ``block`` is the index of the listener's trials; a ``step``
-contains the answers to another step of a study."""
+"""A listener is a browser session or, if there is none, a name. ``block`` is the index of the block of trials assigned
+to the listener. A row of ``step`` has the answers to a step of a study other than its trials."""
 _T = TypeVar("_T")
 _RATE: Final = 44_100
 _REFERENCE: Final = "reference"
@@ -65,15 +65,15 @@ _SOUND: Final = re.compile(
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 _MAX_TEXT: Final = 1000
 MAX_INT: Final = 2**31
-"""Upper bound of listener numbers, seconds and plays, within SQLite's integer range."""
+"""Upper bound of listener numbers, seconds and plays; within SQLite's integer range."""
 
 
 @dataclass(frozen=True, slots=True)
 class Vote:
     """Response to a trial.
 
-    ``answers`` has a rating by letter (``"A"``, on several scales ``"A naturalness"``), the text of a transcription by
-    letter, ``{"choice": "A"}``, or ``{"best": "A", "worst": "B"}``.
+    ``answers`` are ratings by letter (on several scales by letter and scale, such as ``"A naturalness"``), the text of a
+    transcription by letter, ``{"choice": "A"}``, or ``{"best": "A", "worst": "B"}``.
 
     ``seconds`` is the time from the first sound to the answer, ``plays`` the number of playbacks.
     """
@@ -93,8 +93,8 @@ class Vote:
 class Ballot(Closeable):
     """Responses to a listening test, stored in a file; returning listeners resume.
 
-    Safe for several threads and processes. Raises StoreError if the file cannot be used, or belongs to another test or to
-    another order of its trials.
+    Several threads and processes may use a file at the same time. Raises StoreError if the file cannot be used, or
+    belongs to another test or another order of its trials.
     """
 
     def __init__(self, test: ListeningTest, path: str | Path) -> None:
@@ -115,8 +115,9 @@ class Ballot(Closeable):
     def join(self, name: str, session: str = "", *, block: int | None = None) -> int:
         """Return the number of the listener with this name and session; a new listener gets the next number.
 
-        Listeners of the same name are distinguished by session; every browser has its own session. ``block`` is the index of
-        a new listener's trials; its number by default. Raises RequestInvalid unless the name has 1 to 100 characters.
+        Listeners of the same name are distinguished by their sessions; every browser has its own session. ``block`` is
+        the index of the block of trials assigned to a new listener; default: the listener's number. Raises
+        RequestInvalid unless the name has 1 to 100 characters.
         """
         name, session = text_of("name", name, 1, 100), text_of("session", session, 0, 100)
 
@@ -129,16 +130,17 @@ class Ballot(Closeable):
 
     @staticmethod
     def add(store: sqlite3.Connection, name: str, session: str, block: int | None = None) -> int:
-        """Add a listener within ``together``; ``block`` is the index of their trials, by default the listener's number."""
+        """Add a listener within ``together`` and return their number, which is also the default of ``block``."""
         number = int(store.execute("SELECT COUNT(*) FROM listener").fetchone()[0])
         values = (number, name, _now(), session, number if block is None else block)
         store.execute("INSERT INTO listener VALUES (?, ?, ?, ?, ?)", values)
         return number
 
     def together(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Run ``work`` in a transaction shared with concurrent callers; committed on return.
+        """Run ``work`` in a transaction that is shared with concurrent callers and is committed on return.
 
-        A VoicelabError or constraint error rolls back this work alone and is raised.
+        If ``work`` raises a VoicelabError or violates a constraint, only its own changes are rolled back, and the error
+        is raised.
         """
         job: Future[_T] = Future()
         with self._writer:
@@ -176,18 +178,18 @@ class Ballot(Closeable):
 
     @property
     def listeners(self) -> tuple[str, ...]:
-        """Names of the listeners in order of joining; a repeated name has a number appended."""
+        """Names of the listeners in the order in which they joined; a number is appended to a repeated name."""
         names: dict[str, None] = {}
         for number, name in self._read("SELECT number, name FROM listener ORDER BY number"):
             names[name if name not in names else f"{name} ({number + 1})"] = None
         return tuple(names)
 
     def block(self, listener: int) -> int:
-        """Return the index of the listener's trials. Raises NotFound for an unknown listener."""
+        """Return the index of the block of trials assigned to a listener. Raises NotFound for an unknown listener."""
         return self._fixed(listener)[1]
 
     def session(self, listener: int) -> str:
-        """Return the listener's current session, "" for an unknown listener."""
+        """Return the listener's current session, or "" for an unknown listener."""
         rows = self._read("SELECT session FROM listener WHERE number = ?", listener if 0 <= listener < MAX_INT else -1)
         return str(rows[0][0]) if rows else ""
 
@@ -198,7 +200,7 @@ class Ballot(Closeable):
         return -1 if index is None else int(index)
 
     def trials(self, listener: int) -> tuple[Trial, ...]:
-        """Return the listener's trials in order. Raises NotFound for an unknown number."""
+        """Return the listener's trials in order. Raises NotFound for an unknown listener."""
         return self.block_trials(self.block(listener))
 
     def steps(self, listener: int) -> dict[str, Any]:
@@ -219,7 +221,8 @@ class Ballot(Closeable):
     def people(self) -> pd.DataFrame:
         """Return a table of the listeners of a study: ``listener``, ``block``, ``votes``, and a column for every answer.
 
-        Answer columns are named by step and question (``questionnaire.age``); ``….since`` is the time of a step (UTC).
+        Answer columns are named by step and question (``questionnaire.age``). The column ``….since`` has the time at
+        which a step was completed (UTC).
         """
         import pandas as pd
 
@@ -235,7 +238,7 @@ class Ballot(Closeable):
 
     @property
     def begun(self) -> str | None:
-        """Time of the first response (UTC), None if there are no responses."""
+        """Time of the first response (UTC), or None if there are no responses."""
         ((since,),) = self._read("SELECT MIN(since) FROM vote")
         return None if since is None else str(since)
 
@@ -246,10 +249,10 @@ class Ballot(Closeable):
         return next((trial for index, trial in enumerate(trials) if index not in answered), None)
 
     def vote(self, listener: int, trial: str, answers: object, *, seconds: float = 0.0, plays: int = 0) -> Vote:
-        """Store a response; it is on disk on return.
+        """Store a response. It is on disk when this returns.
 
-        Raises RequestInvalid for an answer that the trial does not allow or a second response to it, NotFound for a trial of
-        another listener.
+        Raises RequestInvalid for an answer that the trial does not allow or a second response to the trial, NotFound if
+        the trial is not one of the listener's.
         """
         name, _ = self._fixed(listener)
         indices = {item.id: index for index, item in enumerate(self.trials(listener))}
@@ -281,9 +284,10 @@ class Ballot(Closeable):
     def frame(self) -> pd.DataFrame:
         """Return the responses as a tidy, unblinded table with a row for each rating or choice.
 
-        Columns: ``listener``, ``trial``, ``item``, ``kind``, ``check``, ``passed``, ``seconds``, ``plays``; for
-        ratings ``system`` and ``rating`` (and ``scale``, for several); for transcriptions ``answer``, and the percentage of
-        words correct as ``rating``; for choices ``chosen`` and ``other`` (ABX: ``right``).
+        All tables have the columns ``listener``, ``trial``, ``item``, ``kind``, ``check``, ``passed``, ``seconds`` and
+        ``plays``. Ratings add ``system`` and ``rating``, and ``scale`` if there are several. Transcriptions add
+        ``system``, ``answer`` and, as ``rating``, the percentage of correct words. Choices add ``chosen``, ``other``
+        and, in ABX, ``right``.
         """
         import pandas as pd
 
@@ -304,7 +308,7 @@ class Ballot(Closeable):
                 raise StoreError(f"{self.path} {message}; use a new file")
 
     def _fixed(self, listener: int) -> tuple[str, int]:
-        """Return the name and the block of a listener; both are constant. Raises NotFound."""
+        """Return the name and the block of a listener, which never change. Raises NotFound for an unknown listener."""
         if type(listener) is not int or not 0 <= listener < MAX_INT:
             raise NotFound("listener not found; join first")
         if listener not in self._names:
@@ -320,7 +324,7 @@ class Ballot(Closeable):
 
 
 def text_of(field: str, value: object, low: int, high: int) -> str:
-    """Check text from a request and strip it. Raises RequestInvalid with the field's name."""
+    """Validate text from a request, and return it stripped. Raises RequestInvalid, which names the field."""
     text = value.strip() if isinstance(value, str) else None
     if text is None or not low <= len(text) <= high or _CONTROL.search(text):
         rule = f"text of {low} to {high} characters, without control characters and lone surrogates"
@@ -329,7 +333,7 @@ def text_of(field: str, value: object, low: int, high: int) -> str:
 
 
 def number_of(field: str, value: object, low: float, high: float, *, integer: bool = False) -> float:
-    """Check a number from a request. Raises RequestInvalid with the field's name."""
+    """Validate a number from a request. Raises RequestInvalid, which names the field."""
     number = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
     if not low <= number <= high or (integer and number != int(number)):
         raise RequestInvalid.of(
@@ -339,7 +343,7 @@ def number_of(field: str, value: object, low: float, high: float, *, integer: bo
 
 
 def checked(trial: Trial, answers: object, scales: Iterable[str] = ()) -> dict[str, float | str]:
-    """Check the answers to a trial. Raises RequestInvalid with the letter."""
+    """Validate the answers to a trial. Raises RequestInvalid, which names the letter."""
     if not isinstance(answers, Mapping):
         raise RequestInvalid.of("answers", f"must be an object, got {shown_value(answers)}", type="model_type")
     if trial.kind == "BWS":
@@ -407,13 +411,16 @@ def _now() -> str:
 
 
 def _reversed(sound: Stimulus) -> Stimulus:
-    """Return a sound in reverse, whose words nobody hears before they are transcribed."""
+    """Return a sound played backward, so that the volume setting does not reveal words to be transcribed."""
     clip = replace(sound.source, samples=sound.source.samples[::-1])
     return replace(sound, id=f"{sound.id}r", source=clip)
 
 
 class BlindTest:
-    """Blinded view of a ListeningTest for a page; ``block`` is the index of a listener's trials."""
+    """Blinded view of a ListeningTest for the test page.
+
+    ``block`` is the index of the block of trials assigned to a listener.
+    """
 
     def __init__(self, test: ListeningTest) -> None:
         self.design = test
@@ -424,7 +431,7 @@ class BlindTest:
         self._training = lru_cache(maxsize=512)(test.training_trials)
 
     def test(self) -> dict[str, Any]:
-        """Return name, kind and instructions of the test, which visitors may read before they join."""
+        """Return the name, kind and instructions of the test, which visitors may read before they join."""
         return {"name": self.design.name, "kind": self.design.kind, "instructions": self.design.instructions}
 
     def volume(self, block: int) -> str:
@@ -451,7 +458,7 @@ class BlindTest:
         }
 
     def sound(self, id: object) -> bytes:
-        """Return a sound of a trial as a WAV file; files of an item have equal lengths and different bytes.
+        """Return a sound of a trial as a WAV file. The files of an item have equal lengths and different bytes.
 
         The id contains the position of the sound in the test. Raises NotFound for an unknown id.
         """
@@ -463,7 +470,7 @@ class BlindTest:
         return blind_wav(stimulus.clip, f"{self.design.seed} {self.design.name} {id}", _RATE, length)
 
     def stimulus(self, id: object) -> Stimulus:
-        """Return the stimulus with this id. Raises NotFound."""
+        """Return the stimulus with this id. Raises NotFound for an unknown id."""
         matched = _SOUND.fullmatch(id) if isinstance(id, str) else None
         if matched is not None and self._has(block := int(matched["block"])):
             trials = self._training(block) if matched["training"] else self._trials(block)
@@ -492,7 +499,7 @@ class BlindBallot(BlindTest):
         self._last_block = -1
 
     def answer(self, call: object, listener: Any, body: Mapping[str, Any]) -> Any:
-        """Answer a call of the page; ``listener`` is used by calls that concern one.
+        """Answer a call of the page. ``listener`` is ignored by calls that do not concern a listener.
 
         Raises RequestInvalid for an invalid body, NotFound for an unknown call, listener, trial or sound.
         """
@@ -509,9 +516,10 @@ class BlindBallot(BlindTest):
         raise NotFound("steps need a study")
 
     def join(self, name: Any, session: Any = "") -> dict[str, Any]:
-        """Return ``{"listener": …, "volume": …, "training": […]}``: number, sound for the volume, training trials.
+        """Return ``{"listener": …, "volume": …, "training": […]}``.
 
-        Training is empty for a listener with responses. Raises RequestInvalid for an invalid name.
+        The values are the listener's number, the id of the sound for the volume setting, and the training trials, which
+        are empty for a listener who has already responded. Raises RequestInvalid for an invalid name.
         """
         number = self.ballot.join(name, session)
         block = self.ballot.block(number)
@@ -532,8 +540,8 @@ class BlindBallot(BlindTest):
     def vote(self, listener: int, body: Mapping[str, Any]) -> dict[str, Any]:
         """Store a response, ``{"trial": …, "answers": {…}, "seconds": …, "plays": …}``; return whether it was stored.
 
-        A repeated response is ignored without an error, since the page resends after a lost reply. Raises RequestInvalid for
-        an invalid response, and NotFound.
+        A repeated response is ignored without an error, because the page resends a response whose reply was lost.
+        Raises RequestInvalid for an invalid response, and NotFound for an unknown listener or trial.
         """
         trial = text_of("trial", body.get("trial"), 1, 100)
         options = {name: body[name] for name in ("seconds", "plays") if name in body}

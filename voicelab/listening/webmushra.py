@@ -1,10 +1,11 @@
 """Export to webMUSHRA, and import of its configurations and results.
 
 Formats of webMUSHRA 1.4 (doc/experimenter.md and service/write.php of its repository): YAML pages of type mushra,
-paired_comparison (ABX, with X as the reference) and likert_single_stimulus; CSV with a header. AB and CMOS, which webMUSHRA
-does not support, become likert_single_stimulus pages: one sound with both clips, half a second apart, as in ITU-T P.800 annex
-E. All files of a page must have equal sample rate and length, so clips are resampled and zero-padded. webMUSHRA's parser
-(yaml.js) reads a nested list as text unless the dash is alone on a line, so this module writes the YAML itself.
+paired_comparison (ABX, with X as the reference) and likert_single_stimulus; CSV with a header. AB and CMOS, which
+webMUSHRA does not support, become likert_single_stimulus pages: one sound with both clips, half a second apart, as in
+ITU-T P.800 annex E. All files of a page must have the same sample rate and length, so clips are resampled and
+zero-padded. webMUSHRA's parser (yaml.js) reads a nested list as text unless the dash is alone on a line, so this module
+writes the YAML itself.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _TYPES: Final[Mapping[Kind, str]] = {
     "AB": "likert_single_stimulus",
     "CMOS": "likert_single_stimulus",
 }
-# Points of a scale: values in the results, and the labels of these.
+# Points of each scale: a mapping from values in the results to labels.
 _POINTS: Final[Mapping[Kind, Mapping[str, str]]] = {
     "MOS": {"1": "Bad", "2": "Poor", "3": "Fair", "4": "Good", "5": "Excellent"},
     "AB": {"A": "The first", "B": "The second"},
@@ -54,18 +55,19 @@ _SEPARATOR: Final = " vs "
 _MAX_STRICT_S: Final = 12.0
 # Values of unanswered questions.
 _UNANSWERED: Final = ("unknown", "undecided", "NA")
-# A line whose unquoted value contains a colon: invalid YAML that webMUSHRA accepts and its own example contains.
+# A line whose unquoted value contains a colon. This is invalid YAML, but webMUSHRA accepts it and its example has it.
 _UNQUOTED: Final = re.compile(r"""^(\s*(?:- +)?\w+:) +([^\s'"|>&*!\[{#].*: .*)$""", re.MULTILINE)
 
 
 def export_webmushra(test: ListeningTest, folder: str | Path, *, rate: int = 48_000, root: str = "") -> Path:
     """Write the test for webMUSHRA: ``<name>.yaml`` and a folder of WAV files; return the path of the YAML.
 
-    ``root`` is the path of the files relative to webMUSHRA's folder, such as ``"configs/resources/mytest"``. Names, sizes and
-    digests of the files do not reveal the systems, but the configuration, which the pages load, does. The order of pages is
-    random. X of ABX (the reference) alternates between the systems of a pair, and so does the first system of AB and CMOS.
-    Training trials are not exported, since webMUSHRA stores all responses. Raises ArgumentError for SMOS and DMOS,
-    for which webMUSHRA has no pages, and StoreError if writing fails.
+    ``root`` is the path of the files relative to webMUSHRA's folder, such as ``"configs/resources/mytest"``. Names,
+    sizes and digests of the files do not reveal the systems, but the configuration, which the pages load, does. The
+    order of pages is random. The X of ABX, which is the page's reference, alternates between the systems of a pair, and
+    so does the first system in AB and CMOS. Training trials are not exported, because webMUSHRA would store their
+    responses. Raises ArgumentError for SMOS and DMOS, for which webMUSHRA has no page type, and StoreError if writing
+    fails.
     """
     one_of(test.kind, "kind", tuple(_TYPES))
     folder = Path(folder)
@@ -108,12 +110,12 @@ def _first_page(test: ListeningTest) -> str:
 
 
 def import_webmushra(path: str | Path, root: str | Path, **options: Any) -> ListeningTest:
-    """Read a test from a webMUSHRA configuration with files below ``root``; its rating pages must have one type.
+    """Read a test from a webMUSHRA configuration with files below ``root``. All rating pages must have the same type.
 
-    The test gets the name of the testId, to which results refer, items those of page ids, and systems those of stimuli. ABX
-    compares each stimulus with the reference. ``options`` are those of ListeningTest. Raises StoreError for an unreadable
-    file, ArgumentError for pages that do not form a supported test, such as likert_single_stimulus with points other than 1
-    to 5.
+    The test is named after the testId, to which results refer. Items are named after page ids, and systems after
+    stimuli. ABX compares each stimulus with the reference. ``options`` are options of ListeningTest. Raises StoreError
+    for an unreadable file, ArgumentError for pages that do not form a supported test, such as likert_single_stimulus
+    with points other than 1 to 5.
     """
     path, root = Path(path), Path(root)
     config = _read(path)
@@ -155,11 +157,12 @@ def import_webmushra(path: str | Path, root: str | Path, **options: Any) -> List
 def read_results(test: ListeningTest, path: str | Path) -> pd.DataFrame:
     """Read webMUSHRA's results (mushra.csv, paired_comparison.csv or lss.csv) as responses to ``test``.
 
-    The table has the columns of ``Ballot.frame()`` for ``analyze``. A listener is a session, since names may be shared or
-    missing: rows with one session id or, if there are no ids, consecutive rows in which no question repeats. Its name
-    combines the listener's name and the session number. Rows of other tests and unanswered questions are skipped. Raises
-    StoreError for an unreadable file, ArgumentError for a row that does not match the test, an invalid rating, a repeated
-    question of a session, and a file that contains no rows of this test.
+    The table has the columns of ``Ballot.frame()``, so that ``analyze`` can read it. Since names may be shared or
+    missing, each session is a listener. A session is the rows with the same session id or, if there are no ids,
+    consecutive rows in which no question repeats. Its listener is named by the name in the results and the session
+    number. Rows of other tests and unanswered questions are skipped. Raises StoreError for an unreadable file,
+    ArgumentError for a row that does not match the test, an invalid rating, a repeated question of a session, and a
+    file that contains no rows of this test.
     """
     import pandas as pd
 
@@ -227,7 +230,7 @@ def _abx_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _pair_row(test: ListeningTest, row: Mapping[str, str]) -> dict[str, Any]:
-    """Convert a row of AB or CMOS, whose sound contains two systems in the order that the page id states."""
+    """Convert a row of AB or CMOS, where a sound has two systems, in the order that the page id states."""
     item, first, second = _pairs_of(test)[row["trial_id"]]
     answer = row["stimuli_rating"]
     if answer not in _POINTS[test.kind]:
@@ -253,12 +256,12 @@ def _common(test: ListeningTest, row: Mapping[str, str], item: str) -> dict[str,
 
 
 def _cell(row: Mapping[str, str]) -> tuple[str | None, ...]:
-    """Return the key of a row's question."""
+    """Return a key that identifies the question of a row."""
     return tuple(row.get(name) for name in ("trial_id", "rating_stimulus", "choice_non_reference", "stimuli"))
 
 
 def _sessions(rows: Iterable[Mapping[str, str]]) -> list[str]:
-    """Return the session of each row; if there are no ids, a new name or a repeated question starts a session."""
+    """Return the session of each row. If there are no ids, a new name or a repeated question starts a session."""
     numbers: dict[str, int] = {}
     sessions: list[str] = []
     name, cells = "", set[tuple[str | None, ...]]()
@@ -278,7 +281,10 @@ def _sessions(rows: Iterable[Mapping[str, str]]) -> list[str]:
 
 
 def _lines(value: Any, indent: str = "") -> Iterable[str]:
-    """Yield YAML for yaml.js and YAML 1.2: the dash of a list alone on its line, text as in JSON."""
+    """Yield lines of YAML that yaml.js and YAML 1.2 read alike.
+
+    The dash of a list item is alone on its line, and text is written as in JSON.
+    """
     for key, inner in value.items() if isinstance(value, Mapping) else (("-", inner) for inner in value):
         head = indent + ("-" if isinstance(value, list) else f"{json.dumps(key, ensure_ascii=False)}:")
         if isinstance(inner, Mapping | list):
@@ -319,7 +325,7 @@ def _pages(
     item, kind = list(test.items)[index], _TYPES[test.kind]
     page: dict[str, Any] = {"type": kind, "id": item, "name": test.name, "content": test.question}
     page |= {"showWaveform": True, "enableLooping": True}
-    # X, or the order, alternates over items and pairs.
+    # X (in ABX) or the order (in AB and CMOS) alternates over items and pairs.
     orders = [pair if (index + row + test.seed) % 2 == 0 else pair[::-1] for row, pair in enumerate(test.pairs)]
     if test.kind in {"AB", "CMOS"}:
         points = [{"value": value, "label": label} for value, label in _POINTS[test.kind].items()]
@@ -354,5 +360,5 @@ def _flat(pages: Iterable[Any]) -> Iterable[Mapping[str, Any]]:
 
 
 def _file_name(name: str) -> str:
-    # webMUSHRA's service converts the test's id in this way.
+    # webMUSHRA's service converts the test's id in the same way.
     return re.sub(r"-{2,}", "-", re.sub(r"[^\w-]+", "-", name)).strip("-").lower() or "test"

@@ -5,7 +5,7 @@ export function unique() {
   return crypto.getRandomValues(new Uint32Array(1))[0];
 }
 
-/** Return the id of this browser, so that equal names in two browsers are two listeners. A cookie, shared by ports. */
+/** Return this browser's id, so that equal names in two browsers are two listeners. It is a cookie, shared by ports. */
 function session() {
   const kept = document.cookie.match(/(?:^|; )voicelab-listener=([\w-]+)/)?.[1];
   const name = kept ?? Array.from(crypto.getRandomValues(new Uint32Array(4)), (part) => part.toString(16)).join("-");
@@ -53,7 +53,7 @@ export function overHttp(base = "") {
 /** Return the transport of a notebook's widget: numbered requests and responses. */
 export function overMessages(model) {
   const open = new Map();
-  const page = unique(); // answers come to every view of the model
+  const page = unique(); // every view of the model receives all answers
   let last = 0;
   model.on("msg:custom", (message, buffers) => {
     const waiting = open.get(message.number);

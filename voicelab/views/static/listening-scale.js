@@ -8,14 +8,14 @@ function bandOf(value, [low, high]) {
   return BANDS[Math.min(BANDS.length - 1, Math.floor(((value - low) / (high - low)) * BANDS.length))];
 }
 
-/** Return a slider without thumb and rating until it is touched; arrow keys start from the middle of the scale. */
+/** Return a slider that has no thumb and no rating until it is touched. Arrow keys start in the middle of the scale. */
 function slider(name, scale, rate) {
   const [min, max] = scale;
   const value = element("output", {}, {}, "–");
   const fields = { type: "range", min, max, step: 1, value: (min + max) / 2, className: "voicelab-rating" };
   const said = { "aria-label": `Rating of ${name}`, "aria-orientation": "vertical", "aria-valuetext": "not rated yet" };
   const input = element("input", fields, said);
-  // A click or tap in the middle does not change the value but is a rating; taps fire no click event on sliders.
+  // A click or tap in the middle does not change the value, but is a rating. A tap on a slider fires no click event.
   input.oninput = input.onclick = input.onpointerup = () => {
     input.dataset.rated = "true";
     input.setAttribute("aria-valuetext", `${input.value}, ${bandOf(Number(input.value), scale)}`);

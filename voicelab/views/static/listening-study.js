@@ -1,5 +1,5 @@
-// Pages of a study besides its trials, and the transport of a static study: trials in files, responses in the browser's
-// storage until they are submitted.
+// Pages of a study other than its trials, and the transport of a static study, which reads trials from files and keeps
+// responses in the browser's storage until they are submitted.
 
 import { element } from "./dom.js";
 
@@ -10,7 +10,7 @@ const ENDS = {
   qualification: "You do not meet the requirements of this study. Thank you for your interest.",
   headphones: "This study requires headphones, and the headphone check failed. Thank you for your interest.",
 };
-const WEAR = "Put on your headphones, left and right, and answer six questions that check whether you wear them.";
+const WEAR = "Put on your headphones, with left and right as marked, and answer six questions that check whether you wear them.";
 
 export function paragraphs(text) {
   return text.split("\n").map((line) => element("p", {}, {}, line));
@@ -78,7 +78,7 @@ export function pause(done, total, questions, go) {
   return [element("h2", {}, {}, "Break"), element("p", {}, {}, text), asking(questions, "Continue", go)];
 }
 
-/** Return the final page; `state.answers` are present if no server has them. */
+/** Return the final page. `state.answers` is present if the answers are not stored on a server. */
 export function ending({ end, reason, code, return_to: address, answers, mail }) {
   if (end !== "finished") return [element("h2", {}, {}, "End of the study"), element("p", {}, {}, ENDS[reason ?? end])];
   const parts = [element("h2", {}, {}, "Thank you")];
@@ -95,14 +95,14 @@ export function ending({ end, reason, code, return_to: address, answers, mail })
   return parts;
 }
 
-/** Return the 32-bit FNV-1a hash of an answer: the files of a static page have hashes of the accepted answers. */
+/** Return the 32-bit FNV-1a hash of an answer, to compare with the hashes of accepted answers in a static page. */
 export function answerHash(name, answer) {
   let hash = 0x811c9dc5;
   for (const byte of new TextEncoder().encode(`${name}=${answer}`)) hash = Math.imul(hash ^ byte, 0x01000193);
   return hash >>> 0;
 }
 
-/** Return the transport of a static page: the study from `study.json`, responses in the browser's storage. */
+/** Return the transport of a static page, which reads `study.json` and keeps responses in the browser's storage. */
 export function overFiles() {
   let files;
   let mine;

@@ -1,8 +1,8 @@
-// A listening test as a web page or inside a notebook. The page does not know which system a stimulus is of.
+// A listening test as a web page or inside a notebook. The page does not know which system a stimulus is from.
 //
 // `open(root, line)` takes a transport with test(), join(name), trial(listener), sound(id) and vote(listener, trial,
-// body), which return promises; after an error the request can be repeated. A study also has step(listener, name,
-// answers); it and join() return the remaining steps.
+// body), which return promises; after an error the request can be repeated. The transport of a study also has
+// step(listener, name, answers). In a study, step() and join() return the remaining steps.
 
 import { actsOn, element, followTheme, guard, uniqueId } from "./dom.js";
 import { overMessages } from "./listening-lines.js";
@@ -39,7 +39,7 @@ class Test {
   constructor(root, line) {
     this.root = element("div", { className: "voicelab-listening", tabIndex: 0 }, { role: "group", "aria-label": "Listening test" });
     this.line = line;
-    this.names = null; // of the current stimuli
+    this.names = null; // names of the current stimuli
     this.group = uniqueId();
     root.append(this.root);
     guard(this.root);
@@ -181,7 +181,7 @@ class Test {
     this.root.dataset.state = state;
     this.say("");
     this.refresh();
-    // Reaching the end of a loop fires no event.
+    // No event is fired when a loop reaches its end.
     this.timer = setInterval(() => this.switcher.playing && this.refresh(), 100);
   }
 
@@ -250,7 +250,7 @@ class Test {
     return box;
   }
 
-  /** For each scale of the question: the function from a letter to the name of its answer, and the scale's text. */
+  /** Return, for each scale of the question, a function from a letter to the name of its answer, and the text. */
   get scales() {
     const { scales = [] } = this.trial;
     if (!scales.length) return [[(letter) => letter, []]];
