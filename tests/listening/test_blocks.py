@@ -103,7 +103,7 @@ def test_trapping_question_is_passed_by_the_requested_rating() -> None:
     assert [trial.passed(-2) for trial in pairs] == [True]
     assert pairs[0].slots["A"].id != pairs[0].slots["B"].id
     for kind, wanted in (("AB", 1), ("MOS", 6), ("MUSHRA", 50)):
-        with pytest.raises(ArgumentError, match=r"got .* of (AB|MOS|CMOS|MUSHRA)"):
+        with pytest.raises(ArgumentError, match=r"got .* for (AB|MOS|CMOS|MUSHRA)"):
             replace(listening_test(kind), traps={wanted: sound(9)})  # type: ignore[arg-type]
 
 

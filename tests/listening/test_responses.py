@@ -104,7 +104,7 @@ def test_wide_tables_and_codes_of_missing_ratings(tmp_path: Path) -> None:
     result = analyze(TEST, path, missing=[99])
     assert len(result.frame) == 45
     assert set(result.frame["listener"]) == set("012345")
-    assert "2 empty cells of the table are systems that were not rated." in str(result)
+    assert "2 empty cells of the table were read as systems that were not rated." in str(result)
     assert "1 missing responses, coded as 99: rows 2." in str(result)
 
 
@@ -143,7 +143,7 @@ def test_tables_of_strangers(tmp_path: Path) -> None:
 
 def test_listeners_whose_names_differ_in_case_are_named() -> None:
     frame = changed("listener", {row: "L1" for row, name in enumerate(ROWS["listener"]) if name == "l0"})
-    assert "'L1' and 'l1' are two listeners, whose names differ in case alone." in str(analyze(TEST, frame))
+    assert "'L1' and 'l1' count as two listeners, but their names differ only in case." in str(analyze(TEST, frame))
 
 
 def test_tables_of_scales_and_transcriptions() -> None:

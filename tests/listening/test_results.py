@@ -164,7 +164,7 @@ def test_cmos_tests_listeners_means_of_first_over_second() -> None:
     assert tested.estimate.value == -1.5
     assert found.scores["b against a"].value == 1.5
     note = analyze(test, comparisons([2])).notes[-1]
-    assert note == "a against b: not tested, at least 2 listeners of both are required, got 1."
+    assert note == "a against b: not tested, since at least 2 listeners must have rated both, got 1."
 
 
 @pytest.mark.parametrize(

@@ -500,7 +500,7 @@ class ListeningTest:
                 raise ArgumentError.of(name, f"must be 0 for {self.kind}, got {getattr(self, name)}")
         for name, allowed in (("scales", SCALED), ("texts", ("transcription",))):
             if getattr(self, name) and self.kind not in allowed:
-                raise ArgumentError.of(name, f"must be of a {' or '.join(allowed)} test, got {self.kind}")
+                raise ArgumentError.of(name, f"requires a {' or '.join(allowed)} test, got {self.kind}")
         if wrong := [scale for scale, text in self.scales.items() if not (str(scale).strip() and str(text).strip())]:
             raise ArgumentError.of(
                 "scales", f"must map names to questions, got {wrong[0]!r}: {self.scales[wrong[0]]!r}"
@@ -515,9 +515,9 @@ class ListeningTest:
                 rule = (
                     f"must be ratings from {low} to {high}"
                     if low <= high
-                    else "must be of a MOS, SMOS, DMOS or CMOS test"
+                    else "must belong to a MOS, SMOS, DMOS or CMOS test"
                 )
-                raise ArgumentError.of("traps", f"{rule}, got {rating!r} of {self.kind}")
+                raise ArgumentError.of("traps", f"{rule}, got {rating!r} for {self.kind}")
 
     def _check_clips(self) -> None:
         sources: list[tuple[str, str, Any]] = [("references", "", self.references)]

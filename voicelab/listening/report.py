@@ -38,7 +38,7 @@ _STANDARDS: Final = {
     "CMOS": "comparison category rating (Recommendation ITU-T P.800 annex E)",
     "MUSHRA": "MUSHRA (Recommendation ITU-R BS.1534-3)",
     "MUSHRA-NMR": "MUSHRA-NMR: as MUSHRA, without an open reference, anchors and post-screening (Varadhan et al., 2025)",
-    "BWS": "best-worst scaling (a score: the share of trials as the best, minus that as the worst)",
+    "BWS": "best-worst scaling (score: share of trials in which the system was best, minus that in which it was worst)",
     "transcription": "transcription (words correct, normalized as for WER)",
     "AB": "forced choice between pairs",
     "ABX": "ABX",

@@ -93,7 +93,7 @@ def _long(test: ListeningTest, frame: pd.DataFrame, value: str, notes: list[str]
     long = frame.melt(keys, systems, var_name="system", value_name=value, ignore_index=False)
     empty = long[value].map(lambda cell: _name(cell).lower() in _EMPTY)
     if empty.any():
-        notes.append(f"{int(empty.sum())} empty cells of the table are systems that were not rated.")
+        notes.append(f"{int(empty.sum())} empty cells of the table were read as systems that were not rated.")
     return long[~empty]
 
 
@@ -154,7 +154,7 @@ def _doubts(test: ListeningTest, frame: pd.DataFrame) -> Iterator[str]:
     listeners: dict[str, str] = {}
     for name in frame["listener"].unique():
         if (similar := listeners.setdefault(name.casefold(), name)) != name:
-            yield f"{similar!r} and {name!r} are two listeners, whose names differ in case alone."
+            yield f"{similar!r} and {name!r} count as two listeners, but their names differ only in case."
     if test.kind in _WHOLE and len(rows := frame.index[frame["rating"].astype(float) % 1 != 0]):
         yield f"{len(rows)} ratings are not whole numbers, as in row {rows[0]}: are they averages?"
 

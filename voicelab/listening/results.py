@@ -151,10 +151,13 @@ class ListeningResult:
     def mixed_model(self, confidence: float = 0.95) -> MixedModel:
         """Fit ``voicelab.stats.mixed_model`` to the analyzed ratings, with random effects of listeners and items.
 
-        Raises ArgumentError for kinds that compare pairs, and the same errors as ``voicelab.stats.mixed_model``.
+        Raises ArgumentError for kinds that compare pairs and for BWS, and the same errors as
+        ``voicelab.stats.mixed_model``.
         """
         if self.kind not in BY_SYSTEM or self.kind == "BWS":
-            raise ArgumentError.of("kind", f"must be one whose systems are rated for a mixed model, got {self.kind}")
+            raise ArgumentError.of(
+                "kind", f"must be one in which systems are rated (for a mixed model), got {self.kind}"
+            )
         self._require_listeners()
         # Other kinds may have systems with these names.
         added = self.frame["system"].isin([REFERENCE, *ANCHORS]) & (self.kind == "MUSHRA")
@@ -218,36 +221,31 @@ def analyze(
 ) -> ListeningResult:
     """Analyze the responses of a listening test.
 
-    Listeners are first excluded by ``voicelab.listening.screening.screen``. Each pair of systems is then tested twice.
-    The first test has crossed random effects of listeners and items, and requires two items. It is ``crossed_mean`` of
-    rating differences (for CMOS, of ratings), or for AB and ABX ``crossed_share`` of choices, against 0.5. In the
-    second test, items are fixed:
+    Listeners are first excluded by ``voicelab.listening.screening.screen``. Each pair of systems is then tested twice. The
+    first test has crossed random effects of listeners and items, and requires two items. It is ``crossed_mean`` of rating
+    differences (for CMOS, of ratings), or for AB and ABX ``crossed_share`` of choices. In the second test, items are fixed:
 
     - MOS, SMOS, DMOS and MUSHRA: Wilcoxon's test of the listeners' means; CMOS: of the listeners' mean ratings against 0.
-    - AB: Wilcoxon's test of the listeners' shares against 0.5, with the Hodges-Lehmann estimate and an interval that is
-      at least as wide as the exact binomial interval of all choices. If there is one listener, or one response per
-      listener, the exact binomial test replaces it.
-    - ABX: the one-sided exact binomial test of the correct responses, because guesses are independent between trials.
+    - AB: Wilcoxon's test of the listeners' shares against 0.5, with the Hodges-Lehmann estimate and an interval at least as
+      wide as the exact binomial one. With one listener, or one response per listener: the exact binomial test.
+    - ABX: the one-sided exact binomial test of correct responses, because guesses are independent between trials.
 
-    - BWS: the same tests as MOS, of the scores 1 for the best, -1 for the worst and 0 for other sounds (T. N. Flynn &
-      A. A. J. Marley, 2014).
-    - Transcription: only ``mixed_model``, of the percentage of correct words, because a listener hears each item with
-      one system.
+    - BWS: the tests of MOS, with the scores 1 (best), -1 (worst) and 0 (other sounds; T. N. Flynn & A. A. J. Marley, 2014).
+    - Transcription: only ``mixed_model`` of the percentage of correct words, because each item is heard with one system.
 
-    If there are too few listeners for a p-value below 0.05, a note is added.
+    A note is added if the number of listeners is too small for a p-value below 0.05.
 
     Args:
         test: the design.
-        votes: a Ballot; a table, CSV file or Excel file with the columns of ``Ballot.frame``; or results of webMUSHRA.
-            The rows of a table are checked (``voicelab.listening.responses``). The result includes the answers to a
-            study's questions if this is a Ballot, or a table merged with ``Ballot.people``.
+        votes: a Ballot; a table, CSV or Excel file with the columns of ``Ballot.frame``; or results of webMUSHRA. The rows
+            of a table are checked (``voicelab.listening.responses``). The result includes the answers to a study's questions
+            if this is a Ballot, or a table merged with ``Ballot.people``.
         confidence: confidence level of the intervals.
-        plan: registered plan (``ListeningTest.register``) or its file. ``outcome`` then has the planned test (of the
-            first scale, if there are several) and the deviations from the plan; all other tests are exploratory.
+        plan: registered plan (``ListeningTest.register``) or its file. ``outcome`` then has the planned test, of the first
+            of several scales, and the deviations from the plan; all other tests are exploratory.
         missing: code or codes of missing ratings in a table, such as 99.
 
-    Raises ArgumentError if there are no responses or a listener answered a question twice, StoreError if the plan file
-    was changed.
+    Raises ArgumentError if there are no responses or a listener answered a question twice, StoreError for a changed plan.
     """
     plan = plan if plan is None or isinstance(plan, Plan) else Plan.load(plan)
     votes = votes if isinstance(votes, Ballot) else read_responses(test, votes, missing)
@@ -487,7 +485,7 @@ class _Analysis:
             self._choices(pair, rows["value"], means)
         elif len(means) < 2:
             self.notes.append(
-                f"{pair[0]} against {pair[1]}: not tested, at least 2 listeners of both are required, got {len(means)}."
+                f"{pair[0]} against {pair[1]}: not tested, since at least 2 listeners must have rated both, got {len(means)}."
             )
         else:
             self.tests[pair] = wilcoxon(means, [0.0] * len(means), confidence=self.confidence)

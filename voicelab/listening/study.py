@@ -91,10 +91,12 @@ class Question:
         for name in ("options", "accept"):  # read as lists from a file
             object.__setattr__(self, name, tuple(getattr(self, name)))
         if not self.name.isidentifier() or self.kind not in {"text", "number", "choice"}:
-            message = "name must be an identifier and kind text, number or choice"
+            message = "name must be an identifier, and kind must be text, number or choice"
             raise ArgumentError.of("questions", f"{message}, got {self.name!r} and {self.kind!r}")
         if (self.kind == "choice") != bool(self.options) or not set(self.accept) <= set(self.options):
-            raise ArgumentError.of("options", "required for kind=choice only, and accept must be a subset")
+            raise ArgumentError.of(
+                "options", "must be given if kind is choice, and only then, and accept must be a subset of them"
+            )
         one_of(self.when, "when", ("before", "breaks"))
         if self.accept and self.when == "breaks":
             raise ArgumentError.of("accept", f"must be () for a question at breaks, got {self.accept}")
@@ -174,7 +176,7 @@ class Study:
         """
         if str(name) != "P.808" or test.kind not in _P808_QUESTIONS or not test.traps:
             message = (
-                "must be P.808, of a MOS (ACR) or CMOS (CCR) test with a trapping question such as traps={2: clip}"
+                "must be P.808, for a MOS (ACR) or CMOS (CCR) test with a trapping question such as traps={2: clip}"
             )
             raise ArgumentError.of("preset", message)
         question, training = _P808_QUESTIONS[test.kind], max(5, test.training)
@@ -547,7 +549,7 @@ class BlindStudy(BlindBallot):
             if missing or elapsed < seconds:
                 unfetched = f", without {', '.join(missing)}" if missing else ""
                 message = (
-                    f"must come after all sounds were played, {seconds:.1f} s, got it after {elapsed:.1f} s{unfetched}"
+                    f"must follow playback of all sounds ({seconds:.1f} s), got them after {elapsed:.1f} s{unfetched}"
                 )
                 raise RequestInvalid.of("answers", message, type="not_played")
         for name, minimum in (("plays", len(letters)), ("seconds", seconds)):
@@ -588,7 +590,9 @@ class BlindStudy(BlindBallot):
         elif name == "headphones":
             repeated, choices = "headphones 1" in done, answers.get("answers")
             if not isinstance(choices, list) or len(choices) != _CHECK_TRIALS:
-                raise RequestInvalid.of("answers", f"must be a list of {_CHECK_TRIALS}, got {shown_value(choices)}")
+                raise RequestInvalid.of(
+                    "answers", f"must be a list of {_CHECK_TRIALS} numbers, got {shown_value(choices)}"
+                )
             numbers = range(_CHECK_TRIALS * repeated, _CHECK_TRIALS * (1 + repeated))
             correct = (check_answer(listener % _SETS, number) for number in numbers)
             right = sum(choice == answer for choice, answer in zip(choices, correct, strict=True))
