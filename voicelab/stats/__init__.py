@@ -1,4 +1,4 @@
-"""Statistics of sweeps and listening tests: numbers in, tables out."""
+"""Statistics of sweeps and listening tests: functions from arrays or tables to results."""
 
 from voicelab.stats.crossed import CrossedTest, crossed_mean, crossed_share
 from voicelab.stats.effects import Effects, effects

@@ -29,7 +29,7 @@ Claim = Literal["better", "different", "not worse", "equivalent"]
 
 
 def claims_of(kind: str) -> tuple[Claim, ...]:
-    """Return the claims that a kind of listening test can test; ABX has no direction."""
+    """Return the claims that a kind of listening test can test. Claims of ABX have no direction."""
     return ("different", "equivalent") if kind == "ABX" else get_args(Claim)
 
 
@@ -46,7 +46,7 @@ class ComparedPairs(Protocol):
 
     @property
     def crossed(self) -> Mapping[tuple[str, str], CrossedTest]:
-        """Tests with crossed random effects, by pair, where the data allow one."""
+        """Tests with crossed random effects, by pair; pairs whose data do not allow such a test are missing."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -57,8 +57,9 @@ class ComparedPairs(Protocol):
 class CrossedTest(Test):
     """A ``Test`` with crossed random effects that also gives other hypotheses and confidence levels.
 
-    The statistic is Student's t of the estimate, with standard ``error`` and ``df`` degrees of freedom. ``sd`` are the SDs of
-    listeners, items and residuals; ``scale`` bounds the interval; ``items`` is the number of items.
+    The statistic is Student's t of the estimate, which has the standard error ``error`` and ``df`` degrees of freedom.
+    ``sd`` are the SDs of listeners, items and residuals, ``scale`` the bounds of the interval, and ``items`` the number
+    of items.
     """
 
     error: float
@@ -117,12 +118,12 @@ def crossed_mean(
 ) -> CrossedTest:
     """Test whether a mean differs from ``null``, with random effects of listeners and items.
 
-    ``values`` (n,) are ratings or rating differences with their ``listeners`` and ``items``. The mean is fitted by REML with
-    crossed random effects and Satterthwaite's degrees of freedom; in closed form for complete tables. ``scale`` bounds the
-    interval. ``step`` is the distance between neighboring values of the scale: the variance of a value is at least that of
-    rounding, step² / 12 (W. F. Sheppard, 1898), so that unanimous values also have a p-value and an interval, with at most
-    the degrees of freedom of listeners and items. Raises ArgumentError for fewer than two listeners or items, and for equal
-    values if ``step`` is 0.
+    ``values`` (n,) are ratings or rating differences with their ``listeners`` and ``items``. The mean is fitted by REML
+    with crossed random effects and Satterthwaite's degrees of freedom; for complete tables a closed form is used.
+    ``scale`` bounds the interval. ``step`` is the distance between neighboring values of the scale. The variance of a
+    value is assumed to be at least that of rounding to this step, step² / 12 (W. F. Sheppard, 1898), so that unanimous
+    values also have a p-value and an interval. The degrees of freedom are then at most those of listeners and items.
+    Raises ArgumentError for fewer than two listeners or items, and for equal values if ``step`` is 0.
     """
     array = numbers(values, "values", 2)
     codes = [codes_of(np.asarray(list(map(str, labels)), object)) for labels in (listeners, items)]
@@ -161,7 +162,7 @@ def crossed_share(
     alternative: Literal["two-sided", "greater"] = "two-sided",
     confidence: float = 0.95,
 ) -> CrossedTest:
-    """Test whether the share of choices (n,), 0 or 1, differs from 0.5, with random effects of listeners and items.
+    """Test whether a share of choices (n,), each 0 or 1, differs from 0.5, with random effects of listeners and items.
 
     Applies ``crossed_mean`` to the choices with a step of 1. The p-value falls as the share over all listeners and items
     moves away from 0.5, up to unanimity, where a logit would be infinite. Raises the errors of ``crossed_mean``.
@@ -173,7 +174,7 @@ def crossed_share(
 
 
 def _at_least_rounding(variance: Any, df: Any, step: float, shape: tuple[int, ...]) -> tuple[Any, Any]:
-    """Raise a variance to at least that of rounding, and limit the degrees of freedom to those of listeners and items."""
+    """Raise a variance to at least that of rounding; if so, limit the df to those of listeners and items."""
     bound, rounding = sum(shape) - 2.0, step**2 / 12.0
     return np.maximum(variance, rounding), np.where(variance > rounding, np.minimum(df, bound), bound)
 
@@ -182,10 +183,11 @@ _Fitted = tuple[float, float, float, tuple[float, float, float]]
 
 
 def complete_tables(tables: Floats, step: float = 0.0) -> tuple[Floats, Floats, Floats, tuple[Floats, Floats, Floats]]:
-    """Compute the mean of tables (…, listeners, items), its standard error and degrees of freedom, and the SDs.
+    """Compute the means of tables (…, listeners, items), with standard errors, degrees of freedom and SDs.
 
-    Uses the closed form of REML and Satterthwaite's formula for a complete table: an ANOVA in which a negative variance
-    component is set to 0 and its mean square pooled with the residual mean square. See ``crossed_mean`` for ``step``.
+    For a complete table, REML and Satterthwaite's formula have a closed form: an ANOVA in which a negative variance
+    component is set to 0 and its mean square is pooled with the residual mean square. See ``crossed_mean`` for
+    ``step``.
     """
     listeners, items = tables.shape[-2:]
     dfs = np.array([listeners - 1, items - 1, (listeners - 1) * (items - 1)], np.float64)
@@ -196,8 +198,8 @@ def complete_tables(tables: Floats, step: float = 0.0) -> tuple[Floats, Floats, 
     sums = [items * np.square(rows).sum(-1), listeners * np.square(columns).sum(-1), np.square(residuals).sum((-2, -1))]
     ms_listener, ms_item, ms_residual = (total / count for total, count in zip(sums, dfs, strict=True))
     pooled = [(sums[0] + sums[2]) / (dfs[0] + dfs[2]), (sums[1] + sums[2]) / (dfs[1] + dfs[2])]
-    # Positive components: none, listener, item, or both. Mean squares that are equal, as with a single deviating choice,
-    # differ only by rounding.
+    # The positive components may be none, listener, item, or both. Equal mean squares, as with a single deviating
+    # choice, differ only by rounding errors.
     bound = 1.0 + AT_BOUND
     both = (ms_listener > bound * ms_residual) & (ms_item > bound * ms_residual)
     item_only = ~both & (ms_item > bound * pooled[0]) & (ms_listener <= bound * ms_residual)
@@ -219,7 +221,7 @@ def complete_tables(tables: Floats, step: float = 0.0) -> tuple[Floats, Floats, 
 
 
 def _mean_with_gaps(values: Floats, groups: tuple[Codes, Codes], step: float) -> _Fitted:
-    # A group with one value per level is confounded with the residual.
+    # A group that has one value per level is confounded with the residual.
     crossed = [code for code in groups if count_of(code) < values.size]
     middle, count, shape = float(values.mean()), values.size, tuple(map(count_of, groups))
     try:
@@ -227,7 +229,7 @@ def _mean_with_gaps(values: Floats, groups: tuple[Codes, Codes], step: float) ->
             raise ArgumentError.of("values", "must differ")
         likelihood = RestrictedLikelihood(list(map(indicators, crossed)), np.ones((count, 1)), values - middle)
     except ArgumentError:
-        # No residual variance: the means of each group vary about the mean by its effect alone.
+        # There is no residual variance, so the means of a group's levels vary only by the effect of the group.
         means = [np.bincount(code, values) / np.bincount(code) for code in groups]
         variances = np.array([np.var(group, ddof=1) if varies(group) else 0.0 for group in means])
         parts, dfs = variances / shape, np.subtract(shape, 1.0)

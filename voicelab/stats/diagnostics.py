@@ -1,4 +1,4 @@
-"""What main effects hide: interactions of axes, outliers, and takes that are missing more often at some levels."""
+"""Conditions that main effects may hide: interactions, outliers, and takes missing more often at some levels."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from voicelab.stats.factors import (
     without_rounding,
 )
 
-# Limit on the matrix of takes by combinations of two axes, 80 MB.
+# Maximum number of elements of the matrix (takes, combinations of two axes), which is 80 MB.
 _MAX_MATRIX = 10_000_000
 _MIN_CELL = 3
 _POLISHES = 10
 _NORMAL_QUARTILE = 0.6745
 _MIN_TAKES = 8
-# At most 1.3 % of simulated tables of normal noise have a take beyond this limit.
+# Of simulated tables of normal noise, at most 1.3 % have a take beyond this limit.
 _OUTLIER_Z = 6.0
 _Floats = npt.NDArray[np.float64]
 
@@ -39,7 +39,8 @@ def interactions_of(
 ) -> Iterator[dict[str, Any]]:
     """Test each interaction of two axes whose combinations all have takes; yield a row per metric and pair.
 
-    The tests are those of main effects, of the largest difference of differences from the first levels.
+    The tests are the same as for main effects, but of the differences of differences from the first levels, the largest
+    of which is tested.
     """
     for first, second in itertools.combinations(range(len(axes)), 2):
         crossed = design.crossed(first, second)
@@ -74,7 +75,7 @@ def interactions_of(
 def _extremes(
     cells: _Floats, levels: Sequence[tuple[Any, ...]], rows: npt.NDArray[Any], columns: npt.NDArray[Any]
 ) -> dict[str, Any]:
-    """Return the level of the first axis whose difference from the first level depends most on the second axis."""
+    """Return the level of the first axis whose difference from its first level depends most on the second axis."""
     simple = cells[1:] - cells[0]
     row = int(np.ptp(simple, axis=1).argmax())
     low, high = int(simple[row].argmin()), int(simple[row].argmax())
@@ -84,7 +85,7 @@ def _extremes(
 
 
 def interaction_sentence(row: dict[Any, Any]) -> str:
-    """Describe an interaction by the differences between two levels that it makes most unequal."""
+    """Describe an interaction by the pair of levels whose difference it changes most."""
     axis, other = row["axis"], row["other"]
     p = p_text(row["p_holm"]) if math.isfinite(row["p_holm"]) else "no residual variance"
     return (
@@ -97,11 +98,12 @@ def interaction_sentence(row: dict[Any, Any]) -> str:
 def outliers_of(
     design: Design, values: _Floats, metrics: Sequence[str], noise: Noise, labels: Sequence[Any]
 ) -> Iterator[dict[str, Any]]:
-    """Yield takes more than 6 robust SDs from their expected value: a row per metric and take, the furthest first.
+    """Yield a row per metric and take that is more than 6 robust SDs from its expected value, the furthest first.
 
-    The expected value is the median of the take's cell or, where cells have fewer than three takes, the additive model's
-    value by J. W. Tukey's median polish. The robust SD comes from the median distance, over as many takes as the model has
-    degrees of freedom. ``labels`` (takes,) are the row labels of the table.
+    The expected value is the median of the take's cell or, where cells have fewer than three takes, the value of the
+    additive model, fitted by J. W. Tukey's median polish. The robust SD is computed from the median distance over as
+    many takes, those with the largest distances, as the model has residual degrees of freedom. ``labels`` (takes,) are
+    the row labels of the table.
     """
     sizes = np.bincount(design.cells)
     additive = np.median(sizes) < _MIN_CELL
@@ -124,7 +126,7 @@ def outliers_of(
 
 
 def _polished(values: _Floats, factors: Sequence[npt.NDArray[np.intp]]) -> _Floats:
-    """Subtract medians of each factor's levels in turn."""
+    """Subtract the medians of each factor's levels from the values, factor by factor."""
     import pandas as pd
 
     column = pd.Series(values)
@@ -135,7 +137,7 @@ def _polished(values: _Floats, factors: Sequence[npt.NDArray[np.intp]]) -> _Floa
 
 
 def outlier_notes(rows: Sequence[dict[str, Any]], playable: bool, robust: bool) -> list[str]:
-    """Name the furthest outlier of each metric, and how to hear it."""
+    """Describe the furthest outlier of each metric, and the call that plays it."""
     notes = []
     for metric, outliers in itertools.groupby(rows, key=lambda row: row["metric"]):
         furthest, *rest = outliers
@@ -152,7 +154,7 @@ def outlier_notes(rows: Sequence[dict[str, Any]], playable: bool, robust: bool) 
 def missing_notes(
     design: Design, missing: npt.NDArray[np.bool_], metrics: Sequence[str], axes: Sequence[str], level: float
 ) -> Iterator[str]:
-    """Note takes without these metrics, and the axes whose levels differ in how many such takes they have."""
+    """Note takes where these metrics are undefined, and the axes whose levels have different shares of such takes."""
     for metric in metrics:
         yield f"{metric} is undefined for {missing.sum()} of {missing.size} takes, which are excluded."
     for number, axis in enumerate(axes):
@@ -170,7 +172,7 @@ def missing_notes(
 
 
 def small_level_notes(design: Design, noise: Noise, axes: Sequence[str]) -> Iterator[str]:
-    """Note levels with too few takes to be tested."""
+    """Note the levels that are not tested, because they have too few takes."""
     for number, axis in enumerate(axes):
         names, codes = np.unique(design.codes[number], return_inverse=True)
         takes = np.bincount(codes).astype(np.float64)

@@ -55,7 +55,7 @@ NO_DIFFERENCE, CONFOUNDED, NO_VARIANCE = "no difference", "confounded", "no resi
 VERDICTS = (SIGNIFICANT, NOT_SIGNIFICANT, NO_VARIANCE, UNDERPOWERED, CONFOUNDED, NO_DIFFERENCE)
 """Verdicts on an axis and a metric, in table order."""
 
-# An interval with a half width above this many SDs counts as underpowered; two single takes would reach it.
+# A test whose interval has a half width above this many SDs is underpowered; two single takes would reach it.
 _MAX_HALF_WIDTH_SD = 3.0
 # Samples are float32, so metrics agree to this relative precision only.
 _FLOAT32_PRECISION = 1e-6
@@ -73,36 +73,39 @@ _BAND, _SIGNIFICANT_COLOR, _NEUTRAL_COLOR = ("0.5", 0.2), "tab:blue", "0.45"
 class Effects(Shown):
     """Effects of axes on metrics: tidy tables, a text form and a plot.
 
-    ``frame``: a row per metric and axis. ``verdict`` is at a level of 1 - ``confidence`` after Holm's correction; ``p`` is
-    the p-value for no difference of any level from the first, in these texts, by ``test``: "pooled" (one variance for all
-    levels) if there are no repeats or few takes, else "Welch" (one variance per level); ``p_holm`` and ``p_bh`` are corrected
-    over all rows. Where texts are a block, ``p_texts`` treats them as a random sample of ``texts`` texts; ``p_texts_holm`` is
-    corrected. p is NaN if there are too few takes, and comes from a permutation test if the residual variance is 0;
-    ``p_robust``, from a permutation test of ranks, and ``p_robust_holm`` are optional. ``eta_sq`` and ``omega_sq`` are the
-    proportion of variance explained by the axis; ``depends_on`` names the axes whose interaction with it is significant;
-    ``levels`` and ``takes`` are counts.
+    ``frame``: a row per metric and axis. ``verdict`` is the result of the test at a level of 1 - ``confidence`` after
+    Holm's correction. ``p`` is the p-value of the null hypothesis that no level differs from the first in these texts.
+    ``test`` is "pooled" (one variance for all levels) if there are no repeats or few takes, otherwise "Welch" (one
+    variance per level). ``p_holm`` and ``p_bh`` are corrected over all rows. Where texts are a block, ``p_texts``
+    treats the ``texts`` texts as a random sample, and ``p_texts_holm`` is its correction. p is NaN if there are too few
+    takes, and is from a permutation test if the residual variance is 0. Optionally, ``p_robust`` is from a permutation
+    test of ranks, with the correction ``p_robust_holm``. ``eta_sq`` and ``omega_sq`` are the proportion of variance
+    explained by the axis. ``depends_on`` names the axes whose interaction with this axis is significant. ``levels`` and
+    ``takes`` are counts.
 
-    ``contrasts``: a row per metric, axis and level except the first: ``estimate``, the difference from the first level
-    (``baseline``) in the metric's unit, with its standard ``error`` and ``df``. The intervals (``low``, ``high``) and ``p``
-    are simultaneous over the levels of the axis: one excludes 0 exactly if the axis' p is at most 1 - ``confidence``.
-    ``in_sd`` is the estimate in units of the residual ``sd`` of ``variance``, and ``delta`` Cliff's delta against the
-    baseline, each with its interval (``_low``, ``_high``). Where texts are a block, ``estimate_texts`` to ``df_texts`` treat
-    texts as random. ``differing`` of ``units`` texts (or takes, if texts are fixed) have a difference (or value) other than
-    the ``mode``, their median, by at most ``largest``. Estimates are NaN where the level is confounded with another axis or
-    the blocks, as a note reports. With a residual variance of 0, ``error`` is 0, and the interval and p are NaN.
+    ``contrasts``: a row per metric, axis and level other than the first. ``estimate`` is the difference from the first
+    level (``baseline``) in the metric's unit, with its standard error ``error`` and its degrees of freedom ``df``. The
+    intervals (``low``, ``high``) and ``p`` are simultaneous over the levels of the axis: at least one interval excludes
+    0 if and only if the axis' p is at most 1 - ``confidence``. ``in_sd`` is the estimate in units of the residual
+    ``sd`` of ``variance``, and ``delta`` is Cliff's delta against the baseline, each with its interval (``_low``,
+    ``_high``). Where texts are a block, the columns ``estimate_texts`` to ``df_texts`` treat texts as random.
+    ``differing`` counts those of ``units`` texts (or takes, if texts are fixed) whose difference (or value) is not the
+    median ``mode``, and ``largest`` is their largest distance from it. Estimates are NaN if the level is confounded
+    with another axis or the blocks; a note then reports it. If the residual variance is 0, ``error`` is 0, and the
+    interval and p are NaN.
 
-    ``variance``: the decomposition of each metric's variance: a row per axis, ``blocks``, ``interactions`` and ``sampling``
-    (repeats within a cell), with ``df``, ``sum_sq``, ``eta_sq``, ``omega_sq`` and, for sampling, ``sd`` in the metric's
-    unit. If no cell is repeated, as with the seed as a block, ``residual`` replaces the last two sources. The shares of a
-    balanced design sum to 1.
+    ``variance``: the decomposition of each metric's variance. Its rows are the axes, ``blocks``, ``interactions`` and
+    ``sampling`` (repeats within a cell), with ``df``, ``sum_sq``, ``eta_sq``, ``omega_sq`` and, for sampling, ``sd`` in
+    the metric's unit. If no cell is repeated, as when the seed is a block, the row ``residual`` replaces
+    ``interactions`` and ``sampling``. The shares of a balanced design sum to 1.
 
-    ``interactions``: a row per metric and pair of axes with takes at all combinations: ``p``, ``p_holm`` over all
-    interactions, ``eta_sq``, and the smallest and greatest difference of ``level`` from ``baseline``: ``low`` at level
-    ``low_at`` of the ``other`` axis, ``high`` at ``high_at``. If an interaction is significant, main effects are averages
-    over the other axis.
+    ``interactions``: a row per metric and pair of axes that have takes at all combinations, with ``p``, ``p_holm``
+    (corrected over all interactions) and ``eta_sq``. The difference of ``level`` from ``baseline`` is smallest at level
+    ``low_at`` of the ``other`` axis, where it is ``low``, and greatest at ``high_at``, where it is ``high``. If an
+    interaction is significant, main effects are averages over the other axis.
 
-    ``outliers``: a row per metric and take that lies more than 6 robust SDs (``z``) from its ``expected`` value, with its
-    ``row`` label and ``value``. Outliers are not excluded.
+    ``outliers``: a row per metric and take that lies more than 6 robust SDs from its ``expected`` value. ``z`` is the
+    distance in robust SDs, and ``row`` the take's label. Outliers are not excluded.
 
     ``notes`` are sentences on assumptions and exclusions.
     """
@@ -141,11 +144,11 @@ class Effects(Shown):
 
     @property
     def conditions(self) -> list[str]:
-        """A sentence on each significant interaction; main effects are then averages."""
+        """A sentence on each significant interaction."""
         return [interaction_sentence(row) for row in self.interactions.to_dict("records") if row["significant"]]
 
     def rows(self) -> Iterator[tuple[str, str, list[tuple[str, str]], dict[str, str], str]]:
-        """Yield formatted rows: metric, axis, (level, difference) pairs, numbers by column title, and verdict."""
+        """Yield formatted rows: metric, axis, pairs of level and difference, numbers by column title, and verdict."""
         tests = {"p": "p_texts_holm", "p, texts fixed": "p_holm"} if "p_texts" in self.frame else {"p": "p_holm"}
         tests |= {"p, ranks": "p_robust_holm"} if "p_robust" in self.frame else {}
         contrasts = {key: rows.to_dict("records") for key, rows in self.contrasts.groupby(["metric", "axis"])}
@@ -177,9 +180,10 @@ class Effects(Shown):
     def plot(self, axes: Axes | None = None, *, alpha: float = 0.05) -> Axes:
         """Plot the contrasts with their intervals in units of the residual SD.
 
-        If texts are a block, the interval treats texts as random, and a wide, pale interval treats them as fixed. The band
-        is ±1 SD of repeated takes or, if no cell is repeated, of the additive model's residuals. Filled marks are contrasts
-        whose interval excludes 0, of effects whose Holm-corrected p is at most ``alpha``. ``axes`` defaults to a new figure.
+        If texts are a block, the interval treats texts as random; a thick, pale interval treats them as fixed. The band
+        is ±1 SD of repeated takes or, if no cell is repeated, of the additive model's residuals. A mark is filled if
+        its interval excludes 0 and the Holm-corrected p of the effect is at most ``alpha``. ``axes`` defaults to a new
+        figure.
         """
         return _draw(self, axes, alpha)
 
@@ -233,7 +237,7 @@ def effects(
 def _totals(
     frame: pd.DataFrame, metrics: Sequence[str], totals: Mapping[str, str], defined: npt.NDArray[np.bool_]
 ) -> _Floats:
-    """Return the weights of takes (takes, metrics), 1 for metrics without totals; ``defined`` marks values."""
+    """Return the weights of takes (takes, metrics), 1 for metrics without totals; ``defined`` marks defined values."""
     weights = np.ones(defined.shape)
     for index, metric in enumerate(metrics):
         if metric in totals:
@@ -280,7 +284,7 @@ def format_p(value: float) -> str:
 
 
 def format_difference(value: float, scale: float = 0.0, form: str = "+.3g") -> str:
-    """Format a difference; 0 when below the float32 precision of ``scale``, a dash for NaN."""
+    """Format a difference. It is 0 if below the float32 precision of ``scale``, and a dash if NaN."""
     return "–" if not math.isfinite(value) else "0" if abs(value) <= _FLOAT32_PRECISION * scale else f"{value:{form}}"
 
 
@@ -303,13 +307,13 @@ def _difference(contrast: dict[Any, Any]) -> str:
 
 
 def _corrected(frame: pd.DataFrame) -> pd.Series[float]:
-    """Return the corrected p-values behind the verdicts, with random texts if texts are a block."""
+    """Return the corrected p-values that determine the verdicts; texts are random if they are a block."""
     random = "p_texts_holm" in frame
     return frame["p_texts_holm"].where(frame["texts"].notna(), frame["p_holm"]) if random else frame["p_holm"]
 
 
 class _Tables:
-    """Rows of the tables, collected by design."""
+    """Rows of the result's tables, collected design by design."""
 
     def __init__(self, confidence: float, robust: bool) -> None:
         if not 0.5 <= confidence < 1.0:
@@ -325,7 +329,7 @@ class _Tables:
         self._error: tuple[str, str] | None = None
 
     def exclude(self, argument: str, reason: str) -> None:
-        """Add a note on an exclusion, which becomes the error if every comparison is excluded."""
+        """Add a note on an exclusion; if every comparison is excluded, the note becomes the error."""
         self._error = self._error or (argument, reason)
         self.notes.append(f"{reason}.")
 
@@ -367,7 +371,7 @@ def _add_design(
     axes: Sequence[str],
     labels: Sequence[Any],
 ) -> None:
-    """Add the tests of metrics; ``weighted`` are values and weights, each (takes, metrics)."""
+    """Add the tests of all metrics of a design; ``weighted`` are values and weights, each (takes, metrics)."""
     values, weights = weighted
     noise = noise_of(design, values)
     tables.interactions += interactions_of(design, values, weights, metrics, axes)
@@ -422,7 +426,7 @@ def _add_design(
 
 
 def _assumptions(design: Design, noise: Noise, tests: Mapping[int, str], axes: Sequence[str]) -> list[str]:
-    """Describe tests that assume equal variances, and the number of repeats that would avoid the assumption."""
+    """Name the tests that assume equal variances, and the number of repeats that would make this unnecessary."""
     pooled = [number for number, test in tests.items() if test != "Welch"]
     if not pooled:
         return []
@@ -439,7 +443,8 @@ def _assumptions(design: Design, noise: Noise, tests: Mapping[int, str], axes: S
         assumed = "interactions count as residual variance, and equal variances are assumed"
         notes = [f"No cell has two takes: {assumed}; repeats=2 would avoid {avoided}."]
     weights = [matrix[estimable] for matrix, estimable in map(design.differences, pooled)]
-    # `plan_sweep` answers it for random texts. Variance of a difference at one take per cell, in units of a take's variance.
+    # For random texts, `plan_sweep` computes the power. This is the variance of a difference with one take per cell, in
+    # units of a take's variance.
     variance = max(np.square(matrix).sum(axis=1).max(initial=0.0) for matrix in weights) * design.takes / cells
     if variance > 0.0 and design.texts is None:
         powers = (t_power(math.sqrt(count / variance), cells * (count - 1)) for count in itertools.count(2))
@@ -459,8 +464,8 @@ def _add_contrasts(
 ) -> list[str]:
     """Add the contrasts of an axis for each metric.
 
-    ``of`` are the metrics and the axis' name and number; ``by_suffix`` the contrasts by the suffix of their columns. Returns
-    each metric's verdict in case its effect is not significant.
+    ``of`` are the metrics and the axis' name and number. ``by_suffix`` maps the suffix of columns to their contrasts.
+    Returns each metric's verdict in case its effect is not significant.
     """
     metrics, axis, number = of
     level, (baseline, *codes) = design.levels[number], np.unique(design.codes[number])
@@ -495,9 +500,10 @@ def _add_contrasts(
 
 
 def _events(design: Design, values: _Floats, axis: int, of_texts: tuple[_Floats, _Floats] | None) -> dict[str, _Floats]:
-    """Count the texts (or takes of a level) that differ from the mode, and find the largest distance; (contrasts, metrics).
+    """Count the texts, or the takes of a level, that differ from the median; shapes (contrasts, metrics).
 
-    Where most values are equal, as for the WER of a good system, Student's t does not bound rare, large values.
+    Also returns the largest distance from it. They are needed where most values are equal, as for the WER of a good
+    system, since Student's t does not account for rare large values.
     """
     if of_texts is not None:
         profiles, weights = of_texts
@@ -558,7 +564,7 @@ def _deltas(design: Design, values: _Floats, axis: int, pair: tuple[int, int], c
 
 
 def _constant_levels(design: Design, metrics: Sequence[str], axes: Sequence[str], noise: Noise) -> list[str]:
-    """Describe levels whose repeats are constant, as at temperature 0, while those of other levels vary."""
+    """Describe levels whose repeats are constant, as at temperature 0, while the repeats of other levels vary."""
     if not noise.repeats:
         return []
     repeated = (np.bincount(design.cells) > 1)[design.cells]
@@ -578,7 +584,7 @@ def _constant_levels(design: Design, metrics: Sequence[str], axes: Sequence[str]
 def _variance(
     design: Design, values: _Floats, metrics: Sequence[str], axes: Sequence[str], noise: Noise
 ) -> list[list[dict[str, Any]]]:
-    """Decompose each metric's sum of squares by type II: the loss of fit when the additive model omits the factor."""
+    """Decompose each metric's sum of squares (type II): the loss of fit if the additive model omits a factor."""
     factors = design.factors
     total = np.square(without_rounding(values - values.mean(axis=0), values)).sum(axis=0)
     residual, model_df = _residual(design, values, factors)
@@ -600,7 +606,7 @@ def _variance(
             sum_sq = float(sums[index]) if abs(sums[index]) > 1e-12 * total[index] else 0.0
             shares = {"eta_sq": sum_sq / total_sq, "omega_sq": (sum_sq - df * mean_sq) / (total_sq + mean_sq)}
             rows.append({"metric": metric, "source": source, "df": df, "sum_sq": sum_sq, **shares, "sd": math.nan})
-        # The complement of the other unbiased shares.
+        # The complement of the unbiased shares of the other sources.
         rows[-1] |= {"omega_sq": design.takes * mean_sq / (total_sq + mean_sq), "sd": float(noise.sd[index])}
         tables.append(rows)
     return tables
@@ -628,7 +634,7 @@ def _draw(result: Effects, axes: Axes | None, alpha: float) -> Axes:
             continue
         suffix = _suffix(row)
         low, middle, high = np.array([row[f"{name}{suffix}"] for name in ("low", "estimate", "high")]) / row["unit"]
-        # A significant axis may have levels that have no effect.
+        # An axis with a significant effect may have levels without one.
         significant = row[f"p{suffix}_holm"] <= alpha and (low > 0.0 or high < 0.0)
         color = _SIGNIFICANT_COLOR if significant else _NEUTRAL_COLOR
         if suffix:
@@ -649,6 +655,6 @@ def _draw(result: Effects, axes: Axes | None, alpha: float) -> Axes:
         f"difference in SD of {sources}, {percent(result.confidence)} interval{random}\n"
         f"filled: the interval excludes 0, and Holm-corrected p ≤ {alpha:g}"
     )
-    # Place the legend above the axes, where it covers no interval.
+    # The legend is above the axes, where it covers no interval.
     axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2, frameon=False, fontsize="small")
     return axes

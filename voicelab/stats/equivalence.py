@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-# Share of differing takes for which a reason states the required number of takes.
+# A reason states how many takes are required to exclude that this share of takes differs.
 _RARE = 0.05
 _SHOWN_COLOR, _NEUTRAL_COLOR, _BAND = "tab:blue", "0.45", "0.9"
 
@@ -25,10 +25,11 @@ _SHOWN_COLOR, _NEUTRAL_COLOR, _BAND = "tab:blue", "0.45", "0.9"
 class Equivalence:
     """Equivalence tests: a table, a text form with a sentence per row, and a plot.
 
-    ``frame``: ``first`` and ``second``, for sweeps also ``metric`` and ``axis``; ``estimate``, the first minus the second
-    (for choices, the share of the first), with its interval ``low`` to ``high`` at a confidence of 1 - 2 ``alpha``; the
-    bounds ``lower`` and ``upper``; ``p`` of the null hypothesis that the difference lies outside them, ``p_holm``
-    corrected over all rows, and ``shown``, whether the claim holds. If p is NaN, ``reason`` explains why.
+    ``frame`` has a row per comparison of ``first`` with ``second``; for sweeps it also has the columns ``metric`` and
+    ``axis``. ``estimate`` is the first minus the second (for choices, the share of the first), with its interval
+    ``low`` to ``high`` at a confidence of 1 - 2 ``alpha``. ``p`` is the p-value of the null hypothesis that the
+    difference lies outside the bounds ``lower`` and ``upper``, and ``p_holm`` is corrected over all rows. ``shown`` is
+    whether the claim holds. If p is NaN, ``reason`` explains why.
     """
 
     frame: pd.DataFrame = field(repr=False)
@@ -43,7 +44,7 @@ class Equivalence:
     __repr__ = __str__
 
     def plot(self, axes: Axes | None = None) -> Axes:
-        """Plot each interval over its margin; claims that hold are filled."""
+        """Plot each interval over its margin. The marks of claims that hold are filled."""
         rows = self.frame.to_dict("records")
         if axes is None:
             import matplotlib.pyplot as plt
@@ -79,22 +80,23 @@ def equivalence(
 ) -> Equivalence:
     """Test whether differences are smaller than a ``margin``: equivalence, or non-inferiority.
 
-    A nonsignificant difference does not show equivalence; this test can. Uses two one-sided tests at ``alpha`` each (TOST: D.
-    J. Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15, 1987), with random listeners and sentences
-    (``analyze``) or random texts (``effects`` with texts as a block; else texts are fixed). Systems are equivalent if the
-    interval at 1 - 2 alpha lies within the margin.
+    A nonsignificant difference does not show equivalence, but this test can. It consists of two one-sided tests at
+    ``alpha`` each (TOST: D. J. Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15, 1987). For ``analyze``,
+    listeners and sentences are random; for ``effects``, texts are random if they are a block, otherwise fixed. Systems
+    are equivalent if the interval at 1 - 2 alpha lies within the margin.
 
     Args:
         result: result of ``analyze`` or ``effects``.
-        margin: the largest negligible difference, chosen before data collection: in points of the scale (MOS, CMOS, MUSHRA),
-            as the distance of the share from 0.5 (AB, ABX: 0.1 is 40 to 60 %), or in the metric's unit (sweeps; a mapping
-            gives a margin per metric).
-        claim: "equivalent", or "not worse", one-sided: the lower bound only (in ABX, the upper bound only).
+        margin: the largest negligible difference, chosen before data collection. Its unit is a point of the scale (MOS,
+            CMOS, MUSHRA) or the metric's unit (sweeps; a mapping gives a margin per metric); for AB and ABX it is the
+            distance of the share from 0.5 (0.1 means 40 to 60 %).
+        claim: "equivalent", or "not worse", which tests one side: the lower bound only (in ABX, the upper bound only).
         of: the system compared with every other system; default: the first of each pair.
         lower_is_better: reverse the direction of "not worse", for metrics such as WER.
         alpha: type I error rate over all rows (Holm's correction).
 
-    Raises ArgumentError for an invalid margin, and for a result that does not generalize to new listeners and items.
+    Raises ArgumentError for an invalid margin, or a listening test whose analysis does not generalize to new listeners
+    and items.
     """
     import pandas as pd
 
@@ -117,7 +119,10 @@ _Compared = list[tuple[dict[str, Any], CrossedTest, float, str, "_Rare | None"]]
 
 
 class _Rare(NamedTuple):
-    """Metric of a sweep that is equal for most texts or takes: number that differ from the mode, and largest distance."""
+    """Metric of a sweep that is equal for most texts or takes.
+
+    ``differing`` of ``units`` texts or takes differ from the ``mode``, by at most ``largest``.
+    """
 
     differing: int
     units: int
@@ -125,7 +130,7 @@ class _Rare(NamedTuple):
     largest: float
 
     def p(self, distance: float) -> float:
-        """Bound the p-value for a mean at this ``distance`` from the mode, by the number of units that differ (binomial)."""
+        """Bound the p-value for a mean at this ``distance`` from the mode by a binomial test of the differing units."""
         from scipy.stats import binom
 
         rare = 2 * self.differing <= self.units and self.largest > 0.0
@@ -196,7 +201,7 @@ def _test_row(test: CrossedTest, margin: float, sided: str, alpha: float, rare: 
     lower = -math.inf if sided == "upper" else null - margin
     upper = math.inf if sided == "lower" else null + margin
     low, high, p, reason = math.nan, math.nan, math.nan, ""
-    # Constant responses show a direction, but have no variance by which to test them against a margin.
+    # Constant responses show a direction, but without variance they cannot be tested against a margin.
     constant = test.sd[2] == 0.0 and not sided
     if test.error > 0.0 and not constant:
         ends = test.interval(1.0 - 2.0 * alpha)

@@ -1,4 +1,4 @@
-"""Estimates with intervals, tests, corrected p-values, effect sizes, and argument checks."""
+"""Estimates with intervals, test results, corrected p-values, effect sizes, and argument checks."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class Test:
 def holm(p_values: npt.ArrayLike) -> _Floats:
     """Adjust p-values (tests,) by Holm's method, which controls the family-wise error rate.
 
-    NaN represents a test that was not performed; it is not counted. S. Holm, "A simple sequentially rejective multiple test
-    procedure", Scandinavian Journal of Statistics 6 (1979). The method is not in scipy, and statsmodels takes 2 s to import.
-    Raises ArgumentError for values outside 0 to 1.
+    NaN represents a test that was not performed, and is not counted as a test. S. Holm, "A simple sequentially
+    rejective multiple test procedure", Scandinavian Journal of Statistics 6 (1979). It is implemented here because
+    scipy lacks it and statsmodels takes 2 s to import. Raises ArgumentError for values outside 0 to 1.
     """
     values, valid = _p_values(p_values)
     order = np.flatnonzero(valid)[np.argsort(values[valid], kind="stable")]
@@ -80,14 +80,14 @@ def _p_values(p_values: npt.ArrayLike) -> tuple[_Floats, npt.NDArray[np.bool_]]:
 
 
 def interval(low: float, high: float, form: str = ".3g") -> str:
-    """Format an interval as "[1, 2]"; too few takes or responses leave it undefined."""
+    """Format an interval as "[1, 2]", or as a remark if too few takes or responses leave it undefined."""
     if not (math.isfinite(low) or math.isfinite(high)):
         return "[too few for an interval]"
     return f"[{low:{form}}, {high:{form}}]"
 
 
 def p_text(value: float) -> str:
-    """Format a p-value as "p 0.031"; no test here is accurate below 0.0001."""
+    """Format a p-value as "p 0.031", down to 0.0001, below which no test here is accurate."""
     return f"p {value:.4g}" if not value < 0.0001 else "p < 0.0001"
 
 
@@ -97,7 +97,7 @@ def percent(share: float) -> str:
 
 
 def numbers(values: Iterable[float] | npt.ArrayLike, name: str, minimum: int) -> _Floats:
-    """Convert to an array (n,). Raises ArgumentError for ``name`` unless all values are finite and n >= ``minimum``."""
+    """Convert values to an array (n,). Raises ArgumentError for ``name`` unless all are finite and n >= ``minimum``."""
     try:
         array = np.asarray(values if hasattr(values, "__len__") else list(values), np.float64)  # type: ignore[arg-type]
     except (TypeError, ValueError) as error:

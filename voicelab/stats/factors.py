@@ -1,4 +1,5 @@
-"""Factorial designs of takes, and tests of main effects: pooled, Welch's, with random texts, and permutation tests.
+"""Factorial designs of takes, and tests of main effects: tests with a pooled variance, Welch's test, tests with texts
+as a random effect, and permutation tests.
 
 Metrics that are defined for the same takes share a design, so values have shape (takes, metrics).
 """
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 _Codes = npt.NDArray[np.intp]
 _Floats = npt.NDArray[np.float64]
 
-# 32 MB of permuted values at a time.
+# Maximum number of permuted values at a time: 32 MB.
 _MAX_VALUES = 4_000_000
 _ARRANGEMENTS = 9_999
 # More texts would not change the distribution of p-values.
@@ -34,8 +35,9 @@ _RANK_TOLERANCE = 1e-10
 class Design:
     """Factorial design: takes in an order that depends only on their levels.
 
-    ``codes`` (factors, takes): the level of each take on each axis and, if there are blocks, the level of their combination.
-    ``levels``: the level names of each axis. ``texts`` (takes,): the text of each take, if texts are a block.
+    ``codes`` (factors, takes) has the level of each take on each axis and, if there are blocks, the index of its block,
+    a combination of their levels. ``levels`` has the level names of each axis, ``texts`` (takes,) the text of each take
+    if texts are a block.
     """
 
     codes: _Codes
@@ -58,11 +60,11 @@ class Design:
         return _combine(self.codes)
 
     def strata(self, axis: int) -> _Codes:
-        """Return the cell of all other factors, within which takes are exchangeable under the null; shape (takes,)."""
+        """Return each take's cell of all other factors, (takes,). Within it, takes are exchangeable under the null."""
         return _combine(np.delete(self.codes, axis, axis=0))
 
     def crossed(self, first: int, second: int) -> Design | None:
-        """Return the design whose first axis is the combination of two axes, as pairs of codes.
+        """Return the design in which the combination of two axes, as pairs of codes, is the first axis.
 
         Return None unless every combination has takes.
         """
@@ -76,8 +78,8 @@ class Design:
     def within(self, factors: Sequence[int]) -> tuple[_Codes, _Floats]:
         """Return the block code of each take, and the factors' dummy variables (takes, columns) minus their block means.
 
-        Each level except the first has a dummy variable. Blocks are the last factor if it is among ``factors``, else all
-        takes.
+        Each level except the first has a dummy variable. If the factor of the blocks, which is the last, is not among
+        ``factors``, all takes are one block.
         """
         blocked = len(self.levels) in factors
         block = _combine(self.codes[-1:]) if blocked else np.zeros(self.takes, np.intp)
@@ -106,7 +108,7 @@ class Design:
         _, model = self.within([axis, *(factor for factor in self.factors if factor != axis)])
         weights = np.asarray(np.linalg.pinv(model, rcond=_RANK_TOLERANCE)[: count - 1], np.float64)
         weights = np.where(np.abs(weights) > _RANK_TOLERANCE * np.abs(weights).max(initial=0.0), weights, 0.0)
-        # With confounded factors the minimum-norm solution estimates another contrast.
+        # If factors are confounded, the minimum-norm solution estimates another contrast.
         return weights, np.einsum("ij,ji->i", weights, model[:, : count - 1]) > 1.0 - _ROUNDING
 
 
@@ -154,9 +156,9 @@ def values_of(frame: pd.DataFrame, metrics: Sequence[str]) -> _Floats:
 
 
 def build(frame: pd.DataFrame, axes: Sequence[str], blocks: Sequence[str], texts: str = "") -> tuple[Design, _Codes]:
-    """Build the design of a table, independent of row order, and the row index of each of its takes.
+    """Build the design of a table, which does not depend on the order of rows, and the row index of each take.
 
-    Levels are sorted if numeric, in category order if categorical, else in order of appearance.
+    Numeric levels are sorted, categorical levels are in category order, and other levels in order of appearance.
     """
     import pandas as pd
 
@@ -190,16 +192,16 @@ def without_rounding(results: _Floats, values: _Floats) -> _Floats:
 def permutation_p(design: Design, values: _Floats, axis: int, *, ranks: bool = False) -> float:
     """Compute the permutation p-value for no effect of an axis on the distribution of a metric; ``values`` (takes,).
 
-    Levels are permuted within strata, the cells of the other factors (9,999 arrangements). The statistic is the sum of
-    squares between levels after subtracting stratum means, either of ``values`` or of their aligned ``ranks``, the ranks of
-    distances from the stratum medians. The observed arrangement is included (B. Phipson & G. K. Smyth, "Permutation p-values
-    should never be zero", 2010), so the test is exact. If both the numbers of takes and the variances are unequal, it does
-    not test means.
+    Levels are permuted 9,999 times within strata, which are the cells of the other factors. The statistic is the sum of
+    squares between levels after subtraction of the stratum means. It is computed from ``values`` or, with ``ranks``,
+    from their aligned ranks: the ranks of the distances from the stratum medians. The test is exact because the
+    observed arrangement is included (B. Phipson & G. K. Smyth, "Permutation p-values should never be zero", 2010). If
+    levels differ both in the number of takes and in variance, it is not a test of means.
     """
     rng = np.random.default_rng(0)
     if ranks:
         values = _aligned_ranks(values, design.strata(axis))
-    # Permutations are by position, so takes are sorted: p must not depend on the order of synthesis.
+    # Permutations are by index, so takes are sorted first: p must not depend on the order of synthesis.
     order = np.lexsort((values, design.cells, design.strata(axis)))
     strata, levels, values = design.strata(axis)[order], design.codes[axis][order], values[order]
     centered = without_rounding(values - (np.bincount(strata, values) / np.bincount(strata))[strata], values)
@@ -232,10 +234,11 @@ def _aligned_ranks(values: _Floats, strata: _Codes) -> _Floats:
 
 
 def exchanged_p(design: Design, values: _Floats, axis: int, profiles: _Floats | None, *, ranks: bool = False) -> float:
-    """Compute ``permutation_p`` of a metric, over texts if they are random; ``values`` (takes,).
+    """Compute ``permutation_p`` of a metric, with texts as units if they are random; ``values`` (takes,).
 
-    Each text then has one value per level, its row of ``profiles`` (texts, levels). By aligned ranks, which single outliers
-    hardly change, the test of two levels is close to Wilcoxon's signed-rank test.
+    If texts are random, each text has one value per level, in its row of ``profiles`` (texts, levels). The aligned
+    ranks are hardly affected by single outliers; with two levels, the test of them is close to Wilcoxon's signed-rank
+    test.
     """
     if profiles is None:
         return permutation_p(design, values, axis, ranks=ranks)
@@ -247,10 +250,10 @@ def exchanged_p(design: Design, values: _Floats, axis: int, profiles: _Floats | 
 class Noise:
     """Residual variance of a design.
 
-    ``residuals`` (takes, metrics) with ``df`` degrees of freedom, of which ``take_df`` (takes,) is each take's share.
-    ``repeats``: if True, the model is the cell means; if False, no cell has two takes and the model is additive, so
-    interactions count as residual variance. ``sum_sq`` (metrics,) is the residual sum of squares, ``sd`` (metrics,) the
-    residual SD in the metric's unit, NaN if there are no degrees of freedom.
+    ``residuals`` (takes, metrics) have ``df`` degrees of freedom, and ``take_df`` (takes,) is each take's share of
+    these. If ``repeats`` is True, the model consists of the cell means. If it is False, no cell has two takes and the
+    model is additive, so interactions count as residual variance. ``sum_sq`` (metrics,) is the residual sum of squares,
+    and ``sd`` (metrics,) the residual SD in the metric's unit, NaN if there are no degrees of freedom.
     """
 
     residuals: _Floats
@@ -280,10 +283,11 @@ def noise_of(design: Design, values: _Floats) -> Noise:
 class Contrasts:
     """Differences of an axis' levels from its first, (levels - 1, metrics): ``estimate``, standard ``error`` and ``df``.
 
-    They are NaN if a level is confounded with another factor or there are no residual degrees of freedom. ``p`` (metrics,) is
-    the p-value for all differences being 0, by ``test``. If the residual variance is 0, the error is 0, and p and the
-    interval are NaN. Intervals are simultaneous: ``null`` (draws,) has the smallest p-value of all differences in simulated
-    normal noise, sorted; it is empty for a single difference. ``wide`` is the standard error of simultaneous intervals.
+    They are NaN if a level is confounded with another factor or there are no residual degrees of freedom. ``p``
+    (metrics,) is the p-value of the null hypothesis that all differences are 0, from the test ``test``. If the residual
+    variance is 0, the error is 0, and p and the interval are NaN. Intervals are simultaneous. For them, ``null``
+    (draws,) has the smallest p-value of all differences in each draw of simulated normal noise, sorted; it is empty for
+    a single difference. ``wide`` is the standard error of simultaneous intervals.
     """
 
     estimate: _Floats
@@ -298,7 +302,7 @@ class Contrasts:
     def simultaneous(
         cls, estimate: _Floats, errors: tuple[_Floats, _Floats], df: _Floats, test: str, null: _Floats
     ) -> Contrasts:
-        """Test all differences by the largest one, so that p is at most 5 % exactly if a 95 % interval excludes 0."""
+        """Test all differences by the largest one: p is at most 5 % if and only if a 95 % interval excludes 0."""
         contrasts = cls(estimate, errors[0], df, np.full(estimate.shape[1], np.nan), test, errors[1], null)
         tested = np.isfinite(contrasts.error).any(axis=1)
         return replace(contrasts, p=contrasts.p_each[tested].min(axis=0)) if tested.any() else contrasts
@@ -313,13 +317,14 @@ class Contrasts:
 
     @property
     def p_each(self) -> _Floats:
-        """The p-value of each difference, adjusted for all of them, consistent with its interval."""
+        """The p-value of each difference, adjusted for the number of differences as its interval is."""
         from scipy.stats import t
 
         p: _Floats = 2.0 * t.sf(np.abs(self.estimate) / _positive(self.wide), self.df)
         if self.null.size:
             exceeding = 1.0 + np.searchsorted(self.null, p, side="right")
-            # Few draws are below a small p; C. E. Bonferroni's bound is then close.
+            # Few draws are below a small p, so the smaller of this and C. E. Bonferroni's bound is used, which is then
+            # close.
             p = np.where(np.isnan(p), p, np.minimum(exceeding / (self.null.size + 1), p * self._count))
         return p
 
@@ -329,7 +334,7 @@ class Contrasts:
 
 
 def largest_p(null: _Floats, count: int, level: float) -> float:
-    """Return the largest p-value of one of ``count`` differences that is significant at this level for all of them."""
+    """Return the largest p-value of one of ``count`` differences that is significant at this family-wise level."""
     rank = int(round(level * (null.size + 1), 6))
     return max(level / count, float(null[rank - 1]) if null.size and rank else 0.0) if count > 1 else level
 
@@ -338,9 +343,9 @@ def largest_p(null: _Floats, count: int, level: float) -> float:
 def smallest_p_of_takes(shares: bytes, level_df: tuple[float, ...], df: float, shift: float = 0.0) -> _Floats:
     """Simulate the smallest p-value of contrasts in normal noise of SD 1, (draws,), sorted.
 
-    ``shares`` (levels, contrasts, contrasts) are the levels' parts of the contrasts' covariance, ``level_df`` the degrees of
-    freedom of the levels' variances, and ``df`` those of a pooled variance, 0 for Welch's test. The first contrast is
-    ``shift``, the others 0.
+    ``shares`` (levels, contrasts, contrasts), as bytes, is each level's part of the covariance of the contrasts.
+    ``level_df`` are the degrees of freedom of the levels' variances, and ``df`` those of a pooled variance, 0 for
+    Welch's test. The true value of the first contrast is ``shift``, that of all others 0.
     """
     from scipy.stats import t
 
@@ -366,17 +371,18 @@ def _positive(values: _Floats) -> _Floats:
 def min_level_df(takes: _Floats) -> int:
     """Return the minimum residual degrees of freedom per level for Welch's test; ``takes`` (levels,).
 
-    With fewer, the type I error of Welch's test reaches 14 % at a level of 5 %. The F test tolerates an SD ratio of 1 : 3 if
-    levels are balanced, but not if a level has 1.5 times the takes of another, in which case the minimum is lower. See the
-    simulations in bench/inference.py.
+    With fewer, the type I error of Welch's test reaches 14 % at a level of 5 %, so one variance is pooled. The F test
+    with a pooled variance tolerates an SD ratio of 1 : 3 if levels are balanced, but not if a level has 1.5 times as
+    many takes as another. The minimum is lower in that case. See the simulations in bench/inference.py.
     """
     return takes.size + 2 if takes.max() < 1.5 * takes.min() else max(2, takes.size - 1)
 
 
 def small_levels(takes: _Floats, level_df: _Floats) -> npt.NDArray[np.bool_]:
-    """Mark the levels with too few takes for a variance and at most half the takes of another level, (levels,).
+    """Mark levels that have too few takes for a variance and at most half the takes of another level, (levels,).
 
-    They are not tested: with SDs of 3 : 1, the F test of 2 takes against 9 has a type I error of 32 %, of 1 against 8, 44 %.
+    They are not tested: if their SD is 3 times that of the other level, the type I error of the F test is 32 % for 2
+    takes against 9, and 44 % for 1 against 8.
     """
     too_small = level_df < max(2, takes.size - 1) - _ROUNDING
     return np.asarray(too_small & (2.0 * takes <= takes.max()), np.bool_)
@@ -385,12 +391,13 @@ def small_levels(takes: _Floats, level_df: _Floats) -> npt.NDArray[np.bool_]:
 def contrasts_of(
     design: Design, values: _Floats, axis: int, noise: Noise, combined: _Floats | None = None
 ) -> Contrasts:
-    """Estimate each level's difference from the first, adjusted for the other factors by least squares, and test it.
+    """Estimate and test each level's difference from the first, adjusted for other factors by least squares.
 
-    The choice of the test depends only on the design. Without repeats or below ``min_level_df``, one variance is pooled over
-    all levels (C. W. Dunnett, JASA 50, 1955; exact for normal residuals); else every level has its own (B. L. Welch,
-    Biometrika 34, 1947). Cells, and thus texts, are fixed. ``small_levels`` are not tested. ``combined`` (contrasts, levels)
-    replaces the differences by other contrasts of levels.
+    The choice of the test depends only on the design. If there are no repeats, or a level has fewer residual degrees of
+    freedom than ``min_level_df``, one variance is pooled over all levels (C. W. Dunnett, JASA 50, 1955; exact for
+    normal residuals). Otherwise every level has its own variance (B. L. Welch, Biometrika 34, 1947). Cells, and
+    therefore texts, are fixed. ``small_levels`` are not tested. ``combined`` (contrasts, levels) replaces the
+    differences by other contrasts of levels.
     """
     names, level = np.unique(design.codes[axis], return_inverse=True)
     weights, estimable = design.differences(axis)
@@ -429,10 +436,10 @@ def contrasts_of(
 def text_profiles(
     design: Design, values: _Floats, axis: int, totals: _Floats | None = None
 ) -> tuple[_Floats, _Floats] | None:
-    """Return each text's adjusted differences of all levels from the first, (texts, levels, metrics), and its weight.
+    """Return each text's adjusted differences of all levels from the first, (texts, levels, metrics), and weight.
 
-    Weights (texts, metrics) sum to 1: equal, or proportional to ``totals`` (takes, metrics), such as words. Only texts with
-    all levels are included; the result is None if there are fewer than two.
+    The weights (texts, metrics) sum to 1 and are equal, or proportional to ``totals`` (takes, metrics), such as the
+    number of words. Only texts that have all levels are included; the result is None if there are fewer than two.
     """
     if design.texts is None:
         return None
@@ -458,12 +465,12 @@ def text_profiles(
 def over_texts(
     profiles: tuple[_Floats, _Floats] | None, values: _Floats, grid: tuple[int, ...] = (-1,)
 ) -> Contrasts | None:
-    """Return the contrasts of an axis with random texts from their ``text_profiles``, None if there are none.
+    """Return the contrasts of an axis with texts as a random effect, or None if there are no ``text_profiles``.
 
-    Each text contributes one adjusted difference per level, regardless of its number of takes. A single difference has
-    Student's t over texts. With several levels, few texts do not tell the variances of the differences, so the standard error
-    of simultaneous intervals is the larger of two: of the difference alone, and of the mean of all. If the levels are a
-    ``grid`` of combinations, the contrasts are those of the interaction.
+    Each text contributes one adjusted difference per level, regardless of its number of takes. A single difference is
+    tested by Student's t over texts. With several levels, few texts determine the variances of the differences too
+    poorly, so the variance behind a simultaneous interval is the larger of that of the difference and the mean of all.
+    If the levels are a ``grid`` of combinations, the contrasts are those of the interaction.
     """
     if profiles is None:
         return None
@@ -478,7 +485,7 @@ def over_texts(
 
 
 def _from_first(cells: _Floats, grid: tuple[int, ...]) -> _Floats:
-    """Return differences from the first level, of two axes differences of differences, (texts, contrasts, metrics)."""
+    """Return differences from the first level, or for a grid differences of these, (texts, contrasts, metrics)."""
     differences = cells.reshape(len(cells), *grid, cells.shape[-1])
     for axis, count in enumerate(grid, 1):
         differences = differences.take(range(1, count), axis) - differences.take([0], axis)
@@ -486,10 +493,11 @@ def _from_first(cells: _Floats, grid: tuple[int, ...]) -> _Floats:
 
 
 def _means(differences: _Floats, weights: _Floats) -> tuple[_Floats, _Floats, _Floats, _Floats]:
-    """Return weighted means (contrasts, metrics), their errors alone and for simultaneous intervals, and df (metrics,).
+    """Return weighted means with two standard errors, each (contrasts, metrics), and df (metrics,).
 
-    Of a ratio of sums over texts as clusters, the error and df are R. M. Bell & D. F. McCaffrey's (Survey Methodology 28,
-    2002); of equal weights, Student's.
+    The first standard error is for single differences, the second for simultaneous intervals. If the mean is a ratio of
+    sums over texts, which are clusters, error and df are those of R. M. Bell & D. F. McCaffrey (Survey Methodology 28,
+    2002); if weights are equal, those of Student's t.
     """
     mean = np.einsum("tm,tcm->cm", weights, differences)
     squares = np.square(weights) / (1.0 - weights)
@@ -504,9 +512,9 @@ def _means(differences: _Floats, weights: _Floats) -> tuple[_Floats, _Floats, _F
 
 @lru_cache(maxsize=64)
 def smallest_p_of_texts(texts: int, grid: tuple[int, ...], shift: float = 0.0) -> _Floats:
-    """Simulate the smallest p-value of the contrasts of a grid over texts in normal noise of SD 1, (draws,), sorted.
+    """Simulate the smallest p-value of a grid's contrasts over texts in normal noise of SD 1, (draws,), sorted.
 
-    The second level of the first axis is higher by ``shift``.
+    The true value of the first axis' second level is higher by ``shift``.
     """
     from scipy.stats import t
 

@@ -57,7 +57,7 @@ def binomial(
 
 @dataclass(frozen=True, eq=False)
 class BradleyTerry:
-    """Strengths of systems: ``strength`` (systems,) in natural log odds with mean 0, and their ``covariance``.
+    """Fitted Bradley-Terry model: each system's ``strength`` in natural log odds, with mean 0, and the ``covariance``.
 
     A system of strength a is preferred to one of strength b with probability 1 / (1 + exp(b - a)).
     """
@@ -96,7 +96,8 @@ class BradleyTerry:
     def frame(self, confidence: float = 0.95) -> pd.DataFrame:
         """Tabulate the systems from best to worst: ``elo`` (mean 1500) with its interval, ``strength`` and ``se``.
 
-        A difference of 400 Elo points means odds of 10 to 1. The intervals are relative to the mean of all systems.
+        A difference of 400 Elo points means odds of 10 to 1. The intervals are those of differences from the mean of
+        all systems.
         """
         import pandas as pd
         from scipy.stats import norm
@@ -112,12 +113,12 @@ class BradleyTerry:
 def bradley_terry(wins: npt.ArrayLike, names: Sequence[str] | None = None) -> BradleyTerry:
     """Fit the model of R. A. Bradley & M. E. Terry (Biometrika 39, 1952) by maximum likelihood.
 
-    ``wins[a, b]`` counts preferences for a over b, shape (systems, systems); a tie counts half for both. Uses Newton's method
-    on the log odds; the covariance is the inverse Fisher information with the mean constrained to 0. Comparisons are assumed
-    to be independent: if listeners make several, the intervals are too narrow.
+    ``wins[a, b]`` counts preferences for a over b, shape (systems, systems); a tie counts half for both. Uses Newton's
+    method on the log odds. The covariance is the inverse Fisher information, with the mean strength constrained to 0.
+    Comparisons are assumed to be independent, so the intervals are too narrow if a listener makes several.
 
-    Raises ArgumentError for invalid counts, and if no finite strengths exist (L. R. Ford's condition, 1957: every system
-    must be reachable from every other by wins).
+    Raises ArgumentError for invalid counts, and if no finite strengths exist. They exist if every system is connected
+    to every other by a chain of wins (L. R. Ford, 1957).
     """
     from scipy.sparse.csgraph import connected_components
 
@@ -163,16 +164,18 @@ def mean_opinion_score(
 
     Args:
         votes: ratings (n,) within ``scale``: (1, 5) for ACR (ITU-T P.800), (-3, 3) for CMOS, (0, 100) for MUSHRA.
-        listeners: the listener of each rating. The interval is then computed from the listeners' means, and n is the number
-            of listeners, since ratings of a listener are not independent. Default: one rating per listener.
-        interval: "t", Student's t; or "bootstrap", bias-corrected and accelerated (B. Efron, JASA 82, 1987, by scipy).
+        listeners: the listener of each rating. Because ratings of a listener are not independent, the interval is then
+            computed from the listeners' means, and n is the number of listeners. Default: one rating per listener.
+        interval: "t" for Student's t, or "bootstrap" for scipy's bias-corrected and accelerated bootstrap (B. Efron,
+            JASA 82, 1987).
         confidence: level of the interval.
         scale: bounds of the scale.
         resamples: number of bootstrap resamples.
         seed: seed of the bootstrap.
 
-    The interval stays within the scale and has a width above 0 even for equal ratings. Sentences are fixed (random in
-    ``crossed_mean``). Raises ArgumentError for fewer than two ratings or listeners, or ratings outside the scale.
+    The interval stays within the scale, and its width is above 0 even if all ratings are equal. Sentences are fixed;
+    ``crossed_mean`` treats them as random. Raises ArgumentError for fewer than two ratings or listeners, or for ratings
+    outside the scale.
     """
     from scipy import stats
 
@@ -197,7 +200,7 @@ def mean_opinion_score(
         low, high = limits.confidence_interval
         return Estimate(mean, float(low), float(high), confidence, values.size)
     half_width = float(stats.t.ppf((1.0 + confidence) / 2.0, values.size - 1)) * sd / math.sqrt(values.size)
-    # For equal ratings: Clopper and Pearson's bound on the share of different ratings, assumed one step away.
+    # For equal ratings: Clopper and Pearson's bound on the share of other ratings, which are assumed one step away.
     half_width = half_width or 1.0 - ((1.0 - confidence) / 2.0) ** (1.0 / values.size)
     return Estimate(mean, max(scale[0], mean - half_width), min(scale[1], mean + half_width), confidence, values.size)
 
@@ -211,10 +214,10 @@ def wilcoxon(
 ) -> Test:
     """Test paired ratings (pairs,) by F. Wilcoxon's signed-rank test (Biometrics Bulletin 1, 1945).
 
-    The statistic is the sum of ranks of positive differences, excluding zeros; p is exact for up to 50 pairs, also with ties
-    (scipy: up to 13 pairs); for more pairs, scipy's normal approximation is used. The estimate is J. L. Hodges & E. L.
-    Lehmann's: the median of the pairwise mean differences, with J. W. Tukey's interval (M. Hollander & D. A. Wolfe,
-    "Nonparametric Statistical Methods", 1973, chapter 3). Raises ArgumentError for invalid arguments.
+    The statistic is the sum of ranks of positive differences, excluding zeros. For up to 50 pairs, p is exact even with
+    ties (in scipy, only up to 13 pairs); for more pairs, scipy's normal approximation is used. The estimate is J. L.
+    Hodges & E. L. Lehmann's: the median of the pairwise mean differences, with J. W. Tukey's interval (M. Hollander &
+    D. A. Wolfe, "Nonparametric Statistical Methods", 1973, chapter 3). Raises ArgumentError for invalid arguments.
     """
     from scipy import stats
 
@@ -267,12 +270,13 @@ def _rank_sums(ranks: npt.NDArray[np.int_]) -> _Floats:
 
 @dataclass(frozen=True, eq=False)
 class Friedman:
-    """Friedman's test of systems rated by the same raters: ``statistic`` (chi squared), ``p``, and post-hoc tests.
+    """Result of Friedman's test: ``statistic`` (chi squared), ``p``, and post-hoc tests.
 
-    ``mean_ranks`` (systems,): 1 is best; ``critical_difference``: Nemenyi's for mean ranks at ``alpha``; ``pairs``: a row per
-    pair with the ``difference`` of mean ranks, ``p_nemenyi``, and ``p_holm`` of Wilcoxon's test. ``concordance`` is the
-    effect size, Kendall's W with its interval: 1 for equal rankings, about 1 / raters for random rankings, NaN if all ratings
-    are tied. The interval is NaN for two raters.
+    ``mean_ranks`` (systems,) are the mean ranks, where 1 is best, and ``critical_difference`` is Nemenyi's critical
+    difference between them at ``alpha``. ``pairs`` has a row per pair with the ``difference`` of mean ranks,
+    ``p_nemenyi``, and ``p_holm`` of Wilcoxon's test. ``concordance`` is the effect size, Kendall's W with its interval.
+    W is 1 for equal rankings, about 1 / raters for random rankings, and NaN if all ratings are tied. The interval is
+    NaN for two raters.
     """
 
     names: tuple[str, ...]
@@ -288,14 +292,15 @@ class Friedman:
 def friedman(
     ratings: npt.ArrayLike, names: Sequence[str] | None = None, *, alpha: float = 0.05, confidence: float = 0.95
 ) -> Friedman:
-    """Test systems for equal ratings, with post-hoc tests of all pairs.
+    """Test whether systems have equal ratings by Friedman's test, with post-hoc tests of all pairs.
 
-    ``ratings`` (raters, systems), higher is better; a rater is a listener, or a listener with an item. M. Friedman (JASA 32,
-    1937), corrected for ties, by scipy; then P. B. Nemenyi's comparisons after J. Demšar, "Statistical comparisons of
-    classifiers over multiple data sets" (JMLR 7, 2006), and Wilcoxon's tests, corrected by Holm. The effect size is the W of
-    M. G. Kendall & B. Babington Smith (Annals of Mathematical Statistics 10, 1939), corrected for ties; its interval, with
-    random raters, is Student's t interval from the jackknife of the mean rank correlation. Raises ArgumentError for fewer
-    than three systems or two raters.
+    ``ratings`` has shape (raters, systems); higher is better. A rater is a listener, or a combination of listener and
+    item. The test is scipy's, corrected for ties (M. Friedman, JASA 32, 1937). Post-hoc tests are P. B. Nemenyi's
+    comparisons, as described by J. Demšar, "Statistical comparisons of classifiers over multiple data sets" (JMLR 7,
+    2006), and Wilcoxon's tests with Holm's correction. The effect size is the W of M. G. Kendall & B. Babington Smith
+    (Annals of Mathematical Statistics 10, 1939), corrected for ties. Its interval treats raters as random: it is
+    Student's t interval from the jackknife of the mean rank correlation. Raises ArgumentError for fewer than three
+    systems or two raters.
     """
     import pandas as pd
     from scipy import stats
@@ -342,11 +347,11 @@ def _concordance(ranks: _Floats, confidence: float) -> Estimate:
     w = float(np.square(total).sum() / (count * squares.sum()))
     if count == 2 or not (squares.sum() - squares).all():
         return Estimate(w, math.nan, math.nan, confidence, count)
-    # A bootstrap draws raters repeatedly, who agree with themselves, and so overestimates W.
+    # A bootstrap would overestimate W: it draws the same rater several times, and copies of a rater agree.
     rho, without = (count * w - 1.0) / (count - 1.0), squares.sum() - squares
     jackknife = (np.square(total - centered).sum(axis=1) / without - 1.0) / (count - 2.0)
     error = math.sqrt((count - 1.0) / count * float(np.square(jackknife - jackknife.mean()).sum()))
-    # Equal rankings: Clopper and Pearson's bound on the share of reversed rankings.
+    # For equal rankings: Clopper and Pearson's bound on the share of reversed rankings.
     reversed_share = min(0.5, 1.0 - (1.0 - tail) ** (1.0 / count))
     half_width = float(t.ppf(tail, count - 1)) * error if error > 1e-12 else 1.0 - (1.0 - 2.0 * reversed_share) ** 2
     low, high = ((1.0 + (count - 1.0) * end) / count for end in (rho - half_width, rho + half_width))
@@ -357,8 +362,8 @@ def _concordance(ranks: _Floats, confidence: float) -> Estimate:
 class Screening:
     """Result of screening: the ``kept`` listeners, and their rows in ``frame``.
 
-    ``table`` has a row for each rule that a listener failed: ``listener``, ``rule``, ``items`` (a tuple) and ``reason``.
-    ``notes`` name the rules that could not be applied, and the listeners affected.
+    ``table`` has a row for each rule that a listener failed, with ``listener``, ``rule``, ``items`` (a tuple) and
+    ``reason``. ``notes`` name the rules that could not be applied, and to which listeners.
     """
 
     kept: tuple[Any, ...]
@@ -373,7 +378,7 @@ class Screening:
 
 
 def reasons_by_listener(table: pd.DataFrame) -> dict[Any, str]:
-    """Join the reasons of each listener in a table of failed rules with the columns ``listener`` and ``reason``."""
+    """Join the reasons of each listener in a table of failed rules that has the columns ``listener`` and ``reason``."""
     return {name: "; ".join(reasons) for name, reasons in table.groupby("listener", sort=False)["reason"]}
 
 
@@ -385,13 +390,13 @@ def screen_mushra(
 ) -> Screening:
     """Screen listeners by Recommendation ITU-R BS.1534-3 (2015), section 4.1.2.
 
-    Listeners are excluded for rating the hidden reference below 90 in more than 15 % of the items, or, if the mid-range
-    ``anchor`` is given, for rating it above 90 in more than 15 % of the items; items in which more than 25 % of the listeners
-    rate the anchor above 90 do not count.
+    Listeners are excluded for rating the hidden reference below 90 in more than 15 % of the items. If the mid-range
+    ``anchor`` is given, they are also excluded for rating it above 90 in more than 15 % of the items, not counting
+    items in which more than 25 % of the listeners rate the anchor above 90.
 
-    ``frame`` has a row per rating, with the columns listener, item, system and rating (0 to 100); ``reference`` and
-    ``anchor`` are systems. A rule applies to the listeners who rated its system; ``notes`` name the others. Raises
-    ArgumentError for a missing column or a rating outside 0 to 100.
+    ``frame`` has a row per rating, with the columns listener, item, system and rating (0 to 100). ``reference`` and
+    ``anchor`` are names of systems. Each rule is applied only to the listeners who rated its system; ``notes`` name the
+    other listeners. Raises ArgumentError for a missing column or a rating outside 0 to 100.
     """
     import pandas as pd
 
@@ -433,9 +438,10 @@ def screen_mushra(
 def intraclass_correlation(ratings: npt.ArrayLike, *, of_mean: bool = False) -> float:
     """Compute the intraclass correlation of ratings (targets, raters): absolute agreement of random raters.
 
-    ICC(2, 1) of P. E. Shrout & J. L. Fleiss, Psychological Bulletin 86 (1979); ICC(2, k), of the raters' mean, with
-    ``of_mean``. NaN if all ratings are equal. Raises ArgumentError for fewer than two targets or raters, and for missing
-    ratings. pingouin is not used, since it requires seaborn and scikit-learn.
+    This is ICC(2, 1) of P. E. Shrout & J. L. Fleiss, Psychological Bulletin 86 (1979); with ``of_mean`` it is ICC(2,
+    k), the correlation of the raters' mean. The result is NaN if all ratings are equal. Raises ArgumentError for fewer
+    than two targets or raters, and for missing ratings. pingouin is not used, because it requires seaborn and
+    scikit-learn.
     """
     table = np.asarray(ratings, np.float64)
     if table.ndim != 2 or min(table.shape) < 2 or not np.isfinite(table).all():
@@ -459,10 +465,10 @@ def krippendorff_alpha(
 ) -> float:
     """Compute K. Krippendorff's alpha of ratings (raters, items), with NaN for missing ratings.
 
-    1 is perfect agreement, 0 chance agreement. ``level`` is the level of measurement: MOS is "ordinal", MUSHRA "interval".
-    Uses the coincidence matrix of "Computing Krippendorff's alpha-reliability" (2011). The result is NaN if all ratings are
-    equal. Raises ArgumentError if no item has two ratings, and for negative values on a ratio scale. The package krippendorff
-    is not used, since it would be a dependency for these lines only.
+    1 is perfect agreement, 0 chance agreement. ``level`` is the level of measurement: MOS is "ordinal", MUSHRA
+    "interval". Uses the coincidence matrix of "Computing Krippendorff's alpha-reliability" (2011). The result is NaN if
+    all ratings are equal. Raises ArgumentError if no item has two ratings, and for negative values on a ratio scale.
+    The package krippendorff is not used, because these few lines do not justify a dependency.
     """
     table = np.asarray(ratings, np.float64)
     if table.ndim != 2 or np.isinf(table).any():

@@ -1,4 +1,4 @@
-"""Linear mixed model of ratings with random listeners and items."""
+"""Linear mixed model of ratings with random effects of listeners and items."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ if TYPE_CHECKING:
 class MixedModel:
     """Fitted mean ratings of systems, adjusted for listener and item effects, and variance components.
 
-    ``scores``: each system's mean with its interval; ``statistic``, ``df`` and ``p``: Wald's F test of equal means (NaN for
-    one system). ``pairs``: a row per pair with ``first``, ``second``, ``difference`` (first minus second), ``error``,
-    ``low``, ``high``, ``df``, ``p``, ``p_holm``. ``sd``: the SDs of ``listener``, ``item``, ``listener x system``, ``item x
-    system`` and ``residual`` in the rating's unit. ``notes`` state limitations of the fit.
+    ``scores`` has each system's mean with its interval. ``statistic``, ``df`` and ``p`` are those of Wald's F test of
+    equal means (NaN for one system). ``pairs`` has a row per pair with ``first``, ``second``, ``difference`` (first
+    minus second), ``error``, ``low``, ``high``, ``df``, ``p`` and ``p_holm``. ``sd`` has the SDs of ``listener``,
+    ``item``, ``listener x system``, ``item x system`` and ``residual`` in the rating's unit. ``notes`` state
+    limitations of the fit.
     """
 
     scores: dict[str, Estimate]
@@ -60,25 +61,25 @@ class MixedModel:
 def mixed_model(frame: pd.DataFrame, *, confidence: float = 0.95) -> MixedModel:
     """Fit ``rating ~ system`` with crossed random effects of listeners and items, by REML.
 
-    Follows R. H. Baayen, D. J. Davidson & D. M. Bates, "Mixed-effects modeling with crossed random effects for subjects and
-    items", Journal of Memory and Language 59 (2008). If listeners rate a system repeatedly, or items are rated repeatedly
-    with it, interactions with the system are random effects too; otherwise p would be far too small: D. J. Barr et al.,
-    "Random effects structure for confirmatory hypothesis testing", ibid. 68 (2013).
+    Follows R. H. Baayen, D. J. Davidson & D. M. Bates, "Mixed-effects modeling with crossed random effects for subjects
+    and items", Journal of Memory and Language 59 (2008). If listeners or items have several ratings of a system, their
+    interactions with the system are also random effects. Without these, p would be far too small (D. J. Barr et al.,
+    "Random effects structure for confirmatory hypothesis testing", ibid. 68, 2013).
 
-    Degrees of freedom are F. E. Satterthwaite's, as in R's lmerTest; in a complete table, those of H. H. Clark's quasi-F
-    ("The language-as-fixed-effect fallacy", Journal of Verbal Learning and Verbal Behavior 12, 1973), so that few items limit
-    the power regardless of the number of listeners.
+    Degrees of freedom are F. E. Satterthwaite's, as in R's lmerTest. In a complete table, they are those of H. H.
+    Clark's quasi-F ("The language-as-fixed-effect fallacy", Journal of Verbal Learning and Verbal Behavior 12, 1973).
+    If there are few items, they therefore limit the power, regardless of the number of listeners.
 
-    Unlike Friedman's test, the model allows missing ratings, replicates, and listeners who use the scale differently; it
-    assumes an interval scale and normal residuals.
+    Unlike Friedman's test, the model allows missing ratings, replicates, and listeners who use the scale differently,
+    but it assumes an interval scale and normal residuals.
 
     Args:
-        frame: a row per rating, with the columns rating (numeric), system, listener and item (such as the sentence; one
-            value for a single item): ``ListeningResult.frame``.
+        frame: a row per rating, such as ``ListeningResult.frame``, with the columns rating (numeric), system, listener
+            and item. The item is, for example, the sentence; if there is a single item, the column has one value.
         confidence: level of the intervals.
 
-    Raises ArgumentError for a missing column; ratings that are not numeric or leave no residual variance; fewer than two
-    listeners; and systems confounded with listeners or items.
+    Raises ArgumentError if a column is missing, ratings are not numeric or leave no residual variance, there are fewer
+    than two listeners, or systems are confounded with listeners or items.
     """
     import pandas as pd
 
@@ -161,9 +162,10 @@ class _RatingModel:
         return MixedModel(scores, statistic, f_df, p, pairs, self.sd, tuple(self.notes))
 
     def _wald(self, basis: Floats) -> tuple[float, tuple[int, float]]:
-        """Compute Wald's F for the null hypothesis that contrasts (contrasts, systems) are 0, and its degrees of freedom.
+        """Compute Wald's F and its df for the null hypothesis that the contrasts (contrasts, systems) are 0.
 
-        Denominator: A. H. Fai & P. L. Cornelius, Journal of Statistical Computation and Simulation 54 (1996), as in lmerTest.
+        The denominator df are those of A. H. Fai & P. L. Cornelius, Journal of Statistical Computation and Simulation
+        54 (1996), as in lmerTest.
         """
         count = len(basis)
         values, vectors = np.linalg.eigh(basis @ self.covariance @ basis.T)
@@ -177,7 +179,7 @@ class _RatingModel:
 
 
 def _overlap(group: Codes, systems: Codes) -> tuple[int, int]:
-    """Return the number of connected components of groups and systems, and the interaction degrees of freedom."""
+    """Return the number of connected components of groups and systems, and the df of their interaction."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 _MAX_CATEGORIES = 20
 _MAX_ITERATIONS = 100
-# Newton's method converges quadratically, so what a further step gains is negligible.
+# Newton's method converges quadratically, so the gain of a further step is negligible.
 _MIN_GAIN = 1e-7
 # Logarithm of the smallest SD of a random effect.
 _MIN_LOG_SD = -7.0
-# Odds of three million to one.
+# Log odds of three million to one.
 _MAX_LOGIT = 15.0
 
 
@@ -29,9 +29,10 @@ _MAX_LOGIT = 15.0
 class OrdinalModel:
     """Effects of systems on the odds of a higher rating category.
 
-    ``thresholds`` (categories - 1,) in logits, for the first system; ``pairs``: a row per pair with the ``log_odds`` ratio of
-    a higher category for ``first`` over ``second``, ``error``, ``low``, ``high``, ``p`` (Wald's z) and ``p_holm``. ``sd`` are
-    the SDs of the random effects; ``log_likelihood`` is Laplace's approximation.
+    ``thresholds`` (categories - 1,) are those of the first system, in logits. ``pairs`` has a row per pair with
+    ``log_odds``, the log odds ratio of a higher category for ``first`` over ``second``, ``error``, ``low``, ``high``,
+    ``p`` (Wald's z) and ``p_holm``. ``sd`` are the SDs of the random effects, and ``log_likelihood`` is Laplace's
+    approximation.
     """
 
     thresholds: Floats = field(repr=False)
@@ -55,17 +56,18 @@ def _odds(logit: float) -> float:
 def ordinal_model(frame: pd.DataFrame, *, interactions: bool = True, confidence: float = 0.95) -> OrdinalModel:
     """Fit a proportional odds model of ratings with crossed random effects of listeners and items.
 
-    It is a sensitivity analysis, since ratings from 1 to 5 are ordinal. P. McCullagh, "Regression models for ordinal data",
-    JRSS B 42 (1980), with random effects by Laplace's approximation, as in R's ordinal::clmm. p is Wald's, which is too small
-    if there are few listeners or items; compare the order and size of differences with ``mixed_model``.
+    Because ratings from 1 to 5 are ordinal, it serves as a sensitivity analysis. The model is that of P. McCullagh,
+    "Regression models for ordinal data", JRSS B 42 (1980), with random effects integrated by Laplace's approximation,
+    as in R's ordinal::clmm. p is from Wald's test, which is too small if there are few listeners or items, so compare
+    only the order and size of differences with those of ``mixed_model``.
 
     Args:
         frame: a row per rating, with the columns rating, system, listener and item.
         interactions: include listener x system and item x system.
         confidence: level of the intervals.
 
-    Raises ArgumentError for a missing column, a single system, fewer than 2 or more than 20 categories, and for systems
-    whose ratings do not overlap, since no finite odds exist.
+    Raises ArgumentError for a missing column, a single system, or fewer than 2 or more than 20 categories, and if the
+    ratings of systems do not overlap, since no finite odds exist then.
     """
     between(confidence, "confidence", 0.0, 1.0)
     for column in ("rating", "system", "listener", "item"):
@@ -98,15 +100,16 @@ def ordinal_model(frame: pd.DataFrame, *, interactions: bool = True, confidence:
 class CumulativeLink:
     """Likelihood of ordered categories: logit P(y <= j) = threshold_j - design @ beta - random effects.
 
-    ``ratings`` (n,) are category indices from 0; ``design`` (n, columns); ``groups`` the codes of each random effect.
-    Parameters: the lowest threshold and the logarithms of the steps, so that thresholds are ordered; coefficients; log SDs.
+    ``ratings`` (n,) are category indices from 0, ``design`` (n, columns) is the matrix of fixed effects, and ``groups``
+    are the codes of each random effect. The parameters are the lowest threshold and the logarithms of the steps between
+    thresholds, which keeps them ordered, then the coefficients and the log SDs.
     """
 
     def __init__(self, ratings: Codes, design: Floats, groups: list[Codes]) -> None:
         self.ratings, self.design = ratings, design
         self.categories = count_of(ratings)
         self.fixed = self.categories - 1 + design.shape[1]
-        # The largest group is split, and eliminated in closed form: no rating has two of its levels.
+        # The largest group is separated and eliminated in closed form, since no rating has two of its levels.
         self.order = sorted(range(len(groups)), key=lambda index: -count_of(groups[index]))
         self.groups = [groups[index] for index in self.order] or [np.zeros(ratings.size, np.intp)]
         self.sizes = [count_of(code) for code in self.groups]
@@ -162,7 +165,7 @@ class CumulativeLink:
     def deviance(self, parameters: Floats) -> tuple[float, Floats]:
         """Compute -2 times Laplace's log likelihood at the mode of the random effects, and its gradient.
 
-        The mode is found by Newton's method from that of the last call.
+        Newton's method finds the mode, starting from the mode of the last call.
         """
         cuts = np.concatenate(([-np.inf], self._thresholds(parameters), [np.inf]))
         predictor = self.design @ parameters[self.categories - 1 : self.fixed]
@@ -211,7 +214,7 @@ class CumulativeLink:
             variance = variance + 2.0 * scale[lead] * scaled_links[lead, column - split]
             for second in columns:
                 variance = variance + scaled_rest[column - split, second - split]
-        # The mode moves with the parameters; its effect on the determinant.
+        # The mode moves with the parameters; this is the effect on the determinant.
         moved = information.solve(scale * self._sums(variance * link.weight_slope))
         shift = (scale * moved)[self.columns].sum(axis=0)
         of_predictor = -2.0 * link.score + variance * link.weight_slope - shift * link.weight
@@ -269,7 +272,7 @@ class _Information:
         return np.concatenate([values[:split] / self.diagonal - self.links @ rest, rest])
 
     def inverse(self) -> tuple[Floats, Floats, Floats]:
-        """Return the inverse: its block of the rest, the links with it, and the diagonal of the first block."""
+        """Return the inverse in parts: the last block, its links with the first block, the first block's diagonal."""
         rest = self._inner(np.eye(self.links.shape[1]))
         links = -self.links @ rest
         return rest, links, 1.0 / self.diagonal - np.einsum("ij,ij->i", links, self.links)

@@ -19,11 +19,12 @@ _ALPHA = 0.05
 
 
 def choice_power(trials: int, share: float, *, alternative: Literal["two-sided", "greater"] = "two-sided") -> float:
-    """Compute the power of an exact binomial test at the 5 % level of ``trials`` choices with a true ``share``.
+    """Compute the power of an exact binomial test of ``trials`` choices at the 5 % level for a true ``share``.
 
-    AB: ``share`` prefer A, two-sided. ABX: alternative "greater", and ``share`` = 0.5 + d / 2 for a proportion d of
-    discriminators. A two-sided test has 2.5 % per side. Responses are assumed independent: in AB, one per listener; for
-    several per listener see ``plan_test``. Raises ArgumentError.
+    In AB, ``share`` is the share of preferences for A, and the test is two-sided, at 2.5 % per side. In ABX, the
+    alternative is "greater", and ``share`` is 0.5 + d / 2 for a proportion d of discriminators. Responses are assumed
+    to be independent, so AB must have one response per listener; for several, see ``plan_test``. Raises ArgumentError
+    for invalid arguments.
     """
     whole(trials, "trials", 1)
     _check(share, alternative)
@@ -38,12 +39,13 @@ def trials_needed(
 ) -> int:
     """Compute the number of trials from which ``choice_power`` stays at or above ``power``.
 
-    The power of a test on counts is a sawtooth function of the number of trials, so some smaller numbers may also reach it.
-    For AB, the result is the number of listeners with one response each. Repeated responses of a listener are not
-    independent: plan them by ``ratings_needed`` with a difference of ``share`` - 0.5 and the SD of the listeners' shares as
-    ``sd``, about sqrt(t² + s (1 - s) / n) for preferences with mean s and SD t between listeners and n responses each.
+    The power of a test of counts is a sawtooth function of the number of trials, so some smaller numbers may also reach
+    it. For AB, the result is the number of listeners with one response each. Repeated responses of a listener are not
+    independent: plan them by ``ratings_needed``, with ``share`` - 0.5 as the difference and the SD of the listeners'
+    shares as ``sd``. If the preferences of listeners have mean s and SD t, and each gives n responses, this SD is about
+    sqrt(t² + s (1 - s) / n).
 
-    Raises ArgumentError, also for more than a million trials.
+    Raises ArgumentError for invalid arguments, and if more than a million trials are needed.
     """
     _check(share, alternative)
     between(power, "power", 0.0, 1.0)
@@ -85,11 +87,11 @@ def _powers(trials: npt.NDArray[np.int_], share: float, alternative: str) -> npt
 
 
 def rating_power(listeners: int, difference: float, sd: float) -> float:
-    """Compute the power of a paired two-sided t-test at the 5 % level of a true ``difference`` of mean opinion scores.
+    """Compute the power of a paired two-sided t-test at the 5 % level for a true ``difference`` in MOS.
 
     Every listener rates both systems, and ``sd`` is the SD of the listeners' differences. Uses the noncentral t
     distribution (J. Cohen, "Statistical Power Analysis for the Behavioral Sciences", 1988, chapter 2). Raises
-    ArgumentError.
+    ArgumentError for invalid arguments.
     """
     count = whole(listeners, "listeners", 2)
     if not (math.isfinite(difference) and math.isfinite(sd) and sd > 0.0):
@@ -107,9 +109,9 @@ def t_power(noncentrality: float, df: float, level: float = _ALPHA) -> float:
 
 
 def ratings_needed(difference: float, sd: float, *, power: float = 0.8) -> int:
-    """Compute the minimum number of listeners with a ``rating_power`` of ``power``.
+    """Compute the minimum number of listeners for which ``rating_power`` is at least ``power``.
 
-    Raises ArgumentError, also for more than a million listeners.
+    Raises ArgumentError for invalid arguments, and if more than a million listeners are needed.
     """
     between(power, "power", 0.0, 1.0)
     if difference == 0.0:
@@ -128,13 +130,14 @@ def ratings_needed(difference: float, sd: float, *, power: float = 0.8) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SequentialTest:
-    """Sequential test of all kinds of listening tests, with random listeners and items: look and stop at any time.
+    """Sequential test for all kinds of listening tests, with listeners and items as random effects.
 
-    Its interval contains the true difference (or share) at all interim analyses together with a probability of at least 1 -
-    ``alpha``: the t confidence sequence of H. Wang & A. Ramdas, "Anytime-valid t-tests and confidence sequences for Gaussian
-    means with unknown variance" (arXiv:2310.03722, 2023), with the error and the degrees of freedom of crossed random
-    effects. It stops with "effect" if the interval excludes no difference, with "equivalent" if it lies within ``margin`` of
-    it (optional; as in ``equivalence``), and with "no effect" at ``max_listeners``. Raises ArgumentError.
+    The study may be analyzed, and stopped, at any time: with a probability of at least 1 - ``alpha``, the interval
+    contains the true difference (or share) at all interim analyses. It is the t confidence sequence of H. Wang & A.
+    Ramdas, "Anytime-valid t-tests and confidence sequences for Gaussian means with unknown variance" (arXiv:2310.03722,
+    2023), with the standard error and the degrees of freedom of crossed random effects. The decision is "effect" if the
+    interval excludes the null hypothesis, "equivalent" if it lies within ``margin`` of it (optional; as in
+    ``equivalence``), and "no effect" at ``max_listeners``. Raises ArgumentError for invalid fields.
     """
 
     alpha: float = 0.05
@@ -148,12 +151,14 @@ class SequentialTest:
             between(self.margin, "margin", 0.0, math.inf)
 
     def interval(self, test: CrossedTest) -> Estimate:
-        """Return the estimate with its anytime-valid interval, infinite (or the scale) with too few listeners or items.
+        """Return the estimate with its anytime-valid interval.
 
-        ``test`` is a value of ``crossed`` of a result.
+        The interval is infinite, or the whole scale, if there are too few listeners or items.
+
+        ``test`` is a value of ``ListeningResult.crossed``.
         """
-        # Satterthwaite's degrees of freedom are too many while the variance of few listeners is estimated as 0. The mixture
-        # over effects has a variance of one, in units of that of one listener.
+        # Satterthwaite's degrees of freedom are too many while the variance of few listeners is estimated as 0. The
+        # mixture over effects has the variance of one listener.
         df = min(test.df, test.estimate.n - 1.0)
         count = df + 1.0
         shrinkage = 1.0 / (1.0 + count)
@@ -175,7 +180,7 @@ class SequentialTest:
         return "no effect" if interval.n >= self.max_listeners else "continue"
 
     def advice(self, test: CrossedTest) -> str:
-        """Compare the variances that more listeners and more items would reduce."""
+        """State whether more listeners or more items would shorten the interval most."""
         listeners, items = (sd**2 / count for sd, count in zip(test.sd, (test.estimate.n, test.items), strict=False))
         source, variance = ("items", items) if items > listeners else ("listeners", listeners)
         share = variance / test.error**2 if test.error > 0.0 else 0.0

@@ -26,7 +26,7 @@ _MAX_SLOPE = 1e-2
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Likelihood at given variances: ``deviance`` with its ``gradient``, fixed effects ``mean`` with their ``covariance``.
+    """Fit at given variance ratios: ``deviance`` with ``gradient``, and fixed effects ``mean`` with ``covariance``.
 
     ``residual`` is the residual variance.
     """
@@ -41,10 +41,10 @@ class Fit:
 class RestrictedLikelihood:
     """Restricted likelihood (H. D. Patterson & R. Thompson, Biometrika 58, 1971) with a profiled residual variance.
 
-    Its arguments are ratios of the random effects' variances to the residual variance, as in D. Bates et al., "Fitting linear
-    mixed-effects models using lme4", Journal of Statistical Software 67 (2015); the gradient is that of D. A. Harville, JASA
-    72 (1977). ``groups`` are the indicator matrices of the random effects, (n, levels); ``design`` is the matrix of fixed
-    effects. Raises ArgumentError for a saturated model.
+    Its arguments are the ratios of the random effects' variances to the residual variance, as in D. Bates et al.,
+    "Fitting linear mixed-effects models using lme4", Journal of Statistical Software 67 (2015). The gradient is that of
+    D. A. Harville, JASA 72 (1977). ``groups`` are the indicator matrices (n, levels) of the random effects, and
+    ``design`` is the matrix of fixed effects. Raises ArgumentError for a saturated model.
     """
 
     def __init__(self, groups: list[Floats], design: Floats, values: Floats) -> None:
@@ -83,7 +83,7 @@ class RestrictedLikelihood:
         scales = scale[largest:]
         root = cholesky(scales * rest[:others, :others] * scales.T + np.eye(others), **unchecked)
         inner = solve_triangular(root, scales * columns[:others], **unchecked)
-        # Products weighted by the inverse covariance of the values, then with the fixed effects projected out.
+        # Products weighted by the inverse covariance of the values; then the fixed effects are projected out.
         weighted = columns[others:] - inner[:, random:].T @ inner
         fixed = cholesky(weighted[:-1, random:-1], **unchecked)
         means = solve_triangular(fixed, weighted[:-1], **unchecked)
@@ -127,10 +127,10 @@ class RestrictedLikelihood:
     def degrees(self, ratios: Floats) -> Callable[[Floats], float]:
         """Return a function that computes the degrees of freedom of a contrast of the fixed effects (columns,).
 
-        Satterthwaite's approximation (Biometrics Bulletin 2, 1946) for mixed models, as in A. Kuznetsova et al., "lmerTest
-        package", Journal of Statistical Software 82 (2017): 2 v² / Var(v) for the estimated variance v of the contrast.
-        Var(v) is computed by the delta method from the covariance of the variance components, with derivatives by central
-        differences; components estimated at 0 are held fixed.
+        This is Satterthwaite's approximation (Biometrics Bulletin 2, 1946) for mixed models, as in A. Kuznetsova et
+        al., "lmerTest package", Journal of Statistical Software 82 (2017): 2 v² / Var(v), where v is the estimated
+        variance of the contrast. Var(v) is computed by the delta method from the covariance of the variance components,
+        with derivatives by central differences. Components that are estimated as 0 are held fixed.
         """
         active = np.flatnonzero(ratios > AT_BOUND)
         steps = []

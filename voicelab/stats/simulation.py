@@ -1,4 +1,4 @@
-"""Power of listening tests and sweeps, simulated or computed for the analyses that voicelab runs."""
+"""Power of voicelab's analyses of listening tests and sweeps, simulated or computed exactly."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ _SIDES = {"different": "two-sided", "equivalent": "two one-sided tests"}
 
 @dataclass(frozen=True, eq=False)
 class PowerPlan:
-    """Power of designs: ``frame`` has a row per design with ``power`` and its 95 % interval, ``low`` to ``high``.
+    """Power of designs. ``frame`` has a row per design, with ``power`` and its 95 % interval ``low`` to ``high``.
 
-    ``sd`` are the assumed SDs by name; ``notes`` are limitations of the designs. If the SDs come from a pilot, the interval
-    is the power at the 95 % limits of the SDs (chi-square with the pilot's degrees of freedom).
+    ``sd`` has the assumed SDs by name, and ``notes`` state limitations of the designs. If the SDs come from a pilot,
+    the ends of the interval are the powers at the 95 % limits of the SDs (chi-square with the pilot's degrees of
+    freedom).
     """
 
     frame: pd.DataFrame = field(repr=False)
@@ -94,28 +95,28 @@ def plan_test(
     seed: int = 0,
     progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
 ) -> PowerPlan:
-    """Compute the power of ``analyze()`` to detect a difference between two systems, for combinations of sizes.
+    """Compute the power of ``analyze()`` to detect a difference between two systems, by number of listeners and items.
 
-    Simulates studies with random listeners and items, and analyzes each with crossed random effects; the column ``wilcoxon``
-    is the power with fixed sentences.
+    Studies with random listeners and items are simulated, and each is analyzed with crossed random effects. The column
+    ``wilcoxon`` is the power of the test with fixed sentences.
 
     Args:
         kind: kind of the listening test.
         difference: in points of the scale; for choices, the share of the first system (or correct responses), such as 0.6.
         listeners: numbers of listeners.
         items: numbers of sentences.
-        sd: SDs of the listeners' and items' random effects on the difference, and of single responses, in points of the
-            scale; for choices in logits, and the last SD is ignored. Best taken from a pilot; otherwise try several.
-        pilot: a result of ``analyze``, from which ``sd`` is averaged over pairs.
+        sd: three SDs, of the listeners' and items' random effects on the difference and of single responses, in points of the
+            scale. For choices they are in logits, and the last is ignored. If there is no pilot, try several.
+        pilot: a result of ``analyze``; ``sd`` is the average over its pairs.
         systems: number of systems; the significance level is that of the first step of Holm's correction over all pairs.
-        claim: as in a registered plan: "different" is two-sided (ABX: one-sided), "better" one-sided (not for ABX), "not
-            worse" (not for ABX) and "equivalent" require a ``margin``. Default: "equivalent" with a margin, else "different".
-        margin: the largest irrelevant difference, in points of the scale (for choices, as a distance from 0.5). The
-            simulated systems differ by ``difference``.
+        claim: as in a registered plan. "different" is two-sided (ABX: one-sided), "better" one-sided. "not worse" and "equivalent"
+            require a ``margin``. ABX has no "better" and "not worse". Default: "equivalent" with a margin, else "different".
+        margin: the largest irrelevant difference, in points of the scale (for choices, as a distance from 0.5). The simulated
+            systems differ by ``difference``.
         alpha: level of the test.
         simulations: number of simulated studies per combination.
         seed: seed of the simulation.
-        progress: wrapper of the iteration; ``vl.progress`` shows a bar.
+        progress: wrapper of the iteration, such as ``vl.progress``, which shows a bar.
 
     Raises ArgumentError.
     """
@@ -141,7 +142,7 @@ def plan_test(
 
 
 def _pilot_scales(df: float) -> tuple[float, ...]:
-    """Return the factors that convert a pilot's SDs to their upper and lower 95 % limits; () if the SDs are assumed."""
+    """Return the factors from a pilot's SDs to their upper and lower 95 % limits; () if the SDs are assumed."""
     from scipy.stats import chi2
 
     return tuple(math.sqrt(df / float(chi2.ppf(tail, df))) for tail in (0.025, 0.975)) if math.isfinite(df) else ()
@@ -154,7 +155,7 @@ def _row(
     simulations: int,
     seed: int,
 ) -> dict[str, float]:
-    """Return the power of a design, with low and high at the limits of a pilot's SDs if ``scales`` are given."""
+    """Return the power of a design; if ``scales`` are given, low and high are the powers at the limits of the SDs."""
     kind, difference, sds, claim, level = study
     row = _power(study, numbers, simulations, seed)
     for end, scale in zip(("low", "high"), scales, strict=False):
@@ -164,7 +165,9 @@ def _row(
 
 
 def _pilot_note(df: float) -> list[str]:
-    note = f"Intervals include the uncertainty of the pilot's SDs ({df:.3g} degrees of freedom): plan with their low."
+    note = (
+        f"Intervals include the uncertainty of the pilot's SDs ({df:.3g} degrees of freedom): plan with the column low."
+    )
     return [note] if math.isfinite(df) else []
 
 
@@ -216,7 +219,7 @@ def _power(
 
 
 def _sds(sd: _Sds | None, pilot: ComparedPairs | CrossedTest | None) -> tuple[_Sds, float]:
-    """Return the SDs, and the mean degrees of freedom of a pilot, infinite without one."""
+    """Return the SDs and the mean degrees of freedom of the pilot, which are infinite if there is no pilot."""
     if (sd is None) == (pilot is None):
         raise ArgumentError.of("sd", "pass either sd or pilot")
     if pilot is not None:
@@ -250,7 +253,7 @@ def _studies(chosen: bool, difference: float, sds: _Sds, shape: tuple[int, ...],
     if not chosen:
         noise: Floats = rng.normal(0, sds[2], (count, listeners, items))
         return difference + effects + noise
-    # Scales the logit to the population-averaged share.
+    # Scale the logit to the population-averaged share.
     scale = math.sqrt(1.0 + _LOGISTIC**2 * (sds[0] ** 2 + sds[1] ** 2))
     probability = 1.0 / (1.0 + np.exp(-(math.log(difference / (1.0 - difference)) * scale + effects)))
     return (rng.random(shape) < probability).astype(np.float64)
@@ -283,21 +286,21 @@ def plan_sweep(
     tests: int = 1,
     alpha: float = 0.05,
 ) -> PowerPlan:
-    """Compute the power of ``effects()`` to detect an axis with one level that differs, with random texts.
+    """Compute the power of ``effects()`` to detect that one level of an axis differs, with texts as a random effect.
 
     Args:
         difference: difference of one level from all others, in the metric's unit.
-        texts: numbers of texts; a single text is fixed.
-        repeats: numbers of takes per level and text.
-        sd: SDs of the difference between texts, and of repeated takes.
+        texts: numbers of texts to compare; a single text is a fixed effect.
+        repeats: numbers of takes per level and text to compare.
+        sd: two SDs: of the difference, between texts, and of repeated takes.
         pilot: a result of ``effects`` with texts as a block, from which ``sd`` is taken.
         metric: metric of the pilot; default: its first.
         levels: number of levels of the axis.
         tests: number of metrics times axes; the significance level is that of the first step of Holm's correction.
         alpha: level of the test.
 
-    The power is that for equal variances: of two levels exact, by the noncentral t distribution, of several by 9,999
-    simulated studies. Raises ArgumentError for invalid arguments.
+    Variances are assumed to be equal. For two levels, the power is exact, by the noncentral t distribution; for more
+    levels, it is from 9,999 simulated studies. Raises ArgumentError for invalid arguments.
     """
     import pandas as pd
 
@@ -327,7 +330,7 @@ def plan_sweep(
 
 
 def _power_of_levels(texts: int, repeats: int, levels: int, shift: float, level: float) -> float:
-    """Return the power of a test at ``level`` that one level differs by ``shift`` SDs of a level in one text."""
+    """Return the power of a test at ``level`` if one level differs by ``shift``, in SDs of a level in one text."""
     df = (texts - 1) * (levels - 1) if texts > 1 else levels * (repeats - 1)
     # One text with one take per level leaves no residual degrees of freedom.
     if not df or not shift:
@@ -342,7 +345,7 @@ def _power_of_levels(texts: int, repeats: int, levels: int, shift: float, level:
 
 
 def _of_pilot(pilot: Effects, metric: str | None) -> tuple[float, float, float]:
-    """Estimate from a pilot the SDs of a level's difference between texts and of repeated takes, and their df."""
+    """Estimate from a pilot the SDs of a level's difference between texts and of repeated takes, with df."""
     contrasts, variance = pilot.contrasts, pilot.variance
     metric = metric if metric is not None else str(contrasts["metric"].iloc[0])
     rows = contrasts[contrasts["metric"] == metric]
@@ -350,6 +353,6 @@ def _of_pilot(pilot: Effects, metric: str | None) -> tuple[float, float, float]:
         raise ArgumentError.of("pilot", f"must have texts as a block in {metric!r}")
     take_sd = variance[(variance["metric"] == metric) & variance["source"].isin(["sampling", "residual"])]["sd"].iloc[0]
     count = rows["df_texts"] + 1.0
-    # The error with random texts includes the variance of takes, which the error with fixed texts estimates.
+    # The error with random texts also includes the variance of takes, which the error with fixed texts estimates.
     between_texts = np.square(rows["error_texts"]) * count - np.square(rows["error"]) * count
     return math.sqrt(max(0.0, float(between_texts.mean()))), float(take_sd), float(rows["df_texts"].mean())
