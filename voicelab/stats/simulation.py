@@ -105,14 +105,14 @@ def plan_test(
         difference: in points of the scale; for choices, the share of the first system (or correct responses), such as 0.6.
         listeners: numbers of listeners.
         items: numbers of sentences.
-        sd: three SDs, of the listeners' and items' random effects on the difference and of single responses, in points of the
-            scale. For choices they are in logits, and the last is ignored. If there is no pilot, try several.
+        sd: SDs of the listeners' and items' effects on the difference, and of single responses, in points of the scale. For
+            choices they are in logits, and the last is ignored. If there is no pilot, try several.
         pilot: a result of ``analyze``; ``sd`` is the average over its pairs.
         systems: number of systems; the significance level is that of the first step of Holm's correction over all pairs.
-        claim: as in a registered plan. "different" is two-sided (ABX: one-sided), "better" one-sided. "not worse" and "equivalent"
-            require a ``margin``. ABX has no "better" and "not worse". Default: "equivalent" with a margin, else "different".
-        margin: the largest irrelevant difference, in points of the scale (for choices, as a distance from 0.5). The simulated
-            systems differ by ``difference``.
+        claim: as in a registered plan. "different" is two-sided (ABX: one-sided), "better" one-sided. "not worse" and
+            "equivalent" need a ``margin``. Not for ABX: "better", "not worse". Default: "equivalent" with a margin, else
+            "different".
+        margin: the largest irrelevant difference, in points of the scale (for choices, as a distance from 0.5).
         alpha: level of the test.
         simulations: number of simulated studies per combination.
         seed: seed of the simulation.
