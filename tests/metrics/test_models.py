@@ -168,7 +168,7 @@ def test_missing_library_and_missing_weights_name_the_command(
     monkeypatch.setitem(sys.modules, module, library)  # its library, offline
     with pytest.raises(ArgumentError) as raised:
         model()
-    assert f"with a network, type {command}" in str(raised.value)
+    assert f"with a network connection, run {command}" in str(raised.value)
 
 
 def test_nisqa_gets_the_clips_own_rate(monkeypatch: pytest.MonkeyPatch, figure: Figure) -> None:

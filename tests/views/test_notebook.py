@@ -100,7 +100,7 @@ def test_invalid_option_value_names_the_option(shell: InteractiveShell) -> None:
         shell.run_line_magic("speak", "--temperature warm Hello")
     with pytest.raises(RequestInvalid, match="unknown option"):
         shell.run_line_magic("speak", "--temprature 1 Hello")
-    with pytest.raises(RequestInvalid, match="has no value"):
+    with pytest.raises(RequestInvalid, match="requires a value"):
         shell.run_line_magic("speak", "--temperature")
     with pytest.raises(RequestInvalid, match="is not a lab"):
         shell.run_line_magic("speak", "--lab nothing Hello")

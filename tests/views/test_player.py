@@ -125,7 +125,7 @@ def test_regions_are_saved_and_cut(tmp_path: Path) -> None:
     for wrong in ("hiss", 2):
         with pytest.raises(ArgumentError, match=r"region: unknown region.*'click', 'hum'"):
             player.cut(wrong)
-    with pytest.raises(AudioError, match=r"regions: 'late' ends at 0\.2 s"):
+    with pytest.raises(AudioError, match=r"regions: the end of 'late' must be at most 0\.10+ s, got 0\.2 s"):
         player.regions = [("late", 0.0, 0.2)]
     player.show(tone())
     assert player.regions == ()

@@ -1,4 +1,4 @@
-"""Word times of a text in speech: forced alignment by pocketsphinx (English) or Whisper's word times (other languages).
+"""Word times of a text in its audio, from forced alignment by pocketsphinx (English) or from Whisper (other languages).
 
 With pocketsphinx each word gets the interval that fits it best and a log likelihood per 10 ms frame, relative to the best
 phone sequence: about -1 for words that are in the audio, about -5 for others. Accuracy in rejecting wrong transcripts:
@@ -75,10 +75,11 @@ class Aligner:
         self._lock = threading.Lock()
 
     def match(self, samples: Samples, rate: int, text: str) -> float | None:
-        """Compute the match between a text and speech, 0 to 1.
+        """Compute the match between a text and the speech in the audio, 0 to 1.
 
-        It is the smaller of two shares: of the text that is found in the audio, and of loud audio that the text explains. The
-        result is None if most words of the text are missing from the English dictionary.
+        It is the smaller of two shares: the share of the text that is found in the audio, and the share of the loud
+        audio that the text explains. The result is None if most words of the text are missing from the English
+        dictionary.
         """
         # Noise would lower the likelihoods of the words.
         audio = pocketsphinx_input(samples, rate, enhance)
@@ -145,7 +146,7 @@ class Aligner:
 
 
 def _word_times(tokens: list[str], spans: list[list[list[float]]], duration_s: float) -> list[WordTime]:
-    """Time the tokens; consecutive tokens without spans share the time between their neighbors."""
+    """Return the tokens with their times; consecutive tokens without spans share the time between their neighbors."""
     times: list[WordTime] = []
     untimed: list[str] = []
     end = 0.0
@@ -172,8 +173,8 @@ def align_words(clip: Clip, text: str | None = None, by: str | WordRecognizer | 
             any language, matched with the text; or a recognizer with a method ``words``. Default: pocketsphinx for text in
             its dictionary, otherwise Whisper if its weights are on this machine.
 
-    Raises ArgumentError on ``text`` when it is unknown or does not match the speech, on ``recognizer`` for an unknown name or
-    missing weights, and MissingExtra for a package that is not installed.
+    Raises ArgumentError on ``text`` if it is unknown or does not match the speech, ArgumentError on ``recognizer`` for
+    an unknown name or missing weights, and MissingExtra for a package that is not installed.
     """
     text = said(text) if text else clip.take.call.said if clip.take is not None else ""
     if not text.strip():
@@ -207,7 +208,10 @@ def _word_recognizer(name: str, fetch: bool) -> WordRecognizer:
 
 
 def _recognized_times(clip: Clip, text: str, recognizer: WordRecognizer) -> Words:
-    """Match a text's words with recognized words; unmatched words share the gap. Raises ArgumentError on ``text``."""
+    """Match a text's words with recognized words; unmatched words share the time between their neighbors.
+
+    Raises ArgumentError on ``text`` if it does not match the speech.
+    """
     tokens = [token.strip(_PUNCTUATION) for token in _TOKEN_OR_HAN.findall(text)]
     tokens = [token for token in tokens if split_words(token)]
     units = [(index, unit) for index, token in enumerate(tokens) for unit in split_words(_comparable(token))]

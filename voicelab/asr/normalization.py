@@ -76,18 +76,19 @@ def normalized_words(text: str, normalizer: Normalizer = "voicelab", language: s
 
     Args:
         text: reference text or transcript.
-        normalizer: "voicelab": numbers, currency, times and abbreviations are spelled out by the front end of the embedded
-            voice (Chinese: also full-width forms, and traditional characters become simplified ones), then the rules of
-            "whisper" apply to English, by which a number is one word. "whisper": the published rules of A. Radford et al.,
-            "Robust speech recognition via large-scale weak supervision" (2023), appendix C, by the package
-            whisper-normalizer: contractions, number words, spelling variants; for languages other than English only case and
-            punctuation. "seed-tts-eval": the rules of that benchmark's ``run_wer.py``: its list of punctuation is removed,
-            the apostrophe ' is not; English in lower case, Chinese by character (and ``wer`` converts the transcript to
-            simplified characters, not the text). None: ``split_words``. A function from text to text is followed by
-            ``split_words``.
+        normalizer: "voicelab": the front end of the embedded voice spells out numbers, currency, times and
+            abbreviations; in Chinese, it also converts full-width forms, and traditional characters to simplified ones.
+            English is then normalized by the rules of "whisper", which write a number as one word. "whisper": the
+            published rules of A. Radford et al., "Robust speech recognition via large-scale weak supervision" (2023),
+            appendix C, as implemented by the package whisper-normalizer. They concern contractions, number words and
+            spelling variants; in languages other than English, only case and punctuation. "seed-tts-eval": the rules of
+            that benchmark's ``run_wer.py``. They remove a list of punctuation, which does not include the apostrophe ',
+            convert English to lower case, and split Chinese into characters; ``wer`` also converts the transcript, but
+            not the text, to simplified characters. None: ``split_words``. A function from text to text: ``split_words``
+            is applied to its result.
         language: language of the reference text, see ``language_of``.
 
-    Raises ArgumentError for another name, MissingExtra without the extra ``metrics``.
+    Raises ArgumentError for an unknown name, MissingExtra if the extra ``metrics`` is not installed.
     """
     if callable(normalizer):
         return split_words(normalizer(text))

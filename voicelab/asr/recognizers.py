@@ -61,7 +61,7 @@ class WordRecognizer(Protocol):
 
 
 class PocketRecognizer:
-    """pocketsphinx with the US English model inside its wheel: small, fast, and inaccurate.
+    """pocketsphinx with the US English model from its wheel, which is small, fast, and inaccurate.
 
     Thread-safe; calls are serialized. ``name`` is the value of ``VOICELAB_RECOGNIZER`` that selects it.
     """
@@ -91,7 +91,8 @@ class PocketRecognizer:
 class WhisperRecognizer:
     """faster-whisper (the extra ``whisper``), the default recognizer: 99 languages, detected in the audio.
 
-    ``name`` is the value of ``VOICELAB_RECOGNIZER`` that selects it, with only the last component of a folder's path.
+    ``name`` is the value of ``VOICELAB_RECOGNIZER`` that selects it; if this is a folder, only the last component of
+    its path.
 
     Args:
         model: model name, or folder with CTranslate2 weights.
@@ -103,7 +104,7 @@ class WhisperRecognizer:
         from faster_whisper import WhisperModel
         from faster_whisper.utils import _MODELS
 
-        # Published tables must not contain paths of this machine.
+        # Tables may be published, so they must not contain paths of this machine.
         self.name = full_name(f"{_WHISPER}:{model}")
         options: dict[str, Any] = {"device": "cpu", "compute_type": "int8"}
         try:
@@ -197,7 +198,7 @@ def _whisper(model: str, fetch: bool) -> WhisperRecognizer:
         state = "HF_HUB_OFFLINE is set" if offline else "could not be fetched" if fetch else "are fetched at first use"
         command = fetch_command(f"{_WHISPER}:{model}")
         message = (
-            f"the weights of Whisper {model!r} are not on this machine, and {state}: with a network, type"
+            f"the weights of Whisper {model!r} are not on this machine, and {state}: with a network connection, run"
             f"{' HF_HUB_OFFLINE=0' * offline} {command}; or name a folder with them, {_WHISPER}:PATH, or "
             f"use {PocketRecognizer.name} (English, inaccurate): {_VARIABLE}={PocketRecognizer.name}, or "
             f'voicelab.metrics.Tools(recognizer="{PocketRecognizer.name}") ({reason})'
@@ -223,7 +224,7 @@ def full_name(name: str) -> str:
 def default_recognizer(*, fetch: bool = True) -> Recognizer | None:
     """Load the recognizer of ``VOICELAB_RECOGNIZER``, by default Whisper base; None for ``none``.
 
-    Raises what ``recognizer_by_name`` raises.
+    Raises the same errors as ``recognizer_by_name``.
     """
     name = os.environ.get(_VARIABLE) or _WHISPER
     try:
@@ -235,7 +236,7 @@ def default_recognizer(*, fetch: bool = True) -> Recognizer | None:
 
 
 def transcribing_recognizer() -> Recognizer | None:
-    """Load a recognizer for missing transcripts: ``default_recognizer``, or an installed one if no name is set.
+    """Load a recognizer for missing transcripts: ``default_recognizer``, or if no name is set, any installed recognizer.
 
     Never fetches weights; returns None if no recognizer is available.
     """

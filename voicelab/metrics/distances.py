@@ -27,10 +27,10 @@ _MAX_LENGTH_DIFFERENCE_S, _MAX_LAG_S, _SEARCH_RANGE_S = 0.05, 0.005, 0.5
 
 
 def cepstrum(db: _Floats, order: int) -> _Floats:
-    """Compute mel-cepstral coefficients 1 to ``order``, shape (order, frames), of mel levels in dB, (bands, frames).
+    """Compute mel-cepstral coefficients 1 to ``order``, shape (order, frames), from mel levels in dB, (bands, frames).
 
-    They are scaled so that ln(amplitude) = c0 + sum of c[d] cos(pi d (m + 1/2) / bands), the convention of mel-cepstral
-    analysis, for which the constant of MCD converts distances to decibels.
+    They are scaled so that ln(amplitude) = c0 + sum of c[d] cos(pi d (m + 1/2) / bands). This is the convention of
+    mel-cepstral analysis, for which the constant in the definition of MCD converts distances to decibels.
     """
     from scipy.fft import dct
 
@@ -49,7 +49,7 @@ def _speech_cepstrum(subject: Subject) -> tuple[_Floats, int]:
 
 
 def _path(subject: Subject) -> _Path:
-    """Return the warping path of the speech in frames of the clips, and the distance at each step."""
+    """Return the warping path from speech onset to offset, in frames of the clips, and the distance at each step."""
     ours, onset = subject.once(_speech_cepstrum)
     theirs, reference_onset = subject.other.once(_speech_cepstrum)
     steps, distances = _warped(subject, ours, theirs)
@@ -93,7 +93,8 @@ def mfcc_distance(subject: Subject) -> float:
 def log_f0_rmse(subject: Subject) -> float:
     """Root mean square difference of log-F0 from the reference, in semitones, along the path of ``mfcc_distance``.
 
-    The mean is over pairs of voiced frames, with F0 as in ``f0_median``. Divide by 17.31 for natural logarithms.
+    The mean is over pairs of voiced frames, with F0 as in ``f0_median``. Divide the result by 17.31 to convert it to
+    natural logarithms.
     """
     path = warped_frames(subject)
     ours, theirs = subject.once(contour).values, subject.other.once(contour).values
@@ -132,9 +133,9 @@ def stoi(subject: Subject) -> float:
     """Short-time objective intelligibility against an aligned reference: a mean correlation, 1 for identical clips.
 
     Values around or below 0 mean no similarity. A lag of up to 5 ms, as from a codec, is compensated. C. H. Taal, R. C.
-    Hendriks, R. Heusdens & J. Jensen, "An algorithm for intelligibility prediction of time-frequency weighted noisy speech",
-    IEEE TASLP 19 (2011), by pystoi. Undefined for a difference of more than 50 ms in duration or a lag of more than 5 ms:
-    another take of the text is not an aligned reference.
+    Hendriks, R. Heusdens & J. Jensen, "An algorithm for intelligibility prediction of time-frequency weighted noisy
+    speech", IEEE TASLP 19 (2011), by pystoi. Undefined for a difference of more than 50 ms in duration or a lag of more
+    than 5 ms, since another take of the same text is not an aligned reference.
     """
     from pystoi import stoi as intelligibility
 

@@ -83,12 +83,12 @@ def smoothed(powers: _Floats) -> _Floats:
 def activity(subject: Subject) -> Activity:
     """Detect speech by level.
 
-    A frame (smoothed over 30 ms) is speech if its level is at most 25 dB below the 99th percentile of frames, the threshold
-    of N. H. de Jong & T. Wempe, "Praat script to detect syllable nuclei and measure speech rate automatically", Behavior
-    Research Methods 41 (2009); in noise it must also be 6 dB above the 5th percentile, if a range of 10 dB remains. Onset and
-    offset frames must also pass without smoothing. Intervals of less than 50 ms are discarded as clicks. A pause is a gap of
-    at least 0.25 s between intervals of speech, F. Goldman-Eisler's threshold ("Psycholinguistics", 1968), which excludes
-    articulatory silences.
+    A frame (smoothed over 30 ms) is speech if its level is at most 25 dB below the 99th percentile of frames. This is
+    the threshold of N. H. de Jong & T. Wempe, "Praat script to detect syllable nuclei and measure speech rate
+    automatically", Behavior Research Methods 41 (2009). In noise, the level must also be 6 dB above the 5th percentile,
+    if a range of 10 dB remains. Onset and offset frames must also pass without smoothing. Intervals of less than 50 ms
+    are discarded as clicks. A pause is a gap of at least 0.25 s between intervals of speech, F. Goldman-Eisler's
+    threshold ("Psycholinguistics", 1968), which excludes articulatory silences.
 
     Raises Undefined for silence and for clips shorter than a frame.
     """
@@ -103,7 +103,7 @@ def activity(subject: Subject) -> Activity:
     sustained = ends - begins >= _MIN_SPEECH_FRAMES
     if sustained.any():  # else there are only clicks
         begins, ends = begins[sustained], ends[sustained]
-    # Smoothing extends an interval by a frame at both ends.
+    # Smoothing extends an interval by one frame at each end.
     begins += (powers[begins] < threshold) & (ends - begins > 2)
     ends -= (powers[ends - 1] < threshold) & (ends - begins > 2)
     active = np.zeros(powers.size + 1, np.int64)
@@ -150,13 +150,13 @@ def true_peak(subject: Subject) -> float:
         return _decibels(-math.inf)
     samples = np.pad(subject.clip.samples, _TAPS - 1)
     windows = np.lib.stride_tricks.sliding_window_view(samples, _TAPS)
-    # Other windows cannot exceed the largest sample.
+    # Interpolated values in other windows cannot exceed the largest sample.
     large = np.flatnonzero((samples >= maximum / _GAIN) | (samples <= -maximum / _GAIN))
     candidates = np.zeros(len(windows), bool)
     for shift in range(_TAPS):
         candidates[large - shift] = True
     begins = np.flatnonzero(candidates)
-    # Small blocks of memory are faster to allocate.
+    # Work in blocks, since small arrays are faster to allocate.
     for offset in range(0, begins.size, _BLOCK):
         values = windows[begins[offset : offset + _BLOCK]].astype(np.float64) @ _FILTERS[:, ::-1].T
         maximum = max(maximum, float(np.abs(values).max()))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 GROUP = "voicelab.metrics"
-"""Entry point group of metrics: each is a Metric, or a list or tuple of them."""
+"""Entry point group of metrics; each entry point is a Metric, or a list or tuple of Metrics."""
 
 _PROBLEM: Final = "problem"  # key of an unreadable file's error, in its row until all files are read
 
@@ -91,8 +91,8 @@ def _gaps(subject: Subject, buffer_s: float) -> _Floats:
 def underruns(subject: Subject, buffer_s: float = _BUFFER_S) -> float:
     """Number of buffer underruns when playback starts with 0.2 s buffered (or the whole clip, if shorter).
 
-    Simulated from arrivals: a chunk's duration is proportional to its bytes, and playback resumes with the next chunk.
-    ``underruns_at`` returns the metric for another buffer.
+    Playback is simulated from the chunk arrival times: a chunk's duration is proportional to its size in bytes, and
+    interrupted playback resumes with the next chunk. ``underruns_at`` returns the metric for another buffer.
     """
     return float(_gaps(subject, buffer_s).size)
 
@@ -265,11 +265,11 @@ def measure(
 ) -> pd.DataFrame:
     """Measure clips: a DataFrame with a row per clip, in order, and a float column per metric.
 
-    Undefined values are NaN, with the reason in the column ``undefined``: ``loudness: the duration must be at least 0.4 s,
-    …``. With WER and CER, the columns ``recognizer`` and ``normalizer`` and a note below the printed table,
-    ``table.attrs["note"]``, name the ASR model (``faster-whisper:base``, ``pocketsphinx``) and the text normalizer. For files
-    the first column is ``file``, the column ``notes`` names averaged channels, clipping and the like, and
-    ``table.attrs["excluded"]`` has the skipped files of folders, by path with the reason.
+    Undefined values are NaN, and the column ``undefined`` has the reason, such as ``loudness: the duration must be at
+    least 0.4 s, …``. With WER and CER, the columns ``recognizer`` and ``normalizer`` and a note below the printed
+    table, ``table.attrs["note"]``, name the ASR model (``faster-whisper:base``, ``pocketsphinx``) and the text
+    normalizer. For files the first column is ``file``, the column ``notes`` names averaged channels, clipping and the
+    like, and ``table.attrs["excluded"]`` has the skipped files of folders, by path with the reason.
 
     Args:
         clips: Clips; Takes, whose audio is loaded one at a time; or one or more files and folders, in any format that FFmpeg
@@ -409,7 +409,7 @@ def with_note(frame: pd.DataFrame, metrics: Iterable[str | Metric], tools: Tools
 def _rows(
     work: Iterable[tuple[Clip | Audible | Path, Clip | str | None, str | None]], metrics: Sequence[Metric], tools: Tools
 ) -> list[dict[str, Any]]:
-    # A reference for many clips is analyzed once.
+    # A reference that many clips share is analyzed once.
     references: dict[object, Subject] = {}
     rows = []
     for number, (item, reference, request_text) in enumerate(work):
@@ -458,7 +458,7 @@ def _row(subject: Subject, metrics: Sequence[Metric]) -> dict[str, Any]:
             reasons.append(f"{metric.name}: {reason or f'the result is {value}'}")
             value = math.nan
         row[metric.name] = value
-        if "recognizer" in metric.needs:  # next to its metrics, as wide tables are truncated
+        if "recognizer" in metric.needs:  # next to its metrics, since the display of wide tables is truncated
             for column, name in (("recognizer", words.recognizer_name), ("normalizer", words.normalizer_name)):
                 row.pop(column, None)
                 row[column] = name(subject.tools)
@@ -475,12 +475,14 @@ def _in_processes(
         raise ArgumentError.of("jobs", f"metrics and tools cannot be sent to other processes: {error}") from error
     size = min(-(-len(work) // (jobs * _CHUNKS_PER_JOB)), _MAX_CHUNK)
     chunks = [work[begin : begin + size] for begin in range(0, len(work), size)]
-    # spawn, since threads (including torch's) do not survive a fork.
+    # The start method is spawn, since threads (including torch's) do not survive a fork.
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         try:
             each = pool.map(partial(_rows, metrics=metrics, tools=tools), chunks)
             rows = list(show(chain.from_iterable(each), "clips", total=len(work)))
         except BrokenProcessPool as error:
-            reason = 'the processes ended early; does the script guard itself with if __name__ == "__main__":?'
+            reason = (
+                'the processes ended unexpectedly; a script must call this under the guard if __name__ == "__main__":'
+            )
             raise ArgumentError.of("jobs", reason) from error
     return rows

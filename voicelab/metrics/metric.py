@@ -102,9 +102,9 @@ class Metric:
     """Definition of a metric of a clip.
 
     ``name``: column name; ``unit``: "" if dimensionless; ``better``: direction of better values, if any. ``compute``:
-    function of a Subject that returns the value or raises Undefined with the reason; its docstring states the definition and
-    source. ``needs``: required inputs besides the clip. ``module``: required package, installed by voicelab's ``extra``.
-    ``slow``: takes tens of milliseconds or more per second of audio.
+    function that returns the value for a Subject, or raises Undefined with the reason; its docstring states the
+    definition and source. ``needs``: required inputs besides the clip. ``module``: required package, installed by
+    voicelab's ``extra``. ``slow``: takes tens of milliseconds or more per second of audio.
 
     Raises ArgumentError for a name that is not an identifier.
     """

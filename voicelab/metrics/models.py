@@ -37,8 +37,9 @@ class Resemblyzer:
     """Speaker encoder of the package Resemblyzer, with its weights.
 
     The GE2E network of L. Wan, Q. Wang, A. Papir & I. Lopez Moreno, "Generalized end-to-end loss for speaker
-    verification", ICASSP (2018), 256 dimensions; the similarity of two recordings is about 0.8 or more for one speaker and
-    0.6 for two speakers. Raises MissingExtra if the package or a dependency is not installed, WeightsError for other weights.
+    verification", ICASSP (2018), 256 dimensions; the similarity of two recordings is about 0.8 or more if they are from
+    one speaker, and about 0.6 otherwise. Raises MissingExtra if the package or a dependency is not installed,
+    WeightsError if the weights have another digest.
     """
 
     def __init__(self) -> None:
@@ -85,7 +86,8 @@ class Dnsmos:
     the naturalness of a voice. A window takes about 0.25 s on one core; ``jobs`` of ``measure`` uses several processes.
     Thread-safe.
 
-    Raises MissingExtra if speechmos is not installed, WeightsError for other weights, ArgumentError for another scale.
+    Raises MissingExtra if speechmos is not installed, WeightsError if the weights have another digest, ArgumentError
+    for an unknown scale.
     """
 
     domain: Final = "trained on noise and noise suppression, not on synthetic voices"
@@ -123,19 +125,19 @@ class DistillMos:
     B. Stahl & H. Gamper, "Distillation and pruning for scalable self-supervised representation-based speech quality
     assessment", ICASSP (2025), distilled from a model on XLS-R. In voicelab's benchmarks it ranks natural voices above
     parametric ones, which DNSMOS does not. The input is the band below 8 kHz; a second takes about 0.1 s on one core.
-    Thread-safe. Raises MissingExtra when it is not installed, WeightsError for other weights.
+    Thread-safe. Raises MissingExtra when the package is not installed, WeightsError if the weights have another digest.
     """
 
     domain: Final = "distilled from a model of degraded natural and synthetic speech"
 
     def __init__(self) -> None:
-        # Only the package's command line needs torchaudio.
+        # torchaudio is needed only by the package's command line.
         try:
             with stub_module("torchaudio"):
                 from distillmos import ConvTransformerSQAModel, sqa
         except ImportError as error:
             raise MissingExtra(
-                f"DistillMOS requires its package: pip install --no-deps distillmos xls-r-sqa, beside torch ({error})",
+                f"DistillMOS requires torch and its package: pip install --no-deps distillmos xls-r-sqa ({error})",
                 extra="distillmos",
             ) from error
         read_published("distillmos 0.9.1", [Path(sqa.DEFAULT_WEIGHTS_CHKPT)], _DISTILLMOS_SHA256)
@@ -179,7 +181,8 @@ def _loaded(load: Callable[[], Any], model: str, command: str) -> Any:
         reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         field, name = model.split()
         message = (
-            f"the weights of {name} are not on this machine, or damaged: with a network, type {command} ({reason})"
+            f"the weights of {name} are not on this machine, or are damaged: "
+            f"with a network connection, run {command} ({reason})"
         )
         raise ArgumentError.of(field, message) from error
 
@@ -187,13 +190,13 @@ def _loaded(load: Callable[[], Any], model: str, command: str) -> Any:
 class Nisqa:
     """NISQA v2.0 predictor of the package torchmetrics, which fetches its weights: predicted MOS, 1 to 5.
 
-    G. Mittag, B. Naderi, A. Chehadi & S. Möller, "NISQA: A deep CNN-self-attention model for multidimensional speech quality
-    prediction with crowdsourced datasets", Interspeech (2021). It is not NISQA-TTS. The input has the clip's own sample rate,
-    as in the authors' program, so that bandwidth counts. Raises MissingExtra when torchmetrics, librosa or requests is not
-    installed, ArgumentError if the weights cannot be fetched.
+    G. Mittag, B. Naderi, A. Chehadi & S. Möller, "NISQA: A deep CNN-self-attention model for multidimensional speech
+    quality prediction with crowdsourced datasets", Interspeech (2021). It is not NISQA-TTS. The input has the clip's
+    own sample rate, as in the authors' program, so the bandwidth affects the score. Raises MissingExtra when
+    torchmetrics, librosa or requests is not installed, ArgumentError if the weights cannot be fetched.
     """
 
-    domain: Final = "trained on natural speech with distortions of transmission"
+    domain: Final = "trained on natural speech with transmission distortions"
 
     def __init__(self) -> None:
         url = "https://github.com/gabrielmittag/NISQA/raw/refs/heads/master/weights/nisqa.tar"
@@ -300,7 +303,7 @@ def _tool_name(tool: object, default: str) -> str:
 
 
 def training_domain(tools: Tools) -> str:
-    """Return what the tools' MOS predictor was trained on."""
+    """Return a phrase on the training data of the tools' MOS predictor."""
     named = _PREDICTORS.get(predictor_name(tools), tools.predictor)
     return str(getattr(named, "domain", "whose training domain is not declared"))
 
@@ -351,7 +354,8 @@ def _embedding(subject: Subject) -> npt.NDArray[np.floating[Any]]:
 def speaker_similarity(subject: Subject) -> float:
     """Cosine similarity of the speaker embeddings of clip and reference, -1 to 1.
 
-    Embeddings by ``Tools.encoder``, on which the range of values depends; by default Resemblyzer (extra ``speaker``).
+    The embeddings come from ``Tools.encoder``, by default Resemblyzer (extra ``speaker``). The range of values depends
+    on it.
     """
     return _cosine(subject.once(_embedding), subject.other.once(_embedding))
 
@@ -359,11 +363,12 @@ def speaker_similarity(subject: Subject) -> float:
 def spectral_similarity(subject: Subject) -> float:
     """Cosine similarity of the long-term spectra of clip and reference, -1 to 1.
 
-    Mean and SD of the mel levels of loud frames, 40 bands from 60 Hz to 7.6 kHz, in dB, normalized by the mean level: the
-    long-term spectrum of F. Nolan, "The Phonetic Bases of Speaker Recognition" (1983). It depends on the vocal tract, but
-    also on the channel: a telephone recording of a speaker is less similar to a studio recording of the same speaker than
-    another speaker's studio recording is. Values are high for any two voices, so use them only for ranking; both clips need a
-    sentence or more. To identify speakers use ``speaker_similarity``.
+    The features are mean and SD of the mel levels of loud frames, 40 bands from 60 Hz to 7.6 kHz, in dB, normalized by
+    the mean level. They are the long-term spectrum of F. Nolan, "The Phonetic Bases of Speaker Recognition" (1983).
+    This spectrum depends on the vocal tract, but also on the channel: a telephone recording of a speaker is less
+    similar to a studio recording of the same speaker than another speaker's studio recording is. Values are high for
+    any two voices, so use them only for ranking; both clips need a sentence or more. To identify speakers use
+    ``speaker_similarity``.
     """
     return _cosine(subject.once(_long_term_spectrum), subject.other.once(_long_term_spectrum))
 
@@ -398,10 +403,10 @@ def _cosine(ours: npt.NDArray[np.floating[Any]], theirs: npt.NDArray[np.floating
 def predicted_mos(subject: Subject) -> float:
     """Predicted mean opinion score, 1 to 5, by the model in ``Tools.predictor``.
 
-    By default "dnsmos", P.835 OVRL; also "distillmos", "nisqa" and "utmos"; the class of each states its training domain.
-    Further predictors are objects with ``predict(samples, rate)`` or entry points. Predictors hardly measure prosody: E.
-    Cooper et al., "A review on subjective and objective evaluation of synthetic speech", Acoustical Science and Technology 45
-    (2024).
+    The default is "dnsmos", P.835 OVRL. "distillmos", "nisqa" and "utmos" are also available; the class of each states
+    its training domain. Other predictors are objects with ``predict(samples, rate)``, or entry points. Predictors
+    hardly measure prosody: E. Cooper et al., "A review on subjective and objective evaluation of synthetic speech",
+    Acoustical Science and Technology 45 (2024).
     """
     return float(predictor_of(subject.tools).predict(subject.clip.samples, subject.clip.rate))
 

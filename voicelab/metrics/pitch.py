@@ -26,8 +26,9 @@ _MIN_CORRELATION = 0.7
 def contour(subject: Subject) -> Contour:
     """Track F0 in Hz every 10 ms by pYIN, 60 to 600 Hz, NaN in unvoiced frames.
 
-    M. Mauch & S. Dixon, "pYIN: A fundamental frequency estimator using probabilistic threshold distributions",
-    ICASSP (2014), by librosa, with a resolution of 0.1 semitones (0.6 %), so the medians of two clips may be exactly equal.
+    M. Mauch & S. Dixon, "pYIN: A fundamental frequency estimator using probabilistic threshold distributions", ICASSP
+    (2014), as implemented by librosa. The resolution is 0.1 semitones (0.6 %), so the medians of two clips may be
+    exactly equal.
     """
     return f0(subject.clip, fmin=_MIN_F0_HZ, fmax=_MAX_F0_HZ, hop_s=HOP_S, method="pyin")
 
@@ -91,11 +92,11 @@ def _sound(subject: Subject) -> _Floats:
 def pulses(subject: Subject) -> list[_Floats]:
     """Detect trains of glottal pulses, each of shape (count, 2): time in seconds and amplitude.
 
-    From the largest peak of a voiced interval, in both directions, the next pulse is at the maximum cross-correlation of one
-    period within 0.8 to 1.25 periods, refined by a parabola: P. Boersma, "Should jitter be measured by peak picking or by
-    waveform matching?", Folia Phoniatrica et Logopaedica 61 (2009). A train ends where there is no maximum or the correlation
-    is below 0.7, Praat's limit at the edge of a voiced interval; the rest of the interval is searched in turn. The amplitude
-    is the root mean square of the period around a pulse.
+    The search starts at the largest peak of a voiced interval. In both directions, the next pulse is at the maximum
+    cross-correlation of one period within 0.8 to 1.25 periods, refined by a parabola: P. Boersma, "Should jitter be
+    measured by peak picking or by waveform matching?", Folia Phoniatrica et Logopaedica 61 (2009). A train ends where
+    there is no maximum or the correlation is below 0.7, Praat's limit at the edge of a voiced interval; the rest of the
+    interval is searched in turn. The amplitude is the root mean square of the period around a pulse.
     """
     pitch = subject.once(contour)
     sound = subject.once(_sound)
@@ -142,7 +143,7 @@ def _follow(sound: _Floats, start: int, interval: tuple[int, int], periods: _Flo
             return positions
         before, peak, after = correlation[index - 1 : index + 2]
         curvature = before - 2.0 * peak + after
-        # Windows are at integer samples, so the fractional position of the pulse is preserved.
+        # Windows start at integer samples, so the fractional position of the pulse is preserved.
         position += begin - center + index + (0.5 * (before - after) / curvature if curvature < 0.0 else 0.0)
         if not interval[0] <= position < interval[1]:
             return positions
@@ -158,7 +159,7 @@ def jitter(subject: Subject) -> float:
     """Local jitter in percent: the mean difference of consecutive periods over the mean period.
 
     Praat's "jitter (local)" (P. Boersma & D. Weenink): pairs of periods that differ by a factor above 1.3 are excluded.
-    Computed on ``pulses``; meant for sustained vowels, since intonation increases jitter in running speech.
+    It is computed on ``pulses`` and meant for sustained vowels, since intonation increases jitter in running speech.
     """
     periods = [np.diff(train[:, 0]) for train in subject.once(pulses)]
     return _percent([_differences(lengths, lengths, _PERIOD_FACTOR) for lengths in periods], periods)
@@ -219,9 +220,9 @@ def _percent(differences: list[_Floats], values: list[_Floats]) -> float:
 def spectral_tilt(subject: Subject) -> float:
     """Slope of the long-term average spectrum in dB per octave, 100 Hz to 8 kHz, over speech frames.
 
-    Linear regression of the levels of third-octave bands of power density: white noise has 0, pink noise -3.01, speech -6 to
-    -12, with flatter slopes for brighter or pressed voices: G. Fant, "Acoustic Theory of Speech Production" (1960). Undefined
-    for sample rates below 16 kHz.
+    The slope is a linear regression on the levels of power density in third-octave bands. White noise has 0, pink noise
+    -3.01, and speech -6 to -12, with flatter slopes for brighter or pressed voices: G. Fant, "Acoustic Theory of Speech
+    Production" (1960). Undefined for sample rates below 16 kHz.
     """
     from scipy.signal import stft
 
@@ -235,7 +236,7 @@ def spectral_tilt(subject: Subject) -> float:
     if window <= hop:
         raise Undefined(f"{clip.duration * 1000:.0f} ms are too short for a spectrum")
     hertz, times, lines = stft(sound, clip.rate, nperseg=window, noverlap=window - hop)
-    # A hop is a whole number of samples, so not always exactly 10 ms.
+    # A hop is a whole number of samples, so it is not always exactly 10 ms.
     frames = np.round(times / HOP_S).astype(np.intp)
     inside = frames < active.size
     mean = np.square(np.abs(lines[:, inside][:, active[frames[inside]]])).mean(axis=1)

@@ -93,7 +93,7 @@ def praat_cpps(subject: Subject) -> float:
 
 
 def pyworld() -> Any:
-    """Import pyworld with a stub of pkg_resources, which it needs for its version only."""
+    """Import pyworld with a stub of pkg_resources, from which pyworld reads only its own version."""
     with stub_module("pkg_resources", get_distribution=lambda _: SimpleNamespace(version="")):
         return import_module("pyworld")
 
@@ -143,12 +143,13 @@ def _speech_mel_cepstrum(subject: Subject) -> _Floats:
 
 
 def mcd(subject: Subject) -> float:
-    """Mel-cepstral distortion (MCD) from the reference in dB, of WORLD's spectral envelopes, after dynamic time warping.
+    """Mel-cepstral distortion (MCD) of WORLD's spectral envelopes from the reference in dB, after dynamic time warping.
 
     10 sqrt(2) / ln 10 times the Euclidean distance of the coefficients 1 to 24, averaged over the path: R. F. Kubichek,
-    IEEE PACRIM (1993). Envelopes by CheapTrick on Harvest's F0 every 5 ms (M. Morise et al., "WORLD", IEICE Transactions
-    E99-D (2016)) at 16 kHz, warped with alpha 0.42; c0, the level, and silence at the ends are excluded. Published figures
-    differ in all these settings, mostly in rate, order, c0 and silence: only compare values of a single recipe.
+    IEEE PACRIM (1993). Envelopes are estimated by CheapTrick from Harvest's F0 every 5 ms (M. Morise et al., "WORLD",
+    IEICE Transactions E99-D (2016)) at 16 kHz, and warped with alpha 0.42. The level, c0, and silence at the ends are
+    excluded. Published figures differ in all these settings, mostly in rate, order, c0 and silence, so only compare
+    values that were computed with the same settings.
     """
     ours, theirs = subject.once(_speech_mel_cepstrum), subject.other.once(_speech_mel_cepstrum)
     return dtw_distance(subject, ours.T, theirs.T)

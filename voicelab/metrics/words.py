@@ -32,7 +32,7 @@ _EXTRA_SYLLABLE = re.compile(r"[aeiouy]ing|(?<![cstgx])i[ao](?!ge)|(?<![gq])ua|[
 
 
 def other_words(first: Clip, second: Clip) -> str:
-    """Explain that the request texts of two clips differ; "" when they are equal or unknown."""
+    """Return a message that the request texts of two clips differ; "" when the texts are equal or unknown."""
     texts = [clip.take.call.said for clip in (first, second) if clip.take is not None]
     if len(texts) < 2 or split_words(texts[0]) == split_words(texts[1]):
         return ""
@@ -71,7 +71,7 @@ def normalizer_name(tools: Tools) -> str:
 
 
 def recognized_words(subject: Subject) -> list[str]:
-    """Transcribe the clip into normalized words. Raises Undefined for a language that the recognizer lacks."""
+    """Transcribe the clip into normalized words. Raises Undefined for a language that the recognizer does not support."""
     recognizer, language = recognizer_of(subject.tools), language_of(subject.said)
     name = recognizer_name(subject.tools)
     if language == "zh" and (name == "pocketsphinx" or name.endswith(".en")):
@@ -100,11 +100,11 @@ def words(subject: Subject) -> float:
 def wer(subject: Subject) -> float:
     """Word error rate: substitutions, deletions and insertions per word of the text; may exceed 1.
 
-    Levenshtein distance (1966), by jiwer, between the text and the transcript, both normalized by ``Tools.normalizer``
-    (``voicelab.asr.normalization.normalized_words``), so that "$100" and "one hundred dollars" are equal and each Chinese
-    character is a word. The columns ``recognizer`` and ``normalizer`` name the ASR model and the rules. The rate includes the
-    recognizer's own errors, so only compare rates of one recognizer and normalizer; to pool clips, weight their rates by
-    ``words``.
+    It is the Levenshtein distance (1966), computed by jiwer, between the text and the transcript. Both are normalized
+    by ``Tools.normalizer`` (``voicelab.asr.normalization.normalized_words``), so that "$100" and "one hundred dollars"
+    are equal and each Chinese character is a word. The columns ``recognizer`` and ``normalizer`` name the ASR model and
+    the rules. The rate includes the recognizer's own errors, so only compare rates of one recognizer and normalizer. To
+    pool clips, weight their rates by ``words``.
     """
     import jiwer
 
@@ -148,8 +148,8 @@ def speech_time(subject: Subject) -> float:
 def word_rate(subject: Subject) -> float:
     """Speaking rate: words per second from speech onset to offset, pauses included.
 
-    The words are those of the text as written (in Chinese, characters) or, without a text, those that the backend timed.
-    Definition: F. Goldman-Eisler (1968).
+    The words are those of the text as written (in Chinese, its characters) or, if the text is unknown, those for which
+    the backend returned times. Definition: F. Goldman-Eisler (1968).
     """
     count = len(split_words(subject.text)) if subject.text else len(subject.clip.words)
     if not count:
@@ -160,9 +160,10 @@ def word_rate(subject: Subject) -> float:
 def syllable_rate(subject: Subject) -> float:
     """Articulation rate: syllables per second of speech without pauses (F. Goldman-Eisler, 1968).
 
-    English syllables are estimated from spelling: groups of vowels, with rules for silent endings and hiatus, at least one
-    per word. The estimate is right for 90 % of the words of the CMU Pronouncing Dictionary and within 1 % on running text. A
-    Chinese character is a syllable; other languages are not supported.
+    The number of syllables of an English word is estimated from its spelling as the number of vowel groups, with rules
+    for silent endings and hiatus, and is at least one. The estimate is right for 90 % of the words of the CMU
+    Pronouncing Dictionary and within 1 % on running text. A Chinese character is a syllable; other languages are not
+    supported.
     """
     words = split_words(spelled(subject.said, language_of(subject.said)))
     if has_digits(words):

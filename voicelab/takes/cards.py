@@ -77,7 +77,7 @@ class TakeCard:
 
 
 def card_of(id: int, row: TakeRow, names: Iterable[str], fetch: Callable[[], Clip] | None = None) -> TakeCard:
-    """Make the card of a row, labeled by the key columns ``names``; ``fetch`` returns a clip that replaces the take's."""
+    """Make the card of a row, labeled by the key columns ``names``; if given, ``fetch`` returns its clip."""
     take = row.take
     values = {**row.columns, **row.keys}
     return TakeCard(
@@ -93,7 +93,7 @@ def card_of(id: int, row: TakeRow, names: Iterable[str], fetch: Callable[[], Cli
 
 
 def filter_cards(cards: Iterable[TakeCard], where: str) -> list[TakeCard]:
-    """Filter cards by comma-separated terms, all of which must hold.
+    """Filter cards by comma-separated terms; a card must satisfy all of them.
 
     A term is a comparison (``temperature>=0.5``, ``latency=low``, ``duration<2``, ``state=failed``) or text to find in the
     labels. An undefined measurement satisfies no comparison. Raises RequestInvalid on ``filter``.
@@ -119,7 +119,10 @@ def filter_cards(cards: Iterable[TakeCard], where: str) -> list[TakeCard]:
 def sort_cards(
     cards: Iterable[TakeCard], by: str = "", *, descending: bool = False, pinned: Iterable[int] = ()
 ) -> list[TakeCard]:
-    """Sort cards by a column or metric, ties and ``by=""`` by id. Pinned cards are first, cards without a value last."""
+    """Sort cards by a column or metric, and by id for ties and ``by=""``.
+
+    Pinned cards come first; cards without a value come last.
+    """
     pins = set(pinned)
     cards = sorted(cards, key=lambda card: card.id)
     if by:
@@ -133,8 +136,9 @@ def sort_cards(
 def find_outlier(cards: Iterable[TakeCard], metric: str) -> tuple[TakeCard, float] | None:
     """Find the card farthest from the median of a metric, and its modified z-score.
 
-    The score is 0.6745 (x - median) / MAD (Iglewicz and Hoaglin 1993, who call values beyond 3.5 outliers), with the
-    mean deviation over 0.7979 if the MAD is 0. None for fewer than three values, or equal ones.
+    The score is 0.6745 (x - median) / MAD; Iglewicz and Hoaglin (1993) call values beyond 3.5 outliers. If the MAD is
+    0, the score is 0.7979 (x - median) divided by the mean absolute deviation from the median. Returns None for fewer
+    than three values, or if all values are equal.
     """
     measured = [(card, card.figures[metric]) for card in cards if math.isfinite(card.figures.get(metric, math.nan))]
     if len(measured) < 3:

@@ -1,4 +1,4 @@
-"""TakeTables of files: recordings from patterns, folders, tables and webMUSHRA tests, and run folders."""
+"""TakeTables of files, which are run folders, or recordings from patterns, folders, tables and webMUSHRA tests."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from voicelab.takes.rows import SYSTEM, TAKE_COLUMNS, Column, TakeRow, value_lab
 from voicelab.takes.table import TakeTable
 
 COLLECTED_METRICS: Final = ("duration", "word_rate", "pause_time", "spectral_tilt", "snr")
-"""Default metrics of recordings: fast ones, for thousands of files."""
+"""Default metrics of recordings; they are fast enough for thousands of files."""
 
 ITEM: Final = "item"
 
@@ -58,7 +58,7 @@ _RESERVED_NAMES: Final = frozenset(
     ]
 )
 FILE_LOUDNESS: Final = "file_loudness"
-"""Column of the loudness of a file in LUFS (ITU-R BS.1770-4), before it is matched."""
+"""Column of the original loudness of a file in LUFS (ITU-R BS.1770-4), before loudness is matched."""
 
 _PREFIX: Final = "source_"
 _MISSING_VALUE: Final = "(none)"
@@ -93,16 +93,16 @@ def collect(
         keys: columns that pair recordings of several systems, besides ``item`` and ``repeat``. Default: all fields of a
             pattern; for a table, the columns that vary within an item of a system.
         root: folder of the files of a webMUSHRA test; by default that of the YAML.
-        transcribe: recognize missing texts from the first system's recording, with this recognizer or the default; the column
-            ``text_by`` names it. WER against such a text compares recognizers.
-        missing: "leave out" excludes for all systems an item that one lacks (see ``excluded``); "refuse" raises an error.
+        transcribe: recognize missing texts from the first system's recording, with this recognizer or the default; the
+            column ``text_by`` names it. WER against such a text is the difference between two transcripts.
+        missing: "leave out" excludes an item that a system lacks from all systems (see ``excluded``); "refuse" raises.
         on_error: "raise" reports all unreadable files in one error, "skip" excludes them (see ``excluded``).
         progress: ``vl.progress`` to show progress.
         **options: ``jobs`` and ``tools`` of ``vl.measure``.
 
     Returns:
-        A table with the key columns ``item``, your own, ``system`` and ``repeat``, measured and played at one loudness per
-        pair (``file_loudness``: before, in LUFS). ``notes`` name unusual files, ``excluded`` lists files not collected.
+        A table with the key columns ``item``, your own, ``system`` and ``repeat``. Each pair is measured and played at one
+        loudness (before matching: ``file_loudness``, LUFS). ``notes`` name unusual files, ``excluded`` those not collected.
 
     Raises:
         StoreError, AudioError: files cannot be read or are damaged; an AudioError's ``files`` has all of them.
@@ -154,11 +154,11 @@ def _webmushra(path: Path, root: str | Path | None) -> list[Recording]:
 
 
 _Groups = dict[tuple[str, ...], list[Recording]]
-"""Recordings by item and key columns; after ``_exclude_incomplete`` one per system, in the order of the systems."""
+"""Recordings by item and key columns; after ``_exclude_incomplete``, each group has one per system, in their order."""
 
 
 def _rename(recordings: Sequence[Recording], metrics: Iterable[str]) -> list[str]:
-    """Rename columns that have the name of a metric or of a column that tables write; return notes on the new names."""
+    """Rename columns with the name of a metric or of a column that tables write; return notes on the new names."""
     reserved = {name for recording in recordings for name in recording.columns} & {*_RESERVED_NAMES, *metrics}
     for recording in recordings:
         recording.columns = {_renamed(name, reserved): value for name, value in recording.columns.items()}
@@ -172,7 +172,7 @@ def _renamed(name: str, reserved: Iterable[str]) -> str:
 
 
 def _key_columns(recordings: Sequence[Recording], keys: Sequence[str] | None, notes: list[str]) -> list[str]:
-    """Return the key columns besides ``item``; add a note where they are inferred from the values of a table."""
+    """Return the key columns other than ``item``; add a note if they are inferred from the values of a table."""
     columns = list(dict.fromkeys(name for recording in recordings for name in recording.columns))
     repeat = [REPEAT] * (REPEAT in columns)
     if keys is not None:
@@ -208,7 +208,7 @@ def _values(recording: Recording, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _group(recordings: Iterable[Recording], names: Sequence[str]) -> _Groups:
-    """Group recordings by item and keys. Raises ArgumentError, which names all, for two of one system in a group."""
+    """Group recordings by item and keys. Raises ArgumentError if a system has two recordings in a group."""
     groups: dict[tuple[str, ...], dict[str, Recording]] = {}
     problems = []
     for recording in recordings:
@@ -226,7 +226,10 @@ def _group(recordings: Iterable[Recording], names: Sequence[str]) -> _Groups:
 def _exclude_incomplete(
     groups: _Groups, names: Sequence[str], systems: Sequence[str], missing: str, notes: list[str]
 ) -> list[Mapping[str, Any]]:
-    """Exclude groups that lack a system, with a note; order the others by system. Returns the excluded recordings."""
+    """Exclude groups that lack a system, with a note; order the recordings of the others by system.
+
+    Returns the excluded recordings.
+    """
     by_system = {key: {recording.system: recording for recording in group} for key, group in groups.items()}
     lacking = {
         key: absent for key, group in by_system.items() if (absent := [name for name in systems if name not in group])
@@ -276,7 +279,7 @@ def _note_differences(groups: _Groups, names: Sequence[str], notes: list[str]) -
 def _read_pairs(
     groups: _Groups, exclude: Callable[[], list[Mapping[str, Any]]], on_error: str, show: Progress, notes: list[str]
 ) -> list[Mapping[str, Any]]:
-    """Exclude incomplete groups, set the ``take`` and text of every recording, and exclude unreadable ones.
+    """Exclude incomplete groups, set the ``take`` and text of every recording, and exclude unreadable recordings.
 
     Each file is read once. Returns the excluded recordings. Raises one error for all unreadable files, unless ``on_error`` is
     "skip".
@@ -389,7 +392,7 @@ def _rows(
 
 
 def _note_oddities(groups: _Groups) -> list[str]:
-    """Collect the notes on each system's takes, with the files of each note, and differences of level and sample rate."""
+    """Collect the notes on each system's takes, with their files, and notes on differences in level and sample rate."""
     files: dict[tuple[str, str], list[str]] = {}
     levels: dict[str, list[float]] = {}
     rates: dict[str, set[int]] = {}
@@ -500,7 +503,7 @@ def _differing(fields: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _saved_table(about: Mapping[str, Any]) -> dict[str, Any]:
-    """Read what ``TakeTable.save`` described; empty for other writers."""
+    """Return the description that ``TakeTable.save`` wrote; empty if another writer wrote the run."""
     match about.get("table"):
         case {"columns": [*columns], "metrics": [*metrics], "matched": bool(matched), "notes": [*notes], **more}:
             texts = {"columns": columns, "metrics": metrics, "notes": notes}

@@ -1,4 +1,4 @@
-"""Clips of one text side by side, at one loudness and the same word: alignment, contours, differences, measurements."""
+"""Comparison of clips of one text at one loudness: word alignment, contours, differences and measurements."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _DYNAMIC_DB = 40.0
 
 @dataclass(frozen=True, eq=False)
 class Comparison(Shown):
-    """Clips by name, in order. ``matched`` has them at one loudness, with their gains."""
+    """Clips by name, in order. ``matched`` has the clips at one loudness, with their gains."""
 
     clips: Mapping[str, Clip] = field(repr=False)
 
@@ -56,7 +56,7 @@ class Comparison(Shown):
         return f"Comparison({listed}{note})"
 
     def panel(self) -> Any:
-        """Return the panel that plays the clips, shown as the last value of a cell.
+        """Return the panel that plays the clips; it is displayed if it is the last value of a cell.
 
         Raises MissingExtra if widgets are not installed.
         """
@@ -195,7 +195,8 @@ def _settings(clip: Clip) -> dict[str, Any]:
 class Alignment:
     """Corresponding times of two clips: ``first[i]`` and ``second[i]``, seconds, (knots,), increasing.
 
-    ``method`` is "words" (equal word times), "features" (dynamic time warping), or "time" (scaled durations, for ``reason``).
+    ``method`` is "words" (the times of equal words), "features" (dynamic time warping), or "time" (time scaled by the
+    durations, because of ``reason``).
     """
 
     first: _Floats = field(repr=False)
@@ -260,7 +261,8 @@ def _rising(pairs: _Floats, ends: tuple[float, float]) -> tuple[_Floats, _Floats
 class ContourDifference:
     """Difference of a clip from a reference: ``times`` in seconds of the reference, (frames,), every 10 ms.
 
-    ``f0`` is in semitones, NaN unless both are voiced; ``energy`` in dB, for levels down to 40 dB below each clip's maximum.
+    ``f0`` is in semitones, and NaN unless both frames are voiced. ``energy`` is in dB, for levels down to 40 dB below
+    each clip's maximum.
     """
 
     times: _Floats = field(repr=False)

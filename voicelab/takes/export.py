@@ -1,4 +1,4 @@
-"""Data sets of takes: files with a table, run folders, and the layouts of Hugging Face, LJSpeech, Kaldi, LibriTTS, VCTK."""
+"""Data sets of takes: files with a table, run folders, and layouts of Hugging Face, LJSpeech, Kaldi, LibriTTS, VCTK."""
 
 from __future__ import annotations
 
@@ -60,10 +60,11 @@ def write_layout(folder: Path, layout: str, columns: Sequence[Column], rows: Seq
     """Write takes as WAV files with a data card, digests, and the tables of ``layout``.
 
     The layouts are audiofolder (metadata.csv), ljspeech (wavs/, metadata.csv separated by bars), kaldi (wav.scp, text,
-    utt2spk, spk2utt; paths are relative to the folder), libritts (speakers.tsv with the number of each speaker; texts in
-    NAME.normalized.txt, NAME.original.txt and the .trans.tsv of a chapter) and vctk (wav48/, txt/). A system, or each of its
-    speakers, is a speaker. All but audiofolder have takes.csv, from which ``vl.collect`` restores the key columns. Returns
-    the first table. Raises StoreError if writing fails.
+    utt2spk, spk2utt; paths are relative to the folder), libritts (speakers.tsv with the number of each speaker; texts
+    in NAME.normalized.txt, NAME.original.txt and the .trans.tsv of a chapter) and vctk (wav48/, txt/). Each speaker of
+    a system is written as a speaker, or the system itself if its takes name none. All layouts except audiofolder have
+    takes.csv, from which ``vl.collect`` restores the key columns. Returns the first table. Raises StoreError if writing
+    fails.
     """
     import pandas as pd
 
@@ -112,7 +113,10 @@ def _number(index: int, count: int) -> str:
 
 
 def _tables(layout: str, records: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the tables and texts of a layout by path; in Kaldi's, sorted by bytes, an utterance begins with its speaker."""
+    """Return the tables and texts of a layout by path.
+
+    Kaldi's tables are sorted by bytes, and the name of an utterance begins with its speaker.
+    """
     import pandas as pd
 
     if layout == "audiofolder":

@@ -1,4 +1,4 @@
-"""Replay: takes synthesized again and compared with the originals; verification of declared seeds."""
+"""Replay, which synthesizes takes again and compares them with the originals, and verification of declared seeds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Verdict = Literal["identical", "within tolerance", "different", "failed", "no or
 _THREADS: Final = 4
 # Range below the maximum; lower levels are codec noise.
 _RANGE_DB: Final = 60.0
-# Long enough that takes with different seeds are never equal.
+# The text is so long that takes with different seeds are never equal.
 _SEED: Final = 7
 _SEED_TEXT: Final = "The birch canoe slid on the smooth planks."
 
@@ -53,9 +53,9 @@ class Tolerance:
 class TakeComparison:
     """Comparison of a replayed take with the original; differences are new minus old.
 
-    ``duration`` is in seconds, ``level`` in dB, ``f0`` in cents, ``mel`` the mean absolute difference in dB
-    of 80 mel bands frame by frame, down to 60 dB below the loudest. They are 0 for identical takes, and
-    None where they are not known; ``reason`` says why.
+    ``duration`` is in seconds, ``level`` in dB, ``f0`` in cents, ``mel`` the mean absolute difference in dB of 80 mel
+    bands frame by frame, down to 60 dB below the loudest. The differences are 0 for identical takes, and None where
+    they are unknown, for the ``reason``.
     """
 
     before: Take
@@ -234,7 +234,7 @@ def _notes(table: TakeTable, comparisons: Sequence[TakeComparison], backend: Bac
     if declared.seed == "exact" and broken:
         yield f"{declared.name} declares exact seeds, and {broken} of its takes differ."
     if table.failures:
-        yield f"{len(table.failures)} failures of the run were not tried again."
+        yield f"{len(table.failures)} failures of the run were not retried."
 
 
 def _cents(old: Digest, new: Digest) -> float | None:

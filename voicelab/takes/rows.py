@@ -59,7 +59,7 @@ class TakeRow:
     """Row of a TakeTable: a take, a failure, or a take that is not synthesized yet.
 
     Args:
-        keys: value of each key column: numbers and texts as they are, labels of anything else.
+        keys: value of each key column; values other than numbers and texts are replaced by their labels.
         labels: label of each key column.
         call: the call of the take.
         take: the take; None for a failure, and before synthesis.

@@ -31,25 +31,25 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Measures = Callable[[Sequence[Clip]], Iterable[Mapping[str, Any]]]
-"""Metric of all clips at once: a mapping of measurements for each."""
+"""Metric of all clips at once; returns a mapping of measurements for each."""
 
 _ITEMS: Final = ("item", "text")
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class TakeTable(Shown, metaclass=Guided):
-    """Takes with key columns: what sweeps, ``collect``, ``compare_systems`` and ``load`` return.
+    """Takes with key columns, as returned by sweeps, ``collect``, ``compare_systems`` and ``load``.
 
-    Iterating yields the takes. Takes are paired by all key columns but the compared one, ``repeat`` included.
+    Iterating yields the takes. Takes are paired by all key columns, including ``repeat``, except the compared column.
 
     Args:
         columns: key columns, with their values in order: the axes of a sweep; ``item``, ``system`` and your own columns
             of recordings; ``repeat`` last.
         rows: takes, failures, and takes that are not synthesized yet.
         metrics: metrics of ``frame()`` without arguments.
-        matched: whether clips are measured and played at one loudness within each pair, by ``system``.
+        matched: whether the clips of a pair, one of each ``system``, are measured and played at one loudness.
         notes: remarks on the takes, as sentences.
-        excluded: a mapping for every excluded recording, with the ``reason``.
+        excluded: a mapping for every excluded recording, which includes the ``reason``.
         state: how the sweep ended: done, cancelled, over budget or failed; running or paused.
         run: record of the folder that the table was loaded from, None for other tables.
         measuring: options of ``vl.measure``: ``jobs``, ``tools``, ``progress``.
@@ -229,9 +229,9 @@ class TakeTable(Shown, metaclass=Guided):
     ) -> pd.DataFrame:
         """Return a DataFrame with a row per take or failure: key columns, further columns, timing, metrics.
 
-        Columns: the key columns (numbers and texts as values, labels of anything else), those of the source, ``seed``,
-        ``duration_s``, ``first_audio_s``, ``total_s``, ``rtf``, ``cached``, ``digest``, ``key``, ``error`` (recordings have
-        duration and digest only), then the metrics. Needs pandas. ``df`` is the same method.
+        Columns: the key columns (values other than numbers and texts are replaced by their labels), the source's
+        columns, ``seed``, ``duration_s``, ``first_audio_s``, ``total_s``, ``rtf``, ``cached``, ``digest``, ``key``,
+        ``error`` (recordings have duration and digest only), then the metrics. Needs pandas. ``df`` is the same method.
 
         Args:
             *metrics: names (or a list of them) or Metric objects, as for ``vl.measure``; or a function that takes all clips
@@ -240,7 +240,7 @@ class TakeTable(Shown, metaclass=Guided):
             also: further columns of takes: ``host``, ``fingerprint``, ``device``, …
             **options: options of ``vl.measure``: ``reference``, ``text``, ``tools``, ``jobs``, ``progress``.
 
-        Raises what ``vl.measure`` raises, and ArgumentError for an unknown column.
+        Raises the same errors as ``vl.measure``, and ArgumentError for an unknown column.
         """
         import pandas as pd
 
@@ -324,8 +324,8 @@ class TakeTable(Shown, metaclass=Guided):
     ) -> pd.DataFrame:
         """Summarize metrics: a row per metric, with the mean of each system, differences from the first, intervals and p.
 
-        If there are several texts, intervals treat texts as random; ``p`` is corrected over all metrics (Holm). Without
-        repeats or several texts, the table has means only.
+        If there are several texts, intervals treat texts as a random effect. ``p`` is corrected over all metrics
+        (Holm). If there are neither repeats nor several texts, the table has only means.
 
         Args:
             over: the compared column; ``system``, or the only key column with several values, by default.
@@ -408,7 +408,7 @@ class TakeTable(Shown, metaclass=Guided):
         metrics: Iterable[str | Metric] = (),
         sounds: Literal["inside", "beside"] = "inside",
     ) -> Path:
-        """Write an HTML page in which every take plays and every column sorts, below the summary.
+        """Write an HTML page with the summary and a table, in which every take can be played and every column sorted.
 
         Sounds are mp3 at 64 kbit/s: "inside" the HTML file (a hundred sentences take 4 MB), or "beside" it in the folder
         NAME-sounds, for thousands of takes. Raises StoreError if a file cannot be written, ArgumentError for an unknown
@@ -459,9 +459,9 @@ class TakeTable(Shown, metaclass=Guided):
 
     @cached_property
     def loudness_note(self) -> str:
-        """Phrase on loudness matching, with the takes of undefined loudness, which are unchanged."""
+        """Phrase on loudness matching; it names the takes of undefined loudness, whose level is unchanged."""
         if not self.matched:
-            return "as loud as it was made"
+            return "at its original level"
         unmatched = []
         for name, group in self._groups.items():
             if group.unmatched is None:  # matched in other processes, or not yet
@@ -586,21 +586,23 @@ def effects(
         metrics: columns of measured values. By default those with the name of a metric (see ``voicelab.metrics``), except
             ``first_audio_s`` and ``rtf`` when there are others; without any, all numeric columns but axes and blocks. Takes
             with NaN in a metric are excluded from its tests.
-        blocks: columns of nuisance factors, such as the text, combined into a single factor. Add the seed where the cells
-            of a grid share seeds: without it the test is valid but weaker; with it no cell has repeats, and the residual
-            variance replaces the sampling variance.
-        texts: the block whose levels are a random sample of texts: effects are reported with texts random, then with texts
-            fixed. "" treats texts as fixed.
+        blocks: columns of nuisance factors, such as the text, combined into a single factor. Add the seed if the cells
+            of a grid share seeds: without the seed, the test is valid but has less power; with the seed, no cell has
+            repeats, so the residual variance replaces the sampling variance.
+        texts: the block whose levels are a random sample of texts. Effects are reported with texts as a random effect,
+            then with texts as a fixed effect. "" reports only fixed texts.
         confidence: level of the intervals.
-        robust: add the column ``p_robust``: a permutation test of ranks, which single outliers hardly change, and which
-            does not assume normal residuals, but assumes equal variances (with random texts, symmetric differences).
-        totals: column of the total of each metric that is a rate, such as ``{"wer": "words"}``: texts then have the weight of
-            their total, so that differences are those of pooled rates, and intervals treat texts as clusters. WER and CER
-            have ``words`` by default, if the table has this column.
+        robust: add the column ``p_robust``, from a permutation test of ranks. Single outliers hardly change it, and it
+            does not assume normal residuals. It assumes equal variances or, with texts as a random effect, symmetric
+            differences.
+        totals: column of the denominators of each metric that is a rate, such as ``{"wer": "words"}``. Texts are then
+            weighted by their total, so that differences are those of pooled rates, and intervals treat texts as
+            clusters. WER and CER have ``words`` by default, if the table has this column.
 
-    Results do not depend on the order of rows, except that the baseline of levels that are words is the first to appear.
-    Interactions of two axes are tested, significant ones printed first; then main effects are averages. Outliers and takes
-    that are undefined more often at some levels are named. Metrics and axes without variation are excluded with a note.
+    Results do not depend on the order of rows, except that the baseline of an axis of words is the first level to
+    appear. Interactions of two axes are tested, and significant ones are printed first, since main effects are then
+    only averages. Notes name outliers, and metrics that are undefined more often at some levels than at others. Metrics
+    and axes without variation are excluded with a note.
 
     Raises ArgumentError for an unknown column, and when every comparison is excluded (an axis with one level, fewer than two
     takes).

@@ -21,8 +21,8 @@ from voicelab.errors import Cancelled
 Arrival = tuple[float, int]
 """Arrival time of a chunk, in seconds since the call, and its number of samples."""
 
-# Page updates: eight a second suffice for continuous sound and display; more would only queue up. A burst of four is sent
-# at once, since a page has nothing else to play at the start.
+# Eight page updates a second suffice for continuous sound and display; more would only queue up. The first four are sent
+# at once, since a page has nothing else to play when playback starts.
 _INTERVAL_S: Final = 0.12
 _BURST: Final = 4
 
@@ -126,7 +126,7 @@ class Debouncer:
 class SpeechTask(Task):
     """Opens a stream and reads it to its end; override the four callbacks to follow it.
 
-    Callbacks run in the task's thread, in order; the final one is ``finished`` or ``failed``.
+    Callbacks run in order in the task's thread; the final one is ``finished`` or ``failed``.
     """
 
     def __init__(self, stream: Callable[[], SpeechStream]) -> None:
@@ -140,7 +140,10 @@ class SpeechTask(Task):
         """Called when the call is accepted; ``rate`` is the sample rate in Hz."""
 
     def arrived(self, samples: Samples, arrivals: Sequence[Arrival]) -> None:
-        """Called with new audio, float32 of shape (n,), and its chunks; at most 8 times a second after a burst of 4."""
+        """Called with new audio, float32 of shape (n,), and the arrivals of its chunks.
+
+        After a burst of 4 calls, it is called at most 8 times a second.
+        """
 
     def finished(self, clip: Clip) -> None:
         """Called when all audio has arrived."""

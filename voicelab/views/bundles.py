@@ -1,8 +1,8 @@
 """Static outputs of values in a notebook: self-contained HTML, a PNG and plain text.
 
 They contain no widgets, so they play in reopened and untrusted notebooks and on exported pages, and are reproducible
-byte for byte (docs/decisions/14-what-a-notebook-shows.md). Of records and errors only the fields listed here are
-output: never raw response bodies, keys or the audio of a request.
+byte for byte (docs/decisions/14-what-a-notebook-shows.md). Only those fields of records and errors that are listed here
+are output. Raw response bodies, keys and the audio of a request never are.
 """
 
 from __future__ import annotations
@@ -94,14 +94,17 @@ def small_print(html: str) -> str:
 
 
 def audio_element(data: str, style: str, **attributes: str) -> str:
-    """Return an HTML audio element for base64 MP3 or the address of a file (with a dot), with additional attributes."""
+    """Return an HTML audio element with additional attributes.
+
+    ``data`` is MP3 in base64, or the address of a file, which is recognized by its dot.
+    """
     source = data if "." in data else f"data:audio/mpeg;base64,{data}"
     more = "".join(f'{name.replace("_", "-")}="{escape(value)}" ' for name, value in attributes.items())
     return f'<audio controls {more}src="{source}" style="{style}"></audio>'
 
 
 def metric_label(name: str, unit: str = "") -> str:
-    """Return the label of a metric: ``F0 median, Hz``; with the ASR model for word metrics: ``WER by pocketsphinx``."""
+    """Return the label of a metric, ``F0 median, Hz``; that of a word metric names the ASR model and the normalizer."""
     short = {"f0", "snr", "mos", "pesq", "stoi", "mcd", "mfcc", "wer", "cer", "rtf", "rmse", "sd", "hnr", "cpps"}
     words = " ".join(word.upper() if word in short else word for word in name.split("_"))
     if name in METRICS and "recognizer" in METRICS[name].needs:
@@ -125,15 +128,16 @@ def with_unit(figure: str, unit: str) -> str:
 def clip_bundle(clip: Clip) -> dict[str, str]:
     """Return the outputs of ``clip`` by media type: text/html, image/png (base64) and text/plain.
 
-    The HTML is self-contained: ``<audio>`` with embedded MP3 (never normalized, within ``BUDGET``, its size noted) and
-    the picture. Where scripts may run, the picture has a cursor, and a click on it plays from that time.
+    The HTML is self-contained: it has the picture and an ``<audio>`` element with embedded MP3, which is not
+    normalized, fits ``BUDGET``, and has a note on its size. Where scripts may run, the picture has a cursor, and a
+    click on it plays from that time.
     """
     picture = clip_picture(clip)
     return {"text/html": _clip_html(clip, picture), "image/png": picture, "text/plain": clip_text(clip)}
 
 
 def clip_audio(clip: Clip, **options: Any) -> Any:
-    """Return an ``IPython.display.Audio`` of the clip's samples as WAV, not normalized unlike IPython's default."""
+    """Return an ``IPython.display.Audio`` of the clip as WAV; it is not normalized, unlike IPython's default."""
     from IPython.display import Audio
 
     return Audio(data=clip.to_bytes("wav"), **{"normalize": False, **options})  # type: ignore[no-untyped-call]

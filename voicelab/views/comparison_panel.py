@@ -39,8 +39,8 @@ _RANGE_DB: Final = 80.0
 _QUIET_DB: Final = -60.0
 _MAX_COLUMNS: Final = 1_200
 _MEASURED: Final = (*BASIC, "f0_median", "f0_range")
-# A player started while another of its table plays takes over at the same word. An attribute holds the
-# script, since untrusted notebooks drop attributes without harm.
+# A player that is started while another player of its table plays takes over at the same word. The script is in an
+# attribute, since untrusted notebooks drop such attributes without harm.
 _SWITCH: Final = (
     "var a=this,o=[...a.closest('table').querySelectorAll('audio')].find(x=>x!==a&&!x.paused);"
     "if(o){var k=x=>JSON.parse(x.dataset.knots),m=(p,f,t,x)=>{var i=1;while(i<p.length-1&&p[i][f]<=x)i++;"
@@ -52,10 +52,10 @@ _SWITCH: Final = (
 class ComparePanel(SavedOutput, PageWidget):
     """A panel to compare clips by listening: keys 1 to 8 switch between clips, the other keys are those of the player.
 
-    Switching takes 13 ms, at the same word or time, with loudness matched or unmatched. A click on a picture seeks, a
-    drag loops a region, Escape ends the loop; "Blind" stops, shuffles, and hides names, pictures and figures. Below are
-    the differences of pitch and level from the first clip, differences of the requests, and measurements, computed in a
-    thread after the audio is sent.
+    Switching takes 13 ms and continues at the same word or time; loudness is matched or unmatched. A click on a picture
+    seeks, a drag loops a region, and Escape ends the loop. "Blind" stops playback, shuffles the clips, and hides names,
+    pictures and figures. Below the clips are their differences in pitch and level from the first clip, the differences
+    between their requests, and measurements. These are computed in a thread after the audio is sent.
     """
 
     about = "a panel to compare clips by listening, with gapless switching"
@@ -67,7 +67,7 @@ class ComparePanel(SavedOutput, PageWidget):
         self.comparison = comparison
         self._closed = threading.Event()
         self.at_close(self._closed.set)
-        # One page at a time, then the saved output: results are cached for the next.
+        # Pages and the saved output are computed one at a time, since each caches results for the next.
         self._lock = threading.Lock()
         self.on_msg(self._on_message)
 

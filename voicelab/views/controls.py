@@ -42,7 +42,7 @@ FIELDS: Final = (
 _OPTIONAL: Final = frozenset({"reference_id", "seed"})
 _STEPS: Final = 1000
 _SEEDS: Final = 10_000
-"""Number of seeds to draw from: few digits, since every card shows its seed."""
+"""Number of seeds to draw from. It is small because every card shows its seed."""
 _MAX_NUMBER: Final = 2**31 - 1
 _FRONT_FIELDS: Final = 8
 """Number of fields that a large panel shows expanded."""
@@ -116,9 +116,9 @@ class CallCode(PageWidget):
 class Controls(PageWidget):
     """Text, voice and a control for every field, initialized with the defaults of a lab.
 
-    ``values`` maps field names to values; the seed is text, and "" is the default voice. While ``held`` the seed is
-    constant, so that takes differ by the changed field only; otherwise each take draws a new seed. ``changed`` is
-    called after a change of a control, ``pressed`` with "speak", "cancel" or "draw" (draw a new seed).
+    ``values`` maps field names to values; the seed is text, and "" is the default voice. While ``held`` is true, the
+    seed is constant, so that takes differ only in the changed field; otherwise each take draws a new seed. ``changed``
+    is called after a change of a control, ``pressed`` with "speak", "cancel" or "draw" (draw a new seed).
     """
 
     script = "controls.js"
@@ -299,7 +299,7 @@ def described_field(name: str, capabilities: Capabilities, *, front: bool = Fals
         next((getattr(item, end) for item in field.metadata if hasattr(item, end)), None) for end in ("ge", "le")
     )
     if name == "repetition_penalty":
-        # On a logarithmic scale, from 0.1.
+        # The scale is logarithmic and begins at 0.1.
         return {**common, "kind": "slider", "min": low or 0.1, "max": high, "step": 0.01, "log": True}
     step = 1 if name == "prosody.volume" or not isinstance(field.default, float) else 0.05
     return {**common, **_kind(field.default, choices, low, high, step)}

@@ -30,7 +30,7 @@ TEXT: Final = "The birch canoe slid on the smooth planks."
 
 _MAX_TAKES: Final = 500
 _SETTLE_S: Final = 0.1
-# Two updates a second: with 13 messages for audio, a page gets fewer than 20 a second.
+# Two updates a second: together with 13 messages for audio, a page gets fewer than 20 messages a second.
 _BAR_S: Final = 0.5
 
 
@@ -140,7 +140,7 @@ class ExplorePanel(SavedOutput, Panel):
             return
         with self.lock:
             previous, self.newest = self._take, self.newest + 1
-            # Under the lock, so that ``cancel`` finds it.
+            # Set under the lock, so that ``cancel`` finds the task.
             self._take = _TakeTask(self, self._lab.backend, self.newest, call).start()
             if previous is not None:
                 previous.cancel()
@@ -165,7 +165,7 @@ class ExplorePanel(SavedOutput, Panel):
         grid.work.put([TakeCard(take.number, labels, values, "done", notes=clip.notes, fetch=lambda: clip, code=code)])
         with self.lock:
             if len(rows := grid.work.rows) > _MAX_TAKES:
-                # Drop the oldest that is not pinned.
+                # Drop the oldest take that is not pinned.
                 grid.work.drop([next((row.id for row in rows if row.id not in grid.pinned), take.number)])
 
     def show_finished(self, take: _TakeTask, clip: Clip) -> None:
@@ -195,7 +195,7 @@ class ExplorePanel(SavedOutput, Panel):
 
 
 class _TakeTask(SpeechTask):
-    """The synthesis of a take; only the newest of a panel is displayed."""
+    """The synthesis of a take; a panel displays only the newest."""
 
     def __init__(self, panel: ExplorePanel, backend: Backend, number: int, call: Call) -> None:
         super().__init__(lambda: backend.synthesize(call))
@@ -250,7 +250,7 @@ class _TakeTask(SpeechTask):
                 Task(lambda: self._align(clip), name="words").start()
 
     def _align(self, clip: Clip) -> None:
-        """Show word times by forced alignment for a backend that sends none."""
+        """Show word times from forced alignment if the backend sends none."""
         words = with_words(clip).words
         with self._panel.lock:
             if words and self.newest:

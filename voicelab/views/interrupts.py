@@ -1,4 +1,4 @@
-"""Stop the work of panels when the kernel is interrupted: it runs in threads, which get no KeyboardInterrupt."""
+"""Stop the work of panels when the kernel is interrupted, since their threads get no KeyboardInterrupt."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _watched: Final[set[int]] = set()
 
 @contextmanager
 def interruptible(stop: Callable[[], object]) -> Iterator[None]:
-    """Call ``stop`` once the kernel is interrupted during the block, whether a cell is running or not."""
+    """Call ``stop`` if the kernel is interrupted during the block, whether or not a cell is running."""
     _watch()
     _stops.append(stop)
     try:
@@ -29,7 +29,7 @@ def interruptible(stop: Callable[[], object]) -> Iterator[None]:
 
 
 def _interrupted(*_: object) -> None:
-    # In threads: the interrupted main thread may hold a lock that ``stop`` needs.
+    # ``stop`` runs in a thread, since the interrupted main thread may hold a lock that ``stop`` needs.
     for stop in _stops:
         Task(stop, name="interrupt").start()
 

@@ -39,7 +39,7 @@ _EXTRA_OPTIONS: Final[dict[str, dict[str, Any]]] = {
     "to": {"type": "string", "description": "Name of a variable to assign the Clip to."},
 }
 
-# An unterminated string: the value of a keyword, alone or in a list; a voice; or anywhere in a call.
+# An unterminated string, which is the value of a keyword (alone or in a list), a voice, or another part of a call.
 _KEYWORD: Final = re.compile(r"""(\w+)\s*=\s*[\[(]?\s*(?:(?:"[^"]*"|'[^']*')\s*,\s*)*["']([^"']*)$""")
 _KEY: Final = re.compile(r"""\.voices(?:\[["']|\.)([^"']*)$""")
 _MEASURING: Final = re.compile(r"""\b(?:measure|measure_rows|effects|frame)\(.*["']([^"']*)$""", re.DOTALL)
@@ -73,14 +73,14 @@ def parse(line: str, knobs: Sequence[Knob] = ()) -> tuple[dict[str, Any], str]:
     if end is not None:
         at = end.end()
     elif re.match(r"\s*--", line[at:]):
-        raise RequestInvalid.of(line[at:].split(maxsplit=1)[0].lstrip("-"), "the option has no value", in_="query")
+        raise RequestInvalid.of(line[at:].split(maxsplit=1)[0].lstrip("-"), "the option requires a value", in_="query")
     return fields, line[at:].strip()
 
 
 def complete(line: str, lab: Session | None = None) -> list[str]:
     """Return completions of a line: options, or the values of the preceding option.
 
-    With a lab these are its voices, models and knobs, without fields that its backend ignores.
+    With a lab, completions include its voices, models and knobs, and exclude the fields that its backend ignores.
     """
     words = line.split(" ")
     option = words[-2] if len(words) > 1 else ""
@@ -176,8 +176,8 @@ def register(shell: Any) -> None:
 def progress(items: Iterable[_Item], about: str = "", *, total: int | None = None) -> Iterator[_Item]:
     """Yield items and show a progress bar: ``for text in vl.progress(texts): lab.speak(text)``.
 
-    ``items`` may be a running sweep: ``for outcome in vl.progress(sweep.start()): …``. After the loop the output is the
-    count without times, so that it is reproducible.
+    ``items`` may be a running sweep: ``for outcome in vl.progress(sweep.start()): …``. After the loop, the output shows
+    the count without times, so that it is reproducible.
 
     Args:
         items: iterable.

@@ -1,6 +1,6 @@
 """Common base of panels: controls, styles, background tasks with error display, and the output of a saved notebook.
 
-Layout is by ipywidgets, rendering by anywidget; static/look.css styles the controls of both alike.
+ipywidgets arranges the controls, and anywidget renders the others; static/look.css styles the controls of both alike.
 
 For a trusted widget without a kernel JupyterLab shows an error instead of the widget's other representations. Therefore
 a panel displays a second output with its audio and figures. CSS in that output hides it while the panel is live, and
@@ -65,7 +65,7 @@ def classed(widget: Any, *names: str) -> Any:
 def control(kind: Any, label: str = "", *names: str, help: str = "", width: str = "", **options: Any) -> Any:
     """Return a widget with a label, CSS classes ``voicelab-<name>``, and ``help`` as tooltip.
 
-    Widgets share layouts and styles, which would otherwise be two thirds of a panel's models.
+    Widgets share their layouts and styles, since separate ones would be two thirds of a panel's models.
     """
     if label:
         options["description"] = label
@@ -118,7 +118,7 @@ def fold(title: str, *children: w.Widget, shown: bool = False) -> w.Accordion:
 
 def file_link(path: Path) -> str:
     """Return an HTML link to a file, which works where the notebook's server gives access to it."""
-    # The path of the notebook; without one the kernel runs in its folder.
+    # The path of the notebook; if it is not set, the kernel runs in the notebook's folder.
     folder = Path(os.environ.get("JPY_SESSION_NAME", "")).parent
     return f'<a data-file="{escape(Path(os.path.relpath(path, folder)).as_posix())}">{escape(path.name)}</a>'
 
@@ -151,7 +151,7 @@ def disable(control: w.DOMWidget, reason: str) -> None:
 
 
 class Ending:
-    """Mixin for widgets with work to stop on close; list it before the widget class."""
+    """Mixin for widgets whose work must be stopped on close; list it before the widget class."""
 
     def at_close(self, *actions: Callable[[], object]) -> None:
         """Register callbacks for close, called in order before the children are closed."""
@@ -208,7 +208,7 @@ class SavedOutput(Ending):
             self.at_close(self._updates.close)
         display(mimebundle[0], metadata=mimebundle[1], raw=True)  # type: ignore[no-untyped-call]
         kernel = getattr(get_ipython(), "kernel", None)
-        # With a reader at the page, who may be asked for input, the output follows in a thread: a comparison needs seconds.
+        # If a user may be waiting at the page, the output is made in a thread, since a comparison takes seconds.
         live = getattr(kernel, "_allow_stdin", False)
         self._saved.display(self._output({} if live else self.saved_output()), raw=True)
         if live:

@@ -102,7 +102,8 @@ def _hertz(value: int) -> str:
 def clip_arrivals(clip: Clip) -> list[Arrival]:
     """Return the arrivals of a clip's chunks; empty if unknown.
 
-    Recorded arrivals count bytes; samples are distributed over them evenly, which is exact for WAV and PCM.
+    Recorded arrivals have sizes in bytes. Samples are distributed in proportion to these, which is exact for WAV and
+    PCM.
     """
     take = clip.take
     if take is None or not take.timing.arrivals:
@@ -192,7 +193,7 @@ class Player(SavedOutput, PageWidget):
         self.end(clip.words)
 
     def begin(self, rate: int, *, autoplay: bool = True) -> None:
-        """Clear the player for new speech at ``rate`` Hz; with ``autoplay`` playback starts with the first samples.
+        """Clear the player for new audio at ``rate`` Hz; with ``autoplay``, playback starts with the first samples.
 
         Raises AudioError unless ``rate`` is an integer.
         """
@@ -220,7 +221,7 @@ class Player(SavedOutput, PageWidget):
             self._post("audio", data, start=start, arrivals=new)
 
     def end(self, words: Iterable[WordTime] = ()) -> None:
-        """Mark the speech as complete; ``words`` are shown below the waveform."""
+        """Mark the audio as complete; ``words`` are shown below the waveform."""
         with self._lock:
             self._ended = True
             self.words = [[word.text, round(word.start, 4), round(word.end, 4)] for word in words]
@@ -281,7 +282,9 @@ class Player(SavedOutput, PageWidget):
         marks = [region if isinstance(region, WordTime) else WordTime(*region) for region in regions]
         for mark in marks:
             if mark.end > self.duration + 1e-3:
-                raise AudioError(f"regions: {mark.text!r} ends at {mark.end} s, the sound at {self.duration:.3f} s")
+                raise AudioError(
+                    f"regions: the end of {mark.text!r} must be at most {self.duration:.3f} s, got {mark.end} s"
+                )
         self.marks = [[mark.text, mark.start, mark.end] for mark in marks]
 
     def cut(self, region: str | int = 0) -> Clip:
@@ -331,7 +334,7 @@ class Player(SavedOutput, PageWidget):
         with self._lock:
             if self._take == 0:
                 return
-            # Complete speech does not play automatically, for example when a page is reloaded.
+                # Complete audio does not play automatically, for example when a page is reloaded.
             self._autoplay = self._autoplay and not self._ended
             self._post("begin")
             self._post("audio", bytes(self._pcm), start=0, arrivals=self._arrivals)

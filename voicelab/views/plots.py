@@ -63,7 +63,7 @@ _CHINESE: Final = (
     *("PingFang SC", "Hiragino Sans GB", "Microsoft YaHei", "SimHei", "Droid Sans Fallback", "Arial Unicode MS"),
 )
 
-# rcParams are saved and restored globally, so this must not interleave between threads.
+# rcParams are saved and restored globally, so only one thread may do this at a time.
 _RC_LOCK: Final = threading.RLock()
 
 
@@ -195,7 +195,7 @@ def plot_style(style: str | Mapping[str, Any] | None, *, activate: bool) -> Iter
     if activate:
         from matplotlib import pyplot as plt
 
-        # Initializes the backend without other effects.
+        # This initializes the backend and has no other effect.
         plt.draw_if_interactive()  # type: ignore[no-untyped-call]
     with _RC_LOCK, ExitStack() as stack:
         try:

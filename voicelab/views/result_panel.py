@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Tabs = Mapping[str, tuple[str, Callable[[TakeTable], Mapping[str, str]]]]
-"""Further tabs of a result: status text while computing, and the function that creates the output."""
+"""Further tabs of a result, each with the status text during computation and the function that creates the output."""
 
 _LAYOUTS: Final = {
     "Audio files with a table and a page": (
@@ -70,7 +70,7 @@ def variable_of(value: object) -> str:
     """Return the name of a notebook's variable that holds a value; "panel" if there is none."""
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
     names = [name for name, held in dict(getattr(shell, "user_ns", {})).items() if held is value]
-    # A panel at the end of a cell is its output, such as _3.
+    # IPython stores a panel that is the last value of a cell in a variable such as _3.
     named = [name for name in names if not name.startswith("_")] or [
         name for name in names if re.fullmatch(r"_\d+", name)
     ]

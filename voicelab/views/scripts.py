@@ -25,7 +25,7 @@ import traitlets
 STATIC: Final = Path(__file__).parent / "static"
 
 _UNSEEN_S: Final = 1.0
-# Files of served pages, not of widgets.
+# Files that only served pages use.
 _SERVED: Final = frozenset({"boot.js", "page.css", "page.js", "saved.css"})
 
 _IMPORT: Final = re.compile(r'^import \{[^}]*\} from "\./([a-z-]+\.js)";\n', re.MULTILINE)
@@ -72,7 +72,7 @@ class Scripts(w.Widget):  # type: ignore[misc]  # ipywidgets publishes no types
 @functools.cache
 def _packed() -> tuple[str, str]:
     """Return the scripts for the page, and their digest."""
-    # Style sheets together: similar text compresses better.
+    # Style sheets are compressed together, since similar text compresses better.
     paths = sorted(
         (path for path in STATIC.iterdir() if path.name not in _SERVED), key=lambda path: (path.suffix, path.name)
     )
@@ -84,7 +84,10 @@ _shared: dict[tuple[object, ...], Any] = {}
 
 
 def shared(kind: Callable[..., Any], **traits: str) -> Any:
-    """Return the one widget of a class with these traits, which others refer to, such as a layout; do not change it."""
+    """Return the shared widget of a class with these traits, such as a layout that several widgets use.
+
+    Do not change it.
+    """
     key = (kind, *traits.items())
     if key not in _shared or _shared[key].comm is None:  # closed by Widget.close_all()
         _shared[key] = kind(**traits)
@@ -103,7 +106,7 @@ def shared_scripts() -> Scripts:
 
 
 class PageWidget(anywidget.AnyWidget):
-    """Base of widgets with a ``script`` of static/ and ``styles`` besides look.css.
+    """Base of widgets with a ``script`` of static/ and style sheets (``styles``) in addition to look.css.
 
     ``unseen`` is called if the last view on a page was removed, for example with its cell, and did not return within a
     second; reloading a page does not count as removal. The widget answers pings of the page, which tell a pressed button
@@ -124,7 +127,7 @@ class PageWidget(anywidget.AnyWidget):
             self._esm, self._css = inlined(self.script), styled(*self.styles)
         else:
             traits |= {"scripts": shared_scripts(), "parts": [self.script, *self.styles]}
-        if not hasattr(self, "saved_output"):  # a part of a panel: nobody changes its layout
+        if not hasattr(self, "saved_output"):  # a part of a panel, whose layout is never changed
             traits["layout"] = shared(w.Layout)
         self.unseen: Callable[[], object] = lambda: None
         self._unseen = threading.Timer(0, self.unseen)

@@ -153,7 +153,7 @@ class TextsForm(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publishes n
         self.texts_problem = html("", "problem")
         self.repeats = control(w.IntText, "Repeats", value=repeats, width="220px")
         self.repeats_problem, self.seed_problem = (html("", "problem") for _ in range(2))
-        seeds = "Source of the seeds of the repeats, the same in every cell"
+        seeds = "Seed from which the seeds of the repeats are drawn; these are the same in every cell"
         self.seed = control(w.Text, "Seed", value=str(seed), width="160px", help=seeds)
         self.estimate, self.problem = html("", "estimate"), html("", "sweep-problem")
         numbers = line(self.repeats, self.seed)
@@ -314,11 +314,12 @@ class _SweepForm(TextsForm):
 
 
 class SweepPanel(SavedOutput, Panel):
-    """Panel to edit, estimate, run and play a sweep. Work runs in threads, so that the kernel stays available.
+    """Panel to edit, estimate, run and play a sweep. Work runs in threads, so that the kernel remains available.
 
-    ``sweep`` is the edited sweep (None while invalid), ``result`` the table so far. Takes are stored: a cancelled run
-    resumes. ``close()`` stops all work and removes the panel; a run also stops when the kernel is interrupted, and when the
-    panel's output is deleted. After a run the notebook stores the static output of its takes.
+    ``sweep`` is the edited sweep (None while invalid), ``result`` the table so far. Takes are stored, so a cancelled
+    run can be resumed. ``close()`` stops all work and removes the panel; a run also stops when the kernel is
+    interrupted, and when the panel's output is deleted. After a run, the notebook stores the static output of its
+    takes.
     """
 
     about = "a panel to edit, estimate and run a sweep, and to play its takes"
@@ -447,7 +448,7 @@ class SweepPanel(SavedOutput, Panel):
             running = self._mark_running(run, sweep, running)
             self._update_buttons()
             progress = run.progress
-            # An estimate from the first takes alone would be far off.
+            # An estimate from the first takes alone would be inaccurate.
             seconds = progress.remaining_s if progress.rendered >= _ESTIMATED_TAKES else None
             remaining = f", about {_rounded(seconds)} left" if seconds else ""
             self.progress.report(

@@ -1,6 +1,6 @@
 """Static outputs of a Sweep and a TakeTable: tables for a notebook, and one self-contained HTML page.
 
-Tables for notebooks omit timing (real-time factor, first audio, cached takes), which differs between runs: committed
+Tables for notebooks omit timing (real-time factor, first audio, cached takes). It differs between runs, and committed
 notebooks are compared with new runs.
 """
 
@@ -52,7 +52,7 @@ _PAGE: Final = Path(__file__).parent / "static" / "page"
 
 
 def sweep_bundle(sweep: Sweep) -> dict[str, str]:
-    """Describe a sweep that has not run: its axes, the number of takes, and the estimate."""
+    """Describe a sweep that has not run by its axes, the number of takes, and the estimate."""
     jobs = sweep.jobs()
     needed = estimate(jobs, {name: backend.capabilities for name, backend in sweep.backends.items()})
     rows = [(short_name(axis.name), len(axis), _some(axis.labels)) for axis in sweep.axes]
@@ -65,7 +65,7 @@ def sweep_bundle(sweep: Sweep) -> dict[str, str]:
 
 
 def table_bundle(takes: TakeTable) -> dict[str, str]:
-    """Show a table of takes: for a comparison of systems its summary, otherwise a player and measurements per take.
+    """Show a table of takes: the summary of a comparison of systems, otherwise a player and measurements for each take.
 
     The audio of all players together stays within ``BUDGET``; a note states the number of takes without audio. If many
     recordings are not measured yet, only the first rows are shown.
@@ -108,7 +108,8 @@ def table_bundle(takes: TakeTable) -> dict[str, str]:
         note += f"; {len(complete) - len(rows)} more takes are not shown: panel() shows all, export() writes them"
     if takes.matched:
         note += (
-            f". summary() measures all {len(takes)} takes and compares the systems; these are as loud as in their files"
+            f". summary() measures all {len(takes)} takes and compares the systems; "
+            "here, takes play at their original level"
         )
     note = ". ".join((note, *takes.notes))
     html = f'<div>{escape(repr(takes))}</div>{table(heads, body)}<div role="note" style="opacity:0.75">'
@@ -182,12 +183,12 @@ def _page(takes: TakeTable, chosen: Sequence[str | Metric], summary: str, folder
     title = escape(repr(takes))
     yield f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
     yield f"<style>{_PAGE.with_suffix('.css').read_text(encoding='utf-8')}</style></head><body><h1>{title}</h1>"
-    where = f" in {escape(folder.name)}, which belongs beside this page" if folder else ""
+    where = f" in {escape(folder.name)}, which must stay next to this page" if folder else ""
     sound = f"Sound: mp3, {_PAGE_BITRATE} kbit/s{where}, {escape(takes.loudness_note)}. Click a column header to sort."
     yield f"{summary}{notes}<p>{sound}</p>"
     yield f"<table><thead><tr>{head_cells}</tr></thead><tbody>\n"
     figures = takes.frame(*chosen).to_dict("records")
-    # Row by row: a page of thousands of takes may exceed the memory.
+    # Rows are written one by one, since a page of thousands of takes may exceed the memory.
     for number, (row, measured) in enumerate(
         zip((row for row in takes.rows if row.state != "waiting"), figures, strict=True)
     ):

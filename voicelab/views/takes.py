@@ -1,7 +1,7 @@
 """Grid of takes: players with measurements, and controls to filter, sort, select and compare.
 
-A page gets messages only about the takes that it shows, at most ten per second, so that their number does not depend on the
-size of the grid. Measurements and waveforms are computed outside the kernel's main thread.
+A page gets messages only about the takes that it shows, at most ten per second, so that the number of messages does not
+depend on the size of the grid. Measurements and waveforms are computed outside the kernel's main thread.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _INTERVAL_S: Final = 0.1
 # Interval of sorting while takes are measured.
 _ORDER_S: Final = 0.5
 _GRID_ORDER: Final = "Grid order"
-# A file is sent to the page in pieces: their size in bytes, and the interval in seconds.
+# A file is sent to the page in pieces of this size in bytes, at this interval in seconds.
 _PIECE, _PIECE_S = 2**18, 0.35
 
 
@@ -130,7 +130,7 @@ class TakeRows:
 
     @contextmanager
     def _change(self, *, order: bool = True, at_once: bool = False) -> Iterator[None]:
-        """Hold the lock for a change, and wake the thread; ``order``: the change may affect the order."""
+        """Hold the lock for a change, and wake the thread; ``order`` states that the change may affect the order."""
         with self._changed:
             yield
             self._stale = self._stale or order
@@ -243,7 +243,7 @@ class TakeRows:
                 self._prepare(row)
 
     def _next(self) -> TakeCard | None:
-        """Return the next card to draw or measure: visible ones first, waveforms before measurements."""
+        """Return the next card to draw or measure. Visible cards come first, and waveforms come before measurements."""
         visible = [row for key in self._shown if (row := self._rows.get(key)) is not None and self._audible(row)]
         for row in [row for row in visible if row.id not in self._drawn] or [row for row in visible if not row.figures]:
             return row
@@ -312,7 +312,7 @@ class TakeRows:
         return [(message, buffers), *sums]
 
     def _sums(self) -> tuple[dict[str, Any], list[bytes]]:
-        """Compute mean, standard deviation, number of takes and first equal cell of each cell; the caller holds the lock."""
+        """Compute mean, SD, number of takes and the first equal cell of each cell; the caller holds the lock."""
         rows = [self._rows[key] for key in self._order if key in self._rows]
         metric = next((metric for metric in self.metrics if metric.name == self._color_metric), self.metrics[0])
         values = np.array([row.figures.get(metric.name, np.nan) for row in rows], np.float64)
@@ -407,7 +407,7 @@ class TakeGrid(Ending, PageWidget):
         self._post({"kind": "tab"}, [])
 
     def send_file(self, name: str, media: str, data: bytes) -> None:
-        """Send a file to the page, which downloads it; slowly, since Jupyter drops messages beyond 1 MB/s."""
+        """Send a file to the page for download, at a limited rate, since Jupyter drops messages beyond 1 MB/s."""
         for start in range(0, len(data), _PIECE):
             last = start + _PIECE >= len(data)
             about = {"kind": "file", "name": name, "media": media, "start": start, "last": last}
@@ -438,7 +438,7 @@ class TakeGrid(Ending, PageWidget):
         elif kind == "show":
             self.work.show([key for key in message.get("ids", ()) if isinstance(key, int)])
         elif kind == "sound":
-            # Before measurements, since the user waits for it.
+            # The player comes before measurements, since the user waits for it.
             Task(lambda: self._sound(message.get("id")), name="sound").start()
         elif kind == "open" and isinstance(message.get("id"), int):
             self._opened(message["id"])
@@ -534,7 +534,7 @@ class TakesView(Panel):
         return children
 
     def begin(self, cards: Sequence[TakeCard], columns: Sequence[Column]) -> None:
-        """Show the takes of a table with these key columns, ``repeat`` last; as facets if every combination has a take."""
+        """Show takes with these key columns, ``repeat`` last: as facets if every combination has a take, else as a list."""
         *axes, repeat = columns
         repeats = len(repeat)
         self._axes = tuple(column.name for column in columns if column is not repeat or repeats > 1)
@@ -658,7 +658,7 @@ class TakesView(Panel):
             choice.options = [(metric_label(name), name) for name in metrics]
             choice.value = chosen if chosen in metrics else metrics[0]
         self.measured.value = ", ".join(metrics)
-        # Of the table itself, so that it works as it stands.
+        # The example has values of the table itself, so that it can be used unchanged.
         self.where.placeholder = ", ".join(filter(None, [self._example, f"{metrics[0]}>1"]))
 
     def _try_at(self, field: w.DOMWidget, problem: w.HTML, action: Callable[[], object]) -> None:

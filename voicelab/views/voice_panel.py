@@ -186,10 +186,10 @@ class VoiceDraft:
         VoiceCreate.build(title=title, voices=tuple(recording.data for recording in used), visibility="private")
 
     def create(self, title: str, **fields: Any) -> VoiceModel:
-        """Create the voice and remove its recordings. Raises as ``check`` and the backend do."""
+        """Create the voice and remove its recordings. Raises the same errors as ``check``, and those of the backend."""
         self.check(title)
         recordings, used = self.recordings, self.usable
-        # Transcripts as displayed, since the user has checked them.
+        # The transcripts are passed as displayed, since the user has checked them.
         texts = [recording.text for recording in used] if any(recording.text.strip() for recording in used) else []
         files = [recording.data for recording in used]
         voice = self._lab.create_voice(title, files, texts=texts, enhance_audio_quality=self._enhanced, **fields)
@@ -246,10 +246,10 @@ class VoiceDraft:
 class VoicePanel(SavedOutput, Panel):
     """A panel to create voices from files, the microphone or clips, and to preview the voices of a lab.
 
-    Recordings are analyzed when added: warnings and an editable transcript appear. ``voice`` is the record of
-    the selected stored voice, None for a preset; ``message`` shows errors. Recordings are analyzed locally, voices are
-    created by the lab's backend; both in threads. ``trial`` is a compact ExplorePanel. The saved notebook contains the
-    table of voices and the latest preview.
+    Recordings are analyzed when added: warnings and an editable transcript appear. ``voice`` is the record of the
+    selected stored voice, None for a preset; ``message`` shows errors. Recordings are analyzed locally, and voices are
+    created by the lab's backend; both run in threads. ``trial`` is a compact ExplorePanel. The saved notebook contains
+    the table of voices and the latest preview.
     """
 
     about = "a panel to create voices from recordings and to preview them"
@@ -352,7 +352,7 @@ class VoicePanel(SavedOutput, Panel):
         name = self.name.value.strip()
         clip = _clips().get(name)
         if clip is None:
-            wrong = f"the variable {name!r} is not a Clip" if name else "enter the name of a variable with a Clip"
+            wrong = f"the variable {name!r} is not a Clip" if name else "enter the name of a variable that holds a Clip"
             self.show_error(RequestInvalid.of("clip", wrong))
             return
         self.show_error(None)
