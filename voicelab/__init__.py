@@ -6,7 +6,7 @@
     clip = lab.speak("The birch canoe slid on the smooth planks.", temperature=0.6)
     clip.save("canoe.wav")
 
-Importing this package loads nothing heavy: every name of ``__init__.pyi`` is fetched from its module on first use.
+Importing this package is fast, because each name of ``__init__.pyi`` is imported from its module on first use.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ _EXTRAS = {"torch": "gpu"}
 
 
 def __getattr__(name: str) -> object:
-    """Fetch a public name from its module on first use and keep it.
+    """Import a public name from its module on first use and cache it.
 
-    Raises AttributeError for a name that is not public, with the name that was probably meant, and MissingExtra if the
-    module needs a dependency of an extra.
+    Raises AttributeError, with a suggestion, for a name that is not public, and MissingExtra if the module needs an
+    optional dependency that is not installed.
     """
     try:
         value: object = _fetch(name)
@@ -72,7 +72,7 @@ def __getattr__(name: str) -> object:
 
 
 def load_ipython_extension(ipython: object) -> None:
-    """Give IPython the magics ``%speak`` and ``%%speak``: what ``%load_ext voicelab`` calls."""
+    """Register the magics ``%speak`` and ``%%speak``; IPython calls this function for ``%load_ext voicelab``."""
     from voicelab.views.notebook import register as add_magics
 
     add_magics(ipython)

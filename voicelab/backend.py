@@ -30,12 +30,12 @@ DEFAULT_MAX_TEXT = 20_000
 """Default maximum characters of text per request of voicelab's own backends."""
 
 _FORMATS_WITH_RATE: Final = frozenset({"wav", "mp3"})
-"""Formats that state their sample rate. Raw PCM does not (``lab.check_knobs`` tests its rate); Opus has one rate."""
+"""Formats that state their sample rate. Raw PCM does not, so ``lab.check_knobs`` tests its rate; Opus has one rate."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamSummary:
-    """Results available only after all audio has arrived: word times, notes, and the speaker similarity of ``Take``."""
+    """Results available only after all audio has arrived: word times, notes and speaker similarity, as in ``Take``."""
 
     words: tuple[WordTime, ...] = ()
     notes: tuple[str, ...] = ()
@@ -77,15 +77,15 @@ class VoiceHost(Backend, Protocol):
         """Return the number of the caller's voice models and the size of their recordings in bytes. Raises StoreError."""
 
     def cover_image(self, id: str) -> bytes:
-        """Return the cover image of a voice model. Raises NotFound like ``get_voice``, or if it has no image."""
+        """Return the cover image of a voice model. Raises NotFound if the voice model or its image does not exist."""
 
     def sample_audio(self, id: str, number: int) -> bytes:
-        """Return a sample of a voice model, by index from 0, as a WAV file. Raises NotFound like ``cover_image``."""
+        """Return sample ``number``, from 0, of a voice model as a WAV file. Raises NotFound if it does not exist."""
 
 
 @runtime_checkable
 class VoiceStoreBackend(Backend, Protocol):
-    """Protocol of backends that list and delete voice models, which the HTTP interface does not support."""
+    """Protocol of backends that can list and delete voice models; the HTTP interface supports neither."""
 
     def list_voices(self) -> tuple[VoiceModel, ...]:
         """Return the caller's voice models, newest first. Raises StoreError."""
@@ -260,7 +260,8 @@ class SpeechStream(Closeable, StreamBase[Iterator[bytes]]):
         backend: capabilities of the backend.
         seed: seed drawn by the backend; defaults to the seed of the call.
         on_close: called exactly once when the stream ends or is closed, to cancel or release the work.
-        notes: callback that returns the notes so far, such as for a response header; ``summary`` repeats them.
+        notes: callback that returns the notes so far, for example for a response header; ``summary`` includes them
+            again.
         summary: callback that returns words and notes; called once, after the last chunk.
         started: ``time.perf_counter()`` at the call; defaults to the time of construction.
 
@@ -295,7 +296,7 @@ class SpeechStream(Closeable, StreamBase[Iterator[bytes]]):
     def __next__(self) -> bytes:
         if self._exhausted:
             raise StopIteration
-        self._owner.check("the stream of speech")
+        self._owner.check("the audio stream")
         self._check_open()
         try:
             chunk = b""
@@ -358,13 +359,13 @@ class SpeechStream(Closeable, StreamBase[Iterator[bytes]]):
         return self.take_of(audio, repeat)
 
     def clip(self) -> Clip:
-        """Wait for all audio and decode it. Raises like ``take()``, and AudioError if the audio is damaged."""
+        """Wait for all audio and decode it. Raises the same errors as ``take()``, and AudioError for damaged audio."""
         return self.take().clip()
 
     def pcm(self) -> Iterator[Samples]:
         """Iterate over the decoded audio as it arrives: float32 arrays of shape (n,) at ``rate``.
 
-        Raises like ``clip()``. Leaving the iteration early closes the stream.
+        Raises the same errors as ``clip()``. Leaving the iteration early closes the stream.
         """
         return self._decoded(self._decoder())
 

@@ -165,7 +165,7 @@ class Voices(Shown, tuple[VoicePreset, ...]):  # noqa: SLOT001 (``sample`` is se
 
 
 Voice = str | VoicePreset | VoiceModel | Mapping[str, float]
-"""Preset voice, stored voice, or the id of one; a blend is a mapping from ids to weights."""
+"""Preset voice, stored voice or voice id, or for a blend of voices, a mapping from ids to weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,9 +235,9 @@ class Call:
         return said(self.request.text, self.model)
 
     def replace(self, knobs: Iterable[Knob] = (), /, **changes: object) -> Self:
-        """Return a copy with changed fields, named by the keywords of ``of`` or dotted, such as ``prosody.speed``.
+        """Return a copy with changed fields, named by keywords of ``of`` or dotted names such as ``prosody.speed``.
 
-        ``changes`` may contain the given ``knobs``. A voice replaces references, and vice versa. Raises
+        ``changes`` may contain the given ``knobs``. A new voice removes the references, and vice versa. Raises
         RequestInvalid.
         """
         knobs = tuple(knobs)
@@ -449,7 +449,7 @@ def parse_value(name: str, typed: str, knobs: Iterable[Knob] = ()) -> Any:
 
 
 def bare_type(annotation: Any) -> Any:
-    """Strip Annotated and ``| None`` from a type: bool, int, float, str, bytes, a Literal, or a tuple of them."""
+    """Strip Annotated and ``| None`` from the type of a field, such as ``Annotated[int, Strict()] | None``."""
     origin, args = get_origin(annotation), get_args(annotation)
     if origin not in {Annotated, Union, types.UnionType}:
         return annotation
@@ -519,7 +519,7 @@ def _extra_fields(value: object) -> dict[str, object]:
 
 
 def frozen(value: object) -> KnobValue:
-    """Return the hashable value of an extra field: lists, mappings and None as JsonText. Raises RequestInvalid."""
+    """Return the hashable value of an extra field; lists, mappings and None become JsonText. Raises RequestInvalid."""
     if isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     try:

@@ -31,7 +31,8 @@ class FieldSupport:
 
     Args:
         field: name of the field, dotted for ``prosody.speed`` and ``prosody.volume``.
-        ignored: reason why the field has no effect, as a clause ("the model has no sampling"); empty if effective.
+        ignored: reason why the field has no effect, as a clause ("the model has no sampling"); empty if it has an
+            effect.
         bounds: minimum and maximum, if narrower than those of the interface.
         values: supported values, if fewer than those of the interface.
     """
@@ -101,12 +102,12 @@ class Capabilities(Shown):
         languages: language codes.
         voices: preset voices.
         max_text: maximum characters per request; None if unknown.
-        prices: prices of speech; empty if free, None if unknown.
+        prices: prices of synthesis; empty if free, None if unknown.
         one_model: whether all ``models`` name the same weights; None if unknown.
-        at_once: number of concurrent requests; None if unknown.
-        license: license terms of the speech, and when they were accepted; "" if none apply.
+        at_once: maximum number of concurrent requests; None if unknown.
+        license: license terms of the synthesized audio, with the time of acceptance; "" if none apply.
         notice: notice to display when serving others; "" if none.
-        fields: request fields that are ignored or restricted; all other fields act as the interface specifies.
+        fields: request fields that are ignored or restricted; all other fields work as the interface specifies.
         knobs: additional parameters of the backend.
         open_ended: whether unlisted models and ``extra`` fields are passed on to the service, which validates them.
         voice_required: whether a call must name a voice, because the default voice is unknown.
@@ -149,7 +150,7 @@ class Capabilities(Shown):
 
     @property
     def wire_models(self) -> tuple[Model, ...]:
-        """Values for the ``model`` header of the interface: only s2-pro for a backend with other model names."""
+        """Values for the ``model`` header of the interface; only s2-pro if the backend's models have other names."""
         return tuple(model for model in MODELS if model in self.models) or (DEFAULT_MODEL,)
 
     def record(self) -> dict[str, Any]:
@@ -165,7 +166,7 @@ class Capabilities(Shown):
             raise StoreError(f"invalid record of a backend's capabilities: {error}") from error
 
     def support(self, name: str) -> FieldSupport | None:
-        """Return the declared support of a field; None if the field acts as the interface specifies."""
+        """Return the declared support of a field; None if the field works as the interface specifies."""
         return next((support for support in self.fields if support.field == name), None)
 
     def ignored(self, name: str) -> str:

@@ -99,7 +99,7 @@ class Clip(Shown, metaclass=Guided):
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
         if copy is False and dtype not in (None, self.samples.dtype):
-            raise AudioError(f"copy must not be False for another dtype than float32, got {dtype}")
+            raise AudioError(f"copy=False requires dtype float32, got {dtype}")
         return self.samples.astype(dtype or self.samples.dtype, copy=bool(copy))
 
     def __bool__(self) -> bool:
@@ -276,9 +276,9 @@ class Take(Shown, metaclass=Guided):
         repeat: index of the take among the takes of this call, from 0.
         words: word times, if known.
         notes: notes, as sentences.
-        similarity: speaker similarity of a cloned voice to its reference, if known: 1 for the same speaker, 0 for
-            the mean distance between voices of the backend, negative for larger distances. Short texts score below 1
-            even in the reference's own voice.
+        similarity: speaker similarity of a cloned voice to its reference, if known: 1 for the same speaker, 0 for the
+            mean distance between voices of the backend, negative for larger distances. Takes of short texts score below
+            1 even if the voice is that of the reference.
         created: UTC time of the rendering.
         source: file of a recording, "talk.flac", or an interval of a file, "talk.flac#t=1.5,3.2" (seconds, W3C Media
             Fragments). Its audio may have any format; its request contains only the text (``UNKNOWN_TEXT`` if unknown).

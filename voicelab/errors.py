@@ -114,7 +114,7 @@ class VoicelabError(Shown, Exception):
 
 
 class _ShortTraceback:
-    """Mixin for the caller's errors: IPython shows the calling line and message, not the traceback (``%xmode Verbose``)."""
+    """Mixin for errors of the caller. IPython shows only line and message, unless ``%xmode Verbose`` is set."""
 
     __traceback__: TracebackType | None
 
@@ -217,7 +217,7 @@ class PaymentRequired(ServiceError):
 
 
 class NotFound(_ShortTraceback, ServiceError, LookupError):
-    """404: unknown, or private to another caller (same response)."""
+    """404: unknown, or private to another caller (the response is the same)."""
 
 
 class ServiceUnavailable(ServiceError):

@@ -143,7 +143,7 @@ GUESSES: Final[Mapping[str, Mapping[str, str]]] = {
         "shimmer": "shimmer_rms",
     },
 }
-"""For each kind of name (a class, the package, a keyword of ``speak``, a metric), the guesses and the right name or code."""
+"""Guesses by kind of name (a class, the package, a keyword of ``speak``, a metric), with the right name or code."""
 
 # By class: module and class of another object that users expect, and the expression that returns such an object.
 _DATA: Final = {
@@ -182,7 +182,7 @@ class Guided(type):
                 setattr(cls, f"__{operator}__", _no_arithmetic)
 
         def __call__(cls, *args: Any, **named: Any) -> Any:
-            """Create an object; add the right call to the TypeError of wrong arguments."""
+            """Create an object; if the arguments are wrong, add the right call to the TypeError."""
             try:
                 return super().__call__(*args, **named)
             except TypeError as error:
@@ -212,7 +212,10 @@ def _no_arithmetic(value: object, *_: object) -> Any:
 
 
 def answers(**right: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
-    """Decorate a function: a keyword of ``right``, which users guess, raises TypeError with the right code."""
+    """Decorate a function so that a wrong keyword that users guess raises TypeError with the right code.
+
+    ``right`` maps these keywords to the code.
+    """
 
     def decorate(function: Callable[_P, _T]) -> Callable[_P, _T]:
         @wraps(function)
@@ -231,7 +234,10 @@ def _kind(owner: type) -> str:
 
 
 def _library_hint(owner: type, name: str) -> str:
-    """Return the hint for an attribute of another library's class; imports the library, so only for instances."""
+    """Return the hint for an attribute of another library's class.
+
+    This imports the library, so it is called only for attributes of instances, not of classes.
+    """
     kind = _kind(owner)
     if name.startswith("_") or kind not in _DATA or name in GUESSES[kind]:
         return ""
@@ -241,7 +247,7 @@ def _library_hint(owner: type, name: str) -> str:
 
 
 def _hint(owner: type, name: str) -> str:
-    # Protocols probe for names with underscores: these get no hints.
+    # Names with underscores get no hints, since other libraries probe for them.
     if name.startswith("_"):
         return ""
     return hint(_kind(owner), name, (choice for choice in dir(owner) if not choice.startswith("_")))

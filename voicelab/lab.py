@@ -55,8 +55,8 @@ def connect(
             one per core for commands.
         profile: kind of an ``openai:`` server: "openai", "vllm-omni", "kokoro-fastapi" or "speaches". Default: unknown.
         fields: parameters that an ``openai:`` server accepts: a mapping from names to bool, int, float, str, or choices.
-        cache: cache of reproducible takes (with a seed if seeds are exact, or at temperature 0): True for the cache in
-            voicelab's data folder, a folder, or a Cache. Default: none.
+        cache: cache of reproducible takes, which are those at temperature 0 and, if seeds are exact, those with a seed.
+            True selects the cache in voicelab's data folder; otherwise a folder or a Cache. Default: none.
         record: folder to record every call and response in.
         replay: folder of a recording to replay, with its timing, in place of a backend.
         **defaults: defaults of ``speak``: fields of the request, listed below, and knobs of the backend.
@@ -112,7 +112,7 @@ def from_function(
             audio file or its path, or yields such values as blocks of a stream.
         voices: values of ``voice``. Default: those of its annotation ``Literal[...]``, else any.
         models: values of ``model``. Default: the function's name.
-        seed: "exact" if equal seeds give equal samples, also for a deterministic function without a seed. Default:
+        seed: "exact" if equal seeds give equal samples, or if the function is deterministic and has no seed. Default:
             "best-effort" if there is a parameter ``seed``, else "none".
         languages: language codes.
         at_once: number of concurrent calls. Default: 1, since few models are thread-safe.

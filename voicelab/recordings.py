@@ -176,7 +176,7 @@ def sidecar(path: Path) -> str:
 
 
 def file_take(path: Path) -> Take:
-    """Read a file and its text as a take. Raises the errors of ``intervals_of``."""
+    """Read a file and its text as a take. Raises the same errors as ``intervals_of``."""
     ((take, _),) = intervals_of(path, [(0.0, None, sidecar(path))])
     return take
 
@@ -418,7 +418,8 @@ def recordings_of(source: Any, report: Report, system: str = "") -> list[Recordi
 def _matching(pattern: str, report: Report, system: str) -> list[Recording]:
     """List the recordings whose paths match a pattern such as ``"samples/{system}/{item}.wav"``; ``*`` is a wildcard.
 
-    The case of the suffix is ignored. Files that differ from the pattern only in the suffix are excluded.
+    The case of the suffix is ignored. Files whose paths differ from the pattern only in the suffix are added to the
+    excluded files.
     """
     path = Path(pattern)
     suffix = path.suffix if path.suffix.lower() in SUFFIXES else ""
@@ -467,7 +468,7 @@ def _read_table(path: Path, report: Report) -> list[dict[str, Any]]:
             return _unlabeled(path, cells.rows)
         table = table_of(cells, _COLUMNS, path.name)
         report.notes += table.attrs["notes"]
-    # In tables written by other programs a quote is part of the text.
+    # In tables written by other programs, a quote is part of the text.
     own = path.name == "takes.csv"
     records: list[Any] = (restore_texts(table) if own else table).to_dict("records")
     if own:  # failed takes have no file
@@ -566,7 +567,7 @@ def _table(rows: Iterable[Mapping[str, Any]], folder: Path, system: str) -> list
 
 
 def key_of(value: str | float) -> str:
-    """Normalize a key: composed Unicode (NFC), bytes that are not UTF-8 escaped, and "2" for 2.0."""
+    """Normalize a key: convert it to composed Unicode (NFC), escape bytes that are not UTF-8, and write 2.0 as "2"."""
     integral = isinstance(value, float) and value.is_integer()
     return unicodedata.normalize("NFC", path_text(str(int(value) if integral else value)))
 

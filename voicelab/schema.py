@@ -251,7 +251,10 @@ class ProsodyControl(WireModel):
     """Speaking rate and loudness."""
 
     speed: Number = Field(
-        default=1.0, ge=0.5, le=2.0, description="Speaking-rate multiplier, 0.5 to 2.0; 1.0 is normal. The pitch stays."
+        default=1.0,
+        ge=0.5,
+        le=2.0,
+        description="Speaking-rate multiplier, 0.5 to 2.0; 1.0 is normal. The pitch does not change.",
     )
     volume: Number = Field(
         default=0.0,
@@ -271,12 +274,12 @@ class TTSRequest(WireModel):
         default=0.7,
         ge=0.0,
         le=1.0,
-        description="0 to 1. Higher is more varied, lower is more consistent; 0 always repeats.",
+        description="0 to 1. Higher is more varied, lower is more consistent; 0 always gives the same audio.",
     )
     top_p: Number = Field(default=0.7, ge=0.0, le=1.0, description="0 to 1. Nucleus sampling diversity.")
     references: tuple[ReferenceAudio, ...] | None = Field(
         default=None,
-        description="Voice samples to clone at once, without a stored voice. Ignored when reference_id is given.",
+        description="Voice samples for cloning without a stored voice. Ignored when reference_id is given.",
     )
     reference_id: Text | None = Field(default=None, description="Identifier of a stored voice model.")
     prosody: ProsodyControl | None = Field(default=None, description="Speed and volume adjustments.")
@@ -287,7 +290,8 @@ class TTSRequest(WireModel):
         description="100 to 300. Length in characters of the text segments synthesized at once.",
     )
     normalize: Annotated[bool, Strict()] = Field(
-        default=True, description="Write out numbers, dates and abbreviations before speaking; steadier for numbers."
+        default=True,
+        description="Expand numbers, dates and abbreviations into words before synthesis; more reliable for numbers.",
     )
     format: AudioFormat = Field(default="mp3", description="Audio format: wav, pcm, mp3 or opus.")
     sample_rate: Whole | None = Field(
@@ -320,13 +324,13 @@ class TTSRequest(WireModel):
         description="0 to 100. Minimum characters before the text is split into a new segment.",
     )
     condition_on_previous_chunks: Annotated[bool, Strict()] = Field(
-        default=True, description="Use the audio before as context, for a consistent voice."
+        default=True, description="Use the preceding audio as context, for a consistent voice."
     )
     early_stop_threshold: Number = Field(
         default=1.0,
         ge=0.0,
         le=1.0,
-        description="0 to 1. Of the segments made together, once this share has ended the rest are stopped; "
+        description="0 to 1. When this share of a batch of segments has ended, the others are stopped; "
         "1 waits for all.",
     )
 
@@ -470,7 +474,7 @@ class VoiceModel(Shown, _Record):
     created_at: datetime = Field(description="Time of creation.")
     updated_at: datetime = Field(description="Time of the latest change.")
     visibility: Visibility = Field(
-        description="public: found by anybody; unlist: by anyone with the link; private: only by its creator."
+        description="public: listed for everyone; unlist: for anyone with the link; private: only for its creator."
     )
     like_count: int = Field(default=0, description="Likes.")
     mark_count: int = Field(default=0, description="Marks.")
@@ -538,8 +542,10 @@ class VoiceCreate(WireModel):
     )
     tags: Annotated[tuple[Text, ...], _LISTED] = Field(default=(), description="Tags.")
     enhance_audio_quality: Annotated[bool, Strict()] = Field(default=False, description="Enhance the audio before use.")
-    train_mode: Literal["fast"] = Field(default="fast", description="Only fast: usable as soon as it is created.")
-    type: Literal["tts"] = Field(default="tts", description="Only tts.")
+    train_mode: Literal["fast"] = Field(
+        default="fast", description="Must be fast: the voice is usable as soon as it is created."
+    )
+    type: Literal["tts"] = Field(default="tts", description="Must be tts.")
 
     @field_validator("voices")
     @classmethod
@@ -569,7 +575,7 @@ class VoiceCreate(WireModel):
 
     @classmethod
     def from_wire(cls, wire: object, *, form: bool = False) -> Self:
-        """Validate a decoded body; files are bytes, and a single value is a list of one; unknown keys are ignored.
+        """Validate a decoded body. Files are bytes, a single value is read as a list, and unknown keys are ignored.
 
         ``form``: the body is a form, where booleans are strings and an empty string is unset. ``type`` and
         ``train_mode`` are required. Raises RequestInvalid.

@@ -153,7 +153,7 @@ class Session(Closeable, metaclass=Guided):
         merged_defaults({}, recorded({name: value for name, value in defaults.items() if is_field(name)}))
         name, _ = split_address(address)
         if name == "local" and api_key is not None:
-            message = "the embedded voice takes no key; pass the address of a service too"
+            message = "must be None for the embedded voice; pass the address of a service with its key"
             raise RequestInvalid.of("api_key", message, in_="header")
         if name == "service" and device is not None:
             message = f"must be None for a service, which chooses its own device, got {shown_value(device)}"
@@ -261,7 +261,7 @@ class Session(Closeable, metaclass=Guided):
             return Call.of(text, self._defaults, self._knobs_for({**self._defaults, **fields}), **recorded(fields))
 
     def _with_own_parameters(self, fields: SpeechFields) -> SpeechFields:
-        """Move backend parameters from ``extra`` to keywords; a service that validates them itself receives ``extra``."""
+        """Move backend parameters from ``extra`` to keywords, unless a service itself validates ``extra``."""
         extra = fields.get("extra")
         if not isinstance(extra, Mapping) or not extra or self.capabilities.open_ended:
             return fields

@@ -85,7 +85,7 @@ def on_disk(path: Path) -> Iterator[None]:
 def make_folder(path: Path, *, private: bool = False) -> None:
     """Create a folder and its missing parents durably (synced to disk). Raises OSError.
 
-    With ``private`` new folders are accessible to the owner only.
+    With ``private``, new folders are accessible only to the owner.
     """
     missing = []
     while not path.is_dir():
@@ -117,7 +117,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Raise StoreError if a file cannot be written at a path. Writes nothing; for use before long work."""
+    """Raise StoreError if a file cannot be written at a path. Writes nothing; call it before a long computation."""
     if path.exists() and not path.is_file():
         raise StoreError(f"{path} cannot be written: it is a {'folder' if path.is_dir() else 'device or pipe'}")
     check_folder(path.parent, path)
@@ -195,8 +195,8 @@ def quarantine(path: Path, reason: str, folder: Path) -> DamagedFile:
 class BlobFolder:
     """Folder of files named by their SHA-256, which is verified on reading. Safe for threads and processes.
 
-    Damaged files are moved to ``damaged`` next to the folder. With ``private`` new files are readable by the owner
-    only; with ``sync`` they are synced to disk.
+    Damaged files are moved to ``damaged`` next to the folder. With ``private``, new files are readable only by the
+    owner; with ``sync``, they are synced to disk.
     """
 
     def __init__(self, folder: Path, *, private: bool = False, sync: bool = True) -> None:
@@ -268,8 +268,8 @@ class BlobFolder:
 class Database:
     """SQLite file with one connection, shared by threads under a lock.
 
-    Opened on first use: created with its folder, both accessible to the owner only, checked for damage and migrated. Several
-    processes may use the file; writes wait for each other.
+    On first use, the file is opened, checked for damage and migrated. A missing file is created with its folder, and
+    both are accessible only to the owner. Several processes may use the file; writes wait for each other.
 
     Args:
         path: the file.
@@ -324,7 +324,7 @@ class Database:
             yield db
 
     def _process_lock(self) -> threading.RLock:
-        """Return the lock; after a fork, replace it and keep the inherited connection unused: a fork must not close it."""
+        """Return the lock; a fork replaces it and leaves the inherited connection unused, which it must not close."""
         if self._owner.forked:
             self._owner, self._lock = ProcessOwner(), threading.RLock()
             self._inherited.append(self._db)
@@ -389,7 +389,8 @@ class FileLock(Closeable):
     Args:
         path: lock file.
         message: message of the StoreError if another process holds the lock.
-        temporary: remove the file on closing; if False, a new folder is accessible to the owner only.
+        temporary: remove the file on closing. If False, the file is kept, and a new folder is accessible only to the
+            owner.
     """
 
     # SQLite instead of the filelock package: its locks are not inherited by forked workers, which outlive a killed parent.

@@ -71,8 +71,8 @@ def read_table(path: str | Path, names: Iterable[str] = ()) -> pd.DataFrame:
         decimal commas become points. ``attrs["notes"]`` lists, as sentences, the guesses and changes made.
 
     Raises:
-        StoreError: the file cannot be read or is not a table; rows have more cells than the header row, or a line has no
-            JSON object: all are named.
+        StoreError: the file cannot be read or is not a table, rows have more cells than the header row, or lines are
+            not JSON objects; the message names the first of these rows or lines.
         MissingExtra: the file is an Excel file, and openpyxl is not installed.
     """
     import pandas as pd
