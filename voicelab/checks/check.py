@@ -30,7 +30,7 @@ from voicelab.errors import MissingExtra
 from voicelab.storage import write_atomic
 from voicelab.takes.replay import Tolerance
 
-_OTHER_PROCESSOR = "outputs are from processor {}, this is {}: numbers, pictures and audio are not compared"
+_OTHER_PROCESSOR = "outputs are from processor {}, but this is {}, so numbers, pictures and audio are not compared"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +69,10 @@ def check(
     """Check a notebook without changing its file.
 
     If the outputs are from a different kind of processor (recorded in the metadata), numbers, pictures and audio are not
-    compared, and a note is added: floating-point rounding differs there, and with it some takes.
+    compared, and a note is added. The reason is that floating-point rounding differs there, which changes some takes.
 
-    A finding is a note if its cell has the tag ``accept-KIND``, such as ``accept-path``, or if a mask deletes its
-    line. A cell's tag ``timing=COLUMN`` names a column of times in its tables, whose values need only exist.
+    A finding is a note if its cell has the tag ``accept-KIND``, such as ``accept-path``, or if a mask deletes its line. The
+    tag ``timing=COLUMN`` names a column of times in the cell's tables; its values must exist, but are not compared.
 
     Args:
         path: executed notebook with outputs.
@@ -82,9 +82,9 @@ def check(
         recordings_only: also block the embedded voice.
         tolerant: report clip differences within ``tolerance`` as notes instead of findings.
         pictures: compare PNG and JPEG too, at low resolution.
-        tolerance: tolerance of clip digests; that of a replay if None.
-        kernel: name of the kernel; the notebook's if None.
-        keep_going: execute the cells after a failed one too.
+        tolerance: tolerance of clip digests; the tolerance of a replay if None.
+        kernel: name of the kernel; the kernel of the notebook if None.
+        keep_going: continue with the next cell after a failed one.
 
     Raises MissingExtra if the notebook extra is not installed, RequestInvalid for an invalid mask file, OSError for a
     file that cannot be read.
@@ -125,7 +125,7 @@ def update(
 ) -> NotebookReport:
     """Execute a notebook offline and save its outputs, without execution times.
 
-    The states of widgets are saved if they are the only display of an output. The file is replaced atomically, and only if
+    The state of a widget is saved if the output has no other display. The file is replaced atomically, and only if
     every cell ran and the linter reports only accepted findings. Arguments and errors are those of ``check``.
     """
     path, limits, acceptance = Path(path), limits or NotebookLimits(), Masks(masks)
@@ -152,7 +152,7 @@ def update(
 def _differences(
     path: Path, notebook: Any, execution: Execution, comparison: OutputComparison, tolerant: bool
 ) -> Iterator[tuple[Finding, bool]]:
-    """Yield the differences of executed cells, and whether each is accepted; then a note on the timing columns."""
+    """Yield the differences of executed cells, each with whether it is accepted, then a note on each timing column."""
     failed = {failure.cell for failure in execution.failures}
     timings: dict[str, list[int]] = {}
     for (number, cell), (_, executed) in zip(code_cells(notebook), code_cells(execution.notebook), strict=True):
@@ -196,7 +196,7 @@ _Findings = tuple[Finding, ...]
 def _sorted(
     notebook: Any, masks: Masks, findings: Iterable[Finding], notes: Iterable[Finding]
 ) -> tuple[_Findings, _Findings]:
-    """Return findings and notes in the order of cells, with lines; accepted findings are notes."""
+    """Return findings and notes in the order of cells; accepted findings become notes."""
     kept: list[Finding] = []
     accepted = list(notes)
     for finding in findings:

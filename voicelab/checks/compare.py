@@ -1,8 +1,9 @@
 """Compare the outputs of an executed notebook with the saved ones.
 
-Text is compared exactly, clips by their printed digests (optionally within tolerances), pictures at low resolution, audio by
-content; timings are masked; so are numbers from a different kind of processor, which rounds floating-point sums differently.
-nbval compares everything for equality; ``pytest --nbval notebooks/`` works with the same masks (notebooks/conftest.py).
+Text is compared exactly, clips by their printed digests (optionally within tolerances), pictures at low resolution, and audio
+by content. Timings are masked. If the saved outputs are from a different kind of processor, numbers are masked too, because
+it rounds floating-point sums differently. nbval compares everything for equality; ``pytest --nbval notebooks/`` uses the same
+masks (notebooks/conftest.py).
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ _CLIP: Final = re.compile(
 )
 
 
-# Characters deleted by a backspace, and text overwritten after a carriage return: the rules of nbclient and JupyterLab.
+# Characters deleted by a backspace, and text overwritten after a carriage return, by the rules of nbclient and JupyterLab.
 _DELETED: Final = re.compile(r"[^\n\x08]\x08")
 _OVERWRITTEN: Final = re.compile(r"[^\n]*\r(?=[^\r\n])")
 _RETURN: Final = re.compile(r"\r+(?=\n|$)")
-# Nested bars are drawn below the outer one, and the cursor returns upward: such a state is overwritten later.
+# A nested progress bar is drawn below the outer one, and then the cursor moves up. A later state overwrites such a state.
 _UP: Final = re.compile(r"[^\n]*?\x1b\[\d*A")
 _BAR: Final = re.compile(r"^(?P<name>[^\n|]*?) *\d+%\|[^|]*\| (?P<count>[\d.]+\w*)/(?P<total>[\d.]+\w*) ")
 
@@ -51,7 +52,7 @@ _BAR: Final = re.compile(r"^(?P<name>[^\n|]*?) *\d+%\|[^|]*\| (?P<count>[\d.]+\w
 def visible_text(text: str) -> str:
     """Apply backspaces and carriage returns; of nested progress bars, keep the last state of each bar.
 
-    Idempotent: notebooks saved by JupyterLab and nbclient have these characters applied in part already.
+    Idempotent, because JupyterLab and nbclient have already applied some of these characters in a saved notebook.
     """
     if not re.search(r"[\r\x08\x1b]", text):
         return text
@@ -93,9 +94,10 @@ def digests_in(text: str) -> list[Digest]:
 
 @dataclass(frozen=True, slots=True)
 class OutputDifference:
-    """Description of a difference; ``tolerable`` if only clip digests differ, within tolerance.
+    """Description of a difference. It is ``tolerable`` if only clip digests differ, and these by less than the tolerance.
 
-    ``negligible`` differences are notes: memory addresses, and pixels that the coarse comparison of pictures ignores.
+    It is ``negligible``, and reported as a note, if only memory addresses differ, or only pixels that the comparison at low
+    resolution ignores.
     """
 
     message: str
@@ -118,7 +120,7 @@ def digest_difference(expected: Digest, actual: Digest, tolerance: Tolerance) ->
 
 def _differences(expected: Digest, actual: Digest, tolerance: Tolerance) -> Iterator[tuple[str, bool]]:
     def describe(name: str, difference: float, unit: str, bound: float, digits: int = 0) -> tuple[str, bool]:
-        # The margin is for rounding: digests are decimal.
+        # The margin allows for rounding, because digests are decimal numbers.
         return f"{name} {difference:+.{digits}f} {unit} (tolerance {bound:g})", abs(difference) > bound + 1e-9
 
     if expected.duration != actual.duration:
@@ -146,8 +148,8 @@ _MAX_FIELDS: Final = 2
 def picture_difference(expected: str, actual: str) -> OutputDifference | None:
     """Describe the difference between two pictures (base64 of PNG or JPEG); None for equal pixels.
 
-    Pictures are different if their sizes differ, or the means of more than 2 of 64 × 64 fields by more than 12% of the
-    range from black to white. Smaller differences are negligible.
+    Pictures are different if their sizes differ, or if the means of more than 2 of 64 × 64 fields differ by more than 12%
+    of the range from black to white. Smaller differences are negligible.
     """
     if expected == actual:
         return None
@@ -184,9 +186,9 @@ def _open_picture(data: str) -> Any:
 def processor() -> str:
     """Identify the kind of processor by machine, vendor and rounding, such as "x86_64 AuthenticAMD 5f3a9c01".
 
-    The digest is that of a matrix product: BLAS selects kernels by CPU features, and they round differently.
+    The last part is a digest of matrix products, because BLAS selects kernels by CPU features and these round differently.
     """
-    # Small enough for BLAS to use a single thread.
+    # The matrices are small enough for BLAS to use a single thread.
     a, b = np.random.default_rng(0).standard_normal((2, 32, 256), dtype=np.float32)
     products = (a @ b.T).tobytes() + (a @ b[0]).tobytes()
     return f"{platform.machine()} {_vendor()} {hashlib.sha256(products).hexdigest()[:8]}"
@@ -205,7 +207,7 @@ MASKS: Final = Path(__file__).with_name("masks.cfg")
 FIGURES: Final = MASKS.with_name("figures.cfg")
 """Masks of all numbers, for outputs from a different kind of processor, in the same format.
 
-Numbers become ``#``, and runs of spaces one space, because column widths depend on the numbers.
+Numbers are replaced by ``#``, and runs of spaces by one space, because column widths depend on the numbers.
 """
 
 _PICTURES: Final = ("image/png", "image/jpeg")
@@ -254,7 +256,8 @@ _timing_mask = cache(TimingMask)
 class OutputComparison:
     """Rules for comparing outputs: masks, tolerance of clip digests, and whether pictures and audio are compared.
 
-    ``timings`` are names of columns whose numbers need only exist; ``states`` the models of widgets, saved and new.
+    ``timings`` are names of columns whose numbers must exist but are not compared. ``states`` are the saved and the new
+    models of widgets.
     """
 
     masks: Masks
@@ -279,7 +282,7 @@ class OutputComparison:
                 yield OutputDifference(f"{name}: got {types}, expected {expected_types}")
                 continue
             for difference in self._content_differences(name, before[name], after[name]):
-                # The picture or table that the text represents is compared itself.
+                # The addresses are in the text of a picture or table, which is itself compared.
                 if not (rich and difference is _ADDRESSES):
                     yield (
                         difference
@@ -304,7 +307,8 @@ class OutputComparison:
         changed = [(mime, a, b) for mime, a, b in texts if a != b]
         tolerable = True
         if changed:
-            # Prefer plain text to HTML with the same content, and other differences to addresses, which are meaningless.
+            # Report a difference in plain text rather than in HTML with the same content, and any other difference rather
+            # than one of addresses, which are meaningless.
             descriptions = {mime: self._text_difference(a, b) for mime, a, b in changed}
             mime = min(descriptions, key=lambda mime: (descriptions[mime].negligible, mime != "text/plain"))
             name = output if mime == output else f"{output} ({mime})"

@@ -22,7 +22,7 @@ _DISPLAY_FACTORIES: Final = frozenset(
     "Clip load figure Audio Video Image SVG HTML Markdown YouTubeVideo IFrame "
     "interact interactive VBox HBox Box Tab Accordion Button Dropdown IntSlider FloatSlider".split()
 )
-# Figures are not displayed inline after these.
+# After these statements, figures are not displayed inline.
 _NO_INLINE_FIGURES: Final = re.compile(
     r"\bioff\(|\bmatplotlib\.use\(|\bmpl\.use\(|^\s*%matplotlib (?!inline|widget|ipympl)", re.MULTILINE
 )

@@ -27,8 +27,8 @@ _INTERVAL_S: Final = 0.1
 class MemoryPeak:
     """Monitor of the peak memory of a process and its descendants, in bytes.
 
-    With children, memory is the sum of proportional set sizes (PSS, where available), so that shared libraries count
-    once; without, the resident set size.
+    If the process has children, memory is the sum of proportional set sizes (PSS, where available), so that shared
+    libraries count once. Otherwise it is the resident set size.
     """
 
     def __init__(self, pid: int) -> None:
@@ -37,7 +37,7 @@ class MemoryPeak:
         self._main = psutil.Process(pid)
         self._peak = 0
         self._stopped = Event()
-        # A notebook may end within the first interval.
+        # Take a sample now, because a notebook may end within the first interval.
         self._sample()
         self._thread = Thread(target=self._monitor, name="voicelab-memory", daemon=True)
         self._thread.start()
@@ -61,7 +61,7 @@ class MemoryPeak:
             memory = sum(map(_pss, (self._main, *children))) if children else self._main.memory_info().rss
             self._peak = max(self._peak, memory, _high_water(self._main))
         except (psutil.Error, OSError):
-            return  # the process has ended, or a child during sampling
+            return  # the process, or a child, ended during sampling
 
 
 def _pss(process: Any) -> int:
@@ -81,7 +81,7 @@ def _high_water(process: Any) -> int:
 _GUARD: Final = Path(__file__).with_name("guard")
 # The result must not depend on the user's service.
 _UNSET_VARIABLES: Final = ("VOICELAB_API_KEY", "VOICELAB_BASE_URL")
-# A closed port as proxy blocks programs other than Python; guard/sitecustomize.py has the same port.
+# A proxy setting with a closed port blocks programs other than Python; guard/sitecustomize.py uses the same port.
 _CLOSED_PROXY: Final = "http://127.0.0.1:9"
 _PROXIES: Final = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy")
 _ANSI_COLORS: Final = re.compile(r"\x1b\[[0-9;]*m")
@@ -128,13 +128,13 @@ def execute(
         iopub_timeout=max(1, round(timeout)),  # by default outputs that arrive 4 s after the end of a cell are lost
         resources={"metadata": {"path": str(path.resolve().parent)}},
         record_timing=False,
-        # Without it, nbclient fails on an Output widget that prints.
+        # If this is False, nbclient fails on an Output widget that prints.
         store_widget_state=True,
         coalesce_streams=True,
         allow_errors=keep_going,
         **({"kernel_name": kernel} if kernel else {}),
     )
-    # Errors that it logs become findings.
+    # Nothing is logged, because the errors are reported as findings.
     client.log.setLevel("CRITICAL")
     cell_number: list[int] = [0]
     monitors: list[MemoryPeak] = []
@@ -171,7 +171,7 @@ def _errors(path: Path, notebook: Any) -> Iterator[Finding]:
 
 
 async def _poll_message(get: Callable[[float], Awaitable[Any]], timeout: float) -> Any:  # noqa: ASYNC109 - nbclient's name
-    """Poll every second: a message that nbclient sends for an Output widget can clear the socket's readiness event."""
+    """Poll every second, because a message that nbclient sends for an Output widget can clear the socket's ready event."""
     for _ in range(int(timeout)):
         with suppress(Empty):
             return await get(1)
@@ -201,7 +201,7 @@ def _run(
     try:
         manager = client.create_kernel_manager()
         if os.name == "posix":
-            # Unix sockets instead of TCP ports, which other users of the machine could connect to.
+            # Use Unix sockets, because other users of the machine could connect to TCP ports.
             manager.transport, manager.connection_file = "ipc", str(folder / "kernel.json")
         # client.execute() would leave its event loop open.
         asyncio.run(_interruptible(client, environment))
@@ -238,7 +238,7 @@ def interrupt() -> None:
 async def _interruptible(client: Any, environment: dict[str, str]) -> None:
     """Execute a client's notebook until ``interrupt`` is called."""
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()
-    # Jupyter's tasks that read from a killed kernel's sockets end with a meaningless error.
+    # When a kernel is killed, Jupyter's tasks that read from its sockets end with a meaningless error.
     loop.set_exception_handler(lambda _loop, _context: None)
     with _lock:
         _running.add((loop, stopped))
@@ -270,9 +270,9 @@ def _environment(folder: Path, recordings_only: bool) -> dict[str, str]:
     return environment | {
         "PYTHONPATH": os.pathsep.join(filter(None, (str(_GUARD), environment.get("PYTHONPATH")))),
         "VOICELAB_HOME": str(folder / "home"),
-        # No IPython startup files of the user.
+        # The user's IPython startup files must not be run.
         "IPYTHONDIR": str(folder / "ipython"),
         "MPLBACKEND": "module://matplotlib_inline.backend_inline",
-        # For guard/sitecustomize.py.
+        # This variable is read by guard/sitecustomize.py.
         "NOTEBOOK_RECORDINGS_ONLY": "1" if recordings_only else "",
     }

@@ -23,7 +23,8 @@ class Finding:
 
     ``kind`` is one of not-a-notebook, size, secret, stale, times, timings, path, widget, empty, preview, kernel, error,
     timeout, memory, processor, difference. ``detail`` holds further lines, such as the traceback of an error. ``line`` is the
-    line of the file where the cell's source begins or, after a failure, of its line ``source_line`` (from 1).
+    line of the file at which the cell's source begins or, after a failure, at which line ``source_line`` of the source
+    (from 1) is.
     """
 
     notebook: Path
@@ -41,7 +42,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class NotebookLimits:
-    """Limits per output, file and kernel memory (None: unlimited) in bytes, and per cell in seconds."""
+    """Size limits of an output and of the file, memory limit of the kernel (None: unlimited), and time limit of a cell."""
 
     output_bytes: int = 2**20
     notebook_bytes: int = 3 * 2**19
@@ -139,7 +140,7 @@ def invisible(notebook: Any) -> Iterator[tuple[int, str, str]]:
     for number, cell in code_cells(notebook):
         for index, output in enumerate(outputs_of(cell), start=1):
             data = output.get("data", {})
-            # HTML that is empty without removal is a placeholder.
+            # HTML is a placeholder if it is empty although nothing was removed from it.
             if not any(mime in data for mime in _PICTURES) and visible(data.get("text/html", "")) == ("", 0, True):
                 message = f"output {index} has only scripts or audio, which code hosts do not display"
                 yield number, "preview", f"{message}; add text or a PNG"
@@ -199,7 +200,7 @@ def source_lines(text: str) -> list[list[int]]:
     while start := _NEXT_CELL.match(text, position):
         cell, position = decoder.raw_decode(text, start.end())
         source = cell.get("source", "")
-        # The key may also be in an output.
+        # The key "source" may also occur in an output.
         keys = (key.end() for key in _SOURCE.finditer(text, start.end(), position))
         begin = next(
             (key for key in keys if text[key] in '["' and decoder.raw_decode(text, key)[0] == source), start.end()

@@ -21,7 +21,7 @@ from voicelab.errors import ArgumentError, AudioError, MissingExtra
 from voicelab.takes.replay import Tolerance
 
 _EMBEDDED: Final = re.compile(r"data:audio/[^,\"'\s]*;base64,([0-9A-Za-z+/=]+)")
-# The mel distance between encodings of a signal is below 0.6 dB, between takes of a text above 2.9 dB.
+# The mel distance between encodings of a signal is below 0.6 dB; between takes of a text, it is above 2.9 dB.
 ENCODING: Final = Tolerance(seconds=0.05, db=1.0, mel_db=1.5)
 """Tolerance of differences between encoder versions."""
 _RATE, _BANDS, _FMAX_HZ = 16_000, 40, 7000.0  # a range that speech codecs preserve
@@ -40,7 +40,7 @@ def audio_difference(expected: str, actual: str, tolerance: Tolerance = ENCODING
     Args:
         expected: saved audio file in base64.
         actual: new audio file in base64.
-        tolerance: bounds in s, dB and dB of mel distance.
+        tolerance: bounds of the differences in duration (s), level (dB) and mel spectrum (dB).
     """
     if expected == actual:
         return None
@@ -48,7 +48,7 @@ def audio_difference(expected: str, actual: str, tolerance: Tolerance = ENCODING
         saved, new = (Clip.load(base64.b64decode(data)) for data in (expected, actual))
     except (AudioError, binascii.Error) as error:
         return f"cannot be decoded: {error}"
-    level = 0.0 if saved.level == new.level else new.level - saved.level  # two silences have -inf
+    level = 0.0 if saved.level == new.level else new.level - saved.level  # the level of silence is -inf
     differences = (
         ("duration", "s", new.duration - saved.duration, tolerance.seconds, "+.2f"),
         ("level", "dB", level, tolerance.db, "+.1f"),
@@ -62,7 +62,7 @@ def audio_difference(expected: str, actual: str, tolerance: Tolerance = ENCODING
     return ", ".join(exceeded) or None
 
 
-# Measured on takes of 16 sentences in 4 voices: same sentence and voice, below 2.0; all other pairs, above 2.7.
+# Measured on takes of 16 sentences in 4 voices: pairs of the same sentence and voice are below 2.0, all others above 2.7.
 _SAME_SPEECH: Final = 2.4
 _MIN_WORDS: Final = 3
 # Minimum ratio of equal words; different sentences are below 0.3.
@@ -99,7 +99,7 @@ def _changes(saved: Clip, new: Clip) -> Iterator[str]:
         if SequenceMatcher(None, saved_words, new_words, autojunk=False).ratio() > _SAME_WORDS:
             yield "another voice"
         else:
-            # pocketsphinx may recognize no words of some voices.
+            # pocketsphinx may recognize no words in the audio of some voices.
             yield "another sentence or voice" if isinstance(recognizer, PocketRecognizer) else "another sentence"
 
 
@@ -107,7 +107,7 @@ _recognizer = cache(transcribing_recognizer)
 
 
 def _speech_distance(clip: Clip, reference: Clip) -> float:
-    """Return the mean distance between two sounds after time warping, in standard deviations of their cepstra."""
+    """Return the mean distance between two clips after time warping, in standard deviations of their cepstra."""
     import librosa
 
     x, y = map(_cepstra, (clip, reference))

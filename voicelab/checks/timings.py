@@ -109,7 +109,11 @@ def _mask_columns(line: str, ends: list[int]) -> str:
 
 
 def _trim_zeros(text: str) -> str:
-    """Remove trailing zeros: pandas formats a column with the same number of digits, which depends on the times in it."""
+    """Remove trailing zeros.
+
+    pandas formats all numbers of a column with the same number of digits, so that the digits of other numbers depend on
+    the times in the column.
+    """
     return _VALUE.sub(lambda figure: re.sub(r"(\.\d*?)0+$", r"\1", figure.group()).rstrip("."), text)
 
 

@@ -43,7 +43,10 @@ def _references(value: Any) -> Iterator[str]:
 
 
 def properties(model: Any) -> Iterator[str]:
-    """Yield the visible properties of a model, such as "IntSlider.value = 5": no defaults (null), private or nested ones."""
+    """Yield the visible properties of a model, such as "IntSlider.value = 5".
+
+    Properties with default values (null), private properties and nested ones are omitted.
+    """
     name = model.get("model_name", "Widget").removesuffix("Model")
     for key, value in sorted(model.get("state", {}).items()):
         if value is None or key.startswith("_") or key in {"outputs", "msg_id"} or any(_references(value)):

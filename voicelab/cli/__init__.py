@@ -1,7 +1,7 @@
 """The command line: a thin layer over the library, one module per group of commands.
 
 The ``voicelab`` script runs ``app``. A VoicelabError is printed as one line on stderr, with the name of the field, and
-the exit status is 2; a traceback is a bug in voicelab. A command's module is imported when the command is run.
+the exit status is 2. A traceback indicates a bug in voicelab. A command's module is imported when the command is run.
 """
 
 from __future__ import annotations

@@ -44,7 +44,9 @@ def check(
     update: Annotated[
         bool, typer.Option("--update", help="Run the notebooks and save the new outputs in the files.")
     ] = False,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", metavar="N", min=1, help="Notebooks run in parallel.")] = 1,
+    jobs: Annotated[
+        int, typer.Option("--jobs", "-j", metavar="N", min=1, help="Number of notebooks run in parallel.")
+    ] = 1,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", min=1, help="Time limit per cell.")] = 300.0,
     max_output: Annotated[float, typer.Option(metavar="MIB", min=0, help="Size limit per output.")] = 1.0,
     max_notebook: Annotated[float, typer.Option(metavar="MIB", min=0, help="Size limit per notebook.")] = 1.5,
@@ -73,7 +75,7 @@ def check(
     """
     if update and (not execute or keep_going):
         option = "--keep-going" if execute else "--no-execute"
-        raise RequestInvalid.of("update", f"--update saves complete runs; remove {option}", in_="query")
+        raise RequestInvalid.of("update", f"--update saves only complete runs; remove {option}", in_="query")
     limits = NotebookLimits(
         round(max_output * _MIB),
         round(max_notebook * _MIB),

@@ -59,7 +59,7 @@ _SENTENCE = "The birch canoe slid on the smooth planks."
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One line of the report: a ``note``, or a ``warning`` or ``problem`` with its ``fix``, a line to type."""
+    """One line of the report: a ``note``, or a ``warning`` or ``problem`` with the command that fixes it (``fix``)."""
 
     name: str
     value: str
@@ -102,7 +102,10 @@ def _packages() -> Iterator[Diagnosis]:
 
 
 def _torch() -> Iterator[Diagnosis]:
-    """Import torch, if it is installed: the voice on a CPU works without it, so that nothing else would report it."""
+    """Import torch, if it is installed.
+
+    On a CPU the voice works without torch, so nothing else would report a broken installation of it.
+    """
     if (version := installed_version("torch")) is None:
         return
     try:
@@ -252,7 +255,7 @@ def _jupyter() -> Iterator[Diagnosis]:
     except NoSuchKernel:
         yield Diagnosis("kernel", "none", problem="the kernel python3 is not installed", fix="pip install ipykernel")
     else:
-        # A name that is not a path stands for the Python that runs Jupyter.
+        # A name that is not a path means the Python that runs Jupyter.
         differs = Path(program).is_absolute() and Path(program) != Path(sys.executable)
         problem = "the kernel python3 uses a different Python" if differs else ""
         fix = f"{sys.executable} -m ipykernel install --sys-prefix"
@@ -296,7 +299,7 @@ def _check(backend: Backend) -> None:
 
 
 def _failed(name: str, address: str, error: Exception, voices: Sequence[str] = ()) -> Diagnosis:
-    """Return the cause of a backend's failure, with the line to type."""
+    """Return the cause of a backend's failure, with the command to type next."""
     kind, _, rest = address.partition(":")
     again, program = f"voicelab doctor --backend {shlex.quote(address)}", rest.split(" ")[0]
     fields = {item.loc[-1] for item in error.errors} if isinstance(error, RequestInvalid) else set()
@@ -315,7 +318,7 @@ def _failed(name: str, address: str, error: Exception, voices: Sequence[str] = (
     elif isinstance(error, ServiceError):
         fix = f"curl -i {shlex.quote(rest.partition('?')[0] if kind in ('openai', 'service') else address)}"
     elif kind in ("command", "worker") and isinstance(error, EngineError):
-        # The program itself, with values of its placeholders.
+        # Show the command of the program itself, with values instead of placeholders.
         values = {"text": "Hello.", "out": "out.wav"}
         fix = re.sub(
             r"\{(\w+)=?([^{}|]*)[^{}]*\}", lambda match: values.get(match[1], match[2] or match[1].upper()), rest
@@ -336,7 +339,7 @@ CHECKS = _system, _packages, _encoders, _weights, _voice, _backends, _recognizer
 
 
 def _probes(address: str, voice: str | None) -> tuple[list[Diagnosis], list[FieldProbe]]:
-    """Compare the speech of a backend with and without each field."""
+    """Compare the audio that a backend synthesizes with and without each field."""
     from voicelab.sweeps.knobs import PROBE_TEXT, UNKNOWN_FIELD, probe_fields
 
     voices: list[str] = []
@@ -345,13 +348,15 @@ def _probes(address: str, voice: str | None) -> tuple[list[Diagnosis], list[Fiel
             _check(backend)
             can = backend.capabilities
             voices = [preset.id for preset in can.voices]
-            print_line(f"one sentence is spoken with and without each field of {address}", to_stderr=True)
+            print_line(f"one sentence is synthesized with and without each field by {address}", to_stderr=True)
             probes = probe_fields(backend, Call.of(PROBE_TEXT, voice=voice))
     except (VoicelabError, ImportError, OSError) as error:
         return [_failed("backend", address, error, voices)], []
     report = [Diagnosis("backend", address, f"voices: {len(can.voices)}; models: {', '.join(can.models)}")]
     if any(probe.name == EXTRA + UNKNOWN_FIELD and probe.accepted == "yes" for probe in probes):
-        report.append(Diagnosis("acceptance", "no evidence", "an unknown field is accepted too; look at the effects"))
+        report.append(
+            Diagnosis("acceptance", "no evidence", "the backend also accepts an unknown field; see the effects instead")
+        )
     if unclear := sum(probe.acts == "unclear" for probe in probes):
         note = (
             f"two takes of the same call differ; to test with repeats: voicelab knobs --backend {shlex.quote(address)}"

@@ -126,7 +126,7 @@ def say(
 
 
 def _show_text(text: str, model: str, *, normalized: bool) -> None:
-    """Print the spoken text, each changed passage as written and as spoken with the reason, and the notes."""
+    """Print the spoken text, then each changed passage (as written, as spoken, and the reason), then the notes."""
     tagged = read_tags(text, model)
     with recorded_changes() as changes:
         result = (normalize if normalized else as_written)(tagged.said, ("en", "zh"))
@@ -191,7 +191,7 @@ def _knob_values(options: Iterable[str], knobs: Sequence[Knob]) -> dict[str, Any
 
 @contextmanager
 def _paused_collection() -> Iterator[None]:
-    """Pause garbage collection while modules are loaded: it takes a tenth of their time."""
+    """Pause garbage collection while modules are loaded, because it takes a tenth of the loading time."""
     gc.disable()
     try:
         yield

@@ -74,7 +74,7 @@ def show(
 
 @voices.command("list")
 def listed(*, owner: Owner = None) -> None:
-    """List the voices stored on this machine, newest first: id, state, date and title, and the key with --owner."""
+    """List the voices stored on this machine, newest first: id, state, date, title and, with --owner, the key."""
     # Read the store: services cannot list voices, and loading an engine takes seconds.
     with VoiceStore() as store:
         for owner_id, key in _owners(store, owner).items():

@@ -101,7 +101,7 @@ _SPEC_FOLDER = "spec"
 
 
 def _check_spec(folder: Path, spec: Path) -> None:
-    """Raise RequestInvalid if a folder contains the sweep of another spec, whose tables would be replaced."""
+    """Raise RequestInvalid if a folder contains the sweep of another spec, because its tables would be replaced."""
     names = [path.name for path in sorted((folder / _SPEC_FOLDER).glob("*"))]
     if names and spec.name not in names:
         message = f"must not contain another sweep, got {folder} with the sweep of {', '.join(names)}"

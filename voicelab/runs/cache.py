@@ -21,7 +21,7 @@ DEFAULT_MAX_BYTES = 4 * 1024**3
 
 # Eviction reduces the size to this fraction of the limit, so that not every write evicts.
 _EVICTION_TARGET = 0.9
-# The size of the folder, to which other processes may write, is measured again after writing limit / 64 bytes.
+# Other processes may write to the folder, so its size is measured again when limit / 64 bytes have been written.
 _CHECKS_PER_LIMIT = 64
 
 
@@ -104,15 +104,16 @@ class Cache:
         return replace(self.run.take_of(record, audio=audio), cached=True)
 
     def put(self, take: Take, backend: Capabilities | None = None) -> Take:
-        """Store a take, and return it, or the existing take of its key.
+        """Store a take and return it. If its key already has a take, return that one instead.
 
-        ``backend`` are the capabilities of its backend, which are also stored. Raises StoreError, without leaving files.
+        ``backend`` are the capabilities of its backend, which are also stored. Raises StoreError if the take cannot be
+        stored; then no files remain.
         """
         if backend is not None and backend.fingerprint not in self._declared:
             self.run.begin([backend])
             self._declared.add(backend.fingerprint)
         for _ in range(3):
-            # Not synced: a take damaged by a power failure is detected and synthesized again.
+            # The run is not synced, because a take damaged by a power failure is detected and synthesized again.
             if self.run.add(take, once=True):
                 self._count(sum(size for _, size in take.timing.arrivals))
                 return take
@@ -138,7 +139,7 @@ class Cache:
         return self.keep(backend.synthesize(call).take(repeat), *notes, backend=backend.capabilities)
 
     def look(self, key: str) -> tuple[Take | None, tuple[str, ...]]:
-        """Return the take of a key, or None with notes for its replacement; count a hit or a miss.
+        """Return the take of a key, or None and notes for the take that will replace it. Counts a hit or a miss.
 
         Never raises StoreError.
         """
@@ -202,7 +203,7 @@ class Cache:
         for path in [path for path in oldest_first if path.name != RUN_FILE][:-1]:
             if total <= limit * _EVICTION_TARGET:
                 break
-            # Skip files that may not be removed, or are open on Windows.
+            # Skip files that may not be removed, or that are open on Windows.
             with suppress(OSError):
                 path.unlink(missing_ok=True)
                 total -= files[path].st_size

@@ -52,7 +52,7 @@ _MAGIC: Final = b'{"run": '
 _CHECK: Final = b', "check": "'
 _DIGEST: Final = "[0-9a-f]{64}"
 _KEY: Final = re.compile(_DIGEST, re.ASCII)
-# Kind and keys of a line come first, to index large files without parsing JSON.
+# Kind and keys of a line come first, so that large files can be indexed without parsing JSON.
 _LINE: Final = re.compile(
     rf'\{{"line": "(take|failure|voice)", "asked": "({_DIGEST})", "key": "({_DIGEST})", "sound": "({_DIGEST}\.\w+|)"'.encode()
 )
@@ -82,8 +82,8 @@ class RunFolder:
 
     Args:
         folder: Run folder, created by the first write.
-        sync_s: Maximum time in seconds until a line is synced to disk; 0.0 syncs lines and audio at once; None leaves it
-            to the system. Lines and audio lost by a power failure are detected when read.
+        sync_s: Maximum time in seconds until a line is synced to disk; 0.0 syncs lines and audio at once; None leaves
+            this to the system. Lines and audio lost in a power failure are detected when read.
     """
 
     def __init__(self, folder: str | Path, *, sync_s: float | None = None) -> None:
@@ -131,7 +131,7 @@ class RunFolder:
         return []
 
     def record(self, key: str) -> dict[str, Any] | None:
-        """Read the last line of a key, preferring takes to failures, or None.
+        """Return the record in the last line of a key, where takes precede failures; None if the key has no line.
 
         Raises DamagedFile if the line is damaged; it is ignored from then on.
         """
@@ -198,8 +198,8 @@ class RunFolder:
             self._append(file, line)
 
     def begin(self, backends: Iterable[Capabilities], about: Mapping[str, Any] = _EMPTY) -> None:
-        """Record backends and environment of the following lines; ``about`` (JSON-serializable) is stored on creation."""
-        # Through JSON, to compare with sessions that were read.
+        """Record backends and environment of the following lines; ``about`` (JSON) is stored when the run is created."""
+        # Converted to JSON and back, to compare it with sessions that were read.
         session = json.loads(json.dumps({**_environment(), "backends": [backend.record() for backend in backends]}))
         with self._writing(session, about) as file:
             declared = latest_backends(self.sessions)
@@ -237,7 +237,7 @@ class RunFolder:
             self._reset()
 
     def files(self) -> dict[Path, os.stat_result]:
-        """List all files of the run; the modification time is the time of last use."""
+        """List all files of the run; their modification times are the times of their last use."""
         files = {}
         for folder in (self.folder, self.takes.folder, self.references.folder, self.damaged):
             with suppress(FileNotFoundError), os.scandir(folder) as items:
@@ -440,7 +440,7 @@ def _locked(file: BinaryIO) -> Iterator[None]:
     try:
         yield
     finally:
-        # Unlock explicitly, since a process forked meanwhile also has the file open.
+        # Unlock explicitly, because a process that was forked meanwhile also has the file open.
         with suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_UN)
 

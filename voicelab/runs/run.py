@@ -1,4 +1,4 @@
-"""Run: the record of a run folder; Journal: a run folder being written."""
+"""The record of a run folder (Run), and a writer of run folders (Journal)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Run:
         about: description by its writer: the axes of a sweep, the columns of a table.
         sessions: libraries, hardware and backends of each session.
         takes: the takes, whose audio is read on access, in the order of the sweep or table, else in the order of writing.
-        labels: labels of each take by its writer: the cell of a sweep.
+        labels: labels that the writer gave to each take, such as the cell of a sweep.
         failures: failed calls that no later take replaces.
         voices: records of voices that were created or fetched.
         notes: damaged lines, as sentences.
@@ -60,7 +60,7 @@ class Run:
     def problems(self) -> tuple[str, ...]:
         """Reasons why the folder is an incomplete record: damaged lines, missing takes, labels that differ from the call."""
         problems = [*self.notes, *(() if self.takes else ("The run has no take.",))]
-        if self._planned_count is None:  # only a sweep's labels are values of its calls
+        if self._planned_count is None:  # only labels of a sweep are values of its calls
             return tuple(problems)
         labelled = list(zip(self.takes, self.labels, strict=True))
         written_count = len({(_line_of("", labels), take.repeat) for take, labels in labelled}) + len(self.failures)
@@ -204,8 +204,8 @@ class Journal(Closeable):
     def add(self, take: Take, /, **labels: object) -> Take:
         """Write a take with ``labels`` (JSON values) and return it with its audio on disk.
 
-        A take is written once for the same labels: cells of a sweep may share a take, and a larger sweep renumbers its
-        cells. Raises StoreError if the disk fails or is full; earlier takes remain.
+        A take is written again only with other labels. This occurs because cells of a sweep may share a take, and because
+        a larger sweep renumbers its cells. Raises StoreError if the disk fails or is full; earlier takes remain.
         """
         line, entry = _line_of(take.key, labels), (labels.get("cell"), take.digest)
         with self._lock:
