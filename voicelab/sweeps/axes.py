@@ -1,4 +1,4 @@
-"""Axis: a varied field; Grid: combinations, or rows, of values as validated calls."""
+"""Axis: a varied field. Grid: combinations of values, or rows of a table, as validated calls."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 MAX_VALUES: Final = 10_000
 """Maximum number of values of an axis."""
 
-# Cost of changing a field: another backend loads weights, another voice encodes references.
+# Cost of changing a field: a change of backend loads weights, a change of voice encodes references.
 _COST: Final = {"backend": 4, "model": 3, "reference_id": 2, "references": 2, "text": 1}
 # Comma-separated values, with commas inside double quotes.
 _ITEMS: Final = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*"|")+')
@@ -79,12 +79,12 @@ class Axis:
 
         Args:
             name: a field; ``voice`` means ``reference_id``, ``speed`` and ``volume`` mean the fields of ``prosody``.
-            values: a list; a mapping from labels to values; or text such as ``"0.2..1.0 step 0.2"`` or
-                ``"low, normal"``. Voices may be ids, presets or records.
+            values: a list, a mapping from labels to values, or text such as ``"0.2..1.0 step 0.2"`` or ``"low,
+                normal"``. Voices may be given as ids, presets or records.
             knobs: parameters of the backends.
             template: whether ``name`` is a placeholder in the text.
 
-        Raises RequestInvalid for an unknown field, missing, repeated or invalid values.
+        Raises RequestInvalid for an unknown field, or for missing, repeated or invalid values.
         """
         name = field_name(name)
         knob = _knob(name, knobs)
@@ -122,7 +122,7 @@ class Axis:
 
 
 def varied(name: str, value: object, knobs: Iterable[Knob] = ()) -> bool:
-    """Check whether the value of a keyword is an axis: a list, a mapping from labels, or a range as text.
+    """Return whether the value of a keyword is an axis: a list, a mapping from labels, or a range as text.
 
     A list of ReferenceAudio, a mapping for ``prosody``, and a mapping from voices to weights (a blend) are single values.
     """
@@ -141,16 +141,16 @@ def _knob(name: str, knobs: Iterable[Knob]) -> Knob | None:
 
 
 def _is_text(name: str, knob: Knob | None = None) -> bool:
-    """Check whether the values of a field are text, in which numbers and ranges are not parsed."""
+    """Return whether the values of a field are text, in which numbers and ranges are not parsed."""
     return name == "backend" or value_kind(name, (knob,) if knob else ())[0] is str
 
 
 def parse_values(name: str, text: str, knob: Knob | None = None) -> tuple[Any, ...]:
     """Parse comma-separated values and ranges: ``"0.2..1.0 step 0.2"`` (inclusive), ``"0.2, 0.7, 1"``, ``"low, normal"``.
 
-    A range is computed in decimal arithmetic: 0.2..1.0 step 0.2 is exactly 0.2, 0.4, 0.6, 0.8, 1.0. The default step of
-    integers is 1. ``true``, ``on``, ``false`` and ``off`` are Booleans, ``null`` is None; double quotes protect commas.
-    Raises RequestInvalid, which names the axis.
+    A range is computed in decimal arithmetic, so 0.2..1.0 step 0.2 is exactly 0.2, 0.4, 0.6, 0.8, 1.0. For integers,
+    the default step is 1. ``true``, ``on``, ``false`` and ``off`` are Booleans, and ``null`` is None. Commas inside
+    double quotes do not separate values. Raises RequestInvalid, which names the axis.
     """
     name = field_name(name)
     values: list[Any] = []
@@ -164,7 +164,7 @@ def parse_values(name: str, text: str, knob: Knob | None = None) -> tuple[Any, .
 
 
 def written(axis: Axis) -> str | None:
-    """Format an axis for ``parse_values``, without its labels; None for reference audio. Texts are JSON strings."""
+    """Format an axis for ``parse_values``, without labels, or None for reference audio. Texts are JSON strings."""
     if axis.name == "references":
         return None
     listed = ", ".join(_typed(axis.name, value, axis.knob) for value in axis.values)
@@ -204,7 +204,7 @@ def _range(name: str, text: str, matched: re.Match[str]) -> tuple[float | int, .
 
 
 def label(value: Any, index: int = 0) -> str:
-    """Label a value of an axis: numbers and texts as they are, reference audio by its index."""
+    """Label a value of an axis. Numbers and texts label themselves; reference audio is labeled by its index."""
     if isinstance(value, tuple) and value and isinstance(value[0], ReferenceAudio):
         return f"references {index + 1}"
     return value_label(value)
@@ -252,7 +252,7 @@ def _checked(name: str, value: object, knob: Knob | None = None, template: bool 
         value = (value,)
     fields = {name: value}
     if name == "sample_rate" and value is not None:
-        # The grid checks the sample rates of a format, in complete calls.
+        # Sample rates depend on the format, so the grid checks them in complete calls.
         fields["format"] = "opus" if value == 48_000 else "wav"
     call = Call.of("axis").replace(**fields)
     return call.model if name == "model" else getattr(call.request, name)
@@ -267,7 +267,7 @@ def _token(name: str, text: str, knob: Knob | None = None) -> object:
 
 
 def _typed(name: str, value: object, knob: Knob | None) -> str:
-    """Format a value so that ``_token`` can parse it: text has no quotes where it is unambiguous."""
+    """Format a value so that ``_token`` can parse it. Text is quoted only where it would be ambiguous."""
     if isinstance(value, bool):
         return label(value)
     if isinstance(value, float):
@@ -284,18 +284,18 @@ def _plain(value: Decimal) -> str:
 
 
 Rows = Mapping[str, tuple[int, ...]]
-"""Rows by name ("row 3"): for each column, the index of the value on its axis."""
+"""Rows by name ("row 3"). A row has, for each column, the index of its value on the column's axis."""
 
 
 def axes_of_rows(rows: Any, knobs: Iterable[Knob] = (), text: str | None = None) -> tuple[list[Axis], Rows]:
     """Convert each column of a table to an axis, and each row to indices on these axes.
 
     Args:
-        rows: a DataFrame, a sequence of mappings, or the path of a CSV file with a header row. Missing values, NaN, and empty
-            cells of a file are filled from the sweep, or with "" for a placeholder. ``references`` may be a file, relative to
-            the CSV file, with its transcript in the column ``reference_text`` or in NAME.txt.
+        rows: a DataFrame, a sequence of mappings, or the path of a CSV file with a header row. Missing values, NaN and
+            empty cells of a file are filled with the sweep's value of the field, or with "" for a placeholder.
+            ``references`` may be a file, relative to the CSV file, with its transcript in ``reference_text`` or NAME.txt.
         knobs: parameters of the backends, which may be columns.
-        text: text of rows without a text.
+        text: text of rows that have none.
 
     Raises RequestInvalid, which names row and column, for an invalid value, an unknown column, a repeated row, or a missing
     text; StoreError for a file that cannot be read.
@@ -352,7 +352,9 @@ def axes_of_rows(rows: Any, knobs: Iterable[Knob] = (), text: str | None = None)
 def _read_references(
     table: pd.DataFrame, names: Iterable[str], folder: Path
 ) -> tuple[dict[Any, str], list[FieldError]]:
-    """Replace the files of the column ``references`` by their audio; return paths by value, and errors of unreadable files.
+    """Replace the files of the column ``references`` by their audio.
+
+    Returns the paths by value, and the errors of unreadable files.
 
     The transcript is read from the column ``reference_text``, which is removed, or from NAME.txt next to the file.
     """
@@ -382,7 +384,7 @@ def _read_references(
 
 
 def _table(rows: Any) -> pd.DataFrame:
-    """Read rows as a DataFrame of objects, None for missing values; rows are numbered from 1 if they have no index."""
+    """Read rows as a DataFrame of objects, with None for missing values; without an index, rows are numbered from 1."""
     import pandas as pd
 
     table: pd.DataFrame = rows
@@ -419,7 +421,7 @@ MAX_TAKES: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One combination: its index in the grid, a label for each axis, and its call.
+    """One combination of values, with its index in the grid, a label for each axis, and its call.
 
     The call has a seed only if ``seed`` is an axis; otherwise the repeat determines the seed.
     """
@@ -430,11 +432,11 @@ class Cell:
     call: Call
     backend: str
     template: str = ""
-    """Text before its placeholders are replaced; "" if it has no placeholders."""
+    """Text with its placeholders; "" if it has none."""
 
     @property
     def plain(self) -> dict[str, str | int | float]:
-        """Values in tables and manifests: numbers and texts unchanged, all others as labels."""
+        """Values as tables and manifests show them: numbers and texts unchanged, all other values as labels."""
         return {
             name: value if isinstance(value, str | int | float) and value != "" else self.labels[name]
             for name, value in self.values.items()
@@ -443,7 +445,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One planned take: a cell, the repeat, and the seed that this repeat has in every cell."""
+    """One planned take: its cell, the index of the repeat, and the seed that this repeat has in every cell."""
 
     cell: Cell
     repeat: int
@@ -457,7 +459,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """All cells in the order of the axes; ``jobs()`` returns the takes in the order with the least cost."""
+    """All cells in the order of the axes; ``jobs()`` returns the takes in the order that costs the least."""
 
     axes: tuple[Axis, ...]
     cells: tuple[Cell, ...]
@@ -478,12 +480,12 @@ class Grid:
     ) -> Grid:
         """Validate every combination and return the grid.
 
-        If there are ``rows``, the first axes are their columns, and only combinations in the rows are used. The seeds of the
-        repeats are drawn from ``seed`` and are the same in every cell, so that cells differ by their parameters only.
-        ``bases`` are the base calls of each backend; their text is replaced by that of ``base``.
+        If there are ``rows``, the first axes are their columns, and of these only the combinations in the rows are
+        used. The seeds of the repeats are drawn from ``seed`` and are the same in every cell, so that cells differ by
+        their parameters only. ``bases`` are the base calls of each backend; their text is replaced by that of ``base``.
 
-        Raises RequestInvalid for axes of equal name, repeats below 1, too many takes, or invalid combinations, such as a
-        sample rate that the format does not support.
+        Raises RequestInvalid if two axes have the same name, repeats is below 1, there are too many takes, or a
+        combination is invalid, such as a sample rate that the format does not support.
         """
         width = len(next(iter(rows.values()), ()))
         lengths = [len(axis) for axis in axes[width:]]
@@ -521,7 +523,7 @@ class Grid:
         return job.cell.index * self.repeats + job.repeat
 
     def jobs(self) -> tuple[Job, ...]:
-        """Return all takes, with costly changes (backend, model, voice, text) outermost, otherwise in axis order."""
+        """Return all takes, ordered so that costly fields (backend, model, voice, text) change least often."""
         costly = sorted((axis for axis in self.axes if axis.cost), key=lambda axis: -axis.cost)
         ranks = {axis.name: {text: rank for rank, text in enumerate(axis.labels)} for axis in costly}
 
@@ -538,7 +540,7 @@ class Grid:
 def _call(
     start: Call, values: Mapping[str, Any], axes: Sequence[Axis], knobs: Iterable[Knob], width: int
 ) -> tuple[Call, str]:
-    """Return the call of a cell, and the template of its text; missing values of a row are taken from ``start``."""
+    """Return the call of a cell and the template of its text. Missing values of a row are taken from ``start``."""
     fields = {
         axis.name: values[axis.name]
         for index, axis in enumerate(axes)

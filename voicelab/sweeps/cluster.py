@@ -1,4 +1,4 @@
-"""ClusterWorkers: synthesis on the workers of a Dask cluster with the same backend; other workers are excluded."""
+"""ClusterWorkers: synthesis on those workers of a Dask cluster that have the same backend as this process."""
 
 from __future__ import annotations
 
@@ -30,11 +30,14 @@ from voicelab.sweeps.workers import (
 )
 
 STRIKES: Final = 3
-"""Consecutive failures, with takes that others complete, that exclude a worker; losses after which a take fails."""
+"""A worker is excluded after this many consecutive failures of takes that other workers complete. A take fails after it
+has been lost this many times."""
 _FAILURES: Final = 10
-"""Takes that fail on every worker, before any succeeds, after which the sweep ends; invalid requests do not count."""
+"""The sweep ends if this many takes have failed on every worker before any take succeeds; invalid requests do not
+count."""
 _CRASHES: Final = 6
-"""Maximum number of workers that exit while opening the backend if no worker is usable; a nanny restarts them."""
+"""The sweep ends if no worker is usable and workers have exited this many times while opening the backend (a nanny
+restarts them)."""
 NO_WORKER_S: Final = 120.0
 """Time in seconds after which a cluster that has no workers fails."""
 SILENCE_S: Final = 30.0
@@ -61,7 +64,7 @@ class WorkerReport:
         return cls(platform.node(), fingerprints, devices, library_versions())
 
     def mismatch(self, worker: WorkerReport) -> str:
-        """Describe why the takes of a worker differ from those of this process; "" if they do not."""
+        """Describe why takes of a worker would differ from takes of this process; "" if they would not."""
         for name, fingerprint in self.fingerprints.items():
             if worker.fingerprints[name] != fingerprint:
                 devices = (worker.devices[name], self.devices[name])
@@ -79,12 +82,12 @@ class WorkerReport:
 
 
 def report_there(factories: Mapping[str, Factory]) -> WorkerReport:
-    """Open the backends in this process and report on them. Raises the errors of opening."""
+    """Open the backends in this process and report on them. Raises the errors of a backend that cannot be opened."""
     return WorkerReport.of({name: opened(factory).capabilities for name, factory in factories.items()})
 
 
 def make_at(*arguments: Any) -> tuple[str, Take | Exception]:
-    """Synthesize a take; return this worker's address, and the take or error of ``make_there``."""
+    """Synthesize a take by ``make_there``; return this worker's address, and the take or the error."""
     from distributed import get_worker, secede
     from distributed.protocol.pickle import dumps, loads
 
@@ -113,7 +116,7 @@ class _Reduced:
 
 @dataclass(eq=False, slots=True)
 class _Task:
-    """A pending take: its job, the future that the sweep waits for, Dask's future, and the workers tried."""
+    """A pending take: its job, the future that the sweep waits for, Dask's future, and the workers tried so far."""
 
     job: Job
     future: Future[Take] = field(default_factory=Future)
@@ -125,9 +128,9 @@ class _Task:
 
 @dataclass(eq=False, slots=True)
 class _Member:
-    """A worker: ``probe`` is Dask's future of its report, ``reason`` why it is excluded, ``streak`` its latest failures.
+    """A worker. ``probe`` is Dask's future of its report, and ``reason`` states why it is excluded.
 
-    A failure in the streak is True once another worker has completed that take.
+    ``streak`` has its latest consecutive failures; a value is True once another worker has completed that take.
     """
 
     address: str
@@ -150,15 +153,16 @@ class _Member:
 class ClusterWorkers(Workers):
     """Workers of a cluster. Every worker, including late joiners, reports its backends before it receives takes.
 
-    Workers that cannot open a backend, have other fingerprints or versions, or fail ``STRIKES`` consecutive takes that others
-    complete are excluded, with a note. A failed take is tried on other workers.
+    A worker is excluded, and a note added, if it cannot open a backend, has other fingerprints or library versions than
+    this process, or fails ``STRIKES`` consecutive takes that other workers complete. A failed take is retried on other
+    workers.
 
     Args:
         client: a ``distributed.Client``.
         capabilities: capabilities of each backend in this process.
         factories: functions that open each backend on a worker.
-        concurrency: total number of concurrent takes; None for ``per_worker`` on each worker.
-        per_worker: concurrent takes of a worker, which its backend batches.
+        concurrency: total number of concurrent takes; if None, each worker has ``per_worker`` takes.
+        per_worker: number of concurrent takes on a worker, whose backend batches them.
     """
 
     def __init__(
@@ -336,7 +340,11 @@ class ClusterWorkers(Workers):
                 self._fail(task)
 
     def _choices(self, task: _Task) -> list[str]:
-        """List the workers that may run a take now: retries prefer proven workers; first attempts avoid failing workers."""
+        """List the workers that may run a take now.
+
+        Retries prefer workers that have completed takes. First attempts avoid workers whose last ``STRIKES`` takes
+        failed.
+        """
         usable = [member for member in self._usable() if member.address not in task.tried]
         if not task.tried:
             usable = [member for member in usable if len(member.streak) < STRIKES]
@@ -398,7 +406,7 @@ class ClusterWorkers(Workers):
             self._waiting.append(task)
 
     def _fail(self, task: _Task) -> None:
-        """Fail a take with its first error, which several workers confirm."""
+        """Fail a take with its first error."""
         for member in self._members.values():
             member.streak.pop(task, None)
         error = next(iter(task.tried.values()))
@@ -427,8 +435,9 @@ def workers_for(
             ``dask.distributed.Client`` (which is not imported here).
         backends: the backends of this process by name.
         factories: functions that open each backend in another process.
-        concurrency: concurrent takes; default: 1.5 times the batch size of the backend (8 if it declares none; the minimum
-            of several backends), on a cluster for each worker.
+        concurrency: number of concurrent takes. The default is 1.5 times the batch size that the backend declares, or 8
+            if it declares none; for several backends, the minimum of these. On a cluster, the default applies to each
+            worker.
 
     Raises RequestInvalid for an unsupported executor, or a backend that cannot be opened in another process.
     """

@@ -44,7 +44,7 @@ _UNITS: Final = {
     "predicted_mos": ("predicted MOS", 1.0),
     "rtf": ("RTF", 1.0),
 }
-"""Title of each metric, and factor by which printed values are multiplied."""
+"""Title of each metric, and the factor by which its printed values are multiplied."""
 PROSODY_NOTE: Final = (
     "Predictors of MOS and WER hardly measure prosody: run a listening test before claiming naturalness (E. Cooper et al., "
     '"A review on subjective and objective evaluation of synthetic speech", Acoustical Science and Technology 45, 2024).'
@@ -53,7 +53,7 @@ PROSODY_NOTE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """Models of a published benchmark: the recognizer by language, the normalizer and the speaker encoder."""
+    """Models that a published benchmark uses: the recognizer of each language, the normalizer, the speaker encoder."""
 
     name: str
     recognizers: Mapping[str, str]
@@ -91,7 +91,7 @@ PROTOCOLS: Final = MappingProxyType(
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Evaluation:
-    """Scores of systems on a list.
+    """Scores of systems on a list of texts and voice prompts.
 
     Args:
         table: the takes, with the key columns ``item``, ``system`` and ``repeat``.
@@ -109,7 +109,7 @@ class Evaluation:
     notes: tuple[str, ...]
 
     def summary(self) -> pd.DataFrame:
-        """Return a table as in a paper: a row per system, a column per metric, with 95 % intervals over items."""
+        """Return a table as in a paper, with a row per system, a column per metric, and 95 % intervals over items."""
         rows: dict[str, dict[str, str]] = {name: {} for name in self.table.systems}
         for score in self.scores.to_dict("records"):
             name = f"{score['system']} - {score['against']}" if score["against"] else str(score["system"])
@@ -169,13 +169,13 @@ def evaluate(
         items: a list of Seed-TTS-eval (``id|prompt text|prompt wav|text``), a table or rows with the columns ``text`` and,
             optionally, ``id``, ``reference_audio`` and ``reference_text``, a list of texts, or a folder with a list
             ``meta.lst``, a table ``metadata.csv``, or texts in NAME.txt. Paths are relative to the file.
-        folder: run folder of takes and measurements; the same call resumes there. ``evaluation.json`` contains the result.
+        folder: run folder of takes and measurements, where the same call resumes. ``evaluation.json`` has the result.
         protocol: name of a protocol, whose recognizer and normalizer are the defaults; results carry its name only if all
             models are those of the protocol.
-        metrics: default: WER, CER, speaker similarity to each row's own prompt, predicted MOS; RTF is always included.
+        metrics: default: WER, CER, speaker similarity to each row's own prompt, and predicted MOS. RTF is always added.
         repeats: takes per item and system.
         seed: source of the seeds of the repeats.
-        recognizer: ASR model that replaces the protocol's, see ``Tools``.
+        recognizer: ASR model that replaces the protocol's; see ``Tools``.
         normalizer: text normalizer that replaces the protocol's.
         encoder: speaker encoder; default: "resemblyzer".
         predictor: MOS predictor; default: "dnsmos".
@@ -211,7 +211,7 @@ def evaluate(
 
 
 def read_items(items: Any) -> tuple[list[dict[str, Any]], list[str]]:
-    """Read the rows of a list for ``Lab.sweep``, and their ids. Raises ArgumentError for a missing text or repeated id."""
+    """Read the rows of a list for ``Lab.sweep``, and ids. Raises ArgumentError for a missing text or repeated id."""
     folder, records = _records(items)
     rows, ids = [], []
     for number, record in enumerate(records, start=1):
@@ -263,7 +263,7 @@ def _records(items: Any) -> tuple[Path, list[Any]]:
 
 
 def _keyed(table: TakeTable, ids: Sequence[str], names: Sequence[str]) -> TakeTable:
-    """Key the takes of a sweep over rows by item, system and repeat; text and references are further columns."""
+    """Key the takes of a sweep over rows by item, system and repeat. Text and references become other columns."""
     per_item = len(table.rows) // len(ids)
     rows = []
     for index, row in enumerate(table.rows):
@@ -283,7 +283,7 @@ def _measured(
     path: Path,
     progress: Callable[..., Iterable[Any]] | None,
 ) -> pd.DataFrame:
-    """Measure each take once: earlier measurements by the same models are read from ``path``.
+    """Measure the takes. Earlier measurements by the same models are read from ``path`` instead of repeated.
 
     Returns ``table.frame()`` with the metrics.
     """

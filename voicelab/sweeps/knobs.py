@@ -37,14 +37,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Verdict = Literal["acts", "ignored", "no effect found", "contradicts", "not tried"]
-"""``ignored``: no effect, as declared. ``contradicts``: the measurements contradict the declaration."""
+"""``ignored``: no effect was measured, as the backend declares. ``contradicts``: the measurements contradict the
+declaration."""
 
 TEXTS: Final = ("We left at 9:45 that day.", "Two of the 38 ships came home.")
 """Short texts with numbers, whose normalization is audible."""
 LONG_TEXTS: Final = (
     "The train was late and so were we, because nobody at the station knew why it had to wait there for so long. We left.",
 )
-"""A sentence of more than 100 characters and a short one: several segments if the maximum segment length is low."""
+"""A sentence of more than 100 characters and a short one, which become several segments if the maximum segment length
+is low."""
 
 PROBE_TEXT: Final = "The 38 birch canoes slid on the smooth planks."
 UNKNOWN_FIELD: Final = "voicelab_unknown_field"
@@ -60,7 +62,7 @@ _METRICS: Final = ("duration", "level", "spectral_tilt")
 _ALPHA: Final = 0.05
 _POWER: Final = 0.8
 _OTHER_RATE: Final = 1.3
-"""Minimum ratio of durations of takes at different sample rates; the nearest rates are 32,000 and 44,100 Hz."""
+"""Ratio of durations from which a sample rate is regarded as wrong; the closest rates are 32,000 and 44,100 Hz."""
 _SEGMENTING: Final[Mapping[str, Any]] = {"chunk_length": 100, "min_chunk_length": 0}
 
 
@@ -74,7 +76,7 @@ class _Trial:
     long: bool = False
 
 
-# Test values far from the defaults, in calls where they can act.
+# Test values far from the defaults, in calls where they can have an effect.
 _FIELDS: Final = (
     _Trial("temperature", 0.0),
     _Trial("top_p", 0.0),
@@ -99,10 +101,11 @@ _FIELDS: Final = (
 class KnobFinding:
     """Result for a field or parameter.
 
-    ``values`` are the compared values, ``takes`` the number of takes of both. ``changed`` is the proportion of takes whose
-    samples change at the same seed or, if seeds are not exact, relative to identical repeats; None if repeats differ.
-    ``metric`` is the metric with the strongest difference, ``effect``; ``p`` is corrected over all tests (Holm), NaN if there
-    is no variance. ``smallest`` is the smallest difference in that metric that is detected with a power of 80 %.
+    ``values`` are the two compared values, and ``takes`` is the total number of takes of both. ``changed`` is the
+    proportion of takes whose samples differ between the values at the same seed or, if seeds are not exact, from
+    identical repeats; None if repeats differ. ``metric`` is the metric with the strongest difference, and ``effect`` is
+    that difference. ``p`` is corrected over all tests (Holm), and NaN if there is no variance. ``smallest`` is the
+    smallest difference in that metric that is detected with a power of 80 %.
     """
 
     name: str
@@ -190,9 +193,10 @@ def check_knobs(
         seed: first seed, for backends that take one.
         progress: called with the finished and the total number of takes; an exception ends the check.
 
-    If seeds are exact, equal samples prove that there is no effect, and different samples that there is one. Otherwise
-    ``effects`` tests duration, level, spectral tilt, their spread and the size in bytes; for latency, the time to first
-    audio. Raises ArgumentError for an unknown name or fewer than 2 repeats, and the errors of the backend at its defaults.
+    If seeds are exact, equal samples prove that a field has no effect, and different samples that it has one. Otherwise
+    ``effects`` tests the duration, level and spectral tilt, their dispersion, and the size in bytes; for latency, it
+    tests the time to first audio. Raises ArgumentError for an unknown name or fewer than 2 repeats, and the errors of
+    the backend if the base call fails.
     """
     whole(repeats, "repeats", 2)
     while isinstance(backend, CachedBackend):
@@ -225,7 +229,8 @@ def check_knobs(
 class FieldProbe:
     """Result of ``probe_fields`` for a field.
 
-    ``accepted`` is "yes", "no" or "" if the field was not sent; ``acts`` is "yes", "no", "unclear" or "".
+    ``accepted`` is "yes" or "no", or "" if the field was not sent. ``acts`` states whether it has an effect: "yes",
+    "no", "unclear" or "".
     """
 
     name: str
@@ -238,10 +243,10 @@ class FieldProbe:
 def probe_fields(backend: Backend, base: Call) -> list[FieldProbe]:
     """Synthesize one sentence with and without each field, and compare the audio.
 
-    A backend that passes unlisted fields on is also sent fields of other servers, and a field that no server has
-    (``UNKNOWN_FIELD``): if it is accepted, acceptance of a field does not show that the server knows it. Other fields
-    declared as ignored are not sent. "unclear" means that two takes of the same call differ; ``check_knobs`` tests with
-    repeats. Raises the errors of the backend at its defaults.
+    If the backend passes unlisted fields on, it is also sent fields of other servers, and a field that no server has
+    (``UNKNOWN_FIELD``). If the latter is accepted, acceptance of a field does not show that the server knows it. Other
+    fields that are declared as ignored are not sent. "unclear" means that two takes of the same call differ;
+    ``check_knobs`` then tests by repeats. Raises the errors of the backend if the base call fails.
     """
     can = backend.capabilities
     start = base.replace(text=PROBE_TEXT, seed=None if can.seed == "none" else 1)
@@ -294,7 +299,7 @@ def _take(backend: Backend, call: Call, repeat: int = 0) -> Take:
 
 
 def _unlisted_fields(can: Capabilities, take: Take) -> dict[str, Any]:
-    """Return fields of other servers with test values, if the backend passes unlisted fields on."""
+    """Return fields of other servers with test values if the backend passes unlisted fields on."""
     if not can.open_ended:
         return {}
     fields = {trial.name: trial.value for trial in _FIELDS if "." not in trial.name and can.ignored(trial.name)}
@@ -307,7 +312,7 @@ def _unlisted_fields(can: Capabilities, take: Take) -> dict[str, Any]:
 
 
 def checked_names(capabilities: Capabilities, base: Call, names: Sequence[str] | None = None) -> tuple[str, ...]:
-    """List the fields and parameters that ``check_knobs`` checks for ``names``. Raises its errors."""
+    """List the fields and parameters that ``check_knobs`` checks for ``names``. Raises ArgumentError as it does."""
     return tuple(trial.name for trial in _trials(capabilities, base, names))
 
 
@@ -367,7 +372,7 @@ def _synthesize(
             return error
 
     done: dict[_Job, Take | VoicelabError] = {}
-    # Randomize the order, so that warm-up or load of the machine is not confounded with a value.
+    # The order is random, so that warm-up and machine load are not confounded with a value.
     order = list(dict.fromkeys(jobs))
     random.Random(0).shuffle(order)
     pool = ThreadPoolExecutor(under_way({"": backend}), thread_name_prefix="voicelab-knobs")
@@ -382,7 +387,7 @@ def _synthesize(
 
 
 def _counted(calls: Sequence[Call]) -> list[_Job]:
-    """Number equal calls; if there are no seeds, their takes are repeats."""
+    """Number equal calls: if there are no seeds, these are repeats."""
     return [(call, calls[:index].count(call)) for index, call in enumerate(calls)]
 
 
@@ -393,7 +398,7 @@ def _measured(
     capabilities: Capabilities,
     figures: Mapping[str, Mapping[Hashable, Any]],
 ) -> tuple[KnobFinding, list[float]]:
-    """Return the result with its uncorrected p-value, and the p-values of all tests."""
+    """Return the finding of a trial with its uncorrected p-value, and the p-values of all its tests."""
     ignored = capabilities.ignored(trial.name)
     declared = f"ignored: {ignored}" if ignored else "acts"
     ours, theirs = ([take for take in cell if isinstance(take, Take)] for cell in (plain, turned))
@@ -424,12 +429,12 @@ def _weakness(test: Mapping[str, Any]) -> tuple[float, float, float]:
 
 
 def _repeatable(takes: Sequence[Take]) -> bool:
-    """Check whether all takes of a text are identical."""
+    """Return whether all takes of a text are identical."""
     return len({take.digest for take in takes}) == len({take.request.text for take in takes})
 
 
 def _other_rate(plain: Sequence[Take], turned: Sequence[Take]) -> str:
-    """Describe pcm audio whose sample rate differs from the request; "" if it may be right."""
+    """Describe why the sample rate of pcm audio is not the requested one; "" if it may be."""
     lengths = [sum(take.clip().duration for take in takes) for takes in (plain, turned)]
     ratio = max(lengths) / min(lengths)
     if ratio < _OTHER_RATE:
@@ -448,7 +453,7 @@ def _value(call: Call, name: str, capabilities: Capabilities) -> Any:
 def _differences(
     plain: Sequence[Take], turned: Sequence[Take], figures: Mapping[str, Mapping[Hashable, Any]], *, timed: bool
 ) -> list[dict[str, Any]]:
-    """Test the value against the default, by metric; metrics without values are excluded."""
+    """Test a value against the default on every metric that has values."""
     import pandas as pd
     from scipy import stats
 
@@ -459,7 +464,7 @@ def _differences(
         frame["first_audio_s"] = [take.timing.first_audio_s for take in takes]
     frame["value"] = ["default"] * len(plain) + ["turned"] * len(turned)
     frame["text"] = [take.request.text for take in takes]
-    # The spread is tested for fields that affect the variance.
+    # The dispersion is tested because some fields affect only the variance.
     for name in _METRICS:
         middle = frame.groupby(["value", "text"])[name].transform("median")
         frame[f"{name} spread"] = (frame[name] - middle).abs()

@@ -27,9 +27,10 @@ from voicelab.takes.rows import TakeRow, seconds_of
 class SweepEstimate:
     """Estimated size, duration and cost of the takes that are not stored yet.
 
-    ``characters`` and ``text_bytes`` (UTF-8) are exact; ``audio_s`` is estimated from the texts, ``compute_s`` from
-    ``audio_s`` and the real-time factor of earlier takes, None if there are none (takes overlap, so wall-clock time is
-    shorter); ``cost`` is in ``currency``, None if a backend declares no price, or several declare different currencies.
+    ``characters`` and ``text_bytes`` (UTF-8) are exact. ``audio_s`` is estimated from the texts. ``compute_s`` is
+    estimated from ``audio_s`` and the real-time factor of earlier takes, and is None if there are none; since takes
+    overlap, wall-clock time is shorter. ``cost`` is in ``currency``, and is None if a backend declares no price or
+    backends declare different currencies.
     """
 
     requests: int
@@ -54,7 +55,7 @@ class SweepEstimate:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Hard limits; None means unlimited. A sweep does not start if its estimate exceeds a limit, and stops at a limit."""
+    """Hard limits; None is unlimited. A sweep whose estimate exceeds a limit does not start; a run stops at it."""
 
     requests: int | None = None
     characters: int | None = None
@@ -102,7 +103,7 @@ def estimate(
     Args:
         jobs: the takes.
         capabilities: capabilities of each backend by name.
-        cached: number of stored takes.
+        cached: number of takes that are already stored.
         rate: ratio of the duration of earlier takes to the duration expected from their texts.
         rtf: real-time factor of earlier takes.
     """
@@ -132,7 +133,7 @@ def _time(seconds: float) -> str:
 
 
 State = Literal["running", "paused", "done", "cancelled", "over budget", "failed"]
-# Reaction time in seconds to a pause, a cancellation, or the end of a wait.
+# Time in seconds within which the run reacts to a pause, a cancellation, or the end of a wait.
 _TICK_S: Final = 0.1
 
 
@@ -191,8 +192,8 @@ class Progress:
 class RunContext:
     """Resources of a run.
 
-    Takes are looked up in ``caches``, stored in ``cache`` and written to ``journal``; ``gap_s`` is the minimum interval
-    between calls of a backend in seconds.
+    Takes are looked up in ``caches``, stored in ``cache`` and written to ``journal``. ``gap_s`` is the minimum interval
+    in seconds between calls of a backend.
     """
 
     workers: Workers
@@ -207,8 +208,8 @@ class RunContext:
 class SweepRun:
     """A running sweep, in a separate thread.
 
-    ``listener`` is called in that thread with each outcome. The caches and the journal store an outcome
-    first, so that an interrupted run resumes without synthesizing stored takes again.
+    ``listener`` is called in that thread with each outcome. Before that, the outcome is stored in the cache and the
+    journal, so that an interrupted run resumes without synthesizing stored takes again.
     """
 
     def __init__(
@@ -298,15 +299,16 @@ class SweepRun:
             self._paused = None
 
     def cancel(self) -> None:
-        """Cancel the run: takes that run in this process are aborted, and no more are started. Finished takes are stored."""
+        """Cancel the run. Takes that run in this process are aborted, and no more start; finished takes are stored."""
         self._stop.set()
         self._context.workers.cancel()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end, at most ``timeout`` seconds; return whether the run has ended.
 
-        Raises errors of the run, not of single takes: ExecutorError if the executor broke, in which case missing takes are
-        recorded as failed outcomes, or if this is a fork of the process that runs the sweep, which lacks its thread.
+        Raises errors of the run, not of single takes: ExecutorError if the executor broke (missing takes are then
+        recorded as failed outcomes), or if this process is a fork of the one that runs the sweep, since a fork lacks
+        its thread.
         """
         if self._owner.forked and not self._finished.is_set():
             message = "the sweep runs in the process that started it, not in a fork of it"
@@ -378,7 +380,7 @@ class SweepRun:
         return ended
 
     def _over_budget(self, ahead: Mapping[str, float]) -> bool:
-        """Check whether another take would exceed a limit on requests, characters or cost, or another limit is reached."""
+        """Return whether another take would exceed the requests, characters or cost, or another limit is reached."""
         caps = {name: getattr(self._context.budget, name) for name in CAPS}
         budgets = {name: cap - self._spent[name] for name, cap in caps.items() if cap is not None}
         return any(ahead[name] > rest if name in ahead else rest <= 0.0 for name, rest in budgets.items())
@@ -437,7 +439,7 @@ class SweepRun:
         take = take.noted(*self._remarks.pop((job.cell.index, job.repeat), ()))
         if self._context.cache is not None:
             take = self._context.cache.keep(take, backend=self._context.capabilities[job.cell.backend])
-            # The takes of a sweep may exceed the memory.
+            # Takes are not kept in memory, since those of a whole sweep may exceed it.
             take = self._context.cache.run.light(take)
         self._finish(Outcome(job, take))
 

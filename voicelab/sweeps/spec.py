@@ -1,4 +1,4 @@
-"""Text forms of a sweep: TOML files and form entries, validated before anything runs."""
+"""Sweeps as text, in TOML files and form entries, which are validated before anything runs."""
 
 from __future__ import annotations
 
@@ -73,10 +73,11 @@ def read_spec(path: str | Path) -> SweepSpec:
         [budget]
         audio_s = 600
 
-    ``backend = "NAME:ADDRESS"`` at the top sets the backend; ``rows = "texts.csv"`` replaces ``text``, and a path that ends
-    in .csv is read as rows. ``[fields]`` holds fixed fields, ``[axes]`` varied fields; ``references`` and ``rows`` name files
-    relative to the spec, references as ``["a.wav"]`` with its transcript in a.txt, or ``[{audio = "a.wav", text = "…"}]``.
-    Raises StoreError if the file cannot be read as TOML, RequestInvalid for invalid contents.
+    ``backend = "NAME:ADDRESS"`` at the top sets the backend; ``rows = "texts.csv"`` replaces ``text``, and a path that
+    ends in .csv is read as rows. ``[fields]`` holds fixed fields, ``[axes]`` varied fields. ``references`` and ``rows``
+    name files relative to the spec. References are given as ``["a.wav"]``, with the transcript in a.txt, or as
+    ``[{audio = "a.wav", text = "…"}]``. Raises StoreError if the file cannot be read as TOML, RequestInvalid for
+    invalid contents.
     """
     path = Path(path)
     spec: dict[str, Any] = {"rows": path.name} if path.suffix == ".csv" else _toml(path)
@@ -97,7 +98,7 @@ def read_spec(path: str | Path) -> SweepSpec:
     for name, value in {**tables["fields"], **tables["axes"]}.items():
         options[name] = _references(path.parent, value) if name == "references" else value
     for name in tables["axes"]:
-        # A single value in [axes] is an axis.
+        # A single value in [axes] is an axis with one value.
         if name != "references" and isinstance(options[name], bool | int | float):
             options[name] = [options[name]]
     run: Any = {name: spec[name] for name in _RUN if name in spec}
@@ -146,18 +147,18 @@ def _references(folder: Path, value: object) -> object:
     return ReferenceAudio.build(**{**value, "audio": bytes_of(folder / value["audio"]), "text": value.get("text", "")})
 
 
-# Fields that are varied most often come first; texts have a separate control.
+# The fields that are varied most often come first. Texts have a separate control.
 _COMMON: Final = ("temperature", "top_p", "reference_id", "latency", "repetition_penalty")
 _OTHER_FIELDS: Final = [
     name for name in TTSRequest.model_fields if name not in {*_COMMON, "text", "references", "prosody"}
 ]
 
 AXES: Final = (*_COMMON, "prosody.speed", "prosody.volume", *_OTHER_FIELDS, "model", "seed", "backend")
-"""Fields that can be varied by typing values, by the names of the interface."""
+"""Fields that can be varied by typing values, under their names in the interface."""
 
 
 def axes_for(sweep: Sweep) -> tuple[str, ...]:
-    """List the fields that typed values can vary: those that all backends of a sweep use, and the backends' parameters."""
+    """List the fields that typed values can vary: fields that all backends of a sweep support, and their parameters."""
     declared = [backend.capabilities for backend in sweep.backends.values()]
     acting = (name for name in AXES if not any(capabilities.ignored(name) for capabilities in declared))
     return (*acting, *(knob.name for knob in sweep.knobs), *(axis.name for axis in sweep.axes if axis.template))
@@ -186,7 +187,7 @@ def texts_in(typed: str) -> list[str]:
 
 
 def typed_axes(sweep: Sweep) -> list[tuple[str, str]]:
-    """Format name and values of every axis that can be typed, except texts."""
+    """Format the name and the values of every axis that can be typed, except texts."""
     values = ((axis.name, written(axis)) for axis in _beside_rows(sweep) if axis.name != "text")
     return [(name, text) for name, text in values if text is not None]
 

@@ -31,12 +31,12 @@ from voicelab.takes.rows import Column, seconds_of
 from voicelab.takes.table import TakeTable
 
 ONLY: Final = "lab"
-"""Name of the backend of a sweep over a single backend."""
+"""Name of the backend in a sweep that has a single backend."""
 
-# The voices of a blend, "ada(0.6)+ben(0.4)".
+# A voice in a blend such as "ada(0.6)+ben(0.4)".
 _BLEND: Final = re.compile(r"([^()+]+)\([\d.e+-]+\)")
 
-# Number of cached takes from which an estimate computes rate and real-time factor.
+# Number of cached takes from which an estimate computes the duration ratio and the real-time factor.
 _SAMPLE_COUNT: Final = 32
 
 
@@ -52,11 +52,11 @@ class Sweep(Shown):
         seed: seed from which these seeds are drawn, for backends that support seeds.
         factories: functions that open each backend in other processes of an executor.
         cache: cache of the takes; default: the cache in voicelab's data folder.
-        rows: combinations of the first axes, instead of all combinations; see ``axes_of_rows``.
+        rows: the combinations of the first axes to use, instead of all combinations; see ``axes_of_rows``.
         bases: base calls by backend, with the voice, model and defaults of its lab.
 
-    Raises RequestInvalid before anything runs: a backend ignores or lacks an axis or a voice, or a value or combination is
-    invalid.
+    Raises RequestInvalid, before anything runs, if a backend ignores the field of an axis or has no voice of this name,
+    or if a value or combination is invalid.
     """
 
     base: Call
@@ -117,7 +117,7 @@ class Sweep(Shown):
         return f"Sweep({', '.join([*rows[: bool(width)], *axes]) or 'no axes'}; {len(self)} takes)"
 
     def panel(self, **options: Any) -> Any:
-        """Return the panel to edit, estimate, run and play the sweep; ``metrics`` names the measurements of each take.
+        """Return a panel to edit, estimate, run and play the sweep; ``metrics`` are the metrics measured on each take.
 
         Raises MissingExtra if widgets are not installed.
         """
@@ -133,7 +133,7 @@ class Sweep(Shown):
         return take_key(job.call, self.backends[job.cell.backend].capabilities.fingerprint, job.repeat)
 
     def estimate(self, *caches: Cache) -> SweepEstimate:
-        """Estimate the takes that are in none of ``caches``, by default the sweep's cache.
+        """Estimate the takes that are in none of ``caches``; default: the sweep's cache.
 
         The duration ratio and the real-time factor come from cached takes.
         """
@@ -160,8 +160,8 @@ class Sweep(Shown):
         """Start or resume the sweep: stored takes are not synthesized again.
 
         Args:
-            folder: run folder to write or continue, which ``vl.load(folder)`` reads. If None, only the sweep's cache stores
-                takes; otherwise cached takes are copied into the folder.
+            folder: run folder to write or continue, which ``vl.load(folder)`` reads. Cached takes are copied into it.
+                If None, takes are stored only in the sweep's cache.
             executor: None for threads (the local engine synthesizes them as one batch), any
                 ``concurrent.futures`` executor, or a ``dask.distributed.Client``.
             concurrency: concurrent takes; see ``workers_for`` for the default.
@@ -169,7 +169,8 @@ class Sweep(Shown):
             requests_per_minute: maximum number of requests per minute and backend.
             listener: called with each outcome, in the thread of the run.
 
-        Raises RequestInvalid before anything runs, StoreError if the folder cannot be written.
+        Raises RequestInvalid, before anything runs, for an invalid option or an exceeded budget, StoreError if the
+        folder cannot be written.
         """
         if budget is not None and not isinstance(budget, Budget):
             raise RequestInvalid.of("budget", f"must be a Budget, got {type(budget).__name__}")
@@ -193,7 +194,10 @@ class Sweep(Shown):
         return SweepRun(self.jobs(), context, listener)
 
     def run(self, folder: str | Path | None = None, **options: Any) -> TakeTable:
-        """Run the sweep and return its table. A keyboard interrupt cancels it; takes are stored. Raises ExecutorError."""
+        """Run the sweep and return its table.
+
+        A keyboard interrupt cancels the sweep; finished takes are stored. Raises ExecutorError if the executor breaks.
+        """
         work = self.start(folder, **options)
         try:
             while not work.wait(0.2):
@@ -209,7 +213,7 @@ class Sweep(Shown):
         return {name: backend.capabilities for name, backend in self.backends.items()}
 
     def table(self, work: SweepRun | None = None) -> TakeTable:
-        """Return the table of the grid; takes that ``work`` has not completed are waiting."""
+        """Return the table of the grid. Takes that ``work`` has not completed have the state waiting."""
         outcomes = {self.grid.position(outcome.job): outcome for outcome in work.outcomes} if work is not None else {}
         jobs = sorted(self.jobs(), key=self.grid.position)
         rows = tuple(outcomes.get(index, Outcome(job)).row() for index, job in enumerate(jobs))

@@ -1,4 +1,4 @@
-"""Comparison of systems that synthesize the same texts; scores of systems with intervals over samples."""
+"""Comparison of systems that synthesize the same texts, and scores of systems with intervals over samples."""
 
 from __future__ import annotations
 
@@ -46,10 +46,11 @@ def compare_systems(
         **labs: the systems by name, each with its own voice and defaults; the first is the baseline.
 
     Returns:
-        A table with the key columns ``text``, ``system`` and ``repeat``, at one loudness.
+        A table with the key columns ``text``, ``system`` and ``repeat``; all takes have the same loudness.
 
     Raises:
-        ArgumentError: fewer than two systems, or invalid metrics (see ``vl.measure``), before synthesis.
+        ArgumentError: there are fewer than two systems, or metrics are invalid (see ``vl.measure``). Raised before
+            synthesis.
         RequestInvalid: a system rejects a text.
         VoicelabError: the first error of a failed take.
     """
@@ -95,8 +96,9 @@ def system_scores(
 ) -> pd.DataFrame:
     """Score each system and each pair of systems on one metric, with confidence interval and p-value.
 
-    Takes with the same samples are averaged first. Two kinds of samples are crossed random effects (``crossed_mean``); with
-    one the interval is Student's t. Differences are paired by sample; their p-values are corrected (Holm).
+    Takes of the same sample are averaged first. If there are two columns of samples, they are crossed random effects
+    (``crossed_mean``); if there is one, the interval is Student's t. Differences are paired by sample, and their
+    p-values are corrected by Holm's method.
 
     Args:
         frame: a row per clip, such as ``table.frame(metric)``.
@@ -106,8 +108,8 @@ def system_scores(
         confidence: level of the intervals.
 
     Returns:
-        Columns ``system``, ``against`` ("" for a score), ``mean``, ``low``, ``high``, ``n`` (samples), ``p``. The mean of a
-        rate per word, such as WER, gives each clip the same weight.
+        Columns ``system``, ``against`` ("" for a score), ``mean``, ``low``, ``high``, ``n`` (samples), ``p``. If the
+            metric is a rate per word, such as WER, every clip has the same weight in the mean.
 
     Raises:
         ArgumentError: a column is missing, or there are fewer than two samples.

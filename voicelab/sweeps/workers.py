@@ -24,7 +24,7 @@ CONCURRENCY: Final = 8
 
 
 Factory = Callable[[], Backend]
-"""Function that opens a backend in another process: picklable, hashable, and equal for the same backend.
+"""Function that opens a backend in another process. It must be picklable, hashable, and equal for the same backend.
 
 For example, a module-level function, or a frozen dataclass with ``__call__``.
 """
@@ -63,8 +63,9 @@ class ExecutorWorkers(Workers):
     """Threads of this process, or any ``concurrent.futures`` executor.
 
     Args:
-        executor: threads of this process, with ``backends`` (the local engine synthesizes their calls as a batch); or an
-            executor of the caller, with ``factories``: each process opens its backend once and returns complete takes.
+        executor: either threads of this process, with ``backends`` (the local engine synthesizes their calls as a
+            batch), or an executor of the caller, with ``factories``. In the latter case, each process opens its backend
+            once and returns complete takes.
         concurrency: maximum number of concurrent takes.
         backends: backends by name.
         factories: functions that open each backend in another process; None for threads.
@@ -141,7 +142,8 @@ class ExecutorWorkers(Workers):
 def _let_fail(future: Future[Take]) -> None:
     """Let a broken process pool set its error on a cancelled future.
 
-    Python before 3.13 ends the pool's thread there, and the interpreter then waits for its processes forever at exit.
+    In Python before 3.13, setting it raises an error that ends the pool's thread, and at exit the interpreter then
+    waits for the pool's processes forever.
     """
     fail = future.set_exception
 
@@ -153,7 +155,7 @@ def _let_fail(future: Future[Take]) -> None:
 
 
 def under_way(backends: Mapping[str, Backend]) -> int:
-    """Choose the number of concurrent takes: 1.5 times the backend's concurrency, so that it never idles."""
+    """Choose the number of concurrent takes: 1.5 times the backend's concurrency, so that the backend never idles."""
     limits = [backend.capabilities.at_once for backend in backends.values()]
     return min(at_once + at_once // 2 if at_once else CONCURRENCY for at_once in limits)
 
