@@ -80,7 +80,7 @@ def test_files_are_dropped_and_the_microphone_is_recorded(scratch: Scratch) -> N
     drop(page, "ben.wav", sound)
     page.locator(".voicelab-recording", has_text="ben.wav, 1").wait_for(timeout=LONG)
     page.wait_for_selector("button.voicelab-make-voice:enabled", timeout=LONG)
-    assert "cannot be used: notes.txt" in page.locator(f"{PANEL} > .voicelab-message").inner_text()
+    assert "as unusable: notes.txt" in page.locator(f"{PANEL} > .voicelab-message").inner_text()
     page.locator(f"{PANEL} button.voicelab-remove").first.click()
     title = page.locator(f"{PANEL} .voicelab-title input")
     assert title.input_value() == "ben"

@@ -226,7 +226,7 @@ def test_blank_title_and_recordings_without_speech_disable_creation() -> None:
     assert panel.draft.wait()
     row = panel.list.children[-1]
     assert "no speech" in row.notes.value
-    assert "cannot be used: nothing.wav" in panel.message.value
+    assert "as unusable: nothing.wav" in panel.message.value
     assert not panel.make_button.disabled
     panel.list.children[0].remove.click()
     assert "none of the recordings can be used" in panel.message.value
@@ -242,7 +242,7 @@ def test_invalid_file_among_valid_files_is_excluded(tmp_path: Path) -> None:
         panel.add(tmp_path / name)
     assert panel.draft.wait()
     assert panel.title.value == "ben"
-    assert "it cannot be used: notaudio.txt, broken.wav." in panel.message.value
+    assert "as unusable: notaudio.txt, broken.wav." in panel.message.value
     assert [bool(row.notes.value.count("alert")) for row in panel.list.children] == [True, False, True, False]
     assert not any("Voice file" in row.notes.value for row in panel.list.children), "that is the service's word"
     press(panel)

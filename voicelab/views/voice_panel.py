@@ -407,7 +407,7 @@ class VoicePanel(SavedOutput, Panel):
         self.show_error(wrong if self.draft.recordings or "title" in fields else None)
         rejected = [recording.name for recording in self.draft.recordings if recording.state == "refused"]
         if rejected and wrong is None:
-            self.say(f"Excluded from the voice, because it cannot be used: {', '.join(rejected)}.")
+            self.say(f"Excluded from the voice as unusable: {', '.join(rejected)}.")
         self.make_button.disabled = wrong is not None or analyzing or self._creating is not None
         return not self.make_button.disabled
 

@@ -196,7 +196,7 @@ function actions(state, look) {
       const name = `${state.model.get("name")}.${look.format}`;
       if (look.format === "wav") download(samples.wav(), name);
       else if (look.format === "pcm") download(samples.pcm(), name);
-      else if (state.gone) state.notice = "The kernel encodes this format and is disconnected; WAV and PCM are available.";
+      else if (state.gone) state.notice = "The kernel, which encodes this format, is disconnected; WAV and PCM are available.";
       else state.model.send({ kind: "encode", format: look.format, take: state.take });
       changed();
     },
@@ -277,7 +277,7 @@ function refresh(parts, state, look) {
   if (look.scale && !state.model.get("compact")) {
     state.want(look.scale);
     refine(state, look);
-    const why = state.gone ? "The kernel computes spectrograms and is disconnected." : "Computing the spectrogram…";
+    const why = state.gone ? "The kernel, which computes spectrograms, is disconnected." : "Computing the spectrogram…";
     spectrum.draw(parts.spectrum, view, look.range, samples.complete ? why : "The spectrogram appears after the last chunk.");
     if (look.pitch) {
       state.wantPitch();

@@ -77,7 +77,7 @@ class Table {
     this.body.replaceChildren(...rows.slice(0, SHOWN).map((row) => element("tr", {}, {}, ...row.map(cell))));
     const all = this.model.get("rows").length;
     const counts = [rows.length < all && `${rows.length} of ${all} rows`, rows.length === all && `${all} rows`];
-    const limit = rows.length > SHOWN && `the first ${SHOWN} are shown; a copy and the CSV have all`;
+    const limit = rows.length > SHOWN && `the first ${SHOWN} rows are shown; a copy and the CSV file have all rows`;
     this.count.textContent = `${[...counts, limit].filter(Boolean).join(", ")}. ${this.model.get("note")}.`;
   }
 }
