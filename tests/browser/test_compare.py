@@ -279,6 +279,6 @@ def test_a_clip_without_a_loudness_is_unmatched_and_the_others_are_matched(scrat
     assert short != TONES
     page = opened(scratch, short, "short")
     rows = page.locator(ROWS).all_text_contents()
-    assert rows == ["1  short, unmatched", "2  loud, gain -12.1 dB", "3  quiet, gain +0.0 dB"]
+    assert rows == ["1  short, unmatched", "2  loud, gain -12.1\u00a0dB", "3  quiet, gain +0.0\u00a0dB"]
     page.get_by_label("Loudness").select_option("raw")
     assert page.locator(ROWS).all_text_contents() == ["1  short", "2  loud", "3  quiet"]

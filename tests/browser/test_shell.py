@@ -108,6 +108,13 @@ APART = """(root) => [...root.querySelectorAll(".voicelab-buttons, .voicelab-pai
   const parts = [...group.children].map((child) => child.getBoundingClientRect()).filter((box) => box.width);
   return parts.some((box) => box.top >= parts[0].bottom);
 }).map((group) => group.innerText)"""
+# Fields below each other whose controls do not end at the same place.
+RAGGED = """(root) => {
+  const ends = (selector, side) => new Set([...root.querySelectorAll(`.voicelab-controls > .voicelab-grid ${selector}`)]
+    .map((node) => Math.round(node.getBoundingClientRect()[side])));
+  const [columns, rights] = [ends(".voicelab-field", "left"), ends(".voicelab-undo", "right")];
+  return rights.size > columns.size ? [...rights] : [];
+}"""
 # How controls look: of buttons and of what is typed or chosen into, all that there is.
 LOOK = """(root) => {
   const seen = (nodes, ...names) => [...new Set([...nodes].filter((node) => node.checkVisibility()).map((node) => {
@@ -208,7 +215,7 @@ def test_nothing_is_cut_and_everything_can_be_reached(scratch: Scratch, tmp_path
         for width in (460, 600, 900, 1280):
             fit(page, root, width)
             shoot(page, root, tmp_path, f"{name}-{theme.lower()}-{width}.png")
-            for wrong in (CUT, BROKEN, APART):
+            for wrong in (CUT, BROKEN, APART, RAGGED):
                 assert page.locator(root).first.evaluate(wrong) == [], f"at {width} pixels, {theme}"
         assert serious(page, root) == [], theme
 

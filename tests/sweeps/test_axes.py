@@ -281,11 +281,12 @@ def test_an_estimate_counts_what_can_be_counted() -> None:
     assert found.compute_s == pytest.approx(0.2 * 60)
     assert found.cost == pytest.approx(1160 * 15e-6)
     assert str(found) == (
-        "4 requests, 580 characters, about 60 s of audio, about 12 s of work, costs 0.0174, 3 takes are cached"
+        "4 requests, 580 characters, about 60 s of audio, about 12 s of work, costs 0.0174, 3 takes cached"
     )
     # A Chinese character is a syllable, and takes several times as long as a letter.
     chinese = Grid.of(Call(TTSRequest(text="今天天气很好。")), ()).jobs()
     assert estimate(chinese, {"": FREE}).audio_s == pytest.approx(6 / 3.5 + 1 / 14.5)
+    assert str(estimate(chinese, {"": FREE}, cached=1)) == "1 request, 7 characters, about 2 s of audio, 1 take cached"
     assert estimate(jobs, {"": FREE}).cost is None
     assert estimate(jobs, {"": FREE}).compute_s is None
 

@@ -43,13 +43,14 @@ class SweepEstimate:
     currency: str = ""
 
     def __str__(self) -> str:
-        parts = [f"{self.requests} requests", f"{self.characters} characters", f"about {_time(self.audio_s)} of audio"]
+        counts = [counted(self.requests, "request"), counted(self.characters, "character")]
+        parts = [*counts, f"about {_time(self.audio_s)} of audio"]
         if self.compute_s is not None:
             parts.append(f"about {_time(self.compute_s)} of work")
         if self.cost:
             parts.append(f"costs {self.cost:.4g} {self.currency}".rstrip())
         if self.cached:
-            parts.append(f"{self.cached} takes are cached")
+            parts.append(f"{counted(self.cached, 'take')} cached")
         return ", ".join(parts)
 
 
@@ -124,6 +125,11 @@ def estimate(
     return SweepEstimate(
         len(jobs), cached, characters, text_bytes, audio, work, total, " and ".join(sorted(filter(None, sums)))
     )
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, as in "1 take" and "2 takes"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _time(seconds: float) -> str:

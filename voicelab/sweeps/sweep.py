@@ -25,7 +25,7 @@ from voicelab.runs.run import Journal
 from voicelab.session import Session, recorded
 from voicelab.sweeps.axes import Axis, Grid, Job, Rows, axes_of_rows, template_names, varied
 from voicelab.sweeps.cluster import workers_for
-from voicelab.sweeps.run import Budget, Outcome, RunContext, SweepEstimate, SweepRun, estimate
+from voicelab.sweeps.run import Budget, Outcome, RunContext, SweepEstimate, SweepRun, counted, estimate
 from voicelab.sweeps.workers import Factory
 from voicelab.takes.rows import Column, seconds_of
 from voicelab.takes.table import TakeTable
@@ -114,7 +114,7 @@ class Sweep(Shown):
         width = len(next(iter(self.rows.values()), ()))
         rows = [f"{len(self.rows)} rows of {', '.join(short_name(axis.name) for axis in self.axes[:width])}"]
         axes = [f"{short_name(axis.name)}: {len(axis)}" for axis in self.axes[width:]]
-        return f"Sweep({', '.join([*rows[: bool(width)], *axes]) or 'no axes'}; {len(self)} takes)"
+        return f"Sweep({', '.join([*rows[: bool(width)], *axes]) or 'no axes'}; {counted(len(self), 'take')})"
 
     def panel(self, **options: Any) -> Any:
         """Return a panel to edit, estimate, run and play the sweep; ``metrics`` are the metrics measured on each take.

@@ -14,7 +14,7 @@ from voicelab.call import is_field, parse_value
 from voicelab.errors import RequestInvalid, VoicelabError
 from voicelab.listening.votes import Ballot
 from voicelab.metrics import Metric
-from voicelab.sweeps.run import CAPS, Budget, Outcome, SweepRun
+from voicelab.sweeps.run import CAPS, Budget, Outcome, SweepRun, counted
 from voicelab.sweeps.spec import axes_for, budget_of, retyped, texts_of, typed_axes
 from voicelab.sweeps.sweep import Sweep
 from voicelab.takes.rows import RowState, TakeRow
@@ -200,7 +200,7 @@ class TextsForm(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publishes n
         try:
             sweep, budget, description = self.typed()
             estimate = sweep.estimate()
-            needs = f"{description}, {len(sweep)} takes: {estimate}."
+            needs = f"{description}, {counted(len(sweep), 'take')}: {estimate}."
             budget.check(estimate)
         except VoicelabError as error:
             problem = error
@@ -303,7 +303,7 @@ class _SweepForm(TextsForm):
         axes = [(row.field.value, row.values.value) for row in self.axes.children]
         seed = parse_value("seed", self.seed.value)
         sweep = retyped(self._sweep, self.texts.value, axes, repeats=self.checked_repeats(), seed=seed)
-        return sweep, budget, f"{len(sweep.grid.cells)} cells"
+        return sweep, budget, counted(len(sweep.grid.cells), "cell")
 
     def places(self) -> Iterator[tuple[str, w.DOMWidget, w.HTML | None]]:
         """See TextsForm."""

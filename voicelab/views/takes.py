@@ -551,9 +551,8 @@ class TakesView(Panel):
             self.view.value = "list" if self._cells is None else "facets"
         self._show_view()
         self.where.value = ""
-        self._example = next(
-            (f"{one.title}={one.labels[-1]}" for one in axes if len(one) > 1 and "," not in one.labels[-1]), ""
-        )
+        examples = (f"{one.title}={one.labels[-1]}" for one in axes if len(one) > 1 and "," not in one.labels[-1])
+        self._example = min(examples, key=len, default="")
         self._offer()
         self._facet()
         self.grid.work.put(cards)

@@ -227,7 +227,7 @@ class Comparison {
       for (const [row, { button, canvas, lane }] of this.rows.entries()) {
         const place = this.order[row];
         const clip = this.clips[place];
-        const gain = this.matched ? (clip.gain === null ? ", unmatched" : `, gain ${signed(clip.gain)} dB`) : "";
+        const gain = this.matched ? (clip.gain === null ? ", unmatched" : `, gain ${signed(clip.gain)}\u00a0dB`) : "";
         button.textContent = this.hidden ? `${row + 1}` : `${row + 1}  ${clip.name}${gain}`;
         const on = switcher.current === String(place);
         button.style.borderLeft = this.hidden || !COLORS[place] ? "" : `5px solid ${COLORS[place]}`;

@@ -158,8 +158,9 @@ class Panel {
     this.status = element("span", { className: "voicelab-status" }, { role: "status" });
     this.message = element("div", { className: "voicelab-message" }, { role: "alert" });
     this.notes = element("div", { className: "voicelab-notes" });
-    const head = element("div", { className: "voicelab-head" }, {}, this.voice.root);
-    head.append(element("div", { className: "voicelab-pair" }, {}, this.speak, this.cancel), automatic);
+    const pair = element("div", { className: "voicelab-pair" }, {}, this.speak, this.cancel);
+    const actions = element("div", { className: "voicelab-head" }, {}, pair, automatic);
+    const head = element("div", { className: "voicelab-grid voicelab-voice" }, {}, this.voice.root, actions);
     const grid = (front) =>
       element("div", { className: "voicelab-grid" }, {}, ...this.fields.filter(({ about }) => about.front === front).map(({ root }) => root));
     const more = element("details", {}, {}, element("summary", {}, {}, "More fields"), grid(false));
