@@ -95,7 +95,7 @@ def test_phonemizer_command(tmp_path: Path) -> None:
     program = "import sys; print(sys.stdin.read().lower().replace('ü', 'y'))"
     backend = open_piper(f'{path}?{sys.executable} -c "{program}"')
     assert "".join(backend.utterances("Hallo Tür")[0][0].symbols) == "hallo tr"
-    assert backend.utterances("Hallo Tür")[1] == ("phones skipped, since the voice has no id for them: y",)
+    assert backend.utterances("Hallo Tür")[1] == ("phones skipped, because the voice has no id for them: y",)
     assert say(backend, "Hallo 3").duration > 0.1
     for command in ("false", "no-such-program --ipa"):
         with pytest.raises(ArgumentError, match="phonemizer: the command"):

@@ -141,7 +141,7 @@ class KokoroBackend(OnnxBackend):
         for token in kokoro_tokens(text):
             unknown |= dict.fromkeys(symbol for symbol in token.symbols if symbol not in self._tokens)
             readable.append(ReadToken("".join(filter(self._tokens.__contains__, token.symbols)), token.word))
-        notes = (f"phones skipped, since Kokoro has no token for them: {''.join(unknown)}",) if unknown else ()
+        notes = (f"phones skipped, because Kokoro has no token for them: {''.join(unknown)}",) if unknown else ()
         return [_utterance(group) for group in _split(readable) if any(token.word for token in group)], notes
 
     def say(self, utterance: Utterance, speaker: Any, call: Call, options: Any) -> tuple[Samples, tuple[WordTime, ...]]:

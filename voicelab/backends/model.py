@@ -107,7 +107,9 @@ class ModelBackend(Closeable, ABC):
         self._parameters = {item.name: item for item in parameters}
         names = self._parameters.keys()
         if voices is not None and "voice" not in names:
-            raise ArgumentError.of("voices", f"{name} must have a parameter 'voice' to choose one, got {self._listed}")
+            raise ArgumentError.of(
+                "voices", f"{name} must have a parameter 'voice' if voices are given, got {self._listed}"
+            )
         if voices is None:
             voices = self._parameters["voice"].choices if "voice" in names else ()
         mapped = {"voice", "seed", "speed", "model", *_REFERENCES, *_FIELDS}

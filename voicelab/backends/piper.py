@@ -123,7 +123,7 @@ class PiperBackend(OnnxBackend):
         phones = text if self._letters else self._phones(text)
         symbols = unicodedata.normalize("NFD", phones).strip()
         unknown = "".join(dict.fromkeys(symbol for symbol in symbols if symbol not in self._config.ids))
-        notes = (f"phones skipped, since the voice has no id for them: {unknown}",) if unknown else ()
+        notes = (f"phones skipped, because the voice has no id for them: {unknown}",) if unknown else ()
         known_symbols = "".join(symbol for symbol in symbols if symbol in self._config.ids)
         return ([Utterance(known_symbols)] if any(map(str.isalpha, known_symbols)) else []), notes
 

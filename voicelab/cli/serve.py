@@ -27,7 +27,7 @@ from voicelab.voices.store import VoiceStore
 @options_of(Limits.model_fields)
 def serve(
     *,
-    host: Annotated[str, typer.Option(help="Address to bind; the default accepts this machine only.")] = LOOPBACK,
+    host: Annotated[str, typer.Option(help="Address to bind; the default accepts local connections only.")] = LOOPBACK,
     port: Annotated[str, typer.Option(metavar="N", help="Port; 0 selects a free port.")] = str(PORT),
     backend: Annotated[
         str, typer.Option(metavar="NAME:ADDRESS", help="Backend to serve; voicelab doctor lists the backends.")
@@ -71,7 +71,7 @@ def serve(
 def listen(
     folder: Annotated[Path, typer.Argument(metavar="STUDY", help="Folder written by Study.save.", show_default=False)],
     *,
-    host: Annotated[str, typer.Option(help="Address to bind; the default accepts this machine only.")] = LOOPBACK,
+    host: Annotated[str, typer.Option(help="Address to bind; the default accepts local connections only.")] = LOOPBACK,
     port: Annotated[str, typer.Option(metavar="N", help="Port; 0 selects a free port.")] = str(PORT),
     votes: Annotated[
         Path | None,

@@ -232,7 +232,7 @@ OnError = Annotated[
     typer.Option(
         "--on-error",
         metavar="raise|skip",
-        help="For unreadable files: exit with a list of all of them, or exclude them.",
+        help="Exit with a list of all unreadable files, or exclude them.",
     ),
 ]
 
@@ -312,7 +312,9 @@ def _split(metrics: str) -> tuple[str, ...]:
 
 
 def _model(role: str) -> Any:
-    return typer.Option(metavar="NAME", help=f"{role} (default: protocol's, else voicelab's).", show_default=False)
+    return typer.Option(
+        metavar="NAME", help=f"{role} (default: that of the protocol, else of voicelab).", show_default=False
+    )
 
 
 def evaluate(

@@ -158,7 +158,7 @@ _HEADERS: Final[Mapping[str, tuple[str, bool, str, Mapping[str, Any]]]] = {
     "notes": (
         NOTES_HEADER,
         False,
-        "Notes on the speech at its first audio, such as omitted text: a JSON array of strings in ASCII.",
+        "Notes that are known at the first audio, such as omitted text, as a JSON array of strings in ASCII.",
         {"type": "string", "maxLength": MAX_NOTES_BYTES},
     ),
     "location": ("Location", True, "Path of the record.", {"type": "string"}),

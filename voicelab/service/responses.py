@@ -40,7 +40,7 @@ class Refusal(TypedDict):
     message: str
 
 
-# The class syntax is not possible, since "in" is a keyword.
+# The class syntax is not possible, because "in" is a keyword.
 Problem = TypedDict(
     "Problem",
     {

@@ -350,7 +350,7 @@ class _Connection(H11Protocol):
             response = h11.Response(status_code=status, headers=list(headers.items()))
             for event in (response, h11.Data(data=body), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
-        cycle: RequestResponseCycle | None = self.cycle  # None before the first request, unlike in uvicorn
+        cycle: RequestResponseCycle | None = self.cycle  # None before the first request
         if cycle is not None and not cycle.response_complete:
             # Notify the application of the disconnection.
             cycle.disconnected = True
