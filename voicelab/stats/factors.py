@@ -151,7 +151,7 @@ def values_of(frame: pd.DataFrame, metrics: Sequence[str]) -> _Floats:
         column = pd.to_numeric(frame[metric], errors="coerce").to_numpy(np.float64, na_value=np.nan)
         values[:, index] = np.where(np.isfinite(column), column, np.nan)
         if frame[metric].notna().any() and not np.isfinite(column).any():
-            raise ArgumentError.of("metrics", f"{metric!r} has no numbers in it")
+            raise ArgumentError.of("metrics", f"{metric!r} has no numeric values")
     return values
 
 

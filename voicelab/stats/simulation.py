@@ -118,7 +118,7 @@ def plan_test(
         seed: seed of the simulation.
         progress: wrapper of the iteration, such as ``vl.progress``, which shows a bar.
 
-    Raises ArgumentError.
+    Raises ArgumentError for invalid arguments.
     """
     import pandas as pd
 
@@ -260,7 +260,7 @@ def _studies(chosen: bool, difference: float, sds: _Sds, shape: tuple[int, ...],
 
 
 def _hits(kind: str, tables: Floats, claim: _Claim, alpha: float) -> Floats:
-    """Return 1 for studies with a significant result, else 0; shape (studies,)."""
+    """Return 1 for each study with a significant result, and 0 for each other study; shape (studies,)."""
     from scipy.stats import t
 
     chosen = kind in {"AB", "ABX"}

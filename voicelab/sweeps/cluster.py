@@ -314,7 +314,7 @@ class ClusterWorkers(Workers):
             failures = "; ".join(f"{member}: {member.failure}" for member in members if member.failure)
             raise ExecutorError(f"the first {self._failures} takes failed on every worker of the cluster: {failures}")
         if self._crashes >= _CRASHES and not self._usable():
-            raise ExecutorError(f"workers of the cluster ended {self._crashes} times while they opened the backend")
+            raise ExecutorError(f"workers of the cluster exited {self._crashes} times while they opened the backend")
         if not members and time.monotonic() - self._manned > NO_WORKER_S:
             raise ExecutorError(f"the cluster has had no worker for {NO_WORKER_S:.0f} s; start workers, and run again")
 

@@ -352,7 +352,7 @@ def _result(
         notes.append(f"{count} takes have no value of {reason}.")
     if failed := len(table.failures):
         notes.append(
-            f"{failed} of {len(table.rows)} takes failed and are excluded from the means; the column error has why."
+            f"{failed} of {len(table.rows)} takes failed and are excluded from the means; the column error has the reasons."
         )
     if "predicted_mos" in headings:
         notes.append(f"Predicted MOS is by {predictor_name(tools)}, {training_domain(tools)}. {PROSODY_NOTE}")

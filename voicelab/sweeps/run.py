@@ -374,7 +374,7 @@ class SweepRun:
         """Record a failure for every missing take, and return the error of the run."""
         count = sum(outcome.take is not None for outcome in self._outcomes.values())
         ended = ExecutorError(
-            f"{error}. {count} of {len(self._jobs)} takes are stored; the same sweep makes the others"
+            f"{error}. {count} of {len(self._jobs)} takes are stored; run the same sweep again to synthesize the others"
         )
         ended.__cause__ = error
         try:
