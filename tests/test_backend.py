@@ -77,7 +77,7 @@ def test_wav_header_does_not_count_as_first_audio() -> None:
         (
             "wav",
             24000,
-            r"of the backend 'tones' must have 44100 Hz, got 24000 Hz: request sample_rate=24000, or encode",
+            r"of the backend 'tones' must be at 44100 Hz, got 24000 Hz: request sample_rate=24000, or encode",
         ),
         ("mp3", 32000, "request sample_rate=32000"),
         ("wav", 22050, "request format='pcm'"),

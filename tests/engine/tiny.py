@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -68,9 +69,19 @@ def make_lm(seed: int = 2, config: LMConfig = LANGUAGE) -> LM:
     return LM(config).eval().requires_grad_(False)
 
 
+class _Shared(Weights):
+    """Weights that are not copied, so that a test can alter them."""
+
+    def under(self, prefix: str) -> Weights:
+        return _Shared(self._tensors, self._prefix + prefix)
+
+    def take(self, name: str, *shape: int) -> Any:
+        return self._tensors.pop(self._prefix + name)
+
+
 def numpy_lm(lm: LM) -> NumpyLM:
-    """Make the same model in numpy."""
-    return NumpyLM(lm.config, Weights({name: tensor.numpy() for name, tensor in lm.state_dict().items()}))
+    """Make the same model in numpy, with the same vectors: matrices are copied."""
+    return NumpyLM(lm.config, _Shared({name: tensor.numpy() for name, tensor in lm.state_dict().items()}))
 
 
 def numpy_codec(codec: Codec) -> NumpyCodec:

@@ -71,7 +71,7 @@ def test_a_file_of_responses(tmp_path: Path, separator: str) -> None:
             ["item must be one of the 4 items of the test (s0, s1, s2, s3), got 's9' in row 2, got 'S1' in row 3"],
         ),
         (changed("rating", {0: 5.5}), ["got 5.5 in row 0"]),
-        (changed("listener", {0: None, 1: " "}), ["listener must be a name or number, got 'nan' in row 0"]),
+        (changed("listener", {0: None, 1: " "}), ["listener must be a name or number, got '' in row 0"]),
         (ROWS.assign(check="perhaps"), ["check must be true or false, got 'perhaps' in row 0", "and 28 more"]),
         (ROWS.rename(columns={"rating": "score"}), ["missing: rating; got listener, item, system, score"]),
     ],

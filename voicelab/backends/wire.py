@@ -219,8 +219,8 @@ def failure(answer: Answer) -> VoicelabError:
         items = _items(parsed) or (FieldError(("body", *filter(None, parameter.split("."))), "invalid", message),)
         return RequestInvalid(items, status=422, body=answer.body, request_id=answer.request_id)
     kind = _KINDS.get(answer.status, ServiceUnavailable if answer.status >= 500 else ServiceError)
-    if 300 <= answer.status < 400:
-        message = f"redirects are not followed; use the address {plain(answer.headers.get('location', ''))}"
+    if 300 <= answer.status < 400 and (location := answer.headers.get("location")):
+        message = f"redirects are not followed; use the address {plain(location)}"
     return error_of(kind, f"the service answered {answer.status}" + (f": {message}" if message else ""), answer)
 
 

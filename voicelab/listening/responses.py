@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -115,7 +116,7 @@ def _checked(test: ListeningTest, frame: pd.DataFrame, names: Sequence[str], fla
         f"one of the {len(test.items)} items of the test ({', '.join(list(test.items)[:4])}{' …' * (len(items) > 4)})"
     )
     rules: dict[str, tuple[_Convert, str]] = {
-        "listener": (lambda name: None if name.lower() in _EMPTY else name, "a name or number"),
+        "listener": (lambda name: name or None, "a name or number"),
         "item": (_member(items), listed),
         **dict.fromkeys(names, (_member(systems), f"one of {', '.join(test.systems)}")),
         **dict.fromkeys(flags, (_flag, "true or false")),
@@ -160,7 +161,9 @@ def _doubts(test: ListeningTest, frame: pd.DataFrame) -> Iterator[str]:
 
 
 def _name(value: object) -> str:
-    """Return a name as text: trimmed, and a whole number without its fraction."""
+    """Return a name as text: trimmed, a whole number without its fraction, and "" for a missing value."""
+    if value is None or str(value) == "<NA>" or (isinstance(value, float) and math.isnan(value)):
+        return ""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
 
 

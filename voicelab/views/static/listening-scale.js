@@ -1,8 +1,25 @@
-// The continuous quality scale of ITU-R BS.1534: a slider per stimulus, with five labeled bands.
+// Scales: the labeled steps of single ratings, and the continuous quality scale of ITU-R BS.1534: a slider per stimulus, with
+// five labeled bands.
 
 import { element } from "./dom.js";
 
-export const BANDS = ["Bad", "Poor", "Fair", "Good", "Excellent"];
+const BANDS = ["Bad", "Poor", "Fair", "Good", "Excellent"];
+const SAME = ["Definitely different", "Probably different", "Cannot tell", "Probably the same", "Definitely the same"];
+// Recommendation ITU-T P.800, annex D.
+const DEGRADATION = ["Very annoying", "Annoying", "Slightly annoying", "Audible but not annoying", "Inaudible"];
+const COMPARED = ["Much worse", "Worse", "Slightly worse", "About the same", "Slightly better", "Better", "Much better"];
+
+function numbered(texts) {
+  return texts.map((text, i) => [i + 1, `${i + 1} ${text}`]);
+}
+
+/** By kind of test, the values and labels of a rating. */
+export const STEPS = {
+  MOS: numbered(BANDS),
+  SMOS: numbered(SAME),
+  DMOS: numbered(DEGRADATION),
+  CMOS: COMPARED.map((text, i) => [i - 3, text]),
+};
 
 function bandOf(value, [low, high]) {
   return BANDS[Math.min(BANDS.length - 1, Math.floor(((value - low) / (high - low)) * BANDS.length))];

@@ -6,14 +6,10 @@
 
 import { actsOn, element, followTheme, guard, uniqueId } from "./dom.js";
 import { overMessages } from "./listening-lines.js";
-import { BANDS, ratingScale } from "./listening-scale.js";
+import { ratingScale, STEPS } from "./listening-scale.js";
 import { ending, PAGES, paragraphs, pause, wear } from "./listening-study.js";
 import { Switcher } from "./switcher.js";
 
-const CMOS = ["Much worse", "Worse", "Slightly worse", "About the same", "Slightly better", "Better", "Much better"];
-const SAME = ["Definitely different", "Probably different", "Cannot tell", "Probably the same", "Definitely the same"];
-// Recommendation ITU-T P.800, annex D.
-const DEGRADATION = ["Very annoying", "Annoying", "Slightly annoying", "Audible but not annoying", "Inaudible"];
 const TASKS = {
   AB: "Each question has two sounds, A and B. Choose the sound that you prefer.",
   ABX: "Each question has three sounds, A, B and X. X is identical to A or B. Choose which.",
@@ -30,10 +26,6 @@ const TASKS = {
 };
 const ADVICE = "Use headphones in a quiet room. Listen to every sound to its end; play it as often as you like.";
 const VOLUME = "Play this sound and set a comfortable volume on your device. Do not change the volume until you have finished.";
-
-function numbered(texts) {
-  return texts.map((text, i) => [i + 1, `${i + 1} ${text}`]);
-}
 
 class Test {
   constructor(root, line) {
@@ -267,10 +259,7 @@ class Test {
       return [input];
     }
     const steps = {
-      MOS: numbered(BANDS),
-      SMOS: numbered(SAME),
-      DMOS: numbered(DEGRADATION),
-      CMOS: CMOS.map((text, i) => [i - 3, text]),
+      ...STEPS,
       headphones: ["The first", "The second", "The third"].map((text, i) => [i + 1, text]),
     }[kind];
     if (!steps) return [];
