@@ -39,7 +39,7 @@ PARTS = {
 }
 HEAD = """# The interface, sentence by sentence
 
-This page lists every sentence of the voice synthesis interface with the modules that implement it and the tests that verify
+This page lists every requirement of the speech interface, with the modules that implement it and the tests that verify
 it. The service is tested with plain HTTP against a real server; the client (`test_client.py`) is tested against a small
 independent service written from the document. `test_properties.py` also draws random values: valid values must be accepted,
 and all others must get a 422 that names the field. Tests are in `tests/interface/`, modules in `voicelab/`. The tests in

@@ -300,7 +300,7 @@ def test_clips_by_their_place(cache: Cache) -> None:
     assert slow.duration == pytest.approx(0.3, abs=0.01)
     assert quick.rate == slow.rate
     assert len(made.select(temperature="1")) == 4
-    with pytest.raises(ArgumentError, match="must select one take, got 2; give also speed"):
+    with pytest.raises(ArgumentError, match="must select one take, got 2; also specify speed"):
         made.clip(temperature=1)
     with pytest.raises(NotFound):
         made.clip(temperature=0.3, prosody__speed=1)

@@ -118,7 +118,7 @@ def test_every_row_has_its_own_values_and_pairs_share_all_keys(folder: Path, tmp
         by_system = systems.clips("2", speaker="José", mood="sad")
         for name, clip in by_system.items():
             assert clip.duration == pytest.approx(DURATIONS[name, "José", "sad", "2"], abs=1e-3)
-        with pytest.raises(ArgumentError, match="must select one pair, got 6; give also speaker, mood"):
+        with pytest.raises(ArgumentError, match="must select one pair, got 6; also specify speaker, mood"):
             systems.compare("2")
         assert len(systems.select(speaker="李")) == 8
 

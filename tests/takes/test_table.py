@@ -87,7 +87,7 @@ def test_clips_of_a_pair_are_labelled_by_the_compared_column(tmp_path: Path) -> 
     assert table.clips("Hello.", over="voice", temperature=1)["ben"] == table.clip(
         voice="ben", text="Hello.", temperature=1
     )
-    with pytest.raises(ArgumentError, match="where: must select one pair, got 2; give also temperature"):
+    with pytest.raises(ArgumentError, match="where: must select one pair, got 2; also specify temperature"):
         table.clips("Oh.", over="voice")
     with pytest.raises(ArgumentError, match="over: must be the compared column, one of voice, temperature"):
         table.clips("Oh.")

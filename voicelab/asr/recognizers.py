@@ -53,7 +53,7 @@ class Recognizer(Protocol):
 
 @runtime_checkable
 class WordRecognizer(Protocol):
-    """Protocol for speech recognizers with word times."""
+    """Protocol for speech recognizers that return word timestamps."""
 
     def words(self, samples: Samples, rate: int) -> list[WordTime]:
         """Transcribe into words with their times."""

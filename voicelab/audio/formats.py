@@ -185,7 +185,7 @@ def _check_complete_wav(data: bytes) -> None:
     # FFmpeg reads truncated files without an error.
     begin, size, _ = wav_head(data)
     if size is None:
-        raise AudioError("wav: the audio is cut off before its samples")
+        raise AudioError("wav: the file ends before its samples")
     if size < UNKNOWN_FROM and begin + size > len(data):
         raise AudioError(f"wav: the audio is cut off: {begin + size - len(data)} bytes are missing")
 
@@ -208,7 +208,7 @@ def _declared_s(source: av.container.InputContainer, stream: av.AudioStream) -> 
 
 
 def stream_of(data: bytes) -> tuple[int, str]:
-    """Return the channel count of a file and FFmpeg's name of its codec ("pcm" for WAV). Raises AudioError for other data."""
+    """Return a file's channel count and FFmpeg's name for its codec ("pcm" for WAV). Raises AudioError if it is not audio."""
     try:
         container: Container | None = sniff(data)
     except AudioError:

@@ -35,7 +35,7 @@ class TimingMask:
         self._labels = {_label(name) for name in names}
 
     def __call__(self, mime: str, text: str) -> str:
-        """Replace each number of a timing column or row by TIME, in the tables of an output's text."""
+        """Replace the numbers in timing rows and columns of an output's tables with TIME."""
         if mime == "text/html":
             return _TABLE.sub(lambda table: self._html(table.group()), text)
         if self._name.search(text) is None and self._series.search(text) is None:

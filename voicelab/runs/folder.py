@@ -83,7 +83,7 @@ class RunFolder:
     Args:
         folder: Run folder, created by the first write.
         sync_s: Maximum time in seconds until a line is synced to disk; 0.0 syncs lines and audio at once; None leaves
-            this to the system. Lines and audio lost in a power failure are detected when read.
+            this to the system. Lines and audio lost in a power failure are detected when the folder is next read.
     """
 
     def __init__(self, folder: str | Path, *, sync_s: float | None = None) -> None:

@@ -25,7 +25,7 @@ _RATE: Final = re.compile("([1-9][0-9]{0,8})/(s|min|h|day)", re.ASCII)
 
 
 def read_rate(text: str) -> tuple[int, int]:
-    """Parse a rate such as ``60/min`` into number of requests and seconds."""
+    """Parse a rate such as ``60/min`` into the number of requests and the period in seconds."""
     match = _RATE.fullmatch(text)
     if match is None:
         raise PydanticCustomError("rate", "must be requests per unit, such as 5/s, 60/min, 1000/h or 5000/day")

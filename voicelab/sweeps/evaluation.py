@@ -227,7 +227,7 @@ def read_items(items: Any) -> tuple[list[dict[str, Any]], list[str]]:
             row["text"] = str(row["text"]).replace(f"{{{name}}}", f"{{{{{name}}}}}")
         rows.append({name: value for name, value in row.items() if value is not None})
     if len(rows) < 2:
-        raise ArgumentError.of("items", f"must be two or more for intervals, got {len(rows)}")
+        raise ArgumentError.of("items", f"must be two or more for confidence intervals, got {len(rows)}")
     if repeated := sorted({name for name in ids if ids.count(name) > 1} if len(set(ids)) < len(ids) else ()):
         raise ArgumentError.of("items", f"ids must be unique, got more than once: {', '.join(repeated)}")
     return rows, ids
@@ -352,7 +352,7 @@ def _result(
         notes.append(f"{count} takes have no value of {reason}.")
     if failed := len(table.failures):
         notes.append(
-            f"{failed} of {len(table.rows)} takes failed and are excluded from the means; the column error has the reasons."
+            f"{failed} of {len(table.rows)} takes failed and are excluded from the means; the column error states why."
         )
     if "predicted_mos" in headings:
         notes.append(f"Predicted MOS is by {predictor_name(tools)}, {training_domain(tools)}. {PROSODY_NOTE}")

@@ -387,7 +387,7 @@ def _synthesize(
 
 
 def _counted(calls: Sequence[Call]) -> list[_Job]:
-    """Number equal calls: if there are no seeds, these are repeats."""
+    """Assign repeat numbers to identical calls, which are repeats if they have no seeds."""
     return [(call, calls[:index].count(call)) for index, call in enumerate(calls)]
 
 

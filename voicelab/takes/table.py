@@ -160,7 +160,7 @@ class TakeTable(Shown, metaclass=Guided):
             raise NotFound(f"no take has these values; there are {self._listed()}")
         if len(rows) > 1:
             names = ", ".join(column.title for column in chosen.columns if len(column) > 1 and column.name != REPEAT)
-            raise ArgumentError.of("where", f"must select one take, got {len(rows)}; give also {names}")
+            raise ArgumentError.of("where", f"must select one take, got {len(rows)}; also specify {names}")
         return self.clip_of(rows[0])
 
     def clips(self, item: str | int | None = None, *, over: str | None = None, **where: object) -> Mapping[str, Clip]:
@@ -192,7 +192,7 @@ class TakeTable(Shown, metaclass=Guided):
         if len(pairs) > 1:
             excluded = {column.name, REPEAT}
             names = ", ".join(key.title for key in chosen.columns if len(key) > 1 and key.name not in excluded)
-            raise ArgumentError.of("where", f"must select one pair, got {len(pairs)}; give also {names}")
+            raise ArgumentError.of("where", f"must select one pair, got {len(pairs)}; also specify {names}")
         pair = next(iter(pairs.values()), {})
         if missing := [label for label in levels if label not in pair]:
             raise NotFound(f"no take of {', '.join(missing)} has these values; there are {self._listed()}")

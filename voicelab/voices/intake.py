@@ -106,7 +106,7 @@ def _limit_errors(request: VoiceCreate) -> Iterator[FieldError]:
 
 
 def _prepare(data: bytes, *, enhanced: bool) -> tuple[Samples, list[str]]:
-    """Prepare a recording for the store at ``RATE``; return it with notes for its title. Raises AudioError."""
+    """Convert a recording to ``RATE`` for storage; return it with notes to append to its title. Raises AudioError."""
     samples, rate = decode_apart(data)
     result = survey(samples, rate)
     if result.problem:
