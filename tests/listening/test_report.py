@@ -371,6 +371,7 @@ def test_listeners_are_screened_by_the_rules_of_p808(tmp_path: Path) -> None:
     habits: dict[str, Any] = {
         **dict.fromkeys(["ada", "quit", "silent"], attentive),
         "constant": lambda _: {"A": 2},
+        "straight": lambda trial: {"A": trial.wanted or (1 if trial.check else 3)},
         "untrapped": lambda trial: {"A": 3} if trial.wanted else attentive(trial),
         "careless": lambda trial: {"A": 5} if trial.check and not trial.wanted else attentive(trial),
     }
@@ -386,6 +387,7 @@ def test_listeners_are_screened_by_the_rules_of_p808(tmp_path: Path) -> None:
         ["careless", "attention checks", failed["careless"], "failed 2 of 2 attention checks"],
         ["silent", "playback", "2-5", "1 responses without playback"],
         ["constant", "constant ratings", "", "variance of ratings 0, below 0.1"],
+        ["straight", "constant ratings", "", "variance of ratings 0, below 0.1"],
         ["quit", "completeness", "", "answered 4 of 9 trials"],
     ]  # fmt: skip
     assert set(result.frame["listener"]) == {"ada"}

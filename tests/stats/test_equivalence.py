@@ -13,7 +13,7 @@ from tests.listening.test_design import listening_test
 from tests.listening.test_results import choices, comparisons, rated, unanimous
 from voicelab.errors import ArgumentError
 from voicelab.listening.results import analyze
-from voicelab.stats import CrossedTest, Estimate, crossed_mean, effects, equivalence, holm
+from voicelab.stats import CrossedTest, Estimate, SequentialTest, crossed_mean, effects, equivalence, holm
 
 
 def noisy(kind: str, levels: dict[str, float], listeners: int = 12, items: int = 8, seed: int = 0) -> pd.DataFrame:
@@ -87,6 +87,8 @@ def test_abx_margin_is_one_sided() -> None:
     row = equivalence(result, 0.1).frame.iloc[0]
     assert (row.lower, row.upper, row.shown) == (-math.inf, 0.6, True)
     assert "lies below 0.6" in str(equivalence(result, 0.1))
+    with pytest.raises(ArgumentError, match=r"claim: must be 'equivalent' for ABX, .* no direction, got 'not worse'"):
+        equivalence(result, 0.1, claim="not worse")
     assert equivalence(result, 0.1).plot().get_xlim()[1] < 1
     plt.close("all")
 
@@ -167,7 +169,11 @@ def test_constant_responses_show_no_equivalence(kind: Any) -> None:
     assert not claimed.frame.shown.any()
     # Of ABX one side counts, which signs can tell.
     assert ("It cannot be tested whether a is equivalent to b" in str(claimed)) == (kind != "ABX")
-    assert equivalence(unanimous(kind, 12, 8), 0.3, claim="not worse").frame.shown.all() == (kind != "ABX")
+    if kind != "ABX":
+        assert equivalence(unanimous(kind, 12, 8), 0.3, claim="not worse").frame.shown.all()
+    rule = SequentialTest(margin=0.5)
+    assert rule.decide(result.crossed["a", "b"]) == ("effect" if kind in {"AB", "ABX"} else "continue")
+    assert rule.decide(unanimous(kind, 12, 8).crossed["a", "b"]) == "effect"
 
 
 @pytest.mark.parametrize(("texts", "q"), [(2, 0.3), (16, 0.18)])

@@ -36,8 +36,8 @@ def screen(test: ListeningTest, frame: pd.DataFrame, *, complete: bool = False) 
       2 fails, since a rating of 1, ± 1, is expected.
     - Trapping questions: none may be failed.
     - MOS, SMOS, DMOS and CMOS with gold or trapping questions, following ITU-T P.808: the variance of a listener's
-      ratings, including the ratings of these questions, must be at least 0.1. Where playbacks were counted, every
-      response must follow a playback. If ``complete`` (``frame`` has every stored response), all trials must be
+      ratings, except of these questions, must be at least 0.1. Where playbacks were counted, every response must follow
+      a playback. If ``complete`` (``frame`` has every stored response), all trials must be
       answered.
     - MUSHRA: ``voicelab.stats.screen_mushra``.
 
@@ -86,8 +86,9 @@ def _failed_checks(test: ListeningTest, frame: pd.DataFrame) -> Iterator[_Failur
 
 def _p808(frame: pd.DataFrame) -> Iterator[_Failure]:
     for name, rows in frame.groupby("listener", sort=False):
-        variance = rows["rating"].var(ddof=0)
-        if len(rows) > 1 and variance < _MIN_VARIANCE:
+        rated = rows.loc[~rows["check"], "rating"]
+        variance = rated.var(ddof=0)
+        if len(rated) > 1 and variance < _MIN_VARIANCE:
             reason = f"variance of ratings {variance:.2g}, below {_MIN_VARIANCE:g}"
             yield str(name), "constant ratings", "", reason
         silent = rows[rows["plays"] == 0]

@@ -90,7 +90,8 @@ def equivalence(
         margin: the largest negligible difference, chosen before data collection. Its unit is a point of the scale (MOS,
             CMOS, MUSHRA) or the metric's unit (sweeps; a mapping gives a margin per metric); for AB and ABX it is the
             distance of the share from 0.5 (0.1 means 40 to 60 %).
-        claim: "equivalent", or "not worse", which tests one side: the lower bound only (in ABX, the upper bound only).
+        claim: "equivalent" (in ABX, the upper bound only), or "not worse", which tests the lower bound only, and is not
+            for ABX, whose correct responses have no direction.
         of: the system compared with every other system; default: the first of each pair.
         lower_is_better: reverse the direction of "not worse", for metrics such as WER.
         alpha: type I error rate over all rows (Holm's correction).
@@ -102,6 +103,9 @@ def equivalence(
 
     one_of(claim, "claim", ("equivalent", "not worse"))
     between(alpha, "alpha", 0.0, 0.5)
+    if claim == "not worse" and getattr(result, "kind", "") == "ABX":
+        rule = f"must be 'equivalent' for ABX, whose correct responses have no direction, got {claim!r}"
+        raise ArgumentError.of("claim", rule)
     compared, notes = _compared(result, margin, of)
     claimed = "" if claim == "equivalent" else "upper" if lower_is_better else "lower"
     rows = [

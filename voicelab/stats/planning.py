@@ -137,7 +137,8 @@ class SequentialTest:
     Ramdas, "Anytime-valid t-tests and confidence sequences for Gaussian means with unknown variance" (arXiv:2310.03722,
     2023), with the standard error and the degrees of freedom of crossed random effects. The decision is "effect" if the
     interval excludes the null hypothesis, "equivalent" if it lies within ``margin`` of it (optional; as in
-    ``equivalence``), and "no effect" at ``max_listeners``. Raises ArgumentError for invalid fields.
+    ``equivalence``, not for constant responses), and "no effect" at ``max_listeners``. Raises ArgumentError for invalid
+    fields.
     """
 
     alpha: float = 0.05
@@ -175,7 +176,13 @@ class SequentialTest:
         interval = self.interval(test)
         if not interval.low <= test.null <= interval.high:
             return "effect"
-        if self.margin is not None and max(interval.high - test.null, test.null - interval.low) < self.margin:
+        # Constant responses cannot be tested against a margin, as in ``equivalence``.
+        varied = test.sd[2] > 0.0
+        if (
+            varied
+            and self.margin is not None
+            and max(interval.high - test.null, test.null - interval.low) < self.margin
+        ):
             return "equivalent"
         return "no effect" if interval.n >= self.max_listeners else "continue"
 
