@@ -406,7 +406,7 @@ def test_response_counts_after_every_sound_was_fetched_and_played(tmp_path: Path
         following = there(page.trial(number))
         for letter in following["letters"]:
             page.sound(letter["sound"])
-        with pytest.raises(RequestInvalid, match=r"got it after 0\.0 s"):
+        with pytest.raises(RequestInvalid, match=r"got them after 0\.0 s"):
             page.vote(number, {**body, "trial": following["id"], "answers": anything(later)})
         # After a restart the server knows only what the page states.
         assert BlindStudy(study, ballot).vote(number, {**body, "trial": later.id, "answers": anything(later)})["kept"]

@@ -351,7 +351,7 @@ def test_cmos_is_independent_of_presentation_order(tmp_path: Path) -> None:
         return {"B": 2 if trial.slots["B"].system == "b" else -2}
 
     found = judged(tmp_path, listening_test("CMOS", items=6), *[voter] * 4)
-    with pytest.raises(ArgumentError, match="for a mixed model, got CMOS"):
+    with pytest.raises(ArgumentError, match=r"for a mixed model\), got CMOS"):
         found.mixed_model()
     assert found.scores["b against a"].value == 2.0
     assert found.tests["a", "b"].estimate.value == -2.0

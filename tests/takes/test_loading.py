@@ -111,9 +111,14 @@ def test_a_loaded_sweep_is_in_the_order_of_the_grid(tmp_path: Path) -> None:
 
     others = threading.Event()
     path = tmp_path / "run"
-    work = sweep(ToneBackend(late), repeats=2).start(
-        path, concurrency=2, listener=lambda _: others.set() if len(work.outcomes) >= 5 else None
-    )
+    made_so_far: list[object] = []
+
+    def listener(outcome: object) -> None:
+        made_so_far.append(outcome)
+        if len(made_so_far) >= 5:
+            others.set()
+
+    work = sweep(ToneBackend(late), repeats=2).start(path, concurrency=2, listener=listener)
     assert work.wait(30)
     lines = [json.loads(line) for line in (path / "run.jsonl").read_text().splitlines()[1:]]
     written = [(line["labels"]["cell"], line["take"]["repeat"]) for line in lines]
