@@ -122,6 +122,8 @@ def test_ignored_fields_are_noted() -> None:
         assert clip.notes == ("top_p had no effect: the model has no sampling.",)
         assert there(clip.take).call.knobs == (("warmth", 0.75),)
         assert lab.with_defaults(**dict[str, Any](style="sung")).call("Hello.").knobs == (("style", "sung"),)
+        both = lab.speak("Hello.", voice="ada", references=clip)
+        assert both.notes == ("references had no effect: the call also has a voice, which takes precedence.",)
         with pytest.raises(RequestInvalid, match="unknown field 'pep'"):
             lab.speak("Hello.", pep=1)  # type: ignore[call-arg]
 

@@ -192,6 +192,8 @@ def check_seed_support(call: Call, capabilities: Capabilities) -> None:
     """Raise RequestInvalid if the call has a seed and the backend does not support seeds."""
     if call.seed is not None and capabilities.seed == "none":
         message = f"the backend {capabilities.name!r} does not support seeds"
+        if capabilities.open_ended:
+            message += f"; extra={{'seed': {call.seed}}} sends it unchecked"
         raise RequestInvalid.of("seed", message, type="unsupported", in_="header")
 
 
@@ -253,7 +255,12 @@ def ignored_notes(call: Call, capabilities: Capabilities) -> Iterable[str]:
         yield f"The service decides on model {call.model!r}, which is not one of {', '.join(capabilities.models)}."
     if extra := [name.removeprefix(EXTRA) for name, _ in call.knobs if name.startswith(EXTRA)]:
         yield f"Sent unchecked, and possibly ignored by the service: {', '.join(extra)}."
+    both = call.request.reference_id is not None and bool(call.request.references)
+    if both:
+        yield "references had no effect: the call also has a voice, which takes precedence."
     for support in capabilities.fields:
+        if both and support.field == "references":
+            continue
         value = field_value(call.request, support.field)
         outer, _, inner = support.field.partition(".")
         default = (ProsodyControl if inner else TTSRequest).model_fields[inner or outer].default

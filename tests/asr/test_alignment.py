@@ -153,6 +153,11 @@ def test_word_times_of_another_text_are_an_error() -> None:
     clip = Clip(np.zeros(RATE, np.float32), RATE)
     with pytest.raises(ArgumentError, match="does not match the speech"):
         align_words(clip, "Guten Tag, Welt.", by=Timed("eins", "zwei", "drei"))
+    for german in ("Glück auf, meine lieben Kinder, heute abend.", "an all so war in die hand"):
+        with pytest.raises(
+            ArgumentError, match=r'text: .*; for a language other than English, pass by="faster-whisper"'
+        ):
+            align_words(clip, german, by="pocketsphinx")
     with pytest.raises(ArgumentError, match=r"recognizer: must be faster-whisper, .* got 'siri'"):
         align_words(clip, "Guten Tag.", by="siri")
 

@@ -46,3 +46,21 @@ def test_digits_of_every_script_are_detected(text: str, expected: bool) -> None:
 )
 def test_rules_of_seed_tts_eval(text: str, language: str, words: str) -> None:
     assert normalized_words(text, "seed-tts-eval", language) == words.split()
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("A 50-50 chance.", "A fifty-fifty chance."),
+        ("50\u201350", "fifty fifty"),
+        ("E-mail me.", "email me"),
+        ("two e-mails, an e-book", "2 emails an ebook"),
+        ("Wi-Fi", "wifi"),
+        ("OK, then.", "Okay then"),
+        ("He is O.K.", "he is okay"),
+        ("in E-flat", "in E flat"),
+    ],
+)
+def test_spelling_variants_are_equal(one: str, other: str) -> None:
+    assert normalized_words(one) == normalized_words(other)
+    assert normalized_words("from 10-15", "voicelab") == normalized_words("from ten to fifteen")

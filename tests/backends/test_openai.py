@@ -281,8 +281,11 @@ def test_kokoro_fastapi() -> None:
         body = server.asked[-1]
         assert (body["voice"], body["lang_code"]) == ("af_heart(1)+af_sky(2)", "a")
         assert body["normalization_options"] == {"normalize": False}
-        with pytest.raises(vl.RequestInvalid, match="seed: the backend 'openai' does not support seeds"):
+        with pytest.raises(vl.RequestInvalid, match=r"does not support seeds; extra=\{'seed': 1\} sends it unchecked"):
             lab.speak("Hello.", seed=1)
+        assert server.asked[-1].get("seed") is None
+        lab.speak("Hello.", extra={"seed": 1})
+        assert server.asked[-1]["seed"] == 1
         with pytest.raises(
             vl.ServiceError, match=r"answered 400: Voice 'eve' not found\. Available voices: af_heart, af_sky$"
         ):

@@ -129,6 +129,29 @@ def test_tables_rows_and_folders(meta: Path) -> None:
     assert "No row has a prompt" in repr(plain)
 
 
+def test_systems_that_cannot_clone_speak_with_their_own_voice(meta: Path) -> None:
+    tones = ToneBackend(fields=(vl.FieldSupport("references", ignored="tones cannot clone"),))
+    command = vl.connect("command:espeak-ng -w {out} {text}")
+    tool = Counting()
+    options: Any = {"folder": meta.parent / "out", "encoder": tool, "repeats": 1, "metrics": ["speaker_similarity"]}
+    systems: Any = {"ours": vl.Lab(ToneBackend()), "tones": vl.Lab(tones, voice="ben"), "espeak": command}
+    result = vl.evaluate(meta, **options, **systems)
+    assert {(request.reference_id, request.references) for request, *_ in tones.asked} == {("ben", None)}
+    assert result.notes[:2] == (
+        "tones did not receive the prompts (tones cannot clone) and spoke with its own voice.",
+        "espeak did not receive the prompts (espeak-ng has no such parameter) and spoke with its own voice.",
+    )
+    assert result.frame.speaker_similarity.notna().all()
+    (take,) = (row.take for row in result.table.select(item="u1", system="espeak").rows)
+    assert take is not None
+    assert take.notes == ("references had no effect: espeak-ng has no such parameter.",)
+    # The voice is part of the key of a stored take.
+    vl.evaluate(meta, **options, **systems)
+    assert len(tones.asked) == len(TEXTS)
+    vl.evaluate(meta, **options, **{**systems, "tones": vl.Lab(tones, voice="ada")})
+    assert len(tones.asked) == 2 * len(TEXTS)
+
+
 @pytest.mark.parametrize(
     ("items", "words"),
     [
@@ -136,7 +159,7 @@ def test_tables_rows_and_folders(meta: Path) -> None:
         ("a|x|wavs/p0.wav|One.\na|x|wavs/p0.wav|Two.\n", "ids must be unique, got more than once: a"),
         ("a|x|One.\n", r"line 1 .* must be id\|prompt text\|prompt wav\|text, got 'a\|x\|One"),
         ("a|x|wavs/p0.wav|\nb|x|wavs/p0.wav|B.\n", r"row 1 \(a\) must have a text"),
-        ("a|x|wavs/p0.wav|One.\n", "two or more for intervals, got 1"),
+        ("a|x|wavs/p0.wav|One.\n", "two or more for confidence intervals, got 1"),
     ],
 )
 def test_invalid_lists(items: str, words: str, meta: Path) -> None:

@@ -47,6 +47,8 @@ _MIN_LIKELIHOOD = -3.0
 MATCHING: Final = 0.7
 """Minimum match between a transcript and its audio (docs/decisions/09-cloned-and-kept-voices.md)."""
 _UNLISTED: Final = "most of its words are not in the aligner's English dictionary"
+_MISMATCH: Final = "it does not match the speech in this clip"
+_OTHER_LANGUAGE: Final = '; for a language other than English, pass by="faster-whisper"'
 _MIN_RECOGNIZED_SHARE = 0.5
 """Minimum share of a text's words in the transcript; recognizers write many Chinese words with other characters."""
 _MIN_DICTIONARY_SHARE = 0.5
@@ -111,13 +113,13 @@ class Aligner:
             listed = [[word for word in words if self._decoder.lookup_word(word)] for words in token_words]
             words = list(chain.from_iterable(listed))
             if _letter_count(words) < _MIN_DICTIONARY_SHARE * max(1.0, _letter_count(chain.from_iterable(token_words))):
-                raise ArgumentError.of("text", _UNLISTED)
+                raise ArgumentError.of("text", _UNLISTED + _OTHER_LANGUAGE)
             segments = self._segments(words, audio)
             if len(segments) < len(words):  # alignment failed because of noise
                 segments = self._segments(words, pocketsphinx_input(samples, rate, enhance))
         # Forced alignment fits any text to any audio, so the match is checked.
         if len(segments) < len(words) or (self.match(samples, rate, text) or 0.0) < MATCHING:
-            raise ArgumentError.of("text", "it does not match the speech in this clip")
+            raise ArgumentError.of("text", _MISMATCH + _OTHER_LANGUAGE)
         duration_s = len(samples) / rate
         edges = iter(
             [
@@ -231,7 +233,7 @@ def _recognized_times(clip: Clip, text: str, recognizer: WordRecognizer) -> Word
             for (index, _), (_, begin, stop) in zip(units[start:end], recognized[begin_match:end_match], strict=True):
                 spans[index].append([begin, stop])
     if matched < _MIN_RECOGNIZED_SHARE * len(units) or not units:
-        raise ArgumentError.of("text", "it does not match the speech in this clip")
+        raise ArgumentError.of("text", _MISMATCH)
     name = getattr(recognizer, "name", type(recognizer).__name__)
     return Words(_word_times(tokens, spans, clip.duration), clip.duration, source=f"word times of {name}")
 

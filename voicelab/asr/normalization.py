@@ -32,6 +32,12 @@ _DIACRITICS = re.compile(r"(?<=[^\W\u0400-\u04ff])[\u0300-\u036f]+")
 # The front end makes "U.S." into "U S" and keeps "US"; single "a" and "I" are words.
 _INITIALS = re.compile(r"(?<![\w'])(?:[a-z] )+[a-z](?![\w'])", re.IGNORECASE)
 _LETTER_A = re.compile(r"\bay\b")
+# Spellings of the same spoken words, which neither the front end nor Whisper's rules unify.
+_VARIANTS: Final = (
+    (re.compile(r"\b(e(?=-(?:mail|book|commerce))|wi(?=-fi\b))-", re.IGNORECASE), r"\1"),
+    (re.compile(r"\b50[-\u2010\u2011\u2013]50\b"), "fifty fifty"),
+    (re.compile(r"\bO\.\s?K\b\.?|\bOK\b", re.IGNORECASE), "okay"),
+)
 _WORDS_OF_ONE_LETTER = re.compile(r"[ai](?: [ai])*", re.IGNORECASE)
 
 
@@ -78,9 +84,9 @@ def normalized_words(text: str, normalizer: Normalizer = "voicelab", language: s
         text: reference text or transcript.
         normalizer: "voicelab": the front end of the embedded voice spells out numbers, currency, times and
             abbreviations; in Chinese, it also converts full-width forms, and traditional characters to simplified ones.
-            English is then normalized by the rules of "whisper", which write a number as one word. "whisper": the
-            published rules of A. Radford et al., "Robust speech recognition via large-scale weak supervision" (2023),
-            appendix C, as implemented by the package whisper-normalizer. They concern contractions, number words and
+            English is then normalized by the rules of "whisper", which write a number as one word; "OK" becomes "okay",
+            and "e-mail" "email". "whisper": the published rules of A. Radford et al., "Robust speech recognition via
+            large-scale weak supervision" (2023), appendix C, by the package whisper-normalizer: contractions, number words,
             spelling variants; in languages other than English, only case and punctuation. "seed-tts-eval": the rules of
             that benchmark's ``run_wer.py``. They remove a list of punctuation, which does not include the apostrophe ',
             convert English to lower case, and split Chinese into characters; ``wer`` also converts the transcript, but
@@ -102,6 +108,8 @@ def normalized_words(text: str, normalizer: Normalizer = "voicelab", language: s
     if normalizer != "voicelab":
         allowed = f"must be {', '.join(NORMALIZERS)}, None or a function"
         raise ArgumentError.of("normalizer", f"{allowed}, got {normalizer!r}")
+    for pattern, spelling in _VARIANTS if language == "en" else ():
+        text = pattern.sub(spelling, text)
     plain = spelled(text, language)
     if language != "en":
         return split_words(plain)

@@ -36,7 +36,7 @@ VoiceCall = Literal["create_voice", "get_voice"]
 _MAX_VALUE_LENGTH: Final = 60
 
 
-class _BackendWrapper:
+class BackendWrapper:
     """Base of backends that delegate to another one; closing the wrapper closes the wrapped backend."""
 
     def __init__(self, backend: Backend) -> None:
@@ -71,7 +71,7 @@ class _BackendWrapper:
         self.backend.close()
 
 
-class CachedBackend(_BackendWrapper):
+class CachedBackend(BackendWrapper):
     """Backend that caches deterministic calls: those at temperature 0, and those with a seed if seeds are exact.
 
     Other calls bypass the cache unless ``repeat`` is set (see ``Cache.get_or_render``). A cached take is returned at once,
@@ -108,7 +108,7 @@ class CachedBackend(_BackendWrapper):
         return self.backend.synthesize(call).keep(finished)
 
 
-class RecordingBackend(_BackendWrapper):
+class RecordingBackend(BackendWrapper):
     """Backend that records all calls for ReplayBackend.
 
     Streams are recorded when they finish or fail, but not when their reader closes them. A take that cannot be recorded is

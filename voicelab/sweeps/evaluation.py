@@ -12,6 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from voicelab.asr.normalization import Normalizer, language_of
 from voicelab.asr.recognizers import Recognizer
+from voicelab.backend import SpeechStream
+from voicelab.backends.runs import BackendWrapper
+from voicelab.call import Call
+from voicelab.capabilities import Capabilities
 from voicelab.errors import ArgumentError
 from voicelab.metrics import Metric, MosPredictor, SpeakerEncoder, Tools, check_measuring, measure_rows
 from voicelab.metrics.models import encoder_name, predictor_name, training_domain
@@ -167,20 +171,19 @@ def evaluate(
 
     Args:
         items: a list of Seed-TTS-eval (``id|prompt text|prompt wav|text``), a table or rows with the columns ``text`` and,
-            optionally, ``id``, ``reference_audio`` and ``reference_text``, a list of texts, or a folder with a list
-            ``meta.lst``, a table ``metadata.csv``, or texts in NAME.txt. Paths are relative to the file.
+            optionally, ``id``, ``reference_audio`` and ``reference_text``, a list of texts, or a folder with ``meta.lst``,
+            ``metadata.csv`` or texts in NAME.txt. Paths are relative to the file.
         folder: run folder of takes and measurements, where the same call resumes. ``evaluation.json`` has the result.
-        protocol: name of a protocol, whose recognizer and normalizer are the defaults; results carry its name only if all
-            models are those of the protocol.
-        metrics: default: WER, CER, speaker similarity to each row's own prompt, and predicted MOS. RTF is always added.
+        protocol: protocol whose models are the defaults; results carry its name only if no model was replaced.
+        metrics: default: WER, CER, speaker similarity to each row's prompt, and predicted MOS. RTF is always added.
         repeats: takes per item and system.
         seed: source of the seeds of the repeats.
         recognizer: ASR model that replaces the protocol's; see ``Tools``.
         normalizer: text normalizer that replaces the protocol's.
         encoder: speaker encoder; default: "resemblyzer".
         predictor: MOS predictor; default: "dnsmos".
-        progress: ``vl.progress`` shows a bar of the measurements.
-        **labs: the systems by name; differences are paired by item.
+        progress: ``vl.progress`` shows a bar.
+        **labs: the systems by name. A system that ignores ``references`` speaks with its own voice, with a note.
 
     Raises:
         ArgumentError: no system, an unknown protocol or metric, fewer than two items, a repeated id.
@@ -201,13 +204,56 @@ def evaluate(
     chosen = tuple(metrics or (name for name in _METRICS if prompted or name != "speaker_similarity"))
     check_measuring(chosen, reference="prompt", tools=tools)
     check_folder(Path(folder))
-    lab = next(iter(labs.values()))
-    sweep = sweep_of(lab, None, rows=rows, repeats=repeats, seed=seed, labs=labs, cache=None, fields={})
+    systems, notes = _systems(labs, prompted)
+    lab = systems[next(iter(labs))]
+    sweep = sweep_of(lab, None, rows=rows, repeats=repeats, seed=seed, labs=systems, cache=None, fields={})
     table = _keyed(sweep.run(folder), ids, tuple(labs))
     frame = _measured(table, chosen, tools, Path(folder, "measurements.jsonl"), progress)
-    result = _result(table, frame, [m if isinstance(m, str) else m.name for m in chosen], used, language, tools)
+    result = _result(table, frame, [m if isinstance(m, str) else m.name for m in chosen], used, language, tools, notes)
     write_atomic(Path(folder, "evaluation.json"), json.dumps(result.record(), ensure_ascii=False, indent=1).encode())
     return result
+
+
+def _systems(labs: Mapping[str, Session], prompted: bool) -> tuple[dict[str, Session], list[str]]:
+    """Return the systems, without prompts for those that ignore recordings, and a note for each of these."""
+    systems, notes = dict(labs), []
+    for name, lab in labs.items():
+        if prompted and (reason := lab.capabilities.ignored("references")):
+            systems[name] = Session(_OwnVoice(lab)).with_defaults(**dict[str, Any](lab.defaults))
+            notes.append(f"{name} did not receive the prompts ({reason}) and spoke with its own voice.")
+    return systems, notes
+
+
+class _OwnVoice(BackendWrapper):
+    """Backend of a system that ignores recordings: requests its own voice; its takes keep the prompts, for the metrics."""
+
+    def __init__(self, lab: Session) -> None:
+        super().__init__(lab.backend)
+        self._voice = lab.call("voice").request.reference_id
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Capabilities of the system, without the declaration that ``references`` are ignored."""
+        declared = self.backend.capabilities
+        fields = tuple(support for support in declared.fields if support.field != "references")
+        return replace(declared, fields=fields, fingerprint=self._fingerprint(declared))
+
+    def _fingerprint(self, declared: Capabilities) -> str:
+        """Add the voice to the fingerprint, because the calls of a sweep do not name it."""
+        return declared.fingerprint if self._voice is None else f"{declared.fingerprint}:{self._voice}"
+
+    def synthesize(self, call: Call) -> SpeechStream:
+        """Synthesize without the prompts. Raises the errors of the backend."""
+        spoken = self.backend.synthesize(call.replace(references=None, reference_id=self._voice))
+        return SpeechStream(
+            spoken,
+            call=replace(spoken.call, request=call.request),
+            backend=replace(spoken.backend, fingerprint=self._fingerprint(spoken.backend)),
+            seed=spoken.seed,
+            on_close=spoken.close,
+            notes=lambda: spoken.notes,
+            summary=lambda: spoken.summary,
+        )
 
 
 def read_items(items: Any) -> tuple[list[dict[str, Any]], list[str]]:
@@ -318,11 +364,16 @@ def _measured(
 
 
 def _result(
-    table: TakeTable, frame: pd.DataFrame, names: list[str], protocol: Protocol, language: str, tools: Tools
+    table: TakeTable,
+    frame: pd.DataFrame,
+    names: list[str],
+    protocol: Protocol,
+    language: str,
+    tools: Tools,
+    notes: list[str],
 ) -> Evaluation:
     import pandas as pd
 
-    notes: list[str] = []
     headings: dict[str, str] = {}
     scores, others = [], dict[str, list[str]]()
     asr = f"{recognizer_name(tools)}, normalizer {normalizer_name(tools)}"
