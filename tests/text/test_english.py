@@ -415,6 +415,13 @@ TABLE = {
     "shares": {
         "60/40, 120/80": "sixty forty, one hundred twenty over eighty",
     },
+    "lines that end with an abbreviation": {
+        "15 Elm Ave.\nDenver, CO": "fifteen Elm Avenue, Denver, CO",
+        "12 Baker St.\nLondon": "twelve Baker Street, London",
+        "Acme Inc.\n5 Main Rd.\nReno": "Acme Incorporated, five Main Road, Reno",
+        "Dr.\nSmith of St.\nLouis": "Doctor Smith of Saint Louis",
+        "He works for Acme Inc.\nHe likes it": "He works for Acme Incorporated. He likes it",
+    },
     "lists": {
         "1. First item\n2. Second item\n3. Third item": "one, First item. two, Second item. three, Third item",
         "1) One\n2) Two": "one, One. two, Two",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from voicelab.tags import listed
 from voicelab.text.clean import FREQUENT, HAN, Normalized, pairs, rows, word_lists
+from voicelab.text.segments import LISTS
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
@@ -236,6 +237,10 @@ _JOINED: Final = re.compile(
     r"(?<=[a-z]{2})(?<!\bwell)(?<!\bself)(?<!\bhalf)(?<!\bhigh)(?<!\blow)(?<!\blong)(?<!\bshort)(?<!\bnon)"
     r"-\n[ \t]*(?=[a-z]{2})"
 )
+_ABBREVIATED: Final = re.compile(
+    r"(?:\b(?:Ave|Blvd|Rd|Ln|Ct|Pl|Sq|Hwy|Pkwy|Inc|Ltd|Co|Corp|Jr|Sr|Esq|(?:Ph|M|D)\.[CD])|\d.{1,40} (?:St|Dr))\.\Z"
+)
+"""End of a line whose period belongs to an abbreviation, as in an address."""
 _ITEM: Final = re.compile(r"[ \t]*(?:[-*+•>]|\d{1,3}[.)]|#{1,6})[ \t]")
 _PIECE: Final = re.compile(r"[A-Za-z']+")
 _MIN_WRAPPED_WIDTH: Final = 45
@@ -265,7 +270,10 @@ def _paused_paragraph(text: str) -> str:
 
 def _mark(line: str, after: str, width: int) -> str:
     """Return the punctuation mark between two lines of a paragraph: "" if the sentence flows, "," or "." otherwise."""
-    if not line or not after or _ENDS.search(line) or _ITEM.match(after) or _HAN.search(line[-1] + after[0]):
+    goes_on = re.match(r"\d|[A-Z]\w*", after)
+    abbreviated = _ABBREVIATED.search(line) and goes_on and goes_on.group() not in LISTS["starters"]
+    ended = _ENDS.search(line) and not abbreviated
+    if not line or not after or ended or _ITEM.match(after) or _HAN.search(line[-1] + after[0]):
         return ""
     words, following = _PIECE.findall(line), _PIECE.findall(after)
     first_word = after.split(maxsplit=1)[0]

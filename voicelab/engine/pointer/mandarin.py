@@ -48,6 +48,11 @@ _OBTAINING: Final = re.compile(
 _KIN: Final = re.compile(r"([妈媽爸哥姐弟妹爷爺奶叔伯姑舅婆公宝寶])\1")
 _SIMPLIFIED: Final = str.maketrans(*rows("mandarin/simplified")[0])
 _DRY: Final = re.compile("乾(?![隆坤卦])")
+_ASPECT: Final = re.compile(
+    "(?<![顯显名專专原土論论巨編编譯译遺遗合昭卓彰所拙])著(?!作(?![業业])|名(?![片單单字])|[述錄录稱称於于者]|[書书]立)"
+    "(?<![他她曾並]著(?=有))"
+)
+"""Contexts where traditional 著 is simplified 着, not a work or to be known (zhù)."""
 _LIGHT_WORD: Final = re.compile("|".join(word for (word,) in rows("mandarin/neutral")))
 """Words whose second syllable has the neutral tone."""
 
@@ -142,7 +147,9 @@ def _run(text: str) -> list[Syllable]:
     from pypinyin.constants import PINYIN_DICT
     from pypinyin.seg.mmseg import seg
 
-    simplified = _DRY.sub("干", text.translate(_SIMPLIFIED))  # dictionaries of words have simplified characters
+    simplified = _ASPECT.sub(
+        "着", _DRY.sub("干", text.translate(_SIMPLIFIED))
+    )  # dictionaries of words have simplified characters
     written = [w for w, s in zip(text, simplified, strict=True) if ord(s) in PINYIN_DICT]
     characters = "".join(character for character in simplified if ord(character) in PINYIN_DICT)
     words = [[syllable for syllable in _readings(word) if syllable] for word in seg.cut(characters)]
