@@ -147,9 +147,8 @@ def _run(text: str) -> list[Syllable]:
     from pypinyin.constants import PINYIN_DICT
     from pypinyin.seg.mmseg import seg
 
-    simplified = _ASPECT.sub(
-        "着", _DRY.sub("干", text.translate(_SIMPLIFIED))
-    )  # dictionaries of words have simplified characters
+    # Dictionaries of words have simplified characters.
+    simplified = _ASPECT.sub("着", _DRY.sub("干", text.translate(_SIMPLIFIED)))
     written = [w for w, s in zip(text, simplified, strict=True) if ord(s) in PINYIN_DICT]
     characters = "".join(character for character in simplified if ord(character) in PINYIN_DICT)
     words = [[syllable for syllable in _readings(word) if syllable] for word in seg.cut(characters)]
