@@ -185,7 +185,7 @@ def _check_complete_wav(data: bytes) -> None:
     # FFmpeg reads truncated files without an error.
     begin, size, _ = wav_head(data)
     if size is None:
-        raise AudioError("wav: the file ends before its samples")
+        raise AudioError("wav: the file is cut off before its samples")
     if size < UNKNOWN_FROM and begin + size > len(data):
         raise AudioError(f"wav: the audio is cut off: {begin + size - len(data)} bytes are missing")
 

@@ -84,10 +84,12 @@ _shared: dict[tuple[object, ...], Any] = {}
 
 
 def shared(kind: Callable[..., Any], **traits: str) -> Any:
-    """Return the shared widget of a class with these traits, such as a layout that several widgets use.
+    """Return a widget of a class with these traits that is never changed, such as a layout.
 
-    Do not change it.
+    Only scripts are shared: VS Code and Colab do not know layouts that were opened before the page.
     """
+    if kind is not Scripts:
+        return kind(**traits)
     key = (kind, *traits.items())
     if key not in _shared or _shared[key].comm is None:  # closed by Widget.close_all()
         _shared[key] = kind(**traits)
