@@ -24,7 +24,7 @@ from voicelab.errors import VoicelabError
 from voicelab.views.background import Debouncer, Task
 from voicelab.views.bundles import error_html
 from voicelab.views.interrupts import interruptible
-from voicelab.views.scripts import STATIC, PageWidget, is_shared, shared
+from voicelab.views.scripts import STATIC, PageWidget, shared
 
 # Rendering the saved output must delay neither the next take nor answers to the page.
 _SETTLE_S: Final = 1.0
@@ -134,8 +134,9 @@ def close_children(box: w.Box) -> None:
         if isinstance(child, w.Box):
             close_children(child)
         child.close()
-        if not is_shared(child.layout):
-            child.layout.close()
+        for look in ("style", "layout"):
+            if child.has_trait(look):
+                getattr(child, look).close()
 
 
 def mark_wrong(control: w.DOMWidget, wrong: object) -> None:
