@@ -67,7 +67,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         commands = {**TASKS, "say": [*TASKS["say"], str(Path(folder) / "a.wav")]}
         turns = [[measured(command) for command in commands.values()] for _ in range(runs + 1)][1:]
-    medians, least = np.median(np.array(turns), axis=0), np.min(turns, axis=0)
+    medians, minima = np.median(np.array(turns), axis=0), np.min(turns, axis=0)
     values = {
         f"{task}: {figure}": round(float(value), 3)
         for task, row in zip(commands, medians, strict=True)
@@ -80,7 +80,7 @@ def main() -> None:
         goal["met"] = goal["value"] <= goal["goal"]
     rows = [
         {"CPU s": row[0], "least CPU s": best[0], "wall time s": row[1], "peak memory MiB": row[2]}
-        for row, best in zip(medians.round(3).tolist(), least.round(3).tolist(), strict=True)
+        for row, best in zip(medians.round(3).tolist(), minima.round(3).tolist(), strict=True)
     ]
     sizes = {"weights_mb": size_mb(Path(__file__).resolve().parents[1] / "voicelab" / "engine" / "weights")}
     if options.environment:

@@ -20,7 +20,7 @@ import voicelab as vl
 from tests.listening.test_design import sound
 from tests.listening.test_votes import vote_all
 from tests.tones import ToneBackend
-from voicelab.errors import MissingExtra, StoreError
+from voicelab.errors import ArgumentError, MissingExtra, StoreError
 from voicelab.listening.design import ListeningTest
 from voicelab.listening.results import analyze
 from voicelab.listening.votes import Ballot
@@ -170,6 +170,19 @@ def test_an_excel_file_is_read_whatever_its_suffix(tmp_path: Path, monkeypatch: 
     read = read_table(tmp_path / "x.csv", ("file", "item"))
     assert read.to_dict("list") == {"file": ["a.wav", ""], "item": ["1", "2"], "MOS": ["3.5", "4"]}
     assert read.attrs["notes"] == ("x.csv: sheet 'Liste' is read, not 'alt'.",)
+    with pd.ExcelWriter(tmp_path / "y.xlsx") as book:
+        pd.DataFrame({"Contents": ["files of a study"]}).to_excel(book, index=False, sheet_name="cover")
+        table.to_excel(book, index=False, sheet_name="Liste")
+    read = read_table(tmp_path / "y.xlsx", ("file", "item"))
+    assert read.file.tolist() == ["a.wav", ""]
+    assert read.attrs["notes"] == ("y.xlsx: sheet 'Liste' is read, not 'cover'.",)
+    with pd.ExcelWriter(tmp_path / "z.xlsx") as book:
+        pd.DataFrame({"Contents": ["files of a study"]}).to_excel(book, index=False, sheet_name="cover")
+        table[["MOS"]].to_excel(book, index=False, sheet_name="Liste")
+    with pytest.raises(
+        ArgumentError, match=r"z\.xlsx must name a file .* Contents\. z\.xlsx: sheet 'cover' is read, not"
+    ):
+        vl.collect(tmp_path / "z.xlsx")
     monkeypatch.setitem(sys.modules, "openpyxl", None)
     with pytest.raises(
         MissingExtra, match=r"reading x\.csv, an Excel file, requires an optional dependency: .*\[excel\]"

@@ -255,11 +255,10 @@ def ignored_notes(call: Call, capabilities: Capabilities) -> Iterable[str]:
         yield f"The service decides on model {call.model!r}, which is not one of {', '.join(capabilities.models)}."
     if extra := [name.removeprefix(EXTRA) for name, _ in call.knobs if name.startswith(EXTRA)]:
         yield f"Sent unchecked, and possibly ignored by the service: {', '.join(extra)}."
-    both = call.request.reference_id is not None and bool(call.request.references)
-    if both:
+    if has_both := call.request.reference_id is not None and bool(call.request.references):
         yield "references had no effect: the call also has a voice, which takes precedence."
     for support in capabilities.fields:
-        if both and support.field == "references":
+        if has_both and support.field == "references":
             continue
         value = field_value(call.request, support.field)
         outer, _, inner = support.field.partition(".")

@@ -181,10 +181,10 @@ class Guided(type):
             for operator in _OPERATORS if cls.__name__ in _ARITHMETIC else ():
                 setattr(cls, f"__{operator}__", _no_arithmetic)
 
-        def __call__(cls, *args: Any, **named: Any) -> Any:
+        def __call__(cls, *args: Any, **options: Any) -> Any:
             """Create an object; if the arguments are wrong, add the right call to the TypeError."""
             try:
-                return super().__call__(*args, **named)
+                return super().__call__(*args, **options)
             except TypeError as error:
                 if cls.__name__ not in _CREATE or "__init__()" not in str(error):
                     raise
@@ -219,10 +219,10 @@ def answers(**right: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
 
     def decorate(function: Callable[_P, _T]) -> Callable[_P, _T]:
         @wraps(function)
-        def run(*args: _P.args, **named: _P.kwargs) -> _T:
-            for name in right.keys() & named.keys():
+        def run(*args: _P.args, **options: _P.kwargs) -> _T:
+            for name in right.keys() & options.keys():
                 raise TypeError(f"{function.__name__}() has no argument {name!r}; use {right[name]}")
-            return function(*args, **named)
+            return function(*args, **options)
 
         return run
 

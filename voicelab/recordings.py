@@ -390,8 +390,10 @@ def recordings_of(source: Any, report: Report, system: str = "") -> list[Recordi
     if path.name == "wav.scp":
         return _kaldi(path, system)
     if path.suffix.lower() in TABLES:
-        return _table(_read_table(path, report), path.parent, system)
+        return _table(_read_table(path, report), path.parent, system, path.name, report.notes)
     if not path.is_dir():
+        if not path.exists():
+            raise StoreError(f"{path_text(path)} does not exist")
         return [Recording(path, system or path.parent.name, path.stem)]
     for name in _FOLDER_TABLES:
         if (path / name).is_file():
@@ -462,7 +464,7 @@ def _read_table(path: Path, report: Report) -> list[dict[str, Any]]:
     if path.suffix.lower() == ".jsonl":
         table = read_table(path)
     else:
-        cells = read_cells(path)
+        cells = read_cells(path, _COLUMNS)
         heading = cells.rows[0]
         if not {*heading, *known_names(heading, _PATH).values()} & {*_PATH} and _sound_named(path.parent, heading[0]):
             return _unlabeled(path, cells.rows)
@@ -532,18 +534,21 @@ def _kaldi(path: Path, system: str) -> list[Recording]:
     return _table(rows, Path(), system or path.resolve().parent.name)
 
 
-def _table(rows: Iterable[Mapping[str, Any]], folder: Path, system: str) -> list[Recording]:
-    """List the recordings of a table; empty cells are missing values."""
+def _table(
+    rows: Iterable[Mapping[str, Any]], folder: Path, system: str, title: str = "", notes: Sequence[str] = ()
+) -> list[Recording]:
+    """List the recordings of a table; empty cells are missing values. Errors include its title and notes."""
     rows = list(rows)
     names = known_names(dict.fromkeys(chain.from_iterable(rows)), _COLUMNS)
-    listed, unnamed, untimed = [], [], []
+    listed, untimed = [], []
+    unnamed: dict[str, list[str]] = {}
     for number, row in enumerate(rows, start=1):
         cells = {
             names.get(str(key), str(key)): value for key, cell in row.items() if (value := _cell(cell)) is not None
         }
         path = next((cells.pop(name) for name in _PATH if name in cells), "")
         if path == "":
-            unnamed.append(f"row {number} has {', '.join(map(str, row)) or 'none'}")
+            unnamed.setdefault(", ".join(cells) or "none", []).append(str(number))
         text = next((str(cells.pop(name)) for name in _TEXT if name in cells), "")
         file = folder / str(path)
         span = {name: cells.pop(name) for name in _SPAN if name in cells}
@@ -559,10 +564,15 @@ def _table(rows: Iterable[Mapping[str, Any]], folder: Path, system: str) -> list
         item = next((cells.pop(name) for name in _ITEM if name in cells), file.stem + suffix)
         name = next((cells.pop(name) for name in _SYSTEM if name in cells), system or file.resolve().parent.name)
         listed.append(Recording(file, name, item, text, span.get("start", 0.0), span.get("end"), cells))
-    rules = {f"a file in every row by a column {', '.join(_PATH)}": unnamed, "start and end in seconds": untimed}
+    pathless = [
+        f"row {numbers[0]} has {columns}" if len(numbers) == 1 else f"rows {some(numbers, _MAX_LISTED)} have {columns}"
+        for columns, numbers in unnamed.items()
+    ]
+    rules = {f"a file in every row by a column {', '.join(_PATH)}": pathless, "start and end in seconds": untimed}
     for rule, problems in rules.items():
         if problems:
-            raise ArgumentError.of("source", f"must name {rule}; {some(problems, _MAX_LISTED, '; ')}")
+            message = f"{title} must name {rule}; {some(problems, _MAX_LISTED, '; ')}".strip()
+            raise ArgumentError.of("source", " ".join([f"{message}.", *notes]) if notes else message)
     return listed
 
 

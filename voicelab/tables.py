@@ -58,8 +58,9 @@ def read_table(path: str | Path, names: Iterable[str] = ()) -> pd.DataFrame:
     """Read a table from a CSV, Excel or JSON lines file.
 
     CSV: the separator (comma, semicolon, tab or vertical bar) is the one that gives rows of equal length; quotes follow
-    RFC 4180, or belong to the text if they are unbalanced. The encoding is UTF-8 or UTF-16, else detected. Excel:
-    the first sheet is read. JSON lines: one object per line. Empty rows are skipped.
+    RFC 4180, or belong to the text if they are unbalanced. The encoding is UTF-8 or UTF-16, else detected. Excel: the
+    first sheet with a known column is read, or else the first sheet. JSON lines: one object per line. Empty rows are
+    skipped.
 
     Args:
         path: the file; CSV and Excel are distinguished by content, JSON lines by the suffix .jsonl.
@@ -89,7 +90,7 @@ def read_table(path: str | Path, names: Iterable[str] = ()) -> pd.DataFrame:
             raise StoreError(f"{path} must have a JSON object per line: {some(problems, _MAX_LISTED, '; ')}")
         table = pd.DataFrame(records)
         return table.rename(columns=known_names(table.columns, names))
-    return table_of(read_cells(path), names, path.name)
+    return table_of(read_cells(path, names), names, path.name)
 
 
 def table_of(cells: Cells, names: Iterable[str] = (), title: str = "the table") -> pd.DataFrame:
@@ -137,11 +138,11 @@ def folded(name: str) -> str:
     return re.sub(r"[\s_-]+", "", name).casefold()
 
 
-def read_cells(path: Path) -> Cells:
+def read_cells(path: Path, names: Iterable[str] = ()) -> Cells:
     """Read the cells of a CSV or Excel file. Raises the errors of ``read_table``."""
     data = bytes_of(path)
     if data.startswith(_ZIP):
-        return _excel_cells(path, data)
+        return _excel_cells(path, data, names)
     text, notes = _decode(path, data)
     if re.match(r"\s*<(!doctype|html)", text, re.IGNORECASE):
         raise StoreError(f"{path} must be a table, got an HTML page")
@@ -189,22 +190,27 @@ def _regularity(rows: Sequence[Sequence[str]]) -> float:
     return sum(len(row) == len(rows[0]) for row in rows) / len(rows)
 
 
-def _excel_cells(path: Path, data: bytes) -> Cells:
+def _excel_cells(path: Path, data: bytes, names: Iterable[str]) -> Cells:
     import pandas as pd
 
     with MissingExtra.where("excel", f"reading {path.name}, an Excel file,"):
         import openpyxl  # noqa: F401
     try:
         with pd.ExcelFile(io.BytesIO(data), engine="openpyxl") as book:
-            sheets = [str(name) for name in book.sheet_names]
-            table = pd.read_excel(book, sheet_name=sheets[0], header=None, dtype=str, keep_default_na=False).fillna("")
+            tables = pd.read_excel(book, sheet_name=None, header=None, dtype=str, keep_default_na=False)
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise StoreError(f"{path} cannot be read as an Excel file: {error}") from error
-    rows = [row for row in table.to_numpy().tolist() if any(map(str.strip, row))]
-    if not rows:
-        raise StoreError(f"{path} must be a table with a header row, got an empty sheet {sheets[0]!r}")
-    others = [f"{path.name}: sheet {sheets[0]!r} is read, not {', '.join(map(repr, sheets[1:]))}."]
-    return Cells(rows, notes=others if len(sheets) > 1 else [])
+    sheets = {
+        str(name): [row for row in table.fillna("").to_numpy().tolist() if any(map(str.strip, row))]
+        for name, table in tables.items()
+    }
+    columns = {folded(name) for name in names}
+    matching = (name for name, rows in sheets.items() if rows and columns & set(map(folded, rows[0])))
+    chosen = next(matching, next(iter(sheets)))
+    if not sheets[chosen]:
+        raise StoreError(f"{path} must be a table with a header row, got an empty sheet {chosen!r}")
+    ignored = ", ".join(repr(name) for name in sheets if name != chosen)
+    return Cells(sheets[chosen], notes=[f"{path.name}: sheet {chosen!r} is read, not {ignored}."] if ignored else [])
 
 
 def bytes_of(path: Path) -> bytes:

@@ -303,5 +303,7 @@ def test_unreadable_files_are_named_or_excluded(run: Any, tmp_path: Path) -> Non
     assert "excluded: b/0.wav: the file is empty" in done.stderr
     assert "excluded: b/1.wav: the file is an HTML page" in done.stderr
     assert "excluded: a/0.wav: not by b" in done.stderr
+    (tmp_path / "a" / "gone.wav").symlink_to("none.wav")
     done = run.well("measure", "a", "b", "-m", "duration", "--on-error", "skip")
     assert "the file is empty" in done.stdout
+    assert "note: not measured: 1 × a link to a file that does not exist" in done.stderr

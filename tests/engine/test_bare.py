@@ -11,11 +11,12 @@ import os, sys, time
 from pathlib import Path
 sys.modules["torch"] = None  # importing it raises
 import numpy
-def wakes():  # how often each thread of BLAS was put to sleep
-    return [(task / "status").read_text().split("voluntary_ctxt_switches:")[1].split()[0] for task in threads]
-threads = [task for task in Path("/proc/self/task").glob("*") if task.name != str(os.getpid())]
+def sleeps():  # the state of each thread of BLAS, and how often it was put to sleep
+    values = [dict(line.split(":", 1) for line in file.read_text().splitlines()) for file in files]
+    return [(value["State"].split()[0], value["voluntary_ctxt_switches"]) for value in values]
+files = [task / "status" for task in Path("/proc/self/task").glob("*") if task.name != str(os.getpid())]
 before = None
-while (asleep := wakes()) != before:  # they spin for a moment when they start
+while (asleep := sleeps()) != before or any(state != "S" for state, _ in asleep):  # they spin when they start
     before = asleep
     time.sleep(0.2)
 import voicelab as vl
@@ -23,7 +24,7 @@ with vl.connect() as lab:
     clip = lab.speak("Zorbing in Schaffhausen, where the river Rhine falls over rocks of many colors and ages.", seed=1)
     print({"av", "httpx", "librosa", "matplotlib", "packaging", "PIL", "scipy"} & set(sys.modules) or "none")
     clone = lab.speak("Yes.", references=[vl.ReferenceAudio(audio=clip.to_bytes("wav"), text="")], seed=1, model="s1")
-print(clip.duration > 1, clone.similarity is not None, wakes() == asleep)
+print(clip.duration > 1, clone.similarity is not None, sleeps() == asleep)
 """
 
 

@@ -226,11 +226,14 @@ def test_what_is_no_source(tmp_path: Path) -> None:
         with pytest.raises(StoreError, match=match):
             vl.collect(source)
     with pytest.raises(
-        ArgumentError, match=r"must name a file in every row by a column path, file, .*; row 1 has item; row 2 has none"
+        ArgumentError,
+        match=r"must name a file in every row by a column path, file, .*; rows 1, 3 have item; row 2 has none",
     ):
-        vl.collect([{"item": "a"}, {}])
+        vl.collect([{"item": "a"}, {"path": ""}, {"item": "b", "text": None}])
     with pytest.raises(StoreError, match=r"a\.wav cannot be read"):
         vl.collect([tmp_path / "a.wav"])
+    with pytest.raises(StoreError, match="none does not exist"):
+        vl.collect({"ours": tmp_path / "none", "theirs": tmp_path / "a.wav"})
 
 
 def test_a_run_keeps_them_with_their_digests(folder: Path, tmp_path: Path) -> None:

@@ -124,8 +124,8 @@ def _message(value: typing.Any) -> dict[str, object]:
     if isinstance(value, typing.Mapping):
         value = (value.get("audio"), value.get("sampling_rate"))
     if not isinstance(value, (tuple, list)) or len(value) != 2:
-        wanted = "(samples, rate), bytes of an audio file or a path"
-        raise TypeError(f"tts() must return {wanted}, got {described(value)}")
+        expected = "(samples, rate), bytes of an audio file or a path"
+        raise TypeError(f"tts() must return {expected}, got {described(value)}")
     samples, rate = value if not isinstance(value[0], (int, float)) else value[::-1]
     if hasattr(samples, "detach"):  # a tensor
         samples = samples.detach().cpu().float().numpy()

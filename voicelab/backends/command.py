@@ -155,8 +155,8 @@ class CommandBackend(ModelBackend):
                 kill(process)
             close_pipes(process)
         if process.returncode:
-            said = errors or (b"" if b"\0" in output else output)  # the output is not audio
-            raise EngineError(f"{name} ended with {ended(process.returncode)}{_end(said)}")
+            details = errors or (b"" if b"\0" in output else output)  # the output is not audio
+            raise EngineError(f"{name} ended with {ended(process.returncode)}{_end(details)}")
         return output, errors
 
 

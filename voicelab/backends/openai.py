@@ -169,8 +169,8 @@ class OpenAIBackend(ServiceBackend):
         except (TypeError, ValueError):
             example = '{"language": ["English", "Chinese"], "top_k": int}'
             raise ArgumentError.of("fields", f"must be a mapping such as {example}, got {fields!r}") from None
-        own = tuple(_knob(name, values) for name, values in declared.items())
-        self._knobs = (*own, *(knob for knob in self._profile.knobs if knob.name not in declared))
+        added = tuple(_knob(name, values) for name, values in declared.items())
+        self._knobs = (*added, *(knob for knob in self._profile.knobs if knob.name not in declared))
         self._capabilities: Capabilities | None = None
         self._next_probe = 0.0
 

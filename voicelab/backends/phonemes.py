@@ -75,9 +75,9 @@ def _marked(letters: str, arpabet: str, ending: str) -> str:
     return f"qq{'q'.join((*phones, *_ending(phones[-1])) if ending else phones)}qq{letters}"
 
 
-def _ending(last: str) -> tuple[str, ...]:
+def _ending(phone: str) -> tuple[str, ...]:
     """Return the phones of the ending -s after a phone."""
-    return ("ihx", "z") if last in ("s", "z", "sh", "zh", "ch", "jh") else ("s" if last in "ptkfth" else "z",)
+    return ("ihx", "z") if phone in ("s", "z", "sh", "zh", "ch", "jh") else ("s" if phone in "ptkfth" else "z",)
 
 
 def _misaki_symbol(phone: str) -> str:

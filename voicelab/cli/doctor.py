@@ -301,7 +301,7 @@ def _check(backend: Backend) -> None:
 def _failed(name: str, address: str, error: Exception, voices: Sequence[str] = ()) -> Diagnosis:
     """Return the cause of a backend's failure, with the command to type next."""
     kind, _, rest = address.partition(":")
-    again, program = f"voicelab doctor --backend {shlex.quote(address)}", rest.split(" ")[0]
+    retry, program = f"voicelab doctor --backend {shlex.quote(address)}", rest.split(" ")[0]
     fields = {item.loc[-1] for item in error.errors} if isinstance(error, RequestInvalid) else set()
     fix = (
         f"voicelab doctor --backend {BUILT_IN[kind].form.partition(' or ')[0]}"
@@ -314,7 +314,7 @@ def _failed(name: str, address: str, error: Exception, voices: Sequence[str] = (
         variable = "OPENAI_API_KEY" if kind == "openai" else "VOICELAB_API_KEY"
         fix = f"export {variable}={'ANOTHER_KEY' if os.environ.get(variable) else 'KEY'}"
     elif fields & {"voice", "reference_id"} or (getattr(error, "status", 0) == 400 and "voice" in str(error).lower()):
-        fix = f"{again} --voice {shlex.quote(voices[0]) if voices else 'NAME'}"
+        fix = f"{retry} --voice {shlex.quote(voices[0]) if voices else 'NAME'}"
     elif isinstance(error, ServiceError):
         fix = f"curl -i {shlex.quote(rest.partition('?')[0] if kind in ('openai', 'service') else address)}"
     elif kind in ("command", "worker") and isinstance(error, EngineError):
@@ -326,7 +326,7 @@ def _failed(name: str, address: str, error: Exception, voices: Sequence[str] = (
     elif kind == "worker" and isinstance(error, ArgumentError):
         fix = "voicelab worker-template > script.py"
     elif kind in ("command", "worker") and "backend" in fields:
-        fix = again.replace(program, f"/path/to/{program or 'program'}", 1)
+        fix = retry.replace(program, f"/path/to/{program or 'program'}", 1)
     return Diagnosis(name, address, problem=_line(error), fix=fix)
 
 

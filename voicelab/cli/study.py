@@ -253,6 +253,7 @@ def measure(
     """
     from voicelab.metrics import BASIC
     from voicelab.metrics import measure as measure_files
+    from voicelab.recordings import Report, skipped_note
     from voicelab.tables import csv_bytes
     from voicelab.views.notebook import progress
 
@@ -273,6 +274,8 @@ def measure(
         write_atomic(output, data)
     if note := frame.attrs.get("note"):
         print_line(note, to_stderr=output is not None)
+    if excluded := frame.attrs["excluded"]:
+        print_line(f"note: not measured: {skipped_note(Report(excluded))}", to_stderr=True)
 
 
 def compare(

@@ -535,10 +535,10 @@ class ListeningTest:
 def _texts(items: Mapping[str, Mapping[str, Clip]], texts: Mapping[str, str]) -> dict[str, str]:
     """Return the spoken text of each item, by default the text of its takes."""
     takes = {item: [clip.take for clip in clips.values() if clip.take is not None] for item, clips in items.items()}
-    said = {item: with_text[0].call.said if with_text else "" for item, with_text in takes.items()} | dict(texts)
-    if wrong := [item for item in said if item not in items or not words_correct(said[item], "?") >= 0.0]:
+    by_item = {item: with_text[0].call.said if with_text else "" for item, with_text in takes.items()} | dict(texts)
+    if wrong := [item for item in by_item if item not in items or not words_correct(by_item[item], "?") >= 0.0]:
         raise ArgumentError.of("texts", f"must have the spoken text of every item, got none for {', '.join(wrong)}")
-    return said
+    return by_item
 
 
 def _systems_in(trial: Trial) -> set[str]:

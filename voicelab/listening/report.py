@@ -213,17 +213,17 @@ def _paragraphs(
     if result.outcome is not None:
         yield f"Registered analysis. Registered {result.outcome.plan.registered}. {' '.join(str(result.outcome).split())}."
     questions = dict(design.get("scales", ()))
-    for scale, own in (result.scales or {"": result}).items():
+    for scale, analysis in (result.scales or {"": result}).items():
         table = figures[figures["figure"].str.startswith(f"{scale}: " * bool(scale))]
         if scale:
             table = table.assign(figure=table["figure"].str.removeprefix(f"{scale}: "))
             values = dict(table.loc[table["first"] == "", ["figure", "value"]].itertuples(index=False, name=None))
             yield f"Scale {scale}. The question was: “{questions[scale]}”{_agreement(values, result.kind)}"
-        if result.kind in BY_SYSTEM and own.scores:
-            yield _systems(own, table)
-        elif own.scores:
-            yield "Scores. " + "; ".join(f"{name} {score}" for name, score in own.scores.items()) + "."
-        yield _comparisons(own, result.notes if own is result else ())
+        if result.kind in BY_SYSTEM and analysis.scores:
+            yield _systems(analysis, table)
+        elif analysis.scores:
+            yield "Scores. " + "; ".join(f"{name} {score}" for name, score in analysis.scores.items()) + "."
+        yield _comparisons(analysis, result.notes if analysis is result else ())
     if result.scales:
         yield f"Scales. {' '.join(result.notes)}"
     yield _bias(of_all)
@@ -360,8 +360,8 @@ def _rows(result: ListeningResult) -> Iterator[_Row]:
     yield from _entries(_counts(result.votes, result.frame))
     if result.frame.empty:
         return
-    for scale, own in (result.scales or {"": result}).items():
-        for figure, first, second, value in _analysis_rows(own):
+    for scale, analysis in (result.scales or {"": result}).items():
+        for figure, first, second, value in _analysis_rows(analysis):
             yield f"{scale}: {figure}" if scale else figure, first, second, value
     if (planned := result.outcome) is not None and planned.test and planned.estimate and planned.p is not None:
         registered: dict[str, float | _Ends] = {

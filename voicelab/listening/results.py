@@ -372,7 +372,7 @@ def _effect_sizes(
 
 
 def leads(frame: pd.DataFrame, kind: str, pair: tuple[str, str]) -> tuple[pd.DataFrame, float]:
-    """Return by how much a pair's first system leads, per listener and item, and the SD of single ratings.
+    """Return the lead of a pair's first system per listener and item, and the SD of single ratings.
 
     The lead is in the column ``value``: a rating difference or, for choices, whether the first system was chosen (ABX:
     whether the response is correct).

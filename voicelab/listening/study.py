@@ -613,9 +613,9 @@ class BlindStudy(BlindBallot):
         current = None if "left" in done else next((name for name in self.study.steps if name not in done), None)
         if current == "trials" and type(listener) is int and self.study.questions_at("breaks"):
             trial = self.ballot.next_trial(listener)
-            place = int(trial.id.partition("-")[2]) if trial is not None else 0
-            if place and place % self.study.breaks == 0 and f"{_BREAK}{place}" not in done:
-                return f"{_BREAK}{place}"
+            trial_number = int(trial.id.partition("-")[2]) if trial is not None else 0
+            if trial_number and trial_number % self.study.breaks == 0 and f"{_BREAK}{trial_number}" not in done:
+                return f"{_BREAK}{trial_number}"
         return current
 
     def _require_current(self, listener: object, step: object) -> None:

@@ -415,7 +415,7 @@ class ServiceServer(ReadyServer):
             self.config.timeout_graceful_shutdown = 0
             self.should_exit = self.force_exit = True
             return
-        # uvicorn would stop listening now. The service goes on to listen, because status 503 tells callers to retry, and a
+        # uvicorn would stop listening now. The service continues to listen, because status 503 tells callers to retry, and a
         # refused connection does not.
         self._stop_by = time.monotonic() + self._grace
         self._app.stop()

@@ -412,7 +412,7 @@ def screen_mushra(
             continue
         rows = frame[frame["system"] == name]
         raters = set(rows["listener"])
-        without = [str(other) for other in listeners if other not in raters]
+        without = [str(listener) for listener in listeners if listener not in raters]
         if without:
             who = "all listeners" if rows.empty else ", ".join(without)
             notes.append(f"Not screened by the {role}, as {name!r} was not rated: {who}.")

@@ -244,15 +244,15 @@ class _OwnVoice(BackendWrapper):
 
     def synthesize(self, call: Call) -> SpeechStream:
         """Synthesize without the prompts. Raises the errors of the backend."""
-        spoken = self.backend.synthesize(call.replace(references=None, reference_id=self._voice))
+        stream = self.backend.synthesize(call.replace(references=None, reference_id=self._voice))
         return SpeechStream(
-            spoken,
-            call=replace(spoken.call, request=call.request),
-            backend=replace(spoken.backend, fingerprint=self._fingerprint(spoken.backend)),
-            seed=spoken.seed,
-            on_close=spoken.close,
-            notes=lambda: spoken.notes,
-            summary=lambda: spoken.summary,
+            stream,
+            call=replace(stream.call, request=call.request),
+            backend=replace(stream.backend, fingerprint=self._fingerprint(stream.backend)),
+            seed=stream.seed,
+            on_close=stream.close,
+            notes=lambda: stream.notes,
+            summary=lambda: stream.summary,
         )
 
 

@@ -277,8 +277,8 @@ class ResultPanel(SavedOutput, TakesView):
 
     def _written(self, count: int, folder: Path) -> None:
         links = ", ".join(file_link(path) for path in sorted(folder.iterdir()) if path.is_file())
-        written = f"{count} takes are in {folder.absolute()}"
-        self.message.value = f'<div role="status">{escape(written)}: {links}</div>'
+        summary = f"{count} takes are in {folder.absolute()}"
+        self.message.value = f'<div role="status">{escape(summary)}: {links}</div>'
 
     def _export(self, where: str, deliver: Callable[[Callable[[Path], int]], object]) -> Task:
         """Call ``deliver`` in a thread with a function that writes the takes to a folder and returns their number."""

@@ -551,7 +551,7 @@ class TakesView(Panel):
             self.view.value = "list" if self._cells is None else "facets"
         self._show_view()
         self.where.value = ""
-        examples = (f"{one.title}={one.labels[-1]}" for one in axes if len(one) > 1 and "," not in one.labels[-1])
+        examples = (f"{axis.title}={axis.labels[-1]}" for axis in axes if len(axis) > 1 and "," not in axis.labels[-1])
         self._example = min(examples, key=len, default="")
         self._offer()
         self._facet()

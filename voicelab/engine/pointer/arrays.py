@@ -110,8 +110,8 @@ class _Areas:
             if x.size > self._free.size:
                 area = np.empty(max(_AREA, x.size) + _LINE, np.float32)
                 self._free = area[-area.ctypes.data // area.itemsize % _LINE :]
-            taken, self._free = self._free[: x.size], self._free[-(-x.size // _LINE) * _LINE :]
-        out = taken.reshape(x.shape)
+            block, self._free = self._free[: x.size], self._free[-(-x.size // _LINE) * _LINE :]
+        out = block.reshape(x.shape)
         out[:] = x
         return out
 

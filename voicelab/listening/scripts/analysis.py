@@ -19,8 +19,8 @@ from scipy import stats
 
 def with_t(mean: float, error: float, df: float, rows: pd.DataFrame, pair: bool, method: str) -> tuple[object, ...]:
     """Return the mean with its t interval, standard error, p (of a pair) and method."""
-    most, least = rows[["listener", "item"]].nunique().sum() - 2, np.sqrt(1 / 12 / len(rows))
-    error, df = (error, min(df, most)) if error > least else (least, most)
+    max_df, min_error = rows[["listener", "item"]].nunique().sum() - 2, np.sqrt(1 / 12 / len(rows))
+    error, df = (error, min(df, max_df)) if error > min_error else (min_error, max_df)
     half, p = stats.t.ppf(0.975, df) * error, 2 * stats.t.sf(abs(mean / error), df)
     return mean, mean - half, mean + half, error, p if pair else np.nan, method
 
