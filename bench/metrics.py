@@ -7,7 +7,7 @@
 Takes are speech of the embedded voice, trimmed and scaled so that all differ. "memory" measures clips; "collect_files",
 "first_display" and "measure_files" are the steps from a folder of WAV files to a DataFrame, in one process. The slow metrics
 are pitch (pyin), jitter and shimmer, and distances from a reference (MFCC, log-F0); their time includes the start of the
-processes, some seconds, so that several processes pay off from dozens of clips.
+processes, some seconds, so that several processes pay off only on idle cores and from dozens of clips.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ def ends() -> dict[str, int]:
 
         return ends_of
 
-    finders = {"here": here, "librosa_25_db": split(25), "librosa_40_db": split(40)}
+    finders = {"here": here, "librosa, top_db 25": split(25), "librosa, top_db 40": split(40)}
     counts = {"recordings": 0} | dict.fromkeys(finders, 0)
     for kind in KINDS:
         for snr in (5, 10, 15, 20):
