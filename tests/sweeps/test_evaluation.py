@@ -158,7 +158,10 @@ def test_systems_that_cannot_clone_speak_with_their_own_voice(meta: Path) -> Non
         ("a|x|no.wav|One.\nb|x|wavs/p0.wav|Two.\nc|x|gone.wav|Three.\n", r"row 1: .*no\.wav .*row 3: .*gone\.wav"),
         ("a|x|wavs/p0.wav|One.\na|x|wavs/p0.wav|Two.\n", "ids must be unique, got more than once: a"),
         ("a|x|One.\n", r"line 1 .* must be id\|prompt text\|prompt wav\|text, got 'a\|x\|One"),
-        ("a|x|wavs/p0.wav|\nb|x|wavs/p0.wav|B.\n", r"row 1 \(a\) must have a text"),
+        (
+            "a|x|wavs/p0.wav|\nb|x|wavs/p0.wav|B.\nc|x|wavs/p0.wav|\n",
+            r"a text in every row, got none in row 1 \(a\), 3 \(c\);",
+        ),
         ("a|x|wavs/p0.wav|One.\n", "two or more for confidence intervals, got 1"),
     ],
 )

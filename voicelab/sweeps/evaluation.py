@@ -16,7 +16,7 @@ from voicelab.backend import SpeechStream
 from voicelab.backends.runs import BackendWrapper
 from voicelab.call import Call
 from voicelab.capabilities import Capabilities
-from voicelab.errors import ArgumentError
+from voicelab.errors import ArgumentError, some
 from voicelab.metrics import Metric, MosPredictor, SpeakerEncoder, Tools, check_measuring, measure_rows
 from voicelab.metrics.models import encoder_name, predictor_name, training_domain
 from voicelab.metrics.words import normalizer_name, recognizer_name
@@ -41,6 +41,7 @@ _COLUMNS: Final = {
     "references": ("references", "reference_audio", "prompt_audio", "prompt_wav", "reference"),
     "reference_text": ("reference_text", "prompt_text"),
 }
+_MAX_LISTED: Final = 20
 _METRICS: Final = ("wer", "cer", "speaker_similarity", "predicted_mos")
 _UNITS: Final = {
     "wer": ("WER, %", 100.0),
@@ -257,21 +258,25 @@ class _OwnVoice(BackendWrapper):
 
 
 def read_items(items: Any) -> tuple[list[dict[str, Any]], list[str]]:
-    """Read the rows of a list for ``Lab.sweep``, and ids. Raises ArgumentError for a missing text or repeated id."""
+    """Read the rows of a list for ``Lab.sweep``, and ids. Raises ArgumentError for missing texts or repeated ids."""
     folder, records = _records(items)
-    rows, ids = [], []
+    rows, ids, textless = [], [], []
     for number, record in enumerate(records, start=1):
         cells = {str(name).strip().lower().replace(" ", "_"): value for name, value in record.items()}
         row = {name: next((cells[key] for key in keys if cells.get(key)), None) for name, keys in _COLUMNS.items()}
         ids.append(str(row.pop(ITEM) or number))
         if not row["text"]:
-            raise ArgumentError.of("items", f"row {number} ({ids[-1]}) must have a text; columns: {', '.join(cells)}")
+            textless.append(f"{number} ({ids[-1]})")
+            continue
         if isinstance(row["references"], str | Path):
             row["references"] = folder / row["references"]
         # Braces in the texts of a list are literal.
         for name in template_names(str(row["text"])):
             row["text"] = str(row["text"]).replace(f"{{{name}}}", f"{{{{{name}}}}}")
         rows.append({name: value for name, value in row.items() if value is not None})
+    if textless:
+        message = f"must have a text in every row, got none in row {some(textless, _MAX_LISTED)}"
+        raise ArgumentError.of("items", f"{message}; columns: {', '.join(cells)}")
     if len(rows) < 2:
         raise ArgumentError.of("items", f"must be two or more for confidence intervals, got {len(rows)}")
     if repeated := sorted({name for name in ids if ids.count(name) > 1} if len(set(ids)) < len(ids) else ()):
