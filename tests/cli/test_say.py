@@ -258,3 +258,19 @@ def test_show_text_prints_words_and_changes(run: Any) -> None:
     assert "= (-b), → equals minus b, (sum)" in str(result.stdout)
     assert "café [1] → cafe, one (characters, number)" in str(result.stdout)
     assert "note: text in angle brackets left out: <b>, </b>" in str(result.stdout)
+
+
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        ("[foo](/fØ9/) bar", "note: [foo](/fØ9/): Ø9 must be IPA symbols of English"),
+        ("東京都の天気予報を見る", "note: the text looks like Japanese; its kanji are read as Mandarin"),
+        ("Hi [emphasis]", "note: [emphasis] had no effect: no word follows it"),
+    ],
+)
+def test_show_text_prints_the_notes_of_speaking(run: Any, text: str, note: str) -> None:
+    assert note in str(run("say", text, "--show-text").stdout)
+
+
+def test_show_text_rejects_what_cannot_be_spoken(run: Any) -> None:
+    assert "the text must have a letter or a digit" in run.refused("say", "|", "--show-text")

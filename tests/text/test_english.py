@@ -32,6 +32,14 @@ TABLE = {
     "ranges of anything": {
         "$500k–$1.2m, 20p–50p": "five hundred thousand dollars to one point two million dollars, twenty p to fifty p",
         "2nd-4th grade, 5'–6'": "second to fourth grade, five feet to six feet",
+        "noon–5pm, open 9-noon, midnight–5am": "noon to five P M, open nine to noon, midnight to five ay M",
+        "chapters IV–VI, the XIV-XVI centuries": "chapters four to six, the fourteenth to sixteenth centuries",
+        "the I-V curve, A1–B2, a 50-50 chance": "the I-V curve, ay one to B two, a fifty fifty chance",
+        "30–40-year-olds, a 10-20-foot wall": "thirty to forty year-olds, a ten to twenty foot wall",
+        "9/30–10/2, 3/5-3/7": "September thirtieth to October second, March fifth to March seventh",
+        "1/4–3/4, 3/4–3/8, 2/3-3/4": (
+            "one quarter to three quarters, three quarters to three eighths, two thirds to three quarters"
+        ),
     },
     "identifiers": {
         "EN 71-3:2019, ISO/IEC 27001:2013": (
@@ -49,6 +57,18 @@ TABLE = {
     },
     "telephones of other countries": {
         "041/555 12 34": "zero four one, five five five, one two, three four",
+        "09876-54321, 0221 / 12 34 56": (
+            "zero nine eight seven six, five four three two one, zero two two one, one two, three four, five six"
+        ),
+        "030 - 1234567, (0171) 2345678": (
+            "zero three zero, one two three four five six seven, zero one seven one, two three four five six seven eight"
+        ),
+        "06.12.34.56.78, 0041 44 668 18 00": (
+            "zero six, one two, three four, five six, seven eight, "
+            "zero zero four one, four four, six six eight, one eight, zero zero"
+        ),
+        "00 33 1 23 45 67 89": "zero zero, three three, one, two three, four five, six seven, eight nine",
+        "0 - 10000, 05/2024": "zero to ten thousand, May twenty twenty-four",
         "(02) 9374 4000, +1 (212) 555-0123": (
             "zero two, nine three seven four, four zero zero zero, plus one, two one two, five five five, zero one two three"
         ),
@@ -69,6 +89,13 @@ TABLE = {
         "$1.5-2.5 million": "one point five to two point five million dollars",
         "$20 CAD, AU$5, Rs. 500": "twenty Canadian dollars, five Australian dollars, five hundred rupees",
         "C$20, $100k": "twenty Canadian dollars, one hundred thousand dollars",
+        "R$ 1.500,00 and R$50": "one thousand five hundred Brazilian reais and fifty Brazilian reais",
+        "₹5 crore, 1,5–2,5 Mio. €, 3 Mrd. Then": (
+            "five crore rupees, one point five to two point five million euros, three billion. Then"
+        ),
+        "5,99€/kg, 5¢/min, EUR 27,50": (
+            "five euros and ninety-nine cents per kilogram, five cents per minute, twenty-seven euros and fifty cents"
+        ),
     },
     "dates": {
         "On 2024-03-05 we met.": "On March fifth, twenty twenty-four we met.",
@@ -191,6 +218,7 @@ TABLE = {
         "That is NOT what the US and IT said": "That is not what the US and IT said",
         "STOP DOING THAT NOW": "stop doing that now",
         "NASA IBM CIA": "NASA IBM CIA",
+        "ED: yes. JO: hi. FBI: no": "ed: yes. jo: hi. FBI: no",
         "COVID-19, F-16, A4, 5G, H2O": "COVID nineteen, F sixteen, ay four, five G, H two O",
     },
     "punctuation": {

@@ -34,6 +34,7 @@ READ = {
     "Overview\nThe fan is quiet at night.": "Overview. The fan is quiet at night.",
     "Ann Lee\n12 Main St\nParis, TX 75460": "Ann Lee, twelve Main Street, Paris, TX seven five four six zero",
     "a nega-\ntive and a well-\nknown one": "a negative and a well-known one",
+    "her mother-\nin-law, mother-in-\nlaw": "her mother-in-law, mother-in-law",
     "Mon\tTue\n9:00\t10:00": "Monday, Tuesday, nine o'clock, ten o'clock",
     "[00:01:02] Hello [00:01:05] there": "one minute and two seconds, Hello, one minute and five seconds, there",
     r"where $\alpha$ and $x^2$ hold, so \(E=mc^2\)": "where alpha and x squared hold, so E equals m c squared",

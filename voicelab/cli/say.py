@@ -100,7 +100,7 @@ def say(
     """Synthesize TEXT. Prints file, audio duration, elapsed time and device."""
     text = _stdin() if text == "-" else text
     if show_text:
-        _show_text(text, model or DEFAULT_MODEL, normalized=fields.get("normalize") is not False)
+        _show_text(Call(TTSRequest.build(text=text, **fields), model or DEFAULT_MODEL))
         return
     fields["format"] = audio_format = _format(output, fields.get("format"))
     if reference or reference_text:
@@ -125,9 +125,13 @@ def say(
     print_line(f"{target}: {report}", to_stderr=target == "-")
 
 
-def _show_text(text: str, model: str, *, normalized: bool) -> None:
+def _show_text(call: Call) -> None:
     """Print the spoken text, then each changed passage (as written, as spoken, and the reason), then the notes."""
-    tagged = read_tags(text, model)
+    from voicelab.engine.pointer.family import PointerFamily
+
+    text, normalized = call.request.text, call.request.normalize
+    notes = PointerFamily(None).plan(call).notes
+    tagged = read_tags(text, call.model)
     with recorded_changes() as changes:
         result = (normalize if normalized else as_written)(tagged.said, ("en", "zh"))
     print_line(result.text)
@@ -141,7 +145,7 @@ def _show_text(text: str, model: str, *, normalized: bool) -> None:
             rules = [rule for part, rule in changes if _overlaps(part, passage)]
             why = ", ".join(dict.fromkeys(filter(None, (step, *rules)))) or "punctuation"
             print_line(f"  {passage or '-'} → {' '.join(spoken[first:last]) or '-'} ({why})")
-    for note in (*tagged.notes, *result.notes):
+    for note in dict.fromkeys(notes):
         print_line(f"note: {note}")
 
 

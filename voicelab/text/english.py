@@ -50,8 +50,8 @@ ADDRESS_SYMBOLS: Final = {sign: name for sign, _, name, *_ in rows("english/symb
 _SHORT_FORMS, _STREET_WORDS = SHORT_FORMS["short"], SHORT_FORMS["street"]
 _SCALES: Final = {
     "k": "thousand",
-    **dict.fromkeys(("m", "mn", "mm", "mil"), "million"),
-    **dict.fromkeys(("b", "bn"), "billion"),
+    **dict.fromkeys(("m", "mn", "mm", "mil", "mio"), "million"),
+    **dict.fromkeys(("b", "bn", "mrd"), "billion"),
     **dict.fromkeys(("t", "tn", "trn"), "trillion"),
 }
 _NAMES: Final = tuple(dict.fromkeys(MONTHS.values()))
@@ -167,7 +167,7 @@ _COUNTRIES: Final = {
 
 def _amount(num: str, scale: str | None) -> str:
     """Verbalize a number with its scale: "3.5" and "m" is three point five million."""
-    return decimal(num) + (f" {_SCALES.get(scale.lower(), scale)}" if scale else "")
+    return decimal(num) + (f" {_SCALES.get(scale.lower().rstrip('.'), scale)}" if scale else "")
 
 
 def _is_one(num: str) -> bool:
@@ -209,7 +209,7 @@ def _money(m: Match) -> str:
 @_VERBALIZERS.register
 def _money_after(m: Match) -> str:
     if m["sign"] == "¢":
-        return f"{decimal(m['num'])} cent{'' if _is_one(m['num']) else 's'}"
+        return f"{decimal(m['num'])} cent{'' if _is_one(m['num']) else 's'}{_per(m['per'])}"
     return _money_words(m["num"], m["scale"], _CURRENCIES[m["sign"] or m["code"]]) + _per(m["per"])
 
 
@@ -248,6 +248,17 @@ def _on_a_day(m: Match) -> str:
     if not (1 <= month <= 12 and 1 <= day <= 31) or (month, day) == (9, 11):
         return m.group()
     return f"{m['cue']} {_NAMES[month - 1]} {ordinal(day)}"
+
+
+@_VERBALIZERS.register
+def _from_day_to_day_in_figures(m: Match) -> str:
+    """Read dates of one month, or of two if a day is no common denominator, but not fractions: 1/4–3/4."""
+    (month, day), (last_month, last_day) = (int(m["a"]), int(m["b"])), (int(m["month"]), int(m["day"]))
+    denominators = {2, 3, 4, 8, 16} if month == last_month else set(range(17))
+    valid = 1 <= month <= last_month <= 12 and 1 <= day <= 31 and 1 <= last_day <= 31
+    if not valid or (month, day) >= (last_month, last_day) or {day, last_day} <= denominators:
+        return m.group()
+    return f"{_NAMES[month - 1]} {ordinal(day)} to {_NAMES[last_month - 1]} {ordinal(last_day)}"
 
 
 @_VERBALIZERS.register
@@ -508,7 +519,11 @@ def _initial(m: Match) -> str:
 
 @_VERBALIZERS.register
 def _listed_numerals(m: Match) -> str:
-    """Verbalize each numeral of a list."""
+    """Verbalize each numeral of a list or an ascending range; before "centuries" as ordinals."""
+    first, last = (roman(m[name] or "") for name in ("first", "last"))
+    if m["first"]:
+        read = ordinal if re.match(r" [Cc]entur", m.string[m.end() : m.end() + 8]) else cardinal
+        return f"{read(first)} to {read(last)}" if first and last and first < last else m.group()
     return re.sub(r"[IVX]+", lambda m: cardinal(roman(m[0]) or 0) if roman(m[0]) else m[0], m.group())
 
 

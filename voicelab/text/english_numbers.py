@@ -301,7 +301,7 @@ FIGURES.update(
         "quarter": lambda m: (
             f"{ordinal(int(m['number']))} {'quarter' if m['part'] == 'Q' else 'half'} of {year(int(m['year']))}"
         ),
-        "letter range": lambda m: re.sub("[Aa]", " ay", m["first"]) + " to ",
+        "letter range": lambda m: re.sub("[Aa]", " ay", m["first"] or m["cell"]) + " to ",
         "mixed amount": lambda m: f"{m['whole']}.{ {'1/2': 5, '1/4': 25, '3/4': 75}[m['part']] }",
         "scaled range": lambda m: f"{m['start']} to {m['sign'] if m['same'] is not None else ''}",
         "figure range": lambda m: f"'{m['short']}s to '" if m["short"] else f"{m['first'] or ''} to ",

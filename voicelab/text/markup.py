@@ -235,7 +235,7 @@ _HAN: Final = re.compile(f"[{HAN}]")
 _ENDS: Final = re.compile(r"[.!?…:;,。！？：；，、—–/&(\[{=+-][\"'”’)\]]*\Z")
 _JOINED: Final = re.compile(
     r"(?<=[a-z]{2})(?<!\bwell)(?<!\bself)(?<!\bhalf)(?<!\bhigh)(?<!\blow)(?<!\blong)(?<!\bshort)(?<!\bnon)"
-    r"-\n[ \t]*(?=[a-z]{2})"
+    r"(?<!-[a-z]{2})(?<!-[a-z]{3})-\n[ \t]*(?=[a-z]{2})(?!(?:in|of|to|the|and|by|on|up|at|for)-)"
 )
 _ABBREVIATED: Final = re.compile(
     r"(?:\b(?:Ave|Blvd|Rd|Ln|Ct|Pl|Sq|Hwy|Pkwy|Inc|Ltd|Co|Corp|Jr|Sr|Esq|(?:Ph|M|D)\.[CD])|\d.{1,40} (?:St|Dr))\.\Z"

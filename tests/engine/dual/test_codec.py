@@ -21,6 +21,7 @@ from tests.engine.dual.twin import CodecTwin, turned_round
 from voicelab.engine.core.decoding import CodeBlock
 from voicelab.engine.core.layers import Carry
 from voicelab.engine.dual.codec import CodecFile, CodecSizes, DualCodec, DualDecoding
+from voicelab.errors import WeightsError
 
 CPU = torch.device("cpu")
 FRAMES = 40
@@ -153,6 +154,12 @@ def test_sizes_are_derived_from_tensors(sizes: CodecSizes, tmp_path: Path) -> No
     sound = 0.3 * torch.randn(30 * sizes.hop, generator=generator)
     assert _error(codec.decode(codes), CodecTwin(tensors, sizes).decode(codes)) < TOLERANCE
     assert _error(_latents(codec, sound), CodecTwin(tensors, sizes).latents(sound)) < TOLERANCE
+
+
+def test_frames_of_too_many_samples_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("voicelab.engine.dual.codec._MAX_HOP", TINY.hop - 1)
+    with pytest.raises(WeightsError, match="at most 23 samples, got 24"):
+        CodecFile.open(save_codec(tmp_path / "codec.pth", tiny_tensors()))
 
 
 def test_codes_are_clamped_to_the_codebook(codec: DualCodec, tensors: dict[str, Tensor], codes: Tensor) -> None:

@@ -167,7 +167,7 @@ OLDER: dict[str, Any] = {
 FAULTS: list[tuple[str, Spoil, str]] = [
     # The configuration.
     ("pth", _config(model_type="other"), "model_type 'other'"),
-    ("pth", _config(attention_qkv_bias=True), "attention_qkv_bias"),
+    ("pth", _config(attention_qkv_bias=True), "config.json: the model has attention_qkv_bias"),
     ("pth", _config(n_local_heads=3), "4 heads are not a multiple of 3"),
     ("pth", _config(dim=32.0), "config.json: width: "),
     ("pth", _config(n_layer="2"), "config.json: layers: Input should be"),

@@ -241,10 +241,12 @@ class CodecSizes:
                 f"the codec's latent and encoder widths {widths} must be multiples of its head width {sizes.head_width}, "
                 f"and its decoder width {sizes.decoder_width} at least {1 << len(sizes.decoder_strides)}"
             )
-        if prod(sizes.encoder_strides) != prod(sizes.decoder_strides) or sizes.hop > _MAX_HOP:
+        if prod(sizes.encoder_strides) != prod(sizes.decoder_strides):
             raise WeightsError(
                 f"encoder strides {sizes.encoder_strides} do not match decoder strides {sizes.decoder_strides}"
             )
+        if sizes.hop > _MAX_HOP:
+            raise WeightsError(f"a frame of the codec must have at most {_MAX_HOP} samples, got {sizes.hop}")
         return sizes
 
 

@@ -121,7 +121,7 @@ def _from_sections(values: Mapping[str, Any]) -> DualConfig:
 def _from_flat(values: Mapping[str, Any]) -> DualConfig:
     if not any(map(values.get, ("attention_qk_norm", "fast_attention_qk_norm", "scale_codebook_embeddings"))):
         raise WeightsError("fish-speech 1.5 and older are not supported; S2-Pro and S1-mini are")
-    slow = _tower(values, "")
+    slow = _tower(values, "the model")
     # The fast transformer's own fields override those of the slow one.
     shared = {"dim": slow.width, "n_head": slow.heads, "n_local_heads": slow.kv_heads, "head_dim": slow.head_width}
     shared |= {"intermediate_size": slow.hidden, "attention_qk_norm": slow.qk_norm, "n_layer": values["n_fast_layer"]}
@@ -165,5 +165,5 @@ def _tower(values: Mapping[str, Any], section: str) -> TowerConfig:
         eps=values["norm_eps"],
     )
     if heads % tower.kv_heads:
-        raise WeightsError(f"{section or 'the model'}: {heads} heads are not a multiple of {tower.kv_heads} key heads")
+        raise WeightsError(f"{section}: {heads} heads are not a multiple of {tower.kv_heads} key heads")
     return tower

@@ -143,12 +143,20 @@ def read(text: str) -> tuple[Syllable | str, ...]:
     return tuple(out)
 
 
+def _fits(text: str, encoding: str) -> bool:
+    return text.encode(encoding, "ignore").decode(encoding) == text
+
+
 def _run(text: str) -> list[Syllable]:
     from pypinyin.constants import PINYIN_DICT
     from pypinyin.seg.mmseg import seg
 
     # Dictionaries of words have simplified characters.
-    simplified = _ASPECT.sub("着", _DRY.sub("干", text.translate(_SIMPLIFIED)))
+    simplified = _DRY.sub("干", text.translate(_SIMPLIFIED))
+    if not (
+        text.endswith("著") and _fits(text, "gb2312") and not _fits(text, "big5")
+    ):  # 鲁迅著, in simplified characters
+        simplified = _ASPECT.sub("着", simplified)
     written = [w for w, s in zip(text, simplified, strict=True) if ord(s) in PINYIN_DICT]
     characters = "".join(character for character in simplified if ord(character) in PINYIN_DICT)
     words = [[syllable for syllable in _readings(word) if syllable] for word in seg.cut(characters)]
