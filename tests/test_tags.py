@@ -9,6 +9,7 @@ from voicelab.tags import ignored, read_tags, said
     [
         ("[whispering]I did not say that.", "I did not say that."),
         ("I [laughs] did [sigh] [in a hurry, out of breath] not.", "I did not."),
+        ("So [whisper]come here[/whisper] now.", "So come here now."),
         ("Wait. [pause] What?", "Wait. What?"),
         ("No.[laughs]Yes", "No. Yes"),
         ('"[whispering] Come," he said.', '"Come," he said.'),

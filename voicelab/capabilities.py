@@ -192,8 +192,7 @@ def check_seed_support(call: Call, capabilities: Capabilities) -> None:
     """Raise RequestInvalid if the call has a seed and the backend does not support seeds."""
     if call.seed is not None and capabilities.seed == "none":
         message = f"the backend {capabilities.name!r} does not support seeds"
-        if capabilities.open_ended:
-            message += f"; extra={{'seed': {call.seed}}} sends it unchecked"
+        message += f"; extra={{'seed': {call.seed}}} sends it unchecked" if capabilities.open_ended else "; omit seed"
         raise RequestInvalid.of("seed", message, type="unsupported", in_="header")
 
 

@@ -36,6 +36,7 @@ def connect(
     device: str | None = None,
     voices: Sequence[str | VoicePreset] | None = None,
     at_once: int | None = None,
+    time_limit_s: float | None = None,
     profile: str | None = None,
     fields: Mapping[str, object] | None = None,
     cache: Cache | str | Path | bool | None = None,
@@ -53,6 +54,8 @@ def connect(
         voices: voices of a function, ``command:`` or ``worker:``. Default: those that it declares.
         at_once: number of concurrent calls of a function or ``command:``, or of processes of ``worker:``. Default: 1, or
             one per core for commands.
+        time_limit_s: maximum duration of a ``command:``, by default 300 s, or time without an answer of a ``worker:``, by
+            default 600 s.
         profile: kind of an ``openai:`` server: "openai", "vllm-omni", "kokoro-fastapi" or "speaches". Default: unknown.
         fields: parameters that an ``openai:`` server accepts: a mapping from names to bool, int, float, str, or choices.
         cache: cache of reproducible takes, which are those at temperature 0 and, if seeds are exact, those with a seed.
@@ -68,16 +71,10 @@ def connect(
         StoreError: the folder of ``record`` is not writable, or that of ``replay`` contains no recording.
     """
     options: dict[str, Any] = {"voices": voices, "at_once": at_once, "profile": profile, "fields": fields}
+    options["time_limit_s"] = time_limit_s
     if replay is not None:
-        arguments = {
-            "backend": backend,
-            "api_key": api_key,
-            "device": device,
-            "cache": cache,
-            "record": record,
-            **options,
-        }
-        for name in (name for name, value in arguments.items() if value is not None):
+        unset = {"backend": backend, "api_key": api_key, "device": device, "cache": cache, "record": record}
+        for name in (name for name, value in {**unset, **options}.items() if value is not None):
             raise RequestInvalid.of(name, "must be None with replay", in_="query")
         backend = f"replay:{replay}"
     _complete_values()

@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, Self, TypedDict, Unpack
 
 from voicelab.backend import Backend, SpeechStream, delete_voice, list_voices
-from voicelab.backends.function import FunctionFactory
-from voicelab.backends.registry import open_backend, split_address
+from voicelab.backends.function import FunctionBackend, FunctionFactory
+from voicelab.backends.registry import check_accepted, open_backend, split_address
 from voicelab.call import (
     Call,
     Knob,
@@ -179,12 +179,9 @@ class Session(Closeable, metaclass=Guided):
                 raise RequestInvalid.of(name, "must be None with a function or a Backend", in_="query")
         if is_backend:
             return cls._wrapped(backend, None, wrap, defaults)  # type: ignore[arg-type]
-        try:
-            factory = FunctionFactory(backend, tuple(options.items()))  # type: ignore[arg-type]
-            opened = factory()
-        except TypeError as error:  # an option that functions do not have
-            raise RequestInvalid.of("backend", f"a function does not accept {error}", in_="query") from None
-        return cls._wrapped(opened, factory, wrap, defaults)
+        check_accepted(options, FunctionBackend, "a function")
+        factory = FunctionFactory(backend, tuple(options.items()))  # type: ignore[arg-type]
+        return cls._wrapped(factory(), factory, wrap, defaults)
 
     @classmethod
     def _wrapped(
@@ -371,7 +368,9 @@ class Session(Closeable, metaclass=Guided):
         if item.field == "reference_id" and "did you mean" not in msg:
             typed = str(fields.get("voice") or fields.get("reference_id") or "")
             msg += suggestion(typed.casefold(), [voice.id for voice in self.capabilities.voices])
-        if msg.startswith("unknown field") and "did you mean" not in msg and self.capabilities.open_ended:
+        # "extra=": nested calls name the fields of the same error.
+        complete = "did you mean" in msg or "extra=" in msg
+        if msg.startswith("unknown field") and not complete and self.capabilities.open_ended:
             msg += f"; extra={{{item.field!r}: …}} sends it unchecked"
         if fields.get(short) is None or short == item.field:
             return replace(item, msg=msg)

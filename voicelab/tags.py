@@ -4,8 +4,8 @@
 contain the request text; WER, alignment, duration estimates, captions and plots use the spoken text.
 
 The model selects the grammar. "s1" has a fixed list of styles in round brackets, ``(whispering)``; any other model takes
-free text in square brackets, ``[whispering]``, ``[in a hurry, out of breath]``, and ``[voice:ann]`` for a speaker. Models
-other than "s1" and "s2-pro" also have paired tags, ``<whisper>so</whisper>``. All models support pauses
+free text in square brackets, ``[whispering]``, ``[in a hurry, out of breath]``, ``[/whispering]``, and ``[voice:ann]`` for
+a speaker. Models other than "s1" and "s2-pro" also have paired tags, ``<whisper>so</whisper>``. All models support pauses
 (``[pause]``, ``(break)``, ``<break time="500ms"/>``), speakers (``<|speaker:0|>``) and phoneme spans:
 ``<|phoneme_start|>R IY1 D<|phoneme_end|>``, or with the word, ``[read](/ɹid/)`` and
 ``<phoneme ph="R IY1 D">read</phoneme>``. Other markup remains in the text, with a note.
@@ -52,7 +52,7 @@ _COMMON: Final = (
 )
 _SQUARE: Final = re.compile(
     # Not the alternative text of an image, a task's check box, or the text of a link.
-    _COMMON + r"|(?<![!\\])\[(?![xX]\] )(?P<name>[^\W\d_][^\[\]\n]{0,98})\](?!\([^()\s]*[.:/#])"
+    _COMMON + r"|(?<![!\\])\[(?![xX]\] )(?P<name>/?[^\W\d_][^\[\]\n]{0,98})\](?!\([^()\s]*[.:/#])"
 )
 # Other names are markup of SSML.
 _PAIR: Final = (

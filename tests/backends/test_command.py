@@ -7,12 +7,12 @@ import shutil
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import voicelab as vl
-from voicelab.backends.command import CommandBackend, open_command
 from voicelab.errors import ArgumentError, Cancelled, EngineError, RequestInvalid
 
 TEXT = "The birch; $(canoe) 'slid' \"on\" {planks} & 50 %."
@@ -81,17 +81,18 @@ def test_each_placeholder_is_one_argument(tmp_path: Path) -> None:
     ],
 )
 def test_failures_are_errors(tmp_path: Path, code: str, arguments: str, message: str) -> None:
-    with CommandBackend(script(tmp_path, code, arguments), time_limit_s=0.3 if "sleep" in code else 20) as backend:
+    command, limit_s = "command:" + script(tmp_path, code, arguments), 0.3 if "sleep" in code else 20
+    with vl.connect(command, time_limit_s=limit_s) as lab:
         started = time.monotonic()
         with pytest.raises(EngineError, match=message):
-            vl.Lab(backend).speak("Hello.")
+            lab.speak("Hello.")
         assert time.monotonic() - started < 5
 
 
 def test_closing_the_stream_stops_the_command(tmp_path: Path) -> None:
     import threading
 
-    stream = vl.Lab(open_command(script(tmp_path, "time.sleep(60)", "{text}"))).stream("Hello.")
+    stream = vl.connect("command:" + script(tmp_path, "time.sleep(60)", "{text}")).stream("Hello.")
     threading.Timer(0.2, stream.close).start()
     with pytest.raises(Cancelled):
         stream.take()
@@ -118,9 +119,25 @@ def test_invalid_commands(command: str, kind: type[Exception], message: str) -> 
         vl.connect(f"command:{command}")
 
 
+@pytest.mark.parametrize("address", ["command:cat {text_file}", f"worker:{sys.executable} {__file__}"])
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("time_limit_s", 0, "must be a positive number of seconds, got 0"),
+        ("time_limit_s", float("nan"), "must be a positive number of seconds, got nan"),
+        ("time_limit_s", "9", "must be a positive number of seconds, got '9'"),
+        ("at_once", 0, "must be a whole number, at least 1, got 0"),
+        ("at_once", "2", "must be a whole number, at least 1, got '2'"),
+    ],
+)
+def test_invalid_options(address: str, option: str, value: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=f"^{option}: {message}$"):
+        vl.connect(address, **{option: value})
+
+
 def test_the_fingerprint_is_that_of_command_and_files(tmp_path: Path) -> None:
     def fingerprint(code: str, arguments: str) -> str:
-        return open_command(script(tmp_path, code, arguments)).capabilities.fingerprint
+        return vl.connect("command:" + script(tmp_path, code, arguments)).capabilities.fingerprint
 
     assert fingerprint("1", "{text}") == fingerprint("1", "{text}")
     assert len({fingerprint(*pair) for pair in (("1", "{text}"), ("2", "{text}"), ("1", "x {text}"))}) == 3

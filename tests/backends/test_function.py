@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -190,6 +191,20 @@ def test_errors_of_the_function_name_it() -> None:
     with pytest.raises(EngineError, match="broken raised KeyError: 'weights'"):
         next(stream)
 
+    def program(text: str) -> None:
+        sys.exit("no checkpoint")
+
+    with pytest.raises(EngineError, match=r"^program raised SystemExit: no checkpoint$"):
+        vl.connect(program).speak("Hello.")
+    (row,) = vl.connect(program).sweep("Hello.").run().rows
+    assert "program raised SystemExit: no checkpoint" in str(row.error)
+
+    def checked(text: str) -> None:
+        raise AssertionError
+
+    with pytest.raises(EngineError, match=r"^checked raised AssertionError$"):
+        vl.connect(checked).speak("Hello.")
+
     async def later(text: str) -> tuple[Any, int]:
         return SINE, RATE
 
@@ -201,6 +216,7 @@ def test_errors_of_the_function_name_it() -> None:
     ("function", "message"),
     [
         (lambda: None, "the first parameter must be the text"),
+        (Exception, "must be a function or an instance of Exception, got the class"),
         (lambda text, speaker: None, "parameter 'speaker' must have a default"),
         (
             partial(lambda text, temperature: None, temperature=3.0),
@@ -222,6 +238,10 @@ def test_arguments_of_connect() -> None:
         vl.connect(model, device="cpu")
     with pytest.raises(ArgumentError, match="voices: <lambda> must have a parameter 'voice'"):
         vl.connect(lambda text: None, voices=["a"])
+    with pytest.raises(RequestInvalid, match=r"^time_limit_s: a function does not accept this option; omit it$"):
+        vl.connect(model, time_limit_s=9)
+    with pytest.raises(ArgumentError, match=r"^at_once: must be a whole number, at least 1, got 0$"):
+        vl.connect(model, at_once=0)
     with pytest.raises(RequestInvalid, match="voices: the backend 'service' does not accept this option"):
         vl.connect("http://127.0.0.1:9", voices=["a"])
     lab = vl.connect(model)

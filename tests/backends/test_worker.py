@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 import voicelab as vl
-from voicelab.backends.worker import WorkerBackend
 from voicelab.cli.stored import worker_template
 from voicelab.errors import ArgumentError, Cancelled, EngineError, EngineUnavailable, RequestInvalid
 
@@ -118,10 +117,10 @@ def test_cancelled_and_late_answers(worker: str) -> None:
         with pytest.raises(Cancelled):
             stream.take()
         assert lab.speak("Hello.").duration == pytest.approx(0.1)  # not the late answer
-    with WorkerBackend(worker.removeprefix("worker:"), time_limit_s=0.2) as backend:
+    with vl.connect(worker, time_limit_s=0.2) as lab:
         with pytest.raises(EngineError, match=r"did not answer within 0.2 s and was stopped"):
-            vl.Lab(backend).speak("slow")
-        assert vl.Lab(backend).speak("Hello.").duration == pytest.approx(0.1)
+            lab.speak("slow")
+        assert lab.speak("Hello.").duration == pytest.approx(0.1)
 
 
 def test_workers_side_by_side(worker: str) -> None:

@@ -191,8 +191,10 @@ def test_unknown_models_are_rejected_early(figure: Figure) -> None:
         figure(voice(120), "speaker_similarity", reference=voice(120), tools=Tools(encoder="x-vector"))
     with pytest.raises(ArgumentError, match="predict"):
         figure(voice(120), "predicted_mos", tools=Tools(predictor=Pitcher()))  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="one of distillmos, dnsmos, nisqa, utmos, got 'squim'"):
-        figure(voice(120), "predicted_mos", tools=Tools(predictor="squim"))
+    with pytest.raises(
+        ArgumentError, match="one of distillmos, dnsmos, nisqa, utmos, got 'utmosv2'; did you mean utmos"
+    ):
+        figure(voice(120), "predicted_mos", tools=Tools(predictor="utmosv2"))
     with pytest.raises(ArgumentError, match="embed"):
         figure(voice(120), "speaker_similarity", reference=voice(120), tools=Tools(encoder=Level()))  # type: ignore[arg-type]
 

@@ -152,6 +152,15 @@ def test_systems_that_cannot_clone_speak_with_their_own_voice(meta: Path) -> Non
     assert len(tones.asked) == 2 * len(TEXTS)
 
 
+def test_a_system_without_a_voice_is_rejected_before_synthesis(meta: Path) -> None:
+    tones = ToneBackend(
+        fields=(vl.FieldSupport("references", ignored="tones cannot clone"),), voices=(), voice_required=True
+    )
+    with pytest.raises(RequestInvalid, match="voice: a voice is required, since the backend 'tones' lists none"):
+        vl.evaluate(meta, folder=meta.parent / "out", metrics=["duration"], ours=vl.Lab(tones))
+    assert not tones.asked
+
+
 @pytest.mark.parametrize(
     ("items", "words"),
     [

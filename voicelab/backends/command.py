@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from voicelab.backends.model import ModelBackend, Parameter
 from voicelab.call import VoicePreset
-from voicelab.errors import ArgumentError, Cancelled, EngineError, RequestInvalid
+from voicelab.errors import ArgumentError, Cancelled, EngineError, RequestInvalid, shown_value
 
 _PLACEHOLDER: Final = re.compile(r"\{\{|\}\}|\{([^\W\d]\w*)(?:=([^{}]*))?\}")
 _OWN: Final = ("text", "text_file", "out")
@@ -34,14 +34,6 @@ _SHELL: Final = frozenset(("|", ">", ">>", "<", "2>", "2>&1", "&", "&&", "||", "
 _MAX_ERROR: Final = 600
 _DIGESTED: Final = 8 * 2**20
 """Bytes at the beginning and the end of a program or model file that are part of the fingerprint."""
-TIME_LIMIT_S: Final = 300.0
-
-
-def open_command(
-    address: str, *, voices: Iterable[str | VoicePreset] | None = None, at_once: int | None = None
-) -> CommandBackend:
-    """Open a ``command:PROGRAM ARGUMENTS`` address. Raises the same errors as CommandBackend."""
-    return CommandBackend(address, voices=voices, at_once=at_once)
 
 
 class CommandBackend(ModelBackend):
@@ -64,11 +56,11 @@ class CommandBackend(ModelBackend):
         *,
         voices: Iterable[str | VoicePreset] | None = None,
         at_once: int | None = None,
-        time_limit_s: float = TIME_LIMIT_S,
+        time_limit_s: float = 300.0,
     ) -> None:
         program, *arguments = words_of(command, "command:espeak-ng -v {voice} -w {out} {text}")
         self._words = [program, *arguments]
-        self._time_limit_s = time_limit_s
+        self._time_limit_s = time_limit_of(time_limit_s)
         matches = [match for word in self._words for match in _PLACEHOLDER.finditer(word) if match[1]]
         matches.sort(key=lambda match: match[2] is not None)  # a default applies to every occurrence
         defaults: dict[str, str | None] = {match[1]: match[2] for match in matches}
@@ -88,9 +80,11 @@ class CommandBackend(ModelBackend):
                 listed,
                 voices=voices,
                 fingerprint=files_digest(command, self._words),
-                at_once=at_once or os.cpu_count() or 1,
+                at_once=at_once if at_once is not None else os.cpu_count() or 1,
             )
         except ArgumentError as error:
+            if error.argument != "parameters":
+                raise
             raise ArgumentError(
                 f"{error}; placeholders for files are {{out}} and {{text_file}}", argument="command"
             ) from None
@@ -174,6 +168,13 @@ def words_of(command: str, example: str) -> list[str]:
         got = f"{words[0]!r}, which is not an executable program on the PATH" if words else "nothing"
         raise RequestInvalid.of("backend", f"must be a command such as {example}, got {got}", in_="query")
     return [program, *words[1:]]
+
+
+def time_limit_of(value: Any) -> float:
+    """Return a time limit in seconds. Raises ArgumentError if it is not a positive number."""
+    if not isinstance(value, int | float) or not value > 0:
+        raise ArgumentError.of("time_limit_s", f"must be a positive number of seconds, got {shown_value(value)}")
+    return value
 
 
 def _parameter(name: str, default: str | None) -> Parameter:

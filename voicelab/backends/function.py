@@ -50,6 +50,8 @@ class FunctionBackend(ModelBackend):
     ) -> None:
         self._function = function
         name = getattr(function, "__name__", "") or type(getattr(function, "func", function)).__name__
+        if isinstance(function, type):
+            raise ArgumentError.of("function", f"must be a function or an instance of {name}, got the class")
         try:
             listed = [*map(Parameter.of, parameters(function))]
         except (TypeError, ValueError) as error:

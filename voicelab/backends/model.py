@@ -31,7 +31,16 @@ from voicelab.backends.child import described
 from voicelab.call import Call, Knob, VoicePreset, is_field, merged_defaults
 from voicelab.capabilities import Capabilities, FieldSupport, SeedSupport, check_call, check_text_length, field_value
 from voicelab.clip import Clip
-from voicelab.errors import ArgumentError, AudioError, EngineError, NotFound, RequestInvalid, VoicelabError, shortened
+from voicelab.errors import (
+    ArgumentError,
+    AudioError,
+    EngineError,
+    NotFound,
+    RequestInvalid,
+    VoicelabError,
+    shortened,
+    shown_value,
+)
 from voicelab.lifecycle import Closeable
 from voicelab.recordings import damage_of
 from voicelab.schema import ReferenceAudio, TTSRequest, VoiceCreate, VoiceModel
@@ -74,6 +83,12 @@ def presets(voices: Iterable[str | VoicePreset]) -> tuple[VoicePreset, ...]:
     return tuple(voice if isinstance(voice, VoicePreset) else VoicePreset(str(voice), str(voice)) for voice in listed)
 
 
+def check_at_once(value: Any) -> None:
+    """Raise ArgumentError if a number of concurrent calls is not a positive integer."""
+    if not isinstance(value, int) or value < 1:
+        raise ArgumentError.of("at_once", f"must be a whole number, at least 1, got {shown_value(value)}")
+
+
 class ModelBackend(Closeable, ABC):
     """Base class of backends that call a model by name.
 
@@ -104,6 +119,7 @@ class ModelBackend(Closeable, ABC):
         fingerprint: str,
         at_once: int,
     ) -> None:
+        check_at_once(at_once)
         self._parameters = {item.name: item for item in parameters}
         names = self._parameters.keys()
         if voices is not None and "voice" not in names:
@@ -290,8 +306,9 @@ class ModelBackend(Closeable, ABC):
                 yield samples, rate
         except (VoicelabError, GeneratorExit):
             raise
-        except Exception as error:
-            raise EngineError(f"{name} raised {type(error).__name__}: {error}") from error
+        except (Exception, SystemExit) as error:  # SystemExit: programs turned into functions call sys.exit()
+            message = f"{name} raised {type(error).__name__}" + (f": {error}" if str(error) else "")
+            raise EngineError(message) from error
         finally:
             source.close()  # type: ignore[attr-defined]  # a generator
         if empty:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import inspect
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, requires, version
 from typing import TYPE_CHECKING, Any, Final
@@ -61,10 +61,10 @@ BUILT_IN: Final[Mapping[str, BuiltInBackend]] = {
         "voicelab.backends.openai:open_openai", "openai:https://…", "a server of OpenAI's speech API"
     ),
     "command": BuiltInBackend(
-        "voicelab.backends.command:open_command", "command:PROGRAM …", "a program, started for each text"
+        "voicelab.backends.command:CommandBackend", "command:PROGRAM …", "a program, started for each text"
     ),
     "worker": BuiltInBackend(
-        "voicelab.backends.worker:open_worker", "worker:PYTHON SCRIPT", "a model in an environment of its own"
+        "voicelab.backends.worker:WorkerBackend", "worker:PYTHON SCRIPT", "a model in an environment of its own"
     ),
     "replay": BuiltInBackend("voicelab.backends.runs:ReplayBackend", "replay:FOLDER", "a recording, played back"),
 }
@@ -144,12 +144,7 @@ def open_backend(address: str | None, **options: Any) -> Backend:
     name, rest = split_address(address)
     opener = _load(name)
     arguments = {option: value for option, value in options.items() if value is not None}
-    parameters = inspect.signature(opener).parameters.values()
-    accepts_all = any(item.kind is inspect.Parameter.VAR_KEYWORD for item in parameters)
-    for option in arguments:
-        if not accepts_all and option not in {item.name for item in parameters}:
-            message = f"the backend {name!r} does not accept this option; omit it"
-            raise RequestInvalid.of(option, message, type="unsupported", in_="query")
+    check_accepted(arguments, opener, f"the backend {name!r}")
     try:
         backend = opener(rest, **arguments)
     except ModuleNotFoundError as error:
@@ -161,6 +156,17 @@ def open_backend(address: str | None, **options: Any) -> Backend:
         message = f"the backend {name!r} of {_source(name)} returned a {type(backend).__name__} without {missing}"
         raise EngineError(f"{message}; update or remove that package")
     return backend
+
+
+def check_accepted(options: Iterable[str], opener: Any, subject: str) -> None:
+    """Raise RequestInvalid for the first option that is not a parameter of a backend's opener."""
+    parameters = inspect.signature(opener).parameters.values()
+    if any(item.kind is inspect.Parameter.VAR_KEYWORD for item in parameters):
+        return
+    for option in options:
+        if option not in {item.name for item in parameters}:
+            message = f"{subject} does not accept this option; omit it"
+            raise RequestInvalid.of(option, message, type="unsupported", in_="query")
 
 
 def _load(name: str) -> Any:

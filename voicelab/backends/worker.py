@@ -22,8 +22,8 @@ from typing import Any, Final
 import numpy as np
 
 from voicelab.backends import child
-from voicelab.backends.command import close_pipes, ended, files_digest, kill, words_of
-from voicelab.backends.model import ModelBackend, Parameter
+from voicelab.backends.command import close_pipes, ended, files_digest, kill, time_limit_of, words_of
+from voicelab.backends.model import ModelBackend, Parameter, check_at_once
 from voicelab.call import VoicePreset
 from voicelab.errors import ArgumentError, Cancelled, EngineError, EngineUnavailable
 from voicelab.lifecycle import ProcessOwner
@@ -52,13 +52,6 @@ _MAX_LOG: Final = 600
 _EXAMPLE: Final = "worker:/path/to/environment/bin/python script.py"
 
 
-def open_worker(
-    address: str, *, voices: Iterable[str | VoicePreset] | None = None, at_once: int | None = None
-) -> WorkerBackend:
-    """Open a ``worker:PYTHON SCRIPT`` address. Raises the same errors as WorkerBackend."""
-    return WorkerBackend(address, voices=voices, at_once=at_once or 1)
-
-
 class WorkerBackend(ModelBackend):
     """Backend of a script that runs in another Python and loads its model once.
 
@@ -84,12 +77,13 @@ class WorkerBackend(ModelBackend):
         at_once: int = 1,
         time_limit_s: float = 600.0,
     ) -> None:
+        check_at_once(at_once)  # before the model is loaded
         words = words_of(command, _EXAMPLE)
         if len(words) < 2 or not Path(words[1]).is_file():
             got = f"{words[1]!r}, which is not a file" if len(words) > 1 else "none"
             raise ArgumentError.of("worker", f"must have a script, as in {_EXAMPLE}; got {got}")
         self._command = [words[0], str(Path(child.__file__)), *words[1:]]
-        self._name, self._time_limit_s = Path(words[1]).stem, time_limit_s
+        self._name, self._time_limit_s = Path(words[1]).stem, time_limit_of(time_limit_s)
         self._count, self._owner = at_once, ProcessOwner()
         self._processes: list[_Process] = []
         self._starting = threading.Lock()

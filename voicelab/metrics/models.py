@@ -18,7 +18,7 @@ import numpy.typing as npt
 from voicelab.audio.analysis import mel
 from voicelab.audio.samples import Samples, resample
 from voicelab.distribution import install_command
-from voicelab.errors import ArgumentError, MissingExtra
+from voicelab.errors import ArgumentError, MissingExtra, suggestion
 from voicelab.metrics.metric import MosPredictor, SpeakerEncoder, Subject, Tools, Undefined
 from voicelab.metrics.programs import stub_module
 from voicelab.storage import read_published
@@ -340,7 +340,9 @@ def _load_plugin(group: str, name: str, field: str) -> object:
     entries = list(entry_points(group=group, name=name))
     if not entries:
         installed = sorted({*builtin, *(entry.name for entry in entry_points(group=group))})
-        raise ArgumentError.of(field, f"must be one of {', '.join(installed)}, got {name!r}")
+        raise ArgumentError.of(
+            field, f"must be one of {', '.join(installed)}, got {name!r}{suggestion(name, installed)}"
+        )
     return entries[0].load()()
 
 

@@ -15,7 +15,7 @@ from voicelab.asr.recognizers import Recognizer
 from voicelab.backend import SpeechStream
 from voicelab.backends.runs import BackendWrapper
 from voicelab.call import Call
-from voicelab.capabilities import Capabilities
+from voicelab.capabilities import Capabilities, check_call
 from voicelab.errors import ArgumentError, some
 from voicelab.metrics import Metric, MosPredictor, SpeakerEncoder, Tools, check_measuring, measure_rows
 from voicelab.metrics.models import encoder_name, predictor_name, training_domain
@@ -220,17 +220,20 @@ def _systems(labs: Mapping[str, Session], prompted: bool) -> tuple[dict[str, Ses
     systems, notes = dict(labs), []
     for name, lab in labs.items():
         if prompted and (reason := lab.capabilities.ignored("references")):
-            systems[name] = Session(_OwnVoice(lab)).with_defaults(**dict[str, Any](lab.defaults))
+            systems[name] = Session(_OwnVoice(lab), **dict[str, Any](lab.defaults))
             notes.append(f"{name} did not receive the prompts ({reason}) and spoke with its own voice.")
     return systems, notes
 
 
 class _OwnVoice(BackendWrapper):
-    """Backend of a system that ignores recordings: requests its own voice; its takes keep the prompts, for the metrics."""
+    """Backend of a system that ignores recordings: requests its own voice; its takes keep the prompts, for the metrics.
+
+    Raises RequestInvalid if the system must be given a voice.
+    """
 
     def __init__(self, lab: Session) -> None:
         super().__init__(lab.backend)
-        self._voice = lab.call("voice").request.reference_id
+        self._voice = check_call(lab.call("voice"), lab.capabilities).request.reference_id
 
     @property
     def capabilities(self) -> Capabilities:
