@@ -124,7 +124,9 @@ class Knob:
             raise RequestInvalid.of(self.name, message, type=f"{self.type}_type")
         checked: KnobValue = value  # type: ignore[assignment]
         if self.bounds is not None and not self.bounds[0] <= checked <= self.bounds[1]:  # type: ignore[operator]
-            message = f"must be between {self.bounds[0]:g} and {self.bounds[1]:g}, got {checked}"
+            message = (
+                f"must be between {self.bounds[0]:g} and {self.bounds[1]:g}, got {str(checked).removesuffix('.0')}"
+            )
             raise RequestInvalid.of(self.name, message, type="out_of_bounds")
         if self.choices and checked not in self.choices:
             message = f"must be {' or '.join(map(repr, self.choices))}, got {shown_value(checked)}"

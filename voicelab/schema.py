@@ -154,6 +154,7 @@ def _must(detail: ErrorDetails, model: type[BaseModel]) -> str:
     if isinstance(name, str) and detail["type"] in {"greater_than_equal", "less_than_equal"}:
         low, high = field_bounds(_fields_at(model, path)[name])
         rule = f"must be between {low:g} and {high:g}" if low is not None and high is not None else rule
+        return f"{rule}, got {shown_value(detail['input']).removesuffix('.0')}"
     return f"{rule}, got {shown_value(detail['input'])}"
 
 

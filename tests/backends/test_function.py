@@ -220,7 +220,7 @@ def test_errors_of_the_function_name_it() -> None:
         (lambda text, speaker: None, "parameter 'speaker' must have a default"),
         (
             partial(lambda text, temperature: None, temperature=3.0),
-            "temperature: must be between 0 and 1, got 3.0; rename",
+            "temperature: must be between 0 and 1, got 3; rename",
         ),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 from typing import TYPE_CHECKING
 
-from tests.browser.conftest import LONG, Scratch
+from tests.browser.conftest import LONG, Scratch, in_kernel
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -25,6 +25,10 @@ def status(page: Page) -> str:
 def test_enter_commits_a_number_and_one_out_of_range_is_marked(scratch: Scratch) -> None:
     page = scratch.run(SETUP + "panel = lab.panel('Four notes.')\npanel")
     box = page.locator(".voicelab-field-temperature input[type=number]")
+    assert status(page) == "Press Speak to hear the text, or change a field."
+    in_kernel(page, "panel.controls.set(temperature=5)")
+    page.wait_for_selector("button.voicelab-speak:disabled")
+    assert status(page) == ""
     box.fill("0.35")
     box.press("Enter")
     page.wait_for_function(

@@ -25,7 +25,7 @@ PANELS = {
     "panel": "panel = lab.panel(compact=True)\npanel.speak()\npanel.wait()\npanel",
     "explore": "panel = lab.panel()\npanel.speak()\npanel.wait()\npanel",
     "sweep": """\
-panel = lab.sweep("Glue the sheet.", temperature="0.2..1.0 step 0.4", latency=["low", "normal"], repeats=2,
+panel = lab.sweep("Glue the sheet.", latency=["low", "normal"], temperature="0.2..1.0 step 0.4", repeats=2,
                   cache=Cache("cache-shell")).panel()
 panel.form.settled()
 panel.run()
@@ -200,8 +200,9 @@ def test_each_tab_of_a_result_fits_into_a_narrow_cell(scratch: Scratch, tmp_path
         effects.wait_for(timeout=LONG)
     page.locator(".voicelab-tabs .lm-TabBar-tab", has_text="Table").click()
     # The figures stand before the seeds, whose 19 digits would push them out of sight.
-    page.locator(".voicelab-table thead th").first.wait_for(timeout=LONG)
-    heads = page.locator(".voicelab-table thead th").all_text_contents()
+    # The table is made again when its tab is opened.
+    headed = "() => [...document.querySelectorAll('.voicelab-table thead th')].map((node) => node.textContent)"
+    heads = page.wait_for_function(f"() => {{ const heads = ({headed})(); return heads.length && heads }}").json_value()
     assert heads[:5] == ["text", "temperature", "latency", "take", "Duration, s"]
     assert heads.index("seed") > heads.index("Word rate, 1/s")
 

@@ -71,6 +71,10 @@ def test_typed_run_stopped_and_heard(scratch: Scratch) -> None:
     axis = page.locator(".voicelab-axis input")
     axis.fill("0..2 step 0.5")
     says(page, "must be between 0 and 1")
+    ends = page.locator(f"{PANEL} .voicelab-picker input").evaluate_all(
+        "(nodes) => nodes.map((node) => node.clientWidth)"
+    )
+    assert ends == [ends[0]] * 3
     run = page.locator("button.voicelab-run")
     page.wait_for_selector("button.voicelab-run:disabled", timeout=LONG)
     # In red: the words, and the border of what is wrong.

@@ -20,7 +20,7 @@ from voicelab.clip import Clip
 from voicelab.lab import Lab
 from voicelab.views.explore_panel import ExplorePanel
 from voicelab.views.player import Player
-from voicelab.views.scripts import is_shared
+from voicelab.views.scripts import Scripts
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
@@ -55,6 +55,36 @@ def published(monkeypatch: pytest.MonkeyPatch) -> Iterator[Publisher]:
     monkeypatch.setattr(shell, "display_pub", publisher)
     yield publisher
     InteractiveShell.clear_instance()
+
+
+def test_a_user_does_not_wait_for_the_saved_output(published: Publisher, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A front end with a user accepts input; a program that runs notebooks does not, and may end with the last cell."""
+    lab = Lab(ToneBackend())
+    for waiting in (True, False):
+        request = {"content": {"allow_stdin": waiting}}
+        monkeypatch.setattr(InteractiveShell.instance(), "get_parent", lambda got=request: got, raising=False)
+        before = len(published.outputs)
+        panel = Player(lab.speak("Notes"))
+        panel._ipython_display_()
+        assert ("<audio" in published.outputs[before + 1]["data"]["text/html"]) != waiting
+        if waiting:
+            assert "<audio" in published.wait(before + 3)[before + 2]["data"]["text/html"]
+        panel.close()
+
+
+def test_a_panel_without_a_take_does_not_change_a_saved_notebook(
+    published: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = {"content": {"allow_stdin": True}}
+    monkeypatch.setattr(InteractiveShell.instance(), "get_parent", lambda: request, raising=False)
+    panel = Lab(ToneBackend()).panel(compact=True)
+    panel._ipython_display_()
+    assert panel._updates is not None
+    assert panel._updates.settled(10)
+    assert len(published.outputs) == 2
+    say(panel)
+    assert published.wait(3)[-1]["update"]
+    panel.close()
 
 
 def names(outputs: list[dict[str, Any]]) -> set[str]:
@@ -120,9 +150,9 @@ TEXT = "Eight notes, then some more, to hear for three seconds or so; and then a
 
 
 def _left(before: set[str]) -> list[str]:
-    """Return what a page could still talk to, except how the panel itself looked and what all panels share."""
+    """Return what a page could still talk to, except the scripts that all panels share."""
     new = [one for name, one in registry._instances.items() if name not in before]
-    return sorted(type(one).__name__ for one in new if not is_shared(one))
+    return sorted(type(one).__name__ for one in new if not isinstance(one, Scripts))
 
 
 def _at_work(before: set[threading.Thread]) -> list[str]:
@@ -158,9 +188,19 @@ def test_panel_closed_during_synthesis_leaves_no_threads_or_widgets(kind: str, m
     assert speaking.wait(20)
     if kind == "voice_panel":
         assert panel.draft.wait()
-    assert set(_left(before)) == {"Layout"}
+    assert _left(before) == ["Layout"]
     assert _at_work(threads) == []
     assert backend.open == 0
+
+
+def test_removed_rows_leave_no_widgets() -> None:
+    panel = Lab(ToneBackend()).sweep("A.", temperature=[0.2, 0.4]).panel()
+    before = set(registry._instances)
+    for _ in range(2):
+        panel.form.add_axis()
+        panel.form.remove(panel.form.axes.children[-1])
+    assert _left(before) == []
+    panel.close()
 
 
 @pytest.fixture
@@ -202,8 +242,12 @@ def test_panels_share_their_scripts() -> None:
         *(lab.sweep("A.", temperature=[0.2, 0.4]).panel(), vl.compare(a=clip, b=lab.speak("Five.")).panel()),
     ]
     saved = w.Widget.get_manager_state(drop_defaults=True)
-    assert len(json.dumps(saved, indent=1)) < 250_000
+    assert len(json.dumps(saved, indent=1)) < 200_000
     states = [one["state"] for one in saved["state"].values()]
     assert sum("packed" in state for state in states) == 1
+    before = set(registry._instances)
     for panel in panels:
+        lab.sweep("A.", temperature=[0.2, 0.4]).panel().close()
+        assert before - set(registry._instances) == set(), "a closed panel closes nothing of the others"
         panel.close()
+        before = set(registry._instances)

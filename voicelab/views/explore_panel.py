@@ -66,8 +66,6 @@ class ExplorePanel(SavedOutput, Panel):
         super().__init__("panel" if compact else "explore", [self.controls, self.player, self.foot, *takes])
         self.controls.unseen = self.cancel
         self.at_close(self._debouncer.close, self.cancel)
-        also = ", or change a field" if self.controls.speak_on_change else ""
-        self.controls.status = f"Press Speak to hear the text{also}."
         self.check()
 
     @property

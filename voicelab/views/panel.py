@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, ClassVar, Final, cast
@@ -24,7 +24,7 @@ from voicelab.errors import VoicelabError
 from voicelab.views.background import Debouncer, Task
 from voicelab.views.bundles import error_html
 from voicelab.views.interrupts import interruptible
-from voicelab.views.scripts import STATIC, PageWidget, shared
+from voicelab.views.scripts import STATIC, PageWidget, look, looks, shared_looks
 
 # Rendering the saved output must delay neither the next take nor answers to the page.
 _SETTLE_S: Final = 1.0
@@ -65,19 +65,16 @@ def classed(widget: Any, *names: str) -> Any:
 def control(kind: Any, label: str = "", *names: str, help: str = "", width: str = "", **options: Any) -> Any:
     """Return a widget with a label, CSS classes ``voicelab-<name>``, and ``help`` as tooltip.
 
-    Widgets share their layouts and styles, since separate ones would be two thirds of a panel's models.
+    The widgets of a panel share their layouts and styles, since separate ones would be two thirds of its models.
     """
     if label:
         options["description"] = label
     if help:
         options["tooltip"] = help
     if hasattr(kind, "style"):
-        options["style"] = shared(kind.style.klass)
-    return kind(layout=_layout(width), _dom_classes=[f"voicelab-{name}" for name in names], **options)
-
-
-def _layout(width: str = "", display: str = "") -> Any:
-    return shared(w.Layout, **{name: value for name, value in (("width", width), ("display", display)) if value})
+        options["style"] = look(kind.style.klass)
+    layout = look(w.Layout, width=width) if width else look(w.Layout)
+    return kind(layout=layout, _dom_classes=[f"voicelab-{name}" for name in names], **options)
 
 
 def html(value: str = "", *names: str) -> w.HTML:
@@ -125,18 +122,20 @@ def file_link(path: Path) -> str:
 
 def hide(widget: w.DOMWidget, hidden: object = True) -> None:
     """Hide a widget, or show it."""
-    widget.layout = _layout(widget.layout.width, "none" if hidden else "")
+    if widget.layout in shared_looks:
+        widget.layout = w.Layout(width=widget.layout.width)
+    widget.layout.display = "none" if hidden else None
 
 
-def close_children(box: w.Box) -> None:
-    """Close the descendants of a box; the box itself stays open."""
-    for child in box.children:
-        if isinstance(child, w.Box):
-            close_children(child)
-        child.close()
-        for look in ("style", "layout"):
-            if child.has_trait(look):
-                getattr(child, look).close()
+def close_widgets(widgets: Iterable[w.Widget]) -> None:
+    """Close widgets, their descendants, and the layouts and styles of these."""
+    for widget in widgets:
+        if isinstance(widget, w.Box):
+            close_widgets(widget.children)
+        widget.close()
+        for name in ("style", "layout"):
+            if widget.has_trait(name) and getattr(widget, name) not in shared_looks:
+                getattr(widget, name).close()
 
 
 def mark_wrong(control: w.DOMWidget, wrong: object) -> None:
@@ -164,7 +163,7 @@ class Ending:
         for action in self.__dict__.pop("_endings", ()):
             action()
         if isinstance(self, w.Box) and self.has_trait("children"):
-            close_children(self)
+            close_widgets(self.children)
         super().close()  # type: ignore[misc]  # the widget's
 
 
@@ -203,17 +202,22 @@ class SavedOutput(Ending):
             return
         if self._updates is None:
             self._saved: Any = DisplayHandle()  # type: ignore[no-untyped-call]
-            self._updates = Debouncer(
-                lambda _: self._saved.update(self._output(self.saved_output()), raw=True), _SETTLE_S
-            )
+            self._updates = Debouncer(lambda _: self._update(), _SETTLE_S)
             self.at_close(self._updates.close)
         display(mimebundle[0], metadata=mimebundle[1], raw=True)  # type: ignore[no-untyped-call]
-        kernel = getattr(get_ipython(), "kernel", None)
-        # If a user may be waiting at the page, the output is made in a thread, since a comparison takes seconds.
-        live = getattr(kernel, "_allow_stdin", False)
-        self._saved.display(self._output({} if live else self.saved_output()), raw=True)
+        # If the cell was run by a user, who may be waiting, the output is made in a thread: a comparison takes seconds.
+        request: dict[str, Any] = getattr(get_ipython(), "get_parent", dict)()
+        live = request.get("content", {}).get("allow_stdin", False)
+        self._output_now: Mapping[str, str] = {} if live else self.saved_output()
+        self._saved.display(self._output(self._output_now), raw=True)
         if live:
             self._updates.ask()
+
+    def _update(self) -> None:
+        output = self.saved_output()
+        if output != self._output_now:  # an update marks a notebook that was just saved as changed
+            self._output_now = output
+            self._saved.update(self._output(output), raw=True)
 
     def _output(self, output: Mapping[str, str]) -> dict[str, str]:
         # CSS hides it in JupyterLab before the panel is rendered, otherwise the saved output would flash up.
@@ -224,7 +228,23 @@ class SavedOutput(Ending):
         return {"text/plain": repr(self), **output, "text/html": html}
 
 
-class Panel(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publishes no types
+class _PanelClass(type(w.VBox)):  # type: ignore[misc]  # ipywidgets publishes no types
+    """Metaclass of panels: the widgets that a constructor creates share their layouts and styles."""
+
+    def __call__(cls, *args: Any, **options: Any) -> Any:
+        if looks.get() is not None:  # a part of another panel
+            return super().__call__(*args, **options)
+        created: dict[tuple[object, ...], Any] = {}
+        token = looks.set(created)
+        try:
+            panel = super().__call__(*args, **options)
+        finally:
+            looks.reset(token)
+        panel.at_close(*(shared.close for shared in created.values()))
+        return panel
+
+
+class Panel(Ending, w.VBox, metaclass=_PanelClass):  # type: ignore[misc]  # ipywidgets publishes no types
     """A box of widgets with a message line for errors; ``name`` is its CSS class."""
 
     @functools.cached_property

@@ -334,7 +334,7 @@ class Player(SavedOutput, PageWidget):
         with self._lock:
             if self._take == 0:
                 return
-                # Complete audio does not play automatically, for example when a page is reloaded.
+            # Complete audio does not play automatically, for example when a page is reloaded.
             self._autoplay = self._autoplay and not self._ended
             self._post("begin")
             self._post("audio", bytes(self._pcm), start=0, arrivals=self._arrivals)

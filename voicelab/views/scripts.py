@@ -15,8 +15,10 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, ClassVar, Final, cast
+from typing import Any, ClassVar, Final
+from weakref import WeakSet
 
 import anywidget
 import ipywidgets as w
@@ -80,31 +82,33 @@ def _packed() -> tuple[str, str]:
     return base64.b64encode(gzip.compress(data, mtime=0)).decode("ascii"), hashlib.sha256(data).hexdigest()[:16]
 
 
-_shared: dict[tuple[object, ...], Any] = {}
-
-
-def shared(kind: Callable[..., Any], **traits: str) -> Any:
-    """Return a widget of a class with these traits that is never changed, such as a layout.
-
-    Only scripts are shared: VS Code and Colab do not know layouts that were opened before the page.
-    """
-    if kind is not Scripts:
-        return kind(**traits)
-    key = (kind, *traits.items())
-    if key not in _shared or _shared[key].comm is None:  # closed by Widget.close_all()
-        _shared[key] = kind(**traits)
-    return _shared[key]
-
-
-def is_shared(widget: w.Widget) -> bool:
-    """Whether a widget comes from ``shared``."""
-    return widget in _shared.values()
+_shared: list[Scripts] = []
 
 
 def shared_scripts() -> Scripts:
-    """Return the scripts of all widgets."""
-    packed, digest = _packed()
-    return cast("Scripts", shared(Scripts, packed=packed, digest=digest))
+    """Return the model that all widgets share."""
+    if not _shared or _shared[-1].comm is None:  # closed by Widget.close_all()
+        packed, digest = _packed()
+        _shared[:] = [Scripts(packed=packed, digest=digest)]
+    return _shared[-1]
+
+
+looks: Final[ContextVar[dict[tuple[object, ...], Any] | None]] = ContextVar("voicelab_looks", default=None)
+"""The layouts and styles of the panel that is being created. Panels share none: VS Code and Colab do not know models that
+were opened before the page."""
+shared_looks: Final[WeakSet[w.Widget]] = WeakSet()
+
+
+def look(kind: Callable[..., Any], **traits: str) -> Any:
+    """Return a layout or style; the widgets that a panel's constructor creates share it if their traits are equal."""
+    created = looks.get()
+    if created is None:
+        return kind(**traits)
+    key = (kind, *traits.items())
+    if key not in created:
+        created[key] = kind(**traits)
+        shared_looks.add(created[key])
+    return created[key]
 
 
 class PageWidget(anywidget.AnyWidget):
@@ -130,7 +134,7 @@ class PageWidget(anywidget.AnyWidget):
         else:
             traits |= {"scripts": shared_scripts(), "parts": [self.script, *self.styles]}
         if not hasattr(self, "saved_output"):  # a part of a panel, whose layout is never changed
-            traits["layout"] = shared(w.Layout)
+            traits["layout"] = look(w.Layout)
         self.unseen: Callable[[], object] = lambda: None
         self._unseen = threading.Timer(0, self.unseen)
         super().__init__(**traits)

@@ -29,7 +29,7 @@ from voicelab.views.panel import (
     SavedOutput,
     button,
     classed,
-    close_children,
+    close_widgets,
     control,
     disable,
     fold,
@@ -40,7 +40,7 @@ from voicelab.views.panel import (
     stack,
 )
 from voicelab.views.result_panel import ResultPanel, Tabs
-from voicelab.views.scripts import shared
+from voicelab.views.scripts import look
 from voicelab.views.sweep_tables import SHOWN
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class _AxisRow(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publishes no
         self.picker = line(name="picker")
         self.problem = html("", "problem")
         row = control(w.HBox, "", "axis-row", children=[self.field, self.values, self.remove])
-        super().__init__([row, self.picker, self.problem], layout=shared(w.Layout))
+        super().__init__([row, self.picker, self.problem], layout=look(w.Layout))
         self.field.observe(self._field_changed, names="value")
         self._field_changed()
         self.values.observe(self._show_values, names="value")
@@ -85,14 +85,14 @@ class _AxisRow(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publishes no
         """Offer the values of the field: a button for each, or minimum, maximum and step of a range."""
         self.values.tooltip = field_help(self.field.value)
         choices, ends = self._form.values_of(self.field.value)
-        close_children(self.picker)
+        close_widgets(self.picker.children)
         if choices:
             parts = [control(w.ToggleButton, label, help=value) for label, value in choices]
             every = button("All", lambda: self._write(", ".join(value for _, value in choices)), "all-values")
             self.picker.children = (*parts, *([every] if len(parts) > 1 else []))
         else:
             parts = [
-                control(w.Text, word, placeholder=end, width="130px", continuous_update=False)
+                control(w.Text, word, placeholder=end, continuous_update=False)
                 for word, end in zip(("from", "to", "step"), ends, strict=False)
             ]
             self.picker.children = tuple(parts)
@@ -169,7 +169,7 @@ class TextsForm(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publishes n
                 self.estimate,
                 self.problem,
             ],
-            layout=shared(w.Layout),
+            layout=look(w.Layout),
         )
         classed(self, "form")
         self.at_close(self._debouncer.close)
@@ -294,7 +294,7 @@ class _SweepForm(TextsForm):
     def remove(self, row: _AxisRow) -> None:
         """Remove an axis."""
         self.axes.children = tuple(child for child in self.axes.children if child is not row)
-        row.close()
+        close_widgets([row])
         self.changed()
 
     def typed(self) -> tuple[Sweep, Budget, str]:

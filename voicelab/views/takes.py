@@ -37,7 +37,7 @@ from voicelab.views.panel import (
     Ending,
     Panel,
     button,
-    close_children,
+    close_widgets,
     control,
     fold,
     hide,
@@ -566,7 +566,7 @@ class TakesView(Panel):
                 return
             clip = row.clip()
             player = Player(clip, label=row.name)
-            close_children(self.player)
+            close_widgets(self.player.children)
             title = html(f'<div class="voicelab-heading">{escape(row.name)}</div>')
             closing = button("×", self.close_take, "close-take", "icon", help="Close the player")
             self.player.children = (line(title, closing), player)
@@ -577,7 +577,7 @@ class TakesView(Panel):
 
     def close_take(self) -> None:
         """Close the player below the grid."""
-        close_children(self.player)
+        close_widgets(self.player.children)
         self.player.children = ()
 
     def _show_view(self, _: object = None) -> None:
@@ -615,7 +615,7 @@ class TakesView(Panel):
     def fill(self, tab: str, widget: w.Widget) -> None:
         """Show a widget in a tab, and close the previous one."""
         box = self._contents[tab]
-        close_children(box)
+        close_widgets(box.children)
         box.children = (widget,)
 
     def put(self, tab: str, widget: w.Widget) -> None:

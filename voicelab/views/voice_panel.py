@@ -31,6 +31,7 @@ from voicelab.views.panel import (
     SavedOutput,
     button,
     classed,
+    close_widgets,
     control,
     hide,
     html,
@@ -40,7 +41,7 @@ from voicelab.views.panel import (
     stack,
 )
 from voicelab.views.player import Player
-from voicelab.views.scripts import PageWidget, shared
+from voicelab.views.scripts import PageWidget, look
 from voicelab.voices.intake import MAX_FILES, prepare_samples
 
 _TITLE: Final = "My voice"
@@ -380,7 +381,7 @@ class VoicePanel(SavedOutput, Panel):
                 return
             recordings = {recording.id: recording for recording in self.draft.recordings}
             for removed in [key for key in self._rows if key not in recordings]:
-                self._rows.pop(removed).close()
+                close_widgets([self._rows.pop(removed)])
             if id in recordings:
                 if id not in self._rows:
                     self._rows[id] = _RecordingRow(self.draft, recordings[id])
@@ -466,7 +467,7 @@ class _RecordingRow(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publish
         self.text = control(w.Textarea, "Transcript", "transcript", help=f"Transcript of {recording.name}", **options)
         self.text.observe(lambda change: draft.write(recording.id, change["new"]), names="value")
         head = line(self.name, self.sound, self.remove, name="buttons")
-        super().__init__([head, self.notes, self.text], layout=shared(w.Layout))
+        super().__init__([head, self.notes, self.text], layout=look(w.Layout))
         classed(self, "recording")
 
     def show(self, recording: DraftRecording) -> None:

@@ -248,7 +248,10 @@ class Panel {
     this.bar.value = model.get("share");
     this.root.dataset.tone = model.get("tone");
     this.bar.hidden = !busy;
-    const status = this.presses.late && !this.gone ? "Waiting for the kernel, which is busy…" : model.get("status");
+    const also = this.onChange.checked ? ", or change a field" : "";
+    const hint = this.speak.disabled ? "" : `Press Speak to hear the text${also}.`;
+    const late = this.presses.late && !this.gone;
+    const status = late ? "Waiting for the kernel, which is busy…" : model.get("status") || hint;
     if (this.status.textContent !== status) this.status.textContent = status;
     const wrong = gone || (problems[""] ?? "");
     if (this.message.textContent !== wrong) this.message.textContent = wrong;

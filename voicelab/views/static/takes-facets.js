@@ -9,7 +9,7 @@ import { element } from "./dom.js";
 import { drawWave } from "./takes-card.js";
 
 const HEAD = 160; // pixels of the names of the rows, at most
-const NARROWEST = 128; // pixels of a cell
+const NARROWEST = 112; // pixels of a cell
 const STEP = 26; // pixels from one play button to the next
 const REST = 72; // pixels of a cell besides its play buttons
 const NAMES = 34; // pixels of the names of the columns
