@@ -151,6 +151,7 @@ def test_abx_has_no_direction(tmp_path: Path) -> None:
         outcome = there(analyze(test, votes, plan=plan).outcome)
         assert outcome.p == pytest.approx(result.crossed["a", "b"].p)
         assert f"{pair[0]} is different from {pair[1]}: supported at alpha 0.05, one-sided p" in str(outcome)
+        assert str(outcome).count("sided") == 1
     with pytest.raises(ArgumentError, match="claim: must be 'different' or 'equivalent', got 'better'"):
         test.register(tmp_path / "c", hypothesis="", primary=("a", "b"), listeners=6, claim="better")
     assert "against" not in "".join(result.comparisons())

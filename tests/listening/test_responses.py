@@ -9,11 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.listening.test_design import listening_test
+from tests.listening.test_design import listening_test, sound
+from tests.listening.test_votes import vote_all
 from voicelab.errors import ArgumentError, StoreError
-from voicelab.listening.design import Kind, ListeningTest
+from voicelab.listening.design import Kind, ListeningTest, Trial
 from voicelab.listening.plan import Plan, PlannedOutcome, outcome
+from voicelab.listening.responses import read_responses
 from voicelab.listening.results import ListeningResult, analyze
+from voicelab.listening.votes import Ballot
 
 TEST = listening_test("MOS", "ab", items=4)
 RNG = np.random.default_rng(0)
@@ -121,7 +124,13 @@ def test_tables_of_strangers(tmp_path: Path) -> None:
         == len(analyze(TEST, coded.drop(1), missing=99).frame)
         == 46
     )
-    assert "Systems without responses: b." in str(analyze(TEST, WIDE.rename(columns={"b": "B"})))
+    assert "Systems without responses: b." in str(analyze(TEST, ROWS[ROWS["system"] == "a"]))
+    assert str(analyze(TEST, WIDE.rename(columns={"b": " b ", "item": "item "}))) == str(analyze(TEST, WIDE))
+    for renamed in ({"b": "B"}, {"listener": "listener", "b": "a "}):
+        with pytest.raises(
+            ArgumentError, match=r"one column for each system, named as in the test: a, b; got also '[Ba]'"
+        ):
+            analyze(TEST, WIDE.rename(columns=renamed))
     pair: Any = {"listener": ["x", "y"], "item": ["s0", "s1"]}
     kinds: list[tuple[Kind, tuple[str, str], dict[str, int]]] = [
         ("AB", ("chosen", "other"), {}),
@@ -139,6 +148,58 @@ def test_tables_of_strangers(tmp_path: Path) -> None:
         analyze(TEST, [1, 2])  # type: ignore[arg-type]
     with pytest.raises(StoreError, match="export it as CSV"):
         analyze(TEST, tmp_path / "responses.sav")
+
+
+def test_wide_tables_of_mushra_include_references_and_anchors() -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"listener": np.repeat([*"xyz"], 4), "item": ["s0", "s1", "s2", "s3"] * 3})
+    names = ["a", "b", "reference", "anchor35", "anchor70"]
+    table = table.assign(**{name: rng.integers(0, 100, 12) for name in names})
+    result = analyze(listening_test("MUSHRA", "ab", items=4), table.assign(reference=[20] * 4 + [100] * 8))
+    assert set(result.scores) == {*names}
+    assert set(result.excluded) == {"x"}
+
+
+def test_a_best_worst_trial_has_one_best_and_one_worst_sound() -> None:
+    test = listening_test("BWS", "abcd", items=4)
+    rows = [
+        {"listener": listener, "item": item, "system": system, "rating": rating}
+        for listener, item in itertools.product("xyz", test.items)
+        for system, rating in zip("abcd", (1, 0, -1, 0), strict=True)
+    ]
+    table = pd.DataFrame(rows)
+    assert analyze(test, table).listeners == 3
+    for wrong, got in (
+        ([1, 1, 1, 1], "1, 1, 1, 1"),
+        ([1, 0, -0.5, 0], "1, 0, -0.5, 0"),
+        ([0, 0, -1, 0], "0, 0, -1, 0"),
+    ):
+        changed = table.assign(rating=[*table["rating"][:4], *wrong, *table["rating"][8:]])
+        with pytest.raises(ArgumentError, match=f"otherwise 0 in each trial, got {got} in rows 4, 5, 6, 7$"):
+            analyze(test, changed)
+
+
+@pytest.mark.parametrize("kind", ["MOS", "CMOS", "AB", "ABX"])
+def test_attention_checks_without_passed_are_scored_by_their_answers(kind: Kind, tmp_path: Path) -> None:
+    test = listening_test(kind, "ab", items=4, checks=3)
+    test = replace(test, traps={2: sound(7)}) if kind in {"MOS", "CMOS"} else test
+
+    def vote(trial: Trial) -> dict[str, Any]:
+        if kind in {"AB", "ABX"}:
+            return {"choice": "AB"[len(trial.id) % 2]}
+        return {"B" if kind == "CMOS" else "A": int(trial.id.partition("-")[2]) % 3 + (kind == "MOS")}
+
+    with Ballot(test, tmp_path / "votes.sqlite3") as ballot:
+        for name in "vwxyz":
+            vote_all(ballot, name, vote)
+        frame = ballot.frame()
+    assert frame["passed"].nunique() == 2
+    assert read_responses(test, frame.drop(columns="passed"))["passed"].tolist() == frame["passed"].tolist()
+    if kind in {"AB", "CMOS"}:
+        named = frame.replace({"buried in noise": "a"}).drop(columns="passed")
+        names = ["system", "against"] if kind == "CMOS" else ["chosen", "other"]
+        named = named[named[names[0]] != named[names[1]]]
+        assert "responses to attention checks count as passed: there is no column" in str(analyze(test, named))
 
 
 def test_listeners_whose_names_differ_in_case_are_named() -> None:

@@ -232,6 +232,62 @@ def test_friedman_test_of_mushra_excludes_reference_and_anchors() -> None:
     assert found.concordance.value == pytest.approx(found.statistic / (6 * 2))
 
 
+def exact_interval(count: int, trials: int) -> tuple[float, float]:
+    low, high = stats.binomtest(count, trials).proportion_ci(0.9)
+    return float(low), float(high)
+
+
+def test_intervals_of_abx_agree_with_its_one_sided_tests() -> None:
+    right = np.random.default_rng(1).random((8, 6)) < 0.62
+    result = analyze(listening_test("ABX", items=6), choices(right).assign(kind="ABX", right=right.ravel()))
+    crossed, exact = result.crossed["a", "b"], result.tests["a", "b"]
+    assert crossed.interval(0.95).low < 0.5
+    for test in (crossed, exact):
+        assert test.p < 0.05
+        assert test.estimate.low > 0.5
+        assert test.estimate.confidence == pytest.approx(0.9)
+
+
+def test_missing_ratings_are_counted_by_system() -> None:
+    test, rng = listening_test("MOS", items=12), np.random.default_rng(0)
+    table = rated("MOS", {name: [4.0] * 24 for name in "ab"}, 12)
+    table["rating"] -= rng.integers(0, 3, len(table))
+    of_a = table["system"] == "a"
+    gone = of_a & (rng.random(len(table)) < 1 / 3)
+    note = f"Missing ratings: a {gone.sum()} of 288, b 0 of 288 (equal numbers: p < 0.0001): differences may be due to"
+    assert note in str(analyze(test, table[~gone]))
+    even = table.drop(index=[table.index[of_a][0], table.index[~of_a][30]])
+    assert "Missing ratings: a 1 of 288, b 1 of 288 (equal numbers: p 1)." in str(analyze(test, even))
+    assert "Missing" not in str(analyze(test, table))
+
+
+def test_transcriptions_without_residual_variance_are_compared_by_listener() -> None:
+    test = listening_test("transcription", items=4)
+    text = test.texts["s0"]
+    table = pd.DataFrame(
+        [
+            {"listener": f"l{who}", "item": item, "system": "ab"[(who + place) % 2], "answer": text}
+            for who in range(8)
+            for place, item in enumerate(test.items)
+        ]
+    )
+    table.loc[table["system"] == "b", "answer"] = "nothing"
+    result = analyze(test, table)
+    assert result.tests["a", "b"].estimate.value == 100.0
+    assert result.tests["a", "b"].p == pytest.approx(2**-7)
+    assert "Listeners' means are compared, with items fixed, because no mixed model could be fitted" in str(result)
+    assert result.report().text.count("Wilcoxon") == 1
+
+
+def test_ratings_that_separate_systems_are_referred_to_the_crossed_test() -> None:
+    result = unanimous("MOS", 8, 6)
+    for model in (result.ordinal_model, result.mixed_model):
+        with pytest.raises(ArgumentError, match=r"result\.crossed") as caught:
+            model()
+        assert "mixed_model" not in str(caught.value)
+    assert result.crossed["a", "b"].p < 0.001
+
+
 def test_choices_by_listener_and_the_variance_between_listeners() -> None:
     right = np.arange(20)[None] < np.array([20, 10, 15, 4])[:, None]
     table = choices(right).assign(kind="ABX", right=right.ravel())
@@ -241,7 +297,8 @@ def test_choices_by_listener_and_the_variance_between_listeners() -> None:
     for name, count in zip(rows.index, (20, 10, 15, 4), strict=True):
         exact = stats.binomtest(count, 20, alternative="greater")
         assert rows.loc[name, "p"] == pytest.approx(exact.pvalue)
-        assert rows.loc[name, ["low", "high"]].tolist() == pytest.approx(stats.binomtest(count, 20).proportion_ci())
+        # p <= 0.05 if and only if the interval is above 0.5.
+        assert rows.loc[name, ["low", "high"]].tolist() == pytest.approx(exact_interval(count, 20))
     # A listener compares X with A and with B.
     a, b, x = np.random.default_rng(1).normal(size=(3, 1_000_000)) + np.array([0.0, 1.5, 0.0])[:, None]
     share = np.mean(np.abs(x - a) < np.abs(x - b))

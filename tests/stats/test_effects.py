@@ -244,7 +244,11 @@ def test_without_residual_variance_p_is_by_permutation_and_there_is_no_equivalen
     assert contrast[[f"{name}{ending}" for name in ("low", "high", "p")]].isna().all()
     assert contrast.estimate != 0.0
     assert "x by v: " in str(found)
-    assert "so the residual variance is 0: p " in str(found)
+    least = float(str(found).partition("by permutation (smallest possible: ")[2].partition(")")[0])
+    assert row[f"p{ending}"] >= least * 0.999
+    # Of six arrangements of two pairs of takes, two have the largest difference; takes in seeds or texts have fewer.
+    if len(columns["x"]) == 4:
+        assert least == (0.5 if blocks else 0.333)
     assert "[no variance]" in str(found)
     for claim in ("equivalent", "not worse"):
         claimed = equivalence(found, 5.0, claim=claim)

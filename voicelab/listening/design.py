@@ -152,13 +152,16 @@ class Trial:
             return True
         if self.answer is not None:
             return answer == self.answer
-        rating = float(answer)
-        if self.wanted is not None:
-            return rating == self.wanted
-        if self.kind in SINGLE:
-            return rating <= _MAX_MASKED_RATING
-        # In CMOS, B is rated against A.
-        return rating > 0 if self.slots["A"].system == NOISE_MASKED else rating < 0
+        return check_passed(float(answer), self.kind, self.wanted, self.slots["A"].system)
+
+
+def check_passed(rating: float, kind: str, wanted: int | None, first: str) -> bool:
+    """Return whether a rating passes an attention check; ``first`` is the system of A, against which CMOS rates B."""
+    if wanted is not None:
+        return rating == wanted
+    if kind in SINGLE:
+        return rating <= _MAX_MASKED_RATING
+    return rating > 0 if first == NOISE_MASKED else rating < 0
 
 
 @dataclass(frozen=True)

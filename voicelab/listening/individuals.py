@@ -21,11 +21,9 @@ def by_listener(choices: pd.DataFrame, *, abx: bool, confidence: float) -> pd.Da
     """Tabulate the ``choices`` (columns listener and value, 0 or 1) of each listener: see ``ListeningResult.by_listener``."""
     import pandas as pd
 
-    rows = []
+    rows, sided = [], max(0.01, 2.0 * confidence - 1.0) if abx else confidence
     for name, values in choices.groupby("listener", sort=False)["value"]:
-        test = binomial(
-            int(values.sum()), len(values), alternative="greater" if abx else "two-sided", confidence=confidence
-        )
+        test = binomial(int(values.sum()), len(values), alternative="greater" if abx else "two-sided", confidence=sided)
         share = test.estimate
         row = {"listener": name, "responses": len(values), "share": share.value, "low": share.low, "high": share.high}
         row["p"] = test.p

@@ -144,7 +144,8 @@ class PlannedOutcome:
             verdict = "could not be tested as planned"
         else:
             supported = f"{'supported' if self.holds else 'not supported'} at alpha {plan.alpha:g}"
-            verdict = f"{supported}, {plan.sides} {p_text(self.p)}; {self.estimate}, {self.test.name}"
+            method = self.test.name.rpartition(", ")[0]  # without the sides of the unplanned test
+            verdict = f"{supported}, {plan.sides} {p_text(self.p)}; {self.estimate}, {method}"
         lines = [f"confirmatory, as registered: {claim}{margin}: {verdict}"]
         return "\n  ".join([*lines, *(f"deviation from the plan: {departure}" for departure in self.departures)])
 

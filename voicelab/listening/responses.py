@@ -9,10 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from voicelab.errors import ArgumentError, StoreError, shown_value
-from voicelab.listening.design import ANCHORS, BY_SYSTEM, NOISE_MASKED, REFERENCE, SCALES, SINGLE, ListeningTest
+from voicelab.listening.design import (
+    ANCHORS,
+    BY_SYSTEM,
+    NOISE_MASKED,
+    REFERENCE,
+    SCALES,
+    SINGLE,
+    ListeningTest,
+    check_passed,
+)
 from voicelab.listening.transcription import words_correct
 from voicelab.listening.webmushra import read_results
-from voicelab.tables import read_table
+from voicelab.tables import folded, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,7 +43,7 @@ def read_responses(test: ListeningTest, source: pd.DataFrame | str | Path, missi
     A table of ratings may be long (columns system and rating) or wide (a column per system, in which an empty cell
     means that the system was not rated). Ratings may be text with a decimal point or comma. Flags may be true and
     false, yes and no, or 1 and 0. Spaces around names are removed. The columns ``check``, ``passed``, ``trial``,
-    ``seconds`` and ``plays`` are optional. Results of webMUSHRA are read by ``read_results``.
+    ``seconds`` and ``plays`` are optional (see ``_scored``). Results of webMUSHRA are read by ``read_results``.
 
     Args:
         test: the design.
@@ -43,9 +52,9 @@ def read_responses(test: ListeningTest, source: pd.DataFrame | str | Path, missi
             listed in ``attrs["notes"]`` of the result.
 
     Raises:
-        ArgumentError: a column is missing; a rating is empty or out of scale; a flag is invalid; a listener is missing;
-            or an item, a system or a scale is not in the test. The error names such rows (in a file, by the row numbers
-            of a spreadsheet) with column, value and allowed values.
+        ArgumentError: a column is missing or named like a system; a rating is empty or out of scale; a flag is invalid;
+            a listener is missing; an item, a system or a scale is not in the test; or a trial of BWS has not one best and
+            one worst sound. The error names column, rows (in a file, of a spreadsheet), values and allowed values.
         StoreError: the file cannot be read.
     """
     rated, words = test.kind in SCALES, test.kind == "transcription"
@@ -63,6 +72,7 @@ def read_responses(test: ListeningTest, source: pd.DataFrame | str | Path, missi
     if not hasattr(frame, "columns"):
         rule = f"must be a Ballot, a table, or a CSV or Excel file, got {type(source).__name__}"
         raise ArgumentError.of("votes", rule)
+    frame = frame.rename(columns=lambda name: name.strip() if isinstance(name, str) else name)
     notes: list[str] = []
     if test.kind in BY_SYSTEM and not {"system", *value} & {*frame} and {*test.systems} & {*frame}:
         frame = _long(test, frame, value[0], notes)
@@ -71,7 +81,8 @@ def read_responses(test: ListeningTest, source: pd.DataFrame | str | Path, missi
     if absent := [name for name in (*required, *value) if name not in frame]:
         columns = f"{', '.join([*required, *value])}; missing: {', '.join(absent)}; got {', '.join(map(str, frame))}"
         raise ArgumentError.of("votes", f"must have the columns {columns}")
-    frame = frame.assign(**{name: value for name, value in _DEFAULTS.items() if name not in frame}, kind=test.kind)
+    added = {name: value for name, value in _DEFAULTS.items() if name not in frame}
+    frame = frame.assign(**added, kind=test.kind)
     frame = frame.assign(**{name: [_name(cell) for cell in frame[name]] for name in ("listener", "item", *names)})
     missing = missing if isinstance(missing, Collection) and not isinstance(missing, str) else (missing,)
     if missing:
@@ -83,13 +94,21 @@ def read_responses(test: ListeningTest, source: pd.DataFrame | str | Path, missi
     if words:
         answers = zip(frame["item"], frame["answer"].fillna("").astype(str), strict=True)
         frame["rating"] = [words_correct(test.texts[item], answer) for item, answer in answers]
+    frame = _scored(test, frame, notes) if "passed" in added and frame["check"].any() else frame
     frame.attrs["notes"] = (*notes, *_doubts(test, frame))
     return frame.astype({**dict.fromkeys(flags, bool), **({"rating": float} if rated else {})})
 
 
 def _long(test: ListeningTest, frame: pd.DataFrame, value: str, notes: list[str]) -> pd.DataFrame:
     """Convert a table with a column per system."""
-    systems = [name for name in test.systems if name in frame]
+    names = _systems(test)
+    similar, others = {*map(folded, names)}, {*names, "listener", "item", "scale", "trial", *_DEFAULTS}
+    wrong = [name for name in frame if name not in others and folded(str(name)) in similar]
+    wrong += list(frame.columns[frame.columns.duplicated() & frame.columns.isin(names)])
+    if wrong:
+        rule = f"must have one column for each system, named as in the test: {', '.join(names)}"
+        raise ArgumentError.of("votes", f"{rule}; got also {', '.join(map(repr, wrong))}: rename or remove it")
+    systems = [name for name in names if name in frame]
     keys = [name for name in frame if name not in systems]
     long = frame.melt(keys, systems, var_name="system", value_name=value, ignore_index=False)
     empty = long[value].map(lambda cell: _name(cell).lower() in _EMPTY)
@@ -110,7 +129,7 @@ def _without(frame: pd.DataFrame, value: str, missing: Collection[object], notes
 
 def _checked(test: ListeningTest, frame: pd.DataFrame, names: Sequence[str], flags: Sequence[str]) -> pd.DataFrame:
     """Convert all columns. Raises ArgumentError, which lists the values that are not allowed."""
-    systems = [*test.systems, *([REFERENCE, *ANCHORS] if test.kind == "MUSHRA" else []), NOISE_MASKED]
+    systems = [*_systems(test), NOISE_MASKED]
     items = [*test.items, *(f"trap {rating}" for rating in test.traps)]
     listed = (
         f"one of the {len(test.items)} items of the test ({', '.join(list(test.items)[:4])}{' …' * (len(items) > 4)})"
@@ -138,13 +157,58 @@ def _checked(test: ListeningTest, frame: pd.DataFrame, names: Sequence[str], fla
         ]
         if name == names[-1] and len(names) == 2:  # a pair of systems
             pairs = zip(frame.index, *(frame[column] for column in names), strict=True)
-            wrong += [f"got {names[0]} {first!r} again in row {row}" for row, first, second in pairs if first == second]
+            # Both sounds of a trapping question are the same.
+            wrong += [
+                f"got {names[0]} {first!r} again in row {row}"
+                for row, first, second in pairs
+                if first == second != NOISE_MASKED
+            ]
         if wrong:
             more = [f"and {len(wrong) - _MAX_PROBLEMS} more"] * (len(wrong) > _MAX_PROBLEMS)
             problems.append(", ".join([f"{name} must be {rule}", *wrong[:_MAX_PROBLEMS], *more]))
+    frame = frame.assign(**columns)
+    if test.kind == "BWS" and not problems:
+        for _, trial in frame.groupby(["listener", "trial"], sort=False)["rating"]:
+            if sorted(trial) != [-1.0, *[0.0] * (len(trial) - 2), 1.0]:
+                got = f"got {', '.join(f'{rating:g}' for rating in trial)} in rows {', '.join(map(str, trial.index))}"
+                problems.append(f"rating must be 1 (best) once, -1 (worst) once and otherwise 0 in each trial, {got}")
+        more = [f"and {len(problems) - _MAX_PROBLEMS} more trials"] * (len(problems) > _MAX_PROBLEMS)
+        problems = [*problems[:_MAX_PROBLEMS], *more]
     if problems:
         raise ArgumentError.of("votes", "; ".join(problems))
-    return frame.assign(**columns)
+    return frame
+
+
+def _systems(test: ListeningTest) -> list[str]:
+    return [*test.systems, *([REFERENCE, *ANCHORS] if test.kind == "MUSHRA" else [])]
+
+
+def _scored(test: ListeningTest, frame: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
+    """Derive the column passed from the answers to attention checks; on several scales, from the first."""
+    first = next(iter(test.scales), None)
+    wanted = {f"trap {rating}": rating for rating in test.traps}
+
+    def passed(row: dict[Any, Any]) -> bool | None:
+        if not row["check"] or row.get("scale") != first:
+            return True
+        if test.kind == "ABX":
+            return bool(row["right"])
+        if test.kind not in SINGLE and row["item"] not in wanted and NOISE_MASKED not in row.values():
+            return None
+        if test.kind == "AB":
+            return bool(row["chosen"] != NOISE_MASKED)
+        return check_passed(row["rating"], test.kind, wanted.get(row["item"]), row.get("against", ""))
+
+    scores = [passed(row) for row in frame.to_dict("records")]
+    if unknown := scores.count(None):
+        notes.append(
+            f"{unknown} responses to attention checks count as passed: there is no column passed, and no system "
+            f"{NOISE_MASKED!r} from which to derive it."
+        )
+    frame = frame.assign(passed=[score is not False for score in scores])
+    return (
+        frame.assign(passed=frame.groupby(["listener", "trial"])["passed"].transform("min")) if test.scales else frame
+    )
 
 
 def _doubts(test: ListeningTest, frame: pd.DataFrame) -> Iterator[str]:

@@ -126,9 +126,9 @@ class ListeningResult:
 
         ``share`` is the share of the pair's first system (ABX: of correct responses) among the ``responses`` of a
         ``listener``, with its exact interval ``low`` to ``high``. ``p`` is from the exact binomial test (ABX:
-        one-sided) and is not corrected for multiple listeners. ABX also has ``d'`` with its interval
-        (``voicelab.listening.individuals.sensitivity``). Raises ArgumentError for other kinds of tests and unknown
-        pairs.
+        one-sided, with the interval at 2 ``confidence`` - 1) and is not corrected for multiple listeners. ABX also has
+        ``d'`` with its interval (``voicelab.listening.individuals.sensitivity``). Raises ArgumentError for other kinds
+        of tests and unknown pairs.
         """
         if self.kind not in {"AB", "ABX"}:
             raise ArgumentError.of("kind", f"must be AB or ABX for choices by listener, got {self.kind}")
@@ -232,15 +232,16 @@ def analyze(
 
     - BWS: the tests of MOS, with the scores 1 (best), -1 (worst) and 0 (other sounds; T. N. Flynn & A. A. J. Marley, 2014).
     - Transcription: only ``mixed_model`` of the percentage of correct words, because each item is heard with one system.
+      If it cannot be fitted, as without residual variance: Wilcoxon's test of the listeners' means.
 
-    A note is added if the number of listeners is too small for a p-value below 0.05.
+    Notes are added if the listeners are too few for a p-value below 0.05, and if ratings of some systems are missing.
 
     Args:
         test: the design.
         votes: a Ballot; a table, CSV or Excel file with the columns of ``Ballot.frame``; or results of webMUSHRA. The rows
             of a table are checked (``voicelab.listening.responses``). The result includes the answers to a study's questions
             if this is a Ballot, or a table merged with ``Ballot.people``.
-        confidence: confidence level of the intervals.
+        confidence: confidence level of the intervals; in ABX, 2 ``confidence`` - 1, to agree with the one-sided tests.
         plan: registered plan (``ListeningTest.register``) or its file. ``outcome`` then has the planned test, of the first
             of several scales, and the deviations from the plan; all other tests are exploratory.
         missing: code or codes of missing ratings in a table, such as 99.
@@ -396,7 +397,9 @@ class _Analysis:
     """Statistics of the analyzed responses; ``notes`` explain why statistics are missing."""
 
     def __init__(self, test: ListeningTest, confidence: float, frame: pd.DataFrame) -> None:
-        self.test, self.confidence, self.frame = test, confidence, frame
+        self.test, self.frame = test, frame
+        # The interval that agrees with a one-sided test.
+        self.confidence = max(0.01, 2.0 * confidence - 1.0) if test.kind == "ABX" else confidence
         self.scores: dict[str, Estimate] = {}
         self.crossed: dict[tuple[str, str], CrossedTest] = {}
         self.sizes: dict[tuple[str, str], dict[str, Estimate]] = {}
@@ -439,6 +442,8 @@ class _Analysis:
             return
         # References and anchors of MUSHRA are not tested, since more tests would reduce power under Holm's correction.
         rated = self.frame[self.frame["system"].isin(self.test.systems)]
+        if self.test.kind != "BWS":
+            self._missing(rated)
         means = rated.pivot_table(index="listener", columns="system", values="rating").dropna()
         systems = [name for name in self.test.systems if name in means]
         for first, second in itertools.combinations(systems, 2):
@@ -449,6 +454,18 @@ class _Analysis:
             except ArgumentError as error:
                 self.notes.append(f"No Friedman test: {error}")
 
+    def _missing(self, rated: pd.DataFrame) -> None:
+        """Note the ratings that listeners did not give for some systems of an item, and test for equal numbers."""
+        from scipy.stats import chisquare
+
+        counts, cells = rated["system"].value_counts(), rated.groupby(["listener", "item"]).ngroups
+        missing = {name: cells - int(counts[name]) for name in self.test.systems if name in counts}
+        if any(missing.values()):
+            p = float(chisquare([*missing.values()]).pvalue)
+            listed = ", ".join(f"{name} {count} of {cells}" for name, count in missing.items())
+            doubt = ": differences may be due to which ratings remain" * (p <= _ALPHA)
+            self.notes.append(f"Missing ratings: {listed} (equal numbers: {p_text(p)}){doubt}.")
+
     def _unpaired(self) -> None:
         """Test the systems by a mixed model, because no listener heard an item with two systems."""
         try:
@@ -458,7 +475,13 @@ class _Analysis:
             )
             model = mixed_model(frame, confidence=self.confidence)
         except ArgumentError as problem:
-            self.notes.append(f"Systems are not tested: {problem}")
+            means = self.frame.pivot_table(index="listener", columns="system", values="rating")
+            for pair in self.test.pairs if {*self.test.systems} <= {*means} else ():
+                difference = (means[pair[0]] - means[pair[1]]).dropna()
+                if len(difference) > 1:
+                    self.tests[pair] = wilcoxon(difference, [0.0] * len(difference), confidence=self.confidence)
+            done = "Listeners' means are compared, with items fixed" if self.tests else "Systems are not tested"
+            self.notes.append(f"{done}, because no mixed model could be fitted: {problem}.")
             return
         counts = f"{self.frame['listener'].nunique()} listeners and {self.frame['item'].nunique()} items"
         # Interval of the difference between two systems.

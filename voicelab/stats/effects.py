@@ -408,19 +408,19 @@ def _add_design(
             if random is not None and profiles is not None:
                 row |= {"p_texts": random.p[index], "texts": len(profiles[0])}
             if verdicts[index] == NO_VARIANCE:
-                # t is undefined without variance between takes or texts; all arrangements of the levels are still equally
-                # probable.
+                # t is undefined, but all arrangements of the levels are still equally probable.
                 for name, units in {"p": None, "p_texts": profile}.items():
                     if name in row and not math.isfinite(row[name]):
-                        row[name] = p = exchanged_p(design, values[:, index], number, units)
-                constant = (
-                    "repeats do not vary" if profiles is None else f"equal differences in all {len(profiles[0])} texts"
-                )
+                        row[name], least = p, _ = exchanged_p(design, values[:, index], number, units)
+                texts = "" if profiles is None else f"equal differences in all {len(profiles[0])} texts"
                 tables.notes.append(
-                    f"{metric} by {axis}: {constant}, so the residual variance is 0: p {p:.3g} by permutation, no interval."
+                    f"{metric} by {axis}: {texts or 'repeats do not vary'}, so the residual variance is 0: p {p:.3g} "
+                    f"by permutation (smallest possible: {least:.3g}), no interval."
                 )
             if tables.robust:
-                row["p_robust"] = exchanged_p(design, values[:, index], number, profile, ranks=True)
+                row["p_robust"], least = exchanged_p(design, values[:, index], number, profile, ranks=True)
+                note = f"{axis}: no p by ranks can be below {least:.3g} here; add texts or repeats."
+                tables.notes += [note] * (least > 1.0 - tables.confidence)
             tables.frame.append(row)
     tables.notes += [*small_level_notes(design, noise, axes), *_assumptions(design, noise, tests, axes)]
 

@@ -201,7 +201,7 @@ def _test_row(test: CrossedTest, margin: float, sided: str, alpha: float, rare: 
     """Return the estimate, interval, bounds and p of a row, or the reason for an undefined p."""
     value, null = test.estimate.value, test.null
     if not 0.0 < margin < (null or math.inf):
-        raise ArgumentError.of("margin", f"must be {'between 0 and 0.5' if null else 'above 0'}, got {margin!r}")
+        raise ArgumentError.of("margin", f"must be {'above 0 and below 0.5' if null else 'above 0'}, got {margin!r}")
     lower = -math.inf if sided == "upper" else null - margin
     upper = math.inf if sided == "lower" else null + margin
     low, high, p, reason = math.nan, math.nan, math.nan, ""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -122,10 +123,11 @@ def whole(value: object, name: str, minimum: int) -> int:
     return int(value)
 
 
-def between(value: float, name: str, low: float, high: float) -> float:
+def between(value: Any, name: str, low: float, high: float) -> float:
     """Validate a number. Raises ArgumentError for ``name`` unless ``low`` < ``value`` < ``high``."""
-    if not (math.isfinite(value) and low < value < high):
-        raise ArgumentError.of(name, f"must be between {low:g} and {high:g}, got {value!r}")
+    if not (isinstance(value, int | float | np.number) and math.isfinite(value) and low < value < high):
+        ends = [f"{word} {end:g}" for word, end in (("above", low), ("below", high)) if math.isfinite(end)]
+        raise ArgumentError.of(name, f"must be {' and '.join(ends)}, got {value!r}")
     return float(value)
 
 

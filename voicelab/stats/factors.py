@@ -225,6 +225,21 @@ def permutation_p(design: Design, values: _Floats, axis: int, *, ranks: bool = F
     return (exceeding + 1) / (_ARRANGEMENTS + 1)
 
 
+def least_p(design: Design, axis: int) -> float:
+    """Return the smallest possible p-value of ``permutation_p``.
+
+    Arrangements that only swap levels with equal numbers of takes in all strata have the same statistic.
+    """
+    from scipy.special import gammaln
+
+    strata, levels = design.strata(axis), np.unique(design.codes[axis], return_inverse=True)[1]
+    sizes = np.zeros((int(strata.max()) + 1, int(levels.max()) + 1), np.intp)
+    np.add.at(sizes, (strata, levels), 1)
+    arrangements = gammaln(sizes.sum(axis=1) + 1.0).sum() - gammaln(sizes + 1.0).sum()
+    swaps = gammaln(np.unique(sizes, axis=1, return_counts=True)[1] + 1.0).sum()
+    return max(1.0 / (_ARRANGEMENTS + 1), float(np.exp(swaps - arrangements)))
+
+
 def _aligned_ranks(values: _Floats, strata: _Codes) -> _Floats:
     import pandas as pd
 
@@ -233,17 +248,21 @@ def _aligned_ranks(values: _Floats, strata: _Codes) -> _Floats:
     return np.asarray(pd.Series(distances).rank(), np.float64)
 
 
-def exchanged_p(design: Design, values: _Floats, axis: int, profiles: _Floats | None, *, ranks: bool = False) -> float:
-    """Compute ``permutation_p`` of a metric, with texts as units if they are random; ``values`` (takes,).
+def exchanged_p(
+    design: Design, values: _Floats, axis: int, profiles: _Floats | None, *, ranks: bool = False
+) -> tuple[float, float]:
+    """Compute ``permutation_p`` of a metric, with texts as units if they are random, and ``least_p``; ``values`` (takes,).
 
     If texts are random, each text has one value per level, in its row of ``profiles`` (texts, levels). The aligned
     ranks are hardly affected by single outliers; with two levels, the test of them is close to Wilcoxon's signed-rank
     test.
     """
-    if profiles is None:
-        return permutation_p(design, values, axis, ranks=ranks)
-    texts, levels = np.indices(profiles.shape).reshape(2, -1)
-    return permutation_p(Design(np.stack([levels, texts]), ((),)), profiles.ravel(), 0, ranks=ranks)
+    if profiles is not None:
+        texts, levels = np.indices(profiles.shape).reshape(2, -1)
+        design, values, axis = Design(np.stack([levels, texts]), ((),)), profiles.ravel(), 0
+    least = least_p(design, axis)
+    # Of random arrangements, fewer may reach the statistic than of all.
+    return max(permutation_p(design, values, axis, ranks=ranks), least), least
 
 
 @dataclass(frozen=True, eq=False)

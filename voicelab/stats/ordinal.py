@@ -89,7 +89,10 @@ def ordinal_model(frame: pd.DataFrame, *, interactions: bool = True, confidence:
     roots, effects, covariance, likelihood = model.fit()
     logits = np.concatenate(([0.0], effects[categories.size - 1 :]))
     if np.ptp(logits) > _MAX_LOGIT:
-        raise ArgumentError.of("rating", "ratings of systems must overlap: the odds are infinite; use mixed_model")
+        rule = "ratings of systems must overlap, or the odds are infinite"
+        raise ArgumentError.of(
+            "rating", f"{rule}; the crossed test of analyze() (result.crossed) has an interval and p"
+        )
     system_covariance = np.zeros((len(names), len(names)))
     system_covariance[1:, 1:] = covariance[categories.size - 1 :, categories.size - 1 :]
     pairs = pairs_of(names, logits, system_covariance, lambda _: math.inf, confidence, "log_odds")

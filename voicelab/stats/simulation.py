@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _LOGISTIC = 16.0 * math.sqrt(3.0) / (15.0 * math.pi)
 _WILCOXON_SIMULATIONS = 200
 _MAX_VALUES = 2_000_000
+_CHANCE = 0.5
 _Sds = tuple[float, float, float]
 _Claim = tuple[str, float | None]
 _MAX_DIFFERENCE = {"MOS": 4.0, "SMOS": 4.0, "DMOS": 4.0, "CMOS": 3.0, "MUSHRA": 100.0}
@@ -173,6 +174,8 @@ def _pilot_note(df: float) -> list[str]:
 
 def _check_sizes(kind: str, difference: float, claim: str, margin: float | None) -> None:
     largest, chosen = _MAX_DIFFERENCE[kind], kind in {"AB", "ABX"}
+    if kind == "ABX" and difference < _CHANCE:
+        raise ArgumentError.of("difference", f"must be at least the {_CHANCE:g} of guesses for ABX, got {difference!r}")
     between(difference, "difference", 0.0 if chosen else -largest, largest)
     if (margin is None) == (claim in {"not worse", "equivalent"}):
         rule = "required" if margin is None else "not allowed"
@@ -185,10 +188,10 @@ def _check_sizes(kind: str, difference: float, claim: str, margin: float | None)
 
 def _counts(name: str, values: Sequence[int] | int, minimum: int) -> list[int]:
     """Validate numbers of listeners, items, repeats or texts; a single number is a sequence of one."""
-    values = [values] if isinstance(values, int) else list(values)
-    if not values:
+    several = [values] if np.ndim(values) == 0 else list(values)  # type: ignore[arg-type]
+    if not several:
         raise ArgumentError.of(name, "at least one number is required")
-    return [whole(value, name, minimum) for value in values]
+    return [whole(value, name, minimum) for value in several]
 
 
 def _power(

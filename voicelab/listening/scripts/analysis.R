@@ -12,7 +12,7 @@ votes <- read.csv(path, colClasses = "character", na.strings = character(), chec
 votes[] <- lapply(votes, function(column) sub("^'('*[=+@\t\r\n＝＋－＠-])", "\\1", column))
 votes <- votes[votes$counts == "True", ]
 if ("rating" %in% names(votes)) votes$rating <- as.numeric(votes$rating)
-kind <- votes$kind[1]
+kind <- votes$kind[1]; level <- if (kind == "ABX") 0.9 else 0.95  # ABX: one-sided tests
 single <- c("MOS", "SMOS", "DMOS")
 by_system <- c(single, "MUSHRA", "MUSHRA-NMR", "BWS", "transcription")
 add <- function(figure, first, second, method, estimate = NA, low = NA, high = NA, error = NA, p = NA)
@@ -35,7 +35,7 @@ add_mean <- function(figure, rows, first, second = "") {
   }
   most <- length(unique(rows$listener)) + length(unique(rows$item)) - 2; least <- sqrt(1 / 12 / nrow(rows))
   df <- if (error > least) min(df, most) else most; error <- max(error, least)
-  half <- qt(0.975, df) * error
+  half <- qt((1 + level) / 2, df) * error
   add(figure, first, second, if (varies(rows)) "mixed model" else "no residual variance", mean, mean - half, mean + half, error,
       if (second != "") 2 * pt(-abs(mean) / error, df) else NA)
 }
@@ -77,7 +77,7 @@ for (scale in if ("scale" %in% names(responses)) unique(responses$scale) else ""
     if (kind %in% c("AB", "ABX")) {
       count <- sum(rows$value > 0)
       test <- binom.test(count, nrow(rows), alternative = if (kind == "ABX") "greater" else "two.sided")
-      ends <- binom.test(count, nrow(rows))$conf.int
+      ends <- binom.test(count, nrow(rows), conf.level = level)$conf.int
       add("share", pair[1], pair[2], "exact binomial test", count / nrow(rows), ends[1], ends[2], p = test$p.value)
       add_mean("lead", rows, pair[1], pair[2])
       if (varies(rows)) {

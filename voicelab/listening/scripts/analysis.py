@@ -1,7 +1,7 @@
 """Analyze the responses of a listening test with pandas, scipy and statsmodels: python analysis.py [votes.csv].
 
 Ratings: means of systems, differences of pairs by linear mixed models: value ~ 1 + (1 | listener) + (1 | item), REML,
-t intervals (95 %), df: number of listeners or items, the smaller one, minus 1. AB, ABX: the same model of choices
+t intervals (95 %; ABX 90 %), df: number of listeners or items, the smaller one, minus 1. AB, ABX: the same model of choices
 minus 0.5, and exact binomial tests. Variance of a mean of n values: at least 1 / 12 / n. Means of listeners: Wilcoxon.
 """
 
@@ -21,7 +21,7 @@ def with_t(mean: float, error: float, df: float, rows: pd.DataFrame, pair: bool,
     """Return the mean with its t interval, standard error, p (of a pair) and method."""
     max_df, min_error = rows[["listener", "item"]].nunique().sum() - 2, np.sqrt(1 / 12 / len(rows))
     error, df = (error, min(df, max_df)) if error > min_error else (min_error, max_df)
-    half, p = stats.t.ppf(0.975, df) * error, 2 * stats.t.sf(abs(mean / error), df)
+    half, p = stats.t.isf(0.05 if "right" in rows else 0.025, df) * error, 2 * stats.t.sf(abs(mean / error), df)
     return mean, mean - half, mean + half, error, p if pair else np.nan, method
 
 
@@ -70,10 +70,9 @@ def figures(table: pd.DataFrame) -> Iterator[tuple[object, ...]]:
     kind, systems = table["kind"].iloc[0], {*table.filter(regex="^(system|against|chosen|other)$").stack()}
     for system, rows in table.groupby("system") if kind not in {"AB", "ABX", "CMOS"} else []:
         yield "mean", system, "", *mean_of(rows.assign(value=rows["rating"]), pair=False)
-    if kind == "transcription":
-        yield from transcribed(table)
-        return
     added = {"reference", "anchor35", "anchor70"} if kind == "MUSHRA" else set()
+    if kind == "transcription":
+        return (yield from transcribed(table))
     for pair in itertools.combinations(sorted(systems - added), 2):
         rows = differences(table, pair)
         means = rows.groupby("listener")["value"].mean().round(12)
@@ -82,7 +81,8 @@ def figures(table: pd.DataFrame) -> Iterator[tuple[object, ...]]:
         elif len(rows):
             test = stats.binomtest(int((rows["value"] > 0).sum()), len(rows))
             p = stats.binomtest(test.k, test.n, alternative="greater").pvalue if kind == "ABX" else test.pvalue
-            yield "share", *pair, test.statistic, *test.proportion_ci(), np.nan, p, "exact binomial test"
+            ends = test.proportion_ci(0.9 if kind == "ABX" else 0.95)
+            yield "share", *pair, test.statistic, *ends, np.nan, p, "exact binomial test"
             yield "lead", *pair, *mean_of(rows)
         if kind != "ABX" and len(means) > 1 and means.any():
             yield "means of listeners", *pair, *[np.nan] * 4, stats.wilcoxon(means).pvalue, "Wilcoxon's test"
