@@ -45,7 +45,7 @@ Object class = "TextGrid"
 
 @pytest.mark.parametrize("suffix", ["TextGrid", "srt", "vtt"])
 def test_save_load_round_trip(suffix: str, tmp_path: Path) -> None:
-    path = WORDS.save(tmp_path / f"a.{suffix}")
+    path = WORDS.save(tmp_path / "new" / f"a.{suffix}")
     clip = Clip(np.zeros(8000, np.float32), 8000)
     loaded = Clip.load(clip.to_bytes(), words=path)
     assert loaded.words == WORDS

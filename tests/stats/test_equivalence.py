@@ -115,6 +115,9 @@ def test_sweep_equivalence_has_random_texts_when_they_are_a_block() -> None:
     assert shown.notes == ()
     alone = effects(pd.DataFrame(rows), "voice", "wer")
     assert equivalence(alone, 0.05).notes == ("Texts are fixed: the result does not generalize to other texts.",)
+    for margin in ("0.05", {"wer": "0.05"}):
+        with pytest.raises(ArgumentError, match=r"^margin: must be a number, or a number per metric, got '0.05'"):
+            equivalence(alone, margin)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,18 @@ def test_a_missing_file_is_named_and_its_item_left_out_or_refused(folder: Path) 
         vl.collect({"a": folder / "low" / "s1.wav", "b": folder / "low" / "s3.wav"})
 
 
+def test_a_listed_file_that_does_not_exist_is_unreadable(folder: Path) -> None:
+    missing, listed = folder / "mid" / "s1.wav", [folder / "high" / "s1.wav"]
+    with pytest.raises(StoreError, match=f"^{missing} cannot be read: No such file"):
+        vl.collect([*listed, missing])
+    with pytest.raises(ArgumentError, match=r"s1 \(not by mid\).* 1 of 2 files cannot be read"):
+        vl.collect([*listed, missing], on_error="skip")
+    with pytest.raises(StoreError, match=f"^{folder / 'mid'} does not exist"):
+        vl.collect({"high": folder / "high", "mid": folder / "mid"})
+    systems = vl.collect([*listed, folder / "low" / "s1.wav", missing.with_name("low") / "s9.wav"], on_error="skip")
+    assert [row["reason"] for row in systems.excluded] == ["cannot be read: No such file or directory"]
+
+
 def test_what_is_odd_is_noted_and_measured_all_the_same(folder: Path) -> None:
     clip = spoken("s1", 110)
     vl.Clip(np.zeros(RATE, np.float32), RATE).save(folder / "low" / "s1.wav")

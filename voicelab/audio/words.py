@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 from voicelab.display import Shown
 from voicelab.errors import AudioError
 from voicelab.guesses import Guided
-from voicelab.storage import open_atomic
+from voicelab.storage import write_atomic
 
 _NUMBER: Final = r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"
 _TOKENS: Final = re.compile(rf'"((?:[^"]|"")*)"|({_NUMBER})')
@@ -65,13 +65,11 @@ class Words(Shown, tuple[WordTime, ...], metaclass=Guided):  # noqa: SLOT001 (a 
     def save(self, path: str | Path) -> Path:
         """Write the words to a .TextGrid, .srt or .vtt file and return its path.
 
-        Raises AudioError for any other suffix, and OSError if the file cannot be written.
+        A missing folder is created. Raises AudioError for any other suffix, and StoreError if the file cannot be written.
         """
         target = Path(path)
         writer, _ = _format_of(target)
-        data = writer(self).encode()
-        with open_atomic(target, sync=False) as file:
-            file.write(data)
+        write_atomic(target, writer(self).encode(), sync=False)
         return target
 
     @classmethod

@@ -23,7 +23,7 @@ from voicelab.cli.console import REQUEST_FIELDS, BackendAddress, Device, options
 from voicelab.errors import RequestInvalid
 from voicelab.lab import connect
 from voicelab.schema import DEFAULT_MODEL, AudioFormat, ReferenceAudio, TTSRequest
-from voicelab.storage import check_folder, open_atomic
+from voicelab.storage import check_folder, make_folder, on_disk, open_atomic
 from voicelab.tags import read_tags
 from voicelab.text import as_written, normalize
 from voicelab.text.clean import clean, recorded_changes
@@ -291,5 +291,7 @@ def _output_file(path: Path) -> Iterator[BinaryIO]:
         with path.open("wb") as file:
             yield file
         return
+    with on_disk(path):
+        make_folder(path.parent)
     with open_atomic(path) as file:
         yield file

@@ -53,7 +53,10 @@ def recognizer_of(tools: Tools) -> Recognizer:
     Raises ArgumentError for an unknown name or missing weights, MissingExtra if it is not installed.
     """
     chosen = tools.recognizer or ""
-    return _recognizer(chosen, os.environ.get("VOICELAB_RECOGNIZER", "")) if isinstance(chosen, str) else chosen
+    recognizer = _recognizer(chosen, os.environ.get("VOICELAB_RECOGNIZER", "")) if isinstance(chosen, str) else chosen
+    if not isinstance(recognizer, Recognizer):
+        raise ArgumentError.of("recognizer", f"must have a method recognise(samples, rate), got {chosen!r}")
+    return recognizer
 
 
 def recognizer_name(tools: Tools) -> str:

@@ -185,6 +185,8 @@ def _of_sweep(result: Effects, margin: float | Mapping[str, float]) -> tuple[_Co
         metric_margin = margin.get(contrast["metric"]) if isinstance(margin, Mapping) else margin
         if metric_margin is None:
             continue
+        if not isinstance(metric_margin, int | float):
+            raise ArgumentError.of("margin", f"must be a number, or a number per metric, got {metric_margin!r}")
         value, error, df = (contrast[f"{name}{suffix}"] for name in ("estimate", "error", "df"))
         names = {"metric": contrast["metric"], "axis": contrast["axis"]}
         names |= {"first": contrast["level"], "second": contrast["baseline"]}

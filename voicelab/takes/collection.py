@@ -285,7 +285,11 @@ def _read_pairs(
     "skip".
     """
     one_of(on_error, "on_error", ("raise", "skip"))
-    excluded = exclude()
+    # A missing file is named as such, not as an incomplete item.
+    missing = any(
+        recording.take is None and not recording.path.exists() for recording in chain.from_iterable(groups.values())
+    )
+    excluded = [] if missing else exclude()
     problems: dict[str, StoreError | AudioError] = {}
     by_file: dict[Path, list[Recording]] = {}
     for recording in chain.from_iterable(groups.values()):
