@@ -290,8 +290,21 @@ TABLE = {
             "d y over d x equals four ay c, v equals d over t, t of twenty-three equals two point one"
         ),
         "w/o a 5 m/s^2 km/h, e-mail, x-ray, he/she": (
-            "without a five meters per square second km h, e-mail, x-ray, he or she"
+            "without a five meters per square second kilometers per hour, e-mail, x-ray, he or she"
         ),
+        "n−1, 1/(n−1), (x − μ)/σ": "n minus one, one over n minus one, x minus mu, over sigma",
+        "E[(x−μ)²], f(x)/g(x)": "E, x minus mu, squared, f of x over g of x",
+        "P(B|A)P(A)/P(B)": "P of B given ay P of ay over P of B",
+        "a/b, x_i/N, σ/√n, |A|/|B|": (
+            "ay over b, x i over N, sigma over square root of n, absolute value of A over absolute value of B"
+        ),
+        "a·b, 2·3, ∇·E, ∇×B": "ay times b, two times three, nabla dot E, nabla cross B",
+        "n!, n!/(k!(n−k)!), (n−1)!": "n factorial, n factorial over k factorial n minus k factorial, n minus one factorial",
+        "Wi−Fi, 5−10, −7, Home · About": "Wi-Fi, five to ten, minus seven, Home; About",
+        "I/O, A/B, n/a, dd/mm, item(s)/part": "I O, ay B, n a, dd slash mm, item, s, slash part",
+        "⌊n/2⌋, ⌈x⌉, Na₂SO₄ and H₂SO₄": "floor of n over two, ceiling of x, N ay two S O four and H two S O four",
+        "①②③ or ❶, Ⅳ, Henry Ⅷ, Step Ⅳ": "one, two, three or one, four, Henry the eighth, Step four",
+        "£3.50p, $3.50c": "three pounds and fifty pence, three dollars and fifty cents",
         "5! = 120, P(A|B), x ∈ S": "five factorial equals one hundred twenty, P of ay given B, x in S",
     },
     "notation": {
@@ -509,7 +522,7 @@ TABLE = {
         "class of '99' and '80s'": "class of ninety-nine and eighties",
     },
     "per": {
-        "44.1 kHz/16-bit": "forty-four point one kilohertz sixteen bit",
+        "44.1 kHz/16-bit": "forty-four point one kilohertz slash sixteen bit",
         "12 dB/octave, 10 mg/kg/day": "twelve decibels per octave, ten milligrams per kilogram per day",
         "10 Gb/s, $5/user/month": "ten gigabits per second, five dollars per user per month",
         "5 USD/kg": "five U S dollars per kilogram",

@@ -174,12 +174,12 @@ def test_output_alphabet_and_speakable_text_is_never_silent(read: tuple[str, tup
 
 _STRUCTURE = re.compile(r"^[ \t]*[#+*-][#+*\s-]*", re.MULTILINE)
 """Marks of headings and items: not symbols. Underscores and angle brackets have tests of their own."""
-_SYMBOLS = "*~^`|[]{}#=+&%$@\\/°×±≤√µ§∞¶†★☺♭∈∂₩⁻₄"
+_SYMBOLS = "*~^`|[]{}#=+&%$@\\/°−×±≤√µ§∞¶†★☺♭∈∂₩⁻₄"
 
 
 def _is_pause_or_invisible(char: str) -> bool:
     plain = fold(char)
-    return plain is not None and re.fullmatch(r"[\s,.?!;:—–'\"()\[\]{}|/-]*", plain) is not None
+    return plain is not None and re.fullmatch(r"[\s,.?!;:—–'\"()\[\]{}|−-]*", plain) is not None
 
 
 @settings(max_examples=250, deadline=None, derandomize=True)
@@ -194,6 +194,14 @@ def test_no_visible_character_vanishes_without_a_note(text: str, languages: tupl
         noted = any(form in "".join(result.notes) for form in (char, fold(char) or char))
         if not char.isalnum() and not _is_pause_or_invisible(char) and not noted:
             assert all(normalize(text.replace(char, other), languages).text != result.text for other in ("", " ")), char
+
+
+@pytest.mark.parametrize("operator", "−/·×÷+=")
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(*[st.sampled_from("bcdfhjknpqstuvwxzσθ1290")] * 2)
+def test_operator_between_operands_is_read(operator: str, left: str, right: str) -> None:
+    formula = normalize(f"{left}{operator}{right}").text
+    assert formula not in {normalize(f"{left}{between}{right}").text for between in ("", " ", ", ", "; ")}
 
 
 @settings(max_examples=80, deadline=None)

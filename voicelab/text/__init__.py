@@ -30,7 +30,7 @@ from voicelab.text.markup import plain
 
 _HAN = re.compile(f"[{HAN}]")
 _MAY_VANISH: Final = re.compile(
-    r"[<>^~*#`]|(?<![A-Za-z\d])_|_(?![A-Za-z\d])|(?P<sign>[^\w\s.,!?;:'\"()-])(?P=sign)|(?:^|\s)(?:[:;=]-?[()DPp]|XD)",
+    r"[<>^~*#`/]|(?<![A-Za-z\d])_|_(?![A-Za-z\d])|(?P<sign>[^\w\s.,!?;:'\"()-])(?P=sign)|(?:^|\s)(?:[:;=]-?[()DPp]|XD)",
     re.MULTILINE,
 )
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?\n]\s)|(?<=[\n。！？])")

@@ -146,7 +146,7 @@ _SCRIPTS: Final = {
     "HANGUL": "Korean",
     "UNKNOWN": "unknown",
 }
-SPEAKABLE_SYMBOLS: Final = frozenset("£€¥₹₩₽₺₫₪₱₴₦฿¢°×÷±≤≥≠≈√µΩ§—∞")
+SPEAKABLE_SYMBOLS: Final = frozenset("£€¥₹₩₽₺₫₪₱₴₦฿¢°−×÷±≤≥≠≈√µΩ§—∞")
 """Symbols outside ASCII for which the normalizer has words."""
 
 _PLAIN: Final = {char: plain for plain, chars in rows("characters") for char in chars} | {
@@ -163,6 +163,15 @@ _VULGAR = re.compile(r"(?<=\d)(?=[¼-¾⅐-⅞])")
 _BETWEEN_DIGITS = re.compile(r"(?<=\d)(?:(?P<colon>：)|[~～〜∼])(?=\d)")
 _FIXED_SPACE = re.compile(r"(?<=\d)[\u00a0\u2009\u202f\u2007](?=\d{3}(?!\d))")
 _DEGREE = re.compile(r"(?<=\d)( ?)[º˚](?= ?[CFK]\b)|(?<=\d)( ?)˚")
+# A minus sign between single letters, digits and brackets is an operator; elsewhere it may be a hyphen or a dash.
+_OPERAND = r"(?=[^\W\d_](?![^\W\d_])|[\d(√])"
+_OTHER_MINUS = re.compile(
+    rf"(?<!(?<![^\W\d_])[^\W\d_])(?<!(?<![^\W\d_])[^\W\d_] )(?<![)\]!²³])(?<![)\]!²³\d] )−|−(?! ?{_OPERAND})"
+)
+_PRODUCT = re.compile(rf"(?:(?<=(?<![^\W_])[^\W_])|(?<=\bk[gNW])|(?<=\bmol)|(?<=[)\]²³]))[·∙]{_OPERAND}")
+_NABLA = re.compile(r"∇ ?([·∙⋅×])")
+_CIRCLED = re.compile("(?<=[①-⓿❶-➓])(?=[①-⓿❶-➓])")
+_NUMERAL = re.compile(r"(?<![\wⅠ-ⅿ])(?P<name>[A-Z][a-z]+ )?(?P<numeral>[Ⅰ-Ⅻⅰ-ⅻ])(?![\wⅠ-ⅿ])")
 _SQUARE: Final = str.maketrans({"㎡": "m²", "㎥": "m³", "㎢": "km²", "㎠": "cm²", "㎤": "cm³"})
 _NUMERALS: Final = str.maketrans(
     {"〇": "零", **{chr(base + i): f" {i + 1} " for base in (0x2160, 0x2170) for i in range(12)}}
@@ -170,7 +179,7 @@ _NUMERALS: Final = str.maketrans(
 _NAME_DOT = re.compile(f"(?<=[{HAN}])[·・‧•](?=[{HAN}])")
 _HAN = re.compile(f"[{HAN}]")
 _EMOJI = re.compile(
-    "[\u200d\u20e3\u2300-\u23ff\u2600-\u27bf\u2b00-\u2bff\ufe0e\ufe0f\U0001f000-\U0001faff\U000e0020-\U000e007f]"
+    "[\u200d\u20e3\u231a\u231b\u2328\u23cf\u23e9-\u23fa\u2600-\u27bf\u2b00-\u2bff\ufe0e\ufe0f\U0001f000-\U0001faff\U000e0020-\U000e007f]"
 )
 _MAX_LISTED = 24
 """Maximum number of removed characters that a note quotes."""
@@ -218,7 +227,7 @@ def fold(char: str) -> str | None:
     if category == "Nd":
         return str(unicodedata.decimal(char))
     if is_emoji(char):
-        return None
+        return str(int(unicodedata.numeric(char))) if category == "No" else None
     plain = "".join(_PLAIN.get(c, c) for c in unicodedata.normalize("NFKD", char) if unicodedata.category(c) != "Mn")
     if plain and all(c in SPEAKABLE_SYMBOLS or (c.isascii() and c.isprintable()) for c in plain):
         return plain
@@ -237,6 +246,14 @@ def _name_greek(match: re.Match[str]) -> str:
     return f" {GREEK[char]}" if match.string[match.end() : match.end() + 1] == "^" else f" {GREEK[char]} "
 
 
+def _numeral(match: re.Match[str]) -> str:
+    """Convert a numeral such as Ⅳ to digits, or to letters after the name of a king or pope."""
+    if (match["name"] or "").rstrip() in _REGNAL:
+        return match.group()
+    return f"{match['name'] or ''}{int(unicodedata.numeric(match['numeral']))}"
+
+
+_REGNAL: Final = word_lists("english/lists")["regnal"]
 _LOAN_WORDS: Final = pairs("english/accented")
 _ACCENTED_WORD: Final = re.compile(r"(?:[^\W\d_]['’])?[^\W\d_]*[À-ɏḀ-ỿ][^\W\d_]*")
 
@@ -283,6 +300,12 @@ def clean(text: str, *, chinese: bool = False) -> Normalized:
     text = _VULGAR.sub(" ", unicodedata.normalize("NFC", text).replace("\r\n", "\n").replace("\r", "\n"))
     text = _BETWEEN_DIGITS.sub(lambda m: ":" if m["colon"] else "–", text).translate(_SQUARE)
     text = _DEGREE.sub("°", _FIXED_SPACE.sub(",", text))
+    if not text.isascii():
+        text = _PRODUCT.sub(
+            lambda m: "*" if m.string[m.end()].isdigit() else "×",
+            _NABLA.sub(lambda m: f"∇ {'cross' if m[1] == '×' else 'dot'} ", _OTHER_MINUS.sub("-", text)),
+        )
+        text = _NUMERAL.sub(_numeral, _CIRCLED.sub(", ", text))
     if chinese and _HAN.search(text):
         text = _NAME_DOT.sub("", text).translate(_NUMERALS)
     text = _SUPERSCRIPTS.sub(lambda m: "^" + "".join(_SUPERSCRIPT[c] for c in m.group()), text)
@@ -327,7 +350,7 @@ _APOSTROPHE = re.compile(
     re.IGNORECASE,
 )
 _STRANGE = re.compile(rf"[^A-Za-z{HAN},.?!;:—'\s-]")
-UNREAD: Final = re.compile(r"[^\w\s,.?!;:—'\"()\[\]{}/|–-]|(?<![A-Za-z\d])_|_(?![A-Za-z\d])")
+UNREAD: Final = re.compile(r"[^\w\s,.?!;:—'\"()\[\]{}|–-]|(?<![A-Za-z\d])_|_(?![A-Za-z\d])")
 """A symbol that `tidy` removes. An underscore between letters or digits is not one, because it becomes a space."""
 _LETTER = re.compile(f"[A-Za-z{HAN}]")
 _BEFORE_WORD = re.compile(rf"\A[^A-Za-z{HAN}']+")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from voicelab.text.clean import FREQUENT, UNREAD, Match, Rules, Verbalizers, alternation, rows, tidy
+from voicelab.text.clean import FREQUENT, GREEK, UNREAD, Match, Rules, Verbalizers, alternation, rows, tidy
 from voicelab.text.english_numbers import (
     BOOKS,
     ELEMENTS,
@@ -598,6 +598,7 @@ _VERBALIZERS.update(
         "way": lambda m: f"{_WAYS[m['way']]} ",
         "code": lambda m: m["what"] + digits(m["num"]),
         "telephone": FIGURES["foreign telephone"],
+        "unit per unit": lambda m: f"{_UNITS[m['unit']][1]}{_per(m['per'])}",
         "per unit": lambda m: _PER[m["unit"]],
         "spaced thousands": lambda m: m.group().replace(" ", ","),
         "weekday": lambda m: WEEKDAYS[m["day"]],
@@ -647,6 +648,7 @@ RULES: Final = Rules(
         "domains": alternation(LISTS["domains"]),
         "element": f"(?:{alternation(ELEMENTS)})",
         "element_name": alternation(ELEMENTS.values()),
+        "greek": alternation(GREEK.values()),
         "initialism": INITIALISM.pattern,
         "label": "|".join(f"[{word[0].upper()}{word[0]}]{word[1:]}" for word in sorted(LISTS["labels"])),
         "month": f"(?:{alternation({*MONTHS, *_NAMES})})",

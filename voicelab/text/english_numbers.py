@@ -184,7 +184,10 @@ def _identifier(m: Match) -> str:
 
 
 ELEMENTS: Final = pairs("english/elements")
-_OPERATOR: Final = re.compile(r"[+*×÷=^√±]|(?<![A-Za-z])[b-hj-z](?![A-Za-z]) [-–]|[-–] ?[b-hj-z](?![A-Za-z])|\(-")
+_OPERATOR: Final = re.compile(
+    r"[+*×÷=^√±−]|\) ?/|/ ?\(|(?<![\w/])(?:a/[bd-z]|[b-mo-z]/a)(?![\w/])|(?<![A-Za-z])[b-hj-z](?![A-Za-z]) [-–]|"
+    r"[-–] ?[b-hj-z](?![A-Za-z])|\(-"
+)
 _OPERATOR_WORDS: Final = tuple((re.compile(pattern), words) for pattern, words in rows("english/formulas"))
 _FUNCTIONS: Final = {"sin": "sine", "cos": "cosine", "tan": "tangent", "ln": "natural log", "sqrt": "square root of"}
 _NOT_VARIABLES: Final = FREQUENT["English"] - {"a"} | {"ay", "pi", "mu", "nu", "xi"}
@@ -295,6 +298,7 @@ FIGURES.update(
         "digits after letters": lambda m: f"{m['letters'].rstrip(' #')} {digits(m['num'])}",
         "probability": lambda m: (
             f" {m['what']} of {spelled(m['of'])}{' given ' if m['given'] else ''}{spelled(m['given'] or '')} "
+            + ("over " if m["over"] else "")
         ),
         "numbered groups": lambda m: f"number {grouped(m['groups'])}",
         "currency pair": lambda m: f"{spelled(m['first'])} {spelled(m['second'])}",

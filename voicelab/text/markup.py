@@ -242,7 +242,12 @@ _ABBREVIATED: Final = re.compile(
 )
 """End of a line whose period belongs to an abbreviation, as in an address."""
 _ITEM: Final = re.compile(r"[ \t]*(?:[-*+•>]|\d{1,3}[.)]|#{1,6})[ \t]")
+_BEFORE_PARAGRAPH: Final = re.compile(r"(?<=[A-Za-z]\.)(?=[ \t]*\n[ \t]*\n\s*(?:[-*+•]|\d{1,3}[.)])[ \t])")
 _PIECE: Final = re.compile(r"[A-Za-z']+")
+_ROW: Final = re.compile(r"^([^\n]*[^\s][ ]*\t[^\n]*?)(?:[ ]*\t[ \t]*\n(?=[^\n]*\t)|\n(?=/[^\n]*\t))", re.MULTILINE)
+"""A row of cells separated by tabs that ends in an empty cell, or before a row that begins with a slash."""
+_STOP: Final = ",."
+"""A period after a period: an abbreviation does not contain the comma, and `tidy` reduces the three marks to a period."""
 _MIN_WRAPPED_WIDTH: Final = 45
 _MAX_HEADING_WORDS: Final = 8
 _FUNCTION_WORDS: Final = FREQUENT["English"] - {"no", "see", "go", "two", "water", "day", "people", "may", "one"}
@@ -252,9 +257,11 @@ def _paused(text: str) -> str:
     """Add a punctuation mark at the end of each line that ends a unit: an item, a verse, a heading, a part of an address."""
     text = _JOINED.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
     text = re.sub(r"(?<=[a-z])-\n[ \t]*(?=[a-z])", "-", text)
+    text = _ROW.sub(lambda m: f"{m[1]}{_STOP}\n", text)
     text = re.sub(r"(?<=[^\s,.;:])[ ]*\t[ \t]*(?=\S)", ", ", text)
     paragraphs = re.split(r"(\n[ \t]*\n\s*)", text)
-    return "".join(p if i % 2 else _paused_paragraph(p) for i, p in enumerate(paragraphs))
+    pieces = [p if i % 2 else _paused_paragraph(p) for i, p in enumerate(paragraphs)]
+    return _BEFORE_PARAGRAPH.sub(_STOP, "".join(pieces))
 
 
 def _paused_paragraph(text: str) -> str:
@@ -273,6 +280,8 @@ def _mark(line: str, after: str, width: int) -> str:
     goes_on = re.match(r"\d|[A-Z]\w*", after)
     abbreviated = _ABBREVIATED.search(line) and goes_on and goes_on.group() not in LISTS["starters"]
     ended = _ENDS.search(line) and not abbreviated
+    if re.search(r"[A-Za-z]\.\Z", line) and _ITEM.match(after):
+        return _STOP
     if not line or not after or ended or _ITEM.match(after) or _HAN.search(line[-1] + after[0]):
         return ""
     words, following = _PIECE.findall(line), _PIECE.findall(after)
