@@ -250,6 +250,11 @@ def test_embedded_voice_gives_the_same_samples_as_the_library(run: Any) -> None:
         assert not Path("a.wav").exists()
 
 
+def test_show_text_pairs_each_amount_with_its_words(run: Any) -> None:
+    result = run("say", "It costs £3.50 and $4.20 or so, 5 to 6 of 7.", "--show-text")
+    assert "£3.50 and $4.20 → three pounds and fifty pence and four dollars and twenty cents (" in str(result.stdout)
+
+
 def test_show_text_prints_words_and_changes(run: Any) -> None:
     result = run("say", "Pay <b>$5</b> to Dr. Lee, x = (-b), in a café [1]", "--show-text")
     assert "Pay five dollars to Doctor Lee, x equals minus b, in a cafe" in str(result.stdout)

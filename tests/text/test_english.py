@@ -295,8 +295,8 @@ TABLE = {
         "n−1, 1/(n−1), (x − μ)/σ": "n minus one, one over n minus one, x minus mu, over sigma",
         "E[(x−μ)²], f(x)/g(x)": "E, x minus mu, squared, f of x over g of x",
         "P(B|A)P(A)/P(B)": "P of B given ay P of ay over P of B",
-        "a/b, x_i/N, σ/√n, |A|/|B|": (
-            "ay over b, x i over N, sigma over square root of n, absolute value of A over absolute value of B"
+        "a/b, x_i/N, σ/√n, |x|/|y|": (
+            "ay over b, x i over N, sigma over square root of n, absolute value of x over absolute value of y"
         ),
         "a·b, 2·3, ∇·E, ∇×B": "ay times b, two times three, nabla dot E, nabla cross B",
         "n!, n!/(k!(n−k)!), (n−1)!": "n factorial, n factorial over k factorial n minus k factorial, n minus one factorial",

@@ -138,7 +138,9 @@ def _show_text(call: Call) -> None:
     unmarked = plain(tagged.said).text if normalized else tagged.said
     steps = {"tag": tagged.said, "markup": unmarked, "characters": clean(unmarked, chinese=True).text}
     written, spoken = text.split(), result.text.split()
-    for kind, begin, end, first, last in SequenceMatcher(None, written, spoken, autojunk=False).get_opcodes():
+    # The "and" of three pounds and fifty pence does not align with an "and" of the text.
+    matcher = SequenceMatcher(lambda word: word == "and", written, spoken, autojunk=False)
+    for kind, begin, end, first, last in matcher.get_opcodes():
         if kind != "equal":
             passage = " ".join(written[begin:end])
             step = next((name for name, after in steps.items() if passage not in " ".join(after.split())), "")
