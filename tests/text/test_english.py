@@ -293,6 +293,7 @@ TABLE = {
             "without a five meters per square second kilometers per hour, e-mail, x-ray, he or she"
         ),
         "n−1, 1/(n−1), (x − μ)/σ": "n minus one, one over n minus one, x minus mu, over sigma",
+        "(1−α)/2, −x": "one minus alpha, over two, minus x",
         "E[(x−μ)²], f(x)/g(x)": "E, x minus mu, squared, f of x over g of x",
         "P(B|A)P(A)/P(B)": "P of B given ay P of ay over P of B",
         "a/b, x_i/N, σ/√n, |x|/|y|": (

@@ -166,7 +166,8 @@ _DEGREE = re.compile(r"(?<=\d)( ?)[º˚](?= ?[CFK]\b)|(?<=\d)( ?)˚")
 # A minus sign between single letters, digits and brackets is an operator; elsewhere it may be a hyphen or a dash.
 _OPERAND = r"(?=[^\W\d_](?![^\W\d_])|[\d(√])"
 _OTHER_MINUS = re.compile(
-    rf"(?<!(?<![^\W\d_])[^\W\d_])(?<!(?<![^\W\d_])[^\W\d_] )(?<![)\]!²³])(?<![)\]!²³\d] )−|−(?! ?{_OPERAND})"
+    rf"(?<!(?<![^\W\d_])[^\W\d_])(?<!(?<![^\W\d_])[^\W\d_] )(?<![)\]!²³\d])(?<![)\]!²³\d] )−(?!(?<=(?<![^\s(\[])−)[^\W\d_])|"
+    rf"(?<=\d)−(?=\d)|−(?! ?{_OPERAND})"
 )
 _PRODUCT = re.compile(rf"(?:(?<=(?<![^\W_])[^\W_])|(?<=\bk[gNW])|(?<=\bmol)|(?<=[)\]²³]))[·∙]{_OPERAND}")
 _NABLA = re.compile(r"∇ ?([·∙⋅×])")
