@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import time
+import wave
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -161,6 +162,44 @@ def test_what_is_odd_is_noted_and_measured_all_the_same(folder: Path) -> None:
     ):
         assert words in notes
     assert systems.frame().set_index(["item", "system"])["loudness"].isna().to_dict()[("s1", "low")]
+
+
+def test_antiphase_channels_and_dc_offsets_are_noted(tmp_path: Path) -> None:
+    clip = spoken("s1", 110)
+    vl.Clip(np.clip(clip.samples - 0.02, -1, 1), RATE).save(tmp_path / "dc.wav")
+    with wave.open(str(tmp_path / "antiphase.wav"), "wb") as file:
+        file.setparams((2, 2, RATE, 0, "NONE", ""))
+        mono = (clip.samples * 16_000).astype("<i2")
+        file.writeframes(np.stack([mono, -mono], axis=1).tobytes())
+    wordings = {
+        "dc.wav": "a DC offset of -2 % of full scale, which lowers SNR and changes pauses and F0",
+        "antiphase.wav": "channels are in antiphase and cancel when averaged",
+    }
+    frame = vl.measure(tmp_path, ["duration"])
+    notes = dict(zip(frame["file"], frame["notes"], strict=True))
+    collected = vl.collect(tmp_path, metrics=["duration"]).notes
+    for name, wording in wordings.items():
+        assert wording in notes[str(tmp_path / name)]
+        assert any(wording in note and name in note for note in collected)
+
+
+def test_an_untested_metric_stays_in_the_summary_with_the_reason(folder: Path) -> None:
+    for item in TEXTS:
+        vl.Clip(np.random.default_rng(0).standard_normal(RATE, np.float32) * np.float32(0.1), RATE).save(
+            folder / "low" / f"{item}.wav"
+        )
+    systems = vl.collect(folder, metrics=["duration", "jitter", "loudness"])
+    summary, found = systems.summary(), systems.effects()
+    assert list(summary.index) == ["duration", "jitter", "loudness"]
+    undefined = [column for column in summary.columns if column != "high"]
+    assert summary.loc["jitter", undefined].isna().all()
+    for note in (
+        "jitter is not tested: low has 0 values, of 2 required (no voiced interval",
+        "loudness is measured after it was matched",
+    ):
+        assert note in summary.attrs["note"]
+        assert note in " ".join(found.notes)
+        assert note in systems.page(folder / "a.html").read_text()
 
 
 @pytest.mark.parametrize(("container", "codec"), [("mp4", "aac"), ("aiff", "pcm_s16be"), ("webm", "libopus")])

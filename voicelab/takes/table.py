@@ -17,7 +17,8 @@ from voicelab.errors import ArgumentError, NotFound, check_options, suggestion
 from voicelab.guesses import Guided
 from voicelab.listening.design import TEST_OPTIONS, Kind, ListeningTest, match_loudness
 from voicelab.listening.webmushra import export_webmushra
-from voicelab.metrics import BASIC, MEASURE_OPTIONS, Metric, available, measure_rows, with_note
+from voicelab.metrics import BASIC, MEASURE_OPTIONS, Metric, available, listener_note, measure_rows, with_note
+from voicelab.metrics.table import noted
 from voicelab.recordings import REPEAT
 from voicelab.runs.run import Run, take_columns
 from voicelab.stats import Effects, Equivalence, equivalence
@@ -307,7 +308,9 @@ class TakeTable(Shown, metaclass=Guided):
             if not names:
                 problem = f"must have two values or more for each {axes[0]}; add texts or repeats"
                 raise ArgumentError.of("metrics", problem)
-        return effects(frame, axes, names or None, blocks=blocks, **options)
+        result = effects(frame, axes, names or None, blocks=blocks, **options)
+        listed = _names(chosen) if len(axes) == 1 else ()
+        return replace(result, notes=(*result.notes, *self._test_notes(frame, axes[0], listed)))
 
     def equivalence(
         self,
@@ -325,7 +328,8 @@ class TakeTable(Shown, metaclass=Guided):
         """Summarize metrics: a row per metric, with the mean of each system, differences from the first, intervals and p.
 
         If there are several texts, intervals treat texts as a random effect. ``p`` is corrected over all metrics
-        (Holm). If there are neither repeats nor several texts, the table has only means.
+        (Holm). If there are neither repeats nor several texts, the table has only means. ``attrs["note"]`` names metrics
+        without a test, with the reason.
 
         Args:
             over: the compared column; ``system``, or the only key column with several values, by default.
@@ -345,12 +349,27 @@ class TakeTable(Shown, metaclass=Guided):
         result = self.effects(column.name, chosen)
         tested, contrasts = result.frame.set_index("metric"), result.contrasts
         ending = "_texts" if "low_texts" in contrasts else ""
-        table = means[comparable].T.rename_axis(columns=None)
+        table = means.T.rename_axis(columns=None)
         for level, rows in contrasts.set_index("metric").groupby("level", sort=False):
             for name, head in (("estimate", "difference"), ("low", "low"), ("high", "high")):
                 table[f"{level} {head}"] = rows[f"{name}{ending}"]
         table["p"] = tested["p_texts_holm" if "p_texts_holm" in tested else "p_holm"]
-        return with_note(table, chosen, tools)
+        notes = [listener_note(chosen, tools), *self._test_notes(frame, column.name, names)]
+        return noted(table, " ".join(filter(None, notes)))
+
+    def _test_notes(self, frame: pd.DataFrame, column: str, names: Sequence[str]) -> list[str]:
+        """Return notes on metrics that are undefined for a level of a column, and on loudness after matching."""
+        notes: list[str] = []
+        counts = frame.groupby(column)[list(names)].count()
+        for name in (name for name in names if counts[name].min() < 2):
+            level = counts[name].idxmin()
+            undefined = frame.loc[frame[column] == level, "undefined"] if "undefined" in frame else ()
+            reasons = [text for cell in undefined for text in str(cell).split("; ") if text.startswith(f"{name}: ")]
+            reason = f" ({reasons[0].removeprefix(f'{name}: ')})" if reasons else ""
+            notes.append(f"{name} is not tested: {level} has {counts[name].min()} values, of 2 required{reason}.")
+        if self.matched and "loudness" in names:
+            notes.append("loudness is measured after it was matched, so its test does not compare the original levels.")
+        return notes
 
     def listening_test(
         self,
