@@ -55,7 +55,7 @@ def recognizer_of(tools: Tools) -> Recognizer:
     chosen = tools.recognizer or ""
     recognizer = _recognizer(chosen, os.environ.get("VOICELAB_RECOGNIZER", "")) if isinstance(chosen, str) else chosen
     if not isinstance(recognizer, Recognizer):
-        raise ArgumentError.of("recognizer", f"must have a method recognise(samples, rate), got {chosen!r}")
+        raise ArgumentError.of("recognizer", f"must be a name or a voicelab.asr.recognizers.Recognizer, got {chosen!r}")
     return recognizer
 
 
