@@ -18,7 +18,6 @@ from voicelab.guesses import Guided
 from voicelab.listening.design import TEST_OPTIONS, Kind, ListeningTest, match_loudness
 from voicelab.listening.webmushra import export_webmushra
 from voicelab.metrics import BASIC, MEASURE_OPTIONS, Metric, available, listener_note, measure_rows, with_note
-from voicelab.metrics.table import noted
 from voicelab.recordings import REPEAT
 from voicelab.runs.run import Run, take_columns
 from voicelab.stats import Effects, Equivalence, equivalence
@@ -355,6 +354,8 @@ class TakeTable(Shown, metaclass=Guided):
                 table[f"{level} {head}"] = rows[f"{name}{ending}"]
         table["p"] = tested["p_texts_holm" if "p_texts_holm" in tested else "p_holm"]
         notes = [listener_note(chosen, tools), *self._test_notes(frame, column.name, names)]
+        from voicelab.metrics.table import noted
+
         return noted(table, " ".join(filter(None, notes)))
 
     def _test_notes(self, frame: pd.DataFrame, column: str, names: Sequence[str]) -> list[str]:
