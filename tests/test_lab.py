@@ -82,7 +82,7 @@ def test_a_voice_that_the_backend_has_not_is_named_before_anything_runs(voice: o
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
-    lab, number, numbers = Lab(ToneBackend()), cast(Any, np.int64), cast(Any, np.arange)
+    lab, number, numbers = Lab(ToneBackend()), cast("Any", np.int64), cast("Any", np.arange)
     sweep = lab.sweep("One.", seed=numbers(3, 6), temperature=np.linspace(0, 1, 3), chunk_length=np.array([100, 200]))
     assert [len(axis) for axis in sweep.axes] == [3, 2, 3]
     assert sweep.axes[2].labels == ("3", "4", "5")

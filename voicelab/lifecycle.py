@@ -1,9 +1,14 @@
-"""Lifecycle of open resources: closing in a ``with`` block, and detection of forks."""
+"""Lifecycle of open resources: closing in a ``with`` block, detection of forks, and their delay during computations.
+
+Forks wait until the engine's matrix products end, because OpenBLAS hangs if the process forks during one.
+"""
 
 from __future__ import annotations
 
 import os
-from typing import Self
+import threading
+from contextlib import ContextDecorator
+from typing import Final, Self
 
 from voicelab.errors import EngineError
 
@@ -40,3 +45,55 @@ class ProcessOwner:
                 f"{name} was opened by the process {self._process} and does not work in a fork of it: call vl.connect() in "
                 "the child, start processes by multiprocessing.get_context('spawn'), or give a sweep an executor="
             )
+
+
+_TIMEOUT_S: Final = 10.0
+"""Maximum delay of a fork in seconds. A step takes milliseconds, so a computation that takes longer hangs, and a hung
+computation must not block the fork."""
+
+
+class _Computing(ContextDecorator):
+    """Context of a computation: a fork waits until all computations end, and new computations wait for the fork.
+
+    Computations do not wait for each other. If a process forks while another thread computes a product, OpenBLAS joins
+    threads that never end.
+    """
+
+    def __init__(self) -> None:
+        self._reset()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(before=self._close, after_in_parent=self._open, after_in_child=self._reset)
+
+    def _reset(self) -> None:
+        self._changed, self._local = threading.Condition(), threading.local()
+        self._active, self._is_closed = 0, False
+
+    def __enter__(self) -> None:
+        depth: int = getattr(self._local, "depth", 0)
+        if depth == 0:
+            with self._changed:
+                self._changed.wait_for(lambda: not self._is_closed)
+                self._active += 1
+        self._local.depth = depth + 1
+
+    def __exit__(self, *_: object) -> None:
+        self._local.depth -= 1
+        if self._local.depth == 0:
+            with self._changed:
+                self._active -= 1
+                self._changed.notify_all()
+
+    def _close(self) -> None:
+        own = int(getattr(self._local, "depth", 0) > 0)
+        with self._changed:
+            self._is_closed = True
+            self._changed.wait_for(lambda: self._active <= own, _TIMEOUT_S)
+
+    def _open(self) -> None:
+        with self._changed:
+            self._is_closed = False
+            self._changed.notify_all()
+
+
+COMPUTING: Final = _Computing()
+"""Use ``with COMPUTING:`` or ``@COMPUTING`` for computations on a thread of the engine or of its caller."""

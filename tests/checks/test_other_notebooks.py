@@ -20,8 +20,8 @@ from tests.checks.conftest import Write, displayed, printed, shown
 from voicelab.checks import check, update
 from voicelab.checks.check import read
 from voicelab.checks.compare import Masks, OutputComparison, visible_text
+from voicelab.checks.displays import properties
 from voicelab.checks.lint import source_lines
-from voicelab.checks.widgets import properties
 from voicelab.cli.check import json_report, junit_report
 from voicelab.takes.replay import Tolerance
 

@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 from nbformat.v4 import new_output
 
-from voicelab.checks.compare import Masks, OutputComparison
-from voicelab.checks.timings import TIMINGS
+from voicelab.checks.compare import TIMINGS, Masks, OutputComparison
 from voicelab.metrics.measure import METRICS
 from voicelab.takes.replay import Tolerance
 from voicelab.views.bundles import metric_label, table

@@ -13,7 +13,7 @@ from tests.listening.test_design import listening_test
 from tests.tones import there
 from voicelab.errors import ArgumentError
 from voicelab.listening.design import ANCHORS, REFERENCE, Kind
-from voicelab.listening.individuals import dispersion, sensitivity
+from voicelab.listening.listeners import dispersion, sensitivity
 from voicelab.listening.results import ListeningResult, analyze
 from voicelab.stats import binomial
 

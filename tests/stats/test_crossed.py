@@ -11,7 +11,7 @@ from tests.stats.test_mixed import PENICILLIN
 from voicelab.errors import ArgumentError
 from voicelab.stats import crossed_mean, crossed_share
 from voicelab.stats.crossed import complete_tables
-from voicelab.stats.reml import RestrictedLikelihood, indicators
+from voicelab.stats.mixed import RestrictedLikelihood, indicators
 
 
 def test_satterthwaite_df_of_penicillin_data() -> None:

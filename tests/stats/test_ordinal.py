@@ -14,8 +14,8 @@ from tests.listening.test_results import rated as constant
 from voicelab.errors import ArgumentError
 from voicelab.listening.results import analyze
 from voicelab.stats import mixed_model, ordinal_model
+from voicelab.stats.mixed import indicators
 from voicelab.stats.ordinal import CumulativeLink
-from voicelab.stats.reml import indicators
 
 # J. H. Randall, "The analysis of sensory data by generalized linear model", Biometrical Journal 31 (1989): the bitterness
 # of wine, rated 1 to 5 by nine judges: two bottles each of cold, cold with contact, warm, and warm with contact.

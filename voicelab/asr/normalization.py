@@ -1,4 +1,4 @@
-"""Text normalization for word and character error rates."""
+"""Text normalization for word and character error rates, and the percentage of correct words in transcriptions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import string
 import unicodedata
 import warnings
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 from voicelab.errors import ArgumentError, MissingExtra
@@ -140,3 +140,20 @@ def _whisper_rules(english: bool) -> Any:
         from whisper_normalizer.basic import BasicTextNormalizer
         from whisper_normalizer.english import EnglishTextNormalizer
     return EnglishTextNormalizer() if english else BasicTextNormalizer()
+
+
+@lru_cache(maxsize=4096)
+def words_correct(text: str, answer: str) -> float:
+    """Return the percentage of a text's words that are correct in a transcription; NaN for a text without words.
+
+    The text and the transcription are normalized as for WER (``voicelab.asr.normalization.normalized_words``) and
+    aligned by jiwer. Inserted words are ignored. Raises MissingExtra if the extra ``metrics`` is not installed.
+    """
+    reference, transcript = (
+        " ".join(normalized_words(string, language=language_of(text))) for string in (text, answer)
+    )
+    with MissingExtra.where("metrics", "counting words"):
+        import jiwer
+    if not reference:
+        return float("nan")
+    return 100.0 * float(jiwer.process_words(reference, transcript).hits) / len(reference.split())

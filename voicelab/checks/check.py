@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from voicelab.checks.compare import FIGURES, Masks, OutputComparison, processor
+from voicelab.checks.compare import FIGURES, TIMINGS, Masks, OutputComparison, processor
+from voicelab.checks.displays import saved_states, stable_states
 from voicelab.checks.execution import Execution, execute
 from voicelab.checks.lint import (
     SKIP,
@@ -24,8 +25,6 @@ from voicelab.checks.lint import (
     source_lines,
     times,
 )
-from voicelab.checks.timings import TIMINGS
-from voicelab.checks.widgets import saved_states, stable_states
 from voicelab.errors import MissingExtra
 from voicelab.storage import write_atomic
 from voicelab.takes.replay import Tolerance

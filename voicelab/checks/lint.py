@@ -13,8 +13,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, Final
 
-from voicelab.checks.displays import Displays, lost_output
-from voicelab.checks.widgets import VIEW, saved_states
+from voicelab.checks.displays import VIEW, Displays, lost_output, saved_states
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,12 @@ from typing import Any, Final, Literal, get_args
 
 import numpy as np
 
+from voicelab.asr.normalization import words_correct
 from voicelab.audio.samples import resample
 from voicelab.clip import Clip
 from voicelab.errors import ArgumentError
 from voicelab.listening.blocks import block_of, check_connected
 from voicelab.listening.plan import Plan
-from voicelab.listening.transcription import words_correct
 from voicelab.metrics.level import loudness, true_peak
 from voicelab.metrics.metric import Subject, Undefined
 from voicelab.stats.estimate import one_of, whole

@@ -21,8 +21,8 @@ from scipy import stats
 from voicelab.distribution import DISTRIBUTION, __version__
 from voicelab.errors import ArgumentError
 from voicelab.listening.design import ANCHORS, BY_SYSTEM, MULTIPLE, REFERENCE, SINGLE
+from voicelab.listening.listeners import FAILED_CHECKS
 from voicelab.listening.results import ListeningResult, least_p
-from voicelab.listening.screening import FAILED_CHECKS
 from voicelab.stats import Estimate, intraclass_correlation, krippendorff_alpha
 from voicelab.stats.estimate import interval
 from voicelab.storage import write_atomic

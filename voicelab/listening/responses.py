@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from voicelab.asr.normalization import words_correct
 from voicelab.errors import ArgumentError, StoreError, shown_value
 from voicelab.listening.design import (
     ANCHORS,
@@ -19,7 +20,6 @@ from voicelab.listening.design import (
     ListeningTest,
     check_passed,
 )
-from voicelab.listening.transcription import words_correct
 from voicelab.listening.webmushra import read_results
 from voicelab.tables import folded, read_table
 

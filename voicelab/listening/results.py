@@ -16,10 +16,9 @@ import numpy.typing as npt
 from voicelab.display import view
 from voicelab.errors import ArgumentError
 from voicelab.listening.design import ANCHORS, BY_SYSTEM, REFERENCE, SCALES, SINGLE, ListeningTest
-from voicelab.listening.individuals import by_listener, discriminators, dispersion, sensitivity
+from voicelab.listening.listeners import by_listener, discriminators, dispersion, screen, sensitivity
 from voicelab.listening.plan import Plan, PlannedOutcome, outcome
 from voicelab.listening.responses import read_responses
-from voicelab.listening.screening import screen
 from voicelab.listening.votes import Ballot
 from voicelab.stats import (
     BradleyTerry,
@@ -221,7 +220,7 @@ def analyze(
 ) -> ListeningResult:
     """Analyze the responses of a listening test.
 
-    Listeners are first excluded by ``voicelab.listening.screening.screen``. Each pair of systems is then tested twice. The
+    Listeners are first excluded by ``voicelab.listening.listeners.screen``. Each pair of systems is then tested twice. The
     first test has crossed random effects of listeners and items, and requires two items. It is ``crossed_mean`` of rating
     differences (for CMOS, of ratings), or for AB and ABX ``crossed_share`` of choices. In the second test, items are fixed:
 

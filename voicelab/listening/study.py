@@ -24,9 +24,9 @@ from voicelab.display import view
 from voicelab.errors import ArgumentError, NotFound, RequestInvalid, StoreError, shortened, shown_value
 from voicelab.listening.blocks import check_connected
 from voicelab.listening.design import MAPPINGS, SETTINGS, ListeningTest, Trial, wav_bytes
+from voicelab.listening.listeners import screen
 from voicelab.listening.plan import Plan
 from voicelab.listening.results import analyze
-from voicelab.listening.screening import screen
 from voicelab.listening.votes import MAX_INT, Ballot, BlindBallot, number_of, text_of
 from voicelab.stats import SequentialTest
 from voicelab.stats.estimate import one_of, whole

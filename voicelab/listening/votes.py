@@ -15,10 +15,10 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from voicelab.asr.normalization import words_correct
 from voicelab.errors import NotFound, RequestInvalid, StoreError, VoicelabError, shown_value
 from voicelab.lifecycle import Closeable
 from voicelab.listening.design import SCALES, ListeningTest, Stimulus, Trial, blind_wav
-from voicelab.listening.transcription import words_correct
 from voicelab.storage import Database
 
 if TYPE_CHECKING:

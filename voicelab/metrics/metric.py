@@ -80,7 +80,7 @@ class Subject:
         result = self._results[work]
         if isinstance(result, Undefined):
             raise Undefined(str(result))
-        return cast(_Result, result)
+        return cast("_Result", result)
 
     @property
     def said(self) -> str:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from voicelab.errors import ArgumentError
 from voicelab.stats.estimate import Estimate, Test, between, numbers, p_text, varies
-from voicelab.stats.reml import (
+from voicelab.stats.mixed import (
     AT_BOUND,
     Codes,
     Floats,

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from voicelab.errors import ArgumentError
 from voicelab.stats.estimate import Estimate, Test, between, holm, numbers, odds, one_of, varies, whole
-from voicelab.stats.reml import codes_of, count_of
+from voicelab.stats.mixed import codes_of, count_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,7 +10,7 @@ import numpy as np
 
 from voicelab.errors import ArgumentError
 from voicelab.stats.estimate import between, interval, p_text
-from voicelab.stats.reml import Codes, Floats, codes_of, count_of, indicators, pairs_of
+from voicelab.stats.mixed import Codes, Floats, codes_of, count_of, indicators, pairs_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,8 +17,8 @@ from voicelab.stats.effects import Effects
 from voicelab.stats.estimate import between, one_of, whole
 from voicelab.stats.factors import largest_p, smallest_p_of_takes, smallest_p_of_texts
 from voicelab.stats.judgements import wilcoxon
+from voicelab.stats.mixed import Floats
 from voicelab.stats.planning import t_power
-from voicelab.stats.reml import Floats
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,14 +1,19 @@
-"""Background work of panels: a thread with error handling, a debouncer, and streamed synthesis.
+"""Background work of panels: a thread with error handling, a debouncer, streamed synthesis, and its interruption.
+
+The threads of panels get no KeyboardInterrupt, so an interrupt of the kernel stops them by ``interruptible``.
 
 This module imports no widgets, so that tests can use it without a page.
 """
 
 from __future__ import annotations
 
+import signal
+import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Final, Self
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, Self
 
 import numpy as np
 
@@ -193,3 +198,51 @@ class SpeechTask(Task):
         if sent < len(chunks):
             self.arrived(np.concatenate(chunks[sent:]), arrivals[sent:])
         return np.concatenate(chunks) if chunks else NO_SAMPLES
+
+
+_RETRY_S: Final = 0.2
+
+_stops: Final[list[Callable[[], object]]] = []
+_watched: Final[set[int]] = set()
+
+
+@contextmanager
+def interruptible(stop: Callable[[], object]) -> Iterator[None]:
+    """Call ``stop`` if the kernel is interrupted during the block, whether or not a cell is running."""
+    _watch()
+    _stops.append(stop)
+    try:
+        yield
+    finally:
+        _stops.remove(stop)
+
+
+def _interrupted(*_: object) -> None:
+    # ``stop`` runs in a thread, since the interrupted main thread may hold a lock that ``stop`` needs.
+    for stop in _stops:
+        Task(stop, name="interrupt").start()
+
+
+def _watch() -> None:
+    """Start watching for kernel interrupts, once; do nothing outside a kernel."""
+    shell: Any = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    kernel = getattr(shell, "kernel", None)
+    if kernel is None or id(kernel) in _watched:
+        return
+    _watched.add(id(kernel))
+
+    def cell_ended(result: Any) -> None:
+        if isinstance(result.error_in_exec, KeyboardInterrupt):
+            _interrupted()
+
+    def install() -> None:
+        # An idle kernel ignores the signal. During a cell it has another handler, and restores this one afterwards.
+        if threading.current_thread() is not threading.main_thread():
+            return
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            signal.signal(signal.SIGINT, _interrupted)
+        else:
+            kernel.io_loop.call_later(_RETRY_S, install)
+
+    shell.events.register("post_run_cell", cell_ended)
+    kernel.io_loop.add_callback(install)

@@ -17,10 +17,9 @@ from voicelab.errors import Cancelled, RequestInvalid
 from voicelab.session import Session
 from voicelab.takes.cards import TakeCard
 from voicelab.takes.comparison import with_words
-from voicelab.views.background import Arrival, Debouncer, SpeechTask, Task
+from voicelab.views.background import Arrival, Debouncer, SpeechTask, Task, interruptible
 from voicelab.views.bundles import clip_bundle
 from voicelab.views.controls import FIELDS, CallCode, Controls
-from voicelab.views.interrupts import interruptible
 from voicelab.views.panel import Panel, SavedOutput, button
 from voicelab.views.player import Player, file_name
 from voicelab.views.takes import TakesView

@@ -21,9 +21,8 @@ import ipywidgets as w
 import traitlets
 
 from voicelab.errors import VoicelabError
-from voicelab.views.background import Debouncer, Task
+from voicelab.views.background import Debouncer, Task, interruptible
 from voicelab.views.bundles import error_html
-from voicelab.views.interrupts import interruptible
 from voicelab.views.scripts import STATIC, PageWidget, look, looks, shared_looks
 
 # Rendering the saved output must delay neither the next take nor answers to the page.

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voicelab.engine.core.devices import set_thread_count
-from voicelab.engine.core.forks import COMPUTING
 from voicelab.engine.core.sequence import Codes
 from voicelab.errors import EngineError
+from voicelab.lifecycle import COMPUTING
 
 Result = TypeVar("Result")
 Samples = NDArray[np.float32]

@@ -1,12 +1,15 @@
-"""Streaming torch layers, and the state of streams between blocks."""
+"""Streaming torch layers, the state of streams between blocks, and modules without random initial weights."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 State = tuple[Tensor, ...]
 """State of a stream, or of a batch of streams, between blocks: one tensor per layer that has left context, in layer order."""
@@ -96,3 +99,37 @@ class Conv(nn.Module):
     def forward(self, x: Tensor, carry: Carry) -> Tensor:
         """Convolve (batch, inputs, n · stride) to (batch, outputs, n)."""
         return cast("Tensor", self.conv(carry.join(x, self.context)))
+
+
+_Module = TypeVar("_Module", bound=nn.Module)
+_FILLING: Final = frozenset({Tensor.normal_, Tensor.uniform_})
+
+
+class Unfilled(TorchFunctionMode):
+    """Context in which modules are constructed with uninitialized weights: ``with Unfilled(): module = nn.Linear(…)``.
+
+    torch's generator is process-wide: numbers that a user draws after ``torch.manual_seed`` must not depend on loading a
+    checkpoint in between. Draws from an explicit generator, which initialize constants, are unaffected.
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        _types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        options = kwargs or {}
+        if func is torch.randn and "generator" not in options:
+            return torch.empty(*args, **options)
+        if func in _FILLING or getattr(func, "__module__", "") == "torch.nn.init":
+            return args[0] if args else options["tensor"]
+        return func(*args, **options)
+
+
+def filled(module: _Module, tensors: Mapping[str, NDArray[np.float32]], prefix: str) -> _Module:
+    """Fill a module with the tensors whose names begin with a prefix, for inference."""
+    module.load_state_dict(
+        {name[len(prefix) :]: torch.from_numpy(value) for name, value in tensors.items() if name.startswith(prefix)}
+    )
+    return module.eval().requires_grad_(False)

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from voicelab.engine.core.devices import set_thread_count
-from voicelab.engine.core.forks import COMPUTING
 from voicelab.engine.core.sequence import Codes, Ending, Frame, Sequence, Settings
 from voicelab.errors import EngineError, EngineUnavailable
+from voicelab.lifecycle import COMPUTING
 
 ROWS = 16
 """Maximum concurrent sequences; further ones are queued."""

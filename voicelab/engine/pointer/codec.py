@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from voicelab.engine.core.decoding import Samples
-from voicelab.engine.core.layers import Carry, Conv, LayerGroup, State
+from voicelab.engine.core.layers import Carry, Conv, LayerGroup, State, Unfilled, filled
 from voicelab.engine.core.sequence import Codes
 from voicelab.engine.pointer.arrays import Floats
 from voicelab.engine.pointer.config import CodecConfig
@@ -50,7 +50,6 @@ from voicelab.engine.pointer.numpy_codec import (
     noise_spectra,
     spread,
 )
-from voicelab.engine.pointer.unfilled import Unfilled, filled
 
 
 def _register_constants(module: nn.Module, **arrays: NDArray[Any]) -> None:

@@ -14,7 +14,6 @@ import numpy as np
 from voicelab.call import Call
 from voicelab.capabilities import SeedSupport
 from voicelab.engine.core.decoding import Memo
-from voicelab.engine.core.forks import COMPUTING
 from voicelab.engine.core.scheduler import RowStep
 from voicelab.engine.core.sequence import Codes, Settings
 from voicelab.engine.family import EngineParts, SpeechPlan
@@ -35,6 +34,7 @@ from voicelab.engine.pointer.speakers import (
     speaker_statistics,
 )
 from voicelab.errors import RequestInvalid
+from voicelab.lifecycle import COMPUTING
 from voicelab.schema import Model, ReferenceAudio, TTSRequest
 from voicelab.tags import Tag, TaggedText, ignored, read_tags
 from voicelab.text import as_written, left_out, normalize

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from voicelab.engine.core.forks import COMPUTING
 from voicelab.engine.pointer.config import ALL_PHONES, PAUSES, Phonemes
 from voicelab.engine.pointer.english import Lexicon
 from voicelab.engine.pointer.homographs import homograph
 from voicelab.engine.pointer.mandarin import Syllable, check, read
+from voicelab.lifecycle import COMPUTING
 
 _TOKEN = re.compile(r"'?[A-Za-z]+(?:'[A-Za-z]+)*'?|[.?!]+|[,;:]|—|(?<=\s)-(?=\s)|-{2,}")
 _IDS = {name: i for i, name in enumerate(ALL_PHONES)}

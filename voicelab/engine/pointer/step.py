@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from voicelab.engine.core.fused import FrameGraphs, power_of_two
+from voicelab.engine.core.layers import Unfilled, filled
 from voicelab.engine.core.sequence import Codes, Settings
 from voicelab.engine.pointer.arrays import Floats
 from voicelab.engine.pointer.config import LMConfig
 from voicelab.engine.pointer.lm import LM
 from voicelab.engine.pointer.rows import REPEAT_WINDOW, KVCache, PointerRow, Step
-from voicelab.engine.pointer.unfilled import Unfilled, filled
 from voicelab.errors import EngineError
 
 
