@@ -24,7 +24,7 @@ import torch
 from training import decoder, ears, export, guess, kept, lexicon, listen, lm, mandarin_text, render, understood
 from training.codes import Encoded
 from training.plan import Request
-from voicelab.engine.pointer import checkpoint, modules
+from voicelab.engine.pointer import checkpoint
 from voicelab.engine.pointer.codec import Codec
 from voicelab.engine.pointer.english import load_lexicon
 from voicelab.engine.pointer.lm import LM
@@ -46,13 +46,13 @@ class Start:
     def of(cls, source: str) -> Start:
         """Load from a folder of weights; "nothing" loads only the packaged codec."""
         if source == "nothing":
-            return cls(modules.load_codec(export.OUT / checkpoint.EMBEDDED))
+            return cls(checkpoint.load_codec(export.OUT / checkpoint.EMBEDDED))
         folder = Path(source)
         large = folder / checkpoint.EMBEDDED
         codec, lm, small = (
-            modules.load_codec(large),
-            modules.load_lm(large),
-            modules.load_lm(folder / checkpoint.S1_FILE),
+            checkpoint.load_codec(large),
+            checkpoint.load_lm(large),
+            checkpoint.load_lm(folder / checkpoint.S1_FILE),
         )
         return cls(codec, lm, small, folder)
 

@@ -22,9 +22,8 @@ from tests.served import until
 from tests.service.conftest import Start
 from tests.tones import ToneBackend
 from voicelab.audio.formats import encode
-from voicelab.backends.caller import Caller, RetryPolicy
+from voicelab.backends.caller import BlockingTransport, Caller, RetryPolicy
 from voicelab.backends.service import ServiceBackend
-from voicelab.backends.transport import BlockingTransport
 from voicelab.call import Call, call_of, call_record
 from voicelab.errors import Cancelled, RequestInvalid, ServiceError, StreamTruncated, VoicelabError
 

@@ -13,7 +13,7 @@ from tests.speechlike import speech_file
 from voicelab.backend import SpeechStream
 from voicelab.call import Call, VoicePreset
 from voicelab.engine.local import LocalBackend
-from voicelab.engine.pointer import checkpoint, modules
+from voicelab.engine.pointer import checkpoint
 from voicelab.errors import EngineError
 from voicelab.schema import TTSRequest, VoiceCreate
 
@@ -50,7 +50,7 @@ def test_two_models_differ_and_share_voices(two: LocalBackend, tmp_path: Path) -
     assert (large.notes, small.notes) == ((), ())
     again = two.synthesize(Call(_request(reference_id="ada"), model="s1", seed=3)).clip()
     assert again == small
-    path = write_weights(tmp_path / "alone.safetensors", modules.load_codec(tmp_path / checkpoint.EMBEDDED))
+    path = write_weights(tmp_path / "alone.safetensors", checkpoint.load_codec(tmp_path / checkpoint.EMBEDDED))
     alone = LocalBackend("cpu", weights=path)
     assert alone.synthesize(Call(_request(), seed=3)).clip() == small
     assert alone.capabilities.one_model is True

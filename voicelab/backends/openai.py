@@ -17,9 +17,8 @@ from voicelab.audio.encoders import StreamEncoder, wav_header
 from voicelab.audio.formats import sniff
 from voicelab.audio.prosody import ProsodyProcessor
 from voicelab.backends import wire
-from voicelab.backends.caller import RetryPolicy, Timeouts
+from voicelab.backends.caller import RetryPolicy, Timeouts, run_blocking
 from voicelab.backends.service import ServiceBackend
-from voicelab.backends.transport import run_blocking
 from voicelab.call import EXTRA, Call, Knob, VoicePreset
 from voicelab.capabilities import Capabilities, FieldSupport, SeedSupport, check_call
 from voicelab.errors import (

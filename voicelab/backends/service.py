@@ -17,8 +17,16 @@ from voicelab.audio.decoders import StreamDecoder
 from voicelab.audio.samples import Samples
 from voicelab.backend import SpeechStream, StreamBase, StreamSummary
 from voicelab.backends import wire
-from voicelab.backends.caller import Audio, Caller, RetryPolicy, Timeouts, open_client
-from voicelab.backends.transport import AsyncTransport, BlockingTransport, run_blocking
+from voicelab.backends.caller import (
+    AsyncTransport,
+    Audio,
+    BlockingTransport,
+    Caller,
+    RetryPolicy,
+    Timeouts,
+    open_client,
+    run_blocking,
+)
 from voicelab.backends.wire import Upload
 from voicelab.call import Call
 from voicelab.capabilities import Capabilities, check_call

@@ -18,7 +18,7 @@ from torch import nn
 import voicelab
 from tests.engine.tiny import CODEC, LANGUAGE, make_codec, make_lm, speaker
 from voicelab.call import VoicePreset
-from voicelab.engine.pointer import checkpoint, modules
+from voicelab.engine.pointer import checkpoint
 from voicelab.engine.pointer.config import ALL_PHONES
 from voicelab.errors import WeightsError
 
@@ -59,7 +59,7 @@ def test_save_and_load_roundtrip(saved: Path) -> None:
     found = checkpoint.load(saved)
     assert (found.codec.config, found.lm.config) == (CODEC, LANGUAGE)
     assert found.presets == (ADA, BEN)
-    codec, lm = modules.load_codec(saved), modules.load_lm(saved)
+    codec, lm = checkpoint.load_codec(saved), checkpoint.load_lm(saved)
     _is_nearly(codec, make_codec(), rounded="encoder.")
     _is_nearly(lm, make_lm())
     np.testing.assert_array_equal(found.speakers["ben"], speaker(2).half().float().numpy())
@@ -241,7 +241,7 @@ def test_folder_with_two_models_on_one_codec(folder: Path) -> None:
     assert found.lm.config == LARGER
     small = checkpoint.load_small(found)
     assert small.config == LANGUAGE
-    _is_nearly(modules.load_lm(folder / checkpoint.S1_FILE), make_lm())
+    _is_nearly(checkpoint.load_lm(folder / checkpoint.S1_FILE), make_lm())
     with pytest.raises(WeightsError, match=r"no s1\.safetensors"):
         checkpoint.load_small(alone)
 

@@ -239,6 +239,22 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Floats]]:
         return meta, _widened(tensors, "")
 
 
+def load_codec(path: Path) -> torch_codec.Codec:
+    """Load the codec of a checkpoint file as a torch module, for training. Raises the same errors as `load`."""
+    from voicelab.engine.pointer.codec import TorchCodec
+
+    meta, tensors = read(path)
+    return TorchCodec.of(CodecConfig.of(meta["codec"]), tensors, "cpu").module
+
+
+def load_lm(path: Path) -> torch_lm.LM:
+    """Load the language model of a checkpoint file as a torch module, for training. Raises the same errors as `load`."""
+    from voicelab.engine.pointer.step import TorchLM
+
+    meta, tensors = read(path)
+    return TorchLM.of(LMConfig.of(meta["lm"]), tensors, "cpu").module
+
+
 def _widened(tensors: Arrays, prefix: str) -> dict[str, Floats]:
     """Return, in float32, the tensors whose names begin with a prefix."""
     names = (name for name in tensors if name.startswith(prefix) and not name.endswith(ROW_SCALES))

@@ -27,7 +27,6 @@ _BEFORE_NOUN_TO: Final = frozenset(
     "due according prior close next subject back back thanks similar compared related".split()
 )
 _ADJECTIVAL: Final = ("al", "ive", "ous", "ful", "ic", "less", "able", "ible", "ary", "est", "ish", "ern")
-_ADJECTIVES: Final = frozenset("close separate present subject perfect content live minute invalid".split())
 
 
 class Context:
