@@ -8,6 +8,14 @@ import pytest
 from voicelab.views.background import Debouncer, Task
 
 
+def wait_for_threads() -> None:
+    """Wait until no thread of a debouncer runs, so that its uncaught error belongs to the test that raised it."""
+    for thread in threading.enumerate():
+        if thread.name == "voicelab-debouncer":
+            thread.join(5)
+            assert not thread.is_alive()
+
+
 def test_task_passes_errors_to_its_callback_and_waits() -> None:
     errors: list[Exception] = []
     assert Task(lambda: 1 / 0, name="test", failed=errors.append).start().wait(5)
@@ -51,6 +59,7 @@ def test_debouncer_works_after_an_error() -> None:
         debouncer.ask()
         assert debouncer.settled(5)
         assert len(calls) == count
+        wait_for_threads()
 
 
 def test_closed_debouncer_leaves_no_threads() -> None:
@@ -58,9 +67,6 @@ def test_closed_debouncer_leaves_no_threads() -> None:
     debouncer = Debouncer(lambda wanted: calls.append(wanted()), delay=5)
     debouncer.ask()
     debouncer.close()
-    for thread in threading.enumerate():
-        if thread.name == "voicelab-debouncer":
-            thread.join(5)
-            assert not thread.is_alive()
+    wait_for_threads()
     debouncer.ask()
     assert calls == []
