@@ -43,7 +43,7 @@ def test_let_go_heard_and_compared(scratch: Scratch, tmp_path: Path) -> None:
     # The faster take is the shorter one, and the earlier one can still be heard.
     page.locator(".voicelab-take[data-id='1']").focus()
     page.keyboard.press(" ")
-    wait(page, "+d.heard > 0.02 && d.playing === '1'")
+    wait(page, "+d.heard > 0.02 && d.current === '1'")
     page.keyboard.press("x")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("x")

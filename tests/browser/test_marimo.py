@@ -27,6 +27,7 @@ CELLS = (
         "player.observe(lambda _: player.regions.save('marked.vtt'), 'marks')\nplayer"
     ),
     "vl.compare(a=clip, b=lab.speak('Eight other notes.', seed=2)).panel()",
+    "sweep = lab.sweep('Eight notes.', temperature=[0.2, 0.8], voice=['ada', 'ben'], repeats=2).panel()\nsweep",
     "lab.voice_panel()",
 )
 
@@ -64,7 +65,6 @@ def test_panels_speak_play_and_give_back_what_was_marked(page: Page, marimo: tup
     speak = page.locator("button.voicelab-speak").first
     speak.wait_for(timeout=2 * LONG)
     page.locator("audio").first.wait_for(timeout=LONG)  # the clip, without a widget
-    page.get_by_text("needs JupyterLab").wait_for(timeout=LONG)  # the voice panel has boxes of ipywidgets
     page.locator(".voicelab-controls textarea").first.fill("Six notes.")
     speak.click()
     # Inside a shadow tree, where a selector of the document does not look.
@@ -89,6 +89,37 @@ def test_panels_speak_play_and_give_back_what_was_marked(page: Page, marimo: tup
     compare.scroll_into_view_if_needed()
     compare.get_by_role("button", name="Play", exact=False).first.click()
     page.wait_for_function("(node) => +node.dataset.heard > 0.05", arg=compare.element_handle(), timeout=LONG)
+
+
+def test_a_sweep_runs_and_its_tabs_open(page: Page, marimo: tuple[str, Path]) -> None:
+    page.goto(marimo[0])
+    sweep = page.locator(".voicelab-sweep-panel")
+    sweep.locator("button.voicelab-run").wait_for(timeout=2 * LONG)
+    # A row of the form is added, marked and removed.
+    sweep.get_by_role("button", name="Add an axis").click()
+    values = sweep.locator(".voicelab-axis input")
+    values.nth(2).fill("0.1, 7")
+    sweep.get_by_text("must be between 0 and 1, got 7").wait_for(timeout=LONG)
+    sweep.locator("button.voicelab-run:disabled").wait_for(timeout=LONG)
+    sweep.locator("button.voicelab-remove-axis").nth(2).click()
+    values.nth(0).fill("")
+    for end, value in (("from", "0"), ("to", "1"), ("step", "0.5")):
+        sweep.get_by_label(end, exact=True).first.fill(value)
+        sweep.get_by_label(end, exact=True).first.press("Enter")
+    sweep.get_by_text("6 cells, 12 takes").wait_for(timeout=LONG)
+    assert values.nth(0).input_value() == "0..1 step 0.5"
+    sweep.locator("button.voicelab-run").click()
+    sweep.get_by_text("12 of 12 takes, done").wait_for(timeout=LONG)
+    grid = sweep.locator(".voicelab-takes")
+    grid.locator(".voicelab-hear[data-state=done]").nth(11).click()
+    page.wait_for_function("(node) => +node.dataset.heard > 0.05", arg=grid.element_handle(), timeout=LONG)
+    # Made in a thread, or when the tab is opened.
+    sweep.locator(".voicelab-open").first.click()
+    sweep.locator(".voicelab-opened .voicelab-player[data-spectrogram]").wait_for(timeout=LONG)
+    for tab, there in (("Effects", "thead >> text=metric by axis"), ("Table", ".voicelab-table td >> nth=0")):
+        sweep.get_by_role("tab", name=tab).click()
+        sweep.locator(there).wait_for(timeout=LONG)
+    assert "From sweep.frame()" in sweep.inner_text()
 
 
 def test_both_themes_can_be_read(page: Page, marimo: tuple[str, Path], tmp_path: Path) -> None:

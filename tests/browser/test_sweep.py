@@ -11,6 +11,7 @@ import pytest
 
 from tests.browser.conftest import LONG, Scratch, in_kernel, shoot, themed, until
 from tests.browser.figures import figure
+from tests.browser.test_shell import fit
 from tests.tones import ToneBackend
 from voicelab.lab import Lab
 from voicelab.runs.cache import Cache
@@ -107,7 +108,7 @@ def test_typed_run_stopped_and_heard(scratch: Scratch) -> None:
 
     first = page.locator(".voicelab-take[data-id='0']")
     first.get_by_role("button", name="Play temperature 0").click()
-    wait(page, "+d.heard > 0.1 && d.playing === '0'")
+    wait(page, "+d.heard > 0.1 && d.current === '0'")
     first.focus()
     page.keyboard.press("x")
     page.keyboard.press("ArrowRight")
@@ -116,7 +117,7 @@ def test_typed_run_stopped_and_heard(scratch: Scratch) -> None:
     page.wait_for_selector(".voicelab-take[data-id='1'] button[aria-pressed=true]")
     says(page, "2 selected")
     page.keyboard.press(" ")
-    wait(page, "+d.heard > 0.1 && d.playing === '1'")
+    wait(page, "+d.heard > 0.1 && d.current === '1'")
     page.locator("button.voicelab-compare-selected:enabled").click()
     page.wait_for_selector(".voicelab-compare[data-current='temperature=0']", timeout=LONG)
     rows = page.locator(".voicelab-compare-row > button")
@@ -150,7 +151,7 @@ def test_a_failing_cell_says_why_without_a_secret_and_the_rest_go_on(scratch: Sc
     assert "abcdefghij" not in page.locator(PANEL).inner_html()
     assert failed.get_by_role("button", name="Play").is_disabled()
     page.locator(".voicelab-take[data-id='2']").get_by_role("button", name="Play").click()
-    wait(page, "+d.heard > 0.1 && d.playing === '2'")
+    wait(page, "+d.heard > 0.1 && d.current === '2'")
 
 
 MADE = (
@@ -305,7 +306,7 @@ def test_a_thousand_takes_scroll(scratch: Scratch, view: str, built: str) -> Non
     page.locator(button).wait_for(timeout=LONG)
     page.wait_for_function("() => !document.querySelector(\"[data-id='999'][data-state=waiting]\")", timeout=LONG)
     page.locator(button).click()
-    wait(page, "+d.heard > 0.1 && d.playing === '999'")
+    wait(page, "+d.heard > 0.1 && d.current === '999'")
     page.locator(".voicelab-takes-view input").first.fill("temperature>0.95")
     wait(page, "+d.shown === 50")
 
@@ -360,7 +361,7 @@ def test_facets_have_a_cell_for_each_combination_coloured_by_its_mean(scratch: S
     buttons = page.locator(".voicelab-hear")
     page.wait_for_function("() => document.querySelector('.voicelab-hear').title.includes('voice ben')", timeout=LONG)
     buttons.first.click()
-    wait(page, "+d.heard > 0.1 && d.playing === '6'")
+    wait(page, "+d.heard > 0.1 && d.current === '6'")
     page.keyboard.press("x")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowRight")
@@ -373,6 +374,27 @@ def test_facets_have_a_cell_for_each_combination_coloured_by_its_mean(scratch: S
     page.wait_for_selector(".voicelab-compare[data-current]", timeout=LONG)
     # The tab that was opened has the focus, and is in sight.
     page.wait_for_function("() => document.activeElement.querySelector('.voicelab-compare') !== null", timeout=LONG)
+
+
+NARROW = (
+    SETUP
+    + """\
+fields = dict(condition_on_previous_chunks=[True, False], temperature=[0.2, 0.6, 1])
+panel = Lab(ToneBackend()).sweep("Eight notes.", **fields, repeats=5, cache=Cache("cache-narrow")).run().panel()
+panel"""
+)
+
+
+def test_three_columns_and_all_their_buttons_fit_into_a_narrow_cell(scratch: Scratch) -> None:
+    page = scratch.run(NARROW)
+    page.locator(".voicelab-hear[data-state=done]").first.wait_for(timeout=LONG)
+    fit(page, ".voicelab-takes-view", 460)
+    hidden = """(root) => [...root.querySelectorAll("*"), root].filter((node) =>
+      getComputedStyle(node).overflowX !== "visible" && node.clientWidth &&
+      (node.scrollWidth > node.clientWidth + 1 || node.scrollHeight > node.clientHeight + 1)).map((node) => node.className)"""
+    assert page.locator(GRID).evaluate(hidden) == []
+    title = page.locator(".voicelab-facet .voicelab-hear").nth(1).get_attribute("title") or ""
+    assert "take 2" in title
 
 
 SAME = (

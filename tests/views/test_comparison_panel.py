@@ -66,6 +66,34 @@ def test_request_differences_show_reference_counts_and_texts(monkeypatch: pytest
     panel.close()
 
 
+def test_clips_without_a_request_are_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(ToneBackend())
+    noise = Clip(np.ones(24_000, np.float32) * 0.1, 24_000)
+    clips = {"one": lab.speak("Eight.", seed=1), "two": lab.speak("Eight.", seed=2), "file": noise}
+    for names, title, rows, empty in (
+        (("one", "two", "file"), "Request differences (without a request: file)", [["seed", "1", "2"]], None),
+        (("one", "file"), None, [], "Without a request: file."),
+    ):
+        panel = ComparePanel(compare(**{name: clips[name] for name in names}))
+        _, (figures, _) = open_page(panel, monkeypatch, 2)
+        asked, measured = figures["tables"]
+        assert asked["rows"] == rows
+        assert title in {asked["title"], None}
+        assert empty in {asked["empty"], None}
+        assert measured["heads"] == ["", *names]
+        panel.close()
+
+
+def test_a_failure_is_sent_to_the_page(comparison: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: Comparison) -> tuple[dict[str, Any], list[bytes]]:
+        raise MemoryError("too long")
+
+    monkeypatch.setattr("voicelab.views.comparison_panel._sounds", fail)
+    panel = ComparePanel(comparison)
+    assert open_page(panel, monkeypatch, 1)[0][0] == {"kind": "failed", "text": "MemoryError: too long"}
+    panel.close()
+
+
 def test_closed_panel_sends_nothing(comparison: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
     panel = ComparePanel(comparison)
     panel.close()

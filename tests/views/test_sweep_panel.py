@@ -434,7 +434,7 @@ def test_each_tab_makes_what_it_shows_when_it_is_opened(result: ResultPanel) -> 
     assert result.color.value == "loudness"
     result.grid.selected = [0, 1]
     result.tabs.selected_index = 2
-    assert result.content("Compare")[0].comparison.names == ("repeat=0", "repeat=1")
+    assert result.content("Compare")[0].comparison.names == ("take=1", "take=2")
     result.tabs.selected_index = 4
     (table,) = result.content("Table")
     heads = [column["title"] for column in table.columns]
@@ -453,7 +453,7 @@ def test_the_odd_one_out_is_found_and_bad_words_are_said(result: ResultPanel) ->
     assert messages[-1]["kind"] == "reveal"
     assert "robust standard deviations" in result.message.value
     result.where.value = "nothing=1"
-    assert "filter" in result.where_problem.value
+    assert "<b>Filter</b>: column must be one of temperature, voice, take," in result.where_problem.value
     result.where.value = "temperature>"
     assert "a value must follow the sign" in result.where_problem.value
     assert "voicelab-wrong" in result.where._dom_classes

@@ -217,7 +217,7 @@ def test_blank_title_and_recordings_without_speech_disable_creation() -> None:
     panel = opened(Listing(), Clip.load(SPEECH))
     panel.title.value = " "
     assert panel.make_button.disabled
-    assert "title" in panel.message.value
+    assert "<b>Title</b>: must not be" in panel.message.value
     assert "voicelab-wrong" in panel.title._dom_classes
     panel.title.value = "Ada"
     assert panel.message.value == ""

@@ -32,6 +32,12 @@ _INTERVAL_S: Final = 0.12
 _BURST: Final = 4
 
 
+def marimo() -> Any:
+    """Return the module marimo if this is one of its notebooks, else None."""
+    module = sys.modules.get("marimo")
+    return module if module is not None and module.running_in_notebook() else None
+
+
 class Task:
     """Work in a daemon thread, started by ``start``.
 
@@ -43,7 +49,9 @@ class Task:
     ) -> None:
         self._work = work
         self._on_error = failed
-        self._thread = threading.Thread(target=self._run, name=f"voicelab-{name}", daemon=True)
+        # In marimo, only its own threads can create widgets.
+        kind = getattr(marimo(), "Thread", threading.Thread)
+        self._thread: threading.Thread = kind(target=self._run, name=f"voicelab-{name}", daemon=True)
         # Not Thread.join: before Python 3.13 a thread counts as ended once an interrupt is raised in it.
         self._ended = threading.Event()
 

@@ -17,6 +17,7 @@ from voicelab.call import short_name
 from voicelab.clip import Clip
 from voicelab.metrics import BASIC, METRICS
 from voicelab.metrics.level import HOP_S
+from voicelab.runs.failures import error_message
 from voicelab.takes.comparison import Comparison
 from voicelab.views.background import Task
 from voicelab.views.bundles import (
@@ -73,7 +74,10 @@ class ComparePanel(SavedOutput, PageWidget):
 
     def _on_message(self, _: Any, message: dict[str, Any], __: Sequence[Any]) -> None:
         if message.get("kind") == "ready":
-            Task(self._fill_page, name="comparison").start()
+            Task(self._fill_page, name="comparison", failed=self._fail).start()
+
+    def _fail(self, error: Exception) -> None:
+        self.send({"kind": "failed", "text": error_message(error)})
 
     def _fill_page(self) -> None:
         with self._lock:
@@ -154,17 +158,22 @@ def _format_value(value: Any) -> str:
 
 def _tables(comparison: Comparison) -> list[dict[str, Any]]:
     """Return tables of request differences and measurements: a title, column names, and rows of text."""
-    differing = comparison.differences().map(_format_value)
+    requested = [name for name, clip in comparison.clips.items() if clip.take is not None]
+    differing = comparison.differences()[requested].map(_format_value)
+    recordings = ", ".join(name for name in comparison.names if name not in requested)
+    if recordings:
+        differing = differing[differing.nunique(axis=1) > 1]
     requests = [[short_name(field), *row] for field, *row in differing.itertuples()]
+    title = "Request differences" + f" (without a request: {recordings})" * bool(recordings)
+    same = "The requests are identical." * (len(requested) > 1) or f"Without a request: {recordings}."
     measured, units = comparison.metrics(*_MEASURED), {name: METRICS[name].unit for name in _MEASURED}
     measurements = [
         [metric_label(name, unit), *(format_figure(value, unit) for value in measured[name])]
         for name, unit in units.items()
     ]
-    heads, same = ["", *comparison.names], "The requests are identical."
     return [
-        {"title": "Request differences", "heads": heads, "rows": requests, "empty": same},
-        {"title": "Measurements", "heads": heads, "rows": measurements, "empty": ""},
+        {"title": title, "heads": ["", *requested], "rows": requests, "empty": same},
+        {"title": "Measurements", "heads": ["", *comparison.names], "rows": measurements, "empty": ""},
     ]
 
 

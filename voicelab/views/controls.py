@@ -50,6 +50,8 @@ _FRONT_FIELDS: Final = 8
 # Labels of fields whose names are not clear enough.
 _LABELS: Final = {
     "reference_id": "Voice",
+    "voices": "Recordings",
+    "names": "Fields",
     "top_p": "Top-p",
     "prosody.volume": "Volume, dB",
     "chunk_length": "Segment length, characters",

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
-from typing import Any, Final
+from typing import Final
 
 from voicelab.audio.samples import Samples
 from voicelab.audio.words import WordTime
@@ -110,6 +110,7 @@ class ExplorePanel(SavedOutput, Panel):
             call = self.controls.call()
         except RequestInvalid as error:
             self.controls.show_error(error)
+            self.foot.code = ""
             return None
         self.controls.show_error(None)
         self.foot.code = self.controls.code(call)
@@ -171,13 +172,6 @@ class ExplorePanel(SavedOutput, Panel):
         self.clip, self._clip_code = clip, self.controls.code(take.call)
         self.controls.notes = list(clip.notes)
         self.update_saved_output()
-
-    def _display_(self) -> Any:
-        """Return a view for marimo, which supports anywidgets but not ipywidgets' boxes."""
-        import marimo
-
-        widgets = [self.controls, self.player, self.foot, *([self.takes.grid] if self.takes is not None else [])]
-        return marimo.vstack([marimo.ui.anywidget(widget) for widget in widgets])
 
     def __repr__(self) -> str:
         capabilities = self._lab.capabilities

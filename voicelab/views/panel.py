@@ -23,10 +23,16 @@ import traitlets
 from voicelab.errors import VoicelabError
 from voicelab.views.background import Debouncer, Task, interruptible
 from voicelab.views.bundles import error_html
+from voicelab.views.controls import field_label
 from voicelab.views.scripts import STATIC, PageWidget, look, looks, shared_looks
 
 # Rendering the saved output must delay neither the next take nor answers to the page.
 _SETTLE_S: Final = 1.0
+
+
+def problem_html(error: Exception | None) -> str:
+    """Return an error as HTML, with the labels of its fields; "" for None."""
+    return "" if error is None else error_html(error, field_label)
 
 
 class Message(PageWidget):
@@ -35,6 +41,15 @@ class Message(PageWidget):
     script = "message.js"
 
     value = traitlets.Unicode("").tag(sync=True)
+
+
+class _Boxes(PageWidget):
+    """The view of a panel in marimo."""
+
+    script = "boxes.js"
+    styles = ("boxes.css",)
+
+    root = traitlets.Unicode().tag(sync=True)
 
 
 class ProgressLine(Message):
@@ -261,7 +276,7 @@ class Panel(Ending, w.VBox, metaclass=_PanelClass):  # type: ignore[misc]  # ipy
 
     def show_error(self, error: Exception | None) -> None:
         """Show an error in the message line; None clears it."""
-        self.message.value = "" if error is None else error_html(error)
+        self.message.value = problem_html(error)
 
     def attempt(self, action: Callable[[], object]) -> None:
         """Call ``action`` and show its error."""
@@ -292,8 +307,7 @@ class Panel(Ending, w.VBox, metaclass=_PanelClass):  # type: ignore[misc]  # ipy
         return Task(stoppable, name=name, failed=failed or self.show_error).start()
 
     def _display_(self) -> Any:
-        """Return the saved output for marimo, which does not support ipywidgets' boxes."""
+        """Return a view for marimo, which has no views of ipywidgets' boxes and controls."""
         import marimo
 
-        html = self.saved_output().get("text/html", "") if isinstance(self, SavedOutput) else ""
-        return marimo.vstack([marimo.md(f"`{self!r}` needs JupyterLab, Notebook or VS Code."), marimo.Html(html)])
+        return marimo.ui.anywidget(_Boxes(root=f"IPY_MODEL_{self.model_id}"))

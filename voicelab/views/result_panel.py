@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from html import escape
@@ -37,7 +38,7 @@ from voicelab.views.listening import ListeningWidget
 from voicelab.views.panel import Message, SavedOutput, button, control, file_link, html, line
 from voicelab.views.scripts import PageWidget
 from voicelab.views.sweep_tables import SHOWN, table_bundle, write_page
-from voicelab.views.takes import TakesView
+from voicelab.views.takes import TakesView, take_labels
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,8 +69,7 @@ _MAX_DECIMALS: Final = 4
 
 def variable_of(value: object) -> str:
     """Return the name of a notebook's variable that holds a value; "panel" if there is none."""
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    names = [name for name, held in dict(getattr(shell, "user_ns", {})).items() if held is value]
+    names = [name for name, held in vars(sys.modules["__main__"]).copy().items() if held is value]
     # IPython stores a panel that is the last value of a cell in a variable such as _3.
     named = [name for name in names if not name.startswith("_")] or [
         name for name in names if re.fullmatch(r"_\d+", name)
@@ -223,7 +223,8 @@ class ResultPanel(SavedOutput, TakesView):
 
     def card(self, index: int, row: TakeRow, fetch: Callable[[TakeRow], Clip] | None = None) -> TakeCard:
         """Create the card for a row of the table; ``fetch`` returns a clip in place of the take's own."""
-        return card_of(index, row, self._names, None if fetch is None else partial(fetch, row))
+        card = card_of(index, row, self._names, None if fetch is None else partial(fetch, row))
+        return replace(card, labels=take_labels(card.labels))
 
     def listening_test(self) -> None:
         """Start a blind test of the selected takes; ratings are stored in a file next to the notebook."""

@@ -12,7 +12,6 @@ import gzip
 import hashlib
 import json
 import re
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
@@ -24,11 +23,13 @@ import anywidget
 import ipywidgets as w
 import traitlets
 
+from voicelab.views.background import marimo
+
 STATIC: Final = Path(__file__).parent / "static"
 
 _UNSEEN_S: Final = 1.0
-# Files that only served pages use.
-_SERVED: Final = frozenset({"boot.js", "page.css", "page.js", "saved.css"})
+# Files that widgets do not load from the shared model: those of served pages and of marimo.
+_SEPARATE: Final = frozenset({"boot.js", "boxes.css", "boxes.js", "page.css", "page.js", "saved.css"})
 
 _IMPORT: Final = re.compile(r'^import \{[^}]*\} from "\./([a-z-]+\.js)";\n', re.MULTILINE)
 # Comments on lines of their own, and all indentation.
@@ -76,7 +77,7 @@ def _packed() -> tuple[str, str]:
     """Return the scripts for the page, and their digest."""
     # Style sheets are compressed together, since similar text compresses better.
     paths = sorted(
-        (path for path in STATIC.iterdir() if path.name not in _SERVED), key=lambda path: (path.suffix, path.name)
+        (path for path in STATIC.iterdir() if path.name not in _SEPARATE), key=lambda path: (path.suffix, path.name)
     )
     data = json.dumps({path.name: _COMMENT.sub("", path.read_text(encoding="utf-8")) for path in paths}).encode()
     return base64.b64encode(gzip.compress(data, mtime=0)).decode("ascii"), hashlib.sha256(data).hexdigest()[:16]
@@ -128,9 +129,9 @@ class PageWidget(anywidget.AnyWidget):
     scripts = traitlets.Instance(Scripts, allow_none=True).tag(sync=True, **w.widget_serialization)
 
     def __init__(self, **traits: Any) -> None:
-        marimo = sys.modules.get("marimo")
-        if marimo is not None and marimo.running_in_notebook():  # marimo has no models that refer to others
-            self._esm, self._css = inlined(self.script), styled(*self.styles)
+        if marimo():  # it has no shared models, and files only for widgets that a cell creates itself
+            script = base64.b64encode(inlined(self.script).encode()).decode("ascii")
+            self._esm, self._css = f"data:text/javascript;base64,{script}", styled(*self.styles)
         else:
             traits |= {"scripts": shared_scripts(), "parts": [self.script, *self.styles]}
         if not hasattr(self, "saved_output"):  # a part of a panel, whose layout is never changed

@@ -20,7 +20,6 @@ from voicelab.sweeps.sweep import Sweep
 from voicelab.takes.rows import RowState, TakeRow
 from voicelab.takes.table import TakeTable
 from voicelab.views.background import Debouncer, Task
-from voicelab.views.bundles import error_html
 from voicelab.views.controls import described_field, described_knob, field_help, field_label, seed_reason
 from voicelab.views.panel import (
     Ending,
@@ -37,6 +36,7 @@ from voicelab.views.panel import (
     line,
     main_button,
     mark_wrong,
+    problem_html,
     stack,
 )
 from voicelab.views.result_panel import ResultPanel, Tabs
@@ -220,9 +220,9 @@ class TextsForm(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publishes n
             mark_wrong(widget, errors)
             if message is not None:
                 unplaced = [item for item in unplaced if item not in errors]
-                message.value = error_html(RequestInvalid(errors), field_label) if errors else ""
+                message.value = problem_html(RequestInvalid(errors) if errors else None)
         rest = RequestInvalid(unplaced) if unplaced else None if isinstance(problem, RequestInvalid) else problem
-        self.problem.value = error_html(rest, field_label) if rest is not None else ""
+        self.problem.value = problem_html(rest)
         self.estimate.value = f'<div role="status">{escape(needs)}</div>' if needs else ""
 
     def changed(self, _: object = None) -> None:

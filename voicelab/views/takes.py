@@ -11,7 +11,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from html import escape
@@ -26,12 +26,13 @@ from voicelab.clip import Clip
 from voicelab.errors import RequestInvalid, VoicelabError
 from voicelab.metrics import Metric, measure_rows
 from voicelab.metrics.measure import resolve
+from voicelab.recordings import REPEAT
 from voicelab.runs.failures import error_message
 from voicelab.takes.cards import TakeCard, compare_cards, filter_cards, find_outlier, sort_cards
 from voicelab.takes.comparison import with_words
 from voicelab.takes.rows import Column, RowState
 from voicelab.views.background import Task
-from voicelab.views.bundles import error_html, format_figure, metric_label, with_unit
+from voicelab.views.bundles import format_figure, metric_label, with_unit
 from voicelab.views.comparison_panel import ComparePanel
 from voicelab.views.panel import (
     Ending,
@@ -44,6 +45,7 @@ from voicelab.views.panel import (
     html,
     line,
     mark_wrong,
+    problem_html,
     stack,
 )
 from voicelab.views.player import Player, pcm_bytes, playable
@@ -62,6 +64,14 @@ _ORDER_S: Final = 0.5
 _GRID_ORDER: Final = "Grid order"
 # A file is sent to the page in pieces of this size in bytes, at this interval in seconds.
 _PIECE, _PIECE_S = 2**18, 0.35
+
+
+def take_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return labels in which a repeat, counted from 0, is a take, counted from 1, as on its button."""
+    return {
+        "take" if name == REPEAT else name: str(int(label) + 1) if name == REPEAT and label.isdecimal() else label
+        for name, label in labels.items()
+    }
 
 
 def outline(clip: Clip) -> bytes:
@@ -402,9 +412,9 @@ class TakeGrid(Ending, PageWidget):
         """Scroll to a take and mark it."""
         self._post({"kind": "reveal", "id": id}, [])
 
-    def show_tab(self) -> None:
-        """Scroll to the open tab and focus it."""
-        self._post({"kind": "tab"}, [])
+    def show(self, part: str) -> None:
+        """Scroll to the open "tab", and focus it, or to the "player" of the opened take."""
+        self._post({"kind": part}, [])
 
     def send_file(self, name: str, media: str, data: bytes) -> None:
         """Send a file to the page for download, at a limited rate, since Jupyter drops messages beyond 1 MB/s."""
@@ -413,10 +423,6 @@ class TakeGrid(Ending, PageWidget):
             about = {"kind": "file", "name": name, "media": media, "start": start, "last": last}
             self._post(about, [data[start : start + _PIECE]])
             time.sleep(0 if last else _PIECE_S)
-
-    def show_player(self) -> None:
-        """Scroll to the player of the opened take."""
-        self._post({"kind": "player"}, [])
 
     def clear(self) -> None:
         """Remove all takes."""
@@ -461,12 +467,7 @@ class TakesView(Panel):
     when it is opened.
     """
 
-    def __init__(
-        self,
-        *,
-        axes: Sequence[str] = (),
-        metrics: Iterable[str | Metric] = SHOWN,
-    ) -> None:
+    def __init__(self, *, axes: Sequence[str] = (), metrics: Iterable[str | Metric] = SHOWN) -> None:
         self.grid = TakeGrid(metrics, self.open_take)
         self._axes = tuple(axes)
         self._cells: tuple[int, int] | None = None
@@ -542,9 +543,11 @@ class TakesView(Panel):
         self.close_take()
         self.grid.columns = (len(axes[-1]) if axes else 1) * repeats
         cells = math.prod(map(len, axes))
-        shown = [column.labels for column in columns if column.name in self._axes]
+        shown = [[(column.name, label) for label in column.labels] for column in columns if column.name in self._axes]
         combinations = itertools.product(*shown) if len(cards) == cells * repeats else ()
-        complete = bool(axes) and [tuple(card.labels.values()) for card in cards] == list(combinations)
+        complete = bool(axes) and [card.labels for card in cards] == [
+            take_labels(dict(pairs)) for pairs in combinations
+        ]
         before, self._cells = self._cells, (cells, repeats) if complete else None
         self.grid.facets = {"axes": [(column.title, column.labels) for column in axes], "repeats": repeats}
         if (self._cells is None) != (before is None):  # else the chosen view remains
@@ -570,7 +573,7 @@ class TakesView(Panel):
             title = html(f'<div class="voicelab-heading">{escape(row.name)}</div>')
             closing = button("×", self.close_take, "close-take", "icon", help="Close the player")
             self.player.children = (line(title, closing), player)
-            self.grid.show_player()
+            self.grid.show("player")
             player.end(with_words(clip).words)
 
         return self.in_background(show, "open")
@@ -624,13 +627,13 @@ class TakesView(Panel):
         self._filled = tab  # so that opening it does not create it again
         self.tabs.selected_index = self.tabs.titles.index(tab)
         self._filled = ""
-        self.grid.show_tab()
+        self.grid.show("tab")
 
     def fill_later(self, tab: str, make: Callable[[], w.Widget], words: str) -> Task:
         """Fill a tab from a thread, with a status text until then, or the error."""
 
         def failed(error: Exception) -> None:
-            self.fill(tab, html(error_html(error)))
+            self.fill(tab, html(problem_html(error)))
 
         self.fill(tab, html(f'<div class="voicelab-soft" role="status">{escape(words)}</div>'))
         return self.in_background(lambda: self.fill(tab, make()), "tab", failed)
@@ -639,7 +642,7 @@ class TakesView(Panel):
         """Create the contents of a tab that the user opens."""
         if tab != self._filled:
             self._makers.get(tab, lambda: None)()
-            self.grid.show_tab()
+            self.grid.show("tab")
 
     def _compare_if_few(self) -> None:
         if 2 <= len(self.selected) <= 8:
@@ -650,7 +653,8 @@ class TakesView(Panel):
     def _offer(self) -> None:
         metrics, column = [metric.name for metric in self.grid.work.metrics], self.sort.value
         offered = (_GRID_ORDER, *self._axes, *metrics)
-        self.sort.options = [(metric_label(name) if name in metrics else short_name(name), name) for name in offered]
+        named = {**{name: metric_label(name) for name in metrics}, REPEAT: "take"}
+        self.sort.options = [(named.get(name) or short_name(name), name) for name in offered]
         self.sort.value = column if column in offered else _GRID_ORDER
         for choice in (self.metric, self.color):
             chosen = choice.value
@@ -668,7 +672,7 @@ class TakesView(Panel):
         except VoicelabError as raised:
             error = raised
         mark_wrong(field, error)
-        problem.value = "" if error is None else error_html(error)
+        problem.value = problem_html(error)
 
     def _arrange(self, _: object = None) -> None:
         by = "" if self.sort.value == _GRID_ORDER else self.sort.value

@@ -22,7 +22,7 @@ from voicelab.errors import RequestInvalid, VoicelabError
 from voicelab.schema import VoiceCreate, VoiceModel
 from voicelab.session import Session
 from voicelab.views.background import Task
-from voicelab.views.bundles import clip_bundle, error_html, voice_bundle, voices_table
+from voicelab.views.bundles import clip_bundle, voice_bundle, voices_table
 from voicelab.views.controls import voice_choices
 from voicelab.views.explore_panel import TEXT, ExplorePanel
 from voicelab.views.panel import (
@@ -38,6 +38,7 @@ from voicelab.views.panel import (
     line,
     main_button,
     mark_wrong,
+    problem_html,
     stack,
 )
 from voicelab.views.player import Player
@@ -482,7 +483,7 @@ class _RecordingRow(Ending, w.VBox):  # type: ignore[misc]  # ipywidgets publish
             else:
                 self.player.show(recording.clip)
         if recording.state == "refused":
-            self.notes.value = error_html(RequestInvalid.of("voices", recording.problem))
+            self.notes.value = problem_html(RequestInvalid.of("voices", recording.problem))
         elif recording.state == "analyzing":
             self.notes.value = '<div role="status">analyzing…</div>'
         else:

@@ -355,9 +355,15 @@ export default {
     el.append(waiting);
     const receive = (message, buffers) => {
       if (message.kind === "clips") {
-        waiting.remove();
         shown ??= new Comparison(el, message, buffers);
-      } else if (message.kind === "figures") shown?.figure(message, buffers);
+        if (!shown.figures) el.append(Object.assign(waiting, { textContent: "Measuring the differences…" }));
+      } else if (message.kind === "figures") {
+        shown?.figure(message, buffers);
+        waiting.remove();
+      } else if (message.kind === "failed") {
+        waiting.setAttribute("role", "alert");
+        waiting.textContent = message.text;
+      }
     };
     // Without a kernel the page can still play, but stops playback.
     const lost = () => shown?.pause();

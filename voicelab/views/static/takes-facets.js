@@ -11,10 +11,14 @@ import { drawWave } from "./takes-card.js";
 const HEAD = 160; // pixels of the names of the rows, at most
 const NARROWEST = 112; // pixels of a cell
 const STEP = 26; // pixels from one play button to the next
+const TOOLS = 55; // pixels of a cell beside its play buttons
 const REST = 72; // pixels of a cell besides its play buttons
 const NAMES = 34; // pixels of the names of the columns
 const SHORTEST = 1e-3; // seconds
 const pen = document.createElement("canvas").getContext("2d");
+
+/** A name that may be broken after its underscores. */
+const breakable = (name) => name.replaceAll("_", "_\u200b");
 
 export class Facets {
   constructor(view) {
@@ -56,9 +60,9 @@ export class Facets {
     };
     this.tabs.replaceChildren(...axes.slice(2).map(choice));
     this.tabs.hidden = axes.length < 3;
-    const columns = (axes[1]?.[1] ?? [""]).map((label) => element("div", { textContent: label, title: label }, { role: "columnheader" }));
+    const columns = (axes[1]?.[1] ?? [""]).map((label) => element("div", { textContent: breakable(label), title: label }, { role: "columnheader" }));
     const corner = element("div", {}, { role: "columnheader" });
-    const ways = axes.slice(0, 2).map(([name], place) => element("i", {}, {}, `${name}\u00a0${"↓→"[place]}`));
+    const ways = axes.slice(0, 2).map(([name], place) => element("i", {}, {}, breakable(`${name}\u00a0${"↓→"[place]}`)));
     corner.append(...ways);
     this.names.replaceChildren(corner, ...columns);
     this.named = ways.map((way) => way.textContent);
@@ -67,7 +71,8 @@ export class Facets {
   /** How wide the names of the axes are: a word of them is not broken. */
   wide() {
     pen.font = getComputedStyle(this.names).font;
-    const words = [...this.named, ...(this.axes[0]?.[1] ?? []).flatMap((label) => label.split(/\s/))];
+    const labels = [...this.named, ...(this.axes[0]?.[1] ?? []).map(breakable)];
+    const words = labels.flatMap((label) => label.split(/[ \u200b]/));
     const widths = words.map((word) => pen.measureText(word).width + 12);
     return Math.min(HEAD, Math.ceil(Math.max(0, ...widths)));
   }
@@ -111,7 +116,7 @@ export class Facets {
     this.count = this.axes[0]?.[1].length ?? 1;
     this.head = Math.max(this.wide(), Math.round(Math.min(HEAD, width / 5)));
     this.width = Math.max(NARROWEST, Math.floor((width - this.head) / this.columns));
-    const lines = Math.ceil(this.repeats / Math.max(1, Math.floor((this.width - 34) / STEP)));
+    const lines = Math.ceil(this.repeats / Math.max(1, Math.floor((this.width - TOOLS) / STEP)));
     this.height = REST + STEP * Math.min(lines, 4); // more of them scroll within the cell
     const laid = [this.columns, this.width, this.height, this.count, this.head].join();
     if (laid === this.laid) return;
@@ -228,7 +233,7 @@ class Line {
     const label = this.facets.axes[0]?.[1][number] ?? "";
     this.root.style.transform = `translateY(${number * this.facets.height}px)`;
     this.root.setAttribute("aria-rowindex", number + 1);
-    this.name.textContent = this.name.title = label;
+    Object.assign(this.name, { textContent: breakable(label), title: label });
     for (const cell of this.cells) Object.assign(cell, { row: number, seen: null });
   }
 }

@@ -288,7 +288,7 @@ class View {
       view: faceted ? "facets" : "list",
       cards: faceted ? this.facets.rows.size * this.facets.columns : this.cards.size,
       drawn: this.ids.filter((id) => takes.cards.get(id)?.outline).length,
-      playing: takes.transport.playing ? takes.current : "",
+      current: takes.current ?? "",
       heard: takes.heard.toFixed(4),
       position: takes.share.toFixed(3),
       paint: (performance.now() - began).toFixed(2),
