@@ -9,6 +9,8 @@ import pytest
 
 from tests.speechlike import RATE, speechlike
 from tests.utterances import SENTENCES
+from tests.whisper import save_whisper
+from voicelab.asr.alignment import align_words
 from voicelab.asr.recognizers import (
     PocketRecognizer,
     Recognizer,
@@ -17,6 +19,7 @@ from voicelab.asr.recognizers import (
     full_name,
     transcribing_recognizer,
 )
+from voicelab.audio.words import WordTime
 from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, MissingExtra
 from voicelab.lab import connect
@@ -86,6 +89,28 @@ def test_recognizers_that_are_not_installed(monkeypatch: pytest.MonkeyPatch) -> 
     assert isinstance(transcribing_recognizer(), PocketRecognizer)
     monkeypatch.setitem(sys.modules, "pocketsphinx", None)
     assert transcribing_recognizer() is None
+
+
+@pytest.mark.usefixtures("_offline")
+def test_whisper_by_its_own_library_with_random_weights(tmp_path: Path) -> None:
+    cached = tmp_path / "models--Systran--faster-whisper-base"
+    (cached / "refs").mkdir(parents=True)
+    (cached / "refs" / "main").write_text("0" * 40)
+    (cached / "snapshots" / ("0" * 40)).mkdir(parents=True)
+    save_whisper(cached / "snapshots" / ("0" * 40))
+    recognizer = default_recognizer(fetch=False)
+    assert isinstance(recognizer, WhisperRecognizer)
+    words: list[WordTime] = []
+    for pitch in (120, 220):  # random weights may recognize nothing in one clip
+        if not words:
+            clip = Clip(speechlike(2, pitch), RATE)
+            transcript, words = recognizer.recognise(clip.samples, RATE), recognizer.words(clip.samples, RATE)
+    assert transcript == recognizer.recognise(clip.samples, RATE) != ""
+    assert all(0 <= word.start <= word.end <= 30 for word in words)
+    row = measure([clip], "wer", text=transcript, tools=Tools(recognizer=recognizer)).iloc[0]
+    assert (row.wer, row.recognizer) == (0.0, "faster-whisper:base")
+    aligned = align_words(clip, " ".join(word.text for word in words), by=recognizer)
+    assert aligned.words.source == "word times of faster-whisper:base"
 
 
 @pytest.mark.skipif("VOICELAB_TEST_WHISPER" not in os.environ, reason="names a folder with weights of faster-whisper")

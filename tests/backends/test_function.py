@@ -194,6 +194,15 @@ def test_errors_of_the_function_name_it() -> None:
     def program(text: str) -> None:
         sys.exit("no checkpoint")
 
+    def interrupted(text: str) -> None:
+        raise KeyboardInterrupt
+
+    lab = vl.connect(interrupted)
+    with pytest.raises(KeyboardInterrupt):  # not a failed take for each text
+        lab.sweep(["a", "b", "c"]).run()
+    work = lab.sweep(["a", "b", "c"]).start()
+    assert work.wait(20)
+    assert (work.state, work.progress.failed) == ("cancelled", 0)
     with pytest.raises(EngineError, match=r"^program raised SystemExit: no checkpoint$"):
         vl.connect(program).speak("Hello.")
     (row,) = vl.connect(program).sweep("Hello.").run().rows

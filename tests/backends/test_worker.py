@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import voicelab as vl
+from voicelab.backends.kokoro import load_voice_tables, package_graph
 from voicelab.cli.stored import worker_template
 from voicelab.errors import ArgumentError, Cancelled, EngineError, EngineUnavailable, RequestInvalid
 
@@ -136,6 +140,34 @@ def test_the_template_runs(python: Path, tmp_path: Path, capsys: pytest.CaptureF
     path.write_text(capsys.readouterr().out, encoding="utf-8")
     with vl.connect(f"worker:{python} {path}") as lab:
         assert lab.speak("Hello there, you.", voice="high", pitch=1.5).duration == pytest.approx(1.13, abs=0.05)  # type: ignore[call-arg]
+
+
+KOKORO = """
+from typing import Literal
+from kokoro_onnx import Kokoro
+
+model = Kokoro("kokoro.onnx", "voices.npz")
+
+def tts(text: str, voice: Literal["af_heart", "am_michael"] = "af_heart", speed: float = 1.0):
+    return model.create(text, voice=voice, speed=speed, lang="en-us")
+"""
+
+
+@pytest.mark.thorough  # the nightly run installs its package
+def test_kokoros_own_package_as_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("kokoro.onnx").write_bytes(package_graph())
+    tables: dict[str, Any] = {name: table[:, None] for name, table in load_voice_tables(None).items()}
+    np.savez("voices.npz", **tables)
+    Path("model.py").write_text(KOKORO)
+    if importlib.util.find_spec("kokoro_onnx") is None:
+        with pytest.raises(EngineError, match="No module named 'kokoro_onnx'"):
+            vl.connect(f"worker:{sys.executable} model.py")
+        return
+    with vl.connect(f"worker:{sys.executable} model.py") as lab:
+        clip = lab.speak("The birch canoe slid on the smooth planks.", voice="am_michael")
+        assert 1.5 < clip.duration < 4
+        assert lab.speak("The birch canoe slid on the smooth planks.", speed=1.5).duration < clip.duration
 
 
 @pytest.mark.parametrize(

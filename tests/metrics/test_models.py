@@ -2,8 +2,12 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import json
+import os
+import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace as Library
 from typing import Any
 
@@ -12,6 +16,8 @@ import numpy.typing as npt
 import pytest
 
 import voicelab as vl
+from tests.metrics import tiny
+from tests.metrics.tiny import MODELS
 from tests.speechlike import RATE, speechlike
 from voicelab.audio.samples import Samples, resample
 from voicelab.clip import Clip
@@ -19,6 +25,7 @@ from voicelab.errors import ArgumentError, MissingExtra
 from voicelab.metrics import Tools, measure
 from voicelab.metrics.models import Dnsmos, Ecapa, Nisqa, Utmos, WavLm
 
+ROOT = Path(__file__).parents[2]
 Figure = Callable[..., tuple[float, str]]
 
 
@@ -169,6 +176,23 @@ def test_missing_library_and_missing_weights_name_the_command(
     with pytest.raises(ArgumentError) as raised:
         model()
     assert f"with a network connection, run {command}" in str(raised.value)
+
+
+@pytest.mark.thorough  # the nightly run installs the libraries
+@pytest.mark.parametrize("name", MODELS)
+def test_each_library_runs_with_random_weights(name: str, tmp_path: Path) -> None:
+    library = {"wavlm": "transformers", "ecapa": "speechbrain", "nisqa": "torchmetrics", "utmos": "utmos_pytorch"}[name]
+    program = [sys.executable, "-W", "ignore", tiny.__file__, name, str(tmp_path)]
+    homes = {"HOME": str(tmp_path), "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        program, env={**os.environ, **homes}, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    if importlib.util.find_spec(library) is None or "Could not load this library" in done.stderr:
+        assert done.returncode == 1
+        return
+    values = np.array(json.loads(done.stdout.splitlines()[-1]))
+    assert values.shape == ((12,) if name in ("wavlm", "ecapa") else (1,))
+    assert np.isfinite(values).all(), done.stderr
 
 
 def test_nisqa_gets_the_clips_own_rate(monkeypatch: pytest.MonkeyPatch, figure: Figure) -> None:

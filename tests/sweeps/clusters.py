@@ -17,7 +17,7 @@ from tests.tones import ToneBackend
 from voicelab.errors import EngineError, RequestInvalid
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 def tones() -> ToneBackend:

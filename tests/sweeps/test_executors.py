@@ -102,7 +102,7 @@ def test_an_interrupt_of_the_processes_alone_is_a_failure_of_their_takes(tmp_pat
         work = sweep(ToneBackend(), factories={"lab": interrupted}).start(tmp_path / "run", executor=pool)
         assert work.wait(60)
     assert (work.state, work.progress.failed) == ("done", 6)
-    assert all("KeyboardInterrupt in its executor" in str(outcome.error) for outcome in work.outcomes)
+    assert all(" was interrupted" in str(outcome.error) for outcome in work.outcomes)
 
 
 def other() -> ToneBackend:

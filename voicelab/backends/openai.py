@@ -67,22 +67,22 @@ class Profile:
 
     Args:
         knobs: backend parameters.
-        seed: seed support; a seed is sent unless it is "none".
+        seed: seed support; a seed is sent unless it is "none". If it is "unknown", the take has a note.
         references: whether ``ref_audio`` (a data URL) and ``ref_text`` clone a voice.
         stream: whether the server sends audio in chunks only if ``stream_format`` is sent, and accepts that only at
             speed 1.
     """
 
     knobs: tuple[Knob, ...] = (_INSTRUCTIONS,)
-    seed: SeedSupport = "none"
+    seed: SeedSupport = "unknown"
     references: bool = False
     stream: bool = False
 
 
-_UNKNOWN: Final = Profile(seed="unknown")
+_UNKNOWN: Final = Profile()
 _TASKS: Final = ("CustomVoice", "VoiceDesign", "Base")
 PROFILES: Final[Mapping[str, Profile]] = {
-    "openai": Profile(),
+    "openai": Profile(seed="none"),  # its schema forbids unknown fields
     "vllm-omni": Profile(
         (
             _INSTRUCTIONS,

@@ -236,6 +236,8 @@ class SweepRun:
         self._owner = ProcessOwner()
         self._state: State = "running"
         self._error: Exception | None = None
+        self.interrupt: KeyboardInterrupt | None = None
+        """Interrupt that a function of the caller raised; it cancelled the run."""
         self._started = time.monotonic()
         self._paused: float | None = None
         self._ended: float | None = None
@@ -436,7 +438,11 @@ class SweepRun:
             seconds = seconds_of(take)
         except BrokenExecutor as error:
             raise ExecutorError(f"a process of the executor was killed or ran out of memory: {error}") from error
-        except BaseException as error:  # noqa: BLE001 - a failure, or interrupt, of this take only
+        except KeyboardInterrupt as error:
+            self.interrupt = error
+            self.cancel()
+            return
+        except BaseException as error:  # noqa: BLE001 - a failure of this take only
             if not self._stop.is_set():  # a cancelled take has not failed
                 self._finish(Outcome(job, error=_failure(error)))
             return

@@ -196,7 +196,8 @@ class Sweep(Shown):
     def run(self, folder: str | Path | None = None, **options: Any) -> TakeTable:
         """Run the sweep and return its table.
 
-        A keyboard interrupt cancels the sweep; finished takes are stored. Raises ExecutorError if the executor breaks.
+        A keyboard interrupt, also one that a backend raises, cancels the sweep; finished takes are stored. Raises
+        ExecutorError if the executor breaks.
         """
         work = self.start(folder, **options)
         try:
@@ -207,6 +208,8 @@ class Sweep(Shown):
             with suppress(VoicelabError):  # Ctrl-C also ends the processes of a pool
                 work.wait()
             raise
+        if work.interrupt is not None:
+            raise work.interrupt
         return self.table(work)
 
     def _capabilities(self) -> dict[str, Capabilities]:

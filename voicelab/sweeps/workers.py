@@ -178,10 +178,14 @@ def opened(factory: Factory) -> Backend:
 def make_there(factory: Factory, call: Call, repeat: int, fingerprint: str) -> Take:
     """Synthesize a take in this process.
 
-    Raises ExecutorError if the fingerprint of the backend here differs from the sweep's, and the errors of the backend.
+    Raises ExecutorError if the fingerprint of the backend here differs from the sweep's, or if this process is
+    interrupted, and the errors of the backend.
     """
     backend, host = opened(factory), platform.node()
     if (actual := backend.capabilities.fingerprint) != fingerprint:
         message = f"the backend opened by process {os.getpid()} on {host} has the fingerprint {actual}"
         raise ExecutorError(f"{message}, the sweep's has {fingerprint}")
-    return replace(backend.synthesize(call).take(repeat), host=host)
+    try:
+        return replace(backend.synthesize(call).take(repeat), host=host)
+    except KeyboardInterrupt:  # of this process alone: the sweep goes on in the others
+        raise ExecutorError(f"process {os.getpid()} on {host} was interrupted") from None
