@@ -24,7 +24,7 @@ def test_view_is_that_of_the_class_or_nearest_base(monkeypatch: pytest.MonkeyPat
     class Derived(Base):
         pass
 
-    monkeypatch.setattr("voicelab.display._views", {})
+    monkeypatch.setattr(importlib.import_module("voicelab.display"), "_views", {})
     register({"Base": "builtins:repr"})
     outputs: object = Derived()._repr_mimebundle_()
     assert outputs == "a Derived"

@@ -112,6 +112,7 @@ ANSWERED = {
     'vl.speak("Yes.")': "vl.connect().speak(text)",
     'vl.tts("Yes.")': "vl.connect().speak(text)",
     "vl.play(clip)": "clip.audio()",
+    "vl.display(clip)": "use IPython.display.display(clip)",
     "vl.analyse": "vl.analyze",
     "vl.measur": "did you mean measure?",
     "vl.Clip.from_file(file)": "vl.Clip.load(path)",

@@ -74,7 +74,7 @@ def test_a_wrong_field_is_named_before_anything_runs() -> None:
         ([{"ada": 0.5, "eva": 0.5}], "voice: the backend 'tones' has no voice 'ada(0.5)+eva(0.5)'; there are ada, ben"),
     ],
 )
-def test_a_voice_that_the_backend_has_not_is_named_before_anything_runs(voice: object, message: str) -> None:
+def test_a_voice_that_the_backend_has_not_is_named_before_anything_runs(voice: Any, message: str) -> None:
     with pytest.raises(RequestInvalid, match=re.escape(message)):
         Lab(ToneBackend()).sweep("One.", voice=voice)
     Lab(ToneBackend()).sweep("One.", voice=["ada", {"ada": 0.5, "ben": 0.5}])
@@ -107,14 +107,14 @@ def test_each_lab_of_an_axis_speaks_with_its_own_voice_model_and_knobs(tmp_path:
     assert spoken == {("tones-1", "ada", "s2-pro", ()), ("tones-2", "ben", "tones", (("pep", 0.75),))}
     assert (set(made.frame()["backend"]), len(one.asked), len(two.asked)) == ({"one", "two"}, 2, 2)
     with pytest.raises(RequestInvalid, match="pep: the backend 'tones' has no knob 'pep'"):
-        Lab(one).sweep("One.", lab=labs, pep=[0.1, 0.9])
+        Lab(one).sweep("One.", lab=labs, extra={"pep": [0.1, 0.9]})
 
 
 def test_a_knob_is_an_axis_where_the_backend_has_it(tmp_path: Path) -> None:
     pep, mood = Knob("pep", "float", 0.5, bounds=(0.0, 1.0)), Knob("mood", "str", "calm", choices=("calm", "glad"))
     backend = ToneBackend(knobs=(pep, mood), fields=(FieldSupport("top_p", ignored="tones are not sampled"),))
     lab = Lab(backend)
-    sweep = lab.sweep("One.", pep="0.1..0.5 step 0.2", mood=["calm", "glad"], cache=tmp_path / "takes")
+    sweep = lab.sweep("One.", extra={"pep": "0.1..0.5 step 0.2", "mood": ["calm", "glad"]}, cache=tmp_path / "takes")
     assert typed_axes(sweep) == [("pep", "0.1..0.5 step 0.2"), ("mood", "calm, glad")]
     assert [axis.values for axis in retyped(sweep, "One.", [("pep", "0..1 step 0.5")]).axes] == [(0.0, 0.5, 1.0)]
     assert axes_for(sweep)[-2:] == ("pep", "mood")
@@ -129,13 +129,14 @@ def test_a_knob_is_an_axis_where_the_backend_has_it(tmp_path: Path) -> None:
     refused: tuple[tuple[dict[str, Any], str], ...] = (
         ({"pep": [0.1, 2]}, "pep: must be between 0 and 1, got 2"),
         ({"pepp": [0.1]}, "unknown field 'pepp'"),
+        ({"pep": 0.1, "extra": {"pep": [0.2]}}, r"pep: pass pep or extra\['pep'\], not both"),
         ({"top_p": [0.1, 0.9]}, "top_p: the backend 'tones' ignores it: tones are not sampled; leave it out"),
     )
     for fields, message in refused:
         with pytest.raises(RequestInvalid, match=message):
             lab.sweep("One.", **fields)
     with pytest.raises(RequestInvalid, match="unknown field 'pep'"):
-        Lab(ToneBackend()).sweep("One.", pep=[0.1])
+        Lab(ToneBackend()).sweep("One.", pep=[0.1])  # type: ignore[call-arg]
     assert len(backend.asked) == 6, "nothing is asked for what is refused"
 
 

@@ -14,7 +14,7 @@ from voicelab.backends.service import ServiceBackend
 from voicelab.call import VoicePreset, bare_type, speech_keywords
 from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, NotFound, RequestInvalid
-from voicelab.lab import Lab, connect
+from voicelab.lab import Lab, SweepFields, connect
 from voicelab.schema import ProsodyControl, ReferenceAudio
 from voicelab.session import SpeechFields
 
@@ -269,6 +269,7 @@ def test_speech_fields_have_the_names_and_types_of_the_schema() -> None:
     hints = get_type_hints(SpeechFields)
     keywords = speech_keywords()
     assert set(hints) == set(keywords)
+    assert set(SweepFields.__annotations__) == {*keywords} - {"seed"}
     for name, (annotation, _, description) in keywords.items():
         assert description
         assert f"    {name}: {description}" in (Lab.speak.__doc__ or "")
@@ -287,16 +288,17 @@ knobs: dict[str, Any] = {{"noise_scale": 0.3}}
 clip: vl.Clip = lab.speak("Yes.", {wrong}seed=1, references="a.wav", **knobs)
 lab.with_defaults({wrong}speed=None).stream("Yes.", {wrong}volume=-3)
 lab.call("Yes.", {wrong}latency="low")
+lab.sweep("Yes.", {swept}latency=["low", "normal"], speed="0.8..1.2 step 0.1", voice={{"a": "marlow"}}, extra=knobs)
 {attribute}
 """
-# Argument, and the error of mypy at each call.
+# Argument, and the error of mypy at each call. "hot" could be the range of a sweep.
 WRONG = {"temprature=0.5, ": "call-arg", "temperature='hot', ": "arg-type", "normalize='yes', ": "arg-type"}
 
 
 @pytest.mark.thorough
 def test_type_checkers_reject_unknown_and_mistyped_fields(tmp_path: Path) -> None:
-    fillings = [{"wrong": "", "attribute": "clip.rate"}]
-    fillings += [{"wrong": wrong, "attribute": "clip.sr"} for wrong in WRONG]
+    fillings = [{"wrong": "", "swept": "", "attribute": "clip.rate"}]
+    fillings += [{"wrong": wrong, "swept": wrong.replace("'hot'", "print"), "attribute": "clip.sr"} for wrong in WRONG]
     files = [tmp_path / f"snippet_{index}.py" for index in range(len(fillings))]
     for file, filling in zip(files, fillings, strict=True):
         file.write_text(SNIPPET.format(**filling))
@@ -306,5 +308,5 @@ def test_type_checkers_reject_unknown_and_mistyped_fields(tmp_path: Path) -> Non
     assert not [line for line in found if "snippet_0" in line], ran.stdout
     for index, code in enumerate(WRONG.values(), 1):
         errors = [line for line in found if f"snippet_{index}" in line]
-        assert len([line for line in errors if f"[{code}]" in line]) == 5, errors
+        assert len([line for line in errors if f"[{code}]" in line]) == 6, errors
         assert any('"sr"  [attr-defined]' in line for line in errors), errors

@@ -43,6 +43,9 @@ register(
     }
 )
 
+# The import above made this module an attribute, and ``vl.display(clip)`` is a guess that is answered.
+del globals()["display"]
+
 # Third-party modules that come only with an extra, so that a bare install says what to add.
 _EXTRAS = {"torch": "gpu"}
 

@@ -33,7 +33,8 @@ GUESSES: Final[Mapping[str, Mapping[str, str]]] = {
         **dict.fromkeys(
             ("Session", "Client", "session", "client", "open_backend", "get", "post"), "vl.connect(address)"
         ),
-        **dict.fromkeys(("plot", "display", "show", "spectrogram"), "clip.plot()"),
+        **dict.fromkeys(("plot", "spectrogram"), "clip.plot()"),
+        **dict.fromkeys(("display", "show"), "IPython.display.display(clip), or the clip as the last value of a cell"),
         **dict.fromkeys(("concat", "concatenate", "join"), _JOIN),
         **dict.fromkeys(("resample", "slice", "trim"), "clip.resample(16000) and clip.slice(start, end)"),
         **dict.fromkeys(("exceptions", "RequestException", "HTTPError"), "ServiceError"),

@@ -6,14 +6,15 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar, Unpack
 
 from voicelab.backend import Backend
-from voicelab.call import VoicePreset, completed
+from voicelab.call import Voice, VoicePreset, completed
 from voicelab.capabilities import SeedSupport
 from voicelab.clip import Clip
 from voicelab.errors import RequestInvalid
-from voicelab.session import Session, SpeechFields
+from voicelab.schema import AudioFormat, Latency, ProsodyControl
+from voicelab.session import Reference, Session, SpeechFields
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,6 +27,43 @@ if TYPE_CHECKING:
     from voicelab.views.knob_panel import KnobPanel
     from voicelab.views.systems_panel import SystemsPanel
     from voicelab.views.voice_panel import VoicePanel
+
+
+_T = TypeVar("_T")
+_Axis: TypeAlias = _T | Iterable[_T | None] | Mapping[str, _T | None] | None
+_Numbers: TypeAlias = _Axis[float] | str
+_Integers: TypeAlias = _Axis[int] | str
+
+
+class SweepFields(TypedDict, total=False):
+    """Keywords of ``Lab.sweep`` and their types, for type checkers: fields of ``speak``, or axes of their values.
+
+    An axis of numbers may also be a range, such as ``"0.2..1.0 step 0.2"``. Type checkers do not know knobs and placeholders:
+    they accept ``extra={"noise_scale": [0.3, 0.6]}``.
+    """
+
+    voice: _Axis[Voice]
+    model: _Axis[str]
+    temperature: _Numbers
+    top_p: _Numbers
+    references: _Axis[Reference | Sequence[Reference]]
+    reference_id: _Axis[str]
+    prosody: _Axis[ProsodyControl | Mapping[str, float]]
+    chunk_length: _Integers
+    normalize: _Axis[bool]
+    format: _Axis[AudioFormat]
+    sample_rate: _Integers
+    mp3_bitrate: _Integers
+    opus_bitrate: _Integers
+    latency: _Axis[Latency]
+    max_new_tokens: _Integers
+    repetition_penalty: _Numbers
+    min_chunk_length: _Integers
+    condition_on_previous_chunks: _Axis[bool]
+    early_stop_threshold: _Numbers
+    speed: _Numbers
+    volume: _Numbers
+    extra: Mapping[str, object] | None
 
 
 @completed
@@ -136,7 +174,7 @@ class Lab(Session):
         seed: int | Sequence[int] = 0,
         lab: Mapping[str, Session] = MappingProxyType({}),
         cache: Cache | str | Path | None = None,
-        **fields: object,
+        **fields: Unpack[SweepFields],
     ) -> Sweep:
         """Create a sweep: ``lab.sweep(text, temperature="0..1 step 0.5", latency=["low", "normal"]).run()``.
 
@@ -151,7 +189,8 @@ class Lab(Session):
             lab: labs by name, which replace this lab and form the axis ``backend``; each lab keeps its voice and defaults.
             cache: cache of takes, a Cache or a folder. Default: the cache in voicelab's data folder.
             **fields: fields of ``speak``, listed below, knobs of the backend, and placeholders. A list, a mapping
-                from labels to values, or a range such as ``"0.2..1.0 step 0.2"`` is an axis.
+                from labels to values, or a range such as ``"0.2..1.0 step 0.2"`` is an axis. Knobs and placeholders
+                may also be in ``extra``, which type checkers accept.
 
         Raises RequestInvalid for an unknown or invalid field, value, combination or voice.
         """

@@ -259,15 +259,10 @@ class Session(Closeable, metaclass=Guided):
 
     def _with_own_parameters(self, fields: SpeechFields) -> SpeechFields:
         """Move backend parameters from ``extra`` to keywords, unless a service itself validates ``extra``."""
-        extra = fields.get("extra")
-        if not isinstance(extra, Mapping) or not extra or self.capabilities.open_ended:
+        if not fields.get("extra") or self.capabilities.open_ended:
             return fields
-        own: Any = {knob.name: extra[knob.name] for knob in self.capabilities.knobs if knob.name in extra}
-        rest = {name: value for name, value in extra.items() if name not in own}
-        if twice := own.keys() & fields.keys():
-            name = min(twice)
-            raise RequestInvalid.of(name, f"pass {name} or extra[{name!r}], not both")
-        return {**fields, "extra": rest or None, **own}
+        moved: Any = without_extra(fields, {knob.name for knob in self.capabilities.knobs})
+        return moved  # type: ignore[no-any-return]
 
     def _knobs_for(self, fields: Iterable[str]) -> tuple[Knob, ...]:
         # Fetches capabilities only for a field that some backends lack.
@@ -381,6 +376,21 @@ class Session(Closeable, metaclass=Guided):
         defaults = "".join(f", {name}={shortened(repr(value), 40)}" for name, value in self._defaults.items())
         backend = f"{capabilities.name} on {capabilities.device}, {len(capabilities.voices)} voices"
         return f"{type(self).__name__}({backend}{defaults})"
+
+
+def without_extra(fields: Mapping[str, object], names: set[str]) -> Mapping[str, object]:
+    """Move the items of ``extra`` with these names to keywords. Raises RequestInvalid for a name that is also a keyword."""
+    extra = fields.get("extra")
+    if not isinstance(extra, Mapping):
+        return fields
+    for name in names & fields.keys() & extra.keys():
+        raise RequestInvalid.of(name, f"pass {name} or extra[{name!r}], not both")
+    items = {name: value for name, value in extra.items() if name in names}
+    items["extra"] = {name: value for name, value in extra.items() if name not in names} or None
+    # In a sweep, the order of keywords is that of the axes.
+    return {
+        key: value for name in fields for key, value in (items if name == "extra" else {name: fields[name]}).items()
+    }
 
 
 def recorded(fields: Mapping[str, object]) -> dict[str, object]:

@@ -38,7 +38,7 @@ def test_espeak_ng() -> None:
     whole = lab.speak(TEXT)
     for command in ("espeak-ng -v en -s 170 --stdout", "espeak-ng -v en -s 170 --stdout -f {text_file}"):
         assert vl.connect(f"command:{command}").speak(TEXT).duration == pytest.approx(whole.duration, abs=0.3)
-    table = lab.sweep("Good day.", voice=["en", "de"], rate="150..190 step 20").run()
+    table = lab.sweep("Good day.", voice=["en", "de"], extra={"rate": "150..190 step 20"}).run()
     assert len(table) == 6
     assert not any(take.notes for take in table.takes)
 

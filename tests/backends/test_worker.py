@@ -92,7 +92,7 @@ def test_a_worker_has_the_parameters_of_its_function(worker: str) -> None:
         assert float(lab.speak("integers", sample_rate=8_000).samples[100]) == pytest.approx(0.3, abs=1e-3)
         assert lab.speak("Hello.", references=clip).duration == pytest.approx(0.1)
         assert lab.speak("when") == lab.speak("when")  # loaded once
-        table = lab.sweep("Hello.", gain=[0.1, 0.2], repeats=2).run()
+        table = lab.sweep("Hello.", extra={"gain": [0.1, 0.2]}, repeats=2).run()
         assert len(table) == 4
 
 

@@ -33,16 +33,17 @@ def refusal(lab: Lab, *texts: Any, **fields: Any) -> str:
 
 
 def test_a_name_in_braces_is_an_axis(lab: Lab, tmp_path: Path) -> None:
-    sweep = lab.sweep("{tag}No, {{tag}} {1}.", tag=["", "[whispering]"], temperature=[0.2, 0.7], cache=tmp_path)
+    tags = ["", "[whispering]"]
+    sweep = lab.sweep("{tag}No, {{tag}} {1}.", extra={"tag": tags}, temperature=[0.2, 0.7], cache=tmp_path)
     assert {cell.call.request.text for cell in sweep.grid.cells} == {"No, {tag} {1}.", "[whispering]No, {tag} {1}."}
     frame = sweep.run().frame()
     assert list(frame["tag"]) == ["(none)", "(none)", "[whispering]", "[whispering]"]
     assert set(frame["text"]) == {"{tag}No, {{tag}} {1}."}
     assert frame["sent"][2] == "[whispering]No, {tag} {1}."
-    texts = lab.sweep(["{n} pears", "{n} plums"], n="1..3").grid.cells
+    texts = lab.sweep(["{n} pears", "{n} plums"], n="1..3").grid.cells  # type: ignore[call-arg]
     assert [cell.call.request.text for cell in texts][:4] == ["1 pears", "2 pears", "3 pears", "1 plums"]
     assert {cell.values["text"] for cell in texts} == {"{n} pears", "{n} plums"}
-    assert lab.sweep("Dear {name}.", name="Ada, Ben").grid.cells[0].call.request.text == "Dear Ada, Ben."
+    assert lab.sweep("Dear {name}.", extra={"name": "Ada, Ben"}).grid.cells[0].call.request.text == "Dear Ada, Ben."
 
 
 def test_a_name_without_an_axis_is_named(lab: Lab) -> None:
@@ -118,7 +119,7 @@ def test_a_form_keeps_rows_and_templates(lab: Lab) -> None:
     assert retyped(rows, texts_of(rows), [("latency", "low")]).rows == rows.rows
     with pytest.raises(RequestInvalid, match="texts of rows"):
         retyped(rows, "Another.", [])
-    template = lab.sweep("{tag}No.", tag=["", "[sad]"])
+    template = lab.sweep("{tag}No.", extra={"tag": ["", "[sad]"]})
     assert typed_axes(template) == [("tag", '"", [sad]')]
     (axis,) = retyped(template, texts_of(template), [("tag", "[shy], [sad]")]).axes
     assert axis.values == ("[shy]", "[sad]")

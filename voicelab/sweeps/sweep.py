@@ -22,7 +22,7 @@ from voicelab.errors import FieldError, NotFound, RequestInvalid, VoicelabError,
 from voicelab.recordings import REPEAT
 from voicelab.runs.cache import Cache
 from voicelab.runs.run import Journal
-from voicelab.session import Session, recorded
+from voicelab.session import Session, recorded, without_extra
 from voicelab.sweeps.axes import Axis, Grid, Job, Rows, axes_of_rows, template_names, varied
 from voicelab.sweeps.cluster import workers_for
 from voicelab.sweeps.run import Budget, Outcome, RunContext, SweepEstimate, SweepRun, counted, estimate
@@ -298,10 +298,10 @@ def sweep_of(
     numbers: Any = (value.item() if isinstance(value, np.generic) else value for value in (repeats, seed))
     repeats, seed = numbers
     speakers = dict(labs) or {ONLY: lab}
-    values = {name: value for name, value in recorded(fields).items() if value is not None}
     # Query the parameters of a service only if a name may be one of them.
-    has_own = rows is not None or not all(map(is_field, values))
-    knobs = knobs_of(speaker.capabilities for speaker in speakers.values()) if has_own else ()
+    has_own = rows is not None or bool(fields.get("extra")) or not all(map(is_field, fields))
+    declared = [speaker.capabilities for speaker in speakers.values()] if has_own else []
+    knobs = knobs_of(declared)
     columns: list[Axis] = []
     positions: Rows = {}
     if rows is not None:
@@ -315,7 +315,10 @@ def sweep_of(
     texts = [text] if isinstance(text, str) else []
     texts += [value for axis in columns if axis.name == "text" for value in axis.values if value is not None]
     templates = {name for template in texts for name in template_names(template) if not is_field(name)}
+    # A service with open-ended fields validates ``extra`` itself.
+    own = templates | {knob.name for item in declared if not item.open_ended for knob in item.knobs}
     templates -= {knob.name for knob in knobs}
+    values = {name: value for name, value in without_extra(recorded(fields), own).items() if value is not None}
     axes = list(columns)
     fixed: dict[str, Any] = {}
     for name, value in values.items():
