@@ -319,15 +319,10 @@ def sweep_of(
     own = templates | {knob.name for item in declared if not item.open_ended for knob in item.knobs}
     templates -= {knob.name for knob in knobs}
     values = {name: value for name, value in without_extra(recorded(fields), own).items() if value is not None}
-    axes = list(columns)
-    fixed: dict[str, Any] = {}
-    for name, value in values.items():
-        if varied(name, value, knobs):
-            axes.append(Axis.of(name, value, knobs, template=name in templates))
-        elif name in templates:
-            axes.append(Axis.of(name, [value], template=True))
-        else:
-            fixed[name] = value
+    values |= {name: [values[name]] for name in templates & values.keys() if not varied(name, values[name])}
+    fixed = {name: value for name, value in values.items() if not varied(name, value, knobs)}
+    axes = [Axis.of(name, values[name], knobs, template=name in templates) for name in values if name not in fixed]
+    axes = columns + axes
     if not isinstance(seed, int):
         axes.append(Axis.of("seed", seed))
         seed = 0
