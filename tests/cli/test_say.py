@@ -255,6 +255,13 @@ def test_show_text_pairs_each_amount_with_its_words(run: Any) -> None:
     assert "£3.50 and $4.20 → three pounds and fifty pence and four dollars and twenty cents (" in str(result.stdout)
 
 
+def test_show_text_prints_the_readings_of_homographs(run: Any) -> None:
+    printed = str(run("say", "Yesterday he read it, she will [read](/ɹid/) the résumé.", "--show-text").stdout)
+    assert "read → R EH1 D (homograph)" in printed
+    assert "read → R IY1 D (homograph)" in printed
+    assert "resume → R EH1 Z AH0 M EY0 (homograph)" in printed
+
+
 def test_show_text_prints_words_and_changes(run: Any) -> None:
     result = run("say", "Pay <b>$5</b> to Dr. Lee, x = (-b), in a café [1]", "--show-text")
     assert "Pay five dollars to Doctor Lee, x equals minus b, in a cafe" in str(result.stdout)

@@ -37,6 +37,16 @@ TABLE = {
         "the I-V curve, A1–B2, a 50-50 chance": "the I-V curve, ay one to B two, a fifty fifty chance",
         "30–40-year-olds, a 10-20-foot wall": "thirty to forty year-olds, a ten to twenty foot wall",
         "9/30–10/2, 3/5-3/7": "September thirtieth to October second, March fifth to March seventh",
+        "05/2024–07/2024, midnight-noon, 2019–present": (
+            "May twenty twenty-four to July twenty twenty-four, midnight to noon, twenty nineteen to present"
+        ),
+        "S–XL, XS-XXL, A1-C3, B2:D10, R2-D2": "S to XL, XS to XXL, ay one to C three, B two to D ten, R two D two",
+        "2x–3x, 5-10M users, 5'6\"–5'10\"": (
+            "two to three times, five to ten million users, five feet six inches to five feet ten inches"
+        ),
+        "18h30–20h00, II-VI compounds, INR 2–3": (
+            "eighteen thirty to twenty hundred, two six compounds, INR two to three"
+        ),
         "1/4–3/4, 3/4–3/8, 2/3-3/4": (
             "one quarter to three quarters, three quarters to three eighths, two thirds to three quarters"
         ),
@@ -46,6 +56,12 @@ TABLE = {
             "EN seventy-one part three, twenty nineteen, ISO IEC twenty-seven thousand one, twenty thirteen"
         ),
         "Matt 5:3-12 and 1 Cor 13:13": "Matthew five verse three to twelve and First Corinthians thirteen thirteen",
+        "Qur'an 2:255, Gen 1:1-2:3": "Quran two verse two hundred fifty-five, Genesis one verse one to two verse three",
+        "12345-6789, 3.0.0rc1, BTC/USD": (
+            "one two three four five, six seven eight nine, three point zero point zero rc one, B T C U S D"
+        ),
+        "K1A 0B1, about 400001 people": "K one ay, zero B one, about four hundred thousand one people",
+        "12:34:56,789 [main]": "twelve hours, thirty-four minutes and fifty-six point seven eight nine seconds, main",
         "commit e8f3a1b, face2face": "commit E eight F three ay one B, face two face",
         "2001:db8::1, ::1, fe80::1ff:fe23:4567:890a, std::sort": (
             "two zero zero one colon D B eight colon colon one, colon colon one, "
@@ -53,6 +69,11 @@ TABLE = {
             "std: sort"
         ),
         "00:1A:2B:3C:4D:5E": "zero zero, one ay, two B, three C, four D, five E",
+        "SEAT: 14C, 80º, 72°F/22°C, a 45° angle": (
+            "SEAT: fourteen C, eighty degrees, seventy-two degrees Fahrenheit, twenty-two degrees Celsius, "
+            "a forty-five degree angle"
+        ),
+        "1º, 0.5‰, dial #31": "first, zero point five per thousand, dial number thirty-one",
         "a 10F seat, seat 23F, class 10 C": "a ten degrees Fahrenheit seat, seat twenty-three F, class ten C",
     },
     "telephones of other countries": {
@@ -68,6 +89,13 @@ TABLE = {
             "zero zero four one, four four, six six eight, one eight, zero zero"
         ),
         "00 33 1 23 45 67 89": "zero zero, three three, one, two three, four five, six seven, eight nine",
+        "0 30 / 12 34 56-78, (0044) 20 7946 0958": (
+            "zero, three zero, one two, three four, five six, seven eight, "
+            "zero zero four four, two zero, seven nine four six, zero nine five eight"
+        ),
+        "+1-800-FLOWERS, 098765 43210": (
+            "plus one, eight zero zero, FLOWERS, zero nine eight seven six five, four three two one zero"
+        ),
         "0 - 10000, 05/2024": "zero to ten thousand, May twenty twenty-four",
         "(02) 9374 4000, +1 (212) 555-0123": (
             "zero two, nine three seven four, four zero zero zero, plus one, two one two, five five five, zero one two three"
@@ -90,6 +118,11 @@ TABLE = {
         "$20 CAD, AU$5, Rs. 500": "twenty Canadian dollars, five Australian dollars, five hundred rupees",
         "C$20, $100k": "twenty Canadian dollars, one hundred thousand dollars",
         "R$ 1.500,00 and R$50": "one thousand five hundred Brazilian reais and fifty Brazilian reais",
+        "1 299 kr, kr 1.299,50 or SFr. 5, 99 zł": (
+            "one thousand two hundred ninety-nine kronor, one thousand two hundred ninety-nine point five zero kronor or "
+            "five Swiss francs, ninety-nine zlotys"
+        ),
+        "Rp 15.000, VND 50.000.000": "fifteen thousand rupiah, fifty million dong",
         "₹5 crore, 1,5–2,5 Mio. €, 3 Mrd. Then": (
             "five crore rupees, one point five to two point five million euros, three billion. Then"
         ),
@@ -306,9 +339,13 @@ TABLE = {
         "⌊n/2⌋, ⌈x⌉, Na₂SO₄ and H₂SO₄": "floor of n over two, ceiling of x, N ay two S O four and H two S O four",
         "①②③ or ❶, Ⅳ, Henry Ⅷ, Step Ⅳ": "one, two, three or one, four, Henry the eighth, Step four",
         "£3.50p, $3.50c": "three pounds and fifty pence, three dollars and fifty cents",
+        "(2n)!, E=mc²/2, x-1 of n-1": "two n factorial, E equals m c squared over two, x minus one of n minus one",
+        "kg/m³, f'(x), foo==1, a == b": "kilograms per cubic meter, f prime of x, foo equals one, ay equals b",
+        "Var(X), Cov(X,Y), O(n log n), sin(a)": "Var of X, Cov of X, Y, O of n log n, sine of ay",
         "5! = 120, P(A|B), x ∈ S": "five factorial equals one hundred twenty, P of ay given B, x in S",
     },
     "notation": {
+        "♩ = 120, ★★★★☆ 4/5 stars": "quarter note equals one hundred twenty, four out of five stars",
         "B♭ major, C♯m7, the key of A♭": "B-flat major, C sharp minor seven, the key of ay-flat",
         "Bb clarinet, 5 Gb, Cmaj7, D#": "B flat clarinet, five gigabits, C major seven, D sharp",
         "23½%, 33⅓% off, €2½m, 1½–2 cups": (
@@ -351,6 +388,7 @@ TABLE = {
         ),
     },
     "places": {
+        "Hauptstr. 5, 75002 Paris, SW1A 2AA": "Haupt strasse five, seven five zero zero two Paris, S W one ay, two ay ay",
         "5 Oak Dr. Dallas": "five Oak Drive Dallas",
         "12 42nd St. New York": "twelve forty-second Street New York",
         "Wall St. Stocks fell, Wall St. banks": "Wall Street. Stocks fell, Wall Street banks",
@@ -379,7 +417,8 @@ TABLE = {
         "FIRE IN LA": "fire in LA",
     },
     "marks": {
-        "Hi :) there :D": "Hi there",
+        "Hi :) there :D :-( (^_^) >:( xD <333": "Hi there",
+        "EXIT → LEFT →": "EXIT to LEFT",
         "[1] cites, 1) first": "one, cites, one, first",
         'a 27" monitor, a 12" pizza': "a twenty-seven inch monitor, a twelve inch pizza",
         'a 1/4" bolt, a 3 1/2" disk': "a one quarter inch bolt, a three and a half inch disk",

@@ -71,6 +71,12 @@ def test_omissions_are_noted() -> None:
         "symbols left out: ¶",
         "Chinese characters cannot be spoken and were left out: 你好",
     )
+    assert normalize("← back | next →").notes == ("symbols left out: ← →",)
+    assert normalize("|").notes == ("symbols left out: |",)
+    assert normalize("नमस्ते दुनिया Ωμέγα a").notes == (
+        "Devanagari characters cannot be spoken and were left out: नमस्ते दुनिया",
+        "Greek characters cannot be spoken and were left out: Ωμέγα",
+    )
 
 
 @pytest.mark.parametrize(

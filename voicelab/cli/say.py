@@ -126,11 +126,13 @@ def say(
 
 
 def _show_text(call: Call) -> None:
-    """Print the spoken text, then each changed passage (as written, as spoken, and the reason), then the notes."""
+    """Print the spoken text; each changed passage as written, as spoken, and the reason; homographs in Arpabet; the notes."""
+    from voicelab.engine.pointer.config import ALL_PHONES, Phonemes
     from voicelab.engine.pointer.family import PointerFamily
+    from voicelab.engine.pointer.homographs import HOMOGRAPHS
 
     text, normalized = call.request.text, call.request.normalize
-    notes = PointerFamily(None).plan(call).notes
+    plan = PointerFamily(None).plan(call)
     tagged = read_tags(text, call.model)
     with recorded_changes() as changes:
         result = (normalize if normalized else as_written)(tagged.said, ("en", "zh"))
@@ -147,7 +149,12 @@ def _show_text(call: Call) -> None:
             rules = [rule for part, rule in changes if _overlaps(part, passage)]
             why = ", ".join(dict.fromkeys(filter(None, (step, *rules)))) or "punctuation"
             print_line(f"  {passage or '-'} → {' '.join(spoken[first:last]) or '-'} ({why})")
-    for note in dict.fromkeys(notes):
+    for segment in (segment for segment in plan.segments if isinstance(segment, Phonemes)):
+        for word, begin, end in segment.words:
+            if word.lower() in HOMOGRAPHS:
+                phones = " ".join(ALL_PHONES[phone] for phone in segment.phones[begin:end])
+                print_line(f"  {word} → {phones.upper().replace('AX', 'AH')} (homograph)")
+    for note in dict.fromkeys(plan.notes):
         print_line(f"note: {note}")
 
 

@@ -30,7 +30,7 @@ from voicelab.text.markup import plain
 
 _HAN = re.compile(f"[{HAN}]")
 _MAY_VANISH: Final = re.compile(
-    r"[<>^~*#`/]|(?<![A-Za-z\d])_|_(?![A-Za-z\d])|(?P<sign>[^\w\s.,!?;:'\"()-])(?P=sign)|(?:^|\s)(?:[:;=]-?[()DPp]|XD)",
+    rf"[<>^~*#`/]|(?<![A-Za-z\d])_|_(?![A-Za-z\d])|(?P<sign>[^\w\s.,!?;:'\"()-])(?P=sign)|{LAYOUT['emoticon'].regex}",
     re.MULTILINE,
 )
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?\n]\s)|(?<=[\n。！？])")
@@ -49,6 +49,8 @@ def normalize(text: str, languages: Collection[str] = ("en",)) -> Normalized:
     verbalize = mandarin if _is_chinese(cleaned.text, languages) else english
     unread: list[str] = []
     words = verbalize(cleaned.text, unread)
+    if not words and not unread:
+        unread += re.findall(r"[^\w\s]", cleaned.text)
     return Normalized(words, (*cleaned.notes, *unmarked.notes, *_notes(cleaned.text, unread)))
 
 

@@ -146,7 +146,7 @@ _SCRIPTS: Final = {
     "HANGUL": "Korean",
     "UNKNOWN": "unknown",
 }
-SPEAKABLE_SYMBOLS: Final = frozenset("£€¥₹₩₽₺₫₪₱₴₦฿¢°−×÷±≤≥≠≈√µΩ§—∞")
+SPEAKABLE_SYMBOLS: Final = frozenset("£€¥₹₩₽₺₫₪₱₴₦฿¢°−×÷±≤≥≠≈√µΩ§—∞‰")
 """Symbols outside ASCII for which the normalizer has words."""
 
 _PLAIN: Final = {char: plain for plain, chars in rows("characters") for char in chars} | {
@@ -162,7 +162,10 @@ _LONE_GREEK = re.compile(r"(?<![\u0370-\u03ff\u1f00-\u1fff])[\u0391-\u03c9](?![\
 _VULGAR = re.compile(r"(?<=\d)(?=[¼-¾⅐-⅞])")
 _BETWEEN_DIGITS = re.compile(r"(?<=\d)(?:(?P<colon>：)|[~～〜∼])(?=\d)")
 _FIXED_SPACE = re.compile(r"(?<=\d)[\u00a0\u2009\u202f\u2007](?=\d{3}(?!\d))")
-_DEGREE = re.compile(r"(?<=\d)( ?)[º˚](?= ?[CFK]\b)|(?<=\d)( ?)˚")
+_DEGREE = re.compile(r"(?<=\d)( ?)[º˚](?= ?[CFK]\b)|(?<=\d)( ?)˚|(?<=\d\d) ?º")
+_ORDINAL = re.compile(r"(?<=\d)[ºª]")
+_LEFT_OUT = re.compile(r"(?!μΩ)[\u0370-\u03ff\u1f00-\u1fff]{2,}|→(?=[^\w\n]*(?:\n|\Z))")
+"""Characters with a spoken form that do not have it in a Greek word or at the end of a line."""
 # A minus sign between single letters, digits and brackets is an operator; elsewhere it may be a hyphen or a dash.
 _OPERAND = r"(?=[^\W\d_](?![^\W\d_])|[\d(√])"
 _OTHER_MINUS = re.compile(
@@ -175,7 +178,7 @@ _CIRCLED = re.compile("(?<=[①-⓿❶-➓])(?=[①-⓿❶-➓])")
 _NUMERAL = re.compile(r"(?<![\wⅠ-ⅿ])(?P<name>[A-Z][a-z]+ )?(?P<numeral>[Ⅰ-Ⅻⅰ-ⅻ])(?![\wⅠ-ⅿ])")
 _SQUARE: Final = str.maketrans({"㎡": "m²", "㎥": "m³", "㎢": "km²", "㎠": "cm²", "㎤": "cm³"})
 _NUMERALS: Final = str.maketrans(
-    {"〇": "零", **{chr(base + i): f" {i + 1} " for base in (0x2160, 0x2170) for i in range(12)}}
+    {"〇": "零", "→": "到", **{chr(base + i): f" {i + 1} " for base in (0x2160, 0x2170) for i in range(12)}}
 )
 _NAME_DOT = re.compile(f"(?<=[{HAN}])[·・‧•](?=[{HAN}])")
 _HAN = re.compile(f"[{HAN}]")
@@ -300,7 +303,7 @@ def clean(text: str, *, chinese: bool = False) -> Normalized:
     """
     text = _VULGAR.sub(" ", unicodedata.normalize("NFC", text).replace("\r\n", "\n").replace("\r", "\n"))
     text = _BETWEEN_DIGITS.sub(lambda m: ":" if m["colon"] else "–", text).translate(_SQUARE)
-    text = _DEGREE.sub("°", _FIXED_SPACE.sub(",", text))
+    text = _ORDINAL.sub("th", _DEGREE.sub("°", _FIXED_SPACE.sub(",", text)))
     if not text.isascii():
         text = _PRODUCT.sub(
             lambda m: "*" if m.string[m.end()].isdigit() else "×",
@@ -314,12 +317,13 @@ def clean(text: str, *, chinese: bool = False) -> Normalized:
     output: list[str] = []
     dropped: dict[str, list[str]] = {}
     foreign = ""
-    for char in text:
-        folded = char if chinese and is_han(char) else fold(char)
+    left_out = {i for m in _LEFT_OUT.finditer(text) for i in range(*m.span())}
+    for i, char in enumerate(text):
+        folded = None if i in left_out else char if chinese and is_han(char) else fold(char)
         if folded is not None and char not in "™®©℠":
             output.append(folded)
-            if foreign and folded.isspace():
-                dropped[foreign].append(" ")
+            if foreign and (folded.isspace() or unicodedata.category(char)[0] == "M"):  # a vowel sign of Devanagari
+                dropped[foreign].append(folded or char)
             elif folded.isalnum():
                 foreign = ""
             continue

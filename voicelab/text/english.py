@@ -12,9 +12,12 @@ from typing import Final
 
 from voicelab.text.clean import FREQUENT, GREEK, UNREAD, Match, Rules, Verbalizers, alternation, rows, tidy
 from voicelab.text.english_numbers import (
+    AFTER_DEGREES,
     BOOKS,
     ELEMENTS,
     FIGURES,
+    RAISED,
+    UNITS,
     cardinal,
     decimal,
     digits,
@@ -40,7 +43,6 @@ from voicelab.text.segments import (
 )
 
 _VERBALIZERS: Final = Verbalizers()
-_UNITS: Final = {symbol: (name, plural_form) for symbol, name, plural_form, _ in rows("english/units") if name != "-"}
 _PER: Final = {symbol: per for symbol, _, _, per in rows("english/units") if per != "-"}
 _CURRENCIES: Final = {
     key: tuple("" if name == "-" else name for name in names) for key, *names in rows("english/currencies")
@@ -97,7 +99,6 @@ def _minus(sign: str | bool | None) -> str:
 
 
 # Addresses.
-_WAYS: Final = {"N": "North", "S": "South", "E": "East", "W": "West"}
 _ADDRESS_TOKEN = re.compile(r"[A-Za-z]+|\d+|.")
 
 
@@ -154,11 +155,8 @@ def _emphasis(m: Match) -> str:
     return m.group().lower() if m["word"] or (word in LISTS["emphatic"] and not is_acronym) else m.group()
 
 
-# Symbols between numbers, and dashes between days: before amounts and dates, which consume the numbers.
 _COMPARISONS: Final = {sign: words for sign, words, _ in rows("comparisons") if words != "-"}
 
-
-# Amounts of money: before dates, since an amount may contain a number like a year.
 _COUNTRIES: Final = {
     "US": "U S", "A": "Australian", "AU": "Australian", "C": "Canadian", "CA": "Canadian", "NZ": "New Zealand",
     "HK": "Hong Kong", "S": "Singapore",
@@ -193,7 +191,7 @@ def _money_words(num: str, scale: str | None, names: tuple[str, ...]) -> str:
 
 @_VERBALIZERS.register
 def _money(m: Match) -> str:
-    names = _CURRENCIES[m["sign"] or m["rupees"] or m["code"]]
+    names = _CURRENCIES[m["sign"] or m["local"] or m["code"]]
     country = m["country"] or (m["after"] or "")[:2]
     if country:
         names = (f"{_COUNTRIES[country]} {names[0]}", f"{_COUNTRIES[country]} {names[1]}", *names[2:])
@@ -210,7 +208,7 @@ def _money(m: Match) -> str:
 def _money_after(m: Match) -> str:
     if m["sign"] == "¢":
         return f"{decimal(m['num'])} cent{'' if _is_one(m['num']) else 's'}{_per(m['per'])}"
-    return _money_words(m["num"], m["scale"], _CURRENCIES[m["sign"] or m["code"]]) + _per(m["per"])
+    return _money_words(m["num"], m["scale"], _CURRENCIES[m["sign"] or m["code"].rstrip(".")]) + _per(m["per"])
 
 
 def _full(name: str) -> str:
@@ -276,9 +274,12 @@ def _time(m: Match) -> str:
     hour, minute = int(m["h"]), int(m["m"])
     if hour > 24:
         return m.group()
-    if m["s"] not in (None, "00") and not m["half"]:
-        parts = ((hour, "hour"), (minute, "minute"), (int(m["s"]), "second"))
-        hours, minutes, seconds = (f"{cardinal(n)} {name}{'' if n == 1 else 's'}" for n, name in parts)
+    fraction = (m["ms"] or m["milliseconds"] or "").rstrip("0")
+    if (fraction or m["s"] not in (None, "00")) and not m["half"]:
+        parts = ((m["h"], "hour"), (m["m"], "minute"), (f"{int(m['s'])}.{fraction}", "second"))
+        hours, minutes, seconds = (
+            f"{decimal(n.lstrip('0') or '0')} {name}{'' if n.lstrip('0') == '1' else 's'}" for n, name in parts
+        )
         is_stamp = not hour and m.string[m.start() - 1 : m.start()] == "["  # [00:01:02]
         return f"{'' if is_stamp else f'{hours}, '}{minutes} and {seconds}{_half_day(m, None)}"
     if minute:
@@ -369,16 +370,12 @@ def _version(m: Match) -> str:
     return f"{m['what'] or 'version'} {number}"
 
 
-_AFTER_DEGREES: Final = {
-    "C": " Celsius", "F": " Fahrenheit", "K": " Kelvin", "N": " north", "S": " south", "E": " east", "W": " west",
-}  # fmt: skip
-
-
 @_VERBALIZERS.register
 def _degrees(m: Match) -> str:
-    scale = _AFTER_DEGREES.get(m["scale"], "")
+    scale = f" {AFTER_DEGREES[m['scale']]}" if m["scale"] else ""
     number = _range(m["first"], _minus(m["minus2"]) + decimal(m["num"]))
-    return f"{_minus(m['minus'])}{number} {'degree' if _is_one(m['num']) else 'degrees'}{scale}"
+    singular = not m["first"] and (_is_one(m["num"]) or (not scale and _describes(m)))
+    return f"{_minus(m['minus'])}{number} degree{'' if singular else 's'}{scale}"
 
 
 @_VERBALIZERS.register
@@ -424,7 +421,7 @@ def _fraction(m: Match) -> str:
     top, bottom, integer = int(m["top"]), int(m["bottom"]), m["whole"]
     unit = " percent" if m["percent"] else ""
     if m["unit"]:
-        unit = f" {_UNITS[m['unit']][1 if integer or top > bottom else 0]}"
+        unit = f" {UNITS[m['unit']][1 if integer or top > bottom else 0]}"
     shares = top + bottom == 100 and top >= 50 and not unit  # an 80/20 split
     if not integer and not minus and (shares or (top, bottom) in ((24, 7), (9, 11), (20, 20))):
         return f"{cardinal(top)} {cardinal(bottom)}{unit}"
@@ -441,14 +438,13 @@ def _fraction(m: Match) -> str:
 @_VERBALIZERS.register
 def _measure(m: Match) -> str:
     """Verbalize a number with its unit: singular in "a 5-km run", square and cubic before the unit."""
-    singular, plural_form = _UNITS[m["unit"]]
+    singular, plural_form = UNITS[m["unit"]]
     is_one = _is_one(m["num"]) and not m["first"] and not m["scale"]
     is_singular = m["gap"] == "-" or is_one or _describes(m)
-    raised = {"2": "square ", "3": "cubic ", None: ""}
-    word = raised[m["power"]] + (singular if is_singular else plural_form)
-    per = _per(m["per"], raised[m["perpower"]]) + _per(m["next"])
+    word = RAISED[m["power"]] + (singular if is_singular else plural_form)
+    per = _per(m["per"], RAISED[m["perpower"]]) + _per(m["next"])
     if m["of"]:
-        per = f" per {decimal(m['amount'])} {_UNITS[m['of']][0 if _is_one(m['amount']) else 1]}"
+        per = f" per {decimal(m['amount'])} {UNITS[m['of']][0 if _is_one(m['amount']) else 1]}"
     return f"{_minus(m['minus'])}{_range(m['first'], decimal(m['num']))}{m['scale'] or ''} {word}{per}"
 
 
@@ -522,6 +518,8 @@ def _listed_numerals(m: Match) -> str:
     """Verbalize each numeral of a list or an ascending range; before "centuries" as ordinals."""
     first, last = (roman(m[name] or "") for name in ("first", "last"))
     if m["first"]:
+        if re.match(r" (?:compound|semiconductor|material)", m.string[m.end() :]):
+            return f"{cardinal(first or 0)} {cardinal(last or 0)}"
         read = ordinal if re.match(r" [Cc]entur", m.string[m.end() : m.end() + 8]) else cardinal
         return f"{read(first)} to {read(last)}" if first and last and first < last else m.group()
     return re.sub(r"[IVX]+", lambda m: cardinal(roman(m[0]) or 0) if roman(m[0]) else m[0], m.group())
@@ -574,8 +572,9 @@ def _company(m: Match) -> str:
 _VERBALIZERS.update(
     {
         # IP addresses are read with "dot", versions with "point".
-        "dotted": lambda m: (" point " if m["num"].count(".") == 2 else " dot ").join(
-            map(decimal, m["num"].split("."))
+        "dotted": lambda m: (
+            (" point " if m["num"].count(".") == 2 else " dot ").join(map(decimal, m["num"].split(".")))
+            + " " * m.string[m.end() : m.end() + 1].isalpha()
         ),
         "short year": lambda m: f"{'oh ' if 0 < int(m['year']) < 10 else ''}{cardinal(int(m['year']))}",
         "from measure to measure": lambda m: (
@@ -595,10 +594,10 @@ _VERBALIZERS.update(
         "address": lambda m: address(m.group()),
         "path": lambda m: address(m.group()),
         "digital object": lambda m: f"{m['what'] or ''} {address(m['code'], number=digits)}",
-        "way": lambda m: f"{_WAYS[m['way']]} ",
+        "way": lambda m: f"{AFTER_DEGREES[m['way']].capitalize()} ",
         "code": lambda m: m["what"] + digits(m["num"]),
         "telephone": FIGURES["foreign telephone"],
-        "unit per unit": lambda m: f"{_UNITS[m['unit']][1]}{_per(m['per'])}",
+        "unit per unit": lambda m: f"{UNITS[m['unit']][1]}{_per(m['per'])}",
         "per unit": lambda m: _PER[m["unit"]],
         "spaced thousands": lambda m: m.group().replace(" ", ","),
         "weekday": lambda m: WEEKDAYS[m["day"]],
@@ -606,11 +605,11 @@ _VERBALIZERS.update(
         "month and year": lambda m: f"{_full(m['month'])} {year(int(m['year']))}",
         "power of ten": lambda m: (
             f"{decimal(m['num'])}{' times ten' if m['times'] else ''} {_exponent(m['sign'], m['power'])}"
-            + (f" {_UNITS[m['unit']][1]}{_per(m['per'])}" if m["unit"] else "")
+            + (f" {UNITS[m['unit']][1]}{_per(m['per'])}" if m["unit"] else "")
         ),
         "hexadecimal": lambda m: f"zero x {spelled(m['hex'])}",
         "screen": lambda m: f"{paired(m['a'])} by {paired(m['b'])}",
-        "millions": lambda m: _amount(m["num"], m["scale"]),
+        "millions": lambda m: _range(m["first"], _amount(m["num"], m["scale"])),
         "times": lambda m: f"{_range(m['first'], decimal(m['num']))} times",
         "percent": lambda m: (
             f"{_minus(m['minus'])}{_range(m['first'], decimal(m['num']))} {'percent' if m['sign'] == '%' else 'per thousand'}"
@@ -643,7 +642,10 @@ RULES: Final = Rules(
         "books": alternation(BOOKS),
         "abbreviations": alternation(ABBREVIATIONS),
         "before_number": alternation(BEFORE_NUMBER),
-        "codes": alternation(code for code in _CURRENCIES if len(code) == 3),
+        "codes": alternation(code for code in _CURRENCIES if code.isupper() and len(code) == 3),
+        "local": alternation(
+            code for code in _CURRENCIES if code.isalpha() and not (code.isupper() and len(code) == 3)
+        ),
         "days": alternation({*WEEKDAYS, *WEEKDAYS.values()}),
         "domains": alternation(LISTS["domains"]),
         "element": f"(?:{alternation(ELEMENTS)})",
@@ -662,7 +664,7 @@ RULES: Final = Rules(
         "signs": re.escape("".join(_SIGNS)),
         "streets": alternation(_STREET_WORDS),
         "titles": alternation(title for title in TITLES if title not in ("St", "Dr")),
-        "unit": alternation(_UNITS),
+        "unit": alternation(UNITS),
         "weekdays": alternation(WEEKDAYS),
     },
 )

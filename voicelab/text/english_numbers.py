@@ -10,6 +10,7 @@ import re
 from typing import Final
 
 from voicelab.text.clean import FREQUENT, Match, Verbalizers, pairs, rows
+from voicelab.text.segments import LISTS
 
 _UP_TO_NINETEEN = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
@@ -133,6 +134,12 @@ def roman(text: str) -> int | None:
 
 FIGURES: Final = Verbalizers()
 """Verbalizers of the first rules of ``tables/english/rules.tsv``: American grouping and decimals, ranges, spelled codes."""
+UNITS: Final = {symbol: (name, plural_form) for symbol, name, plural_form, _ in rows("english/units") if name != "-"}
+"""Symbols of units → singular, plural."""
+AFTER_DEGREES: Final = {
+    "C": "Celsius", "F": "Fahrenheit", "K": "Kelvin", "N": "north", "S": "south", "E": "east", "W": "west",
+}  # fmt: skip
+RAISED: Final = {"2": "square ", "3": "cubic ", None: ""}
 BOOKS: Final = pairs("english/books")
 """Abbreviations and names of books with chapters and verses."""
 
@@ -164,16 +171,19 @@ def _decimal_comma(m: Match) -> str:
 def _verse(m: Match) -> str:
     chapter, verse = int(m["chapter"]), int(m["verse"])
     number = {"1": "First ", "2": "Second ", "3": "Third ", None: ""}[m["number"]]
-    between = " " if chapter < 100 and verse > 9 and not m["last"] else " verse "
-    last = f" to {cardinal(int(m['last']))}" if m["last"] else ""
+    between = " " if chapter < 100 and 9 < verse < 100 and not m["last"] else " verse "
+    of_chapter = f"{cardinal(int(m['next']))} verse " if m["next"] else ""
+    last = f" to {of_chapter}{cardinal(int(m['last']))}" if m["last"] else ""
     return f"{number}{BOOKS.get(m['book'], m['book'])} {cardinal(chapter)}{between}{cardinal(verse)}{last}"
 
 
 @FIGURES.register
 def _fahrenheit(m: Match) -> str:
-    scale = "Fahrenheit" if m["scale"] == "F" else "Celsius"
+    before = re.search(r"([A-Za-z]+)[.:]? ?\Z", m.string[max(0, m.start() - 16) : m.start()])
+    if before and before[1].lower() in LISTS["not_degrees"]:
+        return m.group()
     start = f"{decimal(m['first'])} to " if m["first"] else ""
-    return f"{'minus ' if m['minus'] else ''}{start}{decimal(m['num'])} degrees {scale}"
+    return f"{'minus ' if m['minus'] else ''}{start}{decimal(m['num'])} degrees {AFTER_DEGREES[m['scale']]}"
 
 
 @FIGURES.register
@@ -223,8 +233,7 @@ def _position(m: Match) -> str:
     """Verbalize degrees, minutes and seconds of an angle, with the direction of a latitude or longitude."""
     parts = [(m["degrees"], "degree"), (m["minutes"], "minute"), (m["seconds"], "second")]
     words = " ".join(f"{decimal(n)} {name}{'' if n == '1' else 's'}" for n, name in parts if n)
-    way = {"N": " north", "S": " south", "E": " east", "W": " west", None: ""}[m["way"]]
-    return words + way
+    return f"{words} {AFTER_DEGREES.get(m['way'], '')}".rstrip()
 
 
 def _symbols(formula: str) -> str:
@@ -273,6 +282,21 @@ def _move(m: Match) -> str:
 
 
 @FIGURES.register
+def _function(m: Match) -> str:
+    """Verbalize the application of a function: Var(X) is Var of X."""
+    name = "ay" if m["name"] == "A" else _FUNCTIONS.get(m["name"], m["name"]).removesuffix(" of")
+    return f"{name} of {re.sub(r'(?<![A-Za-z])[Aa](?![A-Za-z])', 'ay', m['of'])}"
+
+
+@FIGURES.register
+def _letter_range(m: Match) -> str:
+    """Verbalize a range of letters, sizes or cells; A1-C3 is one, C3-A1 is not."""
+    if m["cell"] and m["row"] > m["last"]:
+        return m.group()
+    return re.sub("[Aa]", " ay", m["first"] or m["cell"] or m["size"]) + " to "
+
+
+@FIGURES.register
 def _roman_page(m: Match) -> str:
     """Verbalize numerals in small letters: pages iv-ix, (iii)."""
     first, to = roman((m["page"] or m["first"] or m["item"]).upper()), roman((m["to"] or "I").upper())
@@ -305,12 +329,15 @@ FIGURES.update(
         "quarter": lambda m: (
             f"{ordinal(int(m['number']))} {'quarter' if m['part'] == 'Q' else 'half'} of {year(int(m['year']))}"
         ),
-        "letter range": lambda m: re.sub("[Aa]", " ay", m["first"] or m["cell"]) + " to ",
         "mixed amount": lambda m: f"{m['whole']}.{ {'1/2': 5, '1/4': 25, '3/4': 75}[m['part']] }",
         "scaled range": lambda m: f"{m['start']} to {m['sign'] if m['same'] is not None else ''}",
         "figure range": lambda m: f"'{m['short']}s to '" if m["short"] else f"{m['first'] or ''} to ",
         "standard": lambda m: f"{m['name'].replace('-', ' part ')}, {year(int(m['year']))}",
         "ratio": lambda m: f"{cardinal(int(m['one']))} to ",
+        "proportion": lambda m: " to ".join(cardinal(int(n)) for n in m.group().split(":")),
+        "foreign postcode": lambda m: f"{m['city'] or ''}{', '.join(map(spelled, (m['pin'] or m.group()).split()))}",
+        "vanity number": lambda m: f"{'plus ' * m.group().startswith('+')}{grouped(m['digits'])}, ",
+        "unit of density": lambda m: f"{UNITS[m['unit']][1]} per {RAISED[m['power']]}{UNITS[m['per']][0]}",
         "port": lambda m: f"{m['address']} {'colon' if m['mark'] == ':' else 'slash'} ",
         "color": lambda m: f"hash {spelled(m['color'])}",
         "foreign telephone": lambda m: ("plus " if m.group().startswith("+") else "") + grouped(m.group()),

@@ -23,13 +23,14 @@ _ATTRIBUTE: Final = r"\s{1,9}[\w:.-]{1,40}\s?=\s?(?:\"[^\"<>]{0,400}\"|'[^'<>]{0
 _BRACKETS: Final = re.compile(
     rf"<!--(?P<comment>(?:(?!-->)[^\0]){{0,4000}})-->|<(?P<end>/)?(?P<name>[A-Za-z][\w:-]{{0,40}})(?P<attributes>(?:{_ATTRIBUTE}){{0,20}}"
     r"(?:\s{1,9}(?:disabled|checked|hidden|controls|required|selected|async|defer|open)){0,3})\s{0,9}/?>"
-    r"|(?P<generic>(?<=\w))?<(?P<body>[A-Za-z/~.](?:[^<>\n]{0,200}[^<>\n\s])?)>(?!=)"
+    r"|(?P<generic>(?<=\w))?<(?P<body>[A-Za-z/~.&{{](?:[^<>\n]{0,200}[^<>\n\s])?)>(?!=)"
     r"|<(?P<code>[?!](?:xml|DOCTYPE|doctype)[^<>]{0,200})>"
 )
 _ALIAS: Final = re.compile(
     r"<sub\b[^<>]{0,100}\balias=([\"'])(?P<alias>[^<>\"']{0,200})\1[^<>]{0,100}>[^<>]{0,200}</sub>"
 )
-_BLOCKS, _CELLS, _INLINE, _VOID = word_lists("tags").values()
+_ALT: Final = re.compile(r"\balt\s?=\s?([\"'])(?P<text>[^\"'<>]+)\1")
+_BLOCKS, _CELLS, _INLINE, _VOID, _WORDS = word_lists("tags").values()
 _IN_PLACE_OF_TAG: Final = dict.fromkeys(_BLOCKS, "\n\n") | dict.fromkeys(_CELLS, ", ") | {"br": "\n", "wbr": ""}
 _RAW: Final = re.compile(r"<(script|style)\b[^<>]{0,200}>(?:(?!</\1)[^\0]){0,20000}</\1>", re.IGNORECASE)
 _INEQUALITY: Final = re.compile(r"(?<![\w<>])(?P<left>[A-Za-z]|\d+(?:\.\d+)?) ?<(?P<right>[A-Za-z])(?= )(?! ?>)")
@@ -115,6 +116,8 @@ def _without_tags(text: str, notes: list[str]) -> str:
         name = (m["name"] or "").lower()
         if m["comment"] is not None or m["code"] is not None or (name and _is_tag(m, name, opened, closed)):
             dropped.append(m.group())
+            if name == "img" and (alternative := _ALT.search(m["attributes"])):
+                return f" {alternative['text']} "
             return _IN_PLACE_OF_TAG.get(name, " " if m.group().endswith("/>") else "")
         body = (m["body"] or m.group()[1:-1].strip("/ ")).replace("mailto:", "")
         # "List<String>" is read "List String"; "<Enter>" is read "Enter".
@@ -135,17 +138,16 @@ def _without_tags(text: str, notes: list[str]) -> str:
 def _is_tag(m: re.Match[str], name: str, opened: set[str], closed: set[str]) -> bool:
     if m.string[m.start() - 1 : m.start()] == "`" == m.string[m.end() : m.end() + 1]:
         return False  # a tag that the text is about
-    if m["end"]:
-        return name in opened or name in _BLOCKS | _CELLS | _INLINE
-    written = m["name"]
-    paired = name in closed
-    if m["attributes"] or m.group().endswith("/>") or paired:
+    written, is_html = m["name"], name in _BLOCKS | _CELLS | _INLINE
+    if name in opened if m["end"] else (m["attributes"] or m.group().endswith("/>") or name in closed):
         return True
     if re.match(r" (?:tags?|elements?)\b", m.string[m.end() : m.end() + 9]) or m.string[: m.start()].endswith("tag "):
         return False
+    if m["end"]:
+        return is_html
     if m.start() and m.string[m.start() - 1].isalnum() and not (written.islower() and name in _BLOCKS | _INLINE):
         return False  # List<String>, Map<Object>
-    return (written.islower() or (written.isupper() and name in _VOID)) and name in _BLOCKS | _CELLS | _INLINE
+    return (written.islower() or (written.isupper() and name in _VOID)) and is_html and name not in _WORDS
 
 
 def _without_markdown(text: str, notes: list[str]) -> str:

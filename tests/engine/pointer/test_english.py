@@ -270,6 +270,8 @@ def _said_in(sentence: str, word: str) -> str:
         ("We eat fresh produce.", "produce", "p r ow1 d uw0 s"),
         ("The produce is fresh.", "produce", "p r ow1 d uw0 s"),
         ("They separate them.", "separate", "s eh1 p er0 ey0 t"),
+        ("Yesterday he read it, she will learn.", "read", "r eh1 d"),
+        ("I read it yesterday. We go every day.", "read", "r eh1 d"),
     ],
 )
 def test_homographs_in_context(sentence: str, word: str, phones: str) -> None:

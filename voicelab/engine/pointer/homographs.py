@@ -14,6 +14,8 @@ from voicelab.text.clean import rows, word_lists
 
 _TABLE: Final = {word: (noun, verb) for word, noun, verb in rows("english/homographs")}
 _SENSES: Final = {word: tuple(senses) for word, *senses in rows("english/senses")}
+HOMOGRAPHS: Final = frozenset({*_TABLE, *_SENSES, "lives"})
+"""Words that have several readings."""
 _BY_NEIGHBORS: Final = rows("english/by_neighbors")
 _LISTS: Final = word_lists("english/neighbors")
 _CUES: Final = word_lists("english/cues")
@@ -39,7 +41,7 @@ class Context:
         while end < len(words) and words[end]:
             end += 1
         self.word, self.left, self.right = words[i], words[begin:i], words[i + 1 : end]
-        self.all = frozenset(words)
+        self.all, self.clause = frozenset(words), frozenset((*self.left, *self.right))
         self.skipped = [w for w in self.left if w not in _ADVERBS and not (w.endswith("ly") and len(w) > 4)]
         if self.skipped[-2:] == ["no", "longer"]:
             del self.skipped[-2:]
@@ -161,10 +163,11 @@ def _read(c: Context, written: str) -> int:  # noqa: ARG001
         return 1
     if not c.left or subject in ("and", "or", "please"):
         return int(subject == "and" and (c.has("past") or any(w.endswith("ed") for w in c.left)))
-    if c.has("habit"):
-        return 0
-    if c.has("past") or subject in ("he", "she", "it"):
-        return 1
+    if subject in ("he", "she", "it"):
+        return 1  # not "reads"
+    for words in (c.clause, c.all):
+        if not (_CUES["habit"] | _CUES["past"]).isdisjoint(words):
+            return int(_CUES["habit"].isdisjoint(words))
     plural_subject = subject in ("i", "you", "we", "they", "who") or (
         subject.endswith("s") and not subject.endswith("ss")
     )

@@ -57,6 +57,13 @@ _LIGHT_WORD: Final = re.compile("|".join(word for (word,) in rows("mandarin/neut
 """Words whose second syllable has the neutral tone."""
 
 
+_BYLINE: Final = re.compile(
+    "[王李张張刘劉陈陳杨楊赵趙黄黃吴吳徐朱郭罗羅郑鄭梁宋韩韓冯馮邓鄧彭萧蕭蔡潘袁董叶葉苏蘇魏吕呂丁沈卢盧姚钟鍾姜崔谭譚汪廖鲁魯]"
+    "[^子人牛们們门門][^看跑走坐站睡住開开想說说跟等帶带笑哭唱吃喝听聽写寫讀读做拿抱拉推站躺穿戴掛挂拖沿隨随朝向对對為为開閉闭活]?著"
+)
+"""A run of characters that is the name of an author, before 著 (to write): 王小明著."""
+
+
 @cache
 def _polyphones() -> tuple[tuple[re.Pattern[str], str], ...]:
     """Load (pattern, reading) rules. The reading is that of the last group of a match, or of a match without groups."""
@@ -153,9 +160,7 @@ def _run(text: str) -> list[Syllable]:
 
     # Dictionaries of words have simplified characters.
     simplified = _DRY.sub("干", text.translate(_SIMPLIFIED))
-    if not (
-        text.endswith("著") and _fits(text, "gb2312") and not _fits(text, "big5")
-    ):  # 鲁迅著, in simplified characters
+    if not _BYLINE.fullmatch(text) and (_fits(text, "big5") or not _fits(text, "gb2312") or text[-1] != "著"):
         simplified = _ASPECT.sub("着", simplified)
     written = [w for w, s in zip(text, simplified, strict=True) if ord(s) in PINYIN_DICT]
     characters = "".join(character for character in simplified if ord(character) in PINYIN_DICT)
