@@ -57,6 +57,10 @@ TABLE = {
         ),
         "Matt 5:3-12 and 1 Cor 13:13": "Matthew five verse three to twelve and First Corinthians thirteen thirteen",
         "Qur'an 2:255, Gen 1:1-2:3": "Quran two verse two hundred fifty-five, Genesis one verse one to two verse three",
+        "9400 1000 0000 0000 00, §§ 2–3, a/k/a": (
+            "nine four zero zero, one zero zero zero, zero zero zero zero, zero zero zero zero, zero zero, "
+            "sections two to three, ay K ay"
+        ),
         "12345-6789, 3.0.0rc1, BTC/USD": (
             "one two three four five, six seven eight nine, three point zero point zero rc one, B T C U S D"
         ),
@@ -138,6 +142,10 @@ TABLE = {
         "Mar. 5, March 2024, May 5-7": "March fifth, March twenty twenty-four, May fifth to seventh",
         "You may 5 times": "You may five times",
         "2024-03-05T15:30:00Z": "March fifth, twenty twenty-four, fifteen thirty U T C",
+        "10/Oct/2000:13:55 or 5-Mar-24": (
+            "the tenth of October, two thousand, thirteen fifty-five or the fifth of March, twenty twenty-four"
+        ),
+        "500 BCE–AD 200, '60s–'70s": "five hundred B C E to AD two hundred, sixties to seventies",
         "the 80s, the 1900s": "the eighties, the nineteen hundreds",
         "the 1984 elections": "the nineteen eighty-four elections",
         "Pompey (106-48 BC)": "Pompey, one hundred six to forty-eight B C",
@@ -206,6 +214,7 @@ TABLE = {
         "ages 3–5, 10am-5pm": "ages three to five, ten ay M to five P M",
         "5 a.m.-6 a.m.": "five ay M to six ay M.",
         "3–4 p.m.": "three to four P M.",
+        "S&P 500 -0.3%, 5 -3": "S and P five hundred minus zero point three percent, five minus three",
         "$3–$5, -5%, 5%-10%": "three to five dollars, minus five percent, five to ten percent",
     },
     "roman": {

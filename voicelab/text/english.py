@@ -514,26 +514,6 @@ def _initial(m: Match) -> str:
 
 
 @_VERBALIZERS.register
-def _listed_numerals(m: Match) -> str:
-    """Verbalize each numeral of a list or an ascending range; before "centuries" as ordinals."""
-    first, last = (roman(m[name] or "") for name in ("first", "last"))
-    if m["first"]:
-        if re.match(r" (?:compound|semiconductor|material)", m.string[m.end() :]):
-            return f"{cardinal(first or 0)} {cardinal(last or 0)}"
-        read = ordinal if re.match(r" [Cc]entur", m.string[m.end() : m.end() + 8]) else cardinal
-        return f"{read(first)} to {read(last)}" if first and last and first < last else m.group()
-    return re.sub(r"[IVX]+", lambda m: cardinal(roman(m[0]) or 0) if roman(m[0]) else m[0], m.group())
-
-
-@_VERBALIZERS.register
-def _regnal(m: Match) -> str:
-    number = roman(m["first"] or m["more"])
-    if number is None or number > 40 or m["more"] in ("I", "X", "C", "L"):
-        return m.group()
-    return f"{m['before'] or m['name']}the {ordinal(number)}"
-
-
-@_VERBALIZERS.register
 def _chapter(m: Match) -> str:
     number = roman(m["num"])
     if m["num"] == "I" and m["cue"] not in RULES.fragments["sure_cue"].split("|"):  # "the part I liked"
@@ -541,16 +521,6 @@ def _chapter(m: Match) -> str:
     if number is None:
         return m.group()
     return f"{m['cue']} {cardinal(number)}"
-
-
-@_VERBALIZERS.register
-def _numeral(m: Match) -> str:
-    number = roman(m["century"] or m["name"] or m["long"])
-    if number is None or 39 < number < 1000:
-        return m.group()
-    if number >= 1000:
-        return year(number)
-    return f"{ordinal(number)} " if m["century"] else f"the {ordinal(number)}" if m["name"] else cardinal(number)
 
 
 @_VERBALIZERS.register
@@ -572,6 +542,10 @@ def _company(m: Match) -> str:
 _VERBALIZERS.update(
     {
         # IP addresses are read with "dot", versions with "point".
+        "day month year": lambda m: (
+            f"the {ordinal(int(m['day']))} of {_full(m['month'])}, {year(int(m['year']) + 2000 * (len(m['year']) == 2))}"
+            + ", " * bool(m["time"])
+        ),
         "dotted": lambda m: (
             (" point " if m["num"].count(".") == 2 else " dot ").join(map(decimal, m["num"].split(".")))
             + " " * m.string[m.end() : m.end() + 1].isalpha()

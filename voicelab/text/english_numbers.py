@@ -307,6 +307,36 @@ def _roman_page(m: Match) -> str:
 
 
 @FIGURES.register
+def _listed_numerals(m: Match) -> str:
+    """Verbalize each numeral of a list or an ascending range; before "centuries" as ordinals."""
+    first, last = (roman(m[name] or "") for name in ("first", "last"))
+    if m["first"]:
+        if re.match(r" (?:compound|semiconductor|material)", m.string[m.end() :]):
+            return f"{cardinal(first or 0)} {cardinal(last or 0)}"
+        read = ordinal if re.match(r" [Cc]entur", m.string[m.end() : m.end() + 8]) else cardinal
+        return f"{read(first)} to {read(last)}" if first and last and first < last else m.group()
+    return re.sub(r"[IVX]+", lambda m: cardinal(roman(m[0]) or 0) if roman(m[0]) else m[0], m.group())
+
+
+@FIGURES.register
+def _regnal(m: Match) -> str:
+    number = roman(m["first"] or m["more"])
+    if number is None or number > 40 or m["more"] in ("I", "X", "C", "L"):
+        return m.group()
+    return f"{m['before'] or m['name']}the {ordinal(number)}"
+
+
+@FIGURES.register
+def _numeral(m: Match) -> str:
+    number = roman(m["century"] or m["name"] or m["long"])
+    if number is None or 39 < number < 1000:
+        return m.group()
+    if number >= 1000:
+        return year(number)
+    return f"{ordinal(number)} " if m["century"] else f"the {ordinal(number)}" if m["name"] else cardinal(number)
+
+
+@FIGURES.register
 def _key(m: Match) -> str:
     """Verbalize a note or a chord: Bb7 is B-flat seven."""
     sign = m["word"] or ("sharp" if m["sign"] else "flat" if m["b"] else "")
