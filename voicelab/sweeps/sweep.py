@@ -320,7 +320,7 @@ def sweep_of(
     templates -= {knob.name for knob in knobs}
     values = {name: value for name, value in without_extra(recorded(fields), own).items() if value is not None}
     values |= {name: [values[name]] for name in templates & values.keys() if not varied(name, values[name])}
-    fixed = {name: value for name, value in values.items() if not varied(name, value, knobs)}
+    fixed: dict[str, Any] = {name: value for name, value in values.items() if not varied(name, value, knobs)}
     axes = [Axis.of(name, values[name], knobs, template=name in templates) for name in values if name not in fixed]
     axes = columns + axes
     if not isinstance(seed, int):
