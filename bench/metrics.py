@@ -82,7 +82,7 @@ def basic(clips: list[Clip]) -> dict[str, Any]:
 
 def slow(clips: list[Clip], jobs: int) -> dict[str, Any]:
     """Time the slow metrics in one process and in `jobs` processes, including their start."""
-    measure(clips[:2], SLOW_METRICS, reference=clips[0])  # warm-up: imports and numba compilation
+    measure(clips[:2], SLOW_METRICS, reference=clips[0])  # warm-up: imports
     figures: dict[str, Any] = {"metrics": list(SLOW_METRICS), "clips": len(clips)}
     for count in (1, jobs):
         started = time.perf_counter()

@@ -7,7 +7,7 @@ import pytest
 
 import voicelab
 
-# sympy and torch._dynamo come with torch's meta device, numba with librosa. Each costs a fresh kernel half a second to three.
+# sympy and torch._dynamo come with torch's meta device. Each costs a fresh kernel half a second to three.
 SLOW = "sympy torch._dynamo torch._inductor torch.onnx librosa numba scipy pandas onnxruntime"
 SPEAK = "import voicelab; clip = voicelab.connect().speak('Hi.', seed=1)"
 

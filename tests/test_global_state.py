@@ -12,14 +12,13 @@ import pytest
 WATCH = """
 import asyncio, decimal, faulthandler, gc, locale, logging, os, random, signal, socket, sys, tempfile, threading, warnings
 # Libraries set up loggers and filters when they are imported, whoever imports them; only what is done after that counts.
-import anywidget, av, IPython, ipywidgets, librosa, scipy.stats, sklearn, soxr
+import anywidget, av, IPython, ipywidgets, rich.style, scipy.stats, soxr
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
 
 plt.close(plt.figure())  # the backend starts
-librosa.feature, librosa.pyin, librosa.effects
 
 
 def settings():

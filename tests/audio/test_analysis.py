@@ -8,6 +8,7 @@ import pytest
 
 from tests.audio.sounds import vowel
 from voicelab.audio.analysis import Contour, Digest, digest, energy, f0, mel, spectrogram
+from voicelab.audio.paths import warping_path
 from voicelab.audio.samples import Samples, as_samples
 from voicelab.clip import Clip
 from voicelab.errors import ArgumentError
@@ -169,3 +170,41 @@ def test_values_equal_librosa(rate: int) -> None:
     np.testing.assert_allclose(spectrum.frequencies, librosa.fft_frequencies(sr=rate, n_fft=window))
     middles = librosa.mel_frequencies(n_mels=42, fmin=50, fmax=7000)[1:-1]
     np.testing.assert_allclose(mel(clip, bands=40, fmin=50, fmax=7000).frequencies, middles)
+
+
+@pytest.mark.parametrize("bounds", [{}, {"fmin": 50.0, "fmax": 2000.0, "hop_s": 0.003}])
+def test_pyin_equals_librosa(bounds: dict[str, float]) -> None:
+    """Tones, an octave jump without transition, glides beyond the bounds, noise and silence; every frame is equal."""
+    import librosa
+
+    rate = 16_000
+    time = np.arange(rate) / rate
+    noise = np.random.default_rng(0).standard_normal(rate // 2)
+    sweep = np.sign(np.sin(2 * np.pi * np.cumsum(80 + 700 * time) / rate))
+    parts = (vowel(110, rate, 0.3), vowel(440, rate, 0.3), 0.3 * sweep, 0.05 * noise, np.zeros(rate // 4))
+    samples = np.concatenate(parts).astype(np.float64)
+    clip = sound(samples + 0.001 * np.resize(noise, samples.size), rate)
+    contour = f0(clip, method="pyin", **bounds)
+    fmin, fmax, hop_s = (bounds.get(name, value) for name, value in (("fmin", 60.0), ("fmax", 600.0), ("hop_s", 0.01)))
+    frame = 2 ** math.ceil(math.log2(3 * rate / fmin))
+    reference, voiced, _ = librosa.pyin(
+        clip.samples.astype(np.float64),
+        fmin=fmin,
+        fmax=fmax,
+        sr=rate,
+        frame_length=frame,
+        hop_length=round(hop_s * rate),
+    )
+    assert 0.3 < voiced.mean() < 0.95
+    np.testing.assert_allclose(contour.values, reference, rtol=1e-9)
+
+
+@pytest.mark.parametrize("sizes", [(60, 45), (1, 4), (5, 1), (1, 1)])
+def test_warping_path_equals_librosa(sizes: tuple[int, int]) -> None:
+    import librosa
+
+    rng = np.random.default_rng(0)
+    for scale in (1.0, 1e9):  # rounded to integers, many costs are equal
+        x, y = (np.round(rng.standard_normal((2, size)) * 2 * scale) / scale for size in sizes)
+        _, steps = librosa.sequence.dtw(x, y, metric="euclidean")
+        np.testing.assert_array_equal(warping_path(x, y), steps[::-1])

@@ -1,18 +1,20 @@
 """Acoustic analysis of a clip: pitch, energy, spectrogram, mel spectrogram, and a digest.
 
-Definitions and values are those of librosa, reimplemented in NumPy because importing librosa takes longer than synthesis.
-Only pYIN calls librosa.
+Definitions and values are those of librosa, reimplemented in NumPy because librosa takes longer to import than synthesis
+takes, and 230 MB of disk (numba, scikit-learn).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from voicelab.audio.paths import voiced_track
 from voicelab.audio.samples import Sound
 from voicelab.errors import ArgumentError
 
@@ -25,6 +27,9 @@ _VOICED_SIMILARITY, _VOICED_RANGE_DB = 0.6, 40.0
 
 # YIN's absolute threshold on the normalized difference function.
 _YIN_THRESHOLD = 0.1
+_BINS_PER_SEMITONE = 10
+# pYIN's probability that a frame is voiced though no dip is below the threshold.
+_NO_DIP_BELOW = 0.01
 _FRAMES_PER_BLOCK = 1024
 # Voiced runs shorter than this between F0 jumps are treated as tracking errors.
 _VOICED_S = 0.05
@@ -116,8 +121,7 @@ def f0(
 
     ``yin`` (de Cheveigné & Kawahara 2002) runs in milliseconds and decides voicing by the similarity of
     adjacent periods; ``pyin`` (Mauch & Dixon 2014) smooths the contour and decides voicing with a
-    hidden Markov model, and takes about a second for a few seconds of speech (longer at first use). Raises
-    ArgumentError for invalid bounds.
+    hidden Markov model, and takes about 30 ms per second of speech. Raises ArgumentError for invalid bounds.
     """
     if not 20.0 <= fmin < fmax <= _F0_RATE / 4 or not 0.001 <= hop_s <= 1.0:
         raise ArgumentError.of(
@@ -132,9 +136,7 @@ def f0(
     if not samples.any():
         return Contour(_frozen([]), _frozen([]), "Hz")
     if method == "pyin":
-        import librosa
-
-        values, _, _ = librosa.pyin(samples, fmin=fmin, fmax=fmax, sr=_F0_RATE, frame_length=frame, hop_length=hop)
+        values = _pyin(samples, fmin, fmax, frame, hop)
     else:
         values = _yin(samples, fmin, fmax, frame, hop)
         values = np.where(_voiced(samples, values, frame, hop), values, np.nan)
@@ -158,10 +160,51 @@ def stable_f0(contour: Contour) -> Contour:
 
 def _yin(samples: _Floats, fmin: float, fmax: float, frame: int, hop: int) -> _Floats:
     """Estimate the pitch of every frame by YIN (de Cheveigné & Kawahara 2002), equal to ``librosa.yin``."""
+    min_lag = int(_F0_RATE / fmax)
+    return _F0_RATE / np.concatenate([min_lag + _lags(dips) for dips in _dips(samples, fmin, min_lag, frame, hop)])
+
+
+def _pyin(samples: _Floats, fmin: float, fmax: float, frame: int, hop: int) -> _Floats:
+    """Track the pitch by pYIN (Mauch & Dixon 2014), NaN in unvoiced frames; equal to ``librosa.pyin``.
+
+    Each dip of a frame's difference function is a candidate. Its probability is that of the thresholds above it (a beta
+    distribution), of which earlier dips take most.
+    """
+    min_lag = int(_F0_RATE / fmax)
+    bins = int(np.floor(12 * _BINS_PER_SEMITONE * np.log2(fmax / fmin))) + 1
+    thresholds = np.linspace(0, 1, 101)
+    priors = np.diff(1 - (1 - thresholds) ** 18 * (1 + 18 * thresholds))  # of the distribution Beta(2, 18)
+    blocks = []
+    for dips in _dips(samples, fmin, min_lag, frame, hop):
+        row, lag = np.nonzero(_troughs(dips))
+        depth = dips[row, lag]
+        below = depth[:, None] < thresholds[1:]
+        # Rank of each dip among the frame's dips below a threshold, and their number.
+        begins = np.searchsorted(row, np.arange(len(dips) + 1))
+        total: npt.NDArray[np.int64] = np.concatenate((np.zeros((1, 100), np.int64), np.cumsum(below, axis=0)))
+        rank = np.asarray(total[1:] - total[begins[row]] - 1, np.float64)
+        count = np.maximum((total[begins[1:]] - total[begins[:-1]])[row], 1.0)
+        decay = np.where(below, np.exp(-2.0 * rank) * (1 - np.exp(-2.0)) / -np.expm1(-2.0 * count), 0.0)
+        share = decay @ priors
+        deepest = np.lexsort((lag, depth, row))[begins[:-1][np.diff(begins) > 0]]
+        share[deepest] += _NO_DIP_BELOW * np.where(below[deepest], 0.0, priors).sum(axis=1)
+        hertz = _F0_RATE / (min_lag + lag + _shifts(dips)[row, lag])
+        index = np.clip(np.round(12 * _BINS_PER_SEMITONE * np.log2(hertz / fmin)), 0, bins).astype(np.intp)
+        probabilities = np.zeros((len(dips), bins + 1))
+        likely = share > 0
+        probabilities[row[likely], index[likely]] = share[likely]
+        blocks.append(probabilities[:, :bins])  # the last column has pitches above fmax
+    width = 2 * min(_BINS_PER_SEMITONE * round(35.92 * 12 * hop / _F0_RATE) // 2, bins - 1) + 1
+    track = voiced_track(np.concatenate(blocks), width, 0.01)
+    return np.where(track < 0, np.nan, fmin * 2.0 ** (track / (12 * _BINS_PER_SEMITONE)))
+
+
+def _dips(samples: _Floats, fmin: float, min_lag: int, frame: int, hop: int) -> Iterator[_Floats]:
+    """Compute the normalized difference of centered frames at lags from `min_lag` on, in blocks (frames, lags)."""
     frames = framed(np.pad(samples, frame // 2), frame, hop)
-    min_lag, max_lag = int(_F0_RATE / fmax), min(math.ceil(_F0_RATE / fmin), frame - 1)
-    blocks = (frames[start : start + _FRAMES_PER_BLOCK] for start in range(0, len(frames), _FRAMES_PER_BLOCK))
-    return _F0_RATE / np.concatenate([_periods(_difference(block, max_lag), min_lag) for block in blocks])
+    max_lag = min(math.ceil(_F0_RATE / fmin), frame - 1)
+    for start in range(0, len(frames), _FRAMES_PER_BLOCK):
+        yield _difference(frames[start : start + _FRAMES_PER_BLOCK], max_lag)[:, min_lag - 1 :]
 
 
 def _difference(frames: _Floats, max_lag: int) -> _Floats:
@@ -173,22 +216,27 @@ def _difference(frames: _Floats, max_lag: int) -> _Floats:
     return cast("_Floats", difference / (mean + np.finfo(np.float64).tiny))
 
 
-def _periods(difference: _Floats, min_lag: int) -> _Floats:
-    """Estimate the period of every frame in samples: the first dip below the threshold, else the minimum, interpolated."""
-    dips = difference[:, min_lag - 1 :]
-    rows = np.arange(len(dips))
+def _lags(dips: _Floats) -> _Floats:
+    """Estimate the period of every frame as a lag: the first dip below the threshold, else the minimum, interpolated."""
+    trough = _troughs(dips) & (dips < _YIN_THRESHOLD)
+    lag = np.where(trough.any(axis=1), trough.argmax(axis=1), dips.argmin(axis=1))
+    return cast("_Floats", lag + _shifts(dips)[np.arange(len(dips)), lag])
+
+
+def _troughs(dips: _Floats) -> npt.NDArray[np.bool_]:
+    """Find the local minima of every frame."""
     trough = np.zeros(dips.shape, np.bool_)
     trough[:, 1:-1] = (dips[:, 1:-1] < dips[:, :-2]) & (dips[:, 1:-1] <= dips[:, 2:])
     trough[:, 0], trough[:, -1] = dips[:, 0] < dips[:, 1], dips[:, -1] < dips[:, -2]
-    trough &= dips < _YIN_THRESHOLD
-    lag = np.where(trough.any(axis=1), trough.argmax(axis=1), dips.argmin(axis=1))
-    middle = np.clip(lag, 1, dips.shape[1] - 2)
-    before, here, after = (dips[rows, middle + step] for step in (-1, 0, 1))
-    curve, slope = after + before - 2.0 * here, (after - before) / 2.0
-    # Parabolic interpolation; no shift where the minimum is not between the neighbors.
-    inside = (np.abs(slope) < np.abs(curve)) & (middle == lag)
-    shift = np.divide(-slope, curve, out=np.zeros(len(dips)), where=inside)
-    return cast("_Floats", min_lag + lag + shift)
+    return trough
+
+
+def _shifts(dips: _Floats) -> _Floats:
+    """Interpolate minima by a parabola; no shift where the minimum is not between the neighbors."""
+    shifts = np.zeros(dips.shape)
+    curve, slope = dips[:, 2:] + dips[:, :-2] - 2.0 * dips[:, 1:-1], (dips[:, 2:] - dips[:, :-2]) / 2.0
+    np.divide(-slope, curve, out=shifts[:, 1:-1], where=np.abs(slope) < np.abs(curve))
+    return shifts
 
 
 def framed(samples: npt.NDArray[Any], frame: int, hop: int) -> npt.NDArray[Any]:

@@ -16,6 +16,7 @@ import numpy as np
 from voicelab.asr.normalization import split_words
 from voicelab.asr.recognizers import PocketRecognizer, transcribing_recognizer
 from voicelab.audio.analysis import mel
+from voicelab.audio.paths import warping_path
 from voicelab.clip import Clip
 from voicelab.errors import ArgumentError, AudioError, MissingExtra
 from voicelab.takes.replay import Tolerance
@@ -108,10 +109,8 @@ _recognizer = cache(transcribing_recognizer)
 
 def _speech_distance(clip: Clip, reference: Clip) -> float:
     """Return the mean distance between two clips after time warping, in standard deviations of their cepstra."""
-    import librosa
-
     x, y = map(_cepstra, (clip, reference))
-    _, steps = librosa.sequence.dtw(x, y, metric="euclidean")
+    steps = warping_path(x, y)
     return float(np.linalg.norm(x[:, steps[:, 0]] - y[:, steps[:, 1]], axis=0).mean())
 
 

@@ -27,8 +27,8 @@ def contour(subject: Subject) -> Contour:
     """Track F0 in Hz every 10 ms by pYIN, 60 to 600 Hz, NaN in unvoiced frames.
 
     M. Mauch & S. Dixon, "pYIN: A fundamental frequency estimator using probabilistic threshold distributions", ICASSP
-    (2014), as implemented by librosa. The resolution is 0.1 semitones (0.6 %), so the medians of two clips may be
-    exactly equal.
+    (2014), with the parameters and values of librosa. The resolution is 0.1 semitones (0.6 %), so the medians of two
+    clips may be exactly equal.
     """
     return f0(subject.clip, fmin=_MIN_F0_HZ, fmax=_MAX_F0_HZ, hop_s=HOP_S, method="pyin")
 

@@ -446,7 +446,7 @@ def _locked(file: BinaryIO) -> Iterator[None]:
 
 
 # Libraries recorded for reproducibility: encoders, resamplers, the engine, metrics.
-_LIBRARIES: Final = "av httpx librosa msgpack numpy pandas pyloudnorm safetensors scipy soxr torch".split()
+_LIBRARIES: Final = "av httpx msgpack numpy pandas pyloudnorm safetensors scipy soxr torch".split()
 
 
 def library_versions() -> dict[str, str]:
