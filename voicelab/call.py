@@ -13,6 +13,7 @@ import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from enum import Enum
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, Self, TypeVar, Union, get_args, get_origin
 
@@ -86,7 +87,7 @@ class Knob:
         default: default value; None leaves it to the backend.
         description: one sentence for help and tooltips.
         bounds: minimum and maximum; None if unbounded.
-        choices: allowed strings; empty if any string is allowed.
+        choices: allowed values; empty if any value is allowed.
 
     Raises ArgumentError for a reserved name or an invalid default.
     """
@@ -96,7 +97,7 @@ class Knob:
     default: KnobValue | None
     description: str = ""
     bounds: tuple[float, float] | None = None
-    choices: tuple[str, ...] = ()
+    choices: tuple[KnobValue, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier() or self.name.startswith("_"):
@@ -115,6 +116,7 @@ class Knob:
         """Validate a value and convert it for the backend. Raises RequestInvalid, which names the knob."""
         if hasattr(value, "dtype") and hasattr(value, "item"):  # NumPy scalar
             value = value.item()
+        value = value.value if isinstance(value, Enum) else value
         if self.type == "float" and isinstance(value, int) and not isinstance(value, bool):
             value = float(value)
         kind = _KNOB_TYPES[self.type]

@@ -358,8 +358,9 @@ class Session(Closeable, metaclass=Guided):
             raise
 
     def _as_typed(self, item: FieldError, fields: Mapping[str, object]) -> FieldError:
-        short = short_name(item.field)
-        msg = item.msg
+        short, msg = short_name(item.field), item.msg
+        if msg.startswith("unknown field"):
+            msg = getattr(self.backend, "unsettable", {}).get(item.field, msg)
         if item.field == "reference_id" and "did you mean" not in msg:
             typed = str(fields.get("voice") or fields.get("reference_id") or "")
             msg += suggestion(typed.casefold(), [voice.id for voice in self.capabilities.voices])

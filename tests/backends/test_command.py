@@ -50,6 +50,23 @@ def test_flite_and_its_voices() -> None:
     assert lab.speak("Hello there.", voice="rms") != lab.speak("Hello there.")
 
 
+def test_values_of_placeholders_have_the_type_of_their_default(tmp_path: Path) -> None:
+    path, tone = tmp_path / "a folder" / "say it", tmp_path / "tone.mp3"
+    path.parent.mkdir()
+    path.write_text(f"#!/bin/sh\necho $* > {tmp_path}/log\ncp {tone} $1\n")
+    path.chmod(0o755)
+    tone.write_bytes(vl.Clip(np.full(8_000, 0.1, np.float32), 8_000).to_bytes("mp3"))
+    lab: Any = vl.connect(f"command:'{path}' {{out}} {{pitch=50|70}} {{fast=false}} {{gain=1.5}}")
+    assert lab.speak("Hello.", pitch=70, fast=True).duration == pytest.approx(1, abs=0.1)  # MP3 in out.wav
+    assert (tmp_path / "log").read_text().endswith("out.wav 70 true 1.5\n")
+    with pytest.raises(RequestInvalid, match="pitch: must be 50 or 70, got 60"):
+        lab.speak("Hello.", pitch=60)
+    with pytest.raises(
+        RequestInvalid, match="not an executable program on the PATH; quote a path that contains spaces"
+    ):
+        vl.connect(f"command:{path} {{out}}")
+
+
 def test_each_placeholder_is_one_argument(tmp_path: Path) -> None:
     tone = tmp_path / "tone.wav"
     vl.Clip(np.full(800, 0.1, np.float32), 8_000).save(tone)
@@ -70,8 +87,13 @@ def test_each_placeholder_is_one_argument(tmp_path: Path) -> None:
         ("sys.exit('the model is missing')", "{text}", "ended with exit code 1: the model is missing"),
         ("os.kill(os.getpid(), 9)", "{text}", "ended with signal SIGKILL"),
         ("sys.stderr.write('x' * 9999); sys.exit(3)", "{text}", "exit code 3: …x+$"),
-        ("print('done', file=sys.stderr)", "{text} {out}", r"must write audio to \{out\}, got no file: done"),
-        ("open(sys.argv[1], 'w')", "{out} {text}", r"must write audio to \{out\}, got no file"),
+        (
+            "print('done', file=sys.stderr)",
+            "{text} {out}",
+            r"must write audio to \{out\}, got no file instead .*: done",
+        ),
+        ("open(sys.argv[1], 'w')", "{out} {text}", r"got out.wav instead of a file out.wav with audio$"),
+        ("open(sys.argv[1], 'w')", "{out}.wav {text}", r"got out.wav.wav instead of a file out.wav with audio$"),
         ("pass", "", r"must write audio to standard output or to \{out\}, got nothing"),
         ("sys.stdout.buffer.write(b'RIFF' + bytes(99)); sys.exit(3)", "{text}", "ended with exit code 3$"),
         ("print('loading')", "{text}", "must return readable audio"),
@@ -108,9 +130,10 @@ def test_closing_the_stream_stops_the_command(tmp_path: Path) -> None:
         (
             f"{sys.executable} {{rate}}",
             ArgumentError,
-            "parameter 'rate' must have a default.*; placeholders for files are {out}",
+            "placeholder {rate} must have a default, as in {rate=1}; others are {text}, {text_file}, {out}",
         ),
         (f"{sys.executable} {{rate:5}}", ArgumentError, "must have placeholders such as"),
+        (f"{sys.executable} {{speed=170}}", ArgumentError, "prosody.speed: must be between 0.5 and 2, got 170; rename"),
         (f"{sys.executable} 'open", ArgumentError, "must have balanced quotes"),
     ],
 )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import pickle
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -114,6 +116,7 @@ def test_a_recording_is_passed_as_a_file_and_its_transcript() -> None:
         (vl.Clip(SINE, RATE).to_bytes("mp3"), 0),
         (memoryview(vl.Clip(SINE, RATE).to_bytes("wav")), 0),
         (io.BytesIO(vl.Clip(SINE, RATE).to_bytes("wav")), 0),
+        (io.BufferedReader(io.BytesIO(vl.Clip(SINE, RATE).to_bytes("wav"))), 0),
     ],
 )
 def test_returned_values(value: object, notes: int) -> None:
@@ -128,7 +131,7 @@ def test_returned_values(value: object, notes: int) -> None:
 def test_a_tensor_and_a_path_are_returned_values(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     tensor = torch.tensor(SINE, requires_grad=True)[None]
-    assert vl.connect(lambda text: (tensor, RATE)).speak("Hello.").duration == pytest.approx(0.1)
+    assert vl.connect(lambda text: (tensor, torch.tensor(RATE))).speak("Hello.").duration == pytest.approx(0.1)
     path = tmp_path / "a.wav"
     path.write_bytes(vl.Clip(SINE, RATE).to_bytes("mp3"))  # the content counts, not the name
     assert vl.connect(lambda text: path).speak("Hello.").duration == pytest.approx(0.1, abs=0.05)
@@ -166,6 +169,77 @@ def test_bad_returned_values_are_errors(value: object, message: str) -> None:
 
     with pytest.raises(EngineError, match=f"broken .*{message}"):
         vl.connect(broken).speak("Hello.")
+
+
+class Style(Enum):
+    CALM = "calm"
+    LIVELY = "lively"
+
+
+def test_annotations_of_parameters() -> None:
+    def own(
+        text: str,
+        voice: Style = Style.CALM,
+        style: Style = Style.CALM,
+        steps: Literal[4, 8, None] = 4,  # noqa: PYI061
+        gain: float | int = 1,  # noqa: PYI041 - as users write
+        folder: Path = Path(),
+        tags: tuple[str, ...] = (),
+        top_k: object = None,
+    ) -> tuple[Any, int]:
+        CALLS.append({key: value for key, value in locals().items() if key != "text"})
+        return SINE, RATE
+
+    lab: Any = vl.connect(own)
+    assert [voice.id for voice in lab.voices] == ["calm", "lively"]
+    for style in ("lively", Style.LIVELY):
+        lab.speak("Hello.", voice="lively", style=style, steps=8, gain=0.5, folder="a")
+        values = {
+            "voice": Style.LIVELY,
+            "style": Style.LIVELY,
+            "steps": 8,
+            "gain": 0.5,
+            "folder": Path("a"),
+            "tags": (),
+        }
+        assert CALLS[-1] == {**values, "top_k": None}
+    for fields, message in (
+        ({"style": "loud"}, "style: must be 'calm' or 'lively', got 'loud'"),
+        ({"steps": 5}, "steps: must be between 4 and 8|steps: must be 4 or 8, got 5"),
+        ({"tags": ["a"]}, "tags: cannot be set; own must annotate it with bool, int"),
+        ({"top_k": 3}, "top_k: cannot be set; own must annotate it with bool, int"),
+    ):
+        with pytest.raises(RequestInvalid, match=message):
+            lab.speak("Hello.", **fields)
+
+
+def test_asynchronous_functions(tmp_path: Path) -> None:
+    ended = threading.Event()
+
+    async def later(text: str) -> Any:
+        await asyncio.sleep(0.001)
+        (tmp_path / "a.wav").write_bytes(vl.Clip(SINE, RATE).to_bytes("wav"))
+        return tmp_path / "a.wav" if text == "path" else blocks(text)
+
+    async def blocks(text: str) -> AsyncIterator[Any]:
+        try:
+            for _ in range(3):
+                await asyncio.sleep(0.001)
+                yield SINE, RATE
+        finally:
+            ended.set()
+
+    async def in_a_running_loop() -> float:  # as in a cell of a notebook
+        return vl.connect(blocks).speak("Hello.").duration
+
+    assert vl.connect(later).speak("path").duration == pytest.approx(0.1)
+    assert vl.connect(later).speak("blocks").duration == pytest.approx(0.3)
+    assert asyncio.run(in_a_running_loop()) == pytest.approx(0.3)
+    ended.clear()
+    stream = vl.connect(blocks).stream("Hello.", format="pcm")
+    next(stream)
+    stream.close()
+    assert ended.is_set()
 
 
 def test_own_parameters_in_extra_are_typed_keywords() -> None:
@@ -214,19 +288,14 @@ def test_errors_of_the_function_name_it() -> None:
     with pytest.raises(EngineError, match=r"^checked raised AssertionError$"):
         vl.connect(checked).speak("Hello.")
 
-    async def later(text: str) -> tuple[Any, int]:
-        return SINE, RATE
-
-    with pytest.raises(EngineError, match="got coroutine; define it with def"):
-        vl.connect(later).speak("Hello.")
-
 
 @pytest.mark.parametrize(
     ("function", "message"),
     [
         (lambda: None, "the first parameter must be the text"),
         (Exception, "must be a function or an instance of Exception, got the class"),
-        (lambda text, speaker: None, "parameter 'speaker' must have a default"),
+        (lambda text, speaker: None, "parameter 'speaker' must have a default, or be voice, seed, speed, model, ref"),
+        (lambda voice, text: None, "the first parameter must be the text, got 'text' as a later one"),
         (
             partial(lambda text, temperature: None, temperature=3.0),
             "temperature: must be between 0 and 1, got 3; rename",

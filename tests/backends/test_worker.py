@@ -20,11 +20,13 @@ from voicelab.errors import ArgumentError, Cancelled, EngineError, EngineUnavail
 
 SCRIPT = """
 import array, io, os, signal, sys, tempfile, time, types, wave
-from typing import Literal
+from enum import Enum
 print("loading", "x" * 99)  # a log on standard output
 os.write(1, b"of a library\\n")
 loaded = time.time()
 sys.modules["lazy"] = type("Lazy", (types.ModuleType,), {"__getattr__": lambda *_: sys.modules["lazy"].x()})("lazy")
+
+Voice = Enum("Voice", {"LOW": "low", "HIGH": "high"})
 
 def wav():
     path = os.path.join(tempfile.mkdtemp(), "out.wav")
@@ -33,7 +35,7 @@ def wav():
         file.writeframes(bytes(1600))
     return path
 
-def tts(text, voice: Literal["low", "high"] = "low", gain: float = 0.3, seed: int = 0, references=(), ref_audio=None):
+def tts(text, voice: Voice = Voice.LOW, gain: float = 0.3, seed: int = 0, references=(), ref_audio=None):
     samples = array.array("f", [gain] * 800)
     if text == "raise":
         raise ValueError("no such word")
@@ -48,6 +50,10 @@ def tts(text, voice: Literal["low", "high"] = "low", gain: float = 0.3, seed: in
         return None
     if text == "path":
         return wav()
+    if text == "file":
+        return open(wav(), "rb")
+    if text == "voice":
+        return [0.1] * (800 if voice is Voice.HIGH else 1600), 8000
     if text == "bytes":
         return open(wav(), "rb").read()
     if text == "buffer":
@@ -87,10 +93,11 @@ def test_a_worker_has_the_parameters_of_its_function(worker: str) -> None:
         clip = lab.speak("Hello.", gain=0.5, sample_rate=8_000, seed=4)  # type: ignore[call-arg]
         assert (clip.duration, float(clip.samples[100])) == (0.1, pytest.approx(0.5, abs=1e-3))  # type: ignore[comparison-overlap]
         assert lab.speak("blocks").duration == pytest.approx(0.3)
-        for text in ("path", "bytes", "buffer", "integers"):
+        for text in ("path", "bytes", "buffer", "file", "integers"):
             assert lab.speak(text).duration == pytest.approx(0.1)
         assert float(lab.speak("integers", sample_rate=8_000).samples[100]) == pytest.approx(0.3, abs=1e-3)
         assert lab.speak("Hello.", references=clip).duration == pytest.approx(0.1)
+        assert lab.speak("voice", voice="high").duration == pytest.approx(0.1)
         assert lab.speak("when") == lab.speak("when")  # loaded once
         table = lab.sweep("Hello.", extra={"gain": [0.1, 0.2]}, repeats=2).run()
         assert len(table) == 4

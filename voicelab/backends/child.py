@@ -15,6 +15,7 @@ if __name__ == "__main__":
     sys.path.pop(0)  # the folder of this file: its modules would shadow packages, such as openai
 
 import array
+import asyncio
 import base64
 import importlib.util
 import inspect
@@ -22,8 +23,10 @@ import io
 import json
 import os
 import typing
-from contextlib import suppress
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from enum import Enum
+from pathlib import Path, PurePath
 from types import SimpleNamespace
 
 _TYPES = {bool: "bool", int: "int", float: "float", str: "str"}
@@ -42,31 +45,63 @@ def parameters(function: typing.Callable[..., object]) -> list[dict[str, typing.
     items = list(signature.parameters.values())
     if not items or items[0].kind not in named:
         raise TypeError(f"the first parameter must be the text, got {signature}")
-    hints: dict[str, typing.Any] = {}
+    hints, accepted = _hints(function), (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY)
+    return [_described(item, hints.get(item.name, item.annotation)) for item in items[1:] if item.kind in accepted]
+
+
+def conversions(function: typing.Callable[..., object]) -> dict[str, type]:
+    """Return the parameters that are members of an Enum, or paths, with their types."""
+    kinds = {name: _unwrapped(hint)[0] for name, hint in _hints(function).items()}
+    return {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, (Enum, PurePath))}
+
+
+def converted(arguments: typing.Mapping[str, typing.Any], kinds: typing.Mapping[str, type]) -> dict[str, typing.Any]:
+    """Convert arguments to the types of ``conversions``."""
+    return {name: kinds[name](value) if name in kinds else value for name, value in arguments.items()}
+
+
+def _hints(function: typing.Callable[..., object]) -> dict[str, typing.Any]:
     called = function if inspect.isroutine(function) else getattr(function, "func", type(function).__call__)
     with suppress(Exception):  # annotations may contain names that cannot be imported
-        hints = typing.get_type_hints(called, include_extras=True)
-    accepted = (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY)
-    return [_described(item, hints.get(item.name, item.annotation)) for item in items[1:] if item.kind in accepted]
+        return typing.get_type_hints(called, include_extras=True)
+    return {}
 
 
 def _described(item: inspect.Parameter, hint: typing.Any) -> dict[str, typing.Any]:
     required = item.default is item.empty
     default = None if required else item.default
     hint, metadata, optional = _unwrapped(hint)
-    choices = list(typing.get_args(hint)) if typing.get_origin(hint) is typing.Literal else []
-    kind = _TYPES.get(type(choices[0]) if choices else hint, "") or _TYPES.get(type(default), "")
+    choices: list[typing.Any] = []
+    if typing.get_origin(hint) is typing.Literal:
+        choices = [choice for choice in typing.get_args(hint) if choice is not None]
+    elif isinstance(hint, type) and issubclass(hint, Enum):
+        choices = [member.value for member in hint]
+    default = default.value if isinstance(default, Enum) else str(default) if isinstance(default, PurePath) else default
+    kinds = {_TYPES.get(type(choice), "") for choice in choices}
+    is_path = isinstance(hint, type) and issubclass(hint, PurePath)
+    kind = kinds.pop() if len(kinds) == 1 else "str" if is_path else _TYPES.get(hint, "")
+    kind = kind or _TYPES.get(type(default), "")
     if kind == "float" and type(default) is int:
         default = float(default)
     if default is not None and _TYPES.get(type(default)) != kind:
         kind, default = "", None
-    ends = [
-        next(
-            (float(value) for data in metadata for name in names if (value := getattr(data, name, None)) is not None),
-            None,
-        )
-        for names in (("ge", "gt"), ("le", "lt"))
-    ]
+    numbers = kind in ("int", "float") and choices
+    ends = (
+        [min(choices), max(choices)]
+        if numbers
+        else [
+            next(
+                (
+                    float(value)
+                    for data in metadata
+                    for name in names
+                    if (value := getattr(data, name, None)) is not None
+                ),
+                None,
+            )
+            for names in (("ge", "gt"), ("le", "lt"))
+        ]
+    )
     words = [data if isinstance(data, str) else getattr(data, "description", None) for data in metadata]
     return {
         "name": item.name,
@@ -75,7 +110,7 @@ def _described(item: inspect.Parameter, hint: typing.Any) -> dict[str, typing.An
         "optional": optional or default is None,
         "default": default,
         "bounds": ends if None not in ends else None,
-        "choices": [choice for choice in choices if isinstance(choice, str)],
+        "choices": choices if kind in ("int", "float", "str") else [],
         "description": next((word for word in words if word), ""),
     }
 
@@ -93,15 +128,31 @@ def _unwrapped(hint: typing.Any) -> tuple[typing.Any, list[typing.Any], bool]:
         elif type(None) in arguments:
             optional = True
             rest = [argument for argument in arguments if argument is not type(None)]
-            hint = rest[0] if len(rest) == 1 else None
+            hint = rest[0] if len(rest) == 1 else typing.Union[tuple(rest)]  # noqa: UP007 - Python 3.9
+        elif set(arguments) == {int, float}:
+            hint = float
         else:
             return hint, metadata, optional
 
 
-def returned(value: object) -> typing.Iterator[object]:
-    """Yield the blocks of a returned iterator, the content of a returned io.BytesIO, or any other value itself."""
-    if isinstance(value, io.BytesIO):
-        yield value.getvalue()
+def returned(value: typing.Any) -> typing.Iterator[object]:
+    """Yield the blocks of a returned iterator, the content of a returned file object, or any other value itself.
+
+    Coroutines and asynchronous iterators run in a thread, because the caller's thread may run an event loop, as in Jupyter.
+    """
+    if hasattr(value, "__await__") or hasattr(value, "__anext__"):
+        with ThreadPoolExecutor(1) as thread, closing(asyncio.new_event_loop()) as loop, suppress(StopAsyncIteration):
+            try:
+                while hasattr(value, "__anext__"):
+                    yield thread.submit(loop.run_until_complete, value.__anext__()).result()
+                yield from returned(thread.submit(loop.run_until_complete, value).result())
+            finally:
+                thread.submit(loop.run_until_complete, loop.shutdown_asyncgens()).result()
+    elif isinstance(value, io.IOBase) or hasattr(value, "read"):
+        file = typing.cast("typing.IO[bytes]", value)
+        if file.seekable():
+            file.seek(0)
+        yield file.read()
     elif hasattr(value, "__next__"):
         yield from typing.cast("typing.Iterator[object]", value)
     else:
@@ -110,8 +161,6 @@ def returned(value: object) -> typing.Iterator[object]:
 
 def described(value: typing.Any) -> str:
     """Describe a returned value that is not audio, for an error message."""
-    if hasattr(value, "__await__") or hasattr(value, "__anext__"):
-        return f"{type(value).__name__}; define it with def, not async def"
     return type(value).__name__ + (f" of {len(value)}" if isinstance(value, (tuple, list)) else "")
 
 
@@ -160,15 +209,16 @@ def main(script: str) -> None:
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     if not callable(getattr(module, "tts", None)):
-        raise TypeError(f"{script} must define a function tts(text, ...)")
+        sys.exit(f"{script} must define a function tts(text, ...)")
     packages = sorted(
         (name, getattr(loaded, "__dict__", {}).get("__version__")) for name, loaded in sys.modules.items()
     )
     versions = {name: version for name, version in packages if isinstance(version, str) and "." not in name}
     send(parameters=parameters(module.tts), versions={"python": sys.version.split()[0], **versions})
+    kinds = conversions(module.tts)
     for line in requests:
         request = json.loads(line)
-        key, arguments = request["id"], request["arguments"]
+        key, arguments = request["id"], converted(request["arguments"], kinds)
         for item in arguments.get("references") or ():
             item["audio"] = base64.b64decode(item["audio"])
         if "references" in arguments:

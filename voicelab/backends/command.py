@@ -2,7 +2,7 @@
 
 Placeholders: ``{text}``, ``{text_file}`` (a UTF-8 file), ``{out}`` (the audio file to write), ``{voice}``, ``{seed}``,
 ``{speed}``, ``{ref_audio}``, ``{ref_text}``. Other placeholders are backend parameters. They state a default, as in
-``{rate=170}``, or the allowed words with the default first, as in ``{style=calm|lively}``. Without ``{text}`` and
+``{rate=170}``, or the allowed values with the default first, as in ``{style=calm|lively}``. Without ``{text}`` and
 ``{text_file}``, the text is written to standard input. Without ``{out}``, the audio is read from standard output. ``{{`` and
 ``}}`` are literal braces.
 """
@@ -24,7 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from voicelab.backends.model import ModelBackend, Parameter
+from voicelab.backends.model import MAPPED, ModelBackend, Parameter
 from voicelab.call import VoicePreset
 from voicelab.errors import ArgumentError, Cancelled, EngineError, RequestInvalid, shown_value
 
@@ -74,20 +74,13 @@ class CommandBackend(ModelBackend):
                 message = f"must have placeholders such as {{text}} or {{rate=170}}, and {{{{ for a brace, got {word!r}"
                 raise ArgumentError.of("command", message)
         listed = [_parameter(name, default) for name, default in defaults.items() if name not in _OWN]
-        try:
-            super().__init__(
-                Path(program).name,
-                listed,
-                voices=voices,
-                fingerprint=files_digest(command, self._words),
-                at_once=at_once if at_once is not None else os.cpu_count() or 1,
-            )
-        except ArgumentError as error:
-            if error.argument != "parameters":
-                raise
-            raise ArgumentError(
-                f"{error}; placeholders for files are {{out}} and {{text_file}}", argument="command"
-            ) from None
+        super().__init__(
+            Path(program).name,
+            listed,
+            voices=voices,
+            fingerprint=files_digest(command, self._words),
+            at_once=at_once if at_once is not None else os.cpu_count() or 1,
+        )
 
     def run(self, text: str, arguments: Mapping[str, Any], stop: threading.Event) -> Iterator[object]:
         """Run the command and yield the audio that it wrote, to a file or to standard output. Raises EngineError."""
@@ -103,8 +96,10 @@ class CommandBackend(ModelBackend):
             output = self._output(command, given, stop)
             if "out" in self._names:
                 if not out.exists() or not out.stat().st_size:
+                    others = ", ".join(path.name for path in sorted(Path(folder).iterdir()) if path != text_file)
+                    got = f"{others or 'no file'} instead of a file {out.name} with audio"
                     raise EngineError(
-                        f"{self._capabilities.name} must write audio to {{out}}, got no file{_end(output[1])}"
+                        f"{self._capabilities.name} must write audio to {{out}}, got {got}{_end(output[1])}"
                     )
                 yield out.read_bytes()
             elif output[0]:
@@ -166,6 +161,8 @@ def words_of(command: str, example: str) -> list[str]:
     program = shutil.which(words[0]) if words else None
     if program is None:
         got = f"{words[0]!r}, which is not an executable program on the PATH" if words else "nothing"
+        if any(Path(" ".join(words[:count])).is_file() for count in range(2, len(words) + 1)):
+            got += "; quote a path that contains spaces"
         raise RequestInvalid.of("backend", f"must be a command such as {example}, got {got}", in_="query")
     return [program, *words[1:]]
 
@@ -178,18 +175,21 @@ def time_limit_of(value: Any) -> float:
 
 
 def _parameter(name: str, default: str | None) -> Parameter:
-    """Return the parameter of a placeholder; its type is that of its default."""
+    """Return the parameter of a placeholder; its type is that of its default, or of its allowed values."""
     if default is None:
+        if name not in MAPPED:
+            others = "{text}, {text_file}, {out}, {voice}, {seed}, {speed}, {ref_audio}, {ref_text}"
+            message = f"placeholder {{{name}}} must have a default, as in {{{name}=1}}; others are {others}"
+            raise ArgumentError.of("command", message)
         return Parameter(name, "str", required=True)
-    if "|" in default:
-        choices = tuple(default.split("|"))
-        return Parameter(name, "str", default=choices[0], choices=choices)
+    words = default.split("|")
+    choices = words if len(words) > 1 else []
+    if {*words} <= {"true", "false"}:
+        return Parameter(name, "bool", default=words[0] == "true")
     for kind in (int, float):
-        try:
-            return Parameter(name, kind.__name__, default=kind(default))
-        except ValueError:
-            continue
-    return Parameter(name, "str", default=default)
+        with suppress(ValueError):
+            return Parameter(name, kind.__name__, default=kind(words[0]), choices=tuple(map(kind, choices)))
+    return Parameter(name, "str", default=words[0], choices=tuple(choices))
 
 
 def _written(value: Any) -> str:

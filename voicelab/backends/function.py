@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from voicelab.backends.child import parameters, returned
+from voicelab.backends.child import conversions, converted, parameters, returned
 from voicelab.backends.model import ModelBackend, Parameter
 from voicelab.call import VoicePreset
 from voicelab.capabilities import SeedSupport
@@ -48,7 +48,7 @@ class FunctionBackend(ModelBackend):
         at_once: int = 1,
         fingerprint: str | None = None,
     ) -> None:
-        self._function = function
+        self._function, self._kinds = function, conversions(function)
         name = getattr(function, "__name__", "") or type(getattr(function, "func", function)).__name__
         if isinstance(function, type):
             raise ArgumentError.of("function", f"must be a function or an instance of {name}, got the class")
@@ -69,7 +69,7 @@ class FunctionBackend(ModelBackend):
 
     def run(self, text: str, arguments: Mapping[str, Any], stop: threading.Event) -> Iterator[object]:  # noqa: ARG002 - a function cannot be interrupted
         """Call the function and yield what it returns."""
-        yield from returned(self._function(text, **arguments))
+        yield from returned(self._function(text, **converted(arguments, self._kinds)))
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,10 @@ _FIELDS: Final = (
     *("temperature", "top_p", "chunk_length", "normalize", "latency", "max_new_tokens", "repetition_penalty"),
     *("min_chunk_length", "condition_on_previous_chunks", "early_stop_threshold"),
 )
+_NAMED: Final = ("voice", "seed", "speed", "model")
 _REFERENCES: Final = ("references", "ref_audio", "ref_text")
+MAPPED: Final = (*_NAMED, *_REFERENCES, *_FIELDS)
+"""Parameters that are mapped by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ class Parameter:
     optional: bool = False
     default: Any = None
     bounds: tuple[float, float] | None = None
-    choices: tuple[str, ...] = ()
+    choices: tuple[Any, ...] = ()
     description: str = ""
 
     @classmethod
@@ -128,15 +131,19 @@ class ModelBackend(Closeable, ABC):
             )
         if voices is None:
             voices = self._parameters["voice"].choices if "voice" in names else ()
-        mapped = {"voice", "seed", "speed", "model", *_REFERENCES, *_FIELDS}
-        unknown = [item for item in self._parameters.values() if item.name not in mapped]
+        unknown = [item for item in self._parameters.values() if item.name not in MAPPED]
         for item in unknown:
             if item.required:
-                message = f"{name}: parameter {item.name!r} must have a default, or one of the names"
-                raise ArgumentError.of("parameters", f"{message} {', '.join(sorted(mapped))}")
+                raise ArgumentError.of("parameters", f"{name}: {_unmapped(item.name)}")
         own = [
             item for item in unknown if item.type and (item.default is not None or item.optional) and _usable(item.name)
         ]
+        self.unsettable: Mapping[str, str] = {
+            item.name: f"cannot be set; {name} must annotate it with bool, int, float, str, Literal or an Enum"
+            for item in unknown
+            if item not in own and not is_field(item.name)
+        }
+        """Parameters that calls cannot set, with the reasons."""
         self._knobs = tuple(Knob(i.name, i.type, i.default, i.description, i.bounds, i.choices) for i in own)  # type: ignore[arg-type]
         self.defaults: Mapping[str, object] = self._own_defaults(name)
         ignored = {field for field in _FIELDS if field not in names}
@@ -337,6 +344,15 @@ def _check_same_rate(name: str, rate: int, other: int) -> None:
         raise EngineError(f"{name} must return one sample rate, got {rate} and {other} Hz in a stream")
 
 
+def _unmapped(name: str) -> str:
+    """Return a message on a parameter without a default that is not mapped by name."""
+    if name in ("text", "sentence", "prompt", "input"):
+        return (
+            f"the first parameter must be the text, got {name!r} as a later one; of a class, pass an instance's method"
+        )
+    return f"parameter {name!r} must have a default, or be {', '.join((*_NAMED, *_REFERENCES))} or a field of speak"
+
+
 def _usable(name: str) -> bool:
     """Return whether a backend parameter may have this name.
 
@@ -389,11 +405,10 @@ def samples_of(value: object, name: str) -> tuple[Samples, int, tuple[str, ...]]
         value = (value["audio"], value["sampling_rate"])
     if not isinstance(value, tuple | list) or len(value) != 2:
         wanted = "(samples, rate), a Clip, the bytes of an audio file or a path"
-        if hasattr(value, "__await__") and hasattr(value, "close"):
-            value.close()  # a coroutine
         raise EngineError(f"{name} must return {wanted}, got {described(value)}")
     samples, rate = value if not np.isscalar(value[0]) else value[::-1]
-    if isinstance(rate, float | np.floating) and float(rate).is_integer():
+    rate = rate.item() if hasattr(rate, "item") and np.ndim(rate) == 0 else rate  # of NumPy or PyTorch
+    if isinstance(rate, float) and float(rate).is_integer():
         rate = int(rate)
     try:
         checked = check_rate(rate, "a sample rate that")

@@ -276,7 +276,7 @@ def capabilities_bundle(capabilities: Capabilities) -> dict[str, str]:
 
 
 def _knob_row(knob: Knob) -> tuple[object, ...]:
-    values = ", ".join(knob.choices) or knob.type
+    values = ", ".join(map(str, knob.choices)) or knob.type
     if knob.bounds is not None:
         values = f"{knob.type} from {knob.bounds[0]:g} to {knob.bounds[1]:g}"
     return knob.name, values, knob.default, knob.description
