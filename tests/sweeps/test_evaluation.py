@@ -126,6 +126,15 @@ def test_tables_rows_and_folders(meta: Path) -> None:
     assert plain.table.column("item").labels == ("a", "b")
     texts = vl.evaluate(["One.", "Two."], folder=folder / "o4", metrics=["duration"], repeats=1, ours=lab)
     assert list(texts.frame.text) == ["One.", "Two."]
+    (folder / "lines.txt").write_text("One.\nTwo.\n")
+    (folder / "voices.csv").write_text("text,voice,speaker_id\nOne.,ada,1\nTwo.,ben,\n")
+    for name, note in (
+        ("lines.txt", "No row has a prompt"),
+        ("voices.csv", "Columns that are not used: voice, speaker_id."),
+    ):
+        read = vl.evaluate(folder / name, folder=folder / "o5", metrics=["duration"], repeats=1, ours=lab)
+        assert list(read.frame.text) == ["One.", "Two."]
+        assert read.notes[0].startswith(note)
     assert "No row has a prompt" in repr(plain)
 
 
@@ -169,9 +178,14 @@ def test_a_system_without_a_voice_is_rejected_before_synthesis(meta: Path) -> No
         ("a|x|One.\n", r"line 1 .* must be id\|prompt text\|prompt wav\|text, got 'a\|x\|One"),
         (
             "a|x|wavs/p0.wav|\nb|x|wavs/p0.wav|B.\nc|x|wavs/p0.wav|\n",
-            r"a text in every row, got none in row 1 \(a\), 3 \(c\);",
+            r"a text in every row, got none in row 1 \(a\), 3 \(c\)$",
         ),
         ("a|x|wavs/p0.wav|One.\n", "two or more for confidence intervals, got 1"),
+        (
+            "a|x|meta.lst|One.\nb|x|gone.wav|Two.\n",
+            r"row 1: .*meta\.lst: the file is text, not audio; row 2: .*gone\.wav",
+        ),
+        ("a|x|wavs/p0.wav|One | two.\nb|x|wavs/p0.wav|Two.\n", r"line 1 .* must be id\|prompt text\|prompt wav\|text"),
     ],
 )
 def test_invalid_lists(items: str, words: str, meta: Path) -> None:
@@ -190,6 +204,13 @@ def test_invalid_arguments(meta: Path) -> None:
         vl.evaluate(meta, folder=meta.parent / "out")
     with pytest.raises(StoreError, match="cannot be read"):
         vl.evaluate(meta.with_name("none.lst"), folder=meta.parent / "out", ours=lab)
+    with pytest.raises(ArgumentError, match=r"items: must be texts or rows such as .*, got \('One.', 'p.wav'\)"):
+        vl.evaluate([("One.", "p.wav")], folder=meta.parent / "out", ours=lab)  # type: ignore[list-item]
+    meta.with_name("t.csv").write_text("id,sent\na,One.\nb,Two.\n")
+    with pytest.raises(
+        ArgumentError, match="must have a column text or infer_text or sentence, got the columns id, sent"
+    ):
+        vl.evaluate(meta.with_name("t.csv"), folder=meta.parent / "out", ours=lab)
 
 
 def test_failures_are_counted_and_excluded(meta: Path) -> None:

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from voicelab.asr.normalization import Normalizer, language_of
 from voicelab.asr.recognizers import Recognizer
+from voicelab.audio.formats import read, sniff
 from voicelab.backend import SpeechStream
 from voicelab.backends.runs import BackendWrapper
 from voicelab.call import Call
 from voicelab.capabilities import Capabilities, check_call
-from voicelab.errors import ArgumentError, some
+from voicelab.errors import ArgumentError, AudioError, RequestInvalid, some
 from voicelab.metrics import Metric, MosPredictor, SpeakerEncoder, Tools, check_measuring, measure_rows
 from voicelab.metrics.models import encoder_name, predictor_name, training_domain
 from voicelab.metrics.words import normalizer_name, recognizer_name
-from voicelab.recordings import REPEAT
+from voicelab.recordings import REPEAT, damage_of
 from voicelab.session import Session
 from voicelab.stats.estimate import interval
 from voicelab.storage import check_folder, digest_of, write_atomic
@@ -41,6 +42,7 @@ _COLUMNS: Final = {
     "references": ("references", "reference_audio", "prompt_audio", "prompt_wav", "reference"),
     "reference_text": ("reference_text", "prompt_text"),
 }
+_NAMES: Final = tuple(name for names in _COLUMNS.values() for name in names)
 _MAX_LISTED: Final = 20
 _METRICS: Final = ("wer", "cer", "speaker_similarity", "predicted_mos")
 _UNITS: Final = {
@@ -172,8 +174,8 @@ def evaluate(
 
     Args:
         items: a list of Seed-TTS-eval (``id|prompt text|prompt wav|text``), a table or rows with the columns ``text`` and,
-            optionally, ``id``, ``reference_audio`` and ``reference_text``, a list of texts, or a folder with ``meta.lst``,
-            ``metadata.csv`` or texts in NAME.txt. Paths are relative to the file.
+            optionally, ``id``, ``reference_audio`` and ``reference_text``, a list of texts, a .txt file with a text per
+            line, or a folder with ``meta.lst``, ``metadata.csv`` or texts in NAME.txt. Paths are relative to the file.
         folder: run folder of takes and measurements, where the same call resumes. ``evaluation.json`` has the result.
         protocol: protocol whose models are the defaults; results carry its name only if no model was replaced.
         metrics: default: WER, CER, speaker similarity to each row's prompt, and predicted MOS. RTF is always added.
@@ -197,7 +199,7 @@ def evaluate(
     check_labs(labs)
     if protocol not in PROTOCOLS:
         raise ArgumentError.of("protocol", f"must be one of {', '.join(PROTOCOLS)}, got {protocol!r}")
-    rows, ids = read_items(items)
+    rows, ids, remarks = read_items(items)
     languages = [language_of(row["text"]) for row in rows]
     language, used = max(set(languages), key=languages.count), PROTOCOLS[protocol]
     tools = Tools(recognizer or used.recognizers.get(language), encoder, predictor, normalizer or used.normalizer)
@@ -210,7 +212,9 @@ def evaluate(
     sweep = sweep_of(lab, None, rows=rows, repeats=repeats, seed=seed, labs=systems, cache=None, fields={})
     table = _keyed(sweep.run(folder), ids, tuple(labs))
     frame = _measured(table, chosen, tools, Path(folder, "measurements.jsonl"), progress)
-    result = _result(table, frame, [m if isinstance(m, str) else m.name for m in chosen], used, language, tools, notes)
+    result = _result(
+        table, frame, [m if isinstance(m, str) else m.name for m in chosen], used, language, tools, [*remarks, *notes]
+    )
     write_atomic(Path(folder, "evaluation.json"), json.dumps(result.record(), ensure_ascii=False, indent=1).encode())
     return result
 
@@ -260,13 +264,17 @@ class _OwnVoice(BackendWrapper):
         )
 
 
-def read_items(items: Any) -> tuple[list[dict[str, Any]], list[str]]:
-    """Read the rows of a list for ``Lab.sweep``, and ids. Raises ArgumentError for missing texts or repeated ids."""
-    folder, records = _records(items)
-    rows, ids, textless = [], [], []
+def read_items(items: Any) -> tuple[list[dict[str, Any]], list[str], list[str]]:
+    """Read the rows of a list for ``Lab.sweep``, their ids, and notes.
+
+    Raises ArgumentError for missing texts or repeated ids, RequestInvalid for unreadable prompts.
+    """
+    folder, records, notes = _records(items)
+    rows, ids, textless, others = [], [], [], dict[str, None]()
     for number, record in enumerate(records, start=1):
         cells = {str(name).strip().lower().replace(" ", "_"): value for name, value in record.items()}
         row = {name: next((cells[key] for key in keys if cells.get(key)), None) for name, keys in _COLUMNS.items()}
+        others |= dict.fromkeys(name for name in cells if name not in _NAMES and cells[name])
         ids.append(str(row.pop(ITEM) or number))
         if not row["text"]:
             textless.append(f"{number} ({ids[-1]})")
@@ -278,19 +286,45 @@ def read_items(items: Any) -> tuple[list[dict[str, Any]], list[str]]:
             row["text"] = str(row["text"]).replace(f"{{{name}}}", f"{{{{{name}}}}}")
         rows.append({name: value for name, value in row.items() if value is not None})
     if textless:
-        message = f"must have a text in every row, got none in row {some(textless, _MAX_LISTED)}"
-        raise ArgumentError.of("items", f"{message}; columns: {', '.join(cells)}")
+        if not {*_COLUMNS["text"]} & cells.keys():
+            names = " or ".join(_COLUMNS["text"])
+            raise ArgumentError.of("items", f"must have a column {names}, got the columns {', '.join(cells)}")
+        raise ArgumentError.of("items", f"must have a text in every row, got none in row {some(textless, _MAX_LISTED)}")
     if len(rows) < 2:
         raise ArgumentError.of("items", f"must be two or more for confidence intervals, got {len(rows)}")
     if repeated := sorted({name for name in ids if ids.count(name) > 1} if len(set(ids)) < len(ids) else ()):
         raise ArgumentError.of("items", f"ids must be unique, got more than once: {', '.join(repeated)}")
-    return rows, ids
+    _check_prompts(rows)
+    return rows, ids, [*notes, *([f"Columns that are not used: {', '.join(others)}."] if others else [])]
 
 
-def _records(items: Any) -> tuple[Path, list[Any]]:
+def _check_prompts(rows: Iterable[Mapping[str, Any]]) -> None:
+    """Raise RequestInvalid, with all of them, if files of prompts are missing or are not audio."""
+    problems = []
+    for number, row in enumerate(rows, start=1):
+        path = row.get("references")
+        try:
+            if isinstance(path, Path):
+                with path.open("rb") as file:
+                    sniff(file.read(256))
+        except OSError as error:
+            problems.append(f"row {number}: {path} cannot be read: {error.strerror}")
+        except AudioError:
+            try:
+                read(data := Path(str(path)).read_bytes(), foreign=True)  # another format that FFmpeg reads
+            except AudioError as error:
+                problems.append(f"row {number}: {path}: {damage_of(data, error)}")
+    if problems:
+        raise RequestInvalid.of("references", some(problems, _MAX_LISTED, "; "))
+
+
+def _records(items: Any) -> tuple[Path, list[Any], Sequence[str]]:
+    """Return the folder of a list, its records, and notes."""
     if not isinstance(items, str | Path):
-        listed = items.to_dict("records") if hasattr(items, "to_dict") else list(items)
-        return Path(), [{"text": item} if isinstance(item, str) else item for item in listed]
+        listed = items.to_dict("records") if hasattr(items, "to_dict") else list(items or ())
+        if wrong := next((item for item in listed if not isinstance(item, str | Mapping)), None):
+            raise ArgumentError.of("items", f'must be texts or rows such as {{"text": "Hello."}}, got {wrong!r}')
+        return Path(), [{"text": item} if isinstance(item, str) else item for item in listed], ()
     path = Path(items)
     if path.is_dir():
         lists = [path / name for name in ("meta.lst", "metadata.csv", "metadata.jsonl") if (path / name).is_file()]
@@ -300,20 +334,24 @@ def _records(items: Any) -> tuple[Path, list[Any]]:
                 raise ArgumentError.of(
                     "items", f"{path} must have meta.lst, metadata.csv or texts in NAME.txt, got none"
                 )
-            return path, [{ITEM: text.stem, "text": " ".join(read_text(text).split())} for text in texts]
+            return path, [{ITEM: text.stem, "text": " ".join(read_text(text).split())} for text in texts], ()
         path = lists[0]
-    if path.suffix.lower() != ".lst":
-        names = [name for keys in _COLUMNS.values() for name in keys]
-        return path.parent, read_table(path, names).to_dict("records")
+    if path.suffix.lower() not in (".lst", ".txt"):
+        table = read_table(path, _NAMES)
+        return path.parent, table.to_dict("records"), table.attrs.get("notes", ())
     records = []
     for number, line in enumerate(filter(str.strip, read_text(path).splitlines()), start=1):
         cells = [cell.strip() for cell in line.split("|")]
-        if len(cells) < 4:
+        if len(cells) == 1 and path.suffix.lower() == ".txt":
+            records.append({"text": line.strip()})
+            continue
+        # The fifth cell is a recording of the text.
+        if len(cells) < 4 or len(cells) > 5 or not all(Path(cell).suffix for cell in cells[4:]):
             raise ArgumentError.of(
                 "items", f"line {number} of {path} must be id|prompt text|prompt wav|text, got {line!r}"
             )
         records.append(dict(zip((ITEM, "prompt_text", "prompt_wav", "text"), cells, strict=False)))
-    return path.parent, records
+    return path.parent, records, ()
 
 
 def _keyed(table: TakeTable, ids: Sequence[str], names: Sequence[str]) -> TakeTable:
