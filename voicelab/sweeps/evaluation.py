@@ -212,9 +212,7 @@ def evaluate(
     sweep = sweep_of(lab, None, rows=rows, repeats=repeats, seed=seed, labs=systems, cache=None, fields={})
     table = _keyed(sweep.run(folder), ids, tuple(labs))
     frame = _measured(table, chosen, tools, Path(folder, "measurements.jsonl"), progress)
-    result = _result(
-        table, frame, [m if isinstance(m, str) else m.name for m in chosen], used, language, tools, [*remarks, *notes]
-    )
+    result = _result(table, frame, chosen, used, language, tools, [*remarks, *notes])
     write_atomic(Path(folder, "evaluation.json"), json.dumps(result.record(), ensure_ascii=False, indent=1).encode())
     return result
 
@@ -412,7 +410,7 @@ def _measured(
 def _result(
     table: TakeTable,
     frame: pd.DataFrame,
-    names: list[str],
+    metrics: Sequence[str | Metric],
     protocol: Protocol,
     language: str,
     tools: Tools,
@@ -424,7 +422,7 @@ def _result(
     scores, others = [], dict[str, list[str]]()
     asr = f"{recognizer_name(tools)}, normalizer {normalizer_name(tools)}"
     models = {"wer": asr, "cer": asr, "speaker_similarity": encoder_name(tools), "predicted_mos": predictor_name(tools)}
-    for name in (*names, "rtf"):
+    for name in (*(metric if isinstance(metric, str) else metric.name for metric in metrics), "rtf"):
         why = protocol.differences(name, language, tools)
         model = models.get(name, "") if why else protocol.name
         title = _UNITS.get(name, (name.replace("_", " "), 1.0))[0]
