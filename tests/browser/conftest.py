@@ -13,6 +13,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,27 +90,33 @@ def jupyter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jupyter]:
     command += ["--allow-root", "--IdentityProvider.token=", "--LabApp.expose_app_in_browser=True"]
     command += [f"--ServerApp.root_dir={folder}", "--ServerApp.port_retries=0"]
     command += ["--JupyterNotebookApp.expose_app_in_browser=True"]
-    with (home / "log.txt").open("wb") as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
-        url = f"http://127.0.0.1:{port}"
-        try:
-            answering(process, f"{url}/api", home / "log.txt")
-            yield Jupyter(url, folder)
-        finally:
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait(timeout=30)
+    with serving(command, f"http://127.0.0.1:{port}/api", home, environment):
+        yield Jupyter(f"http://127.0.0.1:{port}", folder)
 
 
-def answering(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    """Wait until a server answers there; fails with the end of its log where it does not."""
-    deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            with urllib.request.urlopen(url, timeout=2):  # noqa: S310 (our own server, on loopback)
-                return
-        except OSError:
+@contextmanager
+def serving(command: list[str], url: str, folder: Path, environment: dict[str, str]) -> Iterator[None]:
+    """Run a server in a folder until it answers at ``url``, and stop it; fails with the end of its log if it does not."""
+    with (folder / "log.txt").open("wb") as log:
+        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True)
+    try:
+        deadline = time.monotonic() + START_S
+        while not answering(url):
+            if time.monotonic() > deadline or process.poll() is not None:
+                pytest.fail(f"{url} did not answer:\n{(folder / 'log.txt').read_text(errors='replace')[-3000:]}")
             time.sleep(0.3)
-    pytest.fail(f"{url} did not answer:\n{log.read_text(errors='replace')[-3000:]}")
+        yield
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(timeout=30)
+
+
+def answering(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=2):  # noqa: S310 (our own server, on loopback)
+            return True
+    except OSError:
+        return False
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.browser.conftest import IDLE, LONG, Jupyter, Scratch, until
+from tests.browser.front_ends import shows
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -23,6 +24,10 @@ CELLS = (
     "lab.panel(compact=True)",
     "lab.voice_panel()",
     "lab.capabilities",
+)
+LIVE = (
+    "lab.sweep('Notes', temperature=[0.2, 0.8]).panel()",
+    "vl.compare(clip, lab.speak('Eight notes.', seed=2)).panel()",
 )
 SOUNDS = 1 + 2 + 2
 """Players in the saved outputs of ``CELLS`` that are no panels."""
@@ -123,6 +128,7 @@ def test_reopened_and_trusted_it_plays(saved: Any, page: Page, jupyter: Jupyter,
     assert first.evaluate("(audio) => !audio.error")
 
 
+@shows("JupyterLab 4", "clips", "saved")
 def test_reopened_and_trusted_by_nobody_it_plays(saved: Any, page: Page, jupyter: Jupyter) -> None:
     page.goto(f"{jupyter.url}/lab/workspaces/untrusted/tree/{opened(jupyter, 'untrusted.ipynb', saved, from_='afar')}")
     check(page)
@@ -138,8 +144,13 @@ def plain(browser: Browser) -> Iterator[Page]:
     context.close()
 
 
+@shows("Notebook 7", "clips", "panel", "sweep", "compare", "voice")
 def test_in_notebook_7_it_plays_and_the_panels_live(saved: Any, plain: Page, jupyter: Jupyter) -> None:
-    plain.goto(f"{jupyter.url}/notebooks/{opened(jupyter, 'seven.ipynb', saved, from_='afar')}")
+    more = [
+        {"cell_type": "code", "metadata": {}, "execution_count": None, "outputs": [], "source": text} for text in LIVE
+    ]
+    whole = {**saved, "cells": [*saved["cells"], *({**cell, "id": f"m{number}"} for number, cell in enumerate(more))]}
+    plain.goto(f"{jupyter.url}/notebooks/{opened(jupyter, 'seven.ipynb', whole, from_='afar')}")
     check(plain)
     plain.wait_for_function(IDLE, timeout=120_000)
     plain.evaluate("() => jupyterapp.commands.execute('notebook:run-all-cells')")
@@ -148,8 +159,14 @@ def test_in_notebook_7_it_plays_and_the_panels_live(saved: Any, plain: Page, jup
     until(plain, "+d.heard > 0.1", ".voicelab-panel .voicelab-player")
     plain.locator(".voicelab-voices .voicelab-recorder").wait_for(timeout=LONG)
     check(plain, live=True)
+    plain.locator("button.voicelab-run").click()
+    plain.get_by_text("2 of 2 takes, done").wait_for(timeout=LONG)
+    compare = plain.locator(".voicelab-compare")
+    compare.get_by_role("button", name="Play").first.click()
+    until(plain, "+d.heard > 0.05", ".voicelab-compare")
 
 
+@shows("nbconvert HTML", "clips", "saved")
 def test_on_a_page_made_of_it_without_kernel_and_network_it_plays(
     saved: Any, page: Page, jupyter: Jupyter, tmp_path: Path
 ) -> None:

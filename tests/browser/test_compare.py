@@ -11,6 +11,7 @@ import pytest
 
 from tests.browser.conftest import LONG, Scratch, shoot, themed
 from tests.browser.figures import figure
+from tests.browser.front_ends import shows
 from tests.browser.recorder import heard_more, played, record, recording
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def opened(scratch: Scratch, cell: str, first: str) -> Page:
     return page
 
 
+@shows("JupyterLab 4", "compare")
 def test_keys_switch_at_the_same_word(scratch: Scratch) -> None:
     page = opened(scratch, SPOKEN, "A")
     page.keyboard.press("Space")

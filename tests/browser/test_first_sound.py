@@ -7,6 +7,7 @@ import statistics
 
 from tests.browser.conftest import LONG, Scratch, in_kernel
 from tests.browser.figures import figure
+from tests.browser.front_ends import shows
 from tests.browser.recorder import listen, record, sounded
 
 LEVEL = 0.003
@@ -39,6 +40,7 @@ AFTER_MS = 400
 """Milliseconds that a machine may need on which others work too; 100 are promised on a quiet one."""
 
 
+@shows("JupyterLab 4", "panel")
 def test_the_first_sound_follows_the_first_bytes(scratch: Scratch) -> None:
     record(scratch.page)
     page = scratch.run(CELL)

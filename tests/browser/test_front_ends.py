@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from tests.browser import front_ends
 from tests.browser.conftest import LONG
 from tests.tones import ToneBackend
 from voicelab.audio.words import Words, WordTime
@@ -147,3 +148,8 @@ def test_controls_are_turned_and_pressed(show: Show, page: Page) -> None:
         ".map((colour) => colour.match(/[0-9.]+/g).slice(0, 3).reduce((sum, part) => sum + Number(part), 0))"
     )
     assert abs(ink - paper) > 300, "the text cannot be read"
+
+
+def test_the_table_of_front_ends_is_that_of_the_tests() -> None:
+    page = front_ends.PAGE.read_text(encoding="utf-8")
+    assert page == front_ends.written(page), "run python -m tests.browser.front_ends"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.conftest import LONG, ROOT, answering, drag, free_port
+from tests.browser.conftest import LONG, ROOT, drag, free_port, serving
+from tests.browser.front_ends import shows
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -47,17 +47,12 @@ def marimo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
     environment = {**os.environ, "PYTHONPATH": f"{MARIMO}{os.pathsep}{ROOT}", "HOME": str(folder)}
     port = free_port()
     command = [sys.executable, "-m", "marimo", "run", "notebook.py", "--headless", "--no-token", f"--port={port}"]
-    with (folder / "log.txt").open("wb") as log:
-        process = subprocess.Popen([*command, "--host=127.0.0.1"], cwd=folder, env=environment, stdout=log, stderr=log)
-        try:
-            url = f"http://127.0.0.1:{port}"
-            answering(process, f"{url}/health", folder / "log.txt")
-            yield url, folder
-        finally:
-            process.terminate()
-            process.wait(timeout=30)
+    url = f"http://127.0.0.1:{port}"
+    with serving([*command, "--host=127.0.0.1"], f"{url}/health", folder, environment):
+        yield url, folder
 
 
+@shows("marimo 0.25", "clips", "panel", "compare")
 def test_panels_speak_play_and_give_back_what_was_marked(page: Page, marimo: tuple[str, Path]) -> None:
     url, folder = marimo
     page.goto(url)
@@ -91,10 +86,12 @@ def test_panels_speak_play_and_give_back_what_was_marked(page: Page, marimo: tup
     page.wait_for_function("(node) => +node.dataset.heard > 0.05", arg=compare.element_handle(), timeout=LONG)
 
 
+@shows("marimo 0.25", "sweep", "voice")
 def test_a_sweep_runs_and_its_tabs_open(page: Page, marimo: tuple[str, Path]) -> None:
     page.goto(marimo[0])
     sweep = page.locator(".voicelab-sweep-panel")
     sweep.locator("button.voicelab-run").wait_for(timeout=2 * LONG)
+    page.locator(".voicelab-voices .voicelab-recorder").wait_for(timeout=LONG)
     # A row of the form is added, marked and removed.
     sweep.get_by_role("button", name="Add an axis").click()
     values = sweep.locator(".voicelab-axis input")

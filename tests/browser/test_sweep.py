@@ -11,6 +11,7 @@ import pytest
 
 from tests.browser.conftest import LONG, Scratch, in_kernel, shoot, themed, until
 from tests.browser.figures import figure
+from tests.browser.front_ends import shows
 from tests.browser.test_shell import fit
 from tests.tones import ToneBackend
 from voicelab.lab import Lab
@@ -62,6 +63,7 @@ def shown(page: Page) -> list[int]:
     return [identity for _, identity in sorted(cards)]
 
 
+@shows("JupyterLab 4", "sweep")
 def test_typed_run_stopped_and_heard(scratch: Scratch) -> None:
     page = scratch.run(
         SETUP

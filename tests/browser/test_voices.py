@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.browser.conftest import LONG, Scratch, shoot, themed, until
+from tests.browser.front_ends import shows
 from tests.speechlike import RATE, speechlike
 from voicelab.clip import Clip
 
@@ -140,6 +141,7 @@ def test_a_microphone_that_is_muted_or_closed_says_so(scratch: Scratch) -> None:
     remove(page)
 
 
+@shows("JupyterLab 4", "voice")
 def test_a_clip_is_corrected_made_a_voice_and_heard(scratch: Scratch, tmp_path: Path) -> None:
     page = scratch.run(CELL)
     page.set_viewport_size({"width": 1200, "height": 1400})

@@ -22,6 +22,7 @@ from ipywidgets.embed import embed_data
 from jupyter_client.manager import start_new_async_kernel
 
 from tests.browser.conftest import LONG, ROOT, until
+from tests.browser.front_ends import shows
 from tests.tones import ToneBackend
 from voicelab.lab import Lab
 
@@ -123,6 +124,8 @@ def run(request: pytest.FixtureRequest, page: Page, kernel: Kernel) -> Run:
     return lambda code: page.evaluate("(code) => run(code)", code)
 
 
+@shows("Colab (html-manager 1.0.15, its basis)", "panel")
+@shows("VS Code (its widget manager 1.0.9)", "panel")
 def test_a_panel_speaks_plays_and_is_shown_once(run: Run, page: Page) -> None:
     run(SETUP + "panel = lab.panel('Four notes.')\npanel")
     page.locator("button.voicelab-speak").wait_for(timeout=LONG)
@@ -140,6 +143,8 @@ def test_a_panel_speaks_plays_and_is_shown_once(run: Run, page: Page) -> None:
     assert ink.strip() == ("#56b4e9" if page.locator("html[theme=dark]").count() else "#004b75")
 
 
+@shows("Colab (html-manager 1.0.15, its basis)", "sweep", "compare", "voice")
+@shows("VS Code (its widget manager 1.0.9)", "sweep", "compare", "voice")
 def test_boxes_of_ipywidgets_and_comparisons_live(run: Run, page: Page, tmp_path: Path) -> None:
     run(SETUP + "lab.sweep('Four notes.', temperature=[0.2, 1.0]).panel()")
     page.get_by_role("button", name="Run").first.click(timeout=LONG)
