@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import itertools
-import os
 import re
 import unicodedata
 from collections import Counter
@@ -25,7 +24,7 @@ from voicelab.clip import UNKNOWN_TEXT, Clip, Take
 from voicelab.errors import ArgumentError, AudioError, StoreError, some
 from voicelab.storage import digest_of
 from voicelab.tables import SUFFIXES as TABLES
-from voicelab.tables import bytes_of, known_names, read_cells, read_table, read_text, restore_texts, table_of
+from voicelab.tables import bytes_of, known_names, path_text, read_cells, read_table, read_text, restore_texts, table_of
 
 SUFFIXES: Final = frozenset(
     ".wav .flac .mp3 .ogg .oga .opus .m4a .mp4 .aac .aif .aiff .aifc .au .caf .webm .mka .wma .amr .sph .w64 .wv".split()
@@ -53,6 +52,7 @@ _FIELD: Final = re.compile(r"\{(\w+)\}")
 # Column names of the file path and the text.
 _PATH: Final = ("path", "file", "file_name", "audio", "audio_file", "audio_path", "file_path", "wav", "wav_path")
 _TEXT: Final = ("text", "transcription", "transcript", "sentence")
+_KALDI_LISTS: Final = ("wav.scp", "text", "utt2spk", "segments", "spk2utt")
 _FOLDER_TABLES: Final = ("takes.csv", "metadata.csv", "metadata.tsv", "metadata.jsonl", "wav.scp")
 _AUDIO_FOLDERS: Final = ("wavs/", "wav/", "audio/")
 _SPAN: Final = ("start", "end")
@@ -131,7 +131,7 @@ def _walk(folder: Path, report: Report, above: frozenset[tuple[int, int]]) -> It
                 yield path
             else:
                 report.exclude(path, _no_file(path))
-        elif path.suffix.lower() not in _COMPANIONS:
+        elif path.suffix.lower() not in _COMPANIONS and path.name not in _KALDI_LISTS:
             report.exclude(path, f"not a sound file ({path.suffix or 'no suffix'})")
     return None
 
@@ -149,11 +149,6 @@ def skipped_note(report: Report) -> str:
     """Count excluded files by reason: "2 × hidden or system file"."""
     reasons = Counter(report.excluded.values())
     return ", ".join(f"{count} × {reason}" for reason, count in reasons.most_common())
-
-
-def path_text(path: str | Path) -> str:
-    """Return a path as text that can be printed and stored: bytes that are not UTF-8 are escaped."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def sidecar(path: Path) -> str:
@@ -185,6 +180,8 @@ def file_take(path: Path) -> Take:
 def load_file(path: Path) -> tuple[bytes, Clip]:
     """Read and decode a file. Raises StoreError if it cannot be read, AudioError if it cannot be decoded."""
     data = bytes_of(path)
+    if path.suffix.lower() in TABLES:
+        raise StoreError(f"{path_text(path)} is a table, not audio; vl.collect and voicelab compare read it")
     try:
         return data, Clip.load(data)
     except AudioError as error:
@@ -409,7 +406,7 @@ def recordings_of(source: Any, report: Report, system: str = "") -> list[Recordi
         return _table(_read_table(path, report), path.parent, system, path.name, report.notes)
     if not path.is_dir():
         if not path.exists():
-            raise StoreError(f"{path_text(path)} does not exist")
+            bytes_of(path)  # raises the error that says why
         return [Recording(path, system or path.parent.name, path.stem)]
     for name in _FOLDER_TABLES:
         if (path / name).is_file():
@@ -525,28 +522,23 @@ def _sound_named(folder: Path, name: str) -> str | None:
 def _kaldi(path: Path, system: str) -> list[Recording]:
     """List the recordings of Kaldi's wav.scp, using the lists text, utt2spk and segments in the same folder.
 
-    Paths are relative to that folder or to the working directory.
+    Paths are relative to that folder or to the working directory. Commands are recordings that cannot be read.
     """
     lists: dict[str, dict[str, str]] = {}
-    for name in (path.name, "text", "utt2spk", "segments"):
+    for name in _KALDI_LISTS:
         file = path.with_name(name)
         lines = [
             line.split(maxsplit=1) for line in (read_text(file).splitlines() if file.is_file() else ()) if line.strip()
         ]
         lists[name] = {key: " ".join(values).strip() for key, *values in lines}
-    files, rows, problems = lists[path.name], [], []
+    files, rows = lists["wav.scp"], []
     for utterance, span in (lists["segments"] or dict.fromkeys(files, "")).items():
         name, *seconds = span.split() or [utterance]
-        sound = files.get(name, "")
-        if not sound or sound.endswith("|"):
-            problems.append(f"{sound or 'nothing'} for {name}")
-        in_folder = (path.parent / sound).is_file() or not Path(sound).is_file()
+        sound = files.get(name) or f"{name} (not in {path.name})"
+        in_folder = (path.parent / sound).is_file() or not (Path(sound).is_file() or sound.endswith("|"))
         row: dict[str, Any] = {"path": path.parent / sound if in_folder else sound, "item": utterance}
         row |= {"text": lists["text"].get(utterance, ""), "speaker": lists["utt2spk"].get(utterance)}
         rows.append(row | dict(zip(_SPAN, seconds, strict=False)))
-    if problems:
-        listed = some(list(dict.fromkeys(problems)), _MAX_LISTED)
-        raise StoreError(f"{path} must name an audio file for each recording, got {listed}; commands are not run")
     return _table(rows, Path(), system or path.resolve().parent.name)
 
 
@@ -566,7 +558,7 @@ def _table(
         if path == "":
             unnamed.setdefault(", ".join(cells) or "none", []).append(str(number))
         text = next((str(cells.pop(name)) for name in _TEXT if name in cells), "")
-        file = folder / str(path)
+        file = Path(str(path)) if "://" in str(path) else folder / str(path)
         span = {name: cells.pop(name) for name in _SPAN if name in cells}
         for edge, value in span.items():
             try:

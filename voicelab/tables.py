@@ -11,6 +11,7 @@ import codecs
 import csv
 import io
 import json
+import os
 import re
 import zipfile
 from collections.abc import Iterable, Sequence
@@ -43,6 +44,7 @@ _SEPARATORS: Final = "\t;|,"
 _DECIMAL: Final = re.compile(r"[+-]?\d+(,\d+)?", re.ASCII)
 _MAX_LISTED: Final = 20
 _ZIP: Final = b"PK\3\4"
+_ADDRESS: Final = re.compile(r"(\w[\w+.-]+):/(?=[^/])")  # Path removes the second slash; not a drive of Windows
 
 
 @dataclass(slots=True)
@@ -214,11 +216,21 @@ def _excel_cells(path: Path, data: bytes, names: Iterable[str]) -> Cells:
 
 
 def bytes_of(path: Path) -> bytes:
-    """Read a file. Raises StoreError, which names the file."""
+    """Read a file. Raises StoreError, which names the file; addresses are not fetched, and commands (Kaldi) are not run."""
     try:
         return path.read_bytes()
     except OSError as error:
-        raise StoreError(f"{path} cannot be read: {error.strerror or error}") from error
+        name, reason = path_text(path), error.strerror or str(error)
+        if "://" in name:
+            reason = "it is an address, not a file; download it"
+        elif name.endswith("|"):
+            reason = "it is a command, which is not run; save its output as a file"
+        raise StoreError(f"{name} cannot be read: {reason}") from error
+
+
+def path_text(path: str | Path) -> str:
+    """Return a path as text that can be printed and stored: bytes that are not UTF-8 are escaped."""
+    return _ADDRESS.sub(r"\1://", os.fsencode(path).decode("utf-8", "backslashreplace"))
 
 
 def read_text(path: Path) -> str:

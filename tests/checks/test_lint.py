@@ -58,9 +58,11 @@ def test_a_notebook_with_nothing_wrong(write: Write) -> None:
 
 
 def test_invalid_notebooks(tmp_path: Path) -> None:
-    for text in ("{", "[]", '{"cells": 3, "nbformat": 4, "nbformat_minor": 5, "metadata": {}}'):
-        (tmp_path / "n.ipynb").write_text(text)
-        assert only(tmp_path / "n.ipynb").kind == "not-a-notebook"
+    for text in ("{", "[]", '{"cells": 3, "nbformat": 4, "nbformat_minor": 5, "metadata": {}}', "caf\xe9"):
+        (tmp_path / "n.ipynb").write_bytes(text.encode("cp1252"))
+        finding = only(tmp_path / "n.ipynb")
+        assert finding.kind == "not-a-notebook"
+        assert finding.message.startswith("the file must be a notebook, JSON in UTF-8: ")
 
 
 @pytest.mark.parametrize("what", SECRETS)

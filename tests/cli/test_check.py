@@ -55,9 +55,11 @@ def test_no_execute_lints_files(run: Any, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_missing_notebooks_are_one_line_errors(run: Any) -> None:
+    Path("list.csv").write_text("path\na.wav\n")
     for arguments, what in (
         (["nowhere.ipynb"], "nowhere.ipynb"),
         (["."], "no notebook in ."),
+        (["list.csv"], "notebooks: must be .ipynb files or folders, got list.csv"),
         (["--update", "--no-execute", "."], "remove --no-execute"),
         (["--update", "--keep-going", "."], "remove --keep-going"),
     ):

@@ -46,11 +46,6 @@ def _kept(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in (folder / "voices").rglob("*") if path.is_file()}
 
 
-def _other(service: Service) -> dict[str, str]:
-    """The header of another caller."""
-    return {"authorization": f"Bearer {service.keys.create('other').secret}"}
-
-
 def _send(client: httpx.Client, how: str, **changes: Any) -> httpx.Response:
     fields = {name: value for name, value in {**FIELDS, **changes}.items() if value is not None}
     files = fields.pop("voices", [WAV])
@@ -88,7 +83,7 @@ def test_a_voice_is_made_found_and_spoken_with(service: Service) -> None:
 def test_files_have_the_visibility_of_the_voice(service: Service, visibility: str) -> None:
     made = _send(service.http, "multipart", visibility=visibility, cover_image=picture()).json()["_id"]
 
-    other = _other(service)
+    other = {"authorization": f"Bearer {service.keys.create(visibility).secret}"}
 
     def answers(voice: str, headers: dict[str, str] | None) -> list[tuple[int, str]]:
         found = [service.http.get(f"/model/{voice}/{file}", headers=headers) for file in ("cover", "samples/0")]

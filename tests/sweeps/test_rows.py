@@ -12,7 +12,7 @@ import pytest
 from tests.tones import ToneBackend, there
 from voicelab.errors import RequestInvalid, StoreError
 from voicelab.lab import Lab
-from voicelab.sweeps.spec import retyped, texts_of, typed_axes
+from voicelab.sweeps.spec import read_spec, retyped, texts_of, typed_axes
 
 ROWS: list[dict[str, Any]] = [
     {"text": "One.", "temperature": 0.2, "seed": 3},
@@ -108,6 +108,10 @@ def test_a_file_of_rows(lab: Lab, tmp_path: Path) -> None:
     file.write_bytes("Text;Temperature\nGrüße.;0,5\n".encode("cp1252"))
     (cell,) = lab.sweep(rows=file).grid.cells
     assert (cell.call.request.text, cell.call.request.temperature) == ("Grüße.", 0.5)
+    for name, text in (("a.CSV", 'text,top_p\nOne.,"0,5"\n'), ("a.tsv", "Text\tTop P\nOne.\t0,5\n")):
+        (tmp_path / name).write_text(text)
+        (cell,) = lab.sweep(**read_spec(tmp_path / name).options).grid.cells
+        assert cell.call.request.top_p == 0.5
     with pytest.raises(RequestInvalid, match="rows: must be a DataFrame, mappings or the path of a CSV or Excel file"):
         lab.sweep(rows=5)  # type: ignore[arg-type]
     with pytest.raises(StoreError, match=r"none\.csv cannot be read"):

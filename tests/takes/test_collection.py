@@ -141,7 +141,7 @@ def test_a_listed_file_that_does_not_exist_is_unreadable(folder: Path) -> None:
         vl.collect([*listed, missing])
     with pytest.raises(ArgumentError, match=r"s1 \(not by mid\).* 1 of 2 files cannot be read"):
         vl.collect([*listed, missing], on_error="skip")
-    with pytest.raises(StoreError, match=f"^{folder / 'mid'} does not exist"):
+    with pytest.raises(StoreError, match=f"^{folder / 'mid'} cannot be read: No such file"):
         vl.collect({"high": folder / "high", "mid": folder / "mid"})
     systems = vl.collect([*listed, folder / "low" / "s1.wav", missing.with_name("low") / "s9.wav"], on_error="skip")
     assert [row["reason"] for row in systems.excluded] == ["cannot be read: No such file or directory"]
@@ -283,7 +283,7 @@ def test_what_is_no_source(tmp_path: Path) -> None:
         vl.collect([{"item": "a"}, {"path": ""}, {"item": "b", "text": None}])
     with pytest.raises(StoreError, match=r"a\.wav cannot be read"):
         vl.collect([tmp_path / "a.wav"])
-    with pytest.raises(StoreError, match="none does not exist"):
+    with pytest.raises(StoreError, match="none cannot be read: No such file"):
         vl.collect({"ours": tmp_path / "none", "theirs": tmp_path / "a.wav"})
 
 

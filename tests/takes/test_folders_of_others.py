@@ -135,14 +135,45 @@ def test_damaged_files_are_excluded_on_demand(damaged: Path, tmp_path: Path) -> 
         for item in "ab":
             (tmp_path / system).mkdir(exist_ok=True)
             (tmp_path / system / f"{item}.wav").write_bytes(b"" if (system, item) == ("ours", "a") else WAV)
+    (tmp_path / "ours" / "c.wav").write_bytes(b"")  # theirs has no c.wav
     systems = vl.collect(tmp_path, on_error="skip")
-    assert [file["reason"] for file in systems.excluded] == ["the file is empty", "not by ours"]
+    reasons = ["the file is empty", "the file is empty", "not by ours"]
+    assert [file["reason"] for file in systems.excluded] == reasons
+    with pytest.raises(AudioError, match="2 of 5 files cannot be read"):
+        vl.collect(tmp_path)
     with pytest.raises(ArgumentError, match="missing: every system must have every item"):
         vl.collect(tmp_path, on_error="skip", missing="refuse")
     with pytest.raises(
         ArgumentError, match="source: must have readable recordings, got none; 1 of 1 files cannot be read"
     ):
         vl.collect([tmp_path / "ours" / "a.wav"], on_error="skip")
+
+
+def test_addresses_and_tables_are_no_sounds(tmp_path: Path) -> None:
+    (tmp_path / "list.csv").write_text("path\nhttps://example.org/a.wav\n")
+    for source in (tmp_path / "list.csv", "https://example.org/a.wav"):
+        with pytest.raises(
+            StoreError, match=r"^https://example\.org/a\.wav cannot be read: it is an address, not a file"
+        ):
+            vl.collect(source)
+    with pytest.raises(StoreError, match=r"list\.csv is a table, not audio; vl\.collect and voicelab compare read it"):
+        vl.measure(tmp_path / "list.csv")
+
+
+@pytest.mark.parametrize("layout", ["files", "run", "audiofolder", "kaldi"])
+def test_an_export_replaces_only_the_same_takes(layout: str, tmp_path: Path) -> None:
+    rows = [
+        {"path": CLIP.save(tmp_path / f"{index}.wav"), "system": system, "item": str(index), "mood": "=calm"}
+        for index, system in enumerate(["ours"] * 11)
+    ]
+    few, all_takes = (vl.collect(listed, metrics=["duration"]) for listed in (rows[:2], rows))
+    for table in (*[few, few] * (layout != "run"), all_takes, all_takes):  # a larger system has another fingerprint
+        folder = table.export(tmp_path / "set", layout).parent
+    with pytest.raises(StoreError, match="set must be new or have an earlier export of the same takes, got others in"):
+        few.export(folder, layout)
+    assert len(vl.load(folder) if layout == "run" else vl.collect(folder)) == 11
+    if layout == "files":  # two were 0.wav and 1.wav, eleven are 00.wav to 10.wav
+        assert len([*(folder / "audio").iterdir()]) == 11
 
 
 def test_missing_files_of_a_table_are_named_together_and_load_names_one(tmp_path: Path) -> None:
@@ -175,7 +206,7 @@ def test_levels_before_matching_channels_and_padding_are_noted(tmp_path: Path) -
     assert "notes" not in vl.measure(tmp_path / "loud", ["loudness"])
 
 
-@pytest.mark.parametrize("layout", ["files", "audiofolder", "ljspeech", "kaldi", "libritts", "vctk"])
+@pytest.mark.parametrize("layout", ["files", "audiofolder", "ljspeech", "kaldi", "librispeech", "libritts", "vctk"])
 def test_what_is_exported_is_collected_again(layout: str, tmp_path: Path) -> None:
     rows = []
     for system in ("ours", "theirs"):
@@ -193,6 +224,9 @@ def test_what_is_exported_is_collected_again(layout: str, tmp_path: Path) -> Non
         again = vl.collect({layout: folder}, metrics=["duration"])
         assert sorted(again.frame()["text"]) == sorted(row["text"] for row in rows)
         assert again.systems == (layout,)
+    if layout == "librispeech":
+        assert sorted(path.name for path in folder.glob("*/*/*.flac"))[::3] == ["1-1-0001.flac", "2-1-0004.flac"]
+        assert (folder / "2" / "1" / "2-1.trans.txt").read_text().startswith("2-1-0002 =One, “two”\n")
     if layout == "libritts":  # as torchaudio and lhotse parse it
         sounds = {tuple(map(int, path.stem.split("_"))): path for path in folder.glob("[0-9]*/[0-9]*/*.wav")}
         assert sorted(sounds) == [(1, 1, 1, 0), (1, 1, 3, 0), (2, 1, 2, 0), (2, 1, 4, 0)]
@@ -224,10 +258,15 @@ def test_data_sets_of_others(tmp_path: Path) -> None:
     assert table["text"].tolist() == ["one two", "…"]
     assert table["speaker"].tolist() == ["ann", "ben"]
     assert table["duration"].tolist() == pytest.approx([0.5, 0.6], abs=1e-3)
-    (kaldi / "wav.scp").write_text("rec1 sph2pipe -f wav talk.sph |\n")
-    with pytest.raises(
-        StoreError, match=r"must name an audio file for each recording, got sph2pipe .*\| for rec1; commands"
-    ):
+    (kaldi / "wav.scp").write_text("rec1 talk.wav\nrec2 sph2pipe -f wav talk.sph |\n")
+    (kaldi / "segments").write_text("u1 rec1 0.0 0.5\nu2 rec2 0.5 1.1\nu3 rec3 0 1\n")
+    systems = vl.collect(kaldi, on_error="skip")
+    assert [take.source for take in systems] == ["talk.wav#t=0,0.5"]
+    assert [tuple(record.values()) for record in systems.excluded] == [
+        ("sph2pipe -f wav talk.sph |", "cannot be read: it is a command, which is not run; save its output as a file"),
+        (str(kaldi / "rec3 (not in wav.scp)"), "cannot be read: No such file or directory"),
+    ]
+    with pytest.raises(StoreError, match=r"sph2pipe .*\|: cannot be read: it is a command"):
         vl.collect(kaldi)
     (libri / "84" / "121123" / "84_121123_000007.normalized.txt").write_text("A sentence.")
     (take,) = vl.collect(f"{libri}/{{speaker}}/{{chapter}}/{{item}}.wav")

@@ -243,5 +243,6 @@ def read(path: Path) -> Any:
     except OSError:
         raise
     except Exception as error:  # noqa: BLE001 - nbformat raises errors of any class for JSON of another shape
-        return Finding(path, None, "not-a-notebook", next(iter(str(error).splitlines()), type(error).__name__)[:200])
+        reason = next(iter(str(error).splitlines()), type(error).__name__)[:200]
+        return Finding(path, None, "not-a-notebook", f"the file must be a notebook, JSON in UTF-8: {reason}")
     return notebook

@@ -114,7 +114,7 @@ def _reports(
 
 
 def _files(paths: list[Path]) -> list[Path]:
-    """Expand folders to their notebooks. Raises OSError for a missing file, RequestInvalid if no notebook is found."""
+    """Expand folders to their notebooks. Raises OSError for a missing file, RequestInvalid for other files or none."""
     notebooks: list[Path] = []
     for path in paths:
         if path.is_dir():
@@ -122,6 +122,8 @@ def _files(paths: list[Path]) -> list[Path]:
             notebooks += [f for f in files if not any(name.startswith(".") for name in f.relative_to(path).parts)]
         else:
             path.stat()
+            if path.suffix != ".ipynb":
+                raise RequestInvalid.of("notebooks", f"must be .ipynb files or folders, got {path}", in_="query")
             notebooks.append(path)
     if not notebooks:
         raise RequestInvalid.of("notebooks", f"no notebook in {', '.join(map(str, paths))}", in_="query")

@@ -22,7 +22,7 @@ from voicelab.tables import bytes_of
 
 Spec = Annotated[
     Path,
-    typer.Argument(metavar="SPEC", help="TOML file: text or rows, [fields], [axes], [budget]; or a .csv file of rows."),
+    typer.Argument(metavar="SPEC", help="TOML file: text or rows, [fields], [axes], [budget]; or a table of rows."),
 ]
 Folder = Annotated[
     Path | None,

@@ -24,9 +24,10 @@ from voicelab.errors import ArgumentError, AudioError, MissingExtra, StoreError
 from voicelab.guesses import hint
 from voicelab.metrics import distances, level, models, pitch, programs, words
 from voicelab.metrics.metric import Metric, Need, Subject, Tools, Undefined
-from voicelab.recordings import Report, file_take, path_text, reasons_of, sounds_in, unreadable
+from voicelab.recordings import Report, file_take, reasons_of, sounds_in, unreadable
 from voicelab.schema import DEFAULT_MODEL
 from voicelab.stats.estimate import one_of
+from voicelab.tables import path_text
 from voicelab.tags import said
 
 if TYPE_CHECKING:

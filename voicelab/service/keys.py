@@ -155,7 +155,8 @@ class KeyStore(Closeable):
     ) -> NewKey:
         """Create a key with ``credit`` characters (None: unlimited) and a lifetime of ``expires_in``.
 
-        Raises RequestInvalid for a blank name, a lifetime that is not positive or a negative credit.
+        Raises RequestInvalid for a blank name, the name of an active key, a lifetime that is not positive or a negative
+        credit.
         """
         if not name.strip() or not name.isprintable():
             raise RequestInvalid.of("name", f"must be printable and not blank, got {name!r}")
@@ -175,6 +176,12 @@ class KeyStore(Closeable):
         prefix, digest = secret[:_PREFIX_LENGTH], _digest(salt, secret)
         row = (name.strip(), prefix, salt, digest, _seconds(created), expires, credit)
         with self._database.writing() as db:
+            rows = db.execute(_SELECT + " WHERE name = ?", row[:1]).fetchall()
+            if any(_read(other).state(created) == "active" for other in rows):
+                message = (
+                    f"must not be the name of an active key, got {name!r}; choose another name, or revoke that key"
+                )
+                raise RequestInvalid.of("name", message)
             cursor = db.execute(
                 f"INSERT INTO keys (name, prefix, salt, digest, created_at, expires_at, credit, {_LIMITS})"  # noqa: S608 - constants
                 f" VALUES ({', '.join('?' * (len(row) + len(KeyLimits.model_fields)))})",
@@ -200,20 +207,16 @@ class KeyStore(Closeable):
             return _find(db, name)
 
     def revoke(self, name: str) -> ApiKey:
-        """Revoke a key permanently, by its name or prefix, and return it. A revoked key is not changed.
+        """Revoke the newest key with a name or prefix permanently, and return it. A revoked key is not changed.
 
-        Raises NotFound for an unknown name, RequestInvalid if several active keys have the name.
+        Raises NotFound for an unknown name.
         """
         with self._database.writing() as db:
-            matches = _find(db, name)
-            live = [key for key in matches if key.revoked_at is None]
-            if len(live) > 1:
-                prefixes = ", ".join(key.prefix for key in live)
-                raise RequestInvalid.of("key", f"several keys have this name; use a prefix instead: {prefixes}")
-            if not live:
-                return matches[-1]
-            db.execute("UPDATE keys SET revoked_at = ? WHERE id = ?", (_seconds(_now()), live[0].id))
-            return _read(db.execute(_SELECT + " WHERE id = ?", (live[0].id,)).fetchone())
+            newest = _find(db, name)[-1]  # earlier keys of the name have expired or were revoked
+            db.execute(
+                "UPDATE keys SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL", (_seconds(_now()), newest.id)
+            )
+            return _read(db.execute(_SELECT + " WHERE id = ?", (newest.id,)).fetchone())
 
     def authenticate(self, secret: str) -> ApiKey:
         """Return the active key of a secret. Raises AuthenticationError."""

@@ -409,7 +409,8 @@ def _cell(name: str, value: Any, knob: Knob | None, template: bool, typed: bool)
     if value is None or (typed and value == ""):
         return "" if template else None
     if typed and not template and name not in ("text", "references"):
-        value = _token(name, value, knob)
+        is_float = value_kind(name, (knob,) if knob else ())[0] is float  # integers may have commas of thousands
+        value = _token(name, value.replace(",", ".") if is_float else value, knob)
     if isinstance(value, float) and value.is_integer() and value_kind(name, (knob,) if knob else ())[0] is int:
         value = int(value)  # pandas stores integers as floats in a column with NaN
     return _checked(name, value, knob, template)

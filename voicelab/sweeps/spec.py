@@ -18,7 +18,7 @@ from voicelab.schema import ReferenceAudio, TTSRequest
 from voicelab.sweeps.axes import Axis, written
 from voicelab.sweeps.run import CAPS, Budget
 from voicelab.sweeps.sweep import Sweep
-from voicelab.tables import bytes_of, read_text
+from voicelab.tables import SUFFIXES, bytes_of, read_text
 
 _RUN: Final = ("concurrency", "requests_per_minute")
 _TOP: Final = ("text", "rows", "backend", "repeats", "seed", "model", *_RUN, "fields", "axes", "budget")
@@ -73,14 +73,14 @@ def read_spec(path: str | Path) -> SweepSpec:
         [budget]
         audio_s = 600
 
-    ``backend = "NAME:ADDRESS"`` at the top sets the backend; ``rows = "texts.csv"`` replaces ``text``, and a path that
-    ends in .csv is read as rows. ``[fields]`` holds fixed fields, ``[axes]`` varied fields. ``references`` and ``rows``
-    name files relative to the spec. References are given as ``["a.wav"]``, with the transcript in a.txt, or as
-    ``[{audio = "a.wav", text = "…"}]``. Raises StoreError if the file cannot be read as TOML, RequestInvalid for
-    invalid contents.
+    ``backend = "NAME:ADDRESS"`` at the top sets the backend; ``rows = "texts.csv"`` replaces ``text``, and a
+    table (CSV, TSV, JSONL, Excel) is read as rows. ``[fields]`` holds fixed fields, ``[axes]`` varied fields.
+    ``references`` and ``rows`` name files relative to the spec. References are given as ``["a.wav"]``, with the
+    transcript in a.txt, or as ``[{audio = "a.wav", text = "…"}]``. Raises StoreError if the file cannot be read as TOML,
+    RequestInvalid for invalid contents.
     """
     path = Path(path)
-    spec: dict[str, Any] = {"rows": path.name} if path.suffix == ".csv" else _toml(path)
+    spec: dict[str, Any] = {"rows": path.name} if path.suffix.lower() in SUFFIXES else _toml(path)
     _check_names("", spec, _TOP)
     tables = {name: spec.get(name, _EMPTY) for name in ("fields", "axes", "budget")}
     for name, table in tables.items():

@@ -31,7 +31,6 @@ from voicelab.recordings import (
     intervals_of,
     key_of,
     load_file,
-    path_text,
     reasons_of,
     recordings_of,
     sidecar,
@@ -41,7 +40,7 @@ from voicelab.recordings import (
 from voicelab.runs.run import Run, read_run, take_row, take_value
 from voicelab.stats.estimate import one_of
 from voicelab.storage import digest_of
-from voicelab.tables import folded
+from voicelab.tables import folded, path_text
 from voicelab.takes.rows import SYSTEM, TAKE_COLUMNS, Column, TakeRow, value_label
 from voicelab.takes.table import TakeTable
 
@@ -289,12 +288,12 @@ def _read_pairs(
     missing = any(
         recording.take is None and not recording.path.exists() for recording in chain.from_iterable(groups.values())
     )
-    excluded = [] if missing else exclude()
     problems: dict[str, StoreError | AudioError] = {}
     by_file: dict[Path, list[Recording]] = {}
     for recording in chain.from_iterable(groups.values()):
         if recording.take is None:
             by_file.setdefault(recording.path, []).append(recording)
+    excluded = [] if missing else exclude()
     for path, recordings in show(by_file.items(), "files", total=len(by_file)):
         for recording in recordings:
             recording.text = recording.text or ("" if recording.is_interval else sidecar(path))
@@ -327,6 +326,7 @@ def _read_pairs(
     reasons = reasons_of(problems)
     listed = some([f"{Path(file).name} ({reason})" for file, reason in reasons.items()], _MAX_LISTED)
     notes.append(f"{len(reasons)} of {len(by_file)} files cannot be read ({_ALL_EXCLUDED}): {listed}.")
+    excluded = [record for record in excluded if record["file"] not in reasons]
     return [*excluded, *({"file": file, "reason": reason} for file, reason in reasons.items()), *exclude()]
 
 

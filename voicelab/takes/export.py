@@ -1,48 +1,89 @@
-"""Data sets of takes: files with a table, run folders, and layouts of Hugging Face, LJSpeech, Kaldi, LibriTTS, VCTK."""
+"""Data sets of takes: files, runs, layouts of Hugging Face, LJSpeech, Kaldi, LibriSpeech, LibriTTS, VCTK."""
 
 from __future__ import annotations
 
+import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from voicelab.capabilities import Capabilities
-from voicelab.clip import UNKNOWN_TEXT
+from voicelab.clip import UNKNOWN_TEXT, Clip
+from voicelab.errors import StoreError, some
 from voicelab.recordings import REPEAT
 from voicelab.runs.folder import RUN_FILE
-from voicelab.runs.run import Journal, take_row
+from voicelab.runs.run import Journal, read_run, take_row
 from voicelab.storage import digest_of, write_atomic
-from voicelab.tables import csv_bytes
+from voicelab.tables import csv_bytes, read_table, restore_texts
 from voicelab.takes.rows import SYSTEM, Column, TakeRow
 
 if TYPE_CHECKING:
     import pandas as pd
 
 LAYOUTS: Final[Mapping[str, str]] = {
-    "audiofolder": "audio/{name}",
-    "ljspeech": "wavs/{name}",
-    "kaldi": "wav/{name}",
-    "libritts": "{number}/1/{number}_1_{index:06d}_000000",
-    "vctk": "wav48/{speaker}/{speaker}_{index:03d}",
+    "audiofolder": "audio/{name}.wav",
+    "ljspeech": "wavs/{name}.wav",
+    "kaldi": "wav/{name}.wav",
+    "librispeech": "{number}/1/{number}-1-{index:04d}.flac",
+    "libritts": "{number}/1/{number}_1_{index:06d}_000000.wav",
+    "vctk": "wav48/{speaker}/{speaker}_{index:03d}.wav",
 }
 """Layouts of other tools, and the path of an audio file in each; ``number`` is that of the speaker."""
 
 
+_MAX_LISTED: Final = 5
+
+
+def check_earlier(folder: Path, layout: str, rows: Sequence[TakeRow]) -> list[str]:
+    """Return the files of an earlier export of the same takes. Raises StoreError if a folder has other takes."""
+    table = {"run": RUN_FILE, "audiofolder": "metadata.csv"}.get(layout, "takes.csv")
+    if not rows or not (folder / table).is_file():
+        return []
+    files: list[str] = []
+    if layout == "run":
+        run, take_keys = read_run(folder), {row.take.key for row in rows if row.take is not None}
+        other = [
+            str(dict(labels)) for take, labels in zip(run.takes, run.labels, strict=True) if take.key not in take_keys
+        ]
+    else:
+        earlier = read_table(folder / table)
+        earlier = earlier if layout == "audiofolder" else restore_texts(earlier)
+        files = earlier["file"].tolist() if "file" in earlier else []
+        names = [name for name in rows[0].keys if name in earlier]
+        keys = {tuple("" if row.keys[name] is None else str(row.keys[name]) for name in names) for row in rows}
+        listed = earlier[names].itertuples(index=False, name=None)
+        other = [", ".join(map(str, key)) for key in listed if not names or key not in keys]
+    if other:
+        message = "must be new or have an earlier export of the same takes"
+        raise StoreError(f"{folder} {message}, got others in {table}: {some(other, _MAX_LISTED, '; ')}")
+    return files
+
+
 def write_files(folder: Path, frame: pd.DataFrame, rows: Sequence[TakeRow]) -> Path:
-    """Write the audio of takes as received, and ``frame`` with an additional column ``file`` as ``takes.csv``."""
+    """Write the audio of takes as received, and ``frame`` with an additional column ``file`` as ``takes.csv``.
+
+    Sounds of an earlier export that are not written again are removed. Raises StoreError.
+    """
+    earlier = check_earlier(folder, "files", rows)
     files: list[str] = []
     for index, row in enumerate(rows):
         files.append("" if row.take is None else f"audio/{_number(index, len(rows))}.{row.take.suffix}")
         if row.take is not None:
             write_atomic(folder / files[-1], row.take.audio, sync=False)
     write_atomic(folder / "takes.csv", csv_bytes(frame.assign(file=files)), sync=False)
+    for name in {*earlier} - {*files}:
+        if re.fullmatch(r"audio/\d+\.\w+", name):
+            (folder / name).unlink(missing_ok=True)
     return folder / "takes.csv"
 
 
 def write_run(folder: Path, rows: Sequence[TakeRow], about: Mapping[str, Any]) -> Path:
     """Write takes as a run, labeled by their columns; return the path of its run.jsonl."""
+    check_earlier(folder, "run", rows)
     takes = [(index, row, row.take) for index, row in enumerate(rows) if row.take is not None]
     declared = {
         take.fingerprint: Capabilities(take.backend, (take.model,), take.device, "none", take.fingerprint)
@@ -57,17 +98,19 @@ def write_run(folder: Path, rows: Sequence[TakeRow], about: Mapping[str, Any]) -
 
 
 def write_layout(folder: Path, layout: str, columns: Sequence[Column], rows: Sequence[TakeRow]) -> Path:
-    """Write takes as WAV files with a data card, digests, and the tables of ``layout``.
+    """Write takes as WAV files (librispeech: FLAC) with a data card, digests, and the tables of ``layout``.
 
     The layouts are audiofolder (metadata.csv), ljspeech (wavs/, metadata.csv separated by bars), kaldi (wav.scp, text,
-    utt2spk, spk2utt; paths are relative to the folder), libritts (speakers.tsv with the number of each speaker; texts
-    in NAME.normalized.txt, NAME.original.txt and the .trans.tsv of a chapter) and vctk (wav48/, txt/). Each speaker of
-    a system is written as a speaker, or the system itself if its takes name none. All layouts except audiofolder have
+    utt2spk, spk2utt; paths are relative to the folder), librispeech (SPEAKERS.TXT with the number of each speaker; texts
+    in the .trans.txt of a chapter), libritts (speakers.tsv with the number of each speaker; texts in
+    NAME.normalized.txt, NAME.original.txt and the .trans.tsv of a chapter) and vctk (wav48/, txt/). Each speaker of a
+    system is written as a speaker, or the system itself if its takes name none. All layouts except audiofolder have
     takes.csv, from which ``vl.collect`` restores the key columns. Returns the first table. Raises StoreError if writing
-    fails.
+    fails, or the folder has other takes.
     """
     import pandas as pd
 
+    check_earlier(folder, layout, rows)
     records: list[dict[str, Any]] = []
     sums, seconds, rates, numbers = "", 0.0, set[int](), dict[str, int]()
     name_columns = [
@@ -77,7 +120,7 @@ def write_layout(folder: Path, layout: str, columns: Sequence[Column], rows: Seq
         if (take := row.take) is None:
             continue
         clip = take.clip()
-        data = clip.to_bytes("wav")
+        data = _flac(clip) if layout == "librispeech" else clip.to_bytes("wav")
         seconds += clip.duration
         rates.add(clip.rate)
         name = "-".join([_number(index, len(rows)), *(plain_name(row.labels[column]) for column in name_columns)])
@@ -87,7 +130,7 @@ def write_layout(folder: Path, layout: str, columns: Sequence[Column], rows: Seq
         record = {**keys, **row.columns, "text": text, "system": system}
         speaker = _speaker(record)
         number = numbers.setdefault(speaker, len(numbers) + 1)
-        file = LAYOUTS[layout].format(name=name, speaker=speaker, number=number, index=index + 1) + ".wav"
+        file = LAYOUTS[layout].format(name=name, speaker=speaker, number=number, index=index + 1)
         sums += f"{digest_of(data)}  {file}\n"
         records.append(record | {"file_name": file})
         write_atomic(folder / file, data, sync=False)
@@ -97,6 +140,21 @@ def write_layout(folder: Path, layout: str, columns: Sequence[Column], rows: Seq
     for name, lines in [*tables.items(), ("README.md", _card(layout, records, seconds, rates)), ("SHA256SUMS", sums)]:
         write_atomic(folder / name, lines.encode(), sync=False)
     return folder / next(name for name in tables if "/" not in name)
+
+
+def _flac(clip: Clip) -> bytes:
+    """Encode a clip as FLAC in 16 bit."""
+    import av
+
+    data = io.BytesIO()
+    samples = (clip.samples.clip(-1.0, 1.0) * 32767.0).round().astype(np.int16)
+    frame = av.AudioFrame.from_ndarray(samples[None], format="s16", layout="mono")
+    frame.rate = clip.rate
+    with av.open(data, "w", "flac") as file:
+        stream = file.add_stream("flac", rate=clip.rate)
+        for packet in [*stream.encode(frame), *stream.encode(None)]:
+            file.mux(packet)
+    return data.getvalue()
 
 
 def _speaker(record: Mapping[str, Any]) -> str:
@@ -132,8 +190,15 @@ def _tables(layout: str, records: Sequence[Mapping[str, Any]]) -> dict[str, str]
             record["file_name"].replace("wav48", "txt", 1).removesuffix("wav") + "txt": f"{record['text']}\n"
             for record in records
         }
+    numbers = {record["file_name"].partition("/")[0]: _speaker(record) for record in records}
+    if layout == "librispeech":
+        files = {"SPEAKERS.TXT": "".join(f"{number} | | | | {speaker}\n" for number, speaker in numbers.items())}
+        for record in records:
+            path = Path(record["file_name"])
+            chapter = f"{path.with_name(path.stem.rpartition('-')[0]).as_posix()}.trans.txt"
+            files[chapter] = files.get(chapter, "") + f"{path.stem} {record['text']}\n"
+        return files
     if layout == "libritts":
-        numbers = {record["file_name"].partition("/")[0]: _speaker(record) for record in records}
         speakers = [f"{number}\t\t\t{speaker}\n" for number, speaker in numbers.items()]
         files = {"speakers.tsv": "READER\tGENDER\tSUBSET\tNAME\n" + "".join(speakers)}
         for record in records:
@@ -163,7 +228,7 @@ def _card(layout: str, records: Iterable[Mapping[str, Any]], seconds: float, rat
     systems = "".join(f"| {name} | {count} |\n" for name, count in counts.items())
     without = sum(not record["text"] for record in records)
     return (
-        f"# Recordings of {', '.join(counts)}\n\n{len(records)} recordings, {seconds / 60:.1f} minutes, WAV in 16 bit at "
+        f"# Recordings of {', '.join(counts)}\n\n{len(records)} recordings, {seconds / 60:.1f} minutes, 16 bit at "
         f"{', '.join(map(str, sorted(rates)))} Hz, mono, at their original level; layout: {layout}.\n\n"
         f"| system | recordings |\n|---|---|\n{systems}\n"
         f"Texts: {len(records) - without} recordings have one, {without} have none. Digests: `SHA256SUMS`.\n\n"

@@ -443,11 +443,12 @@ class TakeTable(Shown, metaclass=Guided):
         Args:
             folder: the folder to write.
             layout: ``files`` (audio as received, and takes.csv), ``run`` (see ``save``), ``audiofolder`` (Hugging Face),
-                ``ljspeech``, ``kaldi``, ``libritts``, ``vctk``, or ``webmushra`` (the configuration of
+                ``ljspeech``, ``kaldi``, ``librispeech``, ``libritts``, ``vctk``, or ``webmushra`` (the configuration of
                 ``listening_test(**options)``, MOS by default).
             **options: options of ``listening_test``, for ``webmushra``.
 
-        Raises StoreError if the folder cannot be written, ArgumentError for an unknown layout or option.
+        An earlier export of the same takes is replaced. Raises StoreError if the folder cannot be written or has other
+        takes, ArgumentError for an unknown layout or option.
         """
         folder = Path(folder)
         check_folder(folder)
