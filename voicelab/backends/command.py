@@ -2,9 +2,9 @@
 
 Placeholders: ``{text}``, ``{text_file}`` (a UTF-8 file), ``{out}`` (the audio file to write), ``{voice}``, ``{seed}``,
 ``{speed}``, ``{ref_audio}``, ``{ref_text}``. Other placeholders are backend parameters. They state a default, as in
-``{rate=170}``, or the allowed values with the default first, as in ``{style=calm|lively}``. Without ``{text}`` and
-``{text_file}``, the text is written to standard input. Without ``{out}``, the audio is read from standard output. ``{{`` and
-``}}`` are literal braces.
+``{rate=170}``, or the allowed values with the default first, as in ``{style=calm|lively}``. If the command has neither
+``{text}`` nor ``{text_file}``, the text is written to standard input. If it has no ``{out}``, the audio is read from
+standard output. ``{{`` and ``}}`` are literal braces.
 """
 
 from __future__ import annotations

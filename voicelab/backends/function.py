@@ -68,7 +68,7 @@ class FunctionBackend(ModelBackend):
         )
 
     def run(self, text: str, arguments: Mapping[str, Any], stop: threading.Event) -> Iterator[object]:  # noqa: ARG002 - a function cannot be interrupted
-        """Call the function and yield what it returns."""
+        """Call the function and yield the blocks of its result."""
         yield from returned(self._function(text, **converted(arguments, self._kinds)))
 
 

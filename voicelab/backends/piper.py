@@ -207,7 +207,7 @@ class _PiperConfig:
         if ("sid" in inputs) != bool(self.speakers):
             graph = "several speakers" if "sid" in inputs else "one speaker"
             raise self._invalid("num_speakers", f"is {max(1, len(self.speakers))}, but the graph has {graph}")
-        # Ids and speakers are indices into embeddings of the graph: test the highest of each.
+        # Ids and speakers are indices into embeddings of the graph: test the highest id and the highest speaker.
         highest = max(max(ids, default=0) for ids in self.ids.values())
         speaker = max(self.speakers.values(), default=None)
         try:

@@ -164,7 +164,8 @@ _BAR: Final = re.compile(r"^(?P<name>[^\n|]*?) *\d+%\|[^|]*\| (?P<count>[\d.]+\w
 def visible_text(text: str) -> str:
     """Apply backspaces and carriage returns; of nested progress bars, keep the last state of each bar.
 
-    Idempotent, because JupyterLab and nbclient have already applied some of these characters in a saved notebook.
+    The function is idempotent, because JupyterLab and nbclient have already applied some of these characters in a saved
+    notebook.
     """
     if not re.search(r"[\r\x08\x1b]", text):
         return text

@@ -208,7 +208,7 @@ def _paragraphs(
             f"{question}: " + ", ".join(f"{row.listeners} ({row.count}) {row.answer}" for row in rows.itertuples())
             for question, rows in listeners.groupby("question", sort=False)
         ]
-        yield f"Answers of listeners (in parentheses: of analyzed ones). {'; '.join(answers)}."
+        yield f"Answers of listeners (in parentheses: answers of the analyzed listeners). {'; '.join(answers)}."
     yield _qualification(result, of_all, reported)
     if result.outcome is not None:
         yield f"Registered analysis. Registered {result.outcome.plan.registered}. {' '.join(str(result.outcome).split())}."

@@ -454,7 +454,7 @@ class _Analysis:
                 self.notes.append(f"No Friedman test: {error}")
 
     def _missing(self, rated: pd.DataFrame) -> None:
-        """Note the ratings that listeners did not give for some systems of an item, and test for equal numbers."""
+        """Note how many ratings of each system are missing, and test whether these numbers are equal."""
         from scipy.stats import chisquare
 
         counts, cells = rated["system"].value_counts(), rated.groupby(["listener", "item"]).ngroups

@@ -1,6 +1,6 @@
 """Web server of a listening test or a study, for any number of listeners and with one file of responses.
 
-Without a study, every visitor may respond under any name, which is adequate on a lab's internal network. In a study, a
+If there is no study, every visitor may respond under any name, which is adequate on a lab's internal network. In a study, a
 listener is identified by the browser, which sends a secret with every request. The page is not told which system a
 sound is from.
 """

@@ -330,7 +330,7 @@ def _pages(
     if test.kind in {"AB", "CMOS"}:
         points = [{"value": value, "label": label} for value, label in _POINTS[test.kind].items()]
         # The waveform display would reveal which clip is longer.
-        page["content"] = f"{test.question} The two are played one after the other."
+        page["content"] = f"{test.question} The two recordings are played one after the other."
         page |= {"showWaveform": False, "mustRate": True, "mustPlayback": "ended", "response": points}
         sounds = {_page_of(item, (a, b)): _concatenated(clips[a], clips[b], rate) for a, b in orders}
         for name, file in write(item, sounds).items():

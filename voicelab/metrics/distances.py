@@ -66,7 +66,8 @@ def _warped(subject: Subject, ours: _Floats, theirs: _Floats) -> _Path:
     if reason := other_words(subject.clip, subject.other.clip):
         raise Undefined(f"the clips cannot be aligned: {reason}")
     if ours.shape[1] * theirs.shape[1] > _MAX_PAIRS:
-        raise Undefined("the clips are too long to be aligned; at most 50 s each")
+        seconds = " and ".join(f"{bands.shape[1] * HOP_S:.0f}" for bands in (ours, theirs))
+        raise Undefined(f"the clips are too long to be aligned: {seconds} s, of at most 50 s each")
     steps = warping_path(ours, theirs)
     return steps, np.linalg.norm(ours[:, steps[:, 0]] - theirs[:, steps[:, 1]], axis=0)
 

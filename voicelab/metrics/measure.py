@@ -390,7 +390,7 @@ def _opened(clips: Iterable[Any], report: Report) -> Iterator[Any]:
 
 
 def listener_note(metrics: Iterable[str | Metric], tools: Tools | None = None) -> str:
-    """Return a note on the ASR model behind WER and CER; "" without such metrics."""
+    """Return a note on the ASR model behind WER and CER; "" if neither is among the metrics."""
     names = [metric.name for metric in resolve(metrics) if "recognizer" in metric.needs]
     if not names:
         return ""

@@ -405,8 +405,8 @@ def _cosine(ours: npt.NDArray[np.floating[Any]], theirs: npt.NDArray[np.floating
 def predicted_mos(subject: Subject) -> float:
     """Predicted mean opinion score, 1 to 5, by the model in ``Tools.predictor``.
 
-    The default is "dnsmos", P.835 OVRL. "distillmos", "nisqa" and "utmos" are also available; the class of each states
-    its training domain. Other predictors are objects with ``predict(samples, rate)``, or entry points. Predictors
+    The default is "dnsmos", P.835 OVRL. "distillmos", "nisqa" and "utmos" are also available; their classes
+    state the training domains. Other predictors are objects with ``predict(samples, rate)``, or entry points. Predictors
     hardly measure prosody: E. Cooper et al., "A review on subjective and objective evaluation of synthetic speech",
     Acoustical Science and Technology 45 (2024).
     """

@@ -66,7 +66,7 @@ class Design:
     def crossed(self, first: int, second: int) -> Design | None:
         """Return the design in which the combination of two axes, as pairs of codes, is the first axis.
 
-        Return None unless every combination has takes.
+        The result is None if a combination has no takes.
         """
         pairs, codes = np.unique(self.codes[[first, second]], axis=1, return_inverse=True)
         if pairs.shape[1] < np.prod([np.unique(axis).size for axis in pairs]):

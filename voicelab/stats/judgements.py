@@ -295,7 +295,7 @@ def friedman(
     """Test whether systems have equal ratings by Friedman's test, with post-hoc tests of all pairs.
 
     ``ratings`` has shape (raters, systems); higher is better. A rater is a listener, or a combination of listener and
-    item. The test is scipy's, corrected for ties (M. Friedman, JASA 32, 1937). Post-hoc tests are P. B. Nemenyi's
+    item. The test is that of scipy, corrected for ties (M. Friedman, JASA 32, 1937). Post-hoc tests are P. B. Nemenyi's
     comparisons, as described by J. Demšar, "Statistical comparisons of classifiers over multiple data sets" (JMLR 7,
     2006), and Wilcoxon's tests with Holm's correction. The effect size is the W of M. G. Kendall & B. Babington Smith
     (Annals of Mathematical Statistics 10, 1939), corrected for ties. Its interval treats raters as random: it is

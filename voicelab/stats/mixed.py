@@ -231,7 +231,7 @@ def mixed_model(frame: pd.DataFrame, *, confidence: float = 0.95) -> MixedModel:
 
     Follows R. H. Baayen, D. J. Davidson & D. M. Bates, "Mixed-effects modeling with crossed random effects for subjects
     and items", Journal of Memory and Language 59 (2008). If listeners or items have several ratings of a system, their
-    interactions with the system are also random effects. Without these, p would be far too small (D. J. Barr et al.,
+    interactions with the system are also random effects. If these were omitted, p would be far too small (D. J. Barr et al.,
     "Random effects structure for confirmatory hypothesis testing", ibid. 68, 2013).
 
     Degrees of freedom are F. E. Satterthwaite's, as in R's lmerTest. In a complete table, they are those of H. H.

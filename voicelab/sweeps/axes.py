@@ -196,7 +196,9 @@ def _range(name: str, text: str, matched: re.Match[str]) -> tuple[float | int, .
             raise wrong("needs a step, as in 0.2..1.0 step 0.2")
         step = Decimal(1) if stop >= start else Decimal(-1)
     if step == 0 or (stop - start) / step < 0:
-        raise RequestInvalid.of(name, f"the step of {text!r} must lead to its end", type="range_invalid")
+        raise RequestInvalid.of(
+            name, f"the step must be {'negative' if stop < start else 'positive'}, got {text!r}", type="range_invalid"
+        )
     if (stop - start) / step >= MAX_VALUES:
         raise wrong(f"has more than {MAX_VALUES} values", "too_long")
     values = (start + step * index for index in range(int((stop - start) / step) + 1))

@@ -77,7 +77,7 @@ class TakeCard:
 
 
 def card_of(id: int, row: TakeRow, names: Iterable[str], fetch: Callable[[], Clip] | None = None) -> TakeCard:
-    """Make the card of a row, labeled by the key columns ``names``; if given, ``fetch`` returns its clip."""
+    """Create the card of a row, labeled by the key columns ``names``; if given, ``fetch`` returns its clip."""
     take = row.take
     values = {**row.columns, **row.keys}
     return TakeCard(

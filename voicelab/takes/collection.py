@@ -362,7 +362,7 @@ def _recognize(groups: _Groups, tools: Tools, show: Progress) -> None:
 def _rows(
     groups: _Groups, names: Sequence[str], systems: Sequence[str]
 ) -> tuple[tuple[Column, ...], tuple[TakeRow, ...]]:
-    """Make the key columns, and the rows in their order."""
+    """Create the key columns, and the rows in their order."""
     recordings = list(chain.from_iterable(groups.values()))
     digests = {
         name: [_take(recording).digest for recording in recordings if recording.system == name] for name in systems
@@ -468,7 +468,7 @@ def load(path: str | Path) -> Any:
 
 
 def run_table(run: Run) -> TakeTable:
-    """Make the table of a run, with the key columns of the sweep or table that wrote it.
+    """Create the table of a run, with the key columns of the sweep or table that wrote it.
 
     If the lines of the run have no labels, as in a cache, the key columns are the text and all fields that differ between
     takes.

@@ -142,7 +142,7 @@ class Comparison(Shown):
         return frame
 
     def listening_test(self, kind: Kind = "AB", *, name: str = "comparison", **options: Any) -> ListeningTest:
-        """Make a blind test of these clips, with one item. ``options`` are those of ListeningTest."""
+        """Create a blind test of these clips, with one item. ``options`` are those of ListeningTest."""
         check_options(options, TEST_OPTIONS)
         return ListeningTest(name, kind, {"clips": dict(self.clips)}, **options)
 

@@ -32,7 +32,7 @@ LAYOUTS: Final[Mapping[str, str]] = {
     "libritts": "{number}/1/{number}_1_{index:06d}_000000.wav",
     "vctk": "wav48/{speaker}/{speaker}_{index:03d}.wav",
 }
-"""Layouts of other tools, and the path of an audio file in each; ``number`` is that of the speaker."""
+"""Layouts of other tools, with the path of an audio file; ``number`` is the number of the speaker."""
 
 
 _MAX_LISTED: Final = 5

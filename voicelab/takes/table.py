@@ -381,7 +381,7 @@ class TakeTable(Shown, metaclass=Guided):
         reference: object = None,
         **options: Any,
     ) -> ListeningTest:
-        """Make a blind test that compares the values of one key column; an item is a pair with a take of each value.
+        """Create a blind test that compares the values of one key column; an item is a pair with a take of each value.
 
         Args:
             kind: AB, ABX, MOS, SMOS, DMOS, CMOS, MUSHRA, MUSHRA-NMR or BWS.

@@ -250,7 +250,7 @@ def _on_a_day(m: Match) -> str:
 
 @_VERBALIZERS.register
 def _from_day_to_day_in_figures(m: Match) -> str:
-    """Read dates of one month, or of two if a day is no common denominator, but not fractions: 1/4–3/4."""
+    """Verbalize a range of dates such as 5/1–5/20, unless it could be a range of fractions such as 1/4–3/4."""
     (month, day), (last_month, last_day) = (int(m["a"]), int(m["b"])), (int(m["month"]), int(m["day"]))
     denominators = {2, 3, 4, 8, 16} if month == last_month else set(range(17))
     valid = 1 <= month <= last_month <= 12 and 1 <= day <= 31 and 1 <= last_day <= 31

@@ -182,7 +182,7 @@ def segment(text: str, chunk_length: int = 300, min_chunk_length: int = 50) -> t
     """Split `text` into segments of at most `chunk_length` characters.
 
     A segment ends at the first sentence or paragraph end after `min_chunk_length` characters, so short sentences are
-    merged. Without a sentence end in range it ends at the last clause end (``; : , —``), otherwise at the last space or
+    merged. If there is no sentence end in range, it ends at the last clause end (``; : , —``), otherwise at the last space or
     between Chinese characters, if possible not inside a number, a date or a name with its title. A word longer than
     `chunk_length` is not split. Every character except white space is in exactly one segment, in order; blank text
     has no segments.

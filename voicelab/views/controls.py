@@ -150,7 +150,7 @@ class Controls(PageWidget):
         self.base = check_call(lab.call(text), lab.capabilities)
         self._seeded = lab.capabilities.seed in {"exact", "best-effort"}
         initial = self.base
-        # Low latency suits interactive use, unless the lab sets a latency.
+        # Panels request low latency, unless the lab sets a latency.
         support = lab.capabilities.support("latency") or FieldSupport("latency")
         if "latency" not in lab.defaults and not (support.ignored or support.problem("low")):
             initial = initial.replace(latency="low")

@@ -322,7 +322,7 @@ class TakeRows:
         return [(message, buffers), *sums]
 
     def _sums(self) -> tuple[dict[str, Any], list[bytes]]:
-        """Compute mean, SD, number of takes and the first equal cell of each cell; the caller holds the lock."""
+        """Compute mean, SD and number of takes of each cell, and the first cell with the same takes. Requires the lock."""
         rows = [self._rows[key] for key in self._order if key in self._rows]
         metric = next((metric for metric in self.metrics if metric.name == self._color_metric), self.metrics[0])
         values = np.array([row.figures.get(metric.name, np.nan) for row in rows], np.float64)

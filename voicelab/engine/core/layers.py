@@ -42,7 +42,7 @@ class Carry:
         return extended
 
     def positions(self, steps: int, device: torch.device) -> Tensor:
-        """Count the steps before this block, which has `steps`, in each stream: (batch,), or (1,) if all have one state."""
+        """Return the number of steps before this block of `steps`, (batch,), or (1,) if all streams share one state."""
         before = self.past(lambda: torch.zeros(1, dtype=torch.int64, device=device))
         self.after.append(before + steps)
         return before

@@ -55,7 +55,7 @@ class Runner(Protocol):
         """Start the next segment of a row, continuing the row's speech."""
 
     def step(self, rows: list[int]) -> list[RowStep]:
-        """Make one frame per row; every row has a segment in progress. Rows do not influence each other.
+        """Compute one frame per row; every row has a segment in progress. Rows do not influence each other.
 
         Raises:
             EngineError: a logit is not finite. After any error the rows are unchanged, so that the step can be retried with
@@ -246,7 +246,7 @@ class Worker:
         return True
 
     def _step(self, sequences: list[Sequence]) -> None:
-        """Make a frame of each sequence. If that fails, step each alone, so that only the faulty one fails."""
+        """Compute a frame of each sequence. If that fails, step each alone, so that only the faulty one fails."""
         try:
             steps = self._runner.step([sequence.row for sequence in sequences])
         except Exception as error:  # noqa: BLE001 - the thread must survive a failing batch

@@ -63,7 +63,7 @@ class Snake(nn.Module):
 
 
 def residual_unit(channels: int, dilation: int) -> LayerGroup:
-    """Make a residual block: snake, dilated convolution, snake, pointwise convolution."""
+    """Build a residual block: snake, dilated convolution, snake, pointwise convolution."""
     wide, mix = Conv(channels, channels, 7, dilation=dilation), Conv(channels, channels, 1)
     return LayerGroup("block", [Snake(channels), wide, Snake(channels), mix], residual=True)
 
@@ -404,7 +404,7 @@ class DualCodec(nn.Module):
 
 
 def side_stream(device: torch.device) -> torch.cuda.Stream | None:
-    """Make a CUDA stream that starts after the work queued on the current one; None on other devices."""
+    """Create a CUDA stream that starts after the work queued on the current one; None on other devices."""
     if device.type != "cuda":
         return None
     stream = torch.cuda.Stream(device)

@@ -50,7 +50,7 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 
 class DualFamily:
-    """The models of a folder on one device. A model is loaded for its first request.
+    """The models of a folder on one device. A model is loaded at its first request.
 
     Args:
         weights: the folder.

@@ -36,7 +36,7 @@ _BITS = 23
 
 
 def draw_steps(size: int, device: torch.device) -> Tensor:
-    """Make (size,) int64 offsets for `uniform`; precomputed, since Triton cannot multiply an index by so large a number."""
+    """Compute (size,) int64 offsets for `uniform`, because Triton cannot multiply an index by so large a number."""
     return torch.arange(size, device=device) * _GOLDEN
 
 
@@ -102,7 +102,7 @@ def choose(top: Likeliest, temperature: Tensor, top_p: Tensor, u: Tensor) -> Ten
 def choose_main(
     top: Likeliest, temperature: Tensor, top_p: Tensor, u: tuple[Tensor, Tensor], recent: Tensor, redraw: Tensor
 ) -> Tensor:
-    """Draw a frame's first entry like `choose`; the last of the n entries is the end of speech.
+    """Sample the first code of a frame like `choose`; the last of the n entries is the end of speech.
 
     Args:
         top: candidates of (rows, n) logits.

@@ -78,7 +78,7 @@ class TableTokenizer:
     def __init__(self, table: Path, special: Path) -> None:
         self._special = read_json(special, _IDS)
         lines = (line.split() for line in read_bytes(table, _MAX_TABLE_BYTES).splitlines())
-        # The line with only padding is not an entry.
+        # The file also has a line that contains only padding.
         self._ranks = {base64.b64decode(line[0]): int(line[1]) for line in lines if len(line) == 2 and line[0] != b"="}
         library = _library()
         self._words = library.pre_tokenizers.Split(library.Regex(_WORDS), "isolated")
@@ -227,14 +227,14 @@ class Prompts(ABC):
 
     @abstractmethod
     def start(self, references: Sequence[Reference]) -> Tensor:
-        """Make the columns before the first turn."""
+        """Return the columns before the first turn."""
 
     @abstractmethod
     def turn(self, text: str) -> Tensor:
-        """Make the columns of a text to synthesize; the model continues with speech."""
+        """Return the columns of a text to synthesize, after which the model generates speech."""
 
     def end(self) -> Tensor:
-        """Make the columns between the speech of a turn and the next turn."""
+        """Return the columns between the speech of a turn and the next turn."""
         return self._text("<|im_end|>" + ("\n" if self.tagged else ""))
 
     def _text(self, *texts: str) -> Tensor:

@@ -1,7 +1,7 @@
 """One frame for all rows: a function of small tables, run as a CUDA graph on a CUDA device.
 
-Row states stay on the device, so that the next frame can be launched before the host has the codes of this one, which are
-copied meanwhile. The slow transformer, sampling and all passes of the fast transformer are one graph per batch size and
+Row states stay on the device, so that the next frame can be launched while the codes of this one are copied to the
+host. The slow transformer, sampling and all passes of the fast transformer are one graph per batch size and
 attention length, both in powers of two.
 """
 

@@ -185,7 +185,7 @@ class Tower:
         return x + linear(F.silu(gate) * up, block.w2)
 
     def mask(self, positions: Tensor, length: int, dtype: torch.dtype) -> Tensor:
-        """Make the attention mask: 0 up to each of the positions (rows, n), -inf after.
+        """Compute the attention mask: 0 up to each of the positions (rows, n), -inf after.
 
         Its shape is (rows * kv_heads, 1, n * group, length): a batch item is one key head of one row, with the queries of
         its group at all n positions.

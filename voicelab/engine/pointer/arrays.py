@@ -34,7 +34,7 @@ ROW_SCALES = ".row_scales"
 
 
 class Weights:
-    """Stored tensors of a checkpoint by name. Each is taken once and converted then; `finish` rejects those that remain."""
+    """Tensors of a checkpoint by name. A tensor is converted when it is taken, once; `finish` rejects unused tensors."""
 
     def __init__(self, tensors: dict[str, NDArray[Any]], prefix: str = "") -> None:
         self._tensors, self._prefix = tensors, prefix
@@ -120,7 +120,7 @@ _areas: Final = _Areas()
 
 
 def linear(weight: Floats, bias: Floats | None = None) -> Multiply:
-    """Make a function that multiplies (n, in) → (n, out) by a weight (out, in); a row's result is bit-identical in any batch.
+    """Return a function that multiplies (n, in) → (n, out) by a weight (out, in); results of rows are equal in any batch.
 
     Each row is multiplied separately, because matrix-matrix products round differently from matrix-vector products. The
     weight is processed block by block, so that a block stays in the cache for all rows.
@@ -139,7 +139,7 @@ def linear(weight: Floats, bias: Floats | None = None) -> Multiply:
 
 
 def product(weight: Floats, bias: Floats | None = None) -> Multiply:
-    """Make a function that multiplies whole sequences (n, in) → (n, out): faster than `linear`, but rounding depends on n."""
+    """Return a function that multiplies sequences (n, in) → (n, out): faster than `linear`, but rounding depends on n."""
     out, width = weight.shape
     blocks = _blocks(weight, _MATRIX_SIZE // (_ROWS * width))
 
@@ -162,12 +162,12 @@ def _blocks(weight: Floats, columns: int) -> Floats:
 
 
 def rms_norm(weight: Floats) -> Multiply:
-    """Make a function that computes the RMS norm of rows (n, width)."""
+    """Return a function that computes the RMS norm of rows (n, width)."""
     return lambda x: x / np.sqrt(np.einsum("ij,ij->i", x, x)[:, None] / x.shape[1] + EPS) * weight
 
 
 def layer_norm(weights: Weights, width: int) -> Multiply:
-    """Make a function that computes the layer norm of rows (n, width)."""
+    """Return a function that computes the layer norm of rows (n, width)."""
     weight, bias = weights.take("weight", width), weights.take("bias", width)
 
     def norm(x: Floats) -> Floats:
@@ -179,7 +179,7 @@ def layer_norm(weights: Weights, width: int) -> Multiply:
 
 
 def affine(weights: Weights, out: int, width: int) -> Multiply:
-    """Make a function that multiplies by the tensor ``weight`` and adds the tensor ``bias``."""
+    """Return a function that multiplies by the tensor ``weight`` and adds the tensor ``bias``."""
     return product(weights.take("weight", out, width), weights.take("bias", out))
 
 
@@ -242,7 +242,7 @@ class Layer:
 
 
 def rotation(positions: Floats, head: int) -> NDArray[np.complex64]:
-    """Make complex factors (n, 2, 1, head / 2) that rotate queries and keys to positions (n,).
+    """Compute complex factors (n, 2, 1, head / 2) that rotate queries and keys to positions (n,).
 
     The factors of queries include the scale of attention.
     """

@@ -61,7 +61,8 @@ def _register_constants(module: nn.Module, **arrays: NDArray[Any]) -> None:
 class ConvBlock(nn.Module):
     """A ConvNeXt block over time: depthwise convolution, then a pointwise MLP, added to the input.
 
-    Shapes: (batch, channels, time) → (batch, channels, time). Without a `Carry`, as in the encoder, it pads both sides.
+    Shapes: (batch, channels, time) → (batch, channels, time). If there is no `Carry`, as in the
+    encoder, both sides are padded.
     """
 
     def __init__(self, channels: int) -> None:
@@ -126,7 +127,7 @@ class Vocoder(nn.Module):
         return summed[:, : steps * STEP]
 
     def _pulses(self, f0: Tensor, carry: Carry) -> Tensor:
-        """Make the pulse train of F0 (batch, steps): (batch, steps * STEP) samples of unit power."""
+        """Compute the pulse train of F0 (batch, steps): (batch, steps * STEP) samples of unit power."""
         before = torch.cat([carry.past(lambda: f0[:, :1]), f0[:, :-1]], dim=1)
         carry.after.append(f0[:, -1:])
         ramp = torch.arange(1, STEP + 1, device=f0.device, dtype=f0.dtype) / STEP
@@ -149,7 +150,7 @@ class Vocoder(nn.Module):
         return pulses * 2 * torch.sqrt(hz / self.sample_rate)
 
     def _response(self, log_gain: Tensor, f0: Tensor) -> Tensor:
-        """Make the complex response of a log magnitude: minimum phase (Oppenheim and Schafer, ch. 13) except the glottis."""
+        """Compute the response of a log magnitude: minimum phase (Oppenheim and Schafer, ch. 13) except for the glottis."""
         # The glottal flow rises slowly and ends abruptly: a resonance of maximum phase (Doval, d'Alessandro, Henrich, 2006).
         cepstrum = torch.fft.irfft(log_gain.to(torch.float32), n=WINDOW)
         octave = self.hz / f0[..., None]
@@ -306,7 +307,7 @@ class Decoder(nn.Module):
         self.vocoder = Vocoder(config.sample_rate, config.filter_bands)
 
     def filters(self, latents: Tensor, carry: Carry, gain: Tensor | None = None) -> Filters:
-        """Predict vocoder parameters from latents (batch, n, latent); `gain` is the speaker's, see `Filters`."""
+        """Predict vocoder parameters from latents (batch, n, latent); `gain` is that of the speaker (see `Filters`)."""
         x = self.coarse(self.enter(latents.transpose(1, 2), carry), carry)
         x = self.up(self.norm(x.transpose(1, 2)))
         x = x.reshape(x.shape[0], -1, self.fine_width).transpose(1, 2)

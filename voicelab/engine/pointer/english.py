@@ -92,7 +92,7 @@ class Lexicon:
         return phones
 
     def spelling(self, word: str) -> str:
-        """Return a word as word times show it; a word made by `word_of_arpabet` as its spelling, or its phones if unknown."""
+        """Return the spelling of a word for word times; for a word from `word_of_arpabet` without spelling, its phones."""
         if not word.startswith(_SPAN) or not (phones := _span_phones(word)):
             return word
         _, _, name = word.partition("qq")

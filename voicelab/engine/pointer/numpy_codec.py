@@ -30,12 +30,12 @@ SILENCE = -7.8
 GLOTTAL_DAMPING = 0.6
 """Damping of the glottal flow's resonance, which is centered on F0."""
 LONG_WINDOW = 2048
-"""Samples of the encoder's long window, which resolves harmonics; its short window is the vocoder's."""
+"""Samples of the encoder's long window, which resolves harmonics; the short window is that of the vocoder."""
 _KERNEL = 7
 
 
 def hann(size: int) -> Floats:
-    """Make a periodic Hann window."""
+    """Compute a periodic Hann window."""
     window: Floats = (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(size) / size)).astype(np.float32)
     return window
 
@@ -53,7 +53,7 @@ def frequencies(sample_rate: int) -> Floats:
 
 @cache
 def spread(sample_rate: int, bands: int) -> Floats:
-    """Make a (bands, bins) matrix that interpolates gains at mel-spaced frequencies, 0 to Nyquist, to the spectrum's bins."""
+    """Compute the (bands, bins) matrix that interpolates gains at mel-spaced frequencies, 0 to Nyquist, to spectral bins."""
     mel = mel_of(np.linspace(0, sample_rate / 2, WINDOW // 2 + 1))
     position = mel / mel[-1] * (bands - 1)
     matrix: Floats = np.clip(1 - np.abs(position - np.arange(bands)[:, None]), 0, None).astype(np.float32)
@@ -62,13 +62,13 @@ def spread(sample_rate: int, bands: int) -> Floats:
 
 @cache
 def widening(sample_rate: int, bands: int) -> Multiply:
-    """Make a function that interpolates gains (n, bands) to the spectrum's bins (n, bins), by `spread`."""
+    """Return a function that interpolates gains (n, bands) to the spectrum's bins (n, bins), by `spread`."""
     return product(spread(sample_rate, bands).T)
 
 
 @cache
 def mel_triangles(rate: int, window: int, bands: int, top: float) -> Floats:
-    """Make (bins, bands) triangles of unit sum for a `window` in samples, 0 to `top` Hz, none narrower than a bin."""
+    """Compute (bins, bands) triangles of unit sum for a `window` in samples, 0 to `top` Hz, none narrower than a bin."""
     hz = np.linspace(0, rate / 2, window // 2 + 1)
     corners = 700 * (10 ** (np.linspace(0, mel_of(top), bands + 2) / 2595) - 1)
     reach = np.maximum((corners[2:] - corners[:-2]) / 2, hz[1])
@@ -79,7 +79,7 @@ def mel_triangles(rate: int, window: int, bands: int, top: float) -> Floats:
 
 @cache
 def noise_spectra() -> NDArray[np.complex64]:
-    """Make the windowed spectra (NOISE_STEPS, bins) of the vocoder's noise, a period of ``torch.randn`` with seed 1."""
+    """Compute the windowed spectra (NOISE_STEPS, bins) of the vocoder's noise, a period of ``torch.randn`` with seed 1."""
     uniform = random_numbers(1)(NOISE_STEPS * STEP).reshape(-1, 2, 8)
     radius, angle = np.sqrt(-2 * np.log(1 - uniform[:, 0])), np.float32(2 * np.pi) * uniform[:, 1]
     noise = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1).ravel()
@@ -89,7 +89,7 @@ def noise_spectra() -> NDArray[np.complex64]:
 
 @cache
 def cepstrum_fold() -> Floats:
-    """Make the weights (WINDOW,) that fold a cepstrum to that of the minimum-phase response."""
+    """Compute the weights (WINDOW,) that fold a cepstrum to that of the minimum-phase response."""
     fold = np.zeros(WINDOW, np.float32)
     fold[[0, WINDOW // 2]] = 1
     fold[1 : WINDOW // 2] = 2
@@ -197,7 +197,7 @@ class NumpyStream:
         return samples[: steps * STEP]
 
     def _pulses(self, f0: Floats) -> Samples:
-        """Make the pulse train of F0 (steps,): (steps * STEP,) samples of unit power."""
+        """Compute the pulse train of F0 (steps,): (steps * STEP,) samples of unit power."""
         rate = self._codec.config.sample_rate
         before = np.concatenate([f0[:1] if self._f0 is None else self._f0, f0[:-1]])
         self._f0 = f0[-1:]
@@ -219,7 +219,7 @@ class NumpyStream:
         return out
 
     def _response(self, log_gain: Floats, f0: Floats) -> NDArray[np.complex64]:
-        """Make the complex response of a log magnitude: minimum phase except for the glottis; see codec.Vocoder."""
+        """Compute the complex response of a log magnitude: minimum phase except for the glottis; see codec.Vocoder."""
         phase = np.fft.rfft(np.fft.irfft(log_gain, n=WINDOW) * cepstrum_fold()).imag
         octave = frequencies(self._codec.config.sample_rate) / f0[:, None]
         phase += 2 * np.arctan2(np.float32(2 * GLOTTAL_DAMPING) * octave, 1 - np.square(octave))
@@ -317,7 +317,7 @@ class NumpyCodec:
         return _Filters(f0, envelope, np.clip(y[:, 1 + bands :], -12, 12), gain)
 
     def open(self, gain: Floats | None = None) -> NumpyStream:
-        """Open a decoding stream; `gain` is the speaker's."""
+        """Open a decoding stream with the gain of a speaker."""
         return NumpyStream(self, gain)
 
 
@@ -354,7 +354,7 @@ class SpeechCodec(Protocol):
         """Sum the codebook entries of codes (n, codebooks) to latents (n, latent)."""
 
     def open(self, gain: Floats | None = None) -> Stream:
-        """Open a decoding stream; `gain` is the speaker's."""
+        """Open a decoding stream with the gain of a speaker."""
 
 
 class PointerDecoding:

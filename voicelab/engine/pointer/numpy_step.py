@@ -146,11 +146,11 @@ class NumpyLM:
         return self._speaker_out(silu(self._speaker(statistics)))
 
     def cache(self, rows: int) -> KVCache:
-        """Make a cache of the slow stack for `rows` sequences."""
+        """Create a cache of the slow stack for `rows` sequences."""
         return KVCache(self.config.slow, rows)
 
     def step(self, cache: KVCache) -> Step:
-        """Make a step that processes the rows of a cache."""
+        """Create a step that processes the rows of a cache."""
         return NumpyStep(self, cache)
 
     def free_memory(self) -> None:
@@ -193,7 +193,7 @@ class NumpyStep:
         return inputs
 
     def _extend(self, x: Floats, rows: list[int]) -> Floats:
-        """Append a position to each row; the result is before the final norm."""
+        """Append a position to each row and return its output before the final norm."""
         cache, slow = self._cache, self._model.slow
         for row in rows:
             cache.make_room(row, 1)

@@ -92,10 +92,10 @@ class KVCache:
 
 
 def random_numbers(seed: int) -> Callable[[int], Floats]:
-    """Make a generator of uniform numbers in [0, 1): those that ``torch.rand`` draws on a CPU with this seed.
+    """Create a generator of uniform numbers in [0, 1): those that ``torch.rand`` draws on a CPU with this seed.
 
-    The generator is MT19937 (Matsumoto and Nishimura, 1998), seeded with the low 32 bits of the seed. A number is made of the
-    low 24 bits of a draw.
+    The generator is MT19937 (Matsumoto and Nishimura, 1998), seeded with the low 32 bits of the seed. A number consists of
+    the low 24 bits of a draw.
     """
     generator = np.random.RandomState(seed & 0xFFFFFFFF)
 
@@ -177,10 +177,10 @@ class LanguageModel(Protocol):
         """Embed speaker statistics (n, STATISTICS * latent) as (n, slow width)."""
 
     def cache(self, rows: int) -> KVCache:
-        """Make a cache of the slow stack for `rows` sequences."""
+        """Create a cache of the slow stack for `rows` sequences."""
 
     def step(self, cache: KVCache) -> Step:
-        """Make a step that processes the rows of a cache."""
+        """Create a step that processes the rows of a cache."""
 
     def free_memory(self) -> None:
         """Release cached memory."""
