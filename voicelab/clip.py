@@ -22,7 +22,7 @@ from voicelab.audio.samples import NO_SAMPLES, Samples, as_samples, check_rate, 
 from voicelab.audio.words import Words, WordTime
 from voicelab.call import Call, call_knobs, call_of, call_record
 from voicelab.display import Shown, view
-from voicelab.errors import AudioError, RequestInvalid, StoreError
+from voicelab.errors import AudioError, RequestInvalid, StoreError, shown_value
 from voicelab.guesses import Guided, answers
 from voicelab.schema import RATES, AudioFormat, TTSRequest
 from voicelab.storage import digest_of, write_atomic
@@ -426,7 +426,9 @@ def take_key(call: Call, fingerprint: str, repeat: int = 0) -> str:
         RequestInvalid: ``repeat`` is not an integer of at least 0.
     """
     if type(repeat) is not int or repeat < 0:
-        raise RequestInvalid.of("repeat", "must be an integer of at least 0", type="int_type")
+        raise RequestInvalid.of(
+            "repeat", f"must be an integer of at least 0, got {shown_value(repeat)}", type="int_type"
+        )
     content = {
         "version": _KEY_VERSION,
         "request": call.request.canonical(),

@@ -443,7 +443,7 @@ def test_study_folder_round_trip(tmp_path: Path, kind: Kind) -> None:
         ({"breaks": -1}, "breaks"),
         ({"idle_minutes": 0}, "idle_minutes"),
         ({"return_to": "javascript:alert(1)"}, "return_to"),
-        ({"questions": (QUESTIONS[0], QUESTIONS[0])}, "names must be unique"),
+        ({"questions": (QUESTIONS[0], QUESTIONS[0])}, "names must be unique, got"),
     ],
 )
 def test_invalid_studies_are_rejected(fields: dict[str, Any], match: str) -> None:

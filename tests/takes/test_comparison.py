@@ -86,7 +86,7 @@ def test_what_cannot_be_compared(lab: Lab) -> None:
     for clips in ((clip,), (clip,) * 9):
         with pytest.raises(ArgumentError, match="must be 2 to 8 clips"):
             compare(*clips)
-    with pytest.raises(ArgumentError, match="names of clips must be unique"):
+    with pytest.raises(ArgumentError, match="names of clips must be unique, got"):
         compare(clip, clip, A=clip)
     with pytest.raises(ArgumentError, match="names of clips must be unique"):
         compare({"A": clip}, clip)

@@ -71,7 +71,7 @@ def sniff(data: bytes) -> Container:
         return "ogg"
     if data[:3] == b"ID3" or (len(data) > 1 and data[0] == 0xFF and data[1] & 0xE6 == 0xE2):
         return "mp3"
-    raise AudioError("the audio must be WAV, MP3, FLAC or Ogg, but the data begin with none of their signatures")
+    raise AudioError(f"the audio must be WAV, MP3, FLAC or Ogg, got data that begin with {data[:12]!r}")
 
 
 def read(

@@ -137,8 +137,8 @@ def _parse_textgrid(text: str) -> list[WordTime]:
             raise AudioError(f"expected {kind.__name__}, got {value!r}")
         return value
 
-    if (take(str), take(str)) != ("ooTextFile", "TextGrid"):
-        raise AudioError("the header must be ooTextFile, TextGrid")
+    if (header := (take(str), take(str))) != ("ooTextFile", "TextGrid"):
+        raise AudioError(f"the header must be ooTextFile, TextGrid, got {', '.join(header)}")
     take(float), take(float)
     tiers: dict[str, list[WordTime]] = {}
     for _ in range(int(take(float))):

@@ -1,4 +1,4 @@
-"""Program of a ``worker:`` process, and a function that describes the parameters of a function.
+"""Program of a ``worker:`` process, and descriptions of the parameters of Python functions.
 
 The program runs in the worker's own Python (3.9 or later). It imports only the standard library, because voicelab is not
 installed there. Messages are JSON, one per line. The worker announces the parameters of the script's function ``tts``. It

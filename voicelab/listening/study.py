@@ -158,8 +158,9 @@ class Study:
             raise ArgumentError.of("idle_minutes", f"must be above 0, got {self.idle_minutes}")
         if self.return_to and not self.return_to.startswith(("https://", "http://")):
             raise ArgumentError.of("return_to", f"must begin with https:// or http://, got {self.return_to!r}")
-        if len({question.name for question in self.questions}) != len(self.questions):
-            raise ArgumentError.of("questions", "names must be unique")
+        names = [question.name for question in self.questions]
+        if len(set(names)) != len(names):
+            raise ArgumentError.of("questions", f"names must be unique, got {', '.join(names)}")
         if self.questions_at("breaks") and not self.breaks:
             raise ArgumentError.of("breaks", "must be above 0 for questions at breaks, got 0")
         items = tuple(self.test.items)

@@ -1,4 +1,4 @@
-"""Registry of metrics with those of latency and playback, and tables of clips by metrics."""
+"""Registry of metrics, metrics of latency and playback, and measurement of clips in tables."""
 
 from __future__ import annotations
 

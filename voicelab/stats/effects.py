@@ -260,8 +260,8 @@ def _columns(
     axis_names, block_names = columns_of(frame, axes, "axes"), columns_of(frame, blocks, "blocks")
     if not axis_names:
         raise ArgumentError.of("axes", "at least one is required")
-    if set(axis_names) & set(block_names):
-        raise ArgumentError.of("blocks", "a column cannot be both axis and block")
+    if both := set(axis_names) & set(block_names):
+        raise ArgumentError.of("blocks", f"a column cannot be both axis and block, got {min(both)!r} in both")
     columns_of(frame, list(dict.fromkeys(totals.values())), "totals")
     if metrics is None:
         metrics = numeric_columns(frame, {*axis_names, *block_names, *totals.values()})

@@ -257,8 +257,8 @@ def mixed_model(frame: pd.DataFrame, *, confidence: float = 0.95) -> MixedModel:
             raise ArgumentError.of("frame", f"must have a column {column!r}, got {list(frame.columns)}")
     table = frame[columns].reset_index(drop=True)
     table["rating"] = pd.to_numeric(table["rating"], errors="coerce")
-    if not np.isfinite(table["rating"]).all():
-        raise ArgumentError.of("rating", "must be numbers")
+    if not (numeric := np.isfinite(table["rating"])).all():
+        raise ArgumentError.of("rating", f"must be numbers, got {frame['rating'].iloc[int(np.argmin(numeric))]!r}")
     if table["listener"].nunique() < 2:
         raise ArgumentError.of("listener", f"must have two or more listeners, got {table['listener'].nunique()}")
     if not varies(table["rating"]):

@@ -175,7 +175,7 @@ def compare(*clips: Clip | Mapping[str, Clip] | Sequence[Clip], **keywords: Clip
         pairs += item.items() if isinstance(item, Mapping) else ()
     by_name = dict(pairs)
     if len(by_name) != len(pairs):
-        raise ArgumentError.of("clips", "names of clips must be unique")
+        raise ArgumentError.of("clips", f"names of clips must be unique, got {', '.join(name for name, _ in pairs)}")
     for name, clip in by_name.items():
         if not isinstance(clip, Clip):
             raise ArgumentError.of(str(name), f"must be a Clip (vl.load(path) loads a file), got {type(clip).__name__}")

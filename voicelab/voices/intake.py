@@ -186,7 +186,7 @@ def check_cover(data: bytes) -> ImageKind:
         raise _image_error(f"The image must be at most {MAX_COVER_BYTES} bytes, got {len(data)}")
     kind = image_kind(data)
     if kind is None:
-        raise _image_error("The image must be PNG, JPEG or WebP")
+        raise _image_error(f"The image must be PNG, JPEG or WebP, got data that begin with {data[:8]!r}")
     try:
         problem = _IMAGE_SANDBOX.call(data, kind=kind)
     except AudioError as error:

@@ -1,11 +1,11 @@
 """Conversion of Mandarin characters to syllables and phones.
 
 pypinyin (MIT, in the extra ``mandarin``) supplies the readings, word by word; they are corrected by the table
-``polyphones.tsv``. Tone sandhi, neutral tones and erhua are handled here, since pypinyin's sandhi (0.55) leaves 不去, 一天 and
-很好 in citation form. The rules are those of Chao, A Grammar of Spoken Chinese (1968), 1.3. A third tone before a third tone
-becomes a second tone. 不 has the second tone before a fourth. 一 has the second tone before a fourth, the fourth before the
-other tones, and the first as a digit or at the end of a word. pypinyin's segmenter knows only words with irregular readings,
-so three third tones in another word (展览馆) are paired from the right.
+``polyphones.tsv``. Tone sandhi, neutral tones and erhua are handled here, since pypinyin's sandhi (0.55) leaves 不去, 一天
+and 很好 in citation form. The rules are those of Chao, A Grammar of Spoken Chinese (1968), 1.3. A third tone before a third
+tone becomes a second tone. 不 has the second tone before a fourth. 一 has the second tone before a fourth, the fourth
+before the other tones, and the first as a digit or at the end of a word. pypinyin's segmenter knows only words with
+irregular readings, so three third tones in another word (展览馆) are paired from the right.
 """
 
 from __future__ import annotations
