@@ -1,4 +1,4 @@
-"""voicelab: a laboratory for synthetic voices, with a small neural voice of its own inside.
+"""voicelab: a toolkit for speech synthesis in Jupyter, with a small neural voice included.
 
     import voicelab as vl
 
@@ -17,7 +17,7 @@ from voicelab.display import register
 
 _fetch, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
-# Which view shows what: the registry that values ask (see voicelab.display).
+# The view of each type (see voicelab.display).
 register(
     {
         "Capabilities": "voicelab.views.bundles:capabilities_bundle",
@@ -46,7 +46,7 @@ register(
 # The import above made this module an attribute, and ``vl.display(clip)`` is a guess that is answered.
 del globals()["display"]
 
-# Third-party modules that come only with an extra, so that a bare install says what to add.
+# Third-party modules of extras, for errors that state the extra to install.
 _EXTRAS = {"torch": "gpu"}
 
 
