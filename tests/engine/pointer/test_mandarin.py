@@ -152,21 +152,31 @@ def test_pypinyin_is_loaded_for_chinese_only() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize(
-    ("traditional", "simplified"),
-    [
-        *zip(
-            "銀行 音樂 睡覺 還錢 會計 重慶 頭髮 乾淨 樂隊 調查 彈琴 將軍 結實 難民 血液 應付 載重 種樹 轉動 花兒".split(),
-            "银行 音乐 睡觉 还钱 会计 重庆 头发 干净 乐队 调查 弹琴 将军 结实 难民 血液 应付 载重 种树 转动 花儿".split(),
-            strict=True,
-        )
-    ],
+_TRADITIONAL = (
+    "銀行 音樂 睡覺 還錢 會計 重慶 快樂 還書 長城 校長 重複 重量 調整 調皮 傳說 傳記 彈性 子彈 藏書 西藏 覺得 午覺 朝陽 "
+    "朝鮮 參加 人參 曲線 歌曲 降落 投降 處理 到處 樸素 樸姓 假期 真假 間隔 中間 供應 供詞 盡管 盡頭 將來 將領 教書 教室 "
+    "數學 數錢 興趣 興奮 應該 應用 難過 災難 鮮花 朝鮮族 強調 勉強 縫衣服 門縫 轉身 轉圈 著急 看著 薄餅 薄弱 給予 供給 "
+    "勝任 名勝 負債累累 勞累 儘量 大量 測量 論語 理論 寧可 安寧 蒙古 蒙騙 舍不得 宿舍 喪失 喪事 空間 空缺 載客 記載 鑽石 "
+    "鑽研 漲價 頭昏腦漲 倒車 倒閉 創傷 創造 擔任 扁擔 當然 上當 發現 理髮 乾燥 乾隆 乾杯 裏面 行業 行動 樂器 樂觀 還是 "
+    "歸還 為了 認為 種類 播種 禁止 不禁 吐痰 嘔吐 相片 相信 露面 露水 削皮 剝削 血跡 流血 熟悉 暈車 頭暈 頭髮 乾淨 樂隊 "
+    "調查 彈琴 將軍 結實 難民 血液 應付 載重 種樹 轉動 花兒"
 )
-def test_traditional_characters_sound_as_simplified(traditional: str, simplified: str) -> None:
-    assert [s.phones for s in read(traditional) if not isinstance(s, str)] == [
-        s.phones for s in read(simplified) if not isinstance(s, str)
-    ]
-    assert "".join(s.character for s in read(traditional) if not isinstance(s, str)) == traditional
+_SIMPLIFIED = (
+    "银行 音乐 睡觉 还钱 会计 重庆 快乐 还书 长城 校长 重复 重量 调整 调皮 传说 传记 弹性 子弹 藏书 西藏 觉得 午觉 朝阳 "
+    "朝鲜 参加 人参 曲线 歌曲 降落 投降 处理 到处 朴素 朴姓 假期 真假 间隔 中间 供应 供词 尽管 尽头 将来 将领 教书 教室 "
+    "数学 数钱 兴趣 兴奋 应该 应用 难过 灾难 鲜花 朝鲜族 强调 勉强 缝衣服 门缝 转身 转圈 着急 看着 薄饼 薄弱 给予 供给 "
+    "胜任 名胜 负债累累 劳累 尽量 大量 测量 论语 理论 宁可 安宁 蒙古 蒙骗 舍不得 宿舍 丧失 丧事 空间 空缺 载客 记载 钻石 "
+    "钻研 涨价 头昏脑涨 倒车 倒闭 创伤 创造 担任 扁担 当然 上当 发现 理发 干燥 乾隆 干杯 里面 行业 行动 乐器 乐观 还是 "
+    "归还 为了 认为 种类 播种 禁止 不禁 吐痰 呕吐 相片 相信 露面 露水 削皮 剥削 血迹 流血 熟悉 晕车 头晕 头发 干净 乐队 "
+    "调查 弹琴 将军 结实 难民 血液 应付 载重 种树 转动 花儿"
+)
+
+
+def test_traditional_characters_sound_as_simplified() -> None:
+    for traditional, simplified in zip(_TRADITIONAL.split(), _SIMPLIFIED.split(), strict=True):
+        syllables = [s for s in read(traditional) if not isinstance(s, str)]
+        assert [s.phones for s in syllables] == [s.phones for s in read(simplified) if not isinstance(s, str)]
+        assert "".join(s.character for s in syllables) == traditional
 
 
 def test_japanese_is_noted() -> None:
