@@ -14,9 +14,8 @@ from voicelab.text.clean import rows, word_lists
 
 _TABLE: Final = {word: (noun, verb) for word, noun, verb in rows("english/homographs")}
 _SENSES: Final = {word: tuple(senses) for word, *senses in rows("english/senses")}
-HOMOGRAPHS: Final = frozenset({*_TABLE, *_SENSES, "lives"})
+HOMOGRAPHS: Final = frozenset({*_TABLE, *_SENSES})
 """Words that have several readings."""
-_BY_NEIGHBORS: Final = rows("english/by_neighbors")
 _LISTS: Final = word_lists("english/neighbors")
 _CUES: Final = word_lists("english/cues")
 _DETERMINERS, _AUXILIARIES, _SUBJECTS = _CUES["determiners"], _CUES["auxiliaries"], _CUES["subjects"]
@@ -34,13 +33,13 @@ _ADJECTIVAL: Final = ("al", "ive", "ous", "ful", "ic", "less", "able", "ible", "
 class Context:
     """The words around position `i` of `words`, in lower case; "" represents punctuation."""
 
-    def __init__(self, words: Sequence[str], i: int) -> None:
+    def __init__(self, words: Sequence[str], i: int, written: str) -> None:
         begin, end = i, i + 1
         while begin and words[begin - 1]:
             begin -= 1
         while end < len(words) and words[end]:
             end += 1
-        self.word, self.left, self.right = words[i], words[begin:i], words[i + 1 : end]
+        self.word, self.written, self.left, self.right = words[i], written, words[begin:i], words[i + 1 : end]
         self.all, self.clause = frozenset(words), frozenset((*self.left, *self.right))
         self.skipped = [w for w in self.left if w not in _ADVERBS and not (w.endswith("ly") and len(w) > 4)]
         if self.skipped[-2:] == ["no", "longer"]:
@@ -118,30 +117,24 @@ def homograph(words: Sequence[str], i: int, written: str) -> tuple[str, ...] | N
     """
     word = words[i]
     if word in _SENSES:
-        context = Context(words, i)
-        sense = _SENSE_OF.get(word, _by_part_of_speech)(context, written)
-        return tuple(_SENSES[word][sense].split(" "))
-    if word == "lives":
-        before, after = words[i - 1] if i else "", words[i + 1] if i + 1 < len(words) else ""
-        sound = next((s for _, here, there, s in _BY_NEIGHBORS if _fits(before, here) and _fits(after, there)), None)
-        return tuple(sound.split(" ")) if sound else None
+        context = Context(words, i, written)
+        return tuple(_SENSES[word][_SENSE_OF[word](context)].split(" "))
     entry = _TABLE.get(word)
-    evidence = Context(words, i).verb() if entry else 0.0
+    evidence = Context(words, i, written).verb() if entry else 0.0
     if entry is None or (abs(evidence) <= 1 and word not in ("use", "house")):
         return None
     return tuple(entry[evidence > 0].split(" "))
 
 
-def _fits(word: str, where: str) -> bool:
-    """Test whether a neighbor matches a condition of the table ``by_neighbors``."""
-    return where == "-" or (word.endswith("'s") if where == "'s" else word in _LISTS.get(where, ("",)))
+def _lives(c: Context) -> int:
+    if c.before in _LISTS["who_lives"]:
+        return 0
+    return int(
+        c.before in _LISTS["noun"] | _LISTS["saved"] or c.before.endswith("'s") or c.after not in _LISTS["place"]
+    )
 
 
-def _by_part_of_speech(c: Context, written: str) -> int:  # noqa: ARG001 - signature of the senses
-    return int(c.verb() > 0)
-
-
-def _read(c: Context, written: str) -> int:  # noqa: ARG001
+def _read(c: Context) -> int:
     subject, earlier = c.subject, c.skipped[-2:-1]
     if earlier and earlier[0] in ("have", "had", "haven't", "hadn't"):
         return 1
@@ -176,19 +169,16 @@ def _read(c: Context, written: str) -> int:  # noqa: ARG001
     return int(subject not in _PREPOSITIONS)
 
 
-def _lead(c: Context, written: str) -> int:  # noqa: ARG001
-    verb = c.verb()
-    if (
+def _lead(c: Context) -> int:
+    return int(
         c.after in _LISTS["metal"]
         or c.before in ("of", "molten", "melted")
         or (c.before in ("with", "from", "contains", "containing") and (not c.after or c.after in _BE))
-        or (verb <= 0 and c.has("metal"))
-    ):
-        return 1
-    return 0
+        or (c.verb() <= 0 and c.has("metal"))
+    )
 
 
-def _live(c: Context, written: str) -> int:  # noqa: ARG001
+def _live(c: Context) -> int:
     before, subject, after = c.before, c.subject, c.after
     if subject in ("to", "not", "i", "you", "we", "they", "who") or subject in _AUXILIARIES or subject.endswith("n't"):
         return 0
@@ -201,24 +191,21 @@ def _live(c: Context, written: str) -> int:  # noqa: ARG001
     return int(not c.left or (not after and c.has("broadcast")) or before in _PREPOSITIONS)
 
 
-def _tear(c: Context, written: str) -> int:
-    if c.verb() > 0 and written != "tears":
+def _tear(c: Context) -> int:
+    if c.verb() > 0 and c.written != "tears":
         return 1
-    if written.lower() == "tears":
+    if c.written.lower() == "tears":
         verb = c.verb() > 0 and c.before in ("he", "she", "it", "who", "that")
         return int(verb or (c.after in _OBJECTS and c.subject not in _DETERMINERS))
     return int((c.has("rip") and c.after not in _CUES["weep"]) or (c.after in ("in", "up") and not c.has("weep")))
 
 
-def _bow(c: Context, written: str) -> int:  # noqa: ARG001
-    if c.has("ribbon"):
-        return 0
-    if c.has("ship") or c.verb() > 0 or c.after in ("to", "down", "before") or c.has("stage"):
-        return 1
-    return 0
+def _bow(c: Context) -> int:
+    bends = c.has("ship") or c.verb() > 0 or c.after in ("to", "down", "before") or c.has("stage")
+    return int(bends and not c.has("ribbon"))
 
 
-def _minute(c: Context, written: str) -> int:  # noqa: ARG001
+def _minute(c: Context) -> int:
     if c.before == "more" and not _DETERMINERS.isdisjoint(c.left[-2:-1]):
         return 0  # one more minute
     if c.before in _CUES["degree"] or c.after in _CUES["tiny"]:
@@ -228,20 +215,20 @@ def _minute(c: Context, written: str) -> int:  # noqa: ARG001
     )
 
 
-def _content(c: Context, written: str) -> int:  # noqa: ARG001
+def _content(c: Context) -> int:
     if c.after in ("with", "to") and c.subject not in _DETERMINERS | _PREPOSITIONS:
         return 1
     states = _BE | _CUES["states"]
     return int((c.subject in states and c.after not in _BE) or c.before in _CUES["degree"])
 
 
-def _polish(c: Context, written: str) -> int:
-    if written[:1].islower():
+def _polish(c: Context) -> int:
+    if c.written[:1].islower():
         return 0
     return int(bool(c.left) or c.after not in _OBJECTS)
 
 
-def _wound(c: Context, written: str) -> int:  # noqa: ARG001
+def _wound(c: Context) -> int:
     subject = c.subject
     if subject == "to" or subject in _AUXILIARIES or subject in _DETERMINERS or c.has("blood"):
         return 0
@@ -251,7 +238,7 @@ def _wound(c: Context, written: str) -> int:  # noqa: ARG001
     return int(c.after in turns and c.after not in ("of", "is"))
 
 
-def _dove(c: Context, written: str) -> int:  # noqa: ARG001
+def _dove(c: Context) -> int:
     if c.subject in _DETERMINERS or c.before in _PREPOSITIONS or c.before in _CUES["adjectives"]:
         return 0
     return int(
@@ -259,19 +246,19 @@ def _dove(c: Context, written: str) -> int:  # noqa: ARG001
     )
 
 
-def _row(c: Context, written: str) -> int:  # noqa: ARG001
+def _row(c: Context) -> int:
     return int(c.verb() <= 0 and (c.has("quarrel") or c.after in ("over", "about", "between")))
 
 
-def _wind(c: Context, written: str) -> int:  # noqa: ARG001
+def _wind(c: Context) -> int:
     return int(c.verb() > 1.3 or (not c.left and c.after in ("up", "down")))
 
 
-def _bass(c: Context, written: str) -> int:  # noqa: ARG001
+def _bass(c: Context) -> int:
     return int((c.has("angling") or c.after in ("are", "were")) and not c.has("music"))
 
 
-def _close(c: Context, written: str) -> int:  # noqa: ARG001
+def _close(c: Context) -> int:
     if (c.after in _OBJECTS and c.before not in _BE) or (c.before == "to" and c.after != "friends"):
         return 1
     if (
@@ -287,18 +274,18 @@ def _close(c: Context, written: str) -> int:  # noqa: ARG001
     return int(c.verb() > 0)
 
 
-def _invalid(c: Context, written: str) -> int:  # noqa: ARG001
+def _invalid(c: Context) -> int:
     nouns_end = _PREPOSITIONS | _BE | _HAVE | _AUXILIARIES
     return int(c.subject not in _DETERMINERS or bool(c.after and c.after not in nouns_end))
 
 
-def _upset(c: Context, written: str) -> int:  # noqa: ARG001
+def _upset(c: Context) -> int:
     states = _BE | _CUES["states"] | _CUES["degree"] - {"too"}
     return int(c.verb() > 0 or c.before in states or (c.subject in _BE and c.before != "too"))
 
 
 _SENSE_OF: Final = {
-    "read": _read, "lead": _lead, "live": _live, "tear": _tear, "tears": _tear, "bow": _bow, "bows": _bow,
+    "read": _read, "lead": _lead, "live": _live, "lives": _lives, "tear": _tear, "tears": _tear, "bow": _bow, "bows": _bow,
     "minute": _minute, "content": _content, "polish": _polish, "wound": _wound, "dove": _dove, "row": _row, "wind": _wind,
     "bass": _bass, "close": _close, "invalid": _invalid, "upset": _upset,
 }  # fmt: skip
