@@ -19,6 +19,7 @@ from voicelab.text.english_numbers import (
     RAISED,
     UNITS,
     cardinal,
+    counted,
     decimal,
     digits,
     ordinal,
@@ -207,7 +208,7 @@ def _money(m: Match) -> str:
 @_VERBALIZERS.register
 def _money_after(m: Match) -> str:
     if m["sign"] == "¢":
-        return f"{decimal(m['num'])} cent{'' if _is_one(m['num']) else 's'}{_per(m['per'])}"
+        return counted(m["num"], "cent") + _per(m["per"])
     return _money_words(m["num"], m["scale"], _CURRENCIES[m["sign"] or m["code"].rstrip(".")]) + _per(m["per"])
 
 
@@ -276,10 +277,8 @@ def _time(m: Match) -> str:
         return m.group()
     fraction = (m["ms"] or m["milliseconds"] or "").rstrip("0")
     if (fraction or m["s"] not in (None, "00")) and not m["half"]:
-        parts = ((m["h"], "hour"), (m["m"], "minute"), (f"{int(m['s'])}.{fraction}", "second"))
-        hours, minutes, seconds = (
-            f"{decimal(n.lstrip('0') or '0')} {name}{'' if n.lstrip('0') == '1' else 's'}" for n, name in parts
-        )
+        parts = ((str(hour), "hour"), (str(minute), "minute"), (f"{int(m['s'])}.{fraction}".rstrip("."), "second"))
+        hours, minutes, seconds = (counted(number, name) for number, name in parts)
         is_stamp = not hour and m.string[m.start() - 1 : m.start()] == "["  # [00:01:02]
         return f"{'' if is_stamp else f'{hours}, '}{minutes} and {seconds}{_half_day(m, None)}"
     if minute:
@@ -291,7 +290,7 @@ def _time(m: Match) -> str:
     else:
         words = f"{cardinal(hour)} hundred" if hour > 12 else f"{cardinal(hour)} o'clock"
     if m["half"] and m["s"] not in (None, "00"):
-        words += f" and {cardinal(int(m['s']))} second{'' if m['s'] == '01' else 's'}"
+        words += f" and {counted(str(int(m['s'])), 'second')}"
     return words + _half_day(m, m["half"]) + (" " if m.string[m.end() : m.end() + 1].isalpha() else "")
 
 
@@ -299,12 +298,6 @@ def _half_day(m: Match, half: str | None) -> str:
     if not half:
         return " U T C" if m["z"] else ""
     return f" {'ay' if half[0] in 'aA' else 'P'} M{_stop(m)}"
-
-
-@_VERBALIZERS.register
-def _era(m: Match) -> str:
-    start = f"{year(int(m['first']))} to " if m["first"] else ""
-    return f"{start}{year(int(m['year']))} {spelled(m['era'])}{_stop(m)}"
 
 
 @_VERBALIZERS.register
@@ -362,12 +355,6 @@ def _exponent(sign: str, power: str) -> str:
     if not sign and power in ("2", "3"):
         return "squared" if power == "2" else "cubed"
     return f"to the power of {_minus(sign == '-')}{decimal(power) if power.isdigit() else power}"
-
-
-@_VERBALIZERS.register
-def _version(m: Match) -> str:
-    number = f"{cardinal(int(m['num']))} point {cardinal(int(m['part']))}" if m["num"] else ""
-    return f"{m['what'] or 'version'} {number}"
 
 
 @_VERBALIZERS.register
@@ -549,6 +536,13 @@ _VERBALIZERS.update(
         "dotted": lambda m: (
             (" point " if m["num"].count(".") == 2 else " dot ").join(map(decimal, m["num"].split(".")))
             + " " * m.string[m.end() : m.end() + 1].isalpha()
+        ),
+        "era": lambda m: (
+            f"{year(int(m['first'])) + ' to ' if m['first'] else ''}{year(int(m['year']))} {spelled(m['era'])}{_stop(m)}"
+        ),
+        "version": lambda m: (
+            (m["what"] or "version")
+            + (f" {cardinal(int(m['num']))} point {cardinal(int(m['part']))}" if m["num"] else " ")
         ),
         "short year": lambda m: f"{'oh ' if 0 < int(m['year']) < 10 else ''}{cardinal(int(m['year']))}",
         "from measure to measure": lambda m: (

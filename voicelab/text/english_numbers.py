@@ -12,20 +12,16 @@ from typing import Final
 from voicelab.text.clean import FREQUENT, Match, Verbalizers, pairs, rows
 from voicelab.text.segments import LISTS
 
-_UP_TO_NINETEEN = (
+_ONES: Final = tuple(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-    "seventeen eighteen nineteen"
+    "seventeen eighteen nineteen".split()
 )
-_ONES = tuple(_UP_TO_NINETEEN.split())
-_TENS = ("zero", "ten", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
-_SCALES = ("", "thousand", "million", "billion", "trillion")
-_IRREGULAR = dict(
-    zip(
-        "one two three five eight nine twelve".split(),
-        "first second third fifth eighth ninth twelfth".split(),
-        strict=True,
-    )
-)
+_TENS: Final = tuple("zero ten twenty thirty forty fifty sixty seventy eighty ninety".split())
+_SCALES: Final = ("", "thousand", "million", "billion", "trillion")
+_IRREGULAR: Final = {
+    "one": "first", "two": "second", "three": "third", "five": "fifth", "eight": "eighth", "nine": "ninth",
+    "twelve": "twelfth",
+}  # fmt: skip
 _ROMAN = re.compile(r"M{0,3}(?:CM|CD|D?C{0,3})(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})")
 _ROMAN_VALUES = dict(zip("IVXLCDM", (1, 5, 10, 50, 100, 500, 1000), strict=True))
 
@@ -86,13 +82,9 @@ def decimal(text: str) -> str:
     """
     sign = {"-": "minus ", "+": "plus "}.get(text[:1], "")
     integer, point, fraction = text.lstrip("+-").replace(",", "").partition(".")
-    if not integer:
-        words = ""
-    elif (len(integer) > 1 and integer.startswith("0")) or len(integer) > 15:
-        # int() rejects strings of thousands of digits.
-        words = digits(integer)
-    else:
-        words = cardinal(int(integer))
+    # int() rejects strings of thousands of digits.
+    is_code = (len(integer) > 1 and integer.startswith("0")) or len(integer) > 15
+    words = "" if not integer else digits(integer) if is_code else cardinal(int(integer))
     if point and fraction:
         words = f"{words} point {digits(fraction)}".strip()
     return sign + words
@@ -115,6 +107,11 @@ def paired(number: str) -> str:
     if head.startswith("0") or len(number) > 4 or (tail == 0 and head.endswith("0")):
         return digits(number) if number.startswith("0") else cardinal(int(number))
     return f"{cardinal(int(head))} {_last_two(tail)}"
+
+
+def counted(number: str, name: str) -> str:
+    """Verbalize a number of things: "1", "hour" is one hour, "2.5", "hour" two point five hours."""
+    return f"{decimal(number)} {name}{'' if number == '1' else 's'}"
 
 
 def plural(words: str) -> str:
@@ -160,11 +157,6 @@ def _grouping(m: Match) -> str:
     integer = int(re.sub(r"\D", "", m["integer"]))
     mark = m["fraction"]
     return f"{integer:,}" + (f".{mark[1:]}" if mark else "")
-
-
-@FIGURES.register
-def _decimal_comma(m: Match) -> str:
-    return f"{m['sign'] or ''}{m['integer']}.{m['fraction']}"
 
 
 @FIGURES.register
@@ -232,7 +224,7 @@ def _factor(m: Match) -> str:
 def _position(m: Match) -> str:
     """Verbalize degrees, minutes and seconds of an angle, with the direction of a latitude or longitude."""
     parts = [(m["degrees"], "degree"), (m["minutes"], "minute"), (m["seconds"], "second")]
-    words = " ".join(f"{decimal(n)} {name}{'' if n == '1' else 's'}" for n, name in parts if n)
+    words = " ".join(counted(number, name) for number, name in parts if number)
     return f"{words} {AFTER_DEGREES.get(m['way'], '')}".rstrip()
 
 
@@ -348,6 +340,7 @@ def _key(m: Match) -> str:
 
 FIGURES.update(
     {
+        "decimal comma": lambda m: f"{m['sign'] or ''}{m['integer']}.{m['fraction']}",
         "beat": lambda m: f"{cardinal(int(m['top']))} {cardinal(int(m['bottom']))}",
         "digits after letters": lambda m: f"{m['letters'].rstrip(' #')} {digits(m['num'])}",
         "probability": lambda m: (
