@@ -145,31 +145,7 @@ def _money(m: Match) -> str:
     return f"{_trimmed(m['num'])}到{_trimmed(m['last'])}{m['scale'] or ''}{name}"
 
 
-@_VERBALIZERS.register
-def _temperature(m: Match) -> str:
-    scale = {"C": "摄氏度", "F": "华氏度", None: "度"}[m["scale"]]
-    start = f"{'零下' if m['minus'] else ''}{m['first']}到" if m["first"] else ""
-    return f"{start}{'零下' if m['minus2'] else ''}{m['num']}{scale}"
-
-
-@_VERBALIZERS.register
-def _percent(m: Match) -> str:
-    start = f"百分之{'负' if m['minus'] else ''}{m['first']}到" if m["first"] else ""
-    return f"{start}百分之{'负' if m['minus2'] else ''}{m['num']}"
-
-
 _RAISED: Final = {"2": "平方", "3": "立方", None: ""}
-
-
-@_VERBALIZERS.register
-def _measure(m: Match) -> str:
-    per = f"每{_RAISED[m['power2']]}{_UNITS[m['per']]}" if m["per"] else ""
-    return f"{m['num']}{_RAISED[m['power']]}{_UNITS[m['unit']]}{per}"
-
-
-@_VERBALIZERS.register
-def _dotted(m: Match) -> str:
-    return "点".join(digits(group) if len(group) > 2 else decimal(group) for group in m.group().split("."))
 
 
 @_VERBALIZERS.register
@@ -179,11 +155,6 @@ def _fraction(m: Match) -> str:
         return idiom
     numbers = (decimal(m[name], ordinal=True) for name in ("bottom", "top"))
     return (f"{m['whole']}又" if m["whole"] else "") + "分之".join(numbers)
-
-
-@_VERBALIZERS.register
-def _power(m: Match) -> str:
-    return f"的{_RAISED.get(m['power']) or m['power'].replace('-', '负') + '次方'}"
 
 
 _OPERAND: Final = r"[\dA-Za-z)百千万亿零一二三四五六七八九十方]"
@@ -222,6 +193,20 @@ _VERBALIZERS.update(
     {
         "from year to year": lambda m: f"{digits(m['a'])}到{digits(m['b'])}",
         "era": lambda m: m["era"] + digits(m["y"]),
+        "temperature": lambda m: (
+            (f"{'零下' if m['minus'] else ''}{m['first']}到" if m["first"] else "")
+            + f"{'零下' if m['minus2'] else ''}{m['num']}{ {'C': '摄氏度', 'F': '华氏度', None: '度'}[m['scale']] }"
+        ),
+        "percent": lambda m: (
+            (f"百分之{'负' if m['minus'] else ''}{m['first']}到" if m["first"] else "")
+            + f"百分之{'负' if m['minus2'] else ''}{m['num']}"
+        ),
+        "measure": lambda m: (
+            f"{m['num']}{_RAISED[m['power']]}{_UNITS[m['unit']]}"
+            + (f"每{_RAISED[m['power2']]}{_UNITS[m['per']]}" if m["per"] else "")
+        ),
+        "dotted": lambda m: "点".join(digits(n) if len(n) > 2 else decimal(n) for n in m.group().split(".")),
+        "power": lambda m: f"的{_RAISED.get(m['power']) or m['power'].replace('-', '负') + '次方'}",
         "train": lambda m: f"{m['kind']} {telephone(m['num'])}",
         "number by its name": lambda m: f"{m['cue']}{m['gap']}{telephone(m['num'])}",
         "name of digits": lambda m: telephone(*m.group().split(" ")),
