@@ -167,7 +167,7 @@ _ORDINAL = re.compile(r"(?<=\d)[ºª]")
 _LEFT_OUT = re.compile(r"(?!μΩ)[\u0370-\u03ff\u1f00-\u1fff]{2,}|→(?=[^\w\n]*(?:\n|\Z))")
 """Characters with a spoken form that do not have it in a Greek word or at the end of a line."""
 # A minus sign between single letters, digits and brackets is an operator; elsewhere it may be a hyphen or a dash.
-_OPERAND = r"(?=[^\W\d_](?![^\W\d_])|[\d(√])"
+_OPERAND = r"(?=[^\W\d_](?![^\W\d_])|[\d(√∞])"
 _OTHER_MINUS = re.compile(
     rf"(?<!(?<![^\W\d_])[^\W\d_])(?<!(?<![^\W\d_])[^\W\d_] )(?<![)\]!²³\d])(?<![)\]!²³\d] )−(?!(?<=(?<![^\s(\[])−)[^\W\d_])|"
     rf"(?<=\d)−(?=\d)|−(?! ?{_OPERAND})"
