@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib.resources import files
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from voicelab.errors import RequestInvalid
 
@@ -32,13 +32,11 @@ def alternation(words: Iterable[str]) -> str:
     return "|".join(re.escape(word) for word in sorted(words, key=lambda word: (-len(word), word)))
 
 
-class Verbalizers(dict[str, Verbalizer]):
-    """Functions by rule name; each verbalizes the matches of its rule."""
-
-    def register(self, function: Verbalizer) -> Verbalizer:
-        """Register the decorated function for the rule that has its name."""
-        self[function.__name__.strip("_").replace("_", " ")] = function
-        return function
+def named(namespace: Mapping[str, Any]) -> dict[str, Verbalizer]:
+    """Return the private functions of a module by the names of their rules: `_month_and_day` is that of "month and day"."""
+    return {
+        name[1:].replace("_", " "): value for name, value in namespace.items() if name[0] == "_" and callable(value)
+    }
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from voicelab.text.clean import FREQUENT, GREEK, UNREAD, Match, Rules, Verbalizers, alternation, rows, tidy
+from voicelab.text.clean import FREQUENT, GREEK, UNREAD, Match, Rules, Verbalizer, alternation, named, rows, tidy
 from voicelab.text.english_numbers import (
     AFTER_DEGREES,
     BOOKS,
@@ -43,7 +43,6 @@ from voicelab.text.segments import (
     has_valid_case,
 )
 
-_VERBALIZERS: Final = Verbalizers()
 _PER: Final = {symbol: per for symbol, _, _, per in rows("english/units") if per != "-"}
 _CURRENCIES: Final = {
     key: tuple("" if name == "-" else name for name in names) for key, *names in rows("english/currencies")
@@ -128,7 +127,6 @@ def _lower_case(m: Match) -> str:
     return word.lower()
 
 
-@_VERBALIZERS.register
 def _shouted(m: Match) -> str:
     """Lowercase a text in capitals, unless it is a sequence of acronyms."""
     words = _CAPITALS.findall(m.group())
@@ -148,7 +146,6 @@ def _shouted(m: Match) -> str:
 _BEFORE_ACRONYM = re.compile(r"\b(?:[Tt]he|[A-Z]{2,},(?: and| or)?) \Z")
 
 
-@_VERBALIZERS.register
 def _emphasis(m: Match) -> str:
     """Lowercase an ordinary word or a name in capitals, but not an acronym, as in "the MAD" or "FBI, ADD"."""
     word = m.group().partition("'")[0]
@@ -190,7 +187,6 @@ def _money_words(num: str, scale: str | None, names: tuple[str, ...]) -> str:
     return f"{amount} and {change}" if units.strip("0") else change
 
 
-@_VERBALIZERS.register
 def _money(m: Match) -> str:
     names = _CURRENCIES[m["sign"] or m["local"] or m["code"]]
     country = m["country"] or (m["after"] or "")[:2]
@@ -205,7 +201,6 @@ def _money(m: Match) -> str:
     return minus + amount + _per(m["per"]) + _per(m["next"])
 
 
-@_VERBALIZERS.register
 def _money_after(m: Match) -> str:
     if m["sign"] == "¢":
         return counted(m["num"], "cent") + _per(m["per"])
@@ -221,13 +216,11 @@ def _in_year(number: str | None) -> str:
     return f", {year(int(number))}" if number else ""
 
 
-@_VERBALIZERS.register
 def _iso_date(m: Match) -> str:
     after = ", " if m.group().endswith("T") else ""
     return f"{_NAMES[int(m['m']) - 1]} {ordinal(int(m['day']))}{_in_year(m['year'])}{after}"
 
 
-@_VERBALIZERS.register
 def _date_in_figures(m: Match) -> str:
     """Read the month first (US), or the day first if only that is a valid date or dots separate the numbers (Europe)."""
     month, day = int(m["a"]), int(m["b"])
@@ -241,7 +234,6 @@ def _date_in_figures(m: Match) -> str:
     return f"{_NAMES[month - 1]} {ordinal(day)}, {year(number)}"
 
 
-@_VERBALIZERS.register
 def _on_a_day(m: Match) -> str:
     month, day = int(m["a"]), int(m["b"])
     if not (1 <= month <= 12 and 1 <= day <= 31) or (month, day) == (9, 11):
@@ -249,7 +241,6 @@ def _on_a_day(m: Match) -> str:
     return f"{m['cue']} {_NAMES[month - 1]} {ordinal(day)}"
 
 
-@_VERBALIZERS.register
 def _from_day_to_day_in_figures(m: Match) -> str:
     """Verbalize a range of dates such as 5/1–5/20, unless it could be a range of fractions such as 1/4–3/4."""
     (month, day), (last_month, last_day) = (int(m["a"]), int(m["b"])), (int(m["month"]), int(m["day"]))
@@ -260,7 +251,6 @@ def _from_day_to_day_in_figures(m: Match) -> str:
     return f"{_NAMES[month - 1]} {ordinal(day)} to {_NAMES[last_month - 1]} {ordinal(last_day)}"
 
 
-@_VERBALIZERS.register
 def _month_and_day(m: Match) -> str:
     if m["day"] is None:  # "Dec '24"
         return _full(m["month"])
@@ -268,7 +258,6 @@ def _month_and_day(m: Match) -> str:
     return f"{_full(m['month'])} {ordinal(int(m['day']))}{end}{_in_year(m['year'])}"
 
 
-@_VERBALIZERS.register
 def _time(m: Match) -> str:
     if m["hour"]:
         return cardinal(int(m["hour"])) + _half_day(m, m["half_day"])
@@ -300,7 +289,6 @@ def _half_day(m: Match, half: str | None) -> str:
     return f" {'ay' if half[0] in 'aA' else 'P'} M{_stop(m)}"
 
 
-@_VERBALIZERS.register
 def _month_of_a_year(m: Match) -> str:
     number, month = int(m["year"] or m["y"]), int(m["month"] or m["m"])
     # A season, 2009/10, or a range, 2009-12.
@@ -309,7 +297,6 @@ def _month_of_a_year(m: Match) -> str:
     return f"{_NAMES[month - 1]} {year(number)}"
 
 
-@_VERBALIZERS.register
 def _decade(m: Match) -> str:
     tens = cardinal(int(m["decade"] or m["short"] or 0) * 10)
     years = "hundreds" if tens == "zero" else plural(tens)
@@ -318,7 +305,6 @@ def _decade(m: Match) -> str:
     return "two thousands" if m["century"] + m["decade"] == "200" else f"{cardinal(int(m['century']))} {years}"
 
 
-@_VERBALIZERS.register
 def _from_year_to_year(m: Match) -> str:
     start, end = int(m["first"]), int(m["last"])
     short = len(m["last"]) == 2
@@ -331,7 +317,6 @@ def _from_year_to_year(m: Match) -> str:
     return f"{year(start)} to {cardinal(end) if short else year(end)}"
 
 
-@_VERBALIZERS.register
 def _models(m: Match) -> str:
     """Verbalize the plural of a model name or a number. It is applied before the rule for seconds ("10s")."""
     letters, num = m["letters"], m["num"] or m["count"]
@@ -340,7 +325,6 @@ def _models(m: Match) -> str:
     return before + plural(number)
 
 
-@_VERBALIZERS.register
 def _spaced_range(m: Match) -> str:
     """Verbalize a range, but not "In 2024 - 5 years later" or "iPhone 15 - 3 colors"."""
     start, end = m["first"], m["last"]
@@ -357,7 +341,6 @@ def _exponent(sign: str, power: str) -> str:
     return f"to the power of {_minus(sign == '-')}{decimal(power) if power.isdigit() else power}"
 
 
-@_VERBALIZERS.register
 def _degrees(m: Match) -> str:
     scale = f" {AFTER_DEGREES[m['scale']]}" if m["scale"] else ""
     number = _range(m["first"], _minus(m["minus2"]) + decimal(m["num"]))
@@ -365,13 +348,11 @@ def _degrees(m: Match) -> str:
     return f"{_minus(m['minus'])}{number} degree{'' if singular else 's'}{scale}"
 
 
-@_VERBALIZERS.register
 def _feet_and_inches(m: Match) -> str:
     feet, inches = int(m["feet"]), int(m["inches"] or m["in"])
     return f"{cardinal(feet)} {'foot' if feet == 1 else 'feet'} {cardinal(inches)} inch{'' if inches == 1 else 'es'}"
 
 
-@_VERBALIZERS.register
 def _inches(m: Match) -> str:
     """Read a double quote after a number as inches unless it closes a quotation. Needs the complete text."""
     is_open = False
@@ -391,7 +372,6 @@ def _inches(m: Match) -> str:
 _INCH_MARK = re.compile(r'(?P<num>(?<![\w.,])(?:\d{1,4}[ -])?\d{1,4}(?:\.\d{1,3}|/\d{1,2})?)?"(?P<after>\w)?')
 
 
-@_VERBALIZERS.register
 def _feet(m: Match) -> str:
     """Read a single quote after a number as feet unless a quotation is open."""
     number = m["num"]
@@ -400,7 +380,6 @@ def _feet(m: Match) -> str:
     return f"{number} {'foot' if number == '1' or _before_noun(m.string, m.end()) else 'feet'}"
 
 
-@_VERBALIZERS.register
 def _fraction(m: Match) -> str:
     minus = _minus(m["minus"])
     if m["rating"]:
@@ -422,7 +401,6 @@ def _fraction(m: Match) -> str:
     return f"{before}{cardinal(top)} {ordinal(bottom) if top == 1 else ordinal_plural(bottom)}{unit}"
 
 
-@_VERBALIZERS.register
 def _measure(m: Match) -> str:
     """Verbalize a number with its unit: singular in "a 5-km run", square and cubic before the unit."""
     singular, plural_form = UNITS[m["unit"]]
@@ -446,7 +424,6 @@ _HOUSE_NUMBER = re.compile(
 _BEFORE_STREET = re.compile(r"([A-Za-z'.]+|\d+(?:st|nd|rd|th))$")
 
 
-@_VERBALIZERS.register
 def _saint_or_street(m: Match) -> str:
     """Expand a title before a name ("Dr. Smith", "St. John"), or a street after one ("Main St.", "Elm Dr.")."""
     before = m.string[max(0, m.start() - 40) : m.start()].rstrip(" ")
@@ -474,13 +451,11 @@ def _capital_at_start(m: Match, words: str) -> str:
     return words[0].upper() + words[1:] if m.start() == 0 and m.group()[0].isupper() else words
 
 
-@_VERBALIZERS.register
 def _initialism(m: Match) -> str:
     words = ABBREVIATIONS.get(m.group().rstrip(".").lower())
     return (_capital_at_start(m, words) if words else spelled(m.group())) + _stop(m)
 
 
-@_VERBALIZERS.register
 def _abbreviation(m: Match) -> str:
     if not m["word"]:
         return MONTHS[m["month"] or m["rare"]] + _stop(m)
@@ -489,7 +464,6 @@ def _abbreviation(m: Match) -> str:
     return _capital_at_start(m, ABBREVIATIONS[m["word"].lower()]) + _stop(m)
 
 
-@_VERBALIZERS.register
 def _initial(m: Match) -> str:
     if m["goes_on"]:
         return m["goes_on"]
@@ -500,7 +474,6 @@ def _initial(m: Match) -> str:
     return spelled(m["letter"]) + (" " if m["joined"] is not None else "")
 
 
-@_VERBALIZERS.register
 def _chapter(m: Match) -> str:
     number = roman(m["num"])
     if m["num"] == "I" and m["cue"] not in RULES.fragments["sure_cue"].split("|"):  # "the part I liked"
@@ -510,7 +483,6 @@ def _chapter(m: Match) -> str:
     return f"{m['cue']} {cardinal(number)}"
 
 
-@_VERBALIZERS.register
 def _plain_year(m: Match) -> str:
     """Verbalize a year ("the 1984 elections"), or a cardinal before a plural noun ("1250 grams")."""
     counts = m["many"] is not None and m["cue"] is None
@@ -519,86 +491,82 @@ def _plain_year(m: Match) -> str:
     return f"{cue}{' ' if cue[-1:].isalpha() else ''}{cardinal(number) if counts else year(number)}"
 
 
-@_VERBALIZERS.register
 def _company(m: Match) -> str:
     letters = m.group().rstrip("s").rstrip("'")
     words = " ".join({"&": "and", "A": "ay"}.get(letter, letter) for letter in letters)
     return f"{words}'s" if m.group().endswith("s") else words
 
 
-_VERBALIZERS.update(
-    {
-        # IP addresses are read with "dot", versions with "point".
-        "day month year": lambda m: (
-            f"the {ordinal(int(m['day']))} of {_full(m['month'])}, {year(int(m['year']) + 2000 * (len(m['year']) == 2))}"
-            + ", " * bool(m["time"])
-        ),
-        "dotted": lambda m: (
-            (" point " if m["num"].count(".") == 2 else " dot ").join(map(decimal, m["num"].split(".")))
-            + " " * m.string[m.end() : m.end() + 1].isalpha()
-        ),
-        "era": lambda m: (
-            f"{year(int(m['first'])) + ' to ' if m['first'] else ''}{year(int(m['year']))} {spelled(m['era'])}{_stop(m)}"
-        ),
-        "version": lambda m: (
-            (m["what"] or "version")
-            + (f" {cardinal(int(m['num']))} point {cardinal(int(m['part']))}" if m["num"] else " ")
-        ),
-        "short year": lambda m: f"{'oh ' if 0 < int(m['year']) < 10 else ''}{cardinal(int(m['year']))}",
-        "from measure to measure": lambda m: (
-            f"{decimal(m['num'])} to " if m["num"] and m["unit"] == m["next"] else f"{m['num'] or ''} {m['unit']} to "
-        ),
-        "from day to day": lambda m: f"{_full(m['day'] or m['month'])} to {_full(m['last_day'] or m['last_month'])}",
-        "numbered": lambda m: (
-            f"{m['what']} {paired(m['num'])}" if m["what"] else f"{spelled(m['letters'])} {paired(m['model'])}"
-        ),
-        "day and month": lambda m: (
-            f"{m['the'] or 'the '}{ordinal(int(m['first'])) + ' to ' if m['first'] else ''}{ordinal(int(m['day']))} "
-            f"of {_full(m['month'])}{_in_year(m['year'])}"
-        ),
-        "postcode": lambda m: f"{m['state']} {digits(m['zip'])}" + (f", {digits(m['four'])}" if m["four"] else ""),
-        "comparison": lambda m: f"{m['left'] or ''} {_COMPARISONS[m['sign'] or m['between']]} ",
-        "life": lambda m: "born " if m["what"] == "b" else "died ",
-        "address": lambda m: address(m.group()),
-        "path": lambda m: address(m.group()),
-        "digital object": lambda m: f"{m['what'] or ''} {address(m['code'], number=digits)}",
-        "way": lambda m: f"{AFTER_DEGREES[m['way']].capitalize()} ",
-        "code": lambda m: m["what"] + digits(m["num"]),
-        "telephone": FIGURES["foreign telephone"],
-        "unit per unit": lambda m: f"{UNITS[m['unit']][1]}{_per(m['per'])}",
-        "per unit": lambda m: _PER[m["unit"]],
-        "spaced thousands": lambda m: m.group().replace(" ", ","),
-        "weekday": lambda m: WEEKDAYS[m["day"]],
-        "month in small letters": lambda m: m["month"].capitalize(),
-        "month and year": lambda m: f"{_full(m['month'])} {year(int(m['year']))}",
-        "power of ten": lambda m: (
-            f"{decimal(m['num'])}{' times ten' if m['times'] else ''} {_exponent(m['sign'], m['power'])}"
-            + (f" {UNITS[m['unit']][1]}{_per(m['per'])}" if m["unit"] else "")
-        ),
-        "hexadecimal": lambda m: f"zero x {spelled(m['hex'])}",
-        "screen": lambda m: f"{paired(m['a'])} by {paired(m['b'])}",
-        "millions": lambda m: _range(m["first"], _amount(m["num"], m["scale"])),
-        "times": lambda m: f"{_range(m['first'], decimal(m['num']))} times",
-        "percent": lambda m: (
-            f"{_minus(m['minus'])}{_range(m['first'], decimal(m['num']))} {'percent' if m['sign'] == '%' else 'per thousand'}"
-        ),
-        "ordinal": lambda m: ordinal(int(m["num"].replace(",", ""))),
-        "number in groups": lambda m: ", ".join(digits(group) or group for group in re.split("[ -]", m.group())),
-        "short form": lambda m: _SHORT_FORMS[m.group()],
-        "part of a street": lambda m: _STREET_WORDS[m["word"]],
-        "before a number": lambda m: f"{BEFORE_NUMBER[m['word'].lower()]} ",
-        "title": lambda m: TITLES[m["title"] or m["bare"]],
-        "letters and digits": lambda m: " ay " if m["a"] else " ",
-        "power": lambda m: f" {_exponent(m['sign'], m['power'])} ",
-        "range": lambda m: f"{decimal(m['first'] or m['ratio'])} to ",
-        "sign": lambda m: " plus " if m["plus"] else " minus " if m["between"] or m["minus"] else " ",
-        "language": lambda m: f"{m['plus']} plus plus" if m["plus"] else f"{m['sharp']} sharp",
-        "hash": lambda m: " number " if m["number"] is not None else " hashtag ",
-        "operator": lambda m: f" {'times' if m['times'] else _COMPARISONS[m['sign'] or m['arrow'] or m['than']]} ",
-        "sign by name": lambda m: f" {_SIGNS[m.group()]} ",
-        "number": lambda m: f" {decimal(m['num'])}{' plus' if m['plus'] else ''} ",
-    }
-)
+_VERBALIZERS: Final[dict[str, Verbalizer]] = named(globals()) | {
+    # IP addresses are read with "dot", versions with "point".
+    "day month year": lambda m: (
+        f"the {ordinal(int(m['day']))} of {_full(m['month'])}, {year(int(m['year']) + 2000 * (len(m['year']) == 2))}"
+        + ", " * bool(m["time"])
+    ),
+    "dotted": lambda m: (
+        (" point " if m["num"].count(".") == 2 else " dot ").join(map(decimal, m["num"].split(".")))
+        + " " * m.string[m.end() : m.end() + 1].isalpha()
+    ),
+    "era": lambda m: (
+        f"{year(int(m['first'])) + ' to ' if m['first'] else ''}{year(int(m['year']))} {spelled(m['era'])}{_stop(m)}"
+    ),
+    "version": lambda m: (
+        (m["what"] or "version") + (f" {cardinal(int(m['num']))} point {cardinal(int(m['part']))}" if m["num"] else " ")
+    ),
+    "short year": lambda m: f"{'oh ' if 0 < int(m['year']) < 10 else ''}{cardinal(int(m['year']))}",
+    "from measure to measure": lambda m: (
+        f"{decimal(m['num'])} to " if m["num"] and m["unit"] == m["next"] else f"{m['num'] or ''} {m['unit']} to "
+    ),
+    "from day to day": lambda m: f"{_full(m['day'] or m['month'])} to {_full(m['last_day'] or m['last_month'])}",
+    "numbered": lambda m: (
+        f"{m['what']} {paired(m['num'])}" if m["what"] else f"{spelled(m['letters'])} {paired(m['model'])}"
+    ),
+    "day and month": lambda m: (
+        f"{m['the'] or 'the '}{ordinal(int(m['first'])) + ' to ' if m['first'] else ''}{ordinal(int(m['day']))} "
+        f"of {_full(m['month'])}{_in_year(m['year'])}"
+    ),
+    "postcode": lambda m: f"{m['state']} {digits(m['zip'])}" + (f", {digits(m['four'])}" if m["four"] else ""),
+    "comparison": lambda m: f"{m['left'] or ''} {_COMPARISONS[m['sign'] or m['between']]} ",
+    "life": lambda m: "born " if m["what"] == "b" else "died ",
+    "address": lambda m: address(m.group()),
+    "path": lambda m: address(m.group()),
+    "digital object": lambda m: f"{m['what'] or ''} {address(m['code'], number=digits)}",
+    "way": lambda m: f"{AFTER_DEGREES[m['way']].capitalize()} ",
+    "code": lambda m: m["what"] + digits(m["num"]),
+    "telephone": FIGURES["foreign telephone"],
+    "unit per unit": lambda m: f"{UNITS[m['unit']][1]}{_per(m['per'])}",
+    "per unit": lambda m: _PER[m["unit"]],
+    "spaced thousands": lambda m: m.group().replace(" ", ","),
+    "weekday": lambda m: WEEKDAYS[m["day"]],
+    "month in small letters": lambda m: m["month"].capitalize(),
+    "month and year": lambda m: f"{_full(m['month'])} {year(int(m['year']))}",
+    "power of ten": lambda m: (
+        f"{decimal(m['num'])}{' times ten' if m['times'] else ''} {_exponent(m['sign'], m['power'])}"
+        + (f" {UNITS[m['unit']][1]}{_per(m['per'])}" if m["unit"] else "")
+    ),
+    "hexadecimal": lambda m: f"zero x {spelled(m['hex'])}",
+    "screen": lambda m: f"{paired(m['a'])} by {paired(m['b'])}",
+    "millions": lambda m: _range(m["first"], _amount(m["num"], m["scale"])),
+    "times": lambda m: f"{_range(m['first'], decimal(m['num']))} times",
+    "percent": lambda m: (
+        f"{_minus(m['minus'])}{_range(m['first'], decimal(m['num']))} {'percent' if m['sign'] == '%' else 'per thousand'}"
+    ),
+    "ordinal": lambda m: ordinal(int(m["num"].replace(",", ""))),
+    "number in groups": lambda m: ", ".join(digits(group) or group for group in re.split("[ -]", m.group())),
+    "short form": lambda m: _SHORT_FORMS[m.group()],
+    "part of a street": lambda m: _STREET_WORDS[m["word"]],
+    "before a number": lambda m: f"{BEFORE_NUMBER[m['word'].lower()]} ",
+    "title": lambda m: TITLES[m["title"] or m["bare"]],
+    "letters and digits": lambda m: " ay " if m["a"] else " ",
+    "power": lambda m: f" {_exponent(m['sign'], m['power'])} ",
+    "range": lambda m: f"{decimal(m['first'] or m['ratio'])} to ",
+    "sign": lambda m: " plus " if m["plus"] else " minus " if m["between"] or m["minus"] else " ",
+    "language": lambda m: f"{m['plus']} plus plus" if m["plus"] else f"{m['sharp']} sharp",
+    "hash": lambda m: " number " if m["number"] is not None else " hashtag ",
+    "operator": lambda m: f" {'times' if m['times'] else _COMPARISONS[m['sign'] or m['arrow'] or m['than']]} ",
+    "sign by name": lambda m: f" {_SIGNS[m.group()]} ",
+    "number": lambda m: f" {decimal(m['num'])}{' plus' if m['plus'] else ''} ",
+}
 
 
 LAYOUT: Final = Rules("layout", {}, {})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from voicelab.text.clean import FREQUENT, Match, Verbalizers, pairs, rows
+from voicelab.text.clean import FREQUENT, Match, Verbalizer, named, pairs, rows
 from voicelab.text.segments import LISTS
 
 _ONES: Final = tuple(
@@ -129,8 +129,6 @@ def roman(text: str) -> int | None:
     return sum(-value if value < max(values[i:]) else value for i, value in enumerate(values))
 
 
-FIGURES: Final = Verbalizers()
-"""Verbalizers of the first rules of ``tables/english/rules.tsv``: American grouping and decimals, ranges, spelled codes."""
 UNITS: Final = {symbol: (name, plural_form) for symbol, name, plural_form, _ in rows("english/units") if name != "-"}
 """Symbols of units → singular, plural."""
 AFTER_DEGREES: Final = {
@@ -151,7 +149,6 @@ def grouped(figures: str) -> str:
     return ", ".join(digits(group) for group in re.findall(r"\d+", figures))
 
 
-@FIGURES.register
 def _grouping(m: Match) -> str:
     """Convert digits to American grouping, and a decimal comma to a point."""
     integer = int(re.sub(r"\D", "", m["integer"]))
@@ -159,7 +156,6 @@ def _grouping(m: Match) -> str:
     return f"{integer:,}" + (f".{mark[1:]}" if mark else "")
 
 
-@FIGURES.register
 def _verse(m: Match) -> str:
     chapter, verse = int(m["chapter"]), int(m["verse"])
     number = {"1": "First ", "2": "Second ", "3": "Third ", None: ""}[m["number"]]
@@ -169,7 +165,6 @@ def _verse(m: Match) -> str:
     return f"{number}{BOOKS.get(m['book'], m['book'])} {cardinal(chapter)}{between}{cardinal(verse)}{last}"
 
 
-@FIGURES.register
 def _fahrenheit(m: Match) -> str:
     before = re.search(r"([A-Za-z]+)[.:]? ?\Z", m.string[max(0, m.start() - 16) : m.start()])
     if before and before[1].lower() in LISTS["not_degrees"]:
@@ -178,7 +173,6 @@ def _fahrenheit(m: Match) -> str:
     return f"{'minus ' if m['minus'] else ''}{start}{decimal(m['num'])} degrees {AFTER_DEGREES[m['scale']]}"
 
 
-@FIGURES.register
 def _identifier(m: Match) -> str:
     if m["ip"]:
         return " ".join(" colon " if group == ":" else spelled(group) for group in re.findall(r"\w+|:", m["ip"]))
@@ -197,7 +191,6 @@ _VARIABLES: Final = frozenset("abcnpqrtuvwxyz")
 """Letters that are variables after a number; others are units: 2x, but 2m."""
 
 
-@FIGURES.register
 def _sum(m: Match) -> str:
     """Read the operators of an expression, unless it has only slashes, or dashes without a variable or a cue."""
     text = m.group()
@@ -220,7 +213,6 @@ def _factor(m: Match) -> str:
     return f"{number} {' '.join('ay' if letter in 'aA' else letter for letter in word)}".strip()
 
 
-@FIGURES.register
 def _position(m: Match) -> str:
     """Verbalize degrees, minutes and seconds of an angle, with the direction of a latitude or longitude."""
     parts = [(m["degrees"], "degree"), (m["minutes"], "minute"), (m["seconds"], "second")]
@@ -234,14 +226,12 @@ def _symbols(formula: str) -> str:
     return " ".join(decimal(piece) if piece.isdigit() else spelled(piece) for piece in pieces)
 
 
-@FIGURES.register
 def _chemical(m: Match) -> str:
     charge = m["charge"] or m["plus"] or ""
     number = f" {cardinal(int(charge[:-1]))}" if charge[:-1] else ""
     return _symbols(m["formula"]) + (f"{number} {'plus' if charge[-1] == '+' else 'minus'}" if charge else "")
 
 
-@FIGURES.register
 def _isotope(m: Match) -> str:
     name = ELEMENTS.get(m["symbol"] or m["before"] or m["short"], m["name"])
     mass = m["mass"] or m["number"] or m["last"] or m["after"]
@@ -255,7 +245,6 @@ _MOVE: Final = re.compile(
 )
 
 
-@FIGURES.register
 def _chess(m: Match) -> str:
     """Verbalize moves: Qxe5+ is queen takes E five check."""
     return _MOVE.sub(_move, m.group())
@@ -273,14 +262,12 @@ def _move(m: Match) -> str:
     return pause + " ".join(filter(None, words))
 
 
-@FIGURES.register
 def _function(m: Match) -> str:
     """Verbalize the application of a function: Var(X) is Var of X."""
     name = "ay" if m["name"] == "A" else _FUNCTIONS.get(m["name"], m["name"]).removesuffix(" of")
     return f"{name} of {re.sub(r'(?<![A-Za-z])[Aa](?![A-Za-z])', 'ay', m['of'])}"
 
 
-@FIGURES.register
 def _letter_range(m: Match) -> str:
     """Verbalize a range of letters, sizes or cells; A1-C3 is one, C3-A1 is not."""
     if m["cell"] and m["row"] > m["last"]:
@@ -288,7 +275,6 @@ def _letter_range(m: Match) -> str:
     return re.sub("[Aa]", " ay", m["first"] or m["cell"] or m["size"]) + " to "
 
 
-@FIGURES.register
 def _roman_page(m: Match) -> str:
     """Verbalize numerals in small letters: pages iv-ix, (iii)."""
     first, to = roman((m["page"] or m["first"] or m["item"]).upper()), roman((m["to"] or "I").upper())
@@ -298,7 +284,6 @@ def _roman_page(m: Match) -> str:
     return f"{cue}{cardinal(first)}{f' to {cardinal(to)}' if m['to'] else ''}{')' if m['item'] else ''}"
 
 
-@FIGURES.register
 def _listed_numerals(m: Match) -> str:
     """Verbalize each numeral of a list or an ascending range; before "centuries" as ordinals."""
     first, last = (roman(m[name] or "") for name in ("first", "last"))
@@ -310,7 +295,6 @@ def _listed_numerals(m: Match) -> str:
     return re.sub(r"[IVX]+", lambda m: cardinal(roman(m[0]) or 0) if roman(m[0]) else m[0], m.group())
 
 
-@FIGURES.register
 def _regnal(m: Match) -> str:
     number = roman(m["first"] or m["more"])
     if number is None or number > 40 or m["more"] in ("I", "X", "C", "L"):
@@ -318,7 +302,6 @@ def _regnal(m: Match) -> str:
     return f"{m['before'] or m['name']}the {ordinal(number)}"
 
 
-@FIGURES.register
 def _numeral(m: Match) -> str:
     number = roman(m["century"] or m["name"] or m["long"])
     if number is None or 39 < number < 1000:
@@ -328,7 +311,6 @@ def _numeral(m: Match) -> str:
     return f"{ordinal(number)} " if m["century"] else f"the {ordinal(number)}" if m["name"] else cardinal(number)
 
 
-@FIGURES.register
 def _key(m: Match) -> str:
     """Verbalize a note or a chord: Bb7 is B-flat seven."""
     sign = m["word"] or ("sharp" if m["sign"] else "flat" if m["b"] else "")
@@ -338,32 +320,31 @@ def _key(m: Match) -> str:
     return " ".join(filter(None, words))
 
 
-FIGURES.update(
-    {
-        "decimal comma": lambda m: f"{m['sign'] or ''}{m['integer']}.{m['fraction']}",
-        "beat": lambda m: f"{cardinal(int(m['top']))} {cardinal(int(m['bottom']))}",
-        "digits after letters": lambda m: f"{m['letters'].rstrip(' #')} {digits(m['num'])}",
-        "probability": lambda m: (
-            f" {m['what']} of {spelled(m['of'])}{' given ' if m['given'] else ''}{spelled(m['given'] or '')} "
-            + ("over " if m["over"] else "")
-        ),
-        "numbered groups": lambda m: f"number {grouped(m['groups'])}",
-        "currency pair": lambda m: f"{spelled(m['first'])} {spelled(m['second'])}",
-        "quarter": lambda m: (
-            f"{ordinal(int(m['number']))} {'quarter' if m['part'] == 'Q' else 'half'} of {year(int(m['year']))}"
-        ),
-        "mixed amount": lambda m: f"{m['whole']}.{ {'1/2': 5, '1/4': 25, '3/4': 75}[m['part']] }",
-        "scaled range": lambda m: f"{m['start']} to {m['sign'] if m['same'] is not None else ''}",
-        "figure range": lambda m: f"'{m['short']}s to '" if m["short"] else f"{m['first'] or ''} to ",
-        "standard": lambda m: f"{m['name'].replace('-', ' part ')}, {year(int(m['year']))}",
-        "ratio": lambda m: f"{cardinal(int(m['one']))} to ",
-        "proportion": lambda m: " to ".join(cardinal(int(n)) for n in m.group().split(":")),
-        "foreign postcode": lambda m: f"{m['city'] or ''}{', '.join(map(spelled, (m['pin'] or m.group()).split()))}",
-        "vanity number": lambda m: f"{'plus ' * m.group().startswith('+')}{grouped(m['digits'])}, ",
-        "unit of density": lambda m: f"{UNITS[m['unit']][1]} per {RAISED[m['power']]}{UNITS[m['per']][0]}",
-        "port": lambda m: f"{m['address']} {'colon' if m['mark'] == ':' else 'slash'} ",
-        "color": lambda m: f"hash {spelled(m['color'])}",
-        "foreign telephone": lambda m: ("plus " if m.group().startswith("+") else "") + grouped(m.group()),
-        "plain telephone": lambda m: grouped(f"{m.group()[:-7]} {m.group()[-7:-4]} {m.group()[-4:]}"),
-    }
-)
+FIGURES: Final[dict[str, Verbalizer]] = named(globals()) | {
+    "decimal comma": lambda m: f"{m['sign'] or ''}{m['integer']}.{m['fraction']}",
+    "beat": lambda m: f"{cardinal(int(m['top']))} {cardinal(int(m['bottom']))}",
+    "digits after letters": lambda m: f"{m['letters'].rstrip(' #')} {digits(m['num'])}",
+    "probability": lambda m: (
+        f" {m['what']} of {spelled(m['of'])}{' given ' if m['given'] else ''}{spelled(m['given'] or '')} "
+        + ("over " if m["over"] else "")
+    ),
+    "numbered groups": lambda m: f"number {grouped(m['groups'])}",
+    "currency pair": lambda m: f"{spelled(m['first'])} {spelled(m['second'])}",
+    "quarter": lambda m: (
+        f"{ordinal(int(m['number']))} {'quarter' if m['part'] == 'Q' else 'half'} of {year(int(m['year']))}"
+    ),
+    "mixed amount": lambda m: f"{m['whole']}.{ {'1/2': 5, '1/4': 25, '3/4': 75}[m['part']] }",
+    "scaled range": lambda m: f"{m['start']} to {m['sign'] if m['same'] is not None else ''}",
+    "figure range": lambda m: f"'{m['short']}s to '" if m["short"] else f"{m['first'] or ''} to ",
+    "standard": lambda m: f"{m['name'].replace('-', ' part ')}, {year(int(m['year']))}",
+    "ratio": lambda m: f"{cardinal(int(m['one']))} to ",
+    "proportion": lambda m: " to ".join(cardinal(int(n)) for n in m.group().split(":")),
+    "foreign postcode": lambda m: f"{m['city'] or ''}{', '.join(map(spelled, (m['pin'] or m.group()).split()))}",
+    "vanity number": lambda m: f"{'plus ' * m.group().startswith('+')}{grouped(m['digits'])}, ",
+    "unit of density": lambda m: f"{UNITS[m['unit']][1]} per {RAISED[m['power']]}{UNITS[m['per']][0]}",
+    "port": lambda m: f"{m['address']} {'colon' if m['mark'] == ':' else 'slash'} ",
+    "color": lambda m: f"hash {spelled(m['color'])}",
+    "foreign telephone": lambda m: ("plus " if m.group().startswith("+") else "") + grouped(m.group()),
+    "plain telephone": lambda m: grouped(f"{m.group()[:-7]} {m.group()[-7:-4]} {m.group()[-4:]}"),
+}
+"""Verbalizers of the first rules of ``tables/english/rules.tsv``: American grouping and decimals, ranges, spelled codes."""

@@ -13,10 +13,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from voicelab.text.clean import FREQUENT, HAN, UNREAD, Match, Rules, Verbalizers, alternation, rows, tidy
+from voicelab.text.clean import FREQUENT, HAN, UNREAD, Match, Rules, Verbalizer, alternation, named, rows, tidy
 from voicelab.text.english import ADDRESS, LAYOUT, address, english, english_plain
 
-_VERBALIZERS: Final = Verbalizers()
 _NAMES: Final = {
     kind: {symbol: name for symbol, name, of in rows("mandarin/units") if of == kind}
     for kind in ("unit", "sign", "code")
@@ -81,7 +80,6 @@ def decimal(text: str, *, ordinal: bool = False) -> str:
     return f"{words}点{digits(fraction)}" if point and fraction else words
 
 
-@_VERBALIZERS.register
 def _telephone(m: Match) -> str:
     if m["abroad"]:
         return "加" + telephone(*re.findall(r"\d+", m["abroad"]))
@@ -90,7 +88,6 @@ def _telephone(m: Match) -> str:
     return (f"加{telephone(m['land'])}, " if m["land"] else "") + groups + extension
 
 
-@_VERBALIZERS.register
 def _date(m: Match) -> str:
     month, day = int(m["m"]), int(m["d"])
     if not (1 <= month <= 12 and 1 <= day <= 31):
@@ -98,14 +95,12 @@ def _date(m: Match) -> str:
     return f"{digits(m['y'])}年{month}月{day}日 "
 
 
-@_VERBALIZERS.register
 def _year(m: Match) -> str:
     if m["y"] == "1000" or (m["ago"] is not None and m["y"].endswith("00")):
         return m["y"]
     return digits(m["y"] or m["short"] or m["of"] or m["born"]) + (f"到{digits(m['next'])}" if m["next"] else "")
 
 
-@_VERBALIZERS.register
 def _time(m: Match) -> str:
     half = m["half"] or m["half_day"]
     has_day_part = re.search(r"[早上下午晚凌晨中]\s?\Z", m.string[max(0, m.start() - 2) : m.start()])
@@ -137,7 +132,6 @@ def _amount(m: Match) -> str:
     return str(scaled // 10 ** len(fraction)) if scaled % 10 ** len(fraction) == 0 else f"{number} {m['scale']}"
 
 
-@_VERBALIZERS.register
 def _money(m: Match) -> str:
     name = m["unit"] or _CODES.get(m["sign"]) or _MONEY[m["sign"]]
     if not m["last"]:
@@ -148,7 +142,6 @@ def _money(m: Match) -> str:
 _RAISED: Final = {"2": "平方", "3": "立方", None: ""}
 
 
-@_VERBALIZERS.register
 def _fraction(m: Match) -> str:
     idiom = {("9", "11"): "九幺幺", ("24", "7"): "七乘二十四"}.get((m["top"], m["bottom"]))
     if m["whole"] is None and idiom:
@@ -164,7 +157,6 @@ _OPERATORS: Final = tuple(
 )
 
 
-@_VERBALIZERS.register
 def _number(m: Match) -> str:
     before = m.string[max(0, m.start() - 1) : m.start()]
     nth = "第" if m["nth"] else ""
@@ -189,40 +181,38 @@ _HAN = re.compile(f"[{HAN}]")
 _COUNTS = re.compile(rf"{_MEASURES}|[年月日号號]")
 _FIGURES: Final = "0123456789.,:%-¥$€£"
 _OPENING: Final = ' ,.?!;:—()[]"'
-_VERBALIZERS.update(
-    {
-        "from year to year": lambda m: f"{digits(m['a'])}到{digits(m['b'])}",
-        "era": lambda m: m["era"] + digits(m["y"]),
-        "temperature": lambda m: (
-            (f"{'零下' if m['minus'] else ''}{m['first']}到" if m["first"] else "")
-            + f"{'零下' if m['minus2'] else ''}{m['num']}{ {'C': '摄氏度', 'F': '华氏度', None: '度'}[m['scale']] }"
-        ),
-        "percent": lambda m: (
-            (f"百分之{'负' if m['minus'] else ''}{m['first']}到" if m["first"] else "")
-            + f"百分之{'负' if m['minus2'] else ''}{m['num']}"
-        ),
-        "measure": lambda m: (
-            f"{m['num']}{_RAISED[m['power']]}{_UNITS[m['unit']]}"
-            + (f"每{_RAISED[m['power2']]}{_UNITS[m['per']]}" if m["per"] else "")
-        ),
-        "dotted": lambda m: "点".join(digits(n) if len(n) > 2 else decimal(n) for n in m.group().split(".")),
-        "power": lambda m: f"的{_RAISED.get(m['power']) or m['power'].replace('-', '负') + '次方'}",
-        "train": lambda m: f"{m['kind']} {telephone(m['num'])}",
-        "number by its name": lambda m: f"{m['cue']}{m['gap']}{telephone(m['num'])}",
-        "name of digits": lambda m: telephone(*m.group().split(" ")),
-        "part number": lambda m: f"{m['a']} {telephone(m['b'])}",
-        "comparison": lambda m: _COMPARISONS[m["sign"] or m["equals"]],
-        "money after": lambda m: _amount(m) + (_CODES.get(m["sign"]) or _MONEY[m["sign"]]),
-        "scale": _amount,
-        "cents": lambda m: m["whole"] + (f".{m['part']}" if m["part"] else ""),
-        "per": lambda m: "每秒" if m["second"] else "每",
-        "model": lambda m: f" {telephone(m['num'])}",
-        "operator": lambda m: _OPERATORS[(m.lastindex or 1) - 1][1],
-        "chain": lambda m: ", ".join(digits(group) for group in m.group().split("-")),
-        "sign by name": lambda m: _SIGNS[m["sign"]],
-        "slash": lambda m: ", " if m["or"] is None else "",
-    }
-)
+_VERBALIZERS: Final[dict[str, Verbalizer]] = named(globals()) | {
+    "from year to year": lambda m: f"{digits(m['a'])}到{digits(m['b'])}",
+    "era": lambda m: m["era"] + digits(m["y"]),
+    "temperature": lambda m: (
+        (f"{'零下' if m['minus'] else ''}{m['first']}到" if m["first"] else "")
+        + f"{'零下' if m['minus2'] else ''}{m['num']}{ {'C': '摄氏度', 'F': '华氏度', None: '度'}[m['scale']] }"
+    ),
+    "percent": lambda m: (
+        (f"百分之{'负' if m['minus'] else ''}{m['first']}到" if m["first"] else "")
+        + f"百分之{'负' if m['minus2'] else ''}{m['num']}"
+    ),
+    "measure": lambda m: (
+        f"{m['num']}{_RAISED[m['power']]}{_UNITS[m['unit']]}"
+        + (f"每{_RAISED[m['power2']]}{_UNITS[m['per']]}" if m["per"] else "")
+    ),
+    "dotted": lambda m: "点".join(digits(n) if len(n) > 2 else decimal(n) for n in m.group().split(".")),
+    "power": lambda m: f"的{_RAISED.get(m['power']) or m['power'].replace('-', '负') + '次方'}",
+    "train": lambda m: f"{m['kind']} {telephone(m['num'])}",
+    "number by its name": lambda m: f"{m['cue']}{m['gap']}{telephone(m['num'])}",
+    "name of digits": lambda m: telephone(*m.group().split(" ")),
+    "part number": lambda m: f"{m['a']} {telephone(m['b'])}",
+    "comparison": lambda m: _COMPARISONS[m["sign"] or m["equals"]],
+    "money after": lambda m: _amount(m) + (_CODES.get(m["sign"]) or _MONEY[m["sign"]]),
+    "scale": _amount,
+    "cents": lambda m: m["whole"] + (f".{m['part']}" if m["part"] else ""),
+    "per": lambda m: "每秒" if m["second"] else "每",
+    "model": lambda m: f" {telephone(m['num'])}",
+    "operator": lambda m: _OPERATORS[(m.lastindex or 1) - 1][1],
+    "chain": lambda m: ", ".join(digits(group) for group in m.group().split("-")),
+    "sign by name": lambda m: _SIGNS[m["sign"]],
+    "slash": lambda m: ", " if m["or"] is None else "",
+}
 LINES: Final = Rules("mandarin/layout", {}, {"han": HAN})
 """Layout rules, applied before `LAYOUT`: lines of a list end sentences, other lines that are not wrapped end clauses."""
 RULES: Final = Rules(
