@@ -10,6 +10,7 @@ import numbers
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from functools import cached_property
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, LiteralString, Self, TypeVar, get_args
 
@@ -247,6 +248,11 @@ class ReferenceAudio(WireModel):
         description="Exact transcript of the speech in the sample. Its accuracy affects cloning quality."
     )
 
+    @cached_property
+    def audio_sha256(self) -> str:
+        """SHA-256 of the audio."""
+        return digest_of(self.audio)
+
 
 class ProsodyControl(WireModel):
     """Speaking rate and loudness."""
@@ -383,9 +389,7 @@ class TTSRequest(WireModel):
         """Return the request as a JSON object, with reference audio replaced by its SHA-256."""
         wire = self.to_wire()
         if self.references is not None:
-            wire["references"] = [
-                {"audio_sha256": digest_of(item.audio), "text": item.text} for item in self.references
-            ]
+            wire["references"] = [{"audio_sha256": item.audio_sha256, "text": item.text} for item in self.references]
         return wire
 
     def canonical(self) -> dict[str, Any]:
