@@ -18,9 +18,9 @@ from voicelab.audio.encoders import header_bytes
 from voicelab.audio.samples import Samples
 from voicelab.audio.words import WordTime
 from voicelab.call import Call
-from voicelab.capabilities import Capabilities, ignored_notes
+from voicelab.capabilities import Capabilities, check_call, check_text_length, ignored_notes
 from voicelab.clip import Clip, Take, Timing
-from voicelab.errors import AudioError, Cancelled, RequestInvalid, VoicelabError
+from voicelab.errors import AudioError, Cancelled, EngineError, NotFound, RequestInvalid, VoicelabError
 from voicelab.lifecycle import Closeable, ProcessOwner
 from voicelab.schema import RATES, TTSRequest, VoiceCreate, VoiceModel
 
@@ -106,6 +106,42 @@ def delete_voice(backend: Backend, id: str) -> None:
         message = f"the backend {backend.capabilities.name!r} does not support deleting voices"
         raise RequestInvalid.of("voice", message, type="unsupported")
     backend.delete_voice(id)
+
+
+class VoicelessBackend(Closeable):
+    """Base of backends that store no voice models."""
+
+    def __init__(self, capabilities: Capabilities) -> None:
+        self._capabilities = capabilities
+        self._closed = False
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Capabilities of this backend."""
+        return self._capabilities
+
+    def checked(self, call: Call) -> Call:
+        """Validate a call like ``check_call``. Raises RequestInvalid, EngineError after ``close()``."""
+        if self._closed:
+            raise EngineError(f"the backend {self._capabilities.name!r} is closed")
+        call = check_call(call, self._capabilities)
+        check_text_length(call.request, self._capabilities.max_text)
+        return call
+
+    def create_voice(self, request: VoiceCreate) -> VoiceModel:  # noqa: ARG002 - signature of the protocol
+        """Raise RequestInvalid: voices are not stored."""
+        cloning = "" if self._capabilities.ignored("references") else "; pass references=… to speak"
+        message = f"the backend {self._capabilities.name!r} does not store voices{cloning}"
+        raise RequestInvalid.of("voices", message, type="unsupported")
+
+    def get_voice(self, id: str) -> VoiceModel:
+        """Raise NotFound: voices are not stored."""
+        message = f"the backend {self._capabilities.name!r} does not store voice models, so {id!r} does not exist"
+        raise NotFound(message, status=404)
+
+    def close(self) -> None:
+        """Reject further calls; running streams continue. Idempotent."""
+        self._closed = True
 
 
 class StreamBase(Generic[_Chunks]):

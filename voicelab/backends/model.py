@@ -26,24 +26,22 @@ from voicelab.audio.encoders import StreamEncoder
 from voicelab.audio.formats import MAX_BYTES, read
 from voicelab.audio.prosody import ProsodyProcessor
 from voicelab.audio.samples import Samples, check_rate
-from voicelab.backend import DEFAULT_MAX_TEXT, SpeechStream, StreamSummary
+from voicelab.backend import DEFAULT_MAX_TEXT, SpeechStream, StreamSummary, VoicelessBackend
 from voicelab.backends.child import described
 from voicelab.call import Call, Knob, VoicePreset, is_field, merged_defaults
-from voicelab.capabilities import Capabilities, FieldSupport, SeedSupport, check_call, check_text_length, field_value
+from voicelab.capabilities import Capabilities, FieldSupport, SeedSupport, field_value
 from voicelab.clip import Clip
 from voicelab.errors import (
     ArgumentError,
     AudioError,
     EngineError,
-    NotFound,
     RequestInvalid,
     VoicelabError,
     shortened,
     shown_value,
 )
-from voicelab.lifecycle import Closeable
 from voicelab.recordings import damage_of
-from voicelab.schema import ReferenceAudio, TTSRequest, VoiceCreate, VoiceModel
+from voicelab.schema import ReferenceAudio, TTSRequest
 
 _MAX_SEED: Final = 2**31 - 1
 _MAX_PEAK: Final = 8.0
@@ -92,7 +90,7 @@ def check_at_once(value: Any) -> None:
         raise ArgumentError.of("at_once", f"must be a whole number, at least 1, got {shown_value(value)}")
 
 
-class ModelBackend(Closeable, ABC):
+class ModelBackend(VoicelessBackend, ABC):
     """Base class of backends that call a model by name.
 
     Args:
@@ -154,8 +152,7 @@ class ModelBackend(Closeable, ABC):
         }
         ignored |= set() if {"references", "ref_audio"} & names else {"references"}
         self._slots = threading.BoundedSemaphore(at_once)
-        self._closed = False
-        self._capabilities = Capabilities(
+        capabilities = Capabilities(
             name=name,
             models=tuple(models or (name,)),
             device="cpu",
@@ -170,6 +167,7 @@ class ModelBackend(Closeable, ABC):
             fields=tuple(FieldSupport(field, ignored=f"{name} has no such parameter") for field in sorted(ignored)),
             knobs=self._knobs,
         )
+        super().__init__(capabilities)
 
     @property
     def _listed(self) -> str:
@@ -189,11 +187,6 @@ class ModelBackend(Closeable, ABC):
             raise ArgumentError.of("parameters", message) from None
         return own
 
-    @property
-    def capabilities(self) -> Capabilities:
-        """Capabilities of this backend."""
-        return self._capabilities
-
     @abstractmethod
     def run(self, text: str, arguments: Mapping[str, Any], stop: threading.Event) -> Iterator[object]:
         """Call the model and yield its return values, in the forms that `samples_of` accepts.
@@ -208,11 +201,7 @@ class ModelBackend(Closeable, ABC):
         stream raises EngineError with the model's own error.
         """
         started = time.perf_counter()
-        name = self._capabilities.name
-        if self._closed:
-            raise EngineError(f"the backend {name!r} is closed")
-        call = check_call(call, self._capabilities)
-        check_text_length(call.request, self._capabilities.max_text)
+        call = self.checked(call)
         self._check_speaker(call.request)
         seed, notes, stop = self._seed(call), list[str](), threading.Event()
 
@@ -322,21 +311,6 @@ class ModelBackend(Closeable, ABC):
             raise EngineError(f"{name} must return audio, got no samples")
         if peak > 1.0:
             notes.append(f"Samples up to {peak:.2f} were clipped to ±1.")
-
-    def create_voice(self, request: VoiceCreate) -> VoiceModel:  # noqa: ARG002 - signature of the protocol
-        """Raise RequestInvalid: voices are not stored."""
-        message = f"the backend {self._capabilities.name!r} does not store voices; pass references=… to speak"
-        raise RequestInvalid.of("voices", message, type="unsupported")
-
-    def get_voice(self, id: str) -> VoiceModel:
-        """Raise NotFound: voices are not stored."""
-        raise NotFound(
-            f"the backend {self._capabilities.name!r} does not store voice models, so {id!r} does not exist", status=404
-        )
-
-    def close(self) -> None:
-        """Reject further calls. Idempotent."""
-        self._closed = True
 
 
 def _check_same_rate(name: str, rate: int, other: int) -> None:

@@ -19,12 +19,12 @@ from voicelab.audio.encoders import StreamEncoder
 from voicelab.audio.prosody import ProsodyProcessor
 from voicelab.audio.samples import Samples
 from voicelab.audio.words import WordTime
-from voicelab.backend import DEFAULT_MAX_TEXT, SpeechStream, StreamSummary
+from voicelab.backend import DEFAULT_MAX_TEXT, SpeechStream, StreamSummary, VoicelessBackend
 from voicelab.call import Call
-from voicelab.capabilities import Capabilities, FieldSupport, check_call, check_text_length
-from voicelab.errors import Cancelled, EngineError, MissingExtra, NotFound, RequestInvalid, WeightsError
-from voicelab.lifecycle import Closeable, ProcessOwner
-from voicelab.schema import TTSRequest, VoiceCreate, VoiceModel
+from voicelab.capabilities import Capabilities, FieldSupport
+from voicelab.errors import Cancelled, EngineError, MissingExtra, RequestInvalid, WeightsError
+from voicelab.lifecycle import ProcessOwner
+from voicelab.schema import TTSRequest
 from voicelab.tags import ignored, read_tags
 from voicelab.text import as_written, normalize
 from voicelab.text.segments import segment
@@ -88,7 +88,7 @@ class GraphSession:
         return results
 
 
-class OnnxBackend(Closeable, ABC):
+class OnnxBackend(VoicelessBackend, ABC):
     """Base class of backends whose graph maps the symbols of an utterance to samples.
 
     Only the graph may be random; all other steps must be deterministic.
@@ -100,13 +100,7 @@ class OnnxBackend(Closeable, ABC):
         """Create the backend; ``declared`` are further arguments of Capabilities."""
         self.session, self.rate = session, rate
         common: dict[str, Any] = {"device": "cpu", "max_text": DEFAULT_MAX_TEXT, "prices": (), "one_model": True}
-        self._capabilities = Capabilities(**common, at_once=session.max_concurrency, **declared)
-        self._closed = False
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """Capabilities of this backend."""
-        return self._capabilities
+        super().__init__(Capabilities(**common, at_once=session.max_concurrency, **declared))
 
     def synthesize(self, call: Call) -> SpeechStream:
         """Start synthesis; the audio of each segment is sent as soon as it is ready.
@@ -114,10 +108,7 @@ class OnnxBackend(Closeable, ABC):
         Raises RequestInvalid for an unknown voice or a text without words, and EngineError after ``close()``.
         """
         started = time.perf_counter()
-        if self._closed:
-            raise EngineError(f"the backend {self._capabilities.name!r} is closed")
-        call = check_call(call, self._capabilities)
-        check_text_length(call.request, self._capabilities.max_text)
+        call = self.checked(call)
         if call.request.references and call.request.reference_id is None:
             message = (
                 f"the backend {self._capabilities.name!r} does not support voice cloning; choose one of its voices"
@@ -190,21 +181,6 @@ class OnnxBackend(Closeable, ABC):
     @abstractmethod
     def say(self, utterance: Utterance, speaker: Any, call: Call, options: Any) -> tuple[Samples, tuple[WordTime, ...]]:
         """Synthesize an utterance; return its samples and word times from its start. Raises Cancelled, EngineError."""
-
-    def create_voice(self, request: VoiceCreate) -> VoiceModel:  # noqa: ARG002 - signature of the protocol
-        """Raise RequestInvalid: voice creation is not supported."""
-        message = f"the backend {self._capabilities.name!r} does not create voices from recordings"
-        raise RequestInvalid.of("voices", message, type="unsupported")
-
-    def get_voice(self, id: str) -> VoiceModel:
-        """Raise NotFound: the backend stores no voice models."""
-        raise NotFound(
-            f"the backend {self._capabilities.name!r} does not store voice models, so {id!r} does not exist", status=404
-        )
-
-    def close(self) -> None:
-        """Reject further calls; running streams continue. Idempotent."""
-        self._closed = True
 
 
 # Sweeps repeat the same texts, and normalizing a segment takes as long as encoding it.

@@ -344,8 +344,8 @@ def evaluate(
     ] = None,
     recognizer: Annotated[str | None, _model("ASR model of WER, such as faster-whisper or pocketsphinx")] = None,
     normalizer: Annotated[str | None, _model("Text normalizer of WER")] = None,
-    encoder: Annotated[str | None, _model("Speaker encoder")] = None,
-    predictor: Annotated[str | None, _model("MOS predictor")] = None,
+    encoder: Annotated[str, _model("Speaker encoder")] = "resemblyzer",
+    predictor: Annotated[str, _model("MOS predictor")] = "dnsmos",
     output: Annotated[
         Path | None,
         typer.Option(

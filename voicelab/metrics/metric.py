@@ -45,7 +45,7 @@ class MosPredictor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """Models used by metrics; None selects the default.
+    """Models used by metrics.
 
     ``recognizer``: speech recognizer, an object or a name, see ``voicelab.asr.recognizers`` (default: that of
     ``VOICELAB_RECOGNIZER``, else Whisper base). ``normalizer``: text normalization of reference and transcript for WER, see
@@ -55,8 +55,8 @@ class Tools:
     """
 
     recognizer: Recognizer | str | None = None
-    encoder: SpeakerEncoder | str | None = None
-    predictor: MosPredictor | str | None = None
+    encoder: SpeakerEncoder | str = "resemblyzer"
+    predictor: MosPredictor | str = "dnsmos"
     normalizer: Normalizer = "voicelab"
 
 

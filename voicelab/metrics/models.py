@@ -279,71 +279,46 @@ class Ecapa:
         return embedding
 
 
-_PREDICTORS: dict[str, type[MosPredictor]] = {
-    "dnsmos": Dnsmos,
-    "distillmos": DistillMos,
-    "nisqa": Nisqa,
-    "utmos": Utmos,
-}
-_ENCODERS: dict[str, type[SpeakerEncoder]] = {"resemblyzer": Resemblyzer, "wavlm": WavLm, "ecapa": Ecapa}
+_PREDICTORS: Mapping[str, type[object]] = {"dnsmos": Dnsmos, "distillmos": DistillMos, "nisqa": Nisqa, "utmos": Utmos}
+_ENCODERS: Mapping[str, type[object]] = {"resemblyzer": Resemblyzer, "wavlm": WavLm, "ecapa": Ecapa}
 
 
-def encoder_name(tools: Tools) -> str:
-    """Return the name of the tools' speaker encoder, or the class name of an unnamed one."""
-    return _tool_name(tools.encoder, "resemblyzer")
-
-
-def predictor_name(tools: Tools) -> str:
-    """Return the name of the tools' MOS predictor, or the class name of an unnamed one."""
-    return _tool_name(tools.predictor, "dnsmos")
-
-
-def _tool_name(tool: object, default: str) -> str:
-    return tool if isinstance(tool, str) else str(getattr(tool, "name", type(tool).__name__)) if tool else default
+def tool_name(tool: object) -> str:
+    """Return the name of a speaker encoder or MOS predictor, or the class name of an unnamed one."""
+    return tool if isinstance(tool, str) else str(getattr(tool, "name", type(tool).__name__))
 
 
 def training_domain(tools: Tools) -> str:
     """Return a phrase on the training data of the tools' MOS predictor."""
-    named = _PREDICTORS.get(predictor_name(tools), tools.predictor)
+    named = _PREDICTORS.get(tool_name(tools.predictor), tools.predictor)
     return str(getattr(named, "domain", "whose training domain is not declared"))
 
 
 def encoder_of(tools: Tools) -> SpeakerEncoder:
-    """Return the tools' speaker encoder, by default "resemblyzer".
-
-    Raises ArgumentError for an unknown name, MissingExtra when it is not installed.
-    """
-    choice = tools.encoder if tools.encoder is not None else "resemblyzer"
-    encoder = _load_plugin(ENCODERS, choice, "encoder") if isinstance(choice, str) else choice
+    """Return the tools' speaker encoder. Raises ArgumentError for an unknown name, MissingExtra if it is not installed."""
+    encoder = _loaded_tool("encoder", tools.encoder) if isinstance(tools.encoder, str) else tools.encoder
     if not isinstance(encoder, SpeakerEncoder):
-        raise ArgumentError.of("encoder", f"must have a method embed(samples, rate), got {choice!r}")
+        raise ArgumentError.of("encoder", f"must have a method embed(samples, rate), got {tools.encoder!r}")
     return encoder
 
 
 def predictor_of(tools: Tools) -> MosPredictor:
-    """Return the tools' MOS predictor, by default "dnsmos".
-
-    Raises ArgumentError for an unknown name, MissingExtra when it is not installed.
-    """
-    choice = tools.predictor if tools.predictor is not None else "dnsmos"
-    predictor = _load_plugin(PREDICTORS, choice, "predictor") if isinstance(choice, str) else choice
+    """Return the tools' MOS predictor. Raises ArgumentError for an unknown name, MissingExtra if it is not installed."""
+    predictor = _loaded_tool("predictor", tools.predictor) if isinstance(tools.predictor, str) else tools.predictor
     if not isinstance(predictor, MosPredictor):
-        raise ArgumentError.of("predictor", f"must have a method predict(samples, rate), got {choice!r}")
+        raise ArgumentError.of("predictor", f"must have a method predict(samples, rate), got {tools.predictor!r}")
     return predictor
 
 
 @lru_cache(maxsize=8)
-def _load_plugin(group: str, name: str, field: str) -> object:
-    builtin: Mapping[str, type[object]] = _ENCODERS if group == ENCODERS else _PREDICTORS
-    if name in builtin:
-        return builtin[name]()
-    entries = list(entry_points(group=group, name=name))
-    if not entries:
-        installed = sorted({*builtin, *(entry.name for entry in entry_points(group=group))})
-        raise ArgumentError.of(
-            field, f"must be one of {', '.join(installed)}, got {name!r}{suggestion(name, installed)}"
-        )
-    return entries[0].load()()
+def _loaded_tool(field: str, name: str) -> object:
+    builtin, group = (_ENCODERS, ENCODERS) if field == "encoder" else (_PREDICTORS, PREDICTORS)
+    entries = {entry.name: entry for entry in entry_points(group=group)}
+    if name not in {*builtin, *entries}:
+        installed = sorted({*builtin, *entries})
+        message = f"must be one of {', '.join(installed)}, got {name!r}{suggestion(name, installed)}"
+        raise ArgumentError.of(field, message)
+    return builtin[name]() if name in builtin else entries[name].load()()
 
 
 def _embedding(subject: Subject) -> npt.NDArray[np.floating[Any]]:

@@ -19,7 +19,7 @@ from voicelab.call import Call
 from voicelab.capabilities import Capabilities, check_call
 from voicelab.errors import ArgumentError, AudioError, RequestInvalid, some
 from voicelab.metrics import Metric, MosPredictor, SpeakerEncoder, Tools, check_measuring, measure_rows
-from voicelab.metrics.models import encoder_name, predictor_name, training_domain
+from voicelab.metrics.models import tool_name, training_domain
 from voicelab.metrics.words import normalizer_name, recognizer_name
 from voicelab.recordings import REPEAT, damage_of
 from voicelab.session import Session
@@ -75,7 +75,7 @@ class Protocol:
                 f"normalizer {self.normalizer}": f"normalizer {normalizer_name(tools)}",
             }
         elif metric == "speaker_similarity":
-            used = {self.encoder: encoder_name(tools)}
+            used = {self.encoder: tool_name(tools.encoder)}
         else:
             return f"{self.name} does not define {metric}"
         return " and ".join(f"{got} instead of {wanted}" for wanted, got in used.items() if wanted != got)
@@ -165,8 +165,8 @@ def evaluate(
     seed: int = 0,
     recognizer: Recognizer | str | None = None,
     normalizer: Normalizer = None,
-    encoder: SpeakerEncoder | str | None = None,
-    predictor: MosPredictor | str | None = None,
+    encoder: SpeakerEncoder | str = "resemblyzer",
+    predictor: MosPredictor | str = "dnsmos",
     progress: Callable[..., Iterable[Any]] | None = None,
     **labs: Session,
 ) -> Evaluation:
@@ -183,8 +183,8 @@ def evaluate(
         seed: source of the seeds of the repeats.
         recognizer: ASR model that replaces the protocol's; see ``Tools``.
         normalizer: text normalizer that replaces the protocol's.
-        encoder: speaker encoder; default: "resemblyzer".
-        predictor: MOS predictor; default: "dnsmos".
+        encoder: speaker encoder, an object or a name; see ``Tools``.
+        predictor: MOS predictor, an object or a name; see ``Tools``.
         progress: ``vl.progress`` shows a bar.
         **labs: the systems by name. A system that ignores ``references`` speaks with its own voice, with a note.
 
@@ -380,7 +380,8 @@ def _measured(
     names = [metric if isinstance(metric, str) else metric.name for metric in metrics]
     if {"wer", "cer"} & set(names) and "words" not in names:
         metrics = (*metrics, "words")
-    models = [names, recognizer_name(tools), normalizer_name(tools), encoder_name(tools), predictor_name(tools)]
+    encoder, predictor = map(tool_name, (tools.encoder, tools.predictor))
+    models = [names, recognizer_name(tools), normalizer_name(tools), encoder, predictor]
     by = digest_of(json.dumps(models).encode())[:16]
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     figures_by_key: dict[tuple[str, str], dict[str, Any]] = {}
@@ -421,7 +422,8 @@ def _result(
     headings: dict[str, str] = {}
     scores, others = [], dict[str, list[str]]()
     asr = f"{recognizer_name(tools)}, normalizer {normalizer_name(tools)}"
-    models = {"wer": asr, "cer": asr, "speaker_similarity": encoder_name(tools), "predicted_mos": predictor_name(tools)}
+    encoder, predictor = map(tool_name, (tools.encoder, tools.predictor))
+    models = {"wer": asr, "cer": asr, "speaker_similarity": encoder, "predicted_mos": predictor}
     for name in (*(metric if isinstance(metric, str) else metric.name for metric in metrics), "rtf"):
         why = protocol.differences(name, language, tools)
         model = models.get(name, "") if why else protocol.name
@@ -450,7 +452,7 @@ def _result(
             f"{failed} of {len(table.rows)} takes failed and are excluded from the means; the column error states why."
         )
     if "predicted_mos" in headings:
-        notes.append(f"Predicted MOS is by {predictor_name(tools)}, {training_domain(tools)}. {PROSODY_NOTE}")
+        notes.append(f"Predicted MOS is by {predictor}, {training_domain(tools)}. {PROSODY_NOTE}")
     notes.append(
         f"95 % intervals over {len(table.column(ITEM))} items, each the mean of its {len(table.column(REPEAT))} takes."
     )
