@@ -32,6 +32,7 @@ from .takes.collection import collect as collect, load as load
 from .takes.comparison import Comparison as Comparison, compare as compare
 from .sweeps.knobs import KnobCheck as KnobCheck
 from .listening.design import ListeningTest as ListeningTest
+from .listening.plan import Plan as Plan
 from .listening.results import ListeningResult as ListeningResult, analyze as analyze
 from .listening.study import Question as Question, Study as Study
 from .listening.votes import Ballot as Ballot
@@ -39,8 +40,9 @@ from .takes.table import effects as effects
 from .metrics.measure import METRICS as METRICS, measure as measure
 from .metrics.metric import Metric as Metric
 from .runs.cache import Cache as Cache
-from .stats.equivalence import equivalence as equivalence
-from .stats.simulation import plan_sweep as plan_sweep, plan_test as plan_test
+from .stats.effects import Effects as Effects
+from .stats.equivalence import Equivalence as Equivalence, equivalence as equivalence
+from .stats.simulation import PowerPlan as PowerPlan, plan_sweep as plan_sweep, plan_test as plan_test
 from .sweeps.evaluation import Evaluation as Evaluation, evaluate as evaluate
 from .sweeps.run import Budget as Budget
 from .sweeps.sweep import Sweep as Sweep

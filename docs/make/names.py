@@ -26,7 +26,7 @@ class Names:
         """Format the page."""
         listed = [path for path in public() if path.startswith(self.prefixes)] if self.prefixes else []
         modules = tuple(f"{path}." for path in self.beside)
-        listed = [path for path in listed if not path.startswith(modules)]
+        listed = [path for path in listed if path not in self.beside and not path.startswith(modules)]
         directives = "".join(f"\n::: {path}\n" for path in [*listed, *self.beside])
         return f"# {self.title}\n\n{self.about}\n{directives}{self.table()}"
 
