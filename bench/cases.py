@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from voicelab.stats import CrossedTest, Estimate, SequentialTest, effects, equivalence
+import voicelab as vl
+from voicelab.stats import CrossedTest, Estimate, SequentialTest, crossed_mean, effects, equivalence
 from voicelab.stats.crossed import complete_tables
 from voicelab.stats.factors import Contrasts, over_texts
 
@@ -42,10 +43,12 @@ def rate(p: Floats) -> float:
 
 
 def discrete(kind: str, texts: int, takes: int, sets: int, rng: RNG) -> dict[str, float]:
-    """Analyze shares (Bernoulli, 0.3) or counts (Poisson, 1) of two levels."""
+    """Analyze shares (Bernoulli, 0.3), counts (Poisson, 1), or values that all takes of a cell share, of two levels."""
     text, level, _ = (axis.ravel() for axis in np.indices((texts, 2, takes)))
     shape = text.size, sets
     values = (rng.random(shape) < 0.3).astype(float) if kind == "shares" else rng.poisson(1.0, shape).astype(float)
+    if kind == "constant takes":
+        values = rng.standard_normal((texts * 2, sets))[2 * text + level]
     random: dict[str, Any] = {"column": "p_texts", "blocks": "text"} if texts > 1 else {}
     return {"type1": rate(p_values(values, {"text": text.astype(str), "v": level}, **random))}
 
@@ -138,9 +141,9 @@ def interaction(ratio: float, texts: int, takes: int, sets: int, rng: RNG) -> di
     return rates
 
 
-def ranks(noise: str, texts: int, sets: int, rng: RNG) -> dict[str, float]:
-    """Test two levels by robust=True: 12 takes each, or one take in each of the texts."""
-    text, level, _ = (axis.ravel() for axis in np.indices((texts, 2, 1 if texts > 1 else 12)))
+def ranks(noise: str, texts: int, takes: int, sets: int, rng: RNG) -> dict[str, float]:
+    """Test two levels by robust=True; power: a difference of 1.2 SD."""
+    text, level, _ = (axis.ravel() for axis in np.indices((texts, 2, takes)))
     shape, rates = (text.size, sets // 2), {}
     for name, shift in (("type1", 0.0), ("power", 1.2)):
         values = np.exp(rng.standard_normal(shape)) if noise == "lognormal" else rng.standard_normal(shape)
@@ -179,6 +182,73 @@ def choices(shape: tuple[int, int], sd: float, sets: int, rng: RNG) -> dict[str,
     return rates
 
 
+def ceiling(shape: tuple[int, int], sets: int, rng: RNG) -> dict[str, float]:
+    """Test ratings of 5, in one of ten cases 4; power: against ratings of 2 only."""
+    from scipy.stats import t
+
+    first, second = (5.0 - (rng.random((sets, *shape)) < 0.1) for _ in range(2))
+    rates = {}
+    for name, other in (("type1", second), ("power", np.full_like(second, 2.0))):
+        mean, error, df, _ = complete_tables(first - other, 1.0)
+        rates[name] = rate(2.0 * t.sf(np.abs(mean) / error, df))
+    return rates
+
+
+def claim(claimed: str, sets: int, rng: RNG) -> dict[str, float]:
+    """Test a claim about MOS, 12 × 8, whose true difference is at the limit; power: no difference, for "better" 0.8."""
+    margin = 0.5 if claimed in {"not worse", "equivalent"} else 0.0
+    rates = {}
+    for name, difference in (("type1", -margin), ("power", 0.0 if margin else 0.8)):
+        p = []
+        for table in simulated("CMOS", (12, 8), 0.3, difference, sets, rng):
+            test = crossed_mean(table.ravel(), *map(np.ravel, np.indices(table.shape)), step=1.0)
+            above = test.p_above(-margin)
+            p.append(max(above, test.p_below(margin)) if claimed == "equivalent" else above)
+        rates[name] = rate(np.array(p))
+    return rates
+
+
+def analyzed(kind: str, shape: tuple[int, int], lost: float, sets: int, rng: RNG) -> dict[str, float]:
+    """Analyze MOS of two systems by analyze(); ratings of 1 and 2 of the second are missing with a probability.
+
+    For the size of Cliff's delta, an interval that excludes 0 counts.
+    """
+    clip = vl.Clip(np.ones(24000, np.float32), 24000)
+    test = vl.ListeningTest("a", "MOS", {f"s{item}": {"a": clip, "b": clip} for item in range(shape[1])}, lufs=None)
+    listener, item = (axis.ravel() for axis in np.indices(shape))
+    wrong = noted = 0
+    for _ in range(sets):
+        frames = []
+        level = rng.normal(3.0, 0.4, (shape[0], 1)) + rng.normal(0, 0.4, shape[1])
+        for system in "ab":
+            own = rng.normal(0, 0.35, (shape[0], 1)) + rng.normal(0, 0.35, shape[1]) + rng.normal(0, 0.7, shape)
+            rated = np.clip(np.rint(level + own), 1, 5).ravel()
+            names = {"listener": listener.astype(str), "item": np.char.add("s", item.astype(str)), "system": system}
+            frame = pd.DataFrame({**names, "rating": rated})
+            frames.append(frame[(rated > 2) | (system == "a") | (rng.random(rated.size) >= lost)])
+        result = vl.analyze(test, pd.concat(frames))
+        delta = result.sizes["a", "b"]["Cliff's delta"]
+        significant = result.crossed["a", "b"].p <= 0.05
+        wrong += significant if kind == "p" else not delta.low <= 0.0 <= delta.high
+        noted += "differences may be due to" in str(result)
+    rates = {"type1": round(wrong / sets, 4)}
+    return rates | ({"share": round(noted / sets, 4)} if lost else {})
+
+
+def pilot(sets: int, rng: RNG) -> dict[str, float]:
+    """Plan MOS, 12 × 8, difference 0.8, from a pilot of 8 × 6; return how often the interval has the true power."""
+    sds = (0.6, 0.6, 1.0)
+    options: dict[str, Any] = {"listeners": 12, "items": 8}
+    true = float(vl.plan_test("MOS", 0.8, sd=sds, simulations=20_000, **options).frame["power"][0])
+    covered = 0
+    for seed in range(sets):
+        table = rng.normal(0.8, 1.0, (8, 6)) + rng.normal(0, 0.6, (8, 1)) + rng.normal(0, 0.6, 6)
+        test = crossed_mean(table.ravel(), *map(np.ravel, np.indices(table.shape)))
+        row = vl.plan_test("MOS", 0.8, pilot=test, simulations=200, seed=seed, **options).frame.iloc[0]
+        covered += bool(row["low"] <= true <= row["high"])
+    return {"share": round(covered / sets, 4)}
+
+
 def sequential(
     kind: str, shape: tuple[int, int], difference: float, sd: float, sets: int, rng: RNG
 ) -> dict[str, float]:
@@ -205,8 +275,10 @@ def _cases() -> dict[str, Case]:
     for kind in ("shares", "counts"):
         for texts, takes in ((2, 1), (1, 2), (1, 3), (6, 1), (12, 2)):
             cases[f"{kind}, {texts} texts × {takes} takes"] = bind(discrete, kind, texts, takes)
+    cases["constant takes, 1 texts × 2 takes"] = bind(discrete, "constant takes", 1, 2)
+    cases["constant takes, 6 texts × 2 takes"] = bind(discrete, "constant takes", 6, 2)
     cases["any of 34 metrics, Holm"] = family
-    for texts, share in ((2, 0.3), (8, 0.3), (16, 0.18), (16, 0.3), (32, 0.09), (32, 0.3)):
+    for texts, share in ((2, 0.3), (4, 0.3), (8, 0.3), (16, 0.18), (16, 0.3), (32, 0.09), (32, 0.3)):
         for words in (False, True):
             name = f"equivalence: WER 0, or .5 in {share:g} of {texts} texts{', pooled' * words}"
             cases[name] = bind(rare, texts, share, words)
@@ -219,13 +291,20 @@ def _cases() -> dict[str, Case]:
             name = f"interaction, {texts} texts × {takes} takes, SD 1 : {ratio:g}"
             cases[name] = bind(interaction, ratio, texts, takes)
     for noise in ("normal", "lognormal", "outliers"):
-        for texts in (1, 12):
-            cases[f"ranks, {noise}, {'12 takes' if texts == 1 else '12 texts'}"] = bind(ranks, noise, texts)
+        for texts, takes in ((1, 12), (12, 1), (8, 3)):
+            cases[f"ranks, {noise}, {texts} texts × {takes} takes"] = bind(ranks, noise, texts, takes)
     for sizes in ((9, 2), (9, 3), (8, 5)):
         cases[f"takes {sizes[0]} : {sizes[1]}, SD 1 : 3"] = bind(small_level, sizes)
     for shape in ((2, 12), (3, 12), (4, 4), (6, 6), (12, 4), (20, 4), (12, 8), (24, 12)):
         for sd in (0.0, 0.8, 1.5, 3.0):
             cases[f"choices {shape[0]} × {shape[1]}, SD {sd:g}"] = bind(choices, shape, sd)
+    for shape in ((12, 4), (12, 8)):
+        cases[f"MOS of 5 and 4, {shape[0]} × {shape[1]}"] = bind(ceiling, shape)
+    for claimed in ("better", "not worse", "equivalent"):
+        cases[f"claim {claimed}, MOS 12 × 8"] = bind(claim, claimed)
+    cases["Cliff's delta, MOS 12 × 8"] = bind(analyzed, "delta", (12, 8), 0.0)
+    cases["low ratings of one system missing, MOS 24 × 12"] = bind(analyzed, "p", (24, 12), 0.5)
+    cases["power from a pilot of 8 × 6"] = pilot
     for kind, shape, difference, sd in (
         ("MOS", (40, 12), 0.5, 0.5),
         ("MOS", (40, 24), 0.4, 0.5),

@@ -361,8 +361,15 @@ def write(result: Mapping[str, Any]) -> None:
         f"{result['machine']['cpu']}, one core of {result['machine']['cores']}, load {result['machine']['load']}."
     ]
     lines += [f"30 listeners × 24 items × 4 systems are analyzed in {result['four_systems_s']} s."]
-    figures = ("type1", "power", "fixed", "one_noisy", "first_noisy")
-    heads = ("type I", "power", "power of one test", "type I, one level 3 SD", "type I, first level 3 SD")
+    figures = ("type1", "power", "fixed", "one_noisy", "first_noisy", "share")
+    heads = (
+        "type I",
+        "power",
+        "power of one test",
+        "type I, one level 3 SD",
+        "type I, first level 3 SD",
+        "noted, covered",
+    )
     of_choices, sds = {row["case"]: row["type1"] for row in result["cases"]}, ("0", "0.8", "1.5", "3")
     table = ["| listeners × sentences | " + " | ".join(f"SD {sd}" for sd in sds) + " |", "|---|" + "---|" * len(sds)]
     for name in dict.fromkeys(name.partition(",")[0] for name in of_choices if name.startswith("choices")):

@@ -308,11 +308,16 @@ def clips(*systems: str) -> dict[str, Clip]:
         ({"kind": "DMOS", "items": {"i": clips("a", "reference")}, "references": clips("i")}, "items"),
         ({"kind": "AB", "items": {"i": clips("a", "b")}, "checks": -1}, "checks"),
         ({"kind": "AB", "items": {"i": clips("a", "b")}, "seed": -1}, "seed"),
+        ({"kind": "AB", "items": {"i": clips("a", "b")}, "name": " "}, "name: must be a text, got"),
+        ({"kind": "AB", "items": {"i": clips("a", "b")}, "question": " "}, 'question: must be a text or ""'),
+        ({"kind": "AB", "items": {"i": clips("a", "b")}, "lufs": 5}, "lufs: must be above -70 and below 0, got 5"),
+        ({"kind": "AB", "items": {"i": clips("a", "b")}, "checks": 2}, "checks: must be at most 1, the number"),
+        ({"kind": "MOS", "items": {"i": clips("a", "b")}, "training": 3}, "training: must be at most 2, the number"),
     ],
 )
 def test_invalid_designs_are_rejected(options: dict[str, object], field: str) -> None:
-    with pytest.raises(ArgumentError, match=f"^{field}: "):
-        ListeningTest("t", **options)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match=f"^{field}"):
+        ListeningTest(**{"name": "t", **options})  # type: ignore[arg-type]
 
 
 def test_negative_listener_numbers_are_rejected(tmp_path: Path) -> None:

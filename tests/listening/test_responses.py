@@ -131,6 +131,17 @@ def test_tables_of_strangers(tmp_path: Path) -> None:
             ArgumentError, match=r"one column for each system, named as in the test: a, b; got also '[Ba]'"
         ):
             analyze(TEST, WIDE.rename(columns=renamed))
+    with pytest.raises(
+        ArgumentError, match="one column for each system, named as in the test: a, b; got also 'A', 'B'"
+    ):
+        analyze(TEST, WIDE.rename(columns={"a": "A", "b": "B"}))
+    with pytest.raises(
+        ArgumentError, match="got listener, item, x, y; in a wide table, one column for each system: a, b"
+    ):
+        analyze(TEST, WIDE.rename(columns={"a": "x", "b": "y"}))
+    with pytest.raises(ArgumentError, match="kind must be MOS, as in the test, got SMOS"):
+        analyze(TEST, ROWS.assign(kind="SMOS"))
+    assert str(analyze(TEST, ROWS.assign(kind="expert"))) == str(analyze(TEST, ROWS))
     pair: Any = {"listener": ["x", "y"], "item": ["s0", "s1"]}
     kinds: list[tuple[Kind, tuple[str, str], dict[str, int]]] = [
         ("AB", ("chosen", "other"), {}),

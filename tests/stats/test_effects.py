@@ -262,6 +262,13 @@ def test_without_residual_variance_p_is_by_permutation_and_there_is_no_equivalen
     plt.close("all")
 
 
+def test_identical_repeats_have_no_advice_to_repeat() -> None:
+    once = pd.DataFrame({"v": [0, 1, 2], "f0": [100.0, 101.0, 103.0]})
+    notes = " ".join(effects(pd.concat([once] * 2, ignore_index=True), "v", "f0").notes)
+    assert "Repeated takes are identical, so more repeats add nothing" in notes
+    assert "repeats=" not in notes
+
+
 def test_texts_are_the_units_of_the_permutation_if_they_are_random() -> None:
     for texts in (2, 4, 12):
         v, text = np.tile([0, 0, 0, 1, 1, 1], texts), np.repeat(np.arange(texts), 6)
@@ -590,6 +597,23 @@ def test_outliers_are_named_and_ranks_keep_the_effect() -> None:
     single = grid(4, lambda row: row["temperature"], repeats=1)
     single["f0"] += 40.0 * (single.index == 7)
     assert effects(single, LEVELS, "f0", blocks="text").outliers.row.tolist() == [7]
+
+
+def test_outlier_of_two_takes_is_named_without_its_partner_and_medians_of_texts_keep_the_effect() -> None:
+    for texts, takes in ((12, 1), (8, 3)):
+        text, level, _ = (axis.ravel() for axis in np.indices((texts, 2, takes)))
+        rng = np.random.default_rng(0)
+        values = -23.0 + rng.normal(0, 0.5, text.size) + rng.normal(0, 1, texts)[text] + level
+        values[3] = -90.0
+        frame = pd.DataFrame({"text": text.astype(str), "v": level, "loudness": values})
+        found = effects(frame, "v", "loudness", blocks="text", robust=True)
+        (outlier,) = found.outliers.to_dict("records")
+        assert outlier["row"] == 3
+        assert outlier["expected"] == pytest.approx(-23.0, abs=3.0)
+        assert found.frame.p_texts[0] > 0.4
+        assert found.frame.p_robust[0] < 0.05
+    # 2^-7 is the smallest p of eight texts.
+    assert found.frame.p_robust[0] == pytest.approx(2**-7, abs=1e-3)
 
 
 def test_takes_missing_more_often_at_a_level_are_reported() -> None:

@@ -24,7 +24,7 @@ from voicelab.listening.blocks import block_of, check_connected
 from voicelab.listening.plan import Plan
 from voicelab.metrics.level import loudness, true_peak
 from voicelab.metrics.metric import Subject, Undefined
-from voicelab.stats.estimate import one_of, whole
+from voicelab.stats.estimate import between, one_of, whole
 
 Kind = Literal["AB", "ABX", "MOS", "SMOS", "DMOS", "CMOS", "MUSHRA", "MUSHRA-NMR", "BWS", "transcription"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
@@ -94,6 +94,9 @@ trial."""
 
 TARGET_LUFS: Final = -23.0
 """Target loudness of EBU R 128."""
+
+# The absolute gate of ITU-R BS.1770, below which there is no loudness, and full scale.
+_LUFS: Final = (-70.0, 0.0)
 
 ANCHORS: Final = {"anchor35": 3500.0, "anchor70": 7000.0}
 """Anchors of Recommendation ITU-R BS.1534-3: cutoff frequency in Hz by name."""
@@ -183,7 +186,8 @@ class ListeningTest:
         references: reference clips by item, for SMOS, DMOS and MUSHRA.
         seed: determines all orders.
         question: text of the question; "" for the default of the kind.
-        lufs: target loudness in LUFS, to which the clips of an item are matched; None leaves the levels unchanged.
+        lufs: target loudness from -70 to 0 LUFS, to which the clips of an item are matched; None leaves the levels
+            unchanged.
         checks: number of attention checks with a noise-masked sound per listener, spread over the test. Not available
             for MUSHRA, where the hidden reference and the anchors serve as checks, nor for MUSHRA-NMR, BWS and
             transcription.
@@ -244,6 +248,11 @@ class ListeningTest:
         object.__setattr__(self, "question", question)
         object.__setattr__(self, "gains", MappingProxyType({item: gains[item] for item in self.items if item in gains}))
         object.__setattr__(self, "_stimuli", MappingProxyType(sounds))
+        count = len(self._order(0, np.random.default_rng(0)))
+        for name in ("checks", "training"):
+            if getattr(self, name) > count:
+                rule = f"must be at most {count}, the number of a listener's trials, got {getattr(self, name)}"
+                raise ArgumentError.of(name, rule)
 
     @property
     def systems(self) -> tuple[str, ...]:
@@ -471,6 +480,12 @@ class ListeningTest:
 
     def _check(self) -> None:
         one_of(self.kind, "kind", KINDS)
+        for name in ("name", "question", "instructions"):
+            text, default = getattr(self, name), ' or "" for the default' * (name != "name")
+            if not isinstance(text, str) or not (text.strip() or (default and text == "")):
+                raise ArgumentError.of(name, f"must be a text{default}, got {text!r}")
+        if self.lufs is not None:
+            between(self.lufs, "lufs", *_LUFS)
         if not self.items:
             raise ArgumentError.of("items", "at least one item is required")
         self._check_clips()

@@ -307,10 +307,6 @@ def _comparisons(result: ListeningResult, notes: Sequence[str]) -> str:
     if result.kind == "transcription":
         formula = "words correct (%) ~ system + (system | listener) + (system | sentence), linear, by REML"
     lines = [line.strip() for line in result.comparisons()]
-    if result.ranking is not None:
-        for first, second in itertools.combinations(result.ranking.frame()["system"], 2):
-            ratio = result.ranking.odds_ratio(first, second)
-            lines.append(f"{first} over {second}, Bradley-Terry model of independent choices: odds ratio {ratio}")
     sides = "one-sided" if result.kind == "ABX" else "two-sided"
     text = f"{formula}, with Satterthwaite's degrees of freedom; {sides} tests. {'; '.join(lines)}."
     return " ".join(["Comparisons.", text if lines else "No systems were compared.", *notes])
@@ -382,7 +378,8 @@ def _analysis_rows(result: ListeningResult) -> Iterator[_Row]:
         yield from _entries({"mean": _ends(score)}, *(pairs[name] if result.kind == "CMOS" else (name,)))
     for pair in dict.fromkeys([*result.crossed, *result.tests]):
         yield from _pair(result, pair)
-    yield from _all_systems(result)
+    if minimum := least_p(result.tests, 1 + len(result.beside)):
+        yield "least p of these sentences", "", "", minimum
 
 
 def _entries(values: Mapping[str, float | _Ends], first: str = "", second: str = "") -> Iterator[_Row]:
@@ -478,15 +475,3 @@ def _pair(result: ListeningResult, pair: tuple[str, str]) -> Iterator[_Row]:
     values |= {"these sentences": _ends(test.estimate), "these sentences, statistic": test.statistic}
     values |= {"these sentences, p": test.p, "these sentences, p after Holm": result.p_holm[pair]}
     yield from _entries(values, *pair)
-
-
-def _all_systems(result: ListeningResult) -> Iterator[_Row]:
-    if minimum := least_p(result.tests, 1 + len(result.beside)):
-        yield "least p of these sentences", "", "", minimum
-    if (overall := result.overall) is not None:
-        values = {"Friedman, chi squared": overall.statistic, "Friedman, p": overall.p}
-        yield from _entries({**values, "Kendall's W": _ends(overall.concordance)})
-    if result.ranking is not None:
-        confidence = next(iter(result.tests.values())).estimate.confidence
-        for pair in itertools.combinations(result.ranking.frame()["system"], 2):
-            yield from _entries({"Bradley-Terry, odds": _ends(result.ranking.odds_ratio(*pair, confidence))}, *pair)

@@ -13,6 +13,7 @@ from voicelab.errors import ArgumentError, StoreError, shown_value
 from voicelab.listening.design import (
     ANCHORS,
     BY_SYSTEM,
+    KINDS,
     NOISE_MASKED,
     REFERENCE,
     SCALES,
@@ -74,13 +75,12 @@ def read_responses(test: ListeningTest, source: pd.DataFrame | str | Path, missi
         raise ArgumentError.of("votes", rule)
     frame = frame.rename(columns=lambda name: name.strip() if isinstance(name, str) else name)
     notes: list[str] = []
-    if test.kind in BY_SYSTEM and not {"system", *value} & {*frame} and {*test.systems} & {*frame}:
+    wide = test.kind in BY_SYSTEM and not {"system", *value} & {*frame}
+    if wide and {*map(folded, test.systems)} & {folded(str(name)) for name in frame}:
         frame = _long(test, frame, value[0], notes)
     if frame.empty:
         return frame
-    if absent := [name for name in (*required, *value) if name not in frame]:
-        columns = f"{', '.join([*required, *value])}; missing: {', '.join(absent)}; got {', '.join(map(str, frame))}"
-        raise ArgumentError.of("votes", f"must have the columns {columns}")
+    _check_columns(test, frame, [*required, *value], wide)
     added = {name: value for name, value in _DEFAULTS.items() if name not in frame}
     frame = frame.assign(**added, kind=test.kind)
     frame = frame.assign(**{name: [_name(cell) for cell in frame[name]] for name in ("listener", "item", *names)})
@@ -97,6 +97,15 @@ def read_responses(test: ListeningTest, source: pd.DataFrame | str | Path, missi
     frame = _scored(test, frame, notes) if "passed" in added and frame["check"].any() else frame
     frame.attrs["notes"] = (*notes, *_doubts(test, frame))
     return frame.astype({**dict.fromkeys(flags, bool), **({"rating": float} if rated else {})})
+
+
+def _check_columns(test: ListeningTest, frame: pd.DataFrame, names: Sequence[str], wide: bool) -> None:
+    if absent := [name for name in names if name not in frame]:
+        columns = f"{', '.join(names)}; missing: {', '.join(absent)}; got {', '.join(map(str, frame))}"
+        columns += f"; in a wide table, one column for each system: {', '.join(test.systems)}" * wide
+        raise ArgumentError.of("votes", f"must have the columns {columns}")
+    if others := {*frame.get("kind", ())} & {*KINDS} - {test.kind}:
+        raise ArgumentError.of("votes", f"kind must be {test.kind}, as in the test, got {', '.join(sorted(others))}")
 
 
 def _long(test: ListeningTest, frame: pd.DataFrame, value: str, notes: list[str]) -> pd.DataFrame:

@@ -21,18 +21,14 @@ from voicelab.listening.plan import Plan, PlannedOutcome, outcome
 from voicelab.listening.responses import read_responses
 from voicelab.listening.votes import Ballot
 from voicelab.stats import (
-    BradleyTerry,
     CrossedTest,
     Estimate,
-    Friedman,
     MixedModel,
     OrdinalModel,
     Test,
     binomial,
-    bradley_terry,
     crossed_mean,
     crossed_share,
-    friedman,
     holm,
     mean_opinion_score,
     mixed_model,
@@ -41,7 +37,7 @@ from voicelab.stats import (
     superiority,
     wilcoxon,
 )
-from voicelab.stats.estimate import mean_delta, odds, p_text
+from voicelab.stats.estimate import odds, p_text
 from voicelab.stats.judgements import reasons_by_listener
 
 if TYPE_CHECKING:
@@ -64,15 +60,13 @@ class ListeningResult:
             and ``reason``. The property ``excluded`` joins the reasons of each listener.
         scores: mean rating with its interval over listeners and items. In kinds that rate single systems, there is one
             of each system (in MUSHRA also of the hidden reference and the anchors); in CMOS, one of each pair, for the
-            second system relative to the first.
+            second system relative to the first. In AB with three systems or more: the share of choices for each system.
         crossed: test of the first against the second system of each pair, with listeners and items as random effects.
         sizes: effect sizes of each pair, with intervals that generalize as those of ``crossed`` do. For ratings: the
             standardized difference (in SDs of single ratings), Cliff's delta of paired ratings and the probability of
             superiority; for AB: the odds ratio and the probability of superiority; for ABX: d' and the proportion of
             discriminators, which assumes that all others guess.
         tests: test of each pair with listeners as a random effect and items fixed.
-        ranking: Bradley-Terry model of an AB test with 3 systems or more, which assumes independent choices.
-        overall: Friedman's test, for MOS, SMOS, DMOS and MUSHRA with 3 systems or more.
         notes: sentences on tests that could not be computed and on limitations of the sample.
         frame: analyzed responses. ``votes`` has all responses; its column ``counts`` marks the analyzed ones.
         design: record of the test.
@@ -89,8 +83,6 @@ class ListeningResult:
     crossed: dict[tuple[str, str], CrossedTest]
     sizes: dict[tuple[str, str], dict[str, Estimate]]
     tests: dict[tuple[str, str], Test]
-    ranking: BradleyTerry | None
-    overall: Friedman | None
     notes: tuple[str, ...]
     frame: pd.DataFrame = field(repr=False)
     votes: pd.DataFrame = field(repr=False)
@@ -182,19 +174,16 @@ class ListeningResult:
 
     def lines(self) -> list[str]:
         """Return the lines that ``print`` shows on scores and pairs; if there are several scales, of the first."""
-        lines = [f"  {name}: {score}" for name, score in self.scores.items()]
-        lines += [f"  {line}" for line in self.comparisons()]
-        if self.ranking is not None:
-            confidence = next(iter(self.tests.values())).estimate.confidence
-            for first, second in itertools.combinations(self.ranking.frame()["system"], 2):
-                preference = self.ranking.preference(first, second, confidence)
-                lines.append(
-                    f"  Bradley-Terry (responses taken as independent), {first} preferred to {second}: {preference}"
-                )
-        return lines
+        rated = " preferred to the others" * (self.kind == "AB")
+        lines = [f"  {name}{rated}: {score}" for name, score in self.scores.items()]
+        return [*lines, *(f"  {line}" for line in self.comparisons())]
 
     def comparisons(self) -> Iterator[str]:
-        """Yield the results of each pair and of all systems as lines, with details indented."""
+        """Yield the results of each pair as lines, with details indented.
+
+        Tests with fixed items have more false positives, so they are printed only where no other test is possible. In
+        ABX the guesses of a listener are independent, so its exact test is printed too.
+        """
         crossed, fixed = self.crossed_p_holm, self.p_holm
         for pair in dict.fromkeys([*self.crossed, *self.tests]):
             name = f"{pair[0]} against {pair[1]}" if self.kind != "ABX" else f"correct with {pair[0]} and {pair[1]}"
@@ -202,12 +191,9 @@ class ListeningResult:
                 corrected = f", {p_text(crossed[pair])} after Holm" if len(crossed) > 1 or self.beside else ""
                 yield f"{name}: {self.crossed[pair]}{corrected}"
                 yield from (f"  {size}: {value}" for size, value in self.sizes[pair].items())
-            if pair in fixed:
+            if pair in fixed and (pair not in crossed or self.kind == "ABX"):
                 corrected = f", {p_text(fixed[pair])} after Holm" if len(fixed) > 1 or self.beside else ""
-                yield f"{name}, items fixed: {self.tests[pair]}{corrected}"
-        if self.overall is not None:
-            yield f"Friedman, items fixed: chi squared {self.overall.statistic:.4g}, {p_text(self.overall.p)}"
-            yield f"  Kendall's W: {self.overall.concordance}"
+                yield f"{name}{', items fixed' * (self.kind != 'ABX')}: {self.tests[pair]}{corrected}"
 
 
 def analyze(
@@ -249,9 +235,7 @@ def analyze(
     """
     plan = plan if plan is None or isinstance(plan, Plan) else Plan.load(plan)
     votes = votes if isinstance(votes, Ballot) else read_responses(test, votes, missing)
-    frame = votes.frame() if isinstance(votes, Ballot) else votes
-    if frame.empty:
-        raise ArgumentError.of("votes", "there are no votes yet")
+    frame = _responses(test, votes)
     frame = everything = frame.assign(listener=frame["listener"].map(str)).reset_index(drop=True)
     _check_duplicates(frame[~frame["check"].astype(bool)])
     screened = screen(test, frame, complete=isinstance(votes, Ballot))
@@ -272,6 +256,16 @@ def analyze(
     return replace(result, outcome=outcome(plan, design, result.crossed, listeners=listeners, begun=begun))
 
 
+def _responses(test: ListeningTest, votes: Ballot | pd.DataFrame) -> pd.DataFrame:
+    if isinstance(votes, Ballot) and votes.test.digest != test.digest:
+        rule = "must be responses to this test, got a Ballot of another one; ballot.test is its test"
+        raise ArgumentError.of("votes", rule)
+    frame = votes.frame() if isinstance(votes, Ballot) else votes
+    if frame.empty:
+        raise ArgumentError.of("votes", "there are no votes yet")
+    return frame
+
+
 def _result(
     test: ListeningTest, confidence: float, frame: pd.DataFrame, notes: tuple[str, ...], common: dict[str, Any]
 ) -> ListeningResult:
@@ -285,8 +279,6 @@ def _result(
             crossed=analysis.crossed,
             sizes=analysis.sizes,
             tests=analysis.tests,
-            ranking=analysis.ranking,
-            overall=analysis.overall,
             notes=(*notes, *analysis.notes),
             frame=analysis.frame,
             beside=tuple(analyses[name] for name in analyses if name != scale),
@@ -357,11 +349,7 @@ def _effect_sizes(
         return {"odds ratio": odds(test.estimate), "probability of superiority": test.estimate}
     estimate = test.estimate
     options: dict[str, Any] = {"scale": (-1.0, 1.0), "step": 1.0, "confidence": estimate.confidence}
-    signs = np.sign(values)
-    if np.ptp(signs):
-        delta = crossed_mean(signs, listeners, items, **options).estimate
-    else:  # the bound of Clopper and Pearson over listeners
-        delta = mean_delta([float(signs[0])] * len(set(listeners)), estimate.confidence)
+    delta = crossed_mean(np.sign(values), listeners, items, **options).estimate
     ordinal = {"Cliff's delta": delta, "probability of superiority": superiority(delta)}
     if not sd > 0.0:
         return ordinal
@@ -403,8 +391,6 @@ class _Analysis:
         self.crossed: dict[tuple[str, str], CrossedTest] = {}
         self.sizes: dict[tuple[str, str], dict[str, Estimate]] = {}
         self.tests: dict[tuple[str, str], Test] = {}
-        self.ranking: BradleyTerry | None = None
-        self.overall: Friedman | None = None
         self.notes: list[str] = []
         if frame.empty:
             self.notes.append("All listeners were excluded.")
@@ -413,25 +399,17 @@ class _Analysis:
         else:
             for pair in test.pairs:
                 self._pair(pair)
-        if test.kind == "AB" and len(test.systems) > 2 and not frame.empty:
-            self._ranking()
-        lowest = least_p(self.tests, max(1, len(test.scales)))
+        if test.kind == "AB" and len(test.systems) > 2:
+            self._shares()
+        alone = {pair: self.tests[pair] for pair in self.tests if pair not in self.crossed}
+        lowest = least_p(alone, max(1, len(test.scales)))
         if lowest > _ALPHA:
-            listeners = min(test.estimate.n for test in self.tests.values() if test.name.startswith("Wilcoxon"))
+            listeners = min(test.estimate.n for test in alone.values() if test.name.startswith("Wilcoxon"))
             corrected = " after Holm's correction" * (len(self.tests) * max(1, len(test.scales)) > 1)
             self.notes.append(
                 f"With {listeners} listeners no p{corrected} can be below {lowest:.3g} if items are fixed: "
                 "add listeners, not items."
             )
-
-    def _ranking(self) -> None:
-        names, counts = self.test.systems, self.frame.groupby(["chosen", "other"]).size()
-        try:
-            self.ranking = bradley_terry(
-                [[counts.get((winner, loser), 0) for loser in names] for winner in names], names
-            )
-        except ArgumentError as error:
-            self.notes.append(f"No ranking: {error}")
 
     def _ratings(self) -> None:
         for system, rows in self.frame.groupby("system", sort=False):
@@ -447,11 +425,6 @@ class _Analysis:
         systems = [name for name in self.test.systems if name in means]
         for first, second in itertools.combinations(systems, 2):
             self._pair((first, second), means[first] - means[second])
-        if len(systems) > 2 and len(means) > 1:
-            try:
-                self.overall = friedman(means[systems].to_numpy(), systems, confidence=self.confidence)
-            except ArgumentError as error:
-                self.notes.append(f"No Friedman test: {error}")
 
     def _missing(self, rated: pd.DataFrame) -> None:
         """Note how many ratings of each system are missing, and test whether these numbers are equal."""
@@ -551,14 +524,23 @@ class _Analysis:
             result = crossed_mean(*columns, step=_STEP, confidence=self.confidence)
         self.crossed[pair], self.sizes[pair] = result, _effect_sizes(result, *columns, sd, side == "greater")
 
-    def _score(self, name: str, rows: pd.DataFrame) -> None:
+    def _shares(self) -> None:
+        """Score each system by its share of choices; each listener has one value per item, the mean over the others."""
+        for system in self.test.systems:
+            rows = self.frame[(self.frame["chosen"] == system) | (self.frame["other"] == system)]
+            chosen = (rows["chosen"] == system).groupby([rows["listener"], rows["item"]]).mean()
+            if not chosen.empty:
+                self._score(system, chosen.reset_index(name="value"), _STEP / (len(self.test.systems) - 1))
+
+    def _score(self, name: str, rows: pd.DataFrame, step: float = _STEP) -> None:
         ratings, listeners = rows["value"].to_numpy(float), rows["listener"].tolist()
-        options: dict[str, Any] = {"scale": SCALES[self.test.kind], "confidence": self.confidence}
+        scale = SCALES.get(self.test.kind, (0, 1))
+        options: dict[str, Any] = {"scale": scale, "confidence": self.confidence}
         if len(rows) < 2:
             self.notes.append(f"{name}: no interval for a single rating.")
             return
         try:
-            self.scores[name] = crossed_mean(ratings, listeners, rows["item"].tolist(), step=_STEP, **options).estimate
+            self.scores[name] = crossed_mean(ratings, listeners, rows["item"].tolist(), step=step, **options).estimate
         except ArgumentError:  # one listener or one item
             groups = listeners if len(set(listeners)) > 1 else None
             if groups is None:

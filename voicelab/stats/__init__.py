@@ -13,12 +13,8 @@ from voicelab.stats.estimate import (
     superiority,
 )
 from voicelab.stats.judgements import (
-    BradleyTerry,
-    Friedman,
     Screening,
     binomial,
-    bradley_terry,
-    friedman,
     intraclass_correlation,
     krippendorff_alpha,
     mean_opinion_score,
@@ -37,12 +33,10 @@ from voicelab.stats.planning import (
 from voicelab.stats.simulation import PowerPlan, plan_sweep, plan_test
 
 __all__ = [
-    "BradleyTerry",
     "CrossedTest",
     "Effects",
     "Equivalence",
     "Estimate",
-    "Friedman",
     "MixedModel",
     "OrdinalModel",
     "PowerPlan",
@@ -51,14 +45,12 @@ __all__ = [
     "Test",
     "benjamini_hochberg",
     "binomial",
-    "bradley_terry",
     "choice_power",
     "cliff_delta",
     "crossed_mean",
     "crossed_share",
     "effects",
     "equivalence",
-    "friedman",
     "holm",
     "intraclass_correlation",
     "krippendorff_alpha",

@@ -23,7 +23,7 @@ from voicelab.stats.mixed import (
 )
 
 Labels = Sequence[object] | npt.NDArray[Any]
-
+_FEW = 5
 
 Claim = Literal["better", "different", "not worse", "equivalent"]
 
@@ -122,7 +122,8 @@ def crossed_mean(
     with crossed random effects and Satterthwaite's degrees of freedom; for complete tables a closed form is used.
     ``scale`` bounds the interval. ``step`` is the distance between neighboring values of the scale. The variance of a
     value is assumed to be at least that of rounding to this step, step² / 12 (W. F. Sheppard, 1898), so that unanimous
-    values also have a p-value and an interval. The degrees of freedom are then at most those of listeners and items.
+    values also have a p-value and an interval. The degrees of freedom are then at most those of listeners and items or,
+    with five or fewer of either, at most that number.
     Raises ArgumentError for fewer than two listeners or items, and for equal values if ``step`` is 0.
     """
     array = numbers(values, "values", 2)
@@ -174,8 +175,12 @@ def crossed_share(
 
 
 def _at_least_rounding(variance: Any, df: Any, step: float, shape: tuple[int, ...]) -> tuple[Any, Any]:
-    """Raise a variance to at least that of rounding; if so, limit the df to those of listeners and items."""
-    bound, rounding = sum(shape) - 2.0, step**2 / 12.0
+    """Raise a variance to at least that of rounding, and limit the df to those of listeners and items.
+
+    With five or fewer listeners or items, too many df would remain if their variance is estimated as 0.
+    """
+    fewest, rounding = min(shape), step**2 / 12.0
+    bound = fewest if fewest <= _FEW else sum(shape) - 2.0
     return np.maximum(variance, rounding), np.where(variance > rounding, np.minimum(df, bound), bound)
 
 

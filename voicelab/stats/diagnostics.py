@@ -31,6 +31,7 @@ _NORMAL_QUARTILE = 0.6745
 _MIN_TAKES = 8
 # Of simulated tables of normal noise, at most 1.3 % have a take beyond this limit.
 _OUTLIER_Z = 6.0
+_MIRRORED = 1e-6
 _Floats = npt.NDArray[np.float64]
 
 
@@ -118,11 +119,27 @@ def outliers_of(
         scale = float(np.median(np.sort(np.abs(distances))[rank:])) / _NORMAL_QUARTILE
         if scale <= 1e-9 * float(np.abs(values[:, index]).max()):
             continue  # half of the takes have a distance of 0, as for counts
-        z = distances / scale
-        for take in np.argsort(-np.abs(z), kind="stable")[: int((np.abs(z) > _OUTLIER_Z).sum())]:
-            value = float(values[take, index])
-            row = {"metric": metric, "row": labels[take], "value": value, "expected": value - float(distances[take])}
-            yield {**row, "z": float(z[take])}
+        distances = _without_partners(design, values[:, index], distances, _OUTLIER_Z * scale)
+        far = np.flatnonzero(np.abs(distances) > _OUTLIER_Z * scale)
+        for take in far[np.argsort(-np.abs(distances[far]), kind="stable")]:
+            value, distance = float(values[take, index]), float(distances[take])
+            row = {"metric": metric, "row": labels[take], "value": value, "expected": value - distance}
+            yield {**row, "z": distance / scale}
+
+
+def _without_partners(design: Design, values: _Floats, distances: _Floats, limit: float) -> _Floats:
+    """Assign the whole distance between two takes that are alone in a level to the one further from the median.
+
+    The expected value of such takes is their mean, so that the partner of an outlier has the opposite distance.
+    """
+    distances, apart = distances.copy(), np.abs(values - np.median(values))
+    for take in np.flatnonzero(np.abs(distances) > limit):
+        mirrored = np.abs(distances + distances[take]) <= _MIRRORED * np.abs(distances[take])
+        partners = np.flatnonzero(mirrored & (design.codes == design.codes[:, [take]]).any(axis=0))
+        if distances[take] and partners.size == 1 and apart[take] >= apart[partners[0]]:
+            distances[take] *= 2.0
+            distances[partners[0]] = 0.0
+    return distances
 
 
 def _polished(values: _Floats, factors: Sequence[npt.NDArray[np.intp]]) -> _Floats:

@@ -35,6 +35,7 @@ from voicelab.stats.factors import (
     Design,
     Noise,
     build,
+    cell_medians,
     columns_of,
     contrasts_of,
     exchanged_p,
@@ -394,6 +395,8 @@ def _add_design(
         tests[number] = contrasts.test
         profiles = text_profiles(design, values, number, weights)
         random = over_texts(profiles, values)
+        # Medians of cells, so that a single outlier does not change its text.
+        ranked = text_profiles(design, cell_medians(design, values), number, weights) if tables.robust else None
         if random is None and design.texts is not None:
             fixed = "fewer than two texts have all levels, so texts are fixed."
             tables.notes += [f"{metric} by {axis}: {fixed}" for metric in metrics]
@@ -418,6 +421,7 @@ def _add_design(
                     f"by permutation (smallest possible: {least:.3g}), no interval."
                 )
             if tables.robust:
+                profile = None if ranked is None else ranked[0][..., index]
                 row["p_robust"], least = exchanged_p(design, values[:, index], number, profile, ranks=True)
                 note = f"{axis}: no p by ranks can be below {least:.3g} here; add texts or repeats."
                 tables.notes += [note] * (least > 1.0 - tables.confidence)
@@ -430,6 +434,8 @@ def _assumptions(design: Design, noise: Noise, tests: Mapping[int, str], axes: S
     pooled = [number for number, test in tests.items() if test != "Welch"]
     if not pooled:
         return []
+    if noise.repeats and not noise.sum_sq.any():
+        return ["Repeated takes are identical, so more repeats add nothing; add texts or other levels."]
     cells = np.unique(design.cells).size
     levels = {number: np.unique(design.codes[number]).size for number in pooled}
     needed = max(1 + math.ceil(count * (count + 2) / cells) for count in levels.values())
@@ -511,10 +517,7 @@ def _events(design: Design, values: _Floats, axis: int, of_texts: tuple[_Floats,
         off = len(profiles) * weights[:, None] * np.abs(without_rounding(profiles[:, 1:] - mode, values))
         units = np.full(mode.shape, float(len(profiles)))
         return {"differing": (off > 0.0).sum(axis=0), "units": units, "mode": mode, "largest": off.max(axis=0)}
-    import pandas as pd
-
-    table = pd.DataFrame(values)
-    off = np.abs(without_rounding((table - table.groupby(design.cells).transform("median")).to_numpy(), values))
+    off = np.abs(without_rounding(values - cell_medians(design, values), values))
     codes = design.codes[axis]
     levels = [off[codes == code] for code in np.unique(codes)]
     medians = [np.median(values[codes == code], axis=0) for code in np.unique(codes)]

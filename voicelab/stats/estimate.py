@@ -127,7 +127,7 @@ def between(value: Any, name: str, low: float, high: float) -> float:
     """Validate a number. Raises ArgumentError for ``name`` unless ``low`` < ``value`` < ``high``."""
     if not (isinstance(value, int | float | np.number) and math.isfinite(value) and low < value < high):
         ends = [f"{word} {end:g}" for word, end in (("above", low), ("below", high)) if math.isfinite(end)]
-        raise ArgumentError.of(name, f"must be {' and '.join(ends)}, got {value!r}")
+        raise ArgumentError.of(name, f"must be {' and '.join(ends) or 'a finite number'}, got {value!r}")
     return float(value)
 
 

@@ -189,6 +189,13 @@ def without_rounding(results: _Floats, values: _Floats) -> _Floats:
     return cleaned
 
 
+def cell_medians(design: Design, values: _Floats) -> _Floats:
+    """Return the median of each take's cell, (takes, metrics)."""
+    import pandas as pd
+
+    return np.asarray(pd.DataFrame(values).groupby(design.cells).transform("median"), np.float64)
+
+
 def permutation_p(design: Design, values: _Floats, axis: int, *, ranks: bool = False) -> float:
     """Compute the permutation p-value for no effect of an axis on the distribution of a metric; ``values`` (takes,).
 

@@ -1,4 +1,4 @@
-"""Statistics of listening tests: choices, ratings, rankings, screening of listeners and agreement of raters."""
+"""Statistics of listening tests: choices, ratings, screening of listeners and agreement of raters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from voicelab.errors import ArgumentError
-from voicelab.stats.estimate import Estimate, Test, between, holm, numbers, odds, one_of, varies, whole
+from voicelab.stats.estimate import Estimate, Test, between, numbers, one_of, varies, whole
 from voicelab.stats.mixed import codes_of, count_of
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 _Floats = npt.NDArray[np.float64]
 _Alternative = Literal["two-sided", "greater", "less"]
 _ALTERNATIVES = ("two-sided", "greater", "less")
-_ELO, _ELO_MEAN = 400.0 / math.log(10.0), 1500.0
 _MAX_EXACT_PAIRS = 50
 
 
@@ -53,101 +52,6 @@ def binomial(
     limits = binomtest(int(successes), int(trials), chance).proportion_ci(confidence, interval)
     estimate = Estimate(successes / trials, float(limits.low), float(limits.high), confidence, trials)
     return Test(f"exact binomial, {alternative}", float(successes), p, estimate)
-
-
-@dataclass(frozen=True, eq=False)
-class BradleyTerry:
-    """Fitted Bradley-Terry model: each system's ``strength`` in natural log odds, with mean 0, and the ``covariance``.
-
-    A system of strength a is preferred to one of strength b with probability 1 / (1 + exp(b - a)).
-    """
-
-    names: tuple[str, ...]
-    strength: _Floats = field(repr=False)
-    covariance: _Floats = field(repr=False)
-    comparisons: float
-
-    def probability(self, first: str, second: str) -> float:
-        """Return the probability that ``first`` is preferred to ``second``."""
-        a, b = (self.names.index(name) for name in (first, second))
-        return 1.0 / (1.0 + math.exp(float(self.strength[b] - self.strength[a])))
-
-    def difference(self, first: str, second: str, confidence: float = 0.95) -> Estimate:
-        """Return the Elo difference of ``first`` and ``second``, with a Wald interval."""
-        from scipy.stats import norm
-
-        a, b = (self.names.index(name) for name in (first, second))
-        value = float(self.strength[a] - self.strength[b])
-        variance = self.covariance[a, a] + self.covariance[b, b] - 2.0 * self.covariance[a, b]
-        half_width = float(norm.ppf((1.0 + confidence) / 2.0)) * math.sqrt(max(float(variance), 0.0))
-        elo, low, high = (_ELO * end for end in (value, value - half_width, value + half_width))
-        return Estimate(elo, low, high, confidence, int(self.comparisons))
-
-    def preference(self, first: str, second: str, confidence: float = 0.95) -> Estimate:
-        """Return the probability that ``first`` is preferred to ``second``, with a Wald interval of its log odds."""
-        elo = self.difference(first, second, between(confidence, "confidence", 0.0, 1.0))
-        value, low, high = (1.0 / (1.0 + math.exp(-end / _ELO)) for end in (elo.value, elo.low, elo.high))
-        return Estimate(value, low, high, confidence, elo.n)
-
-    def odds_ratio(self, first: str, second: str, confidence: float = 0.95) -> Estimate:
-        """Return the odds of preferring ``first`` to ``second``, with a Wald interval."""
-        return odds(self.preference(first, second, confidence))
-
-    def frame(self, confidence: float = 0.95) -> pd.DataFrame:
-        """Tabulate the systems from best to worst: ``elo`` (mean 1500) with its interval, ``strength`` and ``se``.
-
-        A difference of 400 Elo points means odds of 10 to 1. The intervals are those of differences from the mean of
-        all systems.
-        """
-        import pandas as pd
-        from scipy.stats import norm
-
-        se = np.sqrt(np.maximum(np.diag(self.covariance), 0.0))
-        half_width = float(norm.ppf((1.0 + between(confidence, "confidence", 0.0, 1.0)) / 2.0)) * se
-        elo = [_ELO_MEAN + _ELO * (self.strength + sign * half_width) for sign in (0.0, -1.0, 1.0)]
-        columns = {"elo": elo[0], "low": elo[1], "high": elo[2], "strength": self.strength, "se": se}
-        table = pd.DataFrame({"system": self.names, **columns})
-        return table.sort_values("elo", ascending=False, kind="stable", ignore_index=True)
-
-
-def bradley_terry(wins: npt.ArrayLike, names: Sequence[str] | None = None) -> BradleyTerry:
-    """Fit the model of R. A. Bradley & M. E. Terry (Biometrika 39, 1952) by maximum likelihood.
-
-    ``wins[a, b]`` counts preferences for a over b, shape (systems, systems); a tie counts half for both. Uses Newton's
-    method on the log odds. The covariance is the inverse Fisher information, with the mean strength constrained to 0.
-    Comparisons are assumed to be independent, so the intervals are too narrow if a listener makes several.
-
-    Raises ArgumentError for invalid counts, and if no finite strengths exist. They exist if every system is connected
-    to every other by a chain of wins (L. R. Ford, 1957).
-    """
-    from scipy.sparse.csgraph import connected_components
-
-    counts = np.asarray(wins, np.float64)
-    if counts.ndim != 2 or counts.shape[0] != counts.shape[1] or counts.shape[0] < 2:
-        raise ArgumentError.of("wins", f"must have shape (systems, systems), got {counts.shape}")
-    if not np.isfinite(counts).all() or (counts < 0.0).any() or np.diag(counts).any():
-        raise ArgumentError.of("wins", "must be counts of at least 0, with zeros on the diagonal")
-    labels = tuple(names) if names is not None else tuple(str(number) for number in range(len(counts)))
-    if len(labels) != len(counts) or len(set(labels)) < len(labels):
-        raise ArgumentError.of("names", f"must be {len(counts)} distinct names, got {', '.join(map(str, labels))}")
-    components, _ = connected_components(counts > 0.0, directed=True, connection="strong")
-    if components > 1:
-        raise ArgumentError.of("wins", "some systems never lose, or never win, against the rest: no finite strengths")
-    totals = counts + counts.T
-    strength = np.zeros(len(counts))
-    for _ in range(100):
-        probability = 1.0 / (1.0 + np.exp(strength[None, :] - strength[:, None]))
-        gradient = (counts - totals * probability).sum(axis=1)
-        weight = totals * probability * (1.0 - probability)
-        information = np.diag(weight.sum(axis=1)) - weight
-        step = np.linalg.pinv(information, hermitian=True) @ gradient
-        # A full Newton step may overshoot.
-        strength = strength + step * min(1.0, 2.0 / max(float(np.abs(step).max()), 1e-300))
-        if np.abs(step).max() < 1e-10:
-            break
-    strength = strength - strength.mean()
-    covariance = np.asarray(np.linalg.pinv(information, hermitian=True), np.float64)
-    return BradleyTerry(labels, strength, covariance, float(counts.sum()))
 
 
 def mean_opinion_score(
@@ -266,96 +170,6 @@ def _rank_sums(ranks: npt.NDArray[np.int_]) -> _Floats:
         shifted = np.concatenate((np.zeros(rank), distribution[: distribution.size - rank]))
         distribution = (distribution + shifted) / 2.0
     return distribution
-
-
-@dataclass(frozen=True, eq=False)
-class Friedman:
-    """Result of Friedman's test: ``statistic`` (chi squared), ``p``, and post-hoc tests.
-
-    ``mean_ranks`` (systems,) are the mean ranks, where 1 is best, and ``critical_difference`` is Nemenyi's critical
-    difference between them at ``alpha``. ``pairs`` has a row per pair with the ``difference`` of mean ranks,
-    ``p_nemenyi``, and ``p_holm`` of Wilcoxon's test. ``concordance`` is the effect size, Kendall's W with its interval.
-    W is 1 for equal rankings, about 1 / raters for random rankings, and NaN if all ratings are tied. The interval is
-    NaN for two raters.
-    """
-
-    names: tuple[str, ...]
-    statistic: float
-    p: float
-    mean_ranks: _Floats
-    critical_difference: float
-    alpha: float
-    concordance: Estimate
-    pairs: pd.DataFrame = field(repr=False)
-
-
-def friedman(
-    ratings: npt.ArrayLike, names: Sequence[str] | None = None, *, alpha: float = 0.05, confidence: float = 0.95
-) -> Friedman:
-    """Test whether systems have equal ratings by Friedman's test, with post-hoc tests of all pairs.
-
-    ``ratings`` has shape (raters, systems); higher is better. A rater is a listener, or a combination of listener and
-    item. The test is that of scipy, corrected for ties (M. Friedman, JASA 32, 1937). Post-hoc tests are P. B. Nemenyi's
-    comparisons, as described by J. Demšar, "Statistical comparisons of classifiers over multiple data sets" (JMLR 7,
-    2006), and Wilcoxon's tests with Holm's correction. The effect size is the W of M. G. Kendall & B. Babington Smith
-    (Annals of Mathematical Statistics 10, 1939), corrected for ties. Its interval treats raters as random: it is
-    Student's t interval from the jackknife of the mean rank correlation. Raises ArgumentError for fewer than three
-    systems or two raters.
-    """
-    import pandas as pd
-    from scipy import stats
-
-    table = np.asarray(ratings, np.float64)
-    if table.ndim != 2 or table.shape[0] < 2 or table.shape[1] < 3 or not np.isfinite(table).all():
-        raise ArgumentError.of("ratings", f"must be finite, at least 2 raters by 3 systems, got shape {table.shape}")
-    raters, systems = table.shape
-    labels = tuple(names) if names is not None else tuple(str(number) for number in range(systems))
-    if len(labels) != systems:
-        raise ArgumentError.of("names", f"must be {systems} names, got {len(labels)}")
-    rater_ranks = stats.rankdata(-table, axis=1)
-    ranks = rater_ranks.mean(axis=0)
-    if (table == table[:, :1]).all():
-        statistic, p = 0.0, 1.0  # all ratings are tied
-    else:
-        statistic, p = map(float, stats.friedmanchisquare(*table.T))
-    error = math.sqrt(systems * (systems + 1) / (6.0 * raters))
-    i, j = np.triu_indices(systems, 1)
-    difference = ranks[i] - ranks[j]
-    nemenyi = stats.studentized_range.sf(np.abs(difference) / error * math.sqrt(2.0), systems, np.inf)
-    tests = [wilcoxon(table[:, a], table[:, b]).p for a, b in zip(i, j, strict=True)]
-    columns = {
-        "first": [labels[a] for a in i],
-        "second": [labels[b] for b in j],
-        "difference": difference,
-        "p_nemenyi": np.minimum(nemenyi, 1.0),
-        "p_holm": holm(tests),
-    }
-    critical = float(stats.studentized_range.ppf(1.0 - between(alpha, "alpha", 0.0, 1.0), systems, np.inf))
-    concordance, critical_difference = _concordance(rater_ranks, confidence), critical / math.sqrt(2.0) * error
-    return Friedman(labels, statistic, p, ranks, critical_difference, alpha, concordance, pd.DataFrame(columns))
-
-
-def _concordance(ranks: _Floats, confidence: float) -> Estimate:
-    """Compute Kendall's W of ranks (raters, systems)."""
-    from scipy.stats import t
-
-    tail, count = (1.0 + between(confidence, "confidence", 0.0, 1.0)) / 2.0, len(ranks)
-    centered = ranks - ranks.mean(axis=1, keepdims=True)
-    squares, total = np.square(centered).sum(axis=1), centered.sum(axis=0)
-    if not squares.any():
-        return Estimate(math.nan, math.nan, math.nan, confidence, count)
-    w = float(np.square(total).sum() / (count * squares.sum()))
-    if count == 2 or not (squares.sum() - squares).all():
-        return Estimate(w, math.nan, math.nan, confidence, count)
-    # A bootstrap would overestimate W: it draws the same rater several times, and copies of a rater agree.
-    rho, without = (count * w - 1.0) / (count - 1.0), squares.sum() - squares
-    jackknife = (np.square(total - centered).sum(axis=1) / without - 1.0) / (count - 2.0)
-    error = math.sqrt((count - 1.0) / count * float(np.square(jackknife - jackknife.mean()).sum()))
-    # For equal rankings: Clopper and Pearson's bound on the share of reversed rankings.
-    reversed_share = min(0.5, 1.0 - (1.0 - tail) ** (1.0 / count))
-    half_width = float(t.ppf(tail, count - 1)) * error if error > 1e-12 else 1.0 - (1.0 - 2.0 * reversed_share) ** 2
-    low, high = ((1.0 + (count - 1.0) * end) / count for end in (rho - half_width, rho + half_width))
-    return Estimate(w, max(0.0, low), min(1.0, high), confidence, count)
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,6 @@ from voicelab.stats.crossed import Claim, ComparedPairs, CrossedTest, claims_of,
 from voicelab.stats.effects import Effects
 from voicelab.stats.estimate import between, one_of, whole
 from voicelab.stats.factors import largest_p, smallest_p_of_takes, smallest_p_of_texts
-from voicelab.stats.judgements import wilcoxon
 from voicelab.stats.mixed import Floats
 from voicelab.stats.planning import t_power
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 # Scale at which the logistic distribution function best approximates the normal one.
 _LOGISTIC = 16.0 * math.sqrt(3.0) / (15.0 * math.pi)
-_WILCOXON_SIMULATIONS = 200
 _MAX_VALUES = 2_000_000
 _CHANCE = 0.5
 _Sds = tuple[float, float, float]
@@ -87,7 +85,7 @@ def plan_test(
     listeners: int | Sequence[int] = (6, 12, 18, 24, 36),
     items: int | Sequence[int] = (6, 12, 24),
     sd: _Sds | None = None,
-    pilot: ComparedPairs | None = None,
+    pilot: ComparedPairs | CrossedTest | None = None,
     systems: int = 2,
     claim: Claim | None = None,
     margin: float | None = None,
@@ -98,8 +96,7 @@ def plan_test(
 ) -> PowerPlan:
     """Compute the power of ``analyze()`` to detect a difference between two systems, by number of listeners and items.
 
-    Studies with random listeners and items are simulated, and each is analyzed with crossed random effects. The column
-    ``wilcoxon`` is the power of the test with fixed sentences.
+    Studies with random listeners and items are simulated, and each is analyzed with crossed random effects.
 
     Args:
         kind: kind of the listening test.
@@ -108,7 +105,7 @@ def plan_test(
         items: numbers of sentences.
         sd: SDs of the listeners' and items' effects on the difference, and of single responses, in points of the scale. For
             choices they are in logits, and the last is ignored. If there is no pilot, try several.
-        pilot: a result of ``analyze``; ``sd`` is the average over its pairs.
+        pilot: a result of ``analyze``, or one of its ``crossed`` tests; ``sd`` is the average over its pairs.
         systems: number of systems; the significance level is that of the first step of Holm's correction over all pairs.
         claim: as in a registered plan. "different" is two-sided (ABX: one-sided), "better" one-sided. "not worse" and
             "equivalent" need a ``margin``. Not for ABX: "better", "not worse". Default: "equivalent" with a margin, else
@@ -129,7 +126,7 @@ def plan_test(
     between(alpha, "alpha", 0.0, 0.5)
     whole(simulations, "simulations", 100)
     _check_sizes(kind, difference, claim, margin)
-    sds, pilot_df = _sds(sd, pilot)
+    sds, pilot_df = _sds(kind, sd, pilot)
     tests = math.comb(whole(systems, "systems", 2), 2)
     sizes = [_counts("listeners", listeners, 2), _counts("items", items, 2)]
     combinations = progress(list(itertools.product(*sizes)))
@@ -161,7 +158,7 @@ def _row(
     row = _power(study, numbers, simulations, seed)
     for end, scale in zip(("low", "high"), scales, strict=False):
         scaled = (scale * sds[0], scale * sds[1], scale * sds[2])
-        row[end] = _power((kind, difference, scaled, claim, level), numbers, simulations, seed, fixed_items=False)[end]
+        row[end] = _power((kind, difference, scaled, claim, level), numbers, simulations, seed)[end]
     return row
 
 
@@ -199,8 +196,6 @@ def _power(
     numbers: tuple[int, ...],
     simulations: int,
     seed: int,
-    *,
-    fixed_items: bool = True,
 ) -> dict[str, float]:
     kind, difference, sds, claim, level = study
     listeners, items = numbers
@@ -213,15 +208,10 @@ def _power(
     power = float(np.concatenate([_hits(kind, table, claim, level) for table in tables]).mean())
     half_width = 1.96 * math.sqrt(max(power * (1.0 - power), 1.0 / simulations) / simulations)
     row = {"listeners": listeners, "items": items, "answers": math.prod(numbers), "power": power}
-    row |= {"low": max(0.0, power - half_width), "high": min(1.0, power + half_width)}
-    if fixed_items and claim[0] == "different" and kind != "ABX":
-        null = np.full(listeners, 0.5 if chosen else 0.0)
-        means = tables[0][:_WILCOXON_SIMULATIONS].mean(axis=2)
-        row["wilcoxon"] = float(np.mean([wilcoxon(study_means, null).p <= level for study_means in means]))
-    return row
+    return row | {"low": max(0.0, power - half_width), "high": min(1.0, power + half_width)}
 
 
-def _sds(sd: _Sds | None, pilot: ComparedPairs | CrossedTest | None) -> tuple[_Sds, float]:
+def _sds(kind: str, sd: _Sds | None, pilot: ComparedPairs | CrossedTest | None) -> tuple[_Sds, float]:
     """Return the SDs and the mean degrees of freedom of the pilot, which are infinite if there is no pilot."""
     if (sd is None) == (pilot is None):
         raise ArgumentError.of("sd", "pass either sd or pilot")
@@ -238,15 +228,22 @@ def _sds(sd: _Sds | None, pilot: ComparedPairs | CrossedTest | None) -> tuple[_S
         listener, item, residual = np.sqrt(np.square(sds).mean(axis=0))
         df = float(np.mean([test.df for test in tests]))
         return (float(listener), float(item), float(residual)), df
-    return _three(sd), math.inf  # type: ignore[arg-type]
+    unit = ", in logits (the last is ignored)" * (kind in {"AB", "ABX"})
+    listener, item, residual = _deviations(
+        sd, f"three numbers of at least 0, of listeners, items and responses{unit}", 3
+    )
+    return (listener, item, residual), math.inf
 
 
-def _three(sd: Sequence[float]) -> _Sds:
-    if len(sd) != 3 or not all(math.isfinite(value) and value >= 0.0 for value in sd):
-        raise ArgumentError.of(
-            "sd", f"must be three numbers of at least 0, of listeners, items and responses, got {sd!r}"
-        )
-    return sd[0], sd[1], sd[2]
+def _deviations(sd: Any, rule: str, count: int) -> tuple[float, ...]:
+    """Validate ``count`` SDs. Raises ArgumentError, whose message ends the ``rule``."""
+    try:
+        values = tuple(map(float, sd))
+    except (TypeError, ValueError):
+        values = ()
+    if len(values) != count or not all(math.isfinite(value) and value >= 0.0 for value in values):
+        raise ArgumentError.of("sd", f"must be {rule}, got {sd!r}")
+    return values
 
 
 def _studies(chosen: bool, difference: float, sds: _Sds, shape: tuple[int, ...], rng: np.random.Generator) -> Floats:
@@ -309,9 +306,13 @@ def plan_sweep(
 
     if (sd is None) == (pilot is None):
         raise ArgumentError.of("sd", "pass either sd or pilot")
-    text_sd, take_sd, pilot_df = (*sd, math.inf) if sd is not None else _of_pilot(pilot, metric)  # type: ignore[arg-type]
-    if not (min(text_sd, take_sd) >= 0.0 and math.isfinite(text_sd + take_sd) and text_sd + take_sd > 0.0):
-        raise ArgumentError.of("sd", f"must be two numbers of at least 0, of texts and takes, not both 0, got {sd!r}")
+    between(difference, "difference", -math.inf, math.inf)
+    rule = "two numbers of at least 0, of texts and takes, not both 0"
+    text_sd, take_sd, pilot_df = (
+        _of_pilot(pilot, metric) if sd is None else (*_deviations(sd, rule, 2), math.inf)  # type: ignore[arg-type]
+    )
+    if not text_sd + take_sd > 0.0:
+        raise ArgumentError.of("sd" if pilot is None else "pilot", f"must be {rule}, got {sd or (text_sd, take_sd)!r}")
     level = between(alpha, "alpha", 0.0, 0.5) / whole(tests, "tests", 1)
     whole(levels, "levels", 2)
     rows = []

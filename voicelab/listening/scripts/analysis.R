@@ -3,7 +3,8 @@
 # Ratings: means of systems and differences of pairs by linear mixed models, value ~ 1 + (1 | listener) + (1 | item),
 # REML, Satterthwaite's degrees of freedom; MOS, SMOS and DMOS also by a cumulative link model. AB, ABX: the same of choices,
 # minus 0.5; exact binomial tests of all choices; logistic mixed models (Laplace approximation). A mean of n values has at least the
-# variance of rounding, 1 / 12 / n, and at most the degrees of freedom of listeners and items together. Means of listeners: Wilcoxon's test (a normal approximation if there are ties), items fixed.
+# variance of rounding, 1 / 12 / n, and at most the degrees of freedom of listeners and items together, or with five or fewer of
+# either that number. Means of listeners: Wilcoxon's test (a normal approximation if there are ties), items fixed.
 suppressMessages({library(lme4); library(lmerTest); library(ordinal)})
 arguments <- commandArgs(trailingOnly = TRUE)
 path <- if (length(arguments)) arguments[1] else "votes.csv"
@@ -33,7 +34,8 @@ add_mean <- function(figure, rows, first, second = "") {
     parts <- sapply(means, function(own) if (diff(range(own)) > 1e-9) var(own) / length(own) else 0)
     mean <- mean(rows$value); error <- sqrt(sum(parts)); df <- sum(parts)^2 / sum(parts^2 / (lengths(means) - 1))
   }
-  most <- length(unique(rows$listener)) + length(unique(rows$item)) - 2; least <- sqrt(1 / 12 / nrow(rows))
+  counts <- c(length(unique(rows$listener)), length(unique(rows$item))); least <- sqrt(1 / 12 / nrow(rows))
+  most <- if (min(counts) <= 5) min(counts) else sum(counts) - 2
   df <- if (error > least) min(df, most) else most; error <- max(error, least)
   half <- qt((1 + level) / 2, df) * error
   add(figure, first, second, if (varies(rows)) "mixed model" else "no residual variance", mean, mean - half, mean + half, error,
@@ -64,7 +66,15 @@ for (scale in if ("scale" %in% names(responses)) unique(responses$scale) else ""
     for (system in systems) add_mean("mean", transform(votes[votes$system == system, ], value = rating), system)
   if (kind == "MUSHRA") systems <- setdiff(systems, c("reference", "anchor35", "anchor70"))
   for (pair in if (length(systems) > 1) combn(systems, 2, simplify = FALSE)) {
-    if (kind == "transcription") {  # each item heard with one system
+    if (kind == "transcription") {  # each item heard with one system; without residual variance, means of listeners
+      model <- if (crossed(votes)) lm(rating ~ system + listener + item, votes)
+      if (is.null(model) || df.residual(model) < 1 || sum(resid(model)^2) < 1e-9 * nrow(votes)) {
+        means <- tapply(votes$rating, list(votes$listener, factor(votes$system, systems)), mean)
+        lead <- na.omit(round(means[, pair[1]] - means[, pair[2]], 12))
+        if (length(lead) > 1 && any(lead != 0))
+          add("means of listeners", pair[1], pair[2], "Wilcoxon's test", p = suppressWarnings(wilcox.test(lead)$p.value))
+        next
+      }
       rows <- transform(votes, system = relevel(factor(system), pair[2]))
       fit <- suppressMessages(lmerTest::lmer(rating ~ system + (1 | listener) + (1 | item), rows))
       line <- coef(summary(fit))[paste0("system", pair[1]), ]
@@ -91,7 +101,7 @@ for (scale in if ("scale" %in% names(responses)) unique(responses$scale) else ""
     if (kind != "ABX" && length(means) > 1 && any(means != 0))
       add("means of listeners", pair[1], pair[2], "Wilcoxon's test", p = suppressWarnings(wilcox.test(means)$p.value))
   }
-  print(format(do.call(rbind, results), digits = 6), row.names = FALSE)
+  if (length(results)) print(format(do.call(rbind, results), digits = 6), row.names = FALSE)
   if (kind %in% single && length(systems) > 1 && length(unique(votes$rating)) > 2)
     print(coef(summary(clmm(factor(rating) ~ system + (1 | listener) + (1 | item), transform(votes, system = factor(system))))))
 }
