@@ -291,8 +291,9 @@ def _cases() -> dict[str, Case]:
             name = f"interaction, {texts} texts × {takes} takes, SD 1 : {ratio:g}"
             cases[name] = bind(interaction, ratio, texts, takes)
     for noise in ("normal", "lognormal", "outliers"):
-        for texts, takes in ((1, 12), (12, 1), (8, 3)):
+        for texts, takes in ((1, 12), (12, 1)):
             cases[f"ranks, {noise}, {texts} texts × {takes} takes"] = bind(ranks, noise, texts, takes)
+    cases["ranks, outliers, 8 texts × 3 takes"] = bind(ranks, "outliers", 8, 3)
     for sizes in ((9, 2), (9, 3), (8, 5)):
         cases[f"takes {sizes[0]} : {sizes[1]}, SD 1 : 3"] = bind(small_level, sizes)
     for shape in ((2, 12), (3, 12), (4, 4), (6, 6), (12, 4), (20, 4), (12, 8), (24, 12)):

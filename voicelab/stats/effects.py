@@ -395,8 +395,6 @@ def _add_design(
         tests[number] = contrasts.test
         profiles = text_profiles(design, values, number, weights)
         random = over_texts(profiles, values)
-        # Medians of cells, so that a single outlier does not change its text.
-        ranked = text_profiles(design, cell_medians(design, values), number, weights) if tables.robust else None
         if random is None and design.texts is not None:
             fixed = "fewer than two texts have all levels, so texts are fixed."
             tables.notes += [f"{metric} by {axis}: {fixed}" for metric in metrics]
@@ -420,13 +418,28 @@ def _add_design(
                     f"{metric} by {axis}: {texts or 'repeats do not vary'}, so the residual variance is 0: p {p:.3g} "
                     f"by permutation (smallest possible: {least:.3g}), no interval."
                 )
-            if tables.robust:
-                profile = None if ranked is None else ranked[0][..., index]
-                row["p_robust"], least = exchanged_p(design, values[:, index], number, profile, ranks=True)
-                note = f"{axis}: no p by ranks can be below {least:.3g} here; add texts or repeats."
-                tables.notes += [note] * (least > 1.0 - tables.confidence)
             tables.frame.append(row)
+        if tables.robust:
+            _add_ranks(tables, design, (values, weights), (number, axis), tables.frame[-len(metrics) :])
     tables.notes += [*small_level_notes(design, noise, axes), *_assumptions(design, noise, tests, axes)]
+
+
+def _add_ranks(
+    tables: _Tables,
+    design: Design,
+    weighted: tuple[_Floats, _Floats],
+    of: tuple[int, str],
+    rows: Sequence[dict[str, Any]],
+) -> None:
+    """Add the p-values of ranks to the ``rows`` of an axis, which ``of`` identifies by number and name."""
+    (values, weights), (number, axis) = weighted, of
+    # Medians of cells, so that a single outlier does not change its text.
+    profiles = text_profiles(design, cell_medians(design, values), number, weights)
+    for index, row in enumerate(rows):
+        profile = None if profiles is None else profiles[0][..., index]
+        row["p_robust"], least = exchanged_p(design, values[:, index], number, profile, ranks=True)
+        note = f"{axis}: no p by ranks can be below {least:.3g} here; add texts or repeats."
+        tables.notes += [note] * (least > 1.0 - tables.confidence)
 
 
 def _assumptions(design: Design, noise: Noise, tests: Mapping[int, str], axes: Sequence[str]) -> list[str]:
