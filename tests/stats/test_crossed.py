@@ -127,14 +127,15 @@ def test_unanimous_values_have_the_least_p(listeners: int, items: int, gaps: boo
         values = (np.arange(who.size) * 5 % who.size >= against).astype(float)[rated]
         ps.append(crossed_share(values, who[rated], what[rated]).p)
         rounded = crossed_mean(3.0 * values, who[rated], what[rated], step=1.0)
-        assert rounded.p < (0.3 if listeners == 2 else 0.001)
-    assert min(ps) == ps[-1] < 0.001
+        assert rounded.p < (0.3 if listeners == 2 else 0.01)
+    assert min(ps) == ps[-1] < (0.02 if listeners == 2 else 0.001)
     assert rounded.p < 0.001
     assert rounded.estimate.low > 0.0
     # The least variance is that of rounding; with 0.5 as the distance.
     least = crossed_share(np.ones(rated.sum()), who[rated], what[rated])
     assert least.statistic == pytest.approx(0.5 / math.sqrt(1 / 12 / rated.sum()))
-    assert (least.estimate.high, least.df) == (1.0, listeners + items - 2)
+    fewest = min(listeners, items)
+    assert (least.estimate.high, least.df) == (1.0, fewest if fewest <= 5 else listeners + items - 2)
 
 
 def test_type_i_error_with_gaps_and_few_distinct_values() -> None:
