@@ -2,7 +2,7 @@
 #
 #   make lab            set up, let the embedded voice say a sentence, open the quickstart in JupyterLab
 #   make test           set up and run all tests but the long ones and those in a browser
-#   make test-bare      say, sweep, serve and the quickstart in an environment of their own without extras, so without torch
+#   make test-bare      say, sweep, serve and the notebooks 01 to 05 in an environment of their own without torch
 #   make test-browser   the panels in JupyterLab, used by Chromium, and the tests of their JavaScript
 #   make test-thorough  the long tests, some twenty minutes: kill loops, fuzzing, many takes (CI: every night)
 #   make fuzz           feed whatever reads files and bodies of others, ten minutes each (ARGS="run plan --seconds 60"); better with atheris
@@ -79,11 +79,11 @@ test: $(READY_DEV)
 	@$(call timed,all tests but those in a browser,"$(BIN)/python" -m pytest -n $(JOBS) --dist loadfile \
 		$(if $(findstring tests/browser,$(ARGS)),,--ignore=tests/browser) $(ARGS))
 
-# What pip installs without extras, what runs notebooks, and what reads Chinese. HASHES=no: the list has all extras of make lab.
+# What pip installs without extras, and what runs these notebooks. HASHES=no: the list has all extras of make lab.
 test-bare:
-	@PYTHON="$(PYTHON)" HASHES=no .ci/setup build/bare notebook,mandarin
+	@PYTHON="$(PYTHON)" HASHES=no .ci/setup build/bare notebook,mandarin,recognition
 	@$(call timed,the embedded voice without torch,.ci/bare build/bare/bin \
-		&& build/bare/bin/voicelab check notebooks/01_quickstart.ipynb)
+		&& build/bare/bin/voicelab check notebooks/0[1-5]*.ipynb)
 
 # Two at once, however many cores there are: what they hear must not run dry.
 test-browser: $(READY_DEV) $(VENV)/.ready.front-ends

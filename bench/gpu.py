@@ -4,12 +4,13 @@
     python bench/gpu.py --device cpu --tiny          # smoke test at tiny size; the figures are meaningless
 
 Parts, the most important first: frames of one row, as a CUDA graph, then compiled (within three minutes: real-time factor,
-and the fraction of the bandwidth measured on the device); 8, 64 and other numbers of rows; time to first audio with a
-cached and a new reference of ten seconds; memory of sixteen streams of 4,096 positions; 64 streams of the embedded voice;
-the tests marked gpu, with tiny checkpoints in float32; equality of frames with and without CUDA graphs; the slowest
-kernels; the codec, and the choice of float32, TF32 or bf16; the gain of each optimization. The weights are random, of full
-shape, and drawn on the device. Each part has a time limit; failures are recorded, and the file is written after each part
-and each batch size.
+and the fraction of the bandwidth measured on the device); 8 and 64 rows as a graph, then compiled, with other numbers of
+rows; time to first audio with a cached and a new reference of ten seconds; memory of sixteen streams of 4,096 positions; 64
+streams of the embedded voice; the tests marked gpu, with tiny checkpoints in float32; equality of frames with and without
+CUDA graphs; the slowest kernels; the codec, and the choice of float32, TF32 or bf16; the gain of each optimization. The
+weights are random, of full shape, and drawn on the device. Each part has a time limit. The file is written after each part
+and each batch size. A failure is recorded, and the next part runs; after an error that leaves the device unusable, it runs
+in a new process.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import faulthandler
 import gc
 import json
 import math
+import os
 import re
 import signal
 import subprocess
@@ -135,10 +137,16 @@ def speeds(
     figures.values["parts"][part] = measured
     for count in sorted(rows, key=lambda count: (count not in (1, 8, 64), count)):
         began = time.perf_counter()
-        dual.frames(step, count, 1, 400)
-        measured["first_call_s"][str(count)] = round(time.perf_counter() - began, 1)
-        figures.write()
-        measured["rows"][str(count)] = dual.speed(step, count, plan.frames, 400, bandwidth)
+        try:
+            dual.frames(step, count, 1, 400)
+            measured["first_call_s"][str(count)] = round(time.perf_counter() - began, 1)
+            figures.write()
+            measured["rows"][str(count)] = dual.speed(step, count, plan.frames, 400, bandwidth)
+        except TimeoutError:
+            raise
+        except Exception as error:  # noqa: BLE001 - continue with the other numbers of rows
+            measured["failed"] = f"{count} rows: {_message(error)}"
+            dual.synchronize(plan.device)  # raises if the device is unusable
         figures.write()
     return measured
 
@@ -358,14 +366,22 @@ def verdict(parts: dict[str, Any]) -> dict[str, str]:
 class Figures:
     """Results as JSON, written after each part so that they survive a crash."""
 
-    def __init__(self, out: Path, **about: Any) -> None:
-        self.began, self.values, self._out = time.perf_counter(), {**about, "parts": dict[str, Any]()}, out
+    def __init__(self, out: Path, resumed: bool, **about: Any) -> None:
         out.parent.mkdir(parents=True, exist_ok=True)
+        self.values = (
+            json.loads(out.read_text("utf-8")) if resumed else {**about, "parts": dict[str, Any](), "took_s": 0.0}
+        )
+        self._began, self._out = time.perf_counter() - self.values["took_s"], out
+
+    @property
+    def left_s(self) -> float:
+        """Remaining seconds of the run."""
+        return float(LIMIT_S - (time.perf_counter() - self._began))
 
     def part(self, name: str, limit_s: float, work: Callable[[], dict[str, Any]]) -> None:
         """Run a part within its time limit and the remaining time of the run."""
         start = time.perf_counter()
-        limit = min(limit_s, LIMIT_S - (start - self.began))
+        limit = min(limit_s, self.left_s)
         if limit < 1:
             self.values["parts"][name] = {"left_out": "no time was left"}
             return
@@ -373,18 +389,28 @@ class Figures:
             with _limited(limit):
                 result = work()
         except Exception as error:  # noqa: BLE001 - continue with the other parts
-            result = self.values["parts"].get(name, {}) | {"failed": f"{type(error).__name__}: {error}"[:500]}
-        gc.collect()  # a graph and its step refer to each other
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+            result = self.values["parts"].get(name, {}) | {"failed": _message(error)}
         self.values["parts"][name] = {**result, "took_s": round(time.perf_counter() - start, 1)}
         self.write()
+        gc.collect()  # a graph and its step refer to each other
+        if torch.cuda.is_available():
+            try:
+                torch.cuda.synchronize()
+                torch.cuda.empty_cache()
+            except RuntimeError as error:
+                print(f"{name}: {_message(error)}; going on in a new process", file=sys.stderr, flush=True)
+                faulthandler.cancel_dump_traceback_later()
+                os.execv(sys.executable, [sys.executable, *sys.argv, *["--resume"][: "--resume" not in sys.argv]])
 
     def write(self) -> None:
         """Write the results so far."""
         self.values["verdict"] = verdict(self.values["parts"])
-        self.values["took_s"] = round(time.perf_counter() - self.began, 1)
+        self.values["took_s"] = round(time.perf_counter() - self._began, 1)
         self._out.write_text(json.dumps(self.values, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _message(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:500]
 
 
 @contextmanager
@@ -411,6 +437,7 @@ def main() -> None:
     parser.add_argument("--codec", type=Path, help="codec.pth with real weights, for the choice of precision")
     parser.add_argument("--out", type=Path, default=Path("build/gpu.json"))
     parser.add_argument("--skip-tests", action="store_true", help="skip the test suite")
+    parser.add_argument("--resume", action="store_true", help="go on with the parts that --out does not have")
     options = parser.parse_args()
     plan = Plan.of(options.device, options.tiny)
     if options.tiny:
@@ -421,9 +448,9 @@ def main() -> None:
         "tiny": options.tiny,
         "machine": machine(),
     }
-    figures = Figures(options.out, bench="gpu", **about)
+    figures = Figures(options.out, options.resume, bench="gpu", **about)
     # A hanging device cannot be interrupted.
-    faulthandler.dump_traceback_later(LIMIT_S + 20, exit=True, file=2)
+    faulthandler.dump_traceback_later(max(1.0, figures.left_s + 20), exit=True, file=2)
     loaded: dict[str, Any] = {}
     cuda = plan.device.type == "cuda"
 
@@ -434,16 +461,17 @@ def main() -> None:
         )
         return {"codec": options.codec.name if options.codec else "random"}
 
+    def speed_of(name: str, rows: tuple[int, ...], *, compiled: bool = cuda) -> Callable[[], dict[str, Any]]:
+        return lambda: speeds(plan, loaded["model"], rows, figures, name, compiled=compiled)
+
     figures.part("weights", 60, weights)
-    # In order of worth: one row first, as a graph, then compiled.
+    large = tuple(count for count in plan.rows if count in (8, 64)) or plan.rows[-1:]
+    # The most important first: one row, as a graph, then compiled.
     for name, limit, work in (
-        ("one_row", 40, lambda: speeds(plan, loaded["model"], (1,), figures, "one_row", compiled=False)),
-        (
-            "one_row_compiled",
-            120,
-            lambda: speeds(plan, loaded["model"], (1,), figures, "one_row_compiled", compiled=cuda),
-        ),
-        ("frames", 150, lambda: speeds(plan, loaded["model"], plan.rows, figures, "frames", compiled=cuda)),
+        ("one_row", 40, speed_of("one_row", (1,), compiled=False)),
+        ("one_row_compiled", 120, speed_of("one_row_compiled", (1,))),
+        ("frames_uncompiled", 30, speed_of("frames_uncompiled", large, compiled=False)),
+        ("frames", 150, speed_of("frames", plan.rows)),
         ("first_audio", 60, lambda: first_audio(plan, loaded["model"], loaded["codec"])),
         ("many_streams", 40, lambda: many_streams(plan, loaded["model"])),
         ("embedded", 60, lambda: embedded(plan)),
@@ -454,7 +482,7 @@ def main() -> None:
         ("precision", 40, lambda: precision(plan, loaded["codec"])),
         ("ladder", 60, lambda: ladder(plan, loaded["model"])),
     ):
-        if not (name == "tests" and options.skip_tests):
+        if name not in figures.values["parts"] and not (name == "tests" and options.skip_tests):
             figures.part(name, limit * (10 if options.tiny else 1), work)  # smoke tests may run on a busy machine
     faulthandler.cancel_dump_traceback_later()
     figures.write()

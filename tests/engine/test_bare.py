@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
+from pathlib import Path
+
+import numpy as np
+
+import voicelab
 
 CODE = """
 import os, sys, time
@@ -34,3 +40,28 @@ def test_the_embedded_voice_speaks_and_clones_without_torch_and_threads_of_blas(
         [sys.executable, "-c", CODE], capture_output=True, text=True, check=False, timeout=120, env=environment
     )
     assert done.stdout.split() == ["none", "True", "True", "True"], done.stderr
+
+
+WEAK = """
+import os, sys
+if hasattr(os, "sched_setaffinity"):
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+import numpy, voicelab
+numpy.save(sys.argv[1], voicelab.connect(device="cpu").speak("Yes.", seed=1).samples)
+"""
+
+
+def test_the_same_codes_with_one_core_without_avx2_and_with_a_home_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    extensions = np.show_config(mode="dicts")["SIMD Extensions"]
+    environment = {
+        **os.environ,
+        "NPY_DISABLE_CPU_FEATURES": " ".join(extensions.get("found", ())),
+        "VOICELAB_HOME": str(tmp_path / "file" / "home"),
+    }
+    if platform.machine() in ("x86_64", "AMD64"):
+        environment["OPENBLAS_CORETYPE"] = "Nehalem"
+    out = tmp_path / "a.npy"
+    subprocess.run([sys.executable, "-c", WEAK, str(out)], check=True, timeout=120, env=environment)
+    with voicelab.connect(device="cpu") as lab:
+        np.testing.assert_allclose(np.load(out), lab.speak("Yes.", seed=1).samples, atol=1e-3)

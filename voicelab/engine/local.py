@@ -73,8 +73,8 @@ class LocalBackend(Closeable):
         voices: Voice store; default, the one in VOICELAB_HOME.
         int8_depth: Quantize the fast transformer of open weights to 8 bits; it causes half of the memory traffic per frame.
         compile: Compile open weights with torch. By default, only the language model is compiled, and only on a CUDA device
-            after ``voicelab weights compile``. If True, the codec is compiled as well, and the first sentence waits minutes
-            for the compilation.
+            if triton is installed: once for all processes, with its progress in the log; if that fails, frames run
+            uncompiled. If True, the codec is compiled as well, and a failure is an error.
 
     Raises:
         WeightsError: The checkpoint is unreadable.

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import shutil
@@ -22,7 +23,7 @@ from torch import Tensor
 from tests.engine.dual.tiny import CODEBOOKS, SPEECH, config_of, model_of, tensors_of
 from tests.engine.dual.tiny_codec import save_codec, tiny_tensors
 from voicelab.engine.core.decoding import CodeBlock
-from voicelab.engine.core.fused import Regions
+from voicelab.engine.core.fused import Regions, has_compiler
 from voicelab.engine.dual.codec import CodecFile, DualDecoding
 from voicelab.engine.dual.step import DualStep, RowInput, RowState
 from voicelab.errors import EngineUnavailable
@@ -49,8 +50,10 @@ def _run(step: DualStep, rows: int, frames: int = 8) -> tuple[list[list[RowState
 
 
 @torch.inference_mode()
-def test_all_layers_use_the_same_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight parts, each traced once; they give the same frames as the model."""
+def test_all_layers_use_the_same_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Eight parts, each traced once; they give the same frames as the model, and progress is logged."""
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     traced: list[torch.fx.GraphModule] = []
 
@@ -63,7 +66,11 @@ def test_all_layers_use_the_same_code(tmp_path: Path, monkeypatch: pytest.Monkey
     config = config_of("s2-pro")
     model = model_of(config, tensors_of(config))
     compiled = DualStep(model, 1, compile=True)
-    compiled.prepare()
+    with caplog.at_level(logging.WARNING, "voicelab.engine"):
+        compiled.prepare()
+    begun, finished = caplog.messages
+    assert begun == f"compiling frames of one row (step 1 of 2), once for all processes, into {tmp_path}"
+    assert finished.startswith("compiled frames of one row (step 1 of 2) in ")
     with torch._dynamo.config.patch(error_on_recompile=True):
         states, held = _run(compiled, 1, 4)
     expected, of_eager = _run(DualStep(model, 1), 1, 4)
@@ -116,6 +123,37 @@ def test_compiled_codec_equals_eager(tmp_path: Path, monkeypatch: pytest.MonkeyP
             for i, pieces in enumerate(zip(*heard, strict=True)):
                 whole = torch.cat([torch.from_numpy(piece) for piece in pieces])
                 torch.testing.assert_close(whole, codec.decode(codes[i]), atol=1e-5, rtol=1e-4)
+
+
+def test_frames_are_compiled_by_default_on_gpus_with_triton(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, package = torch.device("cuda"), tmp_path / "triton"
+    assert not has_compiler(gpu)
+    monkeypatch.syspath_prepend(tmp_path)
+    package.mkdir()
+    assert not has_compiler(gpu)
+    (package / "__init__.py").touch()
+    importlib.invalidate_caches()
+    assert has_compiler(gpu)
+    assert not has_compiler(torch.device("cpu"))
+
+
+def test_frame_runs_uncompiled_if_compiled_code_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Code that compiles but does not run on the device; a lack of memory is an error, as uncompiled frames need more."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+
+    def compiled_as(message: str) -> Callable[..., Any]:
+        def fails(*_: Any) -> Tensor:
+            raise RuntimeError(message)
+
+        monkeypatch.setattr(torch, "compile", lambda *_, **__: fails)
+        return Regions(required=False).compiled(lambda x: x * 2)
+
+    assert torch.equal(compiled_as("CUDA error: invalid argument")(torch.ones(1)), torch.full((1,), 2.0))
+    assert "CUDA error: invalid argument; they run uncompiled, which is slower" in caplog.text
+    with pytest.raises(RuntimeError, match="out of memory"):
+        compiled_as("CUDA out of memory")(torch.ones(1))
 
 
 def test_frame_runs_uncompiled_without_a_compiler(

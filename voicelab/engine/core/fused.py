@@ -6,11 +6,14 @@ the fallback without a compiler, unless compilation is required.
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import FunctionType, MappingProxyType, MethodType
 from typing import Any, TypeVar
@@ -18,6 +21,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from voicelab.engine.core.scheduler import out_of_memory
 from voicelab.errors import EngineUnavailable
 from voicelab.storage import data_home
 
@@ -47,6 +51,17 @@ class Regions:
 
         self._required, self._options, self._failed = required, OPTIONS | options, False
         os.environ.setdefault(_CACHE_VARIABLE, str(_cache_folder()))  # before torch sets its default
+        self._is_new = not any(Path(os.environ[_CACHE_VARIABLE]).glob("*"))
+
+    @contextmanager
+    def progress(self, step: str) -> Iterator[None]:
+        """Log the progress of a compilation, unless it only loads cached code."""
+        start_s = time.perf_counter()
+        if self._is_new:
+            _LOG.warning("compiling %s, once for all processes, into %s", step, os.environ[_CACHE_VARIABLE])
+        yield
+        if self._is_new and not self._failed:
+            _LOG.warning("compiled %s in %.0f s", step, time.perf_counter() - start_s)
 
     def compiled(
         self, function: Callable[..., _Output], lengths: Mapping[int, int] = _NO_LENGTHS
@@ -66,8 +81,6 @@ class Regions:
             kind = tuple(each is None or (isinstance(each, Tensor) and len(each) > 1) for each in args)
             if kind in fused:
                 return fused[kind](*args)
-            if not fused and not any(Path(os.environ[_CACHE_VARIABLE]).glob("*")):
-                _LOG.warning("compiling once, into %s: at least 10 s of CPU time", os.environ[_CACHE_VARIABLE])
             fused[kind] = torch.compile(_with_copied_code(function), fullgraph=True, options=self._options)
             return self._first(fused[kind], function, args)
 
@@ -88,7 +101,10 @@ class Regions:
                     raise
                 shutil.rmtree(_cache_folder(), ignore_errors=True)
                 return fused(*args)
-        except dynamo.exc.TorchDynamoException as error:
+        except Exception as error:
+            # By default, compiled code that does not run on a device is replaced as well, whatever it raises.
+            if not isinstance(error, dynamo.exc.TorchDynamoException) and (self._required or out_of_memory(error)):
+                raise
             message = " ".join(str(error).split("Set TORCHDYNAMO")[0].split()[-40:])  # the cause is at the end
             reason = f"frames cannot be compiled; torch needs g++ on a CPU, triton on CUDA: {message}"
             if self._required:
@@ -113,9 +129,10 @@ def mark_dynamic(args: tuple[Any, ...], lengths: Mapping[int, int]) -> None:
                 dynamo.maybe_mark_dynamic(tensor, lengths[index] % tensor.ndim)
 
 
-def has_compiled_code(device: torch.device) -> bool:
-    """Whether `voicelab weights compile` may have cached code for a CUDA device; then compiled code is the default."""
-    return device.type == "cuda" and _cache_folder().exists()
+def has_compiler(device: torch.device) -> bool:
+    """Whether frames are compiled by default: on CUDA devices, if triton is installed."""
+    spec = importlib.util.find_spec("triton")
+    return device.type == "cuda" and spec is not None and spec.origin is not None  # not a folder that has the name
 
 
 def _cache_folder() -> Path:

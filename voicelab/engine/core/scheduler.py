@@ -250,7 +250,7 @@ class Worker:
         try:
             steps = self._runner.step([sequence.row for sequence in sequences])
         except Exception as error:  # noqa: BLE001 - the thread must survive a failing batch
-            if _out_of_memory(error):
+            if out_of_memory(error):
                 self._runner.free_memory()
             if len(sequences) > 1:
                 for sequence in sequences:
@@ -286,13 +286,14 @@ def _failure(error: Exception) -> EngineError:
     if isinstance(error, EngineError):
         return error
     failure = EngineError(f"synthesis failed: {error!r}")
-    if _out_of_memory(error):
+    if out_of_memory(error):
         failure = EngineUnavailable("not enough memory at the moment; try again")
     failure.__cause__ = error
     return failure
 
 
-def _out_of_memory(error: Exception) -> bool:
+def out_of_memory(error: Exception) -> bool:
+    """Whether an error reports a lack of memory."""
     # torch's CPU allocator raises a RuntimeError that only its message distinguishes.
     return isinstance(error, MemoryError) or "out of memory" in str(error) or "can't allocate memory" in str(error)
 

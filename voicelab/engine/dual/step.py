@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from voicelab.engine.core.fused import FrameGraphs, Regions, has_compiled_code, power_of_two
+from voicelab.engine.core.fused import FrameGraphs, Regions, has_compiler, power_of_two
 from voicelab.engine.dual.model import WINDOW, DualLM, draw_steps, uniform
 from voicelab.engine.dual.tower import Slots
 
@@ -101,8 +101,9 @@ class DualStep:
         model: must not change afterwards.
         rows: maximum number of rows.
         graphs: whether frames run as CUDA graphs; by default on CUDA devices.
-        compile: whether torch's compiler fuses a frame into few kernels; by default on CUDA devices with cached
-            compiled code. Compilation happens once and takes 10 s of CPU time for one row, without Triton's kernels.
+        compile: whether torch's compiler fuses a frame into few kernels; by default on CUDA devices if triton is installed.
+            Compilation happens once and takes 35 s of CPU time: 12 s for one row, 23 s for several. If it fails, frames run
+            uncompiled, unless `compile` is True.
     """
 
     def __init__(self, model: DualLM, rows: int, *, graphs: bool | None = None, compile: bool | None = None) -> None:
@@ -111,9 +112,10 @@ class DualStep:
         self._fast_slots = Slots(model.config.fast, rows, codebooks, model.embeddings)
         self._draw_steps = draw_steps(model.draws(), device)
         self._cuda = device.type == "cuda"
-        self._compile, self._fused = has_compiled_code(device) if compile is None else compile, model
-        if self._compile:
-            regions = Regions(required=compile is True)
+        self._fused = model
+        self._regions: Regions | None = None
+        if has_compiler(device) if compile is None else compile:
+            regions = self._regions = Regions(required=compile is True)
             self._fused, self._next = model.compiled(regions), regions.compiled(self._next)  # type: ignore[method-assign]
             if self._cuda:  # on a CPU, torch's compiler makes code for 64-bit products that crashes
                 self._begin = regions.compiled(self._begin)  # type: ignore[assignment, method-assign]
@@ -135,13 +137,15 @@ class DualStep:
     def prepare(self) -> None:
         """Compile, and capture the graphs of all sizes ahead of time. Overwrites the beginnings of all slots."""
         max_rows, max_length = self.slots.rows, self.slots.positions
+        if self._regions is not None:
+            for rows, step in ((1, "frames of one row (step 1 of 2)"), (2, "frames of several rows (step 2 of 2)")):
+                if rows <= max_rows:
+                    with self._regions.progress(step):
+                        self._frame(rows, min(_MIN_GRAPH_LENGTH, max_length))
         if self._graphs is not None:
             for rows in _powers(1, max_rows):
                 for length in _powers(_MIN_GRAPH_LENGTH, max_length):
                     self._graphs.prepare(rows, length)
-        elif self._compile:
-            for rows in {1, min(2, max_rows)}:
-                self._frame(rows, min(_MIN_GRAPH_LENGTH, max_length))
 
     @property
     def unread(self) -> int:

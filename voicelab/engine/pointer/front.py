@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from voicelab.engine.pointer.config import ALL_PHONES, PAUSES, Phonemes
 from voicelab.engine.pointer.english import Lexicon
 from voicelab.engine.pointer.homographs import homograph
-from voicelab.engine.pointer.mandarin import Syllable, check, read
 from voicelab.lifecycle import COMPUTING
+from voicelab.text.clean import is_han
+
+if TYPE_CHECKING:
+    from voicelab.engine.pointer.mandarin import Syllable
 
 _TOKEN = re.compile(r"'?[A-Za-z]+(?:'[A-Za-z]+)*'?|[.?!]+|[,;:]|—|(?<=\s)-(?=\s)|-{2,}")
 _IDS = {name: i for i, name in enumerate(ALL_PHONES)}
@@ -32,7 +36,9 @@ class FrontEnd:
         Raises:
             MissingExtra: the text has Chinese characters, the voice speaks Mandarin, and pypinyin is not installed.
         """
-        if "zh" in self.languages:
+        if self._has_chinese(text):
+            from voicelab.engine.pointer.mandarin import check
+
             check(text)
 
     @COMPUTING
@@ -66,10 +72,16 @@ class FrontEnd:
         return Phonemes(tuple(_IDS[n] for n in names), tuple(flags_of(names, starts)), tuple(words))
 
     def _tokens(self, text: str) -> list[str | Syllable]:
-        if "zh" not in self.languages:
-            return list(_TOKEN.findall(text))
+        if not self._has_chinese(text):
+            return list(_TOKEN.findall(text.strip()))
+        from voicelab.engine.pointer.mandarin import read
+
         spans = read(text)
         return [token for span in spans for token in (_TOKEN.findall(span) if isinstance(span, str) else (span,))]
+
+    def _has_chinese(self, text: str) -> bool:
+        """Whether a text has characters that the Mandarin module reads; it is imported only then."""
+        return "zh" in self.languages and any(map(is_han, text))
 
     def _sounds(self, tokens: list[str | Syllable]) -> list[tuple[str, ...] | None]:
         """Pronounce each word, from last to first because a word may depend on the next one; None represents punctuation."""
@@ -78,7 +90,7 @@ class FrontEnd:
         words = [_word(token) for token in tokens]
         for i in range(len(tokens) - 1, -1, -1):
             token = tokens[i]
-            if isinstance(token, Syllable):
+            if not isinstance(token, str):
                 out[i], after = token.phones, ""
             elif words[i]:
                 sound = homograph(words, i, token) or self._lexicon.pronounce(token, after)
