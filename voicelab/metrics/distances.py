@@ -111,7 +111,7 @@ def _aligned(subject: Subject) -> tuple[_Floats, _Floats]:
 
     clip, reference = subject.clip, subject.other.clip
     if min(clip.rate, reference.rate) < _RATE:
-        raise Undefined(f"the rate of both clips must be at least {_RATE} Hz")
+        raise Undefined(f"the rates must be at least {_RATE} Hz, got {clip.rate} and {reference.rate}")
     if abs(clip.duration - reference.duration) > _MAX_LENGTH_DIFFERENCE_S:
         durations = f"its duration is {reference.duration:.2f} s, the clip's {clip.duration:.2f} s"
         raise Undefined(f"the reference is not aligned: {durations}")

@@ -240,8 +240,8 @@ class WavLm:
     """WavLM base plus for speaker verification by transformers, which fetches its weights (microsoft/wavlm-base-plus-sv).
 
     S. Chen et al., "WavLM: Large-scale self-supervised pre-training for full stack speech processing", IEEE JSTSP 16 (2022),
-    512 dimensions. It is not the fine-tuned WavLM large of Seed-TTS-eval. Raises MissingExtra without transformers,
-    ArgumentError if the weights cannot be fetched.
+    512 dimensions. It is not the fine-tuned WavLM large of Seed-TTS-eval. Raises MissingExtra if transformers is not
+    installed, ArgumentError if the weights cannot be fetched.
     """
 
     def __init__(self) -> None:
@@ -262,7 +262,7 @@ class Ecapa:
     """ECAPA-TDNN on VoxCeleb by speechbrain, which fetches its weights (speechbrain/spkrec-ecapa-voxceleb).
 
     B. Desplanques, J. Thienpondt & K. Demuynck, "ECAPA-TDNN: Emphasized channel attention, propagation and aggregation in
-    TDNN based speaker verification", Interspeech (2020), 192 dimensions. Raises MissingExtra without speechbrain,
+    TDNN based speaker verification", Interspeech (2020), 192 dimensions. Raises MissingExtra if speechbrain is missing,
     ArgumentError if the weights cannot be fetched.
     """
 

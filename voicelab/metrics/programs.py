@@ -34,7 +34,7 @@ def _praat(subject: Subject, objects: list[Any], command: str, *values: object) 
         return parselmouth.praat.call(objects, command, *values)
     except parselmouth.PraatError as error:
         reason = str(error).strip().splitlines()[0]
-        raise Undefined(f"Praat failed on {subject.clip.duration:.2f} s: {reason}") from error
+        raise Undefined(f"Praat failed on a clip of {subject.clip.duration:.2f} s: {reason}") from error
 
 
 def _sound(subject: Subject) -> Any:

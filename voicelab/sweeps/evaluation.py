@@ -435,7 +435,7 @@ def _result(
         counts = frame.dropna(subset=[name]).groupby(SYSTEM)[ITEM].nunique().reindex(table.systems, fill_value=0)
         if counts.min() < 2:
             notes.append(
-                f"{title} is not reported: {counts.idxmin()} has values for {counts.min()} items, of 2 required."
+                f"{title} is not reported: it must have values for 2 items or more, {counts.idxmin()} has {counts.min()}."
             )
             continue
         scores.append(_scored(frame, name))

@@ -225,7 +225,7 @@ def _group(recordings: Iterable[Recording], names: Sequence[str]) -> _Groups:
 def _exclude_incomplete(
     groups: _Groups, names: Sequence[str], systems: Sequence[str], missing: str, notes: list[str]
 ) -> list[Mapping[str, Any]]:
-    """Exclude groups that lack a system, with a note; order the recordings of the others by system.
+    """Exclude groups that lack a system, with a note; order the recordings of the remaining groups by system.
 
     Returns the excluded recordings.
     """

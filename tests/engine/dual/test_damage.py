@@ -209,7 +209,7 @@ FAULTS: list[tuple[str, Spoil, str]] = [
     (
         "pth",
         _pth("model.pth", lambda tensors: tensors.update(x=bytearray(10))),
-        r"model.pth: it has more than plain tensors \(\S* bytearray\)",
+        r"model.pth: it contains more than plain tensors \(\S* bytearray\)",
     ),
     ("pth", _bomb, "model.pth: it was not written by torch.save"),
     # The codec.

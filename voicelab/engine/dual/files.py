@@ -302,7 +302,7 @@ def _check_archive(path: Path) -> None:
         # Checked here, because torch accepts some globals that exhaust memory.
         for code, argument, _ in pickletools.genops(archive.read(pickled)):
             if "GLOBAL" in code.name and str(argument).split(" ")[0] not in _BUILDERS:
-                raise WeightsError(f"it has more than plain tensors ({argument}); nothing in it was run")
+                raise WeightsError(f"it contains more than plain tensors ({argument}); no code in it was run")
 
 
 def _cut_tensor(path: Path) -> str:
