@@ -56,6 +56,9 @@ READ = {
     r"$e^{i\pi} + 1 = 0$, $10^{-3}$, $\vec{v} \in \mathbb{R}^n$": (
         "e to the power of i pi plus one equals zero, ten to the power of minus three, vector v in R to the power of n"
     ),
+    r"\section{Intro} See \textbf{a bold} word \cite{foo2020}, \frac{a}{b} and x_{i}^{2} or e^{iπ}": (
+        "Intro See a bold word, ay over b and x sub i squared or e to the power of i pi"
+    ),
     "$5 and $6, $5-$6, $HOME and $PATH": "five dollars and six dollars, five to six dollars, dollar HOME and dollar PATH",
     "A sentence that a mail program has wrapped at the\nend of its line flows on.": (
         "A sentence that a mail program has wrapped at the end of its line flows on."

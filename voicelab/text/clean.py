@@ -162,7 +162,7 @@ _BETWEEN_DIGITS = re.compile(r"(?<=\d)(?:(?P<colon>：)|[~～〜∼])(?=\d)")
 _FIXED_SPACE = re.compile(r"(?<=\d)[\u00a0\u2009\u202f\u2007](?=\d{3}(?!\d))")
 _DEGREE = re.compile(r"(?<=\d)( ?)[º˚](?= ?[CFK]\b)|(?<=\d)( ?)˚|(?<=\d\d) ?º")
 _ORDINAL = re.compile(r"(?<=\d)[ºª]")
-_LEFT_OUT = re.compile(r"(?!μΩ)[\u0370-\u03ff\u1f00-\u1fff]{2,}|→(?=[^\w\n]*(?:\n|\Z))")
+_LEFT_OUT = re.compile(r"(?!μΩ)[\u0370-\u03ff\u1f00-\u1fff]{2,}|→(?=[^\w\n]{0,20}(?:\n|\Z))")
 """Characters with a spoken form that do not have it in a Greek word or at the end of a line."""
 # A minus sign between single letters, digits and brackets is an operator; elsewhere it may be a hyphen or a dash.
 _OPERAND = r"(?=[^\W\d_](?![^\W\d_])|[\d(√∞])"

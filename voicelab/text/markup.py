@@ -55,6 +55,11 @@ _FORMULA: Final = re.compile(
     r"\\begin\{(?P<name>(?:equation|align|math|displaymath|gather|multline)\*?)\}(?P<body>[^\0]{1,2000}?)\\end\{(?P=name)\}"
     r"|\\\((?P<round>[^\n]{1,400}?)\\\)|\\\[(?P<square>[^\0]{1,2000}?)\\\]|\$\$(?P<display>[^$]{1,2000})\$\$"
     r"|(?<![\w$\\])\$(?P<inline>(?![\s\d.,]+(?:\$|\s))(?=[A-Za-z]'?\$|[^$\n]{0,400}[\\^_=<>])[^$\n]{0,400}[^$\s=])\$(?![\d$])"
+    r"|(?P<bare>\\(?:[dt]?frac|sqrt)(?:\s?\{(?:[^{}\n]|\{[^{}\n]{0,80}\}){0,200}\}){1,2}|(?<![A-Za-z\d\\])[A-Za-z](?:[_^]\{[^{}\n]{1,40}\})+)"
+)
+_TEXT_COMMAND: Final = re.compile(
+    r"\\(?:(?P<reference>cite\w{0,5}|ref|eqref|label)|text(?:bf|it|tt|sc)|emph|underline|(?:sub){0,2}section|chapter|title|caption)\*?"
+    r"(?:\[[^\]\n]{0,80}\])?\{(?P<text>[^{}\n]{0,400})\}"
 )
 _FORMULA_STEPS: Final = tuple(
     (re.compile(pattern.replace("ARG", r"\s?(?:\{\s*([^{}]*?)\s*\}|(\\[A-Za-z]+|[^\s{}\\]))")), words)
@@ -73,7 +78,13 @@ def plain(text: str) -> Normalized:
     """Remove markup from `text` and convert line breaks to pauses; notes state what was left out. Never raises."""
     notes: list[str] = []
     request_text = text
-    if ("$" in text or "\\" in text) and (formulas := [m.group() for m in _FORMULA.finditer(text)]):
+    if commands := list(_TEXT_COMMAND.finditer(text) if "\\" in text else ()):
+        left_out = [m.group() if m["reference"] else m.group().partition("{")[0] for m in commands]
+        notes.append(f"LaTeX left out: {listed(left_out)}")
+        text = _TEXT_COMMAND.sub(lambda m: "" if m["reference"] else m["text"], text)
+    if any(mark in text for mark in ("$", "\\", "_{", "^{")) and (
+        formulas := [m.group() for m in _FORMULA.finditer(text)]
+    ):
         notes.append(f"LaTeX read in words: {listed(formulas)}")
         text = _FORMULA.sub(_formula, text)
     if "&" in text:
@@ -93,7 +104,7 @@ def plain(text: str) -> Normalized:
 
 def _formula(m: re.Match[str]) -> str:
     """Convert a LaTeX formula to words and symbols that the normalizer reads; commands become their names."""
-    formula = next(filter(None, (m["body"], m["round"], m["square"], m["display"], m["inline"])))
+    formula = next(filter(None, (m["body"], m["round"], m["square"], m["display"], m["inline"], m["bare"])))
     for _ in range(3):  # nested braces
         for pattern, words in _FORMULA_STEPS:
             formula = pattern.sub(words, formula)
