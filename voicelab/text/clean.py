@@ -157,24 +157,10 @@ GREEK: Final = pairs("english/greek")
 _LATIN_NAME = re.compile(r"LATIN (SMALL|CAPITAL) (?:LETTER|LIGATURE) (?:DOTLESS |LONG )?([A-Z]{1,2})(?: WITH .*)?\Z")
 _SUPERSCRIPTS = re.compile(f"[{''.join(_SUPERSCRIPT)}]+")
 _LONE_GREEK = re.compile(r"(?<![\u0370-\u03ff\u1f00-\u1fff])[\u0391-\u03c9](?![\u0370-\u03ff\u1f00-\u1fff])")
-_VULGAR = re.compile(r"(?<=\d)(?=[¼-¾⅐-⅞])")
-_BETWEEN_DIGITS = re.compile(r"(?<=\d)(?:(?P<colon>：)|[~～〜∼])(?=\d)")
-_FIXED_SPACE = re.compile(r"(?<=\d)[\u00a0\u2009\u202f\u2007](?=\d{3}(?!\d))")
-_DEGREE = re.compile(r"(?<=\d)( ?)[º˚](?= ?[CFK]\b)|(?<=\d)( ?)˚|(?<=\d\d) ?º")
-_ORDINAL = re.compile(r"(?<=\d)[ºª]")
+_STEPS: Final = tuple((re.compile(pattern), template) for pattern, template in rows("cleaning"))
 _LEFT_OUT = re.compile(r"(?!μΩ)[\u0370-\u03ff\u1f00-\u1fff]{2,}|→(?=[^\w\n]{0,20}(?:\n|\Z))")
 """Characters with a spoken form that do not have it in a Greek word or at the end of a line."""
-# A minus sign between single letters, digits and brackets is an operator; elsewhere it may be a hyphen or a dash.
-_OPERAND = r"(?=[^\W\d_](?![^\W\d_])|[\d(√∞])"
-_OTHER_MINUS = re.compile(
-    rf"(?<!(?<![^\W\d_])[^\W\d_])(?<!(?<![^\W\d_])[^\W\d_] )(?<![)\]!²³\d])(?<![)\]!²³\d] )−(?!(?<=(?<![^\s(\[])−)[^\W\d_])|"
-    rf"(?<=\d)−(?=\d)|−(?! ?{_OPERAND})"
-)
-_PRODUCT = re.compile(rf"(?:(?<=(?<![^\W_])[^\W_])|(?<=\bk[gNW])|(?<=\bmol)|(?<=[)\]²³]))[·∙]{_OPERAND}")
-_NABLA = re.compile(r"∇ ?([·∙⋅×])")
-_CIRCLED = re.compile("(?<=[①-⓿❶-➓])(?=[①-⓿❶-➓])")
 _NUMERAL = re.compile(r"(?<![\wⅠ-ⅿ])(?P<name>[A-Z][a-z]+ )?(?P<numeral>[Ⅰ-Ⅻⅰ-ⅻ])(?![\wⅠ-ⅿ])")
-_SQUARE: Final = str.maketrans({"㎡": "m²", "㎥": "m³", "㎢": "km²", "㎠": "cm²", "㎤": "cm³"})
 _NUMERALS: Final = str.maketrans(
     {"〇": "零", "→": "到", **{chr(base + i): f" {i + 1} " for base in (0x2160, 0x2170) for i in range(12)}}
 )
@@ -299,15 +285,11 @@ def clean(text: str, *, chinese: bool = False) -> Normalized:
     White space becomes single spaces and at most two newlines in a row; other control characters are removed. Notes
     list removed emoji, symbols and foreign words, but not folded accents.
     """
-    text = _VULGAR.sub(" ", unicodedata.normalize("NFC", text).replace("\r\n", "\n").replace("\r", "\n"))
-    text = _BETWEEN_DIGITS.sub(lambda m: ":" if m["colon"] else "–", text).translate(_SQUARE)
-    text = _ORDINAL.sub("th", _DEGREE.sub("°", _FIXED_SPACE.sub(",", text)))
+    text = unicodedata.normalize("NFC", text).replace("\r\n", "\n").replace("\r", "\n")
     if not text.isascii():
-        text = _PRODUCT.sub(
-            lambda m: "*" if m.string[m.end()].isdigit() else "×",
-            _NABLA.sub(lambda m: f"∇ {'cross' if m[1] == '×' else 'dot'} ", _OTHER_MINUS.sub("-", text)),
-        )
-        text = _NUMERAL.sub(_numeral, _CIRCLED.sub(", ", text))
+        for pattern, template in _STEPS:
+            text = pattern.sub(template, text)
+        text = _NUMERAL.sub(_numeral, text)
     if chinese and _HAN.search(text):
         text = _NAME_DOT.sub("", text).translate(_NUMERALS)
     text = _SUPERSCRIPTS.sub(lambda m: "^" + "".join(_SUPERSCRIPT[c] for c in m.group()), text)

@@ -216,11 +216,6 @@ def _in_year(number: str | None) -> str:
     return f", {year(int(number))}" if number else ""
 
 
-def _iso_date(m: Match) -> str:
-    after = ", " if m.group().endswith("T") else ""
-    return f"{_NAMES[int(m['m']) - 1]} {ordinal(int(m['day']))}{_in_year(m['year'])}{after}"
-
-
 def _date_in_figures(m: Match) -> str:
     """Read the month first (US), or the day first if only that is a valid date or dots separate the numbers (Europe)."""
     month, day = int(m["a"]), int(m["b"])
@@ -346,11 +341,6 @@ def _degrees(m: Match) -> str:
     number = _range(m["first"], _minus(m["minus2"]) + decimal(m["num"]))
     singular = not m["first"] and (_is_one(m["num"]) or (not scale and _describes(m)))
     return f"{_minus(m['minus'])}{number} degree{'' if singular else 's'}{scale}"
-
-
-def _feet_and_inches(m: Match) -> str:
-    feet, inches = int(m["feet"]), int(m["inches"] or m["in"])
-    return f"{cardinal(feet)} {'foot' if feet == 1 else 'feet'} {cardinal(inches)} inch{'' if inches == 1 else 'es'}"
 
 
 def _inches(m: Match) -> str:
@@ -491,12 +481,6 @@ def _plain_year(m: Match) -> str:
     return f"{cue}{' ' if cue[-1:].isalpha() else ''}{cardinal(number) if counts else year(number)}"
 
 
-def _company(m: Match) -> str:
-    letters = m.group().rstrip("s").rstrip("'")
-    words = " ".join({"&": "and", "A": "ay"}.get(letter, letter) for letter in letters)
-    return f"{words}'s" if m.group().endswith("s") else words
-
-
 _VERBALIZERS: Final[dict[str, Verbalizer]] = named(globals()) | {
     # IP addresses are read with "dot", versions with "point".
     "day month year": lambda m: (
@@ -506,6 +490,17 @@ _VERBALIZERS: Final[dict[str, Verbalizer]] = named(globals()) | {
     "dotted": lambda m: (
         (" point " if m["num"].count(".") == 2 else " dot ").join(map(decimal, m["num"].split(".")))
         + " " * m.string[m.end() : m.end() + 1].isalpha()
+    ),
+    "iso date": lambda m: (
+        f"{_NAMES[int(m['m']) - 1]} {ordinal(int(m['day']))}{_in_year(m['year'])}{', ' * m.group().endswith('T')}"
+    ),
+    "feet and inches": lambda m: (
+        f"{cardinal(int(m['feet']))} {'foot' if m['feet'] == '1' else 'feet'} "
+        f"{cardinal(int(m['inches'] or m['in']))} inch{'' if (m['inches'] or m['in']) == '1' else 'es'}"
+    ),
+    "company": lambda m: (
+        " ".join({"&": "and", "A": "ay"}.get(letter, letter) for letter in m.group().rstrip("s").rstrip("'"))
+        + "'s" * m.group().endswith("s")
     ),
     "era": lambda m: (
         f"{year(int(m['first'])) + ' to ' if m['first'] else ''}{year(int(m['year']))} {spelled(m['era'])}{_stop(m)}"

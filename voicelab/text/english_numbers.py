@@ -149,13 +149,6 @@ def grouped(figures: str) -> str:
     return ", ".join(digits(group) for group in re.findall(r"\d+", figures))
 
 
-def _grouping(m: Match) -> str:
-    """Convert digits to American grouping, and a decimal comma to a point."""
-    integer = int(re.sub(r"\D", "", m["integer"]))
-    mark = m["fraction"]
-    return f"{integer:,}" + (f".{mark[1:]}" if mark else "")
-
-
 def _verse(m: Match) -> str:
     chapter, verse = int(m["chapter"]), int(m["verse"])
     number = {"1": "First ", "2": "Second ", "3": "Third ", None: ""}[m["number"]]
@@ -245,11 +238,6 @@ _MOVE: Final = re.compile(
 )
 
 
-def _chess(m: Match) -> str:
-    """Verbalize moves: Qxe5+ is queen takes E five check."""
-    return _MOVE.sub(_move, m.group())
-
-
 def _move(m: Match) -> str:
     pause = ", " if m.start() and m.string[m.start() - 1] == " " else ""
     if m["number"]:
@@ -320,31 +308,38 @@ def _key(m: Match) -> str:
     return " ".join(filter(None, words))
 
 
-FIGURES: Final[dict[str, Verbalizer]] = named(globals()) | {
-    "decimal comma": lambda m: f"{m['sign'] or ''}{m['integer']}.{m['fraction']}",
-    "beat": lambda m: f"{cardinal(int(m['top']))} {cardinal(int(m['bottom']))}",
-    "digits after letters": lambda m: f"{m['letters'].rstrip(' #')} {digits(m['num'])}",
-    "probability": lambda m: (
-        f" {m['what']} of {spelled(m['of'])}{' given ' if m['given'] else ''}{spelled(m['given'] or '')} "
-        + ("over " if m["over"] else "")
-    ),
-    "numbered groups": lambda m: f"number {grouped(m['groups'])}",
-    "currency pair": lambda m: f"{spelled(m['first'])} {spelled(m['second'])}",
-    "quarter": lambda m: (
-        f"{ordinal(int(m['number']))} {'quarter' if m['part'] == 'Q' else 'half'} of {year(int(m['year']))}"
-    ),
-    "mixed amount": lambda m: f"{m['whole']}.{ {'1/2': 5, '1/4': 25, '3/4': 75}[m['part']] }",
-    "scaled range": lambda m: f"{m['start']} to {m['sign'] if m['same'] is not None else ''}",
-    "figure range": lambda m: f"'{m['short']}s to '" if m["short"] else f"{m['first'] or ''} to ",
-    "standard": lambda m: f"{m['name'].replace('-', ' part ')}, {year(int(m['year']))}",
-    "ratio": lambda m: f"{cardinal(int(m['one']))} to ",
-    "proportion": lambda m: " to ".join(cardinal(int(n)) for n in m.group().split(":")),
-    "foreign postcode": lambda m: f"{m['city'] or ''}{', '.join(map(spelled, (m['pin'] or m.group()).split()))}",
-    "vanity number": lambda m: f"{'plus ' * m.group().startswith('+')}{grouped(m['digits'])}, ",
-    "unit of density": lambda m: f"{UNITS[m['unit']][1]} per {RAISED[m['power']]}{UNITS[m['per']][0]}",
-    "port": lambda m: f"{m['address']} {'colon' if m['mark'] == ':' else 'slash'} ",
-    "color": lambda m: f"hash {spelled(m['color'])}",
-    "foreign telephone": lambda m: ("plus " if m.group().startswith("+") else "") + grouped(m.group()),
-    "plain telephone": lambda m: grouped(f"{m.group()[:-7]} {m.group()[-7:-4]} {m.group()[-4:]}"),
-}
+FIGURES: Final[dict[str, Verbalizer]] = (
+    named(globals())
+    | {
+        "grouping": lambda m: (
+            f"{int(re.sub('[^0-9]', '', m['integer'])):,}" + (f".{m['fraction'][1:]}" if m["fraction"] else "")
+        ),
+        "chess": lambda m: _MOVE.sub(_move, m.group()),  # Qxe5+ is queen takes E five check
+        "decimal comma": lambda m: f"{m['sign'] or ''}{m['integer']}.{m['fraction']}",
+        "beat": lambda m: f"{cardinal(int(m['top']))} {cardinal(int(m['bottom']))}",
+        "digits after letters": lambda m: f"{m['letters'].rstrip(' #')} {digits(m['num'])}",
+        "probability": lambda m: (
+            f" {m['what']} of {spelled(m['of'])}{' given ' if m['given'] else ''}{spelled(m['given'] or '')} "
+            + ("over " if m["over"] else "")
+        ),
+        "numbered groups": lambda m: f"number {grouped(m['groups'])}",
+        "currency pair": lambda m: f"{spelled(m['first'])} {spelled(m['second'])}",
+        "quarter": lambda m: (
+            f"{ordinal(int(m['number']))} {'quarter' if m['part'] == 'Q' else 'half'} of {year(int(m['year']))}"
+        ),
+        "mixed amount": lambda m: f"{m['whole']}.{ {'1/2': 5, '1/4': 25, '3/4': 75}[m['part']] }",
+        "scaled range": lambda m: f"{m['start']} to {m['sign'] if m['same'] is not None else ''}",
+        "figure range": lambda m: f"'{m['short']}s to '" if m["short"] else f"{m['first'] or ''} to ",
+        "standard": lambda m: f"{m['name'].replace('-', ' part ')}, {year(int(m['year']))}",
+        "ratio": lambda m: f"{cardinal(int(m['one']))} to ",
+        "proportion": lambda m: " to ".join(cardinal(int(n)) for n in m.group().split(":")),
+        "foreign postcode": lambda m: f"{m['city'] or ''}{', '.join(map(spelled, (m['pin'] or m.group()).split()))}",
+        "vanity number": lambda m: f"{'plus ' * m.group().startswith('+')}{grouped(m['digits'])}, ",
+        "unit of density": lambda m: f"{UNITS[m['unit']][1]} per {RAISED[m['power']]}{UNITS[m['per']][0]}",
+        "port": lambda m: f"{m['address']} {'colon' if m['mark'] == ':' else 'slash'} ",
+        "color": lambda m: f"hash {spelled(m['color'])}",
+        "foreign telephone": lambda m: ("plus " if m.group().startswith("+") else "") + grouped(m.group()),
+        "plain telephone": lambda m: grouped(f"{m.group()[:-7]} {m.group()[-7:-4]} {m.group()[-4:]}"),
+    }
+)
 """Verbalizers of the first rules of ``tables/english/rules.tsv``: American grouping and decimals, ranges, spelled codes."""
