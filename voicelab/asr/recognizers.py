@@ -100,7 +100,7 @@ class WhisperRecognizer:
     """
 
     def __init__(self, model: str = DEFAULT_WHISPER, *, fetch: bool = False) -> None:
-        """Load the weights. Raises ImportError if faster-whisper is missing, and that package's errors for missing weights."""
+        """Load the weights. Raises ImportError if faster-whisper is missing, and its errors for missing weights."""
         from faster_whisper import WhisperModel
         from faster_whisper.utils import _MODELS
 
