@@ -21,6 +21,7 @@ import pytest
 from pydantic import Field
 
 import voicelab as vl
+from tests.service.conftest import Start
 from voicelab.backends.function import fingerprint_of
 from voicelab.errors import ArgumentError, Cancelled, EngineError, RequestInvalid
 
@@ -83,6 +84,18 @@ def test_parameters_become_fields_and_backend_parameters() -> None:
             lab.speak("Hello.", cfg=5)  # type: ignore[call-arg]
     table = vl.connect(model, cfg=1.0).sweep("Hello.", steps=[4, 8], repeats=2).run()  # type: ignore[call-arg]
     assert len(table) == 4
+
+
+def test_a_function_works_in_a_service_a_panel_and_a_listening_test(start: Start) -> None:
+    lab = vl.connect(model)
+    service = start(lab.backend)
+    with vl.connect(service.url, api_key=service.secret) as remote:
+        assert [voice.id for voice in remote.voices] == ["ann", "bob"]
+        assert remote.speak("Hello.", voice="bob", seed=3) == lab.speak("Hello.", voice="bob", seed=3)
+        assert CALLS[-2]["voice"] == CALLS[-1]["voice"] == "bob"
+    grid = lab.sweep(["One.", "Two."], speed=[0.8, 1.2])
+    assert "SweepPanel" in repr(grid.panel())
+    assert len(grid.run().listening_test("AB", seed=1, lufs=None).items) == 2
 
 
 def test_a_recording_is_passed_as_a_file_and_its_transcript() -> None:

@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import voicelab as vl
 from tests.sweeps.clusters import ROOT, Processes, picky, tones
 from tests.sweeps.test_sweep import sweep
 from tests.tones import ToneBackend, until
@@ -48,6 +50,14 @@ def test_equal_takes_are_made_each_for_itself(client: Any, tmp_path: Path) -> No
     assert (made.state, len(made.takes)) == ("done", 30)
     assert len({take.timing.total_s for take in made.takes}) == 30
     assert backend.asked == []
+
+
+def test_a_function_of_the_caller_runs_on_the_workers(client: Any) -> None:
+    gain = 0.5
+    lab: Any = vl.connect(lambda text, pitch=220.0: (np.full(2400, gain * pitch / 1000, np.float32), 24_000))
+    there, here = (lab.sweep("Hello.", pitch=[110, 220]).run(executor=executor) for executor in (client, None))
+    assert (there.state, len(there.takes)) == ("done", 2)
+    assert [take.digest for take in there.takes] == [take.digest for take in here.takes]
 
 
 def test_a_worker_that_is_lost_in_the_middle(client: Any, tmp_path: Path) -> None:
