@@ -146,7 +146,7 @@ def plain(browser: Browser) -> Iterator[Page]:
 
 @shows("Notebook 7", "clips", "panel", "sweep", "compare", "voice")
 def test_in_notebook_7_it_plays_and_the_panels_live(saved: Any, plain: Page, jupyter: Jupyter) -> None:
-    more = [
+    more: list[dict[str, Any]] = [
         {"cell_type": "code", "metadata": {}, "execution_count": None, "outputs": [], "source": text} for text in LIVE
     ]
     whole = {**saved, "cells": [*saved["cells"], *({**cell, "id": f"m{number}"} for number, cell in enumerate(more))]}

@@ -76,7 +76,7 @@ def test_slides_fit_and_play_without_a_kernel(saved: Any, page: Page, jupyter: J
     import nbformat
     from nbconvert import SlidesExporter
 
-    document = nbformat.reads(nbformat.writes(nbformat.from_dict(saved)), as_version=4)  # type: ignore[no-untyped-call]
+    document = nbformat.reads(nbformat.writes(nbformat.from_dict(saved)), as_version=4)
     for cell in document.cells:
         cell.metadata["slideshow"] = {"slide_type": "slide" if cell.outputs else "skip"}
     html, _ = SlidesExporter(exclude_input=True, reveal_scroll=True).from_notebook_node(document)  # type: ignore[no-untyped-call]

@@ -232,6 +232,11 @@ def test_panel_sends_at_most_20_messages_a_second(sent: list[float]) -> None:
     panel.close()
 
 
+def saved_size() -> int:
+    """Return the number of characters that JupyterLab saves of all widgets."""
+    return len(json.dumps(w.Widget.get_manager_state(drop_defaults=True), indent=1))
+
+
 def test_panels_share_their_scripts() -> None:
     """What JupyterLab saves of six panels: their scripts, of 300 KB each, would be 1 MB."""
     w.Widget.close_all()
@@ -241,8 +246,8 @@ def test_panels_share_their_scripts() -> None:
         *(lab.panel(), lab.panel(compact=True), lab.knob_panel(), lab.voice_panel()),
         *(lab.sweep("A.", temperature=[0.2, 0.4]).panel(), vl.compare(a=clip, b=lab.speak("Five.")).panel()),
     ]
+    assert saved_size() < 200_000
     saved = w.Widget.get_manager_state(drop_defaults=True)
-    assert len(json.dumps(saved, indent=1)) < 200_000
     states = [one["state"] for one in saved["state"].values()]
     assert sum("packed" in state for state in states) == 1
     before = set(registry._instances)
@@ -251,3 +256,6 @@ def test_panels_share_their_scripts() -> None:
         assert before - set(registry._instances) == set(), "a closed panel closes nothing of the others"
         panel.close()
         before = set(registry._instances)
+    assert len([lab.sweep("A.", temperature=[0.2, 0.4]).panel() for _ in range(6)]) == 6
+    assert saved_size() < 200_000
+    w.Widget.close_all()

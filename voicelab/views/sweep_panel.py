@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from html import escape
@@ -14,6 +15,7 @@ from voicelab.call import is_field, parse_value
 from voicelab.errors import RequestInvalid, VoicelabError
 from voicelab.listening.votes import Ballot
 from voicelab.metrics import Metric
+from voicelab.metrics.measure import resolve
 from voicelab.sweeps.run import CAPS, Budget, Outcome, SweepRun, counted
 from voicelab.sweeps.spec import axes_for, budget_of, retyped, texts_of, typed_axes
 from voicelab.sweeps.sweep import Sweep
@@ -333,16 +335,23 @@ class SweepPanel(SavedOutput, Panel):
         self.pause_button = button("Pause", self.pause, "pause", disabled=True)
         self.cancel_button = button("Cancel", self.cancel, "cancel-sweep", disabled=True)
         self.progress = ProgressLine()
-        self.takes = ResultPanel(self.table_of(sweep), metrics=metrics, tabs=tabs)
-        self.takes.layout.display, self.takes.owner = "none", self
+        self._planned, self._metrics, self._tabs = self.table_of(sweep), resolve(metrics), tabs
         self.progress.report("Run synthesizes the takes, which appear here.")
         self.form = self.new_form(sweep)
         buttons = line(self.run_button, self.pause_button, self.cancel_button, name="buttons")
         controls = line(buttons, self.progress)
         self.design = fold("Design", self.form, shown=True)
-        super().__init__("sweep-panel", [self.design, controls, self.message, self.takes])
+        super().__init__("sweep-panel", [self.design, controls, self.message])
         self.message.unseen = self.cancel
         self.at_close(self.cancel)
+
+    @functools.cached_property
+    def takes(self) -> ResultPanel:
+        """The panel of the takes, created for the first run, since it has more widgets than all the rest."""
+        takes = ResultPanel(self._planned, metrics=self._metrics, tabs=self._tabs)
+        takes.owner = self
+        self.children = (*self.children, takes)
+        return takes
 
     def new_form(self, sweep: Sweep) -> TextsForm:
         """Return the form of the sweep, which calls ``_form_changed``."""
@@ -364,7 +373,7 @@ class SweepPanel(SavedOutput, Panel):
     @property
     def result(self) -> TakeTable:
         """The table of the takes so far."""
-        return self.takes.result
+        return self.takes.result if self._run is not None else self._planned
 
     @property
     def ballot(self) -> Ballot | None:
@@ -396,7 +405,6 @@ class SweepPanel(SavedOutput, Panel):
             self.show_error(error)
             return None
         self.takes.live = lambda: self.table_of(sweep, run)
-        self.takes.layout.display = None
         self.design.set_title(0, f"Design: {sweep!r}")
         self.design.selected_index = None
         self._run = run
@@ -480,4 +488,4 @@ class SweepPanel(SavedOutput, Panel):
 
     def saved_output(self) -> Mapping[str, str]:
         """Return the static output of the takes so far."""
-        return self.takes.saved_output()
+        return self.takes.saved_output() if self._run is not None else {}

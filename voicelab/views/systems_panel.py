@@ -126,8 +126,8 @@ class SystemsPanel(SweepPanel):
         cache: Cache | None = None,
     ) -> None:
         self._options: dict[str, Any] = {"repeats": repeats, "seed": seed, "cache": cache}
-        self._labs, self._metrics = labs, tuple(metrics)
-        check_measuring(self._metrics)
+        self._labs, self._measured = labs, tuple(metrics)
+        check_measuring(self._measured)
         tab = ("Measuring all takes at one loudness…", table_bundle)
         sweep = sweep_of(next(iter(labs.values())), texts, labs=labs, fields={}, **self._options)
         super().__init__(sweep, tabs={"Systems": tab})
@@ -139,7 +139,7 @@ class SystemsPanel(SweepPanel):
 
     def table_of(self, sweep: Sweep, run: SweepRun | None = None) -> TakeTable:
         """Return the comparison of the systems, as ``vl.compare_systems`` does."""
-        return systems_table(sweep.table(run), self._metrics)
+        return systems_table(sweep.table(run), self._measured)
 
     def row_of(self, outcome: Outcome) -> TakeRow:
         """Return the row of a new take in the comparison."""
