@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, Self
 
 import numpy as np
@@ -93,18 +94,17 @@ class Debouncer:
         self._changed = threading.Condition()
         self._work_lock = threading.Lock()
         self._requested = self._done = self._dropped = 0
-        self._timer = threading.Timer(0, lambda: None)
+        self._replaced = threading.Event()
         self._closed = False
 
     def ask(self) -> None:
         """Request the work; within ``delay`` only the latest request counts."""
         with self._changed:
-            self._timer.cancel()
+            self._replaced.set()
             self._requested += 1
             if not self._closed:
-                self._timer = threading.Timer(self._delay, self._run, (self._requested,))
-                self._timer.name, self._timer.daemon = "voicelab-debouncer", True
-                self._timer.start()
+                self._replaced = threading.Event()
+                Task(partial(self._run, self._requested, self._replaced), name="debouncer").start()
 
     def cancel(self) -> None:
         """Drop pending requests."""
@@ -119,9 +119,12 @@ class Debouncer:
     def close(self) -> None:
         """Ignore further requests."""
         self._closed = True
-        self._timer.cancel()
+        self._replaced.set()
 
-    def _run(self, number: int) -> None:
+    def _run(self, number: int, replaced: threading.Event) -> None:
+        if replaced.wait(self._delay):
+            return
+
         def current() -> bool:
             return self._dropped < number == self._requested and not self._closed
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -56,16 +57,21 @@ class ExplorePanel(SavedOutput, Panel):
         self.controls = Controls(lab, text, compact=compact, changed=self._released, pressed=self._pressed)
         self.player = Player(label="Latest take", name="take")
         self.foot = CallCode()
-        self.takes = None if compact else TakesView(axes=("text", "reference_id", *FIELDS))
-        takes: list[TakesView] = []
-        if self.takes is not None:
-            self.takes.tools.children = (button("Restore settings of the selected take", self.recall, "recall"),)
-            takes.append(self.takes)
-            self.takes.layout.display = "none"  # until there is one
-        super().__init__("panel" if compact else "explore", [self.controls, self.player, self.foot, *takes])
+        self.compact = compact
+        super().__init__("panel" if compact else "explore", [self.controls, self.player, self.foot])
         self.controls.unseen = self.cancel
         self.at_close(self._debouncer.close, self.cancel)
         self.check()
+
+    @functools.cached_property
+    def takes(self) -> TakesView | None:
+        """The grid of all takes, created for the first; None in the compact form."""
+        if self.compact:
+            return None
+        takes = TakesView(axes=("text", "reference_id", *FIELDS))
+        takes.tools.children = (button("Restore settings of the selected take", self.recall, "recall"),)
+        self.children = (*self.children, takes)
+        return takes
 
     @property
     def code(self) -> str:
@@ -145,8 +151,9 @@ class ExplorePanel(SavedOutput, Panel):
 
     def keep(self, take: _TakeTask, clip: Clip) -> None:
         """Add a finished take to the grid."""
-        if self.takes is None:
-            return
+        with self.lock:
+            if self.takes is None:
+                return
         text = take.call.request.text
         labels = {"take": str(take.number)} | ({"text": text} if text != self._initial_text else {})
         # Labels are the changed settings and the seed; the panel itself sets latency.
@@ -159,7 +166,6 @@ class ExplorePanel(SavedOutput, Panel):
         values = {"take": take.number, "text": text, **settings}
         code = self.controls.code(take.call)
         grid = self.takes.grid
-        self.takes.layout.display = None
         grid.work.put([TakeCard(take.number, labels, values, "done", notes=clip.notes, fetch=lambda: clip, code=code)])
         with self.lock:
             if len(rows := grid.work.rows) > _MAX_TAKES:
@@ -193,7 +199,7 @@ class _TakeTask(SpeechTask):
         self.number = number
         self.call = call
         self._panel = panel
-        self._title = f"take {number}: " if panel.takes is not None else ""
+        self._title = f"take {number}: " if not panel.compact else ""
         self._expected_s = max(call.expected_seconds, 0.5)
         self._moved = time.monotonic()
         self._seconds = 0.0

@@ -261,6 +261,8 @@ class _PanelClass(type(w.VBox)):  # type: ignore[misc]  # ipywidgets publishes n
 class Panel(Ending, w.VBox, metaclass=_PanelClass):  # type: ignore[misc]  # ipywidgets publishes no types
     """A box of widgets with a message line for errors; ``name`` is its CSS class."""
 
+    children: tuple[w.Widget, ...]
+
     @functools.cached_property
     def message(self) -> Message:
         """The message line."""
