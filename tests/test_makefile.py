@@ -113,8 +113,28 @@ def test_uv_installs_where_pip_has_no_index_of_its_own(tmp_path: Path, settings:
     _program(tmp_path / "uv", record)
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "HASHES": "yes"}
     subprocess.run([ROOT / ".ci" / "setup", tmp_path, "notebook"], env=environment, cwd=ROOT, check=True)
-    (line,) = [line for line in log.read_text(encoding="utf-8").splitlines() if "--require-hashes" in line]
+    (line,) = [line for line in log.read_text(encoding="utf-8").splitlines() if "lab.txt" in line]
     assert installer in line
+    assert "--require-hashes" in line
+
+
+def test_uv_is_installed_for_the_installation_where_it_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    log = tmp_path / "log"
+    make_uv = f"mkdir -p {tmp_path}/uv/bin; cp {tmp_path}/fake {tmp_path}/uv/bin/uv"
+    _program(tmp_path / "fake", f'echo "uv $*" >> {log}')
+    _program(
+        tmp_path / "bin" / "python", f'echo "$*" >> {log}; case "$*" in *"config list") ;; *uv.txt) {make_uv} ;; esac'
+    )
+    environment = {**os.environ, "PATH": "/usr/bin:/bin", "HASHES": "yes"}
+    subprocess.run([ROOT / ".ci" / "setup", tmp_path, "notebook"], env=environment, cwd=ROOT, check=True)
+    bootstrap, installation = [
+        line for line in log.read_text(encoding="utf-8").splitlines() if "--require-hashes" in line
+    ]
+    assert f"--target {tmp_path}/uv -r .ci/locked/uv.txt" in bootstrap
+    assert installation.startswith("uv pip install")
+    assert "lab.txt" in installation
+    assert not (tmp_path / "uv").exists()
 
 
 def test_the_first_python_that_is_new_enough_is_taken(attempt: Attempt) -> None:
