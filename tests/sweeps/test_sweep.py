@@ -23,6 +23,7 @@ from voicelab.schema import TTSRequest
 from voicelab.sweeps.axes import Axis, Job
 from voicelab.sweeps.run import Budget, Outcome
 from voicelab.sweeps.sweep import Sweep
+from voicelab.takes.collection import load
 
 BASE = Call(TTSRequest(text="Hello.", format="wav"))
 AXES: dict[str, object] = {"temperature": "0..1 step 0.5", "latency": ["low", "normal"]}
@@ -64,6 +65,17 @@ def test_what_is_there_is_not_made_again(cache: Cache) -> None:
     assert len(backend.asked) == 6
     assert sum(row.cached for row in again.rows) == 12
     assert {row.repeat for row in again.rows if not row.cached} == {2}
+
+
+def test_a_run_resumes_on_another_device(tmp_path: Path) -> None:
+    assert sweep(ToneBackend()).run(tmp_path / "run").notes == ()
+    gpu = ToneBackend(device="cuda:0 NVIDIA H100")
+    made = sweep(gpu, repeats=2).run(tmp_path / "run")
+    assert len(gpu.asked) == 6
+    assert set(made.frame(also=["device"])["device"]) == {"cpu", "cuda:0 NVIDIA H100"}
+    (note,) = made.notes
+    assert note.startswith("Takes of tones are from several devices (cpu: 6, cuda: 6), which round differently")
+    assert load(tmp_path / "run").notes == (note,)
 
 
 def test_a_backend_without_seeds_repeats_by_number(cache: Cache) -> None:

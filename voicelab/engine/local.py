@@ -114,7 +114,7 @@ class LocalBackend(Closeable):
             models=("s1", "s2-pro"),
             device=describe_device(self._device),
             seed=self._family.seeds,
-            fingerprint=_fingerprint(self._family.digests, self._device, rows),
+            fingerprint=_fingerprint(self._family.digests, rows),
             languages=self._family.languages,
             voices=self._family.presets,
             max_text=DEFAULT_MAX_TEXT,
@@ -407,8 +407,10 @@ def _check_parent_was_idle() -> None:
         )
 
 
-def _fingerprint(digests: tuple[str, ...], device: str, rows: int) -> str:
-    """Hash everything that determines the samples: revision, weights, device type, and the row count if it is below BATCH."""
-    device_type = () if device == "cpu" else (device.partition(":")[0],)
-    fields = (str(REVISION), *digests, *device_type, *((f"{rows} rows",) if rows < BATCH else ()))
+def _fingerprint(digests: tuple[str, ...], rows: int) -> str:
+    """Hash what determines the samples: revision, weights, and the row count if it is below BATCH.
+
+    Devices differ in rounding only, and each take records its device, so that runs resume on other machines.
+    """
+    fields = (str(REVISION), *digests, *((f"{rows} rows",) if rows < BATCH else ()))
     return hashlib.sha256(":".join(fields).encode()).hexdigest()[:16]

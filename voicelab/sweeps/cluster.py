@@ -44,7 +44,7 @@ SILENCE_S: Final = 30.0
 """Timeout in seconds for a scheduler that does not respond."""
 _LOOK_S: Final = 0.5
 # Libraries that may affect audio samples; other libraries only measure or transport them.
-_SAMPLE_LIBRARIES: Final = ("voicelab", "numpy", "torch", "av", "soxr")
+_SAMPLE_LIBRARIES: Final = ("voicelab", "numpy", "av", "soxr")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +67,7 @@ class WorkerReport:
         """Describe why takes of a worker would differ from takes of this process; "" if they would not."""
         for name, fingerprint in self.fingerprints.items():
             if worker.fingerprints[name] != fingerprint:
-                devices = (worker.devices[name], self.devices[name])
-                on = (f" on {device}" for device in devices) if devices[0] != devices[1] else ("", "")
-                theirs, ours = (
-                    f"{mark}{device}" for mark, device in zip((worker.fingerprints[name], fingerprint), on, strict=True)
-                )
-                return f"its backend has the fingerprint {theirs}, the sweep's has {ours}"
+                return f"its backend has the fingerprint {worker.fingerprints[name]}, the sweep's has {fingerprint}"
         libraries = _SAMPLE_LIBRARIES if set(self.devices.values()) != {"remote"} else _SAMPLE_LIBRARIES[:1]
         for library in libraries:
             theirs, ours = worker.versions.get(library, ""), self.versions.get(library, "")

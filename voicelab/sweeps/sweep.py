@@ -27,7 +27,7 @@ from voicelab.sweeps.axes import Axis, Grid, Job, Rows, axes_of_rows, template_n
 from voicelab.sweeps.cluster import workers_for
 from voicelab.sweeps.run import Budget, Outcome, RunContext, SweepEstimate, SweepRun, counted, estimate
 from voicelab.sweeps.workers import Factory
-from voicelab.takes.rows import Column, seconds_of
+from voicelab.takes.rows import Column, device_notes, seconds_of
 from voicelab.takes.table import TakeTable
 
 ONLY: Final = "lab"
@@ -224,7 +224,7 @@ class Sweep(Shown):
         repeats = tuple(range(self.repeats))
         columns.append(Column(REPEAT, repeats, tuple(map(str, repeats))))
         state, notes = ("waiting", ()) if work is None else (work.state, work.notes)
-        return TakeTable(tuple(columns), rows, notes=notes, state=state)
+        return TakeTable(tuple(columns), rows, notes=(*notes, *device_notes(rows)), state=state)
 
 
 def _pace(cache: Cache, key: str) -> tuple[float, float] | None:

@@ -41,7 +41,7 @@ from voicelab.runs.run import Run, read_run, take_row, take_value
 from voicelab.stats.estimate import one_of
 from voicelab.storage import digest_of
 from voicelab.tables import folded, path_text
-from voicelab.takes.rows import SYSTEM, TAKE_COLUMNS, Column, TakeRow, value_label
+from voicelab.takes.rows import SYSTEM, TAKE_COLUMNS, Column, TakeRow, device_notes, value_label
 from voicelab.takes.table import TakeTable
 
 COLLECTED_METRICS: Final = ("duration", "word_rate", "pause_time", "spectral_tilt", "snr")
@@ -486,7 +486,7 @@ def run_table(run: Run) -> TakeTable:
         values = take_row(failed.take) | {name: take_value(failed.take, name) for name in names}
         rows.append(_row(TakeRow({}, {}, failed.call, error=failed.failure.error()), values, names))
     columns = tuple(Column.of_rows(name, rows) for name in (*names, REPEAT))
-    notes = (*saved.pop("notes", ()), *run.notes)
+    notes = (*saved.pop("notes", ()), *run.notes, *device_notes(rows))
     return TakeTable(columns, tuple(rows), **saved, notes=notes, run=run)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -108,6 +110,21 @@ class TakeRow:
                 record |= {"first_audio_s": timing.first_audio_s, "total_s": timing.total_s}
                 record["rtf"] = None if seconds is None else timing.rtf(seconds)
         return record
+
+
+def device_notes(rows: Iterable[TakeRow]) -> tuple[str, ...]:
+    """Return a note for each backend whose takes are from devices of several types, such as CPUs and GPUs."""
+    counts: dict[tuple[str, str], Counter[str]] = {}
+    for row in rows:
+        if row.take is not None:
+            devices = counts.setdefault((row.take.backend, row.take.fingerprint), Counter())
+            devices[re.split("[ :]", row.take.device)[0]] += 1
+    return tuple(
+        f"Takes of {backend} are from several devices ({', '.join(f'{device}: {n}' for device, n in devices.items())}), "
+        'which round differently: a few takes may have other codes; frame(also=["device"]) names the device of each.'
+        for (backend, _), devices in counts.items()
+        if len(devices) > 1
+    )
 
 
 def value_label(value: str | float | None) -> str:
