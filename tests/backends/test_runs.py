@@ -288,28 +288,18 @@ def test_a_recording_can_be_closed(folder: Path, tones: ToneBackend) -> None:
 # The backend with a cache in front of it.
 
 
-def test_nondeterministic_calls_are_cached_only_with_repeat(cache: Cache, tones: ToneBackend) -> None:
+def test_only_deterministic_calls_are_cached(cache: Cache, tones: ToneBackend) -> None:
     backend = CachedBackend(tones, cache)
     for _ in range(2):
         backend.synthesize(Call(ask())).clip()
     assert (len(tones.asked), len(cache)) == (2, 0)
-    for repeat in (0, 1, 0, 1):
-        backend.synthesize(Call(ask()), repeat=repeat).clip()
-    assert (len(tones.asked), len(cache)) == (4, 2)
     for _ in range(2):
         backend.synthesize(Call(ask(temperature=0))).clip()
-    assert (len(tones.asked), len(cache)) == (5, 3)
+    assert (len(tones.asked), len(cache)) == (3, 1)
     rough = ToneBackend(seed="best-effort")
     for _ in range(2):
         CachedBackend(rough, cache).synthesize(Call(ask(), seed=3)).clip()
-    assert (len(rough.asked), len(cache)) == (2, 3)
-
-
-def test_cached_take_has_the_requested_repeat(folder: Path, cache: Cache, tones: ToneBackend) -> None:
-    _chunks(RecordingBackend(tones, folder), ask(), seed=3)
-    CachedBackend(ReplayBackend(folder), cache).synthesize(Call(ask(), seed=3), repeat=1).clip()
-    assert [take.repeat for take in cache] == [1]
-    assert cache.look(take_key(Call(ask(), seed=3), "tones-1", 1))[0] is not None
+    assert (len(rough.asked), len(cache)) == (2, 1)
 
 
 def test_closed_stream_is_not_cached(cache: Cache, tones: ToneBackend) -> None:

@@ -74,8 +74,8 @@ class BackendWrapper:
 class CachedBackend(BackendWrapper):
     """Backend that caches deterministic calls: those at temperature 0, and those with a seed if seeds are exact.
 
-    Other calls bypass the cache unless ``repeat`` is set (see ``Cache.get_or_render``). A cached take is returned at once,
-    with its original timing and a note that states its date.
+    Other calls bypass the cache. A cached take is returned at once, with its original timing and a note that states its
+    date.
     """
 
     def __init__(self, backend: Backend, cache: Cache) -> None:
@@ -85,23 +85,22 @@ class CachedBackend(BackendWrapper):
     def __repr__(self) -> str:
         return f"CachedBackend({self.backend!r}, {self.cache!r})"
 
-    def synthesize(self, call: Call, repeat: int | None = None) -> SpeechStream:
-        """Synthesize, or return the cached take. Several takes of a request are cached under different ``repeat`` numbers.
+    def synthesize(self, call: Call) -> SpeechStream:
+        """Synthesize, or return the cached take.
 
         Raises the errors of the backend. A take that cannot be stored is returned with a note.
         """
         capabilities = self.backend.capabilities
         call = check_call(call, capabilities)
         deterministic = call.request.temperature == 0.0 or (call.seed is not None and capabilities.seed == "exact")
-        if repeat is None and not deterministic:
+        if not deterministic:
             return self.backend.synthesize(call)
-        number = repeat or 0
-        cached, notes = self.cache.look(take_key(call, capabilities.fingerprint, number))
+        cached, notes = self.cache.look(take_key(call, capabilities.fingerprint))
         if cached is not None:
             return _RecordedStream(cached, capabilities)
 
         def finished(stream: SpeechStream, audio: bytes) -> tuple[str, ...]:
-            take = stream.take_of(audio, number)
+            take = stream.take_of(audio)
             stored = self.cache.keep(take, *notes, backend=capabilities)
             return stored.notes[len(take.notes) :] if stored.digest == take.digest else notes
 

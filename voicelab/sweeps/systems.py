@@ -14,7 +14,7 @@ from voicelab.metrics import Metric, check_measuring
 from voicelab.runs.cache import Cache
 from voicelab.session import Session
 from voicelab.stats import crossed_mean
-from voicelab.stats.estimate import Estimate, between, holm, varies
+from voicelab.stats.estimate import Estimate, holm, varies
 from voicelab.sweeps.sweep import sweep_of
 from voicelab.takes.rows import SYSTEM
 from voicelab.takes.table import TakeTable
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 SYSTEM_METRICS: Final = ("duration", "word_rate", "f0_median", "f0_sd", "snr", "first_audio_s", "rtf")
 """Default metrics of a comparison of systems."""
+_CONFIDENCE: Final = 0.95
 
 
 def compare_systems(
@@ -86,26 +87,17 @@ def check_labs(labs: Mapping[str, object]) -> None:
             raise ArgumentError.of(name, f"a system must be a Lab, got {type(lab).__name__}; use vl.connect(…)")
 
 
-def system_scores(
-    frame: pd.DataFrame,
-    metric: str,
-    *,
-    system: str = "system",
-    samples: Sequence[str] = ("text",),
-    confidence: float = 0.95,
-) -> pd.DataFrame:
-    """Score each system and each pair of systems on one metric, with confidence interval and p-value.
+def system_scores(frame: pd.DataFrame, metric: str, *, samples: Sequence[str] = ("text",)) -> pd.DataFrame:
+    """Score each system and each pair of systems on one metric, with 95 % confidence interval and p-value.
 
     Takes of the same sample are averaged first. If there are two columns of samples, they are crossed random effects
     (``crossed_mean``); if there is one, the interval is Student's t. Differences are paired by sample, and their
     p-values are corrected by Holm's method.
 
     Args:
-        frame: a row per clip, such as ``table.frame(metric)``.
+        frame: a row per clip, with the column ``system``, such as ``table.frame(metric)``.
         metric: column of the metric; rows with NaN are excluded.
-        system: column of the system.
         samples: one or two columns of random effects, such as ``("text",)`` or ``("text", "voice")``.
-        confidence: level of the intervals.
 
     Returns:
         Columns ``system``, ``against`` ("" for a score), ``mean``, ``low``, ``high``, ``n`` (samples), ``p``. If the
@@ -116,16 +108,15 @@ def system_scores(
     """
     import pandas as pd
 
-    between(confidence, "confidence", 0.0, 1.0)
-    for argument, column in (("system", system), ("metric", metric), *(("samples", name) for name in samples)):
+    for argument, column in (("system", SYSTEM), ("metric", metric), *(("samples", name) for name in samples)):
         if column not in frame:
             raise ArgumentError.of(argument, f"must be a column, one of {', '.join(map(str, frame))}, got {column!r}")
     if not 0 < len(samples) < 3:
         raise ArgumentError.of("samples", f"must be one or two columns, got {len(samples)}")
-    cells = frame.dropna(subset=[metric]).pivot_table(index=list(samples), columns=system, values=metric, sort=False)
-    scores = [(name, "", *_mean(cells[name].dropna(), confidence)) for name in cells]
+    cells = frame.dropna(subset=[metric]).pivot_table(index=list(samples), columns=SYSTEM, values=metric, sort=False)
+    scores = [(name, "", *_mean(cells[name].dropna())) for name in cells]
     pairs = list(itertools.combinations(cells, 2))
-    differences = [_mean((cells[name] - cells[against]).dropna(), confidence) for name, against in pairs]
+    differences = [_mean((cells[name] - cells[against]).dropna()) for name, against in pairs]
     corrected = holm([p for _, p in differences])
     compared = [(*pair, estimate, p) for pair, (estimate, _), p in zip(pairs, differences, corrected, strict=True)]
     rows: list[dict[str, Any]] = []
@@ -135,20 +126,20 @@ def system_scores(
     return pd.DataFrame(rows)
 
 
-def _mean(values: pd.Series[Any], confidence: float) -> tuple[Estimate, float]:
+def _mean(values: pd.Series[Any]) -> tuple[Estimate, float]:
     """Estimate the mean over one kind of samples or two crossed kinds, and the p-value for a mean of 0."""
     from scipy.stats import ttest_1samp
 
     numbers = values.to_numpy(float)
     if values.index.nlevels == 2 and varies(numbers):
         first, second = (list(values.index.get_level_values(level)) for level in (0, 1))
-        test = crossed_mean(numbers, first, second, confidence=confidence)
+        test = crossed_mean(numbers, first, second)
         return test.estimate, test.p
     if numbers.size < 2:
         raise ArgumentError.of("samples", f"{values.index.name} must have two values or more, got {numbers.size}")
     mean = float(numbers.mean())
     if not varies(numbers):  # without variance there is neither an interval nor p
-        return Estimate(mean, math.nan, math.nan, confidence, numbers.size), math.nan
+        return Estimate(mean, math.nan, math.nan, _CONFIDENCE, numbers.size), math.nan
     test = ttest_1samp(numbers, 0.0)
-    low, high = test.confidence_interval(confidence)
-    return Estimate(mean, float(low), float(high), confidence, numbers.size), float(test.pvalue)
+    low, high = test.confidence_interval(_CONFIDENCE)
+    return Estimate(mean, float(low), float(high), _CONFIDENCE, numbers.size), float(test.pvalue)
